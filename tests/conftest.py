@@ -1,0 +1,19 @@
+"""Four CPU devices for every test, strict promotion nowhere loosened, real data only through LNREPRO_REAL_DATA."""
+
+import os
+import pathlib
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
+
+import pytest
+
+
+@pytest.fixture
+def real_data(request) -> pathlib.Path:
+    """The folder that holds the official files, e.g. `mnist/`; the test is skipped where LNREPRO_REAL_DATA is not set."""
+    root = os.environ.get("LNREPRO_REAL_DATA")
+    if not root:
+        pytest.skip("LNREPRO_REAL_DATA is not set: no official files to test on")
+    return pathlib.Path(root)
