@@ -1,0 +1,146 @@
+"""Checkpoints of a run: Orbax underneath, a digest on top, and a way back to the newest state that can be read."""
+
+import contextlib
+import pathlib
+import shutil
+import sys
+import zlib
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from lnrepro.errors import RunError, UserError
+
+
+class Saved(NamedTuple):
+    """A restored checkpoint: the step it was saved at, the state as numpy arrays, and the notes saved beside it."""
+
+    step: int
+    state: Any
+    notes: dict[str, Any]
+
+
+def digest(state: Any) -> int:
+    """CRC-32 over the bytes of all leaves in tree order; Orbax alone does not notice a flipped byte in a stored array."""
+    crc = 0
+    for leaf in jax.tree.leaves(state):
+        crc = zlib.crc32(np.ascontiguousarray(leaf).view(np.uint8).reshape(-1), crc)
+    return crc
+
+
+class Store:
+    """The checkpoints below `folder`: `last/` for resuming (the newest two), `best/` for the best evaluation (one).
+
+    Saves are asynchronous and atomic: a folder named by its step exists only when it is complete.
+    """
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder
+        self._managers = {}
+
+    def _manager(self, name: str):
+        if name not in self._managers:
+            import orbax.checkpoint as ocp
+
+            options = ocp.CheckpointManagerOptions(
+                max_to_keep={"last": 2, "best": 1}[name], create=True, cleanup_tmp_directories=True
+            )
+            handlers = {
+                # Trained float32 weights hardly compress, and compressing costs more time than writing.
+                "state": ocp.PyTreeCheckpointHandler(use_compression=False),
+                "notes": ocp.JsonCheckpointHandler(),
+            }
+            with _clear_errors(f"open {self.folder / name}"):
+                self._managers[name] = ocp.CheckpointManager(
+                    (self.folder / name).absolute(), options=options, item_handlers=handlers
+                )
+        return self._managers[name]
+
+    def save(self, name: str, step: int, state: Any, notes: dict[str, Any]) -> None:
+        """Begin to save host `state` as `name` ("last" or "best"); returns before it is on disk.
+
+        Raises RunError if this or the save before it failed; what was saved earlier is intact then.
+        """
+        import orbax.checkpoint as ocp
+
+        manager = self._manager(name)
+        with _clear_errors(f"save the checkpoint of step {step} in {self.folder / name}"):
+            if step in manager.all_steps():  # saved before an interruption that fell back to an older step
+                manager.delete(step)
+            manager.save(
+                step,
+                args=ocp.args.Composite(
+                    state=ocp.args.PyTreeSave(state), notes=ocp.args.JsonSave(notes | {"digest": digest(state)})
+                ),
+            )
+
+    def restore(self, name: str, like: Any) -> Saved | None:
+        """The newest readable checkpoint of `name` as numpy arrays in the structure of `like`; None if there is none.
+
+        A checkpoint that cannot be read is moved to `damaged/`, said so on stderr, and the one before it is taken.
+        Raises UserError if checkpoints exist and none can be read.
+        """
+        if not (self.folder / name).is_dir():
+            return None
+        steps = sorted(self._manager(name).all_steps(), reverse=True)
+        for step in steps:
+            try:
+                return self._read(name, step, like)
+            except Exception as e:  # Orbax and TensorStore raise many types for damaged files
+                self._set_aside(name, step, e)
+        if steps:
+            raise UserError(
+                f"{self.folder / name}: none of the checkpoints {steps} can be read; they were moved to "
+                f"{self.folder / 'damaged'}. Run again to start from the beginning"
+            )
+        return None
+
+    def _read(self, name: str, step: int, like: Any) -> Saved:
+        import orbax.checkpoint as ocp
+
+        args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), like)
+        read = self._manager(name).restore(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.PyTreeRestore(item=like, restore_args=args), notes=ocp.args.JsonRestore()
+            ),
+        )
+        notes = dict(read.notes)
+        if digest(read.state) != notes.pop("digest", None):
+            raise ValueError("its contents do not match its digest")
+        return Saved(step, read.state, notes)
+
+    def _set_aside(self, name: str, step: int, why: Exception) -> None:
+        first = (str(why).strip().splitlines() or [""])[0][:200]
+        print(f"checkpoint {self.folder / name / str(step)} cannot be read ({first}); set aside", file=sys.stderr)
+        if jax.process_index() == 0:
+            target = self.folder / "damaged" / f"{name}-{step}"
+            target.parent.mkdir(exist_ok=True)
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.move(self.folder / name / str(step), target)
+        self._manager(name).reload()
+
+    def wait(self) -> None:
+        """Until everything begun is on disk. Raises RunError if a save failed."""
+        for name, manager in self._managers.items():
+            with _clear_errors(f"save a checkpoint in {self.folder / name}"):
+                manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Wait, then end the background threads; a failed save has been reported by `wait` and is not reported again."""
+        for manager in self._managers.values():
+            with contextlib.suppress(Exception):
+                manager.close()
+        self._managers = {}
+
+
+@contextlib.contextmanager
+def _clear_errors(what: str):
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as e:
+        first = next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)[:300]
+        raise RunError(
+            f"could not {what}: {first}; checkpoints saved before are intact, the same command resumes"
+        ) from e

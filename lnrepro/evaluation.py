@@ -1,0 +1,37 @@
+"""Evaluation on whole splits: every example counted once, padding masked out, on as many devices as the parameters."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from lnrepro import distribute
+
+Array = Any
+
+
+def mean_over_examples(
+    values: Callable[[Mapping[str, Any], Mapping[str, Array]], Mapping[str, Array]],
+) -> Callable[[Mapping[str, Any], Iterable[Mapping[str, Array]]], dict[str, float]]:
+    """Make `mean(vars, batches) -> {name: float}` from `values(vars, batch) -> {name: (B,)}`.
+
+    Each batch has a "mask" (B,): 1 for an example, 0 for padding. Sums are formed per batch on the devices (in float32),
+    over batches on the host (in float64); `values` is compiled once, here, so call this in `make` and not per evaluation.
+    Raises ValueError if the batches hold no example.
+    """
+
+    @jax.jit
+    def sums(vars, batch):
+        mask = batch["mask"]
+        return {name: (v * mask).sum() for name, v in values(vars, batch).items()}, mask.sum()
+
+    def mean(vars, batches):
+        # All batches are dispatched before the first sum is read, so the devices never wait for the host.
+        parts = [sums(vars, distribute.like(vars, batch)) for batch in batches]
+        count = sum(float(n) for _, n in parts)
+        if not count:
+            raise ValueError("no example to evaluate: every row of every batch is masked")
+        return {name: sum(float(np.asarray(s[name])) for s, _ in parts) / count for name in parts[0][0]}
+
+    return mean

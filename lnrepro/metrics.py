@@ -1,0 +1,141 @@
+"""Numbers of a run: means over log intervals, metrics.jsonl, TensorBoard events."""
+
+import collections
+import json
+import math
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from lnrepro.errors import RunError, UserError
+
+
+class Meter:
+    """Means of the training metrics between two log points, read back late so that dispatch never waits.
+
+    Sums run in float64 in the order of the steps, and `state` can be saved and given to a new Meter, so that an
+    interrupted interval ends with the same mean to the bit.
+    """
+
+    def __init__(self, state: dict[str, Any] | None = None):
+        self._queue = collections.deque()  # (first step of the call, {name: (K,) still on the devices}), or a step where to cut
+        self._sums = dict(state["sums"]) if state else {}
+        self._count = state["count"] if state else 0
+
+    def add(self, first_step: int, metrics: Any) -> None:
+        """Queue the metrics of one compiled call that began at `first_step`."""
+        self._queue.append((first_step, metrics))
+
+    def cut(self, step: int) -> None:
+        """End the current interval at `step`."""
+        self._queue.append((step, None))
+
+    def drain(self, read, block: bool) -> Iterator[tuple[int, dict[str, float]]]:
+        """Yield (step, means) of every ended interval whose numbers have arrived; with `block`, wait for all.
+
+        `read` turns a call's metrics into numpy. Raises RunError on the first step with a number that is not finite.
+        """
+        while self._queue:
+            step, metrics = self._queue[0]
+            if not block and metrics is not None and not all(x.is_ready() for x in jax.tree.leaves(metrics)):
+                return
+            self._queue.popleft()
+            if metrics is None:
+                yield step, {name: total / self._count for name, total in self._sums.items()}
+                self._sums, self._count = {}, 0
+            else:
+                self._sum(step, read(metrics))
+
+    def _sum(self, first_step: int, metrics: dict[str, np.ndarray]) -> None:
+        for name, values in metrics.items():
+            values = np.ravel(values)
+            if not np.isfinite(values).all():
+                bad = int(np.argmin(np.isfinite(values)))
+                raise RunError(
+                    f"train/{name} is {values[bad]} at step {first_step + bad + 1}: stopped; the last good checkpoint "
+                    f"is kept. Try a smaller config.optimizer.learning_rate or config.optimizer.clip > 0"
+                )
+            total = self._sums.get(name, 0.0)
+            for v in values.tolist():
+                total += v
+            self._sums[name] = total
+        self._count += values.size
+
+    def state(self) -> dict[str, Any]:
+        """The unfinished interval as plain numbers; call it after `drain(block=True)`."""
+        return {"sums": self._sums, "count": self._count}
+
+
+class Log:
+    """metrics.jsonl and TensorBoard events of one run directory, continued after `records` records at `step`."""
+
+    def __init__(self, workdir: pathlib.Path, data: str, step: int, records: int):
+        self.path, self._data, self.records = workdir / "metrics.jsonl", data, records
+        # What an interrupted run wrote after its last checkpoint is written again by this one.
+        _rewrite(self.path, read(self.path)[:records] if self.path.exists() else [])
+        self._file = open(self.path, "a", encoding="utf-8")
+        from tensorboardX import SummaryWriter
+
+        self._events = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1 if step else None)
+
+    def write(self, step: int, epoch: float, values: dict[str, float]) -> None:
+        """Append one record: step, epoch, the data set's name, then the values."""
+        record = {"step": step, "epoch": round(epoch, 6), "data": self._data, **values}
+        self._file.write(json.dumps(record) + "\n")
+        self.records += 1
+        for name, value in values.items():
+            self._events.add_scalar(name, value, step)
+
+    def flush(self) -> None:
+        """Everything written so far is on disk after this: called before a checkpoint that relies on it."""
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._events.flush()
+        except OSError as e:
+            raise RunError(f"could not write {self.path}: {e.strerror}; checkpoints saved before are intact") from e
+
+    def close(self) -> None:
+        """Flush and close."""
+        self.flush()
+        self._file.close()
+        self._events.close()
+
+
+def read(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The records of a metrics.jsonl; a torn last line, left by a kill, is dropped.
+
+    Raises UserError, naming file and line, if another line is not a record.
+    """
+    records = []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    for n, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            record = json.loads(line)
+            if not isinstance(record["step"], int):
+                raise TypeError
+            records.append(record)
+        except (ValueError, KeyError, TypeError):
+            if n == len(lines):  # no newline behind it: torn
+                break
+            raise UserError(f"{path}:{n}: not a metrics record: {line[:60]!r}") from None
+    return records
+
+
+def _rewrite(path: pathlib.Path, records: list[dict[str, Any]]) -> None:
+    new = path.with_suffix(".new")
+    new.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
+    os.replace(new, path)
+
+
+def is_better(value: float, best: float | None, mode: str) -> bool:
+    """Whether `value` beats `best` under mode "min" or "max"; a value that is not a number never does."""
+    if math.isnan(value):
+        return False
+    return best is None or (value < best if mode == "min" else value > best)

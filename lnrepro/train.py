@@ -1,0 +1,306 @@
+"""The only training loop: step, log, evaluate, save, in this order; resumed runs end with the same bits."""
+
+import contextlib
+import itertools
+import pathlib
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+from lnrepro import artifacts, distribute, experiment, optim, workdir
+from lnrepro.checkpoint import Store
+from lnrepro.errors import UserError
+from lnrepro.experiment import Experiment
+from lnrepro.metrics import Log, Meter, is_better
+from lnrepro.progress import Progress, table
+
+
+class State(NamedTuple):
+    """All that a step changes."""
+
+    step: jax.Array
+    params: Any
+    collections: Any
+    opt_state: Any
+
+    @property
+    def vars(self) -> dict[str, Any]:
+        """What an experiment's functions take."""
+        return {"params": self.params, **self.collections}
+
+
+class Stopped(Exception):
+    """SIGTERM or SIGINT arrived; the state is saved. The exit code is 128 plus the signal's number."""
+
+    def __init__(self, signum: int, step: int):
+        super().__init__(f"stopped by {signal.Signals(signum).name} at step {step}; saved, the same command resumes")
+        self.exit_code = 128 + signum
+
+
+def make_init(exp: Experiment, optimizer: optax.GradientTransformation) -> Callable[[jax.Array], State]:
+    """(key) -> the State before the first step."""
+
+    def init(key):
+        vars = dict(exp.init(key))
+        params = vars.pop("params")
+        return State(np.zeros([], np.int32), params, vars, optimizer.init(params))
+
+    return init
+
+
+def make_step(exp: Experiment, optimizer: optax.GradientTransformation, key: jax.Array) -> Callable:
+    """step(state, batches, axis) -> (state, metrics): one optimiser step for each of the K stacked batches.
+
+    Step t's key is fold_in(key, t). `axis` is the pmap axis over which gradients, collections and metrics are averaged
+    (each device then draws its own keys), or None under jit, where the whole batch is one array.
+    """
+
+    def one(state: State, batch, axis):
+        step_key = jax.random.fold_in(key, state.step)
+        if axis is not None:
+            step_key = jax.random.fold_in(step_key, jax.lax.axis_index(axis))
+
+        def loss(params):
+            return exp.loss({"params": params, **state.collections}, batch, step_key)
+
+        (value, (collections, metrics)), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
+        metrics = {"loss": value, **metrics}
+        if axis is not None:
+            grads, collections, metrics = jax.lax.pmean((grads, collections, metrics), axis)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return State(state.step + 1, params, collections, opt_state), metrics
+
+    def steps(state: State, batches, axis):
+        if jax.tree.leaves(batches)[0].shape[0] == 1:  # a loop around one step only costs
+            state, metrics = one(state, jax.tree.map(lambda x: x[0], batches), axis)
+            return state, jax.tree.map(lambda x: x[None], metrics)
+        return jax.lax.scan(lambda s, b: one(s, b, axis), state, batches)
+
+    return steps
+
+
+def due(step: int, every: int, total: int) -> bool:
+    """Whether something done every `every` steps, and at the end, is to be done after `step`."""
+    return step % every == 0 or step == total
+
+
+def stack(batches: Iterator[Any], n: int) -> Any:
+    """The next `n` batches as one tree of arrays (n, B, ...). Raises UserError if their shapes differ."""
+    taken = list(itertools.islice(batches, n))
+    if len(taken) < n:
+        raise UserError("the training batches ended before the last step; experiment.batches must go on for ever")
+    if n == 1:
+        return jax.tree.map(lambda x: np.asarray(x)[None], taken[0])
+    try:
+        return jax.tree.map(lambda *x: np.stack(x), *taken)
+    except ValueError:
+        raise UserError(f"config.steps_per_call = {n} needs batches of one shape; these differ: set it to 1") from None
+
+
+class Run:
+    """One run: the config, where it lives, and how far it is."""
+
+    def __init__(self, config: ConfigDict, folder: pathlib.Path):
+        self.config, self.folder = config, folder
+        self.exp = experiment.load(config)
+        self.total, self.per_epoch = experiment.total_steps(config), experiment.steps_per_epoch(config)
+        self.placement = distribute.make(config.placement, config.batch_size)
+        self.optimizer = optim.make(config.optimizer)
+        self.init_key, self.loop_key = jax.random.split(jax.random.key(config.seed))
+        self.store = Store(folder / "checkpoints")
+        self.main = jax.process_index() == 0
+
+    def every(self, steps: int) -> int:
+        """0 in the config means once an epoch."""
+        return steps or self.per_epoch
+
+    def initial(self) -> State:
+        """The state before the first step, as numpy arrays."""
+        return jax.tree.map(np.array, jax.jit(make_init(self.exp, self.optimizer))(self.init_key))
+
+    def evaluate(self, vars, splits: tuple[str, ...]) -> tuple[dict[str, float], list[pathlib.Path]]:
+        """Numbers as SPLIT/NAME, and the artifacts that were written."""
+        numbers, paths = {}, []
+        for split in splits:
+            values = self.exp.evaluate(vars, split)
+            if not self.main:
+                values = {k: v for k, v in values.items() if np.ndim(v) == 0 and not isinstance(v, str)}
+            found, written = artifacts.write(self.folder / "artifacts", values)
+            numbers |= {f"{split}/{name}": value for name, value in found.items()}
+            paths += written
+        return numbers, paths
+
+
+def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
+    """Train `config` in `folder` to its last step, from its newest checkpoint if there is one; returns the last numbers.
+
+    Raises UserError for what the user can mend, RunError for a run that failed, Stopped after SIGTERM or SIGINT.
+    """
+    run = Run(config, folder)
+    fingerprint = _fingerprint(config)
+    with workdir.lock(folder) if run.main else contextlib.nullcontext():
+        if run.main:
+            workdir.open_run(folder, config, fingerprint)
+        results = folder / "results.json"
+        if results.exists():
+            if run.main:
+                print(f"{folder} is finished ({run.total} steps); --evaluate shows its numbers again")
+            return {}
+        try:
+            final, paths = _loop(run)
+        finally:
+            run.store.close()
+        if run.main:
+            if config.curves:
+                title = f"{config.experiment.rpartition('.')[2]}, {config.norm}, data: {config.data.name}"
+                paths = [artifacts.draw_curves(folder, config.curves, title), *paths]
+            workdir.write_json(results, final)
+            table(
+                f"{config.experiment} norm={config.norm} on {config.data.name}, {run.total} steps",
+                final,
+                [f"numbers    {folder / 'metrics.jsonl'}", *(f"picture    {p}" for p in paths)],
+            )
+        return final
+
+
+def _loop(run: Run) -> tuple[dict[str, float], list[pathlib.Path]]:
+    config, placement = run.config, run.placement
+    state = run.initial()
+    saved = run.store.restore("last", state)
+    step, notes = (saved.step, saved.notes) if saved else (0, {})
+    state = placement.place(saved.state if saved else state)
+    best, meter = notes.get("best"), Meter(notes.get("meter"))
+    paths: dict[pathlib.Path, None] = dict.fromkeys(pathlib.Path(p) for p in notes.get("artifacts", ()))
+    numbers = dict(notes.get("numbers", {}))
+
+    progress = Progress(run.total, step, quiet=not run.main)
+    progress.say(_header(run, step))
+    log = Log(run.folder, config.data.name, step, notes.get("records", 0)) if run.main else None
+    compiled = placement.compile(make_step(run.exp, run.optimizer, run.loop_key))
+    batches = run.exp.batches(step)
+    log_every, eval_every, save_every = (run.every(config[f"{n}_every"]) for n in ("log", "eval", "save"))
+
+    def record(at: int, values: dict[str, float], important: bool):
+        numbers.update(values)
+        if log:
+            log.write(at, at / run.per_epoch, values)
+        progress.metrics(at, values, important)
+
+    def drain(block: bool):
+        for at, means in meter.drain(placement.metrics, block):
+            record(at, {f"train/{name}": value for name, value in means.items()}, False)
+
+    def save(names: list[str]):
+        drain(block=True)
+        held = {"best": best, "meter": meter.state(), "numbers": numbers, "artifacts": [str(p) for p in paths]}
+        if log:
+            log.flush()
+            held["records"] = log.records
+        host = placement.host(state)
+        for name in names:
+            run.store.save(name, step, host, held)
+
+    with contextlib.ExitStack() as stack_of, signals() as caught:
+        stack_of.callback(progress.close)
+        stack_of.callback(lambda: hasattr(batches, "close") and batches.close())
+        while step < run.total:
+            # Calls never cross a point where something is due, and lie on the grid of steps_per_call, so that a
+            # resumed run makes the same calls.
+            ends = (e - step % e for e in (config.steps_per_call, log_every, eval_every, save_every))
+            n = min(*ends, run.total - step)
+            state, metrics = compiled(state, placement.batch(stack(batches, n)))
+            meter.add(step, metrics)
+            step += n
+            progress.step(step)
+            if due(step, log_every, run.total):
+                meter.cut(step)
+            drain(block=False)
+            names = ["last"] if due(step, save_every, run.total) or caught else []
+            if due(step, eval_every, run.total) and config.eval_splits:
+                drain(block=True)
+                values, written = run.evaluate(placement.vars(state).vars, config.eval_splits)
+                record(step, values, True)
+                paths |= dict.fromkeys(written)
+                name = config.best.metric
+                if name and name not in values:
+                    raise UserError(f"config.best.metric = {name!r} is not measured; there are {', '.join(values)}")
+                if name and is_better(values[name], best and best["value"], config.best.mode):
+                    best = {"metric": name, "value": values[name], "step": step}
+                    names.append("best")
+            if names:
+                save(names)
+            if caught:
+                run.store.wait()
+                raise Stopped(caught[0], step)
+        drain(block=True)
+        run.store.wait()
+        final, written = run.evaluate(placement.vars(state).vars, config.final_splits)
+        numbers |= final
+        if log:
+            if final:
+                log.write(step, step / run.per_epoch, final)
+            log.close()
+        if best:
+            numbers |= {f"best {best['metric']}": best["value"], "best step": best["step"]}
+        return numbers, list(paths | dict.fromkeys(written))
+
+
+def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
+    """Evaluate the best checkpoint of `folder` (the last one where no best is kept) on every split of the config."""
+    if not (folder / "config.json").exists():
+        raise UserError(f"--evaluate: {folder} holds no run; train it first or give its --workdir")
+    workdir.open_run(folder, config, _fingerprint(config))
+    run = Run(config, folder)
+    try:
+        like = run.initial()
+        saved = run.store.restore("best", like) or run.store.restore("last", like)
+    finally:
+        run.store.close()
+    if saved is None:
+        raise UserError(f"--evaluate: {folder} has no checkpoint yet")
+    vars = run.placement.vars(run.placement.place(saved.state)).vars
+    numbers, paths = run.evaluate(vars, (*config.eval_splits, *config.final_splits))
+    if run.main:
+        workdir.write_json(folder / "evaluation.json", {"step": saved.step, **numbers})
+        table(f"{folder} at step {saved.step}", numbers, [f"picture    {p}" for p in paths])
+    return numbers
+
+
+def _fingerprint(config: ConfigDict) -> str:
+    from lnrepro import data  # at call time: the data layer imports TFDS
+
+    return data.fingerprint(config.data.name, config.data.get("dir") or None)
+
+
+def _header(run: Run, step: int) -> str:
+    c = run.config
+    devices = f"{jax.device_count()} {jax.devices()[0].platform} device{'s' * (jax.device_count() > 1)}"
+    start = f"resuming at step {step} of" if step else "training"
+    return f"{c.experiment} norm={c.norm} data={c.data.name} seed={c.seed}: {start} {run.total} steps on {devices}, in {run.folder}"
+
+
+@contextlib.contextmanager
+def signals() -> Iterator[list[int]]:
+    """Collect SIGTERM and SIGINT in the yielded list instead of dying; a second one of the same kind acts at once."""
+    caught: list[int] = []
+
+    def note(signum, frame):
+        caught.append(signum)
+        signal.signal(signum, previous[signum])
+
+    try:
+        previous = {s: signal.signal(s, note) for s in (signal.SIGTERM, signal.SIGINT)}
+    except ValueError:  # not in the main thread: somebody embeds us and keeps the signals
+        yield caught
+        return
+    try:
+        yield caught
+    finally:
+        for s, handler in previous.items():
+            signal.signal(s, handler)

@@ -1,0 +1,124 @@
+"""A run's directory: whose it is (config.json), who writes to it now (lock), and whether it is finished (results.json)."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from lnrepro.errors import RunError, UserError
+
+
+def default(config: ConfigDict, variant: str) -> pathlib.Path:
+    """runs/EXPERIMENT/VARIANT-NORM-seedSEED; the variant of a config without one is called "default"."""
+    name = config.experiment.rpartition(".")[2]
+    return pathlib.Path("runs") / name / f"{variant or 'default'}-{config.norm}-seed{config.seed}"
+
+
+def open_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> None:
+    """Make `workdir` and its config.json, or check that it holds a run of the same config and data.
+
+    Raises UserError that names the differing fields.
+    """
+    path = workdir / "config.json"
+    wanted = as_json(config)
+    if path.exists():
+        try:
+            held = json.loads(path.read_text(encoding="utf-8"))
+            held_config, held_data = held["config"], held["data"]["fingerprint"]
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{path}: not a run's config.json; give another --workdir") from None
+        differing = [f"{k}: {a!r} there, {b!r} now" for k, a, b in _differences(held_config, wanted)]
+        if differing:
+            raise UserError(
+                f"{workdir} holds a run of another config ({'; '.join(differing)}); give another --workdir, or remove it"
+            )
+        if held_data != fingerprint:
+            raise UserError(
+                f"{workdir} was trained on other data (config.data.name = {config.data.name!r}: fingerprint {held_data} "
+                f"there, {fingerprint} now); give another --workdir"
+            )
+        return
+    record = {
+        "config": wanted,
+        "data": {"name": config.data.name, "fingerprint": fingerprint},
+        "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+        "versions": versions(),
+        "git": git_commit(),
+        "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
+        "processes": jax.process_count(),
+    }
+    write_json(path, record)
+
+
+def as_json(config: ConfigDict) -> dict[str, Any]:
+    """The resolved config as plain JSON values (tuples become lists)."""
+    return json.loads(json.dumps(config.to_dict()))
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+    """Write atomically, making the folder if need be. Raises RunError if that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        os.replace(new, path)
+    except OSError as e:
+        raise RunError(f"cannot write {path}: {e.strerror}") from e
+
+
+def _differences(a: Any, b: Any, at: str = "config") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        for k in sorted({*a, *b}):
+            yield from _differences(a.get(k), b.get(k), f"{at}.{k}")
+    elif a != b:
+        yield at, a, b
+
+
+@contextlib.contextmanager
+def lock(workdir: pathlib.Path) -> Iterator[None]:
+    """Hold the right to write to `workdir`; the system frees it when the process ends, however it ends.
+
+    Raises UserError if another process holds it.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        file = open(workdir / "lock", "a+")  # noqa: SIM115 - closed below
+    except OSError as e:
+        raise UserError(f"cannot write to --workdir {workdir}: {e.strerror}") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{workdir} is in use by another run; wait for it or give another --workdir") from None
+        yield
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a result may depend on."""
+    from importlib import metadata
+
+    found = {"python": sys.version.split()[0]}
+    for name in ("lnrepro", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorflow-datasets", "grain", "numpy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def git_commit() -> str | None:
+    """The checkout's commit, with "+" behind it if there are uncommitted changes; None outside a checkout."""
+    here = pathlib.Path(__file__).parent
+    try:
+        run = lambda *a: subprocess.run(  # noqa: E731
+            ["git", *a], cwd=here, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
+        return run("rev-parse", "HEAD") + ("+" if run("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
