@@ -26,7 +26,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.steps_per_call = 1
     c.placement = "jit"
 
-    c.data = ConfigDict({"name": "mnist", "dir": "", "train_examples": 55_000, "features": 784})
+    c.data = ConfigDict({"name": "mnist", "dir": "", "train_examples": 55_000, "features": 784, "full_ink": 255.0})
     c.model = ConfigDict({"hidden": (1000, 1000), "classes": 10})
     c.layer_norm = ConfigDict({"eps": 1e-5})
     # The paper: "the variance term for BN is computed using the unbiased estimator" at batch size 4.
@@ -51,7 +51,7 @@ def get_config(variant: str = "") -> ConfigDict:
         c.batch_norm.unbiased = True
         c.steps_per_call = 50
     if variant in ("", "smoke"):
-        c.data.update({"name": "digits", "train_examples": 1437, "features": 64})
+        c.data.update({"name": "digits", "train_examples": 1437, "features": 64, "full_ink": 16.0})
         c.eval_batch_size = 180
         c.epochs = 20.0
     if variant == "smoke":

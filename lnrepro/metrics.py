@@ -67,7 +67,7 @@ class Meter:
 
     def state(self) -> dict[str, Any]:
         """The unfinished interval as plain numbers; call it after `drain(block=True)`."""
-        return {"sums": self._sums, "count": self._count}
+        return {"sums": dict(self._sums), "count": self._count}
 
 
 class Log:

@@ -84,7 +84,8 @@ def table(title: str, values: Mapping[str, float], lines: list[str]) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     if values:
-        t = Table("metric", "value", title=title, title_justify="left")
+        console.print(title, highlight=False, soft_wrap=True, markup=False)
+        t = Table("metric", "value")
         for name, value in values.items():
             t.add_row(name, f"{value:.6g}")
         console.print(t)

@@ -92,6 +92,8 @@ def due(step: int, every: int, total: int) -> bool:
 
 def stack(batches: Iterator[Any], n: int) -> Any:
     """The next `n` batches as one tree of arrays (n, B, ...). Raises UserError if their shapes differ."""
+    if hasattr(batches, "take"):  # lnrepro.data.batches gathers them at once
+        return batches.take(n)
     taken = list(itertools.islice(batches, n))
     if len(taken) < n:
         raise UserError("the training batches ended before the last step; experiment.batches must go on for ever")
@@ -198,7 +200,7 @@ def _loop(run: Run) -> tuple[dict[str, float], list[pathlib.Path]]:
 
     def save(names: list[str]):
         drain(block=True)
-        held = {"best": best, "meter": meter.state(), "numbers": numbers, "artifacts": [str(p) for p in paths]}
+        held = {"best": best, "meter": meter.state(), "numbers": dict(numbers), "artifacts": [str(p) for p in paths]}
         if log:
             log.flush()
             held["records"] = log.records
