@@ -3,7 +3,7 @@
     python -m lnrepro.main --config=configs/convnet.py             1,437 small digits inside scikit-learn; seconds
     python -m lnrepro.main --config=configs/convnet.py:paper       MNIST, 5 epochs; some minutes on two cores
     ... --config.norm=none | batch | layer  --config.seed=1
-    ... --config.layer_norm.statistics=position                    over the channels at each position, as many ConvNets do
+    ... --config.layer_norm.statistics=position                    over the channels at each position alone
 
 The paper's remark names no data, network, optimiser or number: all of it is our choice. "border" among the final splits
 draws the statistics of the units near the border (artifacts/statistics.png).
@@ -38,7 +38,7 @@ def get_config(variant: str = "") -> ConfigDict:
     )
 
     c.log_every = 43  # a tenth of an epoch of MNIST
-    c.eval_every = 43
+    c.eval_every = 86
     c.save_every = 0  # once an epoch
     c.eval_batch_size = 1000
     c.eval_splits = ("valid", "test")

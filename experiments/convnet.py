@@ -149,9 +149,9 @@ def border(moments: list[dict[str, np.ndarray]], title: str) -> dict[str, Any]:
         title: stands over the picture.
 
     Returns:
-        For convolution N (from 1) and WHERE = border | rest, means over the units there: "convN on WHERE" (fraction of
-        cases in which a unit is active), "convN std WHERE" and "convN normalised std WHERE" (a unit's standard deviation
-        over the cases, before and after the normaliser). And "statistics": a picture (H, W, 3) of the three as maps.
+        For convolution N (from 1) and WHERE = border | rest, means over the units there: "convN on WHERE" (fraction
+        of cases in which a unit is active), "convN std WHERE" and "convN normalised std WHERE" (a unit's standard
+        deviation over the cases, before and after the normaliser); "statistics", a picture (H, W, 3) of them as maps.
     """
     numbers, maps = {}, []
     for n, layer in enumerate(moments, 1):
