@@ -1,21 +1,24 @@
 """Data sets by name: prepared once into ArrayRecord by a TFDS builder, then read by random access, without TensorFlow.
 
     from lnrepro import data
-    source = data.open_source("mnist", "train")      # len(source), source[i], source.__getitems__([3, 1]) -> dicts of numpy
-    columns = data.open_columns("mnist", "train")    # {"image": (N, 28, 28) uint8, "label": (N,) int32}: one fancy-index a batch
-    config_line = data.fingerprint("mnist")          # "mnist/1.0.0/3f6c...": name, version, sha256 of the decoded examples
+    source = data.open_source("mnist", "train")    # len(source), source[i], source.__getitems__([3, 1]): dicts of numpy
+    columns = data.open_columns("mnist", "train")  # {"image": (N, 28, 28) uint8, "label": (N,) int32}
+    line = data.fingerprint("mnist")               # "mnist/1.0.0/43f6...": name, version, sha256 of the examples
 
-A prepared set lies in `<data_dir>/<name>/<version>/` and nothing in it changes afterwards. The data dir is the argument, else $LNREPRO_DATA,
-else ~/.cache/lnrepro. Embedded sets prepare themselves at first use; the others come from their official files by
-`python scripts/prepare.py NAME --raw DIR`. Anything wrong is a `DataError` of one line.
+A prepared set lies in `<data_dir>/<name>/<version>/` and nothing in it changes afterwards. The data dir is the
+argument, else $LNREPRO_DATA, else ~/.cache/lnrepro. Embedded sets prepare themselves at first use; the others come from
+their official files by `python scripts/prepare.py NAME --raw DIR`. Anything wrong is a `DataError` of one line.
 
-To add a set: write `lnrepro/data/<family>.py` with a `Builder` subclass (see `mnist.py`, the pattern) and give it a line in `TABLE`.
+To add a set: write `lnrepro/data/<family>.py` with a `Builder` subclass (`mnist.py` is the pattern) and give it a line
+in `TABLE`.
 
-Nothing heavy is imported here: reading columns needs numpy alone, reading a source imports TFDS, preparing imports what the builder needs.
+Nothing heavy is imported here: columns and fingerprints need numpy alone, a source imports TFDS (0.2 s), preparing
+imports what the builder needs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -39,6 +42,7 @@ __all__ = [
     "fingerprint",
     "open_columns",
     "open_source",
+    "place",
     "prepare",
     "prepared",
 ]
@@ -55,13 +59,16 @@ class Entry(NamedTuple):
 TABLE: dict[str, Entry] = {
     "mnist": Entry("lnrepro.data.mnist", "Mnist", "1.0.0"),
     "digits": Entry("lnrepro.data.mnist", "Digits", "1.0.0"),
+    "binarized_mnist": Entry("lnrepro.data.binarized_mnist", "BinarizedMnist", "1.0.0"),
+    "binarized_digits": Entry("lnrepro.data.binarized_mnist", "BinarizedDigits", "1.0.0"),
 }
 
-SEAL = "sealed.json"  # the last file written into a prepared folder: without it, and without all it lists, nothing counts as prepared
+# The last file written into a prepared folder: without it, and all the files it lists, nothing counts as prepared.
+SEAL = "sealed.json"
 
 
 def builder_class(name: str) -> type[Builder]:
-    """The builder class of a set, with its source, licence, size and raw files; imports TFDS. Raises DataError for an unknown name."""
+    """The builder class of a set: its source, licence, size, raw files. Raises DataError for an unknown name."""
     entry = _entry(name)
     return getattr(importlib.import_module(entry.module), entry.builder)
 
@@ -71,9 +78,14 @@ def data_root(data_dir: str | os.PathLike | None = None) -> pathlib.Path:
     return pathlib.Path(data_dir or os.environ.get("LNREPRO_DATA") or "~/.cache/lnrepro").expanduser()
 
 
+def place(name: str, data_dir: str | os.PathLike | None = None) -> pathlib.Path:
+    """The folder where a set lies, or would lie, prepared. Raises DataError for an unknown name."""
+    return data_root(data_dir) / name / _entry(name).version
+
+
 def prepared(name: str, data_dir: str | os.PathLike | None = None) -> bool:
     """Whether a set lies prepared and whole in the data dir."""
-    return _seal(_folder(name, data_dir)) is not None
+    return _seal(place(name, data_dir)) is not None
 
 
 def prepare(
@@ -84,13 +96,13 @@ def prepare(
     any_checksum: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> pathlib.Path:
-    """Prepares a set from the official files in folder `raw` and returns its folder; does nothing where it is prepared already.
+    """Prepare a set from the official files in folder `raw` (default: `<data_dir>/raw/<name>`) and return its folder.
 
-    Written into a temporary folder and renamed, so two processes may do this at once and a killed one leaves nothing that counts.
-    `any_checksum` admits other files of the same format. `progress(split, done, total)` is called now and then.
-    `raw` defaults to `<data_dir>/raw/<name>`. Raises DataError for anything missing or wrong in the files.
+    Does nothing where the set is prepared already. Written into a temporary folder and renamed, so two processes may do
+    this at once and a killed one leaves nothing that counts. `any_checksum` admits other files of the same format.
+    `progress(what, done, total)` is called now and then. Raises DataError for anything missing or wrong in the files.
     """
-    final = _folder(name, data_dir)
+    final = place(name, data_dir)
     if _seal(final):
         return final
     cls = builder_class(name)
@@ -101,17 +113,17 @@ def prepare(
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="unfinished-", dir=final.parent, ignore_cleanup_errors=True) as scratch:
-            folder = build(cls, files, pathlib.Path(scratch), progress or (lambda split, done, total: None))
+            folder = build(cls, files, pathlib.Path(scratch), progress or (lambda what, done, total: None))
             _publish(folder, final, pathlib.Path(scratch))
     except OSError as e:
         raise DataError(
-            f"{name}: cannot write to {final.parent}: {e.strerror or e}; choose another place with LNREPRO_DATA or --data_dir"
+            f"{name}: cannot write to {final.parent} ({e.strerror or e}); choose another data dir with $LNREPRO_DATA"
         ) from e
     return final
 
 
 def open_source(name: str, split: str, data_dir: str | os.PathLike | None = None) -> Source:
-    """Opens a split for random access: `len(s)`, `s[i]` and `s.__getitems__(indices)` give dicts of numpy. Raises DataError."""
+    """Open a split for random access: `len(s)`, `s[i]` and `s.__getitems__(indices)`. Raises DataError."""
     folder = _open(name, split, data_dir)
     import tensorflow_datasets as tfds
 
@@ -119,22 +131,23 @@ def open_source(name: str, split: str, data_dir: str | os.PathLike | None = None
 
 
 def open_columns(name: str, split: str, data_dir: str | os.PathLike | None = None) -> dict[str, np.ndarray]:
-    """Opens a split whose examples all have one shape as columns {name: (N, ...)}, read-only, memory-mapped. Raises DataError.
+    """Open a split whose examples all have one shape as read-only columns {name: (N, ...)}. Raises DataError.
 
-    The same numbers as `open_source`, written beside the records when the set is prepared: decoding 55,000 MNIST records takes
-    1.3 s, mapping them nothing, and a batch is then one fancy-index per column.
+    The same numbers as from `open_source`, written beside the records when the set is prepared and memory-mapped here:
+    decoding 55,000 MNIST records takes 1.3 s at every start, mapping them a millisecond; a batch is one fancy-index.
     """
     folder = _open(name, split, data_dir)
     import numpy as np
 
-    files = sorted((folder / "columns" / split).glob("*.npy"))
+    root = folder / "columns" / split
+    files = {file.relative_to(root).with_suffix("").as_posix(): file for file in sorted(root.rglob("*.npy"))}
     if not files:
-        raise DataError(f"{name}: its examples differ in shape, so it has no columns; read it with open_source")
-    return {f.stem: np.load(f, mmap_mode="r") for f in files}
+        raise DataError(f"{name} ({split}): its examples differ in shape, so it has no columns; use open_source")
+    return {key: np.asarray(np.load(file, mmap_mode="r")) for key, file in files.items()}
 
 
 def fingerprint(name: str, data_dir: str | os.PathLike | None = None) -> str:
-    """`name/version/checksum` of a prepared set; the checksum is over the decoded examples, whatever files they came from."""
+    """`name/version/checksum` of a prepared set; the sum is over the decoded examples, whatever files held them."""
     seal = _seal(_ready(name, data_dir))
     return f"{name}/{seal['version']}/{seal['sha256'][:16]}"
 
@@ -154,14 +167,13 @@ class Source:
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, np.ndarray]]:
         n = len(self)
         rows = [int(i) for i in indices]
-        if any(not -n <= i < n for i in rows):
-            raise IndexError(f"{self._where} has {n} examples, asked for {next(i for i in rows if not -n <= i < n)}")
+        if outside := [i for i in rows if not -n <= i < n]:
+            raise IndexError(f"{self._where} has {n} examples; there is no number {outside[0]}")
         try:
             return self._source.__getitems__([i % n for i in rows])
-        except Exception as e:
-            raise DataError(
-                f"{self._where} cannot be read: {_line(e)}; remove that folder and prepare the set again"
-            ) from e
+        except Exception as e:  # the reader raises what it likes; whatever it is, the file is damaged
+            what = (str(e).splitlines() or [type(e).__name__])[0]
+            raise DataError(f"{self._where} cannot be read ({what}); remove that folder, prepare the set again") from e
 
     def __repr__(self) -> str:
         return f"Source({self._where}, {len(self)} examples)"
@@ -172,14 +184,9 @@ def _entry(name: str) -> Entry:
         import difflib
 
         near = difflib.get_close_matches(name, TABLE, 1)
-        raise DataError(
-            f"no data set is called {name!r}; {f'did you mean {near[0]!r}? ' if near else ''}there are: {', '.join(sorted(TABLE))}"
-        )
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise DataError(f"no data set is called {name!r}; {hint}there are: {', '.join(sorted(TABLE))}")
     return TABLE[name]
-
-
-def _folder(name: str, data_dir: str | os.PathLike | None) -> pathlib.Path:
-    return data_root(data_dir) / name / _entry(name).version
 
 
 def _seal(folder: pathlib.Path) -> dict[str, Any] | None:
@@ -194,12 +201,13 @@ def _seal(folder: pathlib.Path) -> dict[str, Any] | None:
 
 def _ready(name: str, data_dir: str | os.PathLike | None) -> pathlib.Path:
     """The set's folder; an embedded set that is not there yet is prepared first, any other is a DataError."""
-    folder = _folder(name, data_dir)
+    folder = place(name, data_dir)
     if _seal(folder) is None:
         if not builder_class(name).embedded:
             state = "is half-written or damaged" if folder.exists() else "is not there"
             raise DataError(
-                f"{name} is not prepared: {folder} {state}; run `python scripts/prepare.py {name} --raw DIR` with the official files in DIR"
+                f"{name} is not prepared: {folder} {state}; "
+                f"run `python scripts/prepare.py {name} --raw DIR` with the official files in DIR"
             )
         prepare(name, data_dir=data_dir)
     return folder
@@ -214,18 +222,15 @@ def _open(name: str, split: str, data_dir: str | os.PathLike | None) -> pathlib.
 
 
 def _publish(folder: pathlib.Path, final: pathlib.Path, scratch: pathlib.Path) -> None:
-    """Renames a sealed folder into place. Another process's whole folder stays; a half-written one goes to the scratch folder."""
+    """Rename a sealed folder into place; a whole one that another process put there stays, a half-written one goes."""
     for attempt in range(10):
         try:
-            return folder.rename(final)
+            folder.rename(final)
+            return
         except OSError:
             if _seal(final):
-                return None
-            if not final.exists() or attempt == 9:
+                return
+            if attempt == 9 or not final.exists():
                 raise
-            final.rename(scratch / f"half-written-{attempt}")
-    return None
-
-
-def _line(e: BaseException) -> str:
-    return (str(e).strip().splitlines() or [type(e).__name__])[0]
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                final.rename(scratch / f"half-written-{attempt}")

@@ -1,4 +1,4 @@
-"""Official files as they were distributed: found, unpacked within a bound, checked, downloaded. Every file is taken for hostile."""
+"""Official files as they were distributed: found, unpacked within a bound, checked, downloaded. None is trusted."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tempfile
 import urllib.request
 import zlib
 from collections.abc import Callable, Sequence
+from http.client import HTTPException
 
 from lnrepro.errors import DataError
 
@@ -24,7 +25,7 @@ PACKINGS = {".gz": (b"\x1f\x8b", gzip.open), ".xz": (b"\xfd7zXZ\x00", lzma.open)
 
 @dataclasses.dataclass(frozen=True)
 class RawFile:
-    """One official file. `size` and `sha256` are of the unpacked content, so plain, .gz and .xz copies all satisfy them."""
+    """One official file; `size` and `sha256` are of its unpacked content, so plain, .gz and .xz copies satisfy them."""
 
     name: str
     size: int | None = None
@@ -33,48 +34,56 @@ class RawFile:
 
 
 class Raw:
-    """The folder with a set's official files. A builder reads them here; `verify` then compares what was read with the known sums."""
+    """The folder with a set's official files, as a builder reads them."""
 
-    def __init__(self, dataset: str, folder: pathlib.Path, files: Sequence[RawFile] = (), any_checksum: bool = False):
+    def __init__(
+        self, dataset: str, folder: pathlib.Path, files: Sequence[RawFile] = (), any_checksum: bool = False
+    ) -> None:
         self.dataset, self.folder, self.any_checksum = dataset, folder, any_checksum
         self.files = {file.name: file for file in files}
         self._sums: dict[str, str] = {}
 
+    def find(self, name: str) -> pathlib.Path | None:
+        """The file `name`, plain or packed (.gz, .xz), or None where there is none."""
+        return next((p for p in (self.folder / (name + suffix) for suffix in ("", *PACKINGS)) if p.is_file()), None)
+
     def path(self, name: str) -> pathlib.Path:
-        """The file `name`, plain or packed (.gz, .xz). Raises DataError where there is none."""
-        for suffix in ("", *PACKINGS):
-            if (path := self.folder / (name + suffix)).is_file():
-                return path
+        """As `find`. Raises DataError where there is none."""
+        if path := self.find(name):
+            return path
         raise DataError(
             f"{self.folder / name}: there is no such file, plain or .gz or .xz; "
             f"`python scripts/prepare.py {self.dataset} --list` says where to get it"
         )
 
     def read(self, name: str) -> bytes:
-        """The unpacked content of an official file. Raises DataError if it is missing, damaged, or longer than it may be."""
+        """The unpacked content of an official file. Raises DataError if it is missing, damaged or too long."""
         known = self.files[name].size
         content = unpack(self.path(name), UNKNOWN_LIMIT if self.any_checksum or known is None else known)
         self._sums[name] = hashlib.sha256(content).hexdigest()
         return content
 
     def verify(self) -> None:
-        """Compares all files read with their known sums. Parse first, then verify: the parser's errors say more."""
+        """Compare all files read with their known sums. Raises DataError.
+
+        Called after they are parsed: a parser's errors say more.
+        """
         for name, found in self._sums.items():
             wanted = self.files[name].sha256
             if wanted and found != wanted and not self.any_checksum:
                 raise DataError(
-                    f"{self.path(name)}: sha256 of the content is {found[:12]}..., the official file has {wanted[:12]}...; "
+                    f"{self.path(name)}: checksum differs, {_mismatch(found, wanted)}; "
                     "get the official file, or pass --any-checksum to use other files of this format"
                 )
 
 
 def unpack(path: pathlib.Path, limit: int = UNKNOWN_LIMIT) -> bytes:
-    """Reads a file whole, unpacking .gz and .xz, of at most `limit` bytes. Raises DataError that names the file."""
+    """Read a file whole, unpacking .gz and .xz, of at most `limit` bytes. Raises DataError that names the file."""
     magic, opener = PACKINGS.get(path.suffix, (b"", open))
     try:
         with open(path, "rb") as f:
-            head = f.read(len(magic))
-        if head != magic:
+            head = f.read(max(4, len(magic)))
+        if not head.startswith(magic):
             raise DataError(f"{path}: not a {path.suffix[1:]} file (it begins with {head[:4]!r}); download it again")
         pieces, size = [], 0
         with opener(path, "rb") as f:
@@ -82,7 +91,7 @@ def unpack(path: pathlib.Path, limit: int = UNKNOWN_LIMIT) -> bytes:
                 pieces.append(piece)
                 size += len(piece)
                 if size > limit:
-                    raise DataError(f"{path}: holds more than the {limit:,} bytes it may have; get the official file")
+                    raise DataError(f"{path}: holds more than the {limit:,} bytes it may; get the official file")
     except EOFError as e:
         raise DataError(f"{path}: truncated, the packed data ends early; download it again") from e
     except (gzip.BadGzipFile, lzma.LZMAError, zlib.error) as e:
@@ -99,9 +108,10 @@ def download(
     progress: Callable[[int, int], None] = lambda done, total: None,
     timeout: float = 30.0,
 ) -> pathlib.Path:
-    """Fetches an official file into `folder` and returns its path; whole and with the known sum, or not at all.
+    """Fetch an official file into `folder` and return its path; whole and with the known sum, or not at all.
 
-    Tries each url in turn. Raises DataError with the last failure when none delivers.
+    Tries each url in turn, `progress(done, total)` in bytes, `timeout` in seconds without an answer. Raises DataError
+    with the last failure if none delivers.
     """
     failure = "no public address is known"
     for url in file.urls:
@@ -111,19 +121,16 @@ def download(
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix="unfinished-", dir=folder, ignore_cleanup_errors=True) as scratch:
                 part = pathlib.Path(scratch) / target.name
-                _fetch(url, part, 2 * (file.size or UNKNOWN_LIMIT) + PIECE, progress, timeout)
-                content = unpack(part, file.size or UNKNOWN_LIMIT)
-                if file.sha256 and (found := hashlib.sha256(content).hexdigest()) != file.sha256:
-                    raise DataError(
-                        f"sha256 of the content is {found[:12]}..., the official file has {file.sha256[:12]}..."
-                    )
+                limit = file.size or UNKNOWN_LIMIT
+                _fetch(url, part, limit, progress, timeout)
+                found = hashlib.sha256(unpack(part, limit)).hexdigest()
+                if file.sha256 and found != file.sha256:
+                    raise DataError(f"checksum differs, {_mismatch(found, file.sha256)}")
                 os.replace(part, target)
             return target
-        except (OSError, ValueError, DataError) as e:  # URLError and HTTPError are OSErrors
-            failure = f"{url}: {getattr(e, 'reason', None) or e}"
-    raise DataError(
-        f"cannot download {file.name} ({failure}); fetch it by hand, put it into a folder and pass that as --raw"
-    )
+        except (OSError, ValueError, HTTPException, DataError) as e:  # URLError and HTTPError are OSErrors
+            failure = f"{url}: {getattr(e, 'reason', None) or e or type(e).__name__}"
+    raise DataError(f"cannot download {file.name} ({failure}); fetch it by hand and name its folder with --raw")
 
 
 def _fetch(url: str, path: pathlib.Path, limit: int, progress: Callable[[int, int], None], timeout: float) -> None:
@@ -131,10 +138,14 @@ def _fetch(url: str, path: pathlib.Path, limit: int, progress: Callable[[int, in
     with urllib.request.urlopen(request, timeout=timeout) as reply, open(path, "wb") as f:
         total, done = int(reply.headers.get("Content-Length") or 0), 0
         while piece := reply.read(PIECE):
-            f.write(piece)
             done += len(piece)
+            if done > limit + PIECE:  # packing may lengthen what does not compress, a little
+                raise DataError(f"sends more than the {limit:,} bytes of the official file")
+            f.write(piece)
             progress(done, total)
-            if done > limit:
-                raise DataError(f"sends more than {limit:,} bytes")
         if done < total:
             raise DataError(f"the connection ended after {done:,} of {total:,} bytes")
+
+
+def _mismatch(found: str, wanted: str) -> str:
+    return f"sha256 of the content is {found[:12]}... and of the official file {wanted[:12]}..."

@@ -1,0 +1,195 @@
+"""Sets by name: the table, folders that are half there, two processes at once, and what is imported when."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from lnrepro import data
+from lnrepro.data.raw import RawFile
+from lnrepro.errors import DataError
+from tests.data import idx
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A folder of raw files and a data dir with `mnist` prepared from them."""
+    root = tmp_path_factory.mktemp("prepared")
+    raw = idx.write(root / "raw", idx.files())
+    data.prepare("mnist", raw, root / "data", any_checksum=True)
+    return raw, root / "data"
+
+
+@pytest.mark.parametrize("name", sorted(data.TABLE))
+def test_every_set_says_what_it_is(name):
+    from lnrepro.data.builder import Builder
+
+    cls = data.builder_class(name)
+    assert issubclass(cls, Builder)
+    assert cls.name == name
+    assert str(cls.VERSION) == data.TABLE[name].version
+    for text in (cls.__doc__, cls.source, cls.licence, cls.size):
+        assert text.strip()
+    assert cls.features(cls)
+    assert cls.embedded != bool(cls.files), "a set is embedded or has official files"
+    assert len({file.name for file in cls.files}) == len(cls.files)
+    for file in cls.files:
+        assert isinstance(file, RawFile)
+        assert "/" not in file.name
+        assert file.sha256 is None or len(bytes.fromhex(file.sha256)) == 32
+        assert all(url.startswith(("https://", "http://")) for url in file.urls)
+
+
+def test_unknown_names():
+    with pytest.raises(DataError, match=r"no data set is called 'minst'; did you mean 'mnist'\? there are: .*digits"):
+        data.open_source("minst", "train")
+    with pytest.raises(DataError, match=r"no data set is called '\.\./mnist'"):
+        data.place("../mnist")
+
+
+def test_unknown_split(small):
+    for open_split in (data.open_source, data.open_columns):
+        with pytest.raises(DataError, match="mnist has no split 'dev'; it has: test, train, valid"):
+            open_split("mnist", "dev", small[1])
+
+
+def test_a_set_that_is_not_there_names_the_command(tmp_path):
+    for use in (data.fingerprint, lambda name, root: data.open_columns(name, "train", root)):
+        with pytest.raises(DataError, match=r"mnist is not prepared: .*python scripts/prepare.py mnist --raw DIR"):
+            use("mnist", tmp_path)
+
+
+def test_preparing_twice_touches_nothing(small):
+    seal = data.place("mnist", small[1]) / data.SEAL
+    before = seal.stat().st_mtime_ns
+    data.prepare("mnist", "/nowhere", small[1])
+    assert seal.stat().st_mtime_ns == before
+
+
+def lose_seal(folder):
+    (folder / data.SEAL).unlink()
+
+
+def lose_records(folder):
+    next(folder.glob("*-train.array_record*")).unlink()
+
+
+def cut_records(folder):
+    path = next(folder.glob("*-train.array_record*"))
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def cut_seal(folder):
+    path = folder / data.SEAL
+    path.write_text(path.read_text()[:-10])
+
+
+def odd_seal(folder):
+    (folder / data.SEAL).write_text("[]")
+
+
+def empty_folder(folder):
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
+DAMAGES = [lose_seal, lose_records, cut_records, cut_seal, odd_seal, empty_folder]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_half_there_does_not_count_and_can_be_prepared_again(damage, tmp_path):
+    raw = idx.write(tmp_path / "raw", idx.files())
+    folder = data.prepare("mnist", raw, tmp_path, any_checksum=True)
+    whole = data.fingerprint("mnist", tmp_path)
+    damage(folder)
+    assert not data.prepared("mnist", tmp_path)
+    with pytest.raises(DataError, match=f"{folder} is half-written or damaged; run `python scripts/prepare.py mnist"):
+        data.open_columns("mnist", "train", tmp_path)
+    data.prepare("mnist", raw, tmp_path, any_checksum=True)
+    assert data.fingerprint("mnist", tmp_path) == whole
+    assert len(data.open_source("mnist", "train", tmp_path)) == 33
+    assert [path.name for path in (tmp_path / "mnist").iterdir()] == [folder.name]
+
+
+def test_damaged_records_are_a_data_error(tmp_path):
+    folder = data.prepare("mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path, any_checksum=True)
+    path = next(folder.glob("*-train.array_record*"))
+    size = path.stat().st_size
+    path.write_bytes(np.random.default_rng(0).bytes(size))
+    with pytest.raises(DataError, match=r"mnist \(train\) in .* cannot be read .*prepare the set again") as failure:
+        data.open_source("mnist", "train", tmp_path)[0]
+    assert "\n" not in str(failure.value)
+
+
+def test_an_unwritable_data_dir_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DataError, match=r"digits: cannot write to .*LNREPRO_DATA"):
+        data.open_columns("digits", "train", tmp_path / "file")
+
+
+def python(code: str, *args: object) -> subprocess.Popen:
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def output(process: subprocess.Popen) -> str:
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return out.strip()
+
+
+def test_a_killed_preparation_does_not_count(tmp_path):
+    raw = idx.write(tmp_path / "raw", idx.files())
+    killed = python(
+        """
+        import os, signal, sys
+        from lnrepro import data
+        def die(what, done, total):
+            if what == "checking train":
+                os.kill(os.getpid(), signal.SIGKILL)
+        data.prepare("mnist", sys.argv[1], sys.argv[2], any_checksum=True, progress=die)
+        """,
+        raw,
+        tmp_path,
+    )
+    killed.communicate(timeout=120)
+    assert killed.returncode == -9
+    assert list((tmp_path / "mnist").iterdir()), "it was killed before it wrote anything"
+    assert not data.prepared("mnist", tmp_path)
+    data.prepare("mnist", raw, tmp_path, any_checksum=True)
+    assert len(data.open_columns("mnist", "train", tmp_path)["label"]) == 33
+
+
+def test_processes_that_start_together_share_one_preparation(tmp_path):
+    first_use = """
+        import sys
+        from lnrepro import data
+        print(len(data.open_columns("digits", "train", sys.argv[1])["label"]), data.fingerprint("digits", sys.argv[1]))
+        """
+    outputs = {output(process) for process in [python(first_use, tmp_path) for _ in range(3)]}
+    assert outputs == {f"1437 {data.fingerprint('digits', tmp_path)}"}
+    assert [path.name for path in (tmp_path / "digits").iterdir()] == ["1.0.0"]
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed(small):
+    stages = """
+        import json, sys
+        heavy = lambda: sorted({"jax", "grain", "tensorflow_datasets", "tensorflow", "sklearn"} & set(sys.modules))
+        from lnrepro import data
+        from lnrepro.data import batches
+        seen = [heavy()]
+        columns = data.open_columns("mnist", "train", sys.argv[1])
+        data.fingerprint("mnist", sys.argv[1])
+        seen.append(heavy())
+        data.open_source("mnist", "train", sys.argv[1])[0]
+        seen.append(heavy())
+        next(batches.train_batches(columns, batches.Plan(33, 4, 0)))
+        seen.append(heavy())
+        print(json.dumps(seen))
+        """
+    seen = json.loads(output(python(stages, small[1])))
+    assert seen[:3] == [[], [], ["tensorflow_datasets"]]
+    assert "tensorflow" not in seen[3]
