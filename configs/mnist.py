@@ -23,7 +23,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.batch_size = 128
     c.epochs = 60.0
     c.steps = 0
-    c.steps_per_call = 1
+    c.steps_per_call = 11  # an epoch has 429 = 39 * 11
     c.placement = "jit"
 
     c.data = ConfigDict({"name": "mnist", "dir": "", "train_examples": 55_000, "features": 784, "full_ink": 255.0})
@@ -36,7 +36,7 @@ def get_config(variant: str = "") -> ConfigDict:
     )
 
     c.log_every = c.eval_every = 0  # once an epoch
-    c.save_every = 0
+    c.save_every = 2145  # 5 epochs at batch size 128: a save costs as much as ten steps
     c.eval_batch_size = 1000
     c.eval_splits = ("valid", "test")
     c.final_splits = ()
@@ -50,10 +50,12 @@ def get_config(variant: str = "") -> ConfigDict:
         c.batch_size = 4
         c.batch_norm.unbiased = True
         c.steps_per_call = 50
+        c.save_every = 13_750
     if variant in ("", "smoke"):
         c.data.update({"name": "digits", "train_examples": 1437, "features": 64, "full_ink": 16.0})
         c.eval_batch_size = 180
         c.epochs = 20.0
+        c.save_every = 0
     if variant == "smoke":
         c.model.hidden = (32, 32)
         c.batch_size = 64
