@@ -109,9 +109,10 @@ def fisher(model: Model, theta: Any, x: jax.Array, outputs: Outputs) -> jax.Arra
 
 def metric(model: Model, theta: Any, x: jax.Array, outputs: Outputs, direction: Any) -> jax.Array:
     """ds^2 = direction^T F direction / 2 in nats, a scalar (eq. 8): one forward-mode pass; direction is like theta."""
-    h, tangent = jax.jvp(lambda p: model(p, x), (theta,), (direction,))
-    covariance = outputs.covariance(h) / outputs.phi**2
-    return 0.5 * jnp.einsum("bh,bhk,bk->b", tangent, covariance, tangent).mean()
+    h, moved = jax.jvp(lambda p: model(p, x), (theta,), (direction,))
+    # The derivative of the mean A'(h) is A''(h) = Cov[y|x] / phi, so no (B, H, H) covariance is formed.
+    _, pulled = jax.jvp(outputs.mean, (h,), (moved,))
+    return 0.5 * (moved * pulled).sum(-1).mean() / outputs.phi
 
 
 def divergence(model: Model, theta: Any, x: jax.Array, outputs: Outputs, direction: Any) -> jax.Array:
