@@ -1,0 +1,442 @@
+"""A cell over time: one tick, or a whole sequence with masks, lengths, resets, either direction, and a memory-lean
+backward pass.
+
+The backward pass of `unroll` keeps the carries and (by default) the two projections of every step, nothing else. It
+runs the sequence backwards with jax.vjp of the cell's pointwise step, a chunk of steps at a time, and forms the
+gradients of both kernels as one large matrix product a chunk. Plain autodiff keeps about thirty arrays a step for a
+layer-normalised LSTM.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lnrepro.functional.cells import Carry, Cell, Params, Tick
+
+_NO_TICK = Tick()
+
+
+def initial_carry(cell: Cell, params: Params, like: jax.Array) -> Carry:
+    """The carry before the first step for inputs like (..., D): zeros, or the learned h0 and c0, with like's batch
+    axes, sharding and dtype."""
+    return cell.carry(params, like)
+
+
+def step(cell: Cell, params: Params, carry: Carry, x: jax.Array, tick: Tick = _NO_TICK) -> tuple[Carry, jax.Array]:
+    """One tick: (carry, x (..., D)) -> (carry, y (..., H)), equal to one step of `unroll`.
+
+    `tick` may hold a key (zoneout, dropout), constants, a mask (...) or batch norm's statistics. In a loop of your
+    own, prepare the kernels once with `kernels = cell.kernels(params)` and call `advance`.
+    """
+    if hasattr(cell, "layers"):
+        return cell.step(params, carry, x, tick)
+    x, params, _ = _typed(cell, params, x)
+    carry = _checked_carry(cell, params, carry, x)
+    (new, _), old = advance(cell, params, cell.kernels(params), carry, x, tick), carry
+    new = _where(tick.mask, new, old)
+    return new, _zeroed(tick.mask, cell.output(new))
+
+
+def advance(
+    cell: Cell, params: Params, kernels: Any, carry: Carry, x: jax.Array, tick: Tick = _NO_TICK
+) -> tuple[Carry, Any]:
+    """One unmasked step with prepared kernels: (carry, aside); for scans written by hand, where `cell.output(carry)`
+    is the output."""
+    if cell.enters is not None:
+        x = cell.enters(x, tick.constants)
+    return cell.pointwise(cell.local(params), carry, _project(kernels, x), cell.reads(carry, tick) @ kernels.h, tick)
+
+
+def unroll(
+    cell: Cell,
+    params: Params,
+    x: jax.Array,
+    *,
+    carry: Carry | None = None,
+    lengths: jax.Array | None = None,
+    mask: jax.Array | None = None,
+    resets: jax.Array | None = None,
+    reverse: bool = False,
+    keep_order: bool = True,
+    time_major: bool = False,
+    all_carries: bool = False,
+    key: jax.Array | None = None,
+    statistics: Any = None,
+    with_statistics: bool = False,
+    backward: str = "lean",
+    save: str = "projections",
+    chunk: int | None = None,
+    remat: bool = False,
+    unroll: int = 1,
+) -> tuple:
+    """Run a cell over x (..., T, D): returns (last carry, y (..., T, H)), and the carries of all steps where
+    `all_carries`.
+
+    Args:
+      cell: of lstm, gru, rnn, or a wrapped one, or a stack or bidirectional pair.
+      params: its parameters; they and x are brought to one dtype.
+      x: any number of leading batch axes, also none.
+      carry: the carry before the first step; default `initial_carry`.
+      lengths: (...) integers in [0, T]; steps at and beyond a length are padding. A sequence of length 0 returns its
+        initial carry.
+      mask: (..., T), False where a step is padding, anywhere (left padding, holes). Padded steps pass the carry on,
+        and their y is zero.
+      resets: (..., T), True where the carry starts anew before that step (packed segments).
+      reverse: run from the end to the start; padding is skipped wherever it is.
+      keep_order: with reverse, whether y stands in x's order, or in the order of processing (with `lengths`, each
+        sequence's own, padding last).
+      time_major: x is (T, ..., D), y (T, ..., H), mask and resets (T, ...).
+      all_carries: return the carries as well, each leaf (..., T, H).
+      key: for zoneout and dropout; None means test time.
+      statistics: batch norm's population statistics {site: (mean, var)}, each (T_max, n); step t uses row min(t, T_max
+        - 1). None means the batch's own.
+      with_statistics: return the batch's statistics last, each (T, n).
+      backward: "lean", or "autodiff" for plain differentiation, which jvp and forward-over-reverse need. Batch norm
+        always takes plain autodiff.
+      save: what the lean backward keeps beside the carries: "projections", or nothing ("carries": less memory, two
+        more products).
+      chunk: steps per chunk, a divisor of T; default: as many as a large matrix product needs.
+      remat: with backward="autodiff", rematerialise chunk by chunk (jax.checkpoint).
+      unroll: steps per loop iteration, as in jax.lax.scan.
+
+    Raises:
+      TypeError: integer inputs, a carry of another dtype. ValueError: a shape that does not fit, lengths outside [0,
+        T] (where they are known), unknown options.
+    """
+    if backward not in ("lean", "autodiff"):
+        raise ValueError(f"unroll: backward={backward!r}; choose 'lean' or 'autodiff'")
+    if save not in ("projections", "carries"):
+        raise ValueError(f"unroll: save={save!r}; choose 'projections' or 'carries'")
+    options = {k: v for k, v in locals().items() if k in ("backward", "save", "chunk", "remat", "unroll", "time_major")}
+    if hasattr(cell, "layers"):
+        if all_carries or statistics is not None or with_statistics:
+            raise ValueError("unroll: all_carries and statistics are for single cells; unroll the layers one by one")
+        return cell.unroll(
+            params,
+            x,
+            carry=carry,
+            lengths=lengths,
+            mask=mask,
+            resets=resets,
+            reverse=reverse,
+            keep_order=keep_order,
+            key=key,
+            **options,
+        )
+
+    x, params, kernels = _typed(cell, params, x)
+    if x.ndim < 2:
+        raise ValueError(f"unroll: x has shape {x.shape}; it needs a time and a feature axis, (..., T, D)")
+    x = x if time_major else jnp.moveaxis(x, -2, 0)
+    steps, batch = x.shape[0], x.shape[1:-1]
+    mask = _mask(x, lengths, mask, time_major)
+    resets = _over_time("resets", resets, x, time_major)
+    front = reverse and not keep_order and lengths is not None
+    if (cell.sites or front) and reverse and lengths is not None:  # step t of every sequence at the same tick
+        x, reverse, flipped = flip(x, lengths), False, True
+        resets = None if resets is None else flip(resets, lengths)
+    else:
+        flipped = False
+    if mask is not None:  # padding may hold anything, even NaN
+        x = jnp.where(mask[..., None], x, jnp.zeros((), x.dtype))
+    constants = None
+    if key is not None:
+        key, drawn = jax.random.split(key)
+        constants = None if cell.sample is None else cell.sample(drawn, x[0])
+    if cell.enters is not None:
+        x = cell.enters(x, constants)
+    like = x[0] if steps else x.sum(0)
+    carry = cell.carry(params, like) if carry is None else _checked_carry(cell, params, carry, like)
+    index = jnp.arange(steps)
+    index = index[::-1] if reverse else index
+    if statistics is not None:
+        if not cell.sites:
+            raise ValueError("unroll: statistics are for cells with norm='batch'")
+        statistics = jax.tree.map(lambda s: s[jnp.minimum(index, s.shape[0] - 1)], statistics)
+    ticks = Tick(index, mask, resets, None if key is None else jax.random.split(key, steps), None, None, statistics)
+    kernels, local, carry = _varying_like(x, (kernels, cell.local(params), carry), params)
+    how = _How(cell, reverse, all_carries, save == "projections", _chunk(x, kernels, chunk), unroll)
+    if cell.sites or backward == "autodiff" or steps == 0:
+        run = functools.partial(_plain, how, remat)
+    else:
+        run = functools.partial(_lean, how)
+    try:
+        last, ys, aside = run(local, kernels, carry, x, ticks, constants)
+    except TypeError as error:
+        if "forward-mode" in str(error):
+            raise TypeError(
+                "unroll: the memory-lean backward pass has no forward-mode derivative (jvp, jacfwd, hessian); "
+                "pass backward='autodiff'"
+            ) from error
+        raise
+    y = _zeroed(mask, cell.output(ys) if all_carries else ys)
+    if flipped and keep_order:
+        y, ys = flip(y, lengths), flip(ys, lengths) if all_carries else ys
+    elif reverse and not keep_order:
+        y, ys = jnp.flip(y, 0), jax.tree.map(lambda a: jnp.flip(a, 0), ys)
+    back = (lambda a: a) if time_major else (lambda a: jnp.moveaxis(a, 0, len(batch)))
+    out = (last, back(y)) + ((jax.tree.map(back, ys),) if all_carries else ())
+    return (*out, aside) if with_statistics else out
+
+
+def flip(sequences: Any, lengths: jax.Array | None) -> Any:
+    """Reverse time-major sequences (T, ..., n), each within its own length (...), padding staying at the end; lengths
+    None reverses all of time."""
+    if lengths is None:
+        return jax.tree.map(lambda a: jnp.flip(a, 0), sequences)
+
+    def one(a):
+        t = jnp.arange(a.shape[0]).reshape(-1, *[1] * jnp.ndim(lengths))
+        t = jnp.where(t < lengths, lengths - 1 - t, t)
+        t = t.reshape(t.shape + (1,) * (a.ndim - t.ndim))
+        return jnp.take_along_axis(
+            a, jnp.broadcast_to(t, t.shape[: 1 + jnp.ndim(lengths)] + a.shape[1 + jnp.ndim(lengths) :]), 0
+        )
+
+    return jax.tree.map(one, sequences)
+
+
+class _How(tuple):
+    """Static options of one unrolling: (cell, reverse, all_carries, save projections, chunk, unroll)."""
+
+    def __new__(cls, *fields):
+        return super().__new__(cls, fields)
+
+
+def _project(kernels, x):
+    a = x @ kernels.x
+    return a if kernels.offset is None else a + kernels.offset
+
+
+def _point(cell, local, start, prev, px, ph, tick):
+    here = _where(None if tick.reset is None else ~tick.reset, prev, start)
+    new, aside = cell.pointwise(local, here, px, ph, tick)
+    return _where(tick.mask, new, here), aside
+
+
+def _reads(cell, start, prev, tick):
+    return cell.reads(_where(None if tick.reset is None else ~tick.reset, prev, start), tick)
+
+
+def _forward(how, keep, local, kernels, start, x, ticks, constants, wrap=lambda f: f):
+    """Scan over chunks of steps; `keep(new carry, px, ph)` says what is stacked of every step."""
+    cell, reverse, _, _, size, unroll = how
+
+    def chunk(carry, xs):
+        x, ticks = xs
+
+        def one(prev, xs):
+            px, tick = xs
+            tick = tick._replace(constants=constants)
+            ph = _reads(cell, start, prev, tick) @ kernels.h
+            new, aside = _point(cell, local, start, prev, px, ph, tick)
+            return new, (keep(new, px, ph), aside)
+
+        return jax.lax.scan(one, carry, (_project(kernels, x), ticks), reverse=reverse, unroll=unroll)
+
+    if size == x.shape[0]:
+        return wrap(chunk)(start, (x, ticks))
+    last, kept = jax.lax.scan(wrap(chunk), start, _split((x, ticks), size), reverse=reverse)
+    return last, _join(kept)
+
+
+def _plain(how, remat, *args):
+    keep = (lambda new, px, ph: new) if how[2] else (lambda new, px, ph: how[0].output(new))
+    last, (ys, aside) = _forward(how, keep, *args, wrap=jax.checkpoint if remat else lambda f: f)
+    return last, ys, aside
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _lean(how, local, kernels, start, x, ticks, constants):
+    return _plain(how, False, local, kernels, start, x, ticks, constants)
+
+
+def _lean_forward(how, local, kernels, start, x, ticks, constants):
+    cell, _, all_carries, save, _, _ = how
+    keep = (lambda new, px, ph: (new, px, ph)) if save else (lambda new, px, ph: (new, None, None))
+    last, (kept, aside) = _forward(how, keep, local, kernels, start, x, ticks, constants)
+    ys = kept[0] if all_carries else cell.output(kept[0])
+    return (last, ys, aside), (local, kernels, start, x, ticks, constants, kept)
+
+
+def _lean_backward(how, saved, cotangents):
+    cell, reverse, all_carries, save, size, unroll = how
+    local, kernels, start, x, ticks, constants, (carries, px, ph) = saved
+    dlast, dys, _ = cotangents
+    wide = functools.partial(jax.tree.map, lambda a: jnp.zeros_like(a, jnp.promote_types(a.dtype, jnp.float32)))
+    add = functools.partial(jax.tree.map, lambda total, new: total + new.astype(total.dtype))
+
+    def shift(carries, before):
+        """The carry before each step, from the one after it."""
+        if reverse:
+            return jax.tree.map(lambda c, b: jnp.concatenate([c[1:], b[None]]), carries, before)
+        return jax.tree.map(lambda c, b: jnp.concatenate([b[None], c[:-1]]), carries, before)
+
+    def chunk(state, xs):
+        dcarry, dstart, dlocal, dkernels = state
+        x, ticks, carries, before, px, ph, dys = xs
+        prev = shift(carries, before)
+        over = ticks._replace(constants=constants)
+        h = _reads(cell, start, prev, over)
+        if not save:
+            px, ph = _project(kernels, x), h @ kernels.h
+
+        def one(state, xs):
+            dcarry, dstart, dlocal = state
+            prev, new, px, ph, dy, tick = xs
+            tick = tick._replace(constants=constants)
+            dcarry = add(dcarry, dy if all_carries else jax.vjp(cell.output, new)[1](dy)[0])
+            back = jax.vjp(lambda *a: _point(cell, *a, tick)[0], local, start, prev, px, ph)[1]
+            dl, ds, dprev, dpx, dph = back(dcarry)
+            dh = jax.vjp(lambda h: h @ kernels.h, h[0])[1](dph)[0]
+            more_start, more_prev = jax.vjp(lambda *a: _reads(cell, *a, tick), start, prev)[1](dh)
+            dstart = dstart if tick.reset is None else add(add(dstart, ds), more_start)
+            return (add(dprev, more_prev), dstart, add(dlocal, dl)), (dpx, dph)
+
+        inner = (prev, carries, px, ph, dys, ticks)
+        (dcarry, dstart, dlocal), (dpx, dph) = jax.lax.scan(
+            one, (dcarry, dstart, dlocal), inner, reverse=not reverse, unroll=unroll
+        )
+        through = jax.vjp(lambda kernels, x, h: (_project(kernels, x), h @ kernels.h), kernels, x, h)[1]
+        dk, dx, _ = through((dpx, dph))
+        return (dcarry, dstart, dlocal, add(dkernels, dk)), dx
+
+    state = (dlast, wide(start), wide(local), wide(kernels))
+    if size == x.shape[0]:
+        (dcarry, dstart, dlocal, dkernels), dx = chunk(state, (x, ticks, carries, start, px, ph, dys))
+    else:
+        pieces = _split((x, ticks, carries, px, ph, dys), size)
+        ends = jax.tree.map(lambda c: c[:, 0] if reverse else c[:, -1], pieces[2])
+        pieces = (*pieces[:3], shift(ends, start), *pieces[3:])
+        (dcarry, dstart, dlocal, dkernels), dx = jax.lax.scan(chunk, state, pieces, reverse=not reverse)
+        dx = _join(dx)
+    like = functools.partial(jax.tree.map, lambda a, b: a.astype(b.dtype))
+    return like(dlocal, local), like(dkernels, kernels), like(add(dstart, dcarry), start), dx, None, None
+
+
+_lean.defvjp(_lean_forward, _lean_backward)
+
+
+def _split(tree, size):
+    return jax.tree.map(lambda a: a.reshape(a.shape[0] // size, size, *a.shape[1:]), tree)
+
+
+def _join(tree):
+    return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), tree)
+
+
+def _chunk(x, kernels, asked):
+    """Steps per chunk: enough rows for the kernels' products to run at full speed, few enough that what a chunk makes
+    stays small."""
+    steps = x.shape[0]
+    if asked is not None:
+        if asked < 1 or not isinstance(steps, int) or steps % asked:
+            raise ValueError(f"unroll: chunk={asked} must divide the number of steps, {steps}")
+        return asked
+    if not all(isinstance(n, int) for n in x.shape) or steps == 0:
+        return steps  # symbolic sizes of jax.export
+    rows = 1
+    for n in x.shape[1:-1]:
+        rows *= n
+    if rows * steps < kernels.x.shape[0] + kernels.h.shape[0]:
+        return steps  # adding up the kernels' gradients would cost more than the chunks save
+    enough = [k for k in range(1, steps + 1) if steps % k == 0 and k * rows >= 512 and k >= min(steps, 4)]
+    return enough[0] if enough and enough[0] * 2 <= steps else steps
+
+
+def _where(keep, new, old):
+    if keep is None:
+        return new
+    return jax.tree.map(lambda n, o: jnp.where(keep.reshape(keep.shape + (1,) * (n.ndim - keep.ndim)), n, o), new, old)
+
+
+def _zeroed(mask, y):
+    return y if mask is None else jnp.where(mask[..., None], y, jnp.zeros((), y.dtype))
+
+
+def _typed(cell, params, x):
+    """x, params and kernels in one dtype; refuses integers and a feature size that is not the kernel's."""
+    x = jnp.asarray(x)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(
+            f"recurrent cell: inputs have dtype {x.dtype}; they must be floating point (embed or convert them first)"
+        )
+    if "w_x" not in params:
+        raise ValueError(
+            f"recurrent cell: params has no 'w_x', only {sorted(params)}; make them with init(cell, key, features_in)"
+        )
+    if x.ndim < 1 or x.shape[-1] != params["w_x"].shape[0]:
+        raise ValueError(
+            f"recurrent cell: inputs {x.shape} have {x.shape[-1]} features, but w_x takes {params['w_x'].shape[0]}"
+        )
+    dtype = jnp.promote_types(x.dtype, params["w_x"].dtype)
+    kernels = jax.tree.map(lambda a: a.astype(dtype), cell.kernels(params))  # prepared at the parameters' precision
+    return x.astype(dtype), params, kernels
+
+
+def _checked_carry(cell, params, carry, like):
+    want = jax.eval_shape(cell.carry, params, like)
+    if jax.tree.structure(want) != jax.tree.structure(carry):
+        raise ValueError(
+            f"recurrent cell: carry is {jax.tree.structure(carry)}, "
+            f"but this cell's is {jax.tree.structure(want)}: (c, h) for an LSTM, else h"
+        )
+    for given, leaf in zip(jax.tree.leaves(carry), jax.tree.leaves(want), strict=True):
+        if jnp.shape(given) != leaf.shape:
+            raise ValueError(
+                f"recurrent cell: carry has shape {jnp.shape(given)}, but inputs {like.shape} ask for {leaf.shape}"
+            )
+        if jnp.result_type(given) != leaf.dtype:
+            raise TypeError(
+                f"recurrent cell: carry has dtype {jnp.result_type(given)}, "
+                f"but the computation runs in {leaf.dtype}; cast it"
+            )
+    return jax.tree.map(jnp.asarray, carry)
+
+
+def _over_time(name, value, x, time_major):
+    """A (..., T) array as booleans (T, ...), its shape checked against x (T, ..., D)."""
+    if value is None:
+        return None
+    value = jnp.asarray(value)
+    want = x.shape[:-1] if time_major else (*x.shape[1:-1], x.shape[0])
+    if value.shape != want:
+        raise ValueError(f"unroll: {name} has shape {value.shape}; these inputs ask for {want}")
+    value = value if value.dtype == bool else value != 0
+    return value if time_major else jnp.moveaxis(value, -1, 0)
+
+
+def _mask(x, lengths, mask, time_major):
+    mask = _over_time("mask", mask, x, time_major)
+    if lengths is None:
+        return mask
+    lengths = jnp.asarray(lengths)
+    if lengths.shape != x.shape[1:-1]:
+        raise ValueError(
+            f"unroll: lengths have shape {lengths.shape}; these inputs ask for {x.shape[1:-1]}, one per sequence"
+        )
+    if not jnp.issubdtype(lengths.dtype, jnp.integer):
+        raise TypeError(f"unroll: lengths have dtype {lengths.dtype}; they must be integers")
+    if not isinstance(lengths, jax.core.Tracer) and isinstance(x.shape[0], int) and lengths.size:
+        with jax.ensure_compile_time_eval():
+            least, most = int(lengths.min()), int(lengths.max())
+        if least < 0 or most > x.shape[0]:
+            raise ValueError(f"unroll: lengths {least}..{most} must lie in 0..{x.shape[0]}, the number of steps")
+    valid = jnp.arange(x.shape[0]).reshape(-1, *[1] * lengths.ndim) < lengths
+    return valid if mask is None else valid & mask
+
+
+def _varying_like(x, tree, params):
+    """Inside shard_map: everything varies over the axes that x or a parameter varies over, so that the loop's carry
+    keeps one type and gradients are summed over devices once, not at every step."""
+    axes = frozenset().union(
+        *(getattr(jax.typeof(a), "vma", frozenset()) for a in (x, *jax.tree.leaves(params), *jax.tree.leaves(tree)))
+    )
+
+    def vary(a):
+        missing = tuple(axes - getattr(jax.typeof(a), "vma", frozenset()))
+        return jax.lax.pcast(a, missing, to="varying") if missing else a
+
+    return jax.tree.map(vary, tree) if axes else tree
