@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import pathlib
 import sys
+from collections.abc import Callable, Iterator
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -78,20 +79,24 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def progress_bars():
-    """Yields report(what, done, total), which keeps one bar for each `what`."""
+def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
+    """Yields report(what, done, total), which keeps one bar for each `what`; nothing is drawn before its first call."""
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True)) as bars:
-        tasks = {}
+    bars, tasks = Progress(console=Console(stderr=True)), {}
 
-        def report(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total or None)
-            bars.update(tasks[what], completed=done)
+    def report(what: str, done: int, total: int) -> None:
+        bars.start()
+        if what not in tasks:
+            tasks[what] = bars.add_task(what, total=total or None)
+        bars.update(tasks[what], completed=done)
 
+    try:
         yield report
+    finally:
+        if tasks:
+            bars.stop()
 
 
 if __name__ == "__main__":

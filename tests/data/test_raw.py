@@ -123,6 +123,6 @@ def test_the_script_fails_with_one_line_and_exit_code_2(tmp_path):
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.returncode == 2
         assert done.stdout == ""
-        errors = [text for text in done.stderr.splitlines() if text.strip()]
-        assert len(errors) == 1, done.stderr
-        assert line in errors[0]
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert line in done.stderr
