@@ -1,10 +1,12 @@
-"""Binary digits for generative models: `binarized_mnist`, Larochelle's fixed binarisation, from the three official .amat files;
-`binarized_digits`, scikit-learn's real digits enlarged to 28x28 and binarised once, embedded.
+"""Binary digits for generative models: `binarized_mnist`, Larochelle's fixed binarisation, from the three official
+.amat files; `binarized_digits`, scikit-learn's real digits enlarged to 28x28 and binarised once, embedded.
 
-An example is {"image": (28, 28) uint8, each 0 or 1}; there are no labels. Bounds in nats are comparable within one of the two only.
-The .amat files are text, one image per line: 784 times "0" or "1", separated by single spaces, row by row. Files that circulate under the
-same names are MATLAB 5.0 files with one variable X, (N, 784) of 0 and 1; both are read, by their first bytes, plain or packed.
-Splits of binarized_mnist: 50,000 train, 10,000 valid, 10,000 test, in the files' order.
+An example is {"image": (28, 28) uint8, each 0 or 1}; there are no labels. Bounds in nats on the one and on the other
+cannot be compared. The .amat files are text, one image per line: 784 times "0" or "1" with single spaces between, row
+by row. Files that circulate under the same names are MATLAB 5.0 files with one variable X, (N, 784) zeros and ones; the
+first bytes tell which it is, plain or packed.
+Splits of binarized_mnist: 50,000 train, 10,000 valid, 10,000 test, in the files' order; of binarized_digits, as of
+`digits`: 1,297 train, 250 valid, 250 test.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class BinarizedMnist(Builder):
     """Binarised MNIST: 70,000 images of 28x28 bits, each pixel drawn once with its grey level as probability."""
 
     source = HOME
-    licence = "derived from MNIST (see mnist); binarised by R. Salakhutdinov and I. Murray, distributed by H. Larochelle; none stated"
+    licence = "none stated; derived from MNIST by R. Salakhutdinov and I. Murray, distributed by H. Larochelle"
     size = "50,000 train, 10,000 valid, 10,000 test; 110 MB to download, 115 MB prepared"
     files = (
         _official("train", "ad693b29f94c14277b095f5238ddefbbdaaae0939789dd2f4f0205278cee3e4d"),
@@ -47,14 +49,16 @@ class BinarizedMnist(Builder):
         return {"image": array((SIDE, SIDE), np.uint8)}
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Reads the three files; they hold 50,000, 10,000 and 10,000 images (other files, with --any-checksum: one or more each)."""
+        """Reads the three files: 50,000, 10,000 and 10,000 images, or any number with --any-checksum."""
         splits = {}
         for split, rows in ROWS.items():
             name = f"binarized_mnist_{split}.amat"
             images = parse(raw.read(name), raw.path(name))
             if len(images) != rows and not raw.any_checksum:
                 what = "short" if len(images) < rows else "too long"
-                raise DataError(f"{raw.path(name)}: {what}, {len(images):,} images instead of {rows:,}; download it again")
+                raise DataError(
+                    f"{raw.path(name)}: {what}, {len(images):,} images instead of {rows:,}; download it again"
+                )
             splits[split] = Images(images)
         return splits
 
@@ -94,16 +98,18 @@ class Images(Sequence):
 
 
 def enlarge(images: np.ndarray) -> np.ndarray:
-    """Grey images (N, 8, 8) in 0..1 -> (N, 28, 28): bilinear onto the middle 20x20 pixels, as MNIST's digits lie in their frame.
+    """Grey images (N, 8, 8) in 0..1 -> (N, 28, 28) in 0..1: by cubic convolution to the middle 24x24 pixels.
 
-    The contrast is raised so that a stroke's middle is ink and its surroundings are not: enlarged grey would binarise to fog.
+    The contrast is raised fivefold about one half: enlarged grey levels, taken as probabilities, would give fog.
+    Source of the kernel: Keys (1981), a = -1/2.
     """
-    source = (np.arange(20) + 0.5) * images.shape[1] / 20 - 0.5  # pixel centres of the large image on the small one's grid
-    weights = np.maximum(0, 1 - np.abs(source[:, None] - np.arange(images.shape[1])))
-    weights /= weights.sum(1, keepdims=True)
+    side = images.shape[1]
+    centres = (np.arange(24) + 0.5) * side / 24 - 0.5  # of the large image's pixels, on the small image's grid
+    t = np.abs(centres[:, None] - np.arange(-1, side + 1))
+    near, far = 1.5 * t**3 - 2.5 * t**2 + 1, -0.5 * t**3 + 2.5 * t**2 - 4 * t + 2
+    weights = np.where(t <= 1, near, np.where(t < 2, far, 0))[:, 1:-1]  # what lies outside the image is paper
     large = np.einsum("ya,nab,xb->nyx", weights, images, weights)
-    sharp = np.clip((large - 0.3) / 0.4, 0, 1)
-    return np.pad(sharp, ((0, 0), (4, 4), (4, 4)))
+    return np.pad(np.clip(5 * (large - 0.5) + 0.5, 0, 1), ((0, 0), (2, 2), (2, 2)))
 
 
 def binarise(images: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -116,7 +122,10 @@ def binarise(images: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 def parse(content: bytes, where: object) -> np.ndarray:
-    """The content of an .amat file, text or MATLAB 5.0 -> (N, 28, 28) uint8 zeros and ones. Raises DataError that begins with `where`."""
+    """The content of an .amat file, text or MATLAB 5.0 -> (N, 28, 28) uint8 zeros and ones.
+
+    Raises DataError that begins with `where`.
+    """
     if content.startswith(MATLAB):
         images = _parse_matlab(content, where)
     else:
@@ -125,7 +134,7 @@ def parse(content: bytes, where: object) -> np.ndarray:
 
 
 def _parse_text(content: bytes, where: object) -> np.ndarray:
-    """Text -> (N, 784). The official layout is one fixed pattern of bytes; anything else is taken line by line to say what is wrong."""
+    """Text -> (N, 784). The official layout is one pattern of bytes; anything else is taken line by line."""
     if not content.strip():
         raise DataError(f"{where}: empty; download it again")
     stride = 2 * PIXELS  # 784 digits, 783 spaces, a newline
@@ -174,7 +183,9 @@ def _parse_matlab(content: bytes, where: object) -> np.ndarray:
     wrong = np.argwhere((values != 0) & (values != 1))
     if len(wrong):
         row, column = wrong[0]
-        raise DataError(f"{where}, row {row + 1}: the value {values[row, column]} is neither 0 nor 1; get the official file")
+        raise DataError(
+            f"{where}, row {row + 1}: the value {values[row, column]} is neither 0 nor 1; get the official file"
+        )
     return values.astype(np.uint8)
 
 

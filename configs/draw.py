@@ -1,0 +1,83 @@
+"""DRAW (section 6.4, Figure 4): images drawn in glimpses by two LSTMs, with no, weight or layer normalisation.
+
+    python -m lnrepro.main --config=configs/draw.py                real 8x8 digits of scikit-learn, enlarged; minutes
+    python -m lnrepro.main --config=configs/draw.py:paper          binarised MNIST, 64 glimpses, 256 units, 200 epochs
+    ... --config.norm=none | weight | layer_cell | layer  --config.model.attention=False
+
+The paper gives 64 glimpses, 256 units, Adam "with default setting" and batches of 128; read 2x2, write 5x5 and 100
+latents are the DRAW paper's (Table 3). Learning rate, clipping and initial scales were chosen by measurement, for all
+variants together: experiments/results/draw.md.
+"""
+
+from ml_collections import ConfigDict
+
+VARIANTS = ("", "paper", "smoke")
+
+
+def get_config(variant: str = "") -> ConfigDict:
+    if variant not in VARIANTS:
+        raise ValueError(
+            f"configs/draw.py has no variant {variant!r}; there are {', '.join(v or '(none)' for v in VARIANTS)}"
+        )
+    c = ConfigDict()
+    c.experiment = "experiments.draw"
+    c.norm = "layer_cell"
+    c.seed = 0
+    c.batch_size = 128
+    c.epochs = 200.0
+    c.steps = 0
+    c.steps_per_call = 1
+    c.placement = "jit"
+
+    c.data = ConfigDict({"name": "binarized_mnist", "dir": "", "train_examples": 50_000})
+    c.model = ConfigDict(
+        {
+            "image_size": 28,
+            "attention": True,
+            "read_size": 2,
+            "write_size": 5,
+            "glimpses": 64,
+            "units": 256,
+            "latents": 100,
+            # standard deviations of the kernels that the LSTMs' outputs feed, and the first value of LN's gains
+            "init": {"read": 0.01, "latent": 0.01, "write": 0.01, "gain": 1.0},
+        }
+    )
+    c.optimizer = ConfigDict(
+        {
+            "name": "adam",
+            "learning_rate": 1e-3,
+            "b1": 0.9,
+            "b2": 0.999,
+            "eps": 1e-8,
+            "clip": 10.0,
+            "clip_mode": "global",
+        }
+    )
+
+    c.log_every = 50
+    c.eval_every = c.save_every = 0  # once an epoch
+    c.eval_batch_size = 500
+    c.evaluation_seed = 0
+    c.importance_samples = 100
+    c.importance_examples = 0  # the first so many test images; 0 is all of them
+    c.eval_splits = ("valid", "test")
+    c.final_splits = ("final",)
+
+    if variant in ("", "smoke"):
+        c.data.update({"name": "binarized_digits", "train_examples": 1297})
+        c.model.update({"glimpses": 16, "units": 128, "latents": 16})
+        c.batch_size = 64
+        c.epochs = 100.0
+        c.eval_every = c.save_every = 200
+        c.eval_batch_size = 250
+    if variant == "smoke":
+        c.model.update({"glimpses": 3, "units": 8, "latents": 4})
+        c.steps = 4
+        c.log_every = c.eval_every = c.save_every = 2
+        c.importance_samples = 2
+        c.importance_examples = 20
+    bound = f"bound_{c.data.name}"
+    c.best = ConfigDict({"metric": f"valid/{bound}", "mode": "min"})
+    c.curves = (("bound, nats per image", (f"test/{bound}", "train/bound"), "linear"),)
+    return c

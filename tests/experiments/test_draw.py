@@ -1,0 +1,401 @@
+"""DRAW against its equations in NumPy float64, written pixel by pixel, and against what must hold exactly."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import draw as config_file
+from experiments.draw import attention, make, model, pictures, recurrence
+from lnrepro.errors import UserError
+
+NORMS = ("none", "weight", "layer_cell", "layer")
+
+
+def small(norm="layer_cell", **sizes):
+    config = config_file.get_config("smoke")
+    config.norm = norm
+    config.model.update({"image_size": 9, "units": 6, "latents": 3, "glimpses": 4, "read_size": 2, "write_size": 3})
+    config.model.update(sizes)
+    config.model.init.update({"read": 0.2, "latent": 0.3, "write": 0.3})
+    return config
+
+
+def sigmoid(a):
+    return 1 / (1 + np.exp(-a))
+
+
+# -- the oracle: loops over pixels and grid points, no matrix product of filters
+
+
+def oracle_bank(numbers, points, size):
+    """F_Y, F_X (N, S) and gamma of one case from its five numbers, by the formulas of Gregor et al., eq. 19-26."""
+    gx, gy, log_var, log_delta, log_gamma = numbers
+    delta = (size - 1) / (points - 1) * np.exp(log_delta) if points > 1 else 0.0
+    banks = []
+    for g in (gy, gx):
+        bank = np.zeros((points, size))
+        for i in range(1, points + 1):
+            mu = (size + 1) / 2 * (g + 1) + (i - points / 2 - 0.5) * delta
+            for a in range(1, size + 1):
+                bank[i - 1, a - 1] = np.exp(-((a - mu) ** 2) / (2 * np.exp(log_var)))
+            bank[i - 1] /= max(bank[i - 1].sum(), 1e-8)
+        banks.append(bank)
+    return *banks, np.exp(log_gamma)
+
+
+def oracle_read(numbers, image, points):
+    fy, fx, gamma = oracle_bank(numbers, points, len(image))
+    patch = np.zeros((points, points))
+    for n, m in np.ndindex(points, points):
+        for y, x in np.ndindex(image.shape):
+            patch[n, m] += gamma * fy[n, y] * image[y, x] * fx[m, x]
+    return patch
+
+
+def oracle_write(numbers, patch, size):
+    fy, fx, gamma = oracle_bank(numbers, len(patch), size)
+    image = np.zeros((size, size))
+    for y, x in np.ndindex(size, size):
+        for n, m in np.ndindex(patch.shape):
+            image[y, x] += fy[n, y] * patch[n, m] * fx[m, x] / gamma
+    return image
+
+
+def oracle_norm(a, gain, bias):
+    return (a - a.mean()) / np.sqrt(a.var() + 1e-5) * gain + bias
+
+
+def oracle_lstm(norm, p, c, h, x):
+    w_x, w_h = p["w_x"], p["w_h"]
+    if norm == "weight":
+        w_x = w_x / np.linalg.norm(w_x, axis=0) * p["length_x"]
+        w_h = w_h / np.linalg.norm(w_h, axis=0) * p["length_h"]
+    px, ph = x @ w_x, h @ w_h
+    if norm == "layer":
+        px, ph = oracle_norm(px, p["gain_x"], p["bias_x"]), oracle_norm(ph, p["gain_h"], p["bias_h"])
+    f, i, o, g = np.split(px + ph + p["bias"], 4)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    shown = oracle_norm(c, p["gain_c"], p["bias_c"]) if norm.startswith("layer") else c
+    return c, sigmoid(o) * np.tanh(shown)
+
+
+def oracle_bound(config, params, x, noise):
+    """(reconstruction, KL) of one image (S, S), noise (G, Z), step by step."""
+    m, norm = config.model, config.norm
+    side = m.image_size
+
+    def affine(name, h):
+        p = params[name]
+        w = p["w"] / np.linalg.norm(p["w"], axis=0) * p["length"] if norm == "weight" else p["w"]
+        return h @ w + p["bias"]
+
+    c_enc = h_enc = c_dec = h_dec = np.zeros(m.units)
+    canvas, kl = np.zeros((side, side)), 0.0
+    for eps in noise:
+        error = x - sigmoid(canvas)
+        if m.attention:
+            numbers = affine("read", h_dec)
+            r = np.concatenate([oracle_read(numbers, v, m.read_size).ravel() for v in (x, error)])
+        else:
+            r = np.concatenate([x, error], axis=1).ravel()
+        c_enc, h_enc = oracle_lstm(norm, params["encoder"], c_enc, h_enc, np.concatenate([r, h_dec]))
+        mu, log_s = np.split(affine("latent", h_enc), 2)
+        z = mu + np.exp(log_s) * eps
+        kl += sum(0.5 * (a**2 + np.exp(b) ** 2 - np.log(np.exp(b) ** 2) - 1) for a, b in zip(mu, log_s, strict=True))
+        c_dec, h_dec = oracle_lstm(norm, params["decoder"], c_dec, h_dec, z)
+        out = affine("write", h_dec)
+        if m.attention:
+            canvas = canvas + oracle_write(out[:5], out[5:].reshape(m.write_size, -1), side)
+        else:
+            canvas = canvas + out.reshape(side, side)
+    p = sigmoid(canvas)
+    return -np.sum(x * np.log(p) + (1 - x) * np.log(1 - p)), kl
+
+
+@pytest.fixture
+def x64():
+    with jax.enable_x64(True):
+        yield
+
+
+def setting(config, batch=2):
+    """(network, params with nothing left at zero, x, noise) in float64."""
+    draw = model.Draw(config)
+    rng = np.random.RandomState(0)
+    params = jax.tree.map(lambda a: a + 0.1 * rng.randn(*a.shape), draw.init(jax.random.key(0)))
+    m = config.model
+    x = (rng.rand(batch, m.image_size, m.image_size) < 0.4).astype(float)
+    return draw, params, x, rng.randn(m.glimpses, batch, m.latents)
+
+
+def mean_bound(draw, x, noise):
+    def bound(params):
+        canvas, seen = draw.infer(params, x, noise)
+        return jnp.mean(model.cross_entropy(canvas, x) + seen.kl.sum(0))
+
+    return bound
+
+
+# -- attention
+
+
+@pytest.mark.parametrize("points", [1, 2, 5])
+def test_filter_bank_is_the_brute_force_in_float64(x64, points):
+    numbers = np.random.RandomState(points).randn(3, 5) * [0.5, 0.5, 0.7, 0.5, 0.5]
+    window = attention.window(jnp.asarray(numbers), points, 11)
+    for b, (fy, fx, gamma) in enumerate(oracle_bank(row, points, 11) for row in numbers):
+        np.testing.assert_allclose(window.rows[b], fy, rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(window.columns[b], fx, rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(window.gamma[b], gamma, rtol=1e-12)
+
+
+def test_reading_and_writing_are_the_brute_force_with_gradients(x64):
+    rng = np.random.RandomState(1)
+    numbers, images = rng.randn(2, 5) * 0.4, rng.randn(2, 2, 7, 7)
+    patch, weights = rng.randn(2, 3, 3), rng.randn(2, 7, 7)
+
+    def read(numbers, images):
+        return attention.read(attention.window(numbers, 3, 7), images[:, 0], images[:, 1])
+
+    def write(numbers, patch):
+        return attention.write(attention.window(numbers, 3, 7), patch)
+
+    read, write = jax.jit(read), jax.jit(write)
+    for b in range(2):
+        wanted = np.concatenate([oracle_read(numbers[b], images[b, k], 3).ravel() for k in range(2)])
+        np.testing.assert_allclose(read(numbers, images)[b], wanted, rtol=1e-10)
+        np.testing.assert_allclose(write(numbers, patch)[b], oracle_write(numbers[b], patch[b], 7), rtol=1e-10)
+    against_differences(lambda n, i: jnp.sum(jnp.sin(read(n, i))), numbers, images)
+    against_differences(lambda n, p: jnp.sum(write(n, p) * weights), numbers, patch)
+
+
+def against_differences(function, *arguments, step=1e-6):
+    """Gradients equal central differences along random directions in every argument."""
+    grads = jax.jit(jax.grad(function, range(len(arguments))))(*arguments)
+    function, rng = jax.jit(function), np.random.RandomState(0)
+    for k, argument in enumerate(arguments):
+        leaves, tree = jax.tree.flatten(argument)
+        along = [rng.randn(*np.shape(leaf)) for leaf in leaves]
+
+        def at(t, k=k, leaves=leaves, tree=tree, along=along):
+            moved = jax.tree.unflatten(tree, [leaf + t * d for leaf, d in zip(leaves, along, strict=True)])
+            return float(function(*arguments[:k], moved, *arguments[k + 1 :]))
+
+        slope = sum(float(jnp.sum(g * d)) for g, d in zip(jax.tree.leaves(grads[k]), along, strict=True))
+        np.testing.assert_allclose(slope, (at(step) - at(-step)) / (2 * step), rtol=2e-6, atol=1e-8)
+
+
+def test_rows_of_filters_sum_to_one_and_a_missed_image_stays_finite():
+    rng = np.random.RandomState(0)
+    numbers = jnp.asarray(rng.uniform(-1, 1, (50, 5)) * [0.3, 0.3, 1, 0.5, 1] - [0, 0, 0, 1, 0], jnp.float32)
+    for points in (2, 5):
+        window = attention.window(numbers, points, 28)
+        np.testing.assert_allclose(window.rows.sum(-1), 1, atol=1e-5)
+        np.testing.assert_allclose(window.columns.sum(-1), 1, atol=1e-5)
+    far = jnp.array([[30.0, -30.0, -3.0, 2.0, 0.0]])
+    value, grad = jax.value_and_grad(lambda n: attention.window(n, 5, 28).rows.sum())(far)
+    assert value == 0
+    assert jnp.isfinite(grad).all()
+
+
+def test_reading_is_the_transpose_of_writing(x64):
+    rng = np.random.RandomState(0)
+    numbers = rng.randn(4, 5) * 0.5
+    numbers[:, 4] = 0  # gamma 1: reading multiplies by it, writing divides
+    window = attention.window(jnp.asarray(numbers), 3, 12)
+    image, patch = rng.randn(4, 12, 12), rng.randn(4, 3, 3)
+    read = jnp.sum(attention.read(window, image) * patch.reshape(4, -1), -1)
+    written = jnp.sum(image * attention.write(window, patch), (1, 2))
+    np.testing.assert_allclose(read, written, rtol=1e-10)
+
+
+def test_numbers_zero_lay_the_grid_over_the_whole_image():
+    centres, variance, gamma = attention.geometry(jnp.zeros((1, 5)), 5, 28)
+    np.testing.assert_allclose(centres[0], [[1, 7.75, 14.5, 21.25, 28]] * 2, rtol=1e-6)
+    assert (variance, gamma) == (1, 1)
+
+
+# -- the bound
+
+
+@pytest.mark.parametrize("windows", [True, False])
+@pytest.mark.parametrize("norm", NORMS)
+def test_bound_is_the_brute_force_in_float64(x64, norm, windows):
+    config = small(norm, attention=windows)
+    draw, params, x, noise = setting(config)
+    canvas, seen = draw.infer(params, x, noise)
+    for b in range(len(x)):
+        reconstruction, kl = oracle_bound(config, jax.tree.map(np.asarray, params), x[b], noise[:, b])
+        np.testing.assert_allclose(model.cross_entropy(canvas, x)[b], reconstruction, rtol=1e-9)
+        np.testing.assert_allclose(seen.kl.sum(0)[b], kl, rtol=1e-9)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_gradients_are_those_of_plain_autodiff(x64, norm):
+    draw, params, x, noise = setting(small(norm))
+
+    def by_trace(params):  # jax.lax.scan and its own transposition
+        canvases, seen = draw.trace(params, x, noise)
+        return jnp.mean(model.cross_entropy(canvases[-1], x) + seen.kl.sum(0))
+
+    ours, plain = (jax.jit(jax.value_and_grad(f))(params) for f in (mean_bound(draw, x, noise), by_trace))
+    np.testing.assert_allclose(ours[0], plain[0], rtol=1e-12)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-11), ours[1], plain[1])
+    assert all(jnp.any(g != 0) for g in jax.tree.leaves(ours[1]))
+
+
+def test_gradients_of_image_and_noise_and_without_attention(x64):
+    draw, params, x, noise = setting(small(attention=False))
+    against_differences(lambda p, x, n: mean_bound(draw, x, n)(p), params, x, noise)
+
+
+def test_scan_is_lax_scan_with_gradients_for_every_argument(x64):
+    rng = np.random.RandomState(0)
+    weights = {"a": rng.randn(3, 4), "b": rng.randn(4, 3)}
+    rest, carry, xs = {"bias": rng.randn(4)}, rng.randn(2, 3), rng.randn(7, 2, 3)
+
+    def step(tape, rest, carry, x):
+        a = jnp.sin(tape.product("a", carry + x) + rest["bias"])
+        carry = carry + tape.product("b", tape.sigmoid("gate", a) * a)
+        return carry, (carry.sum(), x * carry)
+
+    def loss(weights, rest, carry, xs, scan):
+        last, (sums, products) = scan(weights, rest, carry, xs)
+        return jnp.sum(jnp.cos(last)) + jnp.sum(sums**2) + jnp.sum(products[2:])
+
+    def ours(weights, rest, carry, xs):
+        return recurrence.scan(step, weights, rest, carry, xs)
+
+    def plain(weights, rest, carry, xs):
+        return jax.lax.scan(lambda c, x: step(recurrence.plain(weights), rest, c, x), carry, xs)
+
+    grads = [jax.grad(lambda *a, s=s: loss(*a, s), (0, 1, 2, 3))(weights, rest, carry, xs) for s in (ours, plain)]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), *grads)
+
+
+def test_kl_is_zero_at_the_prior_and_a_number_known_elsewhere():
+    assert model.kl_from_standard(jnp.zeros(100), jnp.zeros(100)) == 0
+    np.testing.assert_allclose(model.kl_from_standard(jnp.array([2.0]), jnp.log(jnp.array([3.0]))), 5.5 - np.log(3))
+
+
+@pytest.mark.parametrize("windows", [True, False])
+def test_untrained_network_that_writes_nothing_has_784_ln_2_and_the_kl(windows):
+    config = config_file.get_config("smoke")
+    config.model.attention = windows
+    exp = make(config)
+    vars = exp.init(jax.random.key(0))
+    vars["params"]["write"]["w"] *= 0
+    x = (np.random.RandomState(0).rand(5, 28, 28) < 0.2).astype(np.uint8)
+    bound, (_, metrics) = jax.jit(exp.loss)(vars, {"image": x}, jax.random.key(1))
+    np.testing.assert_allclose(metrics["reconstruction"], 784 * np.log(2), rtol=1e-5)
+    assert metrics["kl"] > 0
+    np.testing.assert_allclose(bound, metrics["reconstruction"] + metrics["kl"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_parameter_counts_of_the_paper(norm):
+    for windows, count in ((True, 959_467), (False, 2_749_400)):
+        config = config_file.get_config("paper")
+        config.norm, config.model.attention = norm, windows
+        more = {"none": 0, "layer_cell": 1024, "layer": 9216, "weight": 4331 if windows else 5080}[norm]
+        shapes = jax.eval_shape(make(config).init, jax.random.key(0))
+        assert sum(a.size for a in jax.tree.leaves(shapes)) == count + more
+
+
+def test_weight_norm_starts_as_the_baseline():
+    shared = jax.random.key(0)
+    draws = {norm: model.Draw(small(norm)) for norm in ("none", "weight")}
+    params = {norm: draw.init(shared) for norm, draw in draws.items()}
+    base, normed = (draws[norm].weights(params[norm]) for norm in draws)
+    assert base.keys() == normed.keys()
+    for name in ("latent", "write", "read"):
+        np.testing.assert_allclose(base[name], normed[name], rtol=1e-5)
+    jax.tree.map(lambda a: np.testing.assert_allclose(np.linalg.norm(a, axis=0) > 0, True), normed)
+
+
+# -- what users see
+
+
+def test_importance_weighting_tightens_the_bound(x64):
+    draw, params, x, _ = setting(small(), batch=6)
+    index, key = jnp.arange(6), jax.random.key(3)
+    one, many = (model.importance_weighted(draw, params, x, index, key, k).mean() for k in (1, 400))
+    elbos = []
+    for k in jax.random.split(key, 400):
+        canvas, seen = draw.infer(params, x, model.noise_of(k, index, draw.sizes))
+        elbos.append(-(model.cross_entropy(canvas, x) + seen.kl.sum(0)).mean())
+    assert many > np.mean(elbos)
+    assert abs(one - np.mean(elbos)) < 6 * np.std(elbos) + 5  # one sample is the bound, but for the sampled KL
+
+
+def test_importance_weights_are_exact_where_the_posterior_is_the_prior(x64):
+    draw, params, x, _ = setting(small(), batch=3)
+    params["latent"] = jax.tree.map(jnp.zeros_like, params["latent"])  # q(z|x) = p(z): weights are p(x|z)
+    _, seen = draw.infer(params, x, model.noise_of(jax.random.key(0), jnp.arange(3), draw.sizes))
+    np.testing.assert_allclose(seen.log_ratio, 0, atol=1e-12)
+    np.testing.assert_allclose(seen.kl, 0, atol=1e-12)
+    params["write"] = jax.tree.map(jnp.zeros_like, params["write"])  # and x does not depend on z
+    estimate = model.importance_weighted(draw, params, x, jnp.arange(3), jax.random.key(1), 5)
+    np.testing.assert_allclose(estimate, -81 * np.log(2))
+
+
+def test_noise_of_an_example_does_not_depend_on_its_batch():
+    sizes = small().model
+    key = jax.random.key(0)
+    together = model.noise_of(key, jnp.array([4, 7, 9]), sizes)
+    np.testing.assert_array_equal(together[:, 1:2], model.noise_of(key, jnp.array([7]), sizes))
+
+
+def test_pictures_show_what_was_read_and_written():
+    draw, params, x, _ = setting(small(), batch=2)
+    params = jax.tree.map(lambda a: a.astype(jnp.float32), params)
+    shown = pictures.all_of(draw, params, x, jax.random.key(0))
+    assert set(shown) == {"samples", "samples_over_glimpses", "glimpses", "reconstructions"}
+    assert all(v.dtype == np.uint8 and v.shape[-1] == 3 for v in shown.values())
+    assert len(shown["samples_over_glimpses"]) == 4 + 12
+    frame = lambda colour: (shown["glimpses"] == np.array(colour, np.uint8)).all(-1).any()  # noqa: E731
+    assert frame(pictures.READ)
+    assert frame(pictures.WRITE)
+
+
+def test_frame_stands_where_the_grid_stands():
+    draw = model.Draw(small(read_size=3))
+    # centre of the image, stride 2 pixels: centres at pixels 3, 5, 7 of 9
+    numbers = np.array([0.0, 0.0, -8.0, np.log(2 / 4), 0.0])
+    picture = pictures._framed(draw, "read_size", (1, 2, 3), np.zeros((36, 36, 3), np.uint8), numbers)
+    ys, xs = np.nonzero(picture.any(-1))
+    for places in (ys, xs):
+        assert abs(places.min() + 0.5 - 4 * 2.5) <= 1
+        assert abs(places.max() + 0.5 - 4 * 6.5) <= 1
+    assert not picture[18, 18].any()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"norm": "batch"}, "config.norm = 'batch': choose one of none, weight, layer_cell, layer"),
+        ({"model.glimpses": 0}, "config.model.glimpses = 0: at least 1"),
+        ({"model.read_size": 29}, "config.model.read_size = 29: a window has 1 to image_size = 28"),
+        ({"model.write_size": 0}, "config.model.write_size = 0: a window has 1 to image_size = 28"),
+        ({"importance_samples": 0}, "config.importance_samples = 0: at least 1"),
+    ],
+)
+def test_bad_sizes_are_one_line(change, message):
+    config = config_file.get_config("smoke")
+    config.update_from_flattened_dict(change)
+    with pytest.raises(UserError, match=message) as e:
+        make(config)
+    assert "\n" not in str(e.value)
+
+
+def test_data_of_another_size_is_one_line(tmp_path):
+    for change, message in (
+        ({"model.image_size": 14}, "image_size = 14, but binarized_digits has images of 28 x 28"),
+        ({"data.train_examples": 5000}, "train_examples = 5000, but binarized_digits has 1297"),
+    ):
+        config = config_file.get_config("smoke")
+        config.data.dir = str(tmp_path)
+        config.update_from_flattened_dict(change)
+        with pytest.raises(UserError, match=message):
+            make(config).batches(0)
