@@ -125,6 +125,8 @@ def make(config: ConfigDict) -> Experiment:
             # Every process of a multi-process run looks at all images: the maps are small and drawn once.
             parts = [moments(vars, batch) for batch in eval_batches(columns, config.eval_batch_size, process=(0, 1))]
             total = jax.tree.map(lambda *sums: np.sum([np.asarray(s, np.float64) for s in sums], 0), *parts)
+            if config.norm == "none":  # there is no after
+                total = [{name: v for name, v in layer.items() if not name.startswith("z")} for layer in total]
             return border(total, f"norm: {config.norm}, data: {config.data.name}, {len(columns['label'])} test images")
         return mean(vars, eval_batches(_open(config, split), config.eval_batch_size))
 
@@ -145,7 +147,7 @@ def border(moments: list[dict[str, np.ndarray]], title: str) -> dict[str, Any]:
 
     Args:
         moments: for each convolution and each of its units (height, width, channels), sums over cases: "count", "on"
-            (the ReLU is active), "sum" and "sum^2" of the summed inputs, "z" and "z^2" of the normalised ones.
+            (the ReLU is active), "sum" and "sum^2" of the summed inputs; "z" and "z^2" of the normalised ones, if any.
         title: stands over the picture.
 
     Returns:
@@ -156,11 +158,11 @@ def border(moments: list[dict[str, np.ndarray]], title: str) -> dict[str, Any]:
     numbers, maps = {}, []
     for n, layer in enumerate(moments, 1):
         count = layer["count"]
-        deviation = {
-            name: np.sqrt(np.maximum(layer[f"{name}^2"] / count - (layer[name] / count) ** 2, 0.0))
-            for name in ("sum", "z")
-        }
-        units = {"on": layer["on"] / count, "std": deviation["sum"], "normalised std": deviation["z"]}
+        units = {"on": layer["on"] / count}
+        for value, name in (("sum", "std"), ("z", "normalised std")):
+            if value in layer:
+                variance = layer[f"{value}^2"] / count - (layer[value] / count) ** 2
+                units[name] = np.sqrt(np.maximum(variance, 0.0))  # sums of float32: rounding may fall below zero
         panels = {name: values.mean(-1) for name, values in units.items()}
         near = ring(*count.shape[:2])
         for name, values in panels.items():
@@ -180,9 +182,9 @@ def _draw(maps: list[dict[str, np.ndarray]], title: str) -> np.ndarray:
         "std": "std of its summed input",
         "normalised std": "std after the normaliser",
     }
-    figure = Figure(figsize=(9, 2.6 * len(maps) + 0.5), layout="constrained", dpi=100)
+    figure = Figure(figsize=(3 * len(maps[0]), 2.6 * len(maps) + 0.5), layout="constrained", dpi=100)
     canvas = FigureCanvasAgg(figure)
-    axes = figure.subplots(len(maps), 3, squeeze=False)
+    axes = figure.subplots(len(maps), len(maps[0]), squeeze=False)
     for n, (row, panels) in enumerate(zip(axes, maps, strict=True), 1):
         for ax, (name, values) in zip(row, panels.items(), strict=True):
             picture = ax.imshow(values, vmin=0.0)

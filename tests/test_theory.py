@@ -10,7 +10,9 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from lnrepro import theory
+from lnrepro.functional.cells import init, lstm
 from lnrepro.functional.norms import batch_norm, layer_norm, weight_norm
+from lnrepro.functional.unroll import step
 
 FEATURES, UNITS, CASES = 6, 4, 40
 NORMALISERS = ("batch", "weight", "layer")
@@ -143,6 +145,26 @@ def test_a_convolutions_layer_norm_is_not_invariant_to_recentering():
         assert row["single training case re-scaling"] < 1e-12
     assert position["weight matrix re-centering"] < 1e-12
     assert image["weight matrix re-centering"] > 1e-2
+
+
+@pytest.mark.parametrize("norm", ["layer", "none"])
+def test_an_lstm_step_has_layer_norms_row_at_both_its_kernels(norm):
+    """Section 3.1: the norms make the step invariant to re-scaling all of the summed inputs; the plain step is not."""
+    cell = lstm(UNITS, norm=norm, eps=0.0)
+    params = init(cell, jax.random.key(0), FEATURES, jnp.float64)
+    params = {k: p + 0.1 * draw(i, *p.shape) for i, (k, p) in enumerate(params.items())}
+    x, c, h = draw(20, CASES, FEATURES), draw(21, CASES, UNITS), draw(22, CASES, UNITS)
+
+    def of_input(w_x, x):
+        return step(cell, {**params, "w_x": w_x}, (c, h), x)
+
+    def of_state(w_h, h):
+        return step(cell, {**params, "w_h": w_h}, (c, h), x)
+
+    for model, kernel, data in ((of_input, params["w_x"], x), (of_state, params["w_h"], h)):
+        row = theory.measure_row(jax.jit(model), kernel, data, key=jax.random.key(1))
+        expected = theory.TABLE_1["layer"] if norm == "layer" else dict.fromkeys(theory.COLUMNS, False)
+        assert {column: value < 1e-10 for column, value in row.items()} == expected
 
 
 def test_unknown_norm_and_wrong_theta_are_named():
