@@ -134,7 +134,7 @@ def _word(invariant: bool) -> str:
 def print_formulas(console: Console, seed: int) -> None:
     """How far the paper's closed forms are from the exact Fisher matrix, and what doubling the weights does to it."""
     errors = Table(title="Relative error of the paper's closed forms against the exact Fisher matrix")
-    doubling = Table(title="Exact Fisher matrix when every ||w|| doubles (the text says 1/2 for the curvature)")
+    doubling = Table(title="Factors when every ||w|| doubles (gaussian outputs; the text says 1/2 for w-w)")
     for t in (errors, doubling):
         t.add_column("")
         for norm in theory.NORMS:
@@ -150,8 +150,8 @@ def print_formulas(console: Console, seed: int) -> None:
         errors.add_row(f"eq. 12-13, {family}", *whole)
         errors.add_row(f"eq. 32-35, {family}", *gains)
     columns = [_doubled(norm, *layers[norm], seed) for norm in theory.NORMS]
-    for name, *ratios in zip(("w-w block", "w-b and w-g blocks", "step in function space"), *columns, strict=True):
-        doubling.add_row(f"{name}, gaussian", *(f"{r:.4f}" for r in ratios))
+    for name, *ratios in zip(("w-w block", "w-b, w-g blocks", "function-space step"), *columns, strict=True):
+        doubling.add_row(name, *(f"{r:.4f}" for r in ratios))
     console.print(errors)
     console.print("layer norm: eq. 13 leaves out the cross-neuron terms; batch norm: eq. 32 leaves out z_i z_j\n")
     console.print(doubling)

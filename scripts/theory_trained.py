@@ -145,7 +145,7 @@ def show(console: Console, path: pathlib.Path, runs: list[Trained], replay: bool
     ways = [run.replayed(console) if replay else run.kept() for run in runs]
     for run, way in zip(runs, ways, strict=True):
         table = Table(title=f"{run.folder}: norm {run.norm}, data {run.config.data.name}, seed {run.config.seed}")
-        for column in ("step", "||w||, by layer", "change of h", "relative to start", "predictions"):
+        for column in ("step", "||w||, by layer", "change of h", "change / start", "predictions"):
             table.add_column(column)
         for point in [*way[: -1 : max(1, len(way) // 7)], way[-1]]:
             cells = (point.lengths, point.moved, point.moved / way[0].moved)
@@ -162,9 +162,9 @@ def show(console: Console, path: pathlib.Path, runs: list[Trained], replay: bool
             axes[0].plot(steps, [point.lengths[l] / first.lengths[l] for point in way], **style)
             axes[1].plot(steps, [point.moved[l] / first.moved[l] for point in way], **style)
         axes[2].plot(steps, [point.predicted for point in way], color=COLOUR[run.norm], label=f"norm {run.norm}")
-    axes[0].set(title="weight norm", ylabel="mean ||w||, relative to the start")
-    axes[1].set(title="effective learning rate of a layer", ylabel="rms change of h per step, relative to the start")
-    axes[2].set(title="step in the space of predictions", ylabel="sqrt(2 ds²) of the whole net", yscale="log")
+    axes[0].set(title="weight norm", ylabel="mean ||w|| / start")
+    axes[1].set(title="effective learning rate of a layer", ylabel="rms change of h per step / start")
+    axes[2].set(title="step in the space of predictions", ylabel="sqrt(2 ds²), whole net", yscale="log")
     for ax in axes:
         ax.set(xlabel="optimiser steps + 1", xscale="log")
         ax.grid(alpha=0.3)

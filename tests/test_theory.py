@@ -257,22 +257,29 @@ def test_metric_is_the_finite_difference_of_the_divergence(norm):
 
 
 def test_output_families_have_their_textbook_moments():
-    h = draw(7, 5, 3)
-    p = jax.nn.sigmoid(h)
-    np.testing.assert_allclose(theory.bernoulli.mean(h), p, atol=1e-12)
-    np.testing.assert_allclose(theory.bernoulli.covariance(h), jax.vmap(jnp.diag)(p * (1 - p)), atol=1e-12)
-    q = jax.nn.softmax(h)
-    np.testing.assert_allclose(theory.categorical.mean(h), q, atol=1e-12)
-    np.testing.assert_allclose(
-        theory.categorical.covariance(h), jax.vmap(jnp.diag)(q) - q[:, :, None] * q[:, None], atol=1e-12
-    )
-    np.testing.assert_allclose(theory.gaussian(0.7).mean(h), h)
-    np.testing.assert_allclose(theory.gaussian(0.7).covariance(h)[2], 0.7 * np.eye(3))
-    other = draw(8, 5, 3)
-    np.testing.assert_allclose(theory.gaussian(0.7).divergence(h, other), ((h - other) ** 2).sum(-1) / 1.4)
-    np.testing.assert_allclose(
-        theory.categorical.divergence(h, other), (q * (jnp.log(q) - jax.nn.log_softmax(other))).sum(-1), atol=1e-12
-    )
+    h, other = draw(7, 5, 3), draw(8, 5, 3)
+
+    @jax.jit
+    def all_of(h, other):
+        return {name: (f.mean(h), f.covariance(h), f.divergence(h, other)) for name, f in FAMILIES.items()}
+
+    found = all_of(h, other)
+    h, other, eye = np.asarray(h), np.asarray(other), np.eye(3)
+    p = 1 / (1 + np.exp(-h))
+    q, r = (np.exp(a) / np.exp(a).sum(-1, keepdims=True) for a in (h, other))
+    s = 1 / (1 + np.exp(-other))
+    expected = {
+        "bernoulli": (
+            p,
+            (p * (1 - p))[:, None] * eye,
+            (p * np.log(p / s) + (1 - p) * np.log((1 - p) / (1 - s))).sum(-1),
+        ),
+        "categorical": (q, q[:, None] * eye - q[:, :, None] * q[:, None], (q * np.log(q / r)).sum(-1)),
+        "gaussian": (h, 0.7 * np.broadcast_to(eye, (5, 3, 3)), ((h - other) ** 2).sum(-1) / 1.4),
+    }
+    for family, moments in expected.items():
+        for value, textbook in zip(found[family], moments, strict=True):
+            np.testing.assert_allclose(value, textbook, atol=1e-12, err_msg=family)
 
 
 # --- The paper's block form, eq. 12-14 ---------------------------------------------------------------------------

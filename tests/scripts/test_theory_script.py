@@ -36,6 +36,7 @@ def test_the_plain_and_the_weight_normalised_layer_start_as_one_function():
         np.testing.assert_allclose(*h, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", theory.NORMS)
 def test_slopes_of_the_figure(norm):
     """Per doubling of ||w||: curvature 1/4 and step 1/2 under a norm, unchanged without; of x: gain 4 or unchanged."""
