@@ -10,7 +10,8 @@ from lnrepro.functional.norms import (
     weight_norm_from_data,
     weight_norm_preserving,
 )
-from lnrepro.functional.unroll import advance, flip, initial_carry, step, unroll
+from lnrepro.functional.unroll import advance, flip, initial_carry, step, track, unroll
+from lnrepro.functional.wrappers import bidirectional, recurrent_dropout, stack, variational_dropout, zoneout
 
 __all__ = [
     "Cell",
@@ -18,17 +19,23 @@ __all__ = [
     "Tick",
     "advance",
     "batch_norm",
+    "bidirectional",
     "flip",
     "gru",
     "init",
     "initial_carry",
     "layer_norm",
     "lstm",
+    "recurrent_dropout",
     "rnn",
     "running_average",
+    "stack",
     "step",
+    "track",
     "unroll",
+    "variational_dropout",
     "weight_norm",
     "weight_norm_from_data",
     "weight_norm_preserving",
+    "zoneout",
 ]

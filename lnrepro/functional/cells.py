@@ -127,7 +127,7 @@ def rnn(features: int, **options) -> Cell:
     def pointwise(params, h, px, ph, tick=_NO_TICK):
         if o.norm == "layer":
             a, aside = (
-                norms.layer_norm_centred(_wide(px) + _wide(ph), params["gain_x"], params["bias_x"], eps=o.eps),
+                norms.layer_norm_centred(_wide(px) + _wide(ph), params["gain_x"], None, eps=o.eps),
                 None,
             )
         else:

@@ -92,7 +92,8 @@ def unroll(
       key: for zoneout and dropout; None means test time.
       statistics: batch norm's population statistics {site: (mean, var)}, each (T_max, n); step t uses row min(t, T_max
         - 1). None means the batch's own.
-      with_statistics: return the batch's statistics last, each (T, n).
+      with_statistics: return ({site: (mean, var)}, seen) last: the batch's statistics per step taken, each (T, n), and
+        seen (T,), False at a step where every row was padding. See `track`.
       backward: "lean", or "autodiff" for plain differentiation, which jvp and forward-over-reverse need. Batch norm
         always takes plain autodiff.
       save: what the lean backward keeps beside the carries: "projections", or nothing ("carries": less memory, two
@@ -158,6 +159,8 @@ def unroll(
     ticks = Tick(index, mask, resets, None if key is None else jax.random.split(key, steps), None, None, statistics)
     kernels, local, carry = _varying_like(x, (kernels, cell.local(params), carry), params)
     how = _How(cell, reverse, all_carries, save == "projections", _chunk(x, kernels, chunk), unroll)
+    if with_statistics and not cell.sites:
+        raise ValueError("unroll: with_statistics is for cells with norm='batch'")
     if cell.sites or backward == "autodiff" or steps == 0:
         run = functools.partial(_plain, how, remat)
     else:
@@ -178,7 +181,27 @@ def unroll(
         y, ys = jnp.flip(y, 0), jax.tree.map(lambda a: jnp.flip(a, 0), ys)
     back = (lambda a: a) if time_major else (lambda a: jnp.moveaxis(a, 0, len(batch)))
     out = (last, back(y)) + ((jax.tree.map(back, ys),) if all_carries else ())
-    return (*out, aside) if with_statistics else out
+    if not with_statistics:
+        return out
+    seen = jnp.ones((steps,), bool) if mask is None else mask.any(tuple(range(1, mask.ndim)))
+    order = (lambda a: jnp.flip(a, 0)) if reverse else (lambda a: a)  # row t belongs to the t-th step taken
+    return (*out, jax.tree.map(order, (aside, seen)))
+
+
+def track(running: Any, batch: tuple[Any, jax.Array], momentum: float) -> Any:
+    """Running batch-norm statistics {site: (mean, var)}, each (T_max, n), one batch on; `batch` is what
+    `unroll(with_statistics=True)` returned.
+
+    Steps beyond T_max, and steps where every row was padding, leave no trace; no gradient flows.
+    """
+    new, seen = batch
+
+    def move(old, fresh):
+        n = min(old.shape[0], fresh.shape[0])
+        moved = momentum * old[:n] + (1 - momentum) * jax.lax.stop_gradient(fresh[:n]).astype(old.dtype)
+        return old.at[:n].set(jnp.where(seen[:n, None], moved, old[:n]))
+
+    return jax.tree.map(move, running, new)
 
 
 def flip(sequences: Any, lengths: jax.Array | None) -> Any:
