@@ -15,7 +15,9 @@ VARIANTS = ("", "paper", "paper_bz4", "smoke")
 
 def get_config(variant: str = "") -> ConfigDict:
     if variant not in VARIANTS:
-        raise ValueError(f"configs/mnist.py has no variant {variant!r}; there are {', '.join(v or '(none)' for v in VARIANTS)}")
+        raise ValueError(
+            f"configs/mnist.py has no variant {variant!r}; there are {', '.join(v or '(none)' for v in VARIANTS)}"
+        )
     c = ConfigDict()
     c.experiment = "experiments.mnist"
     c.norm = "layer"

@@ -36,9 +36,9 @@ class MLP(nn.Module):
             if norm == "layer":
                 return LayerNorm(epsilon=c.layer_norm.eps)(h)
             bn = c.batch_norm
-            return BatchNorm(
-                use_running_average=not train, momentum=bn.momentum, epsilon=bn.eps, unbiased=bn.unbiased
-            )(h)
+            return BatchNorm(use_running_average=not train, momentum=bn.momentum, epsilon=bn.eps, unbiased=bn.unbiased)(
+                h
+            )
 
         for width in c.model.hidden:
             x = nn.Dense(width, use_bias=c.norm == "none")(x)

@@ -43,13 +43,18 @@ class Store:
         if name not in self._managers:
             import orbax.checkpoint as ocp
 
+            # Both may save the same step at once; without a prefix their barriers between processes collide.
+            processes = ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name)
             options = ocp.CheckpointManagerOptions(
-                max_to_keep={"last": 2, "best": 1}[name], create=True, cleanup_tmp_directories=True
+                max_to_keep={"last": 2, "best": 1}[name],
+                create=True,
+                cleanup_tmp_directories=True,
+                multiprocessing_options=processes,
             )
             handlers = {
                 # Trained float32 weights hardly compress, and compressing costs more time than writing.
-                "state": ocp.PyTreeCheckpointHandler(use_compression=False),
-                "notes": ocp.JsonCheckpointHandler(),
+                "state": ocp.PyTreeCheckpointHandler(use_compression=False, multiprocessing_options=processes),
+                "notes": ocp.JsonCheckpointHandler(multiprocessing_options=processes),
             }
             with _clear_errors(f"open {self.folder / name}"):
                 self._managers[name] = ocp.CheckpointManager(

@@ -75,9 +75,7 @@ def _jit() -> Placement:
         return jax.tree.map(lambda x: jax.make_array_from_process_local_data(rows, x), tree)
 
     def compile(step):
-        return jax.jit(
-            lambda state, batches: step(state, batches, None), donate_argnums=0, out_shardings=replicated
-        )
+        return jax.jit(lambda state, batches: step(state, batches, None), donate_argnums=0, out_shardings=replicated)
 
     host = lambda tree: jax.tree.map(_copy, tree)  # noqa: E731
     return Placement(compile, place, batch, lambda tree: tree, host, host)

@@ -23,7 +23,9 @@ _CONFIG = config_flags.DEFINE_config_file(
     "FILE[:VARIANT], e.g. configs/mnist.py:paper; single fields as --config.seed=1. Required.",
     lock_config=True,
 )
-_WORKDIR = flags.DEFINE_string("workdir", None, "Where the run lives; runs/EXPERIMENT/VARIANT-NORM-seedSEED if not given.")
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Where the run lives; runs/EXPERIMENT/VARIANT-NORM-seedSEED if not given."
+)
 _EVALUATE = flags.DEFINE_boolean("evaluate", False, "Only evaluate the best checkpoint of --workdir.")
 _DEVICES = flags.DEFINE_integer("cpu_devices", 0, "Split the CPU into this many devices (to try out several devices).")
 _DISTRIBUTED = flags.DEFINE_boolean("distributed", False, "One of several processes, found by themselves (TPU, SLURM).")
@@ -34,7 +36,9 @@ _TIMEOUT = flags.DEFINE_integer("peer_timeout", 120, "Seconds to wait for the ot
 flags.adopt_module_key_flags(config_flags)
 
 # What the train extra brings, by the name a missing one is imported under.
-EXTRA = "optax orbax tensorflow_datasets grain array_record sklearn tensorboardX matplotlib PIL rich importlib_resources"
+EXTRA = (
+    "optax orbax tensorflow_datasets grain array_record sklearn tensorboardX matplotlib PIL rich importlib_resources"
+)
 
 
 def run(argv: list[str]) -> None:

@@ -22,7 +22,9 @@ class Meter:
     """
 
     def __init__(self, state: dict[str, Any] | None = None):
-        self._queue = collections.deque()  # (first step of the call, {name: (K,) still on the devices}), or a step where to cut
+        self._queue = (
+            collections.deque()
+        )  # (first step of the call, {name: (K,) still on the devices}), or a step where to cut
         self._sums = dict(state["sums"]) if state else {}
         self._count = state["count"] if state else 0
 

@@ -106,7 +106,17 @@ def versions() -> dict[str, str]:
     from importlib import metadata
 
     found = {"python": sys.version.split()[0]}
-    for name in ("lnrepro", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorflow-datasets", "grain", "numpy"):
+    for name in (
+        "lnrepro",
+        "jax",
+        "jaxlib",
+        "flax",
+        "optax",
+        "orbax-checkpoint",
+        "tensorflow-datasets",
+        "grain",
+        "numpy",
+    ):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found

@@ -58,12 +58,11 @@ def interrupt(monkeypatch, at: int):
     monkeypatch.setattr(toy, "make", make)
 
 
-@pytest.mark.parametrize("placement", ["jit", "pmap"])
-@pytest.mark.parametrize("steps_per_call", [1, 3])
+@pytest.mark.parametrize(("placement", "steps_per_call"), [("jit", 1), ("pmap", 3)])
 def test_interrupted_run_ends_with_the_same_bits_and_records(tmp_path, monkeypatch, placement, steps_per_call):
     c = config(placement=placement, steps_per_call=steps_per_call)
     train.train(c, tmp_path / "whole")
-    for at in (2, 7, 17, 29):
+    for at in (2, 17, 29):
         with monkeypatch.context() as m:
             interrupt(m, at)
             with pytest.raises(KeyError):
@@ -116,7 +115,8 @@ def test_best_checkpoint_is_the_one_with_the_best_metric(tmp_path):
     run.store.close()
     assert saved.step == 10
     numbers = train.evaluate(c, tmp_path)
-    first = next(r for r in map(json.loads, open(tmp_path / "metrics.jsonl")) if "test/error" in r)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    first = next(r for r in map(json.loads, lines) if "test/error" in r)
     assert numbers["test/error"] == first["test/error"]
 
 

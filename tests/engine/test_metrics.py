@@ -1,0 +1,93 @@
+"""Means over intervals, records without gaps or tears, evaluation that counts each example once."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lnrepro import artifacts, evaluation, metrics
+from lnrepro.errors import RunError, UserError
+
+
+def host(tree):
+    return {k: np.array(v) for k, v in tree.items()}
+
+
+def test_meter_continued_from_its_state_ends_with_the_same_mean():
+    values = np.random.default_rng(0).normal(size=12).astype(np.float32)
+
+    def fill(meter, parts, start):
+        for part in parts:
+            meter.add(start, {"loss": jnp.asarray(part)})
+            start += len(part)
+
+    whole = metrics.Meter()
+    fill(whole, np.split(values, 4), 0)
+    whole.cut(12)
+    ((step, means),) = whole.drain(host, block=True)
+
+    first = metrics.Meter()
+    fill(first, np.split(values, 4)[:2], 0)
+    assert list(first.drain(host, block=True)) == []
+    second = metrics.Meter(first.state())
+    fill(second, np.split(values, 4)[2:], 6)
+    second.cut(12)
+    assert list(second.drain(host, block=True)) == [(step, means)]
+    np.testing.assert_allclose(means["loss"], values.astype(np.float64).mean(), rtol=1e-12)
+
+
+def test_meter_names_the_step_that_is_not_finite():
+    meter = metrics.Meter()
+    meter.add(20, {"loss": jnp.asarray([1.0, jnp.inf, 2.0])})
+    with pytest.raises(RunError, match=r"train/loss is inf at step 22"):
+        list(meter.drain(host, block=True))
+
+
+def test_torn_last_line_is_dropped_and_others_are_named(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2}\n{"ste')
+    assert [r["step"] for r in metrics.read(path)] == [1, 2]
+    path.write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
+    with pytest.raises(UserError, match=r"metrics\.jsonl:2: not a metrics record"):
+        metrics.read(path)
+
+
+@pytest.mark.parametrize(("mode", "better"), [("min", 1.0), ("max", 3.0)])
+def test_is_better(mode, better):
+    assert metrics.is_better(2.0, None, mode)
+    assert metrics.is_better(better, 2.0, mode)
+    assert not metrics.is_better(2.0, better, mode)
+    assert not metrics.is_better(2.0, 2.0, mode)
+    assert not metrics.is_better(float("nan"), None, mode)
+
+
+def test_mean_over_examples_ignores_padding():
+    mean = evaluation.mean_over_examples(lambda vars, batch: {"v": vars["a"] * batch["x"]})
+    batches = [
+        {"x": np.array([1.0, 2.0, 3.0]), "mask": np.ones(3)},
+        {"x": np.array([10.0, 999.0, 999.0]), "mask": np.array([1.0, 0.0, 0.0])},
+    ]
+    assert mean({"a": np.float32(2.0)}, batches) == {"v": 8.0}
+    with pytest.raises(ValueError, match="every row of every batch is masked"):
+        mean({"a": np.float32(2.0)}, [{"x": np.ones(2), "mask": np.zeros(2)}])
+
+
+def test_artifacts_by_kind(tmp_path):
+    from PIL import Image
+
+    picture = np.random.default_rng(0).integers(0, 255, (5, 7, 3), np.uint8)
+    film = np.stack([picture, 255 - picture])
+    values = {
+        "n": 3,
+        "picture": picture,
+        "film": film,
+        "page.html": "<p>",
+        "weights": np.eye(2),
+        "loss": np.float32(1.5),
+    }
+    numbers, paths = artifacts.write(tmp_path / "a", values)
+    assert numbers == {"n": 3.0, "loss": 1.5}
+    assert {p.name for p in paths} == {"picture.png", "film.gif", "page.html", "weights.npy"}
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "a/picture.png")), picture)
+    assert Image.open(tmp_path / "a/film.gif").n_frames == 2
+    with pytest.raises(TypeError, match="evaluate returned x of type dict"):
+        artifacts.write(tmp_path, {"x": {}})

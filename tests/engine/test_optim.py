@@ -1,0 +1,66 @@
+"""Optimisers against their formulas in float64 NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from ml_collections import ConfigDict
+
+from lnrepro import optim
+from lnrepro.errors import UserError
+
+
+def config(**changes):
+    c = {"name": "adam", "learning_rate": 0.1, "b1": 0.9, "b2": 0.999, "eps": 1e-8, "clip": 0.0, "clip_mode": "global"}
+    return ConfigDict(c | changes)
+
+
+def test_kiros_adam_step_sizes_for_a_constant_gradient():
+    steps = {}
+    tx = optim.scale_by_kiros_adam()
+    state = tx.init(jnp.zeros(()))
+    update = jax.jit(tx.update)
+    for t in range(1, 1001):
+        u, state = update(jnp.float32(0.3), state)
+        steps[t] = float(u)
+    for t, size in {1: 3.51, 2: 4.29, 3: 4.96, 5: 5.80, 10: 6.53, 12: 6.57, 20: 6.24, 100: 3.24, 1000: 1.26}.items():
+        assert abs(steps[t] - size) < 6e-3, t
+    assert max(steps, key=steps.get) == 12
+
+
+def test_kiros_adam_matches_the_recurrence():
+    rng = np.random.default_rng(0)
+    grads = rng.normal(size=(6, 4))
+    tx = optim.make(config(name="kiros_adam"))
+    params = jnp.ones(4)
+    state = tx.init(params)
+    p, m, v = np.ones(4), np.zeros(4), np.zeros(4)
+    for t, g in enumerate(grads, 1):
+        updates, state = tx.update(jnp.asarray(g, jnp.float32), state, params)
+        params = optax.apply_updates(params, updates)
+        m, v = 0.1 * g + 0.9 * m, 0.001 * g * g + 0.999 * v
+        p = p - 0.1 * np.sqrt(1 - 0.001**t) / (1 - 0.1**t) * m / (np.sqrt(v) + 1e-8)
+        np.testing.assert_allclose(params, p, rtol=1e-5)
+
+
+def test_clip_each_tensor_on_its_own():
+    tx = optim.clip_each_tensor(2.0)
+    grads = {"large": jnp.full((3, 3), 5.0), "small": jnp.full(4, 0.1), "zero": jnp.zeros(2)}
+    out, _ = tx.update(grads, tx.init(grads))
+    np.testing.assert_allclose(np.linalg.norm(out["large"]), 2.0, rtol=1e-6)
+    np.testing.assert_array_equal(out["small"], grads["small"])
+    np.testing.assert_array_equal(out["zero"], 0.0)
+
+
+def test_global_clip_comes_before_the_moments():
+    tx = optim.make(config(clip=1.0))
+    state = tx.init(jnp.zeros(2))
+    _, clipped = tx.update(jnp.asarray([30.0, 40.0]), state)
+    np.testing.assert_allclose(optax.tree.get(clipped, "mu"), [0.06, 0.08], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("field", "value"), [("name", "sgdd"), ("clip_mode", "each")])
+def test_unknown_choices_name_the_known(field, value):
+    with pytest.raises(UserError, match=rf"config\.optimizer\.{field} = '{value}': choose one of"):
+        optim.make(config(clip=1.0, **{field: value}))

@@ -1,0 +1,42 @@
+"""Runs of `python -m lnrepro.main` as a user starts them, in a process of their own."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SMOKE = "--config=configs/mnist.py:smoke"
+
+
+def environment(home: pathlib.Path) -> dict[str, str]:
+    """This process's, with its own caches below `home` and without the four fake devices of the tests."""
+    env = os.environ | {"XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", "XDG_CACHE_HOME": str(home), "COLUMNS": "120"}
+    return env | {"LNREPRO_DATA": str(home / "data")}
+
+
+def start(home: pathlib.Path, *flags: str) -> subprocess.Popen:
+    """Start the trainer."""
+    command = [sys.executable, "-m", "lnrepro.main", *flags]
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def run(home: pathlib.Path, *flags: str) -> tuple[int, str, str]:
+    """Run the trainer to its end: exit code, stdout, stderr."""
+    process = start(home, *flags)
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+def newest_state(workdir: pathlib.Path) -> dict[str, np.ndarray]:
+    """The arrays of the newest checkpoint by name, read through Orbax alone."""
+    import orbax.checkpoint as ocp
+
+    last = max((p for p in (workdir / "checkpoints" / "last").iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
+    tree = ocp.PyTreeCheckpointer().restore(last / "state")
+    return {jax.tree_util.keystr(path): np.asarray(x) for path, x in jax.tree.leaves_with_path(tree)}

@@ -1,0 +1,91 @@
+"""Who may import whom, read from the source by ast."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ENGINE = {"train", "main", "distribute", "checkpoint", "metrics", "optim", "evaluation", "experiment", "workdir"}
+ENGINE |= {"progress", "artifacts"}
+
+# file or folder -> what may be imported of lnrepro, and which third parties never
+RULES = {
+    "lnrepro/functional": ({"functional"}, {"flax", "numpy", "optax", "experiments", "configs"}),
+    "lnrepro/linen.py": ({"functional"}, {"optax", "ml_collections"}),
+    "lnrepro/nnx.py": ({"functional"}, {"optax", "ml_collections"}),
+    "lnrepro/convert.py": ({"functional"}, {"flax", "torch", "tensorflow", "keras"}),
+    "lnrepro/theory": ({"functional", "theory"}, {"flax", "optax"}),
+    "lnrepro/data": ({"data", "errors"}, {"flax", "optax", "tensorflow", "pickle"}),
+    "lnrepro/errors.py": (set(), set()),
+    **{f"lnrepro/{name}.py": (ENGINE | {"errors", "data"}, {"flax"}) for name in sorted(ENGINE)},
+    "experiments": (
+        {"experiment", "evaluation", "linen", "functional", "data", "errors", "theory"},
+        {"scripts", "configs", "tests"},
+    ),
+    "configs": (set(), {"jax", "flax", "numpy", "scripts", "experiments"}),
+}
+
+
+def imported(path: pathlib.Path) -> set[str]:
+    """Dotted names of everything a file imports, inside functions too."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            package = path.relative_to(ROOT).parts[: -node.level] if node.level else ()
+            module = ".".join((*package, *([node.module] if node.module else [])))
+            names |= {f"{module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def files(place: str) -> list[pathlib.Path]:
+    path = ROOT / place
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+@pytest.mark.parametrize("place", RULES)
+def test_imports(place):
+    allowed, forbidden = RULES[place]
+    found = files(place)
+    assert found, f"{place} is gone: bring the rules and README's tree up to date"
+    for path in found:
+        for name in imported(path):
+            top, _, rest = name.partition(".")
+            assert top not in forbidden, f"{path.relative_to(ROOT)} imports {name}"
+            if top == "lnrepro" and rest:
+                assert rest.split(".")[0] in allowed | {"__version__"}, f"{path.relative_to(ROOT)} imports {name}"
+            if place.startswith("lnrepro"):
+                assert top not in ("experiments", "configs", "scripts", "tests"), f"{path.relative_to(ROOT)}: {name}"
+
+
+def test_every_module_of_the_package_has_a_rule():
+    have = {p for place in RULES for p in files(place)}
+    missing = set((ROOT / "lnrepro").rglob("*.py")) - have - {ROOT / "lnrepro/__init__.py"}
+    assert not missing
+
+
+def test_configs_import_ml_collections_only():
+    for path in files("configs"):
+        assert {name.partition(".")[0] for name in imported(path)} <= {"ml_collections", "itertools", "math"}, path
+
+
+def test_experiments_do_not_import_one_another():
+    for path in files("experiments"):
+        own = path.relative_to(ROOT / "experiments").parts[0].removesuffix(".py")
+        for name in imported(path):
+            if name.startswith("experiments."):
+                assert name.split(".")[1] == own, f"{path} imports {name}"
+
+
+def test_core_import_brings_jax_and_flax_only():
+    """`import lnrepro.linen` must work where only the core dependencies are installed."""
+    code = (
+        "import sys, flax.linen; before = set(sys.modules); import lnrepro.linen;"
+        "print(*sorted({m.partition('.')[0] for m in set(sys.modules) - before} - {'lnrepro', 'jax', 'flax'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) - set(sys.stdlib_module_names), done.stdout

@@ -1,0 +1,164 @@
+"""The command as users type it: resumed after SIGKILL, on several devices and processes, and with mistakes in it."""
+
+import random
+import signal
+import socket
+import time
+
+import numpy as np
+import pytest
+
+from lnrepro import main
+from tests.runs import SMOKE, newest_state, run, start
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """One compilation cache and one prepared `digits` for the whole module."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def one_device(home):
+    """An undisturbed run on one device."""
+    workdir = home / "one"
+    code, out, err = run(home, SMOKE, f"--workdir={workdir}")
+    assert code == 0, err
+    assert "data=digits" in out
+    assert "curves.png" in out
+    return workdir
+
+
+def assert_close(a, b, atol):
+    a, b = newest_state(a), newest_state(b)
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_allclose(a[name], b[name], rtol=0, atol=atol, err_msg=name)
+
+
+@pytest.mark.parametrize("flags", [("--cpu_devices=4",), ("--cpu_devices=4", "--config.placement=pmap")])
+def test_four_devices_agree_with_one(home, one_device, flags):
+    workdir = home / f"four{len(flags)}"
+    code, _, err = run(home, SMOKE, f"--workdir={workdir}", *flags)
+    assert code == 0, err
+    assert_close(one_device, workdir, 1e-5)
+
+
+def test_two_processes_agree_with_one_and_write_once(home, one_device):
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        port = s.getsockname()[1]
+    workdir = home / "two"
+    flags = [SMOKE, f"--workdir={workdir}", f"--coordinator=localhost:{port}", "--num_processes=2", "--cpu_devices=2"]
+    processes = [start(home, *flags, f"--process_id={i}") for i in range(2)]
+    outputs = [p.communicate(timeout=240) for p in processes]
+    assert [p.returncode for p in processes] == [0, 0], outputs
+    assert_close(one_device, workdir, 1e-5)
+    steps = [line.split(",")[0] for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [line.split(",")[0] for line in (one_device / "metrics.jsonl").read_text().splitlines()]
+    assert "numbers" in outputs[0][0]
+    assert "numbers" not in outputs[1][0]
+
+
+def killed_and_resumed(home, name: str, kills: int, flags: list[str], seed: int) -> None:
+    """Kill a run at random moments, resume each time, and hold its end against an undisturbed run's."""
+    flags = [SMOKE, "--config.epochs=40", "--config.save_every=11", *flags]
+    whole, broken = home / f"{name}-whole", home / f"{name}-broken"
+    began = time.monotonic()
+    code, _, err = run(home, *flags, f"--workdir={whole}")
+    assert code == 0, err
+    lasts = time.monotonic() - began
+    rng = random.Random(seed)
+    for _ in range(kills):
+        process = start(home, *flags, f"--workdir={broken}")
+        time.sleep(rng.uniform(0.4, 0.9) * lasts)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    code, _, err = run(home, *flags, f"--workdir={broken}")
+    assert code == 0, err
+    assert_close(whole, broken, 0)
+    assert (whole / "metrics.jsonl").read_text() == (broken / "metrics.jsonl").read_text()
+
+
+def test_killed_run_resumes_to_the_same_bits(home):
+    killed_and_resumed(home, "killed", 2, [], seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [1, 4])
+def test_run_killed_five_times_resumes_to_the_same_bits(home, devices):
+    killed_and_resumed(home, f"killed{devices}", 5, [f"--cpu_devices={devices}"], seed=devices)
+
+
+def test_sigterm_saves_and_exits_with_143(home):
+    workdir = home / "terminated"
+    process = start(home, SMOKE, "--config.epochs=100000", f"--workdir={workdir}")
+    for line in process.stdout:
+        if line.startswith("step "):
+            break
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    assert "saved, the same command resumes" in err
+    assert list((workdir / "checkpoints/last").iterdir())
+
+
+def test_evaluate_restores_the_best_checkpoint(home, one_device):
+    code, out, err = run(home, SMOKE, f"--workdir={one_device}", "--evaluate")
+    assert code == 0, err
+    assert "valid/error" in out
+    code, _, err = run(home, SMOKE, f"--workdir={home / 'nothing'}", "--evaluate")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "holds no run" in err
+    assert not (home / "nothing").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ([], "--config is missing; there are configs/"),
+        (["--config=configs/mnst.py"], "did you mean configs/mnist.py?"),
+        (["--config=configs/mnist.py:papr"], "no variant 'papr'; there are (none), paper, paper_bz4, smoke"),
+        ([SMOKE, "--config.sed=1"], "has no field 'sed'; did you mean 'seed'?"),
+        ([SMOKE, "--config.optimizer.learning_rte=1"], "did you mean 'learning_rate'?"),
+        ([SMOKE, "--config.batch_size=1e3"], "--config.batch_size=1e3: invalid literal for int()"),
+        ([SMOKE, "--config.optimizer.learning_rate=fast"], "could not convert string to float: 'fast'"),
+        ([SMOKE, "--wrkdir=x"], "Unknown command line flag 'wrkdir'. Did you mean: workdir"),
+        ([SMOKE, "stray"], "unexpected argument 'stray'"),
+        ([SMOKE, "--config.experiment=experiments.mnst"], "did you mean experiments.mnist?"),
+        ([SMOKE, "--config.norm=group"], "config.norm = 'group': choose one of none, layer, batch"),
+        ([SMOKE, "--config.optimizer.name=adm"], "config.optimizer.name = 'adm': choose one of adam"),
+        ([SMOKE, "--config.placement=tpu"], "config.placement = 'tpu': choose jit or pmap"),
+        ([SMOKE, "--config.batch_size=63", "--cpu_devices=4"], "does not divide over 4 devices; take 60 or 64"),
+        ([SMOKE, "--config.batch_size=2000"], "is larger than config.data.train_examples = 1437"),
+        ([SMOKE, "--config.data.name=digts"], "did you mean 'digits'?"),
+        (["--config=configs/mnist.py:paper"], "run `python scripts/prepare.py mnist --raw DIR`"),
+        ([SMOKE, "--config.data.features=63"], "config.data.features = 63, but digits has 64 pixels a case"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(home, tmp_path, flags, says):
+    workdir = tmp_path / "run"
+    code, _, err = run(home, *flags, f"--workdir={workdir}")
+    assert code == 2
+    assert says in err
+    assert err.count("\n") == 1, err
+    assert "Traceback" not in err
+    assert not (workdir / "checkpoints").exists()
+
+
+def test_missing_extra_names_the_pip_command(capsys, monkeypatch):
+    def missing(argv):
+        raise ModuleNotFoundError("No module named 'optax'", name="optax")
+
+    monkeypatch.setattr(main, "run", missing)
+    assert main.main(["main"]) == 2
+    err = capsys.readouterr().err
+    assert "pip install 'lnrepro[train]'" in err
+    assert err.count("\n") == 1
+
+
+def test_help_lists_the_configs(capsys):
+    assert main.main(["main", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "configs/mnist.py" in out
+    assert "--workdir" in out
