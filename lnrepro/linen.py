@@ -185,11 +185,12 @@ class _LSTM(_Recurrent):
     forget_bias: float = 0.0
     peephole: bool = False
     cell_norm: str = "output"
+    inner_bias: bool = False
 
     _make = staticmethod(functional.lstm)
 
     def _options(self):
-        return {"forget_bias": self.forget_bias, "peephole": self.peephole, "cell_norm": self.cell_norm}
+        return {n: getattr(self, n) for n in ("forget_bias", "peephole", "cell_norm", "inner_bias")}
 
 
 class _GRU(_Recurrent):
@@ -227,9 +228,7 @@ class _Step(nn.RNNCellBase):
         key, tick = self._key(), functional.Tick()
         if key is not None:
             if cell.sample is not None:
-                raise ValueError(
-                    "one-step cells cannot hold variational dropout's mask from step to step; use the module for sequences"
-                )
+                raise ValueError("a one-step cell cannot hold variational dropout's mask; use the module for sequences")
             tick = functional.Tick(key=key)
         return functional.step(cell, params, carry, x, tick)
 

@@ -155,6 +155,7 @@ def lstm(features: int, **options) -> Cell:
       norm: one of NORMS.                      cell_norm: "output" (the paper's) or "carry".
       use_bias: True.                          forget_bias: 0.0, start of b's forget part.
       peephole: False; Graves' diagonal weights from c to f, i (old c) and o (new c), un-normalised.
+      inner_bias: False; True adds a bias "inner_bias" to W_x x_t inside its norm, as the authors' code has.
       learned_carry: False; True makes h_0 and c_0 parameters (start 0) in place of zeros.
       kernel_init, recurrent_init, bias_init: initialisers (Glorot uniform, orthogonal, zeros), each gate's block drawn
         by itself.
@@ -163,6 +164,7 @@ def lstm(features: int, **options) -> Cell:
     Raises ValueError for an unknown norm or option and for features < 1.
     """
     cell_norm, peephole = options.pop("cell_norm", "output"), options.pop("peephole", False)
+    inner_bias = options.pop("inner_bias", False)
     if cell_norm not in ("output", "carry"):
         raise ValueError(f"lstm: cell_norm={cell_norm!r}; choose 'output' (the paper's) or 'carry'")
     o = _options("lstm", features, 4, **options)
@@ -186,14 +188,8 @@ def lstm(features: int, **options) -> Cell:
         h = jax.nn.sigmoid(out) * jnp.tanh(shown)
         return ((shown if cell_norm == "carry" else c).astype(dtype), h.astype(dtype)), aside
 
-    return _cell(
-        o,
-        pointwise,
-        lambda carry: carry[1],
-        carries=2,
-        cell_site=True,
-        extra={"peephole": (3, features)} if peephole else {},
-    )
+    extra = ({"peephole": (3, features)} if peephole else {}) | ({"inner_bias": (4 * features,)} if inner_bias else {})
+    return _cell(o, pointwise, lambda carry: carry[1], carries=2, cell_site=True, extra=extra)
 
 
 def gru(features: int, **options) -> Cell:
@@ -211,7 +207,7 @@ def gru(features: int, **options) -> Cell:
     reset, recurrent_bias = options.pop("reset", "after"), options.pop("recurrent_bias", False)
     if reset not in ("after", "before"):
         raise ValueError(f"gru: reset={reset!r}; choose 'after' (the paper's) or 'before' (Cho et al.)")
-    o = _options("gru", features, 3, blocks=(2, 1), offset=True, **options)
+    o = _options("gru", features, 3, blocks=(2, 1), offset="bias", **options)
     H = features
     if recurrent_bias and o.norm not in ("none", "weight"):
         raise ValueError(f"gru: recurrent_bias is for norm='none' or 'weight', not {o.norm!r}")
@@ -262,7 +258,7 @@ class _Options(NamedTuple):
     bias_init: Callable
     gain_init: Callable
     blocks: tuple[int, ...]  # gates that share one norm, in units of H
-    offset: bool  # the bias belongs to the input projection, inside its norm
+    offset: str  # the parameter that is the input projection's bias, inside its norm
 
 
 def _options(
@@ -280,7 +276,7 @@ def _options(
     bias_init=None,
     gain_init=None,
     blocks=None,
-    offset=False,
+    offset="inner_bias",
     **unknown,
 ):
     if unknown:
@@ -350,7 +346,7 @@ def _cell(o, pointwise, output, *, carries, cell_site=False, extra=None, width_h
         return parts[0] if carries == 1 else tuple(parts)
 
     def kernels(params):
-        w_x, w_h, offset = params["w_x"], _recurrent_kernel(o, params), params.get("bias") if o.offset else None
+        w_x, w_h, offset = params["w_x"], _recurrent_kernel(o, params), params.get(o.offset)
         if o.norm == "weight":
             w_x = norms.weight_norm(w_x, params["length_x"])
         if o.norm == "layer":
@@ -362,7 +358,7 @@ def _cell(o, pointwise, output, *, carries, cell_site=False, extra=None, width_h
     sites = batch if o.norm == "batch" else {}
 
     def local(params):
-        elsewhere = {"w_x", "length_x", "c0", "h0"} | ({"bias"} if o.offset else set())
+        elsewhere = {"w_x", "length_x", "c0", "h0", o.offset}
         if width_h is None:
             elsewhere |= {"w_h", "length_h"}
         return {name: value for name, value in params.items() if name not in elsewhere}
