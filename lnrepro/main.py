@@ -1,4 +1,4 @@
-"""Train one config of the paper: python -m lnrepro.main --config=configs/mnist.py[:VARIANT] [--config.FIELD=VALUE ...]
+"""Train one config of the paper: python -m lnrepro.main --config=configs/draw.py[:VARIANT] [--config.FIELD=VALUE ...]
 
 Variants of every config: none (the embedded default: no download, minutes on two cores), paper (the paper's protocol on
 the paper's data, see scripts/prepare.py), smoke (seconds). The run's directory holds config.json, metrics.jsonl,
@@ -128,7 +128,8 @@ def main(argv: list[str] | None = None) -> int:
     except ModuleNotFoundError as e:
         if (e.name or "").partition(".")[0] not in EXTRA.split():
             raise
-        print(f"error: {e.name} is not installed; training needs: pip install 'lnrepro[train]' (in a checkout: pip install -e '.[train]')", file=sys.stderr)  # fmt: skip
+        what = "pip install 'lnrepro[train]' (in a checkout: pip install -e '.[train]')"
+        print(f"error: {e.name} is not installed; training needs: {what}", file=sys.stderr)
         return 2
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)

@@ -275,7 +275,7 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
 
 
 def _fingerprint(config: ConfigDict) -> str:
-    from lnrepro import data  # at call time: the data layer imports TFDS
+    from lnrepro import data
 
     return data.fingerprint(config.data.name, config.data.get("dir") or None)
 

@@ -90,7 +90,7 @@ def lock(workdir: pathlib.Path) -> Iterator[None]:
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        file = open(workdir / "lock", "a+")  # noqa: SIM115 - closed below
+        file = open(workdir / "lock", "a+")
     except OSError as e:
         raise UserError(f"cannot write to --workdir {workdir}: {e.strerror}") from None
     with file:
