@@ -70,7 +70,8 @@ class Store:
         import orbax.checkpoint as ocp
 
         manager = self._manager(name)
-        with _clear_errors(f"save the checkpoint of step {step} in {self.folder / name}"):
+        # Saving goes on in the background, so what fails here may be the checkpoint before.
+        with _clear_errors(f"save a checkpoint in {self.folder / name}, at or before step {step}"):
             if step in manager.all_steps():  # saved before an interruption that fell back to an older step
                 manager.delete(step)
             manager.save(
@@ -145,7 +146,6 @@ def _clear_errors(what: str):
     try:
         yield
     except (OSError, ValueError, RuntimeError) as e:
-        first = next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)[:300]
-        raise RunError(
-            f"could not {what}: {first}; checkpoints saved before are intact, the same command resumes"
-        ) from e
+        line = next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)
+        why = "No space left on device" if "No space left on device" in str(e) else line[:300]
+        raise RunError(f"could not {what}: {why}; checkpoints saved before are intact, the same command resumes") from e

@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-from absl import flags
+from absl import flags, logging
 from ml_collections import config_flags
 
 from lnrepro.errors import UserError
@@ -44,6 +44,8 @@ EXTRA = (
 def run(argv: list[str]) -> None:
     """Parse the flags and train or evaluate. Raises UserError and its kin, and train.Stopped."""
     config, variant = _parse(argv)
+    # Orbax logs the tracebacks of failed saves, which reach the user as one line through RunError.
+    logging.set_verbosity(logging.FATAL)
 
     import jax
 

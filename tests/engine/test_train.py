@@ -236,7 +236,7 @@ def test_full_disk_while_saving_is_a_run_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ocp.CheckpointManager, "save", full)
     store = Store(tmp_path)
-    with pytest.raises(RunError, match=r"could not save the checkpoint of step 5 .*No space left on device"):
+    with pytest.raises(RunError, match=r"could not save a checkpoint .*step 5: No space left on device"):
         store.save("last", 5, {"w": np.zeros(3)}, {})
 
 
