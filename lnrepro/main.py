@@ -12,10 +12,30 @@ import pathlib
 import re
 import sys
 
-from absl import flags, logging
-from ml_collections import config_flags
-
 from lnrepro.errors import UserError
+
+# What the train extra brings, by the name a missing one is imported under.
+EXTRA = (
+    "absl ml_collections optax orbax tensorflow_datasets grain array_record sklearn tensorboardX matplotlib PIL rich "
+    "importlib_resources"
+)
+
+
+def _missing_extra(e: ModuleNotFoundError) -> int:
+    """Say which command installs the module that is missing; a module that no extra brings is a bug and raised."""
+    name = (e.name or "").partition(".")[0]
+    if name not in EXTRA.split():
+        raise e
+    what = "pip install 'lnrepro[train]' (in a checkout: pip install -e '.[train]')"
+    print(f"error: {name} is not installed; training needs: {what}", file=sys.stderr)
+    return UserError.exit_code
+
+
+try:
+    from absl import flags, logging
+    from ml_collections import config_flags
+except ModuleNotFoundError as e:
+    sys.exit(_missing_extra(e))
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config",
@@ -34,11 +54,6 @@ _PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes, wi
 _PROCESS = flags.DEFINE_integer("process_id", None, "Which of them this is, with --coordinator.")
 _TIMEOUT = flags.DEFINE_integer("peer_timeout", 120, "Seconds to wait for the other processes.")
 flags.adopt_module_key_flags(config_flags)
-
-# What the train extra brings, by the name a missing one is imported under.
-EXTRA = (
-    "optax orbax tensorflow_datasets grain array_record sklearn tensorboardX matplotlib PIL rich importlib_resources"
-)
 
 
 def run(argv: list[str]) -> None:
@@ -128,11 +143,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         run(argv)
     except ModuleNotFoundError as e:
-        if (e.name or "").partition(".")[0] not in EXTRA.split():
-            raise
-        what = "pip install 'lnrepro[train]' (in a checkout: pip install -e '.[train]')"
-        print(f"error: {e.name} is not installed; training needs: {what}", file=sys.stderr)
-        return 2
+        return _missing_extra(e)
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         return e.exit_code

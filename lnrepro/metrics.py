@@ -1,6 +1,7 @@
 """Numbers of a run: means over log intervals, metrics.jsonl, TensorBoard events."""
 
 import collections
+import contextlib
 import json
 import math
 import os
@@ -87,17 +88,23 @@ class Log:
     def write(self, step: int, epoch: float, values: dict[str, float]) -> None:
         """Append one record: step, epoch, the data set's name, then the values."""
         record = {"step": step, "epoch": round(epoch, 6), "data": self._data, **values}
-        self._file.write(json.dumps(record) + "\n")
+        with self._clear_errors():
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()  # for who follows the file; `flush` makes it last
+            for name, value in values.items():
+                self._events.add_scalar(name, value, step)
         self.records += 1
-        for name, value in values.items():
-            self._events.add_scalar(name, value, step)
 
     def flush(self) -> None:
         """Everything written so far is on disk after this: called before a checkpoint that relies on it."""
-        try:
-            self._file.flush()
+        with self._clear_errors():
             os.fsync(self._file.fileno())
             self._events.flush()
+
+    @contextlib.contextmanager
+    def _clear_errors(self):
+        try:
+            yield
         except OSError as e:
             raise RunError(f"could not write {self.path}: {e.strerror}; checkpoints saved before are intact") from e
 

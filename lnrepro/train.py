@@ -223,7 +223,8 @@ def _loop(run: Run) -> tuple[dict[str, float], list[pathlib.Path]]:
             if due(step, log_every, run.total):
                 meter.cut(step)
             drain(block=False)
-            names = ["last"] if due(step, save_every, run.total) or caught else []
+            stopping = _agree(caught, step, log_every)
+            names = ["last"] if due(step, save_every, run.total) or stopping else []
             if due(step, eval_every, run.total) and config.eval_splits:
                 drain(block=True)
                 values, written = run.evaluate(placement.vars(state).vars, config.eval_splits)
@@ -237,9 +238,9 @@ def _loop(run: Run) -> tuple[dict[str, float], list[pathlib.Path]]:
                     names.append("best")
             if names:
                 save(names)
-            if caught:
+            if stopping:
                 run.store.wait()
-                raise Stopped(caught[0], step)
+                raise Stopped(stopping, step)
         drain(block=True)
         run.store.wait()
         final, written = run.evaluate(placement.vars(state).vars, config.final_splits)
@@ -251,6 +252,18 @@ def _loop(run: Run) -> tuple[dict[str, float], list[pathlib.Path]]:
         if best:
             numbers |= {f"best {best['metric']}": best["value"], "best step": best["step"]}
         return numbers, list(paths | dict.fromkeys(written))
+
+
+def _agree(caught: list[int], step: int, log_every: int) -> int:
+    """The signal to stop for, 0 for none. Several processes ask one another at log points, so that all stop at one step."""
+    mine = caught[0] if caught else 0
+    if jax.process_count() == 1:
+        return mine
+    if step % log_every:
+        return 0
+    from jax.experimental import multihost_utils
+
+    return int(multihost_utils.process_allgather(np.array(mine)).max())
 
 
 def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
