@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import linen as nn
 from ml_collections import ConfigDict
 
@@ -81,15 +80,11 @@ def make(config: ConfigDict) -> Experiment:
     def loss(vars, batch, key):
         del key
         logits, new = model.apply(vars, pixels(batch), train=True, mutable=["batch_stats"])
-        nll = optax.softmax_cross_entropy_with_integer_labels(logits, batch["label"]).mean()
+        nll = evaluation.classification(logits, batch["label"])["nll"].mean()
         return nll, (new, {"nll": nll})
 
     def values(vars: Mapping, batch: Mapping) -> dict[str, jax.Array]:
-        logits = model.apply(vars, pixels(batch), train=False)
-        return {
-            "nll": optax.softmax_cross_entropy_with_integer_labels(logits, batch["label"]),
-            "error": (logits.argmax(-1) != batch["label"]).astype(jnp.float32),
-        }
+        return evaluation.classification(model.apply(vars, pixels(batch), train=False), batch["label"])
 
     mean = evaluation.mean_over_examples(values)
 
@@ -200,15 +195,10 @@ def _draw(maps: list[dict[str, np.ndarray]], title: str) -> np.ndarray:
 
 def _open(config: ConfigDict, split: str) -> dict:
     """The split's columns, held against the sizes in the config. Raises DataError where they differ."""
-    columns = data.open_columns(config.data.name, split, config.data.dir)
+    columns = data.open_config(config.data, split)
     if columns["image"].shape[1:] != tuple(config.data.image):
         raise DataError(
             f"config.data.image = {tuple(config.data.image)}, but the images of {config.data.name} are "
             f"{columns['image'].shape[1:]}"
-        )
-    if split == "train" and len(columns["label"]) != config.data.train_examples:
-        raise DataError(
-            f"config.data.train_examples = {config.data.train_examples}, but {config.data.name} has "
-            f"{len(columns['label'])}"
         )
     return columns

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lnrepro import distribute
@@ -35,3 +36,9 @@ def mean_over_examples(
         return {name: sum(float(np.asarray(s[name])) for s, _ in parts) / count for name in parts[0][0]}
 
     return mean
+
+
+def classification(logits: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
+    """Per case, from logits (B, classes) and labels (B,): "nll" in nats, and "error", 1 where the largest logit is another's."""
+    nll = -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None].astype(int), axis=-1)[:, 0]
+    return {"nll": nll, "error": (logits.argmax(-1) != labels).astype(jnp.float32)}

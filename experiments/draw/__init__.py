@@ -79,12 +79,10 @@ def _pixels(batch) -> jax.Array:
 
 def _open(config: ConfigDict, split: str) -> dict[str, np.ndarray]:
     """The split's columns, held against the sizes in the config. Raises DataError where they differ."""
-    columns = data.open_columns(config.data.name, split, config.data.dir)
-    side, (rows, *shape) = config.model.image_size, columns["image"].shape
+    columns = data.open_config(config.data, split)
+    side, (_, *shape) = config.model.image_size, columns["image"].shape
     if shape != [side, side]:
         raise DataError(
             f"config.model.image_size = {side}, but {config.data.name} has images of {' x '.join(map(str, shape))}"
         )
-    if split == "train" and rows != config.data.train_examples:
-        raise DataError(f"config.data.train_examples = {config.data.train_examples}, but {config.data.name} has {rows}")
     return columns

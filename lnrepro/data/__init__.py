@@ -41,6 +41,7 @@ __all__ = [
     "data_root",
     "fingerprint",
     "open_columns",
+    "open_config",
     "open_source",
     "place",
     "prepare",
@@ -144,6 +145,15 @@ def open_columns(name: str, split: str, data_dir: str | os.PathLike | None = Non
     if not files:
         raise DataError(f"{name} ({split}): its examples differ in shape, so it has no columns; use open_source")
     return {key: np.asarray(np.load(file, mmap_mode="r")) for key, file in files.items()}
+
+
+def open_config(spec: Any, split: str) -> dict[str, np.ndarray]:
+    """`open_columns` of a config's `data` field (name, dir, train_examples). Raises DataError if the size is not the config's."""
+    columns = open_columns(spec.name, split, spec.dir)
+    rows = len(next(iter(columns.values())))
+    if split == "train" and rows != spec.train_examples:
+        raise DataError(f"config.data.train_examples = {spec.train_examples}, but {spec.name} has {rows}")
+    return columns
 
 
 def fingerprint(name: str, data_dir: str | os.PathLike | None = None) -> str:
