@@ -110,13 +110,10 @@ class Step:
         scopes = {}
         for line in self.compiled.as_text().splitlines():
             if found := re.match(r"\s*(?:ROOT )?%?([\w.-]+) = .*op_name=\"([^\"]*)\"", line):
-                parts = [
-                    p
-                    for p in re.split(r"[/()]", found[2])
-                    if p and not re.match(r"jit|jvp|transpose|while|body|closed", p)
-                ]
-                product = "dot_general" in parts[-1:]
-                scopes[found[1]] = f"{parts[0] if len(parts) > 1 else 'other'}{', products' if product else ''}"
+                path = re.sub(r"(transpose|jvp|vmap)\(|jit\([^()]*\)|\)", "/", found[2])
+                parts = [p for p in path.split("/") if p and p not in ("while", "body", "closed_call")]
+                product = ", products" if "dot_general" in found[2] else ""
+                scopes[found[1]] = (parts[0] if len(parts) > 1 else "other") + product
         with tempfile.TemporaryDirectory() as folder:
             with jax.profiler.trace(folder):
                 for _ in range(steps):

@@ -219,19 +219,18 @@ def test_numbers_zero_lay_the_grid_over_the_whole_image():
 # -- the bound
 
 
-@pytest.mark.parametrize("windows", [True, False])
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(("norm", "windows"), [*((norm, True) for norm in NORMS), ("layer_cell", False)])
 def test_bound_is_the_brute_force_in_float64(x64, norm, windows):
     config = small(norm, attention=windows)
     draw, params, x, noise = setting(config)
-    canvas, seen = draw.infer(params, x, noise)
+    canvas, seen = jax.jit(draw.infer)(params, x, noise)
     for b in range(len(x)):
         reconstruction, kl = oracle_bound(config, jax.tree.map(np.asarray, params), x[b], noise[:, b])
         np.testing.assert_allclose(model.cross_entropy(canvas, x)[b], reconstruction, rtol=1e-9)
         np.testing.assert_allclose(seen.kl.sum(0)[b], kl, rtol=1e-9)
 
 
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", ["layer_cell", "layer", pytest.param("weight", marks=pytest.mark.slow)])
 def test_gradients_are_those_of_plain_autodiff(x64, norm):
     draw, params, x, noise = setting(small(norm))
 
@@ -276,7 +275,9 @@ def test_scan_is_lax_scan_with_gradients_for_every_argument(x64):
 
 def test_kl_is_zero_at_the_prior_and_a_number_known_elsewhere():
     assert model.kl_from_standard(jnp.zeros(100), jnp.zeros(100)) == 0
-    np.testing.assert_allclose(model.kl_from_standard(jnp.array([2.0]), jnp.log(jnp.array([3.0]))), 5.5 - np.log(3))
+    np.testing.assert_allclose(
+        model.kl_from_standard(jnp.array([2.0]), jnp.log(jnp.array([3.0]))), 6 - np.log(3), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("windows", [True, False])
@@ -320,19 +321,24 @@ def test_weight_norm_starts_as_the_baseline():
 def test_importance_weighting_tightens_the_bound(x64):
     draw, params, x, _ = setting(small(), batch=6)
     index, key = jnp.arange(6), jax.random.key(3)
-    one, many = (model.importance_weighted(draw, params, x, index, key, k).mean() for k in (1, 400))
-    elbos = []
-    for k in jax.random.split(key, 400):
-        canvas, seen = draw.infer(params, x, model.noise_of(k, index, draw.sizes))
-        elbos.append(-(model.cross_entropy(canvas, x) + seen.kl.sum(0)).mean())
-    assert many > np.mean(elbos)
-    assert abs(one - np.mean(elbos)) < 6 * np.std(elbos) + 5  # one sample is the bound, but for the sampled KL
+
+    @jax.jit
+    def elbo(key):
+        canvas, seen = draw.infer(params, x, model.noise_of(key, index, draw.sizes))
+        return jnp.mean(seen.log_ratio.sum(0) - model.cross_entropy(canvas, x))
+
+    one, many = (
+        jax.jit(lambda k=k: model.importance_weighted(draw, params, x, index, key, k).mean())() for k in (1, 300)
+    )
+    np.testing.assert_allclose(one, elbo(jax.random.split(key, 1)[0]), rtol=1e-9)
+    elbos = [elbo(k) for k in jax.random.split(key, 300)]
+    assert many > np.mean(elbos) + 3 * np.std(elbos) / np.sqrt(300)
 
 
 def test_importance_weights_are_exact_where_the_posterior_is_the_prior(x64):
     draw, params, x, _ = setting(small(), batch=3)
     params["latent"] = jax.tree.map(jnp.zeros_like, params["latent"])  # q(z|x) = p(z): weights are p(x|z)
-    _, seen = draw.infer(params, x, model.noise_of(jax.random.key(0), jnp.arange(3), draw.sizes))
+    _, seen = jax.jit(draw.infer)(params, x, model.noise_of(jax.random.key(0), jnp.arange(3), draw.sizes))
     np.testing.assert_allclose(seen.log_ratio, 0, atol=1e-12)
     np.testing.assert_allclose(seen.kl, 0, atol=1e-12)
     params["write"] = jax.tree.map(jnp.zeros_like, params["write"])  # and x does not depend on z
