@@ -42,8 +42,13 @@ def window(numbers: jax.Array, points: int, size: int) -> Window:
     centres, variance, gamma = geometry(numbers, points, size)
     scale = jnp.broadcast_to(jax.lax.rsqrt(2 * variance)[:, None, None], centres.shape)
     pixels = jnp.arange(1, size + 1, dtype=numbers.dtype)
-    # (pixel - centre) / (sigma sqrt 2) as one product (.., 2) x (2, S): cheaper than broadcasts on a CPU
-    distance = jnp.stack([scale, -centres * scale], axis=-1) @ jnp.stack([pixels, jnp.ones_like(pixels)])
+    # (pixel - centre) / (sigma sqrt 2) as one product (.., 2) x (2, S): cheaper than broadcasts on a CPU, and in full
+    # precision, for the short mantissas of GPUs and TPUs would move the centres by tenths of a pixel
+    distance = jnp.matmul(
+        jnp.stack([scale, -centres * scale], axis=-1),
+        jnp.stack([pixels, jnp.ones_like(pixels)]),
+        precision=jax.lax.Precision.HIGHEST,
+    )
     bells = jnp.exp(-jnp.square(distance))
     bells = bells / jnp.maximum(jnp.sum(bells, axis=-1, keepdims=True), 1e-8)
     return Window(bells[:, 1], bells[:, 0], gamma)
