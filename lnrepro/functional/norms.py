@@ -55,15 +55,33 @@ def layer_norm(
     return y.astype(x.dtype)
 
 
-def layer_norm_centred(a: jax.Array, gain: jax.Array | None, bias: jax.Array | None, *, eps: float = 1e-5) -> jax.Array:
+def layer_norm_centred(
+    a: jax.Array,
+    gain: jax.Array | None,
+    bias: jax.Array | None,
+    *,
+    eps: float = 1e-5,
+    first: jax.Array | None = None,
+) -> jax.Array:
     """layer_norm of a (..., N) whose mean over the last axis is zero already; the result stays in the statistics'
     dtype.
 
     The mean of W x over the units is (mean of W's columns) x. Where the columns' mean is taken out of the kernel once
     (`centre`), a recurrent step is spared a pass, and the second pass squares deviations that never held the mean.
+    `first` (N,) marks the units of a first of two groups, each centred and normalised by itself (the GRU's gates and
+    candidate).
     """
     a = a.astype(_statistics_dtype(a))
-    y = a * jax.lax.rsqrt(jnp.mean(jnp.square(a), -1, keepdims=True) + eps)
+    square = jnp.square(a)
+    if first is None:
+        scale = jax.lax.rsqrt(jnp.mean(square, -1, keepdims=True) + eps)
+    else:
+        parts = []
+        for group in (first, ~first):  # sums of the whole row with zeros, not of slices, which XLA's CPU backend copies
+            mean = jnp.sum(jnp.where(group, square, jnp.zeros((), a.dtype)), -1, keepdims=True) / jnp.sum(group)
+            parts.append(jax.lax.rsqrt(mean + eps))
+        scale = jnp.where(first, *parts)
+    y = a * scale
     y = y if gain is None else y * gain.astype(y.dtype)
     return y if bias is None else y + bias.astype(y.dtype)
 

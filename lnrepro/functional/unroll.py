@@ -1,7 +1,7 @@
 """A cell over time: one tick, or a whole sequence with masks, lengths, resets, either direction, and a memory-lean
 backward pass.
 
-The backward pass of `unroll` keeps the carries and (by default) the two projections of every step, nothing else. It
+The backward pass of `unroll` keeps the carries and (by default) the recurrent projections, nothing else. It
 runs the sequence backwards with jax.vjp of the cell's pointwise step, a chunk of steps at a time, and forms the
 gradients of both kernels as one large matrix product a chunk. Plain autodiff keeps about thirty arrays a step for a
 layer-normalised LSTM.
@@ -66,7 +66,7 @@ def unroll(
     statistics: Any = None,
     with_statistics: bool = False,
     backward: str = "lean",
-    save: str = "projections",
+    save: str = "recurrent",
     chunk: int | None = None,
     remat: bool = False,
     unroll: int = 1,
@@ -96,8 +96,8 @@ def unroll(
         seen (T,), False at a step where every row was padding. See `track`.
       backward: "lean", or "autodiff" for plain differentiation, which jvp and forward-over-reverse need. Batch norm
         always takes plain autodiff.
-      save: what the lean backward keeps beside the carries: "projections", or nothing ("carries": less memory, two
-        more products).
+      save: what the lean backward keeps beside the carries: the "recurrent" projections, or nothing ("carries": less
+        memory, one more product).
       chunk: steps per chunk, a divisor of T; default: as many as a large matrix product needs.
       remat: with backward="autodiff", rematerialise chunk by chunk (jax.checkpoint).
       unroll: steps per loop iteration, as in jax.lax.scan.
@@ -108,8 +108,8 @@ def unroll(
     """
     if backward not in ("lean", "autodiff"):
         raise ValueError(f"unroll: backward={backward!r}; choose 'lean' or 'autodiff'")
-    if save not in ("projections", "carries"):
-        raise ValueError(f"unroll: save={save!r}; choose 'projections' or 'carries'")
+    if save not in ("recurrent", "carries"):
+        raise ValueError(f"unroll: save={save!r}; choose 'recurrent' or 'carries'")
     options = {k: v for k, v in locals().items() if k in ("backward", "save", "chunk", "remat", "unroll", "time_major")}
     if hasattr(cell, "layers"):
         if all_carries or statistics is not None or with_statistics:
@@ -157,8 +157,8 @@ def unroll(
             raise ValueError("unroll: statistics are for cells with norm='batch'")
         statistics = jax.tree.map(lambda s: s[jnp.minimum(index, s.shape[0] - 1)], statistics)
     ticks = Tick(index, mask, resets, None if key is None else jax.random.split(key, steps), None, None, statistics)
-    kernels, local, carry = _varying_like(x, (kernels, cell.local(params), carry), params)
-    how = _How(cell, reverse, all_carries, save == "projections", _chunk(x, kernels, chunk), unroll)
+    x, kernels, local, carry = _varying_like(x, (x, kernels, cell.local(params), carry), params)
+    how = _How(cell, reverse, all_carries, save, _chunk(x, kernels, chunk), unroll)
     if with_statistics and not cell.sites:
         raise ValueError("unroll: with_statistics is for cells with norm='batch'")
     if cell.sites or backward == "autodiff" or steps == 0:
@@ -222,7 +222,7 @@ def flip(sequences: Any, lengths: jax.Array | None) -> Any:
 
 
 class _How(tuple):
-    """Static options of one unrolling: (cell, reverse, all_carries, save projections, chunk, unroll)."""
+    """Static options of one unrolling: (cell, reverse, all_carries, save, chunk, unroll)."""
 
     def __new__(cls, *fields):
         return super().__new__(cls, fields)
@@ -231,6 +231,15 @@ class _How(tuple):
 def _project(kernels, x):
     a = x @ kernels.x
     return a if kernels.offset is None else a + kernels.offset
+
+
+def _product_gradients(kernel, x, d):
+    """Gradients of the product x @ kernel for its cotangent d: with respect to the kernel, and to x."""
+    if any(jax.typeof(x).sharding.spec):  # an Explicit mesh: JAX knows which axes it may merge
+        return jax.vjp(jnp.matmul, x, kernel)[1](d)[::-1]
+    rows = (((0,), (0,)), ((), ()))
+    flat = [a.reshape(-1, a.shape[-1]) for a in (x, d)]  # so written, XLA's CPU backend needs no transposed copies
+    return jax.lax.dot_general(*flat, rows), jax.lax.dot_general(d, kernel, (((d.ndim - 1,), (1,)), ((), ())))
 
 
 def _point(cell, local, start, prev, px, ph, tick):
@@ -244,20 +253,22 @@ def _reads(cell, start, prev, tick):
 
 
 def _forward(how, keep, local, kernels, start, x, ticks, constants, wrap=lambda f: f):
-    """Scan over chunks of steps; `keep(new carry, px, ph)` says what is stacked of every step."""
-    cell, reverse, _, _, size, unroll = how
+    """Scan over chunks of steps; `keep(new carry, ph)` says what is stacked of every step."""
+    cell, reverse, _, _, (size, hoist), unroll = how
 
     def chunk(carry, xs):
         x, ticks = xs
 
         def one(prev, xs):
-            px, tick = xs
+            x, tick = xs
             tick = tick._replace(constants=constants)
+            px = x if hoist else _project(kernels, x)
             ph = _reads(cell, start, prev, tick) @ kernels.h
             new, aside = _point(cell, local, start, prev, px, ph, tick)
-            return new, (keep(new, px, ph), aside)
+            return new, (keep(new, ph), aside)
 
-        return jax.lax.scan(one, carry, (_project(kernels, x), ticks), reverse=reverse, unroll=unroll)
+        x = _project(kernels, x) if hoist else x
+        return jax.lax.scan(one, carry, (x, ticks), reverse=reverse, unroll=unroll)
 
     if size == x.shape[0]:
         return wrap(chunk)(start, (x, ticks))
@@ -266,7 +277,7 @@ def _forward(how, keep, local, kernels, start, x, ticks, constants, wrap=lambda 
 
 
 def _plain(how, remat, *args):
-    keep = (lambda new, px, ph: new) if how[2] else (lambda new, px, ph: how[0].output(new))
+    keep = (lambda new, ph: new) if how[2] else (lambda new, ph: how[0].output(new))
     last, (ys, aside) = _forward(how, keep, *args, wrap=jax.checkpoint if remat else lambda f: f)
     return last, ys, aside
 
@@ -278,15 +289,18 @@ def _lean(how, local, kernels, start, x, ticks, constants):
 
 def _lean_forward(how, local, kernels, start, x, ticks, constants):
     cell, _, all_carries, save, _, _ = how
-    keep = (lambda new, px, ph: (new, px, ph)) if save else (lambda new, px, ph: (new, None, None))
+
+    def keep(new, ph):
+        return new, ph if save == "recurrent" else None
+
     last, (kept, aside) = _forward(how, keep, local, kernels, start, x, ticks, constants)
     ys = kept[0] if all_carries else cell.output(kept[0])
     return (last, ys, aside), (local, kernels, start, x, ticks, constants, kept)
 
 
 def _lean_backward(how, saved, cotangents):
-    cell, reverse, all_carries, save, size, unroll = how
-    local, kernels, start, x, ticks, constants, (carries, px, ph) = saved
+    cell, reverse, all_carries, _, (size, hoist), unroll = how
+    local, kernels, start, x, ticks, constants, (carries, ph) = saved
     dlast, dys, _ = cotangents
     wide = functools.partial(jax.tree.map, lambda a: jnp.zeros_like(a, jnp.promote_types(a.dtype, jnp.float32)))
     add = functools.partial(jax.tree.map, lambda total, new: total + new.astype(total.dtype))
@@ -299,38 +313,41 @@ def _lean_backward(how, saved, cotangents):
 
     def chunk(state, xs):
         dcarry, dstart, dlocal, dkernels = state
-        x, ticks, carries, before, px, ph, dys = xs
+        x, ticks, carries, before, ph, dys = xs
         prev = shift(carries, before)
         over = ticks._replace(constants=constants)
         h = _reads(cell, start, prev, over)
-        if not save:
-            px, ph = _project(kernels, x), h @ kernels.h
+        inputs = _project(kernels, x) if hoist else x
+        ph = h @ kernels.h if ph is None else ph
 
         def one(state, xs):
             dcarry, dstart, dlocal = state
-            prev, new, px, ph, dy, tick = xs
+            prev, px, ph, dy, tick = xs
             tick = tick._replace(constants=constants)
-            dcarry = add(dcarry, dy if all_carries else jax.vjp(cell.output, new)[1](dy)[0])
+            px = px if hoist else _project(kernels, px)
+            dcarry = add(dcarry, dy if all_carries else jax.vjp(cell.output, prev)[1](dy)[0])
             back = jax.vjp(lambda *a: _point(cell, *a, tick)[0], local, start, prev, px, ph)[1]
             dl, ds, dprev, dpx, dph = back(dcarry)
-            dh = jax.vjp(lambda h: h @ kernels.h, h[0])[1](dph)[0]
+            dh = _product_gradients(kernels.h, h[0], dph)[1]
             more_start, more_prev = jax.vjp(lambda *a: _reads(cell, *a, tick), start, prev)[1](dh)
             dstart = dstart if tick.reset is None else add(add(dstart, ds), more_start)
             return (add(dprev, more_prev), dstart, add(dlocal, dl)), (dpx, dph)
 
-        inner = (prev, carries, px, ph, dys, ticks)
+        inner = (prev, inputs, ph, dys, ticks)
         (dcarry, dstart, dlocal), (dpx, dph) = jax.lax.scan(
             one, (dcarry, dstart, dlocal), inner, reverse=not reverse, unroll=unroll
         )
-        through = jax.vjp(lambda kernels, x, h: (_project(kernels, x), h @ kernels.h), kernels, x, h)[1]
-        dk, dx, _ = through((dpx, dph))
+        dk_x, dx = _product_gradients(kernels.x, x, dpx)
+        dk_h, _ = _product_gradients(kernels.h, h, dph)
+        doffset = None if kernels.offset is None else dpx.sum(tuple(range(dpx.ndim - 1)))
+        dk = kernels._replace(x=dk_x, h=dk_h, offset=doffset)
         return (dcarry, dstart, dlocal, add(dkernels, dk)), dx
 
     state = (dlast, wide(start), wide(local), wide(kernels))
     if size == x.shape[0]:
-        (dcarry, dstart, dlocal, dkernels), dx = chunk(state, (x, ticks, carries, start, px, ph, dys))
+        (dcarry, dstart, dlocal, dkernels), dx = chunk(state, (x, ticks, carries, start, ph, dys))
     else:
-        pieces = _split((x, ticks, carries, px, ph, dys), size)
+        pieces = _split((x, ticks, carries, ph, dys), size)
         ends = jax.tree.map(lambda c: c[:, 0] if reverse else c[:, -1], pieces[2])
         pieces = (*pieces[:3], shift(ends, start), *pieces[3:])
         (dcarry, dstart, dlocal, dkernels), dx = jax.lax.scan(chunk, state, pieces, reverse=not reverse)
@@ -351,22 +368,26 @@ def _join(tree):
 
 
 def _chunk(x, kernels, asked):
-    """Steps per chunk: enough rows for the kernels' products to run at full speed, few enough that what a chunk makes
-    stays small."""
+    """(steps per chunk, whether a chunk's inputs are projected by one product before its steps).
+
+    A chunk has enough rows for the kernels' products to run at full speed, and few enough that what it makes stays
+    small. Short sequences before large kernels are one chunk, their inputs projected step by step: there, adding up
+    the kernels' gradients chunk by chunk, or holding all projections, would cost more than it saves.
+    """
     steps = x.shape[0]
     if asked is not None:
         if asked < 1 or not isinstance(steps, int) or steps % asked:
             raise ValueError(f"unroll: chunk={asked} must divide the number of steps, {steps}")
-        return asked
+        return asked, True
     if not all(isinstance(n, int) for n in x.shape) or steps == 0:
-        return steps  # symbolic sizes of jax.export
+        return steps, True  # symbolic sizes of jax.export
     rows = 1
     for n in x.shape[1:-1]:
         rows *= n
-    if rows * steps < kernels.x.shape[0] + kernels.h.shape[0]:
-        return steps  # adding up the kernels' gradients would cost more than the chunks save
+    if 4 * rows * steps * kernels.h.shape[0] < 3 * (kernels.x.size + kernels.h.size) and rows >= 32:
+        return steps, False
     enough = [k for k in range(1, steps + 1) if steps % k == 0 and k * rows >= 512 and k >= min(steps, 4)]
-    return enough[0] if enough and enough[0] * 2 <= steps else steps
+    return (enough[0] if enough and enough[0] * 2 <= steps else steps), True
 
 
 def _where(keep, new, old):
@@ -451,15 +472,20 @@ def _mask(x, lengths, mask, time_major):
     return valid if mask is None else valid & mask
 
 
+def _varying(a):
+    """The manual axes of shard_map over which an array varies."""
+    kind = jax.typeof(a)
+    return kind.manual_axis_type.varying if hasattr(kind, "manual_axis_type") else kind.vma
+
+
 def _varying_like(x, tree, params):
     """Inside shard_map: everything varies over the axes that x or a parameter varies over, so that the loop's carry
-    keeps one type and gradients are summed over devices once, not at every step."""
-    axes = frozenset().union(
-        *(getattr(jax.typeof(a), "vma", frozenset()) for a in (x, *jax.tree.leaves(params), *jax.tree.leaves(tree)))
-    )
+    keeps one type and gradients are summed over devices once, not at every step.
+    """
+    axes = frozenset().union(*map(_varying, (x, *jax.tree.leaves(params), *jax.tree.leaves(tree))))
 
     def vary(a):
-        missing = tuple(axes - getattr(jax.typeof(a), "vma", frozenset()))
+        missing = tuple(axes - _varying(a))
         return jax.lax.pcast(a, missing, to="varying") if missing else a
 
     return jax.tree.map(vary, tree) if axes else tree

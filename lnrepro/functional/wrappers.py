@@ -10,8 +10,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional import cells, unroll
+from lnrepro.functional import cells
 from lnrepro.functional.cells import Cell, Tick
+from lnrepro.functional.unroll import flip, step, unroll
 
 _NO_TICK = Tick()
 
@@ -132,7 +133,7 @@ class Stack(NamedTuple):
         constants = tick.constants or (None,) * len(self.layers)
         carries, outs, below = [], [], x
         for c, p, s, key, const in zip(self.layers, params, carry, keys, constants, strict=True):
-            s, y = unroll.step(c, p, s, below, tick._replace(key=key, constants=const))
+            s, y = step(c, p, s, below, tick._replace(key=key, constants=const))
             carries.append(s)
             outs.append(y)
             below = self._next(x, below, y)
@@ -144,7 +145,7 @@ class Stack(NamedTuple):
         lasts, outs, below = [], [], x
         for k, (c, p) in enumerate(zip(self.layers, params, strict=True)):
             start = None if carry is None else carry[k]
-            s, y = unroll.unroll(c, p, below, carry=start, key=keys[k], reverse=reverse, lengths=lengths, **options)
+            s, y = unroll(c, p, below, carry=start, key=keys[k], reverse=reverse, lengths=lengths, **options)
             lasts.append(s)
             outs.append(y)
             below = self._next(x, below, y)
@@ -152,7 +153,7 @@ class Stack(NamedTuple):
         if reverse and not keep_order:
             time_major = options.get("time_major", False)
             y = y if time_major else jnp.moveaxis(y, -2, 0)
-            y = unroll.flip(y, lengths)
+            y = flip(y, lengths)
             y = y if time_major else jnp.moveaxis(y, 0, -2)
         return tuple(lasts), y
 
@@ -207,7 +208,7 @@ class Bidirectional(NamedTuple):
             raise ValueError("bidirectional: reverse and keep_order=False are for one direction")
         keys = (None, None) if key is None else jax.random.split(key)
         done = [
-            unroll.unroll(c, p, x, carry=None if carry is None else carry[k], key=keys[k], reverse=bool(k), **options)
+            unroll(c, p, x, carry=None if carry is None else carry[k], key=keys[k], reverse=bool(k), **options)
             for k, (c, p) in enumerate(zip(self.layers, params, strict=True))
         ]
         (left, y), (right, z) = done

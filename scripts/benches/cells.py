@@ -1,0 +1,269 @@
+"""The recurrent cells against Flax and, where they are installed, torch and dm-haiku: time, temporary memory, compile
+time."""
+
+import argparse
+import importlib.util
+import json
+import math
+import pathlib
+import platform
+import statistics
+import subprocess
+import time
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lnrepro import functional
+
+SHAPES = {  # T, B, D, H of the paper's experiments
+    "handwriting": (500, 8, 77, 400),
+    "draw": (64, 128, 356, 256),
+    "reader": (300, 32, 240, 240),
+    "order": (25, 128, 300, 1024),
+    "skip": (30, 64, 620, 2400),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of `scripts/bench.py cells`."""
+    parser.add_argument("--cell", choices=("lstm", "gru"), default="lstm")
+    parser.add_argument("--shapes", nargs="+", choices=tuple(SHAPES), default=list(SHAPES))
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved repetitions; the median is reported")
+    parser.add_argument(
+        "--peers", nargs="*", default=["torch", "haiku"], help="libraries to measure if they are installed"
+    )
+    parser.add_argument("--json", type=pathlib.Path, help="also write the figures there")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print a markdown table of medians, and the geometric means of the ratios."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    device = jax.devices()[0]
+    print(
+        f"{args.cell}, {device.device_kind} ({platform.machine()}, {jax.device_count()} device), jax {jax.__version__}, commit {commit}"
+    )
+    print(
+        f"forward + backward unless `inference`; median of {args.rounds} interleaved rounds; temp = temporary memory\n"
+    )
+    print("| shape | what | ms | x Flax plain | x Flax LN | temp MB | compile s |\n|---|---|---|---|---|---|---|")
+    table = {name: _shape(name, args) for name in args.shapes}
+    print("\ngeometric means of time over the shapes measured:")
+    for ours, theirs in (
+        ("ours LN", "Flax LN"),
+        ("ours LN", "Flax plain"),
+        ("ours LN", "torch plain"),
+        ("ours LN", "torch script LN"),
+        ("ours LN", "haiku plain"),
+        ("ours LN, inference", "Flax plain, inference"),
+    ):
+        ratios = [rows[ours]["ms"] / rows[theirs]["ms"] for rows in table.values() if ours in rows and theirs in rows]
+        if ratios:
+            print(f"- {ours} / {theirs}: {math.exp(statistics.fmean(map(math.log, ratios))):.3f}")
+    if args.json:
+        record = {
+            "cell": args.cell,
+            "device": device.device_kind,
+            "jax": jax.__version__,
+            "commit": commit,
+            "shapes": table,
+        }
+        args.json.write_text(json.dumps(record, indent=2) + "\n")
+    return 0
+
+
+def _shape(name, args):
+    shape = SHAPES[name]
+    runs, rows = {}, {}
+    for label, make in _contestants(args, shape).items():
+        start = time.perf_counter()
+        call, memory = make()
+        rows[label] = {"compile_s": time.perf_counter() - start, "temp_mb": memory}
+        call()
+        runs[label] = call
+    times = {label: [] for label in runs}
+    for _ in range(args.rounds):
+        for label, call in runs.items():
+            start = time.perf_counter()
+            call()
+            times[label].append(time.perf_counter() - start)
+    for label, row in rows.items():
+        row["ms"] = 1e3 * statistics.median(times[label])
+    for label, row in rows.items():
+        rest = ", inference" if label.endswith("inference") else ""
+        ratios = [
+            f"{row['ms'] / rows[other]['ms']:.2f}" if other in rows else ""
+            for other in (f"Flax plain{rest}", "Flax LN")
+        ]
+        temp = "" if row["temp_mb"] is None else f"{row['temp_mb']:.0f}"
+        print(
+            f"| {name} | {label} | {row['ms']:.1f} | {ratios[0]} | {'' if rest else ratios[1]} | {temp} | {row['compile_s']:.2f} |",
+            flush=True,
+        )
+    return rows
+
+
+def _contestants(args, shape):
+    """{label: function that prepares it and returns (call, temporary megabytes)}."""
+    lstm = args.cell == "lstm"
+    plain, layered = (nn.OptimizedLSTMCell, _LNLSTM) if lstm else (nn.GRUCell, _LNGRU)
+    make = functional.lstm if lstm else functional.gru
+    found = {
+        "ours LN": lambda: _ours(make, shape, "layer", True),
+        "ours plain": lambda: _ours(make, shape, "none", True),
+        "Flax LN": lambda: _flax(layered, shape, True),
+        "Flax plain": lambda: _flax(plain, shape, True),
+        "ours LN, inference": lambda: _ours(make, shape, "layer", False),
+        "Flax plain, inference": lambda: _flax(plain, shape, False),
+    }
+    if "torch" in args.peers and importlib.util.find_spec("torch"):
+        found["torch plain"] = lambda: _torch(lstm, shape)
+        if lstm:
+            found["torch script LN"] = lambda: _torch_script(shape)
+    if "haiku" in args.peers and importlib.util.find_spec("haiku"):
+        found["haiku plain"] = lambda: _haiku(lstm, shape)
+    return found
+
+
+def _jax(apply, params, shape, train):
+    """Compile y's gradient with respect to parameters and inputs (or y alone) and return a call that waits for it."""
+    steps, batch, features, hidden = shape
+    x = jax.random.normal(jax.random.key(0), (steps, batch, features))
+    w = jax.random.normal(jax.random.key(1), (steps, batch, hidden))
+    function = jax.grad(lambda p, x: jnp.sum(apply(p, x) * w), (0, 1)) if train else apply
+    compiled = jax.jit(function).lower(params, x).compile()
+    analysis = compiled.memory_analysis()
+    return (lambda: jax.block_until_ready(compiled(params, x))), analysis and analysis.temp_size_in_bytes / 1e6
+
+
+def _ours(make, shape, norm, train):
+    cell = make(shape[3], norm=norm)
+    params = functional.init(cell, jax.random.key(2), shape[2])
+    return _jax(lambda p, x: functional.unroll(cell, p, x, time_major=True)[1], params, shape, train)
+
+
+def _flax(cell, shape, train):
+    module = nn.RNN(cell(shape[3]), time_major=True)
+    variables = module.init(jax.random.key(2), jnp.zeros((1, *shape[1:3])))
+    return _jax(module.apply, variables, shape, train)
+
+
+class _LNLSTM(nn.RNNCellBase):
+    """Eq. 20-22 written with nn.Dense and nn.LayerNorm, as most Flax users would."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, carry, x):
+        c, h = carry
+        dense_x = nn.Dense(4 * self.features, use_bias=False, name="x")(x)
+        dense_h = nn.Dense(4 * self.features, use_bias=False, name="h")(h)
+        gates = nn.LayerNorm(1e-5, name="norm_x")(dense_x) + nn.LayerNorm(1e-5, use_bias=False, name="norm_h")(dense_h)
+        f, i, o, g = jnp.split(gates, 4, -1)
+        c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
+        h = nn.sigmoid(o) * jnp.tanh(nn.LayerNorm(1e-5, name="norm_c")(c))
+        return (c, h), h
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        zeros = jnp.zeros((*input_shape[:-1], self.features))
+        return zeros, zeros
+
+    num_feature_axes = 1
+
+
+class _LNGRU(nn.RNNCellBase):
+    """Eq. 26-28 written with nn.Dense and nn.LayerNorm."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, h, x):
+        def normed(name, size, value, bias):
+            return nn.LayerNorm(1e-5, name=f"norm_{name}")(nn.Dense(size, use_bias=bias, name=name)(value))
+
+        size = self.features
+        z, r = jnp.split(nn.sigmoid(normed("x", 2 * size, x, True) + normed("h", 2 * size, h, False)), 2, -1)
+        n = jnp.tanh(normed("xn", size, x, True) + r * normed("hn", size, h, False))
+        h = (1 - z) * h + z * n
+        return h, h
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        return jnp.zeros((*input_shape[:-1], self.features))
+
+    num_feature_axes = 1
+
+
+def _haiku(lstm, shape):
+    import haiku as hk
+
+    def run(x):
+        core = hk.LSTM(shape[3]) if lstm else hk.GRU(shape[3])
+        return hk.dynamic_unroll(core, x, core.initial_state(x.shape[1]))[0]
+
+    model = hk.without_apply_rng(hk.transform(run))
+    params = model.init(jax.random.key(2), jnp.zeros((1, *shape[1:3])))
+    return _jax(model.apply, params, shape, True)
+
+
+def _torch(lstm, shape):
+    import torch
+
+    _, _, features, hidden = shape
+    module = (torch.nn.LSTM if lstm else torch.nn.GRU)(features, hidden)
+    return _torch_call(lambda x: module(x)[0], list(module.parameters()), shape)
+
+
+def _torch_call(forward, parameters, shape):
+    import torch
+
+    steps, batch, features, hidden = shape
+    device = parameters[0].device
+    x = torch.randn(steps, batch, features, device=device, requires_grad=True)
+    w = torch.randn(steps, batch, hidden, device=device)
+
+    def call():
+        torch.autograd.grad((forward(x) * w).sum(), [x, *parameters])
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    return call, None
+
+
+def _torch_script(shape):
+    """Eq. 20-22 as a scripted loop, the usual way to a layer-normalised LSTM in torch."""
+    import torch
+
+    _, _, features, hidden = shape
+
+    def run(x: torch.Tensor, w_x: torch.Tensor, w_h: torch.Tensor, b: torch.Tensor, g_x: torch.Tensor, g_h: torch.Tensor, g_c: torch.Tensor, b_c: torch.Tensor):  # fmt: skip  # noqa: E501
+        h = torch.zeros(x.size(1), w_h.size(0), device=x.device)
+        c = torch.zeros_like(h)
+        ys: list[torch.Tensor] = []
+        for t in range(x.size(0)):
+            a = torch.layer_norm(x[t] @ w_x, [w_x.size(1)], g_x, b) + torch.layer_norm(
+                h @ w_h, [w_h.size(1)], g_h, None
+            )
+            f, i, o, g = a.chunk(4, 1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(torch.layer_norm(c, [c.size(1)], g_c, b_c))
+            ys.append(h)
+        return torch.stack(ys)
+
+    script = torch.jit.script(run)
+    sizes = (
+        (features, 4 * hidden),
+        (hidden, 4 * hidden),
+        (4 * hidden,),
+        (4 * hidden,),
+        (4 * hidden,),
+        (hidden,),
+        (hidden,),
+    )
+    parameters = [(torch.randn(*s) / (s[0] ** 0.5)).requires_grad_() for s in sizes[:2]]
+    parameters += [torch.ones(*s).requires_grad_() for s in sizes[2:]]
+    return _torch_call(lambda x: script(x, *parameters), parameters, shape)

@@ -1,0 +1,159 @@
+"""The normalisers against float64 NumPy, values and gradients, and where they could go wrong: large means, no
+variance, low precision, masks, wrong shapes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lnrepro.functional import (
+    batch_norm,
+    layer_norm,
+    running_average,
+    weight_norm,
+    weight_norm_from_data,
+    weight_norm_preserving,
+)
+from tests.functional import oracle
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((4, 6)) * 3 + 1
+GAIN, BIAS, OUT = RNG.standard_normal(6), RNG.standard_normal(6), RNG.standard_normal((4, 6))
+
+
+def slope(f, at, direction):
+    """The exact derivative of a NumPy function along a direction, by a complex step."""
+    return (OUT * f(at + 1e-30j * direction)).sum().imag / 1e-30
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 2e-5), (jnp.bfloat16, 4e-2)])
+def test_layer_norm_equals_the_oracle(dtype, tolerance):
+    x, gain, bias = (jnp.asarray(a, dtype) for a in (X, GAIN, BIAS))
+    y, back = jax.vjp(layer_norm, x, gain, bias)
+    exact = [np.asarray(a, np.float64) for a in (x, gain, bias)]
+    assert y.dtype == dtype
+    np.testing.assert_allclose(np.asarray(y, np.float64), oracle.layer_norm(*exact), rtol=tolerance, atol=tolerance)
+    for k, grad in enumerate(back(jnp.asarray(OUT, dtype))):
+        direction = np.ones_like(exact[k])
+        direction.flat[1] = -2
+        want = slope(
+            lambda a, k=k: oracle.layer_norm(*[a if j == k else e for j, e in enumerate(exact)]), exact[k], direction
+        )
+        np.testing.assert_allclose(
+            (np.asarray(grad, np.float64) * direction).sum(), want, rtol=5 * tolerance, atol=20 * tolerance
+        )
+
+
+def test_layer_norm_of_large_means():
+    """In float32 at mean 10,000 the one-pass variance is lost; the two-pass one is not."""
+    x = (X + 1e4).astype(np.float32)
+    np.testing.assert_allclose(layer_norm(jnp.asarray(x)), oracle.layer_norm(x.astype(np.float64)), atol=2e-3)
+
+
+def test_layer_norm_without_variance():
+    y, grad = jax.value_and_grad(lambda x: jnp.sum(layer_norm(x, GAIN, BIAS) * OUT[0]))(jnp.full(6, 3.0))
+    np.testing.assert_allclose(y, (BIAS * OUT[0]).sum(), rtol=1e-5)
+    assert jnp.isfinite(grad).all()
+    assert jnp.abs(grad).max() <= 1.0001 / np.sqrt(1e-5) * np.abs(GAIN * OUT[0]).max()
+
+
+def test_layer_norm_over_several_axes():
+    x = jnp.asarray(RNG.standard_normal((2, 3, 4, 5)), jnp.float32)
+    whole = layer_norm(x, axis=(1, 2, 3), eps=0.0)
+    np.testing.assert_allclose(whole.mean((1, 2, 3)), 0, atol=1e-6)
+    np.testing.assert_allclose(whole.var((1, 2, 3)), 1, rtol=1e-5)
+    per_channel = layer_norm(x, jnp.arange(1.0, 6.0), axis=(1, 2, 3), eps=0.0)
+    np.testing.assert_allclose(per_channel, whole * np.arange(1, 6), rtol=1e-5)
+    np.testing.assert_allclose(
+        layer_norm(x, jnp.arange(3.0), axis=1), jnp.moveaxis(layer_norm(jnp.moveaxis(x, 1, -1), jnp.arange(3.0)), -1, 1)
+    )
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_batch_norm_equals_the_oracle_on_the_rows_that_count(unbiased):
+    x = jnp.asarray(RNG.standard_normal((3, 4, 6)), jnp.float32)
+    mask = np.array([[1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]], bool)
+    y, (mean, var) = jax.jit(lambda x, m: batch_norm(x, GAIN, BIAS, mask=m, unbiased=unbiased))(x, mask)
+    rows = np.asarray(x, np.float64)[mask]
+    np.testing.assert_allclose(mean, rows.mean(0), atol=1e-6)
+    np.testing.assert_allclose(var, rows.var(0, ddof=int(unbiased)), rtol=1e-5)
+    np.testing.assert_allclose(
+        y[mask], (rows - rows.mean(0)) / np.sqrt(rows.var(0, ddof=int(unbiased)) + 1e-5) * GAIN + BIAS, atol=1e-5
+    )
+    hidden = jnp.where(mask[..., None], x, jnp.nan)  # padding may hold anything
+    np.testing.assert_allclose(batch_norm(hidden, mask=mask, unbiased=unbiased)[1][1], var, rtol=1e-6)
+    again, given = batch_norm(x, GAIN, BIAS, mean=mean, var=var)
+    np.testing.assert_allclose(again, y, atol=1e-5)
+    np.testing.assert_array_equal(given[0], mean)
+
+
+def test_batch_norm_gradient():
+    rows = np.ones(4, bool)
+    grad = jax.grad(lambda x: jnp.sum(batch_norm(x, GAIN, BIAS)[0] * OUT))(jnp.asarray(X, jnp.float32))
+    direction = RNG.standard_normal(X.shape)
+    np.testing.assert_allclose(
+        (grad * direction).sum(), slope(lambda a: oracle.batch_norm(a, rows, GAIN, BIAS), X, direction), rtol=1e-3
+    )
+
+
+def test_batch_norm_of_batch_four_is_four_thirds_unbiased():
+    (_, (_, biased)), (_, (_, unbiased)) = (batch_norm(jnp.asarray(X, jnp.float32), unbiased=u) for u in (False, True))
+    np.testing.assert_allclose(unbiased, biased * 4 / 3, rtol=1e-6)
+
+
+def test_batch_norm_across_devices_and_without_rows():
+    x = jnp.asarray(RNG.standard_normal((8, 6)), jnp.float32)
+    split = jax.pmap(lambda x: batch_norm(x, axis_name="d", unbiased=True), axis_name="d")(x.reshape(4, 2, 6))
+    whole = batch_norm(x, unbiased=True)
+    np.testing.assert_allclose(split[0].reshape(8, 6), whole[0], atol=1e-5)
+    np.testing.assert_allclose(split[1][1][0], whole[1][1], rtol=1e-5)
+    y, (mean, _) = batch_norm(x, mask=jnp.zeros(8))
+    assert jnp.isfinite(y).all()
+    assert (mean == 0).all()
+    old = jnp.ones(6)
+    assert (running_average(old, mean, 0.9, mask=jnp.zeros(8)) == old).all()
+    np.testing.assert_allclose(running_average(old, mean, 0.9), 0.9, rtol=1e-6)
+
+
+def test_weight_norm():
+    v, g = RNG.standard_normal((3, 5, 4)).astype(np.float32), RNG.standard_normal(4).astype(np.float32)
+    w, back = jax.vjp(weight_norm, jnp.asarray(v), jnp.asarray(g))
+    length = np.sqrt((v**2).sum((0, 1)))
+    np.testing.assert_allclose(w, g * v / length, rtol=1e-5)
+    dw = RNG.standard_normal(w.shape).astype(np.float32)
+    dv, dg = back(jnp.asarray(dw))
+    want = (dw * v).sum((0, 1)) / length  # Salimans and Kingma, eq. 3
+    np.testing.assert_allclose(dg, want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(dv, g / length * dw - g * want / length**2 * v, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(weight_norm(*weight_norm_preserving(jnp.asarray(v))), v, rtol=1e-5)
+    assert jnp.isfinite(weight_norm(jnp.zeros((3, 2)), jnp.ones(2))).all()
+
+
+def test_weight_norm_from_data_starts_with_unit_variance():
+    x, v = RNG.standard_normal((500, 8)) * 5 + 2, RNG.standard_normal((8, 3)) * 0.05
+    ones = weight_norm(jnp.asarray(v, jnp.float32), jnp.ones(3))
+    g, b = weight_norm_from_data(x @ ones, scale=2.0)
+    y = x @ weight_norm(jnp.asarray(v, jnp.float32), g) + b
+    np.testing.assert_allclose(y.mean(0), 0, atol=1e-4)
+    np.testing.assert_allclose(y.std(0), 2, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "call"),
+    [
+        (TypeError, "int32", lambda: layer_norm(jnp.ones((2, 3), int))),
+        (ValueError, r"gain has shape \(5,\).*\(6,\)", lambda: layer_norm(X, jnp.ones(5))),
+        (ValueError, "out of range", lambda: layer_norm(X, axis=2)),
+        (ValueError, "each once", lambda: layer_norm(X, axis=(1, -1))),
+        (ValueError, "no elements", lambda: layer_norm(X[:, :0])),
+        (ValueError, "mask has shape", lambda: batch_norm(X, mask=jnp.ones(3))),
+        (ValueError, "both mean and var", lambda: batch_norm(X, mean=jnp.ones(6))),
+        (ValueError, "gain has shape", lambda: batch_norm(X, jnp.ones(4))),
+        (ValueError, "no row", lambda: batch_norm(X[:0])),
+        (ValueError, "g has shape", lambda: weight_norm(X, jnp.ones(4))),
+        (ValueError, "at least two axes", lambda: weight_norm(X[0], jnp.ones(6))),
+    ],
+)
+def test_wrong_shapes_are_named(error, message, call):
+    with pytest.raises(error, match=message):
+        call()
