@@ -1,12 +1,15 @@
 """DRAW (section 6.4, Figure 4): images drawn in glimpses by two LSTMs, with no, weight or layer normalisation.
 
-    python -m lnrepro.main --config=configs/draw.py                real 8x8 digits of scikit-learn, enlarged; minutes
+    python -m lnrepro.main --config=configs/draw.py                scikit-learn's real digits; minutes, no download
     python -m lnrepro.main --config=configs/draw.py:paper          binarised MNIST, 64 glimpses, 256 units, 200 epochs
     ... --config.norm=none | weight | layer_cell | layer  --config.model.attention=False
 
 The paper gives 64 glimpses, 256 units, Adam "with default setting" and batches of 128; read 2x2, write 5x5 and 100
 latents are the DRAW paper's (Table 3). Learning rate, clipping and initial scales were chosen by measurement, for all
 variants together: experiments/results/draw.md.
+
+The embedded run is smaller (16 glimpses, 128 units, 16 latents, read 5x5, batches of 64, Adam 3e-3): about two minutes on
+two idle cores, to a test bound near 90 nats on `binarized_digits`, a number that nothing else can be compared with.
 """
 
 from ml_collections import ConfigDict
@@ -60,7 +63,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.eval_batch_size = 500
     c.evaluation_seed = 0
     c.importance_samples = 100
-    c.importance_examples = 0  # the first so many test images; 0 is all of them
+    c.importance_examples = 0  # so many test images, at equal distances; 0 is all of them
     c.eval_splits = ("valid", "test")
     c.final_splits = ("final",)
 

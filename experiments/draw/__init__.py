@@ -65,12 +65,18 @@ def make(config: ConfigDict) -> Experiment:
         if split != "final":
             numbers, shown = mean_bounds(vars, eval_batches(columns, config.eval_batch_size)), {}
         else:
-            limited = {k: v[: config.importance_examples or None] for k, v in columns.items()}
-            numbers = mean_log_likelihood(vars, eval_batches(limited, config.eval_batch_size))
-            shown = pictures.all_of(draw, vars["params"], np.asarray(columns["image"][: pictures.EXAMPLES]), key)
+            some = _spread(columns, config.importance_examples or len(columns["image"]))
+            numbers = mean_log_likelihood(vars, eval_batches(some, config.eval_batch_size))
+            shown = pictures.all_of(draw, vars["params"], _spread(columns, pictures.EXAMPLES)["image"], key)
         return {f"{k}_{name}": v for k, v in numbers.items()} | shown
 
     return Experiment(init, loss, batches, evaluate)
+
+
+def _spread(columns: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
+    """`count` examples at equal distances (official test images are sorted by class), all of them if there are fewer."""
+    rows = np.linspace(0, len(columns["image"]) - 1, min(count, len(columns["image"]))).round().astype(int)
+    return {name: column[rows] for name, column in columns.items()}
 
 
 def _pixels(batch) -> jax.Array:
