@@ -1,7 +1,7 @@
 """The paper's mathematics as functions of arrays: normalisers, recurrent cells, their unrolling over time. Imports jax
 only."""
 
-from lnrepro.functional.cells import Cell, Kernels, Tick, gru, init, lstm, rnn
+from lnrepro.functional.cells import Cell, Kernels, Tick, clip_gradient, gru, init, lstm, rnn
 from lnrepro.functional.norms import (
     batch_norm,
     layer_norm,
@@ -20,6 +20,7 @@ __all__ = [
     "advance",
     "batch_norm",
     "bidirectional",
+    "clip_gradient",
     "flip",
     "gru",
     "init",

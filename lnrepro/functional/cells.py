@@ -155,6 +155,8 @@ def lstm(features: int, **options) -> Cell:
       norm: one of NORMS.                      cell_norm: "output" (the paper's) or "carry".
       use_bias: True.                          forget_bias: 0.0, start of b's forget part.
       peephole: False; Graves' diagonal weights from c to f, i (old c) and o (new c), un-normalised.
+      clip_gradient: 0.0, none; L > 0 clips the loss's derivative with respect to the pre-activations (f, i, o, g) to
+        [-L, L] on its way back (Graves 2013, section 2.1).
       inner_bias: False; True adds a bias "inner_bias" to W_x x_t inside its norm, as the authors' code has.
       learned_carry: False; True makes h_0 and c_0 parameters (start 0) in place of zeros.
       kernel_init, recurrent_init, bias_init: initialisers (Glorot uniform, orthogonal, zeros), each gate's block drawn
@@ -164,7 +166,7 @@ def lstm(features: int, **options) -> Cell:
     Raises ValueError for an unknown norm or option and for features < 1.
     """
     cell_norm, peephole = options.pop("cell_norm", "output"), options.pop("peephole", False)
-    inner_bias = options.pop("inner_bias", False)
+    inner_bias, clip = options.pop("inner_bias", False), options.pop("clip_gradient", 0.0)
     if cell_norm not in ("output", "carry"):
         raise ValueError(f"lstm: cell_norm={cell_norm!r}; choose 'output' (the paper's) or 'carry'")
     o = _options("lstm", features, 4, **options)
@@ -175,6 +177,7 @@ def lstm(features: int, **options) -> Cell:
         px, ph, aside = _sites(o, params, px, ph, tick)
         a = px + ph
         a = a + params["bias"].astype(a.dtype) if "bias" in params else a
+        a = clip_gradient(a, clip) if clip else a
         c = c.astype(a.dtype)
         if peephole:
             w = params["peephole"].astype(a.dtype)
@@ -244,6 +247,14 @@ def gru(features: int, **options) -> Cell:
     extra = {"bias_recurrent": (3 * H,)} if recurrent_bias else {}
     return _cell(o, pointwise, lambda h: h, carries=1, extra=extra, width_h=2 * H if reset == "before" else None)
 
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def clip_gradient(x: jax.Array, limit: float) -> jax.Array:
+    """x (...), unchanged; its cotangent is clipped to [-limit, limit], entry by entry."""
+    return x
+
+
+clip_gradient.defvjp(lambda x, limit: (x, None), lambda limit, _, g: (jnp.clip(g, -limit, limit),))
 
 _NO_TICK = Tick()
 _SITE_PARAMS = ("gain_h", "bias_h")

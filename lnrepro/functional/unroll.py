@@ -63,6 +63,7 @@ def unroll(
     time_major: bool = False,
     all_carries: bool = False,
     key: jax.Array | None = None,
+    constants: Any = None,
     statistics: Any = None,
     with_statistics: bool = False,
     backward: str = "lean",
@@ -90,12 +91,15 @@ def unroll(
       time_major: x is (T, ..., D), y (T, ..., H), mask and resets (T, ...).
       all_carries: return the carries as well, each leaf (..., T, H).
       key: for zoneout and dropout; None means test time.
+      constants: what every step sees as `Tick.constants`, such as a text that a wrapped cell reads, in place of what
+        `cell.sample` would draw; no gradient flows to it.
       statistics: batch norm's population statistics {site: (mean, var)}, each (T_max, n); step t uses row min(t, T_max
         - 1). None means the batch's own.
       with_statistics: return ({site: (mean, var)}, seen) last: the batch's statistics per step taken, each (T, n), and
         seen (T,), False at a step where every row was padding. See `track`.
-      backward: "lean", or "autodiff" for plain differentiation, which jvp and forward-over-reverse need. Batch norm
-        always takes plain autodiff.
+      backward: "lean", or "autodiff" for plain differentiation, which forward mode needs (jvp, jacfwd; through an outer
+        jit it is JAX that says "can't apply forward-mode autodiff (jvp) to a custom_vjp function"). Derivatives of the
+        gradient, in either mode, work with both. Batch norm always takes plain autodiff.
       save: what the lean backward keeps beside the carries: the "recurrent" projections, or nothing ("carries": less
         memory, one more product).
       chunk: steps per chunk, a divisor of T; default: as many as a large matrix product needs.
@@ -112,8 +116,10 @@ def unroll(
         raise ValueError(f"unroll: save={save!r}; choose 'recurrent' or 'carries'")
     options = {k: v for k, v in locals().items() if k in ("backward", "save", "chunk", "remat", "unroll", "time_major")}
     if hasattr(cell, "layers"):
-        if all_carries or statistics is not None or with_statistics:
-            raise ValueError("unroll: all_carries and statistics are for single cells; unroll the layers one by one")
+        if all_carries or statistics is not None or with_statistics or constants is not None:
+            raise ValueError(
+                "unroll: all_carries, constants and statistics are for single cells; unroll the layers one by one"
+            )
         return cell.unroll(
             params,
             x,
@@ -142,10 +148,11 @@ def unroll(
         flipped = False
     if mask is not None:  # padding may hold anything, even NaN
         x = jnp.where(mask[..., None], x, jnp.zeros((), x.dtype))
-    constants = None
     if key is not None:
         key, drawn = jax.random.split(key)
-        constants = None if cell.sample is None else cell.sample(drawn, x[0])
+        if constants is None and cell.sample is not None:
+            constants = cell.sample(drawn, x[0])
+    constants = jax.lax.stop_gradient(constants)
     if cell.enters is not None:
         x = cell.enters(x, constants)
     like = x[0] if steps else x.sum(0)

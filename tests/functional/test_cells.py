@@ -1,6 +1,8 @@
 """Every cell with every norm against the float64 oracle: outputs, carries, and the derivative with respect to every
 parameter, input and initial carry."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -105,20 +107,20 @@ def test_cell_equals_the_oracle_every_way(double, case, way, how):
     check(*case, way, **how)
 
 
-@pytest.mark.parametrize(
-    ("cell", "features_in", "count"),
-    [
-        (functional.gru(1024), 300, 4_070_400),
-        (functional.gru(1024, norm="layer"), 300, 4_070_400 + 12_288),
-        (functional.lstm(240), 240, 4 * (240 * 240 + 240 * 240 + 240)),
-        (functional.lstm(240, norm="layer"), 240, 4 * (240 * 240 + 240 * 240 + 240) + 18 * 240),
-        (functional.lstm(240, norm="batch"), 240, 4 * (240 * 240 + 240 * 240 + 240) + 2400),
-        (functional.lstm(256, norm="layer_cell"), 356, 4 * (356 * 256 + 256 * 256 + 256) + 512),
-        (functional.gru(2400, norm="layer"), 620, 3 * (620 * 2400 + 2400 * 2400 + 2400) + 12 * 2400),
-    ],
-    ids=str,
-)
-def test_parameter_counts(cell, features_in, count):
+COUNTS = {  # as order-embeddings, the reader, DRAW and skip-thoughts use them
+    "gru": (functional.gru(1024), 300, 4_070_400),
+    "gru-layer": (functional.gru(1024, norm="layer"), 300, 4_070_400 + 12_288),
+    "lstm": (functional.lstm(240), 240, 4 * (240 * 240 + 240 * 240 + 240)),
+    "lstm-layer": (functional.lstm(240, norm="layer"), 240, 4 * (240 * 240 + 240 * 240 + 240) + 18 * 240),
+    "lstm-batch": (functional.lstm(240, norm="batch"), 240, 4 * (240 * 240 + 240 * 240 + 240) + 2400),
+    "lstm-layer_cell": (functional.lstm(256, norm="layer_cell"), 356, 4 * (356 * 256 + 256 * 256 + 256) + 512),
+    "gru-2400-layer": (functional.gru(2400, norm="layer"), 620, 3 * (620 * 2400 + 2400 * 2400 + 2400) + 12 * 2400),
+}
+
+
+@pytest.mark.parametrize("which", COUNTS)
+def test_parameter_counts(which):
+    cell, features_in, count = COUNTS[which]
     shapes = jax.eval_shape(lambda key: functional.init(cell, key, features_in), jax.random.key(0))
     assert sum(a.size for a in shapes.values()) == count
 
@@ -164,3 +166,15 @@ def test_input_scale_does_not_matter_under_layer_norm(double):
 def test_bad_options_are_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+@pytest.mark.parametrize("norm", ["none", "layer"])
+def test_clipped_derivatives_of_the_preactivations(double, norm):
+    """One step: the bias's gradient is the pre-activations' derivative, entry by entry clipped; the outputs are not."""
+    plain, clipped = functional.lstm(4, norm=norm), functional.lstm(4, norm=norm, clip_gradient=0.01)
+    params, x = functional.init(plain, jax.random.key(0), 3, jnp.float64), np.random.RandomState(0).randn(1, 1, 3)
+    run = lambda cell, bias: functional.unroll(cell, params | {"bias": bias}, x)[1].sum()  # noqa: E731
+    (a, free), (b, held) = (jax.value_and_grad(functools.partial(run, c))(params["bias"]) for c in (plain, clipped))
+    assert a == b
+    np.testing.assert_allclose(held, np.clip(free, -0.01, 0.01), rtol=1e-12)
+    assert (np.abs(free) > 0.01).any()

@@ -97,7 +97,8 @@ def test_export_with_symbolic_batch_and_time():
     b, t = export.symbolic_shape("b, t")
     shapes = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
     x = jax.ShapeDtypeStruct((b, t, D), jnp.float32)
-    exported = export.export(jax.jit(run))(shapes, x, jax.ShapeDtypeStruct((b,), jnp.int32))
+    written = export.export(jax.jit(run))(shapes, x, jax.ShapeDtypeStruct((b,), jnp.int32)).serialize()
+    exported = export.deserialize(written)
     for batch, steps in ((2, 5), (3, 9)):
         x = jax.random.normal(jax.random.key(2), (batch, steps, D))
         lengths = jnp.arange(batch, dtype=jnp.int32) + 2

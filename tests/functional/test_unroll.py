@@ -180,6 +180,12 @@ def test_forward_mode_works_with_autodiff_and_says_so_without():
     with pytest.raises(TypeError, match="backward='autodiff'"):
         jax.jvp(f, (X,), (jnp.ones_like(X),))
 
+    def along(x, **how):
+        """The Hessian times a vector, forward over reverse."""
+        return jax.jvp(jax.grad(lambda x: jnp.sum(jnp.square(f(x, **how)))), (x,), (jnp.ones_like(x),))[1]
+
+    np.testing.assert_allclose(along(X), along(X, backward="autodiff"), rtol=1e-3, atol=1e-4)
+
 
 @pytest.mark.parametrize("make", [lstm, gru, rnn])
 def test_bfloat16_stays_bfloat16(make):
@@ -217,3 +223,20 @@ ZEROS = jnp.zeros((2, H))
 def test_bad_input_is_refused(error, message, x, options):
     with pytest.raises(error, match=message):
         unroll(CELL, PARAMS, x, **options)
+
+
+@pytest.mark.parametrize("backward", ["lean", "autodiff"])
+def test_constants_reach_every_step_and_get_no_gradient(backward):
+    """A cell that adds its constants to the input projection is the cell whose projections had them added."""
+
+    def pointwise(params, carry, px, ph, tick):
+        return CELL.pointwise(params, carry, px + tick.constants, ph, tick)
+
+    reader = CELL._replace(pointwise=pointwise)
+    given = jax.random.normal(jax.random.key(5), (2, 4 * H))
+    x = jnp.concatenate([X, jnp.broadcast_to(jnp.eye(2)[:, None], (2, X.shape[1], 2))], -1)  # a row of w_x for each
+    wider = PARAMS | {"w_x": jnp.concatenate([CELL.kernels(PARAMS).x, given])}
+    plain = CELL._replace(kernels=lambda params: CELL.kernels(params)._replace(x=params["w_x"]))
+    same(unroll(reader, PARAMS, X, constants=given, backward=backward), unroll(plain, wider, x), atol=1e-5)
+    run = lambda given: unroll(reader, PARAMS, X, constants=given, backward=backward)[1].sum()  # noqa: E731
+    assert not jax.grad(run)(given).any()
