@@ -33,12 +33,14 @@ if TYPE_CHECKING:
     import numpy as np
 
     from lnrepro.data.builder import Builder
+    from lnrepro.data.ragged import Ragged
 
 __all__ = [
     "TABLE",
     "DataError",
     "builder_class",
     "data_root",
+    "facts",
     "fingerprint",
     "open_columns",
     "open_config",
@@ -62,10 +64,34 @@ TABLE: dict[str, Entry] = {
     "digits": Entry("lnrepro.data.mnist", "Digits", "1.0.0"),
     "binarized_mnist": Entry("lnrepro.data.binarized_mnist", "BinarizedMnist", "1.0.0"),
     "binarized_digits": Entry("lnrepro.data.binarized_mnist", "BinarizedDigits", "1.0.0"),
+    "coco_captions": Entry("lnrepro.data.captions", "CocoCaptions", "1.0.0"),
+    "captions_proxy": Entry("lnrepro.data.captions", "CaptionsProxy", "1.0.0"),
+    "scenes": Entry("lnrepro.data.scenes", "Scenes", "1.0.0"),
+    "cnn": Entry("lnrepro.data.cnn", "Cnn", "1.0.0"),
+    "cnn_top4": Entry("lnrepro.data.cnn", "CnnTop4", "1.0.0"),
+    "gutenberg_cloze": Entry("lnrepro.data.cnn", "GutenbergCloze", "1.0.0"),
+    "news_stories": Entry("lnrepro.data.cnn", "NewsStories", "1.0.0"),
+    "iam_ondb": Entry("lnrepro.data.iam_ondb", "IamOndb", "1.0.0"),
+    "generated_strokes": Entry("lnrepro.data.pen_strokes", "GeneratedStrokes", "1.0.0"),
+    "bookcorpus": Entry("lnrepro.data.books", "BookCorpus", "1.0.0"),
+    "gutenberg": Entry("lnrepro.data.books", "Gutenberg", "1.0.0"),
+    "stories": Entry("lnrepro.data.books", "Stories", "1.0.0"),
+    "sick": Entry("lnrepro.data.sentences", "Sick", "1.0.0"),
+    "mr": Entry("lnrepro.data.sentences", "Mr", "1.0.0"),
+    "cr": Entry("lnrepro.data.sentences", "Cr", "1.0.0"),
+    "subj": Entry("lnrepro.data.sentences", "Subj", "1.0.0"),
+    "mpqa": Entry("lnrepro.data.sentences", "Mpqa", "1.0.0"),
+    "story_sick": Entry("lnrepro.data.sentences", "StorySick", "1.0.0"),
+    "story_mr": Entry("lnrepro.data.sentences", "StoryMr", "1.0.0"),
+    "story_cr": Entry("lnrepro.data.sentences", "StoryCr", "1.0.0"),
+    "story_subj": Entry("lnrepro.data.sentences", "StorySubj", "1.0.0"),
+    "story_mpqa": Entry("lnrepro.data.sentences", "StoryMpqa", "1.0.0"),
 }
 
 # The last file written into a prepared folder: without it, and all the files it lists, nothing counts as prepared.
 SEAL = "sealed.json"
+# What the builder said of the whole set, where it said anything.
+FACTS = "facts.json"
 
 
 def builder_class(name: str) -> type[Builder]:
@@ -128,26 +154,27 @@ def open_source(name: str, split: str, data_dir: str | os.PathLike | None = None
     folder = _open(name, split, data_dir)
     import tensorflow_datasets as tfds
 
+    if not (folder / "features.json").exists():
+        raise DataError(f"{name} ({split}): too large for records, it has columns only; use open_columns")
     return Source(tfds.builder_from_directory(str(folder)).as_data_source(split), f"{name} ({split}) in {folder}")
 
 
-def open_columns(name: str, split: str, data_dir: str | os.PathLike | None = None) -> dict[str, np.ndarray]:
-    """Open a split whose examples all have one shape as read-only columns {name: (N, ...)}. Raises DataError.
+def open_columns(name: str, split: str, data_dir: str | os.PathLike | None = None) -> dict[str, np.ndarray | Ragged]:
+    """Open a split as read-only columns {name: (N, ...)}; `Ragged` where examples differ in length. Raises DataError.
 
     The same numbers as from `open_source`, written beside the records when the set is prepared and memory-mapped here:
     decoding 55,000 MNIST records takes 1.3 s at every start, mapping them a millisecond; a batch is one fancy-index.
     """
     folder = _open(name, split, data_dir)
-    import numpy as np
+    from lnrepro.data import ragged
 
-    root = folder / "columns" / split
-    files = {file.relative_to(root).with_suffix("").as_posix(): file for file in sorted(root.rglob("*.npy"))}
-    if not files:
-        raise DataError(f"{name} ({split}): its examples differ in shape, so it has no columns; use open_source")
-    return {key: np.asarray(np.load(file, mmap_mode="r")) for key, file in files.items()}
+    columns = ragged.load(folder / "columns" / split)
+    if not columns:
+        raise DataError(f"{name} ({split}): its examples are not all numbers, so it has no columns; use open_source")
+    return columns
 
 
-def open_config(spec: Any, split: str) -> dict[str, np.ndarray]:
+def open_config(spec: Any, split: str) -> dict[str, np.ndarray | Ragged]:
     """`open_columns` of a config's `data` field (name, dir, train_examples). Raises DataError if the size is not the config's."""
     columns = open_columns(spec.name, split, spec.dir)
     rows = len(next(iter(columns.values())))
@@ -160,6 +187,12 @@ def fingerprint(name: str, data_dir: str | os.PathLike | None = None) -> str:
     """`name/version/checksum` of a prepared set; the sum is over the decoded examples, whatever files held them."""
     seal = _seal(_ready(name, data_dir))
     return f"{name}/{seal['version']}/{seal['sha256'][:16]}"
+
+
+def facts(name: str, data_dir: str | os.PathLike | None = None) -> dict[str, Any]:
+    """What the builder says of the whole set (vocabulary, statistics, files skipped), {} if nothing. Raises DataError."""
+    file = _ready(name, data_dir) / FACTS
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 class Source:

@@ -13,7 +13,8 @@ few static shapes:
     plan = Plan(len(source), 64, seed, lengths=lengths, buckets=(32, 64, 128))
     train_batches(source, plan, pad={"tokens": None, "title": 12})
 
-pads "tokens" to the batch's bucket and "title" to 12, and adds "tokens_length" and "title_length", (B,) int32.
+pads "tokens" to the batch's bucket and "title" to 12, and adds "tokens_length" and "title_length", (B,) int32. Columns
+whose examples differ in length (`Ragged`) are padded in the same way.
 
 Shape letters: B batch, T bucket length, N examples in the split.
 """
@@ -28,10 +29,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from lnrepro.data.ragged import Ragged
 from lnrepro.errors import UserError
 
 Batch = dict[str, np.ndarray]
-Columns = Mapping[str, np.ndarray]
+Columns = Mapping[str, np.ndarray | Ragged]
 Pad = Mapping[str, int | None]
 Transform = Callable[[Any, np.ndarray], Any]
 
@@ -175,8 +177,8 @@ def train_batches(
     """The endless stream of a plan's batches `start_step`, `start_step + 1`, ...: this process's (B/P, ...) of each.
 
     pad: {name: length}, for examples of different lengths: what its first axis is zero-padded to; None = the bucket.
-    transform: (rows, draws) -> rows, applied before padding; rows is a dict of arrays for columns, else a list of
-      examples; draws are uniform numbers (rows,) that depend on (seed, k) and the place in the global batch alone.
+    transform: (rows, draws) -> rows, applied before padding; rows is a dict of arrays (of lists of arrays for Ragged
+      ones) for columns, else a list of examples; draws are uniform numbers (rows,) that depend on (seed, k) and the place in the global batch alone.
     process: (index, count); jax's own if not given.
     prefetch: how many blocks of batches the background thread makes ahead; 0 = no thread.
     Raises UserError if the data is not of the plan's size, if B does not divide over the processes, or, at the batch
@@ -241,19 +243,28 @@ def _gather(
 ) -> Batch:
     """The given rows of the data, stacked (len(rows), ...)."""
     if isinstance(data, Mapping):
-        batch = {name: np.take(v, rows, axis=0) for name, v in data.items()}
-        return transform(batch, draws) if transform else batch
-    examples = data.__getitems__(rows) if hasattr(data, "__getitems__") else [data[i] for i in rows]
-    if transform:
-        examples = transform(examples, draws)
+        columns = {
+            name: [v[i] for i in rows] if isinstance(v, Ragged) else np.take(v, rows, axis=0)
+            for name, v in data.items()
+        }
+        if transform:
+            columns = transform(columns, draws)
+    else:
+        examples = data.__getitems__(rows) if hasattr(data, "__getitems__") else [data[i] for i in rows]
+        if transform:
+            examples = transform(examples, draws)
+        columns = {name: [np.asarray(example[name]) for example in examples] for name in examples[0]}
     batch = {}
-    for name in examples[0]:
-        values = [np.asarray(example[name]) for example in examples]
-        if pad is None or name not in pad:
-            batch[name] = np.stack(values)
-        else:
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray):
+            batch[name] = values
+        elif pad and name in pad:
             batch[name] = _padded(name, values, length if pad[name] is None else pad[name])
             batch[f"{name}_length"] = np.array([len(v) for v in values], np.int32)
+        elif len({v.shape for v in values}) > 1:
+            raise UserError(f"{name}: its examples differ in shape; give it a length in `pad`")
+        else:
+            batch[name] = np.stack(values)
     return batch
 
 

@@ -8,16 +8,19 @@ import hashlib
 import lzma
 import os
 import pathlib
+import tarfile
 import tempfile
 import urllib.request
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPException
 
 from lnrepro.errors import DataError
 
 PIECE = 1 << 20  # bytes read at a time
 UNKNOWN_LIMIT = 1 << 31  # bytes that a file of unknown size may unpack to
+TREE_LIMIT = 1 << 35  # bytes that all members of an archive may unpack to
+TREE_PACKINGS = (".tar", ".tar.gz", ".tgz", ".tar.xz")
 
 # suffix -> (first bytes, opener)
 PACKINGS = {".gz": (b"\x1f\x8b", gzip.open), ".xz": (b"\xfd7zXZ\x00", lzma.open)}
@@ -63,6 +66,33 @@ class Raw:
         self._sums[name] = hashlib.sha256(content).hexdigest()
         return content
 
+    def tree(
+        self, folder: str, archives: Sequence[str] = (), *, suffix: str = "", limit: int = UNKNOWN_LIMIT
+    ) -> Iterator[tuple[str, bytes]]:
+        """Every file below `folder` whose name ends in `suffix`: its path from there on, "a/b.xml", and its content.
+
+        Read from the folder itself, in sorted order, or else from the first archive (.tar, .tar.gz, .tgz, .tar.xz) of
+        one of the stems `archives` that is there, in its order; members elsewhere than below a folder of that name are
+        passed over. Nothing is unpacked to the disk. Raises DataError if there is neither, for a file of more than `limit` bytes, for
+        a damaged archive, and for members with absolute names, with "..", or that are links or devices.
+        """
+        if (root := self.folder / folder).is_dir():
+            for path in sorted(p for p in root.rglob(f"*{suffix}") if p.is_file()):
+                yield path.relative_to(root).as_posix(), plain(path, limit)
+            return
+        names = [stem + packing for stem in archives for packing in TREE_PACKINGS]
+        archive = next((p for p in (self.folder / name for name in names) if p.is_file()), None)
+        if archive is None:
+            also = f" and no {archives[0]}.tar, .tar.gz, .tgz or .tar.xz" if archives else ""
+            raise DataError(
+                f"{root}: there is no such folder{also}; "
+                f"`python scripts/prepare.py {self.dataset} --list` says where to get it"
+            )
+        for name, content in members(archive, suffix, limit):
+            parts = pathlib.PurePosixPath(name).parts
+            if folder in parts[:-1]:
+                yield "/".join(parts[parts.index(folder) + 1 :]), content
+
     def verify(self) -> None:
         """Compare all files read with their known sums. Raises DataError.
 
@@ -99,6 +129,47 @@ def unpack(path: pathlib.Path, limit: int = UNKNOWN_LIMIT) -> bytes:
     except OSError as e:
         raise DataError(f"{path}: cannot be read ({e.strerror or e})") from e
     return b"".join(pieces)
+
+
+def plain(path: pathlib.Path, limit: int = UNKNOWN_LIMIT) -> bytes:
+    """Read a file as it is, of at most `limit` bytes. Raises DataError that names the file."""
+    try:
+        with open(path, "rb") as f:
+            content = f.read(limit + 1)
+    except OSError as e:
+        raise DataError(f"{path}: cannot be read ({e.strerror or e})") from e
+    if len(content) > limit:
+        raise DataError(f"{path}: is larger than the {limit:,} bytes it may be")
+    return content
+
+
+def members(archive: pathlib.Path, suffix: str, limit: int) -> Iterator[tuple[str, bytes]]:
+    """The regular files of a tar archive whose names end in `suffix`, in its order, read one after the other.
+
+    Raises DataError for what `Raw.tree` refuses.
+    """
+    total = 0
+    try:
+        with tarfile.open(archive, "r|*") as tar:
+            for member in tar:
+                name = pathlib.PurePosixPath(member.name)
+                if name.is_absolute() or ".." in name.parts:
+                    raise DataError(f"{archive}: the member {member.name!r} points out of the archive; do not trust it")
+                if member.isdir():
+                    continue
+                if not member.isreg():
+                    raise DataError(f"{archive}: the member {member.name!r} is a link or a device; do not trust it")
+                total += member.size
+                if ((wanted := name.name.endswith(suffix)) and member.size > limit) or total > TREE_LIMIT:
+                    raise DataError(f"{archive}: {member.name!r} is larger than the {limit:,} bytes it may be")
+                if wanted:
+                    yield member.name, tar.extractfile(member).read()
+    except EOFError as e:
+        raise DataError(f"{archive}: truncated, the packed data ends early; download it again") from e
+    except (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, UnicodeError, ValueError) as e:
+        raise DataError(f"{archive}: damaged, cannot be unpacked ({e}); download it again") from e
+    except OSError as e:
+        raise DataError(f"{archive}: cannot be read ({e.strerror or e})") from e
 
 
 def download(

@@ -38,7 +38,8 @@ def test_every_set_says_what_it_is(name):
     assert len({file.name for file in cls.files}) == len(cls.files)
     for file in cls.files:
         assert isinstance(file, RawFile)
-        assert "/" not in file.name
+        assert not file.name.startswith("/")
+        assert ".." not in file.name.split("/")
         assert file.sha256 is None or len(bytes.fromhex(file.sha256)) == 32
         assert all(url.startswith(("https://", "http://")) for url in file.urls)
 

@@ -1,0 +1,33 @@
+"""Words to numbers and back."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from lnrepro.data.text import Vocabulary
+
+
+def test_frequent_words_first_and_ties_in_order_of_appearance():
+    words = Vocabulary.of_counts(Counter(["the", "cat", "saw", "the", "<unk>", "dog", "and", "the", "cat", "sat"]))
+    assert words.words == ("the", "cat", "saw", "dog", "and", "sat")
+    assert len(words) == 8
+    assert Vocabulary.of_counts(Counter(["b", "a", "a"]), size=3).words == ("a",)
+    assert Vocabulary.of_counts(Counter(["b", "a", "a"]), size=1).words == ()
+
+
+def test_encoding_and_decoding():
+    words = Vocabulary(["a", "b"], specials=("<pad>", "<unk>"))
+    ids = words.encode(["b", "x", "a", "<pad>"])
+    np.testing.assert_array_equal(ids, np.array([3, 1, 2, 0], np.int32), strict=True)
+    assert words.decode(ids) == ["b", "<unk>", "a", "<pad>"]
+    assert words.encode([]).shape == (0,)
+    assert "a" in words
+    assert "x" not in words
+    with pytest.raises(KeyError):
+        Vocabulary(["a"], specials=()).encode(["x"])
+
+
+def test_a_word_that_stands_twice():
+    with pytest.raises(ValueError, match="'a' stands twice"):
+        Vocabulary(["a", "b", "a"])
