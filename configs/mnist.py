@@ -22,6 +22,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.experiment = "experiments.mnist"
     c.norm = "layer"
     c.seed = 0
+    c.seeds = 1  # so many at once, from seed on
     c.batch_size = 128
     c.epochs = 60.0
     c.steps = 0
@@ -63,3 +64,21 @@ def get_config(variant: str = "") -> ConfigDict:
         c.batch_size = 64
         c.epochs = 2.0
     return c
+
+
+NORMS = ("none", "batch", "layer")
+SWEEPS = {
+    "": [{"norm": norm, "seed": seed} for norm in NORMS for seed in range(5)],
+    "learning_rate": [
+        {"norm": norm, "optimizer.learning_rate": rate} for norm in NORMS for rate in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+    ],
+}
+
+
+def sweep(name: str = "") -> list[dict[str, object]]:
+    """Figure 6's variants with five seeds; "learning_rate": each variant at five rates."""
+    if name not in SWEEPS:
+        raise ValueError(
+            f"configs/mnist.py has no sweep {name!r}; there are {', '.join(n or '(none)' for n in SWEEPS)}"
+        )
+    return SWEEPS[name]

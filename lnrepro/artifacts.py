@@ -52,19 +52,25 @@ def _picture(path: pathlib.Path, array: np.ndarray) -> None:
 
 
 def curves(path: pathlib.Path, records: Sequence[Mapping[str, Any]], panels: Sequence, title: str) -> None:
-    """Draw `panels` = ((label, (metric, ...), "log" or "linear"), ...) against the epoch, one panel each, as a PNG."""
+    """Draw `panels` = ((label, (metric, ...), "log" or "linear"), ...) against the epoch, one panel each, as a PNG.
+
+    A panel's fourth entry n > 0 draws it against the updates, in units of n of them, on a logarithmic axis.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
     fig, axes = plt.subplots(1, len(panels), figsize=(5 * len(panels), 3.6), squeeze=False, layout="constrained")
-    for ax, (label, names, scale) in zip(axes[0], panels, strict=True):
+    for ax, (label, names, scale, *unit) in zip(axes[0], panels, strict=True):
+        at = (lambda r, n=unit[0]: r["step"] / n) if unit else (lambda r: r["epoch"])
         for name in names:
-            points = [(r["epoch"], r[name]) for r in records if name in r]
+            points = [(at(r), r[name]) for r in records if name in r]
             if points:
                 ax.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < 40 else None)
-        ax.set(xlabel="epoch", ylabel=label, yscale=scale)
+        ax.set(xlabel=f"updates x {unit[0]}" if unit else "epoch", ylabel=label, yscale=scale)
+        if unit:
+            ax.set_xscale("log")
         ax.grid(alpha=0.3)
         if ax.lines:
             ax.legend()

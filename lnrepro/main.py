@@ -68,9 +68,9 @@ def run(argv: list[str]) -> None:
     if _DEVICES.value:
         jax.config.update("jax_num_cpu_devices", _DEVICES.value)
     if _DISTRIBUTED.value or _COORDINATOR.value:
-        from lnrepro import distribute
+        from lnrepro import peers
 
-        distribute.initialize(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value, _TIMEOUT.value)
+        peers.initialize(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value, _TIMEOUT.value)
 
     from lnrepro import train, workdir
 
@@ -132,6 +132,16 @@ def _compilation_cache(jax) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
+def _peer_lost(e: Exception) -> None:
+    """Among several processes, an error of JAX's runtime is most often a peer that is gone; ends the process then."""
+    import jax
+
+    if isinstance(e, jax.errors.JaxRuntimeError) and jax.process_count() > 1:
+        from lnrepro import peers
+
+        peers.abandon(e)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run and return the exit code: 0 done, 1 the run failed, 2 a mistake to mend, 128 + n stopped by signal n."""
     argv = sys.argv if argv is None else argv
@@ -151,6 +161,7 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     except Exception as e:
         if not hasattr(e, "exit_code"):
+            _peer_lost(e)
             raise
         print(e, file=sys.stderr)
         return e.exit_code

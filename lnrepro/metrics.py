@@ -18,6 +18,8 @@ from lnrepro.errors import RunError, UserError
 class Meter:
     """Means of the training metrics between two log points, read back late so that dispatch never waits.
 
+    A mean is a number, or with several seeds a list of them.
+
     Sums run in float64 in the order of the steps, and `state` can be saved and given to a new Meter, so that an
     interrupted interval ends with the same mean to the bit.
     """
@@ -48,25 +50,25 @@ class Meter:
                 return
             self._queue.popleft()
             if metrics is None:
-                yield step, {name: total / self._count for name, total in self._sums.items()}
+                yield step, {name: (np.asarray(total) / self._count).tolist() for name, total in self._sums.items()}
                 self._sums, self._count = {}, 0
             else:
                 self._sum(step, read(metrics))
 
     def _sum(self, first_step: int, metrics: dict[str, np.ndarray]) -> None:
         for name, values in metrics.items():
-            values = np.ravel(values)
+            values = np.asarray(values)
             if not np.isfinite(values).all():
-                bad = int(np.argmin(np.isfinite(values)))
+                bad = tuple(np.argwhere(~np.isfinite(values))[0])
                 raise RunError(
-                    f"train/{name} is {values[bad]} at step {first_step + bad + 1}: stopped; the last good checkpoint "
+                    f"train/{name} is {values[bad]} at step {first_step + bad[0] + 1}: stopped; the last good checkpoint "
                     f"is kept. Try a smaller config.optimizer.learning_rate or config.optimizer.clip > 0"
                 )
-            total = self._sums.get(name, 0.0)
-            for v in values.tolist():
-                total += v
-            self._sums[name] = total
-        self._count += values.size
+            total = np.asarray(self._sums.get(name, 0.0))
+            for v in values.astype(np.float64):
+                total = total + v
+            self._sums[name] = total.tolist()
+        self._count += len(values)
 
     def state(self) -> dict[str, Any]:
         """The unfinished interval as plain numbers; call it after `drain(block=True)`."""

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import pathlib
 import signal
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -12,12 +13,14 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
-from lnrepro import artifacts, distribute, experiment, optim, workdir
+from lnrepro import artifacts, distribute, experiment, optim, seeds, workdir
 from lnrepro.checkpoint import Store
 from lnrepro.errors import UserError
 from lnrepro.experiment import Experiment
 from lnrepro.metrics import Log, Meter, is_better
 from lnrepro.progress import Progress, table
+
+REPEAT_S = 2.0  # a signal that comes again after so long is meant
 
 
 class State(NamedTuple):
@@ -57,10 +60,11 @@ def make_step(exp: Experiment, optimizer: optax.GradientTransformation, key: jax
     """step(state, batches, axis) -> (state, metrics): one optimiser step for each of the K stacked batches.
 
     Step t's key is fold_in(key, t). `axis` is the pmap axis over which gradients, collections and metrics are averaged
-    (each device then draws its own keys), or None under jit, where the whole batch is one array.
+    (each device then draws its own keys), or None under jit, where the whole batch is one array. With keys (S,) in place
+    of one, S seeds take their steps at once: state (S, ...), batches (K, S, B, ...), metrics (K, S).
     """
 
-    def one(state: State, batch, axis):
+    def one(state: State, batch, key, axis):
         step_key = jax.random.fold_in(key, state.step)
         if axis is not None:
             step_key = jax.random.fold_in(step_key, jax.lax.axis_index(axis))
@@ -76,11 +80,14 @@ def make_step(exp: Experiment, optimizer: optax.GradientTransformation, key: jax
         params = optax.apply_updates(state.params, updates)
         return State(state.step + 1, params, collections, opt_state), metrics
 
+    def every(state, batch, axis):
+        return (one if key.ndim == 0 else jax.vmap(one, in_axes=(0, 0, 0, None)))(state, batch, key, axis)
+
     def steps(state: State, batches, axis):
         if jax.tree.leaves(batches)[0].shape[0] == 1:  # a loop around one step only costs
-            state, metrics = one(state, jax.tree.map(lambda x: x[0], batches), axis)
+            state, metrics = every(state, jax.tree.map(lambda x: x[0], batches), axis)
             return state, jax.tree.map(lambda x: x[None], metrics)
-        return jax.lax.scan(lambda s, b: one(s, b, axis), state, batches)
+        return jax.lax.scan(lambda s, b: every(s, b, axis), state, batches)
 
     return steps
 
@@ -90,7 +97,7 @@ def due(step: int, every: int, total: int) -> bool:
     return step % every == 0 or step == total
 
 
-def stack(batches: Iterator[Any], n: int) -> Any:
+def take(batches: Iterator[Any], n: int) -> Any:
     """The next `n` batches as one tree of arrays (n, B, ...). Raises UserError if their shapes differ."""
     if hasattr(batches, "take"):  # lnrepro.data.batches gathers them at once
         return batches.take(n)
@@ -110,11 +117,13 @@ class Run:
 
     def __init__(self, config: ConfigDict, folder: pathlib.Path):
         self.config, self.folder = config, folder
-        self.exp = experiment.load(config)
+        self.seeds = seeds.of(config)
+        self.exps = [experiment.load(seeds.single(config, seed)) for seed in self.seeds]
         self.total, self.per_epoch = experiment.total_steps(config), experiment.steps_per_epoch(config)
-        self.placement = distribute.make(config.placement, config.batch_size)
+        mesh = config.get("mesh") or {}
+        self.placement = distribute.make(config.placement, config.batch_size, len(self.seeds), **mesh)
         self.optimizer = optim.make(config.optimizer)
-        self.init_key, self.loop_key = jax.random.split(jax.random.key(config.seed))
+        self.keys = [jax.random.split(jax.random.key(seed)) for seed in self.seeds]  # for init, and for the loop
         self.store = Store(folder / "checkpoints")
         self.main = jax.process_index() == 0
 
@@ -124,19 +133,34 @@ class Run:
 
     def initial(self) -> State:
         """The state before the first step, as numpy arrays."""
-        return jax.tree.map(np.array, jax.jit(make_init(self.exp, self.optimizer))(self.init_key))
+        init = jax.jit(make_init(self.exps[0], self.optimizer))
+        return seeds.stack([jax.tree.map(np.array, init(key)) for key, _ in self.keys])
+
+    def step(self) -> Callable:
+        """`make_step` of this run."""
+        return make_step(self.exps[0], self.optimizer, seeds.stack([key for _, key in self.keys]))
+
+    def batches(self, start_step: int) -> Iterator[Any]:
+        """The training batches, those of all seeds together."""
+        streams = [exp.batches(start_step) for exp in self.exps]
+        return streams[0] if len(streams) == 1 else seeds.Together(streams, take)
 
     def evaluate(self, vars, splits: tuple[str, ...]) -> tuple[dict[str, float], list[pathlib.Path]]:
-        """Numbers as SPLIT/NAME, and the artifacts that were written."""
-        numbers, paths = {}, []
-        for split in splits:
-            values = self.exp.evaluate(vars, split)
-            if not self.main:
-                values = {k: v for k, v in values.items() if np.ndim(v) == 0 and not isinstance(v, str)}
-            found, written = artifacts.write(self.folder / "artifacts", values)
-            numbers |= {f"{split}/{name}": value for name, value in found.items()}
-            paths += written
-        return numbers, paths
+        """Numbers as SPLIT/NAME, of several seeds as `seeds.spread` has them, and the artifacts that were written."""
+        each, paths = [], []
+        for exp, part, seed in zip(self.exps, seeds.parts(vars, len(self.exps)), self.seeds, strict=True):
+            folder = self.folder / "artifacts" / (f"seed{seed}" if len(self.seeds) > 1 else "")
+            each.append({})
+            for split in splits:
+                values = exp.evaluate(part, split)
+                if not self.main:
+                    values = {k: v for k, v in values.items() if np.ndim(v) == 0 and not isinstance(v, str)}
+                found, written = artifacts.write(folder, values)
+                each[-1] |= {f"{split}/{name}": value for name, value in found.items()}
+                paths += written
+        if len(each) == 1:
+            return each[0], paths
+        return seeds.spread({name: [numbers[name] for numbers in each] for name in each[0]}, self.seeds), paths
 
 
 def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
@@ -165,7 +189,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
             workdir.write_json(results, final)
             table(
                 f"{config.experiment} norm={config.norm} on {config.data.name}, {run.total} steps",
-                final,
+                {name: value for name, value in final.items() if not seeds.is_one(name)},
                 [f"numbers    {folder / 'metrics.jsonl'}", *(f"picture    {p}" for p in paths)],
             )
         return final
@@ -184,8 +208,8 @@ def _loop(run: Run) -> tuple[dict[str, float], list[pathlib.Path]]:
     progress = Progress(run.total, step, quiet=not run.main)
     progress.say(_header(run, step))
     log = Log(run.folder, config.data.name, step, notes.get("records", 0)) if run.main else None
-    compiled = placement.compile(make_step(run.exp, run.optimizer, run.loop_key))
-    batches = run.exp.batches(step)
+    compiled = placement.compile(run.step(), state)
+    batches = run.batches(step)
     log_every, eval_every, save_every = (run.every(config[f"{n}_every"]) for n in ("log", "eval", "save"))
 
     def record(at: int, values: dict[str, float], important: bool):
@@ -196,7 +220,7 @@ def _loop(run: Run) -> tuple[dict[str, float], list[pathlib.Path]]:
 
     def drain(block: bool):
         for at, means in meter.drain(placement.metrics, block):
-            record(at, {f"train/{name}": value for name, value in means.items()}, False)
+            record(at, seeds.spread({f"train/{name}": value for name, value in means.items()}, run.seeds), False)
 
     def save(names: list[str]):
         drain(block=True)
@@ -216,7 +240,7 @@ def _loop(run: Run) -> tuple[dict[str, float], list[pathlib.Path]]:
             # resumed run makes the same calls.
             ends = (e - step % e for e in (config.steps_per_call, log_every, eval_every, save_every))
             n = min(*ends, run.total - step)
-            state, metrics = compiled(state, placement.batch(stack(batches, n)))
+            state, metrics = compiled(state, placement.batch(take(batches, n)))
             meter.add(step, metrics)
             step += n
             progress.step(step)
@@ -297,17 +321,24 @@ def _header(run: Run, step: int) -> str:
     c = run.config
     devices = f"{jax.device_count()} {jax.devices()[0].platform} device{'s' * (jax.device_count() > 1)}"
     start = f"resuming at step {step} of" if step else "training"
-    return f"{c.experiment} norm={c.norm} data={c.data.name} seed={c.seed}: {start} {run.total} steps on {devices}, in {run.folder}"
+    which = f"seed={c.seed}" if len(run.seeds) == 1 else f"seeds={run.seeds[0]}..{run.seeds[-1]}"
+    return f"{c.experiment} norm={c.norm} data={c.data.name} {which}: {start} {run.total} steps on {devices}, in {run.folder}"
 
 
 @contextlib.contextmanager
 def signals() -> Iterator[list[int]]:
-    """Collect SIGTERM and SIGINT in the yielded list instead of dying; a second one of the same kind acts at once."""
+    """Collect SIGTERM and SIGINT in the yielded list instead of dying; a second one of the same kind acts at once.
+
+    It must come REPEAT_S after the first: SLURM, when it preempts, sends two within milliseconds, and means one.
+    """
     caught: list[int] = []
+    first: dict[int, float] = {}
 
     def note(signum, frame):
         caught.append(signum)
-        signal.signal(signum, previous[signum])
+        if time.monotonic() - first.setdefault(signum, time.monotonic()) > REPEAT_S:
+            signal.signal(signum, previous[signum])
+            signal.raise_signal(signum)
 
     try:
         previous = {s: signal.signal(s, note) for s in (signal.SIGTERM, signal.SIGINT)}

@@ -19,7 +19,8 @@ from lnrepro.errors import RunError, UserError
 def default(config: ConfigDict, variant: str) -> pathlib.Path:
     """runs/EXPERIMENT/VARIANT-NORM-seedSEED; the variant of a config without one is called "default"."""
     name = config.experiment.rpartition(".")[2]
-    return pathlib.Path("runs") / name / f"{variant or 'default'}-{config.norm}-seed{config.seed}"
+    several = f"to{config.seed + config.seeds - 1}" if config.get("seeds", 1) > 1 else ""
+    return pathlib.Path("runs") / name / f"{variant or 'default'}-{config.norm}-seed{config.seed}{several}"
 
 
 def open_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> None:
@@ -28,26 +29,16 @@ def open_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> Non
     Raises UserError that names the differing fields.
     """
     path = workdir / "config.json"
-    wanted = as_json(config)
-    if path.exists():
-        try:
-            held = json.loads(path.read_text(encoding="utf-8"))
-            held_config, held_data = held["config"], held["data"]["fingerprint"]
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{path}: not a run's config.json; give another --workdir") from None
-        differing = [f"{k}: {a!r} there, {b!r} now" for k, a, b in _differences(held_config, wanted)]
-        if differing:
-            raise UserError(
-                f"{workdir} holds a run of another config ({'; '.join(differing)}); give another --workdir, or remove it"
-            )
-        if held_data != fingerprint:
+    held = same_config(workdir, config)
+    if held is not None:
+        if (held_data := held["data"]["fingerprint"]) != fingerprint:
             raise UserError(
                 f"{workdir} was trained on other data (config.data.name = {config.data.name!r}: fingerprint {held_data} "
                 f"there, {fingerprint} now); give another --workdir"
             )
         return
     record = {
-        "config": wanted,
+        "config": as_json(config),
         "data": {"name": config.data.name, "fingerprint": fingerprint},
         "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
         "versions": versions(),
@@ -56,6 +47,31 @@ def open_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> Non
         "processes": jax.process_count(),
     }
     write_json(path, record)
+
+
+def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | None:
+    """The config.json of the run in `workdir`, None if it holds no run; does not touch the data.
+
+    Raises UserError that names the differing fields if it is a run of another config.
+    """
+    path = workdir / "config.json"
+    if not path.exists():
+        return None
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        held_config, _ = held["config"], held["data"]["fingerprint"]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path}: not a run's config.json; give another --workdir") from None
+    differing = [
+        f"{k}: {a!r} there, {b!r} now"
+        for k, a, b in _differences(held_config, as_json(config))
+        if not k.startswith("config.mesh")  # which devices share the work may change on the way
+    ]
+    if differing:
+        raise UserError(
+            f"{workdir} holds a run of another config ({'; '.join(differing)}); give another --workdir, or remove it"
+        )
+    return held
 
 
 def as_json(config: ConfigDict) -> dict[str, Any]:

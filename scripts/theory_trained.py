@@ -119,13 +119,13 @@ class Trained:
         run, end = self.run, max(self.states)
         stops = np.unique(np.geomspace(1, end, points).round().astype(int)).tolist()
         console.print(f"{self.folder}: training {end} steps again to measure on the way")
-        compiled = run.placement.compile(train.make_step(run.exp, run.optimizer, run.loop_key))
         state, step, way = run.placement.place(self.start), 0, [self.at(self.start)]
-        with contextlib.closing(run.exp.batches(0)) as batches:
+        compiled = run.placement.compile(run.step(), state)
+        with contextlib.closing(run.batches(0)) as batches:
             for stop in stops:
                 while step < stop:
                     n = min(self.config.steps_per_call, stop - step)
-                    state, _ = compiled(state, run.placement.batch(train.stack(batches, n)))
+                    state, _ = compiled(state, run.placement.batch(train.take(batches, n)))
                     step += n
                 way.append(self.at(state))
         ends = [np.concatenate([np.ravel(p) for p in jax.tree.leaves(s.params)]) for s in (state, self.states[end])]

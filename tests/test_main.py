@@ -46,20 +46,66 @@ def test_four_devices_agree_with_one(home, one_device, flags):
     assert_close(one_device, workdir, 1e-5)
 
 
-def test_two_processes_agree_with_one_and_write_once(home, one_device):
+def two_processes(home, workdir, *flags) -> list[tuple[str, str]]:
+    """Two processes of two devices each train together; what each wrote."""
     with socket.socket() as s:
         s.bind(("localhost", 0))
         port = s.getsockname()[1]
-    workdir = home / "two"
-    flags = [SMOKE, f"--workdir={workdir}", f"--coordinator=localhost:{port}", "--num_processes=2", "--cpu_devices=2"]
+    flags = [*flags, f"--workdir={workdir}", f"--coordinator=localhost:{port}", "--num_processes=2", "--cpu_devices=2"]
     processes = [start(home, *flags, f"--process_id={i}") for i in range(2)]
-    outputs = [p.communicate(timeout=240) for p in processes]
+    outputs = [p.communicate(timeout=400) for p in processes]
     assert [p.returncode for p in processes] == [0, 0], outputs
+    return outputs
+
+
+def test_two_processes_agree_with_one_and_write_once(home, one_device):
+    workdir = home / "two"
+    outputs = two_processes(home, workdir, SMOKE)
     assert_close(one_device, workdir, 1e-5)
     steps = [line.split(",")[0] for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     assert steps == [line.split(",")[0] for line in (one_device / "metrics.jsonl").read_text().splitlines()]
     assert "numbers" in outputs[0][0]
     assert "numbers" not in outputs[1][0]
+
+
+@pytest.mark.slow
+def test_two_processes_train_draw_as_one_does(home):
+    flags = ["--config=configs/draw.py:smoke"]
+    code, _, err = run(home, *flags, f"--workdir={home / 'draw'}")
+    assert code == 0, err
+    two_processes(home, home / "draw-two", *flags)
+    assert_close(home / "draw", home / "draw-two", 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["skip_thoughts", "attentive_reader"])
+def test_a_vocabulary_shared_among_devices_changes_nothing(home, config):
+    flags = [f"--config=configs/{config}.py:smoke", "--config.final_splits=()", "--config.curves=()"]
+    devices, model = (4, 2) if config == "skip_thoughts" else (3, 3)  # the reader's embedded set has 159 words
+    for name, more in {"whole": [], "shared": [f"--cpu_devices={devices}", f"--config.mesh.model={model}"]}.items():
+        code, _, err = run(home, *flags, *more, f"--workdir={home / config / name}")
+        assert code == 0, err
+    assert_close(home / config / "whole", home / config / "shared", 1e-5)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_other_devices(home):
+    flags = [SMOKE, "--config.epochs=200", "--config.save_every=22"]
+    whole, moved = home / "stays", home / "moves"
+    code, _, err = run(home, *flags, f"--workdir={whole}")
+    assert code == 0, err
+    for devices in (4, 2):
+        process = start(home, *flags, f"--workdir={moved}", f"--cpu_devices={devices}")
+        for line in process.stdout:
+            if line.startswith("step "):
+                break
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 143, err
+    code, out, err = run(home, *flags, f"--workdir={moved}", "--cpu_devices=1")
+    assert code == 0, err
+    assert "resuming at step" in out
+    assert_close(whole, moved, 1e-3)  # 4,400 steps on, rounding has grown
 
 
 def killed_and_resumed(home, name: str, kills: int, flags: list[str], seed: int) -> None:

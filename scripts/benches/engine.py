@@ -54,9 +54,9 @@ def _ratio(config, args) -> dict:
     from lnrepro import train
 
     run = train.Run(config, pathlib.Path("unused"))
-    compiled = run.placement.compile(train.make_step(run.exp, run.optimizer, run.loop_key))
+    compiled = run.placement.compile(run.step(), run.placement.place(run.initial()))
     n = config.steps_per_call
-    with run.exp.batches(0) as stream:
+    with run.batches(0) as stream:
         batches = [run.placement.batch(jax.tree.map(np.array, stream.take(n))) for _ in range(max(2, 400 // n))]
 
     def bare(calls: int) -> float:

@@ -53,6 +53,13 @@ def test_clip_each_tensor_on_its_own():
     np.testing.assert_array_equal(out["zero"], 0.0)
 
 
+@pytest.mark.parametrize(("norm", "left"), [(5.0, 5.0), (99.0, 99.0), (400.0, 200.0)])
+def test_clipping_as_the_attentive_readers_code_has_it(norm, left):
+    tx = optim.clip_squared(10.0)
+    clipped, _ = tx.update({"a": jnp.array([0.6 * norm]), "b": jnp.array([0.8 * norm])}, tx.init(None))
+    np.testing.assert_allclose([clipped["a"][0], clipped["b"][0]], [0.6 * left, 0.8 * left], rtol=1e-6)
+
+
 def test_global_clip_comes_before_the_moments():
     tx = optim.make(config(clip=1.0))
     state = tx.init(jnp.zeros(2))

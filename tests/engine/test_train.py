@@ -146,6 +146,21 @@ def test_non_finite_loss_stops_and_keeps_the_last_good_checkpoint(tmp_path):
     assert not (tmp_path / "results.json").exists()
 
 
+def test_a_signal_that_comes_again_later_acts_at_once(monkeypatch):
+    seen = []
+    old = signal.signal(signal.SIGTERM, lambda signum, frame: seen.append("acted"))
+    try:
+        with train.signals() as caught:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert (caught, seen) == ([signal.SIGTERM] * 2, [])
+            monkeypatch.setattr(train, "REPEAT_S", 0.0)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert seen == ["acted"]
+    finally:
+        signal.signal(signal.SIGTERM, old)
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_signal_saves_and_says_how_to_go_on(tmp_path, monkeypatch, signum):
     whole = train.train(config(), tmp_path / "whole")
@@ -157,7 +172,8 @@ def test_signal_saves_and_says_how_to_go_on(tmp_path, monkeypatch, signum):
         def batches(start):
             for k, batch in zip(itertools.count(start), exp.batches(start), strict=False):
                 if k == 7:
-                    os.kill(os.getpid(), signum)
+                    for _ in range(2):  # as SLURM does
+                        os.kill(os.getpid(), signum)
                 yield batch
 
         return exp._replace(batches=batches)
@@ -248,4 +264,4 @@ def test_unknown_best_metric_names_the_measured_ones(tmp_path):
 def test_unlike_batches_in_one_call_are_refused():
     batches = iter([{"x": np.zeros((2, 3))}, {"x": np.zeros((2, 4))}])
     with pytest.raises(UserError, match="steps_per_call = 2 needs batches of one shape"):
-        train.stack(batches, 2)
+        train.take(batches, 2)

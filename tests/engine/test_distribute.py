@@ -1,0 +1,82 @@
+"""Arrays shared among the devices of the model axis: the same run, wherever its parameters lie."""
+
+import jax
+import numpy as np
+import pytest
+
+from lnrepro import distribute, train
+from lnrepro.errors import UserError
+from tests.engine import toy
+from tests.engine.test_train import final_state, interrupt
+
+SHARED = {"model": 2, "shard": (("w", 1),)}
+ALONE = {"model": 1, "shard": (("w", 1),)}
+
+
+@pytest.fixture(autouse=True)
+def _no_data_set(monkeypatch):
+    monkeypatch.setattr(train, "_fingerprint", lambda config: "toy/1")
+
+
+def config(mesh, **changes):
+    c = toy.get_config()
+    c.mesh, c.seeds = mesh, 1
+    c.update_from_flattened_dict(changes)
+    return c
+
+
+def test_state_lies_where_the_config_says(tmp_path):
+    run = train.Run(config(SHARED), tmp_path)
+    state = run.placement.place(run.initial())
+    spec = jax.sharding.PartitionSpec
+    assert state.params["w"].sharding.spec == spec(None, "model")
+    assert {m.sharding.spec for m in jax.tree.leaves(state.opt_state) if m.ndim == 2} == {spec(None, "model")}
+    assert state.collections["stats"]["seen"].sharding.spec == spec()
+    compiled = run.placement.compile(run.step(), state)
+    before = jax.tree.map(lambda x: x.sharding, state)
+    with_one, _ = compiled(state, run.placement.batch(train.take(run.batches(0), 1)))
+    assert jax.tree.map(lambda x: x.sharding, with_one) == before
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_shared_parameters_give_the_same_run(tmp_path, seeds):
+    ends = []
+    for mesh, name in ((ALONE, "alone"), (SHARED, "shared")):
+        c = config(mesh, seeds=seeds)
+        numbers = train.train(c, tmp_path / name)
+        ends.append((final_state(tmp_path / name, c).state, numbers))
+    (alone, numbers), (shared, same) = ends
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), alone, shared)
+    assert numbers.keys() == same.keys()
+    for name, value in numbers.items():
+        assert same[name] == pytest.approx(value, rel=1e-5)
+
+
+def test_a_run_goes_on_with_another_mesh(tmp_path, monkeypatch):
+    with monkeypatch.context() as m:
+        interrupt(m, 17)
+        with pytest.raises(KeyError):
+            train.train(config(SHARED), tmp_path / "changed")
+    train.train(config(ALONE), tmp_path / "changed")
+    train.train(config(ALONE), tmp_path / "whole")
+    a, b = (final_state(tmp_path / name, config(ALONE)).state for name in ("changed", "whole"))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), a, b)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"model": 3, "shard": (("w", 0),)}, "config.mesh.model = 3 does not divide the 4 devices"),
+        ({"model": 2}, "config.mesh.shard names nothing"),
+        ({"kind": "pmap", "model": 2, "shard": (("w", 0),)}, "config.mesh.model = 2 needs config.placement = 'jit'"),
+    ],
+)
+def test_refusals(options, says):
+    with pytest.raises(UserError, match=says):
+        distribute.make(**{"kind": "jit", "batch_size": 8} | options)
+
+
+def test_an_axis_that_does_not_divide():
+    placement = distribute.make("jit", 8, model=2, shard=(("w", 0),))
+    with pytest.raises(UserError, match=r"config.mesh.shard: axis 0 of params/w \(3, 2\) does not divide over config"):
+        placement.place({"params": {"w": np.zeros((3, 2))}})
