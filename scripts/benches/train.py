@@ -3,11 +3,13 @@
     python scripts/bench.py train --config=configs/draw.py:paper --norms none layer_cell --shares
 
 The direct version of `experiments.NAME` stands in scripts/benches/direct/NAME.py: `make(config)` returns `init(key)`,
-the parameters, and `loss(params, batch, key)`, a scalar. Both get the config's batches, keys and optimiser.
+the parameters, and `loss(params, batch, key)`, a scalar. Both get the config's batches, keys and optimiser; a direct
+version that also gives `batch(config)` is measured on that, without the data set.
 """
 
 import argparse
 import collections
+import contextlib
 import gzip
 import importlib
 import importlib.util
@@ -51,9 +53,14 @@ def main(args: argparse.Namespace) -> int:
 def _compare(config, args) -> None:
     name = config.experiment.rpartition(".")[2]
     ours = experiment.load(config)
-    direct_init, direct_loss = importlib.import_module(f"scripts.benches.direct.{name}").make(config)
-    with ours.batches(0) as stream:
-        batch, key = next(stream), jax.random.key(config.seed)
+    direct = importlib.import_module(f"scripts.benches.direct.{name}")
+    direct_init, direct_loss = direct.make(config)
+    key = jax.random.key(config.seed)
+    if hasattr(direct, "batch"):
+        batch = direct.batch(config)
+    else:
+        with contextlib.closing(ours.batches(0)) as stream:
+            batch = next(stream)
     collections_of = lambda vars: {k: v for k, v in vars.items() if k != "params"}  # noqa: E731
     vars = jax.jit(ours.init)(key)
 

@@ -1,0 +1,77 @@
+"""Order-embeddings as one would first write them in Flax: nn.RNN over a GRU cell with nn.LayerNorm, all pairs at once, autodiff.
+
+The measure for `scripts/bench.py train --config=configs/order_embeddings.py:paper`: the equations of
+`experiments.order_embeddings`, directly, on the same batch with its captions padded to one length.
+"""
+
+import flax.linen as nn
+import jax.numpy as jnp
+import ml_collections
+
+
+class GRUCell(nn.RNNCellBase):
+    """GRU cell with the reset gate after the product (eq. 23-25), with nn.LayerNorm at four places (eq. 26-28)."""
+
+    features: int
+    layer_norm: bool
+
+    @nn.compact
+    def __call__(self, h, x):
+        """One step: h (B, H), x (B, D)."""
+
+        def projected(v, width, bias, name):
+            a = nn.Dense(width, use_bias=bias, name=name)(v)
+            return nn.LayerNorm(epsilon=1e-5, name=f"ln_{name}")(a) if self.layer_norm else a
+
+        n = self.features
+        gates = nn.sigmoid(projected(h, 2 * n, False, "h_gates") + projected(x, 2 * n, True, "x_gates"))
+        z, r = jnp.split(gates, 2, axis=-1)
+        new = nn.tanh(projected(x, n, True, "x_new") + r * projected(h, n, False, "h_new"))
+        h = (1 - z) * h + z * new
+        return h, h
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        """Zeros."""
+        return jnp.zeros((*input_shape[:-1], self.features))
+
+    @property
+    def num_feature_axes(self):
+        """One."""
+        return 1
+
+
+class OrderEmbeddings(nn.Module):
+    """The ranking loss of B images (B, D) and captions (B, T) of the given lengths (B,)."""
+
+    config: ml_collections.ConfigDict
+
+    @nn.compact
+    def __call__(self, features, tokens, length):
+        """The loss."""
+        c = self.config
+        x = nn.Embed(c.data.vocabulary, c.model.words)(tokens)
+        s, _ = nn.RNN(GRUCell(c.model.units, c.norm == "layer"), return_carry=True)(x, seq_lengths=length)
+        im = nn.Dense(c.model.units)(features)
+        s, im = (jnp.abs(v / jnp.linalg.norm(v, axis=-1, keepdims=True)) for v in (s, im))
+        errors = jnp.sum(jnp.maximum(s[:, None, :] - im[None, :, :], 0) ** 2, axis=-1)
+        own = jnp.diag(errors)
+        cost = nn.relu(c.margin - errors + own[:, None]) + nn.relu(c.margin - errors + own[None, :])
+        return jnp.sum(cost * (1 - jnp.eye(len(errors))))
+
+
+def make(config: ml_collections.ConfigDict):
+    """`(init(key) -> params, loss(params, batch, key) -> scalar)`, as scripts/benches/train.py asks for."""
+    network = OrderEmbeddings(config)
+
+    def init(key):
+        one = jnp.zeros((2, config.model.features)).at[:, 0].set(1.0)
+        return network.init(key, one, jnp.ones((2, 3), int), jnp.array([3, 2]))
+
+    def loss(params, batch, key):
+        del key
+        rows = len(batch["length"])  # of the parts of a packed batch, each lacks the rows that have ended
+        parts = [jnp.pad(part, ((0, rows - len(part)), (0, 0))) for part in batch["tokens"]]
+        return network.apply(params, batch["image"], jnp.concatenate(parts, axis=1), batch["length"])
+
+    return init, loss
