@@ -1,0 +1,75 @@
+"""Genuine CNN questions through the parser, and the stand-in over novels: what is known about them."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from configs import attentive_reader as config_file
+from experiments.attentive_reader import passages
+from lnrepro import data
+from lnrepro.data import question
+
+
+def genuine(folder):
+    return {p.stem: question.parse(p.read_bytes(), p.name) for p in sorted(folder.glob("*.question"))}
+
+
+def test_genuine_questions(real_data):
+    folder = real_data / "cnn_dailymail_qa"
+    found = genuine(folder / "questions_sample")
+    assert sorted(len(q.passage) for q in found.values())[:: len(found) - 1] == [464, 1162]
+    for q in found.values():
+        assert q.question.count(question.PLACEHOLDER) == 1
+        assert q.answer in q.passage
+    source = json.loads((folder / "cnn_snippet.jtr.json").read_text())
+    for instance in source["instances"]:  # the same five as somebody else stored them
+        (asked,) = instance["questions"]
+        q = found[asked["id"].removesuffix(".question")]
+        assert q.passage == instance["support"]["text"].split()
+        assert q.question == asked["question"].split()
+        assert [q.answer] == [a["text"] for a in asked["answers"]]
+        assert q.address == instance["support"]["id"]
+
+
+def test_four_sentences_beside_those_of_somebody_elses_selection(real_data):
+    """Most of what another selection (its rule is unknown) kept of the same five stories, ours keeps too."""
+    folder = real_data / "cnn_dailymail_qa"
+    lines = (folder / "cnn_top4_babi_sample.txt").read_text().splitlines()
+    blocks = [lines[i : i + 5] for i in range(0, len(lines), 5)]
+    assert len(blocks) == 200
+    shares = []
+    for q, block in zip(genuine(folder / "questions_sample").values(), blocks, strict=False):  # both by file name
+        assert block[4].split("\t")[1] == q.answer
+        theirs = {w for line in block[:4] for w in line.split()[1:] if len(w) > 3}
+        ours = {w for w, r in zip(q.passage, question.ranks(q.passage, q.question), strict=True) if r < 4}
+        shares.append(len(theirs & ours) / len(theirs))
+    assert np.mean(shares) > 0.5
+
+
+@pytest.mark.slow
+def test_questions_over_novels(real_data, tmp_path):
+    start = time.process_time()
+    data.prepare("gutenberg_cloze", real_data / "gutenberg_cloze", tmp_path)
+    assert time.process_time() - start < 120
+    facts = data.facts("gutenberg_cloze", tmp_path)
+    assert [facts["counts"][s]["questions"] for s in ("train", "valid", "test")] == [30_000, 1_500, 1_500]
+    assert sum(c["left out"] + c["answer not in passage"] for c in facts["counts"].values()) == 0
+    config = config_file.get_config("gutenberg")
+    config.data.dir, config.data.sentences = str(tmp_path), 0
+    assert (len(facts["words"]), facts["entities"]) == (config.data.vocabulary, config.data.entities)
+    config.data.passage_buckets = (350,)
+    columns = passages.load(config, "valid")
+    assert columns["passage"].lengths.mean() == pytest.approx(318.5, abs=0.05)
+    known = passages.frequency_errors(columns, 51)
+    # as the set's own description counts them
+    assert known["frequency_error"] == pytest.approx(1 - 0.3937, abs=1e-4)
+    assert known["frequency_error_not_asked"] == pytest.approx(1 - 0.4256, abs=1e-4)
+    config = config_file.get_config("gutenberg")
+    config.data.dir = str(tmp_path)
+    columns = passages.load(config, "train")
+    shapes = passages.Shapes(config, columns)
+    used, padding = shapes.summary(shapes.plan(config))
+    assert len(used) <= 28
+    assert padding < 0.15
