@@ -1,0 +1,106 @@
+"""Handwriting synthesis as one would first write it in Flax: one nn.scan over the steps with all three LSTMs, the window
+and the output layer inside, nn.Dense and nn.LayerNorm, autodiff.
+
+The measure for `scripts/bench.py train --config=configs/handwriting.py:paper`: the equations of
+`experiments.handwriting`, directly.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import ml_collections
+
+
+class LayerNormLSTMCell(nn.Module):
+    """LSTM cell with nn.LayerNorm at all three sites (eq. 20-22)."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, carry, x):
+        """One step: carry (c, h), x (B, D)."""
+        c, h = carry
+        a = nn.LayerNorm(epsilon=1e-5, name="ln_i")(nn.Dense(4 * self.features, use_bias=False, name="i")(x))
+        b = nn.LayerNorm(epsilon=1e-5, name="ln_h")(nn.Dense(4 * self.features, use_bias=False, name="h")(h))
+        bias = self.param("bias", nn.initializers.zeros, (4 * self.features,))
+        i, f, g, o = jnp.split(a + b + bias, 4, axis=-1)
+        c = nn.sigmoid(f) * c + nn.sigmoid(i) * nn.tanh(g)
+        h = nn.sigmoid(o) * nn.tanh(nn.LayerNorm(epsilon=1e-5, name="ln_c")(c))
+        return (c, h), h
+
+
+class Writer(nn.Module):
+    """One pen step."""
+
+    config: ml_collections.ConfigDict
+    norm: str
+
+    @nn.compact
+    def __call__(self, carry, x, text):
+        """carry (three (c, h), kappa, w), x (B, 3), text (B, U, V) -> carry, the density's numbers (B, 1 + 6M)."""
+        m = self.config
+        lstms, kappa, w = carry
+        first, h1 = self.cell("lstm1")(lstms[0], jnp.concatenate([x, w], axis=-1))
+        bias = lambda key, shape, dtype: jnp.repeat(jnp.array([0.0, 0.0, m.kappa_bias]), m.window_gaussians)  # noqa: E731
+        hats = nn.Dense(3 * m.window_gaussians, bias_init=bias, name="window")(h1)
+        alpha, beta, move = jnp.split(jnp.exp(hats), 3, axis=-1)
+        kappa = kappa + move
+        u = jnp.arange(1, text.shape[1] + 1)
+        phi = jnp.sum(alpha[..., None] * jnp.exp(-beta[..., None] * (kappa[..., None] - u) ** 2), axis=1)
+        w = jnp.einsum("bu,buv->bv", phi, text)
+        second, h2 = self.cell("lstm2")(lstms[1], jnp.concatenate([x, h1, w], axis=-1))
+        third, h3 = self.cell("lstm3")(lstms[2], jnp.concatenate([x, h2, w], axis=-1))
+        y = nn.Dense(1 + 6 * m.gaussians, name="output")(jnp.concatenate([h1, h2, h3], axis=-1))
+        return ((first, second, third), kappa, w), y
+
+    def cell(self, name: str) -> nn.Module:
+        """The recurrent cell that the config's `norm` asks for."""
+        cell = nn.OptimizedLSTMCell if self.norm == "none" else LayerNormLSTMCell
+        return cell(self.config.units, name=name)
+
+
+class Handwriting(nn.Module):
+    """Mean nats per sequence of a batch: steps (B, T, 3), their number (B,), text (B, U, V)."""
+
+    config: ml_collections.ConfigDict
+    norm: str
+
+    @nn.compact
+    def __call__(self, steps, lengths, text):
+        """The loss."""
+        m, rows = self.config, len(steps)
+        first = jnp.broadcast_to(jnp.array([0.0, 0.0, 1.0]), (rows, 1, 3))
+        x = jnp.concatenate([first, steps[:, :-1]], axis=1)
+        zeros = jnp.zeros((rows, m.units))
+        start = (((zeros, zeros),) * 3, jnp.zeros((rows, m.window_gaussians)), jnp.zeros((rows, m.symbols)))
+        scan = nn.scan(
+            Writer, variable_broadcast="params", split_rngs={"params": False}, in_axes=(1, nn.broadcast), out_axes=1
+        )
+        _, y = scan(m, self.norm)(start, x, text)
+        e, pi, mu1, mu2, s1, s2, rho = jnp.split(y, [1, *(1 + m.gaussians * k for k in range(1, 6))], axis=-1)
+        rho = jnp.clip(jnp.tanh(rho), -0.9999, 0.9999)
+        s1, s2 = jnp.maximum(s1, -9.2), jnp.maximum(s2, -9.2)
+        a, b = (steps[..., :1] - mu1) * jnp.exp(-s1), (steps[..., 1:2] - mu2) * jnp.exp(-s2)
+        z = (a**2 + b**2 - 2 * rho * a * b) / (1 - rho**2)
+        log_normal = -z / 2 - jnp.log(2 * jnp.pi) - s1 - s2 - 0.5 * jnp.log(1 - rho**2)
+        offset = nn.logsumexp(nn.log_softmax(pi) + log_normal, axis=-1)
+        pen = nn.softplus(e[..., 0] * jnp.where(steps[..., 2] > 0.5, 1.0, -1.0))
+        there = jnp.arange(steps.shape[1]) < lengths[:, None]
+        return jnp.mean(jnp.sum(jnp.where(there, pen - offset, 0.0), axis=1))
+
+
+def make(config: ml_collections.ConfigDict):
+    """`(init(key) -> params, loss(params, batch, key) -> scalar)`, as scripts/benches/train.py asks for."""
+    m = config.model
+    model = Handwriting(m, config.norm)
+
+    def init(key):
+        steps, text = jnp.zeros((1, 2, 3)), jnp.zeros((1, m.characters, m.symbols))
+        return model.init(key, steps, jnp.ones(1), text)
+
+    def loss(params, batch, key):
+        there = jnp.arange(m.characters) < batch["text_length"][:, None]
+        text = jax.nn.one_hot(batch["text"], m.symbols) * there[..., None]
+        return model.apply(params, batch["steps"], batch["steps_length"], text)
+
+    return init, loss

@@ -1,0 +1,218 @@
+"""IAM-OnDB's formats on files made here, good and bad ones; and the generated strokes."""
+
+import io
+import tarfile
+
+import numpy as np
+import pytest
+
+from lnrepro import data
+from lnrepro.data import iam_ondb as iam
+from lnrepro.data import pen_strokes
+from lnrepro.errors import DataError
+
+FORMS = {"trainset": "a01-000u", "testset_v": "b01-000", "testset_t": "c01-000x", "testset_f": "d01-000z"}
+LINES = {"a01-000u": 3, "b01-000": 2, "c01-000x": 1, "d01-000z": 2}
+
+
+def strokes(seed=0, count=3):
+    rng = np.random.RandomState(seed)
+    return [rng.randint(0, 5000, (rng.randint(1, 6), 2)) for _ in range(count)]
+
+
+def xml(strokes, head='<?xml version="1.0" encoding="ISO-8859-1"?>\n'):
+    body = ""
+    for stroke in strokes:
+        body += '<Stroke colour="black" start_time="1.0" end_time="2.0">\n'
+        body += "".join(f'<Point x="{x}" y="{y}" time="1.0"/>\n' for x, y in stroke) + "</Stroke>\n"
+    text = f"{head}<WhiteboardCaptureSession>\n<StrokeSet>\n{body}</StrokeSet>\n</WhiteboardCaptureSession>\n"
+    return text.encode("latin-1")
+
+
+def ascii_file(lines):
+    return ("OCR:\n\nsomething Else\n\nCSR:\n\n" + "\n".join(lines) + "\n\n").encode("latin-1")
+
+
+def official(folder, lines=LINES, lists=FORMS):
+    """The files of a tiny IAM-OnDB below `folder`."""
+    for k, (form, count) in enumerate(lines.items()):
+        for name in ("ascii", "lineStrokes"):
+            (folder / name / form[:3] / form[:7]).mkdir(parents=True, exist_ok=True)
+        texts = [f"Line {i} of-{form}" for i in range(count)]
+        (folder / "ascii" / form[:3] / form[:7] / f"{form}.txt").write_bytes(ascii_file(texts))
+        for i in range(count):
+            path = folder / "lineStrokes" / form[:3] / form[:7] / f"{form}-{i + 1:02}.xml"
+            path.write_bytes(xml(strokes(10 * k + i)))
+    for name, form in lists.items():
+        (folder / f"{name}.txt").write_text(f" {form}\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    raw, target = official(tmp_path_factory.mktemp("raw")), tmp_path_factory.mktemp("data")
+    data.prepare("iam_ondb", raw, target)
+    return raw, target
+
+
+def test_points_and_offsets_are_the_files_numbers():
+    wanted = strokes(3, 4)
+    line = iam.points(xml(wanted), "f")
+    np.testing.assert_array_equal(line[:, :2], np.concatenate(wanted))
+    np.testing.assert_array_equal(np.flatnonzero(line[:, 2]) + 1, np.cumsum([len(s) for s in wanted]))
+    back = line[0, :2] + np.cumsum(iam.offsets(line)[:, :2], axis=0)
+    np.testing.assert_array_equal(back, line[1:, :2])
+    np.testing.assert_array_equal(iam.offsets(line)[:, 2], line[1:, 2])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (xml(strokes())[:-20], r"f, line \d+: broken XML"),
+        (b"", r"f, line 1: broken XML \(no element found\)"),
+        (b"<A><StrokeSet></StrokeSet></A>", "f: 0 points in 0 strokes"),
+        (b"<WhiteboardCaptureSession/>", "f: no StrokeSet"),
+        (xml([]).replace(b"StrokeSet", b"Other"), "f: no StrokeSet"),
+        (xml([[(1, 2)], [], [(3, 4)]]), "f, line 8: a Stroke without points"),
+        (xml([[("1.5", 2), (3, 4)]]), "f, line 5: a Point at '1.5', '2', which are not integers"),
+        (xml([[(1, "")]]), "f, line 5: a Point at '1', '', which are not integers"),
+        (xml([[(1, 2)]]).replace(b'y="2"', b""), "f, line 5: a Point without y"),
+        (xml([[(1, 2), (10**9, 4)]]), "f, line 6: a Point at 1000000000, 4, farther than"),
+        (xml([[(1, 2)]]), "f: 1 points in 1 strokes are no line"),
+        (xml(strokes(), head='<!DOCTYPE a [<!ENTITY b "cc">]>'), "f, line 1: a document type"),
+        (xml(strokes(), head='<!DOCTYPE a SYSTEM "file:///etc/passwd">'), "f, line 1: a document type"),
+    ],
+)
+def test_bad_strokes_are_one_line(content, message):
+    with pytest.raises(DataError, match=message) as e:
+        iam.points(content, "f")
+    assert "\n" not in str(e.value)
+
+
+def test_transcription_takes_the_corrected_lines_and_breaks_them_at_percent_signs():
+    content = b"OCR:\n\nwrong\n\nCSR:\n\nankle bone %%%%%% pinned.\n\nLast \xe9ne \n"
+    assert iam.transcription(content, "f") == ["ankle bone", "pinned.", "Last éne"]
+    assert iam.transcription(content.replace(b"\n", b"\r\n"), "f") == ["ankle bone", "pinned.", "Last éne"]
+    with pytest.raises(DataError, match="f: no line says 'CSR:'"):
+        iam.transcription(b"OCR:\n\nabc", "f")
+
+
+def test_57_symbols_and_what_is_none_of_them():
+    assert len(iam.SYMBOLS) == len(set(iam.SYMBOLS)) == 57
+    tokens, unknown = iam.encode("It's 7, \N{SNOWMAN}.")
+    assert unknown == ["7", "\N{SNOWMAN}"]
+    assert "".join(iam.SYMBOLS[t] if t else "?" for t in tokens) == "It's ?, ?."
+    assert len(iam.encode("")[0]) == 0
+
+
+def test_prepared_and_read_back(prepared):
+    _, target = prepared
+    train, valid = (data.open_columns("iam_ondb", split, target) for split in ("train", "valid"))
+    names = lambda columns: [bytes(v).decode() for v in columns["id"]]  # noqa: E731
+    assert names(train) == [*(f"a01-000u-0{i}" for i in (1, 2, 3)), "c01-000x-01", "d01-000z-01", "d01-000z-02"]
+    assert names(valid) == ["b01-000-01", "b01-000-02"]
+    assert [iam.LISTS[k] for k in train["list"]] == ["trainset"] * 3 + ["testset_t"] + ["testset_f"] * 2
+    np.testing.assert_array_equal(train["strokes"][1], iam.offsets(iam.points(xml(strokes(1)), "f")))
+    np.testing.assert_array_equal(train["text"][1], iam.encode("Line 1 of-a01-000u")[0])
+    assert bytes(train["transcription"][1]) == b"Line 1 of-a01-000u"
+
+    facts = data.facts("iam_ondb", target)
+    steps = np.concatenate([train["strokes"][i] for i in range(len(train["strokes"]))])[:, :2]
+    np.testing.assert_allclose([facts["mean"], facts["std"]], [steps.mean(0), steps.std(0)], rtol=1e-12)
+    assert facts["lines"] == {"trainset": 3, "testset_v": 2, "testset_t": 1, "testset_f": 2}
+    assert facts["skipped"] == []
+    assert facts["other"]["-"] == 2 * 8
+    assert facts["symbols"] == list(iam.SYMBOLS)
+
+
+def test_archives_hold_the_same_set(prepared, tmp_path):
+    raw, target = prepared
+    packed = tmp_path / "raw"
+    packed.mkdir()
+    for name in FORMS:
+        (packed / f"{name}.txt").write_bytes((raw / f"{name}.txt").read_bytes())
+    for name, packing in (("lineStrokes", "xz"), ("ascii", "gz")):
+        with tarfile.open(packed / f"{name}-all.tar.{packing}", f"w:{packing}") as tar:
+            tar.add(raw / name, f"original/{name}")
+    data.prepare("iam_ondb", packed, tmp_path / "data")
+    assert data.fingerprint("iam_ondb", tmp_path / "data") == data.fingerprint("iam_ondb", target)
+
+
+@pytest.mark.parametrize("name", ["/lineStrokes/a01/a01-000/a01-000u-01.xml", "lineStrokes/../../a01-000u-01.xml"])
+def test_archive_members_outside_are_refused(tmp_path, name):
+    raw = official(tmp_path)
+    (raw / "lineStrokes").rename(raw / "elsewhere")
+    with tarfile.open(raw / "lineStrokes-all.tar.gz", "w:gz") as tar:
+        member = tarfile.TarInfo(name)
+        content = xml(strokes())
+        member.size = len(content)
+        tar.addfile(member, io.BytesIO(content))
+    with pytest.raises(DataError, match="points out of the archive"):
+        data.prepare("iam_ondb", raw, tmp_path / "data")
+
+
+def test_fewer_lines_of_text_than_of_strokes_are_skipped_counted_and_said(tmp_path):
+    raw = official(tmp_path, LINES | {"e01-000": 3}, FORMS)
+    (raw / "trainset.txt").write_text(" a01-000u\n e01-000\n")
+    (raw / "ascii/e01/e01-000/e01-000.txt").write_bytes(ascii_file(["Only one"]))
+    with pytest.warns(UserWarning, match="1 forms have fewer lines of text than of strokes and are left out: e01-000"):
+        data.prepare("iam_ondb", raw, tmp_path / "data")
+    facts = data.facts("iam_ondb", tmp_path / "data")
+    assert facts["skipped"] == ["e01-000"]
+    assert facts["lines"]["trainset"] == 3
+
+
+@pytest.mark.parametrize(
+    ("break_", "message"),
+    [
+        (
+            lambda raw: (raw / "trainset.txt").write_text(" a01-000u\n z99-999\n"),
+            "trainset.txt lists z99-999, of which",
+        ),
+        (lambda raw: (raw / "trainset.txt").write_text(" hello\n"), "'hello' is no form id such as a01-000u"),
+        (lambda raw: (raw / "trainset.txt").write_text("\n"), "trainset.txt: lists no form"),
+        (lambda raw: (raw / "testset_v.txt").unlink(), "testset_v.txt: there is no such file"),
+        (lambda raw: (raw / "ascii/b01/b01-000/b01-000.txt").unlink(), "lists b01-000, of which there are no a transc"),
+        (lambda raw: (raw / "ascii").rename(raw / "b"), "ascii: there is no such folder and no ascii-all.tar"),
+        (lambda raw: (raw / "lineStrokes/a01/a01-000/a01-000u-02.xml").write_bytes(b"<a>"), "a01-000u-02.xml, line 1"),
+    ],
+)
+def test_wrong_folders_are_one_line_and_leave_nothing(tmp_path, break_, message):
+    raw = official(tmp_path / "raw")
+    break_(raw)
+    with pytest.raises(DataError, match=message) as e:
+        data.prepare("iam_ondb", raw, tmp_path / "data")
+    assert "\n" not in str(e.value)
+    assert not data.prepared("iam_ondb", tmp_path / "data")
+
+
+# -- generated strokes
+
+
+def test_generated_lines_are_the_same_ones_again_and_of_known_symbols():
+    lines = list(pen_strokes.generate(20, 7))
+    again = list(pen_strokes.generate(20, 7))
+    assert [text for text, _ in lines] == [text for text, _ in again]
+    for (text, line), (_, other) in zip(lines, again, strict=True):
+        np.testing.assert_array_equal(line, other)
+        assert not iam.encode(text)[1]
+        assert pen_strokes.CHARACTERS[0] - 1 <= len(text) <= pen_strokes.CHARACTERS[1]
+        assert line[-1, 2] == 1
+        assert line[:, 2].sum() == sum(len(pen_strokes.glyph(c)[0]) for c in text if c != " ")
+
+
+def test_every_symbol_has_a_glyph_on_the_base_line():
+    for character in iam.SYMBOLS[2:]:
+        strokes, width = pen_strokes.glyph(character)
+        points = np.concatenate(strokes)
+        assert 0 <= points[:, 0].min() <= points[:, 0].max() <= width
+        assert -22 <= points[:, 1].min() <= points[:, 1].max() <= 8
+
+
+def test_resampled_paths_keep_ends_and_corners_and_equal_distances():
+    path = np.array([[0, 0], [10, 0], [10, 0], [10, 20]], float)
+    found = pen_strokes.resample(path, 3.0)
+    np.testing.assert_allclose(found[[0, -1]], path[[0, -1]])
+    assert (found == [10, 0]).all(1).any()
+    np.testing.assert_allclose(np.hypot(*np.diff(found, axis=0).T), [10 / 3] * 3 + [20 / 7] * 7)
+    assert len(pen_strokes.resample(np.ones((3, 2)), 2.0)) == 1
