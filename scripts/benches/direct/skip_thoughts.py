@@ -1,0 +1,86 @@
+"""Skip-thoughts as one would first write it in Flax: GRU cells under nn.RNN, nn.LayerNorm, whole logits, autodiff.
+
+The measure for `scripts/bench.py train --config=configs/skip_thoughts.py`: the equations of `experiments.skip_thoughts`,
+directly.
+"""
+
+import flax.linen as nn
+import jax.numpy as jnp
+import ml_collections
+
+
+class LayerNormGRUCell(nn.RNNCellBase):
+    """GRU cell of eq. 23-28 with nn.LayerNorm at its four sites, or without."""
+
+    features: int
+    norm: str
+
+    @nn.compact
+    def __call__(self, h, x):
+        """One step: carry h (B, H), x (B, D)."""
+        n = self.features
+
+        def site(a, name):
+            return nn.LayerNorm(epsilon=1e-5, name=name)(a) if self.norm == "layer" else a
+
+        gates = site(nn.Dense(2 * n, name="gates_x")(x), "ln_gates_x")
+        gates += site(nn.Dense(2 * n, use_bias=False, name="gates_h")(h), "ln_gates_h")
+        z, r = jnp.split(nn.sigmoid(gates), 2, axis=-1)
+        new = site(nn.Dense(n, name="new_x")(x), "ln_new_x")
+        new += r * site(nn.Dense(n, use_bias=False, name="new_h")(h), "ln_new_h")
+        h = (1 - z) * h + z * nn.tanh(new)
+        return h, h
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        """Zeros (B, H)."""
+        return jnp.zeros((*input_shape[:-1], self.features))
+
+    @property
+    def num_feature_axes(self) -> int:
+        """An input's last axis is its features."""
+        return 1
+
+
+class SkipThoughts(nn.Module):
+    """Summed loss of a batch of triples, nats."""
+
+    config: ml_collections.ConfigDict
+    norm: str
+
+    @nn.compact
+    def __call__(self, batch):
+        """The loss."""
+        c = self.config
+        embed = nn.Embed(c.vocabulary, c.word_size)
+        output = nn.Dense(c.vocabulary)
+
+        def rnn(name):
+            return nn.RNN(LayerNormGRUCell(c.units, self.norm), return_carry=True, name=name)
+
+        vector, _ = rnn("encoder")(embed(batch["current"]), seq_lengths=batch["current_length"])
+        total = 0.0
+        for side in ("previous", "next"):
+            words, lengths = batch[side], batch[f"{side}_length"]
+            x = jnp.pad(embed(words)[:, :-1], ((0, 0), (1, 0), (0, 0)))
+            if c.condition:
+                every = jnp.broadcast_to(vector[:, None], (*x.shape[:2], c.units))
+                x = jnp.concatenate([x, every], axis=-1)
+            _, h = rnn(side)(x, initial_carry=vector)
+            p = jnp.take_along_axis(nn.softmax(output(h)), words[..., None], axis=-1)[..., 0]
+            total += jnp.sum(-jnp.log(p + 1e-8) * (jnp.arange(words.shape[1]) < lengths[:, None]))
+        return total
+
+
+def make(config: ml_collections.ConfigDict):
+    """`(init(key) -> params, loss(params, batch, key) -> scalar)`, as scripts/benches/train.py asks for."""
+    model = SkipThoughts(config.model, config.norm)
+
+    def init(key):
+        some = {"current": jnp.zeros((1, 2), int), "previous": jnp.zeros((1, 2), int), "next": jnp.zeros((1, 2), int)}
+        return model.init(key, some | {f"{k}_length": jnp.ones(1, int) for k in some})
+
+    def loss(params, batch, key):
+        return model.apply(params, batch)
+
+    return init, loss

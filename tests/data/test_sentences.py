@@ -1,0 +1,167 @@
+"""SICK and the classification files: what is read, and what is refused with file and line; word2vec's binary format."""
+
+import lzma
+
+import numpy as np
+import pytest
+
+from lnrepro import data
+from lnrepro.data import sentences, stories
+from lnrepro.data.word2vec import Word2Vec
+from lnrepro.errors import DataError
+
+HEADER = "\t".join(sentences.HEADER)
+
+
+def table(*rows, header=HEADER, end="\n"):
+    return (end.join([header, *rows]) + end).encode()
+
+
+ROW = "1\tA dog is running\tThe dog runs\t4.5\tENTAILMENT"
+
+
+# -- SICK
+
+
+def test_sick_rows_with_either_line_end():
+    rows = [ROW, "2\tA man\tNo man is there\t1\tCONTRADICTION"]
+    wanted = [("A dog is running", "The dog runs", 4.5), ("A man", "No man is there", 1.0)]
+    for end in ("\n", "\r\n"):
+        assert sentences.parse_sick(table(*rows, end=end), "f") == wanted
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (table(ROW, "2\tA man\t3.0\tNEUTRAL"), "f, line 3: 4 columns instead of 5"),
+        (table(ROW.replace("4.5", "5.1")), "f, line 2: the score '5.1' is not a number from 1 to 5"),
+        (table(ROW.replace("4.5", "0.99")), "line 2: the score '0.99'"),
+        (table(ROW.replace("4.5", "nan")), "line 2: the score 'nan'"),
+        (table(ROW.replace("4.5", "high")), "line 2: the score 'high'"),
+        (table(ROW.replace("A dog is running", " ")), "line 2: a sentence is empty"),
+        (table(ROW.replace("dog", "d\0g")), "line 2: a NUL byte"),
+        (table(ROW).replace(b"dog", b"d\xf8g"), "line 2: the byte 0xf8 is not utf-8"),
+        (table(ROW, header="a\tb"), "line 1: the header is"),
+        (table(), "holds no pair"),
+        (b"", "holds no pair"),
+    ],
+)
+def test_bad_sick_names_the_line(content, message):
+    with pytest.raises(DataError, match=message) as e:
+        sentences.parse_sick(content, "f")
+    assert "\n" not in str(e.value)
+
+
+def test_sick_is_prepared_and_read_back(tmp_path):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for i, name in enumerate(sentences.Sick.parts.values()):
+        (raw / name).write_bytes(table(*[ROW.replace("4.5", f"{1 + i}.25")] * (i + 1), end="\r\n" if i == 2 else "\n"))
+    with pytest.raises(DataError, match="checksum differs"):
+        data.prepare("sick", raw, tmp_path)
+    data.prepare("sick", raw, tmp_path, any_checksum=True)
+    for i, split in enumerate(("train", "trial", "test")):
+        a, b, scores = sentences.related("sick", split, tmp_path)
+        assert (a, b) == (["A dog is running"] * (i + 1), ["The dog runs"] * (i + 1))
+        np.testing.assert_array_equal(scores, np.float32([i + 1.25] * (i + 1)))
+
+
+# -- classification
+
+
+def test_lines_end_at_newlines_alone():
+    content = b"it's \x85 fun \n\n  \nna\xefve\x97so\r\nlast"
+    assert sentences.parse_lines(content, "cp1252", "f") == ["it's \u2026 fun", "na\u00efve\u2014so", "last"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a\n\x81\n", "f, line 2: the byte 0x81 is not cp1252"),
+        (b"a\0", "line 1: a NUL byte"),
+        (b" \n\n", "no sentence"),
+    ],
+)
+def test_bad_lines_are_named(content, message):
+    with pytest.raises(DataError, match=message):
+        sentences.parse_lines(content, "cp1252", "f")
+
+
+def test_labels_follow_the_files(tmp_path):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "custrev.pos").write_bytes(b"good .\n\nfine .\n")
+    (raw / "custrev.neg.xz").write_bytes(lzma.compress(b"bad\x97really .\n"))
+    data.prepare("cr", raw, tmp_path, any_checksum=True)
+    texts, labels = sentences.labelled("cr", tmp_path)
+    assert texts == ["good .", "fine .", "bad\u2014really ."]
+    assert labels.tolist() == [1, 1, 0]
+
+
+def test_generated_sets_are_balanced_and_graded(tmp_path):
+    for task in ("mr", "cr", "subj", "mpqa"):
+        texts, labels = sentences.labelled(f"story_{task}", tmp_path)
+        assert len(texts) == stories.JUDGED
+        assert labels.tolist() == sorted(labels.tolist(), reverse=True)
+        assert labels.mean() == 0.5
+    scores = np.concatenate([sentences.related("story_sick", split, tmp_path)[2] for split in stories.PAIRS])
+    assert set(np.round(scores, 1)) <= {np.float32(s) for s in (1.0, 1.9, 2.8, 3.7, 4.6, 5.0)}
+    assert scores.std() > 1
+
+
+def test_equal_sentences_are_fully_related():
+    for a, b, score in stories.pairs("train"):
+        assert 1 <= score <= 5
+        if a == b:
+            assert score >= 4.6
+
+
+# -- word2vec
+
+
+def binary(vectors, newline=b""):
+    size = len(next(iter(vectors.values())))
+    head = f"{len(vectors)} {size}\n".encode()
+    return head + b"".join(w.encode() + b" " + np.asarray(v, "<f4").tobytes() + newline for w, v in vectors.items())
+
+
+VECTORS = {"</s>": [0.5, -1.0, 2.0], "naïve": [1.0, 10.0, 32.0], "New_York": [3.0, 4.0, 5.0]}  # 10, 32: newline, space
+
+
+@pytest.mark.parametrize("newline", [b"", b"\n"])
+def test_word2vec_is_read_with_or_without_newlines(tmp_path, newline):
+    (tmp_path / "v.bin").write_bytes(binary(VECTORS, newline))
+    found = Word2Vec(tmp_path / "v.bin")
+    assert (list(found), len(found), found.size) == (list(VECTORS), 3, 3)
+    assert "naïve" in found
+    assert "naive" not in found
+    for word, vector in VECTORS.items():
+        np.testing.assert_array_equal(found[word], np.float32(vector))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (binary(VECTORS)[:-1], "truncated, it ends within word 3 of 3"),
+        (binary(VECTORS)[:30], "truncated, it ends within word 2 of 3"),
+        (b"3 3\n", "truncated, it ends within word 1 of 3"),
+        (b"3 3\n" + b"x" * 10_000, "word 1 of 3 has no end"),
+        (binary(VECTORS) + b"more", "goes on behind the 3 words"),
+        (b"the 0.1 0.2\n", "instead of a line of two numbers"),
+        (b"\x1f\x8b\x08", "instead of a line of two numbers"),
+        (b"0 300\n", "0 words of size 300"),
+        (b"", "cannot be read as word2vec vectors"),
+    ],
+)
+def test_bad_word2vec_is_one_line(tmp_path, content, message):
+    path = tmp_path / "v.bin"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message) as e:
+        Word2Vec(path)
+    assert "\n" not in str(e.value)
+    assert str(path) in str(e.value)
+
+
+def test_missing_word2vec(tmp_path):
+    with pytest.raises(DataError, match="No such file"):
+        Word2Vec(tmp_path / "none.bin")

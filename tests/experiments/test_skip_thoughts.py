@@ -1,0 +1,152 @@
+"""Skip-thoughts against its equations in NumPy float64, word by word, and what transfer must give."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import skip_thoughts as config_file
+from experiments.skip_thoughts import model, softmax
+
+
+def small(norm="layer", **sizes):
+    config = config_file.get_config("smoke")
+    config.norm = norm
+    config.model.update({"units": 5, "word_size": 4, "vocabulary": 11, "chunk_rows": 7} | sizes)
+    return config
+
+
+@pytest.fixture
+def x64():
+    with jax.enable_x64(True):
+        yield
+
+
+def triples(rng, batch=3, steps=4, longest=6, vocabulary=11):
+    """A padded batch of sentences of equal length 3 (with the end token), padded to `steps`, and neighbours up to `longest`."""
+    made = {"current_length": np.full(batch, 3, np.int32)}
+    made["current"] = np.zeros((batch, steps), np.int32)
+    made["current"][:, :2] = rng.randint(1, vocabulary, (batch, 2))
+    for side in model.SIDES:
+        lengths = rng.randint(1, longest + 1, batch).astype(np.int32)
+        words = np.zeros((batch, longest), np.int32)
+        for row, n in zip(words, lengths, strict=True):
+            row[: n - 1] = rng.randint(1, vocabulary, n - 1)
+        made |= {side: words, f"{side}_length": lengths}
+    return made
+
+
+# -- the oracle: one sentence, one word, one gate at a time
+
+
+def oracle_norm(a, gain, bias):
+    return (a - a.mean()) / np.sqrt(a.var() + 1e-5) * gain + bias
+
+
+def oracle_gru(norm, p, h, x):
+    """eq. 23-28, the input's bias inside its norm."""
+    n = len(h)
+    px, ph = x @ p["w_x"] + p["bias"], h @ p["w_h"]
+    if norm == "layer":
+        parts = [slice(0, 2 * n), slice(2 * n, 3 * n)]
+        px = np.concatenate([oracle_norm(px[s], p["gain_x"][s], p["bias_x"][s]) for s in parts])
+        ph = np.concatenate([oracle_norm(ph[s], p["gain_h"][s], p["bias_h"][s]) for s in parts])
+    z, r = 1 / (1 + np.exp(-(px + ph)[: 2 * n])).reshape(2, n)
+    candidate = np.tanh(px[2 * n :] + r * ph[2 * n :])
+    return (1 - z) * h + z * candidate
+
+
+def oracle_loss(config, params, batch):
+    """The summed loss, with the paper's -log(p + 1e-8)."""
+    norm, total = config.norm, 0.0
+    table, out = params["embedding"], params["output"]
+    for i in range(len(batch["current"])):
+        vector = np.zeros(config.model.units)
+        for word in batch["current"][i, : batch["current_length"][i]]:
+            vector = oracle_gru(norm, params["encoder"], vector, table[word])
+        for name in model.SIDES:
+            p = params["decoders"][name]
+            h, x = vector, np.zeros(config.model.word_size)
+            for word in batch[name][i, : batch[f"{name}_length"][i]]:
+                h = oracle_gru(norm, p, h, np.concatenate([x, vector]) if config.model.condition else x)
+                a = h @ out["w"] + out["bias"]
+                probabilities = np.exp(a - a.max()) / np.exp(a - a.max()).sum()
+                total -= np.log(probabilities[word] + 1e-8)
+                x = table[word]
+    return total
+
+
+def some_params(net, seed=0):
+    """Parameters of the network's shapes with nothing at its starting value, float64; drawn here, for init takes compiling."""
+    rng = np.random.RandomState(seed)
+    shapes = jax.eval_shape(net.init, jax.random.key(0))
+    return jax.tree.map(lambda s: 0.4 * rng.randn(*s.shape), shapes)
+
+
+@pytest.mark.parametrize(
+    ("norm", "sizes"),
+    [
+        ("layer", {}),
+        pytest.param("none", {}, marks=pytest.mark.slow),
+        pytest.param("layer", {"condition": True}, marks=pytest.mark.slow),
+    ],
+)
+def test_loss_is_the_equations_in_float64(x64, norm, sizes):
+    config = small(norm, **sizes)
+    net = model.SkipThoughts(config)
+    params, batch = some_params(net), triples(np.random.RandomState(1))
+    total, words = jax.jit(net.loss)(params, batch)
+    np.testing.assert_allclose(total, oracle_loss(config, params, batch), rtol=1e-11)
+    assert words == batch["previous_length"].sum() + batch["next_length"].sum()
+
+
+@pytest.mark.slow
+def test_decoders_together_or_apart_are_the_same_with_gradients(x64):
+    batch, found = triples(np.random.RandomState(2)), []
+    for together in (False, True):
+        net = model.SkipThoughts(small(decoders_together=together))
+        params = some_params(net)
+        found.append(jax.jit(jax.value_and_grad(lambda p, net=net: net.loss(p, batch)[0]))(params))
+    for a, b in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_chunked_cross_entropy_is_the_whole_one_with_gradients(x64):
+    rng = np.random.RandomState(0)
+    groups, n, units, vocabulary = 2, 13, 4, 9
+    h, w, bias = rng.randn(groups, n, units), rng.randn(units, vocabulary), rng.randn(vocabulary)
+    targets, valid = rng.randint(0, vocabulary, (groups, n)), rng.rand(groups, n) < 0.6
+
+    def whole(h, w, bias):
+        p = jax.nn.softmax(h @ w + bias)
+        return jnp.sum(jnp.where(valid, -jnp.log(jnp.take_along_axis(p, targets[..., None], -1)[..., 0] + 1e-8), 0))
+
+    wanted = jax.value_and_grad(whole, (0, 1, 2))(h, w, bias)
+    for rows in (4, 50):  # 4 leaves a part chunk, 50 is more than there is
+        chunked = jax.value_and_grad(lambda *a, rows=rows: softmax.cross_entropy(*a, targets, valid, rows), (0, 1, 2))
+        found = jax.jit(chunked)(h, w, bias)
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+    assert jax.jit(softmax.cross_entropy, static_argnums=5)(h, w, bias, targets, np.zeros_like(valid), 4) == 0
+
+
+@pytest.mark.slow
+def test_what_is_padding_does_not_matter():
+    net = model.SkipThoughts(small())
+    params = jax.tree.map(lambda a: a.astype(np.float32), some_params(net))
+    batch = triples(np.random.RandomState(3))
+    loss = jax.jit(jax.value_and_grad(lambda p, b: net.loss(p, b)[0]))
+    other = {k: v.copy() for k, v in batch.items()}
+    for name in ("previous", "current", "next"):
+        beyond = np.arange(batch[name].shape[1]) >= batch[f"{name}_length"][:, None]
+        other[name][beyond] = 5
+    for a, b in zip(jax.tree.leaves(loss(params, batch)), jax.tree.leaves(loss(params, other)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("norm", "count"), [("none", 125_673_600), ("layer", 125_673_600 + 86_400)])
+def test_parameter_count_of_the_paper(norm, count):
+    config = config_file.get_config("paper")
+    config.norm = norm
+    shapes = jax.eval_shape(model.SkipThoughts(config).init, jax.random.key(0))
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == count

@@ -1,0 +1,212 @@
+"""Transfer: folds and seeds of the protocol, a solver that agrees with scikit-learn's, SICK's encoding, encoders."""
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold
+
+from configs import skip_thoughts as config_file
+from experiments.skip_thoughts import classify, encoding, make, model, relate, transfer
+from lnrepro.data.text import Vocabulary
+from lnrepro.errors import UserError
+from tests.experiments.test_skip_thoughts import oracle_gru
+
+WORDS = Vocabulary(("the", "cat", "sat", "did", "n't", "."))
+
+
+def problem(n=300, d=12, seed=0):
+    """Rows of length 1 whose labels a line explains in part."""
+    rng = np.random.RandomState(seed)
+    x = rng.randn(n, d) + 1
+    y = (x @ rng.randn(d) + 1.5 * rng.randn(n) > 0.5).astype(int)
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32), y
+
+
+# -- nested cross-validation
+
+
+def test_folds_are_scikit_learns_after_the_protocols_shuffle():
+    count = 47
+    found = classify.folds(count, outer=5, seed=1234)
+    order = np.arange(count)
+    np.random.RandomState(1234).shuffle(order)
+    np.testing.assert_array_equal(found.order, order)
+    k = 5
+    for i, (train, test) in enumerate(KFold(5).split(order)):
+        assert np.flatnonzero(found.train[:, i]).tolist() == train.tolist()
+        assert np.flatnonzero(found.test[:, i]).tolist() == test.tolist()
+        for inner_train, inner_test in KFold(5).split(train):
+            assert np.flatnonzero(found.train[:, k]).tolist() == train[inner_train].tolist()
+            assert np.flatnonzero(found.test[:, k]).tolist() == train[inner_test].tolist()
+            k += 1
+    assert k == found.train.shape[1]
+
+
+@pytest.mark.parametrize("c", [1.0, 256.0])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_minimisers_are_liblinears(c, sparse):
+    x, y = problem()
+    train = classify.folds(len(y), 4).train[:, :4]
+    with_one = np.concatenate([x, np.ones((len(x), 1), np.float32)], 1)
+    rows = scipy.sparse.csr_array(with_one) if sparse else with_one
+    w = classify.solve(rows, y > 0, train, c, np.zeros((13, 4), np.float32), tolerance=1e-6)
+    for k in range(4):
+        reference = LogisticRegression(C=c, solver="liblinear", tol=1e-8, max_iter=1000).fit(
+            x[train[:, k]], y[train[:, k]]
+        )
+        wanted = np.append(reference.coef_[0], reference.intercept_)
+        np.testing.assert_allclose(w[:, k], wanted, atol=2e-3 * np.abs(wanted).max())
+
+
+def test_nested_accuracies_are_scikit_learns():
+    x, y = problem(240, 6)
+    found, chosen = classify.nested(x, y, 4, 7)
+    order = np.arange(len(y))
+    np.random.RandomState(7).shuffle(order)
+    x, y = x[order], y[order]
+    for i, (train, test) in enumerate(KFold(4).split(x)):
+        fit = lambda c, rows: LogisticRegression(C=c, solver="liblinear").fit(x[rows], y[rows])  # noqa: E731
+        means = [
+            np.mean([fit(c, train[a]).score(x[train[b]], y[train[b]]) for a, b in KFold(4).split(train)])
+            for c in classify.GRID
+        ]
+        assert chosen[i] == classify.GRID[int(np.argmax(means))]
+        np.testing.assert_allclose(found[i], 100 * fit(chosen[i], train).score(x[test], y[test]), atol=1e-4)
+
+
+def test_labels_of_one_kind_are_refused():
+    with pytest.raises(ValueError, match="one label only"):
+        classify.nested(np.ones((20, 2)), np.ones(20, int), 4)
+
+
+# -- SICK
+
+
+def test_target_and_its_inverse():
+    np.testing.assert_allclose(relate.target([3.6, 5.0, 1.0]), [[0, 0, 0.4, 0.6, 0], [0, 0, 0, 0, 1], [1, 0, 0, 0, 0]])
+    scores = np.linspace(1, 5, 41)
+    distributions = relate.target(scores)
+    assert distributions.min() >= 0
+    np.testing.assert_allclose(distributions.sum(1), 1)
+    np.testing.assert_allclose(relate.expected(distributions), scores)
+
+
+def test_relatedness_learns_what_the_vectors_show_and_nothing_from_noise():
+    rng = np.random.RandomState(0)
+
+    def pairs(n, shown):
+        u = rng.randn(n, 6).astype(np.float32)
+        score = rng.uniform(1, 5, n)
+        v = u + (5 - score)[:, None].astype(np.float32) * rng.choice([-1, 1], (n, 6)) if shown else rng.randn(n, 6)
+        return u, v, score
+
+    for shown in (True, False):
+        parts = {name: pairs(n, shown) for name, n in (("train", 200), ("trial", 60), ("test", 150))}
+        found = relate.relatedness(parts, epochs=500, blocks=3)
+        if shown:
+            assert found["pearson"] > 0.9
+            assert found["mse"] < 0.4
+        else:
+            assert abs(found["pearson"]) < 0.3
+    assert set(found) == {"pearson", "spearman", "mse"}
+
+
+def test_correlations_are_scipys():
+    from scipy.stats import pearsonr, spearmanr
+
+    rng = np.random.RandomState(0)
+    a, b = rng.randn(50), rng.randint(0, 9, 50)
+    np.testing.assert_allclose(relate._pearson(a, b), pearsonr(a, b)[0])
+    np.testing.assert_allclose(relate._spearman(a, b), spearmanr(a, b)[0])
+    assert relate._pearson(np.ones(5), np.arange(5)) == 0
+
+
+# -- encoding
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("The cat didn't sit.", ["The", "cat", "did", "n't", "sit", "."]),
+        ("it 's the dog 's , is n't it ?", ["it", "'s", "the", "dog", "'s", ",", "is", "n't", "it", "?"]),
+        ('they\u2019ll say "well-known ..."', ["they", "'ll", "say", '"', "well-known", "...", '"']),
+        ("  ", []),
+    ],
+)
+def test_tokens(text, tokens):
+    assert encoding.tokens_of(text, lowercase=False) == tokens
+    assert encoding.tokens_of(text, lowercase=True) == [t.lower() for t in tokens]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    config = config_file.get_config("smoke")
+    config.model.update({"units": 6, "word_size": 4, "vocabulary": len(WORDS)})
+    net, rng = model.SkipThoughts(config), np.random.RandomState(0)
+    shapes = jax.eval_shape(net.init, jax.random.key(0))
+    params = jax.tree.map(lambda s: rng.randn(*s.shape).astype(np.float32), shapes)
+    return encoding.Encoder(
+        net, params, encoding.WordVectors(params["embedding"], WORDS), lowercase=True, batch_size=4
+    ), params
+
+
+def test_a_vector_does_not_depend_on_its_company(encoder):
+    encode, _ = encoder
+    texts = ["The cat sat.", "", "cat " * 20, "sat", "the the the", "unheard words", "did", "did n't", "The cat sat ."]
+    together = encode(texts, end_token=False)
+    assert together.shape == (9, 6)
+    for i, text in enumerate(texts):
+        np.testing.assert_allclose(encode([text], end_token=False)[0], together[i], atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), [1, 0, 1, 1, 1, 1, 1, 1, 1], atol=1e-6)
+    np.testing.assert_array_equal(together[0], together[8])
+    np.testing.assert_allclose(np.linalg.norm(encode([""], end_token=True)), 1, rtol=1e-6)
+    assert encode([], end_token=False).shape == (0, 6)
+
+
+def test_the_vector_is_the_last_state(encoder):
+    encode, params = encoder
+    h = np.zeros(6)
+    for word in [*WORDS.encode(["the", "cat"]), 0]:
+        h = oracle_gru("layer", params["encoder"], h, params["embedding"][word])
+    np.testing.assert_allclose(encode(["the cat"], end_token=True)[0], h / np.linalg.norm(h), atol=1e-6)
+
+
+class Vectors(dict):
+    path = "vectors"
+
+
+def test_expansion_is_the_linear_regression():
+    rng = np.random.RandomState(0)
+    table = rng.randn(len(WORDS), 3).astype(np.float32)
+    shift, matrix = rng.randn(3), rng.randn(2, 3)
+    known = {word: rng.randn(2) for word in WORDS.words}
+    for word, vector in known.items():
+        table[WORDS.encode([word])[0]] = vector @ matrix + shift
+    other = {"dog": np.array([1.0, -2.0]), "New_York": np.ones(2)}
+    words = encoding.WordVectors(table, WORDS, Vectors(known | other))
+    np.testing.assert_allclose(words(["dog", "cat"]), [other["dog"] @ matrix + shift, table[3]], rtol=1e-5)
+    np.testing.assert_array_equal(words(["New_York", "nowhere"]), table[[1, 1]])
+    assert words([]).shape == (0, 3)
+    with pytest.raises(UserError, match="has none of the 6 words"):
+        encoding.WordVectors(table, WORDS, Vectors(other))
+
+
+# -- whole
+
+
+@pytest.mark.slow
+def test_a_smoke_evaluation_and_its_artifacts(tmp_path):
+    config = config_file.get_config("smoke")
+    config.data.dir = str(tmp_path)
+    exp = make(config)
+    vars = exp.init(jax.random.key(0))
+    found = exp.evaluate(vars, "story_mpqa")
+    assert set(found) == {"accuracy", "accuracy_std"}
+    assert 30 < found["accuracy"] <= 100
+    page = exp.evaluate(vars, "neighbours")["neighbours.txt"]
+    assert page.startswith("nearest sentences, layer, data: stories")
+    assert page.count("\n    ") == 12 * 4
+    bag = transfer.bag_of_words("story_mpqa", config)
+    assert bag["accuracy"] > 60, "a polarity of words shows in the words"
