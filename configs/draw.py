@@ -26,6 +26,7 @@ def get_config(variant: str = "") -> ConfigDict:
     c.experiment = "experiments.draw"
     c.norm = "layer_cell"
     c.seed = 0
+    c.seeds = 1  # so many at once, from seed on
     c.batch_size = 128
     c.epochs = 200.0
     c.steps = 0
@@ -77,7 +78,7 @@ def get_config(variant: str = "") -> ConfigDict:
         c.batch_size = 64
         c.epochs = 150.0
         c.eval_every = c.save_every = 200
-        c.eval_batch_size = 250
+        c.eval_batch_size = 128
     if variant == "smoke":
         c.model.update({"glimpses": 3, "units": 8, "latents": 4})
         c.steps = 4
@@ -88,3 +89,17 @@ def get_config(variant: str = "") -> ConfigDict:
     c.best = ConfigDict({"metric": f"valid/{bound}", "mode": "min"})
     c.curves = (("bound, nats per image", (f"test/{bound}", "train/bound"), "linear"),)
     return c
+
+
+NORMS = ("none", "weight", "layer_cell")
+SWEEPS = {
+    "": [{"norm": norm, "seed": seed} for norm in NORMS for seed in range(3)],
+    "learning_rate": [{"norm": norm, "optimizer.learning_rate": rate} for norm in NORMS for rate in (3e-4, 1e-3, 3e-3)],
+}
+
+
+def sweep(name: str = "") -> list[dict[str, object]]:
+    """Figure 4's variants with three seeds; "learning_rate": each variant at three rates."""
+    if name not in SWEEPS:
+        raise ValueError(f"configs/draw.py has no sweep {name!r}; there are {', '.join(n or '(none)' for n in SWEEPS)}")
+    return SWEEPS[name]
