@@ -324,26 +324,31 @@ def _lean_backward(how, saved, cotangents):
         prev = shift(carries, before)
         over = ticks._replace(constants=constants)
         h = _reads(cell, start, prev, over)
-        inputs = _project(kernels, x) if hoist else x
         ph = h @ kernels.h if ph is None else ph
 
+        # A step writes its pre-activations' gradients over the pre-activations: one stack in memory instead of two.
         def one(state, xs):
-            dcarry, dstart, dlocal = state
-            prev, px, ph, dy, tick = xs
+            dcarry, dstart, dlocal, stacks = state
+            t, prev, x, dy, tick = xs
             tick = tick._replace(constants=constants)
-            px = px if hoist else _project(kernels, px)
+            px, ph = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, t, keepdims=False), stacks)
+            px = px if hoist else _project(kernels, x)
             dcarry = add(dcarry, dy if all_carries else jax.vjp(cell.output, prev)[1](dy)[0])
             back = jax.vjp(lambda *a: _point(cell, *a, tick)[0], local, start, prev, px, ph)[1]
             dl, ds, dprev, dpx, dph = back(dcarry)
             dh = _product_gradients(kernels.h, h[0], dph)[1]
             more_start, more_prev = jax.vjp(lambda *a: _reads(cell, *a, tick), start, prev)[1](dh)
             dstart = dstart if tick.reset is None else add(add(dstart, ds), more_start)
-            return (add(dprev, more_prev), dstart, add(dlocal, dl)), (dpx, dph)
+            kept, dpx = (dpx, None) if hoist else (None, dpx)
+            stacks = jax.tree.map(lambda a, d: jax.lax.dynamic_update_index_in_dim(a, d, t, 0), stacks, (kept, dph))
+            return (add(dprev, more_prev), dstart, add(dlocal, dl), stacks), dpx
 
-        inner = (prev, inputs, ph, dys, ticks)
-        (dcarry, dstart, dlocal), (dpx, dph) = jax.lax.scan(
-            one, (dcarry, dstart, dlocal), inner, reverse=not reverse, unroll=unroll
+        stacks = (_project(kernels, x) if hoist else None, ph)
+        inner = (jnp.arange(x.shape[0]), prev, None if hoist else x, dys, ticks)
+        (dcarry, dstart, dlocal, (kept, dph)), dpx = jax.lax.scan(
+            one, (dcarry, dstart, dlocal, stacks), inner, reverse=not reverse, unroll=unroll
         )
+        dpx = kept if hoist else dpx
         dk_x, dx = _product_gradients(kernels.x, x, dpx)
         dk_h, _ = _product_gradients(kernels.h, h, dph)
         doffset = None if kernels.offset is None else dpx.sum(tuple(range(dpx.ndim - 1)))
