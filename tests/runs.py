@@ -33,10 +33,10 @@ def run(home: pathlib.Path, *flags: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def newest_state(workdir: pathlib.Path) -> dict[str, np.ndarray]:
-    """The arrays of the newest checkpoint by name, read through Orbax alone."""
+def newest_state(workdir: pathlib.Path, kind: str = "last") -> dict[str, np.ndarray]:
+    """The arrays of the newest checkpoint ("last" or "best") by name, read through Orbax alone."""
     import orbax.checkpoint as ocp
 
-    last = max((p for p in (workdir / "checkpoints" / "last").iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
-    tree = ocp.PyTreeCheckpointer().restore(last / "state")
+    newest = max((p for p in (workdir / "checkpoints" / kind).iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
+    tree = ocp.PyTreeCheckpointer().restore(newest / "state")
     return {jax.tree_util.keystr(path): np.asarray(x) for path, x in jax.tree.leaves_with_path(tree)}
