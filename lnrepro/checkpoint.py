@@ -70,6 +70,8 @@ class Store:
         import orbax.checkpoint as ocp
 
         manager = self._manager(name)
+        if name == "last":  # its notes say which the best is: a run that resumes from it will not save that one again
+            self.wait()
         # Saving goes on in the background, so what fails here may be the checkpoint before.
         with _clear_errors(f"save a checkpoint in {self.folder / name}, at or before step {step}"):
             if step in manager.all_steps():  # saved before an interruption that fell back to an older step

@@ -259,7 +259,7 @@ def _loop(run: Run) -> tuple[dict[str, float], list[pathlib.Path]]:
                     raise UserError(f"config.best.metric = {name!r} is not measured; there are {', '.join(values)}")
                 if name and is_better(values[name], best and best["value"], config.best.mode):
                     best = {"metric": name, "value": values[name], "step": step}
-                    names.append("best")
+                    names.insert(0, "best")
             if names:
                 save(names)
             if stopping:

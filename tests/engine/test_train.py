@@ -120,6 +120,22 @@ def test_best_checkpoint_is_the_one_with_the_best_metric(tmp_path):
     assert numbers["test/error"] == first["test/error"]
 
 
+def test_a_checkpoint_that_names_the_best_is_begun_when_the_best_is_on_disk(tmp_path, monkeypatch):
+    import orbax.checkpoint as ocp
+
+    begun, save = [], ocp.CheckpointManager.save
+
+    def note(manager, step, **kwargs):
+        if manager.directory.name == "last" and (best := kwargs["args"].notes.item["best"]):
+            begun.append(best["step"])
+            assert (tmp_path / "checkpoints" / "best" / str(best["step"])).is_dir()
+        return save(manager, step, **kwargs)
+
+    monkeypatch.setattr(ocp.CheckpointManager, "save", note)
+    train.train(config(), tmp_path)
+    assert begun == [10, 10, 20, 20, 30]  # evaluated every 10 steps, saved every 5
+
+
 def test_artifacts_and_summary(tmp_path, capsys):
     final = train.train(config(), tmp_path)
     names = {p.name for p in (tmp_path / "artifacts").iterdir()}
