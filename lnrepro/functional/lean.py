@@ -1,0 +1,196 @@
+"""A cell's scan over inputs that are checked and ready: forwards, by plain autodiff, and with the memory-lean backward pass.
+
+That pass keeps the carries and (by default) the recurrent projections, nothing else. It runs the sequence backwards with
+jax.vjp of the cell's pointwise step, a chunk of steps at a time, and forms the gradients of both kernels as one large
+matrix product a chunk. Plain autodiff keeps about thirty arrays a step for a layer-normalised LSTM.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+
+class How(tuple):
+    """Static options of one unrolling: (cell, reverse, all_carries, save, chunk, unroll)."""
+
+    def __new__(cls, *fields):
+        """The fields in that order; not a pytree, as plain tuples are."""
+        return super().__new__(cls, fields)
+
+
+def project(kernels, x):
+    """The input projection of x (..., D), with the kernels' offset where they have one."""
+    a = x @ kernels.x
+    return a if kernels.offset is None else a + kernels.offset
+
+
+def _product_gradients(kernel, x, d):
+    """Gradients of the product x @ kernel for its cotangent d: with respect to the kernel, and to x."""
+    if any(jax.typeof(x).sharding.spec):  # an Explicit mesh: JAX knows which axes it may merge
+        return jax.vjp(jnp.matmul, x, kernel)[1](d)[::-1]
+    rows = (((0,), (0,)), ((), ()))
+    flat = [a.reshape(-1, a.shape[-1]) for a in (x, d)]  # so written, XLA's CPU backend needs no transposed copies
+    return jax.lax.dot_general(*flat, rows), jax.lax.dot_general(d, kernel, (((d.ndim - 1,), (1,)), ((), ())))
+
+
+def _point(cell, local, start, prev, px, ph, tick):
+    here = where(None if tick.reset is None else ~tick.reset, prev, start)
+    new, aside = cell.pointwise(local, here, px, ph, tick)
+    return where(tick.mask, new, here), aside
+
+
+def _reads(cell, start, prev, tick):
+    return cell.reads(where(None if tick.reset is None else ~tick.reset, prev, start), tick)
+
+
+def _forward(how, keep, local, kernels, start, x, ticks, constants, wrap=lambda f: f):
+    """Scan over chunks of steps; `keep(new carry, ph)` says what is stacked of every step."""
+    cell, reverse, _, _, (size, hoist), unroll = how
+
+    def chunk(carry, xs):
+        x, ticks = xs
+
+        def one(prev, xs):
+            x, tick = xs
+            tick = tick._replace(constants=constants)
+            px = x if hoist else project(kernels, x)
+            ph = _reads(cell, start, prev, tick) @ kernels.h
+            new, aside = _point(cell, local, start, prev, px, ph, tick)
+            return new, (keep(new, ph), aside)
+
+        x = project(kernels, x) if hoist else x
+        return jax.lax.scan(one, carry, (x, ticks), reverse=reverse, unroll=unroll)
+
+    if size == x.shape[0]:
+        return wrap(chunk)(start, (x, ticks))
+    last, kept = jax.lax.scan(wrap(chunk), start, _split((x, ticks), size), reverse=reverse)
+    return last, _join(kept)
+
+
+def plain(how, remat, *args):
+    """(last carry, carries or outputs of all steps, what the cell puts aside), for JAX's own derivatives."""
+    keep = (lambda new, ph: new) if how[2] else (lambda new, ph: how[0].output(new))
+    last, (ys, aside) = _forward(how, keep, *args, wrap=jax.checkpoint if remat else lambda f: f)
+    return last, ys, aside
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def lean(how, local, kernels, start, x, ticks, constants):
+    """The same with the memory-lean backward pass."""
+    return plain(how, False, local, kernels, start, x, ticks, constants)
+
+
+def _lean_forward(how, local, kernels, start, x, ticks, constants):
+    cell, _, all_carries, save, _, _ = how
+
+    def keep(new, ph):
+        return new, ph if save == "recurrent" else None
+
+    last, (kept, aside) = _forward(how, keep, local, kernels, start, x, ticks, constants)
+    ys = kept[0] if all_carries else cell.output(kept[0])
+    return (last, ys, aside), (local, kernels, start, x, ticks, constants, kept)
+
+
+def _lean_backward(how, saved, cotangents):
+    cell, reverse, all_carries, _, (size, hoist), unroll = how
+    local, kernels, start, x, ticks, constants, (carries, ph) = saved
+    dlast, dys, _ = cotangents
+    wide = functools.partial(jax.tree.map, lambda a: jnp.zeros_like(a, jnp.promote_types(a.dtype, jnp.float32)))
+    add = functools.partial(jax.tree.map, lambda total, new: total + new.astype(total.dtype))
+
+    def shift(carries, before):
+        """The carry before each step, from the one after it."""
+        if reverse:
+            return jax.tree.map(lambda c, b: jnp.concatenate([c[1:], b[None]]), carries, before)
+        return jax.tree.map(lambda c, b: jnp.concatenate([b[None], c[:-1]]), carries, before)
+
+    def chunk(state, xs):
+        dcarry, dstart, dlocal, dkernels = state
+        x, ticks, carries, before, ph, dys = xs
+        prev = shift(carries, before)
+        over = ticks._replace(constants=constants)
+        h = _reads(cell, start, prev, over)
+        ph = h @ kernels.h if ph is None else ph
+
+        # A step writes its pre-activations' gradients over the pre-activations: one stack in memory instead of two.
+        def one(state, xs):
+            dcarry, dstart, dlocal, stacks = state
+            t, prev, x, dy, tick = xs
+            tick = tick._replace(constants=constants)
+            px, ph = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, t, keepdims=False), stacks)
+            px = px if hoist else project(kernels, x)
+            dcarry = add(dcarry, dy if all_carries else jax.vjp(cell.output, prev)[1](dy)[0])
+            back = jax.vjp(lambda *a: _point(cell, *a, tick)[0], local, start, prev, px, ph)[1]
+            dl, ds, dprev, dpx, dph = back(dcarry)
+            dh = _product_gradients(kernels.h, h[0], dph)[1]
+            more_start, more_prev = jax.vjp(lambda *a: _reads(cell, *a, tick), start, prev)[1](dh)
+            dstart = dstart if tick.reset is None else add(add(dstart, ds), more_start)
+            kept, dpx = (dpx, None) if hoist else (None, dpx)
+            stacks = jax.tree.map(lambda a, d: jax.lax.dynamic_update_index_in_dim(a, d, t, 0), stacks, (kept, dph))
+            return (add(dprev, more_prev), dstart, add(dlocal, dl), stacks), dpx
+
+        stacks = (project(kernels, x) if hoist else None, ph)
+        inner = (jnp.arange(x.shape[0]), prev, None if hoist else x, dys, ticks)
+        (dcarry, dstart, dlocal, (kept, dph)), dpx = jax.lax.scan(
+            one, (dcarry, dstart, dlocal, stacks), inner, reverse=not reverse, unroll=unroll
+        )
+        dpx = kept if hoist else dpx
+        dk_x, dx = _product_gradients(kernels.x, x, dpx)
+        dk_h, _ = _product_gradients(kernels.h, h, dph)
+        doffset = None if kernels.offset is None else dpx.sum(tuple(range(dpx.ndim - 1)))
+        dk = kernels._replace(x=dk_x, h=dk_h, offset=doffset)
+        return (dcarry, dstart, dlocal, add(dkernels, dk)), dx
+
+    state = (dlast, wide(start), wide(local), wide(kernels))
+    if size == x.shape[0]:
+        (dcarry, dstart, dlocal, dkernels), dx = chunk(state, (x, ticks, carries, start, ph, dys))
+    else:
+        pieces = _split((x, ticks, carries, ph, dys), size)
+        ends = jax.tree.map(lambda c: c[:, 0] if reverse else c[:, -1], pieces[2])
+        pieces = (*pieces[:3], shift(ends, start), *pieces[3:])
+        (dcarry, dstart, dlocal, dkernels), dx = jax.lax.scan(chunk, state, pieces, reverse=not reverse)
+        dx = _join(dx)
+    like = functools.partial(jax.tree.map, lambda a, b: a.astype(b.dtype))
+    return like(dlocal, local), like(dkernels, kernels), like(add(dstart, dcarry), start), dx, None, None
+
+
+lean.defvjp(_lean_forward, _lean_backward)
+
+
+def _split(tree, size):
+    return jax.tree.map(lambda a: a.reshape(a.shape[0] // size, size, *a.shape[1:]), tree)
+
+
+def _join(tree):
+    return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), tree)
+
+
+def chunk_of(x, kernels, asked):
+    """(steps per chunk, whether a chunk's inputs are projected by one product before its steps).
+
+    A chunk has enough rows for the kernels' products to run at full speed, and few enough that what it makes stays
+    small. Short sequences before large kernels are one chunk, their inputs projected step by step: there, adding up
+    the kernels' gradients chunk by chunk, or holding all projections, would cost more than it saves.
+    """
+    steps = x.shape[0]
+    if asked is not None:
+        if asked < 1 or not isinstance(steps, int) or steps % asked:
+            raise ValueError(f"unroll: chunk={asked} must divide the number of steps, {steps}")
+        return asked, True
+    if not all(isinstance(n, int) for n in x.shape) or steps == 0:
+        return steps, True  # symbolic sizes of jax.export
+    rows = 1
+    for n in x.shape[1:-1]:
+        rows *= n
+    if 4 * rows * steps * kernels.h.shape[0] < 3 * (kernels.x.size + kernels.h.size) and rows >= 32:
+        return steps, False
+    enough = [k for k in range(1, steps + 1) if steps % k == 0 and k * rows >= 512 and k >= min(steps, 4)]
+    return (enough[0] if enough and enough[0] * 2 <= steps else steps), True
+
+
+def where(keep, new, old):
+    """Trees chosen by booleans (...) that lack their last axes; keep None is True everywhere."""
+    if keep is None:
+        return new
+    return jax.tree.map(lambda n, o: jnp.where(keep.reshape(keep.shape + (1,) * (n.ndim - keep.ndim)), n, o), new, old)
