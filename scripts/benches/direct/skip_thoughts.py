@@ -7,6 +7,9 @@ directly.
 import flax.linen as nn
 import jax.numpy as jnp
 import ml_collections
+import numpy as np
+
+from lnrepro.data.triples import STEPS
 
 
 class LayerNormGRUCell(nn.RNNCellBase):
@@ -84,3 +87,13 @@ def make(config: ml_collections.ConfigDict):
         return model.apply(params, batch)
 
     return init, loss
+
+
+def batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
+    """One batch of made-up triples, every sentence as long as may be: (B, STEPS) word numbers and (B,) lengths."""
+    rng, shape = np.random.default_rng(0), (config.batch_size, STEPS)
+    made = {}
+    for side in ("previous", "current", "next"):
+        made[side] = rng.integers(2, config.model.vocabulary, shape, dtype=np.int32)
+        made[f"{side}_length"] = np.full(config.batch_size, STEPS, np.int32)
+    return made
