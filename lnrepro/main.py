@@ -12,22 +12,11 @@ import pathlib
 import re
 import sys
 
-from lnrepro.errors import UserError
-
-# What the train extra brings, by the name a missing one is imported under.
-EXTRA = (
-    "absl ml_collections optax orbax tensorflow_datasets grain array_record sklearn tensorboardX matplotlib PIL rich "
-    "importlib_resources"
-)
+from lnrepro.errors import UserError, not_installed
 
 
 def _missing_extra(e: ModuleNotFoundError) -> int:
-    """Say which command installs the module that is missing; a module that no extra brings is a bug and raised."""
-    name = (e.name or "").partition(".")[0]
-    if name not in EXTRA.split():
-        raise e
-    what = "pip install 'lnrepro[train]' (in a checkout: pip install -e '.[train]')"
-    print(f"error: {name} is not installed; training needs: {what}", file=sys.stderr)
+    print(not_installed(e, "training"), file=sys.stderr)
     return UserError.exit_code
 
 

@@ -5,30 +5,21 @@ cells   the recurrent library against Flax, torch and whatever peers are install
 train   one optimiser step of an experiment against its most direct Flax version
 """
 
-import argparse
-import importlib
 import pathlib
 import sys
 
-SUBJECTS = ("engine", "cells", "train")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from lnrepro.errors import ended
+from scripts.commands import dispatch
+
+COMMANDS = ("engine", "cells", "train")
 
 
-def main() -> int:
-    """Dispatch to scripts/benches/SUBJECT.py."""
-    root = pathlib.Path(__file__).resolve().parent.parent
-    sys.path[:0] = [str(root)]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="subject", required=True)
-    wanted = next((a for a in sys.argv[1:] if a in SUBJECTS), None)
-    for subject in SUBJECTS:
-        sub = commands.add_parser(subject)
-        if subject == wanted:  # the others' imports would only take time
-            bench = importlib.import_module(f"scripts.benches.{subject}")
-            bench.add_arguments(sub)
-            sub.set_defaults(main=bench.main)
-    args = parser.parse_args()
-    return args.main(args)
+def main(argv: list[str]) -> int:
+    """Run the command line. Raises UserError."""
+    return dispatch(__doc__, "scripts.benches", COMMANDS, argv)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended(main, "this benchmark")

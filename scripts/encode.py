@@ -20,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from lnrepro.errors import UserError
+from lnrepro.errors import UserError, ended
 
 BLOCK = 4096  # lines encoded together
 
@@ -144,11 +144,4 @@ def write(file: BinaryIO, encode, first: list[str], blocks: Iterator[list[str]],
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as e:
-        print(f"error: {e}", file=sys.stderr)
-        sys.exit(e.exit_code)
-    except ModuleNotFoundError as e:
-        print(f"error: {e.name} is not installed; this needs: pip install 'lnrepro[train]'", file=sys.stderr)
-        sys.exit(2)
+    ended(main, "encoding")

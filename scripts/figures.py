@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from lnrepro.errors import UserError
+from lnrepro.errors import ended
 
 
 def main(argv: list[str]) -> None:
@@ -56,11 +56,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as e:
-        print(f"error: {e}", file=sys.stderr)
-        sys.exit(e.exit_code)
-    except ModuleNotFoundError as e:
-        print(f"error: {e.name} is not installed; figures need: pip install 'lnrepro[train]'", file=sys.stderr)
-        sys.exit(2)
+    ended(main, "drawing figures")

@@ -6,30 +6,21 @@ fuzz    every parser under thousands of mutated files
 watch   memory, open files and threads of a long run
 """
 
-import argparse
-import importlib
 import pathlib
 import sys
 
-SUBJECTS = ("kills", "faults", "fuzz", "watch")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from lnrepro.errors import ended
+from scripts.commands import dispatch
+
+COMMANDS = ("kills", "faults", "fuzz", "watch")
 
 
-def main() -> int:
-    """Dispatch to scripts/hardening/SUBJECT.py."""
-    root = pathlib.Path(__file__).resolve().parent.parent
-    sys.path[:0] = [str(root)]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="subject", required=True)
-    wanted = next((a for a in sys.argv[1:] if a in SUBJECTS), None)
-    for subject in SUBJECTS:
-        sub = commands.add_parser(subject)
-        if subject == wanted:  # the others' imports would only take time
-            module = importlib.import_module(f"scripts.hardening.{subject}")
-            module.add_arguments(sub)
-            sub.set_defaults(main=module.main)
-    args = parser.parse_args()
-    return args.main(args)
+def main(argv: list[str]) -> int:
+    """Run the command line. Raises UserError."""
+    return dispatch(__doc__, "scripts.hardening", COMMANDS, argv)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended(main, "this trial")

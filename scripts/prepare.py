@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from lnrepro import data
-from lnrepro.errors import UserError
+from lnrepro.errors import ended
 
 
 def main(argv: list[str]) -> None:
@@ -100,14 +100,4 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as e:
-        print(f"error: {e}", file=sys.stderr)
-        sys.exit(e.exit_code)
-    except ModuleNotFoundError as e:
-        print(f"error: {e.name} is not installed; preparing data needs: pip install 'lnrepro[train]'", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted; nothing half-prepared counts", file=sys.stderr)
-        sys.exit(130)
+    ended(main, "preparing data")

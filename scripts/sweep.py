@@ -21,7 +21,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from lnrepro.errors import UserError
+from lnrepro.errors import UserError, ended
 
 LAUNCHERS = ("local", "ray", "slurm", "print")
 POLL_S = 0.5
@@ -178,14 +178,4 @@ def _launcher(args: argparse.Namespace, where: pathlib.Path):
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as e:
-        print(f"error: {e}", file=sys.stderr)
-        sys.exit(e.exit_code)
-    except ModuleNotFoundError as e:
-        extra = "sweep" if (e.name or "").partition(".")[0] in ("ray", "submitit") else "train"
-        print(f"error: {e.name} is not installed; this sweep needs: pip install 'lnrepro[{extra}]'", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    ended(main, "this sweep")

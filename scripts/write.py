@@ -19,7 +19,7 @@ import textwrap
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from lnrepro.errors import RunError, UserError  # noqa: E402
+from lnrepro.errors import UserError, ended  # noqa: E402
 
 LONGEST = 1000  # characters
 
@@ -162,11 +162,4 @@ def load(config, folder: pathlib.Path, name: str):
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except (UserError, RunError) as e:
-        print(f"error: {e}", file=sys.stderr)
-        sys.exit(e.exit_code)
-    except ModuleNotFoundError as e:
-        print(f"error: {e.name} is not installed; writing needs: pip install 'lnrepro[train]'", file=sys.stderr)
-        sys.exit(2)
+    ended(main, "writing")

@@ -176,7 +176,8 @@ def test_a_missing_extra_is_one_line(tmp_path):
     code += "runpy.run_path('scripts/sweep.py', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "error: ray is not installed; this sweep needs: pip install 'lnrepro[sweep]'\n"
+    assert done.stderr.startswith("error: ray is not installed; this sweep needs: pip install 'lnrepro[sweep]'")
+    assert done.stderr.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
 
