@@ -138,9 +138,11 @@ def prepare(
 
     files = Raw(name, pathlib.Path(raw or data_root(data_dir) / "raw" / name).expanduser(), cls.files, any_checksum)
     try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="unfinished-", dir=final.parent, ignore_cleanup_errors=True) as scratch:
+        root = data_root(data_dir)
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="unfinished-", dir=root, ignore_cleanup_errors=True) as scratch:
             folder = build(cls, files, pathlib.Path(scratch), progress or (lambda what, done, total: None))
+            final.parent.mkdir(exist_ok=True)
             _publish(folder, final, pathlib.Path(scratch))
     except OSError as e:
         raise DataError(

@@ -11,19 +11,18 @@ Splits of binarized_mnist: 50,000 train, 10,000 valid, 10,000 test, in the files
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
 import numpy as np
 
+from lnrepro.data import matlab
 from lnrepro.data.builder import Builder, Example, array
-from lnrepro.data.raw import Raw, RawFile
+from lnrepro.data.raw import Raw, RawFile, room
 from lnrepro.errors import DataError
 
 SIDE = 28
 PIXELS = SIDE * SIDE
 HOME = "http://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist/"
-MATLAB = b"MATLAB 5.0"
 ROWS = {"train": 50_000, "valid": 10_000, "test": 10_000}
 
 
@@ -126,7 +125,7 @@ def parse(content: bytes, where: object) -> np.ndarray:
 
     Raises DataError that begins with `where`.
     """
-    if content.startswith(MATLAB):
+    if content.startswith(matlab.MAGIC):
         images = _parse_matlab(content, where)
     else:
         images = _parse_text(content, where)
@@ -162,32 +161,23 @@ def _parse_text(content: bytes, where: object) -> np.ndarray:
 
 def _parse_matlab(content: bytes, where: object) -> np.ndarray:
     """MATLAB 5.0 with one variable X -> (N, 784)."""
-    from scipy.io import loadmat, whosmat
-
     try:
-        found = whosmat(io.BytesIO(content))
-    except Exception as e:  # scipy raises whatever the damaged bytes lead it to
-        raise DataError(f"{where}: damaged MATLAB file ({_line(e)}); download it again") from e
-    names = ", ".join(name for name, _, _ in found) or "none"
-    if [name for name, _, _ in found] != ["X"]:
+        found = matlab.variables(content, room(len(content)))
+    except ValueError as e:
+        raise DataError(f"{where}: damaged MATLAB file ({e}); download it again") from e
+    if [v.name for v in found] != ["X"]:
+        names = ", ".join(v.name for v in found[:5]) or "none"
         raise DataError(f"{where}: a MATLAB file with the variables {names} instead of X alone; get the official file")
-    _, shape, kind = found[0]
+    _, shape, kind, values = found[0]
     if len(shape) != 2 or shape[1] != PIXELS or shape[0] < 1:
-        raise DataError(f"{where}: X is {' x '.join(map(str, shape))} instead of N x {PIXELS}; get the official file")
-    if kind not in ("uint8", "int8", "logical", "double", "single", "int16", "uint16", "int32", "uint32"):
+        sizes = " x ".join(map(str, shape[:5]))
+        raise DataError(f"{where}: X is {sizes} instead of N x {PIXELS}; get the official file")
+    if values is None:
         raise DataError(f"{where}: X holds {kind} values instead of 0 and 1; get the official file")
-    try:
-        values = loadmat(io.BytesIO(content), variable_names=["X"])["X"]
-    except Exception as e:
-        raise DataError(f"{where}: damaged MATLAB file ({_line(e)}); download it again") from e
     wrong = np.argwhere((values != 0) & (values != 1))
     if len(wrong):
         row, column = wrong[0]
         raise DataError(
             f"{where}, row {row + 1}: the value {values[row, column]} is neither 0 nor 1; get the official file"
         )
-    return values.astype(np.uint8)
-
-
-def _line(e: BaseException) -> str:
-    return (str(e).strip().splitlines() or [type(e).__name__])[0]
+    return values.astype(np.uint8, order="C")

@@ -25,7 +25,7 @@ import numpy as np
 from lnrepro.data import stories
 from lnrepro.data.builder import Builder, Progress, Written, array
 from lnrepro.data.ragged import OFFSETS, Writer
-from lnrepro.data.raw import PACKINGS, Raw, RawFile
+from lnrepro.data.raw import DAMAGED, PACKINGS, Raw, RawFile, room
 from lnrepro.data.text import SPECIALS
 from lnrepro.errors import DataError
 
@@ -50,7 +50,11 @@ class Books(Builder):
         paths = [raw.path(name) for name in names] if names else _all_texts(raw.folder)
         for path in paths:
             opener = PACKINGS[path.suffix][1] if path.suffix in PACKINGS else open
-            yield str(path), path.stat().st_size, opener(path, "rb")
+            try:
+                opened = opener(path, "rb")
+            except OSError as e:
+                raise DataError(f"{path}: cannot be read ({e.strerror or e})") from e
+            yield str(path), path.stat().st_size, opened
 
     @classmethod
     def write(cls, raw: Raw, scratch: pathlib.Path, progress: Progress) -> Written:
@@ -129,10 +133,11 @@ def index(texts: Iterable, folder: pathlib.Path, progress: Progress) -> dict[str
     offsets.append(np.zeros(1, np.int64))
     numbers, counts = _Numbers(), np.zeros(0, np.int64)
     lines = total = empty = 0
+    name = "none"
     starts = [0]  # the first line of every book
     for name, size, opened in texts:
         with opened as file:
-            for number, block in _blocks(name, file):
+            for number, block in _blocks(name, size, file):
                 progress(f"reading {pathlib.PurePath(name).name}", min(file.tell(), size), size)
                 _check(name, number, block)
                 found = block.split()
@@ -157,7 +162,7 @@ def index(texts: Iterable, folder: pathlib.Path, progress: Progress) -> dict[str
     if not sum(by_length):
         raise DataError(
             f"{lines:,} sentences in {len(starts) - 1} books, but nowhere three in a row of 1 to {LONGEST} words: "
-            "one sentence a line is needed, and at least three lines in a file"
+            f"one sentence a line is needed, and at least three lines in a file; the last file read was {name}"
         )
     return {
         "lines": lines,
@@ -170,11 +175,14 @@ def index(texts: Iterable, folder: pathlib.Path, progress: Progress) -> dict[str
     }
 
 
-def _blocks(name: str, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def _blocks(name: str, size: int, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """(number of the first line, whole lines) of a file, some BLOCK bytes at a time; the last line ends with a newline too."""
-    number, rest = 1, b""
+    number, rest, left = 1, b"", room(size)
     try:
         while piece := file.read(BLOCK):
+            left -= len(piece)
+            if left < 0:
+                raise DataError(f"{name}: holds more than the {room(size):,} bytes it may; get it again")
             head, newline, tail = piece.rpartition(b"\n")
             if newline:
                 block, rest = rest + head + newline, tail
@@ -186,8 +194,8 @@ def _blocks(name: str, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
                 raise DataError(
                     f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes; one sentence a line is needed"
                 )
-    except (OSError, EOFError) as e:
-        raise DataError(f"{name}: cannot be read or unpacked ({e}); get it again") from e
+    except (*DAMAGED, OSError, EOFError) as e:
+        raise DataError(f"{name}: cannot be read or unpacked ({e or type(e).__name__}); get it again") from e
     if rest:
         yield number, rest + b"\n"
 

@@ -17,6 +17,7 @@ import tensorflow_datasets as tfds
 from lnrepro.data import FACTS, SEAL, TABLE
 from lnrepro.data.ragged import OFFSETS, Writer
 from lnrepro.data.raw import Raw, RawFile
+from lnrepro.errors import DataError
 
 Example = Mapping[str, Any]
 Progress = Callable[[str, int, int], None]  # (what, done, total)
@@ -108,6 +109,10 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
         splits = self.examples(self._raw)
         self._raw.verify()
+        if empty := [split for split, examples in splits.items() if not len(examples)]:
+            raise DataError(
+                f"{self._raw.folder}: the files hold no example of the split {empty[0]}; get the official ones"
+            )
         return {split: self._generate_examples(split, examples) for split, examples in splits.items()}
 
     def _generate_examples(self, split: str, examples: Sequence[Example]) -> Iterator[tuple[int, Example]]:

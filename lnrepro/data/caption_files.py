@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from lnrepro.data.raw import Raw, unpack
+from lnrepro.data.text import is_text
 from lnrepro.errors import DataError
 
 PER_IMAGE = 5
 FEATURES = 4096
 SPLITS = {"train": "train", "valid": "val", "test": "test"}  # ours, and the files'
 LONGEST = 1 << 16  # characters of a line
+LARGEST = 1 << 29  # bytes of a file of captions; Karpathy's has 150 MB
 CHUNK = 1024  # rows of features checked at once
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -33,16 +35,16 @@ def read_captions(raw: Raw) -> tuple[dict[str, Lines], dict[str, np.ndarray]]:
     """Captions (5 N lists of tokens) and image ids (N,) of every split, from whichever form of them the folder holds."""
     if raw.find("train.txt"):
         captions = {
-            split: parse_text(unpack(raw.path(f"{stem}.txt")), raw.path(f"{stem}.txt"))
+            split: parse_text(unpack(raw.path(f"{stem}.txt"), LARGEST), raw.path(f"{stem}.txt"))
             for split, stem in SPLITS.items()
         }
         return captions, {split: _ids(raw, stem, len(captions[split]) // PER_IMAGE) for split, stem in SPLITS.items()}
     if file := raw.find("dataset_coco.json"):
-        found = parse_karpathy(unpack(file), file)
+        found = parse_karpathy(unpack(file, LARGEST), file)
         return {k: v[0] for k, v in found.items()}, {k: v[1] for k, v in found.items()}
     texts: dict[int, list[str]] = {}
     for file in sorted(raw.folder.glob("captions_*.json")):
-        texts |= parse_coco(unpack(file), file)
+        texts |= parse_coco(unpack(file, LARGEST), file)
     if not texts:
         raw.path("train.txt")  # says what is missing
     ids = {split: _ids(raw, stem, None) for split, stem in SPLITS.items()}
@@ -82,12 +84,15 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, tuple[Lines, np.n
     parts: dict[str, list[tuple[int, Lines]]] = {name: [] for name in ("train", "restval", "val", "test")}
     for n, image in enumerate(_listed(_json(content, where), "images", where)):
         try:
-            split, tokens = image["split"], [[str(t) for t in s["tokens"]] for s in image["sentences"]]
-            number = int(image.get("cocoid", n))
+            split, number = _text(image["split"]), _number(image.get("cocoid", n))
+            tokens = [[_text(t) for t in _list(s["tokens"])] for s in _list(image["sentences"])]
         except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise DataError(f"{where}: images[{n}] has no usable split, cocoid and sentences[].tokens ({e!r})") from e
+            what = str(e)[:80]
+            raise DataError(
+                f"{where}: images[{n}] has no usable split, cocoid and sentences[].tokens ({what!a})"
+            ) from e
         if split not in parts:
-            raise DataError(f"{where}: images[{n}] is of the split {split!r}; there are {', '.join(parts)}")
+            raise DataError(f"{where}: images[{n}] is of the split {split[:20]!a}; there are {', '.join(parts)}")
         parts[split].append((number, _five(tokens, number, where)))
     parts = {"train": parts["train"] + parts["restval"], "valid": parts["val"], "test": parts["test"]}
     if empty := [split for split, images in parts.items() if not images]:
@@ -103,9 +108,11 @@ def parse_coco(content: bytes, where: object) -> dict[int, list[str]]:
     found: dict[int, list[tuple[int, str]]] = {}
     for n, note in enumerate(_listed(_json(content, where), "annotations", where)):
         try:
-            found.setdefault(int(note["image_id"]), []).append((int(note["id"]), str(note["caption"])))
+            caption = _number(note["id"]), _text(note["caption"])
+            found.setdefault(_number(note["image_id"]), []).append(caption)
         except (KeyError, TypeError, ValueError) as e:
-            raise DataError(f"{where}: annotations[{n}] has no usable image_id, id and caption ({e!r})") from e
+            what = str(e)[:80]
+            raise DataError(f"{where}: annotations[{n}] has no usable image_id, id and caption ({what!a})") from e
     return {image: [text for _, text in sorted(notes)] for image, notes in found.items()}
 
 
@@ -117,17 +124,17 @@ def read_features(file: pathlib.Path) -> np.ndarray:
         raise DataError(
             f"{file}: there is no such file; the features must be unpacked, for they are memory-mapped"
         ) from e
-    except (ValueError, OSError, EOFError) as e:
+    except Exception as e:  # numpy raises whatever the damaged bytes lead it to
         pickled = "allow_pickle" in str(e) or "Python objects" in str(e)
-        why = "it holds pickled objects, which are never read" if pickled else str(e).splitlines()[0]
+        why = "it holds pickled objects, which are never read" if pickled else ascii(str(e)[:80])
         raise DataError(f"{file}: not a plain .npy array ({why}); get the official file") from e
     if not isinstance(found, np.ndarray):
         raise DataError(f"{file}: an archive of arrays (.npz) instead of one .npy array; get the official file")
     if found.dtype != np.float32:
-        raise DataError(f"{file}: holds {found.dtype} values instead of float32; get the official file")
-    if found.ndim != 2 or found.shape[1] != FEATURES:
+        raise DataError(f"{file}: holds {str(found.dtype)[:40]} values instead of float32; get the official file")
+    if found.ndim != 2 or found.shape[1] != FEATURES or not len(found):
         raise DataError(
-            f"{file}: is {' x '.join(map(str, found.shape))} instead of N x {FEATURES}; get the official file"
+            f"{file}: is {' x '.join(map(str, found.shape[:5]))} instead of N x {FEATURES}; get the official file"
         )
     return found
 
@@ -165,7 +172,9 @@ def _ids(raw: Raw, stem: str, count: int | None) -> np.ndarray:
     five = found[: len(found) // PER_IMAGE * PER_IMAGE].reshape(-1, PER_IMAGE)
     if len(found) % PER_IMAGE == 0 and (five == five[:, :1]).all():
         found = five[:, 0]
-    if not len(found) or count not in (None, len(found)):
+    if not len(found):
+        raise DataError(f"{where}: holds no image id; get the official file")
+    if count not in (None, len(found)):
         raise DataError(f"{where}: {len(found)} images, but there are captions of {count}")
     return found
 
@@ -186,6 +195,29 @@ def _json(content: bytes, where: object) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError) as e:
         raise DataError(f"{where}: not JSON ({str(e).splitlines()[0]}); download it again") from e
+
+
+def _list(value: Any) -> list:
+    """A list of JSON. Raises TypeError for all else."""
+    if not isinstance(value, list):
+        raise TypeError(f"{type(value).__name__} instead of a list")
+    return value
+
+
+def _text(value: Any) -> str:
+    """A string of JSON. Raises TypeError for all else, ValueError for halves of surrogate pairs, which no file can hold."""
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} instead of text")
+    if not is_text(value):
+        raise ValueError(f"{value[:20]!a} is no text")
+    return value
+
+
+def _number(value: Any) -> int:
+    """A whole number of JSON that fits int64. Raises ValueError for all else."""
+    if type(value) is not int or abs(value) >= 2**63:
+        raise ValueError("not a whole number of 64 bits")
+    return value
 
 
 def _listed(found: Any, name: str, where: object) -> list:

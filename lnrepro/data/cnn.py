@@ -58,7 +58,9 @@ class Cnn(Builder):
         for name, content in raw.tree("questions", self.archives, suffix=".question", limit=FILE_LIMIT):
             folder, _, file = name.rpartition("/")
             if folder not in FOLDERS:
-                raise DataError(f"questions/{name}: files lie in questions/{{{','.join(FOLDERS)}}}/ and nowhere else")
+                raise DataError(
+                    f"questions/{name[:80]}: files lie in questions/{{{','.join(FOLDERS)}}}/ and nowhere else"
+                )
             yield FOLDERS[folder], f"questions/{folder}/{file}", content
 
     def encoded(self, contents: Iterable[tuple[str, object, bytes]]) -> dict[str, Sequence[Example]]:
@@ -159,7 +161,8 @@ def lists(value: object, known: dict[int, str], where: object, longer: bool) -> 
         raise DataError(f"{where}: not a list of lists")
     for i, v in enumerate(value):
         if bad := next((n for n in v[: -1 if longer else None] if type(n) is not int or n not in known), None):
-            raise DataError(f"{where}, list {i}: {ascii(bad)[:20]} is no number of dict.pkl")
+            shown = ascii(bad) if type(bad) is int and abs(bad) < 10**18 else f"a {type(bad).__name__}"
+            raise DataError(f"{where}, list {i}: {shown} is no number of dict.pkl")
         if len(v) < 1 + longer or (not longer and len(v) != 1):
             raise DataError(f"{where}, list {i}: {len(v)} numbers")
     return [v[:-1] for v in value] if longer else value

@@ -79,6 +79,8 @@ class IamOndb(Builder):
         strokes: dict[str, dict[int, np.ndarray]] = {}
         for path, content in raw.tree("lineStrokes", ("lineStrokes-all",), suffix=".xml", limit=LIMIT):
             if (found := LINE.search(path)) and found[1] in listed:
+                if found[2] == "00":
+                    raise DataError(f"{path}: lines are numbered from 01; {AGAIN}")
                 strokes.setdefault(found[1], {})[int(found[2])] = offsets(points(content, path))
         lines, skipped, other = [], [], Counter()
         for form, k in listed.items():
@@ -99,7 +101,8 @@ class IamOndb(Builder):
             "train": [line for line in lines if line["list"] != LISTS.index(VALID)],
             "valid": [line for line in lines if line["list"] == LISTS.index(VALID)],
         }
-        self.facts |= facts(splits["train"], other)
+        if splits["train"]:
+            self.facts |= facts(splits["train"], other)
         counts = Counter(int(line["list"]) for line in lines)
         self.facts |= {"skipped": skipped, "lines": {name: counts[k] for k, name in enumerate(LISTS)}}
         return splits
@@ -153,13 +156,14 @@ def points(content: bytes, where: object) -> np.ndarray:
         nonlocal sets
         if name == "Point":
             try:
-                x, y = int(attributes["x"]), int(attributes["y"])
+                texts = attributes["x"], attributes["y"]
+                x, y = map(int, texts)
             except KeyError as e:
                 fail(f"a Point without {e.args[0]}")
             except ValueError:
-                fail(f"a Point at {attributes['x'][:12]!r}, {attributes['y'][:12]!r}, which are not integers")
+                fail(f"a Point at {texts[0][:12]!a}, {texts[1][:12]!a}, which are not integers")
             if not (-FARTHEST < x < FARTHEST and -FARTHEST < y < FARTHEST):
-                fail(f"a Point at {x}, {y}, farther than {FARTHEST} units away")
+                fail(f"a Point at {texts[0][:12]}, {texts[1][:12]}, farther than {FARTHEST} units away")
             if not sets:
                 fail("a Point outside of a StrokeSet")
             found.append(x)
@@ -179,6 +183,8 @@ def points(content: bytes, where: object) -> np.ndarray:
         parser.Parse(content, True)
     except expat.ExpatError as e:
         raise DataError(f"{where}, line {e.lineno}: broken XML ({expat.ErrorString(e.code)}); {AGAIN}") from None
+    except (LookupError, ValueError) as e:  # from Python's codecs
+        raise DataError(f"{where}, line 1: an encoding that cannot be read ({str(e)[:60]!a}); {AGAIN}") from None
     if not sets:
         raise DataError(f"{where}: no StrokeSet; {AGAIN}")
     if len(found) < 4 or not ends or 2 * ends[-1] != len(found):
@@ -204,10 +210,14 @@ def transcription(content: bytes, where: object) -> list[str]:
 
 def _forms(raw: Raw, name: str) -> list[str]:
     """The form ids in one of the lists, in its order."""
-    forms = raw.read(name).decode("latin-1").split()
-    for form in forms:
-        if not FORM.search(f"{form}.txt"):
-            raise DataError(f"{raw.path(name)}: {form[:20]!r} is no form id such as a01-000u; {AGAIN}")
+    forms = []
+    for number, line in enumerate(raw.read(name).decode("latin-1").split("\n"), 1):
+        for form in line.split():
+            if not FORM.fullmatch(f"{form}.txt"):
+                raise DataError(
+                    f"{raw.path(name)}, line {number}: {form[:20]!a} is no form id such as a01-000u; {AGAIN}"
+                )
+            forms.append(form)
     if not forms:
         raise DataError(f"{raw.path(name)}: lists no form; {AGAIN}")
     return forms

@@ -107,10 +107,12 @@ def parse_idx(content: bytes, ndim: int, where: object) -> np.ndarray:
     if magic != wanted:
         raise DataError(f"{where}: magic number {magic} instead of {wanted}, not an idx{ndim}-ubyte file; {AGAIN}")
     promised, found = math.prod(shape), len(content) - header
+    sizes = " x ".join(map(str, shape))
     if promised != found:
         what = "truncated" if found < promised else "too long"
-        sizes = " x ".join(map(str, shape))
         raise DataError(f"{where}: {what}, the header counts {sizes} = {promised} bytes and {found} follow; {AGAIN}")
+    if not found and max(shape) >= 1 << 31:  # 0 x 4,294,967,295 x 4,294,967,295 is more than NumPy can shape
+        raise DataError(f"{where}: empty, the header counts {sizes} bytes; {AGAIN}")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 

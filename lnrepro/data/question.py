@@ -21,7 +21,7 @@ import numpy as np
 from lnrepro.errors import DataError
 
 PLACEHOLDER = "@placeholder"
-ENTITY = re.compile(r"@entity(0|[1-9]\d{0,4})")
+ENTITY = re.compile(r"@entity(0|[1-9][0-9]{0,4})")
 FOLDERS = {"training": "train", "validation": "valid", "test": "test"}  # below questions/, and our names of splits
 STOPS = frozenset(".!?")
 PARTS = ("address", "passage", "question", "answer")

@@ -20,10 +20,15 @@ from lnrepro.errors import DataError
 PIECE = 1 << 20  # bytes read at a time
 UNKNOWN_LIMIT = 1 << 31  # bytes that a file of unknown size may unpack to
 TREE_LIMIT = 1 << 35  # bytes that all members of an archive may unpack to
+EXPANSION = 256  # times its packed size that a file may unpack to; the official ones stay below 50, bombs begin at 1000
+ALWAYS = 1 << 26  # bytes that even the smallest packed file may unpack to
+LONGEST_HEADER = 1 << 16  # bytes of a tar member's long name or extended header
 TREE_PACKINGS = (".tar", ".tar.gz", ".tgz", ".tar.xz")
 
 # suffix -> (first bytes, opener)
 PACKINGS = {".gz": (b"\x1f\x8b", gzip.open), ".xz": (b"\xfd7zXZ\x00", lzma.open)}
+# What reading a damaged packed file raises; MemoryError: an .xz may ask for a dictionary of 4 GiB.
+DAMAGED = (gzip.BadGzipFile, lzma.LZMAError, zlib.error, MemoryError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +83,7 @@ class Raw:
         """
         if (root := self.folder / folder).is_dir():
             for path in sorted(p for p in root.rglob(f"*{suffix}") if p.is_file()):
-                yield path.relative_to(root).as_posix(), plain(path, limit)
+                yield _printable(path.relative_to(root).as_posix(), root), plain(path, limit)
             return
         names = [stem + packing for stem in archives for packing in TREE_PACKINGS]
         archive = next((p for p in (self.folder / name for name in names) if p.is_file()), None)
@@ -89,7 +94,7 @@ class Raw:
                 f"`python scripts/prepare.py {self.dataset} --list` says where to get it"
             )
         for name, content in members(archive, suffix, limit):
-            parts = pathlib.PurePosixPath(name).parts
+            parts = pathlib.PurePosixPath(_printable(name, archive)).parts
             if folder in parts[:-1]:
                 yield "/".join(parts[parts.index(folder) + 1 :]), content
 
@@ -108,14 +113,14 @@ class Raw:
 
 
 def unpack(path: pathlib.Path, limit: int = UNKNOWN_LIMIT) -> bytes:
-    """Read a file whole, unpacking .gz and .xz, of at most `limit` bytes. Raises DataError that names the file."""
+    """Read a file whole, unpacking .gz and .xz, of at most `limit` bytes and no bomb. Raises DataError that names the file."""
     magic, opener = PACKINGS.get(path.suffix, (b"", open))
     try:
         with open(path, "rb") as f:
             head = f.read(max(4, len(magic)))
         if not head.startswith(magic):
             raise DataError(f"{path}: not a {path.suffix[1:]} file (it begins with {head[:4]!r}); download it again")
-        pieces, size = [], 0
+        pieces, size, limit = [], 0, min(limit, room(path.stat().st_size))
         with opener(path, "rb") as f:
             while piece := f.read(min(PIECE, limit + 1 - size)):
                 pieces.append(piece)
@@ -124,11 +129,16 @@ def unpack(path: pathlib.Path, limit: int = UNKNOWN_LIMIT) -> bytes:
                     raise DataError(f"{path}: holds more than the {limit:,} bytes it may; get the official file")
     except EOFError as e:
         raise DataError(f"{path}: truncated, the packed data ends early; download it again") from e
-    except (gzip.BadGzipFile, lzma.LZMAError, zlib.error) as e:
-        raise DataError(f"{path}: damaged, cannot be unpacked ({e}); download it again") from e
+    except DAMAGED as e:
+        raise DataError(f"{path}: damaged, cannot be unpacked ({e or type(e).__name__}); download it again") from e
     except OSError as e:
         raise DataError(f"{path}: cannot be read ({e.strerror or e})") from e
     return b"".join(pieces)
+
+
+def room(size: int) -> int:
+    """Bytes that a packed file of `size` bytes may unpack to: more is no data but a bomb."""
+    return max(ALWAYS, EXPANSION * size)
 
 
 def plain(path: pathlib.Path, limit: int = UNKNOWN_LIMIT) -> bytes:
@@ -150,26 +160,76 @@ def members(archive: pathlib.Path, suffix: str, limit: int) -> Iterator[tuple[st
     """
     total = 0
     try:
-        with tarfile.open(archive, "r|*") as tar:
-            for member in tar:
-                name = pathlib.PurePosixPath(member.name)
+        with open(archive, "rb") as f:
+            head = f.read(8)
+        opener = next((opener for magic, opener in PACKINGS.values() if head.startswith(magic)), open)
+        with (
+            opener(archive, "rb") as packed,
+            tarfile.open(fileobj=_Bounded(packed, archive), mode="r|", tarinfo=_Member) as tar,
+        ):
+            while (member := tar.next()) is not None:
+                tar.members.clear()  # it would keep them all
+                name, shown = pathlib.PurePosixPath(member.name), ascii(member.name[:80])
                 if name.is_absolute() or ".." in name.parts:
-                    raise DataError(f"{archive}: the member {member.name!r} points out of the archive; do not trust it")
+                    raise DataError(f"{archive}: the member {shown} points out of the archive; do not trust it")
                 if member.isdir():
                     continue
                 if not member.isreg():
-                    raise DataError(f"{archive}: the member {member.name!r} is a link or a device; do not trust it")
+                    raise DataError(f"{archive}: the member {shown} is a link or a device; do not trust it")
                 total += member.size
                 if ((wanted := name.name.endswith(suffix)) and member.size > limit) or total > TREE_LIMIT:
-                    raise DataError(f"{archive}: {member.name!r} is larger than the {limit:,} bytes it may be")
+                    raise DataError(f"{archive}: {shown} is larger than the {limit:,} bytes it may be")
                 if wanted:
                     yield member.name, tar.extractfile(member).read()
     except EOFError as e:
         raise DataError(f"{archive}: truncated, the packed data ends early; download it again") from e
-    except (tarfile.TarError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, UnicodeError, ValueError) as e:
-        raise DataError(f"{archive}: damaged, cannot be unpacked ({e}); download it again") from e
+    except (tarfile.TarError, *DAMAGED, UnicodeError, ValueError) as e:
+        raise DataError(f"{archive}: damaged, cannot be unpacked ({e or type(e).__name__}); download it again") from e
     except OSError as e:
         raise DataError(f"{archive}: cannot be read ({e.strerror or e})") from e
+
+
+class _Bounded:
+    """The unpacked bytes of an archive, as tarfile reads them, up to what it may unpack to."""
+
+    def __init__(self, file, archive: pathlib.Path):
+        self._file, self._archive, self._room = file, archive, room(archive.stat().st_size)
+        self._left = self._room
+
+    def read(self, size: int) -> bytes:
+        piece = self._file.read(size)
+        self._left -= len(piece)
+        if self._left < 0:
+            raise DataError(f"{self._archive}: larger than the {self._room:,} bytes it may unpack to")
+        return piece
+
+
+class _Member(tarfile.TarInfo):
+    """A member of an archive, whose header is looked at before tarfile acts on it.
+
+    tarfile reads long names and extended headers whole, makes lists of a sparse member's pieces, and believes sizes
+    below zero.
+    """
+
+    @classmethod
+    def frombuf(cls, buf, encoding, errors):
+        found = super().frombuf(buf, encoding, errors)
+        extended = found.type in (*tarfile.GNU_TYPES, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+        if found.size < 0 or (extended and found.size > LONGEST_HEADER):
+            raise tarfile.ReadError(f"a header of {found.size:,} bytes")
+        return found
+
+    def _sparse(self, *_):
+        raise tarfile.ReadError("a sparse member")
+
+    _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _sparse
+
+
+def _printable(name: str, where: object) -> str:
+    """`name`. Raises DataError for one that would break an error message into lines."""
+    if not name.isprintable():
+        raise DataError(f"{where}: the name {name[:80]!a} cannot be printed; do not trust it")
+    return name
 
 
 def download(

@@ -101,11 +101,14 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
     Raises DataError that begins with `where` and names the line, for missing columns and scores outside 1..5.
     """
     rows = []
-    for number, line in _lines(content, "utf-8", where):
+    for i, (number, line) in enumerate(_lines(content, "utf-8", where)):
         fields = line.split("\t")
-        if number == 1:
+        if i == 0:
             if fields != HEADER:
-                raise DataError(f"{where}, line 1: the header is {fields} instead of {HEADER}; get the official file")
+                shown, wanted = ascii(line[:80]), " ".join(HEADER)
+                raise DataError(
+                    f"{where}, line {number}: the header is {shown} instead of {wanted}; get the official file"
+                )
             continue
         if len(fields) != len(HEADER):
             raise DataError(
@@ -118,7 +121,7 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
             value = float("nan")
         if not 1 <= value <= 5:
             raise DataError(
-                f"{where}, line {number}: the score {score[:20]!r} is not a number from 1 to 5; get the official file"
+                f"{where}, line {number}: the score {score[:20]!a} is not a number from 1 to 5; get the official file"
             )
         if not a.strip() or not b.strip():
             raise DataError(f"{where}, line {number}: a sentence is empty; get the official file")

@@ -10,6 +10,15 @@ import numpy as np
 SPECIALS = ("<eos>", "<unk>")
 
 
+def is_text(value: str) -> bool:
+    """Whether a file can hold it: JSON and pickles also give strings with half of a surrogate pair."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class Vocabulary:
     """Ids 0, 1, ... are the special tokens, the words follow. Raises ValueError if a word stands twice.
 

@@ -1,5 +1,6 @@
 import gzip
 import io
+import struct
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from scipy.io import savemat
 
 from lnrepro import data
 from lnrepro.data import binarized_mnist as bm
+from lnrepro.data import matlab
 from lnrepro.errors import DataError
 
 ROWS = {"train": 7, "valid": 3, "test": 2}
@@ -43,6 +45,31 @@ def test_text_and_matlab_hold_the_same_images():
     np.testing.assert_array_equal(bm.parse(as_text(wanted)[:-1], "f"), wanted)
     for dtype in (np.uint8, np.float64):
         np.testing.assert_array_equal(bm.parse(as_matlab(wanted.reshape(5, 784).astype(dtype)), "f"), wanted)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8", "u8"])
+def test_matlab_arrays_are_scipys(dtype, packed):
+    wanted = np.arange(6).reshape(3, 2).astype(dtype)
+    file = io.BytesIO()
+    savemat(file, {"X": wanted, "cell": np.array(["a"], object), "z": wanted * 1j}, do_compression=packed)
+    found = {v.name: v for v in matlab.variables(file.getvalue(), 10**4)}
+    assert found.keys() == {"X", "cell", "z"}
+    assert found["cell"].values is None
+    assert (found["z"].kind, found["z"].values) == ("complex", None)
+    if dtype != "u8":  # a class that the official files do not use
+        np.testing.assert_array_equal(found["X"].values, wanted)
+
+
+def test_a_matlab_file_takes_no_more_memory_than_it_may():
+    bomb = as_matlab(np.zeros((200_000, 784), np.uint8))
+    assert len(bomb) < 160_000
+    with pytest.raises(DataError, match=r"f: damaged MATLAB file .it unpacks to more than the 67,108,864 bytes it may"):
+        bm.parse(bomb, "f")
+    whole = bytearray(as_matlab(np.zeros((1, 784), np.uint8)))
+    whole[128:136] = struct.pack("<2I", 14, 2**32 - 8)
+    with pytest.raises(DataError, match=r"f: damaged MATLAB file .an element of 4,294,967,288 bytes, of which there"):
+        bm.parse(bytes(whole), "f")
 
 
 def test_one_wrong_byte_never_passes_as_the_official_pattern():

@@ -2,12 +2,15 @@
 
 import gzip
 import hashlib
+import lzma
+import random
 
 import numpy as np
 import pytest
 
 from lnrepro import data
 from lnrepro.data import books, triples
+from lnrepro.data import raw as data_raw
 from lnrepro.data.batches import train_batches
 from lnrepro.errors import DataError, UserError
 
@@ -129,6 +132,22 @@ def test_bad_books_are_one_line_and_leave_nothing(tmp_path, text, message):
         prepare(tmp_path, one=text)
     assert "\n" not in str(e.value)
     assert not list((tmp_path / "data").rglob("*.npy"))
+
+
+@pytest.mark.parametrize(("packing", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_damaged_and_growing_packed_books_are_one_line(tmp_path, monkeypatch, packing, pack):
+    whole = pack(random.Random(0).randbytes(9000).hex().encode())
+    book = tmp_path / f"b0.txt{packing}"
+    for damaged in (b"plain text\n", whole[:-20], *(whole[:i] + b"\xff" * 9 + whole[i + 9 :] for i in (30, 600, 2000))):
+        book.write_bytes(damaged)
+        with pytest.raises(DataError, match=rf"b0\.txt{packing}: cannot be read or unpacked") as e:
+            data.prepare("gutenberg", tmp_path, tmp_path / "data")
+        assert str(e.value).isprintable()
+    book.write_bytes(pack(b"a\n" * 10**6))
+    monkeypatch.setattr(data_raw, "ALWAYS", 1 << 19)
+    with pytest.raises(DataError, match=rf"b0\.txt{packing}: holds more than the [0-9,]+ bytes it may"):
+        data.prepare("gutenberg", tmp_path, tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_no_books_and_no_records(tmp_path, shelf):

@@ -189,6 +189,7 @@ def with_value(x, value):
 BAD_FEATURES = {
     "nan": (lambda x: with_value(x, np.nan), "row 2: holds NaN or infinity"),
     "inf": (lambda x: with_value(x, np.inf), "row 2: holds NaN or infinity"),
+    "none": (lambda x: x[:0], "is 0 x 4096 instead of N x 4096"),
     "dtype": (lambda x: x.astype(np.float64), "holds float64 values instead of float32"),
     "integers": (lambda x: x.astype(np.int64), "holds int64 values"),
     "dimension": (lambda x: x[:, :4095].copy(), "is 4 x 4095 instead of N x 4096"),
@@ -210,8 +211,10 @@ def test_files_that_are_no_npy(raw, tmp_path):
     whole = file.read_bytes()
     file.write_bytes(whole[:-100])
     refused(raw, tmp_path, "not a plain .npy array", "test.npy")
-    file.write_bytes(b"hello")
-    refused(raw, tmp_path, "not a plain .npy array", "test.npy")
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4096), }"
+    for damaged in (b"hello", b"PK\x03\x04hello", whole.replace(header, header.replace(b"}", b"(")), b""):
+        file.write_bytes(damaged)
+        refused(raw, tmp_path, "not a plain .npy array", "test.npy")
     with open(file, "wb") as f:
         np.savez(f, x=np.zeros(3))
     refused(raw, tmp_path, "an archive of arrays", "test.npy")
@@ -242,6 +245,24 @@ BAD_JSON = {
         json.dumps({"images": [{"split": "train", "cocoid": 3, "sentences": [{"tokens": ["a"]}]}]}).encode(),
         "image 3 has 1 captions; every image needs 5",
     ),
+    "infinity": (
+        b'{"images": [{"split": "train", "cocoid": 1e999, "sentences": []}]}',
+        "not a whole number of 64 bits",
+    ),
+    "huge": (
+        b'{"images": [{"split": "train", "cocoid": 99999999999999999999, "sentences": []}]}',
+        "not a whole number",
+    ),
+    "list": (b'{"images": [{"split": [], "sentences": []}]}', "list instead of text"),
+    "deep": (
+        b'{"images": [{"split": "val", "sentences": [{"tokens": [' + b"[" * 400 + b"]" * 400 + b"]}]}]}",
+        "list instead of text",
+    ),
+    "half a pair": (
+        b'{"images": [{"split": "val", "sentences": [{"tokens": ["\\ud800"]}]}]}',
+        "ud800.* is no text",
+    ),
+    "long": (b'{"images": [{"split": "' + b"x\\n" * 5000 + b'", "sentences": []}]}', r"split 'x.nx.nx"),
     "empty caption": (
         json.dumps({"images": [{"split": "train", "cocoid": 3, "sentences": [{"tokens": []}] * 5}]}).encode(),
         "image 3 has an empty caption",
@@ -254,15 +275,27 @@ def test_bad_karpathy_json(kind):
     content, message = BAD_JSON[kind]
     with pytest.raises(DataError, match=message) as e:
         files.parse_karpathy(content, "dataset_coco.json")
-    assert "\n" not in str(e.value)
+    assert str(e.value).isprintable()
+    assert len(str(e.value)) < 300
 
 
 def test_bad_coco_json_and_ids(raw, tmp_path):
     with pytest.raises(DataError, match=r"annotations\[0\] has no usable image_id"):
         files.parse_coco(b'{"annotations": [{"image_id": "x"}]}', "f")
+    for note in (
+        {"image_id": 1e999},
+        {"image_id": 2**63},
+        {"caption": "\ud800"},
+        {"caption": [[]]},
+        {"id": float("nan")},
+    ):
+        content = json.dumps({"annotations": [{"image_id": 1, "id": 1, "caption": "a"} | note]}).encode()
+        with pytest.raises(DataError, match=r"annotations\[0\] has no usable image_id"):
+            files.parse_coco(content, "f")
     for text, message in (
         ("1\nx\n", "line 2: 'x' is no image id"),
         ("1\n2\n", "2 images, but there are captions of 4"),
+        ("\n", "holds no image id"),
     ):
         (raw / "train_ids.txt").write_text(text)
         refused(raw, tmp_path, message, "train_ids.txt")

@@ -2,7 +2,10 @@
 
 import io
 import pickle
+import subprocess
+import sys
 import tarfile
+import textwrap
 
 import numpy as np
 import pytest
@@ -53,6 +56,7 @@ def test_a_file_is_read():
         (text((3, "C")), "f, line 7: the answer 'C' is no @entityN"),
         (text((3, "@entity1 @entity2")), "f, line 7: the answer '@entity1 @entity2' is no @entityN"),
         (text((3, "@entity99999999")), "is no @entityN"),
+        (text((3, "@entity1\u0663")), "is no @entityN"),
         (text((4, "@entity1:A\n@entity2 B")), "f, line 10: '@entity2 B' is not of the form @entityN:name"),
         (text((4, "person:A")), "f, line 9: 'person:A' is not of the form"),
         (text() + b"\n@entity3:\xff", r"f, line 11: not UTF-8 \(the byte 0xff\)"),
@@ -222,6 +226,55 @@ def test_nothing_in_a_pickle_is_executed(tmp_path, protocol):
 def test_only_plain_data_is_read(content, message):
     with pytest.raises(DataError, match=message):
         plain_pickle.load(content, "f")
+
+
+def holding_one_another(levels):
+    """A pickle of 2 ** levels values in 4 * levels bytes."""
+    value = [1]
+    for _ in range(levels):
+        value = [value, value]
+    return pickle.dumps(value, 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (holding_one_another(40), "f: refused, its values hold one another again and again"),
+        (b"]q\x00h\x00a.", "f: refused, its values hold one another again and again"),  # a list in itself
+        (b"\x96" + b"\xff" * 5 + b"\x00\x00\x00.", "f: refused, the pickle holds a bytearray"),
+        (b"X\x03\x00\x00\x00\xed\xa0\x80.", r"f: refused, '\\ud800' is no text"),
+    ],
+)
+def test_few_bytes_do_not_become_many(content, message):
+    with pytest.raises(DataError, match=message) as e:
+        plain_pickle.load(content, "f")
+    assert str(e.value).isprintable()
+
+
+def test_six_bytes_of_a_pickle_do_not_fill_gigabytes():
+    code = """
+        import resource
+        resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
+        from lnrepro.data import plain_pickle
+        assert plain_pickle.load(b"]r\\xff\\xff\\xff\\x0f.", "f") == []
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_no_number_is_named_in_short():
+    deep = []
+    for _ in range(10_000):
+        deep = [deep]
+    for bad, shown in ((10**5000, "a int"), (-7, "-7"), (deep, "a list"), ("x", "a str")):
+        with pytest.raises(DataError, match=f"f, list 1: {shown} is no number of dict.pkl"):
+            cnn.lists([[1, 0], [bad, 0]], {1: "a"}, "f", True)
+
+
+def test_a_split_without_questions_is_one_line(tmp_path):
+    nothing = {f"valid4_{part}": [] for part in ("pass", "qs", "ans")}
+    with pytest.raises(DataError, match="raw: the files hold no example of the split valid"):
+        data.prepare("cnn_top4", top4(tmp_path / "raw", **nothing), tmp_path / "data")
 
 
 def test_plain_data_is_read():

@@ -11,6 +11,7 @@ from lnrepro.data import iam_ondb as iam
 from lnrepro.data import pen_strokes
 from lnrepro.errors import DataError
 
+LAUGHS = '<!DOCTYPE a [<!ENTITY b "ha"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;"><!ENTITY laughs "&c;&c;&c;&c;&c;&c;&c;">]>'
 FORMS = {"trainset": "a01-000u", "testset_v": "b01-000", "testset_t": "c01-000x", "testset_f": "d01-000z"}
 LINES = {"a01-000u": 3, "b01-000": 2, "c01-000x": 1, "d01-000z": 2}
 
@@ -81,6 +82,12 @@ def test_points_and_offsets_are_the_files_numbers():
         (xml([[(1, 2)]]), "f: 1 points in 1 strokes are no line"),
         (xml(strokes(), head='<!DOCTYPE a [<!ENTITY b "cc">]>'), "f, line 1: a document type"),
         (xml(strokes(), head='<!DOCTYPE a SYSTEM "file:///etc/passwd">'), "f, line 1: a document type"),
+        (xml(strokes(), head=LAUGHS), "f, line 1: a document type"),
+        (xml(strokes(), head="&laughs;"), "f, line 1: broken XML"),
+        (xml(strokes(), head='<?xml version="1.0" encoding="ISO-8859-q"?>'), "f, line 1: an encoding that cannot be"),
+        (xml(strokes(), head='<?xml version="1.0" encoding="shift_jis"?>'), "f, line 1: an encoding that cannot be"),
+        (xml([[("a", 2)]]).replace(b'y="2"', b""), "f, line 5: a Point without y"),
+        (xml([[(1, "9" * 4000)]]), "f, line 5: a Point at 1, 9{12}, farther than"),
     ],
 )
 def test_bad_strokes_are_one_line(content, message):
@@ -162,6 +169,17 @@ def test_fewer_lines_of_text_than_of_strokes_are_skipped_counted_and_said(tmp_pa
     assert facts["lines"]["trainset"] == 3
 
 
+@pytest.mark.filterwarnings("ignore:.* forms have fewer lines")
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_a_split_without_lines_is_one_line(tmp_path, split):
+    raw = official(tmp_path / "raw")
+    for name, form in FORMS.items():
+        if (name == iam.VALID) == (split == "valid"):
+            (raw / "ascii" / form[:3] / form[:7] / f"{form}.txt").write_bytes(ascii_file([]))
+    with pytest.raises(DataError, match=f"raw: the files hold no example of the split {split}"):
+        data.prepare("iam_ondb", raw, tmp_path / "data")
+
+
 @pytest.mark.parametrize(
     ("break_", "message"),
     [
@@ -170,6 +188,16 @@ def test_fewer_lines_of_text_than_of_strokes_are_skipped_counted_and_said(tmp_pa
             "trainset.txt lists z99-999, of which",
         ),
         (lambda raw: (raw / "trainset.txt").write_text(" hello\n"), "'hello' is no form id such as a01-000u"),
+        (
+            lambda raw: (raw / "trainset.txt").write_text(" a01-000u\n x/a01-000u\n"),
+            "trainset.txt, line 2: 'x/a01-000u' is",
+        ),
+        (
+            lambda raw: (raw / "lineStrokes/a01/a01-000/a01-000u-02.xml").rename(
+                raw / "lineStrokes/a01/a01-000/a01-000u-00.xml"
+            ),
+            "a01-000u-00.xml: lines are numbered from 01",
+        ),
         (lambda raw: (raw / "trainset.txt").write_text("\n"), "trainset.txt: lists no form"),
         (lambda raw: (raw / "testset_v.txt").unlink(), "testset_v.txt: there is no such file"),
         (lambda raw: (raw / "ascii/b01/b01-000/b01-000.txt").unlink(), "lists b01-000, of which there are no a transc"),

@@ -92,6 +92,11 @@ BAD = {
     "labels for images": (TRAIN_IMAGES, good[TRAIN_LABELS], "magic number 2049 instead of 2051"),
     "images for labels": (TRAIN_LABELS, good[TRAIN_IMAGES], "magic number 2051 instead of 2049"),
     "terabytes": (TRAIN_IMAGES, idx.header(2051, *[2**32 - 1] * 3), "truncated, the header counts"),
+    "no images of no size": (
+        TRAIN_IMAGES,
+        idx.header(2051, 0, 2**32 - 1, 2**32 - 1),
+        "empty, the header counts 0 x 429",
+    ),
     "no images": (TRAIN_IMAGES, idx.header(2051, 0, 28, 28), "holds 0 x 28 x 28 instead of some images of 28 x 28"),
     "other sizes": (TRAIN_IMAGES, idx.header(2051, 36, 14, 14) + bytes(36 * 14 * 14), "holds 36 x 14 x 14 instead"),
     "count mismatch": (TRAIN_LABELS, labels(*[1] * 35), "35 labels for the 36 images in train-images-idx3-ubyte"),

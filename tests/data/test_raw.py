@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import importlib.util
+import lzma
 import pathlib
 import subprocess
 import sys
@@ -10,7 +11,8 @@ import sys
 import pytest
 
 from lnrepro import data
-from lnrepro.data.raw import RawFile, download
+from lnrepro.data import raw
+from lnrepro.data.raw import RawFile, download, unpack
 from lnrepro.errors import DataError
 from tests.data import idx
 
@@ -66,6 +68,16 @@ def test_a_bad_download_leaves_nothing(served, tmp_path, name, content, message)
         download(raw_file(served(name, content)), tmp_path / "raw")
     assert "\n" not in str(failure.value)
     assert list((tmp_path / "raw").iterdir()) == []
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_bombs_are_refused_whatever_a_file_may_hold(tmp_path, monkeypatch, suffix, pack):
+    path = tmp_path / f"file{suffix}"
+    path.write_bytes(pack(bytes(10**6)))
+    assert unpack(path) == bytes(10**6)
+    monkeypatch.setattr(raw, "ALWAYS", 10**5)
+    with pytest.raises(DataError, match=rf"file{suffix}: holds more than the [0-9]+,[0-9]+ bytes it may"):
+        unpack(path)
 
 
 def test_no_network_and_no_address(tmp_path):

@@ -69,6 +69,54 @@ def test_bombs(tmp_path, monkeypatch):
         tree(tmp_path)
 
 
+def test_archives_that_grow_without_end(tmp_path, monkeypatch):
+    """Whatever it is that fills an archive: members that nobody wants, names, extended headers, pieces of sparse members."""
+    monkeypatch.setattr(raw, "ALWAYS", 10**6)
+    write(tmp_path / "lines-all.tar.gz", {"other/a.bin": bytes(3 * 10**6)}, "w:gz")
+    with pytest.raises(DataError, match=r"lines-all.tar.gz: larger than the 1,000,000 bytes it may unpack to"):
+        tree(tmp_path)
+    for fields in ({"name": "lines/" + "a" * 10**5 + ".xml"}, {"pax_headers": {"comment": "a" * 10**5}}):
+        form = tarfile.PAX_FORMAT if "pax_headers" in fields else tarfile.GNU_FORMAT
+        with tarfile.open(tmp_path / "lines-all.tar.gz", "w:gz", format=form) as tar:
+            info = tarfile.TarInfo("lines/a.xml")
+            for field, value in fields.items():
+                setattr(info, field, value)
+            tar.addfile(info)
+        with pytest.raises(DataError, match=r"lines-all.tar.gz: damaged, .*a header of 100,"):
+            tree(tmp_path)
+
+
+def test_sparse_members_and_sizes_below_zero(tmp_path):
+    sparse = write(tmp_path / "lines-all.tar", {"lines/a.xml": b"x"}, type=tarfile.GNUTYPE_SPARSE).read_bytes()
+    header = bytearray(tarfile.TarInfo("lines/a.xml").tobuf(tarfile.GNU_FORMAT))
+    header[124:136], header[148:156] = b"\xff" * 12, b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header[:512])
+    for content, message in ((sparse, "a sparse member"), (bytes(header) + bytes(1024), "a header of -1 bytes")):
+        (tmp_path / "lines-all.tar").write_bytes(content)
+        with pytest.raises(DataError, match=rf"lines-all.tar: damaged, .*{message}"):
+            tree(tmp_path)
+    pax = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "x", "GNU.sparse.realsize": str(10**12)}
+    for headers in (pax, {"GNU.sparse.map": "0,1"}, {"GNU.sparse.size": "9"}):
+        with tarfile.open(tmp_path / "lines-all.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+            info = tarfile.TarInfo("lines/a.xml")
+            info.size, info.pax_headers = 1024, headers
+            tar.addfile(info, io.BytesIO(b"1000000000\n" + bytes(1013)))
+        with pytest.raises(DataError, match=r"lines-all.tar: damaged, .*a sparse member"):
+            tree(tmp_path)
+
+
+def test_names_that_cannot_be_printed(tmp_path):
+    write(tmp_path / "lines-all.tar", {"lines/a\n: all is well.xml": b"x"})
+    with pytest.raises(DataError, match=r"lines-all.tar: the name 'lines/a.n: all is well.xml' cannot be printed") as e:
+        tree(tmp_path)
+    assert str(e.value).isprintable()
+
+
+def test_an_archive_is_what_it_begins_with(tmp_path):
+    write(tmp_path / "lines-all.tar", FILES, "w:xz")
+    assert tree(tmp_path) == FOUND
+
+
 def test_damaged_archives(tmp_path):
     path = write(tmp_path / "lines-all.tar.gz", {"lines/a.xml": b"0123456789" * 10_000}, "w:gz")
     whole = path.read_bytes()
