@@ -1,0 +1,123 @@
+"""Every parser on a few hundred damaged files, and the fuzzer on parsers that are wrong, in all the ways it looks for."""
+
+import os
+import pathlib
+import random
+import signal
+
+import pytest
+
+from lnrepro import data
+from lnrepro.data.raw import PACKINGS
+from lnrepro.errors import DataError
+from scripts.hardening import fuzz, mutate
+from scripts.hardening.parsers import Parser, parsers
+from scripts.hardening.samples import samples
+
+FOUND = samples()
+SETS = sorted({sample.name for sample in FOUND} & set(data.TABLE))
+
+
+@pytest.mark.parametrize("name", parsers())
+def test_a_parser_refuses_what_it_does_not_take(name):
+    found = fuzz.trial(name, 40 if "book" in name else 150, 1, FOUND)
+    assert found.faults == []
+    assert found.accepted
+    assert found.refused
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_is_prepared_whole_or_leaves_nothing(name):
+    found = fuzz.trial(fuzz.PREPARE + name, 3, 1, FOUND)
+    assert found.faults == []
+
+
+def test_undamaged_samples_are_taken(tmp_path):
+    """A sample that is refused as it is would try nothing."""
+    for i, sample in enumerate(FOUND):
+        for name, parser in parsers().items():
+            for path, content in sample.files.items():
+                other = name == "pickle" and not path.endswith(("_pass.pkl", "_qs.pkl"))  # not what cnn.lists takes
+                if fuzz.matches(parser, f"{sample.name}/{path}", content) and not other:
+                    file = tmp_path / f"{i}-{name.replace(' ', '')}" / (parser.name + parser.packing)
+                    file.parent.mkdir(exist_ok=True)
+                    file.write_bytes(fuzz.PACK[parser.packing](content) if parser.packing else content)
+                    parser.parse(content, file)
+
+
+def test_every_builder_with_files_is_tried():
+    wanted = {name for name in data.TABLE if not data.builder_class(name).embedded}
+    alike = {"coco_captions", "gutenberg_cloze", "bookcorpus", "cr", "subj", "mpqa"}  # parsers of a set that is there
+    assert wanted - alike == set(SETS)
+    assert {parser.packing for parser in parsers().values()} == {"", *PACKINGS}
+
+
+def wrong(kind):
+    """A parser that is wrong in one way."""
+
+    def parse(content, path):
+        if kind == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif kind == "slow":
+            while True:
+                pass
+        elif kind == "message":
+            raise DataError(f"{path}: two\nlines")
+        elif kind == "long":
+            raise DataError(f"{path}: {'x' * 1000}")
+        elif kind == "nameless":
+            raise DataError("somewhere")
+        elif kind == "memory":
+            try:
+                bytearray(2 * fuzz.MEMORY)
+            except MemoryError as e:
+                raise DataError(f"{path}: damaged") from e
+        else:
+            raise ValueError("an error of its own")
+
+    return Parser("mnist/*", parse)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("other", "ValueError: 'an error of its own' at test_fuzz.py:"),
+        ("message", "the message is not one printable line"),
+        ("long", "the message has "),
+        ("nameless", "the message does not name the file: somewhere"),
+        ("slow", "Slow: 'took longer than 0.01 s'"),
+        ("memory", "refused for want of memory"),
+        ("crash", "the process ended with exit code -9"),
+    ],
+)
+def test_every_kind_of_fault_is_found(monkeypatch, tmp_path, kind, fault):
+    monkeypatch.setattr(fuzz, "parsers", lambda: {"it": wrong(kind)})
+    monkeypatch.setattr(fuzz, "LIMIT_S", 0.01)
+    monkeypatch.setattr(fuzz, "TOTAL_S", 60)
+    apart = kind in ("memory", "crash")
+    found = fuzz.apart("it", 2, 0, FOUND, tmp_path) if apart else fuzz.trial("it", 2, 0, FOUND, tmp_path)
+    assert (found.accepted, found.refused) == (0, 0)
+    assert found.faults[0][0] == 0
+    assert found.faults[0][1].startswith(fault)
+    if kind != "crash":
+        assert [p.name for p in sorted((tmp_path / "faults").iterdir())] == ["it-0-0", "it-0-1"]
+
+
+def test_what_a_preparation_leaves_behind_is_a_fault(monkeypatch):
+    def careless(name, raw, target, any_checksum):
+        (pathlib.Path(target) / name).mkdir()
+        raise DataError("refused")
+
+    monkeypatch.setattr(data, "prepare", careless)
+    found = fuzz.trial("prepare mr", 2, 0, FOUND)
+    assert [fault.partition(": ")[2] for _, fault in found.faults] == ["left in the data directory: mr"] * 2
+
+
+def test_damage_is_the_same_again_and_of_every_kind():
+    seeds = [b"one 1\ntwo 2\n" * 20, b"three 3\n" * 30]
+    draws = [mutate.Damage(seeds, [b"TOKEN"]).draw(random.Random(i)) for i in range(400)]
+    assert draws == [mutate.Damage(seeds, [b"TOKEN"]).draw(random.Random(i)) for i in range(400)]
+    assert max(map(len, draws)) <= mutate.LARGEST
+    assert sum(d in seeds for d in draws) < 150
+    for sign in (b"TOKEN", b"\0", b"\xff", b"\xef\xbb\xbf", b"\r\n", b"[" * 500, b"9" * 30):
+        assert any(sign in d for d in draws), sign
