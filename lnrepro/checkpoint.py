@@ -1,6 +1,7 @@
 """Checkpoints of a run: Orbax underneath, a digest on top, and a way back to the newest state that can be read."""
 
 import contextlib
+import json
 import pathlib
 import shutil
 import sys
@@ -21,22 +22,23 @@ class Saved(NamedTuple):
     notes: dict[str, Any]
 
 
-def digest(state: Any) -> int:
-    """CRC-32 over the bytes of all leaves in tree order; Orbax alone does not notice a flipped byte in a stored array."""
+def digest(state: Any, notes: dict[str, Any] | None = None) -> int:
+    """CRC-32 over the bytes of all leaves in tree order, then of the notes; Orbax alone does not notice a flipped byte."""
     crc = 0
     for leaf in jax.tree.leaves(state):
         crc = zlib.crc32(np.ascontiguousarray(leaf).view(np.uint8).reshape(-1), crc)
-    return crc
+    return crc if notes is None else zlib.crc32(json.dumps(notes, sort_keys=True).encode(), crc)
 
 
 class Store:
     """The checkpoints below `folder`: `last/` for resuming (the newest two), `best/` for the best evaluation (one).
 
-    Saves are asynchronous and atomic: a folder named by its step exists only when it is complete.
+    Saves are asynchronous and atomic: a folder named by its step exists only when it is complete. Without `writing`,
+    nothing below `folder` is changed, so that a run in progress may be looked at.
     """
 
-    def __init__(self, folder: pathlib.Path):
-        self.folder = folder
+    def __init__(self, folder: pathlib.Path, writing: bool = True):
+        self.folder, self._writing = folder, writing
         self._managers = {}
 
     def _manager(self, name: str):
@@ -45,12 +47,12 @@ class Store:
 
             # Both may save the same step at once; without a prefix their barriers between processes collide.
             processes = ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name)
-            options = ocp.CheckpointManagerOptions(
-                max_to_keep={"last": 2, "best": 1}[name],
-                create=True,
-                cleanup_tmp_directories=True,
-                multiprocessing_options=processes,
-            )
+            if self._writing:
+                kept = {"last": 2, "best": 1}[name]
+                how = {"max_to_keep": kept, "create": True, "cleanup_tmp_directories": True}
+            else:
+                how = {"read_only": True, "create": False, "save_interval_steps": 0}
+            options = ocp.CheckpointManagerOptions(multiprocessing_options=processes, **how)
             handlers = {
                 # Trained float32 weights hardly compress, and compressing costs more time than writing.
                 "state": ocp.PyTreeCheckpointHandler(use_compression=False, multiprocessing_options=processes),
@@ -79,14 +81,14 @@ class Store:
             manager.save(
                 step,
                 args=ocp.args.Composite(
-                    state=ocp.args.PyTreeSave(state), notes=ocp.args.JsonSave(notes | {"digest": digest(state)})
+                    state=ocp.args.PyTreeSave(state), notes=ocp.args.JsonSave(notes | {"digest": digest(state, notes)})
                 ),
             )
 
     def restore(self, name: str, like: Any) -> Saved | None:
         """The newest readable checkpoint of `name` as numpy arrays in the structure of `like`; None if there is none.
 
-        A checkpoint that cannot be read is moved to `damaged/`, said so on stderr, and the one before it is taken.
+        A checkpoint that cannot be read is said so on stderr, moved to `damaged/` if writing, and the one before is taken.
         Raises UserError if checkpoints exist and none can be read.
         """
         if not (self.folder / name).is_dir():
@@ -98,9 +100,9 @@ class Store:
             except Exception as e:  # Orbax and TensorStore raise many types for damaged files
                 self._set_aside(name, step, e)
         if steps:
+            moved = f"; they were moved to {self.folder / 'damaged'}. Run again to start from the beginning"
             raise UserError(
-                f"{self.folder / name}: none of the checkpoints {steps} can be read; they were moved to "
-                f"{self.folder / 'damaged'}. Run again to start from the beginning"
+                f"{self.folder / name}: none of the checkpoints {steps} can be read{moved if self._writing else ''}"
             )
         return None
 
@@ -115,19 +117,24 @@ class Store:
             ),
         )
         notes = dict(read.notes)
-        if digest(read.state) != notes.pop("digest", None):
+        if notes.pop("digest", None) not in (
+            digest(read.state, notes),
+            digest(read.state),
+        ):  # (before 0.2: state alone)
             raise ValueError("its contents do not match its digest")
         return Saved(step, read.state, notes)
 
     def _set_aside(self, name: str, step: int, why: Exception) -> None:
         first = (str(why).strip().splitlines() or [""])[0][:200]
-        print(f"checkpoint {self.folder / name / str(step)} cannot be read ({first}); set aside", file=sys.stderr)
-        if jax.process_index() == 0:
+        what = "set aside" if self._writing else "passed over"
+        print(f"checkpoint {self.folder / name / str(step)} cannot be read ({first}); {what}", file=sys.stderr)
+        if self._writing and jax.process_index() == 0:
             target = self.folder / "damaged" / f"{name}-{step}"
             target.parent.mkdir(exist_ok=True)
             shutil.rmtree(target, ignore_errors=True)
             shutil.move(self.folder / name / str(step), target)
-        self._manager(name).reload()
+        if self._writing:
+            self._manager(name).reload()
 
     def wait(self) -> None:
         """Until everything begun is on disk. Raises RunError if a save failed."""

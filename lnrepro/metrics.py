@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -80,12 +81,16 @@ class Log:
 
     def __init__(self, workdir: pathlib.Path, data: str, step: int, records: int):
         self.path, self._data, self.records = workdir / "metrics.jsonl", data, records
+        there = read(self.path) if self.path.exists() else []
+        if len(there) < records:
+            raise UserError(
+                f"{self.path} has {len(there)} of the {records} records that go with the checkpoint of step {step}: put "
+                f"the file back, or remove {workdir} to start again"
+            )
         # What an interrupted run wrote after its last checkpoint is written again by this one.
-        _rewrite(self.path, read(self.path)[:records] if self.path.exists() else [])
+        _rewrite(self.path, there[:records])
         self._file = open(self.path, "a", encoding="utf-8")
-        from tensorboardX import SummaryWriter
-
-        self._events = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1 if step else None)
+        self._events = Events(workdir / "tensorboard", step + 1 if step else 0)
 
     def write(self, step: int, epoch: float, values: dict[str, float]) -> None:
         """Append one record: step, epoch, the data set's name, then the values."""
@@ -94,7 +99,7 @@ class Log:
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()  # for who follows the file; `flush` makes it last
             for name, value in values.items():
-                self._events.add_scalar(name, value, step)
+                self._events.scalar(name, value, step)
         self.records += 1
 
     def flush(self) -> None:
@@ -117,13 +122,40 @@ class Log:
         self._events.close()
 
 
+class Events:
+    """TensorBoard's file of one process, which hides what earlier processes wrote from step `purge` > 0 on.
+
+    Written by who calls. tensorboardX's SummaryWriter has a thread and a queue for it: on a full disk the thread dies
+    unseen and the queue, once it is full too, is waited for in vain.
+    """
+
+    def __init__(self, folder: pathlib.Path, purge: int):
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.summary import scalar
+
+        self._event, self._summary = Event, scalar
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = EventsWriter(str(folder / "events"))
+        if purge:
+            self._add(step=purge, session_log=SessionLog(status=SessionLog.START))
+        self.flush, self.close = self._file.flush, self._file.close
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """Append one number."""
+        self._add(step=step, summary=self._summary(name, value))
+
+    def _add(self, **fields: Any) -> None:
+        self._file.write_event(self._event(wall_time=time.time(), **fields))
+
+
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
     """The records of a metrics.jsonl; a torn last line, left by a kill, is dropped.
 
     Raises UserError, naming file and line, if another line is not a record.
     """
     records = []
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = path.read_bytes().split(b"\n")
     for n, line in enumerate(lines, 1):
         if not line:
             continue
@@ -135,7 +167,7 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
         except (ValueError, KeyError, TypeError):
             if n == len(lines):  # no newline behind it: torn
                 break
-            raise UserError(f"{path}:{n}: not a metrics record: {line[:60]!r}") from None
+            raise UserError(f"{path}:{n}: not a metrics record: {line[:60].decode(errors='replace')!r}") from None
     return records
 
 

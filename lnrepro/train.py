@@ -115,7 +115,7 @@ def take(batches: Iterator[Any], n: int) -> Any:
 class Run:
     """One run: the config, where it lives, and how far it is."""
 
-    def __init__(self, config: ConfigDict, folder: pathlib.Path):
+    def __init__(self, config: ConfigDict, folder: pathlib.Path, writing: bool = False):
         self.config, self.folder = config, folder
         self.seeds = seeds.of(config)
         self.exps = [experiment.load(seeds.single(config, seed)) for seed in self.seeds]
@@ -124,7 +124,7 @@ class Run:
         self.placement = distribute.make(config.placement, config.batch_size, len(self.seeds), **mesh)
         self.optimizer = optim.make(config.optimizer)
         self.keys = [jax.random.split(jax.random.key(seed)) for seed in self.seeds]  # for init, and for the loop
-        self.store = Store(folder / "checkpoints")
+        self.store = Store(folder / "checkpoints", writing)
         self.main = jax.process_index() == 0
 
     def every(self, steps: int) -> int:
@@ -168,9 +168,10 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
 
     Raises UserError for what the user can mend, RunError for a run that failed, Stopped after SIGTERM or SIGINT.
     """
-    run = Run(config, folder)
+    run = Run(config, folder, writing=True)
     fingerprint = _fingerprint(config)
-    with workdir.lock(folder) if run.main else contextlib.nullcontext():
+    ours = workdir.lock(folder) if run.main else contextlib.nullcontext(lambda: None)
+    with workdir.storage_errors(folder), ours as held:
         if run.main:
             workdir.open_run(folder, config, fingerprint)
         results = folder / "results.json"
@@ -179,9 +180,10 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
                 print(f"{folder} is finished ({run.total} steps); --evaluate shows its numbers again")
             return {}
         try:
-            final, paths = _loop(run)
+            final, paths = _loop(run, held)
         finally:
             run.store.close()
+        held()
         if run.main:
             if config.curves:
                 title = f"{config.experiment.rpartition('.')[2]}, {config.norm}, data: {config.data.name}"
@@ -195,7 +197,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         return final
 
 
-def _loop(run: Run) -> tuple[dict[str, float], list[pathlib.Path]]:
+def _loop(run: Run, held: Callable[[], None]) -> tuple[dict[str, float], list[pathlib.Path]]:
     config, placement = run.config, run.placement
     state = run.initial()
     saved = run.store.restore("last", state)
@@ -223,14 +225,15 @@ def _loop(run: Run) -> tuple[dict[str, float], list[pathlib.Path]]:
             record(at, seeds.spread({f"train/{name}": value for name, value in means.items()}, run.seeds), False)
 
     def save(names: list[str]):
+        held()
         drain(block=True)
-        held = {"best": best, "meter": meter.state(), "numbers": dict(numbers), "artifacts": [str(p) for p in paths]}
+        notes = {"best": best, "meter": meter.state(), "numbers": dict(numbers), "artifacts": [str(p) for p in paths]}
         if log:
             log.flush()
-            held["records"] = log.records
+            notes["records"] = log.records
         host = placement.host(state)
         for name in names:
-            run.store.save(name, step, host, held)
+            run.store.save(name, step, host, notes)
 
     with contextlib.ExitStack() as stack_of, signals() as caught:
         stack_of.callback(progress.close)
@@ -251,6 +254,7 @@ def _loop(run: Run) -> tuple[dict[str, float], list[pathlib.Path]]:
             names = ["last"] if due(step, save_every, run.total) or stopping else []
             if due(step, eval_every, run.total) and config.eval_splits:
                 drain(block=True)
+                held()
                 values, written = run.evaluate(placement.vars(state).vars, config.eval_splits)
                 record(step, values, True)
                 paths |= dict.fromkeys(written)
@@ -267,6 +271,7 @@ def _loop(run: Run) -> tuple[dict[str, float], list[pathlib.Path]]:
                 raise Stopped(stopping, step)
         drain(block=True)
         run.store.wait()
+        held()
         final, written = run.evaluate(placement.vars(state).vars, config.final_splits)
         numbers |= final
         if log:
@@ -304,9 +309,11 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     if saved is None:
         raise UserError(f"--evaluate: {folder} has no checkpoint yet")
     vars = run.placement.vars(run.placement.place(saved.state)).vars
-    numbers, paths = run.evaluate(vars, (*config.eval_splits, *config.final_splits))
+    with workdir.storage_errors(folder):
+        numbers, paths = run.evaluate(vars, (*config.eval_splits, *config.final_splits))
+        if run.main:
+            workdir.write_json(folder / "evaluation.json", {"step": saved.step, **numbers})
     if run.main:
-        workdir.write_json(folder / "evaluation.json", {"step": saved.step, **numbers})
         table(f"{folder} at step {saved.step}", numbers, [f"picture    {p}" for p in paths])
     return numbers
 

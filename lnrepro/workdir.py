@@ -7,7 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -99,14 +99,16 @@ def _differences(a: Any, b: Any, at: str = "config") -> Iterator[tuple[str, Any,
 
 
 @contextlib.contextmanager
-def lock(workdir: pathlib.Path) -> Iterator[None]:
+def lock(workdir: pathlib.Path) -> Iterator[Callable[[], None]]:
     """Hold the right to write to `workdir`; the system frees it when the process ends, however it ends.
 
-    Raises UserError if another process holds it.
+    Yields what to call before anything is written there: it raises RunError if the directory was removed, moved or
+    replaced meanwhile, for then it may be another run's. Raises UserError if another process holds the lock.
     """
+    path = workdir / "lock"
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        file = open(workdir / "lock", "a+")
+        file = open(path, "a+")
     except OSError as e:
         raise UserError(f"cannot write to --workdir {workdir}: {e.strerror}") from None
     with file:
@@ -114,7 +116,25 @@ def lock(workdir: pathlib.Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UserError(f"{workdir} is in use by another run; wait for it or give another --workdir") from None
+
+        def held() -> None:
+            if not (path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))):
+                raise RunError(
+                    f"{workdir} was removed, moved or replaced during the run; nothing more is written there"
+                )
+
+        yield held
+
+
+@contextlib.contextmanager
+def storage_errors(workdir: pathlib.Path) -> Iterator[None]:
+    """What the system refuses, such as to write on a full or read-only disk, becomes a RunError."""
+    try:
         yield
+    except OSError as e:
+        raise RunError(
+            f"{e.filename or workdir}: {e.strerror or e}; checkpoints saved before are intact, the same command resumes"
+        ) from e
 
 
 def versions() -> dict[str, str]:

@@ -97,8 +97,8 @@ def _loop(config) -> float:
     progress, train.Progress = train.Progress, lambda total, step, quiet=False: Clock(total, step, quiet=True)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            run = train.Run(config, pathlib.Path(folder))
-            train._loop(run)
+            run = train.Run(config, pathlib.Path(folder), writing=True)
+            train._loop(run, held=lambda: None)
             ended = time.perf_counter()
             run.store.close()
     finally:

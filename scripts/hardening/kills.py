@@ -10,7 +10,9 @@ parameters, optimiser, records, best checkpoint, results. SIGTERM must also save
 
 import argparse
 import collections
+import contextlib
 import json
+import os
 import pathlib
 import random
 import re
@@ -49,9 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class Victim:
     """A trainer that is watched from outside: what it printed, its records, the checkpoints it has begun."""
 
-    def __init__(self, home: pathlib.Path, workdir: pathlib.Path, flags: Iterable[str]):
+    def __init__(
+        self, home: pathlib.Path, workdir: pathlib.Path, flags: Iterable[str], output: pathlib.Path | None = None
+    ):
         self.workdir, self._before = workdir, _unfinished(workdir)
-        self._out, self._err = (workdir.with_name(f"{workdir.name}.{name}") for name in ("stdout", "stderr"))
+        output = output or workdir
+        self._out, self._err = (output.with_name(f"{output.name}.{name}") for name in ("stdout", "stderr"))
         # JAX then says when it begins and ends to compile.
         env = environment(home) | {"JAX_LOG_COMPILES": "1"}
         command = [sys.executable, "-m", "lnrepro.main", *flags, f"--workdir={workdir}"]
@@ -59,7 +64,7 @@ class Victim:
             self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=err)
         self._began = time.monotonic()
 
-    def wait(self, sign: Callable[[], bool]) -> bool:
+    def wait(self, sign: Callable[[], bool], every_s: float = 0.02) -> bool:
         """Until `sign()`; False if the process ended before it."""
         while not sign():
             if self.process.poll() is not None:
@@ -67,7 +72,7 @@ class Victim:
             if time.monotonic() - self._began > PATIENCE_S:
                 self.process.kill()
                 raise TimeoutError(f"{self.workdir} showed no sign of {sign.__name__} in {PATIENCE_S:.0f} s")
-            time.sleep(0.004)
+            time.sleep(every_s)
         return True
 
     @property
@@ -99,6 +104,10 @@ class Victim:
         """A checkpoint that it began is unfinished."""
         return bool(_unfinished(self.workdir) - self._before)
 
+    def between(self) -> bool:
+        """It takes steps, and neither evaluates nor saves."""
+        return self.stepping() and not self.evaluating() and not self.saving()
+
     def phase(self) -> str:
         """What it is doing; of a dead one, what it was doing."""
         signs = {"checkpoint": self.saving, "evaluation": self.evaluating, "compile": self.compiling}
@@ -115,9 +124,10 @@ class Victim:
             if not self.wait(self.stepping):
                 return False
             time.sleep(rng.uniform(0, 1))
-            sign = {"evaluation": self.evaluating, "checkpoint": self.saving}.get(phase, self.stepping)
-            longest = {"evaluation": 0.1, "checkpoint": 0.03}.get(phase, 0.5)
-        found = self.wait(sign)
+            signs = {"evaluation": self.evaluating, "checkpoint": self.saving, "step": self.between}
+            sign = signs.get(phase, self.stepping)
+            longest = {"evaluation": 0.1, "checkpoint": 0.03, "step": 0.03}.get(phase, 0.5)
+        found = self.wait(sign, 0.003 if phase in ("checkpoint", "step") else 0.02)
         time.sleep(rng.uniform(0, longest))
         return found and self.process.poll() is None
 
@@ -143,8 +153,12 @@ def steps(workdir: pathlib.Path, name: str = "last") -> list[int]:
     return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
 
 
-def _unfinished(workdir: pathlib.Path) -> set[pathlib.Path]:
-    return {p for p in workdir.glob("checkpoints/*/*") if not p.name.isdigit() and p.parent.name != "damaged"}
+def _unfinished(workdir: pathlib.Path) -> set[tuple[str, str]]:
+    found = set()
+    for kind in ("last", "best"):
+        with contextlib.suppress(OSError):
+            found |= {(kind, name) for name in os.listdir(workdir / "checkpoints" / kind) if not name.isdigit()}
+    return found
 
 
 def differences(whole: pathlib.Path, broken: pathlib.Path) -> list[str]:

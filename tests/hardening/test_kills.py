@@ -1,0 +1,25 @@
+"""A small form of scripts/harden.py kills: killed and terminated runs end as the undisturbed one does, to the bit."""
+
+import random
+
+import pytest
+
+from scripts.hardening.kills import LONGER, PHASES, Trial
+from tests.runs import SMOKE
+
+
+def trial(folder, quota: dict[str, int], *flags: str) -> Trial:
+    done = Trial("mnist", (SMOKE, *LONGER, *flags), folder / "home", folder / "runs").run(quota, random.Random(0))
+    assert done.losses == []
+    assert all(done.kills[phase] >= n for phase, n in quota.items()), done.kills
+    assert done.ends > 0
+    return done
+
+
+def test_killed_and_terminated_run_ends_with_the_same_bits(tmp_path):
+    trial(tmp_path, {"checkpoint": 1, "SIGTERM": 1})
+
+
+@pytest.mark.slow
+def test_run_killed_in_every_phase_on_four_devices_ends_with_the_same_bits(tmp_path):
+    trial(tmp_path, dict.fromkeys(PHASES, 1), "--cpu_devices=4")
