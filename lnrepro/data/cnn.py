@@ -160,7 +160,9 @@ def lists(value: object, known: dict[int, str], where: object, longer: bool) -> 
     if not isinstance(value, list) or not all(isinstance(v, list) for v in value):
         raise DataError(f"{where}: not a list of lists")
     for i, v in enumerate(value):
-        if bad := next((n for n in v[: -1 if longer else None] if type(n) is not int or n not in known), None):
+        strange = [n for n in v[: -1 if longer else None] if type(n) is not int or n not in known]
+        if strange:
+            bad = strange[0]
             shown = ascii(bad) if type(bad) is int and abs(bad) < 10**18 else f"a {type(bad).__name__}"
             raise DataError(f"{where}, list {i}: {shown} is no number of dict.pkl")
         if len(v) < 1 + longer or (not longer and len(v) != 1):

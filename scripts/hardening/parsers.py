@@ -109,7 +109,8 @@ def parsers() -> dict[str, Parser]:
     def pickled(content, path):
         value = plain_pickle.load(content, path)
         storable(value)
-        cnn.lists(value, dict.fromkeys((*range(1, 9), 70000), ""), path, True)
+        known = dict.fromkeys((*range(1, 9), 70000), "")
+        storable([[known[number] for number in part] for part in cnn.lists(value, known, path, True)])
 
     def text(content, path):
         lines = caption_files.parse_text(content, path)

@@ -266,7 +266,7 @@ def test_what_is_no_number_is_named_in_short():
     deep = []
     for _ in range(10_000):
         deep = [deep]
-    for bad, shown in ((10**5000, "a int"), (-7, "-7"), (deep, "a list"), ("x", "a str")):
+    for bad, shown in ((10**5000, "a int"), (-7, "-7"), (0, "0"), ({}, "a dict"), (deep, "a list"), ("x", "a str")):
         with pytest.raises(DataError, match=f"f, list 1: {shown} is no number of dict.pkl"):
             cnn.lists([[1, 0], [bad, 0]], {1: "a"}, "f", True)
 
