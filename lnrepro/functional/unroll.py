@@ -93,7 +93,7 @@ def unroll(
         seen (T,), False at a step where every row was padding. See `track`.
       backward: "lean", or "autodiff" for plain differentiation, which forward mode needs (jvp, jacfwd; through an outer
         jit it is JAX that says "can't apply forward-mode autodiff (jvp) to a custom_vjp function"). Derivatives of the
-        gradient, in either mode, work with both. Batch norm always takes plain autodiff.
+        gradient, in either mode, work with both. No gradient flows to or from batch norm's statistics in "lean".
       save: what the lean backward keeps beside the carries: the "recurrent" projections, or nothing ("carries": less
         memory, one more product).
       chunk: steps per chunk, a divisor of T; default: as many as a large matrix product needs.
@@ -162,7 +162,7 @@ def unroll(
     how = How(cell, reverse, all_carries, save, chunk_of(x, kernels, chunk), unroll)
     if with_statistics and not cell.sites:
         raise ValueError("unroll: with_statistics is for cells with norm='batch'")
-    if cell.sites or backward == "autodiff" or steps == 0:
+    if backward == "autodiff" or steps == 0:
         run = functools.partial(plain, how, remat)
     else:
         run = functools.partial(lean, how)
