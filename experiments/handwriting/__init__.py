@@ -33,7 +33,7 @@ def make(config: ConfigDict) -> Experiment:
 
     def loss(vars, batch, key):
         nll = values(vars, batch).mean()
-        return nll, ({}, {"nll": nll, "nll_per_step": nll / batch["steps_length"].mean()})
+        return nll, ({}, {"nll": nll, "nll_per_step": nll / jnp.maximum(batch["steps_length"].mean(), 1)})
 
     def per_line(vars, batch):
         nll, steps = values(vars, batch), batch["steps_length"].astype(jnp.float32)

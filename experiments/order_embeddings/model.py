@@ -17,6 +17,7 @@ from lnrepro.errors import UserError
 from .ranking import ERRORS
 
 NORMS = ("none", "layer")
+NOTHING = 1e-30  # the square of a vector without direction, such as an image of zeros gives: it is left as it is
 Params = dict[str, dict]
 
 
@@ -80,7 +81,8 @@ class Encoders:
             return self._onto_sphere(features @ params["image"]["w"] + params["image"]["bias"])
 
     def _onto_sphere(self, v: jax.Array) -> jax.Array:
-        v = v / jnp.linalg.norm(v, axis=-1, keepdims=True)
+        square = jnp.sum(jnp.square(v), axis=-1, keepdims=True)
+        v = v / jnp.sqrt(jnp.where(square > NOTHING, square, 1))
         return jnp.abs(v) if self.positive else v
 
 

@@ -4,6 +4,7 @@
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -32,7 +33,7 @@ def make(config: ConfigDict) -> Experiment:
 
     def loss(vars, batch, key):
         total, words = net.loss(vars["params"], batch)
-        return total, ({}, {"nll": total / words})
+        return total, ({}, {"nll": total / jnp.maximum(words, 1)})
 
     def batches(start_step: int):
         books = open_books(config)

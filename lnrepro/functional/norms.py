@@ -226,9 +226,8 @@ def weight_norm(v: jax.Array, g: jax.Array) -> jax.Array:
     dtype = _statistics_dtype(v)
     direction = v.astype(dtype)
     square = jnp.sum(jnp.square(direction), tuple(range(v.ndim - 1)))
-    scale = jnp.asarray(g, dtype) * jax.lax.rsqrt(
-        jnp.maximum(square, jnp.finfo(dtype).tiny)
-    )  # an all-zero column stays zero
+    # an all-zero column stays zero, and its gradient finite
+    scale = jnp.asarray(g, dtype) * jax.lax.rsqrt(jnp.where(square < jnp.finfo(dtype).tiny, 1, square))
     return (direction * scale).astype(v.dtype)
 
 

@@ -11,7 +11,6 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import time
 from typing import NamedTuple
 
@@ -51,16 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Watch, write both files, print the table; 0 if all is flat, 1 if something grows, 2 if nothing could be watched."""
-    try:
-        if (args.pid is None) == (not args.command):
-            raise UserError("watch: give the PID of a running process, or --command and what to start")
-        if args.every <= 0 or args.warm_up < 0 or args.minutes <= args.warm_up:
-            raise UserError("watch: --every must be above 0, and --minutes longer than --warm-up")
-        trends = _watch(args)
-    except UserError as e:
-        print(f"error: {e}", file=sys.stderr)
-        return e.exit_code
+    """Watch, write both files, print the table; 0 if all is flat, 1 if something grows. Raises UserError."""
+    if (args.pid is None) == (not args.command):
+        raise UserError("watch: give the PID of a running process, or --command and what to start")
+    if args.every <= 0 or args.warm_up < 0 or args.minutes <= args.warm_up:
+        raise UserError("watch: --every must be above 0, and --minutes longer than --warm-up")
+    trends = _watch(args)
     for line in _table(trends):
         print(line)
     return 0 if all(t.flat for t in trends.values()) else 1
