@@ -20,7 +20,7 @@ from lnrepro.errors import DataError
 PIECE = 1 << 20  # bytes read at a time
 UNKNOWN_LIMIT = 1 << 31  # bytes that a file of unknown size may unpack to
 TREE_LIMIT = 1 << 35  # bytes that all members of an archive may unpack to
-EXPANSION = 256  # times its packed size that a file may unpack to; the official ones stay below 50, bombs begin at 1000
+EXPANSION = 128  # times its packed size that a file may unpack to; the official ones stay below 60, bombs reach 1000
 ALWAYS = 1 << 26  # bytes that even the smallest packed file may unpack to
 LONGEST_HEADER = 1 << 16  # bytes of a tar member's long name or extended header
 TREE_PACKINGS = (".tar", ".tar.gz", ".tgz", ".tar.xz")
