@@ -2,6 +2,7 @@
 
 import csv
 import pathlib
+import textwrap
 from collections.abc import Sequence
 
 import matplotlib
@@ -53,7 +54,7 @@ def draw(
             _panel(ax, figure, panel, firsts, seconds)
         for ax in axes.flat[len(panels) :]:
             ax.set_visible(False)
-        fig.supxlabel(caption, fontsize=8)
+        fig.supxlabel(textwrap.fill(caption, 74 * columns), fontsize=8)  # so many letters fit under a panel
         for suffix in (".png", ".svg"):
             fig.savefig(stem.with_suffix(suffix), dpi=150, metadata={"Date": None} if suffix == ".svg" else None)
         plt.close(fig)
