@@ -1,6 +1,7 @@
 """Checkpoints of a run: Orbax underneath, a digest on top, and a way back to the newest state that can be read."""
 
 import contextlib
+import functools
 import json
 import pathlib
 import shutil
@@ -95,8 +96,12 @@ class Store:
             return None
         steps = sorted(self._manager(name).all_steps(), reverse=True)
         for step in steps:
+            hook = sys.unraisablehook
+            sys.unraisablehook = functools.partial(_pass_over_late_reads, hook)
             try:
-                return self._read(name, step, like)
+                saved = self._read(name, step, like)
+                sys.unraisablehook = hook  # but not after a failure: late reads are still to come
+                return saved
             except Exception as e:  # Orbax and TensorStore raise many types for damaged files
                 self._set_aside(name, step, e)
         if steps:
@@ -148,6 +153,12 @@ class Store:
             with contextlib.suppress(Exception):
                 manager.close()
         self._managers = {}
+
+
+def _pass_over_late_reads(hook, unraisable) -> None:
+    """When one read of a damaged checkpoint fails, Orbax leaves the others; each then complains that nobody waits for it."""
+    if str(unraisable.exc_value) != "Event loop is closed":
+        hook(unraisable)
 
 
 @contextlib.contextmanager

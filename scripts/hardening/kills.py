@@ -270,18 +270,18 @@ class Trial:
         print(f"LOSS {self.name} ({phase}): {what}", flush=True)
 
     def _without_cache(self) -> pathlib.Path:
-        """Move the compiled programs aside, so that the next start compiles."""
+        """Move the compiled steps aside, so that the next start compiles them."""
         aside = self.home / "compiled"
-        (self.home / "lnrepro" / "xla").rename(aside)
+        aside.mkdir()
+        for path in (self.home / "lnrepro" / "xla").glob("jit__lambda*"):
+            path.rename(aside / path.name)
         return aside
 
     def _put_back(self, aside: pathlib.Path) -> None:
         """And back, but for those that the killed process left, whole or torn."""
-        cache = self.home / "lnrepro" / "xla"
-        cache.mkdir(parents=True, exist_ok=True)
         for path in aside.iterdir():
-            if not (cache / path.name).exists():
-                path.rename(cache / path.name)
+            if not (there := self.home / "lnrepro" / "xla" / path.name).exists():
+                path.rename(there)
         shutil.rmtree(aside)
 
 

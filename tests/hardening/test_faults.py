@@ -7,7 +7,9 @@ import pathlib
 import random
 import resource
 import shutil
+import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -106,6 +108,22 @@ def test_a_changed_note_is_noticed(tmp_path, capsys):
     assert store.restore("last", {"w": np.zeros(3)}).notes == {"records": 1}
     store.close()
     assert "last/2 cannot be read (its contents do not match its digest); set aside" in capsys.readouterr().err
+
+
+def test_late_reads_of_a_damaged_checkpoint_say_nothing(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", seen.append)
+    store = Store(tmp_path)
+    for step in (1, 2):
+        store.save("last", step, {"w": np.zeros(3)}, {})
+    store.wait()
+    faults.remove(tmp_path / "last/2/state/manifest.ocdbt", random.Random(0))
+    assert store.restore("last", {"w": np.zeros(3)}).step == 1
+    store.close()
+    others = [types.SimpleNamespace(exc_value=RuntimeError(m)) for m in ("Event loop is closed", "another")]
+    for unraisable in others:
+        sys.unraisablehook(unraisable)
+    assert seen == others[1:]
 
 
 def test_looking_at_a_run_in_progress_changes_nothing(tmp_path, capsys):
