@@ -224,7 +224,7 @@ fault("config.json: truncate")(_file_damaged("config.json", 2, "not a run's conf
 @fault("files may not grow (RLIMIT_FSIZE) in flight")
 def _may_not_grow(bench: Bench, rng: random.Random) -> Result:
     victim = bench.running(workdir := bench.fresh())
-    resource.prlimit(victim.process.pid, resource.RLIMIT_FSIZE, (4096, 4096))
+    resource.prlimit(victim.process.pid, resource.RLIMIT_FSIZE, (8192, 8192))  # its output, a file too, has room
     code, said, wrong = told(victim, 1, "File too large")
     return code, said, wrong or bench.resumed(workdir)
 

@@ -55,10 +55,10 @@ class Victim:
         self, home: pathlib.Path, workdir: pathlib.Path, flags: Iterable[str], output: pathlib.Path | None = None
     ):
         self.workdir, self._before = workdir, _unfinished(workdir)
-        output = output or workdir
-        self._out, self._err = (output.with_name(f"{output.name}.{name}") for name in ("stdout", "stderr"))
-        # JAX then says when it begins and ends to compile.
-        env = environment(home) | {"JAX_LOG_COMPILES": "1"}
+        beside = output or workdir
+        self._out, self._err = (beside.with_name(f"{beside.name}.{name}") for name in ("stdout", "stderr"))
+        # JAX then says when it begins and ends to compile; not where the output is what is looked at.
+        env = environment(home) | {"JAX_LOG_COMPILES": "0" if output else "1"}
         command = [sys.executable, "-m", "lnrepro.main", *flags, f"--workdir={workdir}"]
         with open(self._out, "w") as out, open(self._err, "w") as err:
             self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=err)
