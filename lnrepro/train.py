@@ -9,18 +9,27 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from ml_collections import ConfigDict
 
 from lnrepro import artifacts, distribute, experiment, optim, seeds, workdir
 from lnrepro.checkpoint import Store
-from lnrepro.errors import UserError
+from lnrepro.errors import RunError, UserError
 from lnrepro.experiment import Experiment
 from lnrepro.metrics import Log, Meter, is_better
 from lnrepro.progress import Progress, table
 
 REPEAT_S = 2.0  # a signal that comes again after so long is meant
+
+
+@jax.jit
+def _finite(state) -> jax.Array:
+    """Whether every number of a state is finite."""
+    return jnp.array(
+        [jnp.isfinite(x).all() for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.floating)]
+    ).all()
 
 
 class State(NamedTuple):
@@ -227,6 +236,11 @@ def _loop(run: Run, held: Callable[[], None]) -> tuple[dict[str, float], list[pa
     def save(names: list[str]):
         held()
         drain(block=True)
+        if not _finite(state):  # the loss of the step that broke them may have been a number
+            raise RunError(
+                f"the parameters or the optimiser's moments are not finite after step {step}: stopped; the last good "
+                "checkpoint is kept. Try a smaller config.optimizer.learning_rate or config.optimizer.clip > 0"
+            )
         notes = {"best": best, "meter": meter.state(), "numbers": dict(numbers), "artifacts": [str(p) for p in paths]}
         if log:
             log.flush()

@@ -158,7 +158,24 @@ def open_source(name: str, split: str, data_dir: str | os.PathLike | None = None
 
     if not (folder / "features.json").exists():
         raise DataError(f"{name} ({split}): too large for records, it has columns only; use open_columns")
+    _no_foreign_classes(folder / "features.json")
     return Source(tfds.builder_from_directory(str(folder)).as_data_source(split), f"{name} ({split}) in {folder}")
+
+
+def _no_foreign_classes(path: pathlib.Path) -> None:
+    """TFDS imports whatever module this file names; a prepared set from others shall execute nothing."""
+    try:
+        pending = [json.loads(path.read_bytes())]
+    except (OSError, ValueError, RecursionError) as e:
+        raise DataError(f"{path}: cannot be read ({e}); remove that folder, prepare the set again") from None
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict | list):
+            pending += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, str) and "." in value and not value.startswith("tensorflow_datasets.core.features."):
+            raise DataError(
+                f"{path}: names {value!r:.80}, which TFDS would import; do not trust it, prepare the set again"
+            )
 
 
 def open_columns(name: str, split: str, data_dir: str | os.PathLike | None = None) -> dict[str, np.ndarray | Ragged]:

@@ -194,3 +194,15 @@ def test_nothing_heavy_is_imported_before_it_is_needed(small):
     seen = json.loads(output(python(stages, small[1])))
     assert seen[:3] == [[], [], ["tensorflow_datasets"]]
     assert "tensorflow" not in seen[3]
+
+
+def test_a_prepared_set_that_names_a_module_is_not_opened(tmp_path):
+    folder = data.prepare("mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path, any_checksum=True)
+    path = folder / "features.json"
+    right = "tensorflow_datasets.core.features.features_dict"
+    path.write_text(path.read_text().replace(right, "antigravity".ljust(len(right), "_")))  # of the size that is sealed
+    with pytest.raises(
+        DataError, match=r"features\.json: names 'antigravity_*\.FeaturesDict', which TFDS would import"
+    ):
+        data.open_source("mnist", "train", tmp_path)
+    assert "antigravity" not in sys.modules

@@ -7,6 +7,7 @@ import pathlib
 import signal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -281,3 +282,23 @@ def test_unlike_batches_in_one_call_are_refused():
     batches = iter([{"x": np.zeros((2, 3))}, {"x": np.zeros((2, 4))}])
     with pytest.raises(UserError, match="steps_per_call = 2 needs batches of one shape"):
         train.take(batches, 2)
+
+
+def test_parameters_that_broke_in_the_step_before_a_save_are_not_saved(tmp_path, monkeypatch):
+    real = toy.make
+
+    def make(c):
+        exp = real(c)
+
+        def loss(vars, batch, key):
+            value, aux = exp.loss(vars, batch, key)
+            alive = jnp.where(batch["k"][0] == 9, 0.0, 1.0)  # the value stays finite, the gradient does not
+            return value + 0 * jnp.sqrt(alive * jnp.sum(vars["params"]["w"] ** 2)), aux
+
+        return exp._replace(loss=loss)
+
+    monkeypatch.setattr(toy, "make", make)
+    c = config(eval_splits=(), **{"best.metric": ""})
+    with pytest.raises(RunError, match="not finite after step 10: stopped; the last good checkpoint is kept"):
+        train.train(c, tmp_path)
+    assert final_state(tmp_path, c).step == 5
