@@ -166,6 +166,8 @@ def differences(whole: pathlib.Path, broken: pathlib.Path) -> list[str]:
     found = []
     for name in ("last", "best"):
         at = [steps(w, name)[-1:] for w in (whole, broken)]
+        if at == [[], []]:  # a config without config.best.metric keeps none
+            continue
         a, b = (newest_state(w, name) for w in (whole, broken))
         if at[0] != at[1] or a.keys() != b.keys():
             found.append(f"the {name} checkpoint is of step {at[1]}, not {at[0]}")
