@@ -27,15 +27,18 @@ compiled = functools.partial(
 )
 
 
+DTYPES = ("float32", "bfloat16")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `scripts/harden.py numerics`."""
-    parser.add_argument("--experiments", default=",".join(EXPERIMENTS), help="some of them, separated by commas")
-    parser.add_argument("--dtypes", default="float32,bfloat16", help="of parameters and inputs")
+    parser.add_argument("--experiments", nargs="+", default=tuple(EXPERIMENTS), choices=EXPERIMENTS, metavar="NAME")
+    parser.add_argument("--dtypes", nargs="+", default=DTYPES, choices=DTYPES, help="of parameters and inputs")
 
 
 def main(args: argparse.Namespace) -> int:
     """Print a line for each experiment, norm and dtype; 1 if anything is not as it must be."""
-    names, dtypes = args.experiments.split(","), args.dtypes.split(",")
+    names, dtypes = args.experiments, args.dtypes
     for given, known in ((names, EXPERIMENTS), (dtypes, ("float32", "bfloat16"))):
         if unknown := set(given) - set(known):
             raise UserError(f"numerics: there is no {min(unknown)!r}; choose from {', '.join(known)}")

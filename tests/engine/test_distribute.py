@@ -52,6 +52,7 @@ def test_shared_parameters_give_the_same_run(tmp_path, seeds):
         assert same[name] == pytest.approx(value, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_mesh(tmp_path, monkeypatch):
     with monkeypatch.context() as m:
         interrupt(m, 17)

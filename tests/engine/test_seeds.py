@@ -28,7 +28,7 @@ def records(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("steps_per_call", [1, 4])
+@pytest.mark.parametrize("steps_per_call", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_each_seed_equals_its_own_run(tmp_path, steps_per_call):
     changes = {"steps_per_call": steps_per_call, "optimizer.clip": 1.0, "seed": 5}
     c = config(seeds=3, **changes)
@@ -47,6 +47,7 @@ def test_each_seed_equals_its_own_run(tmp_path, steps_per_call):
     np.testing.assert_allclose(last["test/error"], np.mean([last[f"test/error/seed{s}"] for s in (5, 6, 7)]))
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_of_several_seeds_ends_with_the_same_bits(tmp_path, monkeypatch):
     c = config(seeds=2, steps_per_call=2)
     train.train(c, tmp_path / "whole")

@@ -59,7 +59,7 @@ def interrupt(monkeypatch, at: int):
     monkeypatch.setattr(toy, "make", make)
 
 
-@pytest.mark.parametrize(("placement", "steps_per_call"), [("jit", 1), ("pmap", 3)])
+@pytest.mark.parametrize(("placement", "steps_per_call"), [("jit", 1), pytest.param("pmap", 3, marks=pytest.mark.slow)])
 def test_interrupted_run_ends_with_the_same_bits_and_records(tmp_path, monkeypatch, placement, steps_per_call):
     c = config(placement=placement, steps_per_call=steps_per_call)
     train.train(c, tmp_path / "whole")

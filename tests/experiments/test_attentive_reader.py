@@ -473,6 +473,7 @@ def test_what_needs_no_reading():
 # -- what users see
 
 
+@pytest.mark.slow
 def test_default_data_end_to_end(tmp_path):
     config = config_file.get_config("smoke")
     config.data.dir = str(tmp_path)

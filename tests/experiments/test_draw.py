@@ -353,6 +353,7 @@ def test_noise_of_an_example_does_not_depend_on_its_batch():
     np.testing.assert_array_equal(together[:, 1:2], model.noise_of(key, jnp.array([7]), sizes))
 
 
+@pytest.mark.slow
 def test_pictures_show_what_was_read_and_written():
     draw, params, x, _ = setting(small(), batch=2)
     params = jax.tree.map(lambda a: a.astype(jnp.float32), params)

@@ -16,6 +16,7 @@ def trial(folder, quota: dict[str, int], *flags: str) -> Trial:
     return done
 
 
+@pytest.mark.slow
 def test_killed_and_terminated_run_ends_with_the_same_bits(tmp_path):
     trial(tmp_path, {"checkpoint": 1, "SIGTERM": 1})
 

@@ -52,6 +52,7 @@ ALLOWED = {
         "importlib.import_module",
     ): "config.experiment, of a config file, which is a program anyway",
     ("scripts/commands.py", "importlib.import_module"): "one of the names the script gives",
+    ("scripts/hardening/numerics.py", "importlib.import_module"): "one of the experiments that argparse admits",
     ("scripts/benches/train.py", "importlib.import_module"): "one of the experiments that argparse admits",
     ("scripts/benches/train.py", "importlib.util.spec_from_file_location"): "a config file that the user names",
     ("scripts/sweeps/runs.py", "importlib.util.spec_from_file_location"): "a config file that the user names",
