@@ -1,8 +1,8 @@
 """Checkpoints of a run: Orbax underneath, a digest on top, and a way back to the newest state that can be read."""
 
 import contextlib
-import functools
 import json
+import logging
 import pathlib
 import shutil
 import sys
@@ -41,6 +41,9 @@ class Store:
     def __init__(self, folder: pathlib.Path, writing: bool = True):
         self.folder, self._writing = folder, writing
         self._managers = {}
+        if not isinstance(sys.unraisablehook, _Leftovers):
+            sys.unraisablehook = _Leftovers(sys.unraisablehook)
+        logging.getLogger("asyncio").addFilter(_is_no_leftover)
 
     def _manager(self, name: str):
         if name not in self._managers:
@@ -96,12 +99,8 @@ class Store:
             return None
         steps = sorted(self._manager(name).all_steps(), reverse=True)
         for step in steps:
-            hook = sys.unraisablehook
-            sys.unraisablehook = functools.partial(_pass_over_late_reads, hook)
             try:
-                saved = self._read(name, step, like)
-                sys.unraisablehook = hook  # but not after a failure: late reads are still to come
-                return saved
+                return self._read(name, step, like)
             except Exception as e:  # Orbax and TensorStore raise many types for damaged files
                 self._set_aside(name, step, e)
         if steps:
@@ -155,10 +154,21 @@ class Store:
         self._managers = {}
 
 
-def _pass_over_late_reads(hook, unraisable) -> None:
-    """When one read of a damaged checkpoint fails, Orbax leaves the others; each then complains that nobody waits for it."""
-    if str(unraisable.exc_value) != "Event loop is closed":
-        hook(unraisable)
+class _Leftovers:
+    """A sys.unraisablehook. When one read or write of a checkpoint fails, Orbax leaves the others; each then complains that
+    nobody waits for it, also after the line that says what happened."""
+
+    def __init__(self, hook):
+        self._hook = hook
+
+    def __call__(self, unraisable):
+        if str(unraisable.exc_value) != "Event loop is closed":
+            self._hook(unraisable)
+
+
+def _is_no_leftover(record: logging.LogRecord) -> bool:
+    """The same complaint, where asyncio makes it."""
+    return not record.getMessage().startswith("Task exception was never retrieved")
 
 
 @contextlib.contextmanager

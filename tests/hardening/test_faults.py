@@ -3,6 +3,7 @@
 import collections
 import itertools
 import json
+import logging
 import pathlib
 import random
 import resource
@@ -110,7 +111,7 @@ def test_a_changed_note_is_noticed(tmp_path, capsys):
     assert "last/2 cannot be read (its contents do not match its digest); set aside" in capsys.readouterr().err
 
 
-def test_late_reads_of_a_damaged_checkpoint_say_nothing(tmp_path, monkeypatch):
+def test_late_reads_of_a_damaged_checkpoint_say_nothing(tmp_path, monkeypatch, caplog):
     seen = []
     monkeypatch.setattr(sys, "unraisablehook", seen.append)
     store = Store(tmp_path)
@@ -124,6 +125,9 @@ def test_late_reads_of_a_damaged_checkpoint_say_nothing(tmp_path, monkeypatch):
     for unraisable in others:
         sys.unraisablehook(unraisable)
     assert seen == others[1:]
+    for message in ("Task exception was never retrieved\nfuture: ...", "another"):
+        logging.getLogger("asyncio").error(message)
+    assert [r.getMessage() for r in caplog.records if r.name == "asyncio"] == ["another"]
 
 
 def test_looking_at_a_run_in_progress_changes_nothing(tmp_path, capsys):
