@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import sys
+import threading
 
 from lnrepro.errors import UserError, not_installed
 
@@ -157,5 +158,16 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _leave(code: int) -> None:
+    """Exit, and after a failure at once: when a save fails, Orbax's threads may wait for one another for many minutes, and
+    Python for them."""
+    waiting = any(not t.daemon for t in threading.enumerate() if t is not threading.main_thread())
+    if code and waiting:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _leave(main())

@@ -168,3 +168,8 @@ def test_help_lists_the_configs(capsys):
     out = capsys.readouterr().out
     assert "configs/mnist.py" in out
     assert "--workdir" in out
+
+
+def test_a_failure_does_not_wait_for_threads_that_wait():
+    code = "import threading; from lnrepro import main; threading.Thread(target=threading.Event().wait).start(); main._leave(1)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 1
