@@ -3,7 +3,9 @@
 import contextlib
 import json
 import logging
+import os
 import pathlib
+import re
 import shutil
 import sys
 import zlib
@@ -177,5 +179,7 @@ def _clear_errors(what: str):
         yield
     except (OSError, ValueError, RuntimeError) as e:
         line = next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)
-        why = "No space left on device" if "No space left on device" in str(e) else line[:300]
+        # TensorStore names the system's error behind all that it tried, with its number.
+        number = re.search(r"os_error_code='(\d+)'", str(e))
+        why = os.strerror(int(number[1])) if number else line[:300]
         raise RunError(f"could not {what}: {why}; checkpoints saved before are intact, the same command resumes") from e
