@@ -45,7 +45,8 @@ class Store:
         self._managers = {}
         if not isinstance(sys.unraisablehook, _Leftovers):
             sys.unraisablehook = _Leftovers(sys.unraisablehook)
-        logging.getLogger("asyncio").addFilter(_is_no_leftover)
+        for name in ("asyncio", "absl"):
+            logging.getLogger(name).addFilter(_is_news)
 
     def _manager(self, name: str):
         if name not in self._managers:
@@ -168,9 +169,10 @@ class _Leftovers:
             self._hook(unraisable)
 
 
-def _is_no_leftover(record: logging.LogRecord) -> bool:
-    """The same complaint, where asyncio makes it."""
-    return " exception was never retrieved" not in record.getMessage()  # of a task or a future
+def _is_news(record: logging.LogRecord) -> bool:
+    """Neither the same complaint, where asyncio makes it, nor that a folder opened to be looked at is opened for that."""
+    said = record.getMessage()
+    return " exception was never retrieved" not in said and not said.startswith("Given directory is read only")
 
 
 @contextlib.contextmanager
