@@ -183,5 +183,5 @@ def _clear_errors(what: str):
         line = next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)
         # TensorStore names the system's error behind all that it tried, with its number.
         number = re.search(r"os_error_code='(\d+)'", str(e))
-        why = os.strerror(int(number[1])) if number else line[:300]
+        why = os.strerror(int(number[1])) if number else getattr(e, "strerror", None) or line[:300]
         raise RunError(f"could not {what}: {why}; checkpoints saved before are intact, the same command resumes") from e
