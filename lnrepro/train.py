@@ -15,7 +15,7 @@ import optax
 from ml_collections import ConfigDict
 
 from lnrepro import artifacts, distribute, experiment, optim, seeds, workdir
-from lnrepro.checkpoint import Store
+from lnrepro.checkpoint import Saved, Store
 from lnrepro.errors import RunError, UserError
 from lnrepro.experiment import Experiment
 from lnrepro.metrics import Log, Meter, is_better
@@ -144,6 +144,14 @@ class Run:
         """The state before the first step, as numpy arrays."""
         init = jax.jit(make_init(self.exps[0], self.optimizer))
         return seeds.stack([jax.tree.map(np.array, init(key)) for key, _ in self.keys])
+
+    def chosen(self) -> Saved | None:
+        """The best checkpoint, or the last one where no best is kept; None before the first. Closes the store."""
+        try:
+            like = self.initial()
+            return self.store.restore("best", like) or self.store.restore("last", like)
+        finally:
+            self.store.close()
 
     def step(self) -> Callable:
         """`make_step` of this run."""
@@ -315,11 +323,7 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         raise UserError(f"--evaluate: {folder} holds no run; train it first or give its --workdir")
     workdir.open_run(folder, config, _fingerprint(config))
     run = Run(config, folder)
-    try:
-        like = run.initial()
-        saved = run.store.restore("best", like) or run.store.restore("last", like)
-    finally:
-        run.store.close()
+    saved = run.chosen()
     if saved is None:
         raise UserError(f"--evaluate: {folder} has no checkpoint yet")
     vars = run.placement.vars(run.placement.place(saved.state)).vars

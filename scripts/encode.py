@@ -68,12 +68,7 @@ def open_run(workdir: pathlib.Path, word2vec: str | None = None):
 
     if word2vec:
         config.encoding.word2vec = word2vec
-    run = train.Run(config, workdir)
-    try:
-        like = run.initial()
-        saved = run.store.restore("best", like) or run.store.restore("last", like)
-    finally:
-        run.store.close()
+    saved = train.Run(config, workdir).chosen()
     if saved is None:
         raise UserError(f"--workdir {workdir}: there is no checkpoint yet")
     return skip_thoughts.encoder(config, saved.state.params)
