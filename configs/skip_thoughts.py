@@ -3,6 +3,7 @@
     python -m lnrepro.main --config=configs/skip_thoughts.py              generated stories; minutes, no download
     python -m lnrepro.main --config=configs/skip_thoughts.py:gutenberg    real novels, reduced width
     python -m lnrepro.main --config=configs/skip_thoughts.py:paper        BookCorpus, 2400 units, 1,000,000 steps
+    ... --config=configs/skip_thoughts.py:paper_gutenberg                 the paper's sizes on the real novels
     ... --config.norm=none | layer  --config.model.condition=True
 
 The paper's run follows the authors' code: 620-d words, 20,000 of them, batches of 64 sentences of one length, the summed
@@ -16,7 +17,7 @@ sentences, and nothing else can be compared with them.
 
 from ml_collections import ConfigDict
 
-VARIANTS = ("", "gutenberg", "paper", "smoke")
+VARIANTS = ("", "gutenberg", "paper", "paper_gutenberg", "smoke")
 TASKS = ("sick", "mr", "cr", "subj", "mpqa")
 
 
@@ -73,11 +74,12 @@ def get_config(variant: str = "") -> ConfigDict:
     c.final_splits = ("neighbours", "baselines")
     c.best = ConfigDict({"metric": "", "mode": "max"})
 
-    if variant == "gutenberg":
+    if variant in ("gutenberg", "paper_gutenberg"):
         c.data.update({"name": "gutenberg", "train_examples": 214_263})
+        c.encoding.lowercase = True
+    if variant == "gutenberg":
         c.model.update({"units": 256, "word_size": 128, "vocabulary": 8_000})
         c.optimizer.learning_rate = 1e-3
-        c.encoding.lowercase = True
         c.steps = 800
         c.log_every = 20
         c.eval_every = 200

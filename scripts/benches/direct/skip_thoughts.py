@@ -4,12 +4,17 @@ The measure for `scripts/bench.py train --config=configs/skip_thoughts.py`: the 
 directly.
 """
 
+import contextlib
+
 import flax.linen as nn
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from lnrepro.data.triples import STEPS
+from experiments.skip_thoughts import open_books
+from lnrepro.data.batches import train_batches
+from lnrepro.data.triples import STEPS, EqualLengths
+from lnrepro.errors import DataError
 
 
 class LayerNormGRUCell(nn.RNNCellBase):
@@ -90,7 +95,21 @@ def make(config: ml_collections.ConfigDict):
 
 
 def batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
-    """One batch of made-up triples, every sentence as long as may be: (B, STEPS) word numbers and (B,) lengths."""
+    """A batch whose current sentences are as long as may be, (B, STEPS) word numbers and (B,) lengths.
+
+    From the config's books, where they are prepared, with neighbours as they come; else made up, all sentences of STEPS words.
+    """
+    try:
+        books = open_books(config)
+    except DataError:
+        return _made_up(config)
+    lengths = EqualLengths(books.by_length, config.batch_size, config.seed, config.data.buckets)
+    longest = max(range(lengths.steps_per_epoch), key=lengths.length)
+    with contextlib.closing(train_batches(books, lengths, start_step=longest, pad=books.pad)) as stream:
+        return next(stream)
+
+
+def _made_up(config):
     rng, shape = np.random.default_rng(0), (config.batch_size, STEPS)
     made = {}
     for side in ("previous", "current", "next"):
