@@ -1,11 +1,16 @@
-"""Four CPU devices for every test, strict promotion nowhere loosened, real data only through LNREPRO_REAL_DATA."""
+"""Four CPU devices for every test, strict promotion nowhere loosened, real data only through LNREPRO_REAL_DATA.
+
+Programs are compiled without LLVM's optimisations, since compiling is most of a test's time and they change rounding alone;
+XLA_FLAGS=--xla_backend_optimization_level=3 tests the code that users run.
+"""
 
 import os
 import pathlib
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
+for flag, value in (("xla_force_host_platform_device_count", 4), ("xla_backend_optimization_level", 0)):
+    if flag not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --{flag}={value}"
 
 import pytest
 

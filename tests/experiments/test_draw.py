@@ -289,7 +289,7 @@ def test_untrained_network_that_writes_nothing_has_784_ln_2_and_the_kl(windows):
     vars["params"]["write"]["w"] *= 0
     x = (np.random.RandomState(0).rand(5, 28, 28) < 0.2).astype(np.uint8)
     bound, (_, metrics) = jax.jit(exp.loss)(vars, {"image": x}, jax.random.key(1))
-    np.testing.assert_allclose(metrics["reconstruction"], 784 * np.log(2), rtol=1e-5)
+    np.testing.assert_allclose(metrics["reconstruction"], 784 * np.log(2), rtol=1e-4)
     assert metrics["kl"] > 0
     np.testing.assert_allclose(bound, metrics["reconstruction"] + metrics["kl"], rtol=1e-6)
 
