@@ -3,6 +3,7 @@
 import html
 import json
 import pathlib
+import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -93,7 +94,7 @@ def _made_from(runs: Sequence[Run]) -> str:
         about = run.about
         versions = " ".join(f"{k} {v}" for k, v in about.get("versions", {}).items())
         facts = (
-            f"python {' '.join(about.get('command', ()))}\n"
+            f"python -m lnrepro.main {shlex.join(about.get('command', ('',))[1:])}\n"
             f"data {about['data'].get('fingerprint')}; commit {about.get('git')}; devices {', '.join(about.get('devices', ()))}\n"
             f"{versions}\n{json.dumps(about['config'], indent=1)}"
         )
