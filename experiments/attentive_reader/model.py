@@ -182,8 +182,9 @@ class Reader:
         """One direction of an encoder over x (S, B, H): (last h (B, H), all h (S, B, H), batch norm's statistics)."""
         zeros = jnp.zeros((x.shape[1], self.sizes.units), x.dtype)
         more = {"statistics": statistics, "with_statistics": True} if self.batch else {}
+        more |= {"reverse": reverse, "time_major": True, "save": "recurrent"}  # passages are long: memory first
         carry = (zeros, zeros + p["h0"].astype(x.dtype))
-        done = unroll(self.cell, p["lstm"], x, carry=carry, lengths=lengths, reverse=reverse, time_major=True, **more)
+        done = unroll(self.cell, p["lstm"], x, carry=carry, lengths=lengths, **more)
         return self.cell.output(done[0]), done[1], done[2] if self.batch else None
 
     def _dropped(self, key, x):

@@ -1,8 +1,8 @@
 """A cell's scan over inputs that are checked and ready: forwards, by plain autodiff, and with the memory-lean backward pass.
 
-That pass keeps the carries and (by default) the recurrent projections, nothing else. It runs the sequence backwards with
-jax.vjp of the cell's pointwise step, a chunk of steps at a time, and forms the gradients of both kernels as one large
-matrix product a chunk. Plain autodiff keeps about thirty arrays a step for a layer-normalised LSTM.
+That pass keeps the carries and projections, nothing else. It runs the sequence backwards with jax.vjp of the cell's
+pointwise step, a chunk of steps at a time, and forms the gradients of both kernels as one large matrix product a chunk.
+Plain autodiff keeps about thirty arrays a step for a layer-normalised LSTM.
 """
 
 import functools
@@ -45,8 +45,11 @@ def _reads(cell, start, prev, tick):
 
 
 def _forward(how, keep, local, kernels, start, x, ticks, constants, wrap=lambda f: f):
-    """Scan over chunks of steps; `keep(new carry, ph)` says what is stacked of every step."""
-    cell, reverse, _, _, (size, hoist), unroll = how
+    """Scan over chunks of steps; `keep(new carry, ph)` says what is stacked of every step.
+
+    Returns (last carry, (what was kept, what the cell puts aside), the chunks' input projections).
+    """
+    cell, reverse, _, save, (size, hoist), unroll = how
 
     def chunk(carry, xs):
         x, ticks = xs
@@ -60,18 +63,22 @@ def _forward(how, keep, local, kernels, start, x, ticks, constants, wrap=lambda 
             return new, (keep(new, ph), aside)
 
         x = project(kernels, x) if hoist else x
-        return jax.lax.scan(one, carry, (x, ticks), reverse=reverse, unroll=unroll)
+        last, kept = jax.lax.scan(one, carry, (x, ticks), reverse=reverse, unroll=unroll)
+        return last, (kept, x if hoist and save == "projections" else None)
 
     if size == x.shape[0]:
-        return wrap(chunk)(start, (x, ticks))
-    last, kept = jax.lax.scan(wrap(chunk), start, _split((x, ticks), size), reverse=reverse)
-    return last, _join(kept)
+        last, (kept, px) = wrap(chunk)(start, (x, ticks))
+    else:
+        last, stacked = jax.lax.scan(wrap(chunk), start, _split((x, ticks), size), reverse=reverse)
+        kept, px = _join(stacked)
+    return last, kept, px
 
 
 def plain(how, remat, *args):
     """(last carry, carries or outputs of all steps, what the cell puts aside), for JAX's own derivatives."""
     keep = (lambda new, ph: new) if how[2] else (lambda new, ph: how[0].output(new))
-    last, (ys, aside) = _forward(how, keep, *args, wrap=jax.checkpoint if remat else lambda f: f)
+    how = How(*how[:3], "carries", *how[4:])  # what is not returned here, JAX keeps as it likes
+    last, (ys, aside), _ = _forward(how, keep, *args, wrap=jax.checkpoint if remat else lambda f: f)
     return last, ys, aside
 
 
@@ -85,16 +92,16 @@ def _lean_forward(how, local, kernels, start, x, ticks, constants):
     cell, _, all_carries, save, _, _ = how
 
     def keep(new, ph):
-        return new, ph if save == "recurrent" else None
+        return new, None if save == "carries" else ph
 
-    last, (kept, aside) = _forward(how, keep, local, kernels, start, x, ticks, constants)
+    last, (kept, aside), px = _forward(how, keep, local, kernels, start, x, ticks, constants)
     ys = kept[0] if all_carries else cell.output(kept[0])
-    return (last, ys, aside), (local, kernels, start, x, ticks, constants, kept)
+    return (last, ys, aside), (local, kernels, start, x, ticks, constants, (*kept, px))
 
 
 def _lean_backward(how, saved, cotangents):
     cell, reverse, all_carries, _, (size, hoist), unroll = how
-    local, kernels, start, x, ticks, constants, (carries, ph) = saved
+    local, kernels, start, x, ticks, constants, (carries, ph, px) = saved
     dlast, dys, _ = cotangents
     wide = functools.partial(jax.tree.map, lambda a: jnp.zeros_like(a, jnp.promote_types(a.dtype, jnp.float32)))
     add = functools.partial(jax.tree.map, lambda total, new: total + new.astype(total.dtype))
@@ -107,7 +114,7 @@ def _lean_backward(how, saved, cotangents):
 
     def chunk(state, xs):
         dcarry, dstart, dlocal, dkernels = state
-        x, ticks, carries, before, ph, dys = xs
+        x, ticks, carries, before, ph, px, dys = xs
         prev = shift(carries, before)
         over = ticks._replace(constants=constants)
         h = _reads(cell, start, prev, over)
@@ -130,7 +137,8 @@ def _lean_backward(how, saved, cotangents):
             stacks = jax.tree.map(lambda a, d: jax.lax.dynamic_update_index_in_dim(a, d, t, 0), stacks, (kept, dph))
             return (add(dprev, more_prev), dstart, add(dlocal, dl), stacks), dpx
 
-        stacks = (project(kernels, x) if hoist else None, ph)
+        px = project(kernels, x) if hoist and px is None else px
+        stacks = (px, ph)
         inner = (jnp.arange(x.shape[0]), prev, None if hoist else x, dys, ticks)
         (dcarry, dstart, dlocal, (kept, dph)), dpx = jax.lax.scan(
             one, (dcarry, dstart, dlocal, stacks), inner, reverse=not reverse, unroll=unroll
@@ -144,9 +152,9 @@ def _lean_backward(how, saved, cotangents):
 
     state = (dlast, wide(start), wide(local), wide(kernels))
     if size == x.shape[0]:
-        (dcarry, dstart, dlocal, dkernels), dx = chunk(state, (x, ticks, carries, start, ph, dys))
+        (dcarry, dstart, dlocal, dkernels), dx = chunk(state, (x, ticks, carries, start, ph, px, dys))
     else:
-        pieces = _split((x, ticks, carries, ph, dys), size)
+        pieces = _split((x, ticks, carries, ph, px, dys), size)
         ends = jax.tree.map(lambda c: c[:, 0] if reverse else c[:, -1], pieces[2])
         pieces = (*pieces[:3], shift(ends, start), *pieces[3:])
         (dcarry, dstart, dlocal, dkernels), dx = jax.lax.scan(chunk, state, pieces, reverse=not reverse)
@@ -187,6 +195,12 @@ def chunk_of(x, kernels, asked):
         return steps, False
     enough = [k for k in range(1, steps + 1) if steps % k == 0 and k * rows >= 512 and k >= min(steps, 4)]
     return (enough[0] if enough and enough[0] * 2 <= steps else steps), True
+
+
+def save_of(x, kernels):
+    """What to keep beside the carries: both projections where the inputs are so wide that to project them again would
+    make the backward pass a tenth longer or more; else the recurrent ones."""
+    return "projections" if 2 * x.shape[-1] >= kernels.h.shape[0] else "recurrent"
 
 
 def where(keep, new, old):
