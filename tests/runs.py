@@ -14,7 +14,8 @@ SMOKE = "--config=configs/mnist.py:smoke"
 
 def environment(home: pathlib.Path) -> dict[str, str]:
     """This process's, with its own caches below `home` and without the four fake devices of the tests."""
-    env = os.environ | {"XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", "XDG_CACHE_HOME": str(home), "COLUMNS": "120"}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE"))}
+    env |= {"XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", "XDG_CACHE_HOME": str(home), "COLUMNS": "120"}
     return env | {"LNREPRO_DATA": str(home / "data")}
 
 

@@ -36,6 +36,7 @@ def assert_close(a, b, atol):
         np.testing.assert_allclose(a[name], b[name], rtol=0, atol=atol, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [("--cpu_devices=4",), ("--cpu_devices=4", "--config.placement=pmap")])
 def test_four_devices_agree_with_one(home, one_device, flags):
     workdir = home / f"four{len(flags)}"

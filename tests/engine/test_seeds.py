@@ -28,7 +28,8 @@ def records(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("steps_per_call", [1, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("steps_per_call", [1, 4])
 def test_each_seed_equals_its_own_run(tmp_path, steps_per_call):
     changes = {"steps_per_call": steps_per_call, "optimizer.clip": 1.0, "seed": 5}
     c = config(seeds=3, **changes)

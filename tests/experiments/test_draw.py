@@ -230,7 +230,9 @@ def test_bound_is_the_brute_force_in_float64(x64, norm, windows):
         np.testing.assert_allclose(seen.kl.sum(0)[b], kl, rtol=1e-9)
 
 
-@pytest.mark.parametrize("norm", ["layer_cell", "layer", pytest.param("weight", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "norm", ["layer_cell", *(pytest.param(norm, marks=pytest.mark.slow) for norm in ("layer", "weight"))]
+)
 def test_gradients_are_those_of_plain_autodiff(x64, norm):
     draw, params, x, noise = setting(small(norm))
 
