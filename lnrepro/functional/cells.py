@@ -77,6 +77,8 @@ class Cell(NamedTuple):
     sample: (key, like (..., D)) -> constants, noise drawn once per sequence; None draws nothing.
     local: (params) -> what pointwise reads of them, prepared once per sequence.
     sites: {site: size} of batch-norm sites, empty without batch norm.
+    overwrites: whether the lean backward pass may write the gradient of ph over ph to save memory. Where pointwise norms
+        all of ph at once, XLA would copy the whole stack in every step to do so.
     """
 
     features: int
@@ -90,6 +92,7 @@ class Cell(NamedTuple):
     enters: Callable | None = None
     sample: Callable | None = None
     sites: dict[str, int] = {}  # noqa: RUF012
+    overwrites: bool = False
 
 
 def init(cell: Cell, key: jax.Array, features_in: int, dtype: jax.typing.DTypeLike = jnp.float32) -> Params:
@@ -385,7 +388,19 @@ def _cell(o, pointwise, output, *, carries, cell_site=False, extra=None, width_h
             kept["bias"] = sum(shifts[1:], shifts[0])
         return kept
 
-    return Cell(H, spec, carry, kernels, pointwise, output, lambda carry, tick: output(carry), local, sites=sites)
+    overwrites = o.norm in ("none", "weight") or len(o.blocks) > 1
+    return Cell(
+        H,
+        spec,
+        carry,
+        kernels,
+        pointwise,
+        output,
+        lambda carry, tick: output(carry),
+        local,
+        sites=sites,
+        overwrites=overwrites,
+    )
 
 
 def _gates(a, sigmoids):

@@ -116,34 +116,34 @@ def _lean_backward(how, saved, cotangents):
         dcarry, dstart, dlocal, dkernels = state
         x, ticks, carries, before, ph, px, dys = xs
         prev = shift(carries, before)
-        over = ticks._replace(constants=constants)
-        h = _reads(cell, start, prev, over)
+        h = _reads(cell, start, prev, ticks._replace(constants=constants))
         ph = h @ kernels.h if ph is None else ph
 
-        # A step writes its pre-activations' gradients over the pre-activations: one stack in memory instead of two.
+        # Where one chunk is the whole sequence, a step writes the gradient of ph over ph: one stack in memory, not two.
+        over = cell.overwrites and not hoist
+
         def one(state, xs):
-            dcarry, dstart, dlocal, stacks = state
-            t, prev, x, dy, tick = xs
+            dcarry, dstart, dlocal, stack = state
+            t, prev, x, ph, dy, tick = xs
             tick = tick._replace(constants=constants)
-            px, ph = jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, t, keepdims=False), stacks)
-            px = px if hoist else project(kernels, x)
+            px = x if hoist else project(kernels, x)
+            ph = jax.lax.dynamic_index_in_dim(stack, t, keepdims=False) if over else ph
             dcarry = add(dcarry, dy if all_carries else jax.vjp(cell.output, prev)[1](dy)[0])
             back = jax.vjp(lambda *a: _point(cell, *a, tick)[0], local, start, prev, px, ph)[1]
             dl, ds, dprev, dpx, dph = back(dcarry)
             dh = _product_gradients(kernels.h, h[0], dph)[1]
             more_start, more_prev = jax.vjp(lambda *a: _reads(cell, *a, tick), start, prev)[1](dh)
             dstart = dstart if tick.reset is None else add(add(dstart, ds), more_start)
-            kept, dpx = (dpx, None) if hoist else (None, dpx)
-            stacks = jax.tree.map(lambda a, d: jax.lax.dynamic_update_index_in_dim(a, d, t, 0), stacks, (kept, dph))
-            return (add(dprev, more_prev), dstart, add(dlocal, dl), stacks), dpx
+            stack, dph = (jax.lax.dynamic_update_index_in_dim(stack, dph, t, 0), None) if over else (None, dph)
+            return (add(dprev, more_prev), dstart, add(dlocal, dl), stack), (dpx, dph)
 
         px = project(kernels, x) if hoist and px is None else px
-        stacks = (px, ph)
-        inner = (jnp.arange(x.shape[0]), prev, None if hoist else x, dys, ticks)
-        (dcarry, dstart, dlocal, (kept, dph)), dpx = jax.lax.scan(
-            one, (dcarry, dstart, dlocal, stacks), inner, reverse=not reverse, unroll=unroll
+        inner = (jnp.arange(x.shape[0]), prev, px if hoist else x, None if over else ph, dys, ticks)
+        begin = (dcarry, dstart, dlocal, ph if over else None)
+        (dcarry, dstart, dlocal, stack), (dpx, dph) = jax.lax.scan(
+            one, begin, inner, reverse=not reverse, unroll=unroll
         )
-        dpx = kept if hoist else dpx
+        dph = stack if over else dph
         dk_x, dx = _product_gradients(kernels.x, x, dpx)
         dk_h, _ = _product_gradients(kernels.h, h, dph)
         doffset = None if kernels.offset is None else dpx.sum(tuple(range(dpx.ndim - 1)))
