@@ -53,7 +53,7 @@ def figure_part(figure: Figure, runs: Sequence[Run], shown: bool, claims: Sequen
     body = _picture(f"figure{figure.number}", caption(figure, runs))
     body += "".join(f"<p>{html.escape(claim)}</p>" for claim in claims) + missing + _made_from(runs)
     also = f", without {', '.join(absent)}" if absent else ""
-    return Part(title + body, f"figure {figure.number}: {len(runs)} runs{also}")
+    return Part(title + body, f"figure {figure.number}: {_count(runs)}{also}")
 
 
 def table_part(table: Table) -> Part:
@@ -66,7 +66,8 @@ def table_part(table: Table) -> Part:
         body += f"<p class='missing'>No row of ours. Made by</p><pre>{html.escape(table.missing)}</pre>"
         return Part(title + body, f"table {table.number}: no row of ours; {table.missing}")
     return Part(
-        title + body + _made_from(table.runs), f"table {table.number}: {len(table.runs) or 'computed, no'} runs"
+        title + body + _made_from(table.runs),
+        f"table {table.number}: {_count(table.runs) if table.runs else 'computed'}",
     )
 
 
@@ -75,6 +76,10 @@ def write(parts: Sequence[Part], path: pathlib.Path) -> None:
     head = f"<!doctype html><html lang='en'><meta charset='utf-8'><title>Layer Normalization, regenerated</title><style>{CSS}</style>"
     body = "<h1>Layer Normalization: figures and tables, from runs</h1>" + "".join(part.html for part in parts)
     path.write_text(f"{head}<body>{body}</body></html>\n", encoding="utf-8")
+
+
+def _count(runs: Sequence[Run]) -> str:
+    return f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
 
 
 def _config(figure: Figure) -> str:
@@ -101,4 +106,4 @@ def _made_from(runs: Sequence[Run]) -> str:
         items.append(
             f"<details><summary>{html.escape(str(run.folder))}: {run.step:,} steps</summary><pre>{html.escape(facts)}</pre></details>"
         )
-    return f"<details><summary>Made from {len(runs)} runs</summary>{''.join(items)}</details>"
+    return f"<details><summary>Made from {_count(runs)}</summary>{''.join(items)}</details>"

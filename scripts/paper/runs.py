@@ -30,9 +30,14 @@ class Run(NamedTuple):
         """The last step on record."""
         return self.records[-1]["step"] if self.records else 0
 
+    def name_of(self, metric: str) -> str:
+        """A metric's name in this run's records: generated stories have transfer tasks of their own, story_sick for sick."""
+        own = f"story_{metric}"
+        return own if any(own in record for record in self.records) else metric
+
     def values(self, metric: str) -> dict[int, list[tuple[Mapping[str, Any], float]]]:
         """{seed: [(record, value), ...]} of a metric; several seeds where the run trained several at once."""
-        metric = metric.format(data=self.config["data"]["name"])
+        metric = self.name_of(metric.format(data=self.config["data"]["name"]))
         names = {self.config["seed"]: metric}
         if (n := self.config.get("seeds", 1)) > 1:
             names = {seed: seeds.name_of(metric, seed) for seed in range(self.config["seed"], self.config["seed"] + n)}

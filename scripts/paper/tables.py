@@ -76,21 +76,23 @@ TASKS = ("sick/pearson", "sick/spearman", "sick/mse", "mr/accuracy", "cr/accurac
 
 
 def skip_thoughts(runs: Iterable[Run]) -> Table:
-    """Table 3: the transfer tasks, at the last checkpoint of each run that was scored on the real ones."""
+    """Table 3: the transfer tasks, at the last checkpoint of each run that was scored on them, or on generated ones."""
     head = ("method", "corpus", "SICK r", "SICK rho", "SICK MSE", "MR", "CR", "SUBJ", "MPQA")
     rows = [(name, "BookCorpus, 2400-d, 1M steps", *_scores(row)) for name, row in PAPER_TABLE_3.items()]
     used = []
     for run in runs:
         if run.config["experiment"] != "experiments.skip_thoughts":
             continue
-        records = [r for r in run.records if all(task in r for task in TASKS)]
+        tasks = [run.name_of(task) for task in TASKS]
+        records = [r for r in run.records if all(task in r for task in tasks)]
         if not records:
             continue
         used.append(run)
         name = "skip-thoughts" + (" + LN" if run.config["norm"] == "layer" else "")
-        corpus = f"{_data(run, {'bookcorpus': 'BookCorpus'})}; {run.config['model']['units']}-d, {records[-1]['step']:,} steps"
-        rows.append((f"{name} (seed {run.config['seed']})", corpus, *_scores([records[-1][task] for task in TASKS])))
-    note = f"Rows with another corpus, width or number of steps are {NOT_COMPARABLE}."
+        generated = " and generated tasks" if tasks[0] != TASKS[0] else ""
+        corpus = f"{_data(run, {'bookcorpus': 'BookCorpus'})}{generated}; {run.config['model']['units']}-d, {records[-1]['step']:,} steps"
+        rows.append((f"{name} (seed {run.config['seed']})", corpus, *_scores([records[-1][task] for task in tasks])))
+    note = f"Rows with another corpus, other tasks, width or number of steps are {NOT_COMPARABLE}."
     return Table(3, "Skip-thoughts", head, tuple(rows), note, tuple(used), _command("skip_thoughts"))
 
 

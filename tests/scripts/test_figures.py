@@ -157,6 +157,8 @@ def test_rows_of_tables_2_and_3(tmp_path):
         {"step": 3, "epoch": 0.0}
     ]
     write_run(tmp_path / "st", "experiments.skip_thoughts", "none", 0, records, "gutenberg", model={"units": 256})
+    generated = [{"step": 7, "epoch": 0.0} | {f"story_{task}": score for task, score in scores.items()}]
+    write_run(tmp_path / "tt", "experiments.skip_thoughts", "layer", 0, generated, "stories", model={"units": 128})
     runs = find([tmp_path])
     two, three = tables.order_embeddings(runs), tables.skip_thoughts(runs)
     assert two.rows[-1] == (
@@ -171,7 +173,10 @@ def test_rows_of_tables_2_and_3(tmp_path):
         "6.2",
         "7.2",
     )
-    assert three.rows[-1][1:6] == ("gutenberg; 256-d, 2 steps", "0.500", "1.500", "2.500", "72.0")
+    assert three.rows[-2][1:6] == ("gutenberg; 256-d, 2 steps", "0.500", "1.500", "2.500", "72.0")
+    assert three.rows[-1][1:6] == ("stories and generated tasks; 128-d, 7 steps", "0.500", "1.500", "2.500", "3.5")
+    (_, (curve,), _), *_ = picture.drawn(FIGURES[3], of_figure(runs[-1:], FIGURES[3]))
+    assert (curve.data, curve.points) == ("stories", ((0, 7 / 50_000, 50.0),))
     assert "not to be compared" in two.markdown()
     assert two.rows[3][2] == "48.5"
 
