@@ -181,6 +181,14 @@ def test_rows_of_tables_2_and_3(tmp_path):
     assert two.rows[3][2] == "48.5"
 
 
+def test_kept_points_are_those_of_the_kept_runs(tmp_path):
+    results, figure = ROOT / "experiments/results", FIGURES[6]
+    own = of_figure(find([results / "runs"]), figure)
+    assert {run.config["norm"] for run in own} == set(figure.curves)
+    picture.points(figure, picture.drawn(figure, own), tmp_path / "points.csv")
+    assert (tmp_path / "points.csv").read_text() == (results / "mnist_curves.csv").read_text()
+
+
 def test_bad_input(tmp_path):
     code, _, err = figures(tmp_path / "none", "--out", tmp_path / "out")
     assert (code, err) == (
