@@ -290,8 +290,10 @@ def test_untrained_network_that_writes_nothing_has_784_ln_2_and_the_kl(windows):
     vars = exp.init(jax.random.key(0))
     vars["params"]["write"]["w"] *= 0
     x = (np.random.RandomState(0).rand(5, 28, 28) < 0.2).astype(np.uint8)
-    bound, (_, metrics) = jax.jit(exp.loss)(vars, {"image": x}, jax.random.key(1))
-    np.testing.assert_allclose(metrics["reconstruction"], 784 * np.log(2), rtol=1e-4)
+    # Unoptimised, a float32 sum of so many pixels is taken one by one and rounds by 2e-5.
+    loss = jax.jit(exp.loss, compiler_options={"xla_backend_optimization_level": 3})
+    bound, (_, metrics) = loss(vars, {"image": x}, jax.random.key(1))
+    np.testing.assert_allclose(metrics["reconstruction"], 784 * np.log(2), rtol=1e-5)
     assert metrics["kl"] > 0
     np.testing.assert_allclose(bound, metrics["reconstruction"] + metrics["kl"], rtol=1e-6)
 
