@@ -294,7 +294,10 @@ def _loop(run: Run, held: Callable[[], None]) -> tuple[dict[str, float], list[pa
         drain(block=True)
         run.store.wait()
         held()
-        final, written = run.evaluate(placement.vars(state).vars, config.final_splits)
+        if config.final_splits:
+            progress.say(f"trained and saved; final evaluation of {', '.join(config.final_splits)}")
+        with caught.at_once(step):  # it may take hours, and all is saved
+            final, written = run.evaluate(placement.vars(state).vars, config.final_splits)
         numbers |= final
         if log:
             if final:
@@ -350,13 +353,30 @@ def _header(run: Run, step: int) -> str:
     return f"{c.experiment} norm={c.norm} data={c.data.name} {which}: {start} {run.total} steps on {devices}, in {run.folder}"
 
 
+class Caught(list[int]):
+    """Signals that have arrived, oldest first."""
+
+    saved: int | None = None  # the last step, once nothing is left to save
+
+    @contextlib.contextmanager
+    def at_once(self, step: int) -> Iterator[None]:
+        """Within, the first signal raises Stopped where it arrives, as does one that had arrived before."""
+        self.saved = step
+        try:
+            if self:
+                raise Stopped(self[0], step)
+            yield
+        finally:
+            self.saved = None
+
+
 @contextlib.contextmanager
-def signals() -> Iterator[list[int]]:
-    """Collect SIGTERM and SIGINT in the yielded list instead of dying; a second one of the same kind acts at once.
+def signals() -> Iterator[Caught]:
+    """Collect SIGTERM and SIGINT in what is yielded instead of dying; a second one of the same kind acts at once.
 
     It must come REPEAT_S after the first: SLURM, when it preempts, sends two within milliseconds, and means one.
     """
-    caught: list[int] = []
+    caught = Caught()
     first: dict[int, float] = {}
 
     def note(signum, frame):
@@ -364,6 +384,9 @@ def signals() -> Iterator[list[int]]:
         if time.monotonic() - first.setdefault(signum, time.monotonic()) > REPEAT_S:
             signal.signal(signum, previous[signum])
             signal.raise_signal(signum)
+        if caught.saved is not None:
+            step, caught.saved = caught.saved, None
+            raise Stopped(signum, step)
 
     try:
         previous = {s: signal.signal(s, note) for s in (signal.SIGTERM, signal.SIGINT)}

@@ -204,6 +204,33 @@ def test_signal_saves_and_says_how_to_go_on(tmp_path, monkeypatch, signum):
     assert (tmp_path / "stopped/metrics.jsonl").read_text() == (tmp_path / "whole/metrics.jsonl").read_text()
 
 
+def test_a_signal_stops_the_final_evaluation_where_it_is(tmp_path, monkeypatch, capsys):
+    c = config(final_splits=("valid",))
+    whole = train.train(c, tmp_path / "whole")
+    assert "final evaluation of valid" in capsys.readouterr().out
+    real, ended = toy.make, []
+
+    def make(c):
+        def evaluate(vars, split):
+            if split == "valid":
+                for _ in range(2):  # as SLURM does
+                    os.kill(os.getpid(), signal.SIGTERM)
+                ended.append(split)
+            return exp.evaluate(vars, split)
+
+        exp = real(c)
+        return exp._replace(evaluate=evaluate)
+
+    with monkeypatch.context() as m:
+        m.setattr(toy, "make", make)
+        with pytest.raises(train.Stopped, match="at step 30; saved, the same command resumes"):
+            train.train(c, tmp_path / "stopped")
+    assert not ended
+    assert not (tmp_path / "stopped/results.json").exists()
+    assert train.train(c, tmp_path / "stopped") == whole
+    assert (tmp_path / "stopped/metrics.jsonl").read_text() == (tmp_path / "whole/metrics.jsonl").read_text()
+
+
 def test_workdir_of_another_config_is_refused_by_field(tmp_path):
     train.train(config(), tmp_path)
     with pytest.raises(UserError, match=r"config\.optimizer\.learning_rate: 0\.01 there, 0\.1 now.*config\.seed: 0"):
