@@ -61,11 +61,11 @@ def draw(
 
 
 def _panel(ax, figure: Figure, panel: Panel, firsts: list[Curve], seconds: list[Curve]) -> None:
-    train = {"test": "test", "train": "train"} if panel.second else {"test": "", "train": ""}
-    for kind, lines, dash in (("test", firsts, "-"), ("train", seconds, ":")):
+    for metric, lines, dash in ((panel.metric, firsts, "-"), (panel.second, seconds, ":")):
+        split = metric.split("/")[0] if panel.second else ""
         for curve in lines:
             aside = ", ".join(filter(None, (curve.data if curve.data != figure.paper_data else "", curve.note)))
-            words = [figure.curves[curve.norm], train[kind], f"({aside})" if aside else ""]
+            words = [figure.curves[curve.norm], split, f"({aside})" if aside else ""]
             marker = "." if len(curve.x) < 30 else None
             colour = COLOURS[curve.norm]
             ax.plot(
