@@ -152,7 +152,7 @@ def _ours(make, shape, norm, train):
 
 
 def _products(make, shape, train):
-    """Our unrolling of a cell whose gates cost nothing: what its matrix products take, which no gate or norm can undercut."""
+    """Our unrolling of a cell whose gates cost nothing: what its matrix products take, the least of this unrolling."""
     cell = make(shape[3])
     params = functional.init(cell, jax.random.key(2), shape[2])
 
