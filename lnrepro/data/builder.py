@@ -42,6 +42,11 @@ class Written(NamedTuple):
     facts: dict[str, Any]
 
 
+class _Info(tfds.core.DatasetInfo):
+    def initialize_from_bucket(self) -> None:
+        """Nothing: TFDS would look for a set of this name among its own, and leave an empty folder in /tmp behind."""
+
+
 class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """A data set: attributes say where it comes from, `features` what an example holds, `examples` parses the files."""
 
@@ -97,7 +102,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         return Written(folder, splits, digest, maker.facts)
 
     def _info(self) -> tfds.core.DatasetInfo:
-        return tfds.core.DatasetInfo(
+        return _Info(
             builder=self,
             description=self.__doc__,
             homepage=self.source,

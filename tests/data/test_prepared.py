@@ -115,6 +115,13 @@ def test_what_is_half_there_does_not_count_and_can_be_prepared_again(damage, tmp
     assert [path.name for path in (tmp_path / "mnist").iterdir()] == [folder.name]
 
 
+def test_preparing_leaves_nothing_in_the_temporary_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    data.prepare("digits", None, tmp_path / "data")
+    assert not list((tmp_path / "tmp").iterdir())
+
+
 def test_damaged_records_are_a_data_error(tmp_path):
     folder = data.prepare("mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path, any_checksum=True)
     path = next(folder.glob("*-train.array_record*"))
