@@ -47,7 +47,7 @@ flags.adopt_module_key_flags(config_flags)
 
 
 def run(argv: list[str]) -> None:
-    """Parse the flags and train or evaluate. Raises UserError and its kin, and train.Stopped."""
+    """Parse the flags and train or evaluate. Raises UserError and its kin, and signals.Stopped."""
     config, variant = _parse(argv)
     # Orbax logs the tracebacks of failed saves, which reach the user as one line through RunError.
     logging.set_verbosity(logging.FATAL)

@@ -3,8 +3,6 @@
 import contextlib
 import itertools
 import pathlib
-import signal
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -14,14 +12,12 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
-from lnrepro import artifacts, distribute, experiment, optim, seeds, workdir
+from lnrepro import artifacts, distribute, experiment, optim, seeds, signals, workdir
 from lnrepro.checkpoint import Saved, Store
 from lnrepro.errors import RunError, UserError
 from lnrepro.experiment import Experiment
 from lnrepro.metrics import Log, Meter, is_better
 from lnrepro.progress import Progress, table
-
-REPEAT_S = 2.0  # a signal that comes again after so long is meant
 
 
 @jax.jit
@@ -44,14 +40,6 @@ class State(NamedTuple):
     def vars(self) -> dict[str, Any]:
         """What an experiment's functions take."""
         return {"params": self.params, **self.collections}
-
-
-class Stopped(Exception):
-    """SIGTERM or SIGINT arrived; the state is saved. The exit code is 128 plus the signal's number."""
-
-    def __init__(self, signum: int, step: int):
-        super().__init__(f"stopped by {signal.Signals(signum).name} at step {step}; saved, the same command resumes")
-        self.exit_code = 128 + signum
 
 
 def make_init(exp: Experiment, optimizer: optax.GradientTransformation) -> Callable[[jax.Array], State]:
@@ -183,7 +171,7 @@ class Run:
 def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     """Train `config` in `folder` to its last step, from its newest checkpoint if there is one; returns the last numbers.
 
-    Raises UserError for what the user can mend, RunError for a run that failed, Stopped after SIGTERM or SIGINT.
+    Raises UserError for what the user can mend, RunError for a run that failed, signals.Stopped after SIGTERM or SIGINT.
     """
     run = Run(config, folder, writing=True)
     fingerprint = _fingerprint(config)
@@ -257,7 +245,7 @@ def _loop(run: Run, held: Callable[[], None]) -> tuple[dict[str, float], list[pa
         for name in names:
             run.store.save(name, step, host, notes)
 
-    with contextlib.ExitStack() as stack_of, signals() as caught:
+    with contextlib.ExitStack() as stack_of, signals.collect() as caught:
         stack_of.callback(progress.close)
         stack_of.callback(lambda: hasattr(batches, "close") and batches.close())
         while step < run.total:
@@ -272,7 +260,7 @@ def _loop(run: Run, held: Callable[[], None]) -> tuple[dict[str, float], list[pa
             if due(step, log_every, run.total):
                 meter.cut(step)
             drain(block=False)
-            stopping = _agree(caught, step, log_every)
+            stopping = caught.agreed(step, log_every)
             names = ["last"] if due(step, save_every, run.total) or stopping else []
             if due(step, eval_every, run.total) and config.eval_splits:
                 drain(block=True)
@@ -290,7 +278,7 @@ def _loop(run: Run, held: Callable[[], None]) -> tuple[dict[str, float], list[pa
                 save(names)
             if stopping:
                 run.store.wait()
-                raise Stopped(stopping, step)
+                raise signals.Stopped(stopping, step)
         drain(block=True)
         run.store.wait()
         held()
@@ -306,18 +294,6 @@ def _loop(run: Run, held: Callable[[], None]) -> tuple[dict[str, float], list[pa
         if best:
             numbers |= {f"best {best['metric']}": best["value"], "best step": best["step"]}
         return numbers, list(paths | dict.fromkeys(written))
-
-
-def _agree(caught: list[int], step: int, log_every: int) -> int:
-    """The signal to stop for, 0 for none. Several processes ask one another at log points, so that all stop at one step."""
-    mine = caught[0] if caught else 0
-    if jax.process_count() == 1:
-        return mine
-    if step % log_every:
-        return 0
-    from jax.experimental import multihost_utils
-
-    return int(multihost_utils.process_allgather(np.array(mine)).max())
 
 
 def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
@@ -351,50 +327,3 @@ def _header(run: Run, step: int) -> str:
     start = f"resuming at step {step} of" if step else "training"
     which = f"seed={c.seed}" if len(run.seeds) == 1 else f"seeds={run.seeds[0]}..{run.seeds[-1]}"
     return f"{c.experiment} norm={c.norm} data={c.data.name} {which}: {start} {run.total} steps on {devices}, in {run.folder}"
-
-
-class Caught(list[int]):
-    """Signals that have arrived, oldest first."""
-
-    saved: int | None = None  # the last step, once nothing is left to save
-
-    @contextlib.contextmanager
-    def at_once(self, step: int) -> Iterator[None]:
-        """Within, the first signal raises Stopped where it arrives, as does one that had arrived before."""
-        self.saved = step
-        try:
-            if self:
-                raise Stopped(self[0], step)
-            yield
-        finally:
-            self.saved = None
-
-
-@contextlib.contextmanager
-def signals() -> Iterator[Caught]:
-    """Collect SIGTERM and SIGINT in what is yielded instead of dying; a second one of the same kind acts at once.
-
-    It must come REPEAT_S after the first: SLURM, when it preempts, sends two within milliseconds, and means one.
-    """
-    caught = Caught()
-    first: dict[int, float] = {}
-
-    def note(signum, frame):
-        caught.append(signum)
-        if time.monotonic() - first.setdefault(signum, time.monotonic()) > REPEAT_S:
-            signal.signal(signum, previous[signum])
-            signal.raise_signal(signum)
-        if caught.saved is not None:
-            step, caught.saved = caught.saved, None
-            raise Stopped(signum, step)
-
-    try:
-        previous = {s: signal.signal(s, note) for s in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:  # not in the main thread: somebody embeds us and keeps the signals
-        yield caught
-        return
-    try:
-        yield caught
-    finally:
-        for s, handler in previous.items():
-            signal.signal(s, handler)

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ENGINE = {"train", "main", "distribute", "checkpoint", "metrics", "optim", "evaluation", "experiment", "workdir"}
-ENGINE |= {"progress", "artifacts", "seeds", "peers"}
+ENGINE |= {"progress", "artifacts", "seeds", "peers", "signals"}
 
 # file or folder -> what may be imported of lnrepro, and which third parties never
 RULES = {

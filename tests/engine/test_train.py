@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro import distribute, train
+from lnrepro import distribute, signals, train
 from lnrepro.checkpoint import Saved, Store
 from lnrepro.errors import RunError, UserError
 from lnrepro.experiment import Experiment
@@ -167,11 +167,11 @@ def test_a_signal_that_comes_again_later_acts_at_once(monkeypatch):
     seen = []
     old = signal.signal(signal.SIGTERM, lambda signum, frame: seen.append("acted"))
     try:
-        with train.signals() as caught:
+        with signals.collect() as caught:
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
             assert (caught, seen) == ([signal.SIGTERM] * 2, [])
-            monkeypatch.setattr(train, "REPEAT_S", 0.0)
+            monkeypatch.setattr(signals, "REPEAT_S", 0.0)
             os.kill(os.getpid(), signal.SIGTERM)
             assert seen == ["acted"]
     finally:
@@ -197,7 +197,7 @@ def test_signal_saves_and_says_how_to_go_on(tmp_path, monkeypatch, signum):
 
     with monkeypatch.context() as m:
         m.setattr(toy, "make", make)
-        with pytest.raises(train.Stopped, match="at step 8; saved, the same command resumes") as stopped:
+        with pytest.raises(signals.Stopped, match="at step 8; saved, the same command resumes") as stopped:
             train.train(config(), tmp_path / "stopped")
     assert stopped.value.exit_code == 128 + signum
     assert train.train(config(), tmp_path / "stopped") == whole
@@ -223,7 +223,7 @@ def test_a_signal_stops_the_final_evaluation_where_it_is(tmp_path, monkeypatch, 
 
     with monkeypatch.context() as m:
         m.setattr(toy, "make", make)
-        with pytest.raises(train.Stopped, match="at step 30; saved, the same command resumes"):
+        with pytest.raises(signals.Stopped, match="at step 30; saved, the same command resumes"):
             train.train(c, tmp_path / "stopped")
     assert not ended
     assert not (tmp_path / "stopped/results.json").exists()
