@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 
 class How(tuple):
-    """Static options of one unrolling: (cell, reverse, all_carries, save, chunk, unroll)."""
+    """Static options of one unrolling: (cell, reverse, all_carries, save, chunks, unroll)."""
 
     def __new__(cls, *fields):
         """The fields in that order; not a pytree, as plain tuples are."""
@@ -29,9 +29,20 @@ def _product_gradients(kernel, x, d):
     """Gradients of the product x @ kernel for its cotangent d: with respect to the kernel, and to x."""
     if any(jax.typeof(x).sharding.spec):  # an Explicit mesh: JAX knows which axes it may merge
         return jax.vjp(jnp.matmul, x, kernel)[1](d)[::-1]
-    rows = (((0,), (0,)), ((), ()))
-    flat = [a.reshape(-1, a.shape[-1]) for a in (x, d)]  # so written, XLA's CPU backend needs no transposed copies
-    return jax.lax.dot_general(*flat, rows), jax.lax.dot_general(d, kernel, (((d.ndim - 1,), (1,)), ((), ())))
+    rows = [a.reshape(-1, a.shape[-1]) for a in (x, d)]  # so written, XLA's CPU backend needs no transposed copies
+    return jax.lax.dot_general(*rows, (((0,), (0,)), ((), ()))), _back(kernel, d)
+
+
+def _back(kernel, d):
+    """d @ kernel.T, the gradient that a product sends to its input.
+
+    XLA's CPU backend multiplies few rows with a large kernel up to a third faster when the kernel stands first; the
+    barrier keeps it from writing the product the other way around again. Other backends choose for themselves.
+    """
+    if jax.default_backend() != "cpu" or any(jax.typeof(d).sharding.spec):
+        return jax.lax.dot_general(d, kernel, (((d.ndim - 1,), (1,)), ((), ())))
+    product = jax.lax.dot_general(kernel, d.reshape(-1, d.shape[-1]), (((1,), (1,)), ((), ())))
+    return jax.lax.optimization_barrier(product).T.reshape(*d.shape[:-1], kernel.shape[0])
 
 
 def _point(cell, local, start, prev, px, ph, tick):
@@ -49,7 +60,7 @@ def _forward(how, keep, local, kernels, start, x, ticks, constants, wrap=lambda 
 
     Returns (last carry, (what was kept, what the cell puts aside), the chunks' input projections).
     """
-    cell, reverse, _, save, (size, hoist), unroll = how
+    cell, reverse, _, save, ((size, hoist), _), unroll = how
 
     def chunk(carry, xs):
         x, ticks = xs
@@ -60,11 +71,11 @@ def _forward(how, keep, local, kernels, start, x, ticks, constants, wrap=lambda 
             px = x if hoist else project(kernels, x)
             ph = _reads(cell, start, prev, tick) @ kernels.h
             new, aside = _point(cell, local, start, prev, px, ph, tick)
-            return new, (keep(new, ph), aside)
+            return new, (keep(new, ph), aside, None if hoist or save != "projections" else px)
 
         x = project(kernels, x) if hoist else x
-        last, kept = jax.lax.scan(one, carry, (x, ticks), reverse=reverse, unroll=unroll)
-        return last, (kept, x if hoist and save == "projections" else None)
+        last, (kept, aside, px) = jax.lax.scan(one, carry, (x, ticks), reverse=reverse, unroll=unroll)
+        return last, ((kept, aside), x if hoist and save == "projections" else px)
 
     if size == x.shape[0]:
         last, (kept, px) = wrap(chunk)(start, (x, ticks))
@@ -77,7 +88,8 @@ def _forward(how, keep, local, kernels, start, x, ticks, constants, wrap=lambda 
 def plain(how, remat, *args):
     """(last carry, carries or outputs of all steps, what the cell puts aside), for JAX's own derivatives."""
     keep = (lambda new, ph: new) if how[2] else (lambda new, ph: how[0].output(new))
-    how = How(*how[:3], "carries", *how[4:])  # what is not returned here, JAX keeps as it likes
+    chunks = how[4][1:] * 2 if remat else how[4]  # to make a chunk again, as in the lean backward pass
+    how = How(*how[:3], "carries", chunks, how[5])  # what is not returned here, JAX keeps as it likes
     last, (ys, aside), _ = _forward(how, keep, *args, wrap=jax.checkpoint if remat else lambda f: f)
     return last, ys, aside
 
@@ -100,7 +112,7 @@ def _lean_forward(how, local, kernels, start, x, ticks, constants):
 
 
 def _lean_backward(how, saved, cotangents):
-    cell, reverse, all_carries, _, (size, hoist), unroll = how
+    cell, reverse, all_carries, _, (_, (size, hoist)), unroll = how
     local, kernels, start, x, ticks, constants, (carries, ph, px) = saved
     dlast, dys, _ = cotangents
     wide = functools.partial(jax.tree.map, lambda a: jnp.zeros_like(a, jnp.promote_types(a.dtype, jnp.float32)))
@@ -126,19 +138,20 @@ def _lean_backward(how, saved, cotangents):
             dcarry, dstart, dlocal, stack = state
             t, prev, x, ph, dy, tick = xs
             tick = tick._replace(constants=constants)
-            px = x if hoist else project(kernels, x)
+            px = x if projected else project(kernels, x)
             ph = jax.lax.dynamic_index_in_dim(stack, t, keepdims=False) if over else ph
             dcarry = add(dcarry, dy if all_carries else jax.vjp(cell.output, prev)[1](dy)[0])
             back = jax.vjp(lambda *a: _point(cell, *a, tick)[0], local, start, prev, px, ph)[1]
             dl, ds, dprev, dpx, dph = back(dcarry)
-            dh = _product_gradients(kernels.h, h[0], dph)[1]
+            dh = _back(kernels.h, dph)
             more_start, more_prev = jax.vjp(lambda *a: _reads(cell, *a, tick), start, prev)[1](dh)
             dstart = dstart if tick.reset is None else add(add(dstart, ds), more_start)
             stack, dph = (jax.lax.dynamic_update_index_in_dim(stack, dph, t, 0), None) if over else (None, dph)
             return (add(dprev, more_prev), dstart, add(dlocal, dl), stack), (dpx, dph)
 
         px = project(kernels, x) if hoist and px is None else px
-        inner = (jnp.arange(x.shape[0]), prev, px if hoist else x, None if over else ph, dys, ticks)
+        projected = px is not None
+        inner = (jnp.arange(x.shape[0]), prev, px if projected else x, None if over else ph, dys, ticks)
         begin = (dcarry, dstart, dlocal, ph if over else None)
         (dcarry, dstart, dlocal, stack), (dpx, dph) = jax.lax.scan(
             one, begin, inner, reverse=not reverse, unroll=unroll
@@ -174,27 +187,32 @@ def _join(tree):
     return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), tree)
 
 
-def chunk_of(x, kernels, asked):
-    """(steps per chunk, whether a chunk's inputs are projected by one product before its steps).
+def chunks_of(x, kernels, asked):
+    """(steps per chunk, whether a chunk's inputs are projected by one product before its steps), of the forward pass
+    and of the backward one.
 
-    A chunk has enough rows for the kernels' products to run at full speed, and few enough that what it makes stays
-    small. Short sequences before large kernels are one chunk, their inputs projected step by step: there, adding up
-    the kernels' gradients chunk by chunk, or holding all projections, would cost more than it saves.
+    Forwards, on a CPU, it is faster to take all steps as one chunk and to project each step's input in that step
+    (experiments/results/cells.md). Elsewhere, and backwards, a chunk has enough rows for the kernels' products to run at full
+    speed, and few enough that what it makes stays small. Short sequences before large kernels are one chunk, their
+    inputs projected step by step: there, adding up the kernels' gradients chunk by chunk, or holding all projections,
+    would cost more than it saves.
     """
     steps = x.shape[0]
     if asked is not None:
         if asked < 1 or not isinstance(steps, int) or steps % asked:
             raise ValueError(f"unroll: chunk={asked} must divide the number of steps, {steps}")
-        return asked, True
+        return (asked, True), (asked, True)
+    cpu = jax.default_backend() == "cpu"
     if not all(isinstance(n, int) for n in x.shape) or steps == 0:
-        return steps, True  # symbolic sizes of jax.export
+        return (steps, not cpu), (steps, True)  # symbolic sizes of jax.export
     rows = 1
     for n in x.shape[1:-1]:
         rows *= n
     if 4 * rows * steps * kernels.h.shape[0] < 3 * (kernels.x.size + kernels.h.size) and rows >= 32:
-        return steps, False
+        return (steps, False), (steps, False)
     enough = [k for k in range(1, steps + 1) if steps % k == 0 and k * rows >= 512 and k >= min(steps, 4)]
-    return (enough[0] if enough and enough[0] * 2 <= steps else steps), True
+    backward = (enough[0] if enough and enough[0] * 2 <= steps else steps), True
+    return ((steps, False) if cpu else backward), backward
 
 
 def save_of(x, kernels):

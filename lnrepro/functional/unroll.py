@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.cells import Carry, Cell, Params, Tick
-from lnrepro.functional.lean import How, chunk_of, lean, plain, project, save_of, where
+from lnrepro.functional.lean import How, chunks_of, lean, plain, project, save_of, where
 
 _NO_TICK = Tick()
 
@@ -97,7 +97,8 @@ def unroll(
       save: what the lean backward keeps beside the carries: both "projections", the "recurrent" ones, or nothing
         ("carries"). Each less takes less memory and one more product. Default: "projections" where D >= H / 2, else
         "recurrent".
-      chunk: steps per chunk, a divisor of T; default: as many as a large matrix product needs.
+      chunk: steps per chunk, a divisor of T, whose inputs one product projects; default: as many as a large matrix
+        product needs, and forwards on a CPU all steps, each projecting its own input.
       remat: with backward="autodiff", rematerialise chunk by chunk (jax.checkpoint).
       unroll: steps per loop iteration, as in jax.lax.scan.
 
@@ -160,7 +161,7 @@ def unroll(
         statistics = jax.tree.map(lambda s: s[jnp.minimum(index, s.shape[0] - 1)], statistics)
     ticks = Tick(index, mask, resets, None if key is None else jax.random.split(key, steps), None, None, statistics)
     x, kernels, local, carry = _varying_like(x, (x, kernels, cell.local(params), carry), params)
-    how = How(cell, reverse, all_carries, save or save_of(x, kernels), chunk_of(x, kernels, chunk), unroll)
+    how = How(cell, reverse, all_carries, save or save_of(x, kernels), chunks_of(x, kernels, chunk), unroll)
     if with_statistics and not cell.sites:
         raise ValueError("unroll: with_statistics is for cells with norm='batch'")
     if backward == "autodiff" or steps == 0:

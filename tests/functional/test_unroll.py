@@ -158,6 +158,22 @@ def test_lean_backward_equals_autodiff_for_carries_as_well():
                 same(other, plain, 1e-10)
 
 
+def test_what_is_made_again_takes_no_memory():
+    cell, x = lstm(32, norm="layer"), jnp.ones((2, 1024, 8))
+    params = init(cell, jax.random.key(0), 8)
+
+    def memory(**options):
+        loss = jax.jit(jax.grad(lambda p: unroll(cell, p, x, **options)[1].sum()))
+        return loss.lower(params).compile().memory_analysis().temp_size_in_bytes
+
+    everything = memory(backward="autodiff")
+    assert memory(backward="autodiff", remat=True) < 0.7 * everything
+    sizes = [memory(save=save) for save in ("carries", "recurrent", "projections")]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < 0.7 * sizes[2]
+    assert sizes[2] < 0.4 * everything
+
+
 def test_second_derivatives_reverse_over_reverse():
     with jax.enable_x64(True):
         params = init(CELL, jax.random.key(0), D, jnp.float64)
