@@ -3,6 +3,7 @@ time."""
 
 import argparse
 import importlib.util
+import itertools
 import json
 import math
 import pathlib
@@ -25,12 +26,28 @@ SHAPES = {  # T, B, D, H of the paper's experiments
     "skip": (30, 64, 620, 2400),
 }
 
+PAIRS = (  # whose times are set side by side
+    ("ours LN", "Flax LN"),
+    ("ours LN", "Flax plain"),
+    ("ours LN", "torch plain"),
+    ("ours LN", "torch script LN"),
+    ("ours LN", "haiku plain"),
+    ("ours LN, inference", "Flax plain, inference"),
+    ("products alone", "Flax LN"),
+    ("products alone", "Flax plain"),
+    ("products alone", "torch plain"),
+    ("products alone, inference", "Flax plain, inference"),
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `scripts/bench.py cells`."""
     parser.add_argument("--cell", choices=("lstm", "gru"), default="lstm")
     parser.add_argument("--shapes", nargs="+", choices=tuple(SHAPES), default=list(SHAPES))
-    parser.add_argument("--rounds", type=int, default=5, help="interleaved repetitions; the median is reported")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="interleaved repetitions at least; the median is reported"
+    )
+    parser.add_argument("--seconds", type=float, default=30, help="repeat each shape for so long at least")
     parser.add_argument(
         "--peers", nargs="*", default=["torch", "haiku"], help="libraries to measure if they are installed"
     )
@@ -47,26 +64,23 @@ def main(args: argparse.Namespace) -> int:
         f"{args.cell}, {device.device_kind} ({platform.machine()}, {jax.device_count()} device), jax {jax.__version__}, commit {commit}"
     )
     print(
-        f"forward + backward unless `inference`; median of {args.rounds} interleaved rounds; temp = temporary memory\n"
+        f"forward + backward unless `inference`; medians of {args.rounds} interleaved rounds or more, for {args.seconds:g} s "
+        "or longer a shape; temp = temporary memory\n"
     )
     print("| shape | what | ms | x Flax plain | x Flax LN | temp MB | compile s |\n|---|---|---|---|---|---|---|")
+    _ours(functional.lstm, (2, 1, 1, 1), "layer", True)  # what only the process's first compilation takes
     table = {name: _shape(name, args) for name in args.shapes}
-    print("\ngeometric means of time over the shapes measured:")
-    for ours, theirs in (
-        ("ours LN", "Flax LN"),
-        ("ours LN", "Flax plain"),
-        ("ours LN", "torch plain"),
-        ("ours LN", "torch script LN"),
-        ("ours LN", "haiku plain"),
-        ("ours LN, inference", "Flax plain, inference"),
-        ("products alone", "Flax LN"),
-        ("products alone", "Flax plain"),
-        ("products alone", "torch plain"),
-        ("products alone, inference", "Flax plain, inference"),
+    print("\ngeometric means over the shapes measured:")
+    for what, ours, theirs in (
+        *(("ms", *pair) for pair in PAIRS),
+        *(("temp_mb", "ours LN", f"Flax {theirs}") for theirs in ("LN", "plain")),
+        ("compile_s", "ours LN", "Flax plain"),
     ):
-        ratios = [rows[ours]["ms"] / rows[theirs]["ms"] for rows in table.values() if ours in rows and theirs in rows]
-        if ratios:
-            print(f"- {ours} / {theirs}: {math.exp(statistics.fmean(map(math.log, ratios))):.3f}")
+        ratios = [rows[ours][what] / rows[theirs][what] for rows in table.values() if {ours, theirs} <= rows.keys()]
+        if ratios and all(ratios):
+            name = {"ms": "time", "temp_mb": "temporary memory", "compile_s": "time to compile"}[what]
+            most = f" (at most {max(ratios):.2f})" if what == "temp_mb" else ""
+            print(f"- {name}, {ours} / {theirs}: {math.exp(statistics.fmean(map(math.log, ratios))):.3f}{most}")
     if args.json:
         record = {
             "cell": args.cell,
@@ -83,35 +97,40 @@ def _shape(name, args):
     shape = SHAPES[name]
     runs, rows = {}, {}
     for label, make in _contestants(args, shape).items():
-        start = time.perf_counter()
-        call, memory = make()
-        rows[label] = {"compile_s": time.perf_counter() - start, "temp_mb": memory}
+        call, memory, seconds = make()
+        rows[label] = {"compile_s": seconds, "temp_mb": memory}
         call()
         runs[label] = call
     times = {label: [] for label in runs}
-    for _ in range(args.rounds):
+    begun = time.perf_counter()
+    for done in itertools.count():
+        if done >= args.rounds and time.perf_counter() - begun > args.seconds:
+            break
         for label, call in runs.items():
             start = time.perf_counter()
             call()
             times[label].append(time.perf_counter() - start)
     for label, row in rows.items():
-        row["ms"] = 1e3 * statistics.median(times[label])
+        row |= {"ms": 1e3 * statistics.median(times[label]), "rounds": done}
     for label, row in rows.items():
         rest = ", inference" if label.endswith("inference") else ""
         ratios = [
             f"{row['ms'] / rows[other]['ms']:.2f}" if other in rows else ""
             for other in (f"Flax plain{rest}", "Flax LN")
         ]
-        temp = "" if row["temp_mb"] is None else f"{row['temp_mb']:.0f}"
+        temp, compiled = (
+            "" if value is None else f"{value:{how}}"
+            for value, how in ((row["temp_mb"], ".0f"), (row["compile_s"], ".2f"))
+        )
         print(
-            f"| {name} | {label} | {row['ms']:.1f} | {ratios[0]} | {'' if rest else ratios[1]} | {temp} | {row['compile_s']:.2f} |",
+            f"| {name} | {label} | {row['ms']:.1f} | {ratios[0]} | {'' if rest else ratios[1]} | {temp} | {compiled} |",
             flush=True,
         )
     return rows
 
 
 def _contestants(args, shape):
-    """{label: function that prepares it and returns (call, temporary megabytes)}."""
+    """{label: function that prepares it and returns (call, temporary megabytes, seconds to trace and compile)}."""
     lstm = args.cell == "lstm"
     plain, layered = (nn.OptimizedLSTMCell, _LNLSTM) if lstm else (nn.GRUCell, _LNGRU)
     make = functional.lstm if lstm else functional.gru
@@ -140,9 +159,10 @@ def _jax(apply, params, shape, train):
     x = jax.random.normal(jax.random.key(0), (steps, batch, features))
     w = jax.random.normal(jax.random.key(1), (steps, batch, hidden))
     function = jax.grad(lambda p, x: jnp.sum(apply(p, x) * w), (0, 1)) if train else apply
+    start = time.perf_counter()
     compiled = jax.jit(function).lower(params, x).compile()
-    analysis = compiled.memory_analysis()
-    return (lambda: jax.block_until_ready(compiled(params, x))), analysis and analysis.temp_size_in_bytes / 1e6
+    seconds, analysis = time.perf_counter() - start, compiled.memory_analysis()
+    return (lambda: jax.block_until_ready(compiled(params, x))), analysis and analysis.temp_size_in_bytes / 1e6, seconds
 
 
 def _ours(make, shape, norm, train):
@@ -250,7 +270,7 @@ def _torch_call(forward, parameters, shape):
         if device.type == "cuda":
             torch.cuda.synchronize()
 
-    return call, None
+    return call, None, None
 
 
 def _torch_script(shape):
