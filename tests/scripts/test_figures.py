@@ -188,7 +188,7 @@ def test_kept_figures_are_those_of_the_kept_runs(tmp_path, number):
     own = of_figure(find([results / "runs"]), figure)
     assert bool(own) == kept.exists()
     if own:
-        assert {run.config["norm"] for run in own} | ({"weight"} if number == 4 else set()) == set(figure.curves)
+        assert {run.config["norm"] for run in own} == set(figure.curves)
         picture.points(figure, picture.drawn(figure, own), tmp_path / "points.csv")
         assert (tmp_path / "points.csv").read_text() == kept.read_text()
 
