@@ -79,6 +79,8 @@ class Cell(NamedTuple):
     sites: {site: size} of batch-norm sites, empty without batch norm.
     overwrites: whether the lean backward pass may write the gradient of ph over ph to save memory. Where pointwise norms
         all of ph at once, XLA would copy the whole stack in every step to do so.
+    rowwise: whether pointwise also takes local's arrays of one axis with x's batch axes before it, so that the lean
+        backward pass may add up their gradients row by row.
     """
 
     features: int
@@ -93,6 +95,7 @@ class Cell(NamedTuple):
     sample: Callable | None = None
     sites: dict[str, int] = {}  # noqa: RUF012
     overwrites: bool = False
+    rowwise: bool = False
 
 
 def init(cell: Cell, key: jax.Array, features_in: int, dtype: jax.typing.DTypeLike = jnp.float32) -> Params:
@@ -400,6 +403,7 @@ def _cell(o, pointwise, output, *, carries, cell_site=False, extra=None, width_h
         local,
         sites=sites,
         overwrites=overwrites,
+        rowwise=o.norm != "batch" and width_h is None,
     )
 
 
@@ -465,8 +469,8 @@ def _sites(o, params, px, ph, tick, h_params=None, width_h=None):
 
 def _layer(o, a, params, site):
     """Layer norm of centred blocks side by side, each block with its own variance, in one pass over the whole array."""
-    gain, bias = params[f"gain_{site}"][: a.shape[-1]], params.get(f"bias_{site}")
-    bias = None if bias is None else bias[: a.shape[-1]]
+    gain, bias = params[f"gain_{site}"][..., : a.shape[-1]], params.get(f"bias_{site}")
+    bias = None if bias is None else bias[..., : a.shape[-1]]
     if len(o.blocks) == 1 or a.shape[-1] == o.blocks[0] * o.features:
         return norms.layer_norm_centred(a, gain, bias, eps=o.eps)
     split = o.blocks[0] * o.features
@@ -482,7 +486,7 @@ def _batch(o, site, a, gain, bias, tick, aside):
 
 def _cell_site(o, params, c, tick, aside):
     if o.norm in ("layer", "layer_cell"):
-        return norms.layer_norm(c, params["gain_c"], params["bias_c"], eps=o.eps), aside
+        return norms.layer_norm_centred(norms.centre(c), params["gain_c"], params["bias_c"], eps=o.eps), aside
     if o.norm == "batch":
         return _batch(o, "c", c, params["gain_c"], params["bias_c"], tick, aside), aside
     return c, aside

@@ -6,6 +6,7 @@ Plain autodiff keeps about thirty arrays a step for a layer-normalised LSTM.
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -118,6 +119,13 @@ def _lean_backward(how, saved, cotangents):
     wide = functools.partial(jax.tree.map, lambda a: jnp.zeros_like(a, jnp.promote_types(a.dtype, jnp.float32)))
     add = functools.partial(jax.tree.map, lambda total, new: total + new.astype(total.dtype))
 
+    # Of few rows, one more pass at every step to sum the gradients of gains and biases over them costs more than to add
+    # them up row by row and to sum once.
+    batch = x.shape[1:-1]
+    known = all(isinstance(n, int) for n in batch) and not any(jax.typeof(x).sharding.spec)
+    batch = batch if cell.rowwise and known and math.prod(batch) <= 16 else ()
+    by_row = functools.partial(jax.tree.map, lambda a: jnp.broadcast_to(a, batch + a.shape) if a.ndim == 1 else a)
+
     def shift(carries, before):
         """The carry before each step, from the one after it."""
         if reverse:
@@ -141,7 +149,7 @@ def _lean_backward(how, saved, cotangents):
             px = x if projected else project(kernels, x)
             ph = jax.lax.dynamic_index_in_dim(stack, t, keepdims=False) if over else ph
             dcarry = add(dcarry, dy if all_carries else jax.vjp(cell.output, prev)[1](dy)[0])
-            back = jax.vjp(lambda *a: _point(cell, *a, tick)[0], local, start, prev, px, ph)[1]
+            back = jax.vjp(lambda *a: _point(cell, *a, tick)[0], by_row(local), start, prev, px, ph)[1]
             dl, ds, dprev, dpx, dph = back(dcarry)
             dh = _back(kernels.h, dph)
             more_start, more_prev = jax.vjp(lambda *a: _reads(cell, *a, tick), start, prev)[1](dh)
@@ -163,7 +171,7 @@ def _lean_backward(how, saved, cotangents):
         dk = kernels._replace(x=dk_x, h=dk_h, offset=doffset)
         return (dcarry, dstart, dlocal, add(dkernels, dk)), dx
 
-    state = (dlast, wide(start), wide(local), wide(kernels))
+    state = (dlast, wide(start), wide(by_row(local)), wide(kernels))
     if size == x.shape[0]:
         (dcarry, dstart, dlocal, dkernels), dx = chunk(state, (x, ticks, carries, start, ph, px, dys))
     else:
@@ -172,6 +180,7 @@ def _lean_backward(how, saved, cotangents):
         pieces = (*pieces[:3], shift(ends, start), *pieces[3:])
         (dcarry, dstart, dlocal, dkernels), dx = jax.lax.scan(chunk, state, pieces, reverse=not reverse)
         dx = _join(dx)
+    dlocal = jax.tree.map(lambda d, a: d.sum(tuple(range(d.ndim - a.ndim))), dlocal, local)
     like = functools.partial(jax.tree.map, lambda a, b: a.astype(b.dtype))
     return like(dlocal, local), like(dkernels, kernels), like(add(dstart, dcarry), start), dx, None, None
 
@@ -205,9 +214,7 @@ def chunks_of(x, kernels, asked):
     cpu = jax.default_backend() == "cpu"
     if not all(isinstance(n, int) for n in x.shape) or steps == 0:
         return (steps, not cpu), (steps, True)  # symbolic sizes of jax.export
-    rows = 1
-    for n in x.shape[1:-1]:
-        rows *= n
+    rows = math.prod(x.shape[1:-1])
     if 4 * rows * steps * kernels.h.shape[0] < 3 * (kernels.x.size + kernels.h.size) and rows >= 32:
         return (steps, False), (steps, False)
     enough = [k for k in range(1, steps + 1) if steps % k == 0 and k * rows >= 512 and k >= min(steps, 4)]
