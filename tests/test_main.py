@@ -82,12 +82,12 @@ def test_a_vocabulary_shared_among_devices_changes_nothing(home, config):
     flags = [f"--config=configs/{config}.py:smoke", "--config.final_splits=()", "--config.curves=()"]
     devices, model = (4, 2) if config == "skip_thoughts" else (3, 3)  # the reader's embedded set has 159 words
     if config == "attentive_reader":
-        # Two steps agree to 7e-8; by the fourth its LN over 8 units has made up to 3e-4 of the order sums are taken in.
-        flags.append("--config.steps=2")
+        # Its LN over 8 units makes fifty times more, at every step, of the order sums are taken in: 2e-7, 3e-5, ...
+        flags.append("--config.norm=none")
     for name, more in {"whole": [], "shared": [f"--cpu_devices={devices}", f"--config.mesh.model={model}"]}.items():
         code, _, err = run(home, *flags, *more, f"--workdir={home / config / name}")
         assert code == 0, err
-    assert_close(home / config / "whole", home / config / "shared", 1e-5)
+    assert_close(home / config / "whole", home / config / "shared", 1e-6 if config == "attentive_reader" else 1e-5)
 
 
 @pytest.mark.slow
