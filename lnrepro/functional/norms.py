@@ -87,8 +87,8 @@ def layer_norm_centred(
 
 
 def centre(w: jax.Array) -> jax.Array:
-    """Kernel w (..., in, out) less its mean over the outputs, so that w^T x has zero mean over the units for every
-    x."""
+    """w (..., n) less its mean over the last axis: of a kernel (in, out), so that w^T x has zero mean over the units for
+    every x; of activations, the first half of their layer norm."""
     wide = w.astype(_statistics_dtype(w))
     return (wide - jnp.mean(wide, -1, keepdims=True)).astype(w.dtype)
 

@@ -76,8 +76,9 @@ def main(args: argparse.Namespace) -> int:
         *(("temp_mb", "ours LN", f"Flax {theirs}") for theirs in ("LN", "plain")),
         ("compile_s", "ours LN", "Flax plain"),
     ):
-        ratios = [rows[ours][what] / rows[theirs][what] for rows in table.values() if {ours, theirs} <= rows.keys()]
-        if ratios and all(ratios):
+        both = [(rows[ours][what], rows[theirs][what]) for rows in table.values() if {ours, theirs} <= rows.keys()]
+        ratios = [a / b for a, b in both if a and b]  # some backends do not tell their memory
+        if ratios:
             name = {"ms": "time", "temp_mb": "temporary memory", "compile_s": "time to compile"}[what]
             most = f" (at most {max(ratios):.2f})" if what == "temp_mb" else ""
             print(f"- {name}, {ours} / {theirs}: {math.exp(statistics.fmean(map(math.log, ratios))):.3f}{most}")
