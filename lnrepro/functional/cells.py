@@ -77,8 +77,6 @@ class Cell(NamedTuple):
     sample: (key, like (..., D)) -> constants, noise drawn once per sequence; None draws nothing.
     local: (params) -> what pointwise reads of them, prepared once per sequence.
     sites: {site: size} of batch-norm sites, empty without batch norm.
-    overwrites: whether the lean backward pass may write the gradient of ph over ph to save memory. Where pointwise norms
-        all of ph at once, XLA would copy the whole stack in every step to do so.
     rowwise: whether pointwise also takes local's arrays of one axis with x's batch axes before it, so that the lean
         backward pass may add up their gradients row by row.
     """
@@ -94,7 +92,6 @@ class Cell(NamedTuple):
     enters: Callable | None = None
     sample: Callable | None = None
     sites: dict[str, int] = {}  # noqa: RUF012
-    overwrites: bool = False
     rowwise: bool = False
 
 
@@ -391,7 +388,6 @@ def _cell(o, pointwise, output, *, carries, cell_site=False, extra=None, width_h
             kept["bias"] = sum(shifts[1:], shifts[0])
         return kept
 
-    overwrites = o.norm in ("none", "weight") or len(o.blocks) > 1
     return Cell(
         H,
         spec,
@@ -402,7 +398,6 @@ def _cell(o, pointwise, output, *, carries, cell_site=False, extra=None, width_h
         lambda carry, tick: output(carry),
         local,
         sites=sites,
-        overwrites=overwrites,
         rowwise=o.norm != "batch" and width_h is None,
     )
 

@@ -1,8 +1,9 @@
 """A cell's scan over inputs that are checked and ready: forwards, by plain autodiff, and with the memory-lean backward pass.
 
 That pass keeps the carries and projections, nothing else. It runs the sequence backwards with jax.vjp of the cell's
-pointwise step, a chunk of steps at a time, and forms the gradients of both kernels as one large matrix product a chunk.
-Plain autodiff keeps about thirty arrays a step for a layer-normalised LSTM.
+pointwise step, writes each step's gradients of the projections over the projections themselves, and then forms the
+gradients of both kernels as one large matrix product each. Plain autodiff keeps about thirty arrays a step for a
+layer-normalised LSTM.
 """
 
 import functools
@@ -89,7 +90,8 @@ def _forward(how, keep, local, kernels, start, x, ticks, constants, wrap=lambda 
 def plain(how, remat, *args):
     """(last carry, carries or outputs of all steps, what the cell puts aside), for JAX's own derivatives."""
     keep = (lambda new, ph: new) if how[2] else (lambda new, ph: how[0].output(new))
-    chunks = how[4][1:] * 2 if remat else how[4]  # to make a chunk again, as in the lean backward pass
+    forward, backward = how[4]
+    chunks = ((backward, True) if remat else forward, backward)  # as the lean backward pass makes things again
     how = How(*how[:3], "carries", chunks, how[5])  # what is not returned here, JAX keeps as it likes
     last, (ys, aside), _ = _forward(how, keep, *args, wrap=jax.checkpoint if remat else lambda f: f)
     return last, ys, aside
@@ -113,7 +115,7 @@ def _lean_forward(how, local, kernels, start, x, ticks, constants):
 
 
 def _lean_backward(how, saved, cotangents):
-    cell, reverse, all_carries, _, (_, (size, hoist)), unroll = how
+    cell, reverse, all_carries, save, (_, size), unroll = how
     local, kernels, start, x, ticks, constants, (carries, ph, px) = saved
     dlast, dys, _ = cotangents
     wide = functools.partial(jax.tree.map, lambda a: jnp.zeros_like(a, jnp.promote_types(a.dtype, jnp.float32)))
@@ -126,45 +128,37 @@ def _lean_backward(how, saved, cotangents):
     batch = batch if cell.rowwise and known and math.prod(batch) <= 16 else ()
     by_row = functools.partial(jax.tree.map, lambda a: jnp.broadcast_to(a, batch + a.shape) if a.ndim == 1 else a)
 
-    def shift(carries, before):
-        """The carry before each step, from the one after it."""
-        if reverse:
-            return jax.tree.map(lambda c, b: jnp.concatenate([c[1:], b[None]]), carries, before)
-        return jax.tree.map(lambda c, b: jnp.concatenate([b[None], c[:-1]]), carries, before)
+    toward = 1 if reverse else -1  # where the carry before a step lies
 
-    def chunk(state, xs):
+    def chunk(state, piece):
         dcarry, dstart, dlocal, dkernels = state
-        x, ticks, carries, before, ph, px, dys = xs
-        prev = shift(carries, before)
-        h = _reads(cell, start, prev, ticks._replace(constants=constants))
+        x, ticks, carries, before, ph, px, dys = piece
+        first, last = (-1, 0) if reverse else (0, -1)
+        h = _reads(cell, start, _shifted(carries, before, reverse), ticks._replace(constants=constants))
+        px = project(kernels, x) if px is None else px
         ph = h @ kernels.h if ph is None else ph
-
-        # Where one chunk is the whole sequence, a step writes the gradient of ph over ph: one stack in memory, not two.
-        over = cell.overwrites and not hoist
+        steps = jnp.arange(x.shape[0])
 
         def one(state, xs):
-            dcarry, dstart, dlocal, stack = state
-            t, prev, x, ph, dy, tick = xs
+            dcarry, dstart, dlocal, stacks, here = state
+            t, dy, tick = xs
             tick = tick._replace(constants=constants)
-            px = x if projected else project(kernels, x)
-            ph = jax.lax.dynamic_index_in_dim(stack, t, keepdims=False) if over else ph
+            prev = where(t != steps[first], _at(carries, t + toward), before)
             dcarry = add(dcarry, dy if all_carries else jax.vjp(cell.output, prev)[1](dy)[0])
-            back = jax.vjp(lambda *a: _point(cell, *a, tick)[0], by_row(local), start, prev, px, ph)[1]
-            dl, ds, dprev, dpx, dph = back(dcarry)
-            dh = _back(kernels.h, dph)
+            back = jax.vjp(lambda *a: _point(cell, *a, tick)[0], by_row(local), start, prev, *here)[1]
+            dl, ds, dprev, *d = back(dcarry)
+            dh = _back(kernels.h, d[1])
             more_start, more_prev = jax.vjp(lambda *a: _reads(cell, *a, tick), start, prev)[1](dh)
             dstart = dstart if tick.reset is None else add(add(dstart, ds), more_start)
-            stack, dph = (jax.lax.dynamic_update_index_in_dim(stack, dph, t, 0), None) if over else (None, dph)
-            return (add(dprev, more_prev), dstart, add(dlocal, dl), stack), (dpx, dph)
+            # The next step's projections are read from the stacks after this step has written to them: in any other
+            # order XLA may copy both stacks whole at every step.
+            stacks = jax.tree.map(lambda a, new: jax.lax.dynamic_update_index_in_dim(a, new, t, 0), stacks, tuple(d))
+            return (add(dprev, more_prev), dstart, add(dlocal, dl), stacks, _at(stacks, t + toward)), None
 
-        px = project(kernels, x) if hoist and px is None else px
-        projected = px is not None
-        inner = (jnp.arange(x.shape[0]), prev, px if projected else x, None if over else ph, dys, ticks)
-        begin = (dcarry, dstart, dlocal, ph if over else None)
-        (dcarry, dstart, dlocal, stack), (dpx, dph) = jax.lax.scan(
-            one, begin, inner, reverse=not reverse, unroll=unroll
+        begin = (dcarry, dstart, dlocal, (px, ph), _at((px, ph), steps[last]))
+        (dcarry, dstart, dlocal, (dpx, dph), _), _ = jax.lax.scan(
+            one, begin, (steps, dys, ticks), reverse=not reverse, unroll=unroll
         )
-        dph = stack if over else dph
         dk_x, dx = _product_gradients(kernels.x, x, dpx)
         dk_h, _ = _product_gradients(kernels.h, h, dph)
         doffset = None if kernels.offset is None else dpx.sum(tuple(range(dpx.ndim - 1)))
@@ -172,12 +166,12 @@ def _lean_backward(how, saved, cotangents):
         return (dcarry, dstart, dlocal, add(dkernels, dk)), dx
 
     state = (dlast, wide(start), wide(by_row(local)), wide(kernels))
-    if size == x.shape[0]:
+    if size == x.shape[0] or save == "projections":  # a chunk bounds what is made again, and nothing is
         (dcarry, dstart, dlocal, dkernels), dx = chunk(state, (x, ticks, carries, start, ph, px, dys))
     else:
         pieces = _split((x, ticks, carries, ph, px, dys), size)
         ends = jax.tree.map(lambda c: c[:, 0] if reverse else c[:, -1], pieces[2])
-        pieces = (*pieces[:3], shift(ends, start), *pieces[3:])
+        pieces = (*pieces[:3], _shifted(ends, start, reverse), *pieces[3:])
         (dcarry, dstart, dlocal, dkernels), dx = jax.lax.scan(chunk, state, pieces, reverse=not reverse)
         dx = _join(dx)
     dlocal = jax.tree.map(lambda d, a: d.sum(tuple(range(d.ndim - a.ndim))), dlocal, local)
@@ -188,6 +182,17 @@ def _lean_backward(how, saved, cotangents):
 lean.defvjp(_lean_forward, _lean_backward)
 
 
+def _at(tree, t):
+    return jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, t, keepdims=False), tree)
+
+
+def _shifted(carries, before, reverse):
+    """The carries before each step, from those after it and the one before the first."""
+    if reverse:
+        return jax.tree.map(lambda c, b: jnp.concatenate([c[1:], b[None]]), carries, before)
+    return jax.tree.map(lambda c, b: jnp.concatenate([b[None], c[:-1]]), carries, before)
+
+
 def _split(tree, size):
     return jax.tree.map(lambda a: a.reshape(a.shape[0] // size, size, *a.shape[1:]), tree)
 
@@ -196,36 +201,25 @@ def _join(tree):
     return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), tree)
 
 
-def chunks_of(x, kernels, asked):
-    """(steps per chunk, whether a chunk's inputs are projected by one product before its steps), of the forward pass
-    and of the backward one.
+def chunks_of(x, asked):
+    """((steps per chunk forwards, whether one product projects a chunk's inputs before its steps), steps per chunk
+    backwards).
 
     Forwards, on a CPU, it is faster to take all steps as one chunk and to project each step's input in that step
-    (experiments/results/cells.md). Elsewhere, and backwards, a chunk has enough rows for the kernels' products to run at full
-    speed, and few enough that what it makes stays small. Short sequences before large kernels are one chunk, their
-    inputs projected step by step: there, adding up the kernels' gradients chunk by chunk, or holding all projections,
-    would cost more than it saves.
+    (experiments/results/cells.md). Elsewhere, and where the backward pass makes projections again, a chunk has enough
+    rows for a product with the kernels to run at full speed, and few enough that what it makes stays small.
     """
     steps = x.shape[0]
     if asked is not None:
         if asked < 1 or not isinstance(steps, int) or steps % asked:
             raise ValueError(f"unroll: chunk={asked} must divide the number of steps, {steps}")
-        return (asked, True), (asked, True)
-    cpu = jax.default_backend() == "cpu"
-    if not all(isinstance(n, int) for n in x.shape) or steps == 0:
-        return (steps, not cpu), (steps, True)  # symbolic sizes of jax.export
-    rows = math.prod(x.shape[1:-1])
-    if 4 * rows * steps * kernels.h.shape[0] < 3 * (kernels.x.size + kernels.h.size) and rows >= 32:
-        return (steps, False), (steps, False)
-    enough = [k for k in range(1, steps + 1) if steps % k == 0 and k * rows >= 512 and k >= min(steps, 4)]
-    backward = (enough[0] if enough and enough[0] * 2 <= steps else steps), True
-    return ((steps, False) if cpu else backward), backward
-
-
-def save_of(x, kernels):
-    """What to keep beside the carries: both projections where the inputs are so wide that to project them again would
-    make the backward pass a tenth longer or more; else the recurrent ones."""
-    return "projections" if 2 * x.shape[-1] >= kernels.h.shape[0] else "recurrent"
+        return (asked, True), asked
+    size = steps
+    if all(isinstance(n, int) for n in x.shape) and steps:  # not the symbolic sizes of jax.export
+        rows = math.prod(x.shape[1:-1])
+        enough = [k for k in range(1, steps + 1) if steps % k == 0 and k * rows >= 512 and k >= min(steps, 4)]
+        size = enough[0] if enough and enough[0] * 2 <= steps else steps
+    return ((steps, False) if jax.default_backend() == "cpu" else (size, True)), size
 
 
 def where(keep, new, old):

@@ -5,6 +5,7 @@ Every statistic is taken in two passes (first the mean, then the mean of squared
 the shortcut E[x^2] - E[x]^2 is off by percents at large means and may even be negative.
 """
 
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -72,11 +73,13 @@ def layer_norm_centred(
     candidate).
     """
     a = a.astype(_statistics_dtype(a))
-    square = jnp.square(a)
+    if first is None and gain is not None:
+        y = _gained(a, gain.astype(a.dtype), eps)
+        return y if bias is None else y + bias.astype(y.dtype)
     if first is None:
-        scale = jax.lax.rsqrt(jnp.mean(square, -1, keepdims=True) + eps)
+        scale = _inverse_deviation(a, eps)
     else:
-        parts = []
+        square, parts = jnp.square(a), []
         for group in (first, ~first):  # sums of the whole row with zeros, not of slices, which XLA's CPU backend copies
             mean = jnp.sum(jnp.where(group, square, jnp.zeros((), a.dtype)), -1, keepdims=True) / jnp.sum(group)
             parts.append(jax.lax.rsqrt(mean + eps))
@@ -84,6 +87,32 @@ def layer_norm_centred(
     y = a * scale
     y = y if gain is None else y * gain.astype(y.dtype)
     return y if bias is None else y + bias.astype(y.dtype)
+
+
+def _inverse_deviation(a, eps):
+    return jax.lax.rsqrt(jnp.mean(jnp.square(a), -1, keepdims=True) + eps)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _gained(a, gain, eps):
+    """Centred a (..., N) over its deviation, times gain (N,) or (..., N)."""
+    return a * _inverse_deviation(a, eps) * gain
+
+
+@_gained.defjvp
+def _(eps, primals, tangents):
+    # With dy the cotangent, the reverse of this needs the sums of a * dy over the units (times gain) and over the rows
+    # (times 1 / deviation). Both outer products below are matrix products, so that their reverses are too, and read
+    # the same a * dy: two passes fewer than JAX's own derivative takes.
+    a, gain = primals
+    da, dgain = tangents
+    scale = _inverse_deviation(a, eps)
+    dscale = -(scale**3) * jnp.mean(a * da, -1, keepdims=True)
+
+    def outer(column, row):
+        return jnp.matmul(column, row[None], precision="highest") if row.ndim == 1 else column * row
+
+    return a * scale * gain, da * (scale * gain) + a * (outer(dscale, gain) + outer(scale, dgain))
 
 
 def centre(w: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.cells import Carry, Cell, Params, Tick
-from lnrepro.functional.lean import How, chunks_of, lean, plain, project, save_of, where
+from lnrepro.functional.lean import How, chunks_of, lean, plain, project, where
 
 _NO_TICK = Tick()
 
@@ -61,7 +61,7 @@ def unroll(
     statistics: Any = None,
     with_statistics: bool = False,
     backward: str = "lean",
-    save: str | None = None,
+    save: str = "projections",
     chunk: int | None = None,
     remat: bool = False,
     unroll: int = 1,
@@ -94,11 +94,11 @@ def unroll(
       backward: "lean", or "autodiff" for plain differentiation, which forward mode needs (jvp, jacfwd; through an outer
         jit it is JAX that says "can't apply forward-mode autodiff (jvp) to a custom_vjp function"). Derivatives of the
         gradient, in either mode, work with both. No gradient flows to or from batch norm's statistics in "lean".
-      save: what the lean backward keeps beside the carries: both "projections", the "recurrent" ones, or nothing
-        ("carries"). Each less takes less memory and one more product. Default: "projections" where D >= H / 2, else
-        "recurrent".
-      chunk: steps per chunk, a divisor of T, whose inputs one product projects; default: as many as a large matrix
-        product needs, and forwards on a CPU all steps, each projecting its own input.
+      save: what the lean backward keeps beside the carries: both "projections" (the default), the "recurrent" ones, or
+        nothing ("carries"). Each less takes less memory and one more product.
+      chunk: steps per chunk, a divisor of T: one product projects a chunk's inputs, and what `save` did not keep is made
+        again a chunk at a time. Default: as many as a large matrix product needs, and forwards on a CPU all steps, each
+        projecting its own input.
       remat: with backward="autodiff", rematerialise chunk by chunk (jax.checkpoint).
       unroll: steps per loop iteration, as in jax.lax.scan.
 
@@ -108,7 +108,7 @@ def unroll(
     """
     if backward not in ("lean", "autodiff"):
         raise ValueError(f"unroll: backward={backward!r}; choose 'lean' or 'autodiff'")
-    if save not in (None, "projections", "recurrent", "carries"):
+    if save not in ("projections", "recurrent", "carries"):
         raise ValueError(f"unroll: save={save!r}; choose 'projections', 'recurrent' or 'carries'")
     options = {k: v for k, v in locals().items() if k in ("backward", "save", "chunk", "remat", "unroll", "time_major")}
     if hasattr(cell, "layers"):
@@ -161,7 +161,7 @@ def unroll(
         statistics = jax.tree.map(lambda s: s[jnp.minimum(index, s.shape[0] - 1)], statistics)
     ticks = Tick(index, mask, resets, None if key is None else jax.random.split(key, steps), None, None, statistics)
     x, kernels, local, carry = _varying_like(x, (x, kernels, cell.local(params), carry), params)
-    how = How(cell, reverse, all_carries, save or save_of(x, kernels), chunks_of(x, kernels, chunk), unroll)
+    how = How(cell, reverse, all_carries, save, chunks_of(x, chunk), unroll)
     if with_statistics and not cell.sites:
         raise ValueError("unroll: with_statistics is for cells with norm='batch'")
     if backward == "autodiff" or steps == 0:

@@ -181,8 +181,8 @@ def _products(make, shape, train):
         h = 0.1 * sum(jnp.split(px + ph, px.shape[-1] // shape[3], -1))  # linear: nothing is kept for the way back
         return jax.tree.map(lambda old: h if old is cell.output(carry) else old, carry), None
 
-    cell = cell._replace(pointwise=pointwise, overwrites=False)
-    return _jax(lambda p, x: functional.unroll(cell, p, x, time_major=True, save="carries")[1], params, shape, train)
+    cell = cell._replace(pointwise=pointwise)
+    return _jax(lambda p, x: functional.unroll(cell, p, x, time_major=True)[1], params, shape, train)
 
 
 def _flax(cell, shape, train):
