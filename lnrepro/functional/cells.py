@@ -16,7 +16,6 @@ Gate order in every array of N: f, i, o, g (LSTM); z, r, candidate (GRU). Parame
 """
 
 import functools
-import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -238,11 +237,10 @@ def gru(features: int, **options) -> Cell:
             if recurrent_bias:
                 u = u + params["bias_recurrent"][2 * H :].astype(u.dtype)
             n = jnp.tanh(x_last + u)
-        else:  # all three blocks at once, r rolled under the candidate; see _gates for why
-            gates = _gates(px + ph2, 2 * H)
-            z = gates[..., :H]
-            rolled = jnp.concatenate([gates[..., 2 * H :], gates[..., : 2 * H]], -1)
-            n = jnp.tanh(px + rolled * ph2)[..., 2 * H :]
+        else:
+            px, ph2, gates = (a.reshape(*a.shape[:-1], 3, H) for a in (px, ph2, _gates(px + ph2, 2 * H)))
+            z = gates[..., 0, :]
+            n = jnp.tanh(px[..., 2, :] + gates[..., 1, :] * ph2[..., 2, :])
         n = n if tick.update is None else n * tick.update.astype(n.dtype)
         wide = h.astype(n.dtype)
         return (wide + z * (n - wide)).astype(h.dtype), aside
@@ -435,15 +433,13 @@ def _recurrent_kernel(o, params):
     return _centre(o, w) if o.norm == "layer" else w
 
 
-def _split(o, a):
-    edges = [0]
-    for block in o.blocks:
-        edges.append(edges[-1] + block * o.features)
-    return [a[..., i:j] for i, j in itertools.pairwise(edges) if i < a.shape[-1]]
-
-
 def _centre(o, w):
-    return jnp.concatenate([norms.centre(part) for part in _split(o, w)], -1)
+    return norms.centre(w, blocks=_blocks(o, w))
+
+
+def _blocks(o, a):
+    """The groups of a's units that are normed by themselves; the GRU's gates alone are its first one."""
+    return o.blocks if a.shape[-1] == sum(o.blocks) * o.features else o.blocks[:1]
 
 
 def _wide(a):
@@ -466,11 +462,7 @@ def _layer(o, a, params, site):
     """Layer norm of centred blocks side by side, each block with its own variance, in one pass over the whole array."""
     gain, bias = params[f"gain_{site}"][..., : a.shape[-1]], params.get(f"bias_{site}")
     bias = None if bias is None else bias[..., : a.shape[-1]]
-    if len(o.blocks) == 1 or a.shape[-1] == o.blocks[0] * o.features:
-        return norms.layer_norm_centred(a, gain, bias, eps=o.eps)
-    split = o.blocks[0] * o.features
-    first = jnp.arange(a.shape[-1]) < split
-    return norms.layer_norm_centred(a, gain, bias, eps=o.eps, first=first)
+    return norms.layer_norm_centred(a, gain, bias, eps=o.eps, blocks=_blocks(o, a))
 
 
 def _batch(o, site, a, gain, bias, tick, aside):

@@ -6,6 +6,7 @@ the shortcut E[x^2] - E[x]^2 is off by percents at large means and may even be n
 """
 
 import functools
+import itertools
 from collections.abc import Sequence
 
 import jax
@@ -62,64 +63,86 @@ def layer_norm_centred(
     bias: jax.Array | None,
     *,
     eps: float = 1e-5,
-    first: jax.Array | None = None,
+    blocks: tuple[int, ...] = (1,),
 ) -> jax.Array:
     """layer_norm of a (..., N) whose mean over the last axis is zero already; the result stays in the statistics'
     dtype.
 
     The mean of W x over the units is (mean of W's columns) x. Where the columns' mean is taken out of the kernel once
     (`centre`), a recurrent step is spared a pass, and the second pass squares deviations that never held the mean.
-    `first` (N,) marks the units of a first of two groups, each centred and normalised by itself (the GRU's gates and
-    candidate).
+    `blocks` says how many equal parts of the units each group has that is centred and normalised by itself: (2, 1) for
+    the GRU, whose two gates are one group and whose candidate is another.
     """
     a = a.astype(_statistics_dtype(a))
-    if first is None and gain is not None:
-        y = _gained(a, gain.astype(a.dtype), eps)
-        return y if bias is None else y + bias.astype(y.dtype)
-    if first is None:
-        scale = _inverse_deviation(a, eps)
-    else:
-        square, parts = jnp.square(a), []
-        for group in (first, ~first):  # sums of the whole row with zeros, not of slices, which XLA's CPU backend copies
-            mean = jnp.sum(jnp.where(group, square, jnp.zeros((), a.dtype)), -1, keepdims=True) / jnp.sum(group)
-            parts.append(jax.lax.rsqrt(mean + eps))
-        scale = jnp.where(first, *parts)
-    y = a * scale
-    y = y if gain is None else y * gain.astype(y.dtype)
+    gain = jnp.ones(a.shape[-1:], a.dtype) if gain is None else gain.astype(a.dtype)
+    y = _gained(a, gain, eps, blocks)
     return y if bias is None else y + bias.astype(y.dtype)
 
 
-def _inverse_deviation(a, eps):
-    return jax.lax.rsqrt(jnp.mean(jnp.square(a), -1, keepdims=True) + eps)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
-def _gained(a, gain, eps):
-    """Centred a (..., N) over its deviation, times gain (N,) or (..., N)."""
-    return a * _inverse_deviation(a, eps) * gain
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
+def _gained(a, gain, eps, blocks):
+    """Each group of a (..., N) over its deviation, times gain, (N,) or (..., N)."""
+    scales = [jax.lax.rsqrt(mean + eps) for mean in _group_means(jnp.square(a), blocks)]
+    return a * _side_by_side(scales, _groups(a, blocks)) * gain
 
 
 @_gained.defjvp
-def _(eps, primals, tangents):
-    # With dy the cotangent, the reverse of this needs the sums of a * dy over the units (times gain) and over the rows
-    # (times 1 / deviation). Both outer products below are matrix products, so that their reverses are too, and read
-    # the same a * dy: two passes fewer than JAX's own derivative takes.
+def _(eps, blocks, primals, tangents):
+    # With dy the cotangent, the reverse of this needs sums of a * dy over the units (times gain) and over the rows (times
+    # 1 / deviation). Both outer products below are matrix products, so that their reverses are too, and read the same
+    # a * dy: fewer passes over all of a than JAX's own derivative takes.
     a, gain = primals
     da, dgain = tangents
-    scale = _inverse_deviation(a, eps)
-    dscale = -(scale**3) * jnp.mean(a * da, -1, keepdims=True)
+    groups = _groups(a, blocks)
+    scales = [jax.lax.rsqrt(mean + eps) for mean in _group_means(jnp.square(a), blocks)]
 
     def outer(column, row):
         return jnp.matmul(column, row[None], precision="highest") if row.ndim == 1 else column * row
 
-    return a * scale * gain, da * (scale * gain) + a * (outer(dscale, gain) + outer(scale, dgain))
+    change = jnp.zeros((), a.dtype)
+    for group, scale, share in zip(groups, scales, blocks, strict=True):
+        size = a.shape[-1] // sum(blocks) * share
+        dscale = -(scale**3) * (jnp.sum(_within(group, a * da), -1, keepdims=True) / size)
+        change = change + outer(dscale, _within(group, gain)) + outer(scale, _within(group, dgain))
+    wide = _side_by_side(scales, groups)
+    return a * wide * gain, da * (wide * gain) + a * change
 
 
-def centre(w: jax.Array) -> jax.Array:
+def _groups(a, blocks):
+    """Which units (N,) belong to each group; None is all of them."""
+    if len(blocks) == 1:
+        return [None]
+    units, ends = jnp.arange(a.shape[-1]), list(itertools.accumulate(blocks, initial=0))
+    part = a.shape[-1] // ends[-1]
+    return [(units >= i * part) & (units < j * part) for i, j in itertools.pairwise(ends)]
+
+
+def _within(group, a):
+    return a if group is None else jnp.where(group, a, jnp.zeros((), a.dtype))
+
+
+def _side_by_side(values, groups):
+    """One array from a value for each group."""
+    return functools.reduce(
+        lambda wide, both: jnp.where(both[0], both[1], wide), zip(groups[1:], values[1:], strict=True), values[0]
+    )
+
+
+def _group_means(a, blocks):
+    """The mean of each group of a (..., N), (..., 1) each."""
+    if len(blocks) == 1:
+        return [jnp.mean(a, -1, keepdims=True)]
+    # All parts in one pass: XLA's CPU backend would copy a slice of each group.
+    parts = jnp.mean(a.reshape(*a.shape[:-1], sum(blocks), a.shape[-1] // sum(blocks)), -1)
+    ends = itertools.accumulate(blocks, initial=0)
+    return [jnp.mean(parts[..., i:j], -1, keepdims=True) for i, j in itertools.pairwise(ends)]
+
+
+def centre(w: jax.Array, *, blocks: tuple[int, ...] = (1,)) -> jax.Array:
     """w (..., n) less its mean over the last axis: of a kernel (in, out), so that w^T x has zero mean over the units for
-    every x; of activations, the first half of their layer norm."""
+    every x; of activations, the first half of their layer norm. `blocks` as for layer_norm_centred."""
     wide = w.astype(_statistics_dtype(w))
-    return (wide - jnp.mean(wide, -1, keepdims=True)).astype(w.dtype)
+    return (wide - _side_by_side(_group_means(wide, blocks), _groups(wide, blocks))).astype(w.dtype)
 
 
 def batch_norm(
