@@ -93,7 +93,8 @@ def unroll(
         seen (T,), False at a step where every row was padding. See `track`.
       backward: "lean", or "autodiff" for plain differentiation, which forward mode needs (jvp, jacfwd; through an outer
         jit it is JAX that says "can't apply forward-mode autodiff (jvp) to a custom_vjp function"). Derivatives of the
-        gradient, in either mode, work with both. No gradient flows to or from batch norm's statistics in "lean".
+        gradient, in either mode, work with both; in "lean", reverse mode of it takes time that grows with T squared. No
+        gradient flows to or from batch norm's statistics in "lean".
       save: what the lean backward keeps beside the carries: both "projections" (the default), the "recurrent" ones, or
         nothing ("carries"). Each less takes less memory and one more product.
       chunk: steps per chunk, a divisor of T: one product projects a chunk's inputs, and what `save` did not keep is made
