@@ -8,6 +8,7 @@ import json
 import math
 import pathlib
 import platform
+import random
 import statistics
 import subprocess
 import time
@@ -107,7 +108,7 @@ def _shape(name, args):
     for done in itertools.count():
         if done >= args.rounds and time.perf_counter() - begun > args.seconds:
             break
-        for label, call in runs.items():
+        for label, call in random.Random(done).sample(list(runs.items()), len(runs)):  # no fixed neighbour before it
             start = time.perf_counter()
             call()
             times[label].append(time.perf_counter() - start)
