@@ -1,6 +1,8 @@
 """The normalisers against float64 NumPy, values and gradients, and where they could go wrong: large means, no
 variance, low precision, masks, wrong shapes."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +16,7 @@ from lnrepro.functional import (
     weight_norm_from_data,
     weight_norm_preserving,
 )
+from lnrepro.functional.norms import centre, layer_norm_centred
 from tests.functional import oracle
 
 RNG = np.random.default_rng(0)
@@ -157,3 +160,35 @@ def test_weight_norm_from_data_starts_with_unit_variance():
 def test_wrong_shapes_are_named(error, message, call):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(("blocks", "by_row"), [((1,), False), ((2, 1), False), ((2, 1), True)])
+def test_centred_layer_norm_and_its_derivatives_are_layer_norm_s_of_each_group(blocks, by_row):
+    """The rule written for its derivative, both modes and twice, against JAX's own derivative of eq. 3."""
+    with jax.enable_x64(True):
+        part = 4
+        edges = [part * sum(blocks[:i]) for i in range(len(blocks) + 1)]
+        size = edges[-1]
+        keys = jax.random.split(jax.random.key(0), 5)
+        a, direction = (jax.random.normal(k, (2, 3, size), jnp.float64) for k in keys[:2])
+        gain, turn = (jax.random.normal(k, (2, 3, size) if by_row else (size,), jnp.float64) for k in keys[2:4])
+        weights = jax.random.normal(keys[4], (2, 3, size), jnp.float64)
+
+        def ours(a, gain):
+            return layer_norm_centred(centre(a, blocks=blocks), gain, None, blocks=blocks)
+
+        def theirs(a, gain):
+            groups = [layer_norm(a[..., i:j]) for i, j in itertools.pairwise(edges)]
+            return jnp.concatenate(groups, -1) * gain
+
+        def derivatives(function):
+            def loss(a, gain):
+                return jnp.sum(jnp.sin(function(a, gain)) * weights)
+
+            gradient = jax.grad(loss, (0, 1))
+            along = (a, gain), (direction, turn)
+            again = jax.grad(lambda a, gain: sum(jnp.sum(jnp.cos(g)) for g in gradient(a, gain)), (0, 1))
+            return jax.jvp(function, *along), gradient(a, gain), jax.jvp(gradient, *along), again(a, gain)
+
+        for mine, plain in zip(*(jax.tree.leaves(derivatives(f)) for f in (ours, theirs)), strict=True):
+            np.testing.assert_allclose(mine, plain, rtol=1e-9, atol=1e-10)
