@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lnrepro.functional import norms
 
@@ -238,9 +239,7 @@ def gru(features: int, **options) -> Cell:
                 u = u + params["bias_recurrent"][2 * H :].astype(u.dtype)
             n = jnp.tanh(x_last + u)
         else:
-            px, ph2, gates = (a.reshape(*a.shape[:-1], 3, H) for a in (px, ph2, _gates(px + ph2, 2 * H)))
-            z = gates[..., 0, :]
-            n = jnp.tanh(px[..., 2, :] + gates[..., 1, :] * ph2[..., 2, :])
+            z, n = _update_and_candidate(px, ph2)
         n = n if tick.update is None else n * tick.update.astype(n.dtype)
         wide = h.astype(n.dtype)
         return (wide + z * (n - wide)).astype(h.dtype), aside
@@ -292,7 +291,7 @@ def _options(
     recurrent_init=None,
     bias_init=None,
     gain_init=None,
-    blocks=None,
+    blocks=(1,),
     offset="inner_bias",
     **unknown,
 ):
@@ -319,7 +318,7 @@ def _options(
         recurrent_init or jax.nn.initializers.orthogonal(),
         bias_init or jax.nn.initializers.zeros,
         gain_init or jax.nn.initializers.constant(0.1 if norm == "batch" else 1.0),
-        blocks or (gates,),
+        blocks,
         offset,
     )
 
@@ -407,10 +406,33 @@ def _gates(a, sigmoids):
     One pass over all gates is several times faster on CPU than one per gate: XLA does not vectorise transcendentals of
     slices.
     """
-    first = jnp.arange(a.shape[-1]) < sigmoids
-    half = jnp.where(first, jnp.asarray(0.5, a.dtype), jnp.asarray(1.0, a.dtype))
+    half = jnp.asarray(np.where(np.arange(a.shape[-1]) < sigmoids, 0.5, 1.0), a.dtype)
     t = jnp.tanh(a * half)
     return half * t + (1 - half)
+
+
+@jax.custom_jvp
+def _update_and_candidate(px, ph):
+    """The GRU's z = s(a_z) and n = tanh(px_n + s(a_r) * ph_n), both (..., H), of its projections (..., 3H); a = px + ph
+    (eq. 24-27, reset after the product)."""
+    z, _, n, _ = _reset_after(px, ph)
+    return z, n
+
+
+def _reset_after(px, ph):
+    z, r, _ = jnp.split(_gates(px + ph, 2 * (px.shape[-1] // 3)), 3, -1)
+    (_, _, x), (_, _, u) = jnp.split(px, 3, -1), jnp.split(ph, 3, -1)
+    return z, r, jnp.tanh(x + r * u), u
+
+
+@_update_and_candidate.defjvp
+def _(primals, tangents):
+    # Every part of a tangent stands in one place, so that reverse mode makes each projection's gradient by one
+    # concatenation; JAX's own derivative pads and adds up a whole row for each slice.
+    z, r, n, u = _reset_after(*primals)
+    (z_x, r_x, n_x), (z_h, r_h, n_h) = (jnp.split(t, 3, -1) for t in tangents)
+    slope = 1 - jnp.square(n)
+    return (z, n), (z * (1 - z) * (z_x + z_h), slope * (n_x + r * n_h) + slope * u * r * (1 - r) * (r_x + r_h))
 
 
 def _by_gate(initializer, gates):
@@ -439,7 +461,7 @@ def _centre(o, w):
 
 def _blocks(o, a):
     """The groups of a's units that are normed by themselves; the GRU's gates alone are its first one."""
-    return o.blocks if a.shape[-1] == sum(o.blocks) * o.features else o.blocks[:1]
+    return o.blocks if a.shape[-1] == sum(o.blocks) * o.features else (1,)
 
 
 def _wide(a):

@@ -32,17 +32,17 @@ def _product_gradients(kernel, x, d):
     if any(jax.typeof(x).sharding.spec):  # an Explicit mesh: JAX knows which axes it may merge
         return jax.vjp(jnp.matmul, x, kernel)[1](d)[::-1]
     rows = [a.reshape(-1, a.shape[-1]) for a in (x, d)]  # so written, XLA's CPU backend needs no transposed copies
-    return jax.lax.dot_general(*rows, (((0,), (0,)), ((), ()))), _back(kernel, d)
+    return jax.lax.dot_general(*rows, (((0,), (0,)), ((), ()))), d @ kernel.T
 
 
 def _back(kernel, d):
-    """d @ kernel.T, the gradient that a product sends to its input.
+    """d @ kernel.T, the gradient that a step's product sends to its input.
 
     XLA's CPU backend multiplies few rows with a large kernel up to a third faster when the kernel stands first; the
     barrier keeps it from writing the product the other way around again. Other backends choose for themselves.
     """
     if jax.default_backend() != "cpu" or any(jax.typeof(d).sharding.spec):
-        return jax.lax.dot_general(d, kernel, (((d.ndim - 1,), (1,)), ((), ())))
+        return d @ kernel.T
     product = jax.lax.dot_general(kernel, d.reshape(-1, d.shape[-1]), (((1,), (1,)), ((), ())))
     return jax.lax.optimization_barrier(product).T.reshape(*d.shape[:-1], kernel.shape[0])
 
@@ -152,7 +152,11 @@ def _lean_backward(how, saved, cotangents):
             dstart = dstart if tick.reset is None else add(add(dstart, ds), more_start)
             # The next step's projections are read from the stacks after this step has written to them: in any other
             # order XLA may copy both stacks whole at every step.
-            stacks = jax.tree.map(lambda a, new: jax.lax.dynamic_update_index_in_dim(a, new, t, 0), stacks, tuple(d))
+            stacks = jax.tree.map(
+                lambda a, new: jax.lax.dynamic_update_index_in_dim(a, new, t, 0, allow_negative_indices=False),
+                stacks,
+                tuple(d),
+            )
             return (add(dprev, more_prev), dstart, add(dlocal, dl), stacks, _at(stacks, t + toward)), None
 
         begin = (dcarry, dstart, dlocal, (px, ph), _at((px, ph), steps[last]))
@@ -183,7 +187,9 @@ lean.defvjp(_lean_forward, _lean_backward)
 
 
 def _at(tree, t):
-    return jax.tree.map(lambda a: jax.lax.dynamic_index_in_dim(a, t, keepdims=False), tree)
+    return jax.tree.map(
+        lambda a: jax.lax.dynamic_index_in_dim(a, t, keepdims=False, allow_negative_indices=False), tree
+    )
 
 
 def _shifted(carries, before, reverse):

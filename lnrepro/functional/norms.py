@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def layer_norm(
@@ -112,9 +113,8 @@ def _groups(a, blocks):
     """Which units (N,) belong to each group; None is all of them."""
     if len(blocks) == 1:
         return [None]
-    units, ends = jnp.arange(a.shape[-1]), list(itertools.accumulate(blocks, initial=0))
-    part = a.shape[-1] // ends[-1]
-    return [(units >= i * part) & (units < j * part) for i, j in itertools.pairwise(ends)]
+    group = np.repeat(np.arange(len(blocks)), np.asarray(blocks) * (a.shape[-1] // sum(blocks)))
+    return [group == k for k in range(len(blocks))]
 
 
 def _within(group, a):
@@ -133,16 +133,26 @@ def _group_means(a, blocks):
     if len(blocks) == 1:
         return [jnp.mean(a, -1, keepdims=True)]
     # All parts in one pass: XLA's CPU backend would copy a slice of each group.
-    parts = jnp.mean(a.reshape(*a.shape[:-1], sum(blocks), a.shape[-1] // sum(blocks)), -1)
-    ends = itertools.accumulate(blocks, initial=0)
+    parts, ends = jnp.mean(_parts(a, blocks), -1), itertools.accumulate(blocks, initial=0)
     return [jnp.mean(parts[..., i:j], -1, keepdims=True) for i, j in itertools.pairwise(ends)]
+
+
+def _parts(a, blocks):
+    return a.reshape(*a.shape[:-1], sum(blocks), a.shape[-1] // sum(blocks))
 
 
 def centre(w: jax.Array, *, blocks: tuple[int, ...] = (1,)) -> jax.Array:
     """w (..., n) less its mean over the last axis: of a kernel (in, out), so that w^T x has zero mean over the units for
     every x; of activations, the first half of their layer norm. `blocks` as for layer_norm_centred."""
     wide = w.astype(_statistics_dtype(w))
-    return (wide - _side_by_side(_group_means(wide, blocks), _groups(wide, blocks))).astype(w.dtype)
+    if len(blocks) == 1:
+        return (wide - jnp.mean(wide, -1, keepdims=True)).astype(w.dtype)
+    # By a product with the matrix that says which parts make up a group: its derivative is another such product, where
+    # that of slices takes long to compile.
+    parts = _parts(wide, blocks)
+    pool = np.diag(1 / np.asarray(blocks)).repeat(blocks, 0).repeat(blocks, 1) / parts.shape[-1]
+    means = jnp.matmul(jnp.sum(parts, -1), jnp.asarray(pool, wide.dtype), precision="highest")
+    return (parts - means[..., None]).reshape(w.shape).astype(w.dtype)
 
 
 def batch_norm(
