@@ -178,3 +178,25 @@ def test_clipped_derivatives_of_the_preactivations(double, norm):
     assert a == b
     np.testing.assert_allclose(held, np.clip(free, -0.01, 0.01), rtol=1e-12)
     assert (np.abs(free) > 0.01).any()
+
+
+def test_the_gru_s_derivative_rule(double):
+    """Its gates have a rule of their own: both modes and twice, against JAX's own derivative of eq. 25-28 as printed."""
+    cell, rng = functional.gru(H), np.random.default_rng(0)
+    (px, ph), (h, weights) = rng.standard_normal((2, B, 3 * H)), rng.standard_normal((2, B, H))
+
+    def ours(px, ph):
+        return cell.pointwise({}, h, px, ph)[0]
+
+    def theirs(px, ph):
+        z, r = jax.nn.sigmoid(px[:, :H] + ph[:, :H]), jax.nn.sigmoid(px[:, H : 2 * H] + ph[:, H : 2 * H])
+        return (1 - z) * h + z * jnp.tanh(px[:, 2 * H :] + r * ph[:, 2 * H :])
+
+    def derivatives(function):
+        gradient = jax.grad(lambda *a: jnp.sum(jnp.sin(function(*a)) * weights), (0, 1))
+        along = (px, ph), (np.cos(ph), np.sin(px))
+        again = jax.grad(lambda *a: sum(jnp.sum(jnp.cos(g)) for g in gradient(*a)), (0, 1))
+        return jax.jvp(function, *along), gradient(px, ph), jax.jvp(gradient, *along), again(px, ph)
+
+    for mine, plain in zip(*(jax.tree.leaves(derivatives(f)) for f in (ours, theirs)), strict=True):
+        np.testing.assert_allclose(mine, plain, rtol=1e-9, atol=1e-10)
