@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lnrepro.functional import norms
 
@@ -406,7 +405,8 @@ def _gates(a, sigmoids):
     One pass over all gates is several times faster on CPU than one per gate: XLA does not vectorise transcendentals of
     slices.
     """
-    half = jnp.asarray(np.where(np.arange(a.shape[-1]) < sigmoids, 0.5, 1.0), a.dtype)
+    first = jnp.arange(a.shape[-1]) < sigmoids
+    half = jnp.where(first, jnp.asarray(0.5, a.dtype), jnp.asarray(1.0, a.dtype))
     t = jnp.tanh(a * half)
     return half * t + (1 - half)
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 
 def layer_norm(
@@ -113,8 +112,9 @@ def _groups(a, blocks):
     """Which units (N,) belong to each group; None is all of them."""
     if len(blocks) == 1:
         return [None]
-    group = np.repeat(np.arange(len(blocks)), np.asarray(blocks) * (a.shape[-1] // sum(blocks)))
-    return [group == k for k in range(len(blocks))]
+    units, ends = jnp.arange(a.shape[-1]), list(itertools.accumulate(blocks, initial=0))
+    part = a.shape[-1] // ends[-1]
+    return [(units >= i * part) & (units < j * part) for i, j in itertools.pairwise(ends)]
 
 
 def _within(group, a):
@@ -149,8 +149,8 @@ def centre(w: jax.Array, *, blocks: tuple[int, ...] = (1,)) -> jax.Array:
         return (wide - jnp.mean(wide, -1, keepdims=True)).astype(w.dtype)
     # By a product with the matrix that says which parts make up a group: its derivative is another such product, where
     # that of slices takes long to compile.
-    parts = _parts(wide, blocks)
-    pool = np.diag(1 / np.asarray(blocks)).repeat(blocks, 0).repeat(blocks, 1) / parts.shape[-1]
+    parts, group = _parts(wide, blocks), [k for k, n in enumerate(blocks) for _ in range(n)]
+    pool = [[(g == k) / (blocks[k] * parts.shape[-1]) for g in group] for k in group]
     means = jnp.matmul(jnp.sum(parts, -1), jnp.asarray(pool, wide.dtype), precision="highest")
     return (parts - means[..., None]).reshape(w.shape).astype(w.dtype)
 
