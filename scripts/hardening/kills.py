@@ -236,7 +236,7 @@ class Trial:
             self._check(victim, phase, kept)
             if code == 0:
                 break
-            if code not in (-signal.SIGKILL, 128 + signal.SIGTERM):
+            if code not in (-signal.SIGKILL, 128 + signal.SIGTERM) and not self._was_done(victim, code):
                 self._lost(phase, f"the resumed run failed with {code}: {victim.said[-300:]}")
                 return
         self.ends += 1
@@ -246,7 +246,7 @@ class Trial:
     def _terminate(self, victim: Victim) -> None:
         at, began = len(lines(victim.workdir)), time.monotonic()
         code = victim.end(signal.SIGTERM)
-        if code == 0:  # it came behind the last step
+        if code == 0 or self._was_done(victim, code):  # it came behind the last step
             return
         self.kills["SIGTERM"] += 1
         self.grace_s = max(self.grace_s, time.monotonic() - began)
@@ -256,6 +256,10 @@ class Trial:
             self._lost("SIGTERM", f"exit code {code}: {victim.said[-300:]}")
         elif steps(victim.workdir)[-1] != int(stopped[1]) or int(stopped[1]) < seen:
             self._lost("SIGTERM", f"{stopped[0]}, but the checkpoints are {steps(victim.workdir)}")
+
+    def _was_done(self, victim: Victim, code: int) -> bool:
+        """SIGTERM ended the process, not the run: all was written and nothing listened any more. The next start says 0."""
+        return code == -signal.SIGTERM and lines(victim.workdir) == self._reference
 
     def _check(self, victim: Victim, phase: str | None, kept: list[int]) -> None:
         """What must hold after every kill."""
