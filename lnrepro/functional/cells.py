@@ -414,7 +414,7 @@ def _gates(a, sigmoids):
 @jax.custom_jvp
 def _update_and_candidate(px, ph):
     """The GRU's z = s(a_z) and n = tanh(px_n + s(a_r) * ph_n), both (..., H), of its projections (..., 3H); a = px + ph
-    (eq. 24-27, reset after the product)."""
+    (eq. 23-24 and 26-27, reset after the product)."""
     z, _, n, _ = _reset_after(px, ph)
     return z, n
 
@@ -460,7 +460,7 @@ def _centre(o, w):
 
 
 def _blocks(o, a):
-    """The groups of a's units that are normed by themselves; the GRU's gates alone are its first one."""
+    """The groups of a's units that are normed by themselves: those of the options where a holds all of them, else one."""
     return o.blocks if a.shape[-1] == sum(o.blocks) * o.features else (1,)
 
 

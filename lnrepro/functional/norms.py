@@ -82,8 +82,11 @@ def layer_norm_centred(
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
 def _gained(a, gain, eps, blocks):
     """Each group of a (..., N) over its deviation, times gain, (N,) or (..., N)."""
-    scales = [jax.lax.rsqrt(mean + eps) for mean in _group_means(jnp.square(a), blocks)]
-    return a * _side_by_side(scales, _groups(a, blocks)) * gain
+    return a * _side_by_side(_scales(a, eps, blocks), _groups(a, blocks)) * gain
+
+
+def _scales(a, eps, blocks):
+    return [jax.lax.rsqrt(mean + eps) for mean in _group_means(jnp.square(a), blocks)]
 
 
 @_gained.defjvp
@@ -93,8 +96,7 @@ def _(eps, blocks, primals, tangents):
     # a * dy: fewer passes over all of a than JAX's own derivative takes.
     a, gain = primals
     da, dgain = tangents
-    groups = _groups(a, blocks)
-    scales = [jax.lax.rsqrt(mean + eps) for mean in _group_means(jnp.square(a), blocks)]
+    groups, scales = _groups(a, blocks), _scales(a, eps, blocks)
 
     def outer(column, row):
         return jnp.matmul(column, row[None], precision="highest") if row.ndim == 1 else column * row

@@ -181,7 +181,7 @@ def test_clipped_derivatives_of_the_preactivations(double, norm):
 
 
 def test_the_gru_s_derivative_rule(double):
-    """Its gates have a rule of their own: both modes and twice, against JAX's own derivative of eq. 25-28 as printed."""
+    """Its gates have a rule of their own: both modes and twice, against JAX's own derivative of eq. 23-25 as printed."""
     cell, rng = functional.gru(H), np.random.default_rng(0)
     (px, ph), (h, weights) = rng.standard_normal((2, B, 3 * H)), rng.standard_normal((2, B, H))
 
