@@ -30,12 +30,11 @@ NORMS = ("none", "layer", "layer_cell", "batch", "weight")
 
 
 class Kernels(NamedTuple):
-    """The two linear maps of a step: px = x @ x_kernel + offset and ph = h @ h_kernel, ready to multiply (centred,
+    """The two linear maps of a step: px = x @ x_kernel and ph = h @ h_kernel, ready to multiply (centred,
     weight-normalised)."""
 
     x: jax.Array
     h: jax.Array
-    offset: jax.Array | None = None
 
 
 class Tick(NamedTuple):
@@ -361,19 +360,18 @@ def _cell(o, pointwise, output, *, carries, cell_site=False, extra=None, width_h
         return parts[0] if carries == 1 else tuple(parts)
 
     def kernels(params):
-        w_x, w_h, offset = params["w_x"], _recurrent_kernel(o, params), params.get(o.offset)
+        w_x, w_h = params["w_x"], _recurrent_kernel(o, params)
         if o.norm == "weight":
             w_x = norms.weight_norm(w_x, params["length_x"])
         if o.norm == "layer":
             w_x = _centre(o, w_x)
-            offset = None if offset is None else _centre(o, offset)
-        return Kernels(w_x, w_h if width_h is None else w_h[:, :width_h], offset)
+        return Kernels(w_x, w_h if width_h is None else w_h[:, :width_h])
 
     batch = {"x": N, "h": width_h or N} | ({"c": H} if cell_site else {}) | ({"u": N - width_h} if width_h else {})
     sites = batch if o.norm == "batch" else {}
 
     def local(params):
-        elsewhere = {"w_x", "length_x", "c0", "h0", o.offset}
+        elsewhere = {"w_x", "length_x", "c0", "h0"}
         if width_h is None:
             elsewhere |= {"w_h", "length_h"}
         kept = {name: value for name, value in params.items() if name not in elsewhere}
@@ -382,6 +380,8 @@ def _cell(o, pointwise, output, *, carries, cell_site=False, extra=None, width_h
         ):  # three biases that only occur as a sum: added up once, not at every step
             shifts = [kept.pop(name) for name in ("bias", "bias_x", "bias_h") if name in kept]
             kept["bias"] = sum(shifts[1:], shifts[0])
+        if o.norm == "layer" and o.offset in kept:
+            kept[o.offset] = _centre(o, kept[o.offset])
         return kept
 
     return Cell(
@@ -471,6 +471,8 @@ def _wide(a):
 def _sites(o, params, px, ph, tick, h_params=None, width_h=None):
     """The norms at the input and recurrent sites; returns them in at least float32, and batch norm's statistics."""
     h_params = h_params or params
+    if o.offset in params:
+        px = _wide(px) + _wide(params[o.offset])
     if o.norm == "layer":
         return _layer(o, px, params, "x"), _layer(o, ph, h_params, "h"), None
     if o.norm == "batch":

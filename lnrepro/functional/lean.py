@@ -21,12 +21,6 @@ class How(tuple):
         return super().__new__(cls, fields)
 
 
-def project(kernels, x):
-    """The input projection of x (..., D), with the kernels' offset where they have one."""
-    a = x @ kernels.x
-    return a if kernels.offset is None else a + kernels.offset
-
-
 def _product_gradients(kernel, x, d):
     """Gradients of the product x @ kernel for its cotangent d: with respect to the kernel, and to x."""
     if any(jax.typeof(x).sharding.spec):  # an Explicit mesh: JAX knows which axes it may merge
@@ -58,7 +52,7 @@ def _reads(cell, start, prev, tick):
 
 
 def _forward(how, keep, local, kernels, start, x, ticks, constants, wrap=lambda f: f):
-    """Scan over chunks of steps; `keep(new carry, ph)` says what is stacked of every step.
+    """Scan over chunks of steps; `keep(carry before, carry after, ph)` says what is stacked of every step.
 
     Returns (last carry, (what was kept, what the cell puts aside), the chunks' input projections).
     """
@@ -70,12 +64,12 @@ def _forward(how, keep, local, kernels, start, x, ticks, constants, wrap=lambda 
         def one(prev, xs):
             x, tick = xs
             tick = tick._replace(constants=constants)
-            px = x if hoist else project(kernels, x)
+            px = x if hoist else x @ kernels.x
             ph = _reads(cell, start, prev, tick) @ kernels.h
             new, aside = _point(cell, local, start, prev, px, ph, tick)
-            return new, (keep(new, ph), aside, None if hoist or save != "projections" else px)
+            return new, (keep(prev, new, ph), aside, None if hoist or save != "projections" else px)
 
-        x = project(kernels, x) if hoist else x
+        x = x @ kernels.x if hoist else x
         last, (kept, aside, px) = jax.lax.scan(one, carry, (x, ticks), reverse=reverse, unroll=unroll)
         return last, ((kept, aside), x if hoist and save == "projections" else px)
 
@@ -89,7 +83,7 @@ def _forward(how, keep, local, kernels, start, x, ticks, constants, wrap=lambda 
 
 def plain(how, remat, *args):
     """(last carry, carries or outputs of all steps, what the cell puts aside), for JAX's own derivatives."""
-    keep = (lambda new, ph: new) if how[2] else (lambda new, ph: how[0].output(new))
+    keep = (lambda prev, new, ph: new) if how[2] else (lambda prev, new, ph: how[0].output(new))
     forward, backward = how[4]
     chunks = ((backward, True) if remat else forward, backward)  # as the lean backward pass makes things again
     how = How(*how[:3], "carries", chunks, how[5])  # what is not returned here, JAX keeps as it likes
@@ -104,19 +98,20 @@ def lean(how, local, kernels, start, x, ticks, constants):
 
 
 def _lean_forward(how, local, kernels, start, x, ticks, constants):
-    cell, _, all_carries, save, _, _ = how
+    cell, reverse, all_carries, save, _, _ = how
 
-    def keep(new, ph):
-        return new, None if save == "carries" else ph
+    def keep(prev, new, ph):  # the carry before a step: what its backward pass reads, without a shifted copy
+        return prev, None if save == "carries" else ph
 
     last, (kept, aside), px = _forward(how, keep, local, kernels, start, x, ticks, constants)
-    ys = kept[0] if all_carries else cell.output(kept[0])
+    shown = (lambda carry: carry) if all_carries else cell.output
+    ys = _after(shown(kept[0]), shown(last), reverse)
     return (last, ys, aside), (local, kernels, start, x, ticks, constants, (*kept, px))
 
 
 def _lean_backward(how, saved, cotangents):
     cell, reverse, all_carries, save, (_, size), unroll = how
-    local, kernels, start, x, ticks, constants, (carries, ph, px) = saved
+    local, kernels, start, x, ticks, constants, (before, ph, px) = saved
     dlast, dys, _ = cotangents
     wide = functools.partial(jax.tree.map, lambda a: jnp.zeros_like(a, jnp.promote_types(a.dtype, jnp.float32)))
     add = functools.partial(jax.tree.map, lambda total, new: total + new.astype(total.dtype))
@@ -128,22 +123,20 @@ def _lean_backward(how, saved, cotangents):
     batch = batch if cell.rowwise and known and math.prod(batch) <= 16 else ()
     by_row = functools.partial(jax.tree.map, lambda a: jnp.broadcast_to(a, batch + a.shape) if a.ndim == 1 else a)
 
-    toward = 1 if reverse else -1  # where the carry before a step lies
+    toward = 1 if reverse else -1  # where the next step of this pass lies
 
     def chunk(state, piece):
         dcarry, dstart, dlocal, dkernels = state
-        x, ticks, carries, before, ph, px, dys = piece
-        first, last = (-1, 0) if reverse else (0, -1)
-        h = _reads(cell, start, _shifted(carries, before, reverse), ticks._replace(constants=constants))
-        px = project(kernels, x) if px is None else px
+        x, ticks, before, ph, px, dys = piece
+        h = _reads(cell, start, before, ticks._replace(constants=constants))
+        px = x @ kernels.x if px is None else px
         ph = h @ kernels.h if ph is None else ph
         steps = jnp.arange(x.shape[0])
 
         def one(state, xs):
             dcarry, dstart, dlocal, stacks, here = state
-            t, dy, tick = xs
+            t, prev, dy, tick = xs
             tick = tick._replace(constants=constants)
-            prev = where(t != steps[first], _at(carries, t + toward), before)
             dcarry = add(dcarry, dy if all_carries else jax.vjp(cell.output, prev)[1](dy)[0])
             back = jax.vjp(lambda *a: _point(cell, *a, tick)[0], by_row(local), start, prev, *here)[1]
             dl, ds, dprev, *d = back(dcarry)
@@ -159,23 +152,20 @@ def _lean_backward(how, saved, cotangents):
             )
             return (add(dprev, more_prev), dstart, add(dlocal, dl), stacks, _at(stacks, t + toward)), None
 
-        begin = (dcarry, dstart, dlocal, (px, ph), _at((px, ph), steps[last]))
+        begin = (dcarry, dstart, dlocal, (px, ph), _at((px, ph), steps[0 if reverse else -1]))
         (dcarry, dstart, dlocal, (dpx, dph), _), _ = jax.lax.scan(
-            one, begin, (steps, dys, ticks), reverse=not reverse, unroll=unroll
+            one, begin, (steps, before, dys, ticks), reverse=not reverse, unroll=unroll
         )
         dk_x, dx = _product_gradients(kernels.x, x, dpx)
         dk_h, _ = _product_gradients(kernels.h, h, dph)
-        doffset = None if kernels.offset is None else dpx.sum(tuple(range(dpx.ndim - 1)))
-        dk = kernels._replace(x=dk_x, h=dk_h, offset=doffset)
+        dk = kernels._replace(x=dk_x, h=dk_h)
         return (dcarry, dstart, dlocal, add(dkernels, dk)), dx
 
     state = (dlast, wide(start), wide(by_row(local)), wide(kernels))
     if size == x.shape[0] or save == "projections":  # a chunk bounds what is made again, and nothing is
-        (dcarry, dstart, dlocal, dkernels), dx = chunk(state, (x, ticks, carries, start, ph, px, dys))
+        (dcarry, dstart, dlocal, dkernels), dx = chunk(state, (x, ticks, before, ph, px, dys))
     else:
-        pieces = _split((x, ticks, carries, ph, px, dys), size)
-        ends = jax.tree.map(lambda c: c[:, 0] if reverse else c[:, -1], pieces[2])
-        pieces = (*pieces[:3], _shifted(ends, start, reverse), *pieces[3:])
+        pieces = _split((x, ticks, before, ph, px, dys), size)
         (dcarry, dstart, dlocal, dkernels), dx = jax.lax.scan(chunk, state, pieces, reverse=not reverse)
         dx = _join(dx)
     dlocal = jax.tree.map(lambda d, a: d.sum(tuple(range(d.ndim - a.ndim))), dlocal, local)
@@ -192,11 +182,11 @@ def _at(tree, t):
     )
 
 
-def _shifted(carries, before, reverse):
-    """The carries before each step, from those after it and the one before the first."""
+def _after(before, last, reverse):
+    """The carries after each step, from those before it and the one after the last."""
     if reverse:
-        return jax.tree.map(lambda c, b: jnp.concatenate([c[1:], b[None]]), carries, before)
-    return jax.tree.map(lambda c, b: jnp.concatenate([b[None], c[:-1]]), carries, before)
+        return jax.tree.map(lambda b, a: jnp.concatenate([a[None], b[:-1]]), before, last)
+    return jax.tree.map(lambda b, a: jnp.concatenate([b[1:], a[None]]), before, last)
 
 
 def _split(tree, size):

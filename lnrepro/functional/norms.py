@@ -152,9 +152,9 @@ def centre(w: jax.Array, *, blocks: tuple[int, ...] = (1,)) -> jax.Array:
     # By a product with the matrix that says which parts make up a group: its derivative is another such product, where
     # that of slices takes long to compile.
     parts, group = _parts(wide, blocks), [k for k, n in enumerate(blocks) for _ in range(n)]
-    pool = [[(g == k) / (blocks[k] * parts.shape[-1]) for g in group] for k in group]
-    means = jnp.matmul(jnp.sum(parts, -1), jnp.asarray(pool, wide.dtype), precision="highest")
-    return (parts - means[..., None]).reshape(w.shape).astype(w.dtype)
+    pool = [[-(g == k) / (blocks[k] * parts.shape[-1]) for g in group] for k in group]  # of -1: no kernel that negates
+    minus_means = jnp.matmul(jnp.sum(parts, -1), jnp.asarray(pool, wide.dtype), precision="highest")
+    return (parts + minus_means[..., None]).reshape(w.shape).astype(w.dtype)
 
 
 def batch_norm(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.cells import Carry, Cell, Params, Tick
-from lnrepro.functional.lean import How, chunks_of, lean, plain, project, where
+from lnrepro.functional.lean import How, chunks_of, lean, plain, where
 
 _NO_TICK = Tick()
 
@@ -40,7 +40,7 @@ def advance(
     is the output."""
     if cell.enters is not None:
         x = cell.enters(x, tick.constants)
-    return cell.pointwise(cell.local(params), carry, project(kernels, x), cell.reads(carry, tick) @ kernels.h, tick)
+    return cell.pointwise(cell.local(params), carry, x @ kernels.x, cell.reads(carry, tick) @ kernels.h, tick)
 
 
 def unroll(
