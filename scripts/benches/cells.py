@@ -161,12 +161,14 @@ def _jax(apply, params, shape, train):
     """Compile y's gradient with respect to parameters and inputs (or y alone) and return a call that waits for it.
 
     The loss's weights are an argument: as a constant they would be written into the program and count as compile time.
+    So would what still draws the parameters: a large orthogonal kernel takes seconds.
     """
     steps, batch, features, hidden = shape
     x = jax.random.normal(jax.random.key(0), (steps, batch, features))
     w = jax.random.normal(jax.random.key(1), (steps, batch, hidden))
     loss = jax.grad(lambda p, x, w: jnp.sum(apply(p, x) * w), (0, 1))
     function, given = (loss, (params, x, w)) if train else (apply, (params, x))
+    jax.block_until_ready(given)
     seconds = []
     for _ in range(COMPILATIONS):
         jax.clear_caches()  # else the second one would find traced pieces of the first
