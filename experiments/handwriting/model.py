@@ -66,8 +66,10 @@ class Network:
     def run(self, params: Params, x: jax.Array, text: jax.Array) -> tuple[dict, jax.Array, jax.Array]:
         """Steps x (T, B, 3), text (B, U, V) -> the last carry, outputs y^ (T, B, 1 + 6M), the first layer's h (T, B, H)."""
         made = self.cells(x.shape[1])
-        # to save memory: the projections would be four fifths of what the backward pass keeps of a step
-        lean = partial(unroll, time_major=True, save="carries")
+        # Without layer norm, projections kept would take more than half the memory of plain autodiff, to gain 3 % of the
+        # time; with it they take a third, and gain 10 to 16 %.
+        save = "projections" if self.norm == "layer" else "carries"
+        lean = partial(unroll, time_major=True, save=save)
         carry = {}
         with jax.named_scope("layer1_and_window"):
             carry["lstm1"], seen = lean(made["lstm1"], params["lstm1"], x, constants=text)
