@@ -186,7 +186,7 @@ def _ours(make, shape, norm, train):
 
 
 def _products(make, shape, train):
-    """Our unrolling of a cell whose gates cost nothing: what its matrix products take when they run one by one."""
+    """Our unrolling of a cell whose gates cost nothing: what its matrix products take, and little else."""
     cell = make(shape[3])
     params = functional.init(cell, jax.random.key(2), shape[2])
 
