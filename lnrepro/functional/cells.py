@@ -406,9 +406,8 @@ def _gates(a, sigmoids):
     slices.
     """
     first = jnp.arange(a.shape[-1]) < sigmoids
-    half = jnp.where(first, jnp.asarray(0.5, a.dtype), jnp.asarray(1.0, a.dtype))
-    t = jnp.tanh(a * half)
-    return half * t + (1 - half)
+    t = jnp.tanh(jnp.where(first, a / 2, a))
+    return jnp.where(first, (1 + t) / 2, t)
 
 
 @jax.custom_jvp

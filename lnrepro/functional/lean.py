@@ -131,11 +131,10 @@ def _lean_backward(how, saved, cotangents):
         h = _reads(cell, start, before, ticks._replace(constants=constants))
         px = x @ kernels.x if px is None else px
         ph = h @ kernels.h if ph is None else ph
-        steps = jnp.arange(x.shape[0])
 
         def one(state, xs):
-            dcarry, dstart, dlocal, stacks, here = state
-            t, prev, dy, tick = xs
+            t, dcarry, dstart, dlocal, stacks, here = state
+            prev, dy, tick = xs
             tick = tick._replace(constants=constants)
             dcarry = add(dcarry, dy if all_carries else jax.vjp(cell.output, prev)[1](dy)[0])
             back = jax.vjp(lambda *a: _point(cell, *a, tick)[0], by_row(local), start, prev, *here)[1]
@@ -150,11 +149,13 @@ def _lean_backward(how, saved, cotangents):
                 stacks,
                 tuple(d),
             )
-            return (add(dprev, more_prev), dstart, add(dlocal, dl), stacks, _at(stacks, t + toward)), None
+            t = t + toward
+            return (t, add(dprev, more_prev), dstart, add(dlocal, dl), stacks, _at(stacks, t)), None
 
-        begin = (dcarry, dstart, dlocal, (px, ph), _at((px, ph), steps[0 if reverse else -1]))
-        (dcarry, dstart, dlocal, (dpx, dph), _), _ = jax.lax.scan(
-            one, begin, (steps, before, dys, ticks), reverse=not reverse, unroll=unroll
+        t = jnp.asarray(0 if reverse else x.shape[0] - 1)
+        begin = (t, dcarry, dstart, dlocal, (px, ph), _at((px, ph), t))
+        (_, dcarry, dstart, dlocal, (dpx, dph), _), _ = jax.lax.scan(
+            one, begin, (before, dys, ticks), reverse=not reverse, unroll=unroll
         )
         dk_x, dx = _product_gradients(kernels.x, x, dpx)
         dk_h, _ = _product_gradients(kernels.h, h, dph)

@@ -70,8 +70,8 @@ def layer_norm_centred(
 
     The mean of W x over the units is (mean of W's columns) x. Where the columns' mean is taken out of the kernel once
     (`centre`), a recurrent step is spared a pass, and the second pass squares deviations that never held the mean.
-    `blocks` says how many equal parts of the units each group has that is centred and normalised by itself: (2, 1) for
-    the GRU, whose two gates are one group and whose candidate is another.
+    `blocks` says how many equal parts of the units each group has that is centred and normalised by itself, one group
+    or two: (2, 1) for the GRU, whose two gates are one group and whose candidate is another.
     """
     a = a.astype(_statistics_dtype(a))
     gain = jnp.ones(a.shape[-1:], a.dtype) if gain is None else gain.astype(a.dtype)
@@ -82,61 +82,53 @@ def layer_norm_centred(
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
 def _gained(a, gain, eps, blocks):
     """Each group of a (..., N) over its deviation, times gain, (N,) or (..., N)."""
-    return a * _side_by_side(_scales(a, eps, blocks), _groups(a, blocks)) * gain
+    return a * _side_by_side(_first(a, blocks), _scales(a, eps, blocks)) * gain
 
 
 def _scales(a, eps, blocks):
-    return [jax.lax.rsqrt(mean + eps) for mean in _group_means(jnp.square(a), blocks)]
+    return [jax.lax.rsqrt(mean + eps)[..., None] for mean in _group_means(jnp.square(a), blocks)]
 
 
 @_gained.defjvp
 def _(eps, blocks, primals, tangents):
-    # With dy the cotangent, the reverse of this needs sums of a * dy over the units (times gain) and over the rows (times
-    # 1 / deviation). Both outer products below are matrix products, so that their reverses are too, and read the same
-    # a * dy: fewer passes over all of a than JAX's own derivative takes.
+    # With dy the cotangent, the reverse of this sums one product, normalised a * dy, over the units (times gain) and over
+    # the rows: fewer passes over all of a than JAX's own derivative takes. The sum over the units is written as a matrix
+    # product, whose reverse XLA's CPU backend does not pay for with another pass.
     a, gain = primals
     da, dgain = tangents
-    groups, scales = _groups(a, blocks), _scales(a, eps, blocks)
-
-    def outer(column, row):
-        return jnp.matmul(column, row[None], precision="highest") if row.ndim == 1 else column * row
-
-    change = jnp.zeros((), a.dtype)
-    for group, scale, share in zip(groups, scales, blocks, strict=True):
+    first, scales = _first(a, blocks), _scales(a, eps, blocks)
+    wide, change = _side_by_side(first, scales), dgain
+    for scale, share, product, gained in zip(scales, blocks, _each(first, a * da), _each(first, gain), strict=True):
         size = a.shape[-1] // sum(blocks) * share
-        dscale = -(scale**3) * (jnp.sum(_within(group, a * da), -1, keepdims=True) / size)
-        change = change + outer(dscale, _within(group, gain)) + outer(scale, _within(group, dgain))
-    wide = _side_by_side(scales, groups)
-    return a * wide * gain, da * (wide * gain) + a * change
+        drift = -(scale**2) * (jnp.sum(product, -1, keepdims=True) / size)  # dscale / scale
+        outer = jnp.matmul(drift, gained[None], precision="highest") if gain.ndim == 1 else drift * gained
+        change = change + outer
+    return a * wide * gain, da * (wide * gain) + a * (wide * change)
 
 
-def _groups(a, blocks):
-    """Which units (N,) belong to each group; None is all of them."""
-    if len(blocks) == 1:
-        return [None]
-    units, ends = jnp.arange(a.shape[-1]), list(itertools.accumulate(blocks, initial=0))
-    part = a.shape[-1] // ends[-1]
-    return [(units >= i * part) & (units < j * part) for i, j in itertools.pairwise(ends)]
+def _first(a, blocks):
+    """Which units (N,) belong to the first of two groups; None is all of them."""
+    return None if len(blocks) == 1 else jnp.arange(a.shape[-1]) < a.shape[-1] // sum(blocks) * blocks[0]
 
 
-def _within(group, a):
-    return a if group is None else jnp.where(group, a, jnp.zeros((), a.dtype))
+def _each(first, a):
+    """a (..., N) for each group, with zeros in the other's place."""
+    zero = jnp.zeros((), a.dtype)
+    return [a] if first is None else [jnp.where(first, a, zero), jnp.where(first, zero, a)]
 
 
-def _side_by_side(values, groups):
+def _side_by_side(first, values):
     """One array from a value for each group."""
-    return functools.reduce(
-        lambda wide, both: jnp.where(both[0], both[1], wide), zip(groups[1:], values[1:], strict=True), values[0]
-    )
+    return values[0] if first is None else jnp.where(first, *values)
 
 
 def _group_means(a, blocks):
-    """The mean of each group of a (..., N), (..., 1) each."""
+    """The mean of each group of a (..., N), (...) each."""
     if len(blocks) == 1:
-        return [jnp.mean(a, -1, keepdims=True)]
+        return [jnp.mean(a, -1)]
     # All parts in one pass: XLA's CPU backend would copy a slice of each group.
     parts, ends = jnp.mean(_parts(a, blocks), -1), itertools.accumulate(blocks, initial=0)
-    return [jnp.mean(parts[..., i:j], -1, keepdims=True) for i, j in itertools.pairwise(ends)]
+    return [jnp.mean(parts[..., i:j], -1) for i, j in itertools.pairwise(ends)]
 
 
 def _parts(a, blocks):
