@@ -6,7 +6,6 @@ the shortcut E[x^2] - E[x]^2 is off by percents at large means and may even be n
 """
 
 import functools
-import itertools
 from collections.abc import Sequence
 
 import jax
@@ -75,7 +74,7 @@ def layer_norm_centred(
     """
     a = a.astype(_statistics_dtype(a))
     gain = jnp.ones(a.shape[-1:], a.dtype) if gain is None else gain.astype(a.dtype)
-    y = _gained(a, gain, eps, blocks)
+    y = _gained_once(a, gain, eps, blocks)
     return y if bias is None else y + bias.astype(y.dtype)
 
 
@@ -83,10 +82,6 @@ def layer_norm_centred(
 def _gained(a, gain, eps, blocks):
     """Each group of a (..., N) over its deviation, times gain, (N,) or (..., N)."""
     return a * _side_by_side(_first(a, blocks), _scales(a, eps, blocks)) * gain
-
-
-def _scales(a, eps, blocks):
-    return [jax.lax.rsqrt(mean + eps)[..., None] for mean in _group_means(jnp.square(a), blocks)]
 
 
 @_gained.defjvp
@@ -97,13 +92,36 @@ def _(eps, blocks, primals, tangents):
     a, gain = primals
     da, dgain = tangents
     first, scales = _first(a, blocks), _scales(a, eps, blocks)
-    wide, change = _side_by_side(first, scales), dgain
-    for scale, share, product, gained in zip(scales, blocks, _each(first, a * da), _each(first, gain), strict=True):
-        size = a.shape[-1] // sum(blocks) * share
-        drift = -(scale**2) * (jnp.sum(product, -1, keepdims=True) / size)  # dscale / scale
-        outer = jnp.matmul(drift, gained[None], precision="highest") if gain.ndim == 1 else drift * gained
-        change = change + outer
+    sums = [jnp.sum(part, -1, keepdims=True) for part in _each(first, a * da)]
+    drifts = [-(s**2) * (dot / n) for s, dot, n in zip(scales, sums, _sizes(a, blocks), strict=True)]  # dscale / scale
+    gains = _each(first, gain)
+    if gain.ndim == 1:
+        change = jnp.matmul(jnp.concatenate(drifts, -1), jnp.stack(gains), precision="highest") + dgain
+    else:
+        change = sum(drift * part for drift, part in zip(drifts, gains, strict=True)) + dgain
+    wide = _side_by_side(first, scales)
     return a * wide * gain, da * (wide * gain) + a * (wide * change)
+
+
+_gained_once = jax.jit(_gained, static_argnums=(2, 3))  # a cell's sites of one shape are traced once
+
+
+def _scales(a, eps, blocks):
+    """One over the deviation of each group of a (..., N), (..., 1) each."""
+    square = jnp.square(a)
+    if len(blocks) == 1:
+        return [jax.lax.rsqrt(jnp.mean(square, -1, keepdims=True) + eps)]
+    # All parts in one pass, and both groups in one array: XLA's CPU backend would copy slices, and compile each apart.
+    parts = jnp.sum(_parts(square, blocks), -1)
+    columns = [parts[..., k : k + 1] for k in range(sum(blocks))]
+    sums = sum(columns[: blocks[0]]), sum(columns[blocks[0] :])
+    means = jnp.where(jnp.arange(2) < 1, *(dot / n for dot, n in zip(sums, _sizes(a, blocks), strict=True)))
+    scales = jax.lax.rsqrt(means + eps)
+    return [scales[..., :1], scales[..., 1:]]
+
+
+def _sizes(a, blocks):
+    return [a.shape[-1] // sum(blocks) * n for n in blocks]
 
 
 def _first(a, blocks):
@@ -120,15 +138,6 @@ def _each(first, a):
 def _side_by_side(first, values):
     """One array from a value for each group."""
     return values[0] if first is None else jnp.where(first, *values)
-
-
-def _group_means(a, blocks):
-    """The mean of each group of a (..., N), (...) each."""
-    if len(blocks) == 1:
-        return [jnp.mean(a, -1)]
-    # All parts in one pass: XLA's CPU backend would copy a slice of each group.
-    parts, ends = jnp.mean(_parts(a, blocks), -1), itertools.accumulate(blocks, initial=0)
-    return [jnp.mean(parts[..., i:j], -1) for i, j in itertools.pairwise(ends)]
 
 
 def _parts(a, blocks):
