@@ -2,6 +2,7 @@
 time."""
 
 import argparse
+import functools
 import importlib.util
 import itertools
 import json
@@ -12,6 +13,8 @@ import random
 import statistics
 import subprocess
 import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -27,7 +30,7 @@ SHAPES = {  # T, B, D, H of the paper's experiments
     "skip": (30, 64, 620, 2400),
 }
 
-COMPILATIONS = 3  # of each function; their median is reported
+COMPILATIONS = 7  # of each function, by turns; their median is reported
 
 PAIRS = (  # whose times are set side by side
     ("ours LN", "Flax LN"),
@@ -40,7 +43,17 @@ PAIRS = (  # whose times are set side by side
     ("products alone", "Flax plain"),
     ("products alone", "torch plain"),
     ("products alone, inference", "Flax plain, inference"),
+    ("torch products alone", "torch plain"),
+    ("torch products alone", "torch script LN"),
 )
+
+
+class Contestant(NamedTuple):
+    """What is measured: `call` runs it once and waits for it. One that is compiled first has `compile`, whose result
+    `call` then takes."""
+
+    call: Callable
+    compile: Callable[[], Any] | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +84,7 @@ def main(args: argparse.Namespace) -> int:
         "or longer a shape; temp = temporary memory\n"
     )
     print("| shape | what | ms | x Flax plain | x Flax LN | temp MB | compile s |\n|---|---|---|---|---|---|---|")
-    _ours(functional.lstm, (2, 1, 1, 1), "layer", True)  # what only the process's first compilation takes
+    _ours(functional.lstm, (2, 1, 1, 1), "layer", True).compile()  # what only the process's first compilation takes
     table = {name: _shape(name, args) for name in args.shapes}
     print("\ngeometric means over the shapes measured:")
     for what, ours, theirs in (
@@ -98,19 +111,14 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _shape(name, args):
-    shape = SHAPES[name]
-    runs, rows = {}, {}
-    for label, make in _contestants(args, shape).items():
-        call, memory, seconds = make()
-        rows[label] = {"compile_s": seconds, "temp_mb": memory}
-        call()
-        runs[label] = call
+    contestants = {label: make() for label, make in _contestants(args, SHAPES[name]).items()}
+    runs, rows = _prepare(contestants)
     times = {label: [] for label in runs}
     begun = time.perf_counter()
     for done in itertools.count():
         if done >= args.rounds and time.perf_counter() - begun > args.seconds:
             break
-        for label, call in random.Random(done).sample(list(runs.items()), len(runs)):  # no fixed neighbour before it
+        for label, call in _shuffled(runs, done):
             start = time.perf_counter()
             call()
             times[label].append(time.perf_counter() - start)
@@ -133,8 +141,33 @@ def _shape(name, args):
     return rows
 
 
+def _prepare(contestants):
+    """Compile what is compiled, by turns, and run everything once: ({label: call}, {label: what its compilation told})."""
+    compiled, seconds = {}, {label: [] for label, c in contestants.items() if c.compile}
+    for turn in range(COMPILATIONS):
+        for label, _ in _shuffled(seconds, turn):
+            jax.clear_caches()  # else it would find traced pieces of the one before
+            start = time.perf_counter()
+            compiled[label] = contestants[label].compile()
+            seconds[label].append(time.perf_counter() - start)
+    runs, rows = {}, {}
+    for label, contestant in contestants.items():
+        runs[label], rows[label] = contestant.call, {"compile_s": None, "temp_mb": None}
+        if label in compiled:
+            runs[label] = functools.partial(contestant.call, compiled[label])
+            memory = (analysis := compiled[label].memory_analysis()) and analysis.temp_size_in_bytes / 1e6
+            rows[label] = {"compile_s": statistics.median(seconds[label]), "temp_mb": memory}
+        runs[label]()
+    return runs, rows
+
+
+def _shuffled(table, turn):
+    """A table's items in an order of each turn's own, so that none has a fixed neighbour before it."""
+    return random.Random(turn).sample(list(table.items()), len(table))
+
+
 def _contestants(args, shape):
-    """{label: function that prepares it and returns (call, temporary megabytes, seconds to trace and compile)}."""
+    """{label: function that makes its Contestant}."""
     lstm = args.cell == "lstm"
     plain, layered = (nn.OptimizedLSTMCell, _LNLSTM) if lstm else (nn.GRUCell, _LNGRU)
     make = functional.lstm if lstm else functional.gru
@@ -150,6 +183,7 @@ def _contestants(args, shape):
     }
     if "torch" in args.peers and importlib.util.find_spec("torch"):
         found["torch plain"] = lambda: _torch(lstm, shape)
+        found["torch products alone"] = lambda: _torch_products(lstm, shape)
         if lstm:
             found["torch script LN"] = lambda: _torch_script(shape)
     if "haiku" in args.peers and importlib.util.find_spec("haiku"):
@@ -158,7 +192,7 @@ def _contestants(args, shape):
 
 
 def _jax(apply, params, shape, train):
-    """Compile y's gradient with respect to parameters and inputs (or y alone) and return a call that waits for it.
+    """y's gradient with respect to parameters and inputs, or y alone.
 
     The loss's weights are an argument: as a constant they would be written into the program and count as compile time.
     So would what still draws the parameters: a large orthogonal kernel takes seconds.
@@ -169,14 +203,9 @@ def _jax(apply, params, shape, train):
     loss = jax.grad(lambda p, x, w: jnp.sum(apply(p, x) * w), (0, 1))
     function, given = (loss, (params, x, w)) if train else (apply, (params, x))
     jax.block_until_ready(given)
-    seconds = []
-    for _ in range(COMPILATIONS):
-        jax.clear_caches()  # else the second one would find traced pieces of the first
-        start = time.perf_counter()
-        compiled = jax.jit(function).lower(*given).compile()
-        seconds.append(time.perf_counter() - start)
-    memory = (analysis := compiled.memory_analysis()) and analysis.temp_size_in_bytes / 1e6
-    return (lambda: jax.block_until_ready(compiled(*given))), memory, statistics.median(seconds)
+    return Contestant(
+        lambda compiled: jax.block_until_ready(compiled(*given)), lambda: jax.jit(function).lower(*given).compile()
+    )
 
 
 def _ours(make, shape, norm, train):
@@ -284,7 +313,31 @@ def _torch_call(forward, parameters, shape):
         if device.type == "cuda":
             torch.cuda.synchronize()
 
-    return call, None, None
+    return Contestant(call)
+
+
+def _torch_products(lstm, shape):
+    """The matrix products of a step forward and back, and nothing else, as fast as torch makes them: what any cell built
+    on its library takes at least. Inputs are projected, and kernels' and inputs' gradients formed, by one product each.
+    """
+    import torch
+
+    steps, batch, features, hidden = shape
+    gates = (4 if lstm else 3) * hidden
+    x, h, d = (torch.randn(steps, batch, n) for n in (features, hidden, gates))
+    w_x, w_h = torch.randn(features, gates), torch.randn(hidden, gates)
+    rows_x, rows_h, rows_d = (a.flatten(0, 1) for a in (x, h, d))
+
+    @torch.no_grad()
+    def call():
+        rows_x @ w_x
+        for t in range(steps):
+            h[t] @ w_h
+        for t in range(steps):
+            d[t] @ w_h.T
+        return rows_x.T @ rows_d, rows_h.T @ rows_d, rows_d @ w_x.T
+
+    return Contestant(call)
 
 
 def _torch_script(shape):
