@@ -181,7 +181,7 @@ def _contestants(args, shape):
         "products alone": lambda: _products(make, shape, True),
         "products alone, inference": lambda: _products(make, shape, False),
     }
-    if "torch" in args.peers and importlib.util.find_spec("torch"):
+    if "torch" in args.peers and importlib.util.find_spec("torch") and _torch_beside_jax():
         found["torch plain"] = lambda: _torch(lstm, shape)
         found["torch products alone"] = lambda: _torch_products(lstm, shape)
         if lstm:
@@ -292,6 +292,26 @@ def _haiku(lstm, shape):
     return _jax(model.apply, params, shape, True)
 
 
+def _torch_beside_jax():
+    """Have torch work where JAX does, in the same precision; whether it can. On a GPU its LSTM is then cuDNN's."""
+    import torch
+
+    if jax.default_backend() == "gpu":
+        if not torch.cuda.is_available():
+            return False
+        torch.set_float32_matmul_precision("high")  # TF32, as JAX by default
+        torch.set_default_device("cuda")
+        return True
+    return jax.default_backend() == "cpu"
+
+
+def _torch_wait():
+    import torch
+
+    if torch.get_default_device().type == "cuda":
+        torch.cuda.synchronize()
+
+
 def _torch(lstm, shape):
     import torch
 
@@ -304,14 +324,12 @@ def _torch_call(forward, parameters, shape):
     import torch
 
     steps, batch, features, hidden = shape
-    device = parameters[0].device
-    x = torch.randn(steps, batch, features, device=device, requires_grad=True)
-    w = torch.randn(steps, batch, hidden, device=device)
+    x = torch.randn(steps, batch, features, requires_grad=True)
+    w = torch.randn(steps, batch, hidden)
 
     def call():
         torch.autograd.grad((forward(x) * w).sum(), [x, *parameters])
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        _torch_wait()
 
     return Contestant(call)
 
@@ -335,7 +353,8 @@ def _torch_products(lstm, shape):
             h[t] @ w_h
         for t in range(steps):
             d[t] @ w_h.T
-        return rows_x.T @ rows_d, rows_h.T @ rows_d, rows_d @ w_x.T
+        rows_x.T @ rows_d, rows_h.T @ rows_d, rows_d @ w_x.T
+        _torch_wait()
 
     return Contestant(call)
 
