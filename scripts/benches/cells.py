@@ -335,9 +335,8 @@ def _torch_call(forward, parameters, shape):
 
 
 def _torch_products(lstm, shape):
-    """The matrix products of a step forward and back, and nothing else, as fast as torch makes them: what any cell built
-    on its library takes at least. Inputs are projected, and kernels' and inputs' gradients formed, by one product each.
-    """
+    """The matrix products of a sequence forward and back, and nothing else, as torch makes them one by one: a yardstick,
+    no strict floor. Inputs are projected, and kernels' and inputs' gradients formed, by one product each."""
     import torch
 
     steps, batch, features, hidden = shape
