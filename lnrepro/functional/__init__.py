@@ -1,35 +1,64 @@
-"""The paper's mathematics as functions of arrays: normalisers, recurrent cells, their unrolling over time. Imports jax
-only."""
+"""The paper's mathematics as functions of arrays, importing jax only.
 
-from lnrepro.functional.cells import Cell, Kernels, Tick, clip_gradient, gru, init, lstm, rnn
+Norms, recurrent cells, and cells over time:
+
+    cell = LSTMCell(256, norm="layer")
+    params = cell.init(jax.random.key(0), features_in=64)
+    carry, outputs, *_ = unroll(cell, params, x, seq_lengths=lengths)   # x [B, T, 64]
+    carry, y = step(cell, params, carry, x_t)                           # one step
+"""
+
+from lnrepro.functional.cells import (
+    Cell,
+    GRUCell,
+    LSTMCell,
+    Prepared,
+    SimpleCell,
+    StepContext,
+    clip_gradient,
+)
 from lnrepro.functional.norms import (
     batch_norm,
     layer_norm,
+    rms_norm,
     running_average,
     weight_norm,
     weight_norm_from_data,
     weight_norm_preserving,
 )
-from lnrepro.functional.unroll import advance, flip, initial_carry, step, track, unroll
-from lnrepro.functional.wrappers import bidirectional, recurrent_dropout, stack, variational_dropout, zoneout
+from lnrepro.functional.scan import ScanOptions, ScanResult, named_dot, scan
+from lnrepro.functional.sequences import flip
+from lnrepro.functional.unroll import (
+    BatchStatistics,
+    Unrolled,
+    bidirectional,
+    step,
+    track,
+    unroll,
+)
+from lnrepro.functional.wrappers import Stack, stack, variational_dropout, zoneout
 
 __all__ = [
+    "BatchStatistics",
     "Cell",
-    "Kernels",
-    "Tick",
-    "advance",
+    "GRUCell",
+    "LSTMCell",
+    "Prepared",
+    "ScanOptions",
+    "ScanResult",
+    "SimpleCell",
+    "Stack",
+    "StepContext",
+    "Unrolled",
     "batch_norm",
     "bidirectional",
     "clip_gradient",
     "flip",
-    "gru",
-    "init",
-    "initial_carry",
     "layer_norm",
-    "lstm",
-    "recurrent_dropout",
-    "rnn",
+    "named_dot",
+    "rms_norm",
     "running_average",
+    "scan",
     "stack",
     "step",
     "track",

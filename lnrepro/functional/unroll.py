@@ -1,46 +1,55 @@
-"""A cell over time: one tick, or a whole sequence with masks, lengths, resets and either direction."""
+"""A cell over time: one step, or a whole sequence with padding, resets and direction.
 
-import functools
-from typing import Any
+Shape letters: B batch (any number of axes), T time, D input features, H hidden units.
+"""
+
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.cells import Carry, Cell, Params, Tick
-from lnrepro.functional.lean import How, chunks_of, lean, plain, where
-
-_NO_TICK = Tick()
-
-
-def initial_carry(cell: Cell, params: Params, like: jax.Array) -> Carry:
-    """The carry before the first step for inputs like (..., D): zeros, or the learned h0 and c0, with like's batch
-    axes, sharding and dtype."""
-    return cell.carry(params, like)
+from lnrepro.functional import checks, sequences
+from lnrepro.functional.cells.base import Carry, Cell, Params, StepContext
+from lnrepro.functional.scan import ScanOptions, identity, named_dot, scan
 
 
-def step(cell: Cell, params: Params, carry: Carry, x: jax.Array, tick: Tick = _NO_TICK) -> tuple[Carry, jax.Array]:
-    """One tick: (carry, x (..., D)) -> (carry, y (..., H)), equal to one step of `unroll`.
+class BatchStatistics(NamedTuple):
+    """What batch norm saw: statistics of each step taken.
 
-    `tick` may hold a key (zoneout, dropout), constants, a mask (...) or batch norm's statistics. In a loop of your
-    own, prepare the kernels once with `kernels = cell.kernels(params)` and call `advance`.
+    Attributes:
+      values: {site: (mean, var)}, each [T, n]; row t belongs to the t-th step taken.
+      seen: [T], False at a step where every row was padding.
     """
-    if hasattr(cell, "layers"):
-        return cell.step(params, carry, x, tick)
-    x, params, _ = _typed(cell, params, x)
-    carry = _checked_carry(cell, params, carry, x)
-    (new, _), old = advance(cell, params, cell.kernels(params), carry, x, tick), carry
-    new = where(tick.mask, new, old)
-    return new, _zeroed(tick.mask, cell.output(new))
+
+    values: dict[str, tuple[jax.Array, jax.Array]]
+    seen: jax.Array
 
 
-def advance(
-    cell: Cell, params: Params, kernels: Any, carry: Carry, x: jax.Array, tick: Tick = _NO_TICK
-) -> tuple[Carry, Any]:
-    """One unmasked step with prepared kernels: (carry, aside); for scans written by hand, where `cell.output(carry)`
-    is the output."""
-    if cell.enters is not None:
-        x = cell.enters(x, tick.constants)
-    return cell.pointwise(cell.local(params), carry, x @ kernels.x, cell.reads(carry, tick) @ kernels.h, tick)
+class Unrolled(NamedTuple):
+    """What `unroll` returns.
+
+    Attributes:
+      carry: the carry after the last step.
+      outputs: [..., T, H].
+      carries: the carries after every step, each leaf [..., T, H], where
+        `return_carries`; else None.
+      statistics: for a cell with batch norm that used the batch's own statistics;
+        else None.
+    """
+
+    carry: Carry
+    outputs: jax.Array
+    carries: Carry | None
+    statistics: BatchStatistics | None
+
+
+class _Inputs(NamedTuple):
+    """What every step of a scan reads: parameters, and what belongs to the sequence."""
+
+    params: Any
+    reset_carry: Carry | None
+    memory: Any
+    noise: Any
 
 
 def unroll(
@@ -48,273 +57,317 @@ def unroll(
     params: Params,
     x: jax.Array,
     *,
-    carry: Carry | None = None,
-    lengths: jax.Array | None = None,
+    initial_carry: Carry | None = None,
+    seq_lengths: jax.Array | None = None,
     mask: jax.Array | None = None,
     resets: jax.Array | None = None,
     reverse: bool = False,
-    keep_order: bool = True,
+    keep_order: bool = False,
     time_major: bool = False,
-    all_carries: bool = False,
+    return_carries: bool = False,
     key: jax.Array | None = None,
-    constants: Any = None,
-    statistics: Any = None,
-    with_statistics: bool = False,
-    backward: str = "lean",
-    save: str = "projections",
-    chunk: int | None = None,
-    remat: bool = False,
-    unroll: int = 1,
-) -> tuple:
-    """Run a cell over x (..., T, D): returns (last carry, y (..., T, H)), and the carries of all steps where
-    `all_carries`.
+    memory: Any = None,
+    noise: Any = None,
+    statistics: dict | None = None,
+    options: ScanOptions | None = None,
+) -> Unrolled:
+    """Run a cell over a sequence.
 
     Args:
-      cell: of lstm, gru, rnn, or a wrapped one, or a stack or bidirectional pair.
+      cell: an LSTMCell, GRUCell, SimpleCell, a wrapped cell, a Stack, or your own.
       params: its parameters; they and x are brought to one dtype.
-      x: any number of leading batch axes, also none.
-      carry: the carry before the first step; default `initial_carry`.
-      lengths: (...) integers in [0, T]; steps at and beyond a length are padding. A sequence of length 0 returns its
-        initial carry.
-      mask: (..., T), False where a step is padding, anywhere (left padding, holes). Padded steps pass the carry on,
-        and their y is zero.
-      resets: (..., T), True where the carry starts anew before that step (packed segments).
+      x: [..., T, D] with any number of batch axes, also none.
+      initial_carry: the carry before the first step; None takes the cell's own.
+      seq_lengths: [...], integers in [0, T]. Steps at and beyond a length are padding.
+      mask: [..., T], False where a step is padding, anywhere. Padded steps pass the
+        carry on, and their output is zero. x may hold anything there.
+      resets: [..., T], True where the carry starts anew before that step, at the
+        cell's own initial carry (zeros, or the learned one).
       reverse: run from the end to the start; padding is skipped wherever it is.
-      keep_order: with reverse, whether y stands in x's order, or in the order of processing (with `lengths`, each
-        sequence's own, padding last).
-      time_major: x is (T, ..., D), y (T, ..., H), mask and resets (T, ...).
-      all_carries: return the carries as well, each leaf (..., T, H).
-      key: for zoneout and dropout; None means test time.
-      constants: what every step sees as `Tick.constants`, such as a text that a wrapped cell reads, in place of what
-        `cell.sample` would draw; no gradient flows to it.
-      statistics: batch norm's population statistics {site: (mean, var)}, each (T_max, n); step t uses row min(t, T_max
-        - 1). None means the batch's own.
-      with_statistics: return ({site: (mean, var)}, seen) last: the batch's statistics per step taken, each (T, n), and
-        seen (T,), False at a step where every row was padding. See `track`.
-      backward: "lean", or "autodiff" for plain differentiation, which forward mode needs (jvp, jacfwd; through an outer
-        jit it is JAX that says "can't apply forward-mode autodiff (jvp) to a custom_vjp function"). Derivatives of the
-        gradient, in either mode, work with both; in "lean", reverse mode of it takes time that grows with T squared. No
-        gradient flows to or from batch norm's statistics in "lean".
-      save: what the lean backward keeps beside the carries: both "projections" (the default), the "recurrent" ones, or
-        nothing ("carries"). Each less takes less memory and one more product.
-      chunk: steps per chunk, a divisor of T: one product projects a chunk's inputs, and what `save` did not keep is made
-        again a chunk at a time. Default: as many as a large matrix product needs, and forwards on a CPU all steps, each
-        projecting its own input.
-      remat: with backward="autodiff", rematerialise chunk by chunk (jax.checkpoint).
-      unroll: steps per loop iteration, as in jax.lax.scan.
+      keep_order: with reverse, whether the outputs stand in the order of x, or in the
+        order of processing (with seq_lengths, each sequence's own, padding last).
+      time_major: x is [T, ..., D], the outputs [T, ..., H], mask and resets [T, ...].
+      return_carries: return the carries of all steps as well.
+      key: random key for zoneout and dropout; None means test time.
+      memory: what every step reads as `StepContext.memory`. Gradients flow to it.
+      noise: what `cell.sample` drew, to use in place of a fresh draw from the key.
+      statistics: population statistics of batch norm {site: (mean, var)}, each
+        [T_max, n]. Step t uses row min(t, T_max - 1). None means the batch's own.
+      options: how the scan runs and what its backward pass keeps.
+
+    Returns:
+      Unrolled: (carry, outputs, carries or None, statistics or None).
 
     Raises:
-      TypeError: integer inputs, a carry of another dtype. ValueError: a shape that does not fit, lengths outside [0,
-        T] (where they are known), unknown options.
+      TypeError: integer inputs, a carry of another dtype, forward-mode differentiation
+        of the lean backward pass.
+      ValueError: a shape that does not fit, lengths outside [0, T] where they are
+        known, statistics for a cell without batch norm.
+
+    >>> from lnrepro.functional import LSTMCell
+    >>> cell = LSTMCell(8, norm="layer")
+    >>> params = cell.init(jax.random.key(0), features_in=3)
+    >>> x, lengths = jnp.ones((2, 5, 3)), jnp.array([5, 2])
+    >>> unroll(cell, params, x, seq_lengths=lengths).outputs.shape
+    (2, 5, 8)
     """
-    if backward not in ("lean", "autodiff"):
-        raise ValueError(f"unroll: backward={backward!r}; choose 'lean' or 'autodiff'")
-    if save not in ("projections", "recurrent", "carries"):
-        raise ValueError(f"unroll: save={save!r}; choose 'projections', 'recurrent' or 'carries'")
-    options = {k: v for k, v in locals().items() if k in ("backward", "save", "chunk", "remat", "unroll", "time_major")}
-    if hasattr(cell, "layers"):
-        if all_carries or statistics is not None or with_statistics or constants is not None:
-            raise ValueError(
-                "unroll: all_carries, constants and statistics are for single cells; unroll the layers one by one"
-            )
-        return cell.unroll(
-            params,
+    checks.sequence_inputs(x)
+    x, params, weights, step_params = checks.one_dtype(cell, params, x)
+    x = x if time_major else jnp.moveaxis(x, -2, 0)
+    steps, batch_axes = x.shape[0], x.ndim - 2
+    mask = sequences.padding_mask(x, seq_lengths, mask, time_major)
+    resets = sequences.time_major_flags("resets", resets, x, time_major)
+
+    # In the order of processing, step t of every sequence is taken at the same time.
+    # The outputs are asked for in that order, or batch norm's statistics are.
+    in_processing_order = reverse and seq_lengths is not None
+    in_processing_order &= bool(cell.sites) or not keep_order
+    if in_processing_order:
+        x, resets = sequences.flip((x, resets), seq_lengths)
+    x = sequences.without_padding(x, mask)
+
+    if key is not None:
+        key, noise_key = jax.random.split(key)
+        if noise is None:
+            noise = cell.sample(noise_key, _one_step_of(x))
+    x = cell.transform_input(x, noise)
+    like = _one_step_of(x)
+    own_carry = cell.initial_carry(params, like)
+    if initial_carry is None:
+        initial_carry = own_carry
+    else:
+        initial_carry = checks.carry_like(own_carry, initial_carry)
+
+    runs_backwards = reverse and not in_processing_order
+    step_index = jnp.arange(steps)
+    step_index = step_index[::-1] if runs_backwards else step_index
+    context = StepContext(
+        index=step_index,
+        mask=mask,
+        key=None if key is None else jax.random.split(key, steps),
+        statistics=sequences.statistics_of_steps(cell, statistics, step_index),
+    )
+    inputs = _Inputs(step_params, None if resets is None else own_carry, memory, noise)
+    x, weights, inputs, initial_carry = sequences.vary_alike(
+        params, (x, weights, inputs, initial_carry)
+    )
+    result = scan(
+        _guarded_step(cell),
+        weights,
+        inputs,
+        initial_carry,
+        x,
+        project=cell.project,
+        output=identity if return_carries else cell.output,
+        context=(context, resets),
+        reverse=runs_backwards,
+        options=options,
+    )
+    outputs = cell.output(result.outputs) if return_carries else result.outputs
+    outputs = sequences.without_padding(outputs, mask)
+    carries = result.outputs if return_carries else None
+
+    if in_processing_order and keep_order:
+        outputs, carries = sequences.flip((outputs, carries), seq_lengths)
+    elif runs_backwards and not keep_order:
+        outputs, carries = sequences.flip((outputs, carries), None)
+    batch_statistics = None
+    if cell.sites and statistics is None:
+        seen = sequences.steps_with_a_row(mask, steps)
+        batch_statistics = BatchStatistics(result.aux, seen)
+        if runs_backwards:
+            batch_statistics = sequences.flip(batch_statistics, None)
+    if not time_major:
+        outputs, carries = jax.tree.map(
+            lambda a: jnp.moveaxis(a, 0, batch_axes), (outputs, carries)
+        )
+    return Unrolled(result.carry, outputs, carries, batch_statistics)
+
+
+def step(
+    cell: Cell,
+    params: Params,
+    carry: Carry,
+    x: jax.Array,
+    *,
+    mask: jax.Array | None = None,
+    reset: jax.Array | None = None,
+    key: jax.Array | None = None,
+    memory: Any = None,
+    noise: Any = None,
+    statistics: dict | None = None,
+) -> tuple[Carry, jax.Array]:
+    """Take one step, equal to one step of `unroll`.
+
+    Args:
+      cell: any cell.
+      params: its parameters.
+      carry: the carry before the step.
+      x: [..., D].
+      mask: [...], False where the step is padding.
+      reset: [...], True where the carry starts anew before the step.
+      key: random key for zoneout and dropout; None means test time.
+      memory: what the step reads as `StepContext.memory`.
+      noise: what `cell.sample` drew once for the sequence. Where it is None and there
+        is a key, it is drawn for this step alone.
+      statistics: population statistics of batch norm {site: (mean, var)}, each [n].
+
+    Returns:
+      (carry, output [..., H]).
+
+    Raises:
+      TypeError, ValueError: as `unroll`.
+
+    >>> from lnrepro.functional import GRUCell
+    >>> cell = GRUCell(8)
+    >>> params = cell.init(jax.random.key(0), features_in=3)
+    >>> x = jnp.ones((2, 3))
+    >>> carry, y = step(cell, params, cell.initial_carry(params, x), x)
+    >>> y.shape
+    (2, 8)
+    """
+    x, params, weights, step_params = checks.one_dtype(cell, params, x)
+    if key is not None and noise is None:
+        key, noise_key = jax.random.split(key)
+        noise = cell.sample(noise_key, x)
+    x = cell.transform_input(x, noise)
+    own_carry = cell.initial_carry(params, x)
+    carry = checks.carry_like(own_carry, carry)
+    mask, reset = (sequences.flags_of_step(flags, x) for flags in (mask, reset))
+    inputs = _Inputs(step_params, own_carry, memory, noise)
+    context = StepContext(mask=mask, key=key, statistics=statistics)
+    x_proj = cell.project(named_dot(weights), x)
+    carry, _ = _guarded_step(cell)(
+        named_dot(weights), inputs, carry, x_proj, (context, reset)
+    )
+    return carry, sequences.without_padding(cell.output(carry), mask)
+
+
+def _guarded_step(cell):
+    """The cell's step with resets before it and padding passed over."""
+
+    def guarded_step(dot, inputs, carry, x_proj, context):
+        context, reset = context
+        context = context._replace(memory=inputs.memory, noise=inputs.noise)
+        if reset is not None:
+            carry = sequences.where(reset, inputs.reset_carry, carry)
+        new, statistics = cell.step(dot, inputs.params, carry, x_proj, context)
+        if context.mask is not None:
+            new = sequences.where(context.mask, new, carry)
+        return new, statistics
+
+    return guarded_step
+
+
+def _one_step_of(x):
+    """Inputs [..., D] with the batch axes of x [T, ..., D], where T may be 0."""
+    return x[0] if x.shape[0] else x.sum(0)
+
+
+def track(running: Any, batch: BatchStatistics, momentum: Any) -> Any:
+    """Move running statistics of batch norm by one batch.
+
+    Args:
+      running: {site: (mean, var)}, each [T_max, n].
+      batch: `Unrolled.statistics`. Steps beyond T_max, and steps where every row was
+        padding, change nothing.
+      momentum: running <- momentum * running + (1 - momentum) * batch.
+
+    Returns:
+      The running statistics. No gradient flows to them.
+    """
+
+    def move(old, new):
+        known = min(old.shape[0], new.shape[0])
+        new = jax.lax.stop_gradient(new[:known]).astype(old.dtype)
+        moved = momentum * old[:known] + (1 - momentum) * new
+        return old.at[:known].set(
+            jnp.where(batch.seen[:known, None], moved, old[:known])
+        )
+
+    return jax.tree.map(move, running, batch.values)
+
+
+def bidirectional(
+    forward: Cell,
+    backward: Cell,
+    params: tuple[Params, Params],
+    x: jax.Array,
+    *,
+    merge: str = "concat",
+    initial_carry: tuple[Carry, Carry] | None = None,
+    seq_lengths: jax.Array | None = None,
+    mask: jax.Array | None = None,
+    resets: jax.Array | None = None,
+    time_major: bool = False,
+    key: jax.Array | None = None,
+    memory: Any = None,
+    statistics: tuple[dict, dict] | None = None,
+    options: ScanOptions | None = None,
+) -> Unrolled:
+    """Run one cell over a sequence from left to right and one from right to left.
+
+    Args:
+      forward: the cell that runs from left to right.
+      backward: the cell that runs from right to left.
+      params: a pair of their parameters.
+      x: [..., T, D].
+      merge: "concat" concatenates the outputs of both to [..., T, 2 H]; "sum" adds
+        them up.
+      initial_carry: a pair of carries, or None.
+      seq_lengths: as in `unroll`, as are mask, resets, time_major, key, memory and
+        options. A reset cuts a sequence in two before its step for the forward cell,
+        and for the backward cell the step that is marked is the first of its part.
+      mask: see above.
+      resets: see above.
+      time_major: see above.
+      key: see above.
+      memory: see above.
+      statistics: a pair of population statistics of batch norm, or None.
+      options: see above.
+
+    Returns:
+      Unrolled: carry is a pair, outputs stand in the order of x, carries is None, and
+      statistics is a pair, or None.
+
+    Raises:
+      ValueError: an unknown merge.
+    """
+    if merge not in ("concat", "sum"):
+        raise ValueError(f"bidirectional: merge={merge!r}; choose 'concat' or 'sum'")
+    pairs = zip(
+        (forward, backward),
+        params,
+        (None, None) if initial_carry is None else initial_carry,
+        (None, None) if key is None else jax.random.split(key),
+        (None, None) if statistics is None else statistics,
+        (False, True),
+        strict=True,
+    )
+    left, right = (
+        unroll(
+            cell,
+            cell_params,
             x,
-            carry=carry,
-            lengths=lengths,
+            initial_carry=carry,
+            seq_lengths=seq_lengths,
             mask=mask,
             resets=resets,
             reverse=reverse,
-            keep_order=keep_order,
-            key=key,
-            **options,
+            keep_order=True,
+            time_major=time_major,
+            key=cell_key,
+            memory=memory,
+            statistics=cell_statistics,
+            options=options,
         )
-
-    x, params, kernels = _typed(cell, params, x)
-    if x.ndim < 2:
-        raise ValueError(f"unroll: x has shape {x.shape}; it needs a time and a feature axis, (..., T, D)")
-    x = x if time_major else jnp.moveaxis(x, -2, 0)
-    steps, batch = x.shape[0], x.shape[1:-1]
-    mask = _mask(x, lengths, mask, time_major)
-    resets = _over_time("resets", resets, x, time_major)
-    front = reverse and not keep_order and lengths is not None
-    if (cell.sites or front) and reverse and lengths is not None:  # step t of every sequence at the same tick
-        x, reverse, flipped = flip(x, lengths), False, True
-        resets = None if resets is None else flip(resets, lengths)
+        for cell, cell_params, carry, cell_key, cell_statistics, reverse in pairs
+    )
+    if merge == "concat":
+        outputs = jnp.concatenate([left.outputs, right.outputs], -1)
     else:
-        flipped = False
-    if mask is not None:  # padding may hold anything, even NaN
-        x = jnp.where(mask[..., None], x, jnp.zeros((), x.dtype))
-    if key is not None:
-        key, drawn = jax.random.split(key)
-        if constants is None and cell.sample is not None:
-            constants = cell.sample(drawn, x[0])
-    constants = jax.lax.stop_gradient(constants)
-    if cell.enters is not None:
-        x = cell.enters(x, constants)
-    like = x[0] if steps else x.sum(0)
-    carry = cell.carry(params, like) if carry is None else _checked_carry(cell, params, carry, like)
-    index = jnp.arange(steps)
-    index = index[::-1] if reverse else index
-    if statistics is not None:
-        if not cell.sites:
-            raise ValueError("unroll: statistics are for cells with norm='batch'")
-        statistics = jax.tree.map(lambda s: s[jnp.minimum(index, s.shape[0] - 1)], statistics)
-    ticks = Tick(index, mask, resets, None if key is None else jax.random.split(key, steps), None, None, statistics)
-    x, kernels, local, carry = _varying_like(x, (x, kernels, cell.local(params), carry), params)
-    how = How(cell, reverse, all_carries, save, chunks_of(x, chunk), unroll)
-    if with_statistics and not cell.sites:
-        raise ValueError("unroll: with_statistics is for cells with norm='batch'")
-    if backward == "autodiff" or steps == 0:
-        run = functools.partial(plain, how, remat)
-    else:
-        run = functools.partial(lean, how)
-    try:
-        last, ys, aside = run(local, kernels, carry, x, ticks, constants)
-    except TypeError as error:
-        if "forward-mode" in str(error):
-            raise TypeError(
-                "unroll: the memory-lean backward pass has no forward-mode derivative (jvp, jacfwd, hessian); "
-                "pass backward='autodiff'"
-            ) from error
-        raise
-    y = _zeroed(mask, cell.output(ys) if all_carries else ys)
-    if flipped and keep_order:
-        y, ys = flip(y, lengths), flip(ys, lengths) if all_carries else ys
-    elif reverse and not keep_order:
-        y, ys = jnp.flip(y, 0), jax.tree.map(lambda a: jnp.flip(a, 0), ys)
-    back = (lambda a: a) if time_major else (lambda a: jnp.moveaxis(a, 0, len(batch)))
-    out = (last, back(y)) + ((jax.tree.map(back, ys),) if all_carries else ())
-    if not with_statistics:
-        return out
-    seen = jnp.ones((steps,), bool) if mask is None else mask.any(tuple(range(1, mask.ndim)))
-    order = (lambda a: jnp.flip(a, 0)) if reverse else (lambda a: a)  # row t belongs to the t-th step taken
-    return (*out, jax.tree.map(order, (aside, seen)))
-
-
-def track(running: Any, batch: tuple[Any, jax.Array], momentum: float) -> Any:
-    """Running batch-norm statistics {site: (mean, var)}, each (T_max, n), one batch on; `batch` is what
-    `unroll(with_statistics=True)` returned.
-
-    Steps beyond T_max, and steps where every row was padding, leave no trace; no gradient flows.
-    """
-    new, seen = batch
-
-    def move(old, fresh):
-        n = min(old.shape[0], fresh.shape[0])
-        moved = momentum * old[:n] + (1 - momentum) * jax.lax.stop_gradient(fresh[:n]).astype(old.dtype)
-        return old.at[:n].set(jnp.where(seen[:n, None], moved, old[:n]))
-
-    return jax.tree.map(move, running, new)
-
-
-def flip(sequences: Any, lengths: jax.Array | None) -> Any:
-    """Reverse time-major sequences (T, ..., n), each within its own length (...), padding staying at the end; lengths
-    None reverses all of time."""
-    if lengths is None:
-        return jax.tree.map(lambda a: jnp.flip(a, 0), sequences)
-
-    def one(a):
-        t = jnp.arange(a.shape[0]).reshape(-1, *[1] * jnp.ndim(lengths))
-        t = jnp.where(t < lengths, lengths - 1 - t, t)
-        t = t.reshape(t.shape + (1,) * (a.ndim - t.ndim))
-        return jnp.take_along_axis(
-            a, jnp.broadcast_to(t, t.shape[: 1 + jnp.ndim(lengths)] + a.shape[1 + jnp.ndim(lengths) :]), 0
-        )
-
-    return jax.tree.map(one, sequences)
-
-
-def _zeroed(mask, y):
-    return y if mask is None else jnp.where(mask[..., None], y, jnp.zeros((), y.dtype))
-
-
-def _typed(cell, params, x):
-    """x, params and kernels in one dtype; refuses integers and a feature size that is not the kernel's."""
-    x = jnp.asarray(x)
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(
-            f"recurrent cell: inputs have dtype {x.dtype}; they must be floating point (embed or convert them first)"
-        )
-    if "w_x" not in params:
-        raise ValueError(
-            f"recurrent cell: params has no 'w_x', only {sorted(params)}; make them with init(cell, key, features_in)"
-        )
-    if x.ndim < 1 or x.shape[-1] != params["w_x"].shape[0]:
-        raise ValueError(
-            f"recurrent cell: inputs {x.shape} have {x.shape[-1]} features, but w_x takes {params['w_x'].shape[0]}"
-        )
-    dtype = jnp.promote_types(x.dtype, params["w_x"].dtype)
-    kernels = jax.tree.map(lambda a: a.astype(dtype), cell.kernels(params))  # prepared at the parameters' precision
-    return x.astype(dtype), params, kernels
-
-
-def _checked_carry(cell, params, carry, like):
-    want = jax.eval_shape(cell.carry, params, like)
-    if jax.tree.structure(want) != jax.tree.structure(carry):
-        raise ValueError(
-            f"recurrent cell: carry is {jax.tree.structure(carry)}, "
-            f"but this cell's is {jax.tree.structure(want)}: (c, h) for an LSTM, else h"
-        )
-    for given, leaf in zip(jax.tree.leaves(carry), jax.tree.leaves(want), strict=True):
-        if jnp.shape(given) != leaf.shape:
-            raise ValueError(
-                f"recurrent cell: carry has shape {jnp.shape(given)}, but inputs {like.shape} ask for {leaf.shape}"
-            )
-        if jnp.result_type(given) != leaf.dtype:
-            raise TypeError(
-                f"recurrent cell: carry has dtype {jnp.result_type(given)}, "
-                f"but the computation runs in {leaf.dtype}; cast it"
-            )
-    return jax.tree.map(jnp.asarray, carry)
-
-
-def _over_time(name, value, x, time_major):
-    """A (..., T) array as booleans (T, ...), its shape checked against x (T, ..., D)."""
-    if value is None:
-        return None
-    value = jnp.asarray(value)
-    want = x.shape[:-1] if time_major else (*x.shape[1:-1], x.shape[0])
-    if value.shape != want:
-        raise ValueError(f"unroll: {name} has shape {value.shape}; these inputs ask for {want}")
-    value = value if value.dtype == bool else value != 0
-    return value if time_major else jnp.moveaxis(value, -1, 0)
-
-
-def _mask(x, lengths, mask, time_major):
-    mask = _over_time("mask", mask, x, time_major)
-    if lengths is None:
-        return mask
-    lengths = jnp.asarray(lengths)
-    if lengths.shape != x.shape[1:-1]:
-        raise ValueError(
-            f"unroll: lengths have shape {lengths.shape}; these inputs ask for {x.shape[1:-1]}, one per sequence"
-        )
-    if not jnp.issubdtype(lengths.dtype, jnp.integer):
-        raise TypeError(f"unroll: lengths have dtype {lengths.dtype}; they must be integers")
-    if not isinstance(lengths, jax.core.Tracer) and isinstance(x.shape[0], int) and lengths.size:
-        with jax.ensure_compile_time_eval():
-            least, most = int(lengths.min()), int(lengths.max())
-        if least < 0 or most > x.shape[0]:
-            raise ValueError(f"unroll: lengths {least}..{most} must lie in 0..{x.shape[0]}, the number of steps")
-    valid = jnp.arange(x.shape[0]).reshape(-1, *[1] * lengths.ndim) < lengths
-    return valid if mask is None else valid & mask
-
-
-def _varying(a):
-    """The manual axes of shard_map over which an array varies."""
-    kind = jax.typeof(a)
-    return kind.manual_axis_type.varying if hasattr(kind, "manual_axis_type") else kind.vma
-
-
-def _varying_like(x, tree, params):
-    """Inside shard_map: everything varies over the axes that x or a parameter varies over, so that the loop's carry
-    keeps one type and gradients are summed over devices once, not at every step.
-    """
-    axes = frozenset().union(*map(_varying, (x, *jax.tree.leaves(params), *jax.tree.leaves(tree))))
-
-    def vary(a):
-        missing = tuple(axes - _varying(a))
-        return jax.lax.pcast(a, missing, to="varying") if missing else a
-
-    return jax.tree.map(vary, tree) if axes else tree
+        outputs = left.outputs + right.outputs
+    both = None
+    if left.statistics is not None or right.statistics is not None:
+        both = (left.statistics, right.statistics)
+    return Unrolled((left.carry, right.carry), outputs, None, both)

@@ -1,233 +1,381 @@
-"""Functions from cell to cell: zoneout, dropout; and what several cells make together: stacks, with and without skip
-connections, and bidirectional pairs.
+"""Functions from cell to cell: zoneout, variational dropout, and stacks of cells.
 
-Noise needs a key (`unroll(..., key=key)`, or `Tick(key=...)` in a single step); without one the cell is at test time:
-zoneout takes the expectation, dropout does nothing. A wrapper given a stack or a pair wraps each of its cells.
+Noise needs a key (`unroll(..., key=key)`). Without one the cell is at test time:
+zoneout takes the expectation, dropout does nothing. A wrapper of a stack wraps each of
+its cells. Recurrent dropout is an option of the cells, `recurrent_dropout`.
 """
 
-from typing import NamedTuple
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional import cells
-from lnrepro.functional.cells import Cell, Tick
-from lnrepro.functional.unroll import flip, step, unroll
+from lnrepro.functional.cells.base import Cell, Prepared, check_rate, zeros_for
 
-_NO_TICK = Tick()
+
+@dataclasses.dataclass(frozen=True)
+class WrappedCell(Cell):
+    """A cell that does what another cell does; subclasses change some of it."""
+
+    cell: Cell
+
+    @property
+    def features(self):
+        """The size of the output."""
+        return self.cell.features
+
+    def init(self, key, features_in, dtype=jnp.float32):
+        """Draw fresh parameters of the wrapped cell."""
+        return self.cell.init(key, features_in, dtype)
+
+    def initial_carry(self, params, x):
+        """Return the carry of the wrapped cell before the first step."""
+        return self.cell.initial_carry(params, x)
+
+    def prepare(self, params):
+        """Prepare the parameters of the wrapped cell."""
+        return self.cell.prepare(params)
+
+    def project(self, dot, x):
+        """Return the projections of the wrapped cell."""
+        return self.cell.project(dot, x)
+
+    def step(self, dot, params, carry, x_proj, context):
+        """Take one step of the wrapped cell."""
+        return self.cell.step(dot, params, carry, x_proj, context)
+
+    def output(self, carry):
+        """Return the output of the wrapped cell."""
+        return self.cell.output(carry)
+
+    def transform_input(self, x, noise):
+        """Change x as the wrapped cell does."""
+        return self.cell.transform_input(x, noise)
+
+    def sample(self, key, x):
+        """Draw the noise of the wrapped cell."""
+        return self.cell.sample(key, x)
+
+    @property
+    def sites(self):
+        """The sites of batch norm of the wrapped cell."""
+        return self.cell.sites
+
+    @property
+    def is_noisy(self):
+        """Whether training draws random numbers."""
+        return True
+
+
+@dataclasses.dataclass(frozen=True)
+class Zoneout(WrappedCell):
+    """Zoneout of a cell; made by `zoneout`."""
+
+    rate_c: float
+    rate_h: float
+
+    def step(self, dot, params, carry, x_proj, context):
+        """Take one step, and keep some units of the carry before it."""
+        new, statistics = self.cell.step(dot, params, carry, x_proj, context)
+        old_leaves, structure = jax.tree.flatten(carry)
+        new_leaves = jax.tree.leaves(new)
+        # The last leaf is h. Those before it, such as the LSTM's c, are memory cells.
+        rates = [self.rate_c] * (len(old_leaves) - 1) + [self.rate_h]
+        mixed = []
+        for index, (old, fresh, rate) in enumerate(
+            zip(old_leaves, new_leaves, rates, strict=True)
+        ):
+            key = None
+            if context.key is not None:
+                key = jax.random.fold_in(jax.random.fold_in(context.key, 1), index)
+            mixed.append(_zone_out(key, rate, old, fresh))
+        return jax.tree.unflatten(structure, mixed), statistics
+
+
+def _zone_out(key, rate, old, new):
+    """Keep each unit with probability `rate`; without a key, the expectation."""
+    if not rate:
+        return new
+    if key is None:
+        return rate * old + (1 - rate) * new
+    # An array of rates, so that the draws are sharded as the carry is.
+    keep = jax.random.bernoulli(key, jnp.full_like(new, rate, jnp.float32))
+    return jnp.where(keep, old, new)
 
 
 def zoneout(cell: Cell, rate_c: float = 0.0, rate_h: float = 0.0) -> Cell:
-    """Zoneout (Krueger et al. 2016): each unit of c and of h keeps its previous value with probability rate_c and
-    rate_h; the expectation at test time.
+    """Keep each unit of c and h with some probability (Krueger et al. 2016).
 
-    A cell whose carry is h alone (RNN, GRU) uses rate_h.
+    Args:
+      cell: any cell; a stack wraps each of its cells.
+      rate_c: probability that a unit of c keeps its previous value, in [0, 1).
+      rate_h: the same for h. A cell whose carry is h alone uses only this one.
+
+    Returns:
+      The cell with zoneout. At test time it takes the expectation.
+
+    Raises:
+      ValueError: a rate outside [0, 1).
     """
-    _rates("zoneout", rate_c, rate_h)
-    if hasattr(cell, "layers"):
-        return cell.map(lambda one: zoneout(one, rate_c, rate_h))
-
-    def pointwise(params, carry, px, ph, tick=_NO_TICK):
-        new, aside = cell.pointwise(params, carry, px, ph, tick)
-        olds, news = jax.tree.leaves(carry), jax.tree.leaves(new)
-        rates = (rate_c, rate_h)[-len(olds) :]
-        keys = [None] * len(olds) if tick.key is None else jax.random.split(jax.random.fold_in(tick.key, 1), len(olds))
-        kept = []
-        for old, fresh, rate, key in zip(olds, news, rates, keys, strict=True):
-            if rate and key is None:
-                fresh = rate * old + (1 - rate) * fresh
-            elif rate:
-                fresh = jnp.where(jax.random.bernoulli(key, rate, fresh.shape), old, fresh)
-            kept.append(fresh)
-        return jax.tree.unflatten(jax.tree.structure(new), kept), aside
-
-    return cell._replace(pointwise=pointwise)
+    check_rate("zoneout", rate_c)
+    check_rate("zoneout", rate_h)
+    return cell.map_cells(lambda one: Zoneout(one, rate_c, rate_h))
 
 
-def recurrent_dropout(cell: Cell, rate: float) -> Cell:
-    """Recurrent dropout without memory loss (Semeniuta et al. 2016): drops units of the candidate update, a fresh draw
-    every step, scaled by 1/(1 - rate)."""
-    _rates("recurrent_dropout", rate)
-    if hasattr(cell, "layers"):
-        return cell.map(lambda one: recurrent_dropout(one, rate))
+@dataclasses.dataclass(frozen=True)
+class VariationalDropout(WrappedCell):
+    """Variational dropout of a cell; made by `variational_dropout`."""
 
-    def pointwise(params, carry, px, ph, tick=_NO_TICK):
-        if tick.key is not None and rate:
-            like = cell.output(carry)
-            tick = tick._replace(update=_dropped(jax.random.fold_in(tick.key, 2), rate, like.shape, like.dtype))
-        return cell.pointwise(params, carry, px, ph, tick)
+    rate_x: float
+    rate_h: float
 
-    return cell._replace(pointwise=pointwise)
+    def sample(self, key, x):
+        """Draw the masks of a sequence: {"x": [..., D], "h": [..., H], "inner"}."""
+        inner_key, x_key, h_key = jax.random.split(key, 3)
+        h_shape = (*x.shape[:-1], self.cell.features)
+        return {
+            "inner": self.cell.sample(inner_key, x),
+            "x": _dropout_mask(x_key, self.rate_x, x.shape, x.dtype),
+            "h": _dropout_mask(h_key, self.rate_h, h_shape, x.dtype),
+        }
+
+    def transform_input(self, x, noise):
+        """Drop the same units of x in every step."""
+        if noise is None:
+            return self.cell.transform_input(x, None)
+        mask = noise["x"]
+        mask = mask.reshape((1,) * (x.ndim - mask.ndim) + mask.shape)
+        return self.cell.transform_input(x * mask, noise["inner"])
+
+    def step(self, dot, params, carry, x_proj, context):
+        """Take one step whose recurrent product reads h without the dropped units."""
+        noise = context.noise
+        if noise is None:
+            return self.cell.step(dot, params, carry, x_proj, context)
+
+        def dot_of_masked(name, v):
+            return dot(name, v * noise["h"] if name == "w_h" else v)
+
+        context = context._replace(noise=noise["inner"])
+        return self.cell.step(dot_of_masked, params, carry, x_proj, context)
 
 
 def variational_dropout(cell: Cell, rate_x: float = 0.0, rate_h: float = 0.0) -> Cell:
-    """Variational dropout (Gal and Ghahramani 2016): one mask on x_t and one on h_{t-1} for a whole sequence, scaled
-    by 1/(1 - rate).
+    """Drop units by one mask for a whole sequence (Gal and Ghahramani 2016).
 
-    In a loop of your own draw the masks once with `cell.sample(key, x_t)` and pass them as `Tick(constants=...)`.
+    Args:
+      cell: a cell whose recurrent product is named "w_h"; a stack wraps each of its
+        cells.
+      rate_x: probability of dropping a unit of x_t, in [0, 1).
+      rate_h: probability of dropping a unit of h_{t-1} in the recurrent product.
+
+    Returns:
+      The cell with dropout; what is kept is divided by 1 - rate. In a loop of your own
+      draw the masks once with `cell.sample(key, x_t)` and pass them to `step(noise=)`.
+
+    Raises:
+      ValueError: a rate outside [0, 1).
     """
-    _rates("variational_dropout", rate_x, rate_h)
-    if hasattr(cell, "layers"):
-        return cell.map(lambda one: variational_dropout(one, rate_x, rate_h))
-
-    def sample(key, like):
-        inner, key_x, key_h = jax.random.split(key, 3)
-        return {
-            "inner": None if cell.sample is None else cell.sample(inner, like),
-            "x": _dropped(key_x, rate_x, like.shape, like.dtype) if rate_x else None,
-            "h": _dropped(key_h, rate_h, (*like.shape[:-1], cell.features), like.dtype) if rate_h else None,
-        }
-
-    def inside(tick):
-        return tick if tick.constants is None else tick._replace(constants=tick.constants["inner"])
-
-    def enters(x, constants):
-        if constants is not None and constants["x"] is not None:
-            x = x * constants["x"]
-        return x if cell.enters is None else cell.enters(x, None if constants is None else constants["inner"])
-
-    def reads(carry, tick):
-        h = cell.reads(carry, inside(tick))
-        return h if tick.constants is None or tick.constants["h"] is None else h * tick.constants["h"]
-
-    def pointwise(params, carry, px, ph, tick=_NO_TICK):
-        return cell.pointwise(params, carry, px, ph, inside(tick))
-
-    return cell._replace(pointwise=pointwise, reads=reads, enters=enters, sample=sample)
+    check_rate("variational_dropout", rate_x)
+    check_rate("variational_dropout", rate_h)
+    return cell.map_cells(lambda one: VariationalDropout(one, rate_x, rate_h))
 
 
-class Stack(NamedTuple):
-    """Cells one above the other; made by `stack`. Its params and carry are tuples, one entry per layer; its output is
-    the last layer's, or all with skips."""
+def _dropout_mask(key, rate, shape, dtype):
+    keep = jax.random.bernoulli(key, 1 - rate, shape)
+    return keep.astype(dtype) / jnp.asarray(1 - rate, dtype)
 
-    layers: tuple
-    skip: str
+
+@dataclasses.dataclass(frozen=True)
+class Stack(Cell):
+    """Cells one above the other in one scan; made by `stack`.
+
+    Its params and carry are tuples with one entry per cell.
+
+    Attributes:
+      cells: the cells from the bottom to the top.
+      skip: "none"; "graves": every cell also sees x, and the output holds the outputs
+        of all cells (Graves 2013); "residual": the input of a cell is added to its
+        output where the sizes agree.
+    """
+
+    cells: tuple[Cell, ...]
+    skip: str = "none"
+
+    def __post_init__(self):
+        """Check the fields."""
+        if not self.cells:
+            raise ValueError("stack: give at least one cell")
+        if self.skip not in ("none", "graves", "residual"):
+            raise ValueError(
+                f"stack: skip={self.skip!r}; choose 'none', 'graves' or 'residual'"
+            )
 
     @property
-    def features(self) -> int:
-        """Size of the output: the top layer's H, or the sum over layers with skip="graves"."""
-        return sum(c.features for c in self.layers) if self.skip == "graves" else self.layers[-1].features
-
-    def map(self, wrap):
-        """The same stack of wrapped cells."""
-        return self._replace(layers=tuple(wrap(c) for c in self.layers))
-
-    def widths(self, features_in: int) -> list[int]:
-        """Input size of every layer."""
-        below = [features_in, *(c.features for c in self.layers[:-1])]
-        return [w + features_in if self.skip == "graves" and k else w for k, w in enumerate(below)]
-
-    def init(self, key, features_in, dtype=jnp.float32):
-        """Fresh parameters, a tuple with one entry per layer."""
-        widths = self.widths(features_in)
-        keys = jax.random.split(key, len(self.layers))
-        return tuple(cells.init(c, k, w, dtype) for c, k, w in zip(self.layers, keys, widths, strict=True))
-
-    def carry(self, params, like):
-        """A tuple of the layers' carries."""
-        return tuple(c.carry(p, like) for c, p in zip(self.layers, params, strict=True))
-
-    def step(self, params, carry, x, tick):
-        """One tick of all layers."""
-        keys = [None] * len(self.layers) if tick.key is None else jax.random.split(tick.key, len(self.layers))
-        constants = tick.constants or (None,) * len(self.layers)
-        carries, outs, below = [], [], x
-        for c, p, s, key, const in zip(self.layers, params, carry, keys, constants, strict=True):
-            s, y = step(c, p, s, below, tick._replace(key=key, constants=const))
-            carries.append(s)
-            outs.append(y)
-            below = self._next(x, below, y)
-        return tuple(carries), self._out(outs, below)
-
-    def unroll(self, params, x, *, carry=None, key=None, reverse=False, keep_order=True, lengths=None, **options):
-        """All layers over time, one after the other."""
-        keys = [None] * len(self.layers) if key is None else jax.random.split(key, len(self.layers))
-        lasts, outs, below = [], [], x
-        for k, (c, p) in enumerate(zip(self.layers, params, strict=True)):
-            start = None if carry is None else carry[k]
-            s, y = unroll(c, p, below, carry=start, key=keys[k], reverse=reverse, lengths=lengths, **options)
-            lasts.append(s)
-            outs.append(y)
-            below = self._next(x, below, y)
-        y = self._out(outs, below)
-        if reverse and not keep_order:
-            time_major = options.get("time_major", False)
-            y = y if time_major else jnp.moveaxis(y, -2, 0)
-            y = flip(y, lengths)
-            y = y if time_major else jnp.moveaxis(y, 0, -2)
-        return tuple(lasts), y
-
-    def _next(self, x, below, y):
+    def features(self):
+        """The size of the output."""
         if self.skip == "graves":
-            return jnp.concatenate([x.astype(y.dtype), y], -1)
-        return below.astype(y.dtype) + y if self.skip == "residual" and below.shape == y.shape else y
+            return sum(cell.features for cell in self.cells)
+        return self.cells[-1].features
 
-    def _out(self, outs, below):
-        return jnp.concatenate(outs, -1) if self.skip == "graves" else below
-
-
-def stack(*layers: Cell, skip: str = "none") -> Stack:
-    """Several cells as one. skip: "none"; "graves" (Graves 2013: every layer also sees x, the output holds every
-    layer's h, (..., sum of H)); "residual" (a layer's output has its input added where the sizes agree).
-    """
-    if not layers:
-        raise ValueError("stack: give at least one cell")
-    if skip not in ("none", "graves", "residual"):
-        raise ValueError(f"stack: skip={skip!r}; choose 'none', 'graves' or 'residual'")
-    return Stack(tuple(layers), skip)
-
-
-class Bidirectional(NamedTuple):
-    """A cell from left to right and one from right to left; made by `bidirectional`. Params and carry are pairs."""
-
-    layers: tuple
-    merge: str
-
-    @property
-    def features(self) -> int:
-        """Size of the output."""
-        return sum(c.features for c in self.layers) if self.merge == "concat" else self.layers[0].features
-
-    map = Stack.map
+    def input_sizes(self, features_in: int) -> list[int]:
+        """The number of input features of every cell."""
+        sizes = [features_in]
+        for cell in self.cells[:-1]:
+            shortcut = features_in if self.skip == "graves" else 0
+            sizes.append(cell.features + shortcut)
+        return sizes
 
     def init(self, key, features_in, dtype=jnp.float32):
-        """Fresh parameters, a pair."""
+        """Draw fresh parameters, a tuple with one entry per cell."""
+        keys = jax.random.split(key, len(self.cells))
+        sizes = self.input_sizes(features_in)
         return tuple(
-            cells.init(c, k, features_in, dtype) for c, k in zip(self.layers, jax.random.split(key), strict=True)
+            cell.init(cell_key, size, dtype)
+            for cell, cell_key, size in zip(self.cells, keys, sizes, strict=True)
         )
 
-    carry = Stack.carry
-
-    def step(self, params, carry, x, tick):
-        """Refused: a bidirectional cell reads the future."""
-        raise ValueError("a bidirectional cell cannot be stepped: half of it starts at the sequence's end; use unroll")
-
-    def unroll(self, params, x, *, carry=None, key=None, reverse=False, keep_order=True, **options):
-        """Both directions over time; outputs stand in x's order."""
-        if reverse or not keep_order:
-            raise ValueError("bidirectional: reverse and keep_order=False are for one direction")
-        keys = (None, None) if key is None else jax.random.split(key)
-        done = [
-            unroll(c, p, x, carry=None if carry is None else carry[k], key=keys[k], reverse=bool(k), **options)
-            for k, (c, p) in enumerate(zip(self.layers, params, strict=True))
+    def initial_carry(self, params, x):
+        """Return a tuple of the cells' carries, and with skip="residual" an output."""
+        carries = [
+            cell.initial_carry(cell_params, x)
+            for cell, cell_params in zip(self.cells, params, strict=True)
         ]
-        (left, y), (right, z) = done
-        return (left, right), jnp.concatenate([y, z], -1) if self.merge == "concat" else y + z
+        if self.skip == "residual":
+            carries.append(zeros_for(x, self.features))
+        return tuple(carries)
+
+    def prepare(self, params):
+        """Prepare all cells; their weights are named such as "1/w_h"."""
+        weights, rest = {}, []
+        for index, cell in enumerate(self.cells):
+            prepared = cell.prepare(params[index])
+            for name, weight in prepared.weights.items():
+                weights[f"{index}/{name}"] = weight
+            rest.append(prepared.params)
+        return Prepared(weights, tuple(rest))
+
+    def transform_input(self, x, noise):
+        """Change x as the lowest cell does."""
+        return self.cells[0].transform_input(x, None if noise is None else noise[0])
+
+    def sample(self, key, x):
+        """Draw the noise of all cells."""
+        keys = jax.random.split(key, len(self.cells))
+        noises = []
+        for cell, cell_key, size in zip(
+            self.cells, keys, self.input_sizes(x.shape[-1]), strict=True
+        ):
+            like = jnp.broadcast_to(x[..., :1], (*x.shape[:-1], size))
+            noises.append(cell.sample(cell_key, like))
+        return tuple(noises)
+
+    def project(self, dot, x):
+        """Return the projections of the lowest cell, and x where others read it."""
+        others_read_x = self.skip != "none"
+        lowest = self.cells[0].project(_dot_of_cell(dot, 0), x)
+        return (x if others_read_x else None), lowest
+
+    def step(self, dot, params, carry, x_proj, context):
+        """Take one step of all cells."""
+        x, lowest_proj = x_proj
+        keys = [None] * len(self.cells)
+        if context.key is not None:
+            keys = jax.random.split(context.key, len(self.cells))
+        carries, statistics = [], {}
+        below = x
+        for index, cell in enumerate(self.cells):
+            cell_dot = _dot_of_cell(dot, index)
+            cell_context = _context_of_cell(context, index, keys[index])
+            if index == 0:
+                below_proj = lowest_proj
+            else:
+                cell_input = cell.transform_input(below, cell_context.noise)
+                below_proj = cell.project(cell_dot, cell_input)
+            new, cell_statistics = cell.step(
+                cell_dot, params[index], carry[index], below_proj, cell_context
+            )
+            carries.append(new)
+            for site, values in (cell_statistics or {}).items():
+                statistics[f"{index}/{site}"] = values
+            below = self._input_of_next(x, below, cell.output(new))
+        if self.skip == "residual":
+            carries.append(below)
+        return tuple(carries), statistics or None
+
+    def _input_of_next(self, x, below, output):
+        if self.skip == "graves":
+            return jnp.concatenate([x.astype(output.dtype), output], -1)
+        if self.skip == "residual" and below.shape == output.shape:
+            return below.astype(output.dtype) + output
+        return output
+
+    def output(self, carry):
+        """Return the output of the top cell, or of all cells with skip="graves"."""
+        if self.skip == "residual":
+            return carry[-1]
+        outputs = [
+            cell.output(of_cell)
+            for cell, of_cell in zip(self.cells, carry, strict=True)
+        ]
+        return jnp.concatenate(outputs, -1) if self.skip == "graves" else outputs[-1]
+
+    @property
+    def sites(self):
+        """The sites of batch norm of all cells, named such as "1/x"."""
+        return {
+            f"{index}/{site}": size
+            for index, cell in enumerate(self.cells)
+            for site, size in cell.sites.items()
+        }
+
+    @property
+    def is_noisy(self):
+        """Whether any cell draws random numbers in training."""
+        return any(cell.is_noisy for cell in self.cells)
+
+    def map_cells(self, wrap):
+        """Wrap each of the cells."""
+        return Stack(tuple(cell.map_cells(wrap) for cell in self.cells), self.skip)
 
 
-def bidirectional(forward: Cell, backward: Cell, merge: str = "concat") -> Bidirectional:
-    """A pair that reads x in both directions; outputs (..., T, 2H) are concatenated, or summed (..., T, H) with
-    merge="sum"; padding is skipped by both."""
-    if merge not in ("concat", "sum"):
-        raise ValueError(f"bidirectional: merge={merge!r}; choose 'concat' or 'sum'")
-    return Bidirectional((forward, backward), merge)
+def _dot_of_cell(dot, index):
+    """The `dot` of one cell of a stack, whose weights have the cell's number."""
+
+    def dot_of_cell(name, v):
+        return dot(f"{index}/{name}", v)
+
+    return dot_of_cell
 
 
-def _dropped(key, rate, shape, dtype):
-    return jax.random.bernoulli(key, 1 - rate, shape).astype(dtype) / jnp.asarray(1 - rate, dtype)
+def _context_of_cell(context, index, key):
+    """The context of one cell of a stack."""
+    statistics = None
+    if context.statistics is not None:
+        statistics = {
+            name.removeprefix(f"{index}/"): values
+            for name, values in context.statistics.items()
+            if name.startswith(f"{index}/")
+        }
+    noise = None if context.noise is None else context.noise[index]
+    return context._replace(key=key, noise=noise, statistics=statistics)
 
 
-def _rates(name, *rates):
-    for rate in rates:
-        if not 0 <= rate < 1:
-            raise ValueError(f"{name}: rate {rate} must lie in [0, 1)")
+def stack(*cells: Cell, skip: str = "none") -> Stack:
+    """Make one cell of several.
+
+    Args:
+      cells: from the bottom to the top.
+      skip: "none"; "graves": every cell also sees x, and the output holds the outputs
+        of all cells, [..., sum of H] (Graves 2013); "residual": the input of a cell is
+        added to its output where the sizes agree.
+
+    Returns:
+      A cell whose params and carry are tuples. All cells run in one scan. On an
+      accelerator, unrolling long sequences cell by cell can be faster, since the
+      projections of the upper cells then become large products.
+
+    Raises:
+      ValueError: no cell, or an unknown skip.
+    """
+    return Stack(tuple(cells), skip)

@@ -1,0 +1,241 @@
+"""The contract of a recurrent cell, and what the cells of the paper share.
+
+A cell is a frozen dataclass: hashable, and equal to another of the same fields. To
+write your own, subclass `Cell` and define `init`, `initial_carry`, `prepare`,
+`project`, `step` and `output`. It then has the memory-lean backward pass, masks,
+resets, reverse, streaming, zoneout, dropout, stacks and the Flax modules.
+
+Shape letters: B batch, T time, D input features, H hidden units, N pre-activations.
+"""
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+Carry = Any
+Params = Any
+Dot = Callable[[str, jax.Array], jax.Array]
+Initializer = jax.nn.initializers.Initializer
+
+
+class StepContext(NamedTuple):
+    """Optional inputs of one step besides the carry and x. None means not given.
+
+    Attributes:
+      index: [], the number of the step.
+      mask: [...], False where the step is padding. `unroll` keeps the carry there; a
+        step reads it only for statistics over the batch.
+      key: random key of this step, for noise.
+      memory: what every step reads, such as the text that handwriting spells.
+        Gradients flow to it.
+      noise: what `Cell.sample` drew once for the sequence.
+      statistics: {site: (mean, var)} for batch norm at test time.
+    """
+
+    index: jax.Array | None = None
+    mask: jax.Array | None = None
+    key: jax.Array | None = None
+    memory: Any = None
+    noise: Any = None
+    statistics: Any = None
+
+
+class Prepared(NamedTuple):
+    """What `Cell.prepare` makes of the parameters, once per sequence.
+
+    Attributes:
+      weights: {name: [D, N]} or block-diagonal [G, D / G, N / G], for `dot`.
+      params: what `step` reads besides.
+    """
+
+    weights: dict[str, jax.Array]
+    params: Any
+
+
+class Cell:
+    """A recurrent cell.
+
+    Attributes:
+      features: H, the size of the output.
+    """
+
+    features: int
+
+    def init(
+        self,
+        key: jax.Array,
+        features_in: int,
+        dtype: jax.typing.DTypeLike = jnp.float32,
+    ) -> Params:
+        """Draw fresh parameters for inputs [..., D = features_in]."""
+        raise TypeError(f"{type(self).__name__} does not define init")
+
+    def initial_carry(self, params: Params, x: jax.Array) -> Carry:
+        """Return the carry before the first step.
+
+        Args:
+          params: the parameters.
+          x: [..., D], inputs of one step: the carry has their batch axes and dtype.
+        """
+        raise TypeError(f"{type(self).__name__} does not define initial_carry")
+
+    def prepare(self, params: Params) -> Prepared:
+        """Split the parameters into weights for `dot` and the rest, once a sequence."""
+        raise TypeError(f"{type(self).__name__} does not define prepare")
+
+    def project(self, dot: Dot, x: jax.Array) -> Any:
+        """Return the products that do not depend on the carry, of x [..., D]."""
+        del dot
+        return x
+
+    def step(
+        self,
+        dot: Dot,
+        params: Any,
+        carry: Carry,
+        x_proj: Any,
+        context: StepContext,
+    ) -> tuple[Carry, Any]:
+        """Take one step.
+
+        Args:
+          dot: (name, v [..., D]) -> v times the weight of that name, [..., N]. Each
+            name at most once in a step.
+          params: `Prepared.params`.
+          carry: the carry before the step.
+          x_proj: what `project` returned.
+          context: optional inputs.
+
+        Returns:
+          (carry, statistics): statistics is None, or {site: (mean, var)} of batch norm.
+        """
+        raise TypeError(f"{type(self).__name__} does not define step")
+
+    def output(self, carry: Carry) -> jax.Array:
+        """Return the output [..., H] of a step from the carry after it."""
+        raise TypeError(f"{type(self).__name__} does not define output")
+
+    def transform_input(self, x: jax.Array, noise: Any) -> jax.Array:
+        """Change x [T, ..., D] before it is projected; noise is what `sample` drew."""
+        del noise
+        return x
+
+    def sample(self, key: jax.Array, x: jax.Array) -> Any:
+        """Draw noise once for a whole sequence of inputs x [..., D]; None is none."""
+        del key, x
+
+    @property
+    def sites(self) -> dict[str, int]:
+        """The sites of batch norm and their sizes, {} without batch norm."""
+        return {}
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether training draws random numbers, so that a key is needed."""
+        return False
+
+    def map_cells(self, wrap: Callable[["Cell"], "Cell"]) -> "Cell":
+        """Wrap the cell; a stack wraps each of its cells."""
+        return wrap(self)
+
+
+def positive_integer(cell: str, name: str, value: Any) -> int:
+    """Return value as an int, or raise ValueError where it is no positive integer."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1 or isinstance(value, bool):
+        raise ValueError(f"{cell}: {name}={value!r}; it must be a positive integer")
+    return number
+
+
+def choice(cell: str, name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Raise ValueError unless value is one of the allowed ones."""
+    if value not in allowed:
+        raise ValueError(
+            f"{cell}: {name}={value!r}; choose one of {', '.join(map(repr, allowed))}"
+        )
+
+
+def zeros_for(x: jax.Array, features: int) -> jax.Array:
+    """Zeros [..., H] with the batch axes, dtype and sharding of x [..., D]."""
+    # The condition is always False; x gives its axes and sharding, not its values.
+    column = jnp.where(jnp.zeros((), bool), x[..., :1], jnp.zeros((), x.dtype))
+    return column + row(jnp.zeros((features,), x.dtype), x)
+
+
+def row(vector: jax.Array, a: jax.Array) -> jax.Array:
+    """Give a vector [N] as many axes as a [..., N], in the dtype of a."""
+    return vector.astype(a.dtype).reshape((1,) * (a.ndim - 1) + vector.shape)
+
+
+def wide(a: jax.Array) -> jax.Array:
+    """Return a in float32 at least, for statistics and gates."""
+    return a.astype(jnp.promote_types(a.dtype, jnp.float32))
+
+
+def dropout(key: jax.Array | None, rate: float, a: jax.Array) -> jax.Array:
+    """Set each entry to zero with probability `rate`, and divide the rest by 1 - rate.
+
+    Without a key, or at rate 0, return a.
+    """
+    if key is None or not rate:
+        return a
+    # An array of rates, so that the draws are sharded as a is.
+    keep = jax.random.bernoulli(key, jnp.full_like(a, 1 - rate, jnp.float32))
+    return jnp.where(keep, a / (1 - rate), jnp.zeros((), a.dtype))
+
+
+def check_rate(name: str, rate: float) -> None:
+    """Raise ValueError unless the rate lies in [0, 1)."""
+    if not 0 <= rate < 1:
+        raise ValueError(f"{name}: rate {rate} must lie in [0, 1)")
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def clip_gradient(x: jax.Array, limit: float) -> jax.Array:
+    """Return x [...]; its gradient is clipped to [-limit, limit], entry by entry.
+
+    >>> print(jax.grad(lambda x: 3.0 * clip_gradient(x, 1.0))(2.0))
+    1.0
+    """
+    return x
+
+
+def _clip_gradient_forward(x, limit):
+    return x, None
+
+
+def _clip_gradient_backward(limit, residual, gradient):
+    return (jnp.clip(gradient, -limit, limit),)
+
+
+clip_gradient.defvjp(_clip_gradient_forward, _clip_gradient_backward)
+
+
+@dataclasses.dataclass(frozen=True)
+class ParamSpec:
+    """Shape and initialiser of one parameter."""
+
+    initializer: Initializer
+    shape: tuple[int, ...]
+
+
+def draw(specs: dict[str, ParamSpec], key: jax.Array, dtype: Any) -> dict:
+    """Draw parameters, each from a key of its own.
+
+    They are drawn in float32 at least and then cast, so that orthogonal kernels exist
+    in bfloat16 too.
+    """
+    draw_dtype = jnp.promote_types(dtype, jnp.float32)
+    params = {}
+    for name, subkey in zip(specs, jax.random.split(key, len(specs)), strict=True):
+        spec = specs[name]
+        params[name] = spec.initializer(subkey, spec.shape, draw_dtype)
+    return {name: value.astype(dtype) for name, value in params.items()}

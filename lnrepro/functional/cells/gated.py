@@ -1,0 +1,175 @@
+"""What the LSTM, the GRU and the simple RNN share: fields, parameters, preparation."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from lnrepro.functional.cells.base import (
+    Cell,
+    Initializer,
+    ParamSpec,
+    Prepared,
+    StepContext,
+    check_rate,
+    choice,
+    draw,
+    positive_integer,
+    row,
+    zeros_for,
+)
+from lnrepro.functional.cells.sites import (
+    Norm,
+    Normaliser,
+    site_params,
+    site_specs,
+)
+
+glorot_uniform = jax.nn.initializers.glorot_uniform()
+orthogonal = jax.nn.initializers.orthogonal()
+zeros = jax.nn.initializers.zeros
+
+
+@dataclasses.dataclass(frozen=True)
+class GatedCell(Cell):
+    """A cell of two products, W_x x_t and W_h h_{t-1}, with norms at its sites.
+
+    Attributes:
+      features: H, the number of hidden units.
+      norm: name of the norm.
+      use_bias: whether there is a bias on the pre-activations.
+      learned_carry: whether the carry before the first step is learned (it starts at
+        0), in place of zeros.
+      recurrent_dropout: probability of dropping a unit of the candidate, anew in every
+        step of training (Semeniuta et al. 2016).
+      epsilon: added to the variances under the root.
+      kernel_init: initialiser of each gate's part of w_x [D, N].
+      recurrent_kernel_init: initialiser of each gate's part of w_h [H, N].
+      bias_init: initialiser of the bias.
+      scale_init: initialiser of the gains; None means 1, and 0.1 for batch norm.
+    """
+
+    features: int
+    norm: str = "none"
+    _: dataclasses.KW_ONLY
+    use_bias: bool = True
+    learned_carry: bool = False
+    recurrent_dropout: float = 0.0
+    epsilon: float = 1e-5
+    kernel_init: Initializer = glorot_uniform
+    recurrent_kernel_init: Initializer = orthogonal
+    bias_init: Initializer = zeros
+    scale_init: Initializer | None = None
+
+    gates: ClassVar[int]
+    carry_names: ClassVar[tuple[str, ...]] = ("h0",)
+    norm_names: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self):
+        """Check the fields."""
+        name = type(self).__name__
+        features = positive_integer(name, "features", self.features)
+        object.__setattr__(self, "features", features)
+        choice(name, "norm", self.norm, self.norm_names)
+        check_rate(f"{name}: recurrent_dropout", self.recurrent_dropout)
+
+    def site_norms(self) -> dict[str, Norm]:
+        """The norm at every site of the cell."""
+        raise TypeError(f"{type(self).__name__} does not define site_norms")
+
+    def site_sizes(self) -> dict[str, int]:
+        """The number of units at every site."""
+        units = self.gates * self.features
+        return {"x": units, "h": units}
+
+    def extra_specs(self) -> dict[str, ParamSpec]:
+        """Specs of the parameters that only this kind of cell has."""
+        return {}
+
+    def init(self, key, features_in, dtype=jnp.float32):
+        """Draw fresh parameters; each gate's part of a kernel is drawn by itself."""
+        features_in = positive_integer(type(self).__name__, "features_in", features_in)
+        params = draw(self._specs(features_in), key, dtype)
+        for site in ("x", "h"):
+            norm = self.site_norms()[site]
+            for name, value in norm.init_from_weight(params[f"w_{site}"]).items():
+                params[f"{name}_{site}"] = value
+        return params
+
+    def _specs(self, features_in):
+        units = self.gates * self.features
+        kernel = _by_gate(self.kernel_init, self.gates)
+        recurrent_kernel = _by_gate(self.recurrent_kernel_init, self.gates)
+        specs = {
+            "w_x": ParamSpec(kernel, (features_in, units)),
+            "w_h": ParamSpec(recurrent_kernel, (self.features, units)),
+        }
+        if self.use_bias:
+            specs["bias"] = ParamSpec(self.bias_init, (units,))
+        specs |= site_specs(self.site_norms(), self.site_sizes(), self.scale_init)
+        specs |= self.extra_specs()
+        if self.learned_carry:
+            for name in self.carry_names:
+                specs[name] = ParamSpec(zeros, (self.features,))
+        return specs
+
+    def initial_carry(self, params, x):
+        """Return zeros, or the learned carry: h [..., H], or (c, h) for the LSTM."""
+        zero = zeros_for(x, self.features)
+        if self.learned_carry:
+            parts = tuple(zero + row(params[name], zero) for name in self.carry_names)
+        else:
+            parts = (zero,) * len(self.carry_names)
+        return parts if len(parts) > 1 else parts[0]
+
+    def prepare(self, params):
+        """Centre or weight-normalise the kernels, as the norms ask for."""
+        site_norms = self.site_norms()
+        weights = {
+            f"w_{site}": site_norms[site].prepare(
+                site_params(params, site), params[f"w_{site}"]
+            )
+            for site in ("x", "h")
+        }
+        only_here = {"w_x", "w_h", "length_x", "length_h", "h0", "c0"}
+        rest = {n: value for n, value in params.items() if n not in only_here}
+        return Prepared(weights, rest)
+
+    def project(self, dot, x):
+        """Return W_x x, [..., N]."""
+        return dot("w_x", x)
+
+    def output(self, carry):
+        """Return h, the carry itself."""
+        return carry
+
+    def normaliser(self, params: dict, context: StepContext) -> Normaliser:
+        """Return the norms of this step as a function of (site, values)."""
+        return Normaliser(self.site_norms(), params, context)
+
+    @property
+    def sites(self):
+        """The sites of batch norm and their sizes, {} without batch norm."""
+        sizes = self.site_sizes()
+        return {
+            site: sizes[site]
+            for site, norm in self.site_norms().items()
+            if norm.has_batch_statistics
+        }
+
+    @property
+    def is_noisy(self):
+        """Whether recurrent dropout draws random numbers."""
+        return self.recurrent_dropout > 0
+
+
+def _by_gate(initializer, gates):
+    """An initialiser of a kernel that draws each gate's columns by themselves."""
+
+    def init(key, shape, dtype):
+        of_gate = (*shape[:-1], shape[-1] // gates)
+        keys = jax.random.split(key, gates)
+        return jnp.concatenate([initializer(k, of_gate, dtype) for k in keys], -1)
+
+    return init

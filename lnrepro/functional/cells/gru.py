@@ -1,0 +1,152 @@
+"""The GRU (eq. 23-28)."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from lnrepro.functional.cells.base import (
+    ParamSpec,
+    Prepared,
+    choice,
+    dropout,
+    row,
+    wide,
+)
+from lnrepro.functional.cells.gated import GatedCell, zeros
+from lnrepro.functional.cells.sites import (
+    BatchNorm,
+    Norm,
+    ProductLayerNorm,
+    RMSNorm,
+    WeightNorm,
+    add_row,
+    site_params,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class GRUCell(GatedCell):
+    """GRU with H = features hidden units; carry h, order z, r, candidate.
+
+        (z, r) = N_h(W_h h_{t-1}) + N_x(W_x x_t + b)                     (eq. 26)
+        n = tanh(N_x(W x_t + b) + sigmoid(r) * N_h(U h_{t-1}))           (eq. 27)
+        h_t = (1 - sigmoid(z)) * h_{t-1} + sigmoid(z) * n                (eq. 28)
+
+    Layer norm spans both gates jointly (2H) and the candidate by itself (H). The bias
+    stands on the input projections inside their norm, as in the authors' code; the
+    paper prints none. `reset="before"` is Cho's n = tanh(N_x(W x_t + b) +
+    N_u(U (sigmoid(r) * h_{t-1}))), whose candidate product is a site "u" of its own.
+
+    The norm is one of none, layer, rms, batch (statistics of each time step, gain 0.1,
+    no bias) and weight. Libraries that compute h_t = u h_{t-1} + (1 - u) n have
+    u = sigmoid(-z): see `lnrepro.convert`.
+
+    Parameters: w_x [D, 3H], w_h [H, 3H], bias [3H]; gain_x, bias_x, gain_h, bias_h [3H]
+    as the norm asks for (with reset="before" gain_h, bias_h [2H] and gain_u, bias_u
+    [H]); length_x, length_h [3H] for weight norm; bias_recurrent [3H]; h0 [H].
+
+    Attributes:
+      reset: "after" multiplies by the reset gate after the product, as the paper does;
+        "before" multiplies h_{t-1}, as Cho et al. do.
+      recurrent_bias: whether the recurrent products have a bias too, as in torch and
+        Keras; without a norm at that site only.
+      gate_fn: the function of z and r.
+      activation_fn: the function of the candidate.
+
+    Raises:
+      ValueError: an unknown norm or reset, features below 1, a recurrent bias with a
+        norm.
+
+    >>> GRUCell(8).init(jax.random.key(0), features_in=3)["w_x"].shape
+    (3, 24)
+    """
+
+    reset: str = "after"
+    recurrent_bias: bool = False
+    gate_fn: object = jax.nn.sigmoid
+    activation_fn: object = jnp.tanh
+
+    gates: ClassVar[int] = 3
+    norm_names: ClassVar[tuple[str, ...]] = ("none", "layer", "rms", "batch", "weight")
+
+    def __post_init__(self):
+        """Check the fields."""
+        super().__post_init__()
+        choice("GRUCell", "reset", self.reset, ("after", "before"))
+        if self.recurrent_bias and self.norm not in ("none", "weight"):
+            raise ValueError(
+                "GRUCell: recurrent_bias is for norm='none' or 'weight', "
+                f"not {self.norm!r}"
+            )
+
+    def site_norms(self):
+        """The norms at the sites x and h, and u where the reset comes before."""
+        groups = (2, 1)
+        eps = self.epsilon
+        norm = {
+            "none": Norm(eps, groups=groups),
+            "layer": ProductLayerNorm(eps, groups=groups),
+            "rms": RMSNorm(eps, groups=groups),
+            "batch": BatchNorm(eps, use_bias=False, groups=groups),
+            "weight": WeightNorm(eps, groups=groups),
+        }[self.norm]
+        if self.reset == "after":
+            return {"x": norm, "h": norm}
+        of_one_group = dataclasses.replace(norm, groups=(1,))
+        return {"x": norm, "h": of_one_group, "u": of_one_group}
+
+    def site_sizes(self):
+        """The number of units at every site."""
+        H = self.features
+        if self.reset == "after":
+            return super().site_sizes()
+        return {"x": 3 * H, "h": 2 * H, "u": H}
+
+    def extra_specs(self):
+        """Specs of the recurrent bias."""
+        if not self.recurrent_bias:
+            return {}
+        return {"bias_recurrent": ParamSpec(zeros, (3 * self.features,))}
+
+    def prepare(self, params):
+        """Prepare the kernels, and the bias that stands inside the input's norm."""
+        weights, rest = super().prepare(params)
+        norm = self.site_norms()["x"]
+        if "bias" in rest:
+            rest["bias"] = norm.prepare_bias(rest["bias"])
+        if self.reset == "before":
+            w_h = norm.prepare(site_params(params, "h"), params["w_h"])
+            w_gates, w_candidate = jnp.split(w_h, [2 * self.features], -1)
+            weights = {**weights, "w_h": w_gates, "w_u": w_candidate}
+        return Prepared(weights, rest)
+
+    def step(self, dot, params, carry, x_proj, context):
+        """Take one step: eq. 26 to 28."""
+        h = carry
+        split = [2 * self.features]
+        normalise = self.normaliser(params, context)
+
+        x_part = normalise("x", add_row(x_proj, params, "bias"))
+        x_gates, x_candidate = jnp.split(x_part, split, -1)
+        if self.reset == "after":
+            h_part = add_row(normalise("h", dot("w_h", h)), params, "bias_recurrent")
+            h_gates, h_candidate = jnp.split(h_part, split, -1)
+            z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
+            recurrent = r * h_candidate
+        else:
+            h_gates = normalise("h", dot("w_h", h))
+            if self.recurrent_bias:
+                bias, bias_candidate = jnp.split(params["bias_recurrent"], split)
+                h_gates = h_gates + row(bias, h_gates)
+            z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
+            recurrent = normalise("u", dot("w_u", (r * wide(h)).astype(h.dtype)))
+            if self.recurrent_bias:
+                recurrent = recurrent + row(bias_candidate, recurrent)
+
+        n = self.activation_fn(x_candidate + recurrent)
+        n = dropout(context.key, self.recurrent_dropout, n)
+        previous_h = h.astype(n.dtype)
+        new_h = previous_h + z * (n - previous_h)
+        return new_h.astype(h.dtype), normalise.statistics

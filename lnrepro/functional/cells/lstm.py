@@ -1,0 +1,173 @@
+"""The LSTM (eq. 17-22 and 29-31)."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from lnrepro.functional.cells.base import (
+    ParamSpec,
+    Prepared,
+    choice,
+    clip_gradient,
+    dropout,
+    row,
+)
+from lnrepro.functional.cells.gated import GatedCell, zeros
+from lnrepro.functional.cells.sites import (
+    BatchNorm,
+    LayerNorm,
+    Norm,
+    ProductLayerNorm,
+    RMSNorm,
+    WeightNorm,
+    add_row,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class LSTMCell(GatedCell):
+    """LSTM with H = features hidden units; carry (c, h), gate order f, i, o, g.
+
+        (f, i, o, g) = N_h(W_h h_{t-1}) + N_x(W_x x_t) + b               (eq. 20)
+        c_t = sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g)                (eq. 21)
+        h_t = sigmoid(o) * tanh(N_c(c_t))                                (eq. 22)
+
+    The norm decides what stands at the three sites N_x, N_h and N_c:
+
+        none        nothing
+        layer       layer norm at all three, over all 4H gates jointly (eq. 20-22)
+        layer_cell  layer norm at N_c alone (DRAW, eq. 29-31)
+        rms         RMS norm at all three
+        batch       batch norm at all three with statistics of each time step, gain 0.1,
+                    a bias at N_c only (Cooijmans et al. 2016)
+        weight      the two kernels are weight-normalised
+
+    Parameters: w_x [D, 4H], w_h [H, 4H], bias [4H]; gain_x, bias_x, gain_h, bias_h
+    [4H], gain_c, bias_c [H] as the norm asks for; length_x, length_h [4H] for weight
+    norm; peephole [3, H]; inner_bias [4H]; h0, c0 [H].
+
+    Attributes:
+      cell_norm: "output" carries c_t as it is, as the paper does. "carry" carries
+        N_c(c_t), as TensorFlow Addons and torch's fastrnns do.
+      forget_bias: is added to the start of the bias of f.
+      peephole: whether there are Graves' diagonal weights from c to f and i (of
+        c_{t-1}) and o (of c_t). They are not normalised.
+      inner_bias: whether W_x x_t has a bias inside its norm, as in the authors' code.
+      gradient_clip: limit of the loss's derivative with respect to each pre-activation
+        on its way back (Graves 2013, section 2.1); None does not clip.
+      gate_fn: the function of f, i and o.
+      activation_fn: the function of g, and of the cell that the output shows.
+
+    Raises:
+      ValueError: an unknown norm or cell_norm, features below 1, a rate outside [0, 1).
+
+    >>> cell = LSTMCell(8, norm="layer")
+    >>> params = cell.init(jax.random.key(0), features_in=3)
+    >>> sorted(params)[:4]
+    ['bias', 'bias_c', 'bias_h', 'bias_x']
+    """
+
+    cell_norm: str = "output"
+    forget_bias: float = 0.0
+    peephole: bool = False
+    inner_bias: bool = False
+    gradient_clip: float | None = None
+    gate_fn: object = jax.nn.sigmoid
+    activation_fn: object = jnp.tanh
+
+    gates: ClassVar[int] = 4
+    carry_names: ClassVar[tuple[str, ...]] = ("c0", "h0")
+    norm_names: ClassVar[tuple[str, ...]] = (
+        "none",
+        "layer",
+        "layer_cell",
+        "rms",
+        "batch",
+        "weight",
+    )
+
+    def __post_init__(self):
+        """Check the fields."""
+        super().__post_init__()
+        choice("LSTMCell", "cell_norm", self.cell_norm, ("output", "carry"))
+
+    def site_norms(self):
+        """The norms at the sites x, h and c."""
+        none, eps = Norm(), self.epsilon
+        product_norm, layer_norm = ProductLayerNorm(eps), LayerNorm(eps)
+        batch_norm, batch_norm_c = BatchNorm(eps, use_bias=False), BatchNorm(eps)
+        x, h, c = {
+            "none": (none, none, none),
+            "layer": (product_norm, product_norm, layer_norm),
+            "layer_cell": (none, none, layer_norm),
+            "rms": (RMSNorm(eps), RMSNorm(eps), RMSNorm(eps)),
+            "batch": (batch_norm, batch_norm, batch_norm_c),
+            "weight": (WeightNorm(), WeightNorm(), none),
+        }[self.norm]
+        return {"x": x, "h": h, "c": c}
+
+    def site_sizes(self):
+        """The number of units at every site."""
+        return {**super().site_sizes(), "c": self.features}
+
+    def extra_specs(self):
+        """Specs of the peepholes and of the inner bias."""
+        specs = {}
+        if self.peephole:
+            specs["peephole"] = ParamSpec(zeros, (3, self.features))
+        if self.inner_bias:
+            specs["inner_bias"] = ParamSpec(zeros, (4 * self.features,))
+        return specs
+
+    def init(self, key, features_in, dtype=jnp.float32):
+        """Draw fresh parameters; each gate's part of a kernel is drawn by itself."""
+        params = super().init(key, features_in, dtype)
+        if self.use_bias and self.forget_bias:
+            forget = params["bias"][: self.features] + self.forget_bias
+            params["bias"] = params["bias"].at[: self.features].set(forget)
+        return params
+
+    def prepare(self, params):
+        """Prepare the kernels, and add up the biases of eq. 20 once per sequence."""
+        weights, rest = super().prepare(params)
+        if "inner_bias" in rest:
+            x_norm = self.site_norms()["x"]
+            rest["inner_bias"] = x_norm.prepare_bias(rest["inner_bias"])
+        biases = [rest.pop(n) for n in ("bias", "bias_x", "bias_h") if n in rest]
+        if biases:
+            rest["bias"] = sum(biases[1:], biases[0])
+        return Prepared(weights, rest)
+
+    def step(self, dot, params, carry, x_proj, context):
+        """Take one step: eq. 20 to 22."""
+        c, h = carry
+        normalise = self.normaliser(params, context)
+
+        x_gates = normalise("x", add_row(x_proj, params, "inner_bias"))
+        h_gates = normalise("h", dot("w_h", h))
+        a = add_row(x_gates + h_gates, params, "bias")
+        if self.gradient_clip is not None:
+            a = clip_gradient(a, self.gradient_clip)
+
+        previous_c = c.astype(a.dtype)
+        f, i, o, g = jnp.split(a, 4, -1)
+        if self.peephole:
+            f = f + row(params["peephole"][0], f) * previous_c
+            i = i + row(params["peephole"][1], i) * previous_c
+        candidate = self.activation_fn(g)
+        candidate = dropout(context.key, self.recurrent_dropout, candidate)
+        new_c = self.gate_fn(f) * previous_c + self.gate_fn(i) * candidate
+        if self.peephole:
+            o = o + row(params["peephole"][2], o) * new_c
+        shown_c = normalise("c", new_c)
+        new_h = self.gate_fn(o) * self.activation_fn(shown_c)
+
+        carried_c = shown_c if self.cell_norm == "carry" else new_c
+        carry = carried_c.astype(c.dtype), new_h.astype(h.dtype)
+        return carry, normalise.statistics
+
+    def output(self, carry):
+        """Return h of the carry (c, h)."""
+        return carry[1]

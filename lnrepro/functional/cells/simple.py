@@ -1,0 +1,78 @@
+"""The simple recurrent network (eq. 4)."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from lnrepro.functional.cells.base import Prepared, dropout
+from lnrepro.functional.cells.gated import GatedCell
+from lnrepro.functional.cells.sites import (
+    BatchNorm,
+    Norm,
+    ProductLayerNorm,
+    RMSNorm,
+    WeightNorm,
+    add_row,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SimpleCell(GatedCell):
+    """Simple recurrent cell with H = features hidden units; carry h.
+
+        a_t = W_h h_{t-1} + W_x x_t
+        h_t = tanh(N(a_t) + b)                                           (eq. 4)
+
+    norm="layer" and "rms" stand at the site "joint", the sum of both products, with a
+    gain and without a bias. "batch" normalises the two products apart (Cooijmans et
+    al. 2016), "weight" the two kernels.
+
+    Parameters: w_x [D, H], w_h [H, H], bias [H]; gain_joint, or gain_x and gain_h, [H];
+    length_x, length_h [H] for weight norm; h0 [H].
+
+    Attributes:
+      activation_fn: the function of the pre-activation.
+
+    Raises:
+      ValueError: an unknown norm, features below 1.
+    """
+
+    activation_fn: object = jnp.tanh
+
+    gates: ClassVar[int] = 1
+    norm_names: ClassVar[tuple[str, ...]] = ("none", "layer", "rms", "batch", "weight")
+
+    def site_norms(self):
+        """The norms at the sites x, h and joint."""
+        none, eps = Norm(), self.epsilon
+        layer_norm = ProductLayerNorm(eps, use_bias=False)
+        batch_norm = BatchNorm(eps, use_bias=False)
+        x, h, joint = {
+            "none": (none, none, none),
+            "layer": (none, none, layer_norm),
+            "rms": (none, none, RMSNorm(eps)),
+            "batch": (batch_norm, batch_norm, none),
+            "weight": (WeightNorm(), WeightNorm(), none),
+        }[self.norm]
+        return {"x": x, "h": h, "joint": joint}
+
+    def site_sizes(self):
+        """The number of units at every site."""
+        return {**super().site_sizes(), "joint": self.features}
+
+    def prepare(self, params):
+        """Prepare the kernels; a norm of their sum prepares both."""
+        weights, rest = super().prepare(params)
+        joint = self.site_norms()["joint"]
+        weights = {name: joint.prepare({}, w) for name, w in weights.items()}
+        return Prepared(weights, rest)
+
+    def step(self, dot, params, carry, x_proj, context):
+        """Take one step: eq. 4."""
+        h = carry
+        normalise = self.normaliser(params, context)
+        a = normalise("joint", normalise("x", x_proj) + normalise("h", dot("w_h", h)))
+        new_h = self.activation_fn(add_row(a, params, "bias"))
+        new_h = dropout(context.key, self.recurrent_dropout, new_h)
+        return new_h.astype(h.dtype), normalise.statistics

@@ -1,0 +1,257 @@
+"""The norms as objects, and which of them stands at which site of a cell.
+
+A site is a place in a cell's equations where the paper puts a norm: "x", the projected
+input; "h", the projected state; "c", the cell that the LSTM's output shows. A cell
+applies whatever stands at its sites and does not ask for the norm's name.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+
+from lnrepro.functional import norms
+from lnrepro.functional.cells.base import (
+    Initializer,
+    ParamSpec,
+    StepContext,
+    row,
+    wide,
+)
+from lnrepro.functional.fast.layer_norm import Groups, centre, layer_norm_centred
+
+zeros = jax.nn.initializers.zeros
+ones = jax.nn.initializers.ones
+
+
+@dataclasses.dataclass(frozen=True)
+class Norm:
+    """No norm, and the interface of the others.
+
+    A norm's parameters are a dict with some of the names gain, bias and length.
+
+    Attributes:
+      epsilon: added to the variance under the root.
+      use_bias: whether the site has a bias of its own.
+      groups: sizes of the groups of units that are normalised by themselves, relative
+        to each other.
+    """
+
+    epsilon: float = 1e-5
+    use_bias: bool = True
+    groups: Groups = (1,)
+    has_batch_statistics: ClassVar[bool] = False
+
+    def init(self, size: int, scale_init: Initializer) -> dict[str, ParamSpec]:
+        """Return the specs of the parameters for a site of `size` units."""
+        return {}
+
+    def init_from_weight(self, weight: jax.Array) -> dict[str, jax.Array]:
+        """Return parameters that start from the fresh weight of the site's product."""
+        return {}
+
+    def prepare(self, params: dict, weight: jax.Array) -> jax.Array:
+        """Return the weight [D, N] of the product at this site, ready to multiply."""
+        return weight
+
+    def prepare_bias(self, bias: jax.Array) -> jax.Array:
+        """Return a bias [N] that is added to the product before the norm."""
+        return bias
+
+    def apply(
+        self, params: dict, a: jax.Array, mask: jax.Array | None, statistics: Any
+    ) -> tuple[jax.Array, Any]:
+        """Normalise a [..., N].
+
+        Args:
+          params: the site's parameters.
+          a: the values at the site.
+          mask: [...], False at rows that do not count in batch statistics.
+          statistics: (mean, var) to use in place of the batch's, or None.
+
+        Returns:
+          (the normalised values in float32 at least, batch statistics or None).
+        """
+        return wide(a), None
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerNorm(Norm):
+    """Layer norm of a site that is no product, such as the LSTM's cell (eq. 15-16)."""
+
+    def init(self, size: int, scale_init: Initializer) -> dict[str, ParamSpec]:
+        """Return the specs of gain and bias."""
+        gain = {"gain": ParamSpec(scale_init or ones, (size,))}
+        if not self.use_bias:
+            return gain
+        return {**gain, "bias": ParamSpec(zeros, (size,))}
+
+    def apply(self, params, a, mask, statistics):
+        """Normalise each group of a [..., N]."""
+        a = centre(wide(a), groups=self.groups)
+        y = layer_norm_centred(
+            a,
+            params["gain"],
+            params.get("bias"),
+            epsilon=self.epsilon,
+            groups=self.groups,
+        )
+        return y, None
+
+
+@dataclasses.dataclass(frozen=True)
+class ProductLayerNorm(LayerNorm):
+    """Layer norm of a product v W, whose weight is centred once per sequence.
+
+    Equal to `LayerNorm`: the mean of v W over the units is v times the mean of W's
+    columns, so that centring W takes the mean out of every product.
+    """
+
+    def prepare(self, params, weight):
+        """Centre the weight."""
+        return centre(weight, groups=self.groups)
+
+    def prepare_bias(self, bias):
+        """Centre the bias."""
+        return centre(bias, groups=self.groups)
+
+    def apply(self, params, a, mask, statistics):
+        """Normalise each group of a [..., N], whose mean is zero."""
+        y = layer_norm_centred(
+            a,
+            params["gain"],
+            params.get("bias"),
+            epsilon=self.epsilon,
+            groups=self.groups,
+        )
+        return y, None
+
+
+@dataclasses.dataclass(frozen=True)
+class RMSNorm(Norm):
+    """RMS norm: a over its root mean square, times a gain, without a bias."""
+
+    def init(self, size, scale_init):
+        """Return the spec of the gain."""
+        return {"gain": ParamSpec(scale_init or ones, (size,))}
+
+    def apply(self, params, a, mask, statistics):
+        """Normalise each group of a [..., N]."""
+        y = layer_norm_centred(
+            a, params["gain"], epsilon=self.epsilon, groups=self.groups
+        )
+        return y, None
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchNorm(Norm):
+    """Batch norm with statistics of each time step (Cooijmans et al. 2016)."""
+
+    has_batch_statistics: ClassVar[bool] = True
+
+    def init(self, size, scale_init):
+        """Return the specs of the gain, 0.1 by default, and of the bias."""
+        start = scale_init or jax.nn.initializers.constant(0.1)
+        gain = {"gain": ParamSpec(start, (size,))}
+        if not self.use_bias:
+            return gain
+        return {**gain, "bias": ParamSpec(zeros, (size,))}
+
+    def apply(self, params, a, mask, statistics):
+        """Normalise each unit of a [..., N] over the batch."""
+        mean, var = (None, None) if statistics is None else statistics
+        y, used = norms.batch_norm(
+            wide(a),
+            params["gain"],
+            params.get("bias"),
+            mask=mask,
+            epsilon=self.epsilon,
+            mean=mean,
+            var=var,
+        )
+        return y, jax.lax.stop_gradient(used)
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightNorm(Norm):
+    """Weight norm: the weight of the product is normalised once per sequence."""
+
+    def init_from_weight(self, weight):
+        """Start from the column norms, so that the function is preserved."""
+        return {"length": norms.weight_norm_preserving(weight)[1]}
+
+    def prepare(self, params, weight):
+        """Give every column of the weight its length."""
+        return norms.weight_norm(weight, params["length"])
+
+
+class Normaliser:
+    """Applies the norms of a cell within one step, and collects batch statistics."""
+
+    def __init__(self, site_norms: dict[str, Norm], params: dict, context: StepContext):
+        self.site_norms = site_norms
+        self.params = params
+        self.context = context
+        self.collected: dict[str, Any] = {}
+
+    def __call__(self, site: str, a: jax.Array) -> jax.Array:
+        """Normalise the values a [..., N] at a site, in float32 at least."""
+        known = self.context.statistics
+        y, statistics = self.site_norms[site].apply(
+            site_params(self.params, site),
+            a,
+            self.context.mask,
+            None if known is None else known[site],
+        )
+        if statistics is not None:
+            self.collected[site] = statistics
+        return y
+
+    @property
+    def statistics(self) -> dict[str, Any] | None:
+        """The batch statistics {site: (mean, var)}, None without batch norm."""
+        return self.collected or None
+
+
+def site_params(params: dict, site: str) -> dict:
+    """The parameters of one site, by their short names.
+
+    >>> site_params({"gain_x": 1, "gain_h": 2, "bias": 3}, "h")
+    {'gain': 2}
+    """
+    names = ("gain", "bias", "length")
+    return {n: params[f"{n}_{site}"] for n in names if f"{n}_{site}" in params}
+
+
+def site_specs(
+    site_norms: dict[str, Norm],
+    sizes: dict[str, int],
+    scale_init: Initializer | None,
+) -> dict[str, ParamSpec]:
+    """Specs of the norms' parameters of all sites, named such as "gain_x"."""
+    specs = {}
+    for site, norm in site_norms.items():
+        for name, spec in norm.init(sizes[site], scale_init).items():
+            specs[f"{name}_{site}"] = spec
+    return specs
+
+
+def add_row(a: jax.Array, params: dict, name: str) -> jax.Array:
+    """Add the bias params[name] [N] to a [..., N], where there is one."""
+    if name not in params:
+        return a
+    return wide(a) + row(params[name], wide(a))
+
+
+__all__ = [
+    "BatchNorm",
+    "LayerNorm",
+    "Norm",
+    "Normaliser",
+    "ProductLayerNorm",
+    "RMSNorm",
+    "WeightNorm",
+    "add_row",
+    "site_params",
+    "site_specs",
+]

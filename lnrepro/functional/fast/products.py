@@ -1,0 +1,89 @@
+"""Matrix products with a dense or block-diagonal weight, and their gradients."""
+
+import jax
+import jax.numpy as jnp
+
+
+def multiply(v: jax.Array, weight: jax.Array) -> jax.Array:
+    """Multiply v [..., D] by a weight [D, N], or by blocks [G, D / G, N / G].
+
+    Under a mesh with Explicit axes the units of the result are gathered, so that a
+    weight may be sharded along its units while the carry of a scan is not.
+    """
+    if weight.ndim == 2:
+        return gather_last(v @ weight)
+    blocks, rows, columns = weight.shape
+    parts = v.reshape(*v.shape[:-1], blocks, rows)
+    y = jnp.einsum("...gd,gdn->...gn", parts, weight)
+    return y.reshape(*v.shape[:-1], blocks * columns)
+
+
+def gather_last(a: jax.Array) -> jax.Array:
+    """Return a [..., N] with its last axis whole on every device."""
+    spec = jax.typeof(a).sharding.spec
+    if not len(spec) or spec[-1] is None:
+        return a
+    return jax.sharding.reshard(a, jax.sharding.PartitionSpec(*spec[:-1], None))
+
+
+def gather(a: jax.Array) -> jax.Array:
+    """Return an array whole on every device of a mesh with Explicit axes."""
+    if not _is_sharded(a):
+        return a
+    return jax.sharding.reshard(a, jax.sharding.PartitionSpec())
+
+
+def _is_sharded(*arrays: jax.Array) -> bool:
+    """Whether an array is sharded over Explicit axes, which restrict reshapes."""
+    return any(any(jax.typeof(a).sharding.spec) for a in arrays)
+
+
+def input_gradient(d: jax.Array, v: jax.Array, weight: jax.Array) -> jax.Array:
+    """Gradient of multiply(v, weight) with respect to v, for its cotangent d [..., N].
+
+    XLA's CPU backend multiplies few rows by a large weight faster where the weight
+    stands first: an LN-LSTM's training step takes 0.91 of the time on T 500, B 8,
+    H 400 and 0.93 on T 300, B 32, H 240, and the same on B 128. The barrier keeps XLA
+    from turning the product around.
+    """
+    on_cpu = jax.default_backend() == "cpu"
+    if weight.ndim == 3 or not on_cpu or _is_sharded(d, v, weight):
+        return jax.vjp(lambda v: multiply(v, weight), v)[1](d)[0]
+    rows = d.reshape(-1, d.shape[-1])
+    product = jax.lax.dot_general(weight, rows, (((1,), (1,)), ((), ())))
+    return jax.lax.optimization_barrier(product).T.reshape(v.shape)
+
+
+def weight_gradient(v: jax.Array, d: jax.Array, weight: jax.Array) -> jax.Array:
+    """Gradient of multiply(v, weight) with respect to the weight.
+
+    Args:
+      v: [..., D], the inputs of the product, all steps at once.
+      d: [..., N], the cotangents of the product.
+      weight: [D, N] or [G, D / G, N / G].
+    """
+    if weight.ndim == 3 or _is_sharded(d, v, weight):
+        return jax.vjp(lambda w: multiply(v, w), weight)[1](d)[0]
+    # As one product of two matrices, XLA's CPU backend needs no transposed copies.
+    rows_v = v.reshape(-1, v.shape[-1])
+    rows_d = d.reshape(-1, d.shape[-1])
+    return jax.lax.dot_general(rows_v, rows_d, (((0,), (0,)), ((), ())))
+
+
+@jax.custom_vjp
+def product(v: jax.Array, weight: jax.Array) -> jax.Array:
+    """Multiply as `multiply` does, with `weight_gradient` as derivative."""
+    return multiply(v, weight)
+
+
+def _product_forward(v, weight):
+    return multiply(v, weight), (v, weight)
+
+
+def _product_backward(saved, d):
+    v, weight = saved
+    d_v = jax.vjp(lambda v: multiply(v, weight), v)[1](d)[0]
+    return d_v, weight_gradient(v, d, weight)
+
+
+product.defvjp(_product_forward, _product_backward)

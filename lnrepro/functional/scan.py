@@ -1,0 +1,228 @@
+"""A scan over time with a memory-lean backward pass and named products.
+
+A step of a recurrent network is a few matrix products and much cheap element-wise
+work. Plain automatic differentiation keeps every element-wise intermediate of every
+step: about thirty arrays a step for a layer-normalised LSTM. This scan keeps two kinds
+of arrays only, the carries and the products. For that, a step multiplies by a weight
+only through `dot(name, v)`, so that the scan sees each product by its name:
+
+    def step(dot, params, carry, x_proj, context):      # an LN-LSTM, eq. 20-22
+        c, h = carry
+        gates = layer_norm(x_proj, ...) + layer_norm(dot("w_h", h), ...) + ...
+        ...
+        return (c, h), None
+
+How the backward pass works, for T steps and one product p_t = v_t W per step:
+
+    forward    carry_0 --> step --> carry_1 --> step --> carry_2 --> ...
+                            |                    |
+                           p_0                  p_1           all of these are kept
+    backward   for t = T-1 ... 0: replay step t with p_t read from memory, so that no
+               product is computed again; take its derivative; write the gradient of
+               p_t over p_t itself, since p_t is not needed any more; send the gradient
+               of v_t = (gradient of p_t) W^T on to the replayed step.
+    after      v_t of all steps at once from the kept carries, by vmap of the step (XLA
+               removes what v_t does not need), and then the gradient of W as one large
+               matrix product over all T steps.
+
+The products that do not depend on the carry are in `project(dot, x)`. They run inside
+the step, or over the whole sequence before the loop, whichever is faster on the
+backend. Their gradients come from plain differentiation over the whole sequence.
+
+Limits:
+- No forward mode through the lean backward pass (jvp, jacfwd); use
+  `ScanOptions(backward="autodiff")`. Derivatives of a gradient work in both modes.
+- Reverse mode over a lean gradient takes time that grows with T squared.
+- The replay computes the element-wise work of each step a second time.
+- No gradient flows to `context`.
+- XLA's CPU backend writes the gradients over the products only while the products of
+  the next step are read after this step has written (see
+  `lnrepro.functional.lean_backward`).
+
+Sources: gradient checkpointing (Griewank and Walther 2000; Chen et al. 2016); storing
+hidden states and replaying steps in recurrent networks (Gruslys et al. 2016,
+"Memory-efficient backpropagation through time"); the structure of this file follows
+the checkpointed loop of equinox in listing its sources and limits first.
+
+Shape letters: T time, B any batch axes, D inputs and N outputs of a product, G blocks.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from lnrepro.functional.lean_backward import Plan, ScanResult, lean_scan, plain_scan
+from lnrepro.functional.named_products import Dot, Weights, named_dot
+
+
+@dataclasses.dataclass(frozen=True)
+class ScanOptions:
+    """How a scan runs and what its backward pass keeps. None of it changes a result.
+
+    Attributes:
+      backward: "lean", or "autodiff" for JAX's own derivative, which forward mode
+        needs.
+      save: what the lean backward pass keeps beside the carries. "products": all
+        products. "recurrent": the products of the step, and not those of `project`.
+        "carries": no product. What is not kept is computed again, chunk by chunk.
+      chunk: number of steps in a chunk, a divisor of T. None chooses enough steps for
+        a large matrix product.
+      hoist: True computes `project` over a whole chunk before its steps, False inside
+        each step. None takes False on a CPU, which then reads each projection from its
+        cache, and True elsewhere.
+      unroll: steps per iteration of the loop, as in `jax.lax.scan`.
+
+    Raises:
+      ValueError: an unknown value.
+    """
+
+    backward: str = "lean"
+    save: str = "products"
+    chunk: int | None = None
+    hoist: bool | None = None
+    unroll: int = 1
+
+    def __post_init__(self):
+        """Check the values."""
+        choices = {
+            "backward": ("lean", "autodiff"),
+            "save": ("products", "recurrent", "carries"),
+        }
+        for name, allowed in choices.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ValueError(
+                    f"ScanOptions: {name}={value!r}; choose one of {', '.join(allowed)}"
+                )
+        if self.chunk is not None and self.chunk < 1:
+            raise ValueError(f"ScanOptions: chunk={self.chunk} must be at least 1")
+
+
+def identity(carry: Any) -> Any:
+    """Return the carry itself, as the output of a scan that returns all carries."""
+    return carry
+
+
+def no_output(carry: Any) -> None:
+    """Return nothing, as the output of a scan whose carries are not asked for."""
+    del carry
+
+
+def no_projection(dot: Dot, x: Any) -> Any:
+    """Return x itself, as the projection of a step that reads its input as it is."""
+    del dot
+    return x
+
+
+def scan(
+    step: Callable,
+    weights: Weights,
+    params: Any,
+    carry: Any,
+    x: Any,
+    *,
+    project: Callable[[Dot, Any], Any] = no_projection,
+    output: Callable[[Any], Any] = identity,
+    context: Any = None,
+    reverse: bool = False,
+    options: ScanOptions | None = None,
+) -> ScanResult:
+    """Run a step over time; the backward pass keeps the carries and products only.
+
+    Args:
+      step: (dot, params, carry, x_proj, context) -> (carry, aux). It uses the weights
+        only as dot(name, v [..., D]) -> [..., N], each name at most once.
+      weights: {name: [D, N], or block-diagonal [G, D / G, N / G]}.
+      params: pytree of floating-point arrays that every step reads.
+      carry: pytree, the carry before the first step.
+      x: pytree of floating-point arrays [T, ...], the inputs.
+      project: (dot, x) -> x_proj, the products that do not depend on the carry. It
+        accepts x with and without the time axis.
+      output: (carry) -> what is returned of the carry after each step.
+      context: pytree of arrays [T, ...] that get no gradient.
+      reverse: run from the last step to the first.
+      options: how to run; None takes `ScanOptions()`.
+
+    Returns:
+      ScanResult: the last carry, the outputs and aux of all steps [T, ...]. Both stand
+      in the order of x, whichever way the scan ran.
+
+    Raises:
+      ValueError: `dot` got an unknown name or one name twice; a chunk that does not
+        divide T.
+      TypeError: forward-mode differentiation of the lean backward pass.
+
+    >>> import jax.numpy as jnp
+    >>> def step(dot, params, h, x_proj, context):
+    ...     return jnp.tanh(x_proj + dot("w_h", h) + params["bias"]), None
+    >>> def project(dot, x):
+    ...     return dot("w_x", x)
+    >>> weights = {"w_x": jnp.ones((3, 2)), "w_h": jnp.eye(2)}
+    >>> params = {"bias": jnp.zeros((1, 2))}
+    >>> h, x = jnp.zeros((4, 2)), jnp.ones((5, 4, 3))
+    >>> scan(step, weights, params, h, x, project=project).outputs.shape
+    (5, 4, 2)
+    """
+    options = ScanOptions() if options is None else options
+    steps = jax.tree.leaves((x, context))[0].shape[0]
+    plan = _plan(step, project, output, reverse, x, steps, options)
+    if options.backward == "autodiff" or steps == 0:
+        return plain_scan(plan, weights, params, carry, x, context)
+    try:
+        return lean_scan(plan, weights, params, carry, x, context)
+    except TypeError as error:
+        if "forward-mode" not in str(error):
+            raise
+        raise TypeError(
+            "scan: the memory-lean backward pass has no forward-mode derivative (jvp, "
+            "jacfwd, hessian); use ScanOptions(backward='autodiff')"
+        ) from error
+
+
+def _plan(step, project, output, reverse, x, steps, options):
+    hoist = options.hoist
+    if hoist is None:
+        hoist = jax.default_backend() != "cpu"
+    if options.chunk is not None:
+        if not isinstance(steps, int) or steps % options.chunk:
+            raise ValueError(
+                f"scan: chunk={options.chunk} must divide the number of steps, {steps}"
+            )
+        backward_chunk = options.chunk
+    else:
+        backward_chunk = _large_enough_chunk(x, steps)
+    if options.save == "products" and options.chunk is None:
+        # Chunks bound the memory of what is computed again, and here nothing is.
+        backward_chunk = steps
+    forward_chunk = backward_chunk if hoist else steps
+    return Plan(
+        step,
+        project,
+        output,
+        reverse,
+        options.save,
+        hoist,
+        forward_chunk,
+        backward_chunk,
+        options.unroll,
+    )
+
+
+def _large_enough_chunk(x, steps):
+    """The fewest steps that give a product enough rows to run at full speed."""
+    enough_rows = 512
+    shapes = [leaf.shape for leaf in jax.tree.leaves(x)]
+    sizes = [size for shape in shapes for size in shape]
+    if not shapes or not all(isinstance(size, int) for size in sizes):
+        return steps  # jax.export has symbolic sizes.
+    rows = math.prod(shapes[0][1:-1])
+    for chunk in range(min(steps, 4), steps // 2 + 1):
+        if steps % chunk == 0 and chunk * rows >= enough_rows:
+            return chunk
+    return steps
+
+
+__all__ = ["ScanOptions", "ScanResult", "named_dot", "scan"]

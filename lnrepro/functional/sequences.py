@@ -1,0 +1,192 @@
+"""Padding, order and other things that belong to a sequence and not to a cell.
+
+Everything here is time-major: [T, ...].
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def flip(sequences: Any, seq_lengths: jax.Array | None) -> Any:
+    """Reverse time-major sequences, each within its own length.
+
+    Args:
+      sequences: pytree of [T, ..., n].
+      seq_lengths: [...]; padding stays at the end. None reverses all of time.
+
+    Returns:
+      The pytree of reversed sequences.
+
+    >>> flip(jnp.array([[1], [2], [3]]), jnp.array([2])).tolist()
+    [[2], [1], [3]]
+    """
+    if seq_lengths is None:
+        return jax.tree.map(lambda a: jnp.flip(a, 0), sequences)
+    seq_lengths = jnp.asarray(seq_lengths)
+
+    def flip_one(a):
+        time = jnp.arange(a.shape[0]).reshape(-1, *[1] * seq_lengths.ndim)
+        lengths = seq_lengths[None]
+        source = jnp.where(time < lengths, lengths - 1 - time, time)
+        features = a.shape[1 + seq_lengths.ndim :]
+        source = source.reshape(source.shape + (1,) * len(features))
+        return jnp.take_along_axis(a, jnp.broadcast_to(source, a.shape), 0)
+
+    return jax.tree.map(flip_one, sequences)
+
+
+def where(condition: jax.Array, new: Any, old: Any) -> Any:
+    """Choose between trees by booleans [...] that lack the last axes of the leaves."""
+
+    def choose(new, old):
+        missing = (1,) * (new.ndim - condition.ndim)
+        return jnp.where(condition.reshape(condition.shape + missing), new, old)
+
+    return jax.tree.map(choose, new, old)
+
+
+def without_padding(a: jax.Array, mask: jax.Array | None) -> jax.Array:
+    """Return a [..., n] with zeros where the mask [...] is False."""
+    if mask is None:
+        return a
+    return jnp.where(mask[..., None], a, jnp.zeros((), a.dtype))
+
+
+def time_major_flags(
+    name: str, flags: Any, x: jax.Array, time_major: bool
+) -> jax.Array | None:
+    """Return flags [..., T] or [T, ...] as booleans [T, ...].
+
+    Raises:
+      ValueError: a shape other than that of x [T, ..., D] asks for.
+    """
+    if flags is None:
+        return None
+    flags = jnp.asarray(flags)
+    expected = x.shape[:-1] if time_major else (*x.shape[1:-1], x.shape[0])
+    if flags.shape != expected:
+        raise ValueError(
+            f"unroll: {name} has shape {flags.shape}; these inputs ask for {expected}"
+        )
+    flags = as_booleans(flags)
+    return flags if time_major else jnp.moveaxis(flags, -1, 0)
+
+
+def flags_of_step(flags: Any, x: jax.Array) -> jax.Array | None:
+    """Return the flags of one step as booleans [...].
+
+    Raises:
+      ValueError: a shape other than the batch axes of x [..., D].
+    """
+    if flags is None:
+        return None
+    flags = jnp.asarray(flags)
+    if flags.shape != x.shape[:-1]:
+        raise ValueError(
+            f"step: mask or reset has shape {flags.shape}; these inputs ask for "
+            f"{x.shape[:-1]}"
+        )
+    return as_booleans(flags)
+
+
+def as_booleans(flags: jax.Array) -> jax.Array:
+    """Return numbers as booleans: zero is False."""
+    return flags if flags.dtype == bool else flags != 0
+
+
+def padding_mask(
+    x: jax.Array, seq_lengths: Any, mask: Any, time_major: bool
+) -> jax.Array | None:
+    """Join lengths and mask to one mask [T, ...], None where there is neither.
+
+    Raises:
+      ValueError: lengths outside [0, T] or of another shape.
+      TypeError: lengths that are not integers.
+    """
+    mask = time_major_flags("mask", mask, x, time_major)
+    if seq_lengths is None:
+        return mask
+    seq_lengths = jnp.asarray(seq_lengths)
+    steps, batch = x.shape[0], x.shape[1:-1]
+    if seq_lengths.shape != batch:
+        raise ValueError(
+            f"unroll: seq_lengths has shape {seq_lengths.shape}; these inputs ask for "
+            f"{batch}, one length per sequence"
+        )
+    if not jnp.issubdtype(seq_lengths.dtype, jnp.integer):
+        raise TypeError(
+            f"unroll: seq_lengths has dtype {seq_lengths.dtype}; it must hold integers"
+        )
+    _check_range(seq_lengths, steps)
+    time = jnp.arange(steps).reshape(-1, *[1] * seq_lengths.ndim)
+    valid = time < seq_lengths[None]
+    return valid if mask is None else valid & mask
+
+
+def _check_range(seq_lengths, steps):
+    """Check lengths that are known while tracing."""
+    is_known = not isinstance(seq_lengths, jax.core.Tracer)
+    if not is_known or not isinstance(steps, int) or not seq_lengths.size:
+        return
+    with jax.ensure_compile_time_eval():
+        shortest, longest = int(seq_lengths.min()), int(seq_lengths.max())
+    if shortest < 0 or longest > steps:
+        raise ValueError(
+            f"unroll: seq_lengths {shortest}..{longest} must lie in 0..{steps}, the "
+            "number of steps"
+        )
+
+
+def statistics_of_steps(
+    cell: Any, statistics: dict | None, step_index: jax.Array
+) -> dict | None:
+    """Population statistics [T_max, n] as those of each step [T, n].
+
+    Raises:
+      ValueError: the cell has no batch norm.
+    """
+    if statistics is None:
+        return None
+    if not cell.sites:
+        raise ValueError("unroll: statistics are for cells with norm='batch'")
+
+    def of_steps(table):
+        return table[jnp.minimum(step_index, table.shape[0] - 1)]
+
+    return jax.tree.map(of_steps, statistics)
+
+
+def steps_with_a_row(mask: jax.Array | None, steps: int) -> jax.Array:
+    """Which steps have a row that is not padding, [T]."""
+    if mask is None:
+        return jnp.ones((steps,), bool)
+    return mask.any(tuple(range(1, mask.ndim)))
+
+
+def vary_alike(params: Any, tree: Any) -> Any:
+    """Inside shard_map, make all arrays vary over the same axes.
+
+    They are the axes over which the inputs or a parameter vary. The carry of the loop
+    then keeps one type, and gradients are summed over devices once, not at every step.
+    """
+    leaves = jax.tree.leaves((params, tree))
+    axes = frozenset().union(*map(_varying_axes, leaves))
+    if not axes:
+        return tree
+
+    def vary(a):
+        missing = tuple(axes - _varying_axes(a))
+        return jax.lax.pcast(a, missing, to="varying") if missing else a
+
+    return jax.tree.map(vary, tree)
+
+
+def _varying_axes(a):
+    """The manual axes of shard_map over which an array varies."""
+    kind = jax.typeof(a)
+    # The attribute was renamed in JAX 0.11.
+    if hasattr(kind, "manual_axis_type"):
+        return kind.manual_axis_type.varying
+    return kind.vma
