@@ -167,6 +167,7 @@ def scan(
     (5, 4, 2)
     """
     options = ScanOptions() if options is None else options
+    # x may be empty where the context gives the number of steps.
     steps = jax.tree.leaves((x, context))[0].shape[0]
     plan = _plan(step, project, output, reverse, x, steps, options)
     if options.backward == "autodiff" or steps == 0:
@@ -174,6 +175,7 @@ def scan(
     try:
         return lean_scan(plan, weights, params, carry, x, context)
     except TypeError as error:
+        # JAX's own message speaks of custom_vjp functions, which users did not write.
         if "forward-mode" not in str(error):
             raise
         raise TypeError(
@@ -183,7 +185,10 @@ def scan(
 
 
 def _plan(step, project, output, reverse, x, steps, options):
+    """Choose values for the options that are None, and check the chunk."""
     hoist = options.hoist
+    # One product per step leaves its result in the cache of a CPU; on other backends
+    # one large product is faster than many small ones.
     if hoist is None:
         hoist = jax.default_backend() != "cpu"
     if options.chunk is not None:
@@ -197,6 +202,7 @@ def _plan(step, project, output, reverse, x, steps, options):
     if options.save == "products" and options.chunk is None:
         # Chunks bound the memory of what is computed again, and here nothing is.
         backward_chunk = steps
+    # Without hoisting, a chunk of the forward pass would bound nothing.
     forward_chunk = backward_chunk if hoist else steps
     return Plan(
         step,
@@ -213,13 +219,14 @@ def _plan(step, project, output, reverse, x, steps, options):
 
 def _large_enough_chunk(x, steps):
     """The fewest steps that give a product enough rows to run at full speed."""
+    # Measured on a CPU: larger products are not faster.
     enough_rows = 512
     shapes = [leaf.shape for leaf in jax.tree.leaves(x)]
     sizes = [size for shape in shapes for size in shape]
     if not shapes or not all(isinstance(size, int) for size in sizes):
         return steps  # jax.export has symbolic sizes.
     rows = math.prod(shapes[0][1:-1])
-    for chunk in range(min(steps, 4), steps // 2 + 1):
+    for chunk in range(max(1, min(steps, 4)), steps // 2 + 1):
         if steps % chunk == 0 and chunk * rows >= enough_rows:
             return chunk
     return steps

@@ -27,6 +27,7 @@ def flip(sequences: Any, seq_lengths: jax.Array | None) -> Any:
     seq_lengths = jnp.asarray(seq_lengths)
 
     def flip_one(a):
+        # Step t comes from step length - 1 - t, and padding stays where it is.
         time = jnp.arange(a.shape[0]).reshape(-1, *[1] * seq_lengths.ndim)
         lengths = seq_lengths[None]
         source = jnp.where(time < lengths, lengths - 1 - time, time)
@@ -130,6 +131,7 @@ def _check_range(seq_lengths, steps):
     is_known = not isinstance(seq_lengths, jax.core.Tracer)
     if not is_known or not isinstance(steps, int) or not seq_lengths.size:
         return
+    # Inside jit a constant would be traced; here its value is needed.
     with jax.ensure_compile_time_eval():
         shortest, longest = int(seq_lengths.min()), int(seq_lengths.max())
     if shortest < 0 or longest > steps:

@@ -111,8 +111,9 @@ def unroll(
     >>> unroll(cell, params, x, seq_lengths=lengths).outputs.shape
     (2, 5, 8)
     """
-    checks.sequence_inputs(x)
+    # Everything from here on is time-major and has one dtype.
     x, params, weights, step_params = checks.one_dtype(cell, params, x)
+    checks.sequence_inputs(x)
     x = x if time_major else jnp.moveaxis(x, -2, 0)
     steps, batch_axes = x.shape[0], x.ndim - 2
     mask = sequences.padding_mask(x, seq_lengths, mask, time_major)
@@ -124,14 +125,17 @@ def unroll(
     in_processing_order &= bool(cell.sites) or not keep_order
     if in_processing_order:
         x, resets = sequences.flip((x, resets), seq_lengths)
+    # Padding may hold anything, even NaN, which would reach the gradients.
     x = sequences.without_padding(x, mask)
 
+    # Noise of the whole sequence is drawn here, that of a step from the step's key.
     if key is not None:
         key, noise_key = jax.random.split(key)
         if noise is None:
             noise = cell.sample(noise_key, _one_step_of(x))
     x = cell.transform_input(x, noise)
     like = _one_step_of(x)
+    # A reset restores the cell's own carry, not the one that was passed in.
     own_carry = cell.initial_carry(params, like)
     if initial_carry is None:
         initial_carry = own_carry
@@ -163,6 +167,7 @@ def unroll(
         reverse=runs_backwards,
         options=options,
     )
+    # Bring the outputs back to the order and the layout that was asked for.
     outputs = cell.output(result.outputs) if return_carries else result.outputs
     outputs = sequences.without_padding(outputs, mask)
     carries = result.outputs if return_carries else None
@@ -171,6 +176,7 @@ def unroll(
         outputs, carries = sequences.flip((outputs, carries), seq_lengths)
     elif runs_backwards and not keep_order:
         outputs, carries = sequences.flip((outputs, carries), None)
+    # Row t of the statistics belongs to the t-th step taken.
     batch_statistics = None
     if cell.sites and statistics is None:
         seen = sequences.steps_with_a_row(mask, steps)
@@ -249,9 +255,11 @@ def _guarded_step(cell):
     def guarded_step(dot, inputs, carry, x_proj, context):
         context, reset = context
         context = context._replace(memory=inputs.memory, noise=inputs.noise)
+        # A reset stands before the step that sees the first input of a new sequence.
         if reset is not None:
             carry = sequences.where(reset, inputs.reset_carry, carry)
         new, statistics = cell.step(dot, inputs.params, carry, x_proj, context)
+        # A padded step passes the carry on.
         if context.mask is not None:
             new = sequences.where(context.mask, new, carry)
         return new, statistics
@@ -331,10 +339,16 @@ def bidirectional(
       statistics is a pair, or None.
 
     Raises:
-      ValueError: an unknown merge.
+      TypeError: params that are no pair, or as `unroll`.
+      ValueError: an unknown merge, or as `unroll`.
     """
     if merge not in ("concat", "sum"):
         raise ValueError(f"bidirectional: merge={merge!r}; choose 'concat' or 'sum'")
+    if not isinstance(params, tuple | list) or len(params) != 2:
+        raise TypeError(
+            "bidirectional: params must be a pair, the parameters of the forward and "
+            f"of the backward cell; it is a {type(params).__name__}"
+        )
     pairs = zip(
         (forward, backward),
         params,

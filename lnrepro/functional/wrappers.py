@@ -153,6 +153,8 @@ class VariationalDropout(WrappedCell):
         if noise is None:
             return self.cell.step(dot, params, carry, x_proj, context)
 
+        # The mask is part of the product's input, not of the carry, so that the GRU's
+        # mix of old and new h reads h whole.
         def dot_of_masked(name, v):
             return dot(name, v * noise["h"] if name == "w_h" else v)
 
@@ -241,6 +243,7 @@ class Stack(Cell):
             cell.initial_carry(cell_params, x)
             for cell, cell_params in zip(self.cells, params, strict=True)
         ]
+        # The residual output is no cell's h, so it is carried to be read.
         if self.skip == "residual":
             carries.append(zeros_for(x, self.features))
         return tuple(carries)
@@ -287,6 +290,7 @@ class Stack(Cell):
         for index, cell in enumerate(self.cells):
             cell_dot = _dot_of_cell(dot, index)
             cell_context = _context_of_cell(context, index, keys[index])
+            # The lowest cell's projection may have been hoisted out of the loop.
             if index == 0:
                 below_proj = lowest_proj
             else:

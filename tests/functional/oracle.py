@@ -1,96 +1,188 @@
-"""The recurrent equations of the paper in NumPy, written from the paper alone: one example at a time, one gate at a
-time, no batching, no tricks.
+"""The recurrent equations of the paper in NumPy, as the reference of the tests.
 
-Everything works on complex numbers too, so that Im f(p + i e d) / e is the exact derivative of f at p along d.
+They are written from the paper alone: a plain loop over time, one gate after the other.
+
+All functions accept complex numbers. Im f(p + i e d) / e is then the exact derivative
+of f at p along d, for a tiny e.
+
+Shape letters: B batch, T time, D input features, H hidden units.
 """
 
 import numpy as np
 
 
 def sigmoid(a):
+    """The logistic function."""
     return 1 / (1 + np.exp(-a))
 
 
-def layer_norm(a, gain=1.0, bias=0.0, eps=1e-5):
-    """Eq. 15-16 over the last axis."""
-    mu = a.sum(-1, keepdims=True) / a.shape[-1]
-    var = ((a - mu) ** 2).sum(-1, keepdims=True) / a.shape[-1]
-    return (a - mu) / np.sqrt(var + eps) * gain + bias
+def layer_norm(a, gain=1.0, bias=0.0, epsilon=1e-5):
+    """Layer norm over the last axis (eq. 15-16)."""
+    mean = a.sum(-1, keepdims=True) / a.shape[-1]
+    var = ((a - mean) ** 2).sum(-1, keepdims=True) / a.shape[-1]
+    return (a - mean) / np.sqrt(var + epsilon) * gain + bias
 
 
-def batch_norm(a, rows, gain=1.0, bias=0.0, eps=1e-5):
-    """Eq. 2 over those first-axis rows that are marked; all rows are normalised."""
+def rms_norm(a, gain=1.0, epsilon=1e-5):
+    """RMS norm over the last axis (Zhang and Sennrich 2019)."""
+    mean_square = (a**2).sum(-1, keepdims=True) / a.shape[-1]
+    return a / np.sqrt(mean_square + epsilon) * gain
+
+
+def batch_norm(a, rows, gain=1.0, bias=0.0, epsilon=1e-5):
+    """Batch norm (eq. 2). The marked rows give the statistics; all are normalised."""
     if not rows.any():
-        return a / np.sqrt(eps) * gain + bias
-    mu = a[rows].sum(0) / rows.sum()
-    var = ((a[rows] - mu) ** 2).sum(0) / rows.sum()
-    return (a - mu) / np.sqrt(var + eps) * gain + bias
+        return a / np.sqrt(epsilon) * gain + bias
+    mean = a[rows].sum(0) / rows.sum()
+    var = ((a[rows] - mean) ** 2).sum(0) / rows.sum()
+    return (a - mean) / np.sqrt(var + epsilon) * gain + bias
+
+
+# The sites at which a norm stands, by cell and norm.
+SITES = {
+    "lstm": {
+        "layer": ("x", "h", "c"),
+        "layer_cell": ("c",),
+        "rms": ("x", "h", "c"),
+        "batch": ("x", "h", "c"),
+    },
+    "gru": {"layer": ("x", "h"), "rms": ("x", "h"), "batch": ("x", "h")},
+    "gru_before": {
+        "layer": ("x", "h", "u"),
+        "rms": ("x", "h", "u"),
+        "batch": ("x", "h", "u"),
+    },
+    "simple": {"layer": ("joint",), "rms": ("joint",), "batch": ("x", "h")},
+}
+# The sites at which layer norm or batch norm has a bias.
+SITES_WITH_BIAS = {
+    "lstm": {"layer": ("x", "h", "c"), "layer_cell": ("c",), "batch": ("c",)},
+    "gru": {"layer": ("x", "h")},
+    "gru_before": {"layer": ("x", "h", "u")},
+    "simple": {},
+}
+
+
+def normalise(p, cell, norm, site, a, rows, part=slice(None)):
+    """The norm of one site, for those of its units that `part` names."""
+    if site not in SITES[cell].get(norm, ()):
+        return a
+    gain = p[f"gain_{site}"][part]
+    has_bias = site in SITES_WITH_BIAS[cell].get(norm, ())
+    bias = p[f"bias_{site}"][part] if has_bias else 0.0
+    if norm == "rms":
+        return rms_norm(a, gain)
+    if norm == "batch":
+        return batch_norm(a, rows, gain, bias)
+    return layer_norm(a, gain, bias)
 
 
 def kernel(p, norm, which):
-    w = p["w_" + which]
-    return w / np.sqrt((w**2).sum(0)) * p["length_" + which] if norm == "weight" else w
+    """The kernel w_x or w_h, under weight norm with columns of a learned length."""
+    w = p[f"w_{which}"]
+    if norm != "weight":
+        return w
+    return w / np.sqrt((w**2).sum(0)) * p[f"length_{which}"]
 
 
-def lstm_step(p, norm, c, h, x, rows, eps=1e-5, cell_norm="output"):
+def lstm_step(
+    p,
+    norm,
+    c,
+    h,
+    x,
+    rows,
+    cell_norm="output",
+    gate_fn=sigmoid,
+    activation_fn=np.tanh,
+):
+    """One step of the LSTM (eq. 20-22)."""
     H = h.shape[-1]
-    ax, ah = x @ kernel(p, norm, "x") + p.get("inner_bias", 0), h @ kernel(p, norm, "h")
-    if norm == "layer":
-        ax, ah = layer_norm(ax, p["gain_x"], p["bias_x"], eps), layer_norm(ah, p["gain_h"], p["bias_h"], eps)
-    if norm == "batch":
-        ax, ah = batch_norm(ax, rows, p["gain_x"], eps=eps), batch_norm(ah, rows, p["gain_h"], eps=eps)
-    a = ax + ah + p.get("bias", 0)
-    f, i, o, g = a[:, :H], a[:, H : 2 * H], a[:, 2 * H : 3 * H], a[:, 3 * H :]
+    a_x = x @ kernel(p, norm, "x") + p.get("inner_bias", 0)
+    a_h = h @ kernel(p, norm, "h")
+    a_x = normalise(p, "lstm", norm, "x", a_x, rows)
+    a_h = normalise(p, "lstm", norm, "h", a_h, rows)
+    a = a_x + a_h + p.get("bias", 0)
+    f, i = a[:, :H], a[:, H : 2 * H]
+    o, g = a[:, 2 * H : 3 * H], a[:, 3 * H :]
     if "peephole" in p:
-        f, i = f + p["peephole"][0] * c, i + p["peephole"][1] * c
-    new = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        f = f + p["peephole"][0] * c
+        i = i + p["peephole"][1] * c
+    new_c = gate_fn(f) * c + gate_fn(i) * activation_fn(g)
     if "peephole" in p:
-        o = o + p["peephole"][2] * new
-    shown = new
-    if norm in ("layer", "layer_cell"):
-        shown = layer_norm(new, p["gain_c"], p["bias_c"], eps)
-    if norm == "batch":
-        shown = batch_norm(new, rows, p["gain_c"], p["bias_c"], eps)
-    return shown if cell_norm == "carry" else new, sigmoid(o) * np.tanh(shown)
+        o = o + p["peephole"][2] * new_c
+    shown_c = normalise(p, "lstm", norm, "c", new_c, rows)
+    new_h = gate_fn(o) * activation_fn(shown_c)
+    carried_c = shown_c if cell_norm == "carry" else new_c
+    return carried_c, new_h
 
 
-def gru_step(p, norm, _, h, x, rows, eps=1e-5, reset="after"):
+def gru_step(
+    p,
+    norm,
+    c,
+    h,
+    x,
+    rows,
+    reset="after",
+    gate_fn=sigmoid,
+    activation_fn=np.tanh,
+):
+    """One step of the GRU (eq. 26-28); reset="before" is that of Cho et al. (2014)."""
     H = h.shape[-1]
+    gates, last = slice(0, 2 * H), slice(2 * H, 3 * H)
     w_x, w_h = kernel(p, norm, "x"), kernel(p, norm, "h")
     bias = p.get("bias", np.zeros(3 * H))
-    more = p.get("bias_recurrent", np.zeros(3 * H))
+    bias_recurrent = p.get("bias_recurrent", np.zeros(3 * H))
+    cell = "gru" if reset == "after" else "gru_before"
 
-    def normed(a, which, part):
-        if norm == "layer":
-            return layer_norm(a, p["gain_" + which][part], p["bias_" + which][part], eps)
-        return batch_norm(a, rows, p["gain_" + which][part], eps=eps) if norm == "batch" else a
+    def input_part(part):
+        a = x @ w_x[:, part] + bias[part]
+        return normalise(p, cell, norm, "x", a, rows, part)
 
-    gates, last = slice(0, 2 * H), slice(2 * H, 3 * H)
-    zr = normed(x @ w_x[:, gates] + bias[gates], "x", gates) + normed(h @ w_h[:, gates], "h", gates) + more[gates]
-    z, r = sigmoid(zr[:, :H]), sigmoid(zr[:, H:])
+    a_gates = normalise(p, cell, norm, "h", h @ w_h[:, gates], rows, gates)
+    zr = input_part(gates) + a_gates + bias_recurrent[gates]
+    z, r = gate_fn(zr[:, :H]), gate_fn(zr[:, H:])
     if reset == "after":
-        u = r * (normed(h @ w_h[:, last], "h", last) + more[last])
+        u = normalise(p, cell, norm, "h", h @ w_h[:, last], rows, last)
+        u = r * (u + bias_recurrent[last])
     else:
-        u = normed((r * h) @ w_h[:, last], "h", last) + more[last]
-    n = np.tanh(normed(x @ w_x[:, last] + bias[last], "x", last) + u)
+        u = normalise(p, cell, norm, "u", (r * h) @ w_h[:, last], rows)
+        u = u + bias_recurrent[last]
+    n = activation_fn(input_part(last) + u)
     return None, (1 - z) * h + z * n
 
 
-def rnn_step(p, norm, _, h, x, rows, eps=1e-5):
-    ax, ah = x @ kernel(p, norm, "x"), h @ kernel(p, norm, "h")
-    if norm == "layer":
-        return None, np.tanh(layer_norm(ax + ah, p["gain_x"], 0.0, eps) + p["bias"])
-    if norm == "batch":
-        ax, ah = batch_norm(ax, rows, p["gain_x"], eps=eps), batch_norm(ah, rows, p["gain_h"], eps=eps)
-    return None, np.tanh(ax + ah + p["bias"])
+def simple_step(p, norm, c, h, x, rows, activation_fn=np.tanh):
+    """One step of the simple recurrent network (eq. 4)."""
+    a_x, a_h = x @ kernel(p, norm, "x"), h @ kernel(p, norm, "h")
+    a_x = normalise(p, "simple", norm, "x", a_x, rows)
+    a_h = normalise(p, "simple", norm, "h", a_h, rows)
+    a = normalise(p, "simple", norm, "joint", a_x + a_h, rows)
+    return None, activation_fn(a + p.get("bias", 0))
 
 
-STEPS = {"lstm": lstm_step, "gru": gru_step, "rnn": rnn_step}
+STEPS = {"lstm": lstm_step, "gru": gru_step, "simple": simple_step}
 
 
 def run(name, norm, p, x, mask, resets=None, reverse=False, **options):
-    """x (B, T, D), mask (B, T) -> (c (B, H) or None, h (B, H), y (B, T, H)); padded steps pass the carry on and give y
-    = 0."""
+    """A cell over a sequence.
+
+    Padded steps pass the carry on, and their output is 0.
+
+    Args:
+      name: "lstm", "gru" or "simple".
+      norm: name of the norm.
+      p: parameters.
+      x: [B, T, D].
+      mask: [B, T], False where a step is padding.
+      resets: [B, T], True where the carry starts anew before the step.
+      reverse: from the last step to the first.
+      options: of the step function.
+
+    Returns:
+      (c [B, H] or None, h [B, H], outputs [B, T, H]).
+    """
     batch, steps, _ = x.shape
     H = p["w_h"].shape[0]
     dtype = np.result_type(x, *p.values())
@@ -99,10 +191,12 @@ def run(name, norm, p, x, mask, resets=None, reverse=False, **options):
     c, h, y = c0, h0, np.zeros((batch, steps, H), dtype)
     for t in range(steps)[::-1] if reverse else range(steps):
         if resets is not None:
-            c, h = np.where(resets[:, t, None], c0, c), np.where(resets[:, t, None], h0, h)
+            anew = resets[:, t, None]
+            c, h = np.where(anew, c0, c), np.where(anew, h0, h)
         rows = mask[:, t]
         new_c, new_h = STEPS[name](p, norm, c, h, x[:, t], rows, **options)
-        c = c if new_c is None else np.where(rows[:, None], new_c, c)
+        if new_c is not None:
+            c = np.where(rows[:, None], new_c, c)
         h = np.where(rows[:, None], new_h, h)
         y[:, t] = np.where(rows[:, None], new_h, 0)
-    return (None if name != "lstm" else c), h, y
+    return c if name == "lstm" else None, h, y

@@ -1,6 +1,9 @@
-"""Every cell with every norm against the float64 oracle: outputs, carries, and the derivative with respect to every
-parameter, input and initial carry."""
+"""Every cell with every norm against the float64 oracle, and the cells' options.
 
+Outputs, carries, and the derivative with respect to every parameter and the input.
+"""
+
+import dataclasses
 import functools
 
 import jax
@@ -9,22 +12,48 @@ import numpy as np
 import pytest
 
 from lnrepro import functional
+from lnrepro.functional import GRUCell, LSTMCell, ScanOptions, SimpleCell, unroll
 from tests.functional import oracle
 
 B, T, D, H = 4, 7, 3, 5
 LENGTHS = np.array([7, 0, 3, 5])
+CELLS = {"lstm": LSTMCell, "gru": GRUCell, "simple": SimpleCell}
+
+
+def bump(a):
+    """A gate function that works for jax and for complex NumPy."""
+    return 1 / (1 + a * a)
+
+
+def wave(a):
+    """An activation function that works for jax and for complex NumPy."""
+    return a / (1 + a * a)
+
+
+OTHER_FUNCTIONS = {"gate_fn": bump, "activation_fn": wave}
 CASES = [
-    *[("lstm", norm, {}) for norm in ("none", "layer", "layer_cell", "batch", "weight")],
+    *[("lstm", norm, {}) for norm in LSTMCell.norm_names],
     ("lstm", "layer", {"cell_norm": "carry"}),
+    ("lstm", "rms", {"cell_norm": "carry", "inner_bias": True}),
     ("lstm", "layer", {"peephole": True, "learned_carry": True}),
     ("lstm", "layer", {"inner_bias": True}),
-    *[("gru", norm, {}) for norm in ("none", "layer", "batch", "weight")],
-    ("gru", "layer", {"reset": "before"}),
-    ("gru", "batch", {"reset": "before"}),
+    ("lstm", "layer", {"use_bias": False, **OTHER_FUNCTIONS}),
+    ("lstm", "none", {"peephole": True, **OTHER_FUNCTIONS}),
+    *[("gru", norm, {}) for norm in GRUCell.norm_names],
+    *[("gru", norm, {"reset": "before"}) for norm in GRUCell.norm_names],
     ("gru", "none", {"recurrent_bias": True}),
-    *[("rnn", norm, {}) for norm in ("none", "layer", "batch", "weight")],
+    ("gru", "weight", {"recurrent_bias": True, "reset": "before"}),
+    ("gru", "layer", {"use_bias": False, "learned_carry": True, **OTHER_FUNCTIONS}),
+    *[("simple", norm, {}) for norm in SimpleCell.norm_names],
+    ("simple", "layer", {"use_bias": False, "learned_carry": True}),
+    ("simple", "none", {"activation_fn": wave}),
 ]
 WAYS = ["plain", "lengths", "reverse", "resets", "left", "holes"]
+
+
+def name_of(case):
+    name, norm, options = case
+    return "-".join([name, norm, *options])
 
 
 @pytest.fixture
@@ -34,169 +63,331 @@ def double():
 
 
 def problem(name, norm, options, seed=0):
+    """A cell, parameters that are all away from their starting values, and inputs."""
     rng = np.random.default_rng(seed)
-    cell = getattr(functional, name)(H, norm=norm, **options)
-    params = functional.init(cell, jax.random.key(seed), D, jnp.float64)
-    params = {n: np.asarray(a) + 0.2 * rng.standard_normal(a.shape) for n, a in params.items()}
+    cell = CELLS[name](H, norm=norm, **options)
+    params = cell.init(jax.random.key(seed), D, jnp.float64)
+    params = {
+        n: np.asarray(a) + 0.2 * rng.standard_normal(a.shape) for n, a in params.items()
+    }
     return cell, params, rng.standard_normal((B, T, D)), rng
 
 
 def padding(way, rng):
-    mask = np.ones((B, T), bool)
     if way in ("lengths", "reverse"):
-        mask = np.arange(T) < LENGTHS[:, None]
+        return np.arange(T) < LENGTHS[:, None]
     if way == "left":
-        mask = np.arange(T) >= LENGTHS[:, None]
+        return np.arange(T) >= LENGTHS[:, None]
     if way == "holes":
-        mask = rng.random((B, T)) < 0.7
-    return mask
+        return rng.random((B, T)) < 0.7
+    return np.ones((B, T), bool)
 
 
-def check(name, norm, options, way, **how):
+def check(name, norm, options, way, scan_options=None):
+    """Compare outputs, carries and all gradients of a cell with the oracle's."""
     cell, params, x, rng = problem(name, norm, options)
     mask = padding(way, rng)
     resets = rng.random((B, T)) < 0.3 if way == "resets" else None
     reverse = way == "reverse"
-    asked = {"lengths": LENGTHS} if way == "lengths" else {"mask": mask}
-    told = {k: v for k, v in options.items() if k in ("cell_norm", "reset")}
-    w_h, w_y, w_c = rng.standard_normal((B, H)), rng.standard_normal((B, T, H)), rng.standard_normal((B, H))
+    padding_argument = {"mask": mask}
+    if way == "lengths":
+        padding_argument = {"seq_lengths": LENGTHS}
+    of_step = ("cell_norm", "reset", "gate_fn", "activation_fn")
+    oracle_options = {k: v for k, v in options.items() if k in of_step}
+    weight_h, weight_c = rng.standard_normal((2, B, H))
+    weight_y = rng.standard_normal((B, T, H))
 
-    def theirs(params, x):
-        c, h, y = oracle.run(name, norm, params, x, mask, resets, reverse, **told)
-        return (w_h * h).sum() + (w_y * y).sum() + (0 if c is None else (w_c * c).sum())
+    def weigh(c, h, y):
+        total = (weight_h * h).sum() + (weight_y * y).sum()
+        return total if c is None else total + (weight_c * c).sum()
 
-    def ours(params, x):
-        carry, y = functional.unroll(cell, params, x, resets=resets, reverse=reverse, **asked, **how)
-        h = carry[1] if name == "lstm" else carry
-        return (w_h * h).sum() + (w_y * y).sum() + ((w_c * carry[0]).sum() if name == "lstm" else 0), (carry, y)
-
-    if norm == "batch" and reverse:
-        pytest.skip("a mask without lengths does not say which step is a sequence's first")
-    (_, (carry, y)), grads = jax.jit(jax.value_and_grad(ours, (0, 1), has_aux=True))(params, x)
-    c, h, expected = oracle.run(name, norm, params, x, mask, resets, reverse, **told)
-    np.testing.assert_allclose(y, expected, atol=1e-12)
-    np.testing.assert_allclose(carry[1] if name == "lstm" else carry, h, atol=1e-12)
-    if name == "lstm":
-        np.testing.assert_allclose(carry[0], c, atol=1e-12)
-    for which in [*params, None]:
-        value = x if which is None else params[which]
-        direction = rng.standard_normal(value.shape)
-        moved = value + 1e-30j * direction
-        there = theirs(params, moved) if which is None else theirs({**params, which: moved}, x)
-        grad = grads[1] if which is None else grads[0][which]
-        np.testing.assert_allclose(
-            (np.asarray(grad) * direction).sum(), there.imag / 1e-30, rtol=1e-9, atol=1e-9, err_msg=str(which)
+    def run_oracle(params, x):
+        return oracle.run(
+            name, norm, params, x, mask, resets, reverse, **oracle_options
         )
 
+    def run_ours(params, x):
+        result = unroll(
+            cell,
+            params,
+            x,
+            resets=resets,
+            reverse=reverse,
+            keep_order=True,
+            options=scan_options,
+            **padding_argument,
+        )
+        c, h = result.carry if name == "lstm" else (None, result.carry)
+        return weigh(c, h, result.outputs), (c, h, result.outputs)
 
-@pytest.mark.parametrize(
-    ("number", "case"), list(enumerate(CASES)), ids=lambda c: str(c) if isinstance(c, int) else f"{c[0]}-{c[1]}"
-)
-def test_cell_equals_the_oracle(double, number, case):
-    ways = WAYS if case[1] != "batch" else [w for w in WAYS if w != "reverse"]
-    check(*case, ways[number % len(ways)])
+    run_with_grads = jax.jit(jax.value_and_grad(run_ours, (0, 1), has_aux=True))
+    (_, ours), (d_params, d_x) = run_with_grads(params, x)
+    for mine, expected in zip(ours, run_oracle(params, x), strict=True):
+        if expected is not None:
+            np.testing.assert_allclose(mine, expected, atol=1e-12)
+
+    def compare_slope(grad, value, oracle_of, name):
+        direction = rng.standard_normal(value.shape)
+        moved = oracle_of(value + 1e-30j * direction)
+        slope = weigh(*moved).imag / 1e-30
+        mine = (np.asarray(grad) * direction).sum()
+        np.testing.assert_allclose(mine, slope, rtol=1e-9, atol=1e-9, err_msg=name)
+
+    for param in params:
+        compare_slope(
+            d_params[param],
+            params[param],
+            lambda moved, param=param: run_oracle({**params, param: moved}, x),
+            param,
+        )
+    compare_slope(d_x, x, lambda moved: run_oracle(params, moved), "x")
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[name_of(c) for c in CASES])
+def test_cell_equals_the_oracle(double, number):
+    check(*CASES[number], WAYS[number % len(WAYS)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "how", [{}, {"save": "carries", "chunk": 1}, {"backward": "autodiff", "remat": True, "chunk": 7}], ids=str
+    "scan_options",
+    [
+        ScanOptions(),
+        ScanOptions(save="carries", chunk=1),
+        ScanOptions(backward="autodiff", hoist=True, chunk=7),
+    ],
+    ids=["lean", "carries", "autodiff"],
 )
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}-{c[1]}")
-def test_cell_equals_the_oracle_every_way(double, case, way, how):
-    check(*case, way, **how)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_cell_equals_the_oracle_every_way(double, case, way, scan_options):
+    check(*case, way, scan_options)
 
 
-COUNTS = {  # as order-embeddings, the reader, DRAW and skip-thoughts use them
-    "gru": (functional.gru(1024), 300, 4_070_400),
-    "gru-layer": (functional.gru(1024, norm="layer"), 300, 4_070_400 + 12_288),
-    "lstm": (functional.lstm(240), 240, 4 * (240 * 240 + 240 * 240 + 240)),
-    "lstm-layer": (functional.lstm(240, norm="layer"), 240, 4 * (240 * 240 + 240 * 240 + 240) + 18 * 240),
-    "lstm-batch": (functional.lstm(240, norm="batch"), 240, 4 * (240 * 240 + 240 * 240 + 240) + 2400),
-    "lstm-layer_cell": (functional.lstm(256, norm="layer_cell"), 356, 4 * (356 * 256 + 256 * 256 + 256) + 512),
-    "gru-2400-layer": (functional.gru(2400, norm="layer"), 620, 3 * (620 * 2400 + 2400 * 2400 + 2400) + 12 * 2400),
+def lstm_count(features_in, features):
+    return 4 * features * (features_in + features + 1)
+
+
+def gru_count(features_in, features):
+    return 3 * features * (features_in + features + 1)
+
+
+# The sizes of order-embeddings, the reader, DRAW and skip-thoughts.
+COUNTS = {
+    "gru": (GRUCell(1024), 300, 4_070_400),
+    "gru-layer": (GRUCell(1024, "layer"), 300, 4_070_400 + 12 * 1024),
+    "gru-rms": (GRUCell(1024, "rms"), 300, 4_070_400 + 6 * 1024),
+    "gru-layer-before": (
+        GRUCell(1024, "layer", reset="before"),
+        300,
+        4_070_400 + 12 * 1024,
+    ),
+    "gru-2400-layer": (GRUCell(2400, "layer"), 620, gru_count(620, 2400) + 12 * 2400),
+    "lstm": (LSTMCell(240), 240, lstm_count(240, 240)),
+    "lstm-layer": (LSTMCell(240, "layer"), 240, lstm_count(240, 240) + 18 * 240),
+    "lstm-rms": (LSTMCell(240, "rms"), 240, lstm_count(240, 240) + 9 * 240),
+    "lstm-batch": (LSTMCell(240, "batch"), 240, lstm_count(240, 240) + 10 * 240),
+    "lstm-layer_cell": (
+        LSTMCell(256, "layer_cell"),
+        356,
+        lstm_count(356, 256) + 2 * 256,
+    ),
+    "simple-layer": (SimpleCell(64, "layer"), 32, 64 * (32 + 64 + 1) + 64),
 }
 
 
 @pytest.mark.parametrize("which", COUNTS)
 def test_parameter_counts(which):
     cell, features_in, count = COUNTS[which]
-    shapes = jax.eval_shape(lambda key: functional.init(cell, key, features_in), jax.random.key(0))
+    key = jax.random.key(0)
+    shapes = jax.eval_shape(lambda key: cell.init(key, features_in), key)
     assert sum(a.size for a in shapes.values()) == count
 
 
+def test_the_gru_with_the_reset_before_has_a_site_for_its_candidate():
+    params = GRUCell(H, "layer", reset="before").init(jax.random.key(0), D)
+    shapes = {name: value.shape for name, value in params.items()}
+    assert shapes["gain_x"] == shapes["bias_x"] == (3 * H,)
+    assert shapes["gain_h"] == shapes["bias_h"] == (2 * H,)
+    assert shapes["gain_u"] == shapes["bias_u"] == (H,)
+
+
 def test_starting_values():
-    params = functional.init(functional.lstm(8, norm="layer", forget_bias=1.0), jax.random.key(0), 3)
+    key = jax.random.key(0)
+    params = LSTMCell(8, "layer", forget_bias=1.0).init(key, 3)
     assert (params["bias"][:8] == 1).all()
     assert (params["bias"][8:] == 0).all()
     assert (params["gain_x"] == 1).all()
-    for k in range(4):  # every gate's block is orthogonal by itself
-        block = params["w_h"][:, 8 * k : 8 * k + 8]
+    assert (params["bias_x"] == 0).all()
+    for gate in range(4):
+        block = params["w_h"][:, 8 * gate : 8 * gate + 8]
         np.testing.assert_allclose(block @ block.T, np.eye(8), atol=1e-5)
-    assert (functional.init(functional.lstm(8, norm="batch"), jax.random.key(0), 3)["gain_h"] == np.float32(0.1)).all()
-    weight = functional.lstm(8, norm="weight")
-    params = functional.init(weight, jax.random.key(0), 3)
-    np.testing.assert_allclose(weight.kernels(params).x, params["w_x"], rtol=1e-6)  # preserves the function
-    assert functional.init(functional.gru(8), jax.random.key(0), 3, jnp.bfloat16)["w_h"].dtype == jnp.bfloat16
+
+    batch = LSTMCell(8, "batch").init(key, 3)
+    assert (batch["gain_h"] == np.float32(0.1)).all()
+    assert (LSTMCell(8, "rms").init(key, 3)["gain_c"] == 1).all()
+
+    # Weight norm starts as the function without it.
+    weight = LSTMCell(8, "weight")
+    params = weight.init(key, 3)
+    prepared = weight.prepare(params)
+    np.testing.assert_allclose(prepared.weights["w_x"], params["w_x"], rtol=1e-6)
+    narrow = GRUCell(8).init(key, 3, jnp.bfloat16)
+    assert narrow["w_h"].dtype == jnp.bfloat16
+
+
+def test_initialisers_are_used_for_what_they_are_named_after():
+    constant = jax.nn.initializers.constant
+    for make in (LSTMCell, GRUCell, SimpleCell):
+        cell = make(
+            H,
+            "layer",
+            learned_carry=True,
+            kernel_init=constant(2.0),
+            recurrent_kernel_init=constant(3.0),
+            bias_init=constant(4.0),
+            scale_init=constant(5.0),
+        )
+        params = cell.init(jax.random.key(0), D)
+        assert (params["w_x"] == 2).all()
+        assert (params["w_h"] == 3).all()
+        assert (params["bias"] == 4).all()
+        gains = [value for name, value in params.items() if name.startswith("gain_")]
+        assert gains
+        assert all((gain == 5).all() for gain in gains)
+        assert (params["h0"] == 0).all()
+    batch = LSTMCell(H, "batch", scale_init=constant(1.0)).init(jax.random.key(0), D)
+    assert (batch["gain_x"] == 1).all()
 
 
 def test_input_scale_does_not_matter_under_layer_norm(double):
-    """LN(W x) of 3 x is LN(W x) of x, up to eps (section 5.1)."""
-    cell = functional.lstm(H, norm="layer", eps=0.0)
-    params = functional.init(cell, jax.random.key(0), D, jnp.float64)
+    """LN(W x) of 3 x is LN(W x) of x, up to epsilon (section 5.1)."""
+    cell = LSTMCell(H, "layer", epsilon=0.0)
+    params = cell.init(jax.random.key(0), D, jnp.float64)
     carry = (jnp.ones((2, H)), jnp.array([[1.0, -1, 2, 0, 1]] * 2))
     x = jax.random.normal(jax.random.key(1), (2, D), jnp.float64)
     _, y = functional.step(cell, params, carry, x)
-    _, z = functional.step(cell, params, carry, 3 * x)
-    np.testing.assert_allclose(y, z, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: functional.lstm(4, norm="group"), "unknown norm 'group'"),
-        (lambda: functional.gru(4, norm="layer_cell"), "layer_cell"),
-        (lambda: functional.lstm(0), "positive integer"),
-        (lambda: functional.lstm(4, colour=1), "unknown option 'colour'"),
-        (lambda: functional.lstm(4, cell_norm="both"), "cell_norm"),
-        (lambda: functional.gru(4, reset="never"), "reset"),
-        (lambda: functional.init(functional.lstm(4), jax.random.key(0), 0), "at least one input feature"),
-    ],
-)
-def test_bad_options_are_refused(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()
+    _, y_of_scaled = functional.step(cell, params, carry, 3 * x)
+    np.testing.assert_allclose(y, y_of_scaled, atol=1e-12)
 
 
 @pytest.mark.parametrize("norm", ["none", "layer"])
-def test_clipped_derivatives_of_the_preactivations(double, norm):
-    """One step: the bias's gradient is the pre-activations' derivative, entry by entry clipped; the outputs are not."""
-    plain, clipped = functional.lstm(4, norm=norm), functional.lstm(4, norm=norm, clip_gradient=0.01)
-    params, x = functional.init(plain, jax.random.key(0), 3, jnp.float64), np.random.RandomState(0).randn(1, 1, 3)
-    run = lambda cell, bias: functional.unroll(cell, params | {"bias": bias}, x)[1].sum()  # noqa: E731
-    (a, free), (b, held) = (jax.value_and_grad(functools.partial(run, c))(params["bias"]) for c in (plain, clipped))
-    assert a == b
-    np.testing.assert_allclose(held, np.clip(free, -0.01, 0.01), rtol=1e-12)
+def test_gradients_of_the_preactivations_are_clipped(double, norm):
+    """In one step, the bias's gradient is that of the pre-activations.
+
+    It is clipped entry by entry, and the outputs stay as they are.
+    """
+    plain = LSTMCell(4, norm)
+    clipped = LSTMCell(4, norm, gradient_clip=0.01)
+    params = plain.init(jax.random.key(0), 3, jnp.float64)
+    x = np.random.RandomState(0).randn(1, 1, 3)
+
+    def run(cell, bias):
+        return unroll(cell, params | {"bias": bias}, x).outputs.sum()
+
+    def value_and_gradient(cell):
+        return jax.value_and_grad(functools.partial(run, cell))(params["bias"])
+
+    value, free = value_and_gradient(plain)
+    same_value, limited = value_and_gradient(clipped)
+    assert value == same_value
+    np.testing.assert_allclose(limited, np.clip(free, -0.01, 0.01), rtol=1e-12)
     assert (np.abs(free) > 0.01).any()
 
 
-def test_the_gru_s_derivative_rule(double):
-    """Its gates have a rule of their own: both modes and twice, against JAX's own derivative of eq. 23-25 as printed."""
-    cell, rng = functional.gru(H), np.random.default_rng(0)
-    (px, ph), (h, weights) = rng.standard_normal((2, B, 3 * H)), rng.standard_normal((2, B, H))
+def test_recurrent_dropout_drops_the_candidate_only():
+    cell = GRUCell(64, recurrent_dropout=0.5)
+    params = cell.init(jax.random.key(0), D)
+    x = jax.random.normal(jax.random.key(1), (2, D))
+    h = jnp.full((2, 64), 0.5)
+    dropped, _ = functional.step(cell, params, h, x, key=jax.random.key(1))
+    a = x @ params["w_x"] + params["bias"]
+    z = jax.nn.sigmoid((a + h @ params["w_h"])[:, :64])
+    # Where the candidate is dropped, only the old h is left.
+    share = (jnp.abs(dropped - (1 - z) * h) < 1e-6).mean()
+    assert 0.35 < share < 0.65
 
-    def ours(px, ph):
-        return cell.pointwise({}, h, px, ph)[0]
 
-    def theirs(px, ph):
-        z, r = jax.nn.sigmoid(px[:, :H] + ph[:, :H]), jax.nn.sigmoid(px[:, H : 2 * H] + ph[:, H : 2 * H])
-        return (1 - z) * h + z * jnp.tanh(px[:, 2 * H :] + r * ph[:, 2 * H :])
+@pytest.mark.parametrize("make", [LSTMCell, GRUCell, SimpleCell])
+def test_recurrent_dropout_keeps_the_expectation_and_is_off_without_a_key(make):
+    plain, noisy = make(H), make(H, recurrent_dropout=0.25)
+    params = plain.init(jax.random.key(0), D)
+    x = jax.random.normal(jax.random.key(1), (2, D))
+    carry = plain.initial_carry(params, x)
 
-    def derivatives(function):
-        gradient = jax.grad(lambda *a: jnp.sum(jnp.sin(function(*a)) * weights), (0, 1))
-        along = (px, ph), (np.cos(ph), np.sin(px))
-        again = jax.grad(lambda *a: sum(jnp.sum(jnp.cos(g)) for g in gradient(*a)), (0, 1))
-        return jax.jvp(function, *along), gradient(px, ph), jax.jvp(gradient, *along), again(px, ph)
+    def state(cell, key=None):
+        return functional.step(cell, params, carry, x, key=key)[0]
 
-    for mine, plain in zip(*(jax.tree.leaves(derivatives(f)) for f in (ours, theirs)), strict=True):
-        np.testing.assert_allclose(mine, plain, rtol=1e-9, atol=1e-10)
+    def first(cell, key=None):
+        return jax.tree.leaves(state(cell, key))[0]
+
+    np.testing.assert_array_equal(first(noisy), first(plain))
+    many = jax.vmap(functools.partial(first, noisy))(
+        jax.random.split(jax.random.key(2), 4000)
+    )
+    np.testing.assert_allclose(many.mean(0), first(plain), atol=0.05)
+    assert noisy.is_noisy
+    assert not plain.is_noisy
+
+
+def test_equal_cells_are_equal_and_hashable():
+    for make in (LSTMCell, GRUCell, SimpleCell):
+        assert make(4, "layer") == make(4, norm="layer")
+        assert hash(make(4, "layer")) == hash(make(4, norm="layer"))
+        assert make(4, "layer") != make(4)
+        assert make(4, epsilon=1e-6) != make(4)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            make(4).features = 5
+    assert LSTMCell(4) != GRUCell(4)
+    wrapped = functional.zoneout(functional.stack(LSTMCell(4), GRUCell(4)), 0.1)
+    again = functional.zoneout(functional.stack(LSTMCell(4), GRUCell(4)), 0.1)
+    assert wrapped == again
+    assert hash(wrapped) == hash(again)
+
+
+def test_a_cell_is_a_static_argument_of_jit():
+    run = jax.jit(unroll, static_argnums=0)
+    x = jnp.ones((2, 3, D))
+    for _ in range(2):
+        cell = LSTMCell(H, "layer", forget_bias=1.0)
+        result = run(cell, cell.init(jax.random.key(0), D), x)
+    assert result.outputs.shape == (2, 3, H)
+    assert run._cache_size() == 1
+
+
+def test_numpy_integers_are_sizes():
+    for make in (LSTMCell, GRUCell, SimpleCell):
+        cell = make(np.int64(6))
+        assert cell == make(6)
+        assert hash(cell) == hash(make(6))
+        assert cell.init(jax.random.key(0), np.int32(3))["w_h"].shape[0] == 6
+
+
+@pytest.mark.parametrize(
+    ("error", "build", "message"),
+    [
+        (ValueError, lambda: LSTMCell(4, "group"), "norm='group'.*'layer_cell', 'rms'"),
+        (ValueError, lambda: GRUCell(4, "layer_cell"), "GRUCell: norm='layer_cell'"),
+        (ValueError, lambda: SimpleCell(4, "layer_cell"), "SimpleCell: norm"),
+        (ValueError, lambda: LSTMCell(0), "positive integer"),
+        (ValueError, lambda: LSTMCell(2.5), "features=2.5"),
+        (ValueError, lambda: LSTMCell(True), "positive integer"),
+        (ValueError, lambda: LSTMCell(4, cell_norm="both"), "cell_norm='both'"),
+        (ValueError, lambda: GRUCell(4, reset="never"), "reset='never'"),
+        (
+            ValueError,
+            lambda: GRUCell(4, "rms", recurrent_bias=True),
+            "recurrent_bias",
+        ),
+        (ValueError, lambda: LSTMCell(4, recurrent_dropout=1.0), "rate 1.0"),
+        (ValueError, lambda: GRUCell(4, recurrent_dropout=-0.1), "rate -0.1"),
+        (ValueError, lambda: LSTMCell(4).init(jax.random.key(0), 0), "features_in=0"),
+        (TypeError, lambda: LSTMCell(4, colour=1), "unexpected keyword.*'colour'"),
+        (TypeError, lambda: GRUCell(4, peephole=True), "unexpected keyword.*peephole"),
+        (TypeError, lambda: LSTMCell(4, "layer", "output"), "positional arguments"),
+        (TypeError, lambda: LSTMCell(), "features"),
+    ],
+)
+def test_bad_options_are_refused(error, build, message):
+    with pytest.raises(error, match=message):
+        build()

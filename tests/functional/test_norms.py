@@ -1,27 +1,31 @@
-"""The normalisers against float64 NumPy, values and gradients, and where they could go wrong: large means, no
-variance, low precision, masks, wrong shapes."""
+"""The norms against float64 NumPy, values and gradients, and their edge cases.
 
-import itertools
+Edge cases: large means, no variance, low precision, masks, wrong shapes.
+"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.functional import (
+from lnrepro.functional.norms import (
     batch_norm,
     layer_norm,
+    rms_norm,
     running_average,
     weight_norm,
     weight_norm_from_data,
     weight_norm_preserving,
 )
-from lnrepro.functional.norms import centre, layer_norm_centred
 from tests.functional import oracle
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 6)) * 3 + 1
-GAIN, BIAS, OUT = RNG.standard_normal(6), RNG.standard_normal(6), RNG.standard_normal((4, 6))
+GAIN, BIAS, OUT = (
+    RNG.standard_normal(6),
+    RNG.standard_normal(6),
+    RNG.standard_normal((4, 6)),
+)
 
 
 def slope(f, at, direction):
@@ -29,32 +33,50 @@ def slope(f, at, direction):
     return (OUT * f(at + 1e-30j * direction)).sum().imag / 1e-30
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 2e-5), (jnp.bfloat16, 4e-2)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(jnp.float32, 2e-5), (jnp.bfloat16, 4e-2)]
+)
 def test_layer_norm_equals_the_oracle(dtype, tolerance):
     x, gain, bias = (jnp.asarray(a, dtype) for a in (X, GAIN, BIAS))
     y, back = jax.vjp(layer_norm, x, gain, bias)
     exact = [np.asarray(a, np.float64) for a in (x, gain, bias)]
     assert y.dtype == dtype
-    np.testing.assert_allclose(np.asarray(y, np.float64), oracle.layer_norm(*exact), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        np.asarray(y, np.float64),
+        oracle.layer_norm(*exact),
+        rtol=tolerance,
+        atol=tolerance,
+    )
     for k, grad in enumerate(back(jnp.asarray(OUT, dtype))):
         direction = np.ones_like(exact[k])
         direction.flat[1] = -2
         want = slope(
-            lambda a, k=k: oracle.layer_norm(*[a if j == k else e for j, e in enumerate(exact)]), exact[k], direction
+            lambda a, k=k: oracle.layer_norm(
+                *[a if j == k else e for j, e in enumerate(exact)]
+            ),
+            exact[k],
+            direction,
         )
         np.testing.assert_allclose(
-            (np.asarray(grad, np.float64) * direction).sum(), want, rtol=5 * tolerance, atol=20 * tolerance
+            (np.asarray(grad, np.float64) * direction).sum(),
+            want,
+            rtol=5 * tolerance,
+            atol=20 * tolerance,
         )
 
 
 def test_layer_norm_of_large_means():
-    """In float32 at mean 10,000 the one-pass variance is lost; the two-pass one is not."""
+    """In float32 the one-pass variance is lost at mean 10,000."""
     x = (X + 1e4).astype(np.float32)
-    np.testing.assert_allclose(layer_norm(jnp.asarray(x)), oracle.layer_norm(x.astype(np.float64)), atol=2e-3)
+    np.testing.assert_allclose(
+        layer_norm(jnp.asarray(x)), oracle.layer_norm(x.astype(np.float64)), atol=2e-3
+    )
 
 
 def test_layer_norm_without_variance():
-    y, grad = jax.value_and_grad(lambda x: jnp.sum(layer_norm(x, GAIN, BIAS) * OUT[0]))(jnp.full(6, 3.0))
+    y, grad = jax.value_and_grad(lambda x: jnp.sum(layer_norm(x, GAIN, BIAS) * OUT[0]))(
+        jnp.full(6, 3.0)
+    )
     np.testing.assert_allclose(y, (BIAS * OUT[0]).sum(), rtol=1e-5)
     assert jnp.isfinite(grad).all()
     assert jnp.abs(grad).max() <= 1.0001 / np.sqrt(1e-5) * np.abs(GAIN * OUT[0]).max()
@@ -62,29 +84,126 @@ def test_layer_norm_without_variance():
 
 def test_layer_norm_over_several_axes():
     x = jnp.asarray(RNG.standard_normal((2, 3, 4, 5)), jnp.float32)
-    whole = layer_norm(x, axis=(1, 2, 3), eps=0.0)
+    whole = layer_norm(x, axis=(1, 2, 3), epsilon=0.0)
     np.testing.assert_allclose(whole.mean((1, 2, 3)), 0, atol=1e-6)
     np.testing.assert_allclose(whole.var((1, 2, 3)), 1, rtol=1e-5)
-    per_channel = layer_norm(x, jnp.arange(1.0, 6.0), axis=(1, 2, 3), eps=0.0)
+    per_channel = layer_norm(x, jnp.arange(1.0, 6.0), axis=(1, 2, 3), epsilon=0.0)
     np.testing.assert_allclose(per_channel, whole * np.arange(1, 6), rtol=1e-5)
     np.testing.assert_allclose(
-        layer_norm(x, jnp.arange(3.0), axis=1), jnp.moveaxis(layer_norm(jnp.moveaxis(x, 1, -1), jnp.arange(3.0)), -1, 1)
+        layer_norm(x, jnp.arange(3.0), axis=1),
+        jnp.moveaxis(layer_norm(jnp.moveaxis(x, 1, -1), jnp.arange(3.0)), -1, 1),
     )
+
+
+def rms_oracle(x, gain, epsilon=1e-5):
+    mean_square = (x**2).sum(-1, keepdims=True) / x.shape[-1]
+    return x / np.sqrt(mean_square + epsilon) * gain
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(jnp.float32, 2e-5), (jnp.bfloat16, 4e-2)]
+)
+def test_rms_norm_equals_the_oracle(dtype, tolerance):
+    x, gain = jnp.asarray(X, dtype), jnp.asarray(GAIN, dtype)
+    y, back = jax.vjp(rms_norm, x, gain)
+    exact_x, exact_gain = np.asarray(x, np.float64), np.asarray(gain, np.float64)
+    assert y.dtype == dtype
+    np.testing.assert_allclose(
+        np.asarray(y, np.float64),
+        rms_oracle(exact_x, exact_gain),
+        rtol=tolerance,
+        atol=tolerance,
+    )
+    dx, dgain = back(jnp.asarray(OUT, dtype))
+    for grad, exact, function in (
+        (dx, exact_x, lambda a: rms_oracle(a, exact_gain)),
+        (dgain, exact_gain, lambda a: rms_oracle(exact_x, a)),
+    ):
+        direction = np.ones_like(exact)
+        direction.flat[1] = -2
+        np.testing.assert_allclose(
+            (np.asarray(grad, np.float64) * direction).sum(),
+            slope(function, exact, direction),
+            rtol=5 * tolerance,
+            atol=20 * tolerance,
+        )
+
+
+def test_rms_norm_is_layer_norm_of_centred_values_and_ignores_scale():
+    centred = jnp.asarray(X - X.mean(-1, keepdims=True), jnp.float32)
+    np.testing.assert_allclose(rms_norm(centred), layer_norm(centred), atol=1e-6)
+    x = jnp.asarray(X, jnp.float32)
+    np.testing.assert_allclose(
+        rms_norm(100 * x, epsilon=0.0), rms_norm(x, epsilon=0.0), rtol=1e-5
+    )
+    y, grad = jax.value_and_grad(lambda x: rms_norm(x).sum())(jnp.zeros(6))
+    assert y == 0
+    assert jnp.isfinite(grad).all()
+    whole = rms_norm(x[None], jnp.ones((4, 1)), axis=(1, 2), epsilon=0.0)
+    np.testing.assert_allclose(jnp.square(whole).mean(), 1, rtol=1e-5)
+
+
+def test_norms_do_not_need_implicit_rank_promotion():
+    x, ones = jnp.ones((2, 3, 4)), jnp.ones(4)
+    mask = jnp.ones((2, 3))
+    with jax.numpy_rank_promotion("raise"):
+        layer_norm(x, ones, ones)
+        layer_norm(x, jnp.ones(3), jnp.ones(3), axis=1)
+        layer_norm(x, ones, ones, axis=(1, 2))
+        rms_norm(x, ones)
+        _, (mean, var) = batch_norm(x, ones, ones, mask=mask, unbiased=True)
+        batch_norm(x, ones, ones, mean=mean, var=var)
+        running_average(mean, mean, 0.9, mask=mask)
+        weight_norm(x, ones)
+        weight_norm_preserving(x)
+        weight_norm_from_data(x)
+
+
+def test_norms_of_symbolic_sizes():
+    """One exported program serves every batch size."""
+    batch, steps = jax.export.symbolic_shape("b, t")
+    inputs = (
+        jax.ShapeDtypeStruct((batch, steps, 6), jnp.float32),
+        jax.ShapeDtypeStruct((batch, steps), jnp.bool_),
+    )
+
+    def norms_of(x, mask):
+        masked = batch_norm(x, mask=mask, unbiased=True)
+        whole = batch_norm(x, unbiased=True)
+        case = layer_norm(x, axis=(1, 2))
+        return masked, whole, case, rms_norm(x, axis=(0, 2))
+
+    exported = jax.export.export(jax.jit(norms_of))(*inputs)
+    for shape in ((2, 3), (5, 1)):
+        x = jnp.asarray(RNG.standard_normal((*shape, 6)), jnp.float32)
+        mask = jnp.arange(shape[1]) < jnp.arange(1, shape[0] + 1)[:, None]
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5),
+            exported.call(x, mask),
+            norms_of(x, mask),
+        )
 
 
 @pytest.mark.parametrize("unbiased", [False, True])
 def test_batch_norm_equals_the_oracle_on_the_rows_that_count(unbiased):
     x = jnp.asarray(RNG.standard_normal((3, 4, 6)), jnp.float32)
     mask = np.array([[1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]], bool)
-    y, (mean, var) = jax.jit(lambda x, m: batch_norm(x, GAIN, BIAS, mask=m, unbiased=unbiased))(x, mask)
+    y, (mean, var) = jax.jit(
+        lambda x, m: batch_norm(x, GAIN, BIAS, mask=m, unbiased=unbiased)
+    )(x, mask)
     rows = np.asarray(x, np.float64)[mask]
     np.testing.assert_allclose(mean, rows.mean(0), atol=1e-6)
     np.testing.assert_allclose(var, rows.var(0, ddof=int(unbiased)), rtol=1e-5)
     np.testing.assert_allclose(
-        y[mask], (rows - rows.mean(0)) / np.sqrt(rows.var(0, ddof=int(unbiased)) + 1e-5) * GAIN + BIAS, atol=1e-5
+        y[mask],
+        (rows - rows.mean(0)) / np.sqrt(rows.var(0, ddof=int(unbiased)) + 1e-5) * GAIN
+        + BIAS,
+        atol=1e-5,
     )
     hidden = jnp.where(mask[..., None], x, jnp.nan)  # padding may hold anything
-    np.testing.assert_allclose(batch_norm(hidden, mask=mask, unbiased=unbiased)[1][1], var, rtol=1e-6)
+    np.testing.assert_allclose(
+        batch_norm(hidden, mask=mask, unbiased=unbiased)[1][1], var, rtol=1e-6
+    )
     again, given = batch_norm(x, GAIN, BIAS, mean=mean, var=var)
     np.testing.assert_allclose(again, y, atol=1e-5)
     np.testing.assert_array_equal(given[0], mean)
@@ -92,21 +211,29 @@ def test_batch_norm_equals_the_oracle_on_the_rows_that_count(unbiased):
 
 def test_batch_norm_gradient():
     rows = np.ones(4, bool)
-    grad = jax.grad(lambda x: jnp.sum(batch_norm(x, GAIN, BIAS)[0] * OUT))(jnp.asarray(X, jnp.float32))
+    grad = jax.grad(lambda x: jnp.sum(batch_norm(x, GAIN, BIAS)[0] * OUT))(
+        jnp.asarray(X, jnp.float32)
+    )
     direction = RNG.standard_normal(X.shape)
     np.testing.assert_allclose(
-        (grad * direction).sum(), slope(lambda a: oracle.batch_norm(a, rows, GAIN, BIAS), X, direction), rtol=1e-3
+        (grad * direction).sum(),
+        slope(lambda a: oracle.batch_norm(a, rows, GAIN, BIAS), X, direction),
+        rtol=1e-3,
     )
 
 
 def test_batch_norm_of_batch_four_is_four_thirds_unbiased():
-    (_, (_, biased)), (_, (_, unbiased)) = (batch_norm(jnp.asarray(X, jnp.float32), unbiased=u) for u in (False, True))
+    (_, (_, biased)), (_, (_, unbiased)) = (
+        batch_norm(jnp.asarray(X, jnp.float32), unbiased=u) for u in (False, True)
+    )
     np.testing.assert_allclose(unbiased, biased * 4 / 3, rtol=1e-6)
 
 
 def test_batch_norm_across_devices_and_without_rows():
     x = jnp.asarray(RNG.standard_normal((8, 6)), jnp.float32)
-    split = jax.pmap(lambda x: batch_norm(x, axis_name="d", unbiased=True), axis_name="d")(x.reshape(4, 2, 6))
+    split = jax.pmap(
+        lambda x: batch_norm(x, axis_name="d", unbiased=True), axis_name="d"
+    )(x.reshape(4, 2, 6))
     whole = batch_norm(x, unbiased=True)
     np.testing.assert_allclose(split[0].reshape(8, 6), whole[0], atol=1e-5)
     np.testing.assert_allclose(split[1][1][0], whole[1][1], rtol=1e-5)
@@ -119,7 +246,10 @@ def test_batch_norm_across_devices_and_without_rows():
 
 
 def test_weight_norm():
-    v, g = RNG.standard_normal((3, 5, 4)).astype(np.float32), RNG.standard_normal(4).astype(np.float32)
+    v, g = (
+        RNG.standard_normal((3, 5, 4)).astype(np.float32),
+        RNG.standard_normal(4).astype(np.float32),
+    )
     w, back = jax.vjp(weight_norm, jnp.asarray(v), jnp.asarray(g))
     length = np.sqrt((v**2).sum((0, 1)))
     np.testing.assert_allclose(w, g * v / length, rtol=1e-5)
@@ -127,8 +257,12 @@ def test_weight_norm():
     dv, dg = back(jnp.asarray(dw))
     want = (dw * v).sum((0, 1)) / length  # Salimans and Kingma, eq. 3
     np.testing.assert_allclose(dg, want, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(dv, g / length * dw - g * want / length**2 * v, rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(weight_norm(*weight_norm_preserving(jnp.asarray(v))), v, rtol=1e-5)
+    np.testing.assert_allclose(
+        dv, g / length * dw - g * want / length**2 * v, rtol=1e-3, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        weight_norm(*weight_norm_preserving(jnp.asarray(v))), v, rtol=1e-5
+    )
     assert jnp.isfinite(weight_norm(jnp.zeros((3, 2)), jnp.ones(2))).all()
 
 
@@ -145,7 +279,17 @@ def test_weight_norm_from_data_starts_with_unit_variance():
     ("error", "message", "call"),
     [
         (TypeError, "int32", lambda: layer_norm(jnp.ones((2, 3), int))),
-        (ValueError, r"gain has shape \(5,\).*\(6,\)", lambda: layer_norm(X, jnp.ones(5))),
+        (
+            ValueError,
+            r"gain has shape \(5,\).*\(6,\)",
+            lambda: layer_norm(X, jnp.ones(5)),
+        ),
+        (TypeError, "int32", lambda: rms_norm(jnp.ones((2, 3), int))),
+        (ValueError, r"gain has shape \(5,\)", lambda: rms_norm(X, jnp.ones(5))),
+        (ValueError, r"bias has shape \(4, 6\)", lambda: layer_norm(X, None, X)),
+        (ValueError, "no elements", lambda: rms_norm(X[:, :0])),
+        (ValueError, "at least two axes", lambda: weight_norm_preserving(X[0])),
+        (ValueError, "no row", lambda: weight_norm_from_data(X[:0])),
         (ValueError, "out of range", lambda: layer_norm(X, axis=2)),
         (ValueError, "each once", lambda: layer_norm(X, axis=(1, -1))),
         (ValueError, "no elements", lambda: layer_norm(X[:, :0])),
@@ -160,35 +304,3 @@ def test_weight_norm_from_data_starts_with_unit_variance():
 def test_wrong_shapes_are_named(error, message, call):
     with pytest.raises(error, match=message):
         call()
-
-
-@pytest.mark.parametrize(("blocks", "by_row"), [((1,), False), ((2, 1), False), ((2, 1), True)])
-def test_centred_layer_norm_and_its_derivatives_are_layer_norm_s_of_each_group(blocks, by_row):
-    """The rule written for its derivative, both modes and twice, against JAX's own derivative of eq. 3."""
-    with jax.enable_x64(True):
-        part = 4
-        edges = [part * sum(blocks[:i]) for i in range(len(blocks) + 1)]
-        size = edges[-1]
-        keys = jax.random.split(jax.random.key(0), 5)
-        a, direction = (jax.random.normal(k, (2, 3, size), jnp.float64) for k in keys[:2])
-        gain, turn = (jax.random.normal(k, (2, 3, size) if by_row else (size,), jnp.float64) for k in keys[2:4])
-        weights = jax.random.normal(keys[4], (2, 3, size), jnp.float64)
-
-        def ours(a, gain):
-            return layer_norm_centred(centre(a, blocks=blocks), gain, None, blocks=blocks)
-
-        def theirs(a, gain):
-            groups = [layer_norm(a[..., i:j]) for i, j in itertools.pairwise(edges)]
-            return jnp.concatenate(groups, -1) * gain
-
-        def derivatives(function):
-            def loss(a, gain):
-                return jnp.sum(jnp.sin(function(a, gain)) * weights)
-
-            gradient = jax.grad(loss, (0, 1))
-            along = (a, gain), (direction, turn)
-            again = jax.grad(lambda a, gain: sum(jnp.sum(jnp.cos(g)) for g in gradient(a, gain)), (0, 1))
-            return jax.jvp(function, *along), gradient(a, gain), jax.jvp(gradient, *along), again(a, gain)
-
-        for mine, plain in zip(*(jax.tree.leaves(derivatives(f)) for f in (ours, theirs)), strict=True):
-            np.testing.assert_allclose(mine, plain, rtol=1e-9, atol=1e-10)

@@ -1,4 +1,7 @@
-"""The unrolled cells under every JAX transformation that users put around them, on four fake devices."""
+"""The unrolled cells under the JAX transformations that users put around them.
+
+Four fake CPU devices stand in for a mesh.
+"""
 
 import functools
 
@@ -10,100 +13,253 @@ from jax import export
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from lnrepro.functional import gru, init, lstm, unroll
+from lnrepro.functional import (
+    GRUCell,
+    LSTMCell,
+    SimpleCell,
+    stack,
+    step,
+    unroll,
+    variational_dropout,
+    zoneout,
+)
 
-B, T, D, H = 8, 6, 3, 4
+B, T, D, H = 8, 6, 4, 4
+X = np.random.default_rng(0).standard_normal((B, T, D))
+LENGTHS = np.array([6, 0, 3, 5, 1, 6, 2, 4])
+CELLS = [LSTMCell(H, "layer"), GRUCell(H, "layer")]
 
 
-def problem(make, norm="layer"):
-    cell = make(H, norm=norm)
-    params = init(cell, jax.random.key(0), D)
-    x = jax.random.normal(jax.random.key(1), (B, T, D))
-    lengths = jnp.array([6, 0, 3, 5, 1, 6, 2, 4])
+@pytest.fixture(autouse=True)
+def double():
+    with jax.enable_x64(True):
+        yield
 
+
+def cell_id(cell):
+    return f"{type(cell).__name__}-{cell.norm}"
+
+
+def loss_of(cell, key=None):
     def loss(params, x, lengths):
-        (carry, y) = unroll(cell, params, x, lengths=lengths)
-        return jnp.sum(jnp.sin(y)) + sum(jnp.sum(jnp.square(a)) for a in jax.tree.leaves(carry))
+        result = unroll(cell, params, x, seq_lengths=lengths, key=key)
+        carry = jax.tree.leaves(result.carry)
+        of_carry = sum(jnp.sum(jnp.square(leaf)) for leaf in carry)
+        return jnp.sum(jnp.sin(result.outputs)) + of_carry
 
-    return loss, params, x, lengths
-
-
-def close(a, b, tolerance=2e-5):
-    jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, rtol=tolerance, atol=tolerance), a, b)
+    return loss
 
 
-@pytest.fixture(scope="module")
-def expected():
-    return {make.__name__: jax.jit(jax.grad(problem(make)[0], (0, 1)))(*problem(make)[1:]) for make in (lstm, gru)}
+def init(cell):
+    return cell.init(jax.random.key(0), D, jnp.float64)
 
 
-@pytest.mark.parametrize("make", [lstm, gru])
-def test_grad_without_jit_and_under_remat(make, expected):
-    loss, *args = problem(make)
-    close(jax.jit(jax.grad(jax.checkpoint(loss), (0, 1)))(*args), expected[make.__name__])
+@functools.cache
+def expected(cell):
+    """Gradients with respect to params and x, on one device."""
+    return jax.jit(jax.grad(loss_of(cell), (0, 1)))(init(cell), X, LENGTHS)
 
 
-def test_vmap_over_sequences_and_over_parameters(expected):
-    loss, params, x, lengths = problem(lstm)
-    each = jax.jit(jax.vmap(jax.grad(loss, (0, 1)), (None, 0, 0)))(params, x, lengths)
-    close((jax.tree.map(lambda g: g.sum(0), each[0]), each[1]), expected["lstm"])
+def close(a, b, tolerance=1e-10):
+    a, b = jax.device_get((a, b))
+    jax.tree.map(
+        lambda u, v: np.testing.assert_allclose(u, v, rtol=tolerance, atol=tolerance),
+        a,
+        b,
+    )
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=cell_id)
+def test_checkpoint(cell):
+    gradient = jax.jit(jax.grad(jax.checkpoint(loss_of(cell)), (0, 1)))
+    close(gradient(init(cell), X, LENGTHS), expected(cell))
+
+
+def test_gradient_without_jit():
+    cell = CELLS[0]
+    close(jax.grad(loss_of(cell), (0, 1))(init(cell), X, LENGTHS), expected(cell))
+
+
+def test_vmap_over_sequences_and_over_parameters():
+    cell = CELLS[0]
+    loss, params = loss_of(cell), init(cell)
+    of_each = jax.vmap(jax.grad(loss, (0, 1)), (None, 0, 0))
+    d_params, d_x = jax.jit(of_each)(params, X, LENGTHS)
+    close((jax.tree.map(lambda g: g.sum(0), d_params), d_x), expected(cell))
+
     two = jax.tree.map(lambda p: jnp.stack([p, p]), params)
-    both = jax.jit(jax.vmap(jax.grad(loss), (0, None, None)))(two, x, lengths)
-    close(jax.tree.map(lambda g: g[1], both), expected["lstm"][0])
+    both = jax.jit(jax.vmap(jax.grad(loss), (0, None, None)))(two, X, LENGTHS)
+    close(jax.tree.map(lambda g: g[1], both), expected(cell)[0])
 
 
-def test_pmap(expected):
-    loss, params, x, lengths = problem(lstm)
+def test_pmap():
+    cell = CELLS[0]
+    loss = loss_of(cell)
 
     def local(params, x, lengths):
         return jax.lax.psum(jax.grad(loss)(params, x, lengths), "devices")
 
-    split = [a.reshape(4, B // 4, *a.shape[1:]) for a in (x, lengths)]
-    grads = jax.pmap(local, axis_name="devices", in_axes=(None, 0, 0))(params, *split)
-    close(jax.tree.map(lambda g: g[0], grads), expected["lstm"][0])
+    x, lengths = (a.reshape(4, B // 4, *a.shape[1:]) for a in (X, LENGTHS))
+    over_devices = jax.pmap(local, axis_name="devices", in_axes=(None, 0, 0))
+    gradients = over_devices(init(cell), x, lengths)
+    close(jax.tree.map(lambda g: g[0], gradients), expected(cell)[0])
 
 
-@pytest.mark.parametrize("make", [lstm, gru])
-def test_shard_map(make, expected):
-    loss, params, x, lengths = problem(make)
+@pytest.mark.parametrize("cell", CELLS, ids=cell_id)
+def test_shard_map(cell):
+    loss = loss_of(cell)
     mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
 
-    @functools.partial(jax.shard_map, mesh=mesh, in_specs=(P(), P("data"), P("data")), out_specs=P())
+    @functools.partial(
+        jax.shard_map,
+        mesh=mesh,
+        in_specs=(P(), P("data"), P("data")),
+        out_specs=P(),
+    )
     def total(params, x, lengths):
         return jax.lax.psum(loss(params, x, lengths), "data")
 
-    close(jax.jit(jax.grad(total, (0, 1)))(params, x, lengths), expected[make.__name__])
+    gradients = jax.jit(jax.grad(total, (0, 1)))(init(cell), X, LENGTHS)
+    close(gradients, expected(cell))
+
+
+def put(mesh, params, specs=None):
+    """Inputs sharded over "data", and parameters as `specs` says, else replicated."""
+    specs = {} if specs is None else specs
+    x, lengths = jax.device_put((X, LENGTHS), NamedSharding(mesh, P("data")))
+
+    def put_param(path, value):
+        spec = specs.get(path[-1].key, P())
+        return jax.device_put(value, NamedSharding(mesh, spec))
+
+    return jax.tree_util.tree_map_with_path(put_param, params), x, lengths
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
-def test_mesh(kind, expected):
-    loss, params, x, lengths = problem(lstm)
+def test_mesh(kind):
+    cell = CELLS[0]
     mesh = jax.make_mesh((4,), ("data",), axis_types=(kind,))
     with jax.set_mesh(mesh):
-        params = jax.device_put(params, NamedSharding(mesh, P()))
-        x, lengths = (jax.device_put(a, NamedSharding(mesh, P("data"))) for a in (x, lengths))
-        grads = jax.jit(jax.grad(loss, (0, 1)))(params, x, lengths)
-        assert grads[1].sharding.is_equivalent_to(NamedSharding(mesh, P("data")), 3)
-    close(grads, expected["lstm"])
+        arguments = put(mesh, init(cell))
+        gradients = jax.jit(jax.grad(loss_of(cell), (0, 1)))(*arguments)
+        wanted = NamedSharding(mesh, P("data"))
+        assert gradients[1].sharding.is_equivalent_to(wanted, 3)
+    close(gradients, expected(cell))
+
+
+KERNELS = {"w_x": P(None, "model"), "w_h": P(None, "model")}
+MODEL_CELLS = [
+    make(H, norm)
+    for make in (LSTMCell, GRUCell, SimpleCell)
+    for norm in ("none", "layer", "batch", "weight", "rms")
+]
+MODEL_CELLS += [
+    GRUCell(H, "layer", reset="before"),
+    LSTMCell(H, "layer", peephole=True, inner_bias=True, learned_carry=True),
+]
+
+
+def check_model_axis(kind, cell, specs):
+    mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(kind,) * 2)
+    with jax.set_mesh(mesh):
+        arguments = put(mesh, init(cell), specs)
+        gradients = jax.jit(jax.grad(loss_of(cell), (0, 1)))(*arguments)
+        outputs = jax.jit(lambda p, x, n: unroll(cell, p, x, seq_lengths=n).outputs)(
+            *arguments
+        )
+    close(gradients, expected(cell))
+    close(outputs, unroll(cell, init(cell), X, seq_lengths=LENGTHS).outputs)
+    return gradients
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        cell if number < 2 else pytest.param(cell, marks=pytest.mark.slow)
+        for number, cell in enumerate([*CELLS, *MODEL_CELLS])
+    ],
+    ids=cell_id,
+)
+@pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
+def test_kernels_sharded_over_a_model_axis(kind, cell):
+    gradients = check_model_axis(kind, cell, KERNELS)
+    if kind == AxisType.Explicit:
+        # A gradient is sharded as its parameter is.
+        for name, spec in KERNELS.items():
+            assert gradients[0][name].sharding.spec == spec
+
+
+def test_all_parameters_of_the_units_sharded_over_a_model_axis():
+    specs = {
+        **KERNELS,
+        **{n: P("model") for n in ("bias", "gain_x", "bias_x", "gain_h", "bias_h")},
+        **{n: P("model") for n in ("gain_c", "bias_c")},
+    }
+    check_model_axis(AxisType.Explicit, CELLS[0], specs)
+
+
+def test_kernels_sharded_over_their_inputs():
+    specs = {"w_x": P("model", None), "w_h": P("model", None)}
+    check_model_axis(AxisType.Explicit, CELLS[0], specs)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        zoneout(LSTMCell(H, "layer"), 0.3, 0.3),
+        zoneout(stack(LSTMCell(H), GRUCell(H), skip="residual"), 0.3, 0.3),
+        pytest.param(variational_dropout(GRUCell(H), 0.3, 0.3), marks=pytest.mark.slow),
+        pytest.param(LSTMCell(H, recurrent_dropout=0.3), marks=pytest.mark.slow),
+    ],
+    ids=["zoneout", "zoneout-stack", "variational", "recurrent"],
+)
+def test_noise_under_an_explicit_mesh(cell):
+    key = jax.random.key(3)
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Explicit,))
+    gradient = jax.grad(loss_of(cell, key), (0, 1))
+    params = init(cell)
+    with jax.set_mesh(mesh):
+        sharded = jax.jit(gradient)(*put(mesh, params))
+    close(sharded, jax.jit(gradient)(params, X, LENGTHS))
+
+
+def test_step_under_an_explicit_mesh():
+    cell = CELLS[0]
+    params = init(cell)
+    carry = cell.initial_carry(params, X[:, 0])
+    mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+    with jax.set_mesh(mesh):
+        sharded_params, x, lengths = put(mesh, params, KERNELS)
+
+        @jax.jit
+        def first_step(params, x, mask, reset):
+            x = x[:, 0]
+            carry = cell.initial_carry(params, x)
+            return step(cell, params, carry, x, mask=mask, reset=reset)
+
+        sharded = first_step(sharded_params, x, lengths > 2, lengths > 4)
+    plain = step(cell, params, carry, X[:, 0], mask=LENGTHS > 2, reset=LENGTHS > 4)
+    close(sharded, plain)
 
 
 def test_export_with_symbolic_batch_and_time():
-    cell = lstm(H, norm="layer")
-    params = init(cell, jax.random.key(0), D)
+    cell = CELLS[0]
+    params = init(cell)
 
     def run(params, x, lengths):
         def loss(params):
-            y = unroll(cell, params, x, lengths=lengths)[1]
-            return jnp.sum(jnp.sin(y)), y
+            outputs = unroll(cell, params, x, seq_lengths=lengths).outputs
+            return jnp.sum(jnp.sin(outputs)), outputs
 
         return jax.grad(loss, has_aux=True)(params)
 
     b, t = export.symbolic_shape("b, t")
     shapes = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
-    x = jax.ShapeDtypeStruct((b, t, D), jnp.float32)
-    written = export.export(jax.jit(run))(shapes, x, jax.ShapeDtypeStruct((b,), jnp.int32)).serialize()
+    x = jax.ShapeDtypeStruct((b, t, D), jnp.float64)
+    lengths = jax.ShapeDtypeStruct((b,), jnp.int32)
+    written = export.export(jax.jit(run))(shapes, x, lengths).serialize()
     exported = export.deserialize(written)
     for batch, steps in ((2, 5), (3, 9)):
         x = jax.random.normal(jax.random.key(2), (batch, steps, D))
         lengths = jnp.arange(batch, dtype=jnp.int32) + 2
-        jax.tree.map(close, exported.call(params, x, lengths), run(params, x, lengths))
+        close(exported.call(params, x, lengths), jax.jit(run)(params, x, lengths))

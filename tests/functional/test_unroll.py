@@ -1,5 +1,7 @@
-"""Properties of a cell over time that hold whatever the cell: steps, batch axes, directions, padding, derivatives,
-refusals."""
+"""Properties of a cell over time that hold for every cell.
+
+Steps, batch axes, direction, padding, resets, derivatives, and refusals.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -7,254 +9,719 @@ import numpy as np
 import pytest
 
 from lnrepro import functional
-from lnrepro.functional import gru, init, lstm, rnn, unroll
+from lnrepro.functional import (
+    GRUCell,
+    LSTMCell,
+    ScanOptions,
+    SimpleCell,
+    stack,
+    step,
+    unroll,
+    variational_dropout,
+    zoneout,
+)
 
 D, H = 3, 4
-CELL = lstm(H, norm="layer")
-PARAMS = init(CELL, jax.random.key(0), D)
+CELL = LSTMCell(H, "layer")
+PARAMS = CELL.init(jax.random.key(0), D)
 X = jax.random.normal(jax.random.key(1), (2, 6, D))
+AUTODIFF = ScanOptions(backward="autodiff")
+CELLS = [LSTMCell, GRUCell, SimpleCell]
+# Compiled as a whole, which takes less time than one operation after the other.
+jit_unroll = jax.jit(unroll, static_argnums=0)
 
 
 def same(a, b, atol=1e-6):
     jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=atol), a, b)
 
 
-@pytest.mark.parametrize("make", [lstm, gru, rnn])
+def shifted(tree, by):
+    return jax.tree.map(lambda a: a + by, tree)
+
+
+def is_zero(tree):
+    return not any(np.any(leaf) for leaf in jax.tree.leaves(tree))
+
+
+# One type of result
+
+
+def test_the_result_always_has_four_fields():
+    plain = unroll(CELL, PARAMS, X)
+    assert plain._fields == ("carry", "outputs", "carries", "statistics")
+    assert plain.carries is None
+    assert plain.statistics is None
+    carry, outputs, carries, statistics = unroll(CELL, PARAMS, X, return_carries=True)
+    assert statistics is None
+    same(outputs, carries[1])
+    same(carry, jax.tree.map(lambda c: c[:, -1], carries))
+    same(plain.outputs, outputs)
+
+
+# Steps and batch axes
+
+
+@pytest.mark.parametrize("make", CELLS)
 def test_steps_equal_the_scan(make):
-    cell = make(H, norm="layer")
-    params = init(cell, jax.random.key(0), D)
-    last, y, carries = unroll(cell, params, X, all_carries=True)
-    carry = functional.initial_carry(cell, params, X[:, 0])
-    one = jax.jit(lambda carry, x: functional.step(cell, params, carry, x))
+    cell = make(H, "layer")
+    params = cell.init(jax.random.key(0), D)
+    result = unroll(cell, params, X, return_carries=True)
+    carry = cell.initial_carry(params, X[:, 0])
+    one_step = jax.jit(step, static_argnums=0)
     for t in range(X.shape[1]):
-        carry, out = one(carry, X[:, t])
-        same(out, y[:, t])
-        same(carry, jax.tree.map(lambda c, t=t: c[:, t], carries))
-    same(carry, last)
+        carry, y = one_step(cell, params, carry, X[:, t])
+        same(y, result.outputs[:, t])
+        same(carry, jax.tree.map(lambda c, t=t: c[:, t], result.carries))
+    same(carry, result.carry)
 
 
 def test_two_halves_equal_the_whole():
-    last, y = unroll(CELL, PARAMS, X)
-    middle, first = unroll(CELL, PARAMS, X[:, :2])
-    end, second = unroll(CELL, PARAMS, X[:, 2:], carry=middle)
-    same((last, y), (end, jnp.concatenate([first, second], 1)))
+    whole = unroll(CELL, PARAMS, X)
+    first = unroll(CELL, PARAMS, X[:, :2])
+    second = unroll(CELL, PARAMS, X[:, 2:], initial_carry=first.carry)
+    same(whole.carry, second.carry)
+    same(whole.outputs, jnp.concatenate([first.outputs, second.outputs], 1))
 
 
 def test_any_number_of_batch_axes():
     x = jax.random.normal(jax.random.key(2), (2, 3, 5, D))
     lengths = jnp.array([[5, 0, 2], [1, 4, 5]])
-    carry, y = unroll(CELL, PARAMS, x, lengths=lengths)
-    flat_carry, flat = unroll(CELL, PARAMS, x.reshape(6, 5, D), lengths=lengths.reshape(6))
-    same(y, flat.reshape(2, 3, 5, H))
-    same(carry, jax.tree.map(lambda c: c.reshape(2, 3, H), flat_carry))
-    carry, y = unroll(CELL, PARAMS, x[0, 0])
-    same(y, flat[0])
-    assert carry[0].shape == (H,)
-    deep = unroll(CELL, PARAMS, x[None], lengths=lengths[None])[1]
-    same(deep[0], unroll(CELL, PARAMS, x, lengths=lengths)[1])
+    two = jit_unroll(CELL, PARAMS, x, seq_lengths=lengths)
+    flat = jit_unroll(CELL, PARAMS, x.reshape(6, 5, D), seq_lengths=lengths.reshape(6))
+    same(two.outputs, flat.outputs.reshape(2, 3, 5, H))
+    same(two.carry, jax.tree.map(lambda c: c.reshape(2, 3, H), flat.carry))
+    none = jit_unroll(CELL, PARAMS, x[0, 0])
+    same(none.outputs, flat.outputs[0])
+    assert none.carry[0].shape == (H,)
+    three = jit_unroll(CELL, PARAMS, x[None], seq_lengths=lengths[None])
+    same(three.outputs[0], two.outputs)
 
 
 def test_gradient_without_and_with_three_batch_axes():
     def loss(params, x):
-        return jnp.sum(jnp.sin(unroll(CELL, params, x)[1]))
+        return jnp.sum(jnp.sin(unroll(CELL, params, x).outputs))
 
-    one = jax.grad(loss)(PARAMS, X[0])
-    three = jax.grad(loss)(PARAMS, X[:1, None, None])
-    same(one, three, 1e-5)
+    gradient = jax.jit(jax.grad(loss))
+    none = gradient(PARAMS, X[0])
+    three = gradient(PARAMS, X[:1, None, None])
+    same(none, three, 1e-5)
+
+
+def test_an_empty_batch():
+    def loss(params, x):
+        result = unroll(CELL, params, x, seq_lengths=jnp.zeros((0,), int))
+        return result.outputs.sum(), result
+
+    gradient, result = jax.jit(jax.grad(loss, has_aux=True))(PARAMS, X[:0])
+    assert result.outputs.shape == (0, 6, H)
+    assert is_zero(gradient)
 
 
 def test_time_major_is_a_transposition():
     mask = jnp.array([[1, 1, 0, 1, 1, 0], [0, 1, 1, 1, 1, 1]])
-    carry, y = unroll(CELL, PARAMS, X, mask=mask)
-    other, z = unroll(CELL, PARAMS, X.swapaxes(0, 1), mask=mask.T, time_major=True)
-    same((carry, y), (other, z.swapaxes(0, 1)))
+    resets = jnp.array([[0, 0, 1, 0, 0, 0], [0, 1, 0, 0, 0, 1]])
+    batch_major = unroll(CELL, PARAMS, X, mask=mask, resets=resets, return_carries=True)
+    time_major = unroll(
+        CELL,
+        PARAMS,
+        X.swapaxes(0, 1),
+        mask=mask.T,
+        resets=resets.T,
+        return_carries=True,
+        time_major=True,
+    )
+    same(batch_major.carry, time_major.carry)
+    same(batch_major.outputs, time_major.outputs.swapaxes(0, 1))
+    same(
+        batch_major.carries,
+        jax.tree.map(lambda c: c.swapaxes(0, 1), time_major.carries),
+    )
 
 
-def test_length_zero_returns_the_initial_carry_and_padding_is_zero():
+# Padding
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_length_zero_returns_the_initial_carry_and_padding_is_zero(reverse):
     start = (jnp.ones((2, H)), 2 * jnp.ones((2, H)))
-    carry, y = unroll(CELL, PARAMS, X, lengths=jnp.array([0, 3]), carry=start)
-    same(jax.tree.map(lambda c: c[0], carry), jax.tree.map(lambda c: c[0], start))
-    assert (y[0] == 0).all()
-    assert (y[1, 3:] == 0).all()
-    assert (y[1, :3] != 0).all()
-    carry, y = unroll(CELL, PARAMS, X[:, :0], carry=start)
-    same(carry, start)
-    assert y.shape == (2, 0, H)
+    result = unroll(
+        CELL,
+        PARAMS,
+        X,
+        seq_lengths=jnp.array([0, 3]),
+        initial_carry=start,
+        reverse=reverse,
+    )
+    same(
+        jax.tree.map(lambda c: c[0], result.carry),
+        jax.tree.map(lambda c: c[0], start),
+    )
+    assert (result.outputs[0] == 0).all()
+    assert (result.outputs[1, 3:] == 0).all()
+    assert (result.outputs[1, :3] != 0).all()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_no_steps(reverse):
+    start = (jnp.ones((2, H)), 2 * jnp.ones((2, H)))
+
+    def run(params, start):
+        return unroll(
+            CELL,
+            params,
+            X[:, :0],
+            initial_carry=start,
+            return_carries=True,
+            reverse=reverse,
+        )
+
+    result = run(PARAMS, start)
+    same(result.carry, start)
+    assert result.outputs.shape == (2, 0, H)
+    assert result.carries[0].shape == (2, 0, H)
+    gradient = jax.grad(lambda *a: jnp.sum(run(*a).carry[0]), (0, 1))(PARAMS, start)
+    assert is_zero(gradient[0])
+    assert (gradient[1][0] == 1).all()
+
+
+def test_mask_and_lengths_are_joined():
+    mask = jnp.array([[1, 0, 1, 1, 1, 1], [1, 1, 1, 0, 1, 1]], bool)
+    lengths = jnp.array([4, 6])
+    joined = mask & (jnp.arange(6) < lengths[:, None])
+    both = unroll(CELL, PARAMS, X, mask=mask, seq_lengths=lengths)
+    same(both, unroll(CELL, PARAMS, X, mask=joined))
+    # What is masked could as well be absent.
+    kept = X[1][np.flatnonzero(joined[1])]
+    same(
+        jax.tree.map(lambda c: c[1], both.carry),
+        unroll(CELL, PARAMS, kept).carry,
+    )
 
 
 def test_padding_may_hold_nan():
     lengths = jnp.array([2, 4])
-    bad = jnp.where(jnp.arange(6)[:, None] < lengths[:, None, None], X, jnp.nan)
+    valid = jnp.arange(6)[:, None] < lengths[:, None, None]
+    bad = jnp.where(valid, X, jnp.nan)
 
     def loss(params, x):
-        return jnp.sum(unroll(CELL, params, x, lengths=lengths)[1])
+        return jnp.sum(unroll(CELL, params, x, seq_lengths=lengths).outputs)
 
-    grads = jax.jit(jax.grad(loss, (0, 1)))
-    same(grads(PARAMS, bad), grads(PARAMS, X))
+    gradients = jax.jit(jax.grad(loss, (0, 1)))
+    same(gradients(PARAMS, bad), gradients(PARAMS, X))
+
+
+def test_a_masked_step_passes_the_carry_on():
+    carry = (jnp.ones((2, H)), 2 * jnp.ones((2, H)))
+    mask = jnp.array([True, False])
+    new, y = step(CELL, PARAMS, carry, X[:, 0], mask=mask)
+    plain, plain_y = step(CELL, PARAMS, carry, X[:, 0])
+    same(jax.tree.map(lambda c: c[0], new), jax.tree.map(lambda c: c[0], plain))
+    same(jax.tree.map(lambda c: c[1], new), jax.tree.map(lambda c: c[1], carry))
+    same(y[0], plain_y[0])
+    assert (y[1] == 0).all()
+
+
+# Direction
 
 
 @pytest.mark.parametrize("keep_order", [True, False])
 def test_reverse_equals_running_the_reversed_sequence(keep_order):
     lengths = jnp.array([4, 6])
     flipped = jnp.stack([jnp.concatenate([X[0, :4][::-1], X[0, 4:]]), X[1][::-1]])
-    carry, y = unroll(CELL, PARAMS, flipped, lengths=lengths)
+    carry, outputs, *_ = unroll(CELL, PARAMS, flipped, seq_lengths=lengths)
     if keep_order:
-        y = jnp.stack([jnp.concatenate([y[0, :4][::-1], y[0, 4:]]), y[1][::-1]])
-    same((carry, y), unroll(CELL, PARAMS, X, lengths=lengths, reverse=True, keep_order=keep_order))
+        first = jnp.concatenate([outputs[0, :4][::-1], outputs[0, 4:]])
+        outputs = jnp.stack([first, outputs[1][::-1]])
+    result = unroll(
+        CELL, PARAMS, X, seq_lengths=lengths, reverse=True, keep_order=keep_order
+    )
+    same((carry, outputs), (result.carry, result.outputs))
+
+
+@pytest.mark.parametrize("keep_order", [True, False])
+def test_reverse_without_lengths(keep_order):
+    forward = unroll(CELL, PARAMS, X[:, ::-1], return_carries=True)
+    outputs, carries = forward.outputs, forward.carries
+    if keep_order:
+        outputs, carries = jax.tree.map(lambda a: a[:, ::-1], (outputs, carries))
+    result = unroll(
+        CELL, PARAMS, X, reverse=True, keep_order=keep_order, return_carries=True
+    )
+    same((forward.carry, outputs, carries), tuple(result[:3]))
+
+
+def test_outputs_stand_in_the_order_of_processing_by_default():
+    lengths = jnp.array([4, 6])
+    default = unroll(CELL, PARAMS, X, seq_lengths=lengths, reverse=True)
+    ordered = unroll(
+        CELL, PARAMS, X, seq_lengths=lengths, reverse=True, keep_order=False
+    )
+    same(default, ordered, 0)
+    # The last output stands where the last step was taken.
+    same(default.outputs[0, 3], default.carry[1][0])
+    same(default.outputs[1, 5], default.carry[1][1])
+
+
+# Resets
 
 
 def test_resets_equal_separate_sequences():
     resets = jnp.array([[0, 0, 0, 1, 0, 0]] * 2)
-    whole = unroll(CELL, PARAMS, X, resets=resets)[1]
-    parts = [unroll(CELL, PARAMS, part)[1] for part in (X[:, :3], X[:, 3:])]
-    same(whole, jnp.concatenate(parts, 1))
+    whole = unroll(CELL, PARAMS, X, resets=resets)
+    parts = [unroll(CELL, PARAMS, part) for part in (X[:, :3], X[:, 3:])]
+    same(whole.outputs, jnp.concatenate([part.outputs for part in parts], 1))
+    same(whole.carry, parts[1].carry)
+
+
+def test_resets_in_reverse_equal_separate_sequences():
+    resets = jnp.array([[0, 0, 0, 1, 0, 0]] * 2)
+    whole = unroll(CELL, PARAMS, X, resets=resets, reverse=True, keep_order=True)
+    # The marked step is the first of its part in the order of processing.
+    parts = [
+        unroll(CELL, PARAMS, part, reverse=True, keep_order=True)
+        for part in (X[:, :4], X[:, 4:])
+    ]
+    same(whole.outputs, jnp.concatenate([part.outputs for part in parts], 1))
+
+
+RESET_CELLS = {
+    "lstm": LSTMCell(H, "layer"),
+    "lstm-learned": LSTMCell(H, "layer", learned_carry=True),
+    "gru-learned": GRUCell(H, learned_carry=True),
+    "simple": SimpleCell(H),
+    "stack": stack(LSTMCell(H, "layer", learned_carry=True), GRUCell(H)),
+    "residual": stack(
+        GRUCell(H, learned_carry=True), GRUCell(H, "layer"), skip="residual"
+    ),
+    "zoneout": zoneout(LSTMCell(H, learned_carry=True), 0.2, 0.3),
+}
+
+
+def reset_problem(name):
+    """A cell, its parameters with learned carries away from zero, a stored carry."""
+    cell = RESET_CELLS[name]
+    params = shifted(cell.init(jax.random.key(0), D), 0.1)
+    stored = shifted(cell.initial_carry(params, X[:, 0]), 0.5)
+    return cell, params, stored
+
+
+# Those that are not slow: zeros, learned carries, and stacks with both.
+SOME_RESET_CELLS = [
+    pytest.param(
+        name,
+        marks=() if name in ("lstm", "gru-learned", "stack") else pytest.mark.slow,
+    )
+    for name in RESET_CELLS
+]
+
+
+@pytest.mark.parametrize("name", SOME_RESET_CELLS)
+def test_a_reset_restores_the_initial_carry_and_not_the_one_passed_in(name):
+    cell, params, stored = reset_problem(name)
+    # The first sequence is reset before step 2, the second before the first step.
+    resets = jnp.array([[0, 0, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0]], bool)
+
+    def run(params, stored):
+        return jit_unroll(cell, params, X, initial_carry=stored, resets=resets)
+
+    result = run(params, stored)
+    anew = jit_unroll(cell, params, X[0, 2:])
+    same(result.outputs[0, 2:], anew.outputs)
+    same(result.outputs[1], jit_unroll(cell, params, X[1]).outputs)
+    same(jax.tree.map(lambda c: c[0], result.carry), anew.carry)
+    before = jax.tree.map(lambda c: c[0], stored)
+    before = jit_unroll(cell, params, X[0, :2], initial_carry=before)
+    same(result.outputs[0, :2], before.outputs)
+
+    # No gradient flows from after a reset to the carry that was passed in. It flows to
+    # the learned initial carry instead.
+    def after_the_resets(params, stored):
+        outputs = run(params, stored).outputs
+        return jnp.sum(outputs[0, 2:]) + jnp.sum(outputs[1])
+
+    d_params, d_stored = jax.jit(jax.grad(after_the_resets, (0, 1)))(params, stored)
+    assert is_zero(d_stored)
+
+    def of_separate_runs(params):
+        outputs = (
+            jit_unroll(cell, params, X[0, 2:]),
+            jit_unroll(cell, params, X[1]),
+        )
+        return sum(jnp.sum(output.outputs) for output in outputs)
+
+    same(d_params, jax.jit(jax.grad(of_separate_runs))(params), 1e-5)
+
+
+@pytest.mark.parametrize("name", RESET_CELLS)
+def test_step_resets_as_unroll_does(name):
+    cell, params, stored = reset_problem(name)
+    reset = jnp.array([True, False])
+
+    def run(params, stored):
+        return step(cell, params, stored, X[:, 0], reset=reset)
+
+    carry, y = run(params, stored)
+    anew = step(cell, params, cell.initial_carry(params, X[:, 0]), X[:, 0])
+    on = step(cell, params, stored, X[:, 0])
+    same(y, jnp.stack([anew[1][0], on[1][1]]))
+    expected = jax.tree.map(lambda a, b: jnp.stack([a[0], b[1]]), anew[0], on[0])
+    same(carry, expected)
+    whole = jit_unroll(
+        cell, params, X[:, :1], initial_carry=stored, resets=reset[:, None]
+    )
+    same((carry, y), (whole.carry, whole.outputs[:, 0]))
+    d_stored = jax.jit(jax.grad(lambda *a: jnp.sum(run(*a)[1][0]), 1))(params, stored)
+    assert is_zero(d_stored)
+
+
+def test_a_reset_at_a_padded_step_holds_for_the_steps_after_it():
+    mask = jnp.array([[1, 1, 0, 1, 1, 1]] * 2)
+    resets = jnp.array([[0, 0, 1, 0, 0, 0]] * 2)
+    result = unroll(CELL, PARAMS, X, mask=mask, resets=resets)
+    anew = unroll(CELL, PARAMS, X[:, 3:])
+    same(result.outputs[:, 3:], anew.outputs)
+    same(result.outputs[:, :2], unroll(CELL, PARAMS, X[:, :2]).outputs)
+    carry = CELL.initial_carry(PARAMS, X[:, 0])
+    for t in range(6):
+        carry, _ = step(
+            CELL, PARAMS, carry, X[:, t], mask=mask[:, t], reset=resets[:, t]
+        )
+    same(result.carry, carry)
+
+
+# Batch norm
 
 
 def test_batch_norm_statistics_per_step():
-    cell = lstm(H, norm="batch")
-    params = init(cell, jax.random.key(0), D)
+    cell = LSTMCell(H, "batch")
+    params = cell.init(jax.random.key(0), D)
     lengths = jnp.array([4, 2])
-    carry, y, (batch, seen) = unroll(cell, params, X, lengths=lengths, with_statistics=True)
-    assert seen.tolist() == [True] * 4 + [False] * 2
-    np.testing.assert_allclose(batch["x"][0][0], (X[:, 0] @ params["w_x"]).mean(0), atol=1e-6)
-    again = unroll(cell, params, X, lengths=lengths, statistics=batch)  # the same statistics, given
-    same((carry, y), again, 1e-5)
-    running = {site: (jnp.zeros((3, n)), jnp.ones((3, n))) for site, n in cell.sites.items()}
-    tracked = functional.track(running, (batch, seen), 0.75)
-    np.testing.assert_allclose(tracked["c"][0], 0.25 * batch["c"][0][:3], atol=1e-6)
-    beyond = unroll(cell, params, X, statistics=tracked)[1]  # T = 6 > T_max = 3: the last row serves
+    result = unroll(cell, params, X, seq_lengths=lengths)
+    statistics = result.statistics
+    assert set(statistics.values) == set(cell.sites) == {"x", "h", "c"}
+    assert statistics.seen.tolist() == [True] * 4 + [False] * 2
+    mean_of_x = (X[:, 0] @ params["w_x"]).mean(0)
+    np.testing.assert_allclose(statistics.values["x"][0][0], mean_of_x, atol=1e-6)
+
+    # The same statistics, given.
+    again = unroll(cell, params, X, seq_lengths=lengths, statistics=statistics.values)
+    same((result.carry, result.outputs), (again.carry, again.outputs), 1e-5)
+    assert again.statistics is None
+
+    running = {
+        site: (jnp.zeros((3, size)), jnp.ones((3, size)))
+        for site, size in cell.sites.items()
+    }
+    tracked = functional.track(running, statistics, 0.75)
+    expected = 0.25 * statistics.values["c"][0][:3]
+    np.testing.assert_allclose(tracked["c"][0], expected, atol=1e-6)
+
+    # T = 6 is more than T_max = 3: the last row serves the steps beyond.
+    beyond = unroll(cell, params, X, statistics=tracked)
     longer = jax.tree.map(lambda s: jnp.concatenate([s, s[2:], s[2:], s[2:]]), tracked)
-    same(beyond, unroll(cell, params, X, statistics=longer)[1])
+    same(beyond, unroll(cell, params, X, statistics=longer))
 
 
-def test_reversed_batch_norm_counts_steps_from_each_sequence_s_end():
-    cell = rnn(H, norm="batch")
-    params = init(cell, jax.random.key(0), D)
+def test_step_with_batch_norm_takes_the_statistics_of_one_step():
+    cell = LSTMCell(H, "batch")
+    params = cell.init(jax.random.key(0), D)
+    result = unroll(cell, params, X)
+    of_first_step = jax.tree.map(lambda s: s[0], result.statistics.values)
+    carry = cell.initial_carry(params, X[:, 0])
+    _, y = step(cell, params, carry, X[:, 0], statistics=of_first_step)
+    same(y, result.outputs[:, 0], 1e-5)
+
+
+def test_track_leaves_steps_that_were_all_padding_as_they_are():
+    cell = SimpleCell(H, "batch")
+    params = cell.init(jax.random.key(0), D)
+    batch = unroll(cell, params, X, seq_lengths=jnp.array([2, 1])).statistics
+    running = jax.tree.map(lambda s: jnp.full((6, s.shape[-1]), 7.0), batch.values)
+    tracked = functional.track(running, batch, 0.5)
+    assert (tracked["x"][0][2:] == 7).all()
+    assert (tracked["x"][0][:2] != 7).all()
+    gradient = jax.grad(
+        lambda p: jax.tree.reduce(
+            lambda total, leaf: total + leaf.sum(),
+            functional.track(running, unroll(cell, p, X).statistics, 0.5),
+            0.0,
+        )
+    )(params)
+    assert is_zero(gradient)
+
+
+@pytest.mark.parametrize("keep_order", [False, True])
+def test_reversed_batch_norm_counts_steps_from_each_sequence_s_end(keep_order):
+    cell = SimpleCell(H, "batch")
+    params = cell.init(jax.random.key(0), D)
     lengths = jnp.array([3, 6])
-    flipped = functional.flip(X.swapaxes(0, 1), lengths).swapaxes(0, 1)
-    carry, y = unroll(cell, params, X, lengths=lengths, reverse=True, keep_order=False)
-    same((carry, y), unroll(cell, params, flipped, lengths=lengths))
+
+    def flip(sequences):
+        return functional.flip(sequences.swapaxes(0, 1), lengths).swapaxes(0, 1)
+
+    forward = unroll(cell, params, flip(X), seq_lengths=lengths)
+    result = unroll(
+        cell, params, X, seq_lengths=lengths, reverse=True, keep_order=keep_order
+    )
+    outputs = flip(forward.outputs) if keep_order else forward.outputs
+    same((forward.carry, outputs), (result.carry, result.outputs))
+    same(forward.statistics, result.statistics)
 
 
-def test_lean_backward_equals_autodiff_for_carries_as_well():
+def test_reversed_batch_norm_without_lengths():
+    cell = SimpleCell(H, "batch")
+    params = cell.init(jax.random.key(0), D)
+    forward = unroll(cell, params, X[:, ::-1])
+    result = unroll(cell, params, X, reverse=True)
+    same(forward, result)
+    tables = result.statistics.values
+    given = unroll(cell, params, X, reverse=True, statistics=tables)
+    same(given.outputs, result.outputs, 1e-5)
+
+
+# Noise
+
+
+def test_step_of_a_variational_dropout_cell_with_a_key_applies_a_mask():
+    plain = GRUCell(H)
+    cell = variational_dropout(plain, 0.5, 0.5)
+    params = cell.init(jax.random.key(0), D)
+    carry = jnp.ones((2, H))
+    key = jax.random.key(3)
+    _, noisy = step(cell, params, carry, X[:, 0], key=key)
+    _, quiet = step(cell, params, carry, X[:, 0])
+    assert jnp.abs(noisy - quiet).max() > 1e-3
+    same(quiet, step(plain, params, carry, X[:, 0])[1])
+
+    # In a loop of one's own, one draw serves all steps, as in unroll.
+    noise = cell.sample(key, X[:, 0])
+    carry = cell.initial_carry(params, X[:, 0])
+    whole = unroll(cell, params, X, noise=noise)
+    for t in range(X.shape[1]):
+        carry, y = step(cell, params, carry, X[:, t], noise=noise)
+        same(y, whole.outputs[:, t])
+
+
+def test_the_key_draws_the_noise():
+    cell = zoneout(variational_dropout(LSTMCell(H), 0.3, 0.3), 0.3, 0.3)
+    params = cell.init(jax.random.key(0), D)
+
+    def outputs(seed):
+        return unroll(cell, params, X, key=jax.random.key(seed)).outputs
+
+    same(outputs(0), outputs(0), 0)
+    assert jnp.abs(outputs(0) - outputs(1)).max() > 1e-3
+
+
+# Derivatives
+
+
+@pytest.mark.parametrize(("make", "reverse"), [(LSTMCell, False), (GRUCell, True)])
+def test_lean_backward_equals_autodiff_for_carries_as_well(make, reverse):
     with jax.enable_x64(True):
-        for make, reverse in ((lstm, False), (gru, True)):
-            cell = make(H, norm="layer", learned_carry=True)
-            params = init(cell, jax.random.key(0), D, jnp.float64)
-            x = jax.random.normal(jax.random.key(1), (3, 8, D), jnp.float64)
-            carry = jax.tree.map(lambda c: c + 0.3, functional.initial_carry(cell, params, x[:, 0]))
+        cell = make(H, "layer", learned_carry=True)
+        params = cell.init(jax.random.key(0), D, jnp.float64)
+        x = jax.random.normal(jax.random.key(1), (3, 8, D), jnp.float64)
+        carry = shifted(cell.initial_carry(params, x[:, 0]), 0.3)
+        resets = jnp.arange(8) == jnp.array([[3], [5], [9]])
 
-            def grads(cell=cell, params=params, x=x, carry=carry, reverse=reverse, **how):
-                def loss(params, x, carry):
-                    last, y, carries = unroll(cell, params, x, carry=carry, all_carries=True, reverse=reverse, **how)
-                    return sum(jnp.sum(jnp.sin(a)) for a in jax.tree.leaves((last, y, carries)))
+        def gradients(options):
+            def loss(params, x, carry):
+                result = unroll(
+                    cell,
+                    params,
+                    x,
+                    initial_carry=carry,
+                    resets=resets,
+                    return_carries=True,
+                    reverse=reverse,
+                    options=options,
+                )
+                return sum(jnp.sum(jnp.sin(a)) for a in jax.tree.leaves(result))
 
-                return jax.grad(loss, (0, 1, 2))(params, x, carry)
+            return jax.grad(loss, (0, 1, 2))(params, x, carry)
 
-            hows = ({"backward": "autodiff"}, {"save": "recurrent"}, {"save": "projections"})
-            hows += ({"save": "carries", "chunk": 2}, {"save": "projections", "chunk": 2})
-            plain, *others = jax.jit(lambda grads=grads, hows=hows: [grads(**how) for how in hows])()
-            for other in others:
-                same(other, plain, 1e-10)
-
-
-def test_what_is_made_again_takes_no_memory():
-    cell, x = lstm(32, norm="layer"), jnp.ones((2, 1024, 8))
-    params = init(cell, jax.random.key(0), 8)
-
-    def memory(**options):
-        loss = jax.jit(jax.grad(lambda p: unroll(cell, p, x, **options)[1].sum()))
-        return loss.lower(params).compile().memory_analysis().temp_size_in_bytes
-
-    everything = memory(backward="autodiff")
-    assert memory(backward="autodiff", remat=True) < 0.7 * everything
-    sizes = [memory(save=save) for save in ("carries", "recurrent", "projections")]
-    assert sizes == sorted(sizes)
-    assert sizes[0] < 0.7 * sizes[2]
-    assert sizes[2] < 0.4 * everything
+        all_options = [
+            AUTODIFF,
+            ScanOptions(),
+            ScanOptions(save="recurrent"),
+            ScanOptions(save="carries", chunk=2),
+            ScanOptions(hoist=True, chunk=2, unroll=2),
+        ]
+        plain, *others = jax.jit(lambda: [gradients(o) for o in all_options])()
+        for other in others:
+            same(other, plain, 1e-10)
 
 
 def test_second_derivatives_reverse_over_reverse():
     with jax.enable_x64(True):
-        params = init(CELL, jax.random.key(0), D, jnp.float64)
+        params = CELL.init(jax.random.key(0), D, jnp.float64)
         x = jax.random.normal(jax.random.key(1), (2, 4, D), jnp.float64)
 
-        def curvature(x, **how):
+        def curvature(x, options=None):
+            def total(x):
+                return jnp.sum(unroll(CELL, params, x, options=options).outputs)
+
             def slope(x):
-                return jnp.sum(jnp.square(jax.grad(lambda x: jnp.sum(unroll(CELL, params, x, **how)[1]))(x)))
+                return jnp.sum(jnp.square(jax.grad(total)(x)))
 
             return jax.jit(jax.grad(slope))(x)
 
-        same(curvature(x), curvature(x, backward="autodiff"), 1e-9)
+        same(curvature(x), curvature(x, AUTODIFF), 1e-9)
 
 
 def test_forward_mode_works_with_autodiff_and_says_so_without():
-    def f(x, **how):
-        return unroll(CELL, PARAMS, x, **how)[1]
+    def run(x, options=None):
+        return unroll(CELL, PARAMS, x, options=options).outputs
 
-    _, forward = jax.jvp(lambda x: f(x, backward="autodiff"), (X,), (jnp.ones_like(X),))
-    _, back = jax.vjp(f, X)
-    np.testing.assert_allclose(jnp.sum(forward), jnp.sum(back(jnp.ones_like(forward))[0]), rtol=1e-4)
+    _, forward = jax.jvp(lambda x: run(x, AUTODIFF), (X,), (jnp.ones_like(X),))
+    _, pull = jax.vjp(run, X)
+    (backward,) = pull(jnp.ones_like(forward))
+    np.testing.assert_allclose(jnp.sum(forward), jnp.sum(backward), rtol=1e-4)
     with pytest.raises(TypeError, match="backward='autodiff'"):
-        jax.jvp(f, (X,), (jnp.ones_like(X),))
+        jax.jvp(run, (X,), (jnp.ones_like(X),))
 
-    def along(x, **how):
-        """The Hessian times a vector, forward over reverse."""
-        return jax.jvp(jax.grad(lambda x: jnp.sum(jnp.square(f(x, **how)))), (x,), (jnp.ones_like(x),))[1]
+    def hessian_times_ones(x, options=None):
+        gradient = jax.grad(lambda x: jnp.sum(jnp.square(run(x, options))))
+        return jax.jvp(gradient, (x,), (jnp.ones_like(x),))[1]
 
-    np.testing.assert_allclose(along(X), along(X, backward="autodiff"), rtol=1e-3, atol=1e-4)
+    lean = jax.jit(hessian_times_ones)(X)
+    plain = jax.jit(lambda x: hessian_times_ones(x, AUTODIFF))(X)
+    np.testing.assert_allclose(lean, plain, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("make", [lstm, gru, rnn])
+# Dtypes
+
+
+@pytest.mark.parametrize("make", CELLS)
 def test_bfloat16_stays_bfloat16(make):
-    cell = make(H, norm="layer")
-    params = init(cell, jax.random.key(0), D, jnp.bfloat16)
-    carry, y = unroll(cell, params, X.astype(jnp.bfloat16))
-    assert {a.dtype for a in jax.tree.leaves((carry, y))} == {jnp.dtype(jnp.bfloat16)}
-    wide = unroll(cell, jax.tree.map(lambda p: p.astype(jnp.float32), params), X)[1]
-    np.testing.assert_allclose(y.astype(jnp.float32), wide, atol=0.06)
+    cell = make(H, "layer")
+    params = cell.init(jax.random.key(0), D, jnp.bfloat16)
+    result = unroll(cell, params, X.astype(jnp.bfloat16))
+    dtypes = {leaf.dtype for leaf in jax.tree.leaves(result)}
+    assert dtypes == {jnp.dtype(jnp.bfloat16)}
+    wide_params = jax.tree.map(lambda p: p.astype(jnp.float32), params)
+    wide = unroll(cell, wide_params, X).outputs
+    np.testing.assert_allclose(result.outputs.astype(jnp.float32), wide, atol=0.06)
 
+
+@pytest.mark.parametrize("make", CELLS)
+@pytest.mark.parametrize("norm", ["none", "layer", "rms"])
+def test_parameters_and_inputs_of_two_dtypes(make, norm):
+    """The wider of the two dtypes is that of the computation."""
+    cell = make(H, norm, learned_carry=True)
+    params = cell.init(jax.random.key(0), D)
+
+    def loss(params, x):
+        result = unroll(cell, params, x)
+        return result.outputs.sum(), result
+
+    x = X.astype(jnp.bfloat16)
+    (d_params, d_x), result = jax.jit(jax.grad(loss, (0, 1), has_aux=True))(params, x)
+    assert {a.dtype for a in jax.tree.leaves(result)} == {jnp.dtype(jnp.float32)}
+    assert {a.dtype for a in jax.tree.leaves(d_params)} == {jnp.dtype(jnp.float32)}
+    assert d_x.dtype == jnp.bfloat16
+    narrow = jax.tree.map(lambda p: p.astype(jnp.bfloat16), params)
+    assert unroll(cell, narrow, X).outputs.dtype == jnp.float32
+
+
+# Memory
+
+
+def test_memory_reaches_every_step_and_gets_gradients():
+    """A cell that adds its memory to the projection, against one that sees it in x."""
+
+    class Reader(LSTMCell):
+        def step(self, dot, params, carry, x_proj, context):
+            return super().step(dot, params, carry, x_proj + context.memory, context)
+
+    cell, plain = Reader(H), LSTMCell(H)
+    params = plain.init(jax.random.key(0), D)
+    memory = jax.random.normal(jax.random.key(5), (2, 4 * H))
+
+    def of_memory(memory, options=None):
+        return unroll(cell, params, X, memory=memory, options=options).outputs
+
+    def of_input(memory):
+        # One more input feature per sequence selects its row of the kernel.
+        ones = jnp.broadcast_to(jnp.eye(2)[:, None], (2, X.shape[1], 2))
+        wider = params | {"w_x": jnp.concatenate([params["w_x"], memory])}
+        return unroll(plain, wider, jnp.concatenate([X, ones], -1)).outputs
+
+    same(of_memory(memory), of_input(memory), 1e-5)
+    gradient = jax.grad(lambda m: jnp.sum(jnp.sin(of_input(m))))(memory)
+    for options in (None, AUTODIFF):
+        mine = jax.grad(lambda m, o=options: jnp.sum(jnp.sin(of_memory(m, o))))(memory)
+        same(mine, gradient, 1e-5)
+    carry = cell.initial_carry(params, X[:, 0])
+    _, y = step(cell, params, carry, X[:, 0], memory=memory)
+    same(y, of_memory(memory)[:, 0])
+
+
+# Refusals
 
 ZEROS = jnp.zeros((2, H))
 
 
 @pytest.mark.parametrize(
-    ("error", "message", "x", "options"),
+    ("error", "message", "x", "arguments"),
     [
         (TypeError, "floating point", X.astype(jnp.int32), {}),
-        (ValueError, "4 features, but w_x takes 3", jnp.ones((2, 6, 4)), {}),
+        (
+            ValueError,
+            "4 features, but w_x of LSTMCell takes 3",
+            X[..., [0, 0, 0, 0]],
+            {},
+        ),
+        (ValueError, "time and a feature axis", X[0, 0], {}),
         (ValueError, "mask has shape", X, {"mask": jnp.ones((2, 5))}),
         (ValueError, "resets has shape", X, {"resets": jnp.ones((6, 2))}),
-        (ValueError, r"-1\.\.3 must lie in 0\.\.6", X, {"lengths": jnp.array([-1, 3])}),
-        (ValueError, r"2\.\.7 must lie in 0\.\.6", X, {"lengths": jnp.array([2, 7])}),
-        (ValueError, "lengths have shape", X, {"lengths": jnp.array([2])}),
-        (TypeError, "must be integers", X, {"lengths": jnp.array([2.0, 3.0])}),
-        (TypeError, "carry has dtype bfloat16", X, {"carry": (ZEROS.astype(jnp.bfloat16), ZEROS)}),
-        (ValueError, "carry has shape", X, {"carry": (ZEROS[:1], ZEROS)}),
-        (ValueError, "this cell's is", X, {"carry": ZEROS}),
-        (ValueError, "time and a feature axis", X[0, 0], {}),
-        (ValueError, "backward='fast'", X, {"backward": "fast"}),
-        (ValueError, "chunk=4 must divide", X, {"chunk": 4}),
-        (ValueError, "norm='batch'", X, {"with_statistics": True}),
+        (ValueError, r"-1\.\.3 must lie in 0\.\.6", X, {"seq_lengths": [-1, 3]}),
+        (ValueError, r"2\.\.7 must lie in 0\.\.6", X, {"seq_lengths": [2, 7]}),
+        (ValueError, "seq_lengths has shape", X, {"seq_lengths": [2]}),
+        (TypeError, "must hold integers", X, {"seq_lengths": [2.0, 3.0]}),
+        (
+            TypeError,
+            "carry has dtype bfloat16",
+            X,
+            {"initial_carry": (ZEROS.astype(jnp.bfloat16), ZEROS)},
+        ),
+        (ValueError, "carry has shape", X, {"initial_carry": (ZEROS[:1], ZEROS)}),
+        (ValueError, "this cell's is", X, {"initial_carry": ZEROS}),
+        (ValueError, "chunk=4 must divide", X, {"options": ScanOptions(chunk=4)}),
+        (ValueError, "norm='batch'", X, {"statistics": {"x": (ZEROS, ZEROS)}}),
+        (TypeError, "unexpected keyword argument 'lengths'", X, {"lengths": [2, 3]}),
     ],
 )
-def test_bad_input_is_refused(error, message, x, options):
+def test_bad_input_is_refused(error, message, x, arguments):
+    if "seq_lengths" in arguments:
+        arguments = {"seq_lengths": jnp.array(arguments["seq_lengths"])}
     with pytest.raises(error, match=message):
-        unroll(CELL, PARAMS, x, **options)
+        unroll(CELL, PARAMS, x, **arguments)
 
 
-@pytest.mark.parametrize("backward", ["lean", "autodiff"])
-def test_constants_reach_every_step_and_get_no_gradient(backward):
-    """A cell that adds its constants to the input projection is the cell whose projections had them added."""
+@pytest.mark.parametrize("cell", [CELL, stack(CELL, GRUCell(H))])
+def test_swapped_arguments_are_named(cell):
+    params = cell.init(jax.random.key(0), D)
+    with pytest.raises(TypeError, match=r"unroll\(cell, params, x\) in this order"):
+        unroll(cell, X, params)
+    with pytest.raises(TypeError, match=r"params is .* and x is"):
+        step(cell, X[:, 0], cell.initial_carry(params, X[:, 0]), params)
+    with pytest.raises(TypeError, match="not a cell"):
+        unroll(params, cell, X)
+    with pytest.raises(TypeError, match="not a cell"):
+        unroll(LSTMCell, params, X)
 
-    def pointwise(params, carry, px, ph, tick):
-        return CELL.pointwise(params, carry, px + tick.constants, ph, tick)
 
-    reader = CELL._replace(pointwise=pointwise)
-    given = jax.random.normal(jax.random.key(5), (2, 4 * H))
-    x = jnp.concatenate([X, jnp.broadcast_to(jnp.eye(2)[:, None], (2, X.shape[1], 2))], -1)  # a row of w_x for each
-    wider = PARAMS | {"w_x": jnp.concatenate([CELL.kernels(PARAMS).x, given])}
-    plain = CELL._replace(kernels=lambda params: CELL.kernels(params)._replace(x=params["w_x"]))
-    same(unroll(reader, PARAMS, X, constants=given, backward=backward), unroll(plain, wider, x), atol=1e-5)
-    run = lambda given: unroll(reader, PARAMS, X, constants=given, backward=backward)[1].sum()  # noqa: E731
-    assert not jax.grad(run)(given).any()
+def test_parameters_of_another_cell_are_named():
+    with pytest.raises(ValueError, match=r"gain_h|gain_x"):
+        unroll(CELL, LSTMCell(H).init(jax.random.key(0), D), X)
+    with pytest.raises(ValueError, match=r"no .*'w_x'"):
+        unroll(CELL, {"kernel": jnp.ones((D, H))}, X)
+
+
+@pytest.mark.parametrize("name", ["mask", "reset"])
+def test_flags_of_a_step_of_another_shape_are_refused(name):
+    carry = CELL.initial_carry(PARAMS, X[:, 0])
+    with pytest.raises(ValueError, match="mask or reset has shape"):
+        step(CELL, PARAMS, carry, X[:, 0], **{name: jnp.ones((3,), bool)})

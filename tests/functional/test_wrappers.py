@@ -1,19 +1,17 @@
-"""Zoneout, dropout, stacks and bidirectional pairs."""
+"""Zoneout, dropout, stacks, and bidirectional pairs."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lnrepro import functional
 from lnrepro.functional import (
-    Tick,
+    GRUCell,
+    LSTMCell,
+    ScanOptions,
+    SimpleCell,
     bidirectional,
-    gru,
-    init,
-    initial_carry,
-    lstm,
-    recurrent_dropout,
-    rnn,
     stack,
     step,
     unroll,
@@ -29,13 +27,20 @@ def same(a, b, atol=1e-6):
     jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, atol=atol), a, b)
 
 
+def init(cell, features_in=D):
+    return cell.init(jax.random.key(0), features_in)
+
+
+# Noise
+
+
 def test_zoneout_keeps_or_moves_each_unit_and_takes_the_expectation_at_test_time():
-    plain = lstm(64, norm="layer")
+    plain = LSTMCell(64, "layer")
     cell = zoneout(plain, 0.5, 0.25)
-    params = init(cell, jax.random.key(0), D)
+    params = init(cell)
     old = (jnp.full((2, 64), 0.3), jnp.full((2, 64), -0.2))
     new, _ = step(plain, params, old, X[:, 0])
-    noisy, _ = step(cell, params, old, X[:, 0], Tick(key=jax.random.key(3)))
+    noisy, _ = step(cell, params, old, X[:, 0], key=jax.random.key(3))
     for before, after, got, rate in zip(old, new, noisy, (0.5, 0.25), strict=True):
         kept, moved = got == before, jnp.abs(got - after) < 1e-6
         assert (kept | moved).all()
@@ -44,100 +49,320 @@ def test_zoneout_keeps_or_moves_each_unit_and_takes_the_expectation_at_test_time
     same(mean, (0.5 * old[0] + 0.5 * new[0], 0.25 * old[1] + 0.75 * new[1]))
 
 
+def test_zoneout_of_a_cell_whose_carry_is_h_uses_the_rate_of_h():
+    plain = GRUCell(H)
+    params, h = init(plain), jnp.ones((2, H))
+    new, _ = step(plain, params, h, X[:, 0])
+    mixed, _ = step(zoneout(plain, 0.9, 0.25), params, h, X[:, 0])
+    same(mixed, 0.25 * h + 0.75 * new)
+
+
 def test_variational_dropout_uses_one_mask_for_the_whole_sequence():
-    cell = variational_dropout(rnn(H), 0.5, 0.5)
-    params = init(cell, jax.random.key(0), D)
-    key = jax.random.key(5)
-    _, drawn = jax.random.split(key)
-    masks = cell.sample(drawn, X[:, 0])
-    assert set(np.unique(masks["h"])) <= {0.0, 2.0}
-    h, ys = jnp.zeros((2, H)), []
+    cell = variational_dropout(SimpleCell(H), 0.5, 0.5)
+    params = init(cell)
+    noise = cell.sample(jax.random.key(5), X[:, 0])
+    assert set(np.unique(noise["h"])) <= {0.0, 2.0}
+    assert set(np.unique(noise["x"])) <= {0.0, 2.0}
+    h, outputs = jnp.zeros((2, H)), []
     for t in range(T):
-        h = jnp.tanh((X[:, t] * masks["x"]) @ params["w_x"] + (h * masks["h"]) @ params["w_h"] + params["bias"])
-        ys.append(h)
-    same(unroll(cell, params, X, key=key)[1], jnp.stack(ys, 1))
-    same(unroll(cell, params, X)[1], unroll(rnn(H), params, X)[1])  # nothing at test time
+        a = (X[:, t] * noise["x"]) @ params["w_x"]
+        a = a + (h * noise["h"]) @ params["w_h"] + params["bias"]
+        h = jnp.tanh(a)
+        outputs.append(h)
+    same(unroll(cell, params, X, noise=noise).outputs, jnp.stack(outputs, 1))
+    # It does nothing at test time.
+    same(unroll(cell, params, X), unroll(SimpleCell(H), params, X))
 
 
-def test_recurrent_dropout_drops_the_candidate_only():
-    cell = recurrent_dropout(gru(64), 0.5)
-    params = init(cell, jax.random.key(0), D)
-    h = jnp.full((2, 64), 0.5)
-    dropped, _ = step(cell, params, h, X[:, 0], Tick(key=jax.random.key(1)))
-    a = X[:, 0] @ params["w_x"] + params["bias"]
-    z = jax.nn.sigmoid((a + h @ params["w_h"])[:, :64])
-    share = (jnp.abs(dropped - (1 - z) * h) < 1e-6).mean()  # candidate dropped: only the old h is left
-    assert 0.35 < share < 0.65
+def test_unroll_draws_the_masks_from_its_key():
+    cell = variational_dropout(SimpleCell(64), 0.5, 0.0)
+    params = init(cell)
+    key = jax.random.key(5)
+    drawn = unroll(cell, params, X, key=key).outputs
+    same(drawn, unroll(cell, params, X, key=key).outputs, 0)
+    assert jnp.abs(drawn - unroll(cell, params, X).outputs).max() > 1e-3
+    # x is the same in every step, so one mask gives one projection at all steps.
+    constant = jnp.broadcast_to(X[:, :1], X.shape)
+    no_recurrence = params | {"w_h": jnp.zeros_like(params["w_h"])}
+    outputs = unroll(cell, no_recurrence, constant, key=key).outputs
+    same(outputs, jnp.broadcast_to(outputs[:, :1], outputs.shape))
 
 
 @pytest.mark.parametrize(
-    "wrap",
-    [lambda c: zoneout(c, 0.3, 0.3), lambda c: variational_dropout(c, 0.3, 0.3), lambda c: recurrent_dropout(c, 0.3)],
+    "cell",
+    [
+        zoneout(LSTMCell(H, "layer"), 0.3, 0.3),
+        variational_dropout(LSTMCell(H, "layer"), 0.3, 0.3),
+        LSTMCell(H, "layer", recurrent_dropout=0.3),
+        zoneout(
+            variational_dropout(
+                stack(GRUCell(H, recurrent_dropout=0.2), LSTMCell(H, "rms")), 0.3, 0.3
+            ),
+            0.3,
+            0.3,
+        ),
+    ],
+    ids=["zoneout", "variational", "recurrent", "all"],
 )
-def test_the_lean_backward_sees_the_same_noise(wrap):
-    cell = wrap(lstm(H, norm="layer"))
-    params = init(cell, jax.random.key(0), D)
+def test_the_lean_backward_pass_sees_the_same_noise(cell):
+    params = init(cell)
+    assert cell.is_noisy
 
-    def grads(**how):
-        return jax.jit(jax.grad(lambda p, x: jnp.sum(unroll(cell, p, x, key=jax.random.key(2), **how)[1]), (0, 1)))(
-            params, X
-        )
+    def gradients(options):
+        def loss(params, x):
+            key = jax.random.key(2)
+            return jnp.sum(unroll(cell, params, x, key=key, options=options).outputs)
 
-    same(grads(), grads(backward="autodiff"), 1e-5)
+        return jax.jit(jax.grad(loss, (0, 1)))(params, X)
+
+    autodiff = gradients(ScanOptions(backward="autodiff"))
+    same(gradients(ScanOptions()), autodiff, 1e-5)
+    same(gradients(ScanOptions(save="carries")), autodiff, 1e-5)
+
+
+# Stacks
 
 
 @pytest.mark.parametrize("skip", ["none", "graves", "residual"])
-def test_stack_steps_equal_its_scan(skip):
-    cell = stack(lstm(H, norm="layer"), gru(H), rnn(H), skip=skip)
-    params = init(cell, jax.random.key(0), D)
+def test_steps_of_a_stack_equal_its_scan(skip):
+    cell = stack(LSTMCell(H, "layer"), GRUCell(H), SimpleCell(H), skip=skip)
+    params = init(cell)
     lengths = jnp.array([T, 2])
-    last, y = unroll(cell, params, X, lengths=lengths)
-    assert y.shape == (2, T, cell.features)
-    carry = initial_carry(cell, params, X[:, 0])
+    result = unroll(cell, params, X, seq_lengths=lengths, return_carries=True)
+    assert result.outputs.shape == (2, T, cell.features)
+    carry = cell.initial_carry(params, X[:, 0])
+    one_step = jax.jit(step, static_argnums=0)
     for t in range(T):
-        carry, out = step(cell, params, carry, X[:, t], Tick(mask=t < lengths))
-        same(out, y[:, t])
-    same(carry, last)
+        carry, y = one_step(cell, params, carry, X[:, t], mask=t < lengths)
+        same(y, result.outputs[:, t])
+        same(carry, jax.tree.map(lambda c, t=t: c[:, t], result.carries))
+    same(carry, result.carry)
 
 
-def test_graves_stack_shows_every_layer_the_input():
-    cell = stack(lstm(4), lstm(5), skip="graves")
-    params = init(cell, jax.random.key(0), D)
+def test_a_stack_is_its_cells_one_after_the_other():
+    cells = LSTMCell(4, "layer"), GRUCell(5, "rms"), SimpleCell(3)
+    params = init(stack(*cells))
+    assert [p["w_x"].shape[0] for p in params] == [D, 4, 5]
+    below = X
+    for cell, cell_params in zip(cells, params, strict=True):
+        below = unroll(cell, cell_params, below).outputs
+    same(unroll(stack(*cells), params, X).outputs, below)
+
+
+def test_every_cell_of_a_graves_stack_sees_the_input():
+    cell = stack(LSTMCell(4), LSTMCell(5), skip="graves")
+    params = init(cell)
+    assert cell.features == 9
     assert params[1]["w_x"].shape == (D + 4, 20)
-    _, first = unroll(lstm(4), params[0], X)
-    _, second = unroll(lstm(5), params[1], jnp.concatenate([X, first], -1))
-    same(unroll(cell, params, X)[1], jnp.concatenate([first, second], -1))
+    first = unroll(LSTMCell(4), params[0], X).outputs
+    second = unroll(LSTMCell(5), params[1], jnp.concatenate([X, first], -1)).outputs
+    same(unroll(cell, params, X).outputs, jnp.concatenate([first, second], -1))
 
 
-def test_bidirectional_is_two_runs():
-    cell = bidirectional(lstm(H, norm="layer"), lstm(H, norm="layer"))
-    params = init(cell, jax.random.key(0), D)
-    lengths = jnp.array([3, T])
-    _, y = unroll(cell, params, X, lengths=lengths)
-    left = unroll(lstm(H, norm="layer"), params[0], X, lengths=lengths)[1]
-    right = unroll(lstm(H, norm="layer"), params[1], X[:1, :3][:, ::-1])[1][:, ::-1]
-    same(y[..., :H], left)
-    same(y[0, :3, H:], right[0])
-    assert (y[0, 3:] == 0).all()
-    with pytest.raises(ValueError, match="cannot be stepped"):
-        step(cell, params, None, X[:, 0])
+def test_a_residual_stack_adds_the_input_of_a_cell_where_the_sizes_agree():
+    cell = stack(GRUCell(H), GRUCell(H), GRUCell(6), skip="residual")
+    params = init(cell)
+    # The first cell has another number of inputs, the last of outputs.
+    first = unroll(GRUCell(H), params[0], X).outputs
+    second = first + unroll(GRUCell(H), params[1], first).outputs
+    third = unroll(GRUCell(6), params[2], second).outputs
+    same(unroll(cell, params, X).outputs, third)
+    two = stack(GRUCell(H), GRUCell(H), skip="residual")
+    same(unroll(two, params[:2], X).outputs, second)
+
+
+@pytest.mark.parametrize("skip", ["none", "graves", "residual"])
+def test_gradients_of_a_stack(skip):
+    with jax.enable_x64(True):
+        cell = stack(LSTMCell(H, "layer"), GRUCell(H, "layer"), skip=skip)
+        params = cell.init(jax.random.key(0), D, jnp.float64)
+        x = jax.random.normal(jax.random.key(1), (2, T, D), jnp.float64)
+        lengths = jnp.array([T, 2])
+
+        def gradients(options):
+            def loss(params, x):
+                result = unroll(cell, params, x, seq_lengths=lengths, options=options)
+                return sum(jnp.sum(jnp.sin(a)) for a in jax.tree.leaves(result))
+
+            return jax.jit(jax.grad(loss, (0, 1)))(params, x)
+
+        same(
+            gradients(ScanOptions()), gradients(ScanOptions(backward="autodiff")), 1e-10
+        )
 
 
 def test_wrappers_reach_into_stacks():
-    cell = zoneout(stack(lstm(H), gru(H)), 0.5, 0.5)
-    params = init(cell, jax.random.key(0), D)
-    assert jnp.abs(unroll(cell, params, X)[1] - unroll(stack(lstm(H), gru(H)), params, X)[1]).max() > 1e-3
+    cells = LSTMCell(H), GRUCell(H)
+    of_stack = zoneout(stack(*cells, skip="residual"), 0.3, 0.4)
+    assert of_stack == stack(*[zoneout(c, 0.3, 0.4) for c in cells], skip="residual")
+    of_stack = variational_dropout(stack(*cells), 0.5, 0.25)
+    assert of_stack == stack(*[variational_dropout(c, 0.5, 0.25) for c in cells])
+    nested = zoneout(stack(stack(*cells), GRUCell(H)), 0.1)
+    inner = [zoneout(c, 0.1) for c in cells]
+    assert nested == stack(stack(*inner), zoneout(GRUCell(H), 0.1))
+
+
+def test_zoneout_of_a_stack_has_an_effect_in_every_cell():
+    plain = stack(LSTMCell(H), GRUCell(H))
+    params = init(plain)
+    noisy = unroll(zoneout(plain, 0.5, 0.5), params, X).carry
+    carry = unroll(plain, params, X).carry
+    for cell_noisy, cell_plain in zip(noisy, carry, strict=True):
+        assert jnp.abs(cell_noisy[-1] - cell_plain[-1]).max() > 1e-3
+
+
+def test_stacks_of_stacks():
+    cells = LSTMCell(H), GRUCell(H), SimpleCell(H)
+    flat, nested = stack(*cells), stack(stack(*cells[:2]), cells[2])
+    params = init(flat)
+    same(
+        unroll(flat, params, X).outputs,
+        unroll(nested, (params[:2], params[2]), X).outputs,
+    )
+
+
+def test_batch_norm_in_a_stack():
+    bottom, middle, top = LSTMCell(H, "batch"), GRUCell(5), SimpleCell(3, "batch")
+    cell = stack(bottom, middle, top)
+    params = init(cell)
+    assert cell.sites == {"0/x": 16, "0/h": 16, "0/c": 4, "2/x": 3, "2/h": 3}
+    lengths = jnp.array([T, 2])
+    result = unroll(cell, params, X, seq_lengths=lengths)
+    values = result.statistics.values
+    assert set(values) == set(cell.sites)
+    first = unroll(bottom, params[0], X, seq_lengths=lengths)
+    for site, statistics in first.statistics.values.items():
+        same(values[f"0/{site}"], statistics)
+
+    running = {
+        site: (jnp.zeros((T, size)), jnp.ones((T, size)))
+        for site, size in cell.sites.items()
+    }
+    tracked = functional.track(running, result.statistics, 0.0)
+    given = unroll(cell, params, X, seq_lengths=lengths, statistics=tracked)
+    same(given.outputs, result.outputs, 1e-5)
+    assert given.statistics is None
+
+
+# Bidirectional pairs
+
+
+@pytest.mark.parametrize("merge", ["concat", "sum"])
+def test_bidirectional_is_two_runs(merge):
+    left, right = LSTMCell(H, "layer"), GRUCell(H, "layer")
+    params = init(left), init(right)
+    lengths = jnp.array([3, T])
+    result = bidirectional(left, right, params, X, seq_lengths=lengths, merge=merge)
+    forward = unroll(left, params[0], X, seq_lengths=lengths)
+    backward = unroll(right, params[1], X[:1, :3][:, ::-1])
+    same(result.carry[0], forward.carry)
+    same(result.carry[1][0], backward.carry[0])
+    assert result.carries is None
+    assert result.statistics is None
+    if merge == "sum":
+        expected = forward.outputs[0, :3] + backward.outputs[0, ::-1]
+    else:
+        expected = jnp.concatenate(
+            [forward.outputs[0, :3], backward.outputs[0, ::-1]], -1
+        )
+    same(result.outputs[0, :3], expected)
+    assert (result.outputs[0, 3:] == 0).all()
+
+
+def test_bidirectional_passes_all_arguments_on():
+    cell = zoneout(stack(LSTMCell(H, "layer"), GRUCell(H)), 0.2, 0.2)
+    params = init(cell), cell.init(jax.random.key(7), D)
+    carries = tuple(
+        jax.tree.map(lambda c, by=by: c + by, cell.initial_carry(p, X[:, 0]))
+        for p, by in zip(params, (0.1, -0.2), strict=True)
+    )
+    flags = {
+        "seq_lengths": jnp.array([T, 4]),
+        "mask": jnp.array([[1, 0, 1, 1, 1], [1, 1, 1, 0, 1]], bool),
+        "resets": jnp.array([[0, 0, 1, 0, 0], [0, 1, 0, 0, 0]], bool),
+    }
+    key = jax.random.key(3)
+    result = bidirectional(
+        cell, cell, params, X, initial_carry=carries, key=key, **flags
+    )
+    halves = []
+    for number, run_key in enumerate(jax.random.split(key)):
+        half = unroll(
+            cell,
+            params[number],
+            X,
+            initial_carry=carries[number],
+            key=run_key,
+            reverse=number == 1,
+            keep_order=True,
+            **flags,
+        )
+        same(result.carry[number], half.carry)
+        halves.append(half.outputs)
+    same(result.outputs, jnp.concatenate(halves, -1))
+
+    flags = {**flags, "mask": flags["mask"].T, "resets": flags["resets"].T}
+    time_major = bidirectional(
+        cell,
+        cell,
+        params,
+        X.swapaxes(0, 1),
+        initial_carry=carries,
+        key=key,
+        time_major=True,
+        **flags,
+    )
+    same(time_major.outputs.swapaxes(0, 1), result.outputs)
+
+
+def test_bidirectional_batch_norm_has_a_pair_of_statistics():
+    cell = LSTMCell(H, "batch")
+    params = init(cell), cell.init(jax.random.key(7), D)
+    lengths = jnp.array([3, T])
+    result = bidirectional(cell, cell, params, X, seq_lengths=lengths)
+    left, right = result.statistics
+    same(left, unroll(cell, params[0], X, seq_lengths=lengths).statistics)
+    reverse = unroll(cell, params[1], X, seq_lengths=lengths, reverse=True)
+    same(right, reverse.statistics)
+    given = bidirectional(
+        cell,
+        cell,
+        params,
+        X,
+        seq_lengths=lengths,
+        statistics=(left.values, right.values),
+    )
+    same(given.outputs, result.outputs, 1e-5)
+    assert given.statistics is None
+
+
+def test_a_bidirectional_pair_of_which_one_has_batch_norm():
+    cells = LSTMCell(H), SimpleCell(H, "batch")
+    params = init(cells[0]), init(cells[1])
+    result = bidirectional(*cells, params, X)
+    left, right = result.statistics
+    assert left is None
+    assert set(right.values) == {"x", "h"}
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: zoneout(lstm(2), 1.0),
-        lambda: recurrent_dropout(lstm(2), -0.1),
+        lambda: zoneout(LSTMCell(2), 1.0),
+        lambda: zoneout(LSTMCell(2), 0.0, -0.5),
+        lambda: variational_dropout(LSTMCell(2), 1.5),
+        lambda: variational_dropout(LSTMCell(2), 0.0, 1.0),
         lambda: stack(),
-        lambda: stack(lstm(2), skip="all"),
+        lambda: stack(LSTMCell(2), skip="all"),
+        lambda: bidirectional(LSTMCell(2), LSTMCell(2), (None, None), X, merge="mean"),
     ],
 )
 def test_bad_options_are_refused(call):
-    with pytest.raises(ValueError, match=r"rate|stack"):
+    with pytest.raises(ValueError, match=r"rate|stack|merge='mean'"):
         call()
+
+
+def test_params_of_a_pair_that_are_no_pair_are_refused():
+    cell = LSTMCell(H)
+    with pytest.raises((TypeError, ValueError), match="pair"):
+        bidirectional(cell, cell, init(cell), X)

@@ -233,6 +233,7 @@ def draw(specs: dict[str, ParamSpec], key: jax.Array, dtype: Any) -> dict:
     They are drawn in float32 at least and then cast, so that orthogonal kernels exist
     in bfloat16 too.
     """
+    # Orthogonal initialisers need a QR decomposition, which bfloat16 does not have.
     draw_dtype = jnp.promote_types(dtype, jnp.float32)
     params = {}
     for name, subkey in zip(specs, jax.random.split(key, len(specs)), strict=True):

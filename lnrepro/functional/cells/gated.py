@@ -62,6 +62,8 @@ class GatedCell(Cell):
     bias_init: Initializer = zeros
     scale_init: Initializer | None = None
 
+    # Number of gates in a row of pre-activations, names of the learned carry in the
+    # order of the carry, and names of the norms. Each kind of cell sets its own.
     gates: ClassVar[int]
     carry_names: ClassVar[tuple[str, ...]] = ("h0",)
     norm_names: ClassVar[tuple[str, ...]] = ()
@@ -69,6 +71,8 @@ class GatedCell(Cell):
     def __post_init__(self):
         """Check the fields."""
         name = type(self).__name__
+        # Any integral type is welcome; the field then holds an int, so that cells of
+        # equal numbers are equal.
         features = positive_integer(name, "features", self.features)
         object.__setattr__(self, "features", features)
         choice(name, "norm", self.norm, self.norm_names)
@@ -91,6 +95,7 @@ class GatedCell(Cell):
         """Draw fresh parameters; each gate's part of a kernel is drawn by itself."""
         features_in = positive_integer(type(self).__name__, "features_in", features_in)
         params = draw(self._specs(features_in), key, dtype)
+        # Weight norm starts from the fresh kernels, so that the function is preserved.
         for site in ("x", "h"):
             norm = self.site_norms()[site]
             for name, value in norm.init_from_weight(params[f"w_{site}"]).items():
@@ -101,6 +106,8 @@ class GatedCell(Cell):
         units = self.gates * self.features
         kernel = _by_gate(self.kernel_init, self.gates)
         recurrent_kernel = _by_gate(self.recurrent_kernel_init, self.gates)
+        # The order is part of the interface: each parameter is drawn from the key of
+        # its position.
         specs = {
             "w_x": ParamSpec(kernel, (features_in, units)),
             "w_h": ParamSpec(recurrent_kernel, (self.features, units)),
@@ -124,7 +131,12 @@ class GatedCell(Cell):
         return parts if len(parts) > 1 else parts[0]
 
     def prepare(self, params):
-        """Centre or weight-normalise the kernels, as the norms ask for."""
+        """Centre or weight-normalise the kernels, as the norms ask for.
+
+        Raises:
+          ValueError: parameters that belong to a cell with other options.
+        """
+        self._check_names(params)
         site_norms = self.site_norms()
         weights = {
             f"w_{site}": site_norms[site].prepare(
@@ -132,9 +144,30 @@ class GatedCell(Cell):
             )
             for site in ("x", "h")
         }
+        # The step does not read these. Leaving them out spares the backward pass sums
+        # over time that would be zero.
         only_here = {"w_x", "w_h", "length_x", "length_h", "h0", "c0"}
         rest = {n: value for n, value in params.items() if n not in only_here}
         return Prepared(weights, rest)
+
+    def _check_names(self, params):
+        expected = set(self._specs(features_in=1))
+        for site in ("x", "h"):
+            of_norm = self.site_norms()[site].names_from_weight
+            expected |= {f"{name}_{site}" for name in of_norm}
+        name = type(self).__name__
+        missing = sorted(expected - set(params))
+        if missing:
+            raise ValueError(
+                f"{name}: params has no {', '.join(map(repr, missing))}, only "
+                f"{sorted(params)}; make them with cell.init(key, features_in)"
+            )
+        unused = sorted(set(params) - expected)
+        if unused:
+            raise ValueError(
+                f"{name}: params has {', '.join(map(repr, unused))}, which a cell with "
+                "these options does not have"
+            )
 
     def project(self, dot, x):
         """Return W_x x, [..., N]."""

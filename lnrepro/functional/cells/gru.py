@@ -1,14 +1,17 @@
 """The GRU (eq. 23-28)."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import (
+    Dot,
     ParamSpec,
     Prepared,
+    StepContext,
     choice,
     dropout,
     row,
@@ -63,10 +66,11 @@ class GRUCell(GatedCell):
     (3, 24)
     """
 
+    _: dataclasses.KW_ONLY
     reset: str = "after"
     recurrent_bias: bool = False
-    gate_fn: object = jax.nn.sigmoid
-    activation_fn: object = jnp.tanh
+    gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
+    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
 
     gates: ClassVar[int] = 3
     norm_names: ClassVar[tuple[str, ...]] = ("none", "layer", "rms", "batch", "weight")
@@ -83,6 +87,7 @@ class GRUCell(GatedCell):
 
     def site_norms(self):
         """The norms at the sites x and h, and u where the reset comes before."""
+        # Layer norm spans the two gates jointly, and the candidate by itself.
         groups = (2, 1)
         eps = self.epsilon
         norm = {
@@ -94,6 +99,7 @@ class GRUCell(GatedCell):
         }[self.norm]
         if self.reset == "after":
             return {"x": norm, "h": norm}
+        # The gates and the candidate are products of their own here.
         of_one_group = dataclasses.replace(norm, groups=(1,))
         return {"x": norm, "h": of_one_group, "u": of_one_group}
 
@@ -114,6 +120,7 @@ class GRUCell(GatedCell):
         """Prepare the kernels, and the bias that stands inside the input's norm."""
         weights, rest = super().prepare(params)
         norm = self.site_norms()["x"]
+        # The bias stands on the input inside its norm, so it is prepared as W_x is.
         if "bias" in rest:
             rest["bias"] = norm.prepare_bias(rest["bias"])
         if self.reset == "before":
@@ -122,18 +129,27 @@ class GRUCell(GatedCell):
             weights = {**weights, "w_h": w_gates, "w_u": w_candidate}
         return Prepared(weights, rest)
 
-    def step(self, dot, params, carry, x_proj, context):
+    def step(
+        self,
+        dot: Dot,
+        params: dict[str, jax.Array],
+        carry: jax.Array,
+        x_proj: jax.Array,
+        context: StepContext,
+    ) -> tuple[jax.Array, dict | None]:
         """Take one step: eq. 26 to 28."""
         h = carry
         split = [2 * self.features]
         normalise = self.normaliser(params, context)
 
+        # Eq. 26: the gates. The input's part holds the candidate's as well.
         x_part = normalise("x", add_row(x_proj, params, "bias"))
         x_gates, x_candidate = jnp.split(x_part, split, -1)
         if self.reset == "after":
             h_part = add_row(normalise("h", dot("w_h", h)), params, "bias_recurrent")
             h_gates, h_candidate = jnp.split(h_part, split, -1)
             z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
+            # The paper's reset gate multiplies the product.
             recurrent = r * h_candidate
         else:
             h_gates = normalise("h", dot("w_h", h))
@@ -141,10 +157,12 @@ class GRUCell(GatedCell):
                 bias, bias_candidate = jnp.split(params["bias_recurrent"], split)
                 h_gates = h_gates + row(bias, h_gates)
             z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
+            # Cho's reset gate multiplies h before the candidate's product.
             recurrent = normalise("u", dot("w_u", (r * wide(h)).astype(h.dtype)))
             if self.recurrent_bias:
                 recurrent = recurrent + row(bias_candidate, recurrent)
 
+        # Eq. 27 and 28: the candidate, and the mix of it with the previous h.
         n = self.activation_fn(x_candidate + recurrent)
         n = dropout(context.key, self.recurrent_dropout, n)
         previous_h = h.astype(n.dtype)

@@ -1,14 +1,17 @@
 """The LSTM (eq. 17-22 and 29-31)."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import (
+    Dot,
     ParamSpec,
     Prepared,
+    StepContext,
     choice,
     clip_gradient,
     dropout,
@@ -69,13 +72,14 @@ class LSTMCell(GatedCell):
     ['bias', 'bias_c', 'bias_h', 'bias_x']
     """
 
+    _: dataclasses.KW_ONLY
     cell_norm: str = "output"
     forget_bias: float = 0.0
     peephole: bool = False
     inner_bias: bool = False
     gradient_clip: float | None = None
-    gate_fn: object = jax.nn.sigmoid
-    activation_fn: object = jnp.tanh
+    gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
+    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
 
     gates: ClassVar[int] = 4
     carry_names: ClassVar[tuple[str, ...]] = ("c0", "h0")
@@ -95,6 +99,7 @@ class LSTMCell(GatedCell):
 
     def site_norms(self):
         """The norms at the sites x, h and c."""
+        # In this order: the norm of W_x x, of W_h h, and of c.
         none, eps = Norm(), self.epsilon
         product_norm, layer_norm = ProductLayerNorm(eps), LayerNorm(eps)
         batch_norm, batch_norm_c = BatchNorm(eps, use_bias=False), BatchNorm(eps)
@@ -132,38 +137,53 @@ class LSTMCell(GatedCell):
     def prepare(self, params):
         """Prepare the kernels, and add up the biases of eq. 20 once per sequence."""
         weights, rest = super().prepare(params)
+        # The inner bias is inside the norm of W_x x, so it is prepared as W_x is.
         if "inner_bias" in rest:
             x_norm = self.site_norms()["x"]
             rest["inner_bias"] = x_norm.prepare_bias(rest["inner_bias"])
+        # The biases of the two norms and of the cell only occur as a sum.
         biases = [rest.pop(n) for n in ("bias", "bias_x", "bias_h") if n in rest]
         if biases:
             rest["bias"] = sum(biases[1:], biases[0])
         return Prepared(weights, rest)
 
-    def step(self, dot, params, carry, x_proj, context):
+    def step(
+        self,
+        dot: Dot,
+        params: dict[str, jax.Array],
+        carry: tuple[jax.Array, jax.Array],
+        x_proj: jax.Array,
+        context: StepContext,
+    ) -> tuple[tuple[jax.Array, jax.Array], dict | None]:
         """Take one step: eq. 20 to 22."""
         c, h = carry
         normalise = self.normaliser(params, context)
 
+        # Eq. 20: both products, each under its norm, and the bias.
         x_gates = normalise("x", add_row(x_proj, params, "inner_bias"))
         h_gates = normalise("h", dot("w_h", h))
         a = add_row(x_gates + h_gates, params, "bias")
         if self.gradient_clip is not None:
             a = clip_gradient(a, self.gradient_clip)
 
+        # Eq. 21: the cell. Only the recurrent path of c keeps the carry's dtype.
         previous_c = c.astype(a.dtype)
         f, i, o, g = jnp.split(a, 4, -1)
         if self.peephole:
             f = f + row(params["peephole"][0], f) * previous_c
             i = i + row(params["peephole"][1], i) * previous_c
+        # The functions are taken gate by gate: on a CPU this is as fast as one pass.
         candidate = self.activation_fn(g)
         candidate = dropout(context.key, self.recurrent_dropout, candidate)
         new_c = self.gate_fn(f) * previous_c + self.gate_fn(i) * candidate
+
+        # Eq. 22: the output shows the cell under a norm of its own.
         if self.peephole:
             o = o + row(params["peephole"][2], o) * new_c
         shown_c = normalise("c", new_c)
         new_h = self.gate_fn(o) * self.activation_fn(shown_c)
 
+        # The paper carries c as it is. Other libraries carry the normalised cell.
         carried_c = shown_c if self.cell_norm == "carry" else new_c
         carry = carried_c.astype(c.dtype), new_h.astype(h.dtype)
         return carry, normalise.statistics

@@ -1,11 +1,13 @@
 """The simple recurrent network (eq. 4)."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.cells.base import Prepared, dropout
+from lnrepro.functional.cells.base import Dot, Prepared, StepContext, dropout
 from lnrepro.functional.cells.gated import GatedCell
 from lnrepro.functional.cells.sites import (
     BatchNorm,
@@ -38,13 +40,15 @@ class SimpleCell(GatedCell):
       ValueError: an unknown norm, features below 1.
     """
 
-    activation_fn: object = jnp.tanh
+    _: dataclasses.KW_ONLY
+    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
 
     gates: ClassVar[int] = 1
     norm_names: ClassVar[tuple[str, ...]] = ("none", "layer", "rms", "batch", "weight")
 
     def site_norms(self):
         """The norms at the sites x, h and joint."""
+        # In this order: the norm of W_x x, of W_h h, and of their sum.
         none, eps = Norm(), self.epsilon
         layer_norm = ProductLayerNorm(eps, use_bias=False)
         batch_norm = BatchNorm(eps, use_bias=False)
@@ -64,11 +68,19 @@ class SimpleCell(GatedCell):
     def prepare(self, params):
         """Prepare the kernels; a norm of their sum prepares both."""
         weights, rest = super().prepare(params)
+        # The mean of the sum is zero where both kernels are centred.
         joint = self.site_norms()["joint"]
         weights = {name: joint.prepare({}, w) for name, w in weights.items()}
         return Prepared(weights, rest)
 
-    def step(self, dot, params, carry, x_proj, context):
+    def step(
+        self,
+        dot: Dot,
+        params: dict[str, jax.Array],
+        carry: jax.Array,
+        x_proj: jax.Array,
+        context: StepContext,
+    ) -> tuple[jax.Array, dict | None]:
         """Take one step: eq. 4."""
         h = carry
         normalise = self.normaliser(params, context)

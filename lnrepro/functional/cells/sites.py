@@ -41,6 +41,8 @@ class Norm:
     use_bias: bool = True
     groups: Groups = (1,)
     has_batch_statistics: ClassVar[bool] = False
+    # Names of what `init_from_weight` returns.
+    names_from_weight: ClassVar[tuple[str, ...]] = ()
 
     def init(self, size: int, scale_init: Initializer) -> dict[str, ParamSpec]:
         """Return the specs of the parameters for a site of `size` units."""
@@ -176,6 +178,8 @@ class BatchNorm(Norm):
 class WeightNorm(Norm):
     """Weight norm: the weight of the product is normalised once per sequence."""
 
+    names_from_weight: ClassVar[tuple[str, ...]] = ("length",)
+
     def init_from_weight(self, weight):
         """Start from the column norms, so that the function is preserved."""
         return {"length": norms.weight_norm_preserving(weight)[1]}
@@ -196,12 +200,12 @@ class Normaliser:
 
     def __call__(self, site: str, a: jax.Array) -> jax.Array:
         """Normalise the values a [..., N] at a site, in float32 at least."""
-        known = self.context.statistics
-        y, statistics = self.site_norms[site].apply(
-            site_params(self.params, site),
-            a,
-            self.context.mask,
-            None if known is None else known[site],
+        norm = self.site_norms[site]
+        known = None
+        if norm.has_batch_statistics and self.context.statistics is not None:
+            known = self.context.statistics[site]
+        y, statistics = norm.apply(
+            site_params(self.params, site), a, self.context.mask, known
         )
         if statistics is not None:
             self.collected[site] = statistics

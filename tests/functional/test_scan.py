@@ -1,0 +1,464 @@
+"""The memory-lean scan with steps written by hand, against JAX's own derivatives."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import checkify
+
+from lnrepro.functional import (
+    GRUCell,
+    LSTMCell,
+    ScanOptions,
+    SimpleCell,
+    named_dot,
+    scan,
+    stack,
+    unroll,
+    variational_dropout,
+    zoneout,
+)
+
+T, B, D, H = 6, 3, 4, 4
+KINDS = ("dense", "blocks")
+AUTODIFF = ScanOptions(backward="autodiff")
+
+
+@pytest.fixture
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+def same(a, b, tolerance=1e-10):
+    jax.tree.map(
+        lambda u, v: np.testing.assert_allclose(u, v, rtol=tolerance, atol=tolerance),
+        a,
+        b,
+    )
+
+
+def project(dot, x):
+    """One product of each of two inputs."""
+    return dot("w_x", x["left"]) + jnp.sin(dot("w_v", x["right"]))
+
+
+def chained_step(dot, params, carry, x_proj, context):
+    """A step with two products, the second of a function of the first, and aux."""
+    c, h = carry
+    a = x_proj + dot("w_h", h) * context
+    c = jnp.tanh(a[..., :H]) * c + params["bias"]
+    query = dot("w_q", jnp.sin(c))
+    h = jnp.tanh(query + params["gain"] * a[..., H:])
+    aux = {"query": jnp.square(query), "norm": jnp.sum(h * c, -1)}
+    return (c, h), aux
+
+
+def show(carry):
+    """The output of a step, some function of its carry."""
+    c, h = carry
+    return jnp.concatenate([h, jnp.cos(c)], -1)
+
+
+def problem(kind="dense", steps=T):
+    """Arguments (weights, params, carry, x) of a scan, and its context."""
+    rng = np.random.default_rng(0)
+
+    def draw(*shape):
+        return 0.7 * rng.standard_normal(shape)
+
+    def weight(features_in, features):
+        if kind == "dense":
+            return draw(features_in, features)
+        return draw(2, features_in // 2, features // 2)
+
+    weights = {
+        "w_x": weight(D, 2 * H),
+        "w_v": weight(D, 2 * H),
+        "w_h": weight(H, 2 * H),
+        "w_q": weight(H, H),
+    }
+    params = {"bias": draw(H), "gain": draw(H)}
+    carry = (draw(B, H), draw(B, H))
+    x = {"left": draw(steps, B, D), "right": draw(steps, B, D)}
+    return (weights, params, carry, x), draw(steps, 1, 1)
+
+
+def run(arguments, context, *, reverse=False, options=None):
+    return scan(
+        chained_step,
+        *arguments,
+        project=project,
+        output=show,
+        context=context,
+        reverse=reverse,
+        options=options,
+    )
+
+
+def value_and_gradients(arguments, context, **how):
+    """All results of the scan, and the gradients of a loss of all of them."""
+
+    def loss(*arguments):
+        result = run(arguments, context, **how)
+        leaves = jax.tree.leaves(result)
+        total = sum(
+            jnp.sum(jnp.sin(leaf) * jnp.cos(jnp.arange(leaf.size).reshape(leaf.shape)))
+            for leaf in leaves
+        )
+        return total, result
+
+    (_, result), gradients = jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True)(
+        *arguments
+    )
+    return result, gradients
+
+
+@functools.cache
+def expected(kind, reverse):
+    """The results of a loop in Python and JAX's own gradients of it."""
+    arguments, context = problem(kind)
+
+    def loss(*arguments):
+        weights, params, carry, x = arguments
+        outputs, aux = [None] * T, [None] * T
+        for t in range(T)[::-1] if reverse else range(T):
+            x_t = jax.tree.map(lambda a, t=t: a[t], x)
+            x_proj = project(named_dot(weights), x_t)
+            carry, aux[t] = chained_step(
+                named_dot(weights), params, carry, x_proj, context[t]
+            )
+            outputs[t] = show(carry)
+        stacked = jax.tree.map(lambda *a: jnp.stack(a), *aux)
+        result = carry, jnp.stack(outputs), stacked
+        total = sum(
+            jnp.sum(jnp.sin(leaf) * jnp.cos(jnp.arange(leaf.size).reshape(leaf.shape)))
+            for leaf in jax.tree.leaves(result)
+        )
+        return total, result
+
+    grad = jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True))
+    (_, result), gradients = grad(*arguments)
+    return result, gradients
+
+
+OPTIONS = [
+    ScanOptions(),
+    AUTODIFF,
+    ScanOptions(hoist=True),
+    ScanOptions(hoist=False),
+    ScanOptions(unroll=2),
+    ScanOptions(save="recurrent"),
+    ScanOptions(save="carries"),
+    ScanOptions(chunk=2),
+    ScanOptions(save="recurrent", chunk=3, hoist=True),
+    ScanOptions(save="carries", chunk=2, hoist=False),
+    ScanOptions(save="carries", chunk=1, hoist=True, unroll=2),
+    ScanOptions(backward="autodiff", chunk=3, hoist=True, unroll=3),
+]
+
+
+def options_id(options):
+    changed = [
+        f"{name}={getattr(options, name)}"
+        for name in ("backward", "save", "chunk", "hoist", "unroll")
+        if getattr(options, name) != getattr(ScanOptions(), name)
+    ]
+    return ",".join(changed) or "default"
+
+
+# Those that are not slow take each kind of weight and each direction several times.
+@pytest.mark.parametrize("number", range(len(OPTIONS)), ids=map(options_id, OPTIONS))
+def test_values_and_gradients_equal_those_of_a_python_loop(double, number):
+    kind, reverse = KINDS[number % 2], number % 4 in (1, 2)
+    arguments, context = problem(kind)
+    how = {"reverse": reverse, "options": OPTIONS[number]}
+    result, gradients = jax.jit(
+        lambda *arguments: value_and_gradients(arguments, context, **how)
+    )(*arguments)
+    wanted, wanted_gradients = expected(kind, reverse)
+    same(tuple(result), wanted)
+    same(gradients, wanted_gradients)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", OPTIONS, ids=options_id)
+def test_values_and_gradients_with_all_options(double, options, kind, reverse):
+    arguments, context = problem(kind)
+    result, gradients = value_and_gradients(
+        arguments, context, reverse=reverse, options=options
+    )
+    wanted, wanted_gradients = expected(kind, reverse)
+    same(tuple(result), wanted)
+    same(gradients, wanted_gradients)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ScanOptions(),
+        ScanOptions(save="carries"),
+        ScanOptions(hoist=True),
+        ScanOptions(hoist=False),
+        ScanOptions(chunk=2),
+        AUTODIFF,
+    ],
+    ids=options_id,
+)
+def test_no_steps(options):
+    arguments, context = problem(steps=0)
+    result, gradients = value_and_gradients(arguments, context, options=options)
+    same(result.carry, arguments[2], 1e-6)
+    assert result.outputs.shape == (0, B, 2 * H)
+    assert result.aux["norm"].shape == (0, B)
+    d_weights, d_params, d_carry, d_x = gradients
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves((d_weights, d_params)))
+    assert all(np.all(leaf != 0) for leaf in jax.tree.leaves(d_carry))
+    assert d_x["left"].shape == (0, B, D)
+
+
+def test_one_step():
+    arguments, context = problem(steps=1)
+    result, gradients = value_and_gradients(arguments, context)
+    plain, plain_gradients = value_and_gradients(arguments, context, options=AUTODIFF)
+    same(tuple(result), tuple(plain), 1e-5)
+    same(gradients, plain_gradients, 1e-5)
+
+
+def test_a_product_that_is_not_used_has_a_zero_gradient():
+    def step(dot, params, h, x_proj, context):
+        return jnp.tanh(x_proj + dot("w_h", h)), None
+
+    weights = {"w_h": jnp.eye(H), "w_other": jnp.ones((H, H))}
+    x = jnp.ones((T, B, H))
+
+    def loss(weights):
+        return scan(step, weights, None, jnp.zeros((B, H)), x).outputs.sum()
+
+    gradient = jax.grad(loss)(weights)
+    assert (gradient["w_other"] == 0).all()
+    assert (gradient["w_h"] != 0).all()
+
+
+def test_a_step_without_products():
+    def step(dot, params, h, x_proj, context):
+        return jnp.tanh(x_proj + params * h), None
+
+    x = jax.random.normal(jax.random.key(0), (T, B, H))
+
+    def gradients(options):
+        def loss(params, h, x):
+            return scan(step, {}, params, h, x, options=options).outputs.sum()
+
+        return jax.grad(loss, (0, 1, 2))(jnp.ones(H), jnp.zeros((B, H)), x)
+
+    same(gradients(ScanOptions()), gradients(AUTODIFF), 1e-5)
+
+
+def test_context_gets_no_gradient():
+    arguments, context = problem()
+    gradient = jax.grad(lambda context: jnp.sum(run(arguments, context).outputs))(
+        jnp.asarray(context, jnp.float32)
+    )
+    assert not np.any(gradient)
+
+
+def test_an_unknown_product_lists_the_names():
+    def step(dot, params, h, x_proj, context):
+        return dot("w_z", h), None
+
+    weights = {"w_x": jnp.eye(H), "w_h": jnp.eye(H)}
+    for options in (ScanOptions(), AUTODIFF):
+        with pytest.raises(ValueError, match=r"no weight 'w_z'.* are w_h, w_x"):
+            scan(
+                step,
+                weights,
+                None,
+                jnp.zeros((B, H)),
+                jnp.ones((T, B, H)),
+                options=options,
+            )
+    with pytest.raises(ValueError, match="no weight 'w_z'"):
+        named_dot(weights)("w_z", jnp.ones(H))
+
+
+def test_a_product_used_twice_is_refused():
+    def step(dot, params, h, x_proj, context):
+        return dot("w_h", jnp.tanh(dot("w_h", h))), None
+
+    for options in (ScanOptions(), AUTODIFF):
+        with pytest.raises(ValueError, match="'w_h' is used twice in one step"):
+            scan(
+                step,
+                {"w_h": jnp.eye(H)},
+                None,
+                jnp.zeros((B, H)),
+                jnp.ones((T, B, H)),
+                options=options,
+            )
+
+
+def test_a_chunk_must_divide_the_steps():
+    arguments, context = problem()
+    with pytest.raises(ValueError, match="chunk=4 must divide the number of steps, 6"):
+        run(arguments, context, options=ScanOptions(chunk=4))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backward": "fast"}, "backward='fast'; choose one of lean, autodiff"),
+        ({"save": "all"}, "save='all'; choose one of products, recurrent, carries"),
+        ({"chunk": 0}, "chunk=0 must be at least 1"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        ScanOptions(**options)
+
+
+def test_options_are_hashable_and_equal():
+    assert ScanOptions(chunk=2) == ScanOptions(chunk=2)
+    assert hash(ScanOptions(chunk=2)) == hash(ScanOptions(chunk=2))
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        ScanOptions(remat=True)
+
+
+def test_forward_mode_names_the_option_that_allows_it(double):
+    arguments, context = problem()
+
+    def output(x, options):
+        return run((*arguments[:3], x), context, options=options).outputs
+
+    x = arguments[3]
+    tangent = jax.tree.map(jnp.ones_like, x)
+    with pytest.raises(TypeError, match=r"ScanOptions\(backward='autodiff'\)"):
+        jax.jvp(lambda x: output(x, ScanOptions()), (x,), (tangent,))
+    _, forward = jax.jvp(lambda x: output(x, AUTODIFF), (x,), (tangent,))
+    y, pull = jax.vjp(lambda x: output(x, ScanOptions()), x)
+    (backward,) = pull(jnp.ones_like(y))
+    same(jnp.sum(forward), sum(jnp.sum(leaf) for leaf in jax.tree.leaves(backward)))
+
+
+@pytest.mark.parametrize(
+    "kind", ["dense", pytest.param("blocks", marks=pytest.mark.slow)]
+)
+def test_second_derivatives(double, kind):
+    arguments, context = problem(kind, steps=4)
+
+    def loss(options, *arguments):
+        return jnp.sum(jnp.sin(run(arguments, context, options=options).outputs))
+
+    def reverse_over_reverse(options):
+        def length(*arguments):
+            gradient = jax.grad(functools.partial(loss, options), (0, 1, 2, 3))
+            leaves = jax.tree.leaves(gradient(*arguments))
+            return sum(jnp.sum(jnp.cos(leaf)) for leaf in leaves)
+
+        return jax.grad(length, (0, 1, 2, 3))(*arguments)
+
+    def forward_over_reverse(options):
+        gradient = jax.grad(functools.partial(loss, options), (0, 1, 2, 3))
+        tangents = jax.tree.map(jnp.cos, arguments)
+        return jax.jvp(gradient, arguments, tangents)[1]
+
+    for derivative in (reverse_over_reverse, forward_over_reverse):
+        lean = jax.jit(functools.partial(derivative, ScanOptions()))()
+        plain = jax.jit(functools.partial(derivative, AUTODIFF))()
+        same(lean, plain, 1e-9)
+
+
+def test_index_checks_report_nothing():
+    arguments, context = problem()
+    cell = LSTMCell(H, "layer")
+    params = cell.init(jax.random.key(0), D)
+    lengths = jnp.array([6, 0, 2])
+    x = jnp.ones((B, T, D))
+
+    def of_scan():
+        return value_and_gradients(arguments, context)[1]
+
+    def of_cell():
+        return jax.grad(
+            lambda p: unroll(cell, p, x, seq_lengths=lengths).outputs.sum()
+        )(params)
+
+    for gradient in (of_scan, of_cell):
+        checked = checkify.checkify(gradient, errors=checkify.index_checks)
+        error, _ = jax.jit(checked)()
+        assert error.get() is None
+
+
+CELLS = [
+    *[
+        LSTMCell(H, norm, peephole=True, inner_bias=True, learned_carry=True)
+        for norm in LSTMCell.norm_names
+    ],
+    *[
+        GRUCell(H, norm, reset=reset, learned_carry=True)
+        for norm in GRUCell.norm_names
+        for reset in ("after", "before")
+    ],
+    GRUCell(H, recurrent_bias=True),
+    GRUCell(H, recurrent_bias=True, reset="before"),
+    *[SimpleCell(H, norm, learned_carry=True) for norm in SimpleCell.norm_names],
+    LSTMCell(H, "layer", gradient_clip=1.0, recurrent_dropout=0.2),
+    zoneout(LSTMCell(H, "layer"), 0.2, 0.2),
+    variational_dropout(GRUCell(H, "layer"), 0.2, 0.2),
+    *[
+        stack(LSTMCell(H), GRUCell(H), skip=skip)
+        for skip in ("none", "graves", "residual")
+    ],
+]
+
+
+@pytest.mark.parametrize("options", [ScanOptions(), AUTODIFF], ids=options_id)
+def test_no_implicit_rank_promotion(options):
+    x = jnp.ones((B, T, D))
+    with jax.numpy_rank_promotion("raise"):
+        for cell in CELLS:
+            params = cell.init(jax.random.key(0), D)
+
+            def loss(params, x, cell=cell):
+                result = unroll(
+                    cell,
+                    params,
+                    x,
+                    seq_lengths=jnp.array([6, 0, 2]),
+                    mask=jnp.ones((B, T), bool),
+                    resets=jnp.zeros((B, T), bool),
+                    reverse=True,
+                    key=jax.random.key(1),
+                    options=options,
+                )
+                carry = jax.tree.leaves(result.carry)
+                return result.outputs.sum() + sum(leaf.sum() for leaf in carry)
+
+            # Ranks are checked while tracing; nothing needs to run.
+            jax.eval_shape(jax.grad(loss, (0, 1)), params, x)
+
+
+def test_what_is_not_kept_takes_no_memory():
+    cell, x = LSTMCell(32, "layer"), jnp.ones((2, 1024, 8))
+    params = cell.init(jax.random.key(0), 8)
+
+    def memory(**options):
+        options = ScanOptions(**options)
+
+        def loss(params):
+            return unroll(cell, params, x, options=options).outputs.sum()
+
+        compiled = jax.jit(jax.grad(loss)).lower(params).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    everything = memory(backward="autodiff")
+    carries = memory(save="carries")
+    recurrent = memory(save="recurrent")
+    products = memory(save="products")
+    assert carries < recurrent < products
+    assert carries < 0.7 * products
+    assert products < 0.4 * everything
