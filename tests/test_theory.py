@@ -109,7 +109,7 @@ def test_a_negative_factor_turns_the_sign():
 
 def test_normalising_only_the_input_gives_no_invariance_to_the_weights():
     row = theory.measure_row(
-        lambda w, x: layer_norm(x, eps=0.0) @ w,
+        lambda w, x: layer_norm(x, epsilon=0.0) @ w,
         draw(1, FEATURES, UNITS),
         draw(2, CASES, FEATURES),
         key=jax.random.key(0),
@@ -135,7 +135,7 @@ def test_a_convolutions_layer_norm_is_not_invariant_to_recentering():
 
     def conv(axis, w, x):
         sums = jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        return layer_norm(sums, axis=axis, eps=0.0)
+        return layer_norm(sums, axis=axis, epsilon=0.0)
 
     w, x = draw(1, 3, 3, 2, 5), draw(2, 6, 7, 7, 2)
     image = theory.measure_row(functools.partial(conv, (1, 2, 3)), w, x, key=jax.random.key(0))
@@ -429,7 +429,7 @@ def test_batch_norms_gain_metric_needs_an_assumption():
     np.testing.assert_allclose(layers["gaussian"]["gains"], layers["gaussian"]["exact"][:, -1, :, -1], atol=1e-9)
     paper, exact = layers["bernoulli"]["gains"], layers["bernoulli"]["exact"][:, -1, :, -1]
     assert jnp.linalg.norm(paper - exact) > 0.1 * jnp.linalg.norm(exact)
-    z = batch_norm(x @ theta[:, :FEATURES].T, eps=0.0)[0]
+    z = batch_norm(x @ theta[:, :FEATURES].T, epsilon=0.0)[0]
     covariance = theory.bernoulli.covariance(theory.layer_model("batch")(theta, x))
     np.testing.assert_allclose(jnp.einsum("bij,bi,bj->ij", covariance, z, z) / CASES, exact, atol=1e-12)
 

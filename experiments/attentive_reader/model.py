@@ -1,11 +1,18 @@
-"""The attentive reader: Hermann et al. (2015) as in Cooijmans et al.'s code (section 6.2 of Ba, Kiros, Hinton 2016).
+"""The attentive reader of Hermann et al. (2015), section 6.2.
 
-    D_t = LSTM(E[d_t]),  u = last state of another LSTM over E[q];   w.r.t. one embedding E and D_t, u in R^H
-    s_t = (M D_t) . (M u);   m_t = tanh(W_d D_t + b + W_q u + s_t);   a = softmax over the passage of v . m_t
-    r = sum_t a_t D_t;   g = tanh(W_r r + W_u u + b + W_m mean_t D_t);   p(answer) = softmax over all words of W_o g + b
+It follows the code of Cooijmans et al. With one embedding table E for both texts:
 
-Letters: B batch, T and S words of passage and question, H units, V vocabulary, F = H (2H with both directions) features.
-Ids are (B, T); everything computed over time is time-major, (T, B, ...).
+    D_t = LSTM(E[d_t]), and u = last state of another LSTM over E[q]
+    s_t = (M D_t) . (M u)
+    m_t = tanh(W_d D_t + b + W_q u + s_t)
+    a = softmax of v . m_t over the passage
+    r = sum_t a_t D_t
+    g = tanh(W_r r + W_u u + b + W_m mean_t D_t)
+    p(answer) = softmax over all words of W_o g + b
+
+Shape letters: B batch, T and S words of passage and question, H units, V vocabulary, F
+features of an encoder: H, or 2H with both directions. Word numbers are [B, T]; what is
+computed over time is time-major, [T, B, ...].
 """
 
 from typing import Any, NamedTuple
@@ -15,18 +22,39 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro.errors import UserError
-from lnrepro.functional import cells, norms, track, unroll
+from lnrepro.functional import (
+    BatchStatistics,
+    LSTMCell,
+    ScanOptions,
+    bidirectional,
+    norms,
+    track,
+    unroll,
+)
 
 NORMS = ("none", "layer", "batch", "batch_everywhere")
 ENCODERS = ("passage", "question")
-MAPS = ("attend_passage", "attend_question", "read_passage", "read_question", "read_mean")  # normalised "everywhere"
-FLOOR = 1e-8  # added to the answer's probability, as in the authors' code
-DROPPED = ("words", "readout")
+# The affine maps; "batch_everywhere" normalises each of them.
+MAPS = (
+    "attend_passage",
+    "attend_question",
+    "read_passage",
+    "read_question",
+    "read_mean",
+)
+# Is added to the answer's probability, as in the authors' code.
+FLOOR = 1e-8
 Params = dict[str, Any]
 
 
 class Reading(NamedTuple):
-    """g (B, H) before the output layer, the attention (T, B), and what batch norm saw (see Reader.remember)."""
+    """What `Reader.read` returns.
+
+    Attributes:
+      readout: g [B, H], the input of the output layer.
+      attention: a [T, B].
+      seen: batch statistics by the name of the encoder or map, for `Reader.remember`.
+    """
 
     readout: jax.Array
     attention: jax.Array
@@ -34,238 +62,395 @@ class Reading(NamedTuple):
 
 
 class Reader:
-    """The network of a config: functions of its parameters and of batch norm's population statistics."""
+    """The network of a config, as functions of its parameters and statistics."""
 
     def __init__(self, config: ConfigDict):
-        m = self.sizes = config.model
+        """Check `config.model`, `config.norm` and the size of the vocabulary.
+
+        Raises:
+          UserError: a value that is not possible.
+        """
+        sizes = config.model
         if config.norm not in NORMS:
-            raise UserError(f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}")
-        for name, a, b in (("evaluation_statistics", "population", "batch"), ("dropout_scaling", "train", "test")):
-            if m[name] not in (a, b):
-                raise UserError(f"config.model.{name} = {m[name]!r}: choose {a} or {b}")
-        for name, value in (("model.units", m.units), ("data.vocabulary", config.data.vocabulary)):
+            raise UserError(
+                f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}"
+            )
+        choices = {
+            "evaluation_statistics": ("population", "batch"),
+            "dropout_scaling": ("train", "test"),
+        }
+        for name, (first, second) in choices.items():
+            if sizes[name] not in (first, second):
+                raise UserError(
+                    f"config.model.{name} = {sizes[name]!r}: choose {first} or {second}"
+                )
+        counts = {
+            "model.units": sizes.units,
+            "data.vocabulary": config.data.vocabulary,
+        }
+        for name, value in counts.items():
             if value < 1:
                 raise UserError(f"config.{name} = {value}: at least 1 is needed")
-        if not 0 <= m.dropout < 1:
-            raise UserError(f"config.model.dropout = {m.dropout}: it must lie in [0, 1)")
+        if not 0 <= sizes.dropout < 1:
+            raise UserError(
+                f"config.model.dropout = {sizes.dropout}: it must lie in [0, 1)"
+            )
+        self.sizes = sizes
         self.vocabulary = config.data.vocabulary
-        self.batch, self.everywhere = config.norm.startswith("batch"), config.norm == "batch_everywhere"
-        self.directions = 1 + bool(m.bidirectional)
+        self.batch = config.norm.startswith("batch")
+        self.everywhere = config.norm == "batch_everywhere"
+        self.directions = 2 if sizes.bidirectional else 1
         small = orthogonal(0.05)
-        self.cell = cells.lstm(
-            m.units,
+        gain = sizes.gain.batch if self.batch else sizes.gain.layer
+        self.cell = LSTMCell(
+            sizes.units,
             norm="batch" if self.batch else config.norm,
             kernel_init=small,
-            recurrent_init=small,
-            gain_init=jax.nn.initializers.constant(m.gain.batch if self.batch else m.gain.layer),
+            recurrent_kernel_init=small,
+            scale_init=jax.nn.initializers.constant(gain),
         )
 
     def init(self, key: jax.Array) -> Params:
-        """Fresh parameters: LSTMs, W_d and M 0.05 times orthogonal, the others uniform, biases and h_0 zero."""
-        H, V, F = self.sizes.units, self.vocabulary, self.directions * self.sizes.units
-        k = iter(jax.random.split(key, 16))
-        params = {name: tuple(self._encoder(next(k)) for _ in range(self.directions)) for name in ENCODERS}
+        """Draw fresh parameters.
+
+        The LSTMs, W_d and M are 0.05 times orthogonal where they are square, the other
+        weights uniform, biases and h_0 zero.
+        """
+        H, V = self.sizes.units, self.vocabulary
+        F = self.directions * H
+        keys = iter(jax.random.split(key, 16))
+        params = {
+            name: tuple(self._encoder(next(keys)) for _ in range(self.directions))
+            for name in ENCODERS
+        }
         square = orthogonal(0.05) if self.directions == 1 else uniform
-        params["embedding"] = uniform(next(k), (V, H))
-        params["similarity"] = square(next(k), (F, H))
-        params["attention"] = jax.random.uniform(next(k), (H,), minval=-1) / jnp.sqrt(H)
+        params["embedding"] = uniform(next(keys), (V, H))
+        params["similarity"] = square(next(keys), (F, H))
+        v = jax.random.uniform(next(keys), (H,), minval=-1)
+        params["attention"] = v / jnp.sqrt(H)
         for name in MAPS:
-            params[name] = {"w": (square if name == "attend_passage" else uniform)(next(k), (F, H))}
+            init = square if name == "attend_passage" else uniform
+            params[name] = {"w": init(next(keys), (F, H))}
             if name in ("attend_passage", "read_question"):
                 params[name]["bias"] = jnp.zeros(H)
             if self.everywhere:
                 params[name]["gain"] = jnp.full(H, self.sizes.gain.batch)
-        params["output"] = {"w": uniform(next(k), (H, V)), "bias": jnp.zeros(V)}
+        params["output"] = {"w": uniform(next(keys), (H, V)), "bias": jnp.zeros(V)}
         return params
 
     def _encoder(self, key) -> Params:
         H = self.sizes.units
-        return {"lstm": cells.init(self.cell, key, H), "h0": jnp.zeros(H)}
+        return {"lstm": self.cell.init(key, H), "h0": jnp.zeros(H)}
 
     def population(self) -> Params:
-        """Batch norm's population statistics before the first step: of every map, and of the LSTMs by time step.
+        """Return batch norm's population statistics before the first step.
 
-        {"mean", "var", "count"} in the place of each normaliser; `count` is how many batches they are the mean of, by
-        step in the LSTMs. Empty without batch norm.
+        Returns:
+          {encoder or map: {"sites", "count"}}, {} without batch norm. sites are means 0
+          and variances 1; those of an LSTM are {site: (mean, var)} by time step. count
+          is the number of batches that the statistics are the mean of.
         """
+
         steps = self.sizes.statistics_steps
-        blank = lambda *shape: (jnp.zeros(shape), jnp.ones(shape))  # noqa: E731
+
+        def fresh(*shape):
+            return jnp.zeros(shape), jnp.ones(shape)
+
+        def of_direction():
+            sites = {site: fresh(steps, n) for site, n in self.cell.sites.items()}
+            return {"sites": sites, "count": jnp.zeros(steps)}
+
         made = {}
         if self.batch:
             for name in ENCODERS:
-                sites = {site: blank(steps, size) for site, size in self.cell.sites.items()}
-                made[name] = tuple({"sites": sites, "count": jnp.zeros(steps)} for _ in range(self.directions))
+                made[name] = tuple(of_direction() for _ in range(self.directions))
         if self.everywhere:
-            made |= {name: {"sites": blank(self.sizes.units), "count": jnp.zeros(())} for name in MAPS}
+            for name in MAPS:
+                sites = fresh(self.sizes.units)
+                made[name] = {"sites": sites, "count": jnp.zeros(())}
         return made
 
     def remember(self, population: Params, seen: Params) -> Params:
-        """Population statistics one batch on, from what `read` has seen in training.
+        """Move population statistics by one batch.
 
-        The mean over batches so far, until 1 / (1 - momentum) of them make it a running average; step t counts the
-        batches that had a word there. No gradient flows.
+        They are the mean over the batches so far, until 1 / (1 - momentum) batches
+        make them a running average. Step t counts the batches that had a word there. No
+        gradient flows.
+
+        Args:
+          population: as `population` returns them.
+          seen: `Reading.seen` of a batch in training.
+
+        Returns:
+          The population statistics.
         """
 
-        def rate(count):
+        def momentum_of(count):
             return jnp.minimum(count / (count + 1), self.sizes.momentum)
 
-        def encoder(old, new):
-            n = min(len(old["count"]), len(new[1]))  # steps beyond the table leave no trace
-            momentum = rate(old["count"][:n, None])
-            count = old["count"].at[:n].add(new[1][:n])
-            return {"sites": track(old["sites"], new, momentum), "count": count}
+        def move_encoder(old, batch: BatchStatistics):
+            # Steps beyond those with statistics of their own change nothing.
+            known = min(len(old["count"]), len(batch.seen))
+            momentum = momentum_of(old["count"][:known, None])
+            count = old["count"].at[:known].add(batch.seen[:known])
+            return {"sites": track(old["sites"], batch, momentum), "count": count}
 
-        def map_(old, new):
-            moved = jax.tree.map(lambda a, b: norms.running_average(a, b, rate(old["count"])), old["sites"], new)
-            return {"sites": moved, "count": old["count"] + 1}
+        def move_map(old, batch):
+            momentum = momentum_of(old["count"])
+            sites = tuple(
+                norms.running_average(before, new, momentum)
+                for before, new in zip(old["sites"], batch, strict=True)
+            )
+            return {"sites": sites, "count": old["count"] + 1}
 
-        return {
-            name: tuple(encoder(o, s) for o, s in zip(old, seen[name], strict=True))
-            if name in ENCODERS
-            else map_(old, seen[name])
-            for name, old in population.items()
-        }
+        moved = {}
+        for name, old in population.items():
+            if name in ENCODERS:
+                pairs = zip(old, seen[name], strict=True)
+                moved[name] = tuple(move_encoder(o, batch) for o, batch in pairs)
+            else:
+                moved[name] = move_map(old, seen[name])
+        return moved
 
     def read(
-        self, params: Params, batch: Params, *, key: jax.Array | None = None, population: Params | None = None
+        self,
+        params: Params,
+        batch: Params,
+        *,
+        key: jax.Array | None = None,
+        population: Params | None = None,
     ) -> Reading:
-        """Read questions: batch has "passage" (B, T), "question" (B, S) and their "_length" (B,).
+        """Read passages and questions.
 
-        key: for dropout; None is test time. population: batch norm's statistics; None takes the batch's own.
+        Args:
+          params: as `init` returns them.
+          batch: "passage" [B, T] and "question" [B, S], word numbers, and their numbers
+            of words "passage_length" and "question_length" [B].
+          key: random key for dropout; None is test time.
+          population: batch norm's statistics; None takes the batch's own.
+
+        Returns:
+          Reading
         """
-        keys = dict.fromkeys(DROPPED) if key is None else dict(zip(DROPPED, jax.random.split(key), strict=True))
+        words_key, readout_key = (None, None) if key is None else jax.random.split(key)
         seen = {}
-        with jax.named_scope("embedding"):  # at once: each use of the table costs a gradient of its whole size
-            ids = jnp.concatenate([batch[name].T for name in ENCODERS])
-            x = self._dropped(keys["words"], params["embedding"][ids])
-            words = dict(zip(ENCODERS, jnp.split(x, [batch["passage"].shape[1]]), strict=True))
+        with jax.named_scope("embedding"):
+            # One lookup for both texts: each would cost a gradient of the whole table.
+            ids = jnp.concatenate([batch["passage"].T, batch["question"].T])
+            x = self._dropout(words_key, params["embedding"][ids])
+            passage, question = jnp.split(x, [batch["passage"].shape[1]])
 
-        def encode(name):
-            x = words[name]
-            lengths, stats = batch[f"{name}_length"], None if population is None else population.get(name)
-            done = [
-                self._run(p, x, lengths, bool(i), None if stats is None else filled(stats[i]))
-                for i, p in enumerate(params[name])
-            ]
-            last, steps, aside = zip(*done, strict=True)
-            seen[name] = aside
-            return jnp.concatenate(last, -1), jnp.concatenate(steps, -1)
+        def encode(name, x):
+            statistics = None
+            if population is not None and name in population:
+                statistics = tuple(filled(one) for one in population[name])
+            lengths = batch[f"{name}_length"]
+            last, states, seen[name] = self._run(params[name], x, lengths, statistics)
+            return last, states
 
-        def apply(name, x, mask=None):
-            p = params[name]
-            y = (x.reshape(-1, x.shape[-1]) @ p["w"]).reshape(*x.shape[:-1], -1)  # flat: its gradient needs no copies
+        def affine(name, x, mask=None):
+            weights = params[name]
+            # The product of a matrix needs no copies in the backward pass.
+            flat = x.reshape(-1, x.shape[-1]) @ weights["w"]
+            y = flat.reshape(*x.shape[:-1], -1)
             if self.everywhere:
-                mean, var = (None, None) if population is None else population[name]["sites"]
-                y, seen[name] = norms.batch_norm(y, p["gain"], mask=mask, mean=mean, var=var)
-            return y + p["bias"] if "bias" in p else y
+                mean, var = None, None
+                if population is not None:
+                    mean, var = population[name]["sites"]
+                y, seen[name] = norms.batch_norm(
+                    y, weights["gain"], mask=mask, mean=mean, var=var
+                )
+            return y + weights["bias"] if "bias" in weights else y
 
         with jax.named_scope("passage"):
-            _, d = encode("passage")
+            _, d = encode("passage", passage)
         with jax.named_scope("question"):
-            u, _ = encode("question")
+            u, _ = encode("question", question)
         with jax.named_scope("attention"):
             lengths = batch["passage_length"]
             mask = jnp.arange(len(d))[:, None] < lengths
             m = params["similarity"]
-            # (M D_t) . (M u) without M D_t; sums, for XLA's CPU backend would reorder all of d for products over t or f
+            # (M D_t) . (M u) without the product M D_t. It is a sum and no einsum,
+            # for which XLA's CPU backend would reorder all of d.
             similarity = jnp.sum(d * ((u @ m) @ m.T), -1)
-            query = apply("attend_question", u)
-            hidden = jnp.tanh(apply("attend_passage", d, mask) + query + similarity[..., None])
-            attention = masked_softmax(hidden @ params["attention"], mask)
+            query = affine("attend_question", u)
+            hidden = affine("attend_passage", d, mask) + query + similarity[..., None]
+            scores = jnp.tanh(hidden) @ params["attention"]
+            attention = masked_softmax(scores, mask)
             r = jnp.sum(attention[..., None] * d, 0)
-            mean = d.sum(0) / jnp.maximum(lengths, 1)[:, None].astype(d.dtype)  # D_t is zero on padding
+            # D_t is zero on padding.
+            mean = d.sum(0) / jnp.maximum(lengths, 1)[:, None].astype(d.dtype)
         with jax.named_scope("readout"):
-            g = jnp.tanh(apply("read_passage", r) + apply("read_question", u) + apply("read_mean", mean))
-            return Reading(self._dropped(keys["readout"], g), attention, seen)
+            g = affine("read_passage", r) + affine("read_question", u)
+            g = jnp.tanh(g + affine("read_mean", mean))
+            return Reading(self._dropout(readout_key, g), attention, seen)
 
-    def _run(self, p, x, lengths, reverse, statistics):
-        """One direction of an encoder over x (S, B, H): (last h (B, H), all h (S, B, H), batch norm's statistics)."""
+    def _run(self, params, x, lengths, statistics):
+        """Run an encoder over x [S, B, H].
+
+        Returns:
+          (last h [B, F], all h [S, B, F], batch statistics of every direction)
+        """
         zeros = jnp.zeros((x.shape[1], self.sizes.units), x.dtype)
-        more = {"statistics": statistics, "with_statistics": True} if self.batch else {}
-        more |= {"reverse": reverse, "time_major": True, "save": "recurrent"}  # passages are long: memory first
-        carry = (zeros, zeros + p["h0"].astype(x.dtype))
-        done = unroll(self.cell, p["lstm"], x, carry=carry, lengths=lengths, **more)
-        return self.cell.output(done[0]), done[1], done[2] if self.batch else None
+        carries = tuple((zeros, zeros + one["h0"].astype(x.dtype)) for one in params)
+        lstms = tuple(one["lstm"] for one in params)
+        # Passages are long, so memory comes before speed.
+        options = ScanOptions(save="recurrent")
+        if self.directions == 2:
+            result = bidirectional(
+                self.cell,
+                self.cell,
+                lstms,
+                x,
+                initial_carry=carries,
+                seq_lengths=lengths,
+                time_major=True,
+                statistics=statistics,
+                options=options,
+            )
+            last = [self.cell.output(carry) for carry in result.carry]
+            return jnp.concatenate(last, -1), result.outputs, result.statistics
+        result = unroll(
+            self.cell,
+            lstms[0],
+            x,
+            initial_carry=carries[0],
+            seq_lengths=lengths,
+            time_major=True,
+            statistics=None if statistics is None else statistics[0],
+            options=options,
+        )
+        return self.cell.output(result.carry), result.outputs, (result.statistics,)
 
-    def _dropped(self, key, x):
-        """Dropout: kept values are divided by the probability of keeping, at training time; with scaled = "test" they are
-        multiplied by it at test time instead, as in the code of the published curves."""
-        keep, at_test = 1 - self.sizes.dropout, self.sizes.dropout_scaling == "test"
+    def _dropout(self, key, x):
+        """Drop units of x at training time, that is with a key.
+
+        With `dropout_scaling` "train", kept values are divided by the probability of
+        keeping. With "test", values are multiplied by it at test time instead, as in
+        the code of the published curves.
+        """
+        keep = 1 - self.sizes.dropout
+        scales_at_test = self.sizes.dropout_scaling == "test"
         if not self.sizes.dropout or key is None:
-            return x * keep if at_test else x
-        # two decisions from each random word, of 16 bits each: half the work of bernoulli's
-        words = jax.random.bits(key, (*x.shape[:-1], -(-x.shape[-1] // 2)), jnp.uint32)
-        bits = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
-        return jnp.where(bits < round(keep * 2**16), x if at_test else x / keep, 0)
+            return x * keep if scales_at_test else x
+        # Two decisions from each random word, of 16 bits each: half the work of
+        # jax.random.bernoulli.
+        words_shape = (*x.shape[:-1], -(-x.shape[-1] // 2))
+        words = jax.random.bits(key, words_shape, jnp.uint32)
+        bits = jax.lax.bitcast_convert_type(words, jnp.uint16)
+        bits = bits.reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
+        kept = x if scales_at_test else x / keep
+        return jnp.where(bits < round(keep * 2**16), kept, 0)
 
     def scores(self, params: Params, g: jax.Array) -> jax.Array:
-        """Scores of all words (B, V)."""
+        """Return the scores of all words [B, V] for g [B, H]."""
         return g @ params["output"]["w"] + params["output"]["bias"]
 
-    def answered(self, params: Params, g: jax.Array, answer: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """See the function `answered`."""
+    def answered(
+        self, params: Params, g: jax.Array, answer: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return `answered` with the parameters of the output layer."""
         with jax.named_scope("output"):
-            return answered(g, params["output"]["w"], params["output"]["bias"], answer)
+            output = params["output"]
+            return answered(g, output["w"], output["bias"], answer)
 
 
 def masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
-    """Softmax of scores (T, B) over T where mask (T, B) is True; exactly 0 elsewhere, and everywhere in an empty column."""
-    best = jax.lax.stop_gradient(jnp.max(jnp.where(mask, scores, -jnp.inf), 0))
-    e = jnp.where(mask, jnp.exp(jnp.where(mask, scores - jnp.where(jnp.isfinite(best), best, 0), 0)), 0)
-    return e / jnp.maximum(e.sum(0), jnp.finfo(e.dtype).tiny)
+    """Softmax over time of the scores where the mask is True.
+
+    Args:
+      scores: [T, B].
+      mask: [T, B].
+
+    Returns:
+      [T, B], exactly 0 where the mask is False, also in a column without any True.
+    """
+    largest = jnp.max(jnp.where(mask, scores, -jnp.inf), 0)
+    largest = jax.lax.stop_gradient(jnp.where(jnp.isfinite(largest), largest, 0))
+    # The inner `where` keeps exp and its gradient finite on padding.
+    powers = jnp.exp(jnp.where(mask, scores - largest, 0))
+    powers = jnp.where(mask, powers, 0)
+    return powers / jnp.maximum(powers.sum(0), jnp.finfo(powers.dtype).tiny)
 
 
 def filled(running: Params) -> Params:
-    """Statistics by time step {site: (mean, var)}, each (T_max, n), from the running ones: a step that no batch has had
-    a word at takes those of the last one before it (source: popstats.py of the authors' code)."""
-    step = jnp.where(running["count"] > 0, jnp.arange(len(running["count"])), 0)
-    last = jax.lax.cummax(step)
-    return jax.tree.map(lambda s: s[last], running["sites"])
+    """Fill statistics by time step at the steps that no batch has reached.
+
+    Such a step takes the statistics of the last step before it that a batch has
+    reached. Source: popstats.py of the authors' code.
+
+    Args:
+      running: {"sites": {site: (mean, var)}, each [T_max, n], "count": [T_max]}.
+
+    Returns:
+      {site: (mean, var)}, each [T_max, n].
+    """
+    count = running["count"]
+    reached = jnp.where(count > 0, jnp.arange(len(count)), 0)
+    last_reached = jax.lax.cummax(reached)
+    return jax.tree.map(lambda s: s[last_reached], running["sites"])
 
 
 @jax.custom_vjp
-def answered(g: jax.Array, w: jax.Array, bias: jax.Array, answer: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """log(p(answer) + 1e-8), nats, and whether another word scores higher, (B,) each, for the softmax over all words of
-    g w + bias; g (B, H), w (H, V), bias (V,), answer (B,).
+def answered(
+    g: jax.Array, w: jax.Array, bias: jax.Array, answer: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Compare an answer with the softmax over all words of g w + bias.
 
-    Its backward pass forms the gradient of the scores (B, V) once, and of it the bias's as a product: on two CPU cores at
-    V = 65,830 it takes half the time of autodiff's, which computes the softmax anew in each of three places.
+    Its backward pass forms the gradient of the scores [B, V] once and takes the bias's
+    from it as a product. On two CPU cores at V = 65,830 this takes half the time of
+    JAX's own derivative, which computes the softmax in three places.
+
+    Args:
+      g: [B, H].
+      w: [H, V].
+      bias: [V].
+      answer: [B], word numbers.
+
+    Returns:
+      (log(p(answer) + 1e-8) in nats [B], whether another word scores higher [B]).
     """
     return _answered(g, w, bias, answer)[0]
 
 
 def _answered(g, w, bias, answer):
     scores = g @ w + bias
-    right = jnp.take_along_axis(scores, answer[:, None], 1)[:, 0]
-    total = jax.nn.logsumexp(scores, 1)
-    likely = jnp.logaddexp(right - total, jnp.log(FLOOR).astype(scores.dtype))
-    return (likely, scores.max(1) > right), (g, w, scores, total, right, answer)
+    of_answer = jnp.take_along_axis(scores, answer[:, None], 1)[:, 0]
+    log_total = jax.nn.logsumexp(scores, 1)
+    floor = jnp.log(FLOOR).astype(scores.dtype)
+    log_p = jnp.logaddexp(of_answer - log_total, floor)
+    is_wrong = scores.max(1) > of_answer
+    return (log_p, is_wrong), (g, w, scores, log_total, of_answer, answer)
 
 
-def _answered_backward(saved, cotangents):
-    g, w, scores, total, right, answer = saved
-    p = jnp.exp(right - total)
-    factor = (cotangents[0] * p / (p + FLOOR))[:, None]  # of d log(p + floor) / d log p
-    d = factor * ((jnp.arange(scores.shape[1]) == answer[:, None]) - jnp.exp(scores - total[:, None]))
-    d = jax.lax.optimization_barrier(d)  # or XLA computes it again for every use
-    return d @ w.T, g.T @ d, jnp.ones(len(d), d.dtype) @ d, None
+def _answered_backward(saved, gradients):
+    g, w, scores, log_total, of_answer, answer = saved
+    p = jnp.exp(of_answer - log_total)
+    # d log(p + FLOOR) / d log p = p / (p + FLOOR)
+    factor = (gradients[0] * p / (p + FLOOR))[:, None]
+    is_answer = jnp.arange(scores.shape[1]) == answer[:, None]
+    d_scores = factor * (is_answer - jnp.exp(scores - log_total[:, None]))
+    # Without the barrier XLA computes this anew for each of the three uses.
+    d_scores = jax.lax.optimization_barrier(d_scores)
+    d_bias = jnp.ones(len(d_scores), d_scores.dtype) @ d_scores
+    return d_scores @ w.T, g.T @ d_scores, d_bias, None
 
 
 answered.defvjp(_answered, _answered_backward)
 
 
 def orthogonal(scale: float):
-    """Initialiser: scale times a random orthogonal matrix; uniform where it is not square."""
+    """Return an initialiser: scale times an orthogonal matrix, or uniform."""
 
-    def start(key, shape, dtype=jnp.float32):
+    def init(key, shape, dtype=jnp.float32):
         if shape[0] != shape[1]:
             return uniform(key, shape, dtype)
         return jax.nn.initializers.orthogonal(scale)(key, shape, dtype)
 
-    return start
+    return init
 
 
-def uniform(key, shape, dtype=jnp.float32):
-    """Uniform in +-sqrt(6 / (inputs + outputs + 1)), as in the authors' code."""
+def uniform(key: jax.Array, shape: tuple[int, ...], dtype=jnp.float32) -> jax.Array:
+    """Draw from +-sqrt(6 / (inputs + outputs + 1)), as in the authors' code."""
     bound = (6 / (shape[0] + shape[1] + 1)) ** 0.5
     return jax.random.uniform(key, shape, dtype, -bound, bound)

@@ -1,13 +1,23 @@
-"""DRAW's network and its bound: Gregor et al. (2015) with the LSTM of Ba, Kiros, Hinton (2016), section 6.4.
+"""DRAW's network and its bound.
 
-    error_t = x - s(c_{t-1});             r_t = read(x, error_t; h_dec_{t-1})
-    h_enc_t = LSTM([r_t, h_dec_{t-1}], h_enc_{t-1});    mu_t, log s_t = affine(h_enc_t);    z_t = mu_t + s_t eps_t
-    h_dec_t = LSTM(z_t, h_dec_{t-1});     c_t = c_{t-1} + write(h_dec_t)
+Gregor et al. (2015) with the LSTM of Ba, Kiros and Hinton (2016), section 6.4. Glimpse
+t of G:
 
-with c_0 = h_0 = 0, and x Bernoulli with mean s(c_G). Letters: B batch, G glimpses, H units, Z latents, S pixels a side.
+    error_t = x - sigmoid(canvas_{t-1})
+    r_t = read(x, error_t; h_dec_{t-1})
+    h_enc_t = LSTM([r_t, h_dec_{t-1}], h_enc_{t-1})
+    mu_t, log s_t = affine(h_enc_t)
+    z_t = mu_t + s_t noise_t
+    h_dec_t = LSTM(z_t, h_dec_{t-1})
+    canvas_t = canvas_{t-1} + write(h_dec_t)
+
+The first carries and the first canvas are zero. x is Bernoulli with mean
+sigmoid(canvas_G).
+
+Shape letters: B batch, G glimpses, H units, Z latents, S pixels per side, N grid points
+per side.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,18 +25,38 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro.errors import UserError
-from lnrepro.functional import cells, norms
+from lnrepro.functional import LSTMCell, Prepared, StepContext, named_dot, norms, scan
 
 from . import attention
-from .recurrence import Tape, plain, scan
 
 NORMS = ("none", "weight", "layer_cell", "layer")
 CELLS = ("encoder", "decoder")
 Params = dict[str, dict[str, jax.Array]]
 
 
+class Carry(NamedTuple):
+    """What one glimpse hands to the next.
+
+    Attributes:
+      encoder: (c, h) of the encoder, each [B, H].
+      decoder: (c, h) of the decoder, each [B, H].
+      canvas: [B, S, S], logits of the pixels.
+    """
+
+    encoder: tuple[jax.Array, jax.Array]
+    decoder: tuple[jax.Array, jax.Array]
+    canvas: jax.Array
+
+
 class Seen(NamedTuple):
-    """What a glimpse leaves: `kl` (B,), `log_ratio` = log p(z) - log q(z|x) (B,), its windows' numbers (B, 5)."""
+    """What is recorded of a glimpse.
+
+    Attributes:
+      kl: [B], KL divergence of q(z|x) from the prior in nats.
+      log_ratio: [B], log p(z) - log q(z|x).
+      read: [B, 5], the numbers of the reading window; zeros without attention.
+      write: [B, 5], the numbers of the writing window; zeros without attention.
+    """
 
     kl: jax.Array
     log_ratio: jax.Array
@@ -38,166 +68,335 @@ class Draw:
     """The network of a config: its sizes, and functions of its parameters."""
 
     def __init__(self, config: ConfigDict):
-        m = self.sizes = config.model
+        """Check the sizes of `config.model` and `config.norm`.
+
+        Raises:
+          UserError: a size or a norm that does not exist.
+        """
+        sizes = config.model
         if config.norm not in NORMS:
-            raise UserError(f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}")
+            raise UserError(
+                f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}"
+            )
         for name in ("glimpses", "units", "latents", "image_size"):
-            if m[name] < 1:
-                raise UserError(f"config.model.{name} = {m[name]}: at least 1 is needed")
-        for name in ("read_size", "write_size") if m.attention else ():
-            if not 1 <= m[name] <= m.image_size:
+            if sizes[name] < 1:
                 raise UserError(
-                    f"config.model.{name} = {m[name]}: a window has 1 to image_size = {m.image_size} points a side"
+                    f"config.model.{name} = {sizes[name]}: at least 1 is needed"
                 )
+        for name in ("read_size", "write_size") if sizes.attention else ():
+            if not 1 <= sizes[name] <= sizes.image_size:
+                raise UserError(
+                    f"config.model.{name} = {sizes[name]}: a window has 1 to "
+                    f"image_size = {sizes.image_size} points a side"
+                )
+        self.sizes = sizes
         self.norm = config.norm
-        kernel, gain = jax.nn.initializers.lecun_normal(), jax.nn.initializers.constant(m.init.gain)
-        self.cell = cells.lstm(m.units, norm=config.norm, kernel_init=kernel, recurrent_init=kernel, gain_init=gain)
-        patch, pixels = 2 * m.read_size**2, m.image_size**2
-        self.inputs = {"encoder": (patch if m.attention else 2 * pixels) + m.units, "decoder": m.latents}
-        self.outputs = {"latent": 2 * m.latents, "write": 5 + m.write_size**2 if m.attention else pixels}
-        if m.attention:
-            self.outputs["read"] = 5
+        self.joined = config.norm != "layer"
+        kernel_init = jax.nn.initializers.lecun_normal()
+        self.cell = LSTMCell(
+            sizes.units,
+            norm=config.norm,
+            kernel_init=kernel_init,
+            recurrent_kernel_init=kernel_init,
+            scale_init=jax.nn.initializers.constant(sizes.init.gain),
+        )
+        pixels = sizes.image_size**2
+        if sizes.attention:
+            read_size = 2 * sizes.read_size**2
+            self.outputs = {
+                "latent": 2 * sizes.latents,
+                "write": 5 + sizes.write_size**2,
+                "read": 5,
+            }
+        else:
+            read_size = 2 * pixels
+            self.outputs = {"latent": 2 * sizes.latents, "write": pixels}
+        self.inputs = {"encoder": read_size + sizes.units, "decoder": sizes.latents}
 
     def init(self, key: jax.Array) -> Params:
-        """Two LSTMs (`lnrepro.functional.cells`) and affine maps from their H units, weights N(0, init.NAME^2)."""
-        m = self.sizes
-        keys = dict(zip((*CELLS, *self.outputs), jax.random.split(key, len(CELLS) + len(self.outputs)), strict=True))
-        params = {name: cells.init(self.cell, keys[name], self.inputs[name]) for name in CELLS}
+        """Draw fresh parameters.
+
+        Returns:
+          {"encoder", "decoder"}: parameters of an `LSTMCell`; {"latent", "write",
+          "read"}: affine maps of its H units, with weights N(0, config.model.init^2).
+        """
+        names = (*CELLS, *self.outputs)
+        keys = dict(zip(names, jax.random.split(key, len(names)), strict=True))
+        params = {
+            name: self.cell.init(keys[name], self.inputs[name]) for name in CELLS
+        }
         for name, size in self.outputs.items():
-            w = m.init[name] * jax.random.normal(keys[name], (m.units, size))
+            shape = (self.sizes.units, size)
+            w = self.sizes.init[name] * jax.random.normal(keys[name], shape)
             params[name] = {"w": w, "bias": jnp.zeros(size)}
             if self.norm == "weight":
                 params[name]["length"] = norms.weight_norm_preserving(w)[1]
         return params
 
-    def weights(self, params: Params) -> dict[str, jax.Array]:
-        """The matrices of a glimpse, ready to multiply; an LSTM's two as one where neither product is normalised."""
-        made = {}
+    def prepare(self, params: Params) -> Prepared:
+        """Split the parameters into weights for `dot` and the rest.
+
+        Returns:
+          Prepared: weights are named such as "encoder/w_h" and "latent"; params holds
+          what the two cells' steps read besides, and the biases of the affine maps.
+        """
+        weights, rest = {}, {}
         for name in CELLS:
-            kernels = self.cell.kernels(params[name])
-            if self.norm == "layer":
-                made |= {f"{name}_x": kernels.x, f"{name}_h": kernels.h}
+            prepared = self.cell.prepare(params[name])
+            if self.joined:
+                kernels = [prepared.weights["w_x"], prepared.weights["w_h"]]
+                weights[name] = jnp.concatenate(kernels)
             else:
-                made[name] = jnp.concatenate([kernels.x, kernels.h])
+                for product, weight in prepared.weights.items():
+                    weights[f"{name}/{product}"] = weight
+            rest[name] = prepared.params
         for name in self.outputs:
-            p = params[name]
-            made[name] = norms.weight_norm(p["w"], p["length"]) if self.norm == "weight" else p["w"]
-        return made
+            of_map = params[name]
+            weights[name] = of_map["w"]
+            if "length" in of_map:
+                weights[name] = norms.weight_norm(of_map["w"], of_map["length"])
+            rest[name] = of_map["bias"]
+        return Prepared(weights, rest)
 
-    def rest(self, params: Params) -> Params:
-        """The parameters that are not in `weights`: biases, and the LSTMs' gains."""
-        return {name: {k: v for k, v in p.items() if not k.startswith(("w", "length"))} for name, p in params.items()}
+    def initial_carry(self, x: jax.Array) -> Carry:
+        """Return zeros for images x [B, S, S]."""
+        zeros = jnp.zeros((len(x), self.sizes.units), x.dtype)
+        return Carry((zeros, zeros), (zeros, zeros), jnp.zeros_like(x))
 
-    def start(self, rows: int, dtype=jnp.float32) -> tuple:
-        """The carry before the first glimpse: encoder and decoder (c, h), and the canvas (B, S, S), all zero."""
-        zeros = jnp.zeros((rows, self.sizes.units), dtype)
-        side = self.sizes.image_size
-        return (zeros, zeros), (zeros, zeros), jnp.zeros((rows, side, side), dtype)
+    def lstm(self, dot, rest: Params, name: str, carry, x: jax.Array):
+        """Take one step of the LSTM `name` on x [B, D] and return its carry."""
 
-    def lstm(self, tape: Tape, rest: Params, name: str, carry, x: jax.Array):
-        """One step of an LSTM on x (B, D): (carry, h (B, H))."""
-        h = self.cell.output(carry)
-        if self.norm == "layer":
-            px, ph = tape.product(f"{name}_x", x), tape.product(f"{name}_h", h)
-        else:
-            px, ph = tape.product(name, jnp.concatenate([x, h], axis=-1)), jnp.zeros((), x.dtype)
-        carry, _ = self.cell.pointwise(rest[name], carry, px, ph)
-        return carry, self.cell.output(carry)
+        def dot_of_cell(product, v):
+            return dot(f"{name}/{product}", v)
 
-    def affine(self, tape: Tape, rest: Params, name: str, h: jax.Array) -> jax.Array:
-        """The affine map `name` of h (B, H)."""
-        return tape.product(name, h) + rest[name]["bias"]
+        def joined_dot(product, h):
+            return dot(name, jnp.concatenate([x, h], -1))
 
-    def read(self, tape: Tape, rest: Params, x: jax.Array, canvas: jax.Array, h: jax.Array):
-        """What the encoder sees of x and of x - s(canvas), both (B, S, S): (B, 2 N^2), without attention (B, 2 S^2)."""
-        drawn = tape.sigmoid("canvas", canvas)
+        if self.joined:
+            carry, _ = self.cell.step(
+                joined_dot, rest[name], carry, jnp.zeros((), x.dtype), StepContext()
+            )
+            return carry
+        x_proj = self.cell.project(dot_of_cell, x)
+        carry, _ = self.cell.step(
+            dot_of_cell, rest[name], carry, x_proj, StepContext()
+        )
+        return carry
+
+    def read(self, dot, rest: Params, x: jax.Array, canvas: jax.Array, h: jax.Array):
+        """Read a patch of the image and of what the canvas still lacks.
+
+        Args:
+          dot: multiplies by a weight.
+          rest: as in `prepare`.
+          x: [B, S, S].
+          canvas: [B, S, S].
+          h: [B, H], the decoder's output.
+
+        Returns:
+          (what the encoder sees of x and of x - sigmoid(canvas), [B, 2 N^2], or without
+          attention [B, 2 S^2]; numbers of the window [B, 5])
+        """
+        drawn = jax.nn.sigmoid(canvas)
         if not self.sizes.attention:
-            return jnp.concatenate([x, x - drawn], axis=-1).reshape(len(x), -1), jnp.zeros((len(x), 5), x.dtype)
-        numbers = self.affine(tape, rest, "read", h)
+            seen = jnp.concatenate([x, x - drawn], axis=-1)
+            return seen.reshape(len(x), -1), jnp.zeros((len(x), 5), x.dtype)
+        numbers = dot("read", h) + rest["read"]
         window = attention.window(numbers, self.sizes.read_size, self.sizes.image_size)
-        # reading is linear: read(x - s) = read(x) - read(s) spares an image per glimpse
-        image, other = jnp.split(attention.read(window, x, drawn), 2, axis=-1)
-        return jnp.concatenate([image, image - other], axis=-1), numbers
+        # Reading is linear: read(x - drawn) = read(x) - read(drawn) spares an image.
+        both = attention.read(window, x, drawn)
+        of_image, of_drawn = jnp.split(both, 2, axis=-1)
+        return jnp.concatenate([of_image, of_image - of_drawn], axis=-1), numbers
 
-    def decode(self, tape: Tape, rest: Params, decoder, canvas: jax.Array, z: jax.Array):
-        """z (B, Z) -> (decoder carry, canvas, write numbers (B, 5))."""
-        decoder, h = self.lstm(tape, rest, "decoder", decoder, z)
-        out = self.affine(tape, rest, "write", h)
+    def decode(self, dot, rest: Params, decoder, canvas: jax.Array, z: jax.Array):
+        """Draw on the canvas what the latents z [B, Z] say.
+
+        Returns:
+          (carry of the decoder, canvas [B, S, S], numbers of the window [B, 5])
+        """
+        decoder = self.lstm(dot, rest, "decoder", decoder, z)
+        out = dot("write", self.cell.output(decoder)) + rest["write"]
         if not self.sizes.attention:
-            return decoder, canvas + out.reshape(canvas.shape), jnp.zeros((len(z), 5), z.dtype)
+            no_window = jnp.zeros((len(z), 5), z.dtype)
+            return decoder, canvas + out.reshape(canvas.shape), no_window
         points = self.sizes.write_size
-        window = attention.window(out[:, :5], points, self.sizes.image_size)
-        return decoder, canvas + attention.write(window, out[:, 5:].reshape(-1, points, points)), out[:, :5]
+        numbers, patch = out[:, :5], out[:, 5:].reshape(-1, points, points)
+        window = attention.window(numbers, points, self.sizes.image_size)
+        return decoder, canvas + attention.write(window, patch), numbers
 
-    def glimpse(self, tape: Tape, shared: tuple[Params, jax.Array], carry, noise: jax.Array):
-        """One glimpse at x with noise (B, Z): shared = (rest, x (B, S, S)); returns (carry, Seen)."""
-        rest, x = shared
-        encoder, decoder, canvas = carry
+    def glimpse(
+        self,
+        dot,
+        params: tuple[Params, jax.Array],
+        carry: Carry,
+        noise: jax.Array,
+        context: Any = None,
+    ) -> tuple[Carry, Seen]:
+        """Take one glimpse, a step of `lnrepro.functional.scan`.
+
+        Args:
+          dot: multiplies by a weight.
+          params: (the rest of the parameters as in `prepare`, the images x [B, S, S]).
+          carry: the carry before the glimpse.
+          noise: [B, Z], standard normal.
+          context: unused.
+        """
+        del context
+        rest, x = params
+        h_dec = self.cell.output(carry.decoder)
         with jax.named_scope("read"):
-            r, read = self.read(tape, rest, x, canvas, self.cell.output(decoder))
+            r, read = self.read(dot, rest, x, carry.canvas, h_dec)
         with jax.named_scope("encoder"):
-            encoder, h = self.lstm(tape, rest, "encoder", encoder, jnp.concatenate([r, self.cell.output(decoder)], -1))
+            encoder_input = jnp.concatenate([r, h_dec], axis=-1)
+            encoder = self.lstm(dot, rest, "encoder", carry.encoder, encoder_input)
         with jax.named_scope("latent"):
-            mu, log_s = jnp.split(self.affine(tape, rest, "latent", h), 2, axis=-1)
+            numbers = dot("latent", self.cell.output(encoder)) + rest["latent"]
+            mu, log_s = jnp.split(numbers, 2, axis=-1)
             z = mu + jnp.exp(log_s) * noise
             kl = kl_from_standard(mu, log_s)
-            log_ratio = jnp.sum(0.5 * (jnp.square(noise) - jnp.square(z)) + log_s, axis=-1)
+            log_density_ratio = 0.5 * (jnp.square(noise) - jnp.square(z)) + log_s
+            log_ratio = jnp.sum(log_density_ratio, axis=-1)
         with jax.named_scope("decoder_and_write"):
-            decoder, canvas, write = self.decode(tape, rest, decoder, canvas, z)
-        return (encoder, decoder, canvas), Seen(kl, log_ratio, read, write)
+            decoder, canvas, write = self.decode(
+                dot, rest, carry.decoder, carry.canvas, z
+            )
+        return Carry(encoder, decoder, canvas), Seen(kl, log_ratio, read, write)
 
-    def infer(self, params: Params, x: jax.Array, noise: jax.Array) -> tuple[jax.Array, Seen]:
-        """x (B, S, S), noise (G, B, Z) -> the last canvas (B, S, S) and all Seen, stacked (G, B, ..)."""
-        shared = (self.rest(params), x)
-        carry, seen = scan(self.glimpse, self.weights(params), shared, self.start(len(x), x.dtype), noise)
-        return carry[2], seen
+    def infer(
+        self, params: Params, x: jax.Array, noise: jax.Array
+    ) -> tuple[jax.Array, Seen]:
+        """Draw the images x after looking at them.
 
-    def trace(self, params: Params, x: jax.Array, noise: jax.Array) -> tuple[jax.Array, Seen]:
-        """As `infer`, with the canvas after every glimpse, (G, B, S, S)."""
-        step = partial(self.glimpse, plain(self.weights(params)), (self.rest(params), x))
+        Args:
+          params: as `init` returns them.
+          x: [B, S, S].
+          noise: [G, B, Z], standard normal.
 
-        def tick(carry, noise):
-            carry, seen = step(carry, noise)
-            return carry, (carry[2], seen)
+        Returns:
+          (the last canvas [B, S, S], Seen of all glimpses, each [G, B, ...])
+        """
+        result = self._scan(params, x, noise, output=_nothing)
+        return result.carry.canvas, result.aux
 
-        return jax.lax.scan(tick, self.start(len(x), x.dtype), noise)[1]
+    def trace(
+        self, params: Params, x: jax.Array, noise: jax.Array
+    ) -> tuple[jax.Array, Seen]:
+        """Do what `infer` does, and return the canvas of all glimpses [G, B, S, S]."""
+        result = self._scan(params, x, noise, output=_canvas)
+        return result.outputs, result.aux
+
+    def _scan(self, params, x, noise, output):
+        weights, rest = self.prepare(params)
+        return scan(
+            self.glimpse,
+            weights,
+            (rest, x),
+            self.initial_carry(x),
+            noise,
+            output=output,
+        )
 
     def generate(self, params: Params, z: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """z (G, B, Z) from the prior -> canvas (G, B, S, S) and write numbers (G, B, 5) after every glimpse."""
-        tape, rest = plain(self.weights(params)), self.rest(params)
+        """Draw images from the prior.
 
-        def tick(carry, z):
-            decoder, canvas, write = self.decode(tape, rest, *carry, z)
+        Args:
+          params: as `init` returns them.
+          z: [G, B, Z], standard normal.
+
+        Returns:
+          (canvas [G, B, S, S], numbers of the writing window [G, B, 5]) after every
+          glimpse.
+        """
+        weights, rest = self.prepare(params)
+
+        def one_glimpse(carry, z):
+            decoder, canvas = carry
+            dot = named_dot(weights)
+            decoder, canvas, write = self.decode(dot, rest, decoder, canvas, z)
             return (decoder, canvas), (canvas, write)
 
-        return jax.lax.scan(tick, self.start(z.shape[1], z.dtype)[1:], z)[1]
+        side = self.sizes.image_size
+        start = self.initial_carry(jnp.zeros((z.shape[1], side, side), z.dtype))
+        return jax.lax.scan(one_glimpse, (start.decoder, start.canvas), z)[1]
+
+
+def _canvas(carry: Carry) -> jax.Array:
+    return carry.canvas
+
+
+def _nothing(carry: Carry) -> None:
+    return None
 
 
 def kl_from_standard(mu: jax.Array, log_s: jax.Array) -> jax.Array:
-    """KL of N(mu, s^2) from N(0, 1) in nats, summed over the last axis: sum 1/2 (mu^2 + s^2 - log s^2 - 1)."""
-    return 0.5 * jnp.sum(jnp.square(mu) + jnp.exp(2 * log_s) - 2 * log_s - 1, axis=-1)
+    """KL divergence of N(mu, s^2) from N(0, 1) in nats, summed over the last axis.
+
+    sum 1/2 (mu^2 + s^2 - log s^2 - 1)
+    """
+    terms = jnp.square(mu) + jnp.exp(2 * log_s) - 2 * log_s - 1
+    return 0.5 * jnp.sum(terms, axis=-1)
 
 
 def cross_entropy(canvas: jax.Array, x: jax.Array) -> jax.Array:
-    """-log p(x | canvas) in nats per image (B,): x (B, S, S) in 0..1, independent pixels with means s(canvas)."""
+    """Return -log p(x | canvas) in nats per image [B].
+
+    Args:
+      canvas: [B, S, S], logits of independent pixels.
+      x: [B, S, S] in 0..1.
+    """
     return jnp.sum(jax.nn.softplus(canvas) - x * canvas, axis=(-2, -1))
 
 
 def noise_of(key: jax.Array, index: jax.Array, sizes: Any) -> jax.Array:
-    """Noise (G, B, Z) of the examples numbered `index` (B,): an example's does not depend on the batch it comes in."""
-    draw = lambda i: jax.random.normal(jax.random.fold_in(key, i), (sizes.glimpses, sizes.latents))  # noqa: E731
-    return jnp.moveaxis(jax.vmap(draw)(index), 0, 1)
+    """Draw the noise of some examples; it does not depend on the batch they are in.
+
+    Args:
+      key: random key.
+      index: [B], numbers of the examples.
+      sizes: config.model.
+
+    Returns:
+      [G, B, Z]
+    """
+
+    def draw_one(i):
+        example_key = jax.random.fold_in(key, i)
+        return jax.random.normal(example_key, (sizes.glimpses, sizes.latents))
+
+    return jnp.moveaxis(jax.vmap(draw_one)(index), 0, 1)
 
 
-def importance_weighted(draw: Draw, params: Params, x: jax.Array, index: jax.Array, key: jax.Array, samples: int):
-    """Estimate of log p(x) in nats, (B,): log mean_k p(x | z_k) p(z_k) / q(z_k | x) over `samples` draws from q.
+def importance_weighted(
+    draw: Draw,
+    params: Params,
+    x: jax.Array,
+    index: jax.Array,
+    key: jax.Array,
+    samples: int,
+) -> jax.Array:
+    """Estimate log p(x) in nats by importance sampling.
 
-    A lower bound in expectation that tightens as `samples` grows. Source: Burda, Grosse, Salakhutdinov (2015), eq. 8.
+    log mean_k p(x | z_k) p(z_k) / q(z_k | x) over draws z_k from q is a lower bound in
+    expectation that tightens as their number grows.
+
+    Args:
+      draw: the network.
+      params: its parameters.
+      x: [B, S, S].
+      index: [B], numbers of the examples, which their noise depends on.
+      key: random key.
+      samples: number of draws per image.
+
+    Returns:
+      [B]
+
+    References:
+      Burda, Grosse and Salakhutdinov (2015), eq. 8.
     """
 
     def log_weight(key):
         canvas, seen = draw.infer(params, x, noise_of(key, index, draw.sizes))
         return seen.log_ratio.sum(0) - cross_entropy(canvas, x)
 
-    weights = jax.lax.map(log_weight, jax.random.split(key, samples))
-    return jax.nn.logsumexp(weights, axis=0) - jnp.log(samples)
+    log_weights = jax.lax.map(log_weight, jax.random.split(key, samples))
+    return jax.nn.logsumexp(log_weights, axis=0) - jnp.log(samples)

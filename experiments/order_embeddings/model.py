@@ -1,10 +1,16 @@
-"""The two encoders of order-embeddings (section 6.1): captions by a GRU, images by a linear map, into one positive orthant.
+"""The two encoders of order-embeddings (section 6.1).
 
-    s = |u / ||u||, u the GRU's state after the end token of the embedded words (eq. 23-25, with layer norm eq. 26-28)
-    im = |v / ||v||, v = W f + b of the image's features f
+A GRU encodes a caption and a linear map encodes an image, both into the positive
+orthant of one space of K dimensions:
 
-Both norms are without an epsilon, as in the authors' code; the symmetric variant leaves the absolute value out.
-Letters: B batch, T tokens with the end token, V words, D image features, K dimensions of the joint space.
+    s  = |u / ||u|||    u: state of the GRU after the end token (eq. 23-28)
+    im = |v / ||v|||    v = W f + b of the image's features f
+
+The symmetric variant leaves the absolute value out. The norms have no epsilon, as in
+the authors' code.
+
+Shape letters: B batch, T tokens with the end token, V words, D image features, K
+dimensions of the joint space.
 """
 
 import jax
@@ -17,80 +23,138 @@ from lnrepro.errors import UserError
 from .ranking import ERRORS
 
 NORMS = ("none", "layer")
-NOTHING = 1e-30  # the square of a vector without direction, such as an image of zeros gives: it is left as it is
+# A vector with a smaller squared norm has no direction and is left as it is. An image
+# whose features are all zero gives one.
+SMALLEST_SQUARE = 1e-30
 Params = dict[str, dict]
 
 
 def uniform(scale: float):
-    """Initialiser: uniform in [-scale, scale]."""
-    return lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -scale, scale)
+    """Return an initialiser that draws from [-scale, scale]."""
+
+    def init(key, shape, dtype=jnp.float32):
+        return jax.random.uniform(key, shape, dtype, -scale, scale)
+
+    return init
 
 
 class Encoders:
-    """The encoders of a config: functions of their parameters."""
+    """The encoders of a config, as functions of their parameters."""
 
     def __init__(self, config: ConfigDict):
-        m = self.sizes = config.model
+        """Check `config.model`, `config.norm` and the size of the vocabulary.
+
+        Raises:
+          UserError: a value that is not possible.
+        """
+        sizes = config.model
         if config.norm not in NORMS:
-            raise UserError(f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}")
-        if m.similarity not in ERRORS:
-            raise UserError(f"config.model.similarity = {m.similarity!r}: choose one of {', '.join(ERRORS)}")
+            raise UserError(
+                f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}"
+            )
+        if sizes.similarity not in ERRORS:
+            raise UserError(
+                f"config.model.similarity = {sizes.similarity!r}: choose one of "
+                f"{', '.join(ERRORS)}"
+            )
         for name in ("features", "words", "units"):
-            if m[name] < 1:
-                raise UserError(f"config.model.{name} = {m[name]}: at least 1 is needed")
+            if sizes[name] < 1:
+                raise UserError(
+                    f"config.model.{name} = {sizes[name]}: at least 1 is needed"
+                )
         if config.data.vocabulary < 3:
-            raise UserError(f"config.data.vocabulary = {config.data.vocabulary}: <eos>, <unk> and a word are needed")
-        self.vocabulary, self.positive = config.data.vocabulary, m.similarity == "order"
-        self.cell = functional.gru(m.units, norm=config.norm, kernel_init=uniform(0.1))  # recurrent: orthogonal
+            raise UserError(
+                f"config.data.vocabulary = {config.data.vocabulary}: <eos>, <unk> and "
+                "a word are needed"
+            )
+        self.sizes = sizes
+        self.vocabulary = config.data.vocabulary
+        self.positive = sizes.similarity == "order"
+        # The recurrent kernels keep their orthogonal default.
+        self.cell = functional.GRUCell(
+            sizes.units, norm=config.norm, kernel_init=uniform(0.1)
+        )
 
     def init(self, key: jax.Array) -> Params:
-        """Words and the GRU's input kernels uniform in +-0.1, its recurrent ones orthogonal, the map Xavier uniform.
+        """Draw fresh parameters.
 
-        The GRU's gates and candidate are parameters of their own, as in the authors' code: clipping goes tensor by
-        tensor, so it matters which tensors there are.
+        Returns:
+          {"words": [V, words], "gru": {"gates", "candidate"}, "image": {"w", "bias"}}.
+          Words and the GRU's input kernels are uniform in +-0.1, the recurrent kernels
+          orthogonal, the map of images Xavier uniform.
         """
-        m, (words, gru, image) = self.sizes, jax.random.split(key, 3)
-        edge = (6 / (m.features + m.units)) ** 0.5
+        sizes = self.sizes
+        words_key, gru_key, image_key = jax.random.split(key, 3)
+        bound = (6 / (sizes.features + sizes.units)) ** 0.5
         return {
-            "words": uniform(0.1)(words, (self.vocabulary, m.words)),
-            "gru": _apart(functional.init(self.cell, gru, m.words), m.units),
-            "image": {"w": uniform(edge)(image, (m.features, m.units)), "bias": jnp.zeros(m.units)},
+            "words": uniform(0.1)(words_key, (self.vocabulary, sizes.words)),
+            "gru": _split_gru(self.cell.init(gru_key, sizes.words), sizes.units),
+            "image": {
+                "w": uniform(bound)(image_key, (sizes.features, sizes.units)),
+                "bias": jnp.zeros(sizes.units),
+            },
         }
 
-    def captions(self, params: Params, tokens: tuple[jax.Array, ...], length: jax.Array) -> jax.Array:
-        """Tokens in parts ((B, T_0), (b_1, T_1), ...), zero (the end token) from `length` - 1 (B,) on -> (B, K).
+    def captions(
+        self, params: Params, tokens: tuple[jax.Array, ...], length: jax.Array
+    ) -> jax.Array:
+        """Encode captions.
 
-        The parts follow one another in time; each holds the first b rows, for rows behind them have ended.
+        Args:
+          params: as `init` returns them.
+          tokens: parts ([B, T_0], [b_1, T_1], ...) that follow one another in time.
+            Each holds the first rows only, those whose captions have not ended. Tokens
+            from `length` - 1 on are 0, the end token.
+          length: [B], number of tokens with the end token.
+
+        Returns:
+          [B, K]
         """
-        gru, done, state = _together(params["gru"]), 0, None
+        gru = _join_gru(params["gru"])
+        steps_done, state = 0, None
         for part in tokens:
             rows, steps = part.shape
             with jax.named_scope("words"):
                 x = params["words"][part]
             with jax.named_scope("gru"):
-                left = jnp.clip(length[:rows] - done, 0, steps)
-                before = None if state is None else state[:rows]
-                new, _ = functional.unroll(self.cell, gru, x, carry=before, lengths=left)
+                new = functional.unroll(
+                    self.cell,
+                    gru,
+                    x,
+                    initial_carry=None if state is None else state[:rows],
+                    seq_lengths=jnp.clip(length[:rows] - steps_done, 0, steps),
+                ).carry
             state = new if state is None else jnp.concatenate([new, state[rows:]])
-            done += steps
-        return self._onto_sphere(state)
+            steps_done += steps
+        return self._normalise(state)
 
     def images(self, params: Params, features: jax.Array) -> jax.Array:
-        """Features (B, D) -> (B, K)."""
+        """Encode the features [B, D] of images to [B, K]."""
         with jax.named_scope("image"):
-            return self._onto_sphere(features @ params["image"]["w"] + params["image"]["bias"])
+            image = params["image"]
+            return self._normalise(features @ image["w"] + image["bias"])
 
-    def _onto_sphere(self, v: jax.Array) -> jax.Array:
+    def _normalise(self, v: jax.Array) -> jax.Array:
         square = jnp.sum(jnp.square(v), axis=-1, keepdims=True)
-        v = v / jnp.sqrt(jnp.where(square > NOTHING, square, 1))
+        v = v / jnp.sqrt(jnp.where(square > SMALLEST_SQUARE, square, 1))
         return jnp.abs(v) if self.positive else v
 
 
-def _apart(params: dict[str, jax.Array], units: int) -> Params:
-    """A GRU's parameters (..., 3H) as those of its two gates (..., 2H) and of its candidate (..., H)."""
-    cut = {name: jnp.split(value, [2 * units], axis=-1) for name, value in params.items()}
-    return {part: {name: value[i] for name, value in cut.items()} for i, part in enumerate(("gates", "candidate"))}
+def _split_gru(params: dict[str, jax.Array], units: int) -> Params:
+    """Split parameters [..., 3H] into those of the gates [..., 2H] and the candidate.
+
+    They are parameters of their own in the authors' code, and gradients are clipped
+    parameter by parameter.
+    """
+    gates, candidate = {}, {}
+    for name, value in params.items():
+        gates[name], candidate[name] = jnp.split(value, [2 * units], axis=-1)
+    return {"gates": gates, "candidate": candidate}
 
 
-def _together(parts: Params) -> dict[str, jax.Array]:
-    return {name: jnp.concatenate([value, parts["candidate"][name]], -1) for name, value in parts["gates"].items()}
+def _join_gru(parts: Params) -> dict[str, jax.Array]:
+    """Undo `_split_gru`."""
+    gates, candidate = parts["gates"], parts["candidate"]
+    return {
+        name: jnp.concatenate([gates[name], candidate[name]], axis=-1) for name in gates
+    }

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro.errors import UserError
-from lnrepro.functional import cells
-from lnrepro.functional.unroll import unroll
+from lnrepro.functional import GRUCell, unroll
 
 from .softmax import cross_entropy
 
@@ -34,7 +33,7 @@ class SkipThoughts:
         for name, least in (("units", 1), ("word_size", 1), ("vocabulary", 3), ("chunk_rows", 1)):
             if m[name] < least:
                 raise UserError(f"config.model.{name} = {m[name]}: at least {least} is needed")
-        self.cell = cells.gru(m.units, norm=config.norm, kernel_init=_uniform)
+        self.cell = GRUCell(m.units, norm=config.norm, kernel_init=_uniform)
         self.encode_compiled = jax.jit(self.encode)  # here, so that all encoders of a run share its programs
 
     def init(self, key: jax.Array) -> dict:
@@ -45,14 +44,20 @@ class SkipThoughts:
         reads = m.word_size + (m.units if m.condition else 0)
         return {
             "embedding": _uniform(words, (m.vocabulary, m.word_size)),
-            "encoder": cells.init(self.cell, encoder, m.word_size),
-            "decoders": {side: cells.init(self.cell, k, reads) for side, k in zip(SIDES, decoders, strict=True)},
+            "encoder": self.cell.init(encoder, m.word_size),
+            "decoders": {
+                side: self.cell.init(key, reads)
+                for side, key in zip(SIDES, decoders, strict=True)
+            },
             "output": {"w": _uniform(output, (m.units, m.vocabulary)), "bias": jnp.zeros(m.vocabulary)},
         }
 
     def encode(self, params: dict, x: jax.Array, lengths: jax.Array) -> jax.Array:
         """Word vectors (T, B, D) of sentences with their lengths (B,), end token included where wanted -> (B, H)."""
-        return unroll(self.cell, params["encoder"], x, lengths=lengths, time_major=True)[0]
+        result = unroll(
+            self.cell, params["encoder"], x, seq_lengths=lengths, time_major=True
+        )
+        return result.carry
 
     def decode(self, params: dict, vector: jax.Array, words: jax.Array) -> jax.Array:
         """Sentence vectors (B, H) and the neighbours' word vectors (2, S, B, D) -> states before each word (2, S, B, H)."""
@@ -62,7 +67,10 @@ class SkipThoughts:
             x = jnp.concatenate([x, every], axis=-1)
 
         def one(params, x):
-            return unroll(self.cell, params, x, carry=vector, time_major=True)[1]
+            result = unroll(
+                self.cell, params, x, initial_carry=vector, time_major=True
+            )
+            return result.outputs
 
         each = [params["decoders"][side] for side in SIDES]
         if self.sizes.decoders_together:

@@ -201,10 +201,7 @@ def _lean_backward(plan, saved, gradients: ScanResult):
         state, d_weights = state
         x, context, kept, d_outputs, d_aux = inputs
         kept = _complete(plan, weights, params, x, context, kept)
-        # The inputs of the products are taken before the loop, which writes over the
-        # products that some of them depend on.
-        inputs_of_products = _product_inputs(plan, weights, params, kept, context)
-        state, d_x_proj, d_products = _replay_steps(
+        state, d_x_proj, d_products, inputs_of_products = _replay_steps(
             plan, weights, params, kept, context, d_outputs, d_aux, state
         )
         # One large product for each weight, over all steps of the chunk.
@@ -250,24 +247,15 @@ def _complete(plan, weights, params, x, context, kept):
     return Kept(kept.carry, x_proj, outputs)
 
 
-def _product_inputs(plan, weights, params, kept, context):
-    """The input v of every product of all steps at once, {name: [T, ..., D]}."""
-
-    def inputs_of(kept, context):
-        record = named_products.read_from(weights, kept.products)
-        plan.step(record.dot, params, kept.carry, kept.x_proj, context)
-        return record.inputs
-
-    return jax.vmap(inputs_of)(kept, context)
-
-
 def _replay_steps(plan, weights, params, kept, context, d_outputs, d_aux, state):
     """Replay the steps of a chunk backwards.
 
     Returns:
-      (state, gradients of x_proj, gradients of the products), the latter two [T, ...]
-      and written over x_proj and the products.
+      (state, gradients of x_proj, gradients of the products, inputs of the products),
+      the latter three [T, ...]. Gradients are written over x_proj and the products.
     """
+    # {product: number of the leaf of the carry that is its input}
+    leaf_of_input: dict[str, int] = {}
     steps = jax.tree.leaves(kept.carry)[0].shape[0]
     first = 0 if plan.reverse else steps - 1
     toward = 1 if plan.reverse else -1
@@ -279,7 +267,12 @@ def _replay_steps(plan, weights, params, kept, context, d_outputs, d_aux, state)
 
         def replay(params, carry, x_proj, probes):
             record = named_products.replayed(weights, kept_products, probes)
-            return plan.step(record.dot, params, carry, x_proj, context)
+            result = plan.step(record.dot, params, carry, x_proj, context)
+            # An input that is a leaf of the carry, such as h in W_h h, is read from the
+            # kept carries later. The loop stacks the others.
+            leaf_of_input.update(_leaves_among(record.inputs, carry))
+            stacked = {n: v for n, v in record.inputs.items() if n not in leaf_of_input}
+            return result, stacked
 
         # The gradient of the carry after this step, and through it of the step.
         _, pull_output = jax.vjp(plan.output, state.after)
@@ -287,7 +280,9 @@ def _replay_steps(plan, weights, params, kept, context, d_outputs, d_aux, state)
         # The gradient of a product leaves the replay as the gradient of its probe,
         # whose value is not used.
         probes = jax.tree.map(jnp.zeros_like, kept_products)
-        _, pull = jax.vjp(replay, params, before, x_proj, probes)
+        _, pull, stacked_inputs = jax.vjp(
+            replay, params, before, x_proj, probes, has_aux=True
+        )
         d_params, d_carry, d_x_proj, d_products = pull((d_carry, d_aux))
         # The products of the next step are read from the stacks after this step has
         # written to them. In any other order XLA's CPU backend copies both stacks
@@ -296,16 +291,24 @@ def _replay_steps(plan, weights, params, kept, context, d_outputs, d_aux, state)
         # After the last step the index stays inside the stacks.
         t = jnp.clip(t + toward, 0, steps - 1)
         state = _State(d_carry, before, _add(state.d_params, d_params))
-        return (t, state, stacks, _read(stacks, t)), None
+        return (t, state, stacks, _read(stacks, t)), stacked_inputs
 
     stacks = (kept.x_proj, kept.products)
     t = jnp.asarray(first)
     loop = (t, state, stacks, _read(stacks, t))
     inputs = (kept.carry, context, d_outputs, d_aux)
-    (_, state, (d_x_proj, d_products), _), _ = jax.lax.scan(
+    (_, state, (d_x_proj, d_products), _), stacked_inputs = jax.lax.scan(
         one_step, loop, inputs, reverse=not plan.reverse, unroll=plan.unroll
     )
-    return state, d_x_proj, d_products
+    leaves = jax.tree.leaves(kept.carry)
+    in_carry = {name: leaves[leaf] for name, leaf in leaf_of_input.items()}
+    return state, d_x_proj, d_products, stacked_inputs | in_carry
+
+
+def _leaves_among(inputs, carry):
+    """{product: leaf} for the inputs of products that are leaves of the carry."""
+    leaf_of = {id(leaf): i for i, leaf in enumerate(jax.tree.leaves(carry))}
+    return {name: leaf_of[id(v)] for name, v in inputs.items() if id(v) in leaf_of}
 
 
 def _read(tree, t):

@@ -20,10 +20,10 @@ How the backward pass works, for T steps and one product p_t = v_t W per step:
     backward   for t = T-1 ... 0: replay step t with p_t read from memory, so that no
                product is computed again; take its derivative; write the gradient of
                p_t over p_t itself, since p_t is not needed any more; send the gradient
-               of v_t = (gradient of p_t) W^T on to the replayed step.
-    after      v_t of all steps at once from the kept carries, by vmap of the step (XLA
-               removes what v_t does not need), and then the gradient of W as one large
-               matrix product over all T steps.
+               of v_t = (gradient of p_t) W^T on to the replayed step; keep v_t, unless
+               it is a part of the carry, such as h, which is kept already.
+    after      the gradient of W as one large matrix product of v_t and the gradient of
+               p_t over all T steps.
 
 The products that do not depend on the carry are in `project(dot, x)`. They run inside
 the step, or over the whole sequence before the loop, whichever is faster on the

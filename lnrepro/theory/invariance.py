@@ -3,7 +3,7 @@
 A model here is any function `(kernel, data) -> output`: close over whatever else it needs. The kernel is (..., H) with
 the units last, the data (B, ...) with the training cases first, the output an array or a tree of arrays:
 
-    measure_row(lambda w, x: jax.nn.relu(layer_norm(x @ w, eps=0.0)), w, x, key=jax.random.key(0))
+    measure_row(lambda w, x: jax.nn.relu(layer_norm(x @ w, epsilon=0.0)), w, x, key=jax.random.key(0))
     # {"weight matrix re-scaling": 1.2e-16, ..., "weight vector re-scaling": 0.41, ...}
 
 Three things to know about the table, each of them a test:

@@ -36,9 +36,9 @@ def normalized_sums(
         ValueError: an unknown `norm`.
     """
     if norm == "batch":
-        return batch_norm(x @ kernel, gain, bias, eps=eps)[0]
+        return batch_norm(x @ kernel, gain, bias, epsilon=eps)[0]
     if norm == "layer":
-        return layer_norm(x @ kernel, gain, bias, eps=eps)
+        return layer_norm(x @ kernel, gain, bias, epsilon=eps)
     if norm == "weight":
         kernel, gain = weight_norm(kernel, jnp.ones(kernel.shape[-1], kernel.dtype) if gain is None else gain), None
     elif norm != "none":

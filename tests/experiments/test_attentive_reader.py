@@ -359,10 +359,10 @@ def test_dropout_scales_in_training_or_at_test(x64):
     np.testing.assert_allclose(scaled(params, batch)[1].readout, plain(halved, batch)[1].readout / 2, rtol=1e-12)
     reader = model.Reader(small("none", dropout=0.5))
     x, key = jnp.ones((200, 50)), jax.random.key(0)
-    assert (reader._dropped(None, x) == 1).all()
-    assert set(np.unique(reader._dropped(key, x))) == {0, 2}
-    assert set(np.unique(at_test._dropped(key, x))) == {0, 1}
-    assert abs(reader._dropped(key, x).mean() - 1) < 0.05
+    assert (reader._dropout(None, x) == 1).all()
+    assert set(np.unique(reader._dropout(key, x))) == {0, 2}
+    assert set(np.unique(at_test._dropout(key, x))) == {0, 1}
+    assert abs(reader._dropout(key, x).mean() - 1) < 0.05
 
 
 @pytest.mark.parametrize(("norm", "more"), [("none", 0), ("layer", 8640), ("batch", 4800), ("batch_everywhere", 6000)])

@@ -1,13 +1,16 @@
 """DRAW against its equations in NumPy float64, written pixel by pixel, and against what must hold exactly."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from configs import draw as config_file
-from experiments.draw import attention, make, model, pictures, recurrence
+from experiments.draw import attention, make, model, pictures
 from lnrepro.errors import UserError
+from lnrepro.functional import ScanOptions
 
 NORMS = ("none", "weight", "layer_cell", "layer")
 
@@ -233,46 +236,31 @@ def test_bound_is_the_brute_force_in_float64(x64, norm, windows):
 @pytest.mark.parametrize(
     "norm", ["layer_cell", *(pytest.param(norm, marks=pytest.mark.slow) for norm in ("layer", "weight"))]
 )
-def test_gradients_are_those_of_plain_autodiff(x64, norm):
+def test_gradients_are_those_of_plain_autodiff(x64, monkeypatch, norm):
     draw, params, x, noise = setting(small(norm))
+    value, gradients = jax.jit(jax.value_and_grad(mean_bound(draw, x, noise)))(params)
 
-    def by_trace(params):  # jax.lax.scan and its own transposition
-        canvases, seen = draw.trace(params, x, noise)
-        return jnp.mean(model.cross_entropy(canvases[-1], x) + seen.kl.sum(0))
+    options = ScanOptions(backward="autodiff")
+    monkeypatch.setattr(model, "scan", functools.partial(model.scan, options=options))
+    plain_value, plain_gradients = jax.jit(jax.value_and_grad(mean_bound(draw, x, noise)))(params)
 
-    ours, plain = (jax.jit(jax.value_and_grad(f))(params) for f in (mean_bound(draw, x, noise), by_trace))
-    np.testing.assert_allclose(ours[0], plain[0], rtol=1e-12)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-11), ours[1], plain[1])
-    assert all(jnp.any(g != 0) for g in jax.tree.leaves(ours[1]))
+    np.testing.assert_allclose(value, plain_value, rtol=1e-12)
+    compare = functools.partial(np.testing.assert_allclose, rtol=1e-8, atol=1e-11)
+    jax.tree.map(compare, gradients, plain_gradients)
+    assert all(jnp.any(g != 0) for g in jax.tree.leaves(gradients))
+
+
+def test_trace_ends_where_infer_ends(x64):
+    draw, params, x, noise = setting(small())
+    canvas, seen = jax.jit(draw.infer)(params, x, noise)
+    canvases, seen_in_trace = jax.jit(draw.trace)(params, x, noise)
+    np.testing.assert_allclose(canvases[-1], canvas, rtol=1e-12)
+    jax.tree.map(np.testing.assert_array_equal, seen, seen_in_trace)
 
 
 def test_gradients_of_image_and_noise_and_without_attention(x64):
     draw, params, x, noise = setting(small(attention=False))
     against_differences(lambda p, x, n: mean_bound(draw, x, n)(p), params, x, noise)
-
-
-def test_scan_is_lax_scan_with_gradients_for_every_argument(x64):
-    rng = np.random.RandomState(0)
-    weights = {"a": rng.randn(3, 4), "b": rng.randn(4, 3)}
-    rest, carry, xs = {"bias": rng.randn(4)}, rng.randn(2, 3), rng.randn(7, 2, 3)
-
-    def step(tape, rest, carry, x):
-        a = jnp.sin(tape.product("a", carry + x) + rest["bias"])
-        carry = carry + tape.product("b", tape.sigmoid("gate", a) * a)
-        return carry, (carry.sum(), x * carry)
-
-    def loss(weights, rest, carry, xs, scan):
-        last, (sums, products) = scan(weights, rest, carry, xs)
-        return jnp.sum(jnp.cos(last)) + jnp.sum(sums**2) + jnp.sum(products[2:])
-
-    def ours(weights, rest, carry, xs):
-        return recurrence.scan(step, weights, rest, carry, xs)
-
-    def plain(weights, rest, carry, xs):
-        return jax.lax.scan(lambda c, x: step(recurrence.plain(weights), rest, c, x), carry, xs)
-
-    grads = [jax.grad(lambda *a, s=s: loss(*a, s), (0, 1, 2, 3))(weights, rest, carry, xs) for s in (ours, plain)]
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), *grads)
 
 
 def test_kl_is_zero_at_the_prior_and_a_number_known_elsewhere():
@@ -312,7 +300,7 @@ def test_weight_norm_starts_as_the_baseline():
     shared = jax.random.key(0)
     draws = {norm: model.Draw(small(norm)) for norm in ("none", "weight")}
     params = {norm: draw.init(shared) for norm, draw in draws.items()}
-    base, normed = (draws[norm].weights(params[norm]) for norm in draws)
+    base, normed = (draws[norm].prepare(params[norm]).weights for norm in draws)
     assert base.keys() == normed.keys()
     for name in ("latent", "write", "read"):
         np.testing.assert_allclose(base[name], normed[name], rtol=1e-5)
