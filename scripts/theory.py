@@ -53,7 +53,7 @@ def problem(norm: str, seed: int) -> tuple[jax.Array, jax.Array]:
 # --- Table 1 -----------------------------------------------------------------------------------------------------
 
 
-def table_1(seed: int, eps: float = 0.0, factor: float = 2.5) -> dict[str, dict[str, float]]:
+def table_1(seed: int, epsilon: float = 0.0, factor: float = 2.5) -> dict[str, dict[str, float]]:
     """{norm: {column of Table 1: relative change of the output}} of a tanh layer under the table's transformations."""
     rng = np.random.default_rng(seed)
     kernel, x = jnp.asarray(rng.normal(size=(FEATURES, UNITS))), jnp.asarray(rng.normal(size=(CASES, FEATURES)))
@@ -61,7 +61,7 @@ def table_1(seed: int, eps: float = 0.0, factor: float = 2.5) -> dict[str, dict[
 
     def row(norm):
         def model(w, x):
-            return jnp.tanh(theory.normalized_sums(norm, w, x, gain, bias, eps=eps))
+            return jnp.tanh(theory.normalized_sums(norm, w, x, gain, bias, epsilon=epsilon))
 
         return theory.measure_row(model, kernel, x, key=jax.random.key(seed), factor=factor)
 
@@ -70,8 +70,8 @@ def table_1(seed: int, eps: float = 0.0, factor: float = 2.5) -> dict[str, dict[
 
 def lstm_rows(seed: int) -> dict[str, dict[str, float]]:
     """{"W_x, x_t" | "W_h, h_(t-1)": {column: change}} of one LN-LSTM step at either of its kernels and inputs."""
-    cell = functional.lstm(UNITS, norm="layer", eps=0.0)
-    params = functional.init(cell, jax.random.key(seed), FEATURES, jnp.float64)
+    cell = functional.LSTMCell(UNITS, norm="layer", epsilon=0.0)
+    params = cell.init(jax.random.key(seed), FEATURES, jnp.float64)
     rng = np.random.default_rng(seed)
     x, c, h = (jnp.asarray(rng.normal(size=(CASES, n))) for n in (FEATURES, UNITS, UNITS))
 

@@ -14,9 +14,9 @@ ENGINE |= {"progress", "artifacts", "seeds", "peers", "signals"}
 # file or folder -> what may be imported of lnrepro, and which third parties never
 RULES = {
     "lnrepro/functional": ({"functional"}, {"flax", "numpy", "optax", "experiments", "configs"}),
-    "lnrepro/linen.py": ({"functional"}, {"optax", "ml_collections"}),
-    "lnrepro/nnx.py": ({"functional"}, {"optax", "ml_collections"}),
-    "lnrepro/convert.py": ({"functional"}, {"flax", "torch", "tensorflow", "keras"}),
+    "lnrepro/linen": ({"functional", "linen"}, {"optax", "ml_collections"}),
+    "lnrepro/nnx": ({"functional", "nnx"}, {"optax", "ml_collections"}),
+    "lnrepro/convert": ({"functional", "convert"}, {"flax", "torch", "tensorflow", "keras"}),
     "lnrepro/theory": ({"functional", "theory"}, {"flax", "optax"}),
     "lnrepro/data": ({"data", "errors"}, {"flax", "optax", "tensorflow", "pickle"}),
     "lnrepro/errors.py": (set(), set()),

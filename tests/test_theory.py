@@ -10,9 +10,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from lnrepro import theory
-from lnrepro.functional.cells import init, lstm
+from lnrepro.functional import LSTMCell, step
 from lnrepro.functional.norms import batch_norm, layer_norm, weight_norm
-from lnrepro.functional.unroll import step
 
 FEATURES, UNITS, CASES = 6, 4, 40
 NORMALISERS = ("batch", "weight", "layer")
@@ -38,9 +37,9 @@ def problem(norm, *, seed=0, features=FEATURES):
     return jnp.asarray(np.concatenate([weights, bias] + ([] if norm == "none" else [gain]), 1)), jnp.asarray(x)
 
 
-def layer(norm, eps=0.0):
+def layer(norm, epsilon=0.0):
     gain, bias = jnp.abs(draw(11, UNITS)) + 0.5, draw(12, UNITS)
-    return lambda w, x: jnp.tanh(theory.normalized_sums(norm, w, x, gain, bias, eps=eps))
+    return lambda w, x: jnp.tanh(theory.normalized_sums(norm, w, x, gain, bias, epsilon=epsilon))
 
 
 # --- Table 1 -----------------------------------------------------------------------------------------------------
@@ -86,13 +85,13 @@ def test_without_a_norm_nothing_is_invariant():
 @pytest.mark.parametrize("norm", ["batch", "layer"])
 @pytest.mark.parametrize("factor", [0.1, 10.0])
 def test_eps_breaks_the_invariance_by_the_amount_the_docs_say(norm, factor):
-    w, x, eps = draw(1, FEATURES, UNITS), draw(2, CASES, FEATURES), 1e-5
-    model = functools.partial(theory.normalized_sums, norm, eps=eps)
+    w, x, epsilon = draw(1, FEATURES, UNITS), draw(2, CASES, FEATURES), 1e-5
+    model = functools.partial(theory.normalized_sums, norm, epsilon=epsilon)
     measured = theory.change(model(w, x), model(factor * w, x))
     sums = x @ w
     axis = 0 if norm == "batch" else 1
     before = model(w, x)
-    predicted = jnp.abs(before * eps / (2 * sums.var(axis, keepdims=True)) * (1 - factor**-2)).max()
+    predicted = jnp.abs(before * epsilon / (2 * sums.var(axis, keepdims=True)) * (1 - factor**-2)).max()
     np.testing.assert_allclose(measured, predicted / jnp.abs(before).max(), rtol=0.05)
     assert measured > 1e-9
 
@@ -150,8 +149,8 @@ def test_a_convolutions_layer_norm_is_not_invariant_to_recentering():
 @pytest.mark.parametrize("norm", ["layer", "none"])
 def test_an_lstm_step_has_layer_norms_row_at_both_its_kernels(norm):
     """Section 3.1: the norms make the step invariant to re-scaling all of the summed inputs; the plain step is not."""
-    cell = lstm(UNITS, norm=norm, eps=0.0)
-    params = init(cell, jax.random.key(0), FEATURES, jnp.float64)
+    cell = LSTMCell(UNITS, norm=norm, epsilon=0.0)
+    params = cell.init(jax.random.key(0), FEATURES, jnp.float64)
     params = {k: p + 0.1 * draw(i, *p.shape) for i, (k, p) in enumerate(params.items())}
     x, c, h = draw(20, CASES, FEATURES), draw(21, CASES, UNITS), draw(22, CASES, UNITS)
 

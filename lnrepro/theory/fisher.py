@@ -71,12 +71,12 @@ def _half_square(h: jax.Array) -> jax.Array:  # a named function: two equal fami
     return 0.5 * h @ h
 
 
-def layer_model(norm: str, *, eps: float = 0.0) -> Model:
+def layer_model(norm: str, *, epsilon: float = 0.0) -> Model:
     """The layer of eq. 5 as a function (theta (H, D + 2) or, for norm "none", (H, D + 1); x (B, D)) -> h (B, H)."""
 
     def model(theta: jax.Array, x: jax.Array) -> jax.Array:
         kernel, bias, gain = _unpack(norm, theta, x)
-        return normalized_sums(norm, kernel, x, gain, bias, eps=eps)
+        return normalized_sums(norm, kernel, x, gain, bias, epsilon=epsilon)
 
     return model
 

@@ -7,8 +7,8 @@ the units last, the data (B, ...) with the training cases first, the output an a
     # {"weight matrix re-scaling": 1.2e-16, ..., "weight vector re-scaling": 0.41, ...}
 
 Three things to know about the table, each of them a test:
-- It holds for positive factors: a negative one turns the sign of the normalised sums. It is exact for eps = 0; with eps
-  under the root, scaling the sums by d changes the output by about eps/(2 var) |1 - 1/d^2|, var being their variance.
+- It holds for positive factors: a negative one turns the sign of the normalised sums. It is exact for epsilon = 0; with epsilon
+  under the root, scaling the sums by d changes the output by about epsilon/(2 var) |1 - 1/d^2|, var being their variance.
 - The running text of section 5.1 says that all three methods are invariant to re-scaling the data set. The table, which
   says that weight normalisation is not, is right.
 - Re-centring the weight matrix adds the same value to all units *of one position*. A convolution's layer norm with

@@ -19,7 +19,7 @@ def normalized_sums(
     gain: jax.Array | None = None,
     bias: jax.Array | None = None,
     *,
-    eps: float = 0.0,
+    epsilon: float = 0.0,
 ) -> jax.Array:
     """Normalised summed inputs gain (a - mu) / sigma + bias, (B, H), of a (D, H) kernel on (B, D) data: eq. 5 before f.
 
@@ -30,15 +30,15 @@ def normalized_sums(
         x: (B, D).
         gain: (H,), ones if left out.
         bias: (H,), zeros if left out.
-        eps: added to the variance under the root; the paper's formulas have none, weight norm never has one.
+        epsilon: added to the variance under the root; the paper's formulas have none, weight norm never has one.
 
     Raises:
         ValueError: an unknown `norm`.
     """
     if norm == "batch":
-        return batch_norm(x @ kernel, gain, bias, epsilon=eps)[0]
+        return batch_norm(x @ kernel, gain, bias, epsilon=epsilon)[0]
     if norm == "layer":
-        return layer_norm(x @ kernel, gain, bias, epsilon=eps)
+        return layer_norm(x @ kernel, gain, bias, epsilon=epsilon)
     if norm == "weight":
         kernel, gain = weight_norm(kernel, jnp.ones(kernel.shape[-1], kernel.dtype) if gain is None else gain), None
     elif norm != "none":
@@ -49,7 +49,7 @@ def normalized_sums(
 
 
 def scalars(norm: str, kernel: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The two scalars (mu, sigma) of eq. 5, each (B, H), as the paper defines them (eq. 2, eq. 3, section 5.1; no eps).
+    """The two scalars (mu, sigma) of eq. 5, each (B, H), as the paper defines them (eq. 2, eq. 3, section 5.1; no epsilon).
 
     Written out apart from `normalized_sums`, so that eq. 13 computed from these checks the normalisers themselves.
 

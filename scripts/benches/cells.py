@@ -84,7 +84,7 @@ def main(args: argparse.Namespace) -> int:
         "or longer a shape; temp = temporary memory\n"
     )
     print("| shape | what | ms | x Flax plain | x Flax LN | temp MB | compile s |\n|---|---|---|---|---|---|---|")
-    _ours(functional.lstm, (2, 1, 1, 1), "layer", True).compile()  # what only the process's first compilation takes
+    _ours(functional.LSTMCell, (2, 1, 1, 1), "layer", True).compile()  # what only the process's first compilation takes
     table = {name: _shape(name, args) for name in args.shapes}
     print("\ngeometric means over the shapes measured:")
     for what, ours, theirs in (
@@ -170,7 +170,7 @@ def _contestants(args, shape):
     """{label: function that makes its Contestant}."""
     lstm = args.cell == "lstm"
     plain, layered = (nn.OptimizedLSTMCell, _LNLSTM) if lstm else (nn.GRUCell, _LNGRU)
-    make = functional.lstm if lstm else functional.gru
+    make = functional.LSTMCell if lstm else functional.GRUCell
     found = {
         "ours LN": lambda: _ours(make, shape, "layer", True),
         "ours plain": lambda: _ours(make, shape, "none", True),
@@ -209,22 +209,31 @@ def _jax(apply, params, shape, train):
 
 
 def _ours(make, shape, norm, train):
-    cell = make(shape[3], norm=norm)
-    params = functional.init(cell, jax.random.key(2), shape[2])
-    return _jax(lambda p, x: functional.unroll(cell, p, x, time_major=True)[1], params, shape, train)
+    return _unrolled(make(shape[3], norm=norm), shape, train)
+
+
+def _unrolled(cell, shape, train):
+    params = cell.init(jax.random.key(2), shape[2])
+
+    def apply(params, x):
+        return functional.unroll(cell, params, x, time_major=True).outputs
+
+    return _jax(apply, params, shape, train)
 
 
 def _products(make, shape, train):
-    """Our unrolling of a cell whose gates cost nothing: what its matrix products take, and little else."""
-    cell = make(shape[3])
-    params = functional.init(cell, jax.random.key(2), shape[2])
+    """Our scan of a cell that does little beside its matrix products."""
 
-    def pointwise(_, carry, px, ph, tick):
-        h = 0.1 * sum(jnp.split(px + ph, px.shape[-1] // shape[3], -1))  # linear: nothing is kept for the way back
-        return jax.tree.map(lambda old: h if old is cell.output(carry) else old, carry), None
+    class ProductsCell(make):
+        """A cell with the products of `make`, whose gates are added up."""
 
-    cell = cell._replace(pointwise=pointwise)
-    return _jax(lambda p, x: functional.unroll(cell, p, x, time_major=True)[1], params, shape, train)
+        def step(self, dot, params, carry, x_proj, context):
+            h = carry[-1] if isinstance(carry, tuple) else carry
+            # A linear function, so that nothing is kept for the backward pass.
+            h = 0.1 * sum(jnp.split(x_proj + dot("w_h", h), self.gates, -1))
+            return (carry[0], h) if isinstance(carry, tuple) else h, None
+
+    return _unrolled(ProductsCell(shape[3], use_bias=False), shape, train)
 
 
 def _flax(cell, shape, train):

@@ -61,14 +61,17 @@ def test_norms(dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "norm"), [("rnn", "layer"), ("gru", "layer"), ("lstm", "layer"), ("lstm", "batch")])
+@pytest.mark.parametrize(("kind", "norm"), [("SimpleCell", "layer"), ("GRUCell", "layer"), ("LSTMCell", "layer"), ("LSTMCell", "batch")])
 def test_cells_in_bfloat16(kind, norm):
     cell = getattr(functional, kind)(5, norm=norm)
-    params = functional.init(cell, jax.random.key(0), 3, jnp.bfloat16)
+    params = cell.init(jax.random.key(0), 3, jnp.bfloat16)
 
     @compiled
     def step(params, x, lengths):
-        run = lambda params, x: functional.unroll(cell, params, x, lengths=lengths)[1].astype(jnp.float32).sum()  # noqa: E731
+        def run(params, x):
+            outputs = functional.unroll(cell, params, x, seq_lengths=lengths).outputs
+            return outputs.astype(jnp.float32).sum()
+
         return jax.value_and_grad(run, argnums=(0, 1))(params, x)
 
     x = np.random.default_rng(0).normal(size=(ROWS, 7, 3))

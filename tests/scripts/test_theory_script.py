@@ -15,7 +15,7 @@ from scripts import theory_trained
 
 def test_all_18_entries_agree_and_eps_breaks_them_a_little():
     with jax.enable_x64(True):
-        exact, with_eps = script.table_1(seed=3), script.table_1(seed=3, eps=1e-5)
+        exact, with_eps = script.table_1(seed=3), script.table_1(seed=3, epsilon=1e-5)
     for norm, row in exact.items():
         assert {column: value < script.TOLERANCE for column, value in row.items()} == theory.TABLE_1[norm]
     for norm in ("batch", "layer"):

@@ -1,0 +1,175 @@
+"""Parameters of LSTMCell, GRUCell and SimpleCell from and to any gate order.
+
+`*_params` builds our parameters, `*_arrays` takes them apart again.
+"""
+
+import numpy as np
+
+from lnrepro.convert.layout import (
+    GRU_ORDER,
+    LSTM_ORDER,
+    SIMPLE_ORDER,
+    Arrays,
+    Params,
+    Weights,
+    check_kernels,
+    negate_update_gate,
+    refuse_others,
+    reorder,
+    take,
+    take_optional,
+)
+
+NAMES = Arrays._fields
+
+
+def lstm_params(arrays: Arrays, order: str) -> Params:
+    """Return parameters of LSTMCell(H, norm="none").
+
+    Args:
+      arrays: a bias of None is left out, for use_bias=False.
+      order: the order of the gates f, i, o, g in arrays.
+    """
+    return _params(arrays, order, LSTM_ORDER)
+
+
+def lstm_arrays(
+    params: Weights, order: str, target: str, also: tuple[str, ...] = ()
+) -> Arrays:
+    """Return the kernels and the bias of an LSTMCell.
+
+    Args:
+      params: parameters of LSTMCell.
+      order: the order of the gates to return.
+      target: the foreign cell, for the message.
+      also: parameters that the caller reads by itself.
+
+    Raises:
+      ValueError: a missing parameter, or one that the target has no place for.
+    """
+    refuse_others(params, {"w_x", "w_h", "bias", *also}, target)
+    return _arrays(params, LSTM_ORDER, order)
+
+
+def gru_params(arrays: Arrays, order: str, negate: bool = True) -> Params:
+    """Return parameters of GRUCell(H, norm="none").
+
+    Args:
+      arrays: biases of None are left out: for recurrent_bias=False, use_bias=False.
+      order: the order of the gates z, r, n in arrays.
+      negate: whether the update gate's sign changes, see `negate_update_gate`.
+    """
+    params = _params(arrays, order, GRU_ORDER)
+    if not negate:
+        return params
+    return {name: negate_update_gate(a) for name, a in params.items()}
+
+
+def gru_arrays(
+    params: Weights,
+    order: str,
+    target: str,
+    negate: bool = True,
+    also: tuple[str, ...] = (),
+) -> Arrays:
+    """Return the kernels and the biases of a GRUCell.
+
+    Args:
+      params: parameters of GRUCell.
+      order: the order of the gates to return.
+      target: the foreign cell, for the message.
+      negate: whether the update gate's sign changes, see `negate_update_gate`.
+      also: parameters that the caller reads by itself.
+
+    Raises:
+      ValueError: a missing parameter, or one that the target has no place for.
+    """
+    refuse_others(params, {*NAMES, *also}, target)
+    ours = _arrays(params, GRU_ORDER, GRU_ORDER)
+    arrays = {}
+    for name, a in zip(NAMES, ours, strict=True):
+        if a is None:
+            continue
+        if negate:
+            a = negate_update_gate(a)
+        arrays[name] = reorder(a, GRU_ORDER, order)
+    return Arrays(**arrays)
+
+
+def simple_params(arrays: Arrays) -> Params:
+    """Return parameters of SimpleCell(H, norm="none")."""
+    return _params(arrays, SIMPLE_ORDER, SIMPLE_ORDER)
+
+
+def simple_arrays(params: Weights, target: str) -> Arrays:
+    """Return the kernels and the bias of a SimpleCell.
+
+    Raises:
+      ValueError: a missing parameter, or one that the target has no place for.
+    """
+    refuse_others(params, {"w_x", "w_h", "bias"}, target)
+    return _arrays(params, SIMPLE_ORDER, SIMPLE_ORDER)
+
+
+def add_biases(first: np.ndarray | None, second: np.ndarray | None):
+    """Return the sum of two biases, of which each may be None."""
+    if first is None:
+        return second
+    if second is None:
+        return first
+    return first + second
+
+
+def or_zeros(bias: np.ndarray | None, w_h: np.ndarray) -> np.ndarray:
+    """Return a bias, or zeros for None beside the recurrent kernel w_h."""
+    if bias is None:
+        return np.zeros_like(w_h[0])
+    return bias
+
+
+def fold_recurrent_bias(arrays: Arrays) -> tuple[np.ndarray, np.ndarray]:
+    """Move the recurrent biases of z and r into the bias, where only the sum counts.
+
+    Args:
+      arrays: weights of a GRU whose order ends with n.
+
+    Returns:
+      (bias [3 H], bias of the candidate's recurrent product [H]); zeros for None.
+    """
+    bias = or_zeros(arrays.bias, arrays.w_h)
+    recurrent = or_zeros(arrays.bias_recurrent, arrays.w_h)
+    gates = 2 * (len(bias) // 3)
+    bias = np.concatenate([bias[:gates] + recurrent[:gates], bias[gates:]])
+    return bias, np.array(recurrent[gates:])
+
+
+def pad_recurrent_bias(bias_n: np.ndarray) -> np.ndarray:
+    """Return the recurrent bias [3 H] of a GRU in which only n has one, [H]."""
+    zeros = np.zeros_like(bias_n)
+    return np.concatenate([zeros, zeros, bias_n])
+
+
+def _params(arrays, order, new_order):
+    check_kernels(arrays.w_x, arrays.w_h, len(order))
+    params = {}
+    for name, a in zip(NAMES, arrays, strict=True):
+        if a is None:
+            continue
+        if a.shape[-1] != arrays.w_h.shape[1]:
+            raise ValueError(
+                f"convert: {name} has shape {a.shape}; beside the recurrent kernel "
+                f"{arrays.w_h.shape} its last axis must be {arrays.w_h.shape[1]}"
+            )
+        params[name] = reorder(a, order, new_order)
+    return params
+
+
+def _arrays(params, order, new_order):
+    w_x, w_h = take(params, "w_x"), take(params, "w_h")
+    check_kernels(w_x, w_h, len(order))
+    biases = [take_optional(params, name) for name in ("bias", "bias_recurrent")]
+    for k, bias in enumerate(biases):
+        if bias is not None:
+            biases[k] = reorder(bias, order, new_order)
+    w_x, w_h = reorder(w_x, order, new_order), reorder(w_h, order, new_order)
+    return Arrays(w_x, w_h, *biases)

@@ -1,0 +1,217 @@
+"""flax.linen.LSTMCell, OptimizedLSTMCell, GRUCell and SimpleCell.
+
+Weights are the tree `variables["params"]` of the cell. The cells of flax.nnx have
+other trees: see `lnrepro.convert.nnx`.
+"""
+
+import numpy as np
+
+from lnrepro.convert.cells import (
+    fold_recurrent_bias,
+    gru_arrays,
+    gru_params,
+    lstm_arrays,
+    lstm_params,
+    or_zeros,
+    pad_recurrent_bias,
+    simple_arrays,
+    simple_params,
+)
+from lnrepro.convert.layout import (
+    GRU_ORDER,
+    LSTM_ORDER,
+    Arrays,
+    Params,
+    Weights,
+    flatten,
+    has,
+    take,
+    take_optional,
+)
+
+Tree = dict[str, dict[str, np.ndarray]]
+
+
+def lstm_from_flax(weights: Weights) -> Params:
+    """Convert a flax.linen.LSTMCell or OptimizedLSTMCell into LSTMCell(H, norm="none").
+
+    Args:
+      weights: {"ii": {"kernel"}, ..., "hi": {"kernel", "bias"}, ...} for the gates i,
+        f, g and o; the same tree for both cells. A tree without any bias gives
+        parameters for use_bias=False.
+
+    Returns:
+      Parameters of LSTMCell.
+
+    Raises:
+      ValueError: a missing weight or a wrong shape.
+
+    >>> weights = {f"i{gate}": {"kernel": np.ones((3, 2))} for gate in "ifgo"}
+    >>> for gate in "ifgo":
+    ...     weights[f"h{gate}"] = {"kernel": np.ones((2, 2)), "bias": np.ones(2)}
+    >>> {name: a.shape for name, a in lstm_from_flax(weights).items()}
+    {'w_x': (3, 8), 'w_h': (2, 8), 'bias': (8,)}
+    """
+    flat = flatten(weights)
+    names = {"w_x": "i{}/kernel", "w_h": "h{}/kernel"}
+    if any(has(flat, f"h{gate}/bias") for gate in LSTM_ORDER):
+        names["bias"] = "h{}/bias"
+    return lstm_params(_join(flat, names, LSTM_ORDER), LSTM_ORDER)
+
+
+def lstm_to_flax(params: Weights) -> Tree:
+    """Convert LSTMCell(H, norm="none") into a flax.linen.LSTMCell.
+
+    Args:
+      params: parameters of LSTMCell; a missing bias becomes zero.
+
+    Returns:
+      The parameters of flax.linen.LSTMCell and OptimizedLSTMCell.
+
+    Raises:
+      ValueError: a missing parameter, or one that Flax has no place for.
+
+    >>> params = {"w_x": np.ones((3, 8)), "w_h": np.ones((2, 8)), "bias": np.ones(8)}
+    >>> tree = lstm_to_flax(params)
+    >>> tree["ii"]["kernel"].shape, tree["hi"]["bias"].shape
+    ((3, 2), (2,))
+    """
+    arrays = lstm_arrays(params, LSTM_ORDER, "flax.linen.LSTMCell")
+    bias = or_zeros(arrays.bias, arrays.w_h)
+    tree = {}
+    for k, gate in enumerate(LSTM_ORDER):
+        tree[f"i{gate}"] = {"kernel": _gate(arrays.w_x, k, 4)}
+        tree[f"h{gate}"] = {
+            "kernel": _gate(arrays.w_h, k, 4),
+            "bias": _gate(bias, k, 4),
+        }
+    return tree
+
+
+def gru_from_flax(weights: Weights) -> Params:
+    """Convert a flax.linen.GRUCell into GRUCell(H, norm="none", recurrent_bias=True).
+
+    Args:
+      weights: {"ir": {"kernel", "bias"}, ..., "hr": {"kernel"}, ...} for r, z and n;
+        "hn" has a bias too. A tree without any bias gives parameters for
+        GRUCell(H, norm="none", use_bias=False).
+
+    Returns:
+      Parameters of GRUCell.
+
+    Raises:
+      ValueError: a missing weight or a wrong shape.
+
+    >>> weights = {f"h{gate}": {"kernel": np.ones((2, 2))} for gate in "rzn"}
+    >>> for gate in "rzn":
+    ...     weights[f"i{gate}"] = {"kernel": np.ones((3, 2)), "bias": np.ones(2)}
+    >>> weights["hn"]["bias"] = np.ones(2)
+    >>> params = gru_from_flax(weights)
+    >>> params["bias"].shape, params["bias_recurrent"].shape
+    ((6,), (6,))
+    """
+    flat = flatten(weights)
+    names = {"w_x": "i{}/kernel", "w_h": "h{}/kernel"}
+    if not any(name.endswith("/bias") for name in flat):
+        return gru_params(_join(flat, names, GRU_ORDER), GRU_ORDER)
+    names["bias"] = "i{}/bias"
+    arrays = _join(flat, names, GRU_ORDER)
+    recurrent = pad_recurrent_bias(take(flat, "hn/bias"))
+    return gru_params(arrays._replace(bias_recurrent=recurrent), GRU_ORDER)
+
+
+def gru_to_flax(params: Weights) -> Tree:
+    """Convert GRUCell(H, norm="none") into a flax.linen.GRUCell.
+
+    Recurrent biases of the gates are added to the input's, since only the sum counts.
+    The parameters do not tell reset="after", which is Flax's, from reset="before".
+
+    Args:
+      params: parameters of GRUCell; missing biases become zero.
+
+    Returns:
+      The parameters of flax.linen.GRUCell.
+
+    Raises:
+      ValueError: a missing parameter, or one that Flax has no place for.
+
+    >>> params = {"w_x": np.ones((3, 6)), "w_h": np.ones((2, 6)), "bias": np.ones(6)}
+    >>> tree = gru_to_flax(params)
+    >>> tree["in"]["kernel"].shape, tree["hn"]["bias"].shape
+    ((3, 2), (2,))
+    """
+    arrays = gru_arrays(params, GRU_ORDER, "flax.linen.GRUCell")
+    bias, bias_n = fold_recurrent_bias(arrays)
+    tree = {}
+    for k, gate in enumerate(GRU_ORDER):
+        tree[f"i{gate}"] = {
+            "kernel": _gate(arrays.w_x, k, 3),
+            "bias": _gate(bias, k, 3),
+        }
+        tree[f"h{gate}"] = {"kernel": _gate(arrays.w_h, k, 3)}
+    tree["hn"]["bias"] = bias_n
+    return tree
+
+
+def rnn_from_flax(weights: Weights) -> Params:
+    """Convert a flax.linen.SimpleCell into SimpleCell(H, norm="none").
+
+    The weights do not show residual=True, which has no counterpart here.
+
+    Args:
+      weights: {"i": {"kernel", "bias"}, "h": {"kernel"}}. Without a bias they give
+        parameters for use_bias=False.
+
+    Returns:
+      Parameters of SimpleCell.
+
+    Raises:
+      ValueError: a missing weight or a wrong shape.
+
+    >>> weights = {"i": {"kernel": np.ones((3, 2)), "bias": np.ones(2)}}
+    >>> weights["h"] = {"kernel": np.ones((2, 2))}
+    >>> {name: a.shape for name, a in rnn_from_flax(weights).items()}
+    {'w_x': (3, 2), 'w_h': (2, 2), 'bias': (2,)}
+    """
+    flat = flatten(weights)
+    arrays = Arrays(
+        w_x=take(flat, "i/kernel"),
+        w_h=take(flat, "h/kernel"),
+        bias=take_optional(flat, "i/bias"),
+    )
+    return simple_params(arrays)
+
+
+def rnn_to_flax(params: Weights) -> Tree:
+    """Convert SimpleCell(H, norm="none") into a flax.linen.SimpleCell.
+
+    Args:
+      params: parameters of SimpleCell; a missing bias becomes zero.
+
+    Returns:
+      The parameters of flax.linen.SimpleCell.
+
+    Raises:
+      ValueError: a missing parameter, or one that Flax has no place for.
+
+    >>> params = {"w_x": np.ones((3, 2)), "w_h": np.ones((2, 2)), "bias": np.ones(2)}
+    >>> rnn_to_flax(params)["i"]["kernel"].shape
+    (3, 2)
+    """
+    arrays = simple_arrays(params, "flax.linen.SimpleCell")
+    bias = or_zeros(arrays.bias, arrays.w_h)
+    return {"i": {"kernel": arrays.w_x, "bias": bias}, "h": {"kernel": arrays.w_h}}
+
+
+def _join(flat, names, gates):
+    """Join the weights of all gates; names maps fields of Arrays to patterns."""
+    arrays = {}
+    for field, pattern in names.items():
+        parts = [take(flat, pattern.format(gate)) for gate in gates]
+        arrays[field] = np.concatenate(parts, axis=-1)
+    return Arrays(**arrays)
+
+
+def _gate(a, k, gates):
+    """Return a copy of the k-th of the gates' blocks."""
+    return np.array(np.split(a, gates, axis=-1)[k])

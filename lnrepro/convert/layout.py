@@ -1,0 +1,179 @@
+"""Gate orders, and the steps every converter takes: read, reorder, change sign.
+
+Shape letters: D input features, H hidden units, G gates.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Weights = Mapping[str, Any]
+Params = dict[str, np.ndarray]
+
+# The order of the gates in the parameters of LSTMCell and GRUCell. z is the update
+# gate, r the reset gate, n the candidate.
+LSTM_ORDER = "fiog"
+GRU_ORDER = "zrn"
+# The simple RNN has one block, the candidate.
+SIMPLE_ORDER = "n"
+
+
+class Arrays(NamedTuple):
+    """Weights of one recurrent layer, with the gates in an order named beside them.
+
+    Attributes:
+      w_x: [D, G H], the input's kernel.
+      w_h: [H, G H], the recurrent kernel.
+      bias: [G H], or None without a bias.
+      bias_recurrent: [G H], the bias of the recurrent product, or None.
+    """
+
+    w_x: np.ndarray
+    w_h: np.ndarray
+    bias: np.ndarray | None = None
+    bias_recurrent: np.ndarray | None = None
+
+
+def to_numpy(name: str, value: Any) -> np.ndarray:
+    """Return a weight as a NumPy array with the same bits.
+
+    Args:
+      name: the weight's name, for the message.
+      value: anything that `np.asarray` accepts, or a torch tensor of any device.
+
+    Raises:
+      ValueError: the value is not an array.
+    """
+    detach = getattr(value, "detach", None)
+    if callable(detach):
+        return _tensor_to_numpy(detach().cpu())
+    array = np.asarray(value)
+    if array.dtype == object:
+        raise ValueError(
+            f"convert: weight {name!r} is a {type(value).__name__}, not an array"
+        )
+    return array
+
+
+def _tensor_to_numpy(tensor: Any) -> np.ndarray:
+    """Return a torch tensor as an array; bfloat16 needs ml_dtypes, which jax brings."""
+    if str(tensor.dtype) != "torch.bfloat16":
+        return np.asarray(tensor)
+    # torch cannot export bfloat16. Every bfloat16 is also a float32.
+    array = np.asarray(tensor.float())
+    try:
+        import ml_dtypes
+    except ImportError:
+        return array
+    return array.astype(ml_dtypes.bfloat16)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a nested mapping as one dict, its keys joined by "/".
+
+    >>> flatten({"hi": {"bias": 1, "kernel": 2}})
+    {'hi/bias': 1, 'hi/kernel': 2}
+    """
+    flat = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{name}/")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def has(weights: Weights, name: str) -> bool:
+    """Return whether there is a weight of this name; None counts as absent."""
+    return weights.get(name) is not None
+
+
+def take(weights: Weights, name: str) -> np.ndarray:
+    """Return a weight as an array.
+
+    Raises:
+      ValueError: there is no weight of this name.
+    """
+    if not has(weights, name):
+        raise ValueError(f"convert: no {name!r}; found {_listed(weights)}")
+    return to_numpy(name, weights[name])
+
+
+def _listed(weights: Weights) -> str:
+    """Return the first names of the weights in one line."""
+    names = sorted(map(str, weights))
+    if not names:
+        return "nothing"
+    if len(names) > 12:
+        names = [*names[:12], f"and {len(names) - 12} more"]
+    return ", ".join(names)
+
+
+def take_optional(weights: Weights, name: str) -> np.ndarray | None:
+    """Return a weight as an array, or None where there is none of this name."""
+    if not has(weights, name):
+        return None
+    return take(weights, name)
+
+
+def reorder(a: np.ndarray, old: str, new: str) -> np.ndarray:
+    """Return a copy whose last axis has its blocks in another order.
+
+    Args:
+      a: [..., G H], in the order `old`.
+      old: one letter for every gate.
+      new: the same letters in the order to return.
+
+    >>> reorder(np.array([1, 2, 3, 4]), "ifgo", "fiog")
+    array([2, 1, 4, 3])
+    """
+    blocks = dict(zip(old, np.split(a, len(old), axis=-1), strict=True))
+    return np.concatenate([blocks[gate] for gate in new], axis=-1)
+
+
+def reorder_site(a: np.ndarray, site: str, old: str, new: str) -> np.ndarray:
+    """Reorder a norm's gain or bias; that of the cell, site "c", has no gates."""
+    if site == "c":
+        return np.array(a)
+    return reorder(a, old, new)
+
+
+def negate_update_gate(a: np.ndarray) -> np.ndarray:
+    """Return a copy of a [..., 3 H] in the order z, r, n, with the sign of z changed.
+
+    The other libraries compute h_t = u h_{t-1} + (1 - u) n, and we compute
+    h_t = (1 - z) h_{t-1} + z n. So u = 1 - sigmoid(z) = sigmoid(-z).
+    """
+    a = np.array(a)
+    width = a.shape[-1] // 3
+    a[..., :width] = -a[..., :width]
+    return a
+
+
+def check_kernels(w_x: np.ndarray, w_h: np.ndarray, gates: int) -> None:
+    """Raise ValueError unless w_x is [D, G H] and w_h is [H, G H]."""
+    columns = gates * w_h.shape[0] if w_h.ndim == 2 else None
+    if w_h.ndim != 2 or w_h.shape[1] != columns:
+        raise ValueError(
+            f"convert: the recurrent kernel has shape {w_h.shape} as [inputs, units]; "
+            f"a cell of {gates} gates has [H, {gates} H]"
+        )
+    if w_x.ndim != 2 or w_x.shape[1] != columns:
+        raise ValueError(
+            f"convert: the input's kernel has shape {w_x.shape} as [inputs, units]; "
+            f"beside the recurrent kernel {w_h.shape} it must be [D, {columns}]"
+        )
+
+
+def refuse_others(params: Weights, allowed: set[str], target: str) -> None:
+    """Raise ValueError where params hold a parameter that `target` has no place for.
+
+    Args:
+      params: parameters of one of our cells.
+      allowed: the names that the target has a place for.
+      target: the foreign cell, for the message.
+    """
+    others = sorted(name for name in params if name not in allowed)
+    if others:
+        raise ValueError(f"convert: {target} has no place for {', '.join(others)}")

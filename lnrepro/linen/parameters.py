@@ -1,0 +1,153 @@
+"""The parameters of a functional cell as parameters of a linen module."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax import traverse_util
+
+from lnrepro import functional
+
+Initializer = nn.initializers.Initializer
+Wrap = Callable[[functional.Cell], functional.Cell]
+
+
+@dataclasses.dataclass(frozen=True)
+class Unboxed:
+    """An initialiser without the box of `nn.with_partitioning` around its value.
+
+    A cell draws each gate's part of a kernel by itself. The module puts the joined
+    kernel back into a box, see `declare_parameters`.
+    """
+
+    initializer: Initializer
+
+    def __call__(self, key, shape, dtype=jnp.float32):
+        """Draw a value."""
+        # The only leaf of a box is its value. `unbox` would also constrain its sharding.
+        (value,) = jax.tree.leaves(self.initializer(key, shape, dtype))
+        return value
+
+
+def wrapped(name: str, cell: functional.Cell, wrap: Wrap | None) -> functional.Cell:
+    """Return wrap(cell), or cell where wrap is None.
+
+    Raises:
+      TypeError: wrap returned something else than a cell.
+    """
+    if wrap is None:
+        return cell
+    result = wrap(cell)
+    if not isinstance(result, functional.Cell):
+        raise TypeError(
+            f"{name}: wrap returned a {type(result).__name__}, not a Cell; it is a "
+            "function from cell to cell, such as functools.partial("
+            "lnrepro.functional.zoneout, rate_h=0.1)"
+        )
+    return result
+
+
+def parameter_shapes(
+    cell: functional.Cell, features_in: int, dtype: jax.typing.DTypeLike
+) -> Any:
+    """Return the parameters of a cell as jax.ShapeDtypeStruct."""
+
+    def init(key):
+        return cell.init(key, features_in, dtype)
+
+    return jax.eval_shape(init, jax.random.key(0))
+
+
+def declare_parameters(
+    module: nn.Module,
+    cell: functional.Cell,
+    features_in: int,
+    initializers: Mapping[str, Initializer | None],
+) -> Any:
+    """Make the parameters of a cell, or take the ones that the module has.
+
+    A cell whose parameters are a dict has them in the module by their names. Where they
+    are a tuple, such as those of a stack, the names are "0", "1" and so on.
+
+    Args:
+      module: the module that keeps them, inside one of its compact methods.
+      cell: the cell.
+      features_in: D.
+      initializers: by the name of the parameter they draw: "w_x", "w_h", "bias", or
+        "gain" for all gains. Where one returns a box (`nn.with_partitioning`), the
+        parameter gets this box.
+
+    Returns:
+      The parameters, without boxes.
+    """
+    shapes = parameter_shapes(cell, features_in, module.param_dtype)
+    names = _nested(shapes)
+    is_fresh = not all(module.has_variable("params", name) for name in names)
+    if is_fresh and module.is_mutable_collection("params"):
+        fresh = cell.init(
+            module.make_rng("params"), features_in, module.param_dtype
+        )
+        fresh = _nested(fresh, initializers)
+    else:
+        fresh = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), names)
+
+    values = {}
+    for name in names:
+        # `param` returns the stored value, and checks its shape, where there is one.
+        values[name] = module.param(name, lambda key, name=name: fresh[name])
+    return _like(shapes, values)
+
+
+def stored_parameters(
+    module: nn.Module, cell: functional.Cell, features_in: int
+) -> Any | None:
+    """Return the parameters that a module has, None where one is missing."""
+    shapes = parameter_shapes(cell, features_in, module.param_dtype)
+    names = _nested(shapes)
+    if not all(module.has_variable("params", name) for name in names):
+        return None
+    values = {name: module.get_variable("params", name) for name in names}
+    return _like(shapes, nn.meta.unbox(values))
+
+
+def _nested(params, initializers=None):
+    """Parameters as nested dicts, in the boxes that the initialisers give."""
+    leaves = {}
+    for path, value in jax.tree_util.tree_flatten_with_path(params)[0]:
+        path = _names(path)
+        if initializers is not None:
+            value = _boxed(_initializer_of(path[-1], initializers), value)
+        leaves[path] = value
+    return traverse_util.unflatten_dict(leaves)
+
+
+def _initializer_of(name, initializers):
+    """The initialiser that a parameter was drawn by, or None."""
+    return initializers.get("gain" if name.startswith("gain_") else name)
+
+
+def _boxed(initializer, value):
+    """The value in the box, or boxes, that the initialiser returns."""
+    if initializer is None:
+        return value
+
+    def init(key):
+        return initializer(key, value.shape, value.dtype)
+
+    return nn.meta.replace_boxed(jax.eval_shape(init, jax.random.key(0)), value)
+
+
+def _like(shapes, nested):
+    """Nested dicts in the structure of the cell's own parameters."""
+    leaves = traverse_util.flatten_dict(nested)
+    paths, structure = jax.tree_util.tree_flatten_with_path(shapes)
+    return jax.tree.unflatten(structure, [leaves[_names(path)] for path, _ in paths])
+
+
+def _names(path):
+    """The names along the path to a parameter; a lone array is called "value"."""
+    names = tuple(jax.tree_util.keystr((key,), simple=True) for key in path)
+    return names or ("value",)

@@ -1,0 +1,306 @@
+"""The LSTM, the GRU and the simple recurrent network over whole sequences."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lnrepro import functional
+from lnrepro.functional.cells.gated import glorot_uniform, orthogonal, zeros
+from lnrepro.linen import definitions
+from lnrepro.linen.base import SequenceModule
+from lnrepro.linen.parameters import Initializer, Wrap
+
+Activation = Callable[[jax.Array], jax.Array]
+DTypeLike = jax.typing.DTypeLike
+
+
+class LSTM(SequenceModule):
+    """Run an LSTM (eq. 20-22) over a sequence: x [..., T, D] -> y [..., T, H].
+
+    Short for `RNN(LSTMCell(features, ...))`, with the parameters in the module itself.
+    They have the names of `lnrepro.functional.LSTMCell`. `step` and
+    `initialize_carry` run the same parameters step by step.
+
+    Attributes:
+      features: H, the number of hidden units.
+      norm: "layer", "none", "layer_cell", "rms", "batch" or "weight"; see
+        `lnrepro.functional.LSTMCell`.
+      cell_norm: "output" carries c as it is; "carry" carries the normalised c.
+      forget_bias: is added to the start of the forget gate's bias.
+      peephole: whether there are Graves' peephole weights.
+      inner_bias: whether W_x x has a bias inside its norm.
+      gradient_clip: limit of the gradient of each pre-activation; None does not clip.
+      use_bias: whether there is a bias on the pre-activations.
+      learned_carry: whether the carry before the first step is learned.
+      recurrent_dropout: probability of dropping a unit of the candidate in a step of
+        training.
+      epsilon: is added to the variances under the root.
+      gate_fn: function of the gates.
+      activation_fn: function of the candidate, and of the cell that the output shows.
+      kernel_init: initialiser of each gate's part of w_x [D, H].
+      recurrent_kernel_init: initialiser of each gate's part of w_h [H, H].
+      bias_init: initialiser of the bias.
+      scale_init: initialiser of the gains; None means 1, and 0.1 for batch norm.
+      carry_init: initialiser of the carry before the first step, as in Flax. A reset
+        restores zeros.
+      wrap: function from functional cell to functional cell, such as
+        `functools.partial(functional.zoneout, rate_h=0.1)`.
+      return_carry: whether the call returns (carry, y) in place of y.
+      time_major: whether x is [T, ..., D] in place of [..., T, D].
+      reverse: whether to run from the end to the start.
+      keep_order: with reverse, whether y stands in the order of x.
+      unroll: steps per iteration of the loop, as in flax.linen.RNN.
+      options: how the scan runs and what its backward pass keeps.
+      max_steps: for batch norm, the number of time steps with running statistics of
+        their own. Later steps use the last ones.
+      momentum: for batch norm, the weight of the old value in the running statistics.
+      use_running_average: for batch norm, True normalises by the running statistics,
+        False by the batch. It is given here or in the call.
+      dtype: dtype of the computation and the result; None takes the one that inputs and
+        parameters promote to.
+      param_dtype: dtype of the parameters.
+      deterministic: True switches noise off. A cell with noise needs it here or in the
+        call.
+
+    >>> x = jnp.ones((2, 5, 3))
+    >>> layer = LSTM(4)
+    >>> variables = layer.init(jax.random.key(0), x)
+    >>> layer.apply(variables, x, seq_lengths=jnp.array([5, 2])).shape
+    (2, 5, 4)
+    >>> carry = layer.initialize_carry(jax.random.key(0), x[:, 0].shape)
+    >>> carry, y = layer.apply(variables, carry, x[:, 0], method="step")
+    >>> y.shape
+    (2, 4)
+    """
+
+    features: int
+    norm: str = "layer"
+    cell_norm: str = "output"
+    forget_bias: float = 0.0
+    peephole: bool = False
+    inner_bias: bool = False
+    gradient_clip: float | None = None
+    use_bias: bool = True
+    learned_carry: bool = False
+    recurrent_dropout: float = 0.0
+    epsilon: float = 1e-5
+    gate_fn: Activation = jax.nn.sigmoid
+    activation_fn: Activation = jnp.tanh
+    kernel_init: Initializer = glorot_uniform
+    recurrent_kernel_init: Initializer = orthogonal
+    bias_init: Initializer = zeros
+    scale_init: Initializer | None = None
+    carry_init: Initializer = zeros
+    wrap: Wrap | None = None
+    return_carry: bool = False
+    time_major: bool = False
+    reverse: bool = False
+    keep_order: bool = False
+    unroll: int = 1
+    options: functional.ScanOptions | None = None
+    max_steps: int | None = None
+    momentum: float = 0.9
+    use_running_average: bool | None = None
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+    deterministic: bool | None = None
+
+    @property
+    def functional_cell(self) -> functional.Cell:
+        """The cell of `lnrepro.functional` that the module stands for."""
+        return definitions.lstm_cell(self)
+
+    @nn.nowrap
+    def initializers(self) -> dict[str, Initializer | None]:
+        """Initialisers by the parameters that they draw."""
+        return definitions.initializers(self)
+
+
+class GRU(SequenceModule):
+    """Run a GRU (eq. 26-28) over a sequence: x [..., T, D] -> y [..., T, H].
+
+    Short for `RNN(GRUCell(features, ...))`, with the parameters in the module itself.
+    They have the names of `lnrepro.functional.GRUCell`. `step` and
+    `initialize_carry` run the same parameters step by step.
+
+    Attributes:
+      features: H, the number of hidden units.
+      norm: "layer", "none", "rms", "batch" or "weight"; see
+        `lnrepro.functional.GRUCell`.
+      reset: "after" multiplies by the reset gate after the recurrent product, "before"
+        before it.
+      recurrent_bias: whether the recurrent product has a bias too; with norm "none" or
+        "weight" only.
+      use_bias: whether there is a bias on the pre-activations.
+      learned_carry: whether the carry before the first step is learned.
+      recurrent_dropout: probability of dropping a unit of the candidate in a step of
+        training.
+      epsilon: is added to the variances under the root.
+      gate_fn: function of the gates.
+      activation_fn: function of the candidate.
+      kernel_init: initialiser of each gate's part of w_x [D, H].
+      recurrent_kernel_init: initialiser of each gate's part of w_h [H, H].
+      bias_init: initialiser of the bias.
+      scale_init: initialiser of the gains; None means 1, and 0.1 for batch norm.
+      carry_init: initialiser of the carry before the first step, as in Flax. A reset
+        restores zeros.
+      wrap: function from functional cell to functional cell, such as
+        `functools.partial(functional.zoneout, rate_h=0.1)`.
+      return_carry: whether the call returns (carry, y) in place of y.
+      time_major: whether x is [T, ..., D] in place of [..., T, D].
+      reverse: whether to run from the end to the start.
+      keep_order: with reverse, whether y stands in the order of x.
+      unroll: steps per iteration of the loop, as in flax.linen.RNN.
+      options: how the scan runs and what its backward pass keeps.
+      max_steps: for batch norm, the number of time steps with running statistics of
+        their own. Later steps use the last ones.
+      momentum: for batch norm, the weight of the old value in the running statistics.
+      use_running_average: for batch norm, True normalises by the running statistics,
+        False by the batch. It is given here or in the call.
+      dtype: dtype of the computation and the result; None takes the one that inputs and
+        parameters promote to.
+      param_dtype: dtype of the parameters.
+      deterministic: True switches noise off. A cell with noise needs it here or in the
+        call.
+
+    >>> x = jnp.ones((2, 5, 3))
+    >>> layer = GRU(4)
+    >>> variables = layer.init(jax.random.key(0), x)
+    >>> layer.apply(variables, x, seq_lengths=jnp.array([5, 2])).shape
+    (2, 5, 4)
+    >>> carry = layer.initialize_carry(jax.random.key(0), x[:, 0].shape)
+    >>> carry, y = layer.apply(variables, carry, x[:, 0], method="step")
+    >>> y.shape
+    (2, 4)
+    """
+
+    features: int
+    norm: str = "layer"
+    reset: str = "after"
+    recurrent_bias: bool = False
+    use_bias: bool = True
+    learned_carry: bool = False
+    recurrent_dropout: float = 0.0
+    epsilon: float = 1e-5
+    gate_fn: Activation = jax.nn.sigmoid
+    activation_fn: Activation = jnp.tanh
+    kernel_init: Initializer = glorot_uniform
+    recurrent_kernel_init: Initializer = orthogonal
+    bias_init: Initializer = zeros
+    scale_init: Initializer | None = None
+    carry_init: Initializer = zeros
+    wrap: Wrap | None = None
+    return_carry: bool = False
+    time_major: bool = False
+    reverse: bool = False
+    keep_order: bool = False
+    unroll: int = 1
+    options: functional.ScanOptions | None = None
+    max_steps: int | None = None
+    momentum: float = 0.9
+    use_running_average: bool | None = None
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+    deterministic: bool | None = None
+
+    @property
+    def functional_cell(self) -> functional.Cell:
+        """The cell of `lnrepro.functional` that the module stands for."""
+        return definitions.gru_cell(self)
+
+    @nn.nowrap
+    def initializers(self) -> dict[str, Initializer | None]:
+        """Initialisers by the parameters that they draw."""
+        return definitions.initializers(self)
+
+
+class SimpleRNN(SequenceModule):
+    """Run a simple recurrent network (eq. 4) over a sequence: x [..., T, D] -> y [..., T, H].
+
+    Short for `RNN(SimpleCell(features, ...))`, with the parameters in the module itself.
+    They have the names of `lnrepro.functional.SimpleCell`. `step` and
+    `initialize_carry` run the same parameters step by step.
+
+    Attributes:
+      features: H, the number of hidden units.
+      norm: "layer", "none", "rms", "batch" or "weight"; see
+        `lnrepro.functional.SimpleCell`.
+      use_bias: whether there is a bias on the pre-activations.
+      learned_carry: whether the carry before the first step is learned.
+      recurrent_dropout: probability of dropping a unit of the candidate in a step of
+        training.
+      epsilon: is added to the variances under the root.
+      activation_fn: function of the candidate.
+      kernel_init: initialiser of each gate's part of w_x [D, H].
+      recurrent_kernel_init: initialiser of each gate's part of w_h [H, H].
+      bias_init: initialiser of the bias.
+      scale_init: initialiser of the gains; None means 1, and 0.1 for batch norm.
+      carry_init: initialiser of the carry before the first step, as in Flax. A reset
+        restores zeros.
+      wrap: function from functional cell to functional cell, such as
+        `functools.partial(functional.zoneout, rate_h=0.1)`.
+      return_carry: whether the call returns (carry, y) in place of y.
+      time_major: whether x is [T, ..., D] in place of [..., T, D].
+      reverse: whether to run from the end to the start.
+      keep_order: with reverse, whether y stands in the order of x.
+      unroll: steps per iteration of the loop, as in flax.linen.RNN.
+      options: how the scan runs and what its backward pass keeps.
+      max_steps: for batch norm, the number of time steps with running statistics of
+        their own. Later steps use the last ones.
+      momentum: for batch norm, the weight of the old value in the running statistics.
+      use_running_average: for batch norm, True normalises by the running statistics,
+        False by the batch. It is given here or in the call.
+      dtype: dtype of the computation and the result; None takes the one that inputs and
+        parameters promote to.
+      param_dtype: dtype of the parameters.
+      deterministic: True switches noise off. A cell with noise needs it here or in the
+        call.
+
+    >>> x = jnp.ones((2, 5, 3))
+    >>> layer = SimpleRNN(4)
+    >>> variables = layer.init(jax.random.key(0), x)
+    >>> layer.apply(variables, x, seq_lengths=jnp.array([5, 2])).shape
+    (2, 5, 4)
+    >>> carry = layer.initialize_carry(jax.random.key(0), x[:, 0].shape)
+    >>> carry, y = layer.apply(variables, carry, x[:, 0], method="step")
+    >>> y.shape
+    (2, 4)
+    """
+
+    features: int
+    norm: str = "layer"
+    use_bias: bool = True
+    learned_carry: bool = False
+    recurrent_dropout: float = 0.0
+    epsilon: float = 1e-5
+    activation_fn: Activation = jnp.tanh
+    kernel_init: Initializer = glorot_uniform
+    recurrent_kernel_init: Initializer = orthogonal
+    bias_init: Initializer = zeros
+    scale_init: Initializer | None = None
+    carry_init: Initializer = zeros
+    wrap: Wrap | None = None
+    return_carry: bool = False
+    time_major: bool = False
+    reverse: bool = False
+    keep_order: bool = False
+    unroll: int = 1
+    options: functional.ScanOptions | None = None
+    max_steps: int | None = None
+    momentum: float = 0.9
+    use_running_average: bool | None = None
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+    deterministic: bool | None = None
+
+    @property
+    def functional_cell(self) -> functional.Cell:
+        """The cell of `lnrepro.functional` that the module stands for."""
+        return definitions.simple_cell(self)
+
+    @nn.nowrap
+    def initializers(self) -> dict[str, Initializer | None]:
+        """Initialisers by the parameters that they draw."""
+        return definitions.initializers(self)
