@@ -40,7 +40,9 @@ def get_config(variant: str = "") -> ConfigDict:
     c.steps_per_call = 1
     c.placement = "jit"
     # model > 1: so many devices share each of these, which are as large as the vocabulary
-    c.mesh = ConfigDict({"model": 1, "shard": (("embedding", 0), ("output/w", 1), ("output/bias", 0))})
+    c.mesh = ConfigDict(
+        {"model": 1, "shard": (("embedding", 0), ("output/w", 1), ("output/bias", 0))}
+    )
     c.permute_entities = "training"  # or "always", at evaluation too, or "never"
 
     c.data = ConfigDict(
@@ -53,7 +55,20 @@ def get_config(variant: str = "") -> ConfigDict:
             "sentences": 4,
             "unanswerable": "keep",
             "too_long": "refuse",
-            "passage_buckets": (48, 64, 80, 96, 112, 128, 144, 160, 192, 256, 512, 2048),
+            "passage_buckets": (
+                48,
+                64,
+                80,
+                96,
+                112,
+                128,
+                144,
+                160,
+                192,
+                256,
+                512,
+                2048,
+            ),
             "question_buckets": (12, 16, 20, 24, 32, 48, 128),
         }
     )
@@ -83,18 +98,34 @@ def get_config(variant: str = "") -> ConfigDict:
     c.log_every = 100
     c.eval_every = c.save_every = 1000
     c.eval_batch_size = 64
-    c.evaluation_questions = 0  # so many of a split, at equal distances; 0 is all of them
+    c.evaluation_questions = (
+        0  # so many of a split, at equal distances; 0 is all of them
+    )
     c.eval_splits = ("valid",)
     c.final_splits = ("attention",)
 
     if variant == "gutenberg":
-        c.data.update({"name": "gutenberg_cloze", "train_examples": 30_000, "vocabulary": 32_092, "entities": 51})
+        c.data.update(
+            {
+                "name": "gutenberg_cloze",
+                "train_examples": 30_000,
+                "vocabulary": 32_092,
+                "entities": 51,
+            }
+        )
         c.data.passage_buckets = (72, 104, 128, 152, 184, 232, 320)
         c.data.question_buckets = (16, 28, 44, 80)
         c.steps = 1500
         c.log_every, c.eval_every, c.save_every = 25, 250, 50
     if variant in ("", "smoke"):
-        c.data.update({"name": "news_stories", "train_examples": 4000, "vocabulary": 159, "entities": 12})
+        c.data.update(
+            {
+                "name": "news_stories",
+                "train_examples": 4000,
+                "vocabulary": 159,
+                "entities": 12,
+            }
+        )
         c.data.sentences = 0
         c.data.passage_buckets = (56, 80)
         c.data.question_buckets = (12,)
@@ -119,7 +150,11 @@ def get_config(variant: str = "") -> ConfigDict:
 NORMS = ("none", "layer", "batch", "batch_everywhere")
 SWEEPS = {
     "": [{"norm": norm, "seed": seed} for norm in NORMS for seed in range(3)],
-    "learning_rate": [{"norm": norm, "optimizer.learning_rate": rate} for norm in NORMS for rate in (8e-5, 8e-4, 8e-3)],
+    "learning_rate": [
+        {"norm": norm, "optimizer.learning_rate": rate}
+        for norm in NORMS
+        for rate in (8e-5, 8e-4, 8e-3)
+    ],
     "gain": [{"norm": "layer", "model.gain.layer": gain} for gain in (0.1, 1.0)],
 }
 

@@ -30,12 +30,32 @@ def get_config(variant: str = "") -> ConfigDict:
     c.steps_per_call = 1
     c.placement = "jit"
 
-    c.data = ConfigDict({"name": "mnist", "dir": "", "train_examples": 55_000, "image": (28, 28), "full_ink": 255.0})
-    c.model = ConfigDict({"channels": (16, 32, 64), "strides": (1, 2, 2), "classes": 10})
-    c.layer_norm = ConfigDict({"eps": 1e-5, "statistics": "layer", "gain_per_unit": False})
+    c.data = ConfigDict(
+        {
+            "name": "mnist",
+            "dir": "",
+            "train_examples": 55_000,
+            "image": (28, 28),
+            "full_ink": 255.0,
+        }
+    )
+    c.model = ConfigDict(
+        {"channels": (16, 32, 64), "strides": (1, 2, 2), "classes": 10}
+    )
+    c.layer_norm = ConfigDict(
+        {"eps": 1e-5, "statistics": "layer", "gain_per_unit": False}
+    )
     c.batch_norm = ConfigDict({"eps": 1e-5, "momentum": 0.9})
     c.optimizer = ConfigDict(
-        {"name": "adam", "learning_rate": 1e-3, "b1": 0.9, "b2": 0.999, "eps": 1e-8, "clip": 0.0, "clip_mode": "global"}
+        {
+            "name": "adam",
+            "learning_rate": 1e-3,
+            "b1": 0.9,
+            "b2": 0.999,
+            "eps": 1e-8,
+            "clip": 0.0,
+            "clip_mode": "global",
+        }
     )
 
     c.log_every = 43  # a tenth of an epoch of MNIST
@@ -51,7 +71,14 @@ def get_config(variant: str = "") -> ConfigDict:
     )
 
     if variant in ("", "smoke"):
-        c.data.update({"name": "digits", "train_examples": 1437, "image": (8, 8), "full_ink": 16.0})
+        c.data.update(
+            {
+                "name": "digits",
+                "train_examples": 1437,
+                "image": (8, 8),
+                "full_ink": 16.0,
+            }
+        )
         c.model.update({"channels": (16, 32), "strides": (1, 2)})
         c.eval_batch_size = 180
         c.epochs = 30.0
@@ -67,7 +94,9 @@ NORMS = ("none", "batch", "layer")
 SWEEPS = {
     "": [{"norm": norm, "seed": seed} for norm in NORMS for seed in range(5)],
     "learning_rate": [
-        {"norm": norm, "optimizer.learning_rate": rate} for norm in NORMS for rate in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+        {"norm": norm, "optimizer.learning_rate": rate}
+        for norm in NORMS
+        for rate in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
     ],
 }
 

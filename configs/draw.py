@@ -36,7 +36,9 @@ def get_config(variant: str = "") -> ConfigDict:
     c.steps_per_call = 1
     c.placement = "jit"
 
-    c.data = ConfigDict({"name": "binarized_mnist", "dir": "", "train_examples": 50_000})
+    c.data = ConfigDict(
+        {"name": "binarized_mnist", "dir": "", "train_examples": 50_000}
+    )
     c.model = ConfigDict(
         {
             "image_size": 28,
@@ -67,7 +69,9 @@ def get_config(variant: str = "") -> ConfigDict:
     c.eval_batch_size = 500
     c.evaluation_seed = 0
     c.importance_samples = 100
-    c.importance_examples = 0  # so many test images, at equal distances; 0 is all of them
+    c.importance_examples = (
+        0  # so many test images, at equal distances; 0 is all of them
+    )
     c.eval_splits = ("valid", "test")
     c.final_splits = ("final",)
 
@@ -97,12 +101,18 @@ def get_config(variant: str = "") -> ConfigDict:
 NORMS = ("none", "weight", "layer_cell")
 SWEEPS = {
     "": [{"norm": norm, "seed": seed} for norm in NORMS for seed in range(3)],
-    "learning_rate": [{"norm": norm, "optimizer.learning_rate": rate} for norm in NORMS for rate in (3e-4, 1e-3, 3e-3)],
+    "learning_rate": [
+        {"norm": norm, "optimizer.learning_rate": rate}
+        for norm in NORMS
+        for rate in (3e-4, 1e-3, 3e-3)
+    ],
 }
 
 
 def sweep(name: str = "") -> list[dict[str, object]]:
     """Figure 4's variants with three seeds; "learning_rate": each variant at three rates."""
     if name not in SWEEPS:
-        raise ValueError(f"configs/draw.py has no sweep {name!r}; there are {', '.join(n or '(none)' for n in SWEEPS)}")
+        raise ValueError(
+            f"configs/draw.py has no sweep {name!r}; there are {', '.join(n or '(none)' for n in SWEEPS)}"
+        )
     return SWEEPS[name]

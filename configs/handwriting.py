@@ -64,18 +64,39 @@ def get_config(variant: str = "") -> ConfigDict:
     c.log_every = 20
     c.eval_every = c.save_every = 1000
     c.eval_batch_size = 64
-    c.eval_examples = 0  # so many lines of a split, at equal distances; 0 is all of them
+    c.eval_examples = (
+        0  # so many lines of a split, at equal distances; 0 is all of them
+    )
     c.eval_splits = ("valid",)
     c.final_splits = ("final",)
-    c.samples = ConfigDict({"texts": ("layer normalization", "the quick brown fox"), "bias": 1.0, "steps": 900})
+    c.samples = ConfigDict(
+        {
+            "texts": ("layer normalization", "the quick brown fox"),
+            "bias": 1.0,
+            "steps": 900,
+        }
+    )
     c.best = ConfigDict({"metric": "valid/nll", "mode": "min"})
     c.curves = (
-        ("negative log likelihood, nats per sequence", ("valid/nll", "train/nll"), "linear", 200),
+        (
+            "negative log likelihood, nats per sequence",
+            ("valid/nll", "train/nll"),
+            "linear",
+            200,
+        ),
     )  # Figure 5's
 
     if variant in ("", "smoke"):
         c.data.update({"name": "generated_strokes", "train_examples": 3000})
-        c.model.update({"units": 128, "gaussians": 8, "window_gaussians": 4, "steps": 160, "characters": 20})
+        c.model.update(
+            {
+                "units": 128,
+                "gaussians": 8,
+                "window_gaussians": 4,
+                "steps": 160,
+                "characters": 20,
+            }
+        )
         c.model.kappa_bias = -2.3  # a character of these is ten steps
         c.optimizer.update({"learning_rate": 3e-3, "clip": 1000.0})
         c.batch_size = 16
@@ -94,7 +115,11 @@ def get_config(variant: str = "") -> ConfigDict:
 NORMS = ("none", "layer")
 SWEEPS = {
     "": [{"norm": norm, "seed": seed} for norm in NORMS for seed in range(3)],
-    "learning_rate": [{"norm": norm, "optimizer.learning_rate": rate} for norm in NORMS for rate in (3e-4, 1e-3, 3e-3)],
+    "learning_rate": [
+        {"norm": norm, "optimizer.learning_rate": rate}
+        for norm in NORMS
+        for rate in (3e-4, 1e-3, 3e-3)
+    ],
 }
 
 

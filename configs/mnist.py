@@ -29,13 +29,29 @@ def get_config(variant: str = "") -> ConfigDict:
     c.steps_per_call = 11  # an epoch has 429 = 39 * 11
     c.placement = "jit"
 
-    c.data = ConfigDict({"name": "mnist", "dir": "", "train_examples": 55_000, "features": 784, "full_ink": 255.0})
+    c.data = ConfigDict(
+        {
+            "name": "mnist",
+            "dir": "",
+            "train_examples": 55_000,
+            "features": 784,
+            "full_ink": 255.0,
+        }
+    )
     c.model = ConfigDict({"hidden": (1000, 1000), "classes": 10})
     c.layer_norm = ConfigDict({"eps": 1e-5})
     # The paper: "the variance term for BN is computed using the unbiased estimator" at batch size 4.
     c.batch_norm = ConfigDict({"eps": 1e-5, "momentum": 0.99, "unbiased": False})
     c.optimizer = ConfigDict(
-        {"name": "adam", "learning_rate": 1e-3, "b1": 0.9, "b2": 0.999, "eps": 1e-8, "clip": 0.0, "clip_mode": "global"}
+        {
+            "name": "adam",
+            "learning_rate": 1e-3,
+            "b1": 0.9,
+            "b2": 0.999,
+            "eps": 1e-8,
+            "clip": 0.0,
+            "clip_mode": "global",
+        }
     )
 
     c.log_every = c.eval_every = 0  # once an epoch
@@ -55,7 +71,9 @@ def get_config(variant: str = "") -> ConfigDict:
         c.steps_per_call = 50
         c.save_every = 13_750
     if variant in ("", "smoke"):
-        c.data.update({"name": "digits", "train_examples": 1437, "features": 64, "full_ink": 16.0})
+        c.data.update(
+            {"name": "digits", "train_examples": 1437, "features": 64, "full_ink": 16.0}
+        )
         c.eval_batch_size = 180
         c.epochs = 20.0
         c.save_every = 0
@@ -70,7 +88,9 @@ NORMS = ("none", "batch", "layer")
 SWEEPS = {
     "": [{"norm": norm, "seed": seed} for norm in NORMS for seed in range(5)],
     "learning_rate": [
-        {"norm": norm, "optimizer.learning_rate": rate} for norm in NORMS for rate in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+        {"norm": norm, "optimizer.learning_rate": rate}
+        for norm in NORMS
+        for rate in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
     ],
 }
 

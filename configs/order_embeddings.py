@@ -38,9 +38,17 @@ def get_config(variant: str = "") -> ConfigDict:
     c.placement = "jit"
 
     c.data = ConfigDict(
-        {"name": "coco_captions", "dir": "", "train_examples": 113_287, "vocabulary": 30_000, "dev_words": False}
+        {
+            "name": "coco_captions",
+            "dir": "",
+            "train_examples": 113_287,
+            "vocabulary": 30_000,
+            "dev_words": False,
+        }
     )
-    c.model = ConfigDict({"similarity": "order", "features": 4096, "words": 300, "units": 1024})
+    c.model = ConfigDict(
+        {"similarity": "order", "features": 4096, "words": 300, "units": 1024}
+    )
     c.margin = 0.05
     c.buckets = (12, 16, 20, 30)  # steps, the end token included
     c.packed = True  # drop captions that have ended from a training batch at these steps (on one device)
@@ -63,10 +71,14 @@ def get_config(variant: str = "") -> ConfigDict:
     c.eval_splits = ("valid",)
     c.final_splits = ("final",)
     c.best = ConfigDict({"metric": "valid/image_recall_sum", "mode": "max"})
-    c.curves = tuple((f"mean Recall@{k}", (f"valid/image_r{k}",), "linear") for k in (1, 5, 10))
+    c.curves = tuple(
+        (f"mean Recall@{k}", (f"valid/image_r{k}",), "linear") for k in (1, 5, 10)
+    )
 
     if variant == "proxy":
-        c.data.update({"name": "captions_proxy", "train_examples": 29_000, "vocabulary": 19_409})
+        c.data.update(
+            {"name": "captions_proxy", "train_examples": 29_000, "vocabulary": 19_409}
+        )
         c.evaluation.folds = 1
     if variant in ("", "smoke"):
         c.data.update({"name": "scenes", "train_examples": 3000, "vocabulary": 64})
@@ -86,7 +98,11 @@ def get_config(variant: str = "") -> ConfigDict:
 NORMS = ("none", "layer")
 SWEEPS = {
     "": [{"norm": norm, "seed": seed} for norm in NORMS for seed in range(3)],
-    "learning_rate": [{"norm": norm, "optimizer.learning_rate": rate} for norm in NORMS for rate in (3e-4, 1e-3, 3e-3)],
+    "learning_rate": [
+        {"norm": norm, "optimizer.learning_rate": rate}
+        for norm in NORMS
+        for rate in (3e-4, 1e-3, 3e-3)
+    ],
 }
 
 

@@ -37,7 +37,9 @@ def get_config(variant: str = "") -> ConfigDict:
     c.steps_per_call = 1  # batches differ in length
     c.placement = "jit"
     # model > 1: so many devices share each of these, which are as large as the vocabulary
-    c.mesh = ConfigDict({"model": 1, "shard": (("embedding", 0), ("output/w", 1), ("output/bias", 0))})
+    c.mesh = ConfigDict(
+        {"model": 1, "shard": (("embedding", 0), ("output/w", 1), ("output/bias", 0))}
+    )
 
     # train_examples: sentences; an epoch of the log is so many, though only triples of short sentences are learnt from
     c.data = ConfigDict({"name": "bookcorpus", "dir": "", "train_examples": 74_004_228})
@@ -66,7 +68,15 @@ def get_config(variant: str = "") -> ConfigDict:
 
     # How sentences are encoded for the tasks. word2vec: a .bin file whose words are mapped into the table ("": none).
     c.encoding = ConfigDict({"batch_size": 128, "lowercase": False, "word2vec": ""})
-    c.transfer = ConfigDict({"folds": 10, "seed": 1234, "sick_epochs": 100, "sick_batch": 128, "sick_blocks": 50})
+    c.transfer = ConfigDict(
+        {
+            "folds": 10,
+            "seed": 1234,
+            "sick_epochs": 100,
+            "sick_batch": 128,
+            "sick_blocks": 50,
+        }
+    )
 
     c.log_every = 100
     c.eval_every = c.save_every = 50_000
@@ -88,7 +98,9 @@ def get_config(variant: str = "") -> ConfigDict:
     if variant in ("", "smoke"):
         c.data.update({"name": "stories", "train_examples": 40_000})
         c.data.buckets = (10, 15)
-        c.model.update({"units": 128, "word_size": 64, "vocabulary": 300, "chunk_rows": 2048})
+        c.model.update(
+            {"units": 128, "word_size": 64, "vocabulary": 300, "chunk_rows": 2048}
+        )
         c.optimizer.learning_rate = 1e-3
         c.encoding.lowercase = True
         c.transfer.sick_epochs = 20
@@ -106,7 +118,11 @@ def get_config(variant: str = "") -> ConfigDict:
     c.curves = (
         ("nats per word", ("train/nll",), "linear"),
         ("Pearson", (f"{first}/pearson",), "linear"),
-        ("accuracy, %", tuple(f"{task}/accuracy" for task in c.eval_splits[1:]), "linear"),
+        (
+            "accuracy, %",
+            tuple(f"{task}/accuracy" for task in c.eval_splits[1:]),
+            "linear",
+        ),
     )
     return c
 
@@ -114,7 +130,11 @@ def get_config(variant: str = "") -> ConfigDict:
 NORMS = ("none", "layer")
 SWEEPS = {
     "": [{"norm": norm, "seed": seed} for norm in NORMS for seed in range(3)],
-    "learning_rate": [{"norm": norm, "optimizer.learning_rate": rate} for norm in NORMS for rate in (1e-4, 2e-4, 1e-3)],
+    "learning_rate": [
+        {"norm": norm, "optimizer.learning_rate": rate}
+        for norm in NORMS
+        for rate in (1e-4, 2e-4, 1e-3)
+    ],
 }
 
 

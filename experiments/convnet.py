@@ -45,11 +45,17 @@ class ConvNet(nn.Module):
             self.sow("intermediates", "sums", x)
             if c.norm == "batch":
                 bn = c.batch_norm
-                x = BatchNorm(use_running_average=not train, momentum=bn.momentum, epsilon=bn.eps)(x)
+                x = BatchNorm(
+                    use_running_average=not train, momentum=bn.momentum, epsilon=bn.eps
+                )(x)
             elif c.norm == "layer":
                 axes = STATISTICS[c.layer_norm.statistics]
                 per_unit = c.layer_norm.gain_per_unit
-                x = LayerNorm(epsilon=c.layer_norm.eps, reduction_axes=axes, feature_axes=axes if per_unit else -1)(x)
+                x = LayerNorm(
+                    epsilon=c.layer_norm.eps,
+                    reduction_axes=axes,
+                    feature_axes=axes if per_unit else -1,
+                )(x)
             self.sow("intermediates", "normalised", x)
             x = nn.relu(x)
         return nn.Dense(c.model.classes)(x.reshape(x.shape[0], -1))
@@ -58,12 +64,18 @@ class ConvNet(nn.Module):
 def make(config: ConfigDict) -> Experiment:
     """The experiment; metrics are nll (nats per case) and error (fraction of cases), and on "border" see `border`."""
     if config.norm not in NORMS:
-        raise UserError(f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}")
+        raise UserError(
+            f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}"
+        )
     ln = config.layer_norm
     if ln.statistics not in STATISTICS:
-        raise UserError(f"config.layer_norm.statistics = {ln.statistics!r}: choose one of {', '.join(STATISTICS)}")
+        raise UserError(
+            f"config.layer_norm.statistics = {ln.statistics!r}: choose one of {', '.join(STATISTICS)}"
+        )
     if ln.gain_per_unit and ln.statistics != "layer":
-        raise UserError("config.layer_norm.gain_per_unit goes with config.layer_norm.statistics = 'layer' only")
+        raise UserError(
+            "config.layer_norm.gain_per_unit goes with config.layer_norm.statistics = 'layer' only"
+        )
     if len(config.model.channels) != len(config.model.strides):
         raise UserError(
             f"config.model.channels = {config.model.channels} and config.model.strides = {config.model.strides} must "
@@ -79,20 +91,28 @@ def make(config: ConfigDict) -> Experiment:
 
     def loss(vars, batch, key):
         del key
-        logits, new = model.apply(vars, pixels(batch), train=True, mutable=["batch_stats"])
+        logits, new = model.apply(
+            vars, pixels(batch), train=True, mutable=["batch_stats"]
+        )
         nll = evaluation.classification(logits, batch["label"])["nll"].mean()
         return nll, (new, {"nll": nll})
 
     def values(vars: Mapping, batch: Mapping) -> dict[str, jax.Array]:
-        return evaluation.classification(model.apply(vars, pixels(batch), train=False), batch["label"])
+        return evaluation.classification(
+            model.apply(vars, pixels(batch), train=False), batch["label"]
+        )
 
     mean = evaluation.mean_over_examples(values)
 
     @jax.jit
     def moments(vars, batch):
         """Per convolution, what `border` needs, summed over cases: arrays (height, width, channels)."""
-        _, seen = model.apply(vars, pixels(batch), train=False, mutable=["intermediates"])
-        sums, normalised = (seen["intermediates"][name] for name in ("sums", "normalised"))
+        _, seen = model.apply(
+            vars, pixels(batch), train=False, mutable=["intermediates"]
+        )
+        sums, normalised = (
+            seen["intermediates"][name] for name in ("sums", "normalised")
+        )
         case = batch["mask"][:, None, None, None]
         return [
             {
@@ -118,11 +138,25 @@ def make(config: ConfigDict) -> Experiment:
         if split == "border":
             columns = _open(config, "test")
             # Every process of a multi-process run looks at all images: the maps are small and drawn once.
-            parts = [moments(vars, batch) for batch in eval_batches(columns, config.eval_batch_size, process=(0, 1))]
-            total = jax.tree.map(lambda *sums: np.sum([np.asarray(s, np.float64) for s in sums], 0), *parts)
+            parts = [
+                moments(vars, batch)
+                for batch in eval_batches(
+                    columns, config.eval_batch_size, process=(0, 1)
+                )
+            ]
+            total = jax.tree.map(
+                lambda *sums: np.sum([np.asarray(s, np.float64) for s in sums], 0),
+                *parts,
+            )
             if config.norm == "none":  # there is no after
-                total = [{name: v for name, v in layer.items() if not name.startswith("z")} for layer in total]
-            return border(total, f"norm: {config.norm}, data: {config.data.name}, {len(columns['label'])} test images")
+                total = [
+                    {name: v for name, v in layer.items() if not name.startswith("z")}
+                    for layer in total
+                ]
+            return border(
+                total,
+                f"norm: {config.norm}, data: {config.data.name}, {len(columns['label'])} test images",
+            )
         return mean(vars, eval_batches(_open(config, split), config.eval_batch_size))
 
     return Experiment(init, loss, batches, evaluate)
@@ -133,7 +167,10 @@ def ring(height: int, width: int) -> np.ndarray:
 
     On MNIST's 28 x 28 that is 4 pixels, the margin that its makers left blank around most digits.
     """
-    row, column = (np.minimum(np.arange(n), np.arange(n)[::-1]) < max(1, n // 7) for n in (height, width))
+    row, column = (
+        np.minimum(np.arange(n), np.arange(n)[::-1]) < max(1, n // 7)
+        for n in (height, width)
+    )
     return row[:, None] | column[None, :]
 
 
@@ -157,12 +194,16 @@ def border(moments: list[dict[str, np.ndarray]], title: str) -> dict[str, Any]:
         for value, name in (("sum", "std"), ("z", "normalised std")):
             if value in layer:
                 variance = layer[f"{value}^2"] / count - (layer[value] / count) ** 2
-                units[name] = np.sqrt(np.maximum(variance, 0.0))  # sums of float32: rounding may fall below zero
+                units[name] = np.sqrt(
+                    np.maximum(variance, 0.0)
+                )  # sums of float32: rounding may fall below zero
         panels = {name: values.mean(-1) for name, values in units.items()}
         near = ring(*count.shape[:2])
         for name, values in panels.items():
             numbers[f"conv{n} {name} border"] = float(values[near].mean())
-            numbers[f"conv{n} {name} rest"] = float(values[~near].mean()) if (~near).any() else float("nan")
+            numbers[f"conv{n} {name} rest"] = (
+                float(values[~near].mean()) if (~near).any() else float("nan")
+            )
         maps.append(panels)
     return numbers | {"statistics": _draw(maps, title)}
 
@@ -177,7 +218,9 @@ def _draw(maps: list[dict[str, np.ndarray]], title: str) -> np.ndarray:
         "std": "std of its summed input",
         "normalised std": "std after the normaliser",
     }
-    figure = Figure(figsize=(3 * len(maps[0]), 2.6 * len(maps) + 0.5), layout="constrained", dpi=100)
+    figure = Figure(
+        figsize=(3 * len(maps[0]), 2.6 * len(maps) + 0.5), layout="constrained", dpi=100
+    )
     canvas = FigureCanvasAgg(figure)
     axes = figure.subplots(len(maps), len(maps[0]), squeeze=False)
     for n, (row, panels) in enumerate(zip(axes, maps, strict=True), 1):
@@ -187,7 +230,9 @@ def _draw(maps: list[dict[str, np.ndarray]], title: str) -> np.ndarray:
             ax.set(xticks=[], yticks=[])
             if n == 1:
                 ax.set_title(labels[name], fontsize=10)
-        row[0].set_ylabel(f"convolution {n}\n{values.shape[0]} x {values.shape[1]} positions")
+        row[0].set_ylabel(
+            f"convolution {n}\n{values.shape[0]} x {values.shape[1]} positions"
+        )
     figure.suptitle(title)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()

@@ -35,9 +35,12 @@ class MLP(nn.Module):
             if norm == "layer":
                 return LayerNorm(epsilon=c.layer_norm.eps)(h)
             bn = c.batch_norm
-            return BatchNorm(use_running_average=not train, momentum=bn.momentum, epsilon=bn.eps, unbiased=bn.unbiased)(
-                h
-            )
+            return BatchNorm(
+                use_running_average=not train,
+                momentum=bn.momentum,
+                epsilon=bn.eps,
+                unbiased=bn.unbiased,
+            )(h)
 
         for width in c.model.hidden:
             x = nn.Dense(width, use_bias=c.norm == "none")(x)
@@ -49,24 +52,32 @@ class MLP(nn.Module):
 def make(config: ConfigDict) -> Experiment:
     """The experiment; metrics are nll (nats per case) and error (fraction of cases)."""
     if config.norm not in NORMS:
-        raise UserError(f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}")
+        raise UserError(
+            f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}"
+        )
     model = MLP(config)
 
     def pixels(batch):
         image = batch["image"]
-        return image.reshape(image.shape[0], -1).astype(jnp.float32) / config.data.full_ink
+        return (
+            image.reshape(image.shape[0], -1).astype(jnp.float32) / config.data.full_ink
+        )
 
     def init(key):
         return model.init(key, jnp.zeros((1, config.data.features)), train=False)
 
     def loss(vars, batch, key):
         del key
-        logits, new = model.apply(vars, pixels(batch), train=True, mutable=["batch_stats"])
+        logits, new = model.apply(
+            vars, pixels(batch), train=True, mutable=["batch_stats"]
+        )
         nll = evaluation.classification(logits, batch["label"])["nll"].mean()
         return nll, (new, {"nll": nll})
 
     def values(vars: Mapping, batch: Mapping) -> dict[str, jax.Array]:
-        return evaluation.classification(model.apply(vars, pixels(batch), train=False), batch["label"])
+        return evaluation.classification(
+            model.apply(vars, pixels(batch), train=False), batch["label"]
+        )
 
     mean = evaluation.mean_over_examples(values)
 

@@ -9,7 +9,9 @@ import numpy as np
 from lnrepro import metrics
 
 
-def write(folder: pathlib.Path, values: Mapping[str, Any]) -> tuple[dict[str, float], list[pathlib.Path]]:
+def write(
+    folder: pathlib.Path, values: Mapping[str, Any]
+) -> tuple[dict[str, float], list[pathlib.Path]]:
     """Write what an evaluation returned beside numbers; returns the numbers and the paths written.
 
     uint8 (H, W, 3) becomes NAME.png, uint8 (frames, H, W, 3) an animated NAME.gif, a str a text file NAME (with its own
@@ -31,7 +33,9 @@ def write(folder: pathlib.Path, values: Mapping[str, Any]) -> tuple[dict[str, fl
             paths.append(_path(folder, name + ".npy"))
             np.save(paths[-1], array)
         else:
-            raise TypeError(f"evaluate returned {name} of type {type(value).__name__}: not a number, array or str")
+            raise TypeError(
+                f"evaluate returned {name} of type {type(value).__name__}: not a number, array or str"
+            )
     return numbers, paths
 
 
@@ -51,7 +55,12 @@ def _picture(path: pathlib.Path, array: np.ndarray) -> None:
         first.save(path, save_all=True, append_images=rest, duration=80, loop=0)
 
 
-def curves(path: pathlib.Path, records: Sequence[Mapping[str, Any]], panels: Sequence, title: str) -> None:
+def curves(
+    path: pathlib.Path,
+    records: Sequence[Mapping[str, Any]],
+    panels: Sequence,
+    title: str,
+) -> None:
     """Draw `panels` = ((label, (metric, ...), "log" or "linear"), ...) against the epoch, one panel each, as a PNG.
 
     A panel's fourth entry n > 0 draws it against the updates, in units of n of them, on a logarithmic axis.
@@ -61,14 +70,28 @@ def curves(path: pathlib.Path, records: Sequence[Mapping[str, Any]], panels: Seq
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    fig, axes = plt.subplots(1, len(panels), figsize=(5 * len(panels), 3.6), squeeze=False, layout="constrained")
+    fig, axes = plt.subplots(
+        1,
+        len(panels),
+        figsize=(5 * len(panels), 3.6),
+        squeeze=False,
+        layout="constrained",
+    )
     for ax, (label, names, scale, *unit) in zip(axes[0], panels, strict=True):
         at = (lambda r, n=unit[0]: r["step"] / n) if unit else (lambda r: r["epoch"])
         for name in names:
             points = [(at(r), r[name]) for r in records if name in r]
             if points:
-                ax.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < 40 else None)
-        ax.set(xlabel=f"updates x {unit[0]}" if unit else "epoch", ylabel=label, yscale=scale)
+                ax.plot(
+                    *zip(*points, strict=True),
+                    label=name,
+                    marker="." if len(points) < 40 else None,
+                )
+        ax.set(
+            xlabel=f"updates x {unit[0]}" if unit else "epoch",
+            ylabel=label,
+            yscale=scale,
+        )
         if unit:
             ax.set_xscale("log")
         ax.grid(alpha=0.3)

@@ -30,7 +30,11 @@ def digest(state: Any, notes: dict[str, Any] | None = None) -> int:
     crc = 0
     for leaf in jax.tree.leaves(state):
         crc = zlib.crc32(np.ascontiguousarray(leaf).view(np.uint8).reshape(-1), crc)
-    return crc if notes is None else zlib.crc32(json.dumps(notes, sort_keys=True).encode(), crc)
+    return (
+        crc
+        if notes is None
+        else zlib.crc32(json.dumps(notes, sort_keys=True).encode(), crc)
+    )
 
 
 class Store:
@@ -56,18 +60,28 @@ class Store:
             processes = ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name)
             if self._writing:
                 kept = {"last": 2, "best": 1}[name]
-                how = {"max_to_keep": kept, "create": True, "cleanup_tmp_directories": True}
+                how = {
+                    "max_to_keep": kept,
+                    "create": True,
+                    "cleanup_tmp_directories": True,
+                }
             else:
                 how = {"read_only": True, "create": False, "save_interval_steps": 0}
-            options = ocp.CheckpointManagerOptions(multiprocessing_options=processes, **how)
+            options = ocp.CheckpointManagerOptions(
+                multiprocessing_options=processes, **how
+            )
             handlers = {
                 # Trained float32 weights hardly compress, and compressing costs more time than writing.
-                "state": ocp.PyTreeCheckpointHandler(use_compression=False, multiprocessing_options=processes),
+                "state": ocp.PyTreeCheckpointHandler(
+                    use_compression=False, multiprocessing_options=processes
+                ),
                 "notes": ocp.JsonCheckpointHandler(multiprocessing_options=processes),
             }
             with _clear_errors(f"open {self.folder / name}"):
                 self._managers[name] = ocp.CheckpointManager(
-                    (self.folder / name).absolute(), options=options, item_handlers=handlers
+                    (self.folder / name).absolute(),
+                    options=options,
+                    item_handlers=handlers,
                 )
         return self._managers[name]
 
@@ -79,16 +93,23 @@ class Store:
         import orbax.checkpoint as ocp
 
         manager = self._manager(name)
-        if name == "last":  # its notes say which the best is: a run that resumes from it will not save that one again
+        if (
+            name == "last"
+        ):  # its notes say which the best is: a run that resumes from it will not save that one again
             self.wait()
         # Saving goes on in the background, so what fails here may be the checkpoint before.
-        with _clear_errors(f"save a checkpoint in {self.folder / name}, at or before step {step}"):
-            if step in manager.all_steps():  # saved before an interruption that fell back to an older step
+        with _clear_errors(
+            f"save a checkpoint in {self.folder / name}, at or before step {step}"
+        ):
+            if (
+                step in manager.all_steps()
+            ):  # saved before an interruption that fell back to an older step
                 manager.delete(step)
             manager.save(
                 step,
                 args=ocp.args.Composite(
-                    state=ocp.args.PyTreeSave(state), notes=ocp.args.JsonSave(notes | {"digest": digest(state, notes)})
+                    state=ocp.args.PyTreeSave(state),
+                    notes=ocp.args.JsonSave(notes | {"digest": digest(state, notes)}),
                 ),
             )
 
@@ -104,7 +125,9 @@ class Store:
         for step in steps:
             try:
                 return self._read(name, step, like)
-            except Exception as e:  # Orbax and TensorStore raise many types for damaged files
+            except (
+                Exception
+            ) as e:  # Orbax and TensorStore raise many types for damaged files
                 self._set_aside(name, step, e)
         if steps:
             moved = f"; they were moved to {self.folder / 'damaged'}. Run again to start from the beginning"
@@ -120,7 +143,8 @@ class Store:
         read = self._manager(name).restore(
             step,
             args=ocp.args.Composite(
-                state=ocp.args.PyTreeRestore(item=like, restore_args=args), notes=ocp.args.JsonRestore()
+                state=ocp.args.PyTreeRestore(item=like, restore_args=args),
+                notes=ocp.args.JsonRestore(),
             ),
         )
         notes = dict(read.notes)
@@ -134,7 +158,10 @@ class Store:
     def _set_aside(self, name: str, step: int, why: Exception) -> None:
         first = (str(why).strip().splitlines() or [""])[0][:200]
         what = "set aside" if self._writing else "passed over"
-        print(f"checkpoint {self.folder / name / str(step)} cannot be read ({first}); {what}", file=sys.stderr)
+        print(
+            f"checkpoint {self.folder / name / str(step)} cannot be read ({first}); {what}",
+            file=sys.stderr,
+        )
         if self._writing and jax.process_index() == 0:
             target = self.folder / "damaged" / f"{name}-{step}"
             target.parent.mkdir(exist_ok=True)
@@ -172,7 +199,9 @@ class _Leftovers:
 def _is_news(record: logging.LogRecord) -> bool:
     """Neither the same complaint, where asyncio makes it, nor that a folder opened to be looked at is opened for that."""
     said = record.getMessage()
-    return " exception was never retrieved" not in said and not said.startswith("Given directory is read only")
+    return " exception was never retrieved" not in said and not said.startswith(
+        "Given directory is read only"
+    )
 
 
 @contextlib.contextmanager
@@ -180,8 +209,16 @@ def _clear_errors(what: str):
     try:
         yield
     except (OSError, ValueError, RuntimeError) as e:
-        line = next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)
+        line = next(
+            (line for line in str(e).splitlines() if line.strip()), type(e).__name__
+        )
         # TensorStore names the system's error behind all that it tried, with its number.
         number = re.search(r"os_error_code='(\d+)'", str(e))
-        why = os.strerror(int(number[1])) if number else getattr(e, "strerror", None) or line[:300]
-        raise RunError(f"could not {what}: {why}; checkpoints saved before are intact, the same command resumes") from e
+        why = (
+            os.strerror(int(number[1]))
+            if number
+            else getattr(e, "strerror", None) or line[:300]
+        )
+        raise RunError(
+            f"could not {what}: {why}; checkpoints saved before are intact, the same command resumes"
+        ) from e

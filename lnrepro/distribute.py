@@ -36,7 +36,11 @@ class Placement(NamedTuple):
 
 
 def make(
-    kind: str, batch_size: int, seeds: int = 1, model: int = 1, shard: Sequence[tuple[str, int]] = ()
+    kind: str,
+    batch_size: int,
+    seeds: int = 1,
+    model: int = 1,
+    shard: Sequence[tuple[str, int]] = (),
 ) -> Placement:
     """The placement `kind` over all devices; `batch_size` is the global one and must divide over the data axis.
 
@@ -50,9 +54,13 @@ def make(
     if kind == "pmap" and model > 1:
         raise UserError(f"config.mesh.model = {model} needs config.placement = 'jit'")
     if model < 1 or jax.device_count() % model:
-        raise UserError(f"config.mesh.model = {model} does not divide the {jax.device_count()} devices")
+        raise UserError(
+            f"config.mesh.model = {model} does not divide the {jax.device_count()} devices"
+        )
     if model > 1 and not shard:
-        raise UserError(f"config.mesh.model = {model}, but config.mesh.shard names nothing to share")
+        raise UserError(
+            f"config.mesh.model = {model}, but config.mesh.shard names nothing to share"
+        )
     n = jax.device_count() // model
     if batch_size % n:
         near = [b for b in (batch_size // n * n, (batch_size // n + 1) * n) if b]
@@ -65,7 +73,9 @@ def make(
 
 def _copy(x):
     # A copy, because numpy may otherwise share memory with a device buffer that the next step reuses.
-    if isinstance(x, jax.Array) and not (x.is_fully_addressable or x.is_fully_replicated):
+    if isinstance(x, jax.Array) and not (
+        x.is_fully_addressable or x.is_fully_replicated
+    ):
         from jax.experimental import multihost_utils
 
         return np.array(multihost_utils.process_allgather(x, tiled=True))
@@ -73,7 +83,11 @@ def _copy(x):
 
 
 def _jit(seeds: int, model: int, shard: Sequence[tuple[str, int]]) -> Placement:
-    mesh = jax.make_mesh((jax.device_count() // model, model), (AXIS, MODEL), axis_types=(AxisType.Auto,) * 2)
+    mesh = jax.make_mesh(
+        (jax.device_count() // model, model),
+        (AXIS, MODEL),
+        axis_types=(AxisType.Auto,) * 2,
+    )
     replicated, rows = (
         NamedSharding(mesh, P()),
         NamedSharding(mesh, P(None, AXIS) if seeds == 1 else P(None, None, AXIS)),
@@ -81,7 +95,11 @@ def _jit(seeds: int, model: int, shard: Sequence[tuple[str, int]]) -> Placement:
 
     def sharding(path, x):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        axis = next((axis for end, axis in shard if f"/{name}".endswith(f"/{end}")), None) if model > 1 else None
+        axis = (
+            next((axis for end, axis in shard if f"/{name}".endswith(f"/{end}")), None)
+            if model > 1
+            else None
+        )
         if axis is None:
             return replicated
         axis += seeds > 1  # the first axis is that of the seeds
@@ -94,18 +112,26 @@ def _jit(seeds: int, model: int, shard: Sequence[tuple[str, int]]) -> Placement:
     def place(tree):
         def put(path, x):
             x = np.asarray(x)
-            return jax.make_array_from_callback(x.shape, sharding(path, x), lambda index: x[index])
+            return jax.make_array_from_callback(
+                x.shape, sharding(path, x), lambda index: x[index]
+            )
 
         return jax.tree.map_with_path(put, tree)
 
     def batch(tree):
         if jax.process_count() == 1:
             return jax.device_put(tree, rows)
-        return jax.tree.map(lambda x: jax.make_array_from_process_local_data(rows, x), tree)
+        return jax.tree.map(
+            lambda x: jax.make_array_from_process_local_data(rows, x), tree
+        )
 
     def compile(step, state):
         where = (jax.tree.map(lambda x: x.sharding, state), replicated)
-        return jax.jit(lambda state, batches: step(state, batches, None), donate_argnums=0, out_shardings=where)
+        return jax.jit(
+            lambda state, batches: step(state, batches, None),
+            donate_argnums=0,
+            out_shardings=where,
+        )
 
     host = lambda tree: jax.tree.map(_copy, tree)  # noqa: E731
     return Placement(compile, place, batch, lambda tree: tree, host, host)
@@ -116,14 +142,23 @@ def _pmap() -> Placement:
     local = jax.local_device_count()
 
     def place(tree):
-        return jax.tree.map(lambda x: np.broadcast_to(np.asarray(x), (local, *np.shape(x))), tree)
+        return jax.tree.map(
+            lambda x: np.broadcast_to(np.asarray(x), (local, *np.shape(x))), tree
+        )
 
     def batch(tree):  # (K, B, ...) -> (local, K, B / local, ...)
-        split = lambda x: np.moveaxis(x.reshape(x.shape[0], local, -1, *x.shape[2:]), 1, 0)  # noqa: E731
+        def split(x):
+            by_device = x.reshape(x.shape[0], local, -1, *x.shape[2:])
+            return np.moveaxis(by_device, 1, 0)
+
         return jax.tree.map(split, tree)
 
     def compile(step, state):
-        return jax.pmap(lambda state, batches: step(state, batches, AXIS), axis_name=AXIS, donate_argnums=0)
+        return jax.pmap(
+            lambda state, batches: step(state, batches, AXIS),
+            axis_name=AXIS,
+            donate_argnums=0,
+        )
 
     def vars(tree):
         # The first shard, not x[0]: indexing gathers the whole array to one device first.
@@ -154,6 +189,8 @@ def like(vars: Any, batch: Any) -> Any:
                 f"an evaluation batch of {whole} rows does not divide over {mesh.shape[AXIS]} devices of "
                 f"{jax.process_count()} processes; set config.eval_batch_size to a multiple"
             )
-        return jax.make_array_from_process_local_data(NamedSharding(mesh, spec), np.asarray(x))
+        return jax.make_array_from_process_local_data(
+            NamedSharding(mesh, spec), np.asarray(x)
+        )
 
     return jax.tree.map(put, batch)

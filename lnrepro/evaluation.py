@@ -25,22 +25,31 @@ def mean_over_examples(
     @jax.jit
     def sums(vars, batch):
         mask = batch["mask"]
-        return {name: (v * mask).sum() for name, v in values(vars, batch).items()}, mask.sum()
+        return {
+            name: (v * mask).sum() for name, v in values(vars, batch).items()
+        }, mask.sum()
 
     def mean(vars, batches):
         # All batches are dispatched before the first sum is read, so the devices never wait for the host.
         parts = [sums(vars, distribute.like(vars, batch)) for batch in batches]
         count = sum(float(n) for _, n in parts)
         if not count:
-            raise ValueError("no example to evaluate: every row of every batch is masked")
-        return {name: sum(float(np.asarray(s[name])) for s, _ in parts) / count for name in parts[0][0]}
+            raise ValueError(
+                "no example to evaluate: every row of every batch is masked"
+            )
+        return {
+            name: sum(float(np.asarray(s[name])) for s, _ in parts) / count
+            for name in parts[0][0]
+        }
 
     return mean
 
 
 def classification(logits: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
     """Per case, from logits (B, classes) and labels (B,): "nll" in nats, and "error", 1 where the largest logit is another's."""
-    nll = -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None].astype(int), axis=-1)[:, 0]
+    nll = -jnp.take_along_axis(
+        jax.nn.log_softmax(logits), labels[:, None].astype(int), axis=-1
+    )[:, 0]
     return {"nll": nll, "error": (logits.argmax(-1) != labels).astype(jnp.float32)}
 
 
@@ -59,10 +68,14 @@ def rows_of_examples(
         for batch in batches:
             placed = batch if jax.process_count() > 1 else distribute.like(vars, batch)
             found, real = np.asarray(run(vars, placed)), np.asarray(batch["mask"]) > 0
-            out = np.empty((count, *found.shape[1:]), found.dtype) if out is None else out
+            out = (
+                np.empty((count, *found.shape[1:]), found.dtype) if out is None else out
+            )
             out[batch["index"][real]], seen[batch["index"][real]] = found[real], True
         if not seen.all():
-            raise ValueError(f"{count - seen.sum()} of {count} examples are in no batch")
+            raise ValueError(
+                f"{count - seen.sum()} of {count} examples are in no batch"
+            )
         return out
 
     return rows

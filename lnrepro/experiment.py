@@ -47,10 +47,14 @@ def load(config: ConfigDict) -> Experiment:
             f"config.experiment = {name!r}: there is no module {e.name!r}; run from the root of the checkout"
         ) from None
     if spec is None:
-        raise UserError(f"config.experiment = {name!r}: there is no such module{_suggestion(name)}")
+        raise UserError(
+            f"config.experiment = {name!r}: there is no such module{_suggestion(name)}"
+        )
     module = importlib.import_module(name)
     if not hasattr(module, "make"):
-        raise UserError(f"config.experiment = {name!r}: the module exports no make(config)")
+        raise UserError(
+            f"config.experiment = {name!r}: the module exports no make(config)"
+        )
     return module.make(config)
 
 
@@ -61,15 +65,22 @@ def _suggestion(name: str) -> str:
         return ""
     import pkgutil
 
-    near = difflib.get_close_matches(leaf, [m.name for m in pkgutil.iter_modules(spec.submodule_search_locations)], 1)
+    near = difflib.get_close_matches(
+        leaf, [m.name for m in pkgutil.iter_modules(spec.submodule_search_locations)], 1
+    )
     return f"; did you mean {parent}.{near[0]}?" if near else ""
 
 
 def steps_per_epoch(config: ConfigDict) -> int:
     """Full batches in one pass over `config.data.train_examples`; the partial last batch is dropped."""
     if config.batch_size < 1:
-        raise UserError(f"config.batch_size = {config.batch_size}: at least 1 is needed")
-    steps = config.data.get("steps_per_epoch", 0) or config.data.train_examples // config.batch_size
+        raise UserError(
+            f"config.batch_size = {config.batch_size}: at least 1 is needed"
+        )
+    steps = (
+        config.data.get("steps_per_epoch", 0)
+        or config.data.train_examples // config.batch_size
+    )
     if steps < 1:
         raise UserError(
             f"config.batch_size = {config.batch_size} is larger than config.data.train_examples = "
@@ -82,5 +93,7 @@ def total_steps(config: ConfigDict) -> int:
     """`config.steps` if it is positive, else `config.epochs` passes over the data."""
     steps = config.steps or math.ceil(config.epochs * steps_per_epoch(config))
     if steps < 1:
-        raise UserError("config.steps and config.epochs give no training step; set one of them above 0")
+        raise UserError(
+            "config.steps and config.epochs give no training step; set one of them above 0"
+        )
     return steps

@@ -34,15 +34,33 @@ _CONFIG = config_flags.DEFINE_config_file(
     lock_config=True,
 )
 _WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Where the run lives; runs/EXPERIMENT/VARIANT-NORM-seedSEED if not given."
+    "workdir",
+    None,
+    "Where the run lives; runs/EXPERIMENT/VARIANT-NORM-seedSEED if not given.",
 )
-_EVALUATE = flags.DEFINE_boolean("evaluate", False, "Only evaluate the best checkpoint of --workdir.")
-_DEVICES = flags.DEFINE_integer("cpu_devices", 0, "Split the CPU into this many devices (to try out several devices).")
-_DISTRIBUTED = flags.DEFINE_boolean("distributed", False, "One of several processes, found by themselves (TPU, SLURM).")
-_COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0; implies --distributed.")
-_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes, with --coordinator.")
-_PROCESS = flags.DEFINE_integer("process_id", None, "Which of them this is, with --coordinator.")
-_TIMEOUT = flags.DEFINE_integer("peer_timeout", 120, "Seconds to wait for the other processes.")
+_EVALUATE = flags.DEFINE_boolean(
+    "evaluate", False, "Only evaluate the best checkpoint of --workdir."
+)
+_DEVICES = flags.DEFINE_integer(
+    "cpu_devices",
+    0,
+    "Split the CPU into this many devices (to try out several devices).",
+)
+_DISTRIBUTED = flags.DEFINE_boolean(
+    "distributed", False, "One of several processes, found by themselves (TPU, SLURM)."
+)
+_COORDINATOR = flags.DEFINE_string(
+    "coordinator", None, "HOST:PORT of process 0; implies --distributed."
+)
+_PROCESSES = flags.DEFINE_integer(
+    "num_processes", None, "How many processes, with --coordinator."
+)
+_PROCESS = flags.DEFINE_integer(
+    "process_id", None, "Which of them this is, with --coordinator."
+)
+_TIMEOUT = flags.DEFINE_integer(
+    "peer_timeout", 120, "Seconds to wait for the other processes."
+)
 flags.adopt_module_key_flags(config_flags)
 
 
@@ -60,28 +78,54 @@ def run(argv: list[str]) -> None:
     if _DISTRIBUTED.value or _COORDINATOR.value:
         from lnrepro import peers
 
-        peers.initialize(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value, _TIMEOUT.value)
+        peers.initialize(
+            _COORDINATOR.value, _PROCESSES.value, _PROCESS.value, _TIMEOUT.value
+        )
 
     from lnrepro import train, workdir
 
-    folder = pathlib.Path(_WORKDIR.value) if _WORKDIR.value else workdir.default(config, variant)
+    folder = (
+        pathlib.Path(_WORKDIR.value)
+        if _WORKDIR.value
+        else workdir.default(config, variant)
+    )
     (train.evaluate if _EVALUATE.value else train.train)(config, folder)
 
 
 def _parse(argv: list[str]):
-    path = next((a.split("=", 1)[1] for a in argv if a.startswith(("--config=", "-config="))), None)
+    path = next(
+        (a.split("=", 1)[1] for a in argv if a.startswith(("--config=", "-config="))),
+        None,
+    )
     file, _, variant = (path or "").partition(":")
     if path is not None and not pathlib.Path(file).is_file():
-        near = difflib.get_close_matches(file, map(str, pathlib.Path("configs").glob("*.py")), 1, 0.4)
-        raise UserError(f"--config={path}: there is no file {file}" + (f"; did you mean {near[0]}?" if near else ""))
+        near = difflib.get_close_matches(
+            file, map(str, pathlib.Path("configs").glob("*.py")), 1, 0.4
+        )
+        raise UserError(
+            f"--config={path}: there is no file {file}"
+            + (f"; did you mean {near[0]}?" if near else "")
+        )
     try:
         rest = flags.FLAGS(argv)
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError, SyntaxError, ImportError) as e:
+    except (
+        flags.Error,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        SyntaxError,
+        ImportError,
+    ) as e:
         raise UserError(_flag_line(e, file)) from None
     if len(rest) > 1:
-        raise UserError(f"unexpected argument {rest[1]!r}; flags start with --, see --help")
+        raise UserError(
+            f"unexpected argument {rest[1]!r}; flags start with --, see --help"
+        )
     if path is None:
-        raise UserError(f"--config is missing; there are {', '.join(configs()) or 'no configs here'}")
+        raise UserError(
+            f"--config is missing; there are {', '.join(configs()) or 'no configs here'}"
+        )
     return _CONFIG.value, variant
 
 
@@ -99,16 +143,32 @@ def _flag_line(error: Exception, file: str) -> str:
 
 def configs() -> list[str]:
     """The configs of the checkout one stands in, sorted."""
-    return sorted(str(p) for p in pathlib.Path("configs").glob("*.py") if not p.name.startswith("_"))
+    return sorted(
+        str(p)
+        for p in pathlib.Path("configs").glob("*.py")
+        if not p.name.startswith("_")
+    )
 
 
 def _help() -> str:
     lines = [__doc__, "configs:"]
     for path in configs():
-        doc = ast.get_docstring(ast.parse(pathlib.Path(path).read_text(encoding="utf-8"))) or ""
+        doc = (
+            ast.get_docstring(ast.parse(pathlib.Path(path).read_text(encoding="utf-8")))
+            or ""
+        )
         lines.append(f"  {path:<32} {(doc.splitlines() or [''])[0]}")
     lines += ["", "flags:"]
-    own = [_WORKDIR, _EVALUATE, _DEVICES, _DISTRIBUTED, _COORDINATOR, _PROCESSES, _PROCESS, _TIMEOUT]
+    own = [
+        _WORKDIR,
+        _EVALUATE,
+        _DEVICES,
+        _DISTRIBUTED,
+        _COORDINATOR,
+        _PROCESSES,
+        _PROCESS,
+        _TIMEOUT,
+    ]
     lines.append(f"  --config{'':<24} {flags.FLAGS['config'].help}")
     lines += [f"  --{f.name:<30} {flags.FLAGS[f.name].help}" for f in own]
     return "\n".join(lines)
@@ -117,7 +177,13 @@ def _help() -> str:
 def _compilation_cache(jax) -> None:
     """Compiled programs are kept between runs; JAX_COMPILATION_CACHE_DIR names another folder."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "lnrepro" / "xla"
+        cache = (
+            pathlib.Path(
+                os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+            )
+            / "lnrepro"
+            / "xla"
+        )
         jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
@@ -139,7 +205,9 @@ def main(argv: list[str] | None = None) -> int:
         print(_help())
         return 0
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    sys.path.insert(0, os.getcwd())  # `experiments` and `configs` are used from a checkout
+    sys.path.insert(
+        0, os.getcwd()
+    )  # `experiments` and `configs` are used from a checkout
     try:
         run(argv)
     except ModuleNotFoundError as e:
@@ -161,7 +229,9 @@ def main(argv: list[str] | None = None) -> int:
 def _leave(code: int) -> None:
     """Exit, and after a failure at once: when a save fails, Orbax's threads may wait for one another for many minutes, and
     Python for them."""
-    waiting = any(not t.daemon for t in threading.enumerate() if t is not threading.main_thread())
+    waiting = any(
+        not t.daemon for t in threading.enumerate() if t is not threading.main_thread()
+    )
     if code and waiting:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -26,9 +26,7 @@ class Meter:
     """
 
     def __init__(self, state: dict[str, Any] | None = None):
-        self._queue = (
-            collections.deque()
-        )  # (first step of the call, {name: (K,) still on the devices}), or a step where to cut
+        self._queue = collections.deque()  # (first step of the call, {name: (K,) still on the devices}), or a step where to cut
         self._sums = dict(state["sums"]) if state else {}
         self._count = state["count"] if state else 0
 
@@ -47,11 +45,21 @@ class Meter:
         """
         while self._queue:
             step, metrics = self._queue[0]
-            if not block and metrics is not None and not all(x.is_ready() for x in jax.tree.leaves(metrics)):
+            if (
+                not block
+                and metrics is not None
+                and not all(x.is_ready() for x in jax.tree.leaves(metrics))
+            ):
                 return
             self._queue.popleft()
             if metrics is None:
-                yield step, {name: (np.asarray(total) / self._count).tolist() for name, total in self._sums.items()}
+                yield (
+                    step,
+                    {
+                        name: (np.asarray(total) / self._count).tolist()
+                        for name, total in self._sums.items()
+                    },
+                )
                 self._sums, self._count = {}, 0
             else:
                 self._sum(step, read(metrics))
@@ -113,7 +121,9 @@ class Log:
         try:
             yield
         except OSError as e:
-            raise RunError(f"could not write {self.path}: {e.strerror}; checkpoints saved before are intact") from e
+            raise RunError(
+                f"could not write {self.path}: {e.strerror}; checkpoints saved before are intact"
+            ) from e
 
     def close(self) -> None:
         """Flush and close."""
@@ -167,7 +177,9 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
         except (ValueError, KeyError, TypeError):
             if n == len(lines):  # no newline behind it: torn
                 break
-            raise UserError(f"{path}:{n}: not a metrics record: {line[:60].decode(errors='replace')!r}") from None
+            raise UserError(
+                f"{path}:{n}: not a metrics record: {line[:60].decode(errors='replace')!r}"
+            ) from None
     return records
 
 

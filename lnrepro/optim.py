@@ -18,7 +18,9 @@ class KirosAdamState(NamedTuple):
     nu: optax.Updates
 
 
-def scale_by_kiros_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> optax.GradientTransformation:
+def scale_by_kiros_adam(
+    b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+) -> optax.GradientTransformation:
     """Adam as in the code of order-embeddings and skip-thoughts: in effect without bias correction.
 
     The moments decay by b1 and b2 as usual, but that code corrects with (1 - b1)^t and (1 - b2)^t where Kingma and Ba
@@ -37,7 +39,9 @@ def scale_by_kiros_adam(b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -
         nu = jax.tree.map(lambda g, v: b2 * v + (1 - b2) * g * g, updates, state.nu)
         t = count.astype(jnp.float32)
         correction = jnp.sqrt(1 - (1 - b2) ** t) / (1 - (1 - b1) ** t)
-        updates = jax.tree.map(lambda m, v: correction * m / (jnp.sqrt(v) + eps), mu, nu)
+        updates = jax.tree.map(
+            lambda m, v: correction * m / (jnp.sqrt(v) + eps), mu, nu
+        )
         return updates, KirosAdamState(count, mu, nu)
 
     return optax.GradientTransformation(init, update)
@@ -48,7 +52,9 @@ def clip_each_tensor(max_norm: float) -> optax.GradientTransformation:
 
     def clip(g):
         norm = jnp.linalg.norm(g.ravel())
-        return jnp.where(norm > max_norm, g * (max_norm / jnp.maximum(norm, max_norm)), g)
+        return jnp.where(
+            norm > max_norm, g * (max_norm / jnp.maximum(norm, max_norm)), g
+        )
 
     return optax.stateless(lambda updates, _: jax.tree.map(clip, updates))
 
@@ -62,14 +68,20 @@ def clip_squared(max_norm: float) -> optax.GradientTransformation:
 
     def clip(updates, _):
         n = optax.tree.norm(updates)
-        scale = jnp.where(n > max_norm**2, max_norm * jax.lax.rsqrt(jnp.maximum(n, max_norm**2)), 1.0)
+        scale = jnp.where(
+            n > max_norm**2, max_norm * jax.lax.rsqrt(jnp.maximum(n, max_norm**2)), 1.0
+        )
         return jax.tree.map(lambda g: g * scale.astype(g.dtype), updates)
 
     return optax.stateless(clip)
 
 
 SCALINGS = {"adam": optax.scale_by_adam, "kiros_adam": scale_by_kiros_adam}
-CLIPS = {"global": optax.clip_by_global_norm, "per_tensor": clip_each_tensor, "attentive_reader": clip_squared}
+CLIPS = {
+    "global": optax.clip_by_global_norm,
+    "per_tensor": clip_each_tensor,
+    "attentive_reader": clip_squared,
+}
 
 
 def make(config: ConfigDict) -> optax.GradientTransformation:
@@ -78,9 +90,13 @@ def make(config: ConfigDict) -> optax.GradientTransformation:
     Reads `name`, `learning_rate`, `b1`, `b2`, `eps`, `clip`, `clip_mode`. Raises UserError for an unknown name or mode.
     """
     if config.name not in SCALINGS:
-        raise UserError(f"config.optimizer.name = {config.name!r}: choose one of {', '.join(SCALINGS)}")
+        raise UserError(
+            f"config.optimizer.name = {config.name!r}: choose one of {', '.join(SCALINGS)}"
+        )
     if config.clip_mode not in CLIPS:
-        raise UserError(f"config.optimizer.clip_mode = {config.clip_mode!r}: choose one of {', '.join(CLIPS)}")
+        raise UserError(
+            f"config.optimizer.clip_mode = {config.clip_mode!r}: choose one of {', '.join(CLIPS)}"
+        )
     chain = [CLIPS[config.clip_mode](config.clip)] if config.clip > 0 else []
     chain.append(SCALINGS[config.name](b1=config.b1, b2=config.b2, eps=config.eps))
     return optax.chain(*chain, optax.scale_by_learning_rate(config.learning_rate))

@@ -18,8 +18,12 @@ SAY_EVERY_S = 10.0
 
 # What the runtime writes about peers: lines of its log, and those that follow them without a prefix of their own.
 _FATAL = re.compile(r"F\d{4} ")
-_NOISE = re.compile(r"[EW]\d{4} .*(coordination|distributed|gloo|preemption)", re.IGNORECASE)
-_MORE = re.compile(r"[\d, ]*$|RPC: |This is usually|The tasks have|Original error|.*type\.googleapis|\s+@ |\*\*\* ")
+_NOISE = re.compile(
+    r"[EW]\d{4} .*(coordination|distributed|gloo|preemption)", re.IGNORECASE
+)
+_MORE = re.compile(
+    r"[\d, ]*$|RPC: |This is usually|The tasks have|Original error|.*type\.googleapis|\s+@ |\*\*\* "
+)
 _EPITAPH = "\0"  # begins a line that is not shown: what to say if the process is aborted from now on
 
 LOST = (
@@ -28,7 +32,12 @@ LOST = (
 )
 
 
-def initialize(coordinator: str | None, num_processes: int | None, process_id: int | None, timeout_s: int) -> None:
+def initialize(
+    coordinator: str | None,
+    num_processes: int | None,
+    process_id: int | None,
+    timeout_s: int,
+) -> None:
     """Join the other processes through `jax.distributed`; with all None it finds them by itself (TPU, SLURM).
 
     A peer that vanishes later is noticed within `timeout_s` seconds as well. Raises UserError if they cannot be found in
@@ -40,11 +49,13 @@ def initialize(coordinator: str | None, num_processes: int | None, process_id: i
         _check(coordinator, num_processes, process_id)
     who = f"process {process_id} of {num_processes}" if coordinator else "this process"
     where = f" at {coordinator}" if coordinator else ""
-    missing = (
-        f"could not join the other processes{where} within {timeout_s} s; start all of them, or raise --peer_timeout"
-    )
+    missing = f"could not join the other processes{where} within {timeout_s} s; start all of them, or raise --peer_timeout"
     _guard_stderr(f"error: {missing}")
-    print(f"{who} waits for the others{where}, at most {timeout_s} s", file=sys.stderr, flush=True)
+    print(
+        f"{who} waits for the others{where}, at most {timeout_s} s",
+        file=sys.stderr,
+        flush=True,
+    )
     if coordinator and process_id:
         _reach(coordinator, timeout_s)
     try:
@@ -86,7 +97,9 @@ def _reach(coordinator: str, timeout_s: float) -> None:
     said = time.monotonic()
     while True:
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=min(5.0, timeout_s)).close()
+            socket.create_connection(
+                (host.strip("[]"), int(port)), timeout=min(5.0, timeout_s)
+            ).close()
             return
         except OSError as e:
             if time.monotonic() > end:
@@ -96,7 +109,11 @@ def _reach(coordinator: str, timeout_s: float) -> None:
                 ) from None
         if time.monotonic() - said > SAY_EVERY_S:
             said = time.monotonic()
-            print(f"still waiting for {coordinator}, {end - said:.0f} s left", file=sys.stderr, flush=True)
+            print(
+                f"still waiting for {coordinator}, {end - said:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )
         time.sleep(0.2)
 
 
@@ -122,8 +139,13 @@ def _guard_stderr(epitaph: str) -> None:
     os.setsid()  # signals for the group are the trainer's
     for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(s, signal.SIG_IGN)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # who waits for the trainer's output is not to wait for this
-    with open(read_end, "rb") as lines, open(2, "wb", buffering=0, closefd=False) as out:
+    os.dup2(
+        os.open(os.devnull, os.O_WRONLY), 1
+    )  # who waits for the trainer's output is not to wait for this
+    with (
+        open(read_end, "rb") as lines,
+        open(2, "wb", buffering=0, closefd=False) as out,
+    ):
         _relay(lines, out, epitaph)
     os._exit(0)
 

@@ -15,7 +15,12 @@ class Progress:
         self._last, self._shown = {}, 0.0
         self._quiet, self._bar = quiet, None
         if not quiet and sys.stdout.isatty():
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                TextColumn,
+                TimeRemainingColumn,
+            )
             from rich.progress import Progress as Bar
 
             self._bar = Bar(
@@ -26,7 +31,9 @@ class Progress:
                 TimeRemainingColumn(),
                 TextColumn("{task.fields[metrics]}"),
             )
-            self._task = self._bar.add_task("", total=total, completed=step, rate="", metrics="")
+            self._task = self._bar.add_task(
+                "", total=total, completed=step, rate="", metrics=""
+            )
             self._bar.start()
 
     def step(self, step: int) -> None:
@@ -36,14 +43,21 @@ class Progress:
         if self._bar:
             self._bar.update(self._task, completed=step, rate=self._rate(step))
 
-    def metrics(self, step: int, values: Mapping[str, float], important: bool = False) -> None:
+    def metrics(
+        self, step: int, values: Mapping[str, float], important: bool = False
+    ) -> None:
         """New numbers; `important` ones (evaluations) are shown at once, others at most every few seconds."""
         self._last.update(values)
         if self._bar:
             self._bar.update(self._task, metrics=_brief(self._last))
-        elif not self._quiet and (important or time.monotonic() - self._shown > PLAIN_EVERY_S):
+        elif not self._quiet and (
+            important or time.monotonic() - self._shown > PLAIN_EVERY_S
+        ):
             self._shown = time.monotonic()
-            print(f"step {step}/{self._total}  {self._rate(step)}  {_brief(values)}", flush=True)
+            print(
+                f"step {step}/{self._total}  {self._rate(step)}  {_brief(values)}",
+                flush=True,
+            )
 
     def say(self, text: str) -> None:
         """A line of its own, above the bar if there is one."""

@@ -14,7 +14,10 @@ RECALLS = (1, 5, 10)
 
 
 def error_matrix(
-    errors: Callable[[jax.Array, jax.Array], jax.Array], captions: np.ndarray, images: np.ndarray, rows: int = 250
+    errors: Callable[[jax.Array, jax.Array], jax.Array],
+    captions: np.ndarray,
+    images: np.ndarray,
+    rows: int = 250,
 ) -> np.ndarray:
     """errors((C, K), (N, K)) -> (C, N) float32, of `rows` captions at a time; small is good.
 
@@ -25,7 +28,9 @@ def error_matrix(
     out = np.empty((len(captions), len(images)), np.float32)
     rows = min(rows, len(captions))
     for start in range(0, len(captions), rows):
-        start = min(start, len(captions) - rows)  # the last piece overlaps: one shape, one program
+        start = min(
+            start, len(captions) - rows
+        )  # the last piece overlaps: one shape, one program
         out[start : start + rows] = run(captions[start : start + rows], images)
     return out
 
@@ -45,7 +50,10 @@ def ranks(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     of = np.arange(count) // per
     own = errors[np.arange(count), of]
     image_ranks = np.concatenate(
-        [_no_larger(errors[i : i + 1000], own[i : i + 1000, None]).sum(1) - 1 for i in range(0, count, 1000)]
+        [
+            _no_larger(errors[i : i + 1000], own[i : i + 1000, None]).sum(1) - 1
+            for i in range(0, count, 1000)
+        ]
     )
     grouped = own.reshape(images, per)
     best = grouped.min(axis=1)
@@ -69,7 +77,10 @@ def scores(errors: np.ndarray) -> dict[str, float]:
 
 
 def mean_over_folds(
-    errors: Callable[[jax.Array, jax.Array], jax.Array], captions: np.ndarray, images: np.ndarray, fold: int
+    errors: Callable[[jax.Array, jax.Array], jax.Array],
+    captions: np.ndarray,
+    images: np.ndarray,
+    fold: int,
 ) -> dict[str, float]:
     """`scores` of captions (P N, K) and images (N, K), averaged over folds of `fold` images each, in order.
 
@@ -80,7 +91,11 @@ def mean_over_folds(
     per = len(captions) // len(images)
     run = jax.jit(errors)
     found = [
-        scores(error_matrix(run, captions[per * i : per * (i + fold)], images[i : i + fold]))
+        scores(
+            error_matrix(
+                run, captions[per * i : per * (i + fold)], images[i : i + fold]
+            )
+        )
         for i in range(0, len(images), fold)
     ]
     return {name: float(np.mean([f[name] for f in found])) for name in found[0]}

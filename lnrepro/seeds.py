@@ -36,7 +36,9 @@ def stack(trees: Sequence[Any]) -> Any:
     """One tree for all seeds, leaves (S, ...); of a single seed the tree as it is."""
     if len(trees) == 1:
         return trees[0]
-    return jax.tree.map(lambda *x: (np if isinstance(x[0], np.ndarray) else jnp).stack(x), *trees)
+    return jax.tree.map(
+        lambda *x: (np if isinstance(x[0], np.ndarray) else jnp).stack(x), *trees
+    )
 
 
 def parts(tree: Any, n: int) -> Iterator[Any]:
@@ -49,7 +51,9 @@ def parts(tree: Any, n: int) -> Iterator[Any]:
         yield take(tree, i)
 
 
-def spread(values: Mapping[str, float | Sequence[float]], seeds: Sequence[int]) -> dict[str, float]:
+def spread(
+    values: Mapping[str, float | Sequence[float]], seeds: Sequence[int]
+) -> dict[str, float]:
     """{name: (S,) numbers} -> {name: their mean, name/seedI: each}; of a single seed {name: number} as it is."""
     if len(seeds) == 1:
         return dict(values)
@@ -75,13 +79,18 @@ class Together:
     `take(stream, n)` gives the next n batches of one seed as arrays (n, B, ...).
     """
 
-    def __init__(self, streams: Sequence[Iterator[Mapping[str, np.ndarray]]], take: Callable):
+    def __init__(
+        self, streams: Sequence[Iterator[Mapping[str, np.ndarray]]], take: Callable
+    ):
         self._streams, self._take = streams, take
 
     def take(self, n: int) -> dict[str, np.ndarray]:
         """The next n batches of every seed: arrays (n, S, B, ...)."""
         taken = [self._take(stream, n) for stream in self._streams]
-        return {name: _together([np.asarray(batch[name]) for batch in taken]) for name in taken[0]}
+        return {
+            name: _together([np.asarray(batch[name]) for batch in taken])
+            for name in taken[0]
+        }
 
     def close(self) -> None:
         """Close every stream that can be."""
@@ -92,5 +101,8 @@ class Together:
 
 def _together(arrays: list[np.ndarray]) -> np.ndarray:
     longest = np.max([a.shape for a in arrays], axis=0)
-    padded = [np.pad(a, [(0, n - m) for n, m in zip(longest, a.shape, strict=True)]) for a in arrays]
+    padded = [
+        np.pad(a, [(0, n - m) for n, m in zip(longest, a.shape, strict=True)])
+        for a in arrays
+    ]
     return np.stack(padded, axis=1)

@@ -15,7 +15,9 @@ class Stopped(Exception):
     """SIGTERM or SIGINT arrived; the state is saved. The exit code is 128 plus the signal's number."""
 
     def __init__(self, signum: int, step: int):
-        super().__init__(f"stopped by {signal.Signals(signum).name} at step {step}; saved, the same command resumes")
+        super().__init__(
+            f"stopped by {signal.Signals(signum).name} at step {step}; saved, the same command resumes"
+        )
         self.exit_code = 128 + signum
 
 
@@ -68,7 +70,9 @@ def collect() -> Iterator[Caught]:
 
     try:
         previous = {s: signal.signal(s, note) for s in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:  # not in the main thread: somebody embeds us and keeps the signals
+    except (
+        ValueError
+    ):  # not in the main thread: somebody embeds us and keeps the signals
         yield caught
         return
     try:

@@ -19,8 +19,14 @@ from lnrepro.errors import RunError, UserError
 def default(config: ConfigDict, variant: str) -> pathlib.Path:
     """runs/EXPERIMENT/VARIANT-NORM-seedSEED; the variant of a config without one is called "default"."""
     name = config.experiment.rpartition(".")[2]
-    several = f"to{config.seed + config.seeds - 1}" if config.get("seeds", 1) > 1 else ""
-    return pathlib.Path("runs") / name / f"{variant or 'default'}-{config.norm}-seed{config.seed}{several}"
+    several = (
+        f"to{config.seed + config.seeds - 1}" if config.get("seeds", 1) > 1 else ""
+    )
+    return (
+        pathlib.Path("runs")
+        / name
+        / f"{variant or 'default'}-{config.norm}-seed{config.seed}{several}"
+    )
 
 
 def open_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> None:
@@ -61,11 +67,15 @@ def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | N
         held = json.loads(path.read_text(encoding="utf-8"))
         held_config, _ = held["config"], held["data"]["fingerprint"]
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: not a run's config.json; give another --workdir") from None
+        raise UserError(
+            f"{path}: not a run's config.json; give another --workdir"
+        ) from None
     differing = [
         f"{k}: {a!r} there, {b!r} now"
         for k, a, b in _differences(held_config, as_json(config))
-        if not k.startswith("config.mesh")  # which devices share the work may change on the way
+        if not k.startswith(
+            "config.mesh"
+        )  # which devices share the work may change on the way
     ]
     if differing:
         raise UserError(
@@ -115,10 +125,14 @@ def lock(workdir: pathlib.Path) -> Iterator[Callable[[], None]]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"{workdir} is in use by another run; wait for it or give another --workdir") from None
+            raise UserError(
+                f"{workdir} is in use by another run; wait for it or give another --workdir"
+            ) from None
 
         def held() -> None:
-            if not (path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))):
+            if not (
+                path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
+            ):
                 raise RunError(
                     f"{workdir} was removed, moved or replaced during the run; nothing more is written there"
                 )
@@ -163,8 +177,15 @@ def git_commit() -> str | None:
     here = pathlib.Path(__file__).parent
     try:
         run = lambda *a: subprocess.run(  # noqa: E731
-            ["git", *a], cwd=here, capture_output=True, text=True, timeout=10, check=True
+            ["git", *a],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
         ).stdout.strip()
-        return run("rev-parse", "HEAD") + ("+" if run("status", "--porcelain", "--untracked-files=no") else "")
+        return run("rev-parse", "HEAD") + (
+            "+" if run("status", "--porcelain", "--untracked-files=no") else ""
+        )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -4,9 +4,13 @@ import argparse
 import importlib
 
 
-def dispatch(doc: str, package: str, names: tuple[str, ...], arguments: list[str]) -> int:
+def dispatch(
+    doc: str, package: str, names: tuple[str, ...], arguments: list[str]
+) -> int:
     """Run `package.NAME.main(args)` for the NAME among the arguments; its `add_arguments(parser)` says which flags it takes."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     wanted = next((a for a in arguments if a in names), None)
     for name in names:

@@ -27,15 +27,29 @@ BLOCK = 4096  # lines encoded together
 
 def main(argv: list[str]) -> None:
     """Run the command line. Raises UserError."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workdir", required=True, help="a run of configs/skip_thoughts.py")
-    parser.add_argument("--end_token", action="store_true", help="read the end token too, as for pairs of sentences")
-    parser.add_argument("--word2vec", metavar="FILE", help="word vectors in word2vec's binary format")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--workdir", required=True, help="a run of configs/skip_thoughts.py"
+    )
+    parser.add_argument(
+        "--end_token",
+        action="store_true",
+        help="read the end token too, as for pairs of sentences",
+    )
+    parser.add_argument(
+        "--word2vec", metavar="FILE", help="word vectors in word2vec's binary format"
+    )
     args = parser.parse_args(argv)
     if sys.stdin.isatty():
-        raise UserError("no sentences: give a file on standard input, python scripts/encode.py --workdir RUN < FILE")
+        raise UserError(
+            "no sentences: give a file on standard input, python scripts/encode.py --workdir RUN < FILE"
+        )
     if sys.stdout.isatty():
-        raise UserError("the vectors are a NumPy file: send standard output to one, ... > vectors.npy")
+        raise UserError(
+            "the vectors are a NumPy file: send standard output to one, ... > vectors.npy"
+        )
     encode = open_run(pathlib.Path(args.workdir), args.word2vec)
     blocks = read(sys.stdin.buffer)
     first = next(blocks, None)
@@ -51,14 +65,20 @@ def open_run(workdir: pathlib.Path, word2vec: str | None = None):
     """`encode(sentences, end_token=...)` of a run's best checkpoint, or of its last. Raises UserError."""
     path = workdir / "config.json"
     if not path.is_file():
-        raise UserError(f"--workdir {workdir}: there is no {path}; give the directory of a run")
+        raise UserError(
+            f"--workdir {workdir}: there is no {path}; give the directory of a run"
+        )
     from ml_collections import ConfigDict
 
     try:
-        config = ConfigDict(_tuples(json.loads(path.read_text(encoding="utf-8"))["config"]))
+        config = ConfigDict(
+            _tuples(json.loads(path.read_text(encoding="utf-8"))["config"])
+        )
         name = config.experiment
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{path} is not a run's config.json; give the directory of a run") from None
+        raise UserError(
+            f"{path} is not a run's config.json; give the directory of a run"
+        ) from None
     if name != "experiments.skip_thoughts":
         raise UserError(
             f"--workdir {workdir} is a run of {name}; sentences are encoded by runs of experiments.skip_thoughts"
@@ -90,7 +110,9 @@ def read(stream: BinaryIO) -> Iterator[list[str]]:
         except UnicodeDecodeError:
             raise UserError(f"standard input, line {number}: not UTF-8 text") from None
         if "\0" in block[-1]:
-            raise UserError(f"standard input, line {number}: a NUL byte; text is needed")
+            raise UserError(
+                f"standard input, line {number}: a NUL byte; text is needed"
+            )
         if len(block) == BLOCK:
             yield block
             block = []
@@ -112,7 +134,13 @@ def rewritable(out: BinaryIO):
     return contextlib.nullcontext(out) if out.seekable() else through_a_file()
 
 
-def write(file: BinaryIO, encode, first: list[str], blocks: Iterator[list[str]], end_token: bool) -> int:
+def write(
+    file: BinaryIO,
+    encode,
+    first: list[str],
+    blocks: Iterator[list[str]],
+    end_token: bool,
+) -> int:
     """Encode block by block into a .npy file; how many rows it has is written into its header at the end."""
     start, count, began = file.tell(), 0, time.monotonic()
 
@@ -128,7 +156,12 @@ def write(file: BinaryIO, encode, first: list[str], blocks: Iterator[list[str]],
         file.write(vectors.tobytes())
         count += len(vectors)
         rate = count / max(time.monotonic() - began, 1e-9)
-        print(f"\r{count:,} sentences, {rate:,.0f} a second", end="", file=sys.stderr, flush=True)
+        print(
+            f"\r{count:,} sentences, {rate:,.0f} a second",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
         block = next(blocks, None)
     print(file=sys.stderr)
     file.seek(start)

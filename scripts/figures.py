@@ -19,11 +19,36 @@ from lnrepro.errors import ended
 
 def main(argv: list[str]) -> None:
     """Run the command line. Raises UserError."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=pathlib.Path, help="run directories, or folders that hold some")
-    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR", help="where the pictures go")
-    parser.add_argument("--figure", type=int, action="append", choices=range(1, 7), help="this figure only; repeatable")
-    parser.add_argument("--table", type=int, action="append", choices=range(1, 4), help="this table only; repeatable")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        type=pathlib.Path,
+        help="run directories, or folders that hold some",
+    )
+    parser.add_argument(
+        "--out",
+        required=True,
+        type=pathlib.Path,
+        metavar="DIR",
+        help="where the pictures go",
+    )
+    parser.add_argument(
+        "--figure",
+        type=int,
+        action="append",
+        choices=range(1, 7),
+        help="this figure only; repeatable",
+    )
+    parser.add_argument(
+        "--table",
+        type=int,
+        action="append",
+        choices=range(1, 4),
+        help="this table only; repeatable",
+    )
     args = parser.parse_args(argv)
 
     from scripts.paper import claims, page, picture, tables
@@ -42,9 +67,13 @@ def main(argv: list[str]) -> None:
             caption = page.caption(figure, own)
             picture.draw(figure, panels, caption, args.out / f"figure{number}")
             picture.points(figure, panels, args.out / f"figure{number}.csv")
-        parts.append(page.figure_part(figure, own, shown, claims.sentences(figure, panels)))
+        parts.append(
+            page.figure_part(figure, own, shown, claims.sentences(figure, panels))
+        )
     for number in range(1, 4) if everything else sorted(set(args.table or ())):
-        table = (tables.invariances, tables.order_embeddings, tables.skip_thoughts)[number - 1]
+        table = (tables.invariances, tables.order_embeddings, tables.skip_thoughts)[
+            number - 1
+        ]
         table = table() if number == 1 else table(runs)
         picture.draw_table(table, args.out / f"table{number}")
         (args.out / f"table{number}.md").write_text(table.markdown(), encoding="utf-8")

@@ -37,7 +37,10 @@ def main(argv: list[str]) -> int:
     where = runs[0].workdir.parent
     if args.launcher == "print":
         if len(todo) < len(runs):
-            print(f"{len(runs) - len(todo)} of {len(runs)} runs are finished already", file=sys.stderr)
+            print(
+                f"{len(runs) - len(todo)} of {len(runs)} runs are finished already",
+                file=sys.stderr,
+            )
         for run in todo:
             print(shlex.join(["python", *run.command]))
         return 0
@@ -48,10 +51,15 @@ def main(argv: list[str]) -> int:
 
     watch = Watch(runs)
     launcher = _launcher(args, where)
-    for s in (signal.SIGTERM, signal.SIGINT):  # behind Ray's own; a shell's background jobs ignore SIGINT by default
+    for s in (
+        signal.SIGTERM,
+        signal.SIGINT,
+    ):  # behind Ray's own; a shell's background jobs ignore SIGINT by default
         signal.signal(s, _interrupt)
     try:
-        watch.say(f"{len(runs)} runs in {where}, {len(runs) - len(todo)} of them finished already")
+        watch.say(
+            f"{len(runs)} runs in {where}, {len(runs) - len(todo)} of them finished already"
+        )
         outcomes, stopped = drive(launcher, todo, watch)
     finally:
         watch.close()
@@ -67,7 +75,9 @@ def drive(launcher, todo: list, watch) -> tuple[dict, int]:
     waiting, running, outcomes, stopped = collections.deque(todo), set(), {}, 0
     while running or (waiting and not stopped):
         try:
-            free = min(launcher.slots - len(running), len(waiting)) if not stopped else 0
+            free = (
+                min(launcher.slots - len(running), len(waiting)) if not stopped else 0
+            )
             if free > 0:
                 batch = [waiting.popleft() for _ in range(free)]
                 running |= set(batch)
@@ -84,7 +94,9 @@ def drive(launcher, todo: list, watch) -> tuple[dict, int]:
                 launcher.kill()
             else:
                 stopped = e.args[0] if e.args else signal.SIGINT
-                watch.say(f"stopping: {len(running)} runs save what they have; once more ends them at once")
+                watch.say(
+                    f"stopping: {len(running)} runs save what they have; once more ends them at once"
+                )
                 launcher.stop()
     return outcomes, stopped
 
@@ -94,15 +106,23 @@ def report(runs: list, outcomes: dict, stopped: int) -> int:
     from scripts.sweeps.runs import last_line
 
     finished = [run for run in runs if run.finished]
-    failed = [run for run, (code, _) in outcomes.items() if not run.finished and not (stopped and code > 128)]
-    print(f"{len(finished)} of {len(runs)} runs are finished; they lie in {runs[0].workdir.parent}")
+    failed = [
+        run
+        for run, (code, _) in outcomes.items()
+        if not run.finished and not (stopped and code > 128)
+    ]
+    print(
+        f"{len(finished)} of {len(runs)} runs are finished; they lie in {runs[0].workdir.parent}"
+    )
     for run in failed:
         code, note = outcomes[run]
         if code == 0 and not note:
             note = f"ended well, but {run.workdir / 'results.json'} is not here: --root must be seen by every node"
         if code < 0:
             note = note or f"killed by {signal.Signals(-code).name}; {last_line(run)}"
-        print(f"failed: {run.id}: {note or last_line(run)}  (exit code {code}; {run.workdir / 'output.log'})")
+        print(
+            f"failed: {run.id}: {note or last_line(run)}  (exit code {code}; {run.workdir / 'output.log'})"
+        )
     if stopped:
         print("stopped; the same command goes on", file=sys.stderr)
         return 128 + stopped
@@ -114,35 +134,86 @@ def _interrupt(signum, frame):
 
 
 def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = _Parser(prog="sweep.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _Parser(
+        prog="sweep.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("config", help="FILE[:VARIANT], e.g. configs/mnist.py:paper")
     parser.add_argument(
-        "--name", default="", help="which sweep of the config, e.g. learning_rate; its figure's if not given"
+        "--name",
+        default="",
+        help="which sweep of the config, e.g. learning_rate; its figure's if not given",
     )
     parser.add_argument("--launcher", choices=LAUNCHERS, default="local")
     parser.add_argument(
-        "--root", metavar="DIR", help="the runs' directories lie here; runs/EXPERIMENT/VARIANT if not given"
+        "--root",
+        metavar="DIR",
+        help="the runs' directories lie here; runs/EXPERIMENT/VARIANT if not given",
     )
-    parser.add_argument("--only", action="append", default=[], metavar="FIELD=VALUE[,VALUE]", help="only these runs")
-    parser.add_argument("--processes", type=_positive, metavar="N", help="at most N runs at once")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE[,VALUE]",
+        help="only these runs",
+    )
+    parser.add_argument(
+        "--processes", type=_positive, metavar="N", help="at most N runs at once"
+    )
     cluster = parser.add_argument_group("ray and slurm, for each run")
     cluster.add_argument("--cpus", type=_positive, default=1, metavar="N")
-    cluster.add_argument("--gpus", type=float, default=0, metavar="N", help="with ray also a part of one, e.g. 0.5")
-    ray = parser.add_argument_group("ray (RAY_ADDRESS names the cluster)")
-    ray.add_argument("--tpus", type=int, default=0, metavar="N", help="TPU chips for each run")
-    ray.add_argument(
-        "--retries", type=int, default=10, metavar="N", help="how many node deaths a run survives; -1: any"
+    cluster.add_argument(
+        "--gpus",
+        type=float,
+        default=0,
+        metavar="N",
+        help="with ray also a part of one, e.g. 0.5",
     )
-    ray.add_argument("--upload", action="store_true", help="send this checkout to the nodes, if they do not see it")
+    ray = parser.add_argument_group("ray (RAY_ADDRESS names the cluster)")
+    ray.add_argument(
+        "--tpus", type=int, default=0, metavar="N", help="TPU chips for each run"
+    )
+    ray.add_argument(
+        "--retries",
+        type=int,
+        default=10,
+        metavar="N",
+        help="how many node deaths a run survives; -1: any",
+    )
+    ray.add_argument(
+        "--upload",
+        action="store_true",
+        help="send this checkout to the nodes, if they do not see it",
+    )
     slurm = parser.add_argument_group("slurm")
-    slurm.add_argument("--time", type=_positive, default=60, metavar="MINUTES", help="time limit of one allocation")
+    slurm.add_argument(
+        "--time",
+        type=_positive,
+        default=60,
+        metavar="MINUTES",
+        help="time limit of one allocation",
+    )
     slurm.add_argument("--partition")
-    slurm.add_argument("--sbatch", action="append", default=[], metavar="KEY=VALUE", help="further sbatch options")
-    slurm.add_argument("--cluster", choices=("slurm", "local"), default="slurm", help="local: submitit without SLURM")
+    slurm.add_argument(
+        "--sbatch",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="further sbatch options",
+    )
+    slurm.add_argument(
+        "--cluster",
+        choices=("slurm", "local"),
+        default="slurm",
+        help="local: submitit without SLURM",
+    )
     split = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[:split])
     if args.upload and not pathlib.Path(args.root or "").is_absolute():
-        parser.error("--upload needs --root with the absolute path of a folder that every node sees")
+        parser.error(
+            "--upload needs --root with the absolute path of a folder that every node sees"
+        )
     if args.launcher == "slurm" and args.gpus != int(args.gpus):
         parser.error(f"--gpus {args.gpus:g}: SLURM gives whole GPUs")
     if bad := next((s for s in args.sbatch if "=" not in s), None):
@@ -169,12 +240,29 @@ def _launcher(args: argparse.Namespace, where: pathlib.Path):
     if args.launcher == "ray":
         from scripts.sweeps.on_ray import OnRay
 
-        return OnRay(where, args.cpus, args.gpus, args.tpus, args.processes, args.retries, args.upload)
+        return OnRay(
+            where,
+            args.cpus,
+            args.gpus,
+            args.tpus,
+            args.processes,
+            args.retries,
+            args.upload,
+        )
     from scripts.sweeps.on_slurm import OnSlurm
 
     sbatch = dict(pair.split("=", 1) for pair in args.sbatch)
     gpus = int(args.gpus)
-    return OnSlurm(where, args.cluster, args.processes, args.cpus, gpus, args.time, args.partition, sbatch)
+    return OnSlurm(
+        where,
+        args.cluster,
+        args.processes,
+        args.cpus,
+        gpus,
+        args.time,
+        args.partition,
+        sbatch,
+    )
 
 
 if __name__ == "__main__":

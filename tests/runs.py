@@ -14,8 +14,17 @@ SMOKE = "--config=configs/mnist.py:smoke"
 
 def environment(home: pathlib.Path) -> dict[str, str]:
     """This process's, with its own caches below `home` and without the four fake devices of the tests."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE"))}
-    env |= {"XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", "XDG_CACHE_HOME": str(home), "COLUMNS": "120"}
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE"))
+    }
+    env |= {
+        "XLA_FLAGS": "",
+        "JAX_PLATFORMS": "cpu",
+        "XDG_CACHE_HOME": str(home),
+        "COLUMNS": "120",
+    }
     return env | {"LNREPRO_DATA": str(home / "data")}
 
 
@@ -23,7 +32,12 @@ def start(home: pathlib.Path, *flags: str) -> subprocess.Popen:
     """Start the trainer."""
     command = [sys.executable, "-m", "lnrepro.main", *flags]
     return subprocess.Popen(
-        command, cwd=ROOT, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -38,6 +52,12 @@ def newest_state(workdir: pathlib.Path, kind: str = "last") -> dict[str, np.ndar
     """The arrays of the newest checkpoint ("last" or "best") by name, read through Orbax alone."""
     import orbax.checkpoint as ocp
 
-    newest = max((p for p in (workdir / "checkpoints" / kind).iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
+    newest = max(
+        (p for p in (workdir / "checkpoints" / kind).iterdir() if p.name.isdigit()),
+        key=lambda p: int(p.name),
+    )
     tree = ocp.PyTreeCheckpointer().restore(newest / "state")
-    return {jax.tree_util.keystr(path): np.asarray(x) for path, x in jax.tree.leaves_with_path(tree)}
+    return {
+        jax.tree_util.keystr(path): np.asarray(x)
+        for path, x in jax.tree.leaves_with_path(tree)
+    }

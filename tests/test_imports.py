@@ -8,22 +8,50 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ENGINE = {"train", "main", "distribute", "checkpoint", "metrics", "optim", "evaluation", "experiment", "workdir"}
+ENGINE = {
+    "train",
+    "main",
+    "distribute",
+    "checkpoint",
+    "metrics",
+    "optim",
+    "evaluation",
+    "experiment",
+    "workdir",
+}
 ENGINE |= {"progress", "artifacts", "seeds", "peers", "signals"}
 
 # file or folder -> what may be imported of lnrepro, and which third parties never
 RULES = {
-    "lnrepro/functional": ({"functional"}, {"flax", "numpy", "optax", "experiments", "configs"}),
+    "lnrepro/functional": (
+        {"functional"},
+        {"flax", "numpy", "optax", "experiments", "configs"},
+    ),
     "lnrepro/linen": ({"functional", "linen"}, {"optax", "ml_collections"}),
     "lnrepro/nnx": ({"functional", "nnx"}, {"optax", "ml_collections"}),
-    "lnrepro/convert": ({"functional", "convert"}, {"flax", "torch", "tensorflow", "keras"}),
+    "lnrepro/convert": (
+        {"functional", "convert"},
+        {"flax", "torch", "tensorflow", "keras"},
+    ),
     "lnrepro/theory": ({"functional", "theory"}, {"flax", "optax"}),
     "lnrepro/data": ({"data", "errors"}, {"flax", "optax", "tensorflow", "pickle"}),
     "lnrepro/errors.py": (set(), set()),
     "lnrepro/retrieval.py": (set(), {"flax", "optax"}),
-    **{f"lnrepro/{name}.py": (ENGINE | {"errors", "data"}, {"flax"}) for name in sorted(ENGINE)},
+    **{
+        f"lnrepro/{name}.py": (ENGINE | {"errors", "data"}, {"flax"})
+        for name in sorted(ENGINE)
+    },
     "experiments": (
-        {"experiment", "evaluation", "retrieval", "linen", "functional", "data", "errors", "theory"},
+        {
+            "experiment",
+            "evaluation",
+            "retrieval",
+            "linen",
+            "functional",
+            "data",
+            "errors",
+            "theory",
+        },
         {"scripts", "configs", "tests"},
     ),
     "configs": (set(), {"jax", "flax", "numpy", "scripts", "experiments"}),
@@ -61,22 +89,34 @@ def test_imports(place):
         for name in imported(path):
             top, _, rest = name.partition(".")
             exempt = (path.relative_to(ROOT).as_posix(), top) in EXCEPTIONS
-            assert exempt or top not in forbidden, f"{path.relative_to(ROOT)} imports {name}"
+            assert exempt or top not in forbidden, (
+                f"{path.relative_to(ROOT)} imports {name}"
+            )
             if top == "lnrepro" and rest:
-                assert rest.split(".")[0] in allowed | {"__version__"}, f"{path.relative_to(ROOT)} imports {name}"
+                assert rest.split(".")[0] in allowed | {"__version__"}, (
+                    f"{path.relative_to(ROOT)} imports {name}"
+                )
             if place.startswith("lnrepro"):
-                assert top not in ("experiments", "configs", "scripts", "tests"), f"{path.relative_to(ROOT)}: {name}"
+                assert top not in ("experiments", "configs", "scripts", "tests"), (
+                    f"{path.relative_to(ROOT)}: {name}"
+                )
 
 
 def test_every_module_of_the_package_has_a_rule():
     have = {p for place in RULES for p in files(place)}
-    missing = set((ROOT / "lnrepro").rglob("*.py")) - have - {ROOT / "lnrepro/__init__.py"}
+    missing = (
+        set((ROOT / "lnrepro").rglob("*.py")) - have - {ROOT / "lnrepro/__init__.py"}
+    )
     assert not missing
 
 
 def test_configs_import_ml_collections_only():
     for path in files("configs"):
-        assert {name.partition(".")[0] for name in imported(path)} <= {"ml_collections", "itertools", "math"}, path
+        assert {name.partition(".")[0] for name in imported(path)} <= {
+            "ml_collections",
+            "itertools",
+            "math",
+        }, path
 
 
 def test_experiments_do_not_import_one_another():
@@ -93,5 +133,11 @@ def test_core_import_brings_jax_and_flax_only():
         "import sys, flax.linen; before = set(sys.modules); import lnrepro.linen;"
         "print(*sorted({m.partition('.')[0] for m in set(sys.modules) - before} - {'lnrepro', 'jax', 'flax'}))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert not set(done.stdout.split()) - set(sys.stdlib_module_names), done.stdout

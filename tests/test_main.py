@@ -37,7 +37,9 @@ def assert_close(a, b, atol):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [("--cpu_devices=4",), ("--cpu_devices=4", "--config.placement=pmap")])
+@pytest.mark.parametrize(
+    "flags", [("--cpu_devices=4",), ("--cpu_devices=4", "--config.placement=pmap")]
+)
 def test_four_devices_agree_with_one(home, one_device, flags):
     workdir = home / f"four{len(flags)}"
     code, _, err = run(home, SMOKE, f"--workdir={workdir}", *flags)
@@ -50,7 +52,13 @@ def two_processes(home, workdir, *flags) -> list[tuple[str, str]]:
     with socket.socket() as s:
         s.bind(("localhost", 0))
         port = s.getsockname()[1]
-    flags = [*flags, f"--workdir={workdir}", f"--coordinator=localhost:{port}", "--num_processes=2", "--cpu_devices=2"]
+    flags = [
+        *flags,
+        f"--workdir={workdir}",
+        f"--coordinator=localhost:{port}",
+        "--num_processes=2",
+        "--cpu_devices=2",
+    ]
     processes = [start(home, *flags, f"--process_id={i}") for i in range(2)]
     outputs = [p.communicate(timeout=400) for p in processes]
     assert [p.returncode for p in processes] == [0, 0], outputs
@@ -61,8 +69,14 @@ def test_two_processes_agree_with_one_and_write_once(home, one_device):
     workdir = home / "two"
     outputs = two_processes(home, workdir, SMOKE)
     assert_close(one_device, workdir, 1e-5)
-    steps = [line.split(",")[0] for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    assert steps == [line.split(",")[0] for line in (one_device / "metrics.jsonl").read_text().splitlines()]
+    steps = [
+        line.split(",")[0]
+        for line in (workdir / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert steps == [
+        line.split(",")[0]
+        for line in (one_device / "metrics.jsonl").read_text().splitlines()
+    ]
     assert "numbers" in outputs[0][0]
     assert "numbers" not in outputs[1][0]
 
@@ -87,10 +101,20 @@ def test_two_processes_train_draw_as_one_does(home):
         ("attentive_reader", 3, 3, ["--config.norm=none"], 1e-6),
     ],
 )
-def test_a_vocabulary_shared_among_devices_changes_nothing(home, config, devices, model, more, atol):
-    flags = [f"--config=configs/{config}.py:smoke", "--config.final_splits=()", "--config.curves=()", *more]
+def test_a_vocabulary_shared_among_devices_changes_nothing(
+    home, config, devices, model, more, atol
+):
+    flags = [
+        f"--config=configs/{config}.py:smoke",
+        "--config.final_splits=()",
+        "--config.curves=()",
+        *more,
+    ]
     folder = home / "-".join((config, *more))
-    for name, mesh in {"whole": [], "shared": [f"--cpu_devices={devices}", f"--config.mesh.model={model}"]}.items():
+    for name, mesh in {
+        "whole": [],
+        "shared": [f"--cpu_devices={devices}", f"--config.mesh.model={model}"],
+    }.items():
         code, _, err = run(home, *flags, *mesh, f"--workdir={folder / name}")
         assert code == 0, err
     assert_close(folder / "whole", folder / "shared", atol)
@@ -113,7 +137,9 @@ def test_a_run_goes_on_with_other_devices(home):
     code, out, err = run(home, *flags, f"--workdir={moved}", "--cpu_devices=1")
     assert code == 0, err
     assert "resuming at step" in out
-    assert_close(whole, moved, 1e-3)  # 1,320 steps on, rounding has grown; after 4,400 it may be 1.1e-3
+    assert_close(
+        whole, moved, 1e-3
+    )  # 1,320 steps on, rounding has grown; after 4,400 it may be 1.1e-3
 
 
 def test_evaluate_restores_the_best_checkpoint(home, one_device):
@@ -131,22 +157,58 @@ def test_evaluate_restores_the_best_checkpoint(home, one_device):
     [
         ([], "--config is missing; there are configs/"),
         (["--config=configs/mnst.py"], "did you mean configs/mnist.py?"),
-        (["--config=configs/mnist.py:papr"], "no variant 'papr'; there are (none), paper, paper_bz4, smoke"),
+        (
+            ["--config=configs/mnist.py:papr"],
+            "no variant 'papr'; there are (none), paper, paper_bz4, smoke",
+        ),
         ([SMOKE, "--config.sed=1"], "has no field 'sed'; did you mean 'seed'?"),
         ([SMOKE, "--config.optimizer.learning_rte=1"], "did you mean 'learning_rate'?"),
-        ([SMOKE, "--config.batch_size=1e3"], "--config.batch_size=1e3: invalid literal for int()"),
-        ([SMOKE, "--config.optimizer.learning_rate=fast"], "could not convert string to float: 'fast'"),
-        ([SMOKE, "--wrkdir=x"], "Unknown command line flag 'wrkdir'. Did you mean: workdir"),
+        (
+            [SMOKE, "--config.batch_size=1e3"],
+            "--config.batch_size=1e3: invalid literal for int()",
+        ),
+        (
+            [SMOKE, "--config.optimizer.learning_rate=fast"],
+            "could not convert string to float: 'fast'",
+        ),
+        (
+            [SMOKE, "--wrkdir=x"],
+            "Unknown command line flag 'wrkdir'. Did you mean: workdir",
+        ),
         ([SMOKE, "stray"], "unexpected argument 'stray'"),
-        ([SMOKE, "--config.experiment=experiments.mnst"], "did you mean experiments.mnist?"),
-        ([SMOKE, "--config.norm=group"], "config.norm = 'group': choose one of none, layer, batch"),
-        ([SMOKE, "--config.optimizer.name=adm"], "config.optimizer.name = 'adm': choose one of adam"),
-        ([SMOKE, "--config.placement=tpu"], "config.placement = 'tpu': choose jit or pmap"),
-        ([SMOKE, "--config.batch_size=63", "--cpu_devices=4"], "does not divide over 4 devices; take 60 or 64"),
-        ([SMOKE, "--config.batch_size=2000"], "is larger than config.data.train_examples = 1437"),
+        (
+            [SMOKE, "--config.experiment=experiments.mnst"],
+            "did you mean experiments.mnist?",
+        ),
+        (
+            [SMOKE, "--config.norm=group"],
+            "config.norm = 'group': choose one of none, layer, batch",
+        ),
+        (
+            [SMOKE, "--config.optimizer.name=adm"],
+            "config.optimizer.name = 'adm': choose one of adam",
+        ),
+        (
+            [SMOKE, "--config.placement=tpu"],
+            "config.placement = 'tpu': choose jit or pmap",
+        ),
+        (
+            [SMOKE, "--config.batch_size=63", "--cpu_devices=4"],
+            "does not divide over 4 devices; take 60 or 64",
+        ),
+        (
+            [SMOKE, "--config.batch_size=2000"],
+            "is larger than config.data.train_examples = 1437",
+        ),
         ([SMOKE, "--config.data.name=digts"], "did you mean 'digits'?"),
-        (["--config=configs/mnist.py:paper"], "run `python scripts/prepare.py mnist --raw DIR`"),
-        ([SMOKE, "--config.data.features=63"], "config.data.features = 63, but digits has 64 pixels a case"),
+        (
+            ["--config=configs/mnist.py:paper"],
+            "run `python scripts/prepare.py mnist --raw DIR`",
+        ),
+        (
+            [SMOKE, "--config.data.features=63"],
+            "config.data.features = 63, but digits has 64 pixels a case",
+        ),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(home, tmp_path, flags, says):
@@ -164,9 +226,19 @@ def test_missing_extra_names_the_pip_command(home, tmp_path, module):
     # None in sys.modules is how Python itself marks a module that cannot be imported.
     code = f"import runpy, sys; sys.modules[{module!r}] = None; runpy.run_module('lnrepro.main', run_name='__main__')"
     command = [sys.executable, "-c", code, SMOKE, f"--workdir={tmp_path / 'run'}"]
-    done = subprocess.run(command, cwd=ROOT, env=environment(home), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 2, done.stderr
-    assert f"{module} is not installed; training needs: pip install 'lnrepro[train]'" in done.stderr
+    assert (
+        f"{module} is not installed; training needs: pip install 'lnrepro[train]'"
+        in done.stderr
+    )
     assert done.stderr.count("\n") == 1, done.stderr
 
 

@@ -12,7 +12,11 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
-FILES = {match[1]: block for block in BLOCKS if (match := re.match(r"# (\w+/\w+\.py)\n", block))}
+FILES = {
+    match[1]: block
+    for block in BLOCKS
+    if (match := re.match(r"# (\w+/\w+\.py)\n", block))
+}
 
 
 def test_python_blocks_run():
@@ -28,10 +32,18 @@ def test_the_worked_experiment_trains(tmp_path):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(block, encoding="utf-8")
     (config,) = (name for name in FILES if name.startswith("configs/"))
-    command = [sys.executable, "-m", "lnrepro.main", f"--config={config}", "--workdir=run"]
+    command = [
+        sys.executable,
+        "-m",
+        "lnrepro.main",
+        f"--config={config}",
+        "--workdir=run",
+    ]
     paths = os.pathsep.join([str(tmp_path), str(ROOT)])
     env = environment(tmp_path) | {"PYTHONPATH": paths}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "run/results.json").read_text())["test/error"] < 0.2
 
@@ -43,7 +55,10 @@ def test_configs_and_scripts_named_exist():
 
 def test_every_config_and_package_file_is_in_the_readme():
     tree = README.partition("## The tree")[2]
-    for path in [*(ROOT / "lnrepro").glob("*.py"), *(ROOT / "lnrepro/functional").glob("*.py")]:
+    for path in [
+        *(ROOT / "lnrepro").glob("*.py"),
+        *(ROOT / "lnrepro/functional").glob("*.py"),
+    ]:
         if path.name != "__init__.py":
             assert path.name in tree, path
     for path in (ROOT / "configs").glob("*.py"):

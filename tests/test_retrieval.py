@@ -27,7 +27,11 @@ def by_hand(errors):
 @pytest.mark.parametrize("levels", [2, 7, 10_000])
 @pytest.mark.parametrize("per", [1, 5])
 def test_ranks_are_those_of_sorting_with_ties_last(levels, per):
-    errors = np.random.default_rng(levels + per).integers(0, levels, (per * 13, 13)).astype(np.float32)
+    errors = (
+        np.random.default_rng(levels + per)
+        .integers(0, levels, (per * 13, 13))
+        .astype(np.float32)
+    )
     found = retrieval.ranks(errors)
     for a, b in zip(found, by_hand(errors), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -64,7 +68,9 @@ def test_matrix_in_pieces_is_the_matrix():
     errors = lambda s, im: jnp.sum(jnp.maximum(s[:, None] - im[None], 0) ** 2, -1)  # noqa: E731
     wanted = (np.maximum(captions[:, None] - images[None], 0) ** 2).sum(-1)
     for rows in (1, 8, 35, 100):
-        np.testing.assert_allclose(retrieval.error_matrix(errors, captions, images, rows), wanted, rtol=1e-5)
+        np.testing.assert_allclose(
+            retrieval.error_matrix(errors, captions, images, rows), wanted, rtol=1e-5
+        )
 
 
 def test_folds_are_averaged_in_order():
@@ -73,7 +79,11 @@ def test_folds_are_averaged_in_order():
     distance = lambda s, im: jnp.sum((s[:, None] - im[None]) ** 2, -1)  # noqa: E731
     found = retrieval.mean_over_folds(distance, captions, images, 4)
     each = [
-        retrieval.scores(retrieval.error_matrix(distance, captions[5 * i : 5 * i + 20], images[i : i + 4]))
+        retrieval.scores(
+            retrieval.error_matrix(
+                distance, captions[5 * i : 5 * i + 20], images[i : i + 4]
+            )
+        )
         for i in (0, 4, 8)
     ]
     for name, value in found.items():
@@ -101,5 +111,7 @@ print(re.search(r"VmHWM:\\s+(\\d+) kB", pathlib.Path("/proc/self/status").read_t
 @pytest.mark.slow
 def test_all_5000_images_and_25000_captions_take_at_most_2_gib():
     # Not ru_maxrss: a process inherits that from the one that started it, here a pytest worker that may have grown large.
-    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE], capture_output=True, text=True, check=True
+    )
     assert int(done.stdout) < 2 * 2**20  # KiB at the peak, the process whole

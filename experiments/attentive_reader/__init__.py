@@ -32,7 +32,9 @@ def make(config: ConfigDict) -> Experiment:
     passages.check(config)
     reader, spec = Reader(config), config.data
     if config.permute_entities not in PERMUTATIONS:
-        raise UserError(f"config.permute_entities = {config.permute_entities!r}: choose one of {PERMUTATIONS}")
+        raise UserError(
+            f"config.permute_entities = {config.permute_entities!r}: choose one of {PERMUTATIONS}"
+        )
     statistics = {"batch_stats": reader.population()} if reader.batch else {}
 
     def init(key):
@@ -41,24 +43,39 @@ def make(config: ConfigDict) -> Experiment:
     def loss(vars, batch, key):
         dropout_key, names_key = jax.random.split(key)
         if config.permute_entities != "never":
-            batch = renamed(batch, jax.random.permutation(names_key, spec.entities), spec)
+            batch = renamed(
+                batch, jax.random.permutation(names_key, spec.entities), spec
+            )
         params = vars["params"]
         reading = reader.read(params, batch, key=dropout_key)
         likely, wrong = reader.answered(params, reading.readout, batch["answer"])
         nll = -likely.mean()
-        new = {"batch_stats": reader.remember(vars["batch_stats"], reading.seen)} if reader.batch else {}
+        new = (
+            {"batch_stats": reader.remember(vars["batch_stats"], reading.seen)}
+            if reader.batch
+            else {}
+        )
         return nll, (new, {"nll": nll, "error": wrong.mean()})
 
     def test(vars, batch):
         """A reading with population statistics, or the batch's own where the config asks for the authors' way."""
         own = config.model.evaluation_statistics == "batch"
-        return reader.read(vars["params"], batch, population=None if own else vars.get("batch_stats"))
+        return reader.read(
+            vars["params"], batch, population=None if own else vars.get("batch_stats")
+        )
 
     def values(vars, batch):
         if config.permute_entities == "always":  # one renaming for the whole evaluation
-            batch = renamed(batch, jax.random.permutation(jax.random.key(config.seed), spec.entities), spec)
+            batch = renamed(
+                batch,
+                jax.random.permutation(jax.random.key(config.seed), spec.entities),
+                spec,
+            )
         g, answer = test(vars, batch).readout, batch["answer"]
-        (likely, wrong), scores = reader.answered(vars["params"], g, answer), reader.scores(vars["params"], g)
+        (likely, wrong), scores = (
+            reader.answered(vars["params"], g, answer),
+            reader.scores(vars["params"], g),
+        )
         rows = jnp.arange(len(answer))[:, None]
         # padding marks column 0, which is no entity
         present = jnp.zeros(scores.shape, bool).at[rows, batch["passage"]].set(True)
@@ -74,7 +91,9 @@ def make(config: ConfigDict) -> Experiment:
     @jax.jit
     def look(vars, batch):
         reading = test(vars, batch)
-        return reading.attention.T, reader.scores(vars["params"], reading.readout).argmax(-1)
+        return reading.attention.T, reader.scores(
+            vars["params"], reading.readout
+        ).argmax(-1)
 
     means = evaluation.mean_over_examples(values)
 
@@ -83,7 +102,9 @@ def make(config: ConfigDict) -> Experiment:
         columns = passages.load(config, split)
         most = config.evaluation_questions
         if most and most < len(columns["answer"]):
-            spread = np.linspace(0, len(columns["answer"]) - 1, most).round().astype(int)
+            spread = (
+                np.linspace(0, len(columns["answer"]) - 1, most).round().astype(int)
+            )
             columns = passages.rows_of(columns, spread)
         return columns, passages.frequency_errors(columns, spec.entities)
 
@@ -94,7 +115,9 @@ def make(config: ConfigDict) -> Experiment:
                 data.facts(spec.name, spec.dir or None)["words"],
                 f"{spec.name} (valid), norm {config.norm}",
             )
-            return pictures.all_of(config, columns, words, functools.partial(look, vars), caption)
+            return pictures.all_of(
+                config, columns, words, functools.partial(look, vars), caption
+            )
         columns, known = questions(split)
         return means(vars, passages.validation(config, columns)) | known
 
@@ -106,5 +129,12 @@ def make(config: ConfigDict) -> Experiment:
 
 def renamed(batch, permutation: jax.Array, spec: ConfigDict):
     """The batch with its entities' ids permuted, alike in passages, questions and answers; permutation (E,)."""
-    ids = jnp.arange(spec.vocabulary).at[FIRST_ENTITY : FIRST_ENTITY + spec.entities].set(FIRST_ENTITY + permutation)
-    return {**batch, **{name: ids[batch[name]] for name in ("passage", "question", "answer")}}
+    ids = (
+        jnp.arange(spec.vocabulary)
+        .at[FIRST_ENTITY : FIRST_ENTITY + spec.entities]
+        .set(FIRST_ENTITY + permutation)
+    )
+    return {
+        **batch,
+        **{name: ids[batch[name]] for name in ("passage", "question", "answer")},
+    }

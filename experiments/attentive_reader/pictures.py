@@ -15,21 +15,42 @@ INK, RIGHT, WRONG = (20, 20, 20), (0, 110, 40), (180, 20, 20)
 MARK = np.array([255, 150, 40])  # of all the attention; white is none
 
 
-def all_of(config, columns: Columns, words: Sequence[str], read: Callable, caption: str) -> dict[str, np.ndarray | str]:
+def all_of(
+    config, columns: Columns, words: Sequence[str], read: Callable, caption: str
+) -> dict[str, np.ndarray | str]:
     """ "attention" (H, W, 3) uint8 and "attention.html" of EXAMPLES questions at equal distances.
 
     read(batch) -> (attention (B, T), the word chosen (B,)).
     """
-    rows = np.linspace(0, len(columns["answer"]) - 1, min(EXAMPLES, len(columns["answer"]))).round().astype(int)
+    rows = (
+        np.linspace(
+            0, len(columns["answer"]) - 1, min(EXAMPLES, len(columns["answer"]))
+        )
+        .round()
+        .astype(int)
+    )
     some = rows_of(columns, np.unique(rows))
     shapes, shown = Shapes(config, some), []
     for batch in eval_batches(some, len(some["answer"]), pad=shapes.pad()):
         attention, chosen = (np.asarray(a) for a in read(batch))
         for b, length in enumerate(batch["passage_length"]):
             tokens = [words[i] for i in batch["passage"][b, :length]]
-            question = [words[i] for i in batch["question"][b, : batch["question_length"][b]]]
-            shown.append((tokens, attention[b, :length], question, words[chosen[b]], words[batch["answer"][b]]))
-    return {"attention": picture(shown, caption), "attention.html": page(shown, caption)}
+            question = [
+                words[i] for i in batch["question"][b, : batch["question_length"][b]]
+            ]
+            shown.append(
+                (
+                    tokens,
+                    attention[b, :length],
+                    question,
+                    words[chosen[b]],
+                    words[batch["answer"][b]],
+                )
+            )
+    return {
+        "attention": picture(shown, caption),
+        "attention.html": page(shown, caption),
+    }
 
 
 def page(shown: Sequence[tuple], caption: str) -> str:
@@ -47,7 +68,9 @@ def page(shown: Sequence[tuple], caption: str) -> str:
             f"<p>chosen {verdict}, answer <b>{html.escape(answer)}</b></p><hr>"
         )
     style = "body{max-width:55em;margin:2em auto;font:1.05em/1.7 sans-serif}h1{font-size:1.1em}"
-    style += ".right{color:rgb(0,110,40)}.wrong{color:rgb(180,20,20)}span{padding:2px 1px}"
+    style += (
+        ".right{color:rgb(0,110,40)}.wrong{color:rgb(180,20,20)}span{padding:2px 1px}"
+    )
     head = f'<meta charset="utf-8"><title>{html.escape(caption)}</title><style>{style}</style>'
     return f"<!DOCTYPE html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"
 
@@ -57,7 +80,10 @@ def picture(shown: Sequence[tuple], caption: str) -> np.ndarray:
     from PIL import Image, ImageDraw, ImageFont
 
     font, bold = ImageFont.load_default(SIZE), ImageFont.load_default(SIZE + 2)
-    done, y = [], MARGIN  # (x, y, text, ink, background or None, font), y the next line's top
+    done, y = (
+        [],
+        MARGIN,
+    )  # (x, y, text, ink, background or None, font), y the next line's top
 
     def flow(tokens, ink, font, shades=None):
         nonlocal y
@@ -74,14 +100,26 @@ def picture(shown: Sequence[tuple], caption: str) -> np.ndarray:
     y += LINE // 2
     for tokens, attention, question, chosen, answer in shown:
         flow(question, INK, bold)
-        flow(tokens, INK, font, [_shade(a / max(attention.max(), 1e-30)) for a in attention])
-        flow(f"chosen {chosen}, answer {answer}".split(" "), RIGHT if chosen == answer else WRONG, font)
+        flow(
+            tokens,
+            INK,
+            font,
+            [_shade(a / max(attention.max(), 1e-30)) for a in attention],
+        )
+        flow(
+            f"chosen {chosen}, answer {answer}".split(" "),
+            RIGHT if chosen == answer else WRONG,
+            font,
+        )
         y += LINE // 2
     image = Image.new("RGB", (WIDTH, y + MARGIN), "white")
     pen = ImageDraw.Draw(image)
     for x, top, text, ink, shade, face in done:
         if shade is not None:
-            pen.rectangle((x - 2, top - 2, x + face.getlength(text) + 2, top + LINE - 5), fill=shade)
+            pen.rectangle(
+                (x - 2, top - 2, x + face.getlength(text) + 2, top + LINE - 5),
+                fill=shade,
+            )
         pen.text((x, top), text, fill=ink, font=face)
     return np.asarray(image)
 

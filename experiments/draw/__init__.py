@@ -26,7 +26,9 @@ def make(config: ConfigDict) -> Experiment:
     """
     draw, name = Draw(config), config.data.name
     if config.importance_samples < 1:
-        raise UserError(f"config.importance_samples = {config.importance_samples}: at least 1 is needed")
+        raise UserError(
+            f"config.importance_samples = {config.importance_samples}: at least 1 is needed"
+        )
     key = jax.random.key(config.evaluation_seed)
 
     def init(key):
@@ -34,7 +36,9 @@ def make(config: ConfigDict) -> Experiment:
 
     def loss(vars, batch, key):
         x = _pixels(batch)
-        noise = jax.random.normal(key, (draw.sizes.glimpses, len(x), draw.sizes.latents))
+        noise = jax.random.normal(
+            key, (draw.sizes.glimpses, len(x), draw.sizes.latents)
+        )
         canvas, seen = draw.infer(vars["params"], x, noise)
         reconstruction, kl = cross_entropy(canvas, x).mean(), seen.kl.sum(0).mean()
         bound = reconstruction + kl
@@ -42,32 +46,54 @@ def make(config: ConfigDict) -> Experiment:
 
     def bounds(vars, batch):
         x = _pixels(batch)
-        canvas, seen = draw.infer(vars["params"], x, noise_of(key, batch["index"], draw.sizes))
+        canvas, seen = draw.infer(
+            vars["params"], x, noise_of(key, batch["index"], draw.sizes)
+        )
         reconstruction, kl = cross_entropy(canvas, x), seen.kl.sum(0)
-        return {"bound": reconstruction + kl, "reconstruction": reconstruction, "kl": kl}
+        return {
+            "bound": reconstruction + kl,
+            "reconstruction": reconstruction,
+            "kl": kl,
+        }
 
     def log_likelihood(vars, batch):
         estimate = importance_weighted(
-            draw, vars["params"], _pixels(batch), batch["index"], key, config.importance_samples
+            draw,
+            vars["params"],
+            _pixels(batch),
+            batch["index"],
+            key,
+            config.importance_samples,
         )
         return {f"log_likelihood_iw{config.importance_samples}": estimate}
 
-    mean_bounds, mean_log_likelihood = (evaluation.mean_over_examples(f) for f in (bounds, log_likelihood))
+    mean_bounds, mean_log_likelihood = (
+        evaluation.mean_over_examples(f) for f in (bounds, log_likelihood)
+    )
 
     def batches(start_step: int):
         columns = _open(config, "train")
         return train_batches(
-            columns, Plan(len(columns["image"]), config.batch_size, config.seed), start_step=start_step
+            columns,
+            Plan(len(columns["image"]), config.batch_size, config.seed),
+            start_step=start_step,
         )
 
     def evaluate(vars, split):
         columns = _open(config, "test" if split == "final" else split)
         if split != "final":
-            numbers, shown = mean_bounds(vars, eval_batches(columns, config.eval_batch_size)), {}
+            numbers, shown = (
+                mean_bounds(vars, eval_batches(columns, config.eval_batch_size)),
+                {},
+            )
         else:
             some = _spread(columns, config.importance_examples or len(columns["image"]))
-            numbers = mean_log_likelihood(vars, eval_batches(some, config.eval_batch_size))
-            shown = pictures.all_of(draw, vars["params"], _spread(columns, pictures.EXAMPLES)["image"], key)
+            numbers = mean_log_likelihood(
+                vars, eval_batches(some, config.eval_batch_size)
+            )
+            shown = pictures.all_of(
+                draw, vars["params"], _spread(columns, pictures.EXAMPLES)["image"], key
+            )
         return {f"{k}_{name}": v for k, v in numbers.items()} | shown
 
     return Experiment(init, loss, batches, evaluate)
@@ -75,7 +101,11 @@ def make(config: ConfigDict) -> Experiment:
 
 def _spread(columns: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
     """`count` examples at equal distances (official test images are sorted by class), all of them if there are fewer."""
-    rows = np.linspace(0, len(columns["image"]) - 1, min(count, len(columns["image"]))).round().astype(int)
+    rows = (
+        np.linspace(0, len(columns["image"]) - 1, min(count, len(columns["image"])))
+        .round()
+        .astype(int)
+    )
     return {name: column[rows] for name, column in columns.items()}
 
 

@@ -17,7 +17,9 @@ class Window(NamedTuple):
     gamma: jax.Array
 
 
-def geometry(numbers: jax.Array, points: int, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+def geometry(
+    numbers: jax.Array, points: int, size: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Where the grid stands: numbers (B, 5) -> centres (B, 2, N) in pixels, variance (B,), gamma (B,).
 
     The five numbers are g~x, g~y, log sigma^2, log delta~, log gamma. Centre i of the x axis (index 0; 1 is y) lies at
@@ -73,7 +75,9 @@ def _outer(rows, columns):
     As batched products it takes two and a half times as long on a CPU; its gradients are best as such products.
     """
     rows, columns = jax.lax.optimization_barrier((rows, columns))
-    return sum(rows[:, n, :, None] * columns[:, n, None, :] for n in range(rows.shape[1]))
+    return sum(
+        rows[:, n, :, None] * columns[:, n, None, :] for n in range(rows.shape[1])
+    )
 
 
 _outer.defvjp(

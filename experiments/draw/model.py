@@ -122,9 +122,7 @@ class Draw:
         """
         names = (*CELLS, *self.outputs)
         keys = dict(zip(names, jax.random.split(key, len(names)), strict=True))
-        params = {
-            name: self.cell.init(keys[name], self.inputs[name]) for name in CELLS
-        }
+        params = {name: self.cell.init(keys[name], self.inputs[name]) for name in CELLS}
         for name, size in self.outputs.items():
             shape = (self.sizes.units, size)
             w = self.sizes.init[name] * jax.random.normal(keys[name], shape)
@@ -178,9 +176,7 @@ class Draw:
             )
             return carry
         x_proj = self.cell.project(dot_of_cell, x)
-        carry, _ = self.cell.step(
-            dot_of_cell, rest[name], carry, x_proj, StepContext()
-        )
+        carry, _ = self.cell.step(dot_of_cell, rest[name], carry, x_proj, StepContext())
         return carry
 
     def read(self, dot, rest: Params, x: jax.Array, canvas: jax.Array, h: jax.Array):

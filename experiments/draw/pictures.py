@@ -16,7 +16,9 @@ ZOOM = 4
 READ, WRITE = (80, 220, 80), (255, 70, 70)
 
 
-def all_of(draw: Draw, params: dict, images: np.ndarray, key: jax.Array) -> dict[str, np.ndarray]:
+def all_of(
+    draw: Draw, params: dict, images: np.ndarray, key: jax.Array
+) -> dict[str, np.ndarray]:
     """Every picture of a trained network on some test images (B, S, S) of zeros and ones.
 
     `samples`: SAMPLES images from the prior; `samples_over_glimpses`: how they are drawn, as frames (F, H, W, 3);
@@ -30,18 +32,32 @@ def all_of(draw: Draw, params: dict, images: np.ndarray, key: jax.Array) -> dict
     noise = noise_of(noise_key, jnp.arange(len(x)), m)
     canvases, seen = jax.tree.map(np.asarray, jax.jit(draw.trace)(params, x, noise))
 
-    shown = np.unique(np.linspace(0, m.glimpses - 1, min(SHOWN, m.glimpses)).round().astype(int))
+    shown = np.unique(
+        np.linspace(0, m.glimpses - 1, min(SHOWN, m.glimpses)).round().astype(int)
+    )
     frame_write = partial(_framed, draw, "write_size", WRITE)
     frame_read = partial(_framed, draw, "read_size", READ)
     strips = []
     for i in range(len(x)):
         strips.append([frame_read(_large(x[i]), seen.read[g, i]) for g in shown])
-        strips.append([frame_write(_large(_mean(canvases[g, i])), seen.write[g, i]) for g in shown])
+        strips.append(
+            [
+                frame_write(_large(_mean(canvases[g, i])), seen.write[g, i])
+                for g in shown
+            ]
+        )
 
     few = range(min(16, SAMPLES))
-    frames = [grid([frame_write(_large(_mean(drawn[g, i])), windows[g, i]) for i in few], 8) for g in range(m.glimpses)]
+    frames = [
+        grid([frame_write(_large(_mean(drawn[g, i])), windows[g, i]) for i in few], 8)
+        for g in range(m.glimpses)
+    ]
     last = grid([_large(_mean(drawn[-1, i])) for i in few], 8)
-    pairs = [_large(image, 2) for i in range(len(x)) for image in (x[i], _mean(canvases[-1, i]))]
+    pairs = [
+        _large(image, 2)
+        for i in range(len(x))
+        for image in (x[i], _mean(canvases[-1, i]))
+    ]
     return {
         "samples": grid([_large(_mean(canvas), 2) for canvas in drawn[-1]], 10),
         "samples_over_glimpses": np.stack([*frames, *[last] * 12]),
@@ -54,7 +70,9 @@ def grid(cells: list[np.ndarray], columns: int) -> np.ndarray:
     """Equal pictures (H, W, 3) side by side, row by row, with a grey line between them."""
     height, width, _ = cells[0].shape
     rows = -(-len(cells) // columns)
-    page = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1, 3), 70, np.uint8)
+    page = np.full(
+        (rows * (height + 1) + 1, columns * (width + 1) + 1, 3), 70, np.uint8
+    )
     for i, cell in enumerate(cells):
         top, left = (i // columns) * (height + 1) + 1, (i % columns) * (width + 1) + 1
         page[top : top + height, left : left + width] = cell
@@ -68,18 +86,35 @@ def _mean(canvas: np.ndarray) -> np.ndarray:
 def _large(image: np.ndarray, zoom: int = ZOOM) -> np.ndarray:
     """Ink (S, S) in 0..1 -> a picture (zoom S, zoom S, 3)."""
     grey = np.rint(255 * np.clip(image, 0, 1)).astype(np.uint8)
-    return np.repeat(np.kron(grey, np.ones((zoom, zoom), np.uint8))[..., None], 3, axis=-1)
+    return np.repeat(
+        np.kron(grey, np.ones((zoom, zoom), np.uint8))[..., None], 3, axis=-1
+    )
 
 
-def _framed(draw: Draw, points: str, colour: tuple[int, int, int], picture: np.ndarray, numbers: np.ndarray):
+def _framed(
+    draw: Draw,
+    points: str,
+    colour: tuple[int, int, int],
+    picture: np.ndarray,
+    numbers: np.ndarray,
+):
     """The picture with a frame through the window's outermost grid points, its line as thick as a filter's sigma."""
     m = draw.sizes
     if not m.attention:
         return picture
-    centres, variance, _ = (np.asarray(v) for v in geometry(jnp.asarray(numbers)[None], m[points], m.image_size))
+    centres, variance, _ = (
+        np.asarray(v)
+        for v in geometry(jnp.asarray(numbers)[None], m[points], m.image_size)
+    )
     # pixel a, counted from 1, covers ZOOM (a - 1) to ZOOM a of the picture
-    (left, right), (top, bottom) = np.clip(ZOOM * (centres[0][:, [0, -1]] - 0.5), -1e6, 1e6)
+    (left, right), (top, bottom) = np.clip(
+        ZOOM * (centres[0][:, [0, -1]] - 0.5), -1e6, 1e6
+    )
     half = np.clip(ZOOM * np.sqrt(variance[0]) / 2, 0.5, ZOOM)
     y, x = np.mgrid[: picture.shape[0], : picture.shape[1]] + 0.5
-    outside = np.maximum(np.maximum(left - x, x - right), np.maximum(top - y, y - bottom))
-    return np.where((np.abs(outside) <= half)[..., None], np.array(colour, np.uint8), picture)
+    outside = np.maximum(
+        np.maximum(left - x, x - right), np.maximum(top - y, y - bottom)
+    )
+    return np.where(
+        (np.abs(outside) <= half)[..., None], np.array(colour, np.uint8), picture
+    )

@@ -31,7 +31,11 @@ def make(config: ConfigDict) -> Experiment:
     folds; "final" is "test" with pictures of what was retrieved, and Table 2. Every name but "final" opens that split.
     """
     encoders, errors = Encoders(config), ERRORS[config.model.similarity]
-    if list(config.buckets) != sorted(set(config.buckets)) or not config.buckets or config.buckets[0] < 2:
+    if (
+        list(config.buckets) != sorted(set(config.buckets))
+        or not config.buckets
+        or config.buckets[0] < 2
+    ):
         raise UserError(
             f"config.buckets = {config.buckets}: ascending numbers of steps, a word and the end token at least"
         )
@@ -48,12 +52,19 @@ def make(config: ConfigDict) -> Experiment:
         found = errors(captions, images)
         own, count = jnp.diag(found).mean(), len(found)
         other = (found.mean() - own / count) * count / max(count - 1, 1)
-        return ranking_loss(found, config.margin), ({}, {"own_error": own, "other_error": other})
+        return ranking_loss(found, config.margin), (
+            {},
+            {"own_error": own, "other_error": other},
+        )
 
     embed_captions = evaluation.rows_of_examples(
-        lambda vars, batch: encoders.captions(vars["params"], batch["tokens"], batch["length"])
+        lambda vars, batch: encoders.captions(
+            vars["params"], batch["tokens"], batch["length"]
+        )
     )
-    embed_images = evaluation.rows_of_examples(lambda vars, batch: encoders.images(vars["params"], batch["image"]))
+    embed_images = evaluation.rows_of_examples(
+        lambda vars, batch: encoders.images(vars["params"], batch["image"])
+    )
 
     def batches(start_step: int) -> Iterator:
         columns, captions = _open(config, "train")
@@ -61,7 +72,9 @@ def make(config: ConfigDict) -> Experiment:
 
         def draw(rows, draws):
             forget_pages(columns["image"])
-            tokens, length = captions.take(_drawn(rows["row"], draws), config.buckets[-1])
+            tokens, length = captions.take(
+                _drawn(rows["row"], draws), config.buckets[-1]
+            )
             return {"image": rows["image"], "tokens": tokens, "length": length}
 
         held = {"image": columns["image"], "row": np.arange(plan.size)}
@@ -81,11 +94,18 @@ def make(config: ConfigDict) -> Experiment:
 
     def embed(vars, columns, captions, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The first `count` images (count, K), and their captions (5 count, K)."""
-        size, everything = config.eval_batch_size, (0, 1)  # several processes: each evaluates all of it
+        size, everything = (
+            config.eval_batch_size,
+            (0, 1),
+        )  # several processes: each evaluates all of it
         images = {"image": columns["image"][:count]}
         lengths = captions.lengths[: PER_IMAGE * count]
         order = eval_batches(
-            {"row": np.arange(len(lengths))}, size, lengths=lengths, buckets=config.buckets, process=everything
+            {"row": np.arange(len(lengths))},
+            size,
+            lengths=lengths,
+            buckets=config.buckets,
+            process=everything,
         )
 
         def with_tokens():
@@ -94,7 +114,9 @@ def make(config: ConfigDict) -> Experiment:
                 tokens, length = captions.take(batch.pop("row"), steps)
                 yield batch | {"tokens": (tokens,), "length": length}
 
-        found = embed_images(vars, eval_batches(images, size, process=everything), count)
+        found = embed_images(
+            vars, eval_batches(images, size, process=everything), count
+        )
         forget_pages(columns["image"])
         return found, embed_captions(vars, with_tokens(), len(lengths))
 
@@ -109,13 +131,19 @@ def make(config: ConfigDict) -> Experiment:
             )
         found, texts = embed(vars, columns, captions, count)
         scores = retrieval.mean_over_folds(errors, texts, found, e.fold)
-        scores["image_recall_sum"] = sum(scores[f"image_r{k}"] for k in retrieval.RECALLS)
+        scores["image_recall_sum"] = sum(
+            scores[f"image_r{k}"] for k in retrieval.RECALLS
+        )
         if split != "final":
             return scores
-        matrix = retrieval.error_matrix(errors, texts[: PER_IMAGE * e.fold], found[: e.fold])
+        matrix = retrieval.error_matrix(
+            errors, texts[: PER_IMAGE * e.fold], found[: e.fold]
+        )
         words = data.facts(config.data.name, config.data.dir)
         return scores | {
-            "retrievals": pictures.retrievals(matrix, columns, captions, words, config.data.name),
+            "retrievals": pictures.retrievals(
+                matrix, columns, captions, words, config.data.name
+            ),
             "table2.md": table.beside_the_paper((config, scores)),
         }
 
@@ -138,7 +166,9 @@ def in_parts(batch: dict, edges: tuple[int, ...]) -> dict:
     parts = []
     for start, end in itertools.pairwise(cuts):
         alive = int((length > start).sum())
-        parts.append(tokens[order][: min(rows, -(-alive // quarter) * quarter), start:end])
+        parts.append(
+            tokens[order][: min(rows, -(-alive // quarter) * quarter), start:end]
+        )
     return batch | {"tokens": tuple(parts)}
 
 
@@ -158,5 +188,7 @@ def _open(config: ConfigDict, split: str) -> tuple[dict, Captions]:
             f"config.data.vocabulary = {spec.vocabulary}, but {spec.name} has {known} words with <eos> and <unk>"
         )
     if (features := columns["image"].shape[1]) != config.model.features:
-        raise DataError(f"config.model.features = {config.model.features}, but {spec.name} has {features} an image")
+        raise DataError(
+            f"config.model.features = {config.model.features}, but {spec.name} has {features} an image"
+        )
     return columns, Captions(columns, known, config.buckets[-1])

@@ -18,7 +18,9 @@ def order_violations(captions: jax.Array, images: jax.Array) -> jax.Array:
     N x K differences of one of them at a time and forms their part of both gradients, 2 w max(0, s - im), as a
     vector-matrix product and an addition. (max(0, d)^2 does not factor, so there is no matrix product to make of it.)
     """
-    return jnp.sum(jnp.square(jnp.maximum(captions[:, None] - images[None], 0)), axis=-1)
+    return jnp.sum(
+        jnp.square(jnp.maximum(captions[:, None] - images[None], 0)), axis=-1
+    )
 
 
 def _backward(saved, weights):
@@ -29,11 +31,16 @@ def _backward(saved, weights):
         violation = jnp.maximum(caption - images, 0)
         return grad_images - w[:, None] * violation, w @ violation
 
-    grad_images, grad_captions = jax.lax.scan(one, jnp.zeros_like(images), (captions, weights))
+    grad_images, grad_captions = jax.lax.scan(
+        one, jnp.zeros_like(images), (captions, weights)
+    )
     return 2 * grad_captions, 2 * grad_images
 
 
-order_violations.defvjp(lambda captions, images: (order_violations(captions, images), (captions, images)), _backward)
+order_violations.defvjp(
+    lambda captions, images: (order_violations(captions, images), (captions, images)),
+    _backward,
+)
 
 
 def cosine_distances(captions: jax.Array, images: jax.Array) -> jax.Array:
@@ -47,5 +54,7 @@ ERRORS = {"order": order_violations, "cosine": cosine_distances}
 def ranking_loss(errors: jax.Array, margin: float) -> jax.Array:
     """L, a scalar, of the errors (B, B) of B captions (rows) and their images (columns): all in-batch negatives, summed."""
     own = jnp.diag(errors)
-    hinges = jax.nn.relu(margin - errors + own[:, None]) + jax.nn.relu(margin - errors + own[None])
+    hinges = jax.nn.relu(margin - errors + own[:, None]) + jax.nn.relu(
+        margin - errors + own[None]
+    )
     return jnp.sum(jnp.where(jnp.eye(len(errors), dtype=bool), 0, hinges))

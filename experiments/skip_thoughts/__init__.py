@@ -37,7 +37,9 @@ def make(config: ConfigDict) -> Experiment:
 
     def batches(start_step: int):
         books = open_books(config)
-        plan = EqualLengths(books.by_length, config.batch_size, config.seed, config.data.buckets)
+        plan = EqualLengths(
+            books.by_length, config.batch_size, config.seed, config.data.buckets
+        )
         return train_batches(books, plan, start_step=start_step, pad=books.pad)
 
     def evaluate(vars, split):
@@ -50,11 +52,16 @@ def make(config: ConfigDict) -> Experiment:
             title = f"nearest sentences, {config.norm}, data: {config.data.name}"
             return {
                 "neighbours.txt": neighbours.text(
-                    encoder(config, vars["params"], net), columns["tokens"], vocabulary, title
+                    encoder(config, vars["params"], net),
+                    columns["tokens"],
+                    vocabulary,
+                    title,
                 )
             }
         if split != "baselines":
-            return transfer.evaluate(encoder(config, vars["params"], net), split, config)
+            return transfer.evaluate(
+                encoder(config, vars["params"], net), split, config
+            )
         untrained = encoder(config, jax.jit(net.init)(jax.random.key(config.seed)), net)
         numbers = {}
         for name in config.eval_splits:
@@ -62,7 +69,11 @@ def make(config: ConfigDict) -> Experiment:
                 "words": transfer.bag_of_words(name, config),
                 "untrained": transfer.evaluate(untrained, name, config),
             }
-            numbers |= {f"{name}_{metric}_{by}": v for by, values in found.items() for metric, v in values.items()}
+            numbers |= {
+                f"{name}_{metric}_{by}": v
+                for by, values in found.items()
+                for metric, v in values.items()
+            }
         return numbers
 
     return Experiment(init, loss, batches, evaluate)
@@ -70,7 +81,9 @@ def make(config: ConfigDict) -> Experiment:
 
 def open_books(config: ConfigDict) -> Triples:
     """The config's books, held against its sizes. Raises DataError where they do not fit."""
-    books = Triples.open(config.data.name, config.model.vocabulary, config.data.dir or None)
+    books = Triples.open(
+        config.data.name, config.model.vocabulary, config.data.dir or None
+    )
     if len(books.tokens) != config.data.train_examples:
         raise DataError(
             f"config.data.train_examples = {config.data.train_examples}, but {config.data.name} has "
@@ -79,14 +92,22 @@ def open_books(config: ConfigDict) -> Triples:
     return books
 
 
-def encoder(config: ConfigDict, params: dict, net: SkipThoughts | None = None) -> Encoder:
+def encoder(
+    config: ConfigDict, params: dict, net: SkipThoughts | None = None
+) -> Encoder:
     """`encode(sentences, end_token=...) -> (N, H)` with a run's parameters, as `config.encoding` has it."""
-    vocabulary = words_of(config.data.name, config.model.vocabulary, config.data.dir or None)
+    vocabulary = words_of(
+        config.data.name, config.model.vocabulary, config.data.dir or None
+    )
     options = config.encoding
     word2vec = Word2Vec(options.word2vec) if options.word2vec else None
     words = WordVectors(np.asarray(params["embedding"]), vocabulary, word2vec)
     return Encoder(
-        net or SkipThoughts(config), params, words, lowercase=options.lowercase, batch_size=options.batch_size
+        net or SkipThoughts(config),
+        params,
+        words,
+        lowercase=options.lowercase,
+        batch_size=options.batch_size,
     )
 
 

@@ -51,7 +51,9 @@ def _marked(count: int, rows: np.ndarray) -> np.ndarray:
     return mark
 
 
-def nested(x: Any, labels: np.ndarray, outer: int = 10, seed: int = 1234) -> tuple[np.ndarray, np.ndarray]:
+def nested(
+    x: Any, labels: np.ndarray, outer: int = 10, seed: int = 1234
+) -> tuple[np.ndarray, np.ndarray]:
     """x (N, D) dense or scipy.sparse, labels (N,) 0 or 1 -> (accuracy in % of each outer fold, the C it chose).
 
     Raises ValueError if some fold's training rows have one label only.
@@ -60,24 +62,37 @@ def nested(x: Any, labels: np.ndarray, outer: int = 10, seed: int = 1234) -> tup
     x, y = _with_constant(x[f.order]), np.asarray(labels)[f.order] > 0
     share = (f.train & y[:, None]).sum(0) / f.train.sum(0)
     if share.min() == 0 or share.max() == 1:
-        raise ValueError(f"of {len(labels)} sentences, {int(y.sum())} are labelled 1: a fold has one label only")
+        raise ValueError(
+            f"of {len(labels)} sentences, {int(y.sum())} are labelled 1: a fold has one label only"
+        )
     scores = np.zeros((len(GRID), f.train.shape[1]))
     w = np.zeros((x.shape[1], f.train.shape[1]), np.float32)
     for i, c in enumerate(GRID):
         w = solve(x, y, f.train, c, w)
         right = ((x @ w > 0) == y[:, None]) & f.test
         scores[i] = 100 * right.sum(0) / f.test.sum(0)
-    chosen = scores[:, outer:].reshape(len(GRID), outer, -1).mean(-1).argmax(0)  # of equals, the smallest C
+    chosen = (
+        scores[:, outer:].reshape(len(GRID), outer, -1).mean(-1).argmax(0)
+    )  # of equals, the smallest C
     return scores[chosen, np.arange(outer)], np.array(GRID)[chosen]
 
 
 def _with_constant(x: Any) -> Any:
     if scipy.sparse.issparse(x):
-        return scipy.sparse.csr_array(scipy.sparse.hstack([x, np.ones((x.shape[0], 1))]), dtype=np.float32)
+        return scipy.sparse.csr_array(
+            scipy.sparse.hstack([x, np.ones((x.shape[0], 1))]), dtype=np.float32
+        )
     return np.concatenate([x, np.ones((len(x), 1))], axis=1).astype(np.float32)
 
 
-def solve(x: Any, y: np.ndarray, train: np.ndarray, c: float, w: np.ndarray, tolerance: float = 1e-4) -> np.ndarray:
+def solve(
+    x: Any,
+    y: np.ndarray,
+    train: np.ndarray,
+    c: float,
+    w: np.ndarray,
+    tolerance: float = 1e-4,
+) -> np.ndarray:
     """The minimisers (D, K) for one C, from the start w (D, K): x (N, D), y (N,) bool, train (N, K) bool.
 
     A problem is solved when its gradient is `tolerance` times that of w = 0, times the rarer label's share: liblinear's rule.
@@ -97,12 +112,19 @@ def solve(x: Any, y: np.ndarray, train: np.ndarray, c: float, w: np.ndarray, tol
         open_ = np.linalg.norm(gradient, axis=0) > goal[todo]
         if not open_.any():
             break
-        todo, rows, p, gradient = todo[open_], rows[:, open_], p[:, open_], gradient[:, open_]
+        todo, rows, p, gradient = (
+            todo[open_],
+            rows[:, open_],
+            p[:, open_],
+            gradient[:, open_],
+        )
         curvature = (rows * p * (1 - p)).astype(np.float32)
         if precondition is None:
             precondition = _preconditioner(x, c * curvature.mean(1))
         step, moved = _newton(x, np.float32(c), curvature, -gradient, precondition)
-        length = _line_search(y, rows, np.float32(c), margins[:, todo], moved, w[:, todo], step)
+        length = _line_search(
+            y, rows, np.float32(c), margins[:, todo], moved, w[:, todo], step
+        )
         w[:, todo] += length * step
         margins[:, todo] += length * moved
     return w
@@ -152,7 +174,9 @@ def _line_search(y, rows, c, margins, moved, w, step) -> np.ndarray:
     sign = np.where(y, np.float32(-1), np.float32(1))[:, None]
 
     def objective(t):
-        loss = (rows * np.logaddexp(0, sign * (margins + t * moved))).sum(0, dtype=np.float64)
+        loss = (rows * np.logaddexp(0, sign * (margins + t * moved))).sum(
+            0, dtype=np.float64
+        )
         return 0.5 * np.square(w + t * step).sum(0, dtype=np.float64) + c * loss
 
     length, before = np.ones(w.shape[1], np.float32), objective(np.float32(0))

@@ -29,12 +29,23 @@ class SkipThoughts:
     def __init__(self, config: ConfigDict):
         m = self.sizes = config.model
         if config.norm not in NORMS:
-            raise UserError(f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}")
-        for name, least in (("units", 1), ("word_size", 1), ("vocabulary", 3), ("chunk_rows", 1)):
+            raise UserError(
+                f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}"
+            )
+        for name, least in (
+            ("units", 1),
+            ("word_size", 1),
+            ("vocabulary", 3),
+            ("chunk_rows", 1),
+        ):
             if m[name] < least:
-                raise UserError(f"config.model.{name} = {m[name]}: at least {least} is needed")
+                raise UserError(
+                    f"config.model.{name} = {m[name]}: at least {least} is needed"
+                )
         self.cell = GRUCell(m.units, norm=config.norm, kernel_init=_uniform)
-        self.encode_compiled = jax.jit(self.encode)  # here, so that all encoders of a run share its programs
+        self.encode_compiled = jax.jit(
+            self.encode
+        )  # here, so that all encoders of a run share its programs
 
     def init(self, key: jax.Array) -> dict:
         """Embeddings (V, D), encoder, a decoder for each of SIDES, output (H, V): uniform in +-0.1, recurrent blocks
@@ -49,7 +60,10 @@ class SkipThoughts:
                 side: self.cell.init(key, reads)
                 for side, key in zip(SIDES, decoders, strict=True)
             },
-            "output": {"w": _uniform(output, (m.units, m.vocabulary)), "bias": jnp.zeros(m.vocabulary)},
+            "output": {
+                "w": _uniform(output, (m.units, m.vocabulary)),
+                "bias": jnp.zeros(m.vocabulary),
+            },
         }
 
     def encode(self, params: dict, x: jax.Array, lengths: jax.Array) -> jax.Array:
@@ -67,9 +81,7 @@ class SkipThoughts:
             x = jnp.concatenate([x, every], axis=-1)
 
         def one(params, x):
-            result = unroll(
-                self.cell, params, x, initial_carry=vector, time_major=True
-            )
+            result = unroll(self.cell, params, x, initial_carry=vector, time_major=True)
             return result.outputs
 
         each = [params["decoders"][side] for side in SIDES]
@@ -86,15 +98,21 @@ class SkipThoughts:
         current = batch["current"].T
         targets = jnp.stack([batch[side].T for side in SIDES])
         lengths = jnp.stack([batch[f"{side}_length"] for side in SIDES])
-        flat = jnp.concatenate([current.ravel(), targets.ravel()])  # one gather, so one scatter in the backward pass
+        flat = jnp.concatenate(
+            [current.ravel(), targets.ravel()]
+        )  # one gather, so one scatter in the backward pass
         x, words = jnp.split(params["embedding"][flat], [current.size])
-        vector = self.encode(params, x.reshape(*current.shape, -1), batch["current_length"])
+        vector = self.encode(
+            params, x.reshape(*current.shape, -1), batch["current_length"]
+        )
         h = self.decode(params, vector, words.reshape(*targets.shape, -1))
         valid = jnp.arange(targets.shape[1])[:, None] < lengths[:, None]
         groups = _groups(targets.shape[-1])
         out = params["output"]
         parts = [_grouped(a, groups) for a in (h, targets, valid)]
-        total = cross_entropy(parts[0], out["w"], out["bias"], *parts[1:], self.sizes.chunk_rows)
+        total = cross_entropy(
+            parts[0], out["w"], out["bias"], *parts[1:], self.sizes.chunk_rows
+        )
         return total, valid.sum()
 
 

@@ -35,7 +35,12 @@ def features(u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def relatedness(
-    parts: Mapping[str, Pairs], *, epochs: int = 100, batch: int = 128, blocks: int = 50, seed: int = 1234
+    parts: Mapping[str, Pairs],
+    *,
+    epochs: int = 100,
+    batch: int = 128,
+    blocks: int = 50,
+    seed: int = 1234,
 ) -> dict[str, float]:
     """Fit on parts["train"], stop by parts["trial"], return pearson, spearman and mse on parts["test"].
 
@@ -48,9 +53,13 @@ def relatedness(
     steps = -(-len(order) // batch)
     spare = steps * batch - len(order)
     x = np.pad(features(u, v), ((0, spare), (0, 0))).reshape(steps, batch, -1)
-    y = np.pad(target(scores).astype(np.float32), ((0, spare), (0, 0))).reshape(steps, batch, -1)
+    y = np.pad(target(scores).astype(np.float32), ((0, spare), (0, 0))).reshape(
+        steps, batch, -1
+    )
 
-    start = jax.nn.initializers.glorot_uniform()(jax.random.key(seed), (x.shape[-1], len(SCORES)))
+    start = jax.nn.initializers.glorot_uniform()(
+        jax.random.key(seed), (x.shape[-1], len(SCORES))
+    )
     params = {"w": start, "bias": jnp.zeros(len(SCORES))}
     state, x, y = OPTIMIZER.init(params), jnp.asarray(x), jnp.asarray(y)
     trial, test = ((features(a, b), s) for a, b, s in (parts["trial"], parts["test"]))

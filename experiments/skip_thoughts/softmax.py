@@ -9,7 +9,12 @@ FLOOR = 1e-8  # the authors' -log(p + 1e-8)
 
 
 def cross_entropy(
-    h: jax.Array, w: jax.Array, bias: jax.Array, targets: jax.Array, valid: jax.Array, rows: int = 512
+    h: jax.Array,
+    w: jax.Array,
+    bias: jax.Array,
+    targets: jax.Array,
+    valid: jax.Array,
+    rows: int = 512,
 ) -> jax.Array:
     """Sum over valid positions of -log(softmax(h w + bias)[target] + 1e-8), in nats.
 
@@ -45,7 +50,9 @@ def _pass(h, w, bias, targets, valid, rows, with_gradients):
     many = valid.sum(1)
     chunks = (many.max() + rows - 1) // rows
     spare = -count % rows
-    beyond = jnp.broadcast_to(count + jnp.arange(spare), (h.shape[0], spare))  # read clipped, never written
+    beyond = jnp.broadcast_to(
+        count + jnp.arange(spare), (h.shape[0], spare)
+    )  # read clipped, never written
     order = jnp.concatenate([order, beyond], axis=1)
     group = jnp.arange(h.shape[0])[:, None]
 
@@ -69,8 +76,16 @@ def _pass(h, w, bias, targets, valid, rows, with_gradients):
             pulled = jax.lax.dot_general(d, w, (((2,), (1,)), ((), ())))
             dh = dh.at[group, places].set(pulled, mode="drop", unique_indices=True)
             both = (((0, 1), (0, 1)), ((), ()))
-            gradients = dh, dw + jax.lax.dot_general(here, d, both), dbias + d.sum((0, 1))
+            gradients = (
+                dh,
+                dw + jax.lax.dot_general(here, d, both),
+                dbias + d.sum((0, 1)),
+            )
         return total, gradients
 
-    zeros = (jnp.zeros_like(h), jnp.zeros_like(w), jnp.zeros_like(bias)) if with_gradients else ()
+    zeros = (
+        (jnp.zeros_like(h), jnp.zeros_like(w), jnp.zeros_like(bias))
+        if with_gradients
+        else ()
+    )
     return jax.lax.fori_loop(0, chunks, chunk, (jnp.zeros((), h.dtype), zeros))

@@ -51,7 +51,10 @@ def _relatedness(parts, options) -> dict[str, float]:
 
 def _scores(x, labels, options) -> dict[str, float]:
     accuracies, _ = classify.nested(x, labels, options.folds, options.seed)
-    return {"accuracy": float(accuracies.mean()), "accuracy_std": float(accuracies.std())}
+    return {
+        "accuracy": float(accuracies.mean()),
+        "accuracy_std": float(accuracies.std()),
+    }
 
 
 def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
@@ -73,7 +76,9 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
 
 
 def _words(texts: list[str]) -> dict[str, int]:
-    seen = collections.Counter(token for text in texts for token in tokens_of(text, True))
+    seen = collections.Counter(
+        token for text in texts for token in tokens_of(text, True)
+    )
     return {word: i for i, word in enumerate(seen)}
 
 
@@ -85,6 +90,10 @@ def _counts(texts: list[str], words: dict[str, int]) -> scipy.sparse.csr_array:
         rows += [i] * len(known)
         columns += known
     ones = np.ones(len(rows), np.float32)
-    x = scipy.sparse.csr_array((ones, (rows, columns)), shape=(len(texts), max(len(words), 1)))
+    x = scipy.sparse.csr_array(
+        (ones, (rows, columns)), shape=(len(texts), max(len(words), 1))
+    )
     lengths = np.sqrt(np.asarray(x.power(2).sum(axis=1)).ravel())
-    return scipy.sparse.csr_array(scipy.sparse.diags_array(1 / np.maximum(lengths, 1e-12)) @ x, dtype=np.float32)
+    return scipy.sparse.csr_array(
+        scipy.sparse.diags_array(1 / np.maximum(lengths, 1e-12)) @ x, dtype=np.float32
+    )

@@ -63,7 +63,9 @@ TABLE: dict[str, Entry] = {
     "mnist": Entry("lnrepro.data.mnist", "Mnist", "1.0.0"),
     "digits": Entry("lnrepro.data.mnist", "Digits", "1.0.0"),
     "binarized_mnist": Entry("lnrepro.data.binarized_mnist", "BinarizedMnist", "1.0.0"),
-    "binarized_digits": Entry("lnrepro.data.binarized_mnist", "BinarizedDigits", "1.0.0"),
+    "binarized_digits": Entry(
+        "lnrepro.data.binarized_mnist", "BinarizedDigits", "1.0.0"
+    ),
     "coco_captions": Entry("lnrepro.data.captions", "CocoCaptions", "1.0.0"),
     "captions_proxy": Entry("lnrepro.data.captions", "CaptionsProxy", "1.0.0"),
     "scenes": Entry("lnrepro.data.scenes", "Scenes", "1.0.0"),
@@ -102,7 +104,9 @@ def builder_class(name: str) -> type[Builder]:
 
 def data_root(data_dir: str | os.PathLike | None = None) -> pathlib.Path:
     """The folder that holds the prepared sets: the argument, else $LNREPRO_DATA, else ~/.cache/lnrepro."""
-    return pathlib.Path(data_dir or os.environ.get("LNREPRO_DATA") or "~/.cache/lnrepro").expanduser()
+    return pathlib.Path(
+        data_dir or os.environ.get("LNREPRO_DATA") or "~/.cache/lnrepro"
+    ).expanduser()
 
 
 def place(name: str, data_dir: str | os.PathLike | None = None) -> pathlib.Path:
@@ -136,12 +140,24 @@ def prepare(
     from lnrepro.data.builder import build
     from lnrepro.data.raw import Raw
 
-    files = Raw(name, pathlib.Path(raw or data_root(data_dir) / "raw" / name).expanduser(), cls.files, any_checksum)
+    files = Raw(
+        name,
+        pathlib.Path(raw or data_root(data_dir) / "raw" / name).expanduser(),
+        cls.files,
+        any_checksum,
+    )
     try:
         root = data_root(data_dir)
         root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="unfinished-", dir=root, ignore_cleanup_errors=True) as scratch:
-            folder = build(cls, files, pathlib.Path(scratch), progress or (lambda what, done, total: None))
+        with tempfile.TemporaryDirectory(
+            prefix="unfinished-", dir=root, ignore_cleanup_errors=True
+        ) as scratch:
+            folder = build(
+                cls,
+                files,
+                pathlib.Path(scratch),
+                progress or (lambda what, done, total: None),
+            )
             final.parent.mkdir(exist_ok=True)
             _publish(folder, final, pathlib.Path(scratch))
     except OSError as e:
@@ -151,15 +167,22 @@ def prepare(
     return final
 
 
-def open_source(name: str, split: str, data_dir: str | os.PathLike | None = None) -> Source:
+def open_source(
+    name: str, split: str, data_dir: str | os.PathLike | None = None
+) -> Source:
     """Open a split for random access: `len(s)`, `s[i]` and `s.__getitems__(indices)`. Raises DataError."""
     folder = _open(name, split, data_dir)
     import tensorflow_datasets as tfds
 
     if not (folder / "features.json").exists():
-        raise DataError(f"{name} ({split}): too large for records, it has columns only; use open_columns")
+        raise DataError(
+            f"{name} ({split}): too large for records, it has columns only; use open_columns"
+        )
     _no_foreign_classes(folder / "features.json")
-    return Source(tfds.builder_from_directory(str(folder)).as_data_source(split), f"{name} ({split}) in {folder}")
+    return Source(
+        tfds.builder_from_directory(str(folder)).as_data_source(split),
+        f"{name} ({split}) in {folder}",
+    )
 
 
 def _no_foreign_classes(path: pathlib.Path) -> None:
@@ -167,18 +190,26 @@ def _no_foreign_classes(path: pathlib.Path) -> None:
     try:
         pending = [json.loads(path.read_bytes())]
     except (OSError, ValueError, RecursionError) as e:
-        raise DataError(f"{path}: cannot be read ({e}); remove that folder, prepare the set again") from None
+        raise DataError(
+            f"{path}: cannot be read ({e}); remove that folder, prepare the set again"
+        ) from None
     while pending:
         value = pending.pop()
         if isinstance(value, dict | list):
             pending += value.values() if isinstance(value, dict) else value
-        elif isinstance(value, str) and "." in value and not value.startswith("tensorflow_datasets.core.features."):
+        elif (
+            isinstance(value, str)
+            and "." in value
+            and not value.startswith("tensorflow_datasets.core.features.")
+        ):
             raise DataError(
                 f"{path}: names {value!r:.80}, which TFDS would import; do not trust it, prepare the set again"
             )
 
 
-def open_columns(name: str, split: str, data_dir: str | os.PathLike | None = None) -> dict[str, np.ndarray | Ragged]:
+def open_columns(
+    name: str, split: str, data_dir: str | os.PathLike | None = None
+) -> dict[str, np.ndarray | Ragged]:
     """Open a split as read-only columns {name: (N, ...)}; `Ragged` where examples differ in length. Raises DataError.
 
     The same numbers as from `open_source`, written beside the records when the set is prepared and memory-mapped here:
@@ -189,7 +220,9 @@ def open_columns(name: str, split: str, data_dir: str | os.PathLike | None = Non
 
     columns = ragged.load(folder / "columns" / split)
     if not columns:
-        raise DataError(f"{name} ({split}): its examples are not all numbers, so it has no columns; use open_source")
+        raise DataError(
+            f"{name} ({split}): its examples are not all numbers, so it has no columns; use open_source"
+        )
     return columns
 
 
@@ -198,7 +231,9 @@ def open_config(spec: Any, split: str) -> dict[str, np.ndarray | Ragged]:
     columns = open_columns(spec.name, split, spec.dir)
     rows = len(next(iter(columns.values())))
     if split == "train" and rows != spec.train_examples:
-        raise DataError(f"config.data.train_examples = {spec.train_examples}, but {spec.name} has {rows}")
+        raise DataError(
+            f"config.data.train_examples = {spec.train_examples}, but {spec.name} has {rows}"
+        )
     return columns
 
 
@@ -230,12 +265,18 @@ class Source:
         n = len(self)
         rows = [int(i) for i in indices]
         if outside := [i for i in rows if not -n <= i < n]:
-            raise IndexError(f"{self._where} has {n} examples; there is no number {outside[0]}")
+            raise IndexError(
+                f"{self._where} has {n} examples; there is no number {outside[0]}"
+            )
         try:
             return self._source.__getitems__([i % n for i in rows])
-        except Exception as e:  # the reader raises what it likes; whatever it is, the file is damaged
+        except (
+            Exception
+        ) as e:  # the reader raises what it likes; whatever it is, the file is damaged
             what = (str(e).splitlines() or [type(e).__name__])[0]
-            raise DataError(f"{self._where} cannot be read ({what}); remove that folder, prepare the set again") from e
+            raise DataError(
+                f"{self._where} cannot be read ({what}); remove that folder, prepare the set again"
+            ) from e
 
     def __repr__(self) -> str:
         return f"Source({self._where}, {len(self)} examples)"
@@ -247,7 +288,9 @@ def _entry(name: str) -> Entry:
 
         near = difflib.get_close_matches(name, TABLE, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise DataError(f"no data set is called {name!r}; {hint}there are: {', '.join(sorted(TABLE))}")
+        raise DataError(
+            f"no data set is called {name!r}; {hint}there are: {', '.join(sorted(TABLE))}"
+        )
     return TABLE[name]
 
 
@@ -255,7 +298,10 @@ def _seal(folder: pathlib.Path) -> dict[str, Any] | None:
     """What was sealed into a prepared folder, or None unless every file it lists is there with its size."""
     try:
         seal = json.loads((folder / SEAL).read_text())
-        whole = all((folder / file).stat().st_size == size for file, size in seal["files"].items())
+        whole = all(
+            (folder / file).stat().st_size == size
+            for file, size in seal["files"].items()
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return seal if whole else None

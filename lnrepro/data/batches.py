@@ -52,7 +52,9 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitems__(self, indices: Sequence[int]) -> Sequence[Mapping[str, np.ndarray]]: ...
+    def __getitems__(
+        self, indices: Sequence[int]
+    ) -> Sequence[Mapping[str, np.ndarray]]: ...
 
 
 Data = Columns | Source | Sequence[Mapping[str, np.ndarray]]
@@ -75,7 +77,9 @@ class Plan:
 
     def __post_init__(self):
         if not 0 < self.batch_size <= self.size:
-            raise UserError(f"batch size {self.batch_size} does not fit {self.size} examples; choose 1 to {self.size}")
+            raise UserError(
+                f"batch size {self.batch_size} does not fit {self.size} examples; choose 1 to {self.size}"
+            )
         _ = self.bucket  # raises now rather than at the first batch
 
     @functools.cached_property
@@ -101,7 +105,9 @@ class Plan:
 
     def draws(self, k: int) -> np.ndarray:
         """A uniform number in [0, 1) for each row of batch k, (B,), for whatever else is random about an example."""
-        return (_bits(self.seed, DRAWS | k, self.batch_size) >> np.uint64(11)) * 2.0**-53
+        return (
+            _bits(self.seed, DRAWS | k, self.batch_size) >> np.uint64(11)
+        ) * 2.0**-53
 
     @property
     def shapes(self) -> tuple[int, ...]:
@@ -113,7 +119,12 @@ class Plan:
     def padding(self) -> float:
         """The fraction of padding among the time steps of epoch 0."""
         rows, lengths = _epoch(self, 0)
-        return 0.0 if lengths is None else 1.0 - float(self.lengths[rows].sum() / (lengths.sum() * self.batch_size))
+        return (
+            0.0
+            if lengths is None
+            else 1.0
+            - float(self.lengths[rows].sum() / (lengths.sum() * self.batch_size))
+        )
 
 
 @functools.lru_cache(maxsize=4)
@@ -145,13 +156,19 @@ class Stream(Iterator[Batch]):
                 self._block, self._at = next(self._blocks), 0
                 self._size = len(next(iter(self._block.values())))
             m = min(n, self._size - self._at)
-            parts.append({name: v[self._at : self._at + m] for name, v in self._block.items()})
+            parts.append(
+                {name: v[self._at : self._at + m] for name, v in self._block.items()}
+            )
             self._at, n = self._at + m, n - m
         if len(parts) == 1:
             return parts[0]
         if any(len({part[name].shape[1:] for part in parts}) > 1 for name in parts[0]):
-            raise UserError("batches of different lengths cannot be stacked; set config.steps_per_call to 1")
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            raise UserError(
+                "batches of different lengths cannot be stacked; set config.steps_per_call to 1"
+            )
+        return {
+            name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+        }
 
     def close(self) -> None:
         """Stop the background thread."""
@@ -185,16 +202,22 @@ def train_batches(
     concerned, if an example does not fit its padding.
     """
     if _size(data) != plan.size:
-        raise UserError(f"the plan is for {plan.size} examples and the data has {_size(data)}")
+        raise UserError(
+            f"the plan is for {plan.size} examples and the data has {_size(data)}"
+        )
     part = _share(plan.batch_size, process)
     together = 1 if plan.buckets else max(1, BLOCK_ROWS // plan.batch_size)
 
     def block(i: int) -> Batch:
         steps = range(start_step + i * together, start_step + (i + 1) * together)
         rows = np.concatenate([plan.rows(k)[part] for k in steps])
-        draws = np.concatenate([plan.draws(k)[part] for k in steps]) if transform else None
+        draws = (
+            np.concatenate([plan.draws(k)[part] for k in steps]) if transform else None
+        )
         batch = _gather(data, rows, plan.length(steps[0]), pad, transform, draws)
-        return {name: v.reshape(together, -1, *v.shape[1:]) for name, v in batch.items()}
+        return {
+            name: v.reshape(together, -1, *v.shape[1:]) for name, v in batch.items()
+        }
 
     return Stream(_in_background(block, sys.maxsize, prefetch))
 
@@ -222,13 +245,22 @@ def eval_batches(
     bucket = _bucket_of(lengths, buckets, size)
     order = np.arange(size) if bucket is None else np.argsort(bucket, kind="stable")
     steps = -(-size // batch_size)
-    index = np.pad(order, (0, steps * batch_size - size), mode="edge").astype(np.int32).reshape(steps, -1)
+    index = (
+        np.pad(order, (0, steps * batch_size - size), mode="edge")
+        .astype(np.int32)
+        .reshape(steps, -1)
+    )
     mask = (np.arange(steps * batch_size) < size).astype(np.float32).reshape(steps, -1)
 
     def block(i: int) -> Batch:
         length = None if bucket is None else buckets[bucket[index[i]].max()]
         batch = _gather(data, index[i, part], length, pad, None, None)
-        return {name: v[None] for name, v in (batch | {"mask": mask[i, part], "index": index[i, part]}).items()}
+        return {
+            name: v[None]
+            for name, v in (
+                batch | {"mask": mask[i, part], "index": index[i, part]}
+            ).items()
+        }
 
     return Stream(_in_background(block, steps, prefetch))
 
@@ -244,25 +276,38 @@ def _gather(
     """The given rows of the data, stacked (len(rows), ...)."""
     if isinstance(data, Mapping):
         columns = {
-            name: [v[i] for i in rows] if isinstance(v, Ragged) else np.take(v, rows, axis=0)
+            name: [v[i] for i in rows]
+            if isinstance(v, Ragged)
+            else np.take(v, rows, axis=0)
             for name, v in data.items()
         }
         if transform:
             columns = transform(columns, draws)
     else:
-        examples = data.__getitems__(rows) if hasattr(data, "__getitems__") else [data[i] for i in rows]
+        examples = (
+            data.__getitems__(rows)
+            if hasattr(data, "__getitems__")
+            else [data[i] for i in rows]
+        )
         if transform:
             examples = transform(examples, draws)
-        columns = {name: [np.asarray(example[name]) for example in examples] for name in examples[0]}
+        columns = {
+            name: [np.asarray(example[name]) for example in examples]
+            for name in examples[0]
+        }
     batch = {}
     for name, values in columns.items():
         if isinstance(values, np.ndarray):
             batch[name] = values
         elif pad and name in pad:
-            batch[name] = _padded(name, values, length if pad[name] is None else pad[name])
+            batch[name] = _padded(
+                name, values, length if pad[name] is None else pad[name]
+            )
             batch[f"{name}_length"] = np.array([len(v) for v in values], np.int32)
         elif len({v.shape for v in values}) > 1:
-            raise UserError(f"{name}: its examples differ in shape; give it a length in `pad`")
+            raise UserError(
+                f"{name}: its examples differ in shape; give it a length in `pad`"
+            )
         else:
             batch[name] = np.stack(values)
     return batch
@@ -271,9 +316,13 @@ def _gather(
 def _padded(name: str, values: list[np.ndarray], length: int | None) -> np.ndarray:
     """Arrays (t_i, ...) zero-padded and stacked to (len(values), length, ...)."""
     if length is None:
-        raise UserError(f"{name} is to be padded to its bucket, but there are no buckets; give them, or a length")
+        raise UserError(
+            f"{name} is to be padded to its bucket, but there are no buckets; give them, or a length"
+        )
     if (longest := max(len(v) for v in values)) > length:
-        raise UserError(f"{name}: an example of length {longest} does not fit into {length}; raise it or leave it out")
+        raise UserError(
+            f"{name}: an example of length {longest} does not fit into {length}; raise it or leave it out"
+        )
     out = np.zeros((len(values), length, *values[0].shape[1:]), values[0].dtype)
     for row, v in zip(out, values, strict=True):
         row[: len(v)] = v
@@ -297,7 +346,9 @@ def _in_background(block: Callable[[int], Batch], size: int, prefetch: int) -> A
     """An iterator over block(0), block(1), ..., made ahead by one thread of Grain's."""
     import grain
 
-    options = grain.ReadOptions(num_threads=1 if prefetch else 0, prefetch_buffer_size=prefetch)
+    options = grain.ReadOptions(
+        num_threads=1 if prefetch else 0, prefetch_buffer_size=prefetch
+    )
     return iter(grain.MapDataset.source(_Blocks(block, size)).to_iter_dataset(options))
 
 
@@ -309,7 +360,9 @@ def _share(batch_size: int, process: tuple[int, int] | None) -> slice:
         process = jax.process_index(), jax.process_count()
     index, count = process
     if batch_size % count:
-        raise UserError(f"batch size {batch_size} does not divide over {count} processes; choose a multiple of {count}")
+        raise UserError(
+            f"batch size {batch_size} does not divide over {count} processes; choose a multiple of {count}"
+        )
     return slice(index * batch_size // count, (index + 1) * batch_size // count)
 
 
@@ -317,12 +370,16 @@ def _size(data: Data) -> int:
     return len(next(iter(data.values()))) if isinstance(data, Mapping) else len(data)
 
 
-def _bucket_of(lengths: np.ndarray | None, buckets: tuple[int, ...], size: int) -> np.ndarray | None:
+def _bucket_of(
+    lengths: np.ndarray | None, buckets: tuple[int, ...], size: int
+) -> np.ndarray | None:
     """The number of every example's bucket, (N,): the first that holds it."""
     if lengths is None and not buckets:
         return None
     if lengths is None or not buckets or list(buckets) != sorted(set(buckets)):
-        raise UserError(f"buckets {buckets} must ascend and come together with the examples' lengths")
+        raise UserError(
+            f"buckets {buckets} must ascend and come together with the examples' lengths"
+        )
     if np.shape(lengths) != (size,):
         raise UserError(f"lengths of shape {np.shape(lengths)} for {size} examples")
     if (longest := np.max(lengths)) > buckets[-1]:
@@ -336,7 +393,9 @@ def _bucket_of(lengths: np.ndarray | None, buckets: tuple[int, ...], size: int) 
 
 def _bits(seed: int, counter: int, n: int) -> np.ndarray:
     """n random uint64, fixed for ever: raw Philox, for numpy may change what its Generator's methods make of it."""
-    return np.random.Philox(key=np.array([seed % 2**64, counter], np.uint64)).random_raw(n)
+    return np.random.Philox(
+        key=np.array([seed % 2**64, counter], np.uint64)
+    ).random_raw(n)
 
 
 def _permutation(seed: int, counter: int, n: int) -> np.ndarray:

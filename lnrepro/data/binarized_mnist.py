@@ -24,7 +24,9 @@ SIDE = 28
 PIXELS = SIDE * SIDE
 HOME = "http://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist/"
 ROWS = {"train": 50_000, "valid": 10_000, "test": 10_000}
-LARGEST = ROWS["train"] * PIXELS * 8 + 1024  # bytes of a MATLAB file's images, unpacked, if they are doubles
+LARGEST = (
+    ROWS["train"] * PIXELS * 8 + 1024
+)  # bytes of a MATLAB file's images, unpacked, if they are doubles
 
 
 def _official(split: str, sha256: str) -> RawFile:
@@ -37,11 +39,19 @@ class BinarizedMnist(Builder):
 
     source = HOME
     licence = "none stated; derived from MNIST by R. Salakhutdinov and I. Murray, distributed by H. Larochelle"
-    size = "50,000 train, 10,000 valid, 10,000 test; 110 MB to download, 115 MB prepared"
+    size = (
+        "50,000 train, 10,000 valid, 10,000 test; 110 MB to download, 115 MB prepared"
+    )
     files = (
-        _official("train", "ad693b29f94c14277b095f5238ddefbbdaaae0939789dd2f4f0205278cee3e4d"),
-        _official("valid", "1de3d397c40fe8eeb33dafd4099a1f665ec01e96d9be234aaeeac8a34930e2e2"),
-        _official("test", "e6687bfea3f820c174f33b7865140b2a2dd2930ef786f35d45795fc193b5ab2c"),
+        _official(
+            "train", "ad693b29f94c14277b095f5238ddefbbdaaae0939789dd2f4f0205278cee3e4d"
+        ),
+        _official(
+            "valid", "1de3d397c40fe8eeb33dafd4099a1f665ec01e96d9be234aaeeac8a34930e2e2"
+        ),
+        _official(
+            "test", "e6687bfea3f820c174f33b7865140b2a2dd2930ef786f35d45795fc193b5ab2c"
+        ),
     )
 
     def features(self):
@@ -80,7 +90,11 @@ class BinarizedDigits(Builder):
         from sklearn.datasets import load_digits
 
         images = binarise(enlarge(load_digits().images / 16.0))
-        cuts = {"train": slice(0, 1297), "valid": slice(1297, 1547), "test": slice(1547, 1797)}
+        cuts = {
+            "train": slice(0, 1297),
+            "valid": slice(1297, 1547),
+            "test": slice(1547, 1797),
+        }
         return {split: Images(images[cut]) for split, cut in cuts.items()}
 
 
@@ -104,10 +118,14 @@ def enlarge(images: np.ndarray) -> np.ndarray:
     Source of the kernel: Keys (1981), a = -1/2.
     """
     side = images.shape[1]
-    centres = (np.arange(24) + 0.5) * side / 24 - 0.5  # of the large image's pixels, on the small image's grid
+    centres = (
+        np.arange(24) + 0.5
+    ) * side / 24 - 0.5  # of the large image's pixels, on the small image's grid
     t = np.abs(centres[:, None] - np.arange(-1, side + 1))
     near, far = 1.5 * t**3 - 2.5 * t**2 + 1, -0.5 * t**3 + 2.5 * t**2 - 4 * t + 2
-    weights = np.where(t <= 1, near, np.where(t < 2, far, 0))[:, 1:-1]  # what lies outside the image is paper
+    weights = np.where(t <= 1, near, np.where(t < 2, far, 0))[
+        :, 1:-1
+    ]  # what lies outside the image is paper
     large = np.einsum("ya,nab,xb->nyx", weights, images, weights)
     return np.pad(np.clip(5 * (large - 0.5) + 0.5, 0, 1), ((0, 0), (2, 2), (2, 2)))
 
@@ -141,7 +159,11 @@ def _parse_text(content: bytes, where: object) -> np.ndarray:
     if len(content) % stride == 0:
         table = np.frombuffer(content, np.uint8).reshape(-1, stride)
         digits, gaps = table[:, ::2], table[:, 1::2]
-        if (gaps[:, :-1] == ord(" ")).all() and (gaps[:, -1] == ord("\n")).all() and ((digits | 1) == ord("1")).all():
+        if (
+            (gaps[:, :-1] == ord(" ")).all()
+            and (gaps[:, -1] == ord("\n")).all()
+            and ((digits | 1) == ord("1")).all()
+        ):
             return digits - np.uint8(ord("0"))
     rows = []
     lines = content.splitlines()
@@ -151,11 +173,23 @@ def _parse_text(content: bytes, where: object) -> np.ndarray:
             break
         if bad := next((v for v in values if v not in (b"0", b"1")), None):
             shown = ascii(bad[:12].decode("latin-1"))
-            raise DataError(f"{where}, line {number}: the value {shown} is neither 0 nor 1; get the official file")
+            raise DataError(
+                f"{where}, line {number}: the value {shown} is neither 0 nor 1; get the official file"
+            )
         if len(values) != PIXELS:
-            cut = number == len(lines) and not content.endswith(b"\n") and len(values) < PIXELS
-            hint = "short: the file ends within a line; download it again" if cut else "get the official file"
-            raise DataError(f"{where}, line {number}: {len(values)} columns instead of {PIXELS}; {hint}")
+            cut = (
+                number == len(lines)
+                and not content.endswith(b"\n")
+                and len(values) < PIXELS
+            )
+            hint = (
+                "short: the file ends within a line; download it again"
+                if cut
+                else "get the official file"
+            )
+            raise DataError(
+                f"{where}, line {number}: {len(values)} columns instead of {PIXELS}; {hint}"
+            )
         rows.append(np.array(values, dtype="S1").view(np.uint8) - np.uint8(ord("0")))
     return np.stack(rows)
 
@@ -168,13 +202,19 @@ def _parse_matlab(content: bytes, where: object) -> np.ndarray:
         raise DataError(f"{where}: damaged MATLAB file ({e}); download it again") from e
     if [v.name for v in found] != ["X"]:
         names = ", ".join(v.name for v in found[:5]) or "none"
-        raise DataError(f"{where}: a MATLAB file with the variables {names} instead of X alone; get the official file")
+        raise DataError(
+            f"{where}: a MATLAB file with the variables {names} instead of X alone; get the official file"
+        )
     _, shape, kind, values = found[0]
     if len(shape) != 2 or shape[1] != PIXELS or shape[0] < 1:
         sizes = " x ".join(map(str, shape[:5]))
-        raise DataError(f"{where}: X is {sizes} instead of N x {PIXELS}; get the official file")
+        raise DataError(
+            f"{where}: X is {sizes} instead of N x {PIXELS}; get the official file"
+        )
     if values is None:
-        raise DataError(f"{where}: X holds {kind} values instead of 0 and 1; get the official file")
+        raise DataError(
+            f"{where}: X holds {kind} values instead of 0 and 1; get the official file"
+        )
     wrong = np.argwhere((values != 0) & (values != 1))
     if len(wrong):
         row, column = wrong[0]

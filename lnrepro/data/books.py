@@ -33,7 +33,9 @@ LONGEST = 29  # words of a sentence in a triple: the authors' code keeps those b
 BLOCK = 1 << 22  # bytes read at a time
 LONGEST_LINE = 1 << 20  # bytes
 CHUNK = 1 << 20  # numbers or lines handled at a time after reading
-SPACE = np.isin(np.arange(256), np.frombuffer(b" \t\n\r\x0b\x0c", np.uint8))  # what bytes.split() splits at
+SPACE = np.isin(
+    np.arange(256), np.frombuffer(b" \t\n\r\x0b\x0c", np.uint8)
+)  # what bytes.split() splits at
 
 
 class Books(Builder):
@@ -44,7 +46,9 @@ class Books(Builder):
         return {"tokens": array((None,), np.uint32)}
 
     @classmethod
-    def texts(cls, raw: Raw) -> Iterator[tuple[str, int, contextlib.AbstractContextManager[BinaryIO]]]:
+    def texts(
+        cls, raw: Raw
+    ) -> Iterator[tuple[str, int, contextlib.AbstractContextManager[BinaryIO]]]:
         """(name, bytes on disk, opened file) of every book: the set's own files, or all *.txt of the folder."""
         names = [file.name for file in cls.files if "*" not in file.name]
         paths = [raw.path(name) for name in names] if names else _all_texts(raw.folder)
@@ -77,7 +81,9 @@ class BookCorpus(Books):
     name = "bookcorpus"
     source = "https://yknzhu.wixsite.com/mbweb (no longer distributed there)"
     licence = "none stated; the books' own terms apply"
-    size = "74,004,228 sentences, about 985 million words; 4.6 GB as text, 5.2 GB prepared"
+    size = (
+        "74,004,228 sentences, about 985 million words; 4.6 GB as text, 5.2 GB prepared"
+    )
     # Where one book ends and the next begins is not marked in them, so triples cross, as the authors' do.
     files = (RawFile("books_large_p1.txt"), RawFile("books_large_p2.txt"))
 
@@ -100,21 +106,27 @@ class Stories(Books):
     embedded = True
 
     @classmethod
-    def texts(cls, raw: Raw) -> Iterator[tuple[str, int, contextlib.AbstractContextManager[BinaryIO]]]:
+    def texts(
+        cls, raw: Raw
+    ) -> Iterator[tuple[str, int, contextlib.AbstractContextManager[BinaryIO]]]:
         """A book for each story."""
         yield from stories.texts()
 
 
 def _all_texts(folder: pathlib.Path) -> list[pathlib.Path]:
     """All files NAME.txt, .txt.gz, .txt.xz of a folder, sorted. Raises DataError where there are none, or one name twice."""
-    found = sorted(p for suffix in ("", *PACKINGS) for p in folder.glob(f"*.txt{suffix}"))
+    found = sorted(
+        p for suffix in ("", *PACKINGS) for p in folder.glob(f"*.txt{suffix}")
+    )
     if not found:
         raise DataError(
             f"{folder}: no .txt file there, plain or .gz or .xz; put one for each book, one sentence a line"
         )
     names = [p.name.partition(".txt")[0] for p in found]
     if twice := {name for name in names if names.count(name) > 1}:
-        raise DataError(f"{folder}: {min(twice)}.txt is there more than once, plain and packed; remove one of them")
+        raise DataError(
+            f"{folder}: {min(twice)}.txt is there more than once, plain and packed; remove one of them"
+        )
     return found
 
 
@@ -138,10 +150,16 @@ def index(texts: Iterable, folder: pathlib.Path, progress: Progress) -> dict[str
     for name, size, opened in texts:
         with opened as file:
             for number, block in _blocks(name, size, file):
-                progress(f"reading {pathlib.PurePath(name).name}", min(file.tell(), size), size)
+                progress(
+                    f"reading {pathlib.PurePath(name).name}",
+                    min(file.tell(), size),
+                    size,
+                )
                 _check(name, number, block)
                 found = block.split()
-                ids = np.fromiter(map(numbers.__getitem__, found), np.uint32, len(found))
+                ids = np.fromiter(
+                    map(numbers.__getitem__, found), np.uint32, len(found)
+                )
                 seen = np.bincount(ids, minlength=len(numbers))
                 seen[: len(counts)] += counts
                 counts = seen
@@ -156,7 +174,9 @@ def index(texts: Iterable, folder: pathlib.Path, progress: Progress) -> dict[str
     tokens.close()
     offsets.close()
     if lines >= 2**31:
-        raise DataError(f"{lines:,} sentences are more than the {2**31:,} that can be numbered; leave some files out")
+        raise DataError(
+            f"{lines:,} sentences are more than the {2**31:,} that can be numbered; leave some files out"
+        )
     words = _renumber(folder / "tokens.npy", numbers, counts, progress)
     by_length = _sort_triples(folder, np.array(starts), progress)
     if not sum(by_length):
@@ -182,7 +202,9 @@ def _blocks(name: str, size: int, file: BinaryIO) -> Iterator[tuple[int, bytes]]
         while piece := file.read(BLOCK):
             left -= len(piece)
             if left < 0:
-                raise DataError(f"{name}: holds more than the {room(size):,} bytes it may; get it again")
+                raise DataError(
+                    f"{name}: holds more than the {room(size):,} bytes it may; get it again"
+                )
             head, newline, tail = piece.rpartition(b"\n")
             if newline:
                 block, rest = rest + head + newline, tail
@@ -195,7 +217,9 @@ def _blocks(name: str, size: int, file: BinaryIO) -> Iterator[tuple[int, bytes]]
                     f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes; one sentence a line is needed"
                 )
     except (*DAMAGED, OSError, EOFError) as e:
-        raise DataError(f"{name}: cannot be read or unpacked ({e or type(e).__name__}); get it again") from e
+        raise DataError(
+            f"{name}: cannot be read or unpacked ({e or type(e).__name__}); get it again"
+        ) from e
     if rest:
         yield number, rest + b"\n"
 
@@ -220,11 +244,15 @@ def _words_of_lines(block: bytes) -> np.ndarray:
     space = SPACE[text]
     begins = ~space
     begins[1:] &= space[:-1]
-    before = np.searchsorted(np.flatnonzero(begins), np.flatnonzero(text == 10))  # words before each newline
+    before = np.searchsorted(
+        np.flatnonzero(begins), np.flatnonzero(text == 10)
+    )  # words before each newline
     return np.diff(before, prepend=0)
 
 
-def _renumber(file: pathlib.Path, numbers: _Numbers, counts: np.ndarray, progress: Progress) -> list[str]:
+def _renumber(
+    file: pathlib.Path, numbers: _Numbers, counts: np.ndarray, progress: Progress
+) -> list[str]:
     """Replace numbers by first appearance with numbers by frequency, ties by first appearance; the words in that order."""
     words = [word.decode("utf-8") for word in numbers]
     new = np.zeros(len(words), np.uint32)
@@ -235,7 +263,9 @@ def _renumber(file: pathlib.Path, numbers: _Numbers, counts: np.ndarray, progres
         else:
             new[old] = len(SPECIALS) + len(ordered)
             ordered.append(words[old])
-    with open(file, "r+b") as f:  # read and written, not mapped: mapped pages would count as this process's memory
+    with (
+        open(file, "r+b") as f
+    ):  # read and written, not mapped: mapped pages would count as this process's memory
         np.lib.format.read_magic(f)
         (total,), _, _ = np.lib.format.read_array_header_1_0(f)
         for i in range(0, total, CHUNK):
@@ -248,7 +278,9 @@ def _renumber(file: pathlib.Path, numbers: _Numbers, counts: np.ndarray, progres
     return ordered
 
 
-def _sort_triples(folder: pathlib.Path, starts: np.ndarray, progress: Progress) -> list[int]:
+def _sort_triples(
+    folder: pathlib.Path, starts: np.ndarray, progress: Progress
+) -> list[int]:
     """Write triples.npy, sorted by counting: how many there are of each length first, then each to its place."""
     offsets = np.load(folder / f"tokens{OFFSETS}.npy", mmap_mode="r")
     lines = len(offsets) - 1
@@ -259,7 +291,9 @@ def _sort_triples(folder: pathlib.Path, starts: np.ndarray, progress: Progress) 
     writer.append(np.zeros(0, np.int32))
     writer.close()
     if counts.sum():
-        out = np.lib.format.open_memmap(folder / "triples.npy", "w+", np.int32, (int(counts.sum()),))
+        out = np.lib.format.open_memmap(
+            folder / "triples.npy", "w+", np.int32, (int(counts.sum()),)
+        )
         ends = np.cumsum(counts) - counts
         for middles, lengths in _middles(offsets, starts):
             progress("sorting", int(middles[-1]) if len(middles) else 0, lines)
@@ -274,7 +308,9 @@ def _sort_triples(folder: pathlib.Path, starts: np.ndarray, progress: Progress) 
     return counts[1:].tolist()
 
 
-def _middles(offsets: np.ndarray, starts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _middles(
+    offsets: np.ndarray, starts: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(middle lines, their lengths) of the triples, some CHUNK lines at a time."""
     lines = len(offsets) - 1
     for low in range(1, lines - 1, CHUNK):
@@ -282,8 +318,14 @@ def _middles(offsets: np.ndarray, starts: np.ndarray) -> Iterator[tuple[np.ndarr
         lengths = np.diff(offsets[low - 1 : high + 2])
         short = lengths <= LONGEST
         kept = short[:-2] & short[1:-1] & short[2:]
-        edges = starts[np.searchsorted(starts, low) : np.searchsorted(starts, high, side="right") + 1]
-        for edge in (edges, edges - 1):  # a book's first line has nothing before it, its last nothing behind
+        edges = starts[
+            np.searchsorted(starts, low) : np.searchsorted(starts, high, side="right")
+            + 1
+        ]
+        for edge in (
+            edges,
+            edges - 1,
+        ):  # a book's first line has nothing before it, its last nothing behind
             kept[edge[(edge >= low) & (edge < high)] - low] = False
         where = np.flatnonzero(kept)
         yield where + low, lengths[1:-1][where]

@@ -30,7 +30,9 @@ def array(shape: tuple[int | None, ...], dtype: Any) -> tfds.features.FeatureCon
 
     Stored as bytes: TFDS's default packs every uint8 as a varint of its own and gives int32 back as int64.
     """
-    return tfds.features.Tensor(shape=shape, dtype=np.dtype(dtype), encoding=tfds.features.Encoding.BYTES)
+    return tfds.features.Tensor(
+        shape=shape, dtype=np.dtype(dtype), encoding=tfds.features.Encoding.BYTES
+    )
 
 
 class Written(NamedTuple):
@@ -52,9 +54,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
     source: ClassVar[str]  # where the official files are, for people
     licence: ClassVar[str]
-    size: ClassVar[str]  # examples per split, bytes to download and prepared, for people
+    size: ClassVar[
+        str
+    ]  # examples per split, bytes to download and prepared, for people
     files: ClassVar[Sequence[RawFile]] = ()
-    embedded: ClassVar[bool] = False  # True: needs no files and prepares itself at first use
+    embedded: ClassVar[bool] = (
+        False  # True: needs no files and prepares itself at first use
+    )
 
     def __init_subclass__(cls, **kwargs: Any):
         # TFDS has sets of the same names (mnist): ours never enter its registry.
@@ -62,7 +68,9 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         if cls.name in TABLE:
             cls.VERSION = tfds.core.Version(TABLE[cls.name].version)
 
-    def __init__(self, *, raw: Raw | None = None, progress: Progress | None = None, **kwargs: Any):
+    def __init__(
+        self, *, raw: Raw | None = None, progress: Progress | None = None, **kwargs: Any
+    ):
         self._raw, self._progress = raw, progress
         # What is true of the whole set, as JSON values: `examples` fills it (vocabulary, statistics, what was skipped),
         # at the latest when its last example has been taken; `data.facts` gives it back.
@@ -84,14 +92,24 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         A set too large for records overrides this and writes its columns itself.
         """
         tfds.disable_progress_bar()
-        maker = cls(raw=raw, progress=progress, data_dir=str(scratch), file_format="array_record")
-        with contextlib.redirect_stdout(io.StringIO()):  # TFDS announces itself with prints
+        maker = cls(
+            raw=raw,
+            progress=progress,
+            data_dir=str(scratch),
+            file_format="array_record",
+        )
+        with contextlib.redirect_stdout(
+            io.StringIO()
+        ):  # TFDS announces itself with prints
             maker.download_and_prepare(
                 download_dir=str(scratch / "downloads"),
                 download_config=tfds.download.DownloadConfig(try_download_gcs=False),
             )
         folder = pathlib.Path(maker.data_dir)
-        shapes = {key: info.shape for key, info in _leaves(maker.info.features.get_tensor_info()).items()}
+        shapes = {
+            key: info.shape
+            for key, info in _leaves(maker.info.features.get_tensor_info()).items()
+        }
         digest, splits = hashlib.sha256(), {}
         for split in sorted(maker.info.splits):
             source = maker.as_data_source(split)
@@ -118,9 +136,14 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             raise DataError(
                 f"{self._raw.folder}: the files hold no example of the split {empty[0]}; get the official ones"
             )
-        return {split: self._generate_examples(split, examples) for split, examples in splits.items()}
+        return {
+            split: self._generate_examples(split, examples)
+            for split, examples in splits.items()
+        }
 
-    def _generate_examples(self, split: str, examples: Sequence[Example]) -> Iterator[tuple[int, Example]]:
+    def _generate_examples(
+        self, split: str, examples: Sequence[Example]
+    ) -> Iterator[tuple[int, Example]]:
         for i, example in enumerate(examples):
             if i % CHUNK == 0:
                 self._progress(f"writing {split}", i, len(examples))
@@ -128,7 +151,9 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         self._progress(f"writing {split}", len(examples), len(examples))
 
 
-def build(cls: type[Builder], raw: Raw, scratch: pathlib.Path, progress: Progress) -> pathlib.Path:
+def build(
+    cls: type[Builder], raw: Raw, scratch: pathlib.Path, progress: Progress
+) -> pathlib.Path:
     """Write the set below `scratch`, seal it and return the sealed folder."""
     written = cls.write(raw, scratch, progress)
     folder, digest = written.folder, written.digest
@@ -141,7 +166,11 @@ def build(cls: type[Builder], raw: Raw, scratch: pathlib.Path, progress: Progres
         "version": str(cls.VERSION),
         "sha256": digest.hexdigest(),
         "splits": written.splits,
-        "files": {str(f.relative_to(folder)): f.stat().st_size for f in sorted(folder.rglob("*")) if f.is_file()},
+        "files": {
+            str(f.relative_to(folder)): f.stat().st_size
+            for f in sorted(folder.rglob("*"))
+            if f.is_file()
+        },
     }
     (folder / SEAL).write_text(json.dumps(seal, indent=1))
     return folder
@@ -163,14 +192,23 @@ def _read_back(
             progress(i, total)
             chunk = source.__getitems__(list(range(i, min(i + CHUNK, total))))
         leaves = _leaves(chunk[i % CHUNK])
-        if i == 0 and all(v.dtype.kind in "biuf" and None not in shapes[key][1:] for key, v in leaves.items()):
+        if i == 0 and all(
+            v.dtype.kind in "biuf" and None not in shapes[key][1:]
+            for key, v in leaves.items()
+        ):
             columns = {
-                key: Writer(folder / f"{key}.npy", v.dtype, shapes[key][1 if key in offsets else 0 :])
+                key: Writer(
+                    folder / f"{key}.npy",
+                    v.dtype,
+                    shapes[key][1 if key in offsets else 0 :],
+                )
                 for key, v in leaves.items()
             }
         for key, v in leaves.items():
             digest.update(f"{key}:{v.dtype.str}:{v.shape};".encode())
-            digest.update(v.tobytes() if v.dtype != object else repr(v.tolist()).encode())
+            digest.update(
+                v.tobytes() if v.dtype != object else repr(v.tolist()).encode()
+            )
             if columns:
                 columns[key].append(v if key in offsets else v[None])
                 if key in offsets:
@@ -185,6 +223,13 @@ def _read_back(
 def _leaves(example: Any, path: str = "") -> dict[str, Any]:
     """Nested examples as {"a/b": array}, in sorted order; anything but numbers and mappings as it is."""
     if not isinstance(example, Mapping):
-        return {path: example if isinstance(example, tfds.features.TensorInfo) else np.asarray(example)}
-    parts = [_leaves(example[key], f"{path}/{key}" if path else key) for key in sorted(example)]
+        return {
+            path: example
+            if isinstance(example, tfds.features.TensorInfo)
+            else np.asarray(example)
+        }
+    parts = [
+        _leaves(example[key], f"{path}/{key}" if path else key)
+        for key in sorted(example)
+    ]
     return {key: v for part in parts for key, v in part.items()}

@@ -25,7 +25,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lnrepro.data.builder import Builder, Example, array
-from lnrepro.data.caption_files import FEATURES, PER_IMAGE, SPLITS, Lines, check_features, read_captions, read_features
+from lnrepro.data.caption_files import (
+    FEATURES,
+    PER_IMAGE,
+    SPLITS,
+    Lines,
+    check_features,
+    read_captions,
+    read_features,
+)
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.data.text import SPECIALS, Vocabulary
 from lnrepro.errors import DataError
@@ -37,7 +45,9 @@ EOS, UNKNOWN = (SPECIALS.index(s) for s in ("<eos>", "<unk>"))
 class CaptionFolder(Builder):
     """What `coco_captions` and `captions_proxy` share: the layout of the order-embeddings code's data folder."""
 
-    rows: ClassVar[Mapping[str, int] | None] = None  # images per split; None: whatever there is
+    rows: ClassVar[Mapping[str, int] | None] = (
+        None  # images per split; None: whatever there is
+    )
     files = (
         *(RawFile(f"{stem}.txt") for stem in SPLITS.values()),
         *(RawFile(f"images/10crop/{stem}.npy") for stem in SPLITS.values()),
@@ -55,24 +65,37 @@ class CaptionFolder(Builder):
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
         """Read captions and map the features; everything is checked before the first example is written."""
         captions, ids = read_captions(raw)
-        images = {split: read_features(raw.folder / f"images/10crop/{stem}.npy") for split, stem in SPLITS.items()}
+        images = {
+            split: read_features(raw.folder / f"images/10crop/{stem}.npy")
+            for split, stem in SPLITS.items()
+        }
         for split, stem in SPLITS.items():
-            file, count = raw.folder / f"images/10crop/{stem}.npy", len(captions[split]) // PER_IMAGE
+            file, count = (
+                raw.folder / f"images/10crop/{stem}.npy",
+                len(captions[split]) // PER_IMAGE,
+            )
             if len(images[split]) != count:
-                raise DataError(f"{file}: {len(images[split])} rows for the {count} images that {stem}'s captions have")
+                raise DataError(
+                    f"{file}: {len(images[split])} rows for the {count} images that {stem}'s captions have"
+                )
             if self.rows and count != self.rows[split] and not raw.any_checksum:
                 raise DataError(
                     f"{raw.folder}: {stem} has {count:,} images instead of {self.rows[split]:,}; get the official "
                     "files, or pass --any-checksum to use others of this layout"
                 )
         self.facts["not_unit"] = {
-            split: check_features(images[split], raw.folder / f"images/10crop/{stem}.npy")
+            split: check_features(
+                images[split], raw.folder / f"images/10crop/{stem}.npy"
+            )
             for split, stem in SPLITS.items()
         }
         words, dev_words = vocabulary(captions["train"], captions["valid"])
         self.facts |= {"words": words, "dev_words": dev_words}
         numbers = Vocabulary([*words, *dev_words])
-        return {split: Captioned(images[split], captions[split], numbers, ids[split]) for split in SPLITS}
+        return {
+            split: Captioned(images[split], captions[split], numbers, ids[split])
+            for split in SPLITS
+        }
 
 
 class CocoCaptions(CaptionFolder):
@@ -95,7 +118,9 @@ class CaptionsProxy(CaptionFolder):
 class Captioned(Sequence):
     """Features (N, D), 5 N captions and ids (N,) as a sequence of examples; rows of features are read when asked for."""
 
-    def __init__(self, images: np.ndarray, captions: Lines, words: Vocabulary, ids: np.ndarray):
+    def __init__(
+        self, images: np.ndarray, captions: Lines, words: Vocabulary, ids: np.ndarray
+    ):
         self.images, self.captions, self.words, self.ids = images, captions, words, ids
 
     def __len__(self) -> int:
@@ -122,7 +147,11 @@ class Captions:
     """
 
     def __init__(self, columns: Mapping[str, Any], vocabulary: int, longest: int):
-        self._values, self._vocabulary, self._longest = columns["tokens"].values, vocabulary, longest
+        self._values, self._vocabulary, self._longest = (
+            columns["tokens"].values,
+            vocabulary,
+            longest,
+        )
         self._words = np.asarray(columns["lengths"], np.int64).reshape(-1)
         self._starts = np.cumsum(self._words) - self._words
         if cut := int((self._words >= longest).sum()):
@@ -150,11 +179,18 @@ class Captions:
         here = np.arange(steps) < length[:, None] - 1
         place = np.where(here, self._starts[captions][:, None] + np.arange(steps), 0)
         tokens = np.where(here, self._values[place] if len(self._values) else 0, EOS)
-        return np.where(tokens >= self._vocabulary, UNKNOWN, tokens).astype(np.int32), length.astype(np.int32)
+        return np.where(tokens >= self._vocabulary, UNKNOWN, tokens).astype(
+            np.int32
+        ), length.astype(np.int32)
 
 
 def vocabulary(train: Lines, valid: Lines) -> tuple[list[str], list[str]]:
     """The words of the training captions by frequency, and those that only the first DEV validation images add."""
     words = Vocabulary.of_counts(Counter(word for caption in train for word in caption))
-    dev = Counter(word for caption in valid[: PER_IMAGE * DEV] for word in caption if word not in words)
+    dev = Counter(
+        word
+        for caption in valid[: PER_IMAGE * DEV]
+        for word in caption
+        if word not in words
+    )
     return list(words.words), list(Vocabulary.of_counts(dev).words)

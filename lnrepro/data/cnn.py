@@ -25,7 +25,9 @@ from lnrepro.data.question import ENTITY, FOLDERS, PLACEHOLDER, Question, parse,
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.errors import DataError
 
-FILE_LIMIT = 1 << 20  # bytes of one .question; the longest official passages have 2,000 tokens
+FILE_LIMIT = (
+    1 << 20
+)  # bytes of one .question; the longest official passages have 2,000 tokens
 PADDING, UNKNOWN, NUMBER = "<pad>", "<unk>", "<num>"
 FIRST_ENTITY = 1
 LEFT_OUT = 0.01  # the share of files out of layout beyond which the set is refused
@@ -37,7 +39,9 @@ class Cnn(Builder):
     source = "https://cs.nyu.edu/~kcho/DMQA/ (K. Cho's copy of K. M. Hermann et al.'s corpus)"
     licence = "the stories are CNN's; the questions by Hermann et al. (2015)"
     size = "380,298 train, 3,924 valid, 3,198 test; about 1.5 GB prepared"
-    files = (RawFile("questions"),)  # a folder, or packed as questions.tar, cnn.tgz, ...
+    files = (
+        RawFile("questions"),
+    )  # a folder, or packed as questions.tar, cnn.tgz, ...
     archives = ("questions", "cnn")
 
     def features(self):
@@ -55,7 +59,9 @@ class Cnn(Builder):
 
     def contents(self, raw: Raw) -> Iterator[tuple[str, object, bytes]]:
         """(split, where, content) of every file."""
-        for name, content in raw.tree("questions", self.archives, suffix=".question", limit=FILE_LIMIT):
+        for name, content in raw.tree(
+            "questions", self.archives, suffix=".question", limit=FILE_LIMIT
+        ):
             folder, _, file = name.rpartition("/")
             if folder not in FOLDERS:
                 raise DataError(
@@ -63,7 +69,9 @@ class Cnn(Builder):
                 )
             yield FOLDERS[folder], f"questions/{folder}/{file}", content
 
-    def encoded(self, contents: Iterable[tuple[str, object, bytes]]) -> dict[str, Sequence[Example]]:
+    def encoded(
+        self, contents: Iterable[tuple[str, object, bytes]]
+    ) -> dict[str, Sequence[Example]]:
         """Parse all files, number the words, and note the facts. Raises DataError if too many are out of layout."""
         words, splits = Provisional(), defaultdict(Examples)
         left_out, reasons = Counter(), []
@@ -76,15 +84,30 @@ class Cnn(Builder):
                 left_out[split] += 1
                 reasons.append(str(e))
         if len(reasons) > LEFT_OUT * (sum(map(len, splits.values())) + len(reasons)):
-            more = f" ({len(reasons)} files are out of layout)" if len(reasons) > 1 else ""
+            more = (
+                f" ({len(reasons)} files are out of layout)" if len(reasons) > 1 else ""
+            )
             raise DataError(f"{reasons[0]}{more}; get the official files")
         if not (splits.keys() >= {"train", "valid"} and splits["train"]):
-            raise DataError("questions: there must be files in questions/training and questions/validation")
+            raise DataError(
+                "questions: there must be files in questions/training and questions/validation"
+            )
         listed, entities, new = words.numbered(splits["train"])
-        self.facts |= {"words": listed, "entities": entities, "left_out": reasons[:10], "counts": {}}
-        made = {split: splits[split].renumbered(new) for split in FOLDERS.values() if split in splits}
+        self.facts |= {
+            "words": listed,
+            "entities": entities,
+            "left_out": reasons[:10],
+            "counts": {},
+        }
+        made = {
+            split: splits[split].renumbered(new)
+            for split in FOLDERS.values()
+            if split in splits
+        }
         for split, examples in made.items():
-            self.facts["counts"][split] = examples.counts() | {"left out": left_out[split]}
+            self.facts["counts"][split] = examples.counts() | {
+                "left out": left_out[split]
+            }
         return made
 
 
@@ -127,10 +150,16 @@ class CnnTop4(Cnn):
         pickle is executed. Raises DataError for anything but lists of known numbers.
         """
         table = plain_pickle.load(raw.read("dict.pkl"), raw.path("dict.pkl"))
-        if not isinstance(table, dict) or not all(type(k) is str and type(v) is int for k, v in table.items()):
-            raise DataError(f"{raw.path('dict.pkl')}: not a dict of words and their numbers")
+        if not isinstance(table, dict) or not all(
+            type(k) is str and type(v) is int for k, v in table.items()
+        ):
+            raise DataError(
+                f"{raw.path('dict.pkl')}: not a dict of words and their numbers"
+            )
         if len(set(table.values())) < len(table) or min(table.values(), default=0) < 0:
-            raise DataError(f"{raw.path('dict.pkl')}: two words have one number, or a number is negative")
+            raise DataError(
+                f"{raw.path('dict.pkl')}: two words have one number, or a number is negative"
+            )
         of = {number: word for word, number in table.items()}
         words, splits = Provisional(), {}
         for split in ("train", "valid"):
@@ -138,32 +167,54 @@ class CnnTop4(Cnn):
             for part in ("pass", "qs", "ans"):
                 file = f"{split}4_{part}.pkl"
                 parts[part] = lists(
-                    plain_pickle.load(raw.read(file), raw.path(file)), of, raw.path(file), part != "ans"
+                    plain_pickle.load(raw.read(file), raw.path(file)),
+                    of,
+                    raw.path(file),
+                    part != "ans",
                 )
             if len({len(p) for p in parts.values()}) > 1:
-                raise DataError(f"{raw.folder}: {split}4_pass, _qs and _ans.pkl hold different numbers of questions")
+                raise DataError(
+                    f"{raw.folder}: {split}4_pass, _qs and _ans.pkl hold different numbers of questions"
+                )
             splits[split] = Examples()
             for passage, question, answer in zip(*parts.values(), strict=True):
                 tokens = [[of[i] for i in part] for part in (passage, question, answer)]
-                splits[split].append(words, *tokens[:2], tokens[2][0], np.zeros(len(passage), np.uint8))
+                splits[split].append(
+                    words, *tokens[:2], tokens[2][0], np.zeros(len(passage), np.uint8)
+                )
         for word in table:
-            words[word]  # every word of the dictionary has a row, whether it occurs or not
+            words[
+                word
+            ]  # every word of the dictionary has a row, whether it occurs or not
         listed, entities, new = words.numbered(None)
         self.facts |= {"words": listed, "entities": entities, "left_out": []}
         made = {split: examples.renumbered(new) for split, examples in splits.items()}
-        self.facts["counts"] = {split: examples.counts() | {"left out": 0} for split, examples in made.items()}
+        self.facts["counts"] = {
+            split: examples.counts() | {"left out": 0}
+            for split, examples in made.items()
+        }
         return made
 
 
-def lists(value: object, known: dict[int, str], where: object, longer: bool) -> list[list[int]]:
+def lists(
+    value: object, known: dict[int, str], where: object, longer: bool
+) -> list[list[int]]:
     """Lists of known numbers, each less its last one if `longer`, none of them then empty. Raises DataError."""
     if not isinstance(value, list) or not all(isinstance(v, list) for v in value):
         raise DataError(f"{where}: not a list of lists")
     for i, v in enumerate(value):
-        strange = [n for n in v[: -1 if longer else None] if type(n) is not int or n not in known]
+        strange = [
+            n
+            for n in v[: -1 if longer else None]
+            if type(n) is not int or n not in known
+        ]
         if strange:
             bad = strange[0]
-            shown = ascii(bad) if type(bad) is int and abs(bad) < 10**18 else f"a {type(bad).__name__}"
+            shown = (
+                ascii(bad)
+                if type(bad) is int and abs(bad) < 10**18
+                else f"a {type(bad).__name__}"
+            )
             raise DataError(f"{where}, list {i}: {shown} is no number of dict.pkl")
         if len(v) < 1 + longer or (not longer and len(v) != 1):
             raise DataError(f"{where}, list {i}: {len(v)} numbers")
@@ -191,13 +242,24 @@ class Provisional(dict):
             largest = max(int(token[len("@entity") :]) for token in present)
             entities = [f"@entity{n}" for n in range(largest + 1)]
             counts = train.count(len(self))
-            by_count = sorted(((-counts[i], i, token) for token, i in self.items() if counts[i] > 1))
+            by_count = sorted(
+                ((-counts[i], i, token) for token, i in self.items() if counts[i] > 1)
+            )
             special = (PLACEHOLDER, UNKNOWN, NUMBER, PADDING)
-            chosen = [*special[:3], *(t for _, _, t in by_count if not (t in present or t in special or t.isdigit()))]
+            chosen = [
+                *special[:3],
+                *(
+                    t
+                    for _, _, t in by_count
+                    if not (t in present or t in special or t.isdigit())
+                ),
+            ]
         listed = [PADDING, *entities, *chosen]
         ids = {token: i for i, token in enumerate(listed)}
         unknown, number = ids.get(UNKNOWN, 0), ids.get(NUMBER, 0)
-        fallback = (ids.get(token, number if token.isdigit() else unknown) for token in self)
+        fallback = (
+            ids.get(token, number if token.isdigit() else unknown) for token in self
+        )
         return listed, len(entities), np.fromiter(fallback, np.int32, len(self))
 
 
@@ -209,9 +271,13 @@ class Examples(Sequence):
 
     def add(self, words: Provisional, q: Question) -> None:
         """Append a parsed file."""
-        self.append(words, q.passage, q.question, q.answer, ranks(q.passage, q.question))
+        self.append(
+            words, q.passage, q.question, q.answer, ranks(q.passage, q.question)
+        )
 
-    def append(self, words: Provisional, passage, question, answer: str, rank: np.ndarray) -> None:
+    def append(
+        self, words: Provisional, passage, question, answer: str, rank: np.ndarray
+    ) -> None:
         """Append tokens under their provisional numbers."""
         self.passages.append(np.array([words[token] for token in passage], np.int32))
         self.questions.append(np.array([words[token] for token in question], np.int32))
@@ -228,7 +294,10 @@ class Examples(Sequence):
     def renumbered(self, new: np.ndarray) -> Examples:
         """The same under final ids."""
         out = Examples()
-        out.passages, out.questions = [new[p] for p in self.passages], [new[q] for q in self.questions]
+        out.passages, out.questions = (
+            [new[p] for p in self.passages],
+            [new[q] for q in self.questions],
+        )
         out.answers, out.ranks = new[np.array(self.answers, int)], self.ranks
         return out
 
@@ -236,7 +305,9 @@ class Examples(Sequence):
         """How many there are, and in how many the answer is not where it should be."""
         hits = [
             rank[passage == answer]
-            for passage, rank, answer in zip(self.passages, self.ranks, self.answers, strict=True)
+            for passage, rank, answer in zip(
+                self.passages, self.ranks, self.answers, strict=True
+            )
         ]
         return {
             "questions": len(self),

@@ -33,11 +33,18 @@ from lnrepro.errors import DataError
 LISTS = ("trainset", "testset_v", "testset_t", "testset_f")
 VALID = "testset_v"
 OTHER = "<other>"
-SYMBOLS = (OTHER, *" ',.", *map(chr, range(ord("A"), ord("Z") + 1)), *map(chr, range(ord("a"), ord("z") + 1)))
+SYMBOLS = (
+    OTHER,
+    *" ',.",
+    *map(chr, range(ord("A"), ord("Z") + 1)),
+    *map(chr, range(ord("a"), ord("z") + 1)),
+)
 NUMBERS = {symbol: i for i, symbol in enumerate(SYMBOLS)}
 
 LIMIT = 4 << 20  # bytes of one file; the largest of the official ones has 110,000
-FARTHEST = 100_000  # units from the whiteboard's corner; the official lines stay below 10,000
+FARTHEST = (
+    100_000  # units from the whiteboard's corner; the official lines stay below 10,000
+)
 LINE = re.compile(r"(?:^|/)([a-z]\d\d-\d{3}[a-z]?)-(\d\d)\.xml$")
 FORM = re.compile(r"(?:^|/)([a-z]\d\d-\d{3}[a-z]?)\.txt$")
 AGAIN = "get the official file"
@@ -73,25 +80,43 @@ class IamOndb(Builder):
         listed = {form: k for k, name in enumerate(LISTS) for form in lists[name]}
         texts = {
             found[1]: transcription(content, path)
-            for path, content in raw.tree("ascii", ("ascii-all",), suffix=".txt", limit=LIMIT)
+            for path, content in raw.tree(
+                "ascii", ("ascii-all",), suffix=".txt", limit=LIMIT
+            )
             if (found := FORM.search(path)) and found[1] in listed
         }
         strokes: dict[str, dict[int, np.ndarray]] = {}
-        for path, content in raw.tree("lineStrokes", ("lineStrokes-all",), suffix=".xml", limit=LIMIT):
+        for path, content in raw.tree(
+            "lineStrokes", ("lineStrokes-all",), suffix=".xml", limit=LIMIT
+        ):
             if (found := LINE.search(path)) and found[1] in listed:
                 if found[2] == "00":
                     raise DataError(f"{path}: lines are numbered from 01; {AGAIN}")
-                strokes.setdefault(found[1], {})[int(found[2])] = offsets(points(content, path))
+                strokes.setdefault(found[1], {})[int(found[2])] = offsets(
+                    points(content, path)
+                )
         lines, skipped, other = [], [], Counter()
         for form, k in listed.items():
-            missing = "stroke files" if form not in strokes else "a transcription" if form not in texts else ""
+            missing = (
+                "stroke files"
+                if form not in strokes
+                else "a transcription"
+                if form not in texts
+                else ""
+            )
             if missing:
-                raise DataError(f"{raw.folder / LISTS[k]}.txt lists {form}, of which there are no {missing}; {AGAIN}s")
+                raise DataError(
+                    f"{raw.folder / LISTS[k]}.txt lists {form}, of which there are no {missing}; {AGAIN}s"
+                )
             if max(strokes[form]) > len(texts[form]):
                 skipped.append(form)
                 continue
             for number, line in sorted(strokes[form].items()):
-                lines.append(example(line, texts[form][number - 1], f"{form}-{number:02}", k, other))
+                lines.append(
+                    example(
+                        line, texts[form][number - 1], f"{form}-{number:02}", k, other
+                    )
+                )
         if skipped:
             warnings.warn(
                 f"{len(skipped)} forms have fewer lines of text than of strokes and are left out: {', '.join(skipped[:9])}",
@@ -104,11 +129,16 @@ class IamOndb(Builder):
         if splits["train"]:
             self.facts |= facts(splits["train"], other)
         counts = Counter(int(line["list"]) for line in lines)
-        self.facts |= {"skipped": skipped, "lines": {name: counts[k] for k, name in enumerate(LISTS)}}
+        self.facts |= {
+            "skipped": skipped,
+            "lines": {name: counts[k] for k, name in enumerate(LISTS)},
+        }
         return splits
 
 
-def example(strokes: np.ndarray, text: str, name: str, number: int, other: Counter) -> Example:
+def example(
+    strokes: np.ndarray, text: str, name: str, number: int, other: Counter
+) -> Example:
     """One example; counts in `other` the characters that are no symbols."""
     tokens, unknown = encode(text)
     other.update(unknown)
@@ -123,7 +153,9 @@ def example(strokes: np.ndarray, text: str, name: str, number: int, other: Count
 
 def facts(train: Iterable[Example], other: Counter) -> dict:
     """Mean and standard deviation of the training lines' offsets, the symbols, and what was none of them."""
-    steps = np.concatenate([line["strokes"][:, :2] for line in train]).astype(np.float64)
+    steps = np.concatenate([line["strokes"][:, :2] for line in train]).astype(
+        np.float64
+    )
     return {
         "mean": steps.mean(0).tolist(),
         "std": steps.std(0).tolist(),
@@ -161,9 +193,13 @@ def points(content: bytes, where: object) -> np.ndarray:
             except KeyError as e:
                 fail(f"a Point without {e.args[0]}")
             except ValueError:
-                fail(f"a Point at {texts[0][:12]!a}, {texts[1][:12]!a}, which are not integers")
+                fail(
+                    f"a Point at {texts[0][:12]!a}, {texts[1][:12]!a}, which are not integers"
+                )
             if not (-FARTHEST < x < FARTHEST and -FARTHEST < y < FARTHEST):
-                fail(f"a Point at {texts[0][:12]}, {texts[1][:12]}, farther than {FARTHEST} units away")
+                fail(
+                    f"a Point at {texts[0][:12]}, {texts[1][:12]}, farther than {FARTHEST} units away"
+                )
             if not sets:
                 fail("a Point outside of a StrokeSet")
             found.append(x)
@@ -178,17 +214,25 @@ def points(content: bytes, where: object) -> np.ndarray:
             ends.append(len(found) // 2)
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.StartDoctypeDeclHandler = lambda *_: fail("a document type, which these files do not have")
+    parser.StartDoctypeDeclHandler = lambda *_: fail(
+        "a document type, which these files do not have"
+    )
     try:
         parser.Parse(content, True)
     except expat.ExpatError as e:
-        raise DataError(f"{where}, line {e.lineno}: broken XML ({expat.ErrorString(e.code)}); {AGAIN}") from None
+        raise DataError(
+            f"{where}, line {e.lineno}: broken XML ({expat.ErrorString(e.code)}); {AGAIN}"
+        ) from None
     except (LookupError, ValueError) as e:  # from Python's codecs
-        raise DataError(f"{where}, line 1: an encoding that cannot be read ({str(e)[:60]!a}); {AGAIN}") from None
+        raise DataError(
+            f"{where}, line 1: an encoding that cannot be read ({str(e)[:60]!a}); {AGAIN}"
+        ) from None
     if not sets:
         raise DataError(f"{where}: no StrokeSet; {AGAIN}")
     if len(found) < 4 or not ends or 2 * ends[-1] != len(found):
-        raise DataError(f"{where}: {len(found) // 2} points in {len(ends)} strokes are no line of handwriting; {AGAIN}")
+        raise DataError(
+            f"{where}: {len(found) // 2} points in {len(ends)} strokes are no line of handwriting; {AGAIN}"
+        )
     line = np.zeros((len(found) // 2, 3), np.int32)
     line[:, :2] = np.array(found, np.int32).reshape(-1, 2)
     line[np.array(ends) - 1, 2] = 1
@@ -205,7 +249,12 @@ def transcription(content: bytes, where: object) -> list[str]:
     _, found, body = content.decode("latin-1").replace("\r\n", "\n").partition("\nCSR:")
     if not found:
         raise DataError(f"{where}: no line says 'CSR:'; {AGAIN}")
-    return [part.strip() for line in body.split("\n") for part in re.split("%+", line) if part.strip()]
+    return [
+        part.strip()
+        for line in body.split("\n")
+        for part in re.split("%+", line)
+        if part.strip()
+    ]
 
 
 def _forms(raw: Raw, name: str) -> list[str]:

@@ -17,8 +17,21 @@ import numpy as np
 MAGIC = b"MATLAB 5.0"
 HEADER = 128  # bytes: 124 of text, version, order of bytes
 MATRIX, COMPRESSED = 14, 15
-TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
-_NAMES = "cell struct object char sparse double single int8 uint8 int16 uint16 int32 uint32"
+TYPES = {
+    1: "i1",
+    2: "u1",
+    3: "i2",
+    4: "u2",
+    5: "i4",
+    6: "u4",
+    7: "f4",
+    9: "f8",
+    12: "i8",
+    13: "u8",
+}
+_NAMES = (
+    "cell struct object char sparse double single int8 uint8 int16 uint16 int32 uint32"
+)
 CLASSES = dict(enumerate(_NAMES.split(), 1))
 NUMBERS = frozenset(range(6, 14))  # classes
 COMPLEX = 0x0800  # flag
@@ -57,14 +70,18 @@ def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
             raise ValueError("truncated within an element")
         kind, size = struct.unpack_from(f"{order}2I", data, at)
         begin = at + 8
-        if kind >> 16:  # a short element: its size stands in the type, its bytes in the place of the size
+        if (
+            kind >> 16
+        ):  # a short element: its size stands in the type, its bytes in the place of the size
             kind, size, begin, at = kind & 0xFFFF, kind >> 16, at + 4, at + 8
             if size > 4:
                 raise ValueError(f"a short element of {size} bytes")
         else:
             at = begin + size + (-size % 8 if kind != COMPRESSED else 0)
         if begin + size > len(data):
-            raise ValueError(f"an element of {size:,} bytes, of which there are {len(data) - begin:,}")
+            raise ValueError(
+                f"an element of {size:,} bytes, of which there are {len(data) - begin:,}"
+            )
         yield kind, data[begin : begin + size]
 
 
@@ -91,14 +108,20 @@ def _matrix(data: memoryview, order: str) -> Variable:
         raise ValueError("a variable without flags, sizes or name") from e
     kind = CLASSES.get(flags & 0xFF, "unknown")
     if flags & 0xFF not in NUMBERS or flags & COMPLEX:
-        return Variable(_text(name), shape, "complex" if flags & COMPLEX else kind, None)
+        return Variable(
+            _text(name), shape, "complex" if flags & COMPLEX else kind, None
+        )
     stored, values = next(parts, (0, None))
     if stored not in TYPES or len(shape) < 2 or min(shape) < 0:
         raise ValueError("a variable without numbers")
     dtype = np.dtype(order + TYPES[stored])
     if math.prod(shape) * dtype.itemsize != len(values):
-        raise ValueError(f"{' x '.join(map(str, shape))} numbers in {len(values):,} bytes")
-    return Variable(_text(name), shape, kind, np.frombuffer(values, dtype).reshape(shape, order="F"))
+        raise ValueError(
+            f"{' x '.join(map(str, shape))} numbers in {len(values):,} bytes"
+        )
+    return Variable(
+        _text(name), shape, kind, np.frombuffer(values, dtype).reshape(shape, order="F")
+    )
 
 
 def _text(name: memoryview) -> str:

@@ -16,13 +16,18 @@ from lnrepro.data.builder import Builder, Example, array
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.errors import DataError
 
-MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
+MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
 AGAIN = "get the official file (scripts/prepare.py mnist --download)"
 UBYTE = 8  # the type code in an idx file's magic number
 
 
 def _official(name: str, size: int, sha256: str) -> RawFile:
-    return RawFile(name, size, sha256, tuple(f"{mirror}{name}.gz" for mirror in MIRRORS))
+    return RawFile(
+        name, size, sha256, tuple(f"{mirror}{name}.gz" for mirror in MIRRORS)
+    )
 
 
 class Mnist(Builder):
@@ -33,13 +38,25 @@ class Mnist(Builder):
     size = "55,000 train, 5,000 valid, 10,000 test; 12 MB to download, 75 MB prepared"
     files = (
         _official(
-            "train-images-idx3-ubyte", 47040016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"
+            "train-images-idx3-ubyte",
+            47040016,
+            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
         ),
-        _official("train-labels-idx1-ubyte", 60008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
         _official(
-            "t10k-images-idx3-ubyte", 7840016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"
+            "train-labels-idx1-ubyte",
+            60008,
+            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
         ),
-        _official("t10k-labels-idx1-ubyte", 10008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+        _official(
+            "t10k-images-idx3-ubyte",
+            7840016,
+            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        ),
+        _official(
+            "t10k-labels-idx1-ubyte",
+            10008,
+            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        ),
     )
 
     def features(self):
@@ -51,7 +68,9 @@ class Mnist(Builder):
         images, labels = _labelled(raw, "train")
         valid = len(images) // 12
         if not valid:
-            raise DataError(f"{raw.folder}: {len(images)} training images are too few to set a twelfth aside; {AGAIN}")
+            raise DataError(
+                f"{raw.folder}: {len(images)} training images are too few to set a twelfth aside; {AGAIN}"
+            )
         return {
             "train": Pairs(images[valid:], labels[valid:]),
             "valid": Pairs(images[:valid], labels[:valid]),
@@ -77,7 +96,11 @@ class Digits(Builder):
 
         bunch = load_digits()
         images, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.int32)
-        cuts = {"train": slice(0, 1437), "valid": slice(1437, 1617), "test": slice(1617, 1797)}
+        cuts = {
+            "train": slice(0, 1437),
+            "valid": slice(1437, 1617),
+            "test": slice(1617, 1797),
+        }
         return {split: Pairs(images[cut], labels[cut]) for split, cut in cuts.items()}
 
 
@@ -102,16 +125,24 @@ def parse_idx(content: bytes, ndim: int, where: object) -> np.ndarray:
     """
     wanted, header = UBYTE << 8 | ndim, 4 + 4 * ndim
     if len(content) < header:
-        raise DataError(f"{where}: truncated, {len(content)} bytes cannot hold the {header} of an idx header; {AGAIN}")
+        raise DataError(
+            f"{where}: truncated, {len(content)} bytes cannot hold the {header} of an idx header; {AGAIN}"
+        )
     magic, *shape = np.frombuffer(content, ">u4", 1 + ndim).tolist()
     if magic != wanted:
-        raise DataError(f"{where}: magic number {magic} instead of {wanted}, not an idx{ndim}-ubyte file; {AGAIN}")
+        raise DataError(
+            f"{where}: magic number {magic} instead of {wanted}, not an idx{ndim}-ubyte file; {AGAIN}"
+        )
     promised, found = math.prod(shape), len(content) - header
     sizes = " x ".join(map(str, shape))
     if promised != found:
         what = "truncated" if found < promised else "too long"
-        raise DataError(f"{where}: {what}, the header counts {sizes} = {promised} bytes and {found} follow; {AGAIN}")
-    if not found and max(shape) >= 1 << 31:  # 0 x 4,294,967,295 x 4,294,967,295 is more than NumPy can shape
+        raise DataError(
+            f"{where}: {what}, the header counts {sizes} = {promised} bytes and {found} follow; {AGAIN}"
+        )
+    if (
+        not found and max(shape) >= 1 << 31
+    ):  # 0 x 4,294,967,295 x 4,294,967,295 is more than NumPy can shape
         raise DataError(f"{where}: empty, the header counts {sizes} bytes; {AGAIN}")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
@@ -123,11 +154,15 @@ def _labelled(raw: Raw, part: str) -> tuple[np.ndarray, np.ndarray]:
     labels = parse_idx(raw.read(label_file), 1, raw.path(label_file))
     if not len(images) or images.shape[1:] != (28, 28):
         sizes = " x ".join(map(str, images.shape))
-        raise DataError(f"{raw.path(image_file)}: holds {sizes} instead of some images of 28 x 28; {AGAIN}")
+        raise DataError(
+            f"{raw.path(image_file)}: holds {sizes} instead of some images of 28 x 28; {AGAIN}"
+        )
     if len(images) != len(labels):
         raise DataError(
             f"{raw.path(label_file)}: {len(labels)} labels for the {len(images)} images in {image_file}; {AGAIN}"
         )
     if len(bad := np.flatnonzero(labels > 9)):
-        raise DataError(f"{raw.path(label_file)}: label {labels[bad[0]]} at {bad[0]} is not in 0..9; {AGAIN}")
+        raise DataError(
+            f"{raw.path(label_file)}: label {labels[bad[0]]} at {bad[0]} is not in 0..9; {AGAIN}"
+        )
     return images, labels.astype(np.int32)

@@ -49,7 +49,14 @@ FILLERS = (
     "nobody had expected this of X",
     "more about X will follow tomorrow",
 )
-WHEN = ("on monday", "on friday", "last week", "this morning", "yesterday", "earlier this year")
+WHEN = (
+    "on monday",
+    "on friday",
+    "last week",
+    "this morning",
+    "yesterday",
+    "earlier this year",
+)
 
 
 class Draw:
@@ -85,7 +92,9 @@ def story(draw: Draw) -> str:
         told.append(f"{when} {text} ." if draw.below(2) else f"{text} {when} .")
         if draw.below(2):
             filler = FILLERS[draw.below(len(FILLERS))]
-            told.append(filler.replace("X", f"@entity{named[draw.below(len(named))]}") + " .")
+            told.append(
+                filler.replace("X", f"@entity{named[draw.below(len(named))]}") + " ."
+            )
     asked = draw.below(EVENTS_TOLD)
     question = EVENTS[events[asked]][1]
     if asked in places_of and draw.below(2):
@@ -107,4 +116,8 @@ def files() -> Iterator[tuple[str, str, bytes]]:
         for i in range(count):
             address = f"generated/{folder}/{i:05d}"
             content = f"{address}\n\n{story(draw)}".encode()
-            yield FOLDERS[folder], f"questions/{folder}/{hashlib.sha1(address.encode()).hexdigest()}.question", content
+            yield (
+                FOLDERS[folder],
+                f"questions/{folder}/{hashlib.sha1(address.encode()).hexdigest()}.question",
+                content,
+            )

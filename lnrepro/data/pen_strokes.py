@@ -82,8 +82,16 @@ class Writer:
     """A hand: how it slants, stretches, spaces, hurries and trembles."""
 
     def __init__(self, rng: np.random.RandomState):
-        self.slant, self.size, self.width = rng.uniform(-0.05, 0.35), rng.uniform(0.85, 1.15), rng.uniform(0.85, 1.1)
-        self.gap, self.speed, self.jitter = rng.uniform(-1.5, 1.5), rng.uniform(4.2, 5.4), rng.uniform(0.03, 0.12)
+        self.slant, self.size, self.width = (
+            rng.uniform(-0.05, 0.35),
+            rng.uniform(0.85, 1.15),
+            rng.uniform(0.85, 1.1),
+        )
+        self.gap, self.speed, self.jitter = (
+            rng.uniform(-1.5, 1.5),
+            rng.uniform(4.2, 5.4),
+            rng.uniform(0.03, 0.12),
+        )
 
     def write(self, text: str, rng: np.random.RandomState) -> np.ndarray:
         """Points (n, 3) int32 of a text of SYMBOLS: x, y (downwards) and 1 at the end of a stroke."""
@@ -97,7 +105,11 @@ class Writer:
             shape = np.array([[self.width, turn], [-self.slant - turn, 1.0]]) * stretch
             lift = rng.normal(0, 0.4, 2)
             for stroke in strokes:
-                path = resample(stroke, self.speed * rng.uniform(0.95, 1.05)) @ shape + lift + [at, 0]
+                path = (
+                    resample(stroke, self.speed * rng.uniform(0.95, 1.05)) @ shape
+                    + lift
+                    + [at, 0]
+                )
                 found.append(path + rng.normal(0, self.jitter, path.shape))
                 ends.append(len(path))
             at += (width + self.gap) * self.width
@@ -112,7 +124,9 @@ def glyph(character: str) -> tuple[tuple[np.ndarray, ...], float]:
     """Strokes (n, 2) of a letter, x to the right from its left edge, y down from the base line; and its width."""
     (found,) = _font().glyphs_for_text(character)
     edge, base = found.left_offset, 9.0
-    return tuple(np.array(stroke, float) - [edge, base] for stroke in found.strokes), float(found.char_width)
+    return tuple(
+        np.array(stroke, float) - [edge, base] for stroke in found.strokes
+    ), float(found.char_width)
 
 
 @cache

@@ -22,7 +22,11 @@ from lnrepro.errors import DataError
 
 PLACEHOLDER = "@placeholder"
 ENTITY = re.compile(r"@entity(0|[1-9][0-9]{0,4})")
-FOLDERS = {"training": "train", "validation": "valid", "test": "test"}  # below questions/, and our names of splits
+FOLDERS = {
+    "training": "train",
+    "validation": "valid",
+    "test": "test",
+}  # below questions/, and our names of splits
 STOPS = frozenset(".!?")
 PARTS = ("address", "passage", "question", "answer")
 LAST_RANK = 255
@@ -48,7 +52,10 @@ def parse(content: bytes, where: object) -> Question:
         lines = [line.rstrip("\r") for line in content.decode("utf-8").split("\n")]
     except UnicodeDecodeError as e:
         line = content.count(b"\n", 0, e.start) + 1
-        raise wrong(line, f"not UTF-8 (the byte {content[e.start]:#04x}); convert or remove the file") from None
+        raise wrong(
+            line,
+            f"not UTF-8 (the byte {content[e.start]:#04x}); convert or remove the file",
+        ) from None
     parts = {}
     for i, name in enumerate(PARTS):
         if len(lines) <= 2 * i or not lines[2 * i].strip():
@@ -58,7 +65,9 @@ def parse(content: bytes, where: object) -> Question:
         parts[name] = lines[2 * i].strip()
     passage, question, answer = (parts[name].split() for name in PARTS[1:])
     if (found := question.count(PLACEHOLDER)) != 1:
-        raise wrong(5, f"{found} times {PLACEHOLDER} in the question; there must be one")
+        raise wrong(
+            5, f"{found} times {PLACEHOLDER} in the question; there must be one"
+        )
     if len(answer) != 1 or not ENTITY.fullmatch(answer[0]):
         raise wrong(7, f"the answer {parts['answer'][:40]!a} is no @entityN")
     names = {}
@@ -88,7 +97,10 @@ def ranks(passage: Sequence[str], question: Sequence[str]) -> np.ndarray:
     """
     asked = set(question)
     found = sentences(passage)
-    scores = [sum(1 + token.startswith("@entity") for token in asked.intersection(passage[s])) for s in found]
+    scores = [
+        sum(1 + token.startswith("@entity") for token in asked.intersection(passage[s]))
+        for s in found
+    ]
     out = np.empty(len(passage), np.uint8)
     for rank, i in enumerate(sorted(range(len(found)), key=lambda i: -scores[i])):
         out[found[i]] = min(rank, LAST_RANK)

@@ -21,14 +21,18 @@ class Ragged(Sequence):
     def __init__(self, values: np.ndarray, offsets: np.ndarray):
         ends = (int(offsets[0]), int(offsets[-1])) if len(offsets) else None
         if ends != (0, len(values)):
-            raise ValueError(f"offsets from {ends} do not span the {len(values)} values")
+            raise ValueError(
+                f"offsets from {ends} do not span the {len(values)} values"
+            )
         self.values, self.offsets = values, offsets
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> np.ndarray:
-        i = range(len(self))[i]  # negative numbers count from the end; IndexError outside
+        i = range(len(self))[
+            i
+        ]  # negative numbers count from the end; IndexError outside
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
     @property
@@ -42,12 +46,21 @@ class Writer:
 
     def __init__(self, file: pathlib.Path, dtype: np.dtype, shape: tuple[int, ...]):
         file.parent.mkdir(parents=True, exist_ok=True)
-        self._file, self._dtype, self._shape, self._rows = open(file, "wb"), dtype, shape, 0
+        self._file, self._dtype, self._shape, self._rows = (
+            open(file, "wb"),
+            dtype,
+            shape,
+            0,
+        )
         self._header()
 
     def _header(self) -> None:
         # NumPy leaves room in the header for the first axis to grow, so that it can be written over at the end.
-        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._rows, *self._shape)}
+        header = {
+            "descr": self._dtype.str,
+            "fortran_order": False,
+            "shape": (self._rows, *self._shape),
+        }
         np.lib.format.write_array_header_1_0(self._file, header)
 
     def append(self, rows: np.ndarray) -> None:
@@ -65,7 +78,9 @@ class Writer:
 def load(folder: pathlib.Path) -> dict[str, np.ndarray | Ragged]:
     """The columns in a folder, memory-mapped: arrays (N, ...), and `Ragged` for those with offsets."""
     arrays = {
-        file.relative_to(folder).as_posix().removesuffix(".npy"): np.asarray(np.load(file, mmap_mode="r"))
+        file.relative_to(folder).as_posix().removesuffix(".npy"): np.asarray(
+            np.load(file, mmap_mode="r")
+        )
         for file in sorted(folder.rglob("*.npy"))
     }
     return {

@@ -40,8 +40,20 @@ PLACES = [  # row by row
     *("on the left", "in the middle", "on the right"),
     *("at the bottom left", "at the bottom", "at the bottom right"),
 ]
-DIRECTIONS = ((7, 0), (5, 5), (0, 7), (-5, 5), (-7, 0), (-5, -5), (0, -7), (5, -5))  # of edges, sevenths of a unit
-FAR, FAINT = 60, 420  # colours less like a corner than this are not it; edges below this are noise of the pixels
+DIRECTIONS = (
+    (7, 0),
+    (5, 5),
+    (0, 7),
+    (-5, 5),
+    (-7, 0),
+    (-5, -5),
+    (0, -7),
+    (5, -5),
+)  # of edges, sevenths of a unit
+FAR, FAINT = (
+    60,
+    420,
+)  # colours less like a corner than this are not it; edges below this are noise of the pixels
 CHUNK = 50  # pictures at once: their maps fit into a cache
 FEATURES = len(COLOURS | GROUNDS) * (1 + len(DIRECTIONS)) * GRID * GRID
 ROWS = {"train": 3000, "valid": 500, "test": 500}
@@ -112,12 +124,21 @@ class Scenes(Builder):
             dice = Dice(seed)
             scenes = [scene(dice) for _ in range(rows)]
             pictures = np.stack([draw(s, dice) for s in scenes])
-            made[split] = pictures, [describe(s, dice).split() for s in scenes for _ in range(PER_IMAGE)]
+            made[split] = (
+                pictures,
+                [describe(s, dice).split() for s in scenes for _ in range(PER_IMAGE)],
+            )
         words, dev_words = vocabulary(made["train"][1], made["valid"][1])
         self.facts |= {"words": words, "dev_words": dev_words}
         numbers = Vocabulary([*words, *dev_words])
         return {
-            split: Pictured(features(pictures), captions, numbers, np.arange(len(pictures)), pictures)
+            split: Pictured(
+                features(pictures),
+                captions,
+                numbers,
+                np.arange(len(pictures)),
+                pictures,
+            )
             for split, (pictures, captions) in made.items()
         }
 
@@ -140,7 +161,9 @@ def scene(dice: Dice) -> Scene:
     things = []
     for _ in range(1 + dice.roll(3)):
         shape, colour = kinds.pop(dice.roll(len(kinds)))
-        things.append(Thing(shape, colour, dice.of(list(SIZES)), cells.pop(dice.roll(len(cells)))))
+        things.append(
+            Thing(shape, colour, dice.of(list(SIZES)), cells.pop(dice.roll(len(cells))))
+        )
     return Scene(tuple(things), dice.of(list(GROUNDS)))
 
 
@@ -153,7 +176,9 @@ def draw(scene: Scene, dice: Dice) -> np.ndarray:
         dy = y - (CELL * row + CELL // 2 - 1 + dice.roll(3))
         dx = x - (CELL * column + CELL // 2 - 1 + dice.roll(3))
         corner[inside(thing.shape, dx, dy, SIZES[thing.size])] = COLOURS[thing.colour]
-    return np.clip(25 + 205 * corner + dice.noise(corner.shape, 20), 0, 255).astype(np.uint8)
+    return np.clip(25 + 205 * corner + dice.noise(corner.shape, 20), 0, 255).astype(
+        np.uint8
+    )
 
 
 def inside(shape: str, dx: np.ndarray, dy: np.ndarray, r: int) -> np.ndarray:
@@ -169,12 +194,16 @@ def inside(shape: str, dx: np.ndarray, dy: np.ndarray, r: int) -> np.ndarray:
 
 def describe(scene: Scene, dice: Dice) -> str:
     """A caption: each object mentioned or not (one is), each detail said or not, "left of" or "above" where it is true."""
-    things = [thing for thing in scene.things if dice.chance(80)] or [dice.of(scene.things)]
+    things = [thing for thing in scene.things if dice.chance(80)] or [
+        dice.of(scene.things)
+    ]
     things = [things.pop(dice.roll(len(things))) for _ in range(len(things))]
     said = []
     for i, thing in enumerate(things):
         if i:
-            said.append(relation(things[i - 1], thing, dice) if dice.chance(50) else "and")
+            said.append(
+                relation(things[i - 1], thing, dice) if dice.chance(50) else "and"
+            )
         said.append("a")
         said += [detail for detail in (thing.size, thing.colour) if dice.chance(75)]
         said.append(thing.shape if dice.chance(85) else "shape")
@@ -187,7 +216,10 @@ def describe(scene: Scene, dice: Dice) -> str:
 
 def relation(one: Thing, other: Thing, dice: Dice) -> str:
     """How `one` lies to `other`."""
-    (row, column), (other_row, other_column) = divmod(one.cell, GRID), divmod(other.cell, GRID)
+    (row, column), (other_row, other_column) = (
+        divmod(one.cell, GRID),
+        divmod(other.cell, GRID),
+    )
     true = []
     if column != other_column:
         true.append("left of" if column < other_column else "right of")
@@ -204,7 +236,9 @@ def features(pictures: np.ndarray) -> np.ndarray:
     differences, less FAINT) that run in each of eight directions. The features are the roots of the sums' shares of their
     total.
     """
-    sums = np.concatenate([_sums(pictures[i : i + CHUNK]) for i in range(0, len(pictures), CHUNK)])
+    sums = np.concatenate(
+        [_sums(pictures[i : i + CHUNK]) for i in range(0, len(pictures), CHUNK)]
+    )
     return np.sqrt(sums / sums.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
@@ -213,11 +247,19 @@ def _sums(pictures: np.ndarray) -> np.ndarray:
     values, sums = pictures.astype(np.int32), []
     for corner in [*COLOURS.values(), *GROUNDS.values()]:
         near = np.where(np.array(corner, bool), values, 255 - values)
-        near = np.maximum(((near[..., 0] * near[..., 1] * near[..., 2]) >> 16) - FAR, 0).astype(np.int16)
+        near = np.maximum(
+            ((near[..., 0] * near[..., 1] * near[..., 2]) >> 16) - FAR, 0
+        ).astype(np.int16)
         wide = np.pad(near, ((0, 0), (1, 1), (1, 1)), mode="edge")
-        dx, dy = wide[:, 1:-1, 2:] - wide[:, 1:-1, :-2], wide[:, 2:, 1:-1] - wide[:, :-2, 1:-1]
+        dx, dy = (
+            wide[:, 1:-1, 2:] - wide[:, 1:-1, :-2],
+            wide[:, 2:, 1:-1] - wide[:, :-2, 1:-1],
+        )
         edges = np.stack([a * dx + b * dy for a, b in DIRECTIONS])
         edges = np.where(edges == edges.max(0), np.maximum(edges - FAINT, 0) // 7, 0)
-        cells = [m.reshape(-1, GRID, CELL, GRID, CELL).sum((2, 4), dtype=np.int64) for m in (near, *edges)]
+        cells = [
+            m.reshape(-1, GRID, CELL, GRID, CELL).sum((2, 4), dtype=np.int64)
+            for m in (near, *edges)
+        ]
         sums.append(np.stack(cells, axis=1))
     return np.stack(sums, axis=1).reshape(len(pictures), -1)

@@ -19,7 +19,13 @@ from lnrepro.data.builder import Builder, Example, array
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.errors import DataError
 
-HEADER = ["pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment"]
+HEADER = [
+    "pair_ID",
+    "sentence_A",
+    "sentence_B",
+    "relatedness_score",
+    "entailment_judgment",
+]
 CORNELL = "https://www.cs.cornell.edu/people/pabo/movie-review-data/"
 PAIRS = "https://alt.qcri.org/semeval2014/task1/ (SICK_train, SICK_trial and SICK_test_annotated)"
 
@@ -30,7 +36,9 @@ def labelled(name: str, data_dir: str | None = None) -> tuple[list[str], np.ndar
     return _texts(columns["text"]), np.array(columns["label"])
 
 
-def related(name: str, split: str, data_dir: str | None = None) -> tuple[list[str], list[str], np.ndarray]:
+def related(
+    name: str, split: str, data_dir: str | None = None
+) -> tuple[list[str], list[str], np.ndarray]:
     """(sentences, sentences, scores (N,)) of a split of a prepared set of pairs. Raises DataError."""
     columns = open_columns(name, split, data_dir)
     return _texts(columns["a"]), _texts(columns["b"]), np.array(columns["score"])
@@ -49,7 +57,11 @@ class Pairs(Builder):
 
     def features(self) -> dict[str, Any]:
         """Two sentences and their score."""
-        return {"a": array((None,), np.uint8), "b": array((None,), np.uint8), "score": array((), np.float32)}
+        return {
+            "a": array((None,), np.uint8),
+            "b": array((None,), np.uint8),
+            "score": array((), np.float32),
+        }
 
     @staticmethod
     def example(a: str, b: str, score: float) -> Example:
@@ -82,15 +94,29 @@ class Sick(Pairs):
         "test": "SICK_test_annotated.txt",
     }
     files = (
-        RawFile("SICK_train.txt", None, "266cf8047149bd1d68138dd30439f3122bff30069740ac6705bb6197d9f1b48e"),
-        RawFile("SICK_trial.txt", None, "5a88cfb62f8c6bd2a3cce0f2421ba2cb8c2be5ab4a800f6f01e2c64aafb7db56"),
-        RawFile("SICK_test_annotated.txt", None, "2b8aa806658d6fc23c6824c83776c2d4fee7556000817b5ec0f982861413b7d0"),
+        RawFile(
+            "SICK_train.txt",
+            None,
+            "266cf8047149bd1d68138dd30439f3122bff30069740ac6705bb6197d9f1b48e",
+        ),
+        RawFile(
+            "SICK_trial.txt",
+            None,
+            "5a88cfb62f8c6bd2a3cce0f2421ba2cb8c2be5ab4a800f6f01e2c64aafb7db56",
+        ),
+        RawFile(
+            "SICK_test_annotated.txt",
+            None,
+            "2b8aa806658d6fc23c6824c83776c2d4fee7556000817b5ec0f982861413b7d0",
+        ),
     )
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
         """Reads the three tables."""
         return {
-            split: [self.example(*row) for row in parse_sick(raw.read(name), raw.path(name))]
+            split: [
+                self.example(*row) for row in parse_sick(raw.read(name), raw.path(name))
+            ]
             for split, name in self.parts.items()
         }
 
@@ -124,7 +150,9 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
                 f"{where}, line {number}: the score {score[:20]!a} is not a number from 1 to 5; get the official file"
             )
         if not a.strip() or not b.strip():
-            raise DataError(f"{where}, line {number}: a sentence is empty; get the official file")
+            raise DataError(
+                f"{where}, line {number}: a sentence is empty; get the official file"
+            )
         rows.append((a, b, value))
     if not rows:
         raise DataError(f"{where}: holds no pair; get the official file")
@@ -133,7 +161,9 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
 
 def parse_lines(content: bytes, encoding: str, where: object) -> list[str]:
     """The non-empty lines of a classification file, stripped. Raises DataError that begins with `where`."""
-    found = [text for _, line in _lines(content, encoding, where) if (text := line.strip())]
+    found = [
+        text for _, line in _lines(content, encoding, where) if (text := line.strip())
+    ]
     if not found:
         raise DataError(f"{where}: holds no sentence; get the official file")
     return found
@@ -145,7 +175,9 @@ def _lines(content: bytes, encoding: str, where: object) -> list[tuple[int, str]
     for number, line in enumerate(content.split(b"\n"), 1):
         line = line.removesuffix(b"\r")
         if b"\0" in line:
-            raise DataError(f"{where}, line {number}: a NUL byte; get the official file")
+            raise DataError(
+                f"{where}, line {number}: a NUL byte; get the official file"
+            )
         try:
             text = line.decode(encoding)
         except UnicodeDecodeError as e:
@@ -165,8 +197,15 @@ class TwoFiles(Judged):
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
         """Reads both files."""
-        texts = [parse_lines(raw.read(file.name), self.encoding, raw.path(file.name)) for file in self.files]
-        return {"sentences": [self.example(text, 1 - i) for i in (0, 1) for text in texts[i]]}
+        texts = [
+            parse_lines(raw.read(file.name), self.encoding, raw.path(file.name))
+            for file in self.files
+        ]
+        return {
+            "sentences": [
+                self.example(text, 1 - i) for i in (0, 1) for text in texts[i]
+            ]
+        }
 
 
 class Mr(TwoFiles):
@@ -176,8 +215,16 @@ class Mr(TwoFiles):
     licence = "none stated; research use, cite Pang and Lee (2005)"
     size = "5,331 positive, 5,331 negative; 1.2 MB"
     files = (
-        RawFile("rt-polarity.pos", None, "d79ef14009bbf87cd6be21f91c3ea1a3cbcb73b34dfb4231aef7bbcd7677abc4"),
-        RawFile("rt-polarity.neg", None, "4af43bf489620b498a0852c5a8c6a535155dec7985fdfea782b8f7756b957ccc"),
+        RawFile(
+            "rt-polarity.pos",
+            None,
+            "d79ef14009bbf87cd6be21f91c3ea1a3cbcb73b34dfb4231aef7bbcd7677abc4",
+        ),
+        RawFile(
+            "rt-polarity.neg",
+            None,
+            "4af43bf489620b498a0852c5a8c6a535155dec7985fdfea782b8f7756b957ccc",
+        ),
     )
 
 
@@ -188,8 +235,16 @@ class Cr(TwoFiles):
     licence = "none stated; research use, cite Hu and Liu (2004)"
     size = "2,405 positive, 1,366 negative; 0.4 MB"
     files = (
-        RawFile("custrev.pos", None, "15eeb0b9424043bb3755488e2d8ed97bdaeba464a5c230f213bad075125d2192"),
-        RawFile("custrev.neg", None, "8f29d7fa39f9862764b71f36b193f0674e0056287ffc5bf170edf6db42cc8f83"),
+        RawFile(
+            "custrev.pos",
+            None,
+            "15eeb0b9424043bb3755488e2d8ed97bdaeba464a5c230f213bad075125d2192",
+        ),
+        RawFile(
+            "custrev.neg",
+            None,
+            "8f29d7fa39f9862764b71f36b193f0674e0056287ffc5bf170edf6db42cc8f83",
+        ),
     )
 
 
@@ -200,20 +255,38 @@ class Subj(TwoFiles):
     licence = "none stated; research use, cite Pang and Lee (2004)"
     size = "5,000 objective, 5,000 subjective; 1.3 MB"
     files = (
-        RawFile("plot.tok.gt9.5000", None, "5ddc9b44dc60d64d651347fcd7bdd489b0c70661e3f768215c16eea36f51204a"),
-        RawFile("quote.tok.gt9.5000", None, "73a2dcf8dc3cbcc7f068a70ef9f021c86b2a8e4dac81566b7fd015b3e938f2c5"),
+        RawFile(
+            "plot.tok.gt9.5000",
+            None,
+            "5ddc9b44dc60d64d651347fcd7bdd489b0c70661e3f768215c16eea36f51204a",
+        ),
+        RawFile(
+            "quote.tok.gt9.5000",
+            None,
+            "73a2dcf8dc3cbcc7f068a70ef9f021c86b2a8e4dac81566b7fd015b3e938f2c5",
+        ),
     )
 
 
 class Mpqa(TwoFiles):
     """MPQA (Wiebe et al. 2005): 10,603 phrases of opinion, positive (1) or negative."""
 
-    source = "https://nlp.stanford.edu/~sidaw/home/projects:nbsvm (mpqa, one phrase a line)"
+    source = (
+        "https://nlp.stanford.edu/~sidaw/home/projects:nbsvm (mpqa, one phrase a line)"
+    )
     licence = "terms of the MPQA site; cite Wiebe et al. (2005)"
     size = "3,311 positive, 7,292 negative; 0.2 MB"
     files = (
-        RawFile("mpqa.pos", None, "f4aaafdd63c439fd2d056149f3b5d200416dabb200a8b7d8f4bf9903981ff8a5"),
-        RawFile("mpqa.neg", None, "02e193d98c7715bc6200bb23dc6d2903482bd80c0432c53c3f3738c636df3f72"),
+        RawFile(
+            "mpqa.pos",
+            None,
+            "f4aaafdd63c439fd2d056149f3b5d200416dabb200a8b7d8f4bf9903981ff8a5",
+        ),
+        RawFile(
+            "mpqa.neg",
+            None,
+            "02e193d98c7715bc6200bb23dc6d2903482bd80c0432c53c3f3738c636df3f72",
+        ),
     )
 
 
@@ -227,7 +300,10 @@ class StorySick(Pairs):
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
         """Generates them."""
-        return {split: [self.example(*row) for row in stories.pairs(split)] for split in stories.PAIRS}
+        return {
+            split: [self.example(*row) for row in stories.pairs(split)]
+            for split in stories.PAIRS
+        }
 
 
 class StoryJudged(Judged):

@@ -20,8 +20,30 @@ JUDGED = 200  # sentences in each classification set: few, so that words seen in
 PAIRS = {"train": 600, "trial": 150, "test": 600}
 
 NAMES = {
-    "she": ("anna", "clara", "ella", "grace", "julia", "lucy", "mary", "nora", "olga", "rosa"),
-    "he": ("adam", "bruno", "david", "felix", "henry", "jacob", "leo", "martin", "oscar", "peter"),
+    "she": (
+        "anna",
+        "clara",
+        "ella",
+        "grace",
+        "julia",
+        "lucy",
+        "mary",
+        "nora",
+        "olga",
+        "rosa",
+    ),
+    "he": (
+        "adam",
+        "bruno",
+        "david",
+        "felix",
+        "henry",
+        "jacob",
+        "leo",
+        "martin",
+        "oscar",
+        "peter",
+    ),
 }
 OBJECTIVE = {"she": "her", "he": "him"}
 POSSESSIVE = {"she": "her", "he": "his"}
@@ -51,7 +73,10 @@ TABLE = (
     "workshop garage cellar | engine hammer wheel clock | mechanic carpenter | repaired cleaned lifted turned | repaired=fixed engine=motor",
 )
 TOPICS = tuple(
-    Topic(*(tuple(p.split()) for p in parts), tuple(tuple(pair.split("=")) for pair in synonyms.split()))
+    Topic(
+        *(tuple(p.split()) for p in parts),
+        tuple(tuple(pair.split("=")) for pair in synonyms.split()),
+    )
     for *parts, synonyms in (row.split("|") for row in TABLE)
 )
 
@@ -70,17 +95,38 @@ MOODS = {
         ),
         "adverbs": _words("gladly merrily proudly gently warmly kindly brightly"),
         "verbs": _words("smiled laughed danced sang cheered whistled hummed"),
-        "weather": ("the sun was warm", "the sky was bright", "the air was sweet", "the birds were singing"),
+        "weather": (
+            "the sun was warm",
+            "the sky was bright",
+            "the air was sweet",
+            "the birds were singing",
+        ),
     },
     0: {
-        "adjectives": _words("sad gloomy lonely worried tired bitter cross hopeless jealous weary furious afraid grim"),
-        "judgements": _words("terrible nasty dreadful horrible dull miserable ugly poor useless hideous rotten shabby"),
+        "adjectives": _words(
+            "sad gloomy lonely worried tired bitter cross hopeless jealous weary furious afraid grim"
+        ),
+        "judgements": _words(
+            "terrible nasty dreadful horrible dull miserable ugly poor useless hideous rotten shabby"
+        ),
         "adverbs": _words("sadly grimly wearily bitterly coldly harshly darkly"),
         "verbs": _words("cried sighed shouted wept groaned moaned cursed"),
-        "weather": ("the rain was cold", "the sky was dark", "the wind was bitter", "the dogs were howling"),
+        "weather": (
+            "the rain was cold",
+            "the sky was dark",
+            "the wind was bitter",
+            "the dogs were howling",
+        ),
     },
 }
-TIMES = ("in the morning", "at noon", "in the evening", "at night", "on sunday", "after a while")
+TIMES = (
+    "in the morning",
+    "at noon",
+    "in the evening",
+    "at night",
+    "on sunday",
+    "after a while",
+)
 
 
 class Dice:
@@ -160,12 +206,18 @@ class Scene:
 
     def story(self) -> list[str]:
         """Ten sentences."""
-        middle = [self.telling() if self.dice.of((0, 1)) else self.judging() for _ in range(6)]
+        middle = [
+            self.telling() if self.dice.of((0, 1)) else self.judging() for _ in range(6)
+        ]
         told = [self.opening(), self.telling(), *middle, self.judging(), self.closing()]
-        return [_reworded(s, self.topic) if self.dice.of((0, 0, 1)) else s for s in told]
+        return [
+            _reworded(s, self.topic) if self.dice.of((0, 0, 1)) else s for s in told
+        ]
 
 
-def texts(count: int = STORIES, seed: int = 1) -> Iterator[tuple[str, int, contextlib.AbstractContextManager]]:
+def texts(
+    count: int = STORIES, seed: int = 1
+) -> Iterator[tuple[str, int, contextlib.AbstractContextManager]]:
     """(name, bytes, file) of every story, as `lnrepro.data.books` takes them."""
     dice = Dice(seed)
     for i in range(count):
@@ -215,12 +267,26 @@ def pairs(split: str, seed: int = 9) -> list[tuple[str, str, float]]:
         kind = dice.of(("same", "near", "near", "near", "far", "far"))
         if kind == "same":
             return first, _reworded(first, one.topic), 5.0
-        other = Scene(dice, one.topic if kind == "near" else None, one.mood if kind == "near" else None)
+        other = Scene(
+            dice,
+            one.topic if kind == "near" else None,
+            one.mood if kind == "near" else None,
+        )
         if dice.of((0, 1)) and kind == "near":
-            other.name, other.pronoun, other.place, other.person = one.name, one.pronoun, one.place, one.person
+            other.name, other.pronoun, other.place, other.person = (
+                one.name,
+                one.pronoun,
+                one.place,
+                one.person,
+            )
         alike = dice.of((True, False))
         second = other.telling() if telling == alike else other.judging()
-        shared = (other.topic is one.topic) + (other.mood == one.mood) + (other.name == one.name) + alike
+        shared = (
+            (other.topic is one.topic)
+            + (other.mood == one.mood)
+            + (other.name == one.name)
+            + alike
+        )
         return first, second, 1.0 + 0.9 * shared
 
     return [pair() for _ in range(PAIRS[split])]

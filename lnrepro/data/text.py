@@ -34,13 +34,20 @@ class Vocabulary:
             raise ValueError(f"{twice!r} stands twice in the vocabulary")
 
     @classmethod
-    def of_counts(cls, counts: Counter[str], specials: Sequence[str] = SPECIALS, size: int | None = None) -> Vocabulary:
+    def of_counts(
+        cls,
+        counts: Counter[str],
+        specials: Sequence[str] = SPECIALS,
+        size: int | None = None,
+    ) -> Vocabulary:
         """The most frequent words first, ties by first appearance; at most `size` ids, the specials among them.
 
         Words that look like a special token are left out: in a text they are that token.
         """
         words = [word for word, _ in counts.most_common() if word not in specials]
-        return cls(words[: None if size is None else max(0, size - len(specials))], specials)
+        return cls(
+            words[: None if size is None else max(0, size - len(specials))], specials
+        )
 
     def __len__(self) -> int:
         return len(self._tokens)

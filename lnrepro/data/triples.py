@@ -36,16 +36,37 @@ class Triples:
 
     pad = {"previous": STEPS, "current": None, "next": STEPS}  # noqa: RUF012
 
-    def __init__(self, tokens: Ragged, triples: np.ndarray, by_length: Sequence[int], vocabulary: int):
-        self.tokens, self.triples, self.by_length, self.vocabulary = tokens, triples, tuple(by_length), vocabulary
+    def __init__(
+        self,
+        tokens: Ragged,
+        triples: np.ndarray,
+        by_length: Sequence[int],
+        vocabulary: int,
+    ):
+        self.tokens, self.triples, self.by_length, self.vocabulary = (
+            tokens,
+            triples,
+            tuple(by_length),
+            vocabulary,
+        )
         self._reads = 0
 
     @classmethod
-    def open(cls, name: str, vocabulary: int, data_dir: str | os.PathLike | None = None) -> Triples:
+    def open(
+        cls, name: str, vocabulary: int, data_dir: str | os.PathLike | None = None
+    ) -> Triples:
         """The triples of a prepared set of books. Raises DataError if it has fewer words than the vocabulary."""
-        columns, facts = data.open_columns(name, "train", data_dir), data.facts(name, data_dir)
+        columns, facts = (
+            data.open_columns(name, "train", data_dir),
+            data.facts(name, data_dir),
+        )
         words_of(name, vocabulary, data_dir)
-        return cls(columns["tokens"], columns["triples"], facts["triples_by_length"], vocabulary)
+        return cls(
+            columns["tokens"],
+            columns["triples"],
+            facts["triples_by_length"],
+            vocabulary,
+        )
 
     def __len__(self) -> int:
         return len(self.triples)
@@ -62,12 +83,18 @@ class Triples:
             ids = values[a:d].astype(np.int32)
             ids[ids >= self.vocabulary] = UNKNOWN
             parts = (ids[: b - a], ids[b - a : c - a], ids[c - a :])
-            previous, current, following = (np.append(part, np.int32(0)) for part in parts)
-            examples.append({"previous": previous, "current": current, "next": following})
+            previous, current, following = (
+                np.append(part, np.int32(0)) for part in parts
+            )
+            examples.append(
+                {"previous": previous, "current": current, "next": following}
+            )
         return examples
 
 
-def words_of(name: str, size: int, data_dir: str | os.PathLike | None = None) -> Vocabulary:
+def words_of(
+    name: str, size: int, data_dir: str | os.PathLike | None = None
+) -> Vocabulary:
     """The vocabulary of `size` numbers of a set of books. Raises DataError if the books have fewer words."""
     words = data.facts(name, data_dir)["words"]
     if not 2 < size <= len(words) + 2:
@@ -87,7 +114,13 @@ class EqualLengths:
     promises: batch k is a function of (seed, k). Raises UserError for sizes that cannot be batched.
     """
 
-    def __init__(self, by_length: Sequence[int], batch_size: int, seed: int, buckets: Sequence[int]):
+    def __init__(
+        self,
+        by_length: Sequence[int],
+        batch_size: int,
+        seed: int,
+        buckets: Sequence[int],
+    ):
         counts = np.asarray(by_length, np.int64)
         self.batch_size, self.seed, self.buckets = batch_size, seed, tuple(buckets)
         self.size = int(counts.sum())
@@ -102,9 +135,17 @@ class EqualLengths:
                 f"config.batch_size = {batch_size}: no sentence length has so many triples, the most frequent one "
                 f"has {int(counts.max(initial=0))}"
             )
-        longest = int(np.flatnonzero(self.batches)[-1]) + 2  # words are counted from 1, and the end token is one more
-        if list(self.buckets) != sorted(set(self.buckets)) or not self.buckets or self.buckets[-1] < longest:
-            raise UserError(f"buckets {self.buckets} must ascend and end with at least {longest}, the longest sentence")
+        longest = (
+            int(np.flatnonzero(self.batches)[-1]) + 2
+        )  # words are counted from 1, and the end token is one more
+        if (
+            list(self.buckets) != sorted(set(self.buckets))
+            or not self.buckets
+            or self.buckets[-1] < longest
+        ):
+            raise UserError(
+                f"buckets {self.buckets} must ascend and end with at least {longest}, the longest sentence"
+            )
 
     def _at(self, k: int) -> tuple[int, int, int]:
         """(epoch, length - 1, which batch of that length) of batch k."""
@@ -115,7 +156,11 @@ class EqualLengths:
     @functools.lru_cache(maxsize=2)  # noqa: B019  a plan lives as long as its run
     def _schedule(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """The length - 1 and the number among its length's batches of every batch of an epoch, (steps,) each."""
-        order = _philox(self.seed, epoch, 0).random_raw(len(self.batches)).argsort(kind="stable")
+        order = (
+            _philox(self.seed, epoch, 0)
+            .random_raw(len(self.batches))
+            .argsort(kind="stable")
+        )
         rank = np.argsort(order)
         turn = np.repeat(np.arange(len(self.batches), dtype=np.int16), self.batches)
         first = np.cumsum(self.batches) - self.batches
@@ -127,7 +172,9 @@ class EqualLengths:
         """The triples of batch k, (B,)."""
         epoch, length, which = self._at(k)
         positions = np.arange(which * self.batch_size, (which + 1) * self.batch_size)
-        return self._first[length] + permuted(positions, int(self._counts[length]), self.seed, epoch, length + 1)
+        return self._first[length] + permuted(
+            positions, int(self._counts[length]), self.seed, epoch, length + 1
+        )
 
     def length(self, k: int) -> int:
         """The bucket of batch k's sentences with their end token."""
@@ -138,7 +185,9 @@ class EqualLengths:
         raise NotImplementedError("EqualLengths draws no numbers")
 
 
-def permuted(positions: np.ndarray, n: int, seed: int, epoch: int, stream: int, rounds: int = 6) -> np.ndarray:
+def permuted(
+    positions: np.ndarray, n: int, seed: int, epoch: int, stream: int, rounds: int = 6
+) -> np.ndarray:
     """Where a pseudo-random permutation of range(n) takes `positions`, without making the permutation.
 
     A Feistel network on the smallest 4^h >= n numbers, applied until the result is below n (cycle-walking), which takes
@@ -171,4 +220,6 @@ def _mix(x: np.ndarray) -> np.ndarray:
 
 def _philox(seed: int, epoch: int, stream: int) -> np.random.Philox:
     """Raw random numbers of an epoch's stream, fixed for ever."""
-    return np.random.Philox(key=np.array([seed % 2**64, epoch << 8 | stream], np.uint64))
+    return np.random.Philox(
+        key=np.array([seed % 2**64, epoch << 8 | stream], np.uint64)
+    )

@@ -26,7 +26,9 @@ class Word2Vec(Mapping):
                 self._map = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as e:  # ValueError: the file is empty
             why = getattr(e, "strerror", None) or e
-            raise DataError(f"{self.path}: cannot be read as word2vec vectors ({why}); {AGAIN}") from e
+            raise DataError(
+                f"{self.path}: cannot be read as word2vec vectors ({why}); {AGAIN}"
+            ) from e
         end = self._map.find(b"\n", 0, 64)
         header = self._map[: max(end, 0)].split()
         if len(header) != 2 or not all(field.isdigit() for field in header):
@@ -36,7 +38,9 @@ class Word2Vec(Mapping):
             )
         count, self.size = map(int, header)
         if not count or not self.size:
-            raise DataError(f"{self.path}: its first line says {count} words of size {self.size}; {AGAIN}")
+            raise DataError(
+                f"{self.path}: its first line says {count} words of size {self.size}; {AGAIN}"
+            )
         self._places = self._index(end + 1, count)
 
     def _index(self, at: int, count: int) -> dict[str, int]:
@@ -50,12 +54,16 @@ class Word2Vec(Mapping):
                     raise DataError(
                         f"{self.path}: {where} has no end; not in word2vec's binary format, or damaged; {AGAIN}"
                     )
-                raise DataError(f"{self.path}: truncated, it ends within {where}; {AGAIN}")
+                raise DataError(
+                    f"{self.path}: truncated, it ends within {where}; {AGAIN}"
+                )
             word = self._map[at:space].lstrip(b"\n").decode("utf-8", "replace")
             places.setdefault(word, space + 1)
             at = space + 1 + step
         if self._map[at : at + 2] not in (b"", b"\n"):
-            raise DataError(f"{self.path}: goes on behind the {count:,} words that its first line announces; {AGAIN}")
+            raise DataError(
+                f"{self.path}: goes on behind the {count:,} words that its first line announces; {AGAIN}"
+            )
         return places
 
     def __getitem__(self, word: str) -> np.ndarray:

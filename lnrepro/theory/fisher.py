@@ -47,12 +47,16 @@ class Outputs(NamedTuple):
 
     def covariance(self, h: jax.Array) -> jax.Array:
         """Cov[y|h] (..., H, H) of natural parameters h (..., H): eq. 11."""
-        return self.phi * jnp.vectorize(jax.hessian(self.log_partition), signature="(h)->(h,h)")(h)
+        return self.phi * jnp.vectorize(
+            jax.hessian(self.log_partition), signature="(h)->(h,h)"
+        )(h)
 
     def divergence(self, h: jax.Array, other: jax.Array) -> jax.Array:
         """KL[P(y|h) || P(y|other)] (...) of natural parameters (..., H), in nats."""
         total = jnp.vectorize(self.log_partition, signature="(h)->()")
-        return (total(other) - total(h) - ((other - h) * self.mean(h)).sum(-1)) / self.phi
+        return (
+            total(other) - total(h) - ((other - h) * self.mean(h)).sum(-1)
+        ) / self.phi
 
 
 bernoulli = Outputs(lambda h: jax.nn.softplus(h).sum())
@@ -67,7 +71,11 @@ def gaussian(variance: float = 1.0) -> Outputs:
     return Outputs(_half_square, variance)
 
 
-def _half_square(h: jax.Array) -> jax.Array:  # a named function: two equal families are then equal to jit's cache too
+def _half_square(
+    h: jax.Array,
+) -> (
+    jax.Array
+):  # a named function: two equal families are then equal to jit's cache too
     return 0.5 * h @ h
 
 
@@ -81,12 +89,20 @@ def layer_model(norm: str, *, epsilon: float = 0.0) -> Model:
     return model
 
 
-def _unpack(norm: str, theta: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+def _unpack(
+    norm: str, theta: jax.Array, x: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     features = x.shape[-1]
     expected = features + (1 if norm == "none" else 2)
     if theta.ndim != 2 or theta.shape[1] != expected:
-        raise ValueError(f"theta has shape {theta.shape}; norm {norm!r} on {features} features takes (H, {expected})")
-    return theta[:, :features].T, theta[:, features], None if norm == "none" else theta[:, features + 1]
+        raise ValueError(
+            f"theta has shape {theta.shape}; norm {norm!r} on {features} features takes (H, {expected})"
+        )
+    return (
+        theta[:, :features].T,
+        theta[:, features],
+        None if norm == "none" else theta[:, features + 1],
+    )
 
 
 def fisher(model: Model, theta: Any, x: jax.Array, outputs: Outputs) -> jax.Array:
@@ -104,10 +120,14 @@ def fisher(model: Model, theta: Any, x: jax.Array, outputs: Outputs) -> jax.Arra
     flat, unravel = ravel_pytree(theta)
     jacobian = jax.jacfwd(lambda p: model(unravel(p), x))(flat)
     covariance = outputs.covariance(model(theta, x)) / outputs.phi**2
-    return jnp.einsum("bhp,bhk,bkq->pq", jacobian, covariance, jacobian, optimize=True) / len(jacobian)
+    return jnp.einsum(
+        "bhp,bhk,bkq->pq", jacobian, covariance, jacobian, optimize=True
+    ) / len(jacobian)
 
 
-def metric(model: Model, theta: Any, x: jax.Array, outputs: Outputs, direction: Any) -> jax.Array:
+def metric(
+    model: Model, theta: Any, x: jax.Array, outputs: Outputs, direction: Any
+) -> jax.Array:
     """ds^2 = direction^T F direction / 2 in nats, a scalar (eq. 8): one forward-mode pass; direction is like theta."""
     h, moved = jax.jvp(lambda p: model(p, x), (theta,), (direction,))
     # The derivative of the mean A'(h) is A''(h) = Cov[y|x] / phi, so no (B, H, H) covariance is formed.
@@ -115,13 +135,17 @@ def metric(model: Model, theta: Any, x: jax.Array, outputs: Outputs, direction: 
     return 0.5 * (moved * pulled).sum(-1).mean() / outputs.phi
 
 
-def divergence(model: Model, theta: Any, x: jax.Array, outputs: Outputs, direction: Any) -> jax.Array:
+def divergence(
+    model: Model, theta: Any, x: jax.Array, outputs: Outputs, direction: Any
+) -> jax.Array:
     """E_x KL[P(y|x; theta) || P(y|x; theta + direction)] in nats, a scalar: the left side of eq. 8, unexpanded."""
     moved = jax.tree.map(jnp.add, theta, direction)
     return outputs.divergence(model(theta, x), model(moved, x)).mean()
 
 
-def block_fisher(norm: str, theta: jax.Array, x: jax.Array, outputs: Outputs) -> jax.Array:
+def block_fisher(
+    norm: str, theta: jax.Array, x: jax.Array, outputs: Outputs
+) -> jax.Array:
     """The paper's Fisher matrix of one layer, (H, D + 2, H, D + 2): eq. 13 with eq. 14; for norm "none" eq. 12.
 
     Exact for "none", "batch" and "weight"; for "layer" only the own-neuron part (see the module's first lines).
@@ -135,15 +159,29 @@ def block_fisher(norm: str, theta: jax.Array, x: jax.Array, outputs: Outputs) ->
     else:
         z = (sums - mean) / deviation
         # d mu_i / d w_i and d sigma_i / d w_i: the unit's own weights only, as eq. 14 has it.
-        own = [jnp.einsum("bidi->bid", j) for j in jax.jacobian(lambda w: scalars(norm, w, x))(kernel)]
+        own = [
+            jnp.einsum("bidi->bid", j)
+            for j in jax.jacobian(lambda w: scalars(norm, w, x))(kernel)
+        ]
         chi = x[:, None] - own[0] - z[..., None] * own[1]
-        features = jnp.concatenate([(gain / deviation)[..., None] * chi, jnp.ones_like(z)[..., None], z[..., None]], -1)
+        features = jnp.concatenate(
+            [
+                (gain / deviation)[..., None] * chi,
+                jnp.ones_like(z)[..., None],
+                z[..., None],
+            ],
+            -1,
+        )
         h = gain * z + bias
     covariance = outputs.covariance(h) / outputs.phi**2
-    return jnp.einsum("bij,bip,bjq->ipjq", covariance, features, features, optimize=True) / len(x)
+    return jnp.einsum(
+        "bij,bip,bjq->ipjq", covariance, features, features, optimize=True
+    ) / len(x)
 
 
-def gain_metric(norm: str, theta: jax.Array, x: jax.Array, outputs: Outputs) -> jax.Array:
+def gain_metric(
+    norm: str, theta: jax.Array, x: jax.Array, outputs: Outputs
+) -> jax.Array:
     """The paper's metric of the gains, K (H, H) in ds^2 = delta_g^T K delta_g / 2: eq. 32-35.
 
     Eq. 32 is "batch", 33 "layer", 34 "weight", 35 "none" (a gain change mapped to delta_g_i w_i / ||w_i||). Eq. 33-35
@@ -158,29 +196,43 @@ def gain_metric(norm: str, theta: jax.Array, x: jax.Array, outputs: Outputs) -> 
     return jnp.einsum("bij,bi,bj->ij", covariance, z, z) / len(x)
 
 
-def scale_weights(theta: jax.Array, scale: jax.Array | float, features: int) -> jax.Array:
+def scale_weights(
+    theta: jax.Array, scale: jax.Array | float, features: int
+) -> jax.Array:
     """theta (H, D + 1 or D + 2) with every w_i multiplied by `scale`, biases and gains as they are; `features` is D."""
     return theta.at[:, :features].multiply(scale)
 
 
-def weight_curvature(norm: str, theta: jax.Array, x: jax.Array, outputs: Outputs) -> jax.Array:
+def weight_curvature(
+    norm: str, theta: jax.Array, x: jax.Array, outputs: Outputs
+) -> jax.Array:
     """Mean eigenvalue, a scalar, of the exact w-w block of a layer's Fisher matrix: the curvature along a random step.
 
     Divided by 4 when ||w|| doubles in a normalised layer: the implicit learning-rate reduction of section 5.2.2.
     """
     features = x.shape[-1]
-    blocks = fisher(layer_model(norm), theta, x, outputs).reshape(*theta.shape, *theta.shape)
-    return jnp.einsum("ipip->", blocks[:, :features, :, :features]) / (len(theta) * features)
+    blocks = fisher(layer_model(norm), theta, x, outputs).reshape(
+        *theta.shape, *theta.shape
+    )
+    return jnp.einsum("ipip->", blocks[:, :features, :, :features]) / (
+        len(theta) * features
+    )
 
 
-def magnitude_curvature(norm: str, theta: jax.Array, x: jax.Array, outputs: Outputs) -> jax.Array:
+def magnitude_curvature(
+    norm: str, theta: jax.Array, x: jax.Array, outputs: Outputs
+) -> jax.Array:
     """Exact curvature (H,) along the magnitude of each unit's weights: g_i, or without a norm w_i / ||w_i||."""
     features, units = x.shape[-1], len(theta)
     steps = jnp.zeros((units, *theta.shape), theta.dtype)
     own = jnp.arange(units)
     if norm == "none":
         weights = theta[:, :features]
-        steps = steps.at[own, own, :features].set(weights / jnp.linalg.norm(weights, axis=1, keepdims=True))
+        steps = steps.at[own, own, :features].set(
+            weights / jnp.linalg.norm(weights, axis=1, keepdims=True)
+        )
     else:
         steps = steps.at[own, own, features + 1].set(1.0)
-    return 2 * jax.vmap(lambda step: metric(layer_model(norm), theta, x, outputs, step))(steps)
+    return 2 * jax.vmap(
+        lambda step: metric(layer_model(norm), theta, x, outputs, step)
+    )(steps)

@@ -74,7 +74,9 @@ def transformations(
 ) -> dict[str, tuple[jax.Array, jax.Array]]:
     """The six columns of Table 1 as {column: (new kernel, new data)}; shifts are random, as large as their target."""
     weight_key, data_key = jax.random.split(key)
-    weight_shift = kernel.std() * jax.random.normal(weight_key, kernel.shape[:-1], kernel.dtype)
+    weight_shift = kernel.std() * jax.random.normal(
+        weight_key, kernel.shape[:-1], kernel.dtype
+    )
     data_shift = x.std() * jax.random.normal(data_key, x.shape[-1:], x.dtype)
     pairs = (
         (rescale_matrix(kernel, factor), x),
@@ -95,7 +97,12 @@ def change(before: Any, after: Any) -> float:
 
 
 def measure_row(
-    model: Model, kernel: jax.Array, x: jax.Array, *, key: jax.Array, factor: float = 2.5
+    model: Model,
+    kernel: jax.Array,
+    x: jax.Array,
+    *,
+    key: jax.Array,
+    factor: float = 2.5,
 ) -> dict[str, float]:
     """One row of Table 1 for `model(kernel, x)`: {column: change of the output}, see `change`; zero means invariant.
 
@@ -110,7 +117,12 @@ def measure_row(
         ValueError: `factor` is not positive: the invariances hold for positive factors only.
     """
     if not factor > 0:
-        raise ValueError(f"factor is {factor}; Table 1 holds for positive factors only (a negative one turns the sign)")
+        raise ValueError(
+            f"factor is {factor}; Table 1 holds for positive factors only (a negative one turns the sign)"
+        )
     before = model(kernel, x)
     changed = transformations(kernel, x, key=key, factor=factor)
-    return {column: change(before, model(*arguments)) for column, arguments in changed.items()}
+    return {
+        column: change(before, model(*arguments))
+        for column, arguments in changed.items()
+    }

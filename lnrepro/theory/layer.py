@@ -40,7 +40,13 @@ def normalized_sums(
     if norm == "layer":
         return layer_norm(x @ kernel, gain, bias, epsilon=epsilon)
     if norm == "weight":
-        kernel, gain = weight_norm(kernel, jnp.ones(kernel.shape[-1], kernel.dtype) if gain is None else gain), None
+        kernel, gain = (
+            weight_norm(
+                kernel,
+                jnp.ones(kernel.shape[-1], kernel.dtype) if gain is None else gain,
+            ),
+            None,
+        )
     elif norm != "none":
         raise ValueError(f"norm is {norm!r}; choose one of {', '.join(NORMS)}")
     sums = x @ kernel
@@ -62,7 +68,9 @@ def scalars(norm: str, kernel: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.
         mean, deviation = sums.mean(axis, keepdims=True), sums.std(axis, keepdims=True)
     elif norm in ("none", "weight"):
         mean = jnp.zeros_like(sums)
-        deviation = jnp.linalg.norm(kernel, axis=0) if norm == "weight" else jnp.ones_like(sums)
+        deviation = (
+            jnp.linalg.norm(kernel, axis=0) if norm == "weight" else jnp.ones_like(sums)
+        )
     else:
         raise ValueError(f"norm is {norm!r}; choose one of {', '.join(NORMS)}")
     return jnp.broadcast_to(mean, sums.shape), jnp.broadcast_to(deviation, sums.shape)

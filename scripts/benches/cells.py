@@ -59,21 +59,39 @@ class Contestant(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `scripts/bench.py cells`."""
     parser.add_argument("--cell", choices=("lstm", "gru"), default="lstm")
-    parser.add_argument("--shapes", nargs="+", choices=tuple(SHAPES), default=list(SHAPES))
     parser.add_argument(
-        "--rounds", type=int, default=5, help="interleaved repetitions at least; the median is reported"
+        "--shapes", nargs="+", choices=tuple(SHAPES), default=list(SHAPES)
     )
-    parser.add_argument("--seconds", type=float, default=30, help="repeat each shape for so long at least")
     parser.add_argument(
-        "--peers", nargs="*", default=["torch", "haiku"], help="libraries to measure if they are installed"
+        "--rounds",
+        type=int,
+        default=5,
+        help="interleaved repetitions at least; the median is reported",
     )
-    parser.add_argument("--json", type=pathlib.Path, help="also write the figures there")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=30,
+        help="repeat each shape for so long at least",
+    )
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        default=["torch", "haiku"],
+        help="libraries to measure if they are installed",
+    )
+    parser.add_argument(
+        "--json", type=pathlib.Path, help="also write the figures there"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
     """Print a markdown table of medians, and the geometric means of the ratios."""
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+        ["git", "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout.strip()
     device = jax.devices()[0]
     print(
@@ -83,8 +101,12 @@ def main(args: argparse.Namespace) -> int:
         f"forward + backward unless `inference`; medians of {args.rounds} interleaved rounds or more, for {args.seconds:g} s "
         "or longer a shape; temp = temporary memory\n"
     )
-    print("| shape | what | ms | x Flax plain | x Flax LN | temp MB | compile s |\n|---|---|---|---|---|---|---|")
-    _ours(functional.LSTMCell, (2, 1, 1, 1), "layer", True).compile()  # what only the process's first compilation takes
+    print(
+        "| shape | what | ms | x Flax plain | x Flax LN | temp MB | compile s |\n|---|---|---|---|---|---|---|"
+    )
+    _ours(
+        functional.LSTMCell, (2, 1, 1, 1), "layer", True
+    ).compile()  # what only the process's first compilation takes
     table = {name: _shape(name, args) for name in args.shapes}
     print("\ngeometric means over the shapes measured:")
     for what, ours, theirs in (
@@ -92,12 +114,24 @@ def main(args: argparse.Namespace) -> int:
         *(("temp_mb", "ours LN", f"Flax {theirs}") for theirs in ("LN", "plain")),
         ("compile_s", "ours LN", "Flax plain"),
     ):
-        both = [(rows[ours][what], rows[theirs][what]) for rows in table.values() if {ours, theirs} <= rows.keys()]
-        ratios = [a / b for a, b in both if a and b]  # some backends do not tell their memory
+        both = [
+            (rows[ours][what], rows[theirs][what])
+            for rows in table.values()
+            if {ours, theirs} <= rows.keys()
+        ]
+        ratios = [
+            a / b for a, b in both if a and b
+        ]  # some backends do not tell their memory
         if ratios:
-            name = {"ms": "time", "temp_mb": "temporary memory", "compile_s": "time to compile"}[what]
+            name = {
+                "ms": "time",
+                "temp_mb": "temporary memory",
+                "compile_s": "time to compile",
+            }[what]
             most = f" (at most {max(ratios):.2f})" if what == "temp_mb" else ""
-            print(f"- {name}, {ours} / {theirs}: {math.exp(statistics.fmean(map(math.log, ratios))):.3f}{most}")
+            print(
+                f"- {name}, {ours} / {theirs}: {math.exp(statistics.fmean(map(math.log, ratios))):.3f}{most}"
+            )
     if args.json:
         record = {
             "cell": args.cell,
@@ -111,7 +145,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _shape(name, args):
-    contestants = {label: make() for label, make in _contestants(args, SHAPES[name]).items()}
+    contestants = {
+        label: make() for label, make in _contestants(args, SHAPES[name]).items()
+    }
     runs, rows = _prepare(contestants)
     times = {label: [] for label in runs}
     begun = time.perf_counter()
@@ -155,8 +191,13 @@ def _prepare(contestants):
         runs[label], rows[label] = contestant.call, {"compile_s": None, "temp_mb": None}
         if label in compiled:
             runs[label] = functools.partial(contestant.call, compiled[label])
-            memory = (analysis := compiled[label].memory_analysis()) and analysis.temp_size_in_bytes / 1e6
-            rows[label] = {"compile_s": statistics.median(seconds[label]), "temp_mb": memory}
+            memory = (
+                analysis := compiled[label].memory_analysis()
+            ) and analysis.temp_size_in_bytes / 1e6
+            rows[label] = {
+                "compile_s": statistics.median(seconds[label]),
+                "temp_mb": memory,
+            }
         runs[label]()
     return runs, rows
 
@@ -181,7 +222,11 @@ def _contestants(args, shape):
         "products alone": lambda: _products(make, shape, True),
         "products alone, inference": lambda: _products(make, shape, False),
     }
-    if "torch" in args.peers and importlib.util.find_spec("torch") and _torch_beside_jax():
+    if (
+        "torch" in args.peers
+        and importlib.util.find_spec("torch")
+        and _torch_beside_jax()
+    ):
         found["torch plain"] = lambda: _torch(lstm, shape)
         found["torch products alone"] = lambda: _torch_products(lstm, shape)
         if lstm:
@@ -204,7 +249,8 @@ def _jax(apply, params, shape, train):
     function, given = (loss, (params, x, w)) if train else (apply, (params, x))
     jax.block_until_ready(given)
     return Contestant(
-        lambda compiled: jax.block_until_ready(compiled(*given)), lambda: jax.jit(function).lower(*given).compile()
+        lambda compiled: jax.block_until_ready(compiled(*given)),
+        lambda: jax.jit(function).lower(*given).compile(),
     )
 
 
@@ -252,7 +298,9 @@ class _LNLSTM(nn.RNNCellBase):
         c, h = carry
         dense_x = nn.Dense(4 * self.features, use_bias=False, name="x")(x)
         dense_h = nn.Dense(4 * self.features, use_bias=False, name="h")(h)
-        gates = nn.LayerNorm(1e-5, name="norm_x")(dense_x) + nn.LayerNorm(1e-5, use_bias=False, name="norm_h")(dense_h)
+        gates = nn.LayerNorm(1e-5, name="norm_x")(dense_x) + nn.LayerNorm(
+            1e-5, use_bias=False, name="norm_h"
+        )(dense_h)
         f, i, o, g = jnp.split(gates, 4, -1)
         c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
         h = nn.sigmoid(o) * jnp.tanh(nn.LayerNorm(1e-5, name="norm_c")(c))
@@ -274,10 +322,18 @@ class _LNGRU(nn.RNNCellBase):
     @nn.compact
     def __call__(self, h, x):
         def normed(name, size, value, bias):
-            return nn.LayerNorm(1e-5, name=f"norm_{name}")(nn.Dense(size, use_bias=bias, name=name)(value))
+            return nn.LayerNorm(1e-5, name=f"norm_{name}")(
+                nn.Dense(size, use_bias=bias, name=name)(value)
+            )
 
         size = self.features
-        z, r = jnp.split(nn.sigmoid(normed("x", 2 * size, x, True) + normed("h", 2 * size, h, False)), 2, -1)
+        z, r = jnp.split(
+            nn.sigmoid(
+                normed("x", 2 * size, x, True) + normed("h", 2 * size, h, False)
+            ),
+            2,
+            -1,
+        )
         n = jnp.tanh(normed("xn", size, x, True) + r * normed("hn", size, h, False))
         h = (1 - z) * h + z * n
         return h, h
@@ -383,7 +439,9 @@ def _torch_script(shape):
             )
             f, i, o, g = a.chunk(4, 1)
             c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            h = torch.sigmoid(o) * torch.tanh(torch.layer_norm(c, [c.size(1)], g_c, b_c))
+            h = torch.sigmoid(o) * torch.tanh(
+                torch.layer_norm(c, [c.size(1)], g_c, b_c)
+            )
             ys.append(h)
         return torch.stack(ys)
 

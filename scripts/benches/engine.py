@@ -17,9 +17,21 @@ import numpy as np
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `scripts/bench.py engine`."""
-    parser.add_argument("--rounds", type=int, default=3, help="interleaved repetitions; the median is reported")
-    parser.add_argument("--seconds", type=float, default=15.0, help="about how long a timed stretch of steps is")
-    parser.add_argument("--json", type=pathlib.Path, help="also write the figures there")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=3,
+        help="interleaved repetitions; the median is reported",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=15.0,
+        help="about how long a timed stretch of steps is",
+    )
+    parser.add_argument(
+        "--json", type=pathlib.Path, help="also write the figures there"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -41,10 +53,20 @@ def main(args: argparse.Namespace) -> int:
             flush=True,
         )
     launch = _first_step()
-    print(f"command to first step: first launch {launch[0]:.1f} s, second (warm compilation cache) {launch[1]:.1f} s")
+    print(
+        f"command to first step: first launch {launch[0]:.1f} s, second (warm compilation cache) {launch[1]:.1f} s"
+    )
     if args.json:
         args.json.write_text(
-            json.dumps({"machine": platform.processor(), "rows": rows, "to_first_step_s": launch}, indent=2) + "\n"
+            json.dumps(
+                {
+                    "machine": platform.processor(),
+                    "rows": rows,
+                    "to_first_step_s": launch,
+                },
+                indent=2,
+            )
+            + "\n"
         )
     return 0
 
@@ -57,7 +79,10 @@ def _ratio(config, args) -> dict:
     compiled = run.placement.compile(run.step(), run.placement.place(run.initial()))
     n = config.steps_per_call
     with run.batches(0) as stream:
-        batches = [run.placement.batch(jax.tree.map(np.array, stream.take(n))) for _ in range(max(2, 400 // n))]
+        batches = [
+            run.placement.batch(jax.tree.map(np.array, stream.take(n)))
+            for _ in range(max(2, 400 // n))
+        ]
 
     def bare(calls: int) -> float:
         state, _ = compiled(run.placement.place(run.initial()), batches[0])
@@ -71,7 +96,10 @@ def _ratio(config, args) -> dict:
     calls = max(2, round(args.seconds / (bare(20) / 20)))
     config.steps = (calls + 1) * n
 
-    pairs = [(_loop(config) / (calls * n), bare(calls) / (calls * n)) for _ in range(args.rounds)]
+    pairs = [
+        (_loop(config) / (calls * n), bare(calls) / (calls * n))
+        for _ in range(args.rounds)
+    ]
     ratios = [a / b for a, b in pairs]
     return {
         "batch_size": config.batch_size,
@@ -94,7 +122,10 @@ def _loop(config) -> float:
                 marks.append(time.perf_counter())
             super().step(step)
 
-    progress, train.Progress = train.Progress, lambda total, step, quiet=False: Clock(total, step, quiet=True)
+    progress, train.Progress = (
+        train.Progress,
+        lambda total, step, quiet=False: Clock(total, step, quiet=True),
+    )
     try:
         with tempfile.TemporaryDirectory() as folder:
             run = train.Run(config, pathlib.Path(folder), writing=True)
@@ -111,11 +142,23 @@ def _first_step() -> list[float]:
     times = []
     with tempfile.TemporaryDirectory() as scratch:
         for name in ("first", "second"):
-            command = [sys.executable, "-m", "lnrepro.main", "--config=configs/mnist.py:paper", "--config.steps=1"]
-            command += ["--config.eval_splits=()", "--config.best.metric=", f"--workdir={scratch}/{name}"]
+            command = [
+                sys.executable,
+                "-m",
+                "lnrepro.main",
+                "--config=configs/mnist.py:paper",
+                "--config.steps=1",
+            ]
+            command += [
+                "--config.eval_splits=()",
+                "--config.best.metric=",
+                f"--workdir={scratch}/{name}",
+            ]
             env = os.environ | {"JAX_COMPILATION_CACHE_DIR": f"{scratch}/cache"}
             began = time.perf_counter()
-            with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+            with subprocess.Popen(
+                command, env=env, stdout=subprocess.PIPE, text=True
+            ) as process:
                 for line in process.stdout:
                     if line.startswith("step 1/"):
                         times.append(time.perf_counter() - began)

@@ -29,10 +29,28 @@ from lnrepro.errors import UserError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `scripts/bench.py train`."""
-    parser.add_argument("--config", required=True, metavar="FILE[:VARIANT]", help="configs/NAME.py[:VARIANT]")
-    parser.add_argument("--norms", nargs="*", help="values of config.norm to measure; the config's own by default")
-    parser.add_argument("--rounds", type=int, default=12, help="timed steps of each; medians are reported")
-    parser.add_argument("--shares", action="store_true", help="also where ours spends its time, by jax.named_scope")
+    parser.add_argument(
+        "--config",
+        required=True,
+        metavar="FILE[:VARIANT]",
+        help="configs/NAME.py[:VARIANT]",
+    )
+    parser.add_argument(
+        "--norms",
+        nargs="*",
+        help="values of config.norm to measure; the config's own by default",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=12,
+        help="timed steps of each; medians are reported",
+    )
+    parser.add_argument(
+        "--shares",
+        action="store_true",
+        help="also where ours spends its time, by jax.named_scope",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -77,8 +95,13 @@ def _compare(config, args) -> None:
             took = steps[which].timed()
             if round >= 2:
                 times[which].append(took)
-    ratio = statistics.median(a / b for a, b in zip(times["ours"], times["direct"], strict=True))
-    a, b = ({"s": statistics.median(times[w]), "MB": steps[w].temporary / 1e6} for w in ("ours", "direct"))
+    ratio = statistics.median(
+        a / b for a, b in zip(times["ours"], times["direct"], strict=True)
+    )
+    a, b = (
+        {"s": statistics.median(times[w]), "MB": steps[w].temporary / 1e6}
+        for w in ("ours", "direct")
+    )
     print(
         f"{name} norm={config.norm} batch {config.batch_size} on {jax.devices()[0].device_kind}: "
         f"{a['s']:.4f} s/step against {b['s']:.4f}, ratio {ratio:.3f}; "
@@ -103,7 +126,11 @@ class Step:
 
         self.state = (params, jax.jit(optimizer.init)(params))
         self.rest = (batch, key)
-        self.compiled = jax.jit(step, donate_argnums=(0, 1)).lower(*self.state, *self.rest).compile()
+        self.compiled = (
+            jax.jit(step, donate_argnums=(0, 1))
+            .lower(*self.state, *self.rest)
+            .compile()
+        )
         self.temporary = self.compiled.memory_analysis().temp_size_in_bytes
 
     def timed(self) -> float:
@@ -116,9 +143,15 @@ class Step:
         """[(scope, fraction of the traced time)], most first; matrix products apart."""
         scopes = {}
         for line in self.compiled.as_text().splitlines():
-            if found := re.match(r"\s*(?:ROOT )?%?([\w.-]+) = .*op_name=\"([^\"]*)\"", line):
+            if found := re.match(
+                r"\s*(?:ROOT )?%?([\w.-]+) = .*op_name=\"([^\"]*)\"", line
+            ):
                 path = re.sub(r"(transpose|jvp|vmap)\(|jit\([^()]*\)|\)", "/", found[2])
-                parts = [p for p in path.split("/") if p and p not in ("while", "body", "closed_call")]
+                parts = [
+                    p
+                    for p in path.split("/")
+                    if p and p not in ("while", "body", "closed_call")
+                ]
                 product = ", products" if "dot_general" in found[2] else ""
                 scopes[found[1]] = (parts[0] if len(parts) > 1 else "other") + product
         with tempfile.TemporaryDirectory() as folder:

@@ -33,10 +33,20 @@ DISK_MB = 32
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this subject."""
-    parser.add_argument("--flips", type=int, default=200, help="bytes to flip in checkpoints, one at a time")
+    parser.add_argument(
+        "--flips",
+        type=int,
+        default=200,
+        help="bytes to flip in checkpoints, one at a time",
+    )
     parser.add_argument("--only", default="", help="the faults with this in their name")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for the runs and faults.md")
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        required=True,
+        help="folder for the runs and faults.md",
+    )
 
 
 # Damage to single files ------------------------------------------------------------------------------------------------
@@ -64,7 +74,9 @@ def contents(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted(p for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
 
 
-def damage_each(checkpoints: pathlib.Path, like: Any, flips: int, rng: random.Random) -> dict[str, collections.Counter]:
+def damage_each(
+    checkpoints: pathlib.Path, like: Any, flips: int, rng: random.Random
+) -> dict[str, collections.Counter]:
     """Damage copies of the newest of `checkpoints` file by file: how often which checkpoint was then restored.
 
     Keys are "as saved", "the one before" (said in one line) and "wrong".
@@ -82,32 +94,47 @@ def damage_each(checkpoints: pathlib.Path, like: Any, flips: int, rng: random.Ra
         return saved, said.getvalue()
 
     newest, _ = after(lambda: None)
-    victims = [p.relative_to(checkpoints) for p in contents(checkpoints / "last" / str(newest.step))]
+    victims = [
+        p.relative_to(checkpoints)
+        for p in contents(checkpoints / "last" / str(newest.step))
+    ]
     before, _ = after(lambda: shutil.rmtree(copy / "last" / str(newest.step)))
     sizes = [(checkpoints / p).stat().st_size for p in victims]
     outcomes = {}
     for damage, paths in (
         (truncate, victims),
         (remove, victims),
-        (flip, [*victims, *rng.choices(victims, sizes, k=max(0, flips - len(victims)))]),
+        (
+            flip,
+            [*victims, *rng.choices(victims, sizes, k=max(0, flips - len(victims)))],
+        ),
     ):
         found = outcomes[damage.__name__] = collections.Counter()
         for path in paths:
-            saved, said = after(lambda path=path, damage=damage: damage(copy / path, rng))
+            saved, said = after(
+                lambda path=path, damage=damage: damage(copy / path, rng)
+            )
             if not said and _same(saved, newest):
                 found["as saved"] += 1
             elif said.count("\n") == 1 and _same(saved, before):
                 found["the one before"] += 1
             else:
                 found["wrong"] += 1
-                print(f"WRONG: {damage.__name__} {path}: step {saved.step}, {said}", flush=True)
+                print(
+                    f"WRONG: {damage.__name__} {path}: step {saved.step}, {said}",
+                    flush=True,
+                )
     shutil.rmtree(copy)
     return outcomes
 
 
 def _same(a: Saved, b: Saved) -> bool:
     pairs = zip(jax.tree.leaves(a.state), jax.tree.leaves(b.state), strict=True)
-    return a.step == b.step and a.notes == b.notes and all(same_bits(x, y) for x, y in pairs)
+    return (
+        a.step == b.step
+        and a.notes == b.notes
+        and all(same_bits(x, y) for x, y in pairs)
+    )
 
 
 # Faults of runs --------------------------------------------------------------------------------------------------------
@@ -116,8 +143,15 @@ def _same(a: Saved, b: Saved) -> bool:
 class Bench:
     """An undisturbed run, a stopped one, and places to do harm in."""
 
-    def __init__(self, folder: pathlib.Path, home: pathlib.Path, flags: tuple[str, ...] = FLAGS):
-        self.folder, self.home, self.flags, self._started = folder.absolute(), home.absolute(), flags, 0
+    def __init__(
+        self, folder: pathlib.Path, home: pathlib.Path, flags: tuple[str, ...] = FLAGS
+    ):
+        self.folder, self.home, self.flags, self._started = (
+            folder.absolute(),
+            home.absolute(),
+            flags,
+            0,
+        )
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         self.whole, self.stopped = self.folder / "whole", self.folder / "stopped"
@@ -128,13 +162,17 @@ class Bench:
     def start(self, workdir: pathlib.Path, *more: str) -> Victim:
         """Start the trainer on `workdir`."""
         self._started += 1
-        output = self.folder / f"process{self._started}"  # not beside the run, whose disk may be full
+        output = (
+            self.folder / f"process{self._started}"
+        )  # not beside the run, whose disk may be full
         return Victim(self.home, workdir, (*self.flags, *more), output)
 
     def running(self, workdir: pathlib.Path) -> Victim:
         """A run that has saved twice and goes on."""
         victim = self.start(workdir)
-        if not victim.wait(lambda: len(steps(workdir)) > 1 and bool(steps(workdir, "best"))):
+        if not victim.wait(
+            lambda: len(steps(workdir)) > 1 and bool(steps(workdir, "best"))
+        ):
             raise RuntimeError(f"the run ended before the fault: {victim.said}")
         return victim
 
@@ -150,10 +188,16 @@ class Bench:
     def resumed(self, workdir: pathlib.Path) -> str:
         """Run it to its end: in what it then differs from the undisturbed run, "" if in nothing."""
         victim = self.start(workdir)
-        return f"does not resume: {victim.said}" if victim.end() else "; ".join(differences(self.whole, workdir))
+        return (
+            f"does not resume: {victim.said}"
+            if victim.end()
+            else "; ".join(differences(self.whole, workdir))
+        )
 
 
-Result = tuple[int, str, str]  # the exit code, what stderr said, and what is wrong about it or the run afterwards
+Result = tuple[
+    int, str, str
+]  # the exit code, what stderr said, and what is wrong about it or the run afterwards
 FAULTS: dict[str, Callable[[Bench, random.Random], Result]] = {}
 
 
@@ -173,21 +217,28 @@ def told(victim: Victim, code: int, says: str, lines: int = 1) -> Result:
 
 def largest(workdir: pathlib.Path, kind: str, step: int) -> pathlib.Path:
     """The largest file of a checkpoint: a shard of its arrays."""
-    return max(contents(workdir / "checkpoints" / kind / str(step)), key=lambda p: p.stat().st_size)
+    return max(
+        contents(workdir / "checkpoints" / kind / str(step)),
+        key=lambda p: p.stat().st_size,
+    )
 
 
 def _newest_damaged(damage):
     def do(bench: Bench, rng: random.Random) -> Result:
         workdir = bench.copy()
         damage(largest(workdir, "last", steps(workdir)[-1]), rng)
-        code, said, wrong = told(bench.start(workdir), 0, "cannot be read .*; set aside")
+        code, said, wrong = told(
+            bench.start(workdir), 0, "cannot be read .*; set aside"
+        )
         return code, said, wrong or "; ".join(differences(bench.whole, workdir))
 
     return do
 
 
 for _damage in (truncate, flip, remove):
-    fault(f"newest checkpoint: {_damage.__name__} its largest file")(_newest_damaged(_damage))
+    fault(f"newest checkpoint: {_damage.__name__} its largest file")(
+        _newest_damaged(_damage)
+    )
 
 
 @fault("every checkpoint: truncate its largest file")
@@ -195,7 +246,9 @@ def _all_damaged(bench: Bench, rng: random.Random) -> Result:
     workdir = bench.copy()
     for step in steps(workdir):
         truncate(largest(workdir, "last", step), rng)
-    code, said, wrong = told(bench.start(workdir), 2, "none of the checkpoints .* can be read", lines=3)
+    code, said, wrong = told(
+        bench.start(workdir), 2, "none of the checkpoints .* can be read", lines=3
+    )
     return code, said, wrong or bench.resumed(workdir)
 
 
@@ -203,7 +256,12 @@ def _all_damaged(bench: Bench, rng: random.Random) -> Result:
 def _best_damaged(bench: Bench, rng: random.Random) -> Result:
     workdir = bench.copy()
     flip(largest(workdir, "best", steps(workdir, "best")[-1]), rng)
-    return told(bench.start(workdir, "--evaluate"), 2, "none of the checkpoints .* can be read", lines=2)
+    return told(
+        bench.start(workdir, "--evaluate"),
+        2,
+        "none of the checkpoints .* can be read",
+        lines=2,
+    )
 
 
 def _file_damaged(name: str, code: int, says: str):
@@ -217,14 +275,20 @@ def _file_damaged(name: str, code: int, says: str):
     return do
 
 
-fault("metrics.jsonl: truncate")(_file_damaged("metrics.jsonl", 2, "records that go with the checkpoint"))
-fault("config.json: truncate")(_file_damaged("config.json", 2, "not a run's config.json"))
+fault("metrics.jsonl: truncate")(
+    _file_damaged("metrics.jsonl", 2, "records that go with the checkpoint")
+)
+fault("config.json: truncate")(
+    _file_damaged("config.json", 2, "not a run's config.json")
+)
 
 
 @fault("files may not grow (RLIMIT_FSIZE) in flight")
 def _may_not_grow(bench: Bench, rng: random.Random) -> Result:
     victim = bench.running(workdir := bench.fresh())
-    resource.prlimit(victim.process.pid, resource.RLIMIT_FSIZE, (8192, 8192))  # its output, a file too, has room
+    resource.prlimit(
+        victim.process.pid, resource.RLIMIT_FSIZE, (8192, 8192)
+    )  # its output, a file too, has room
     code, said, wrong = told(victim, 1, "File too large")
     return code, said, wrong or bench.resumed(workdir)
 
@@ -261,16 +325,28 @@ def _replaced(bench: Bench, rng: random.Random) -> Result:
     code, said, wrong = told(victim, 1, GONE)
     if other.end():
         wrong += f"the other run failed: {other.said}"
-    return code, said, wrong or "; ".join(differences(bench.whole, workdir)) or bench.resumed(moved)
+    return (
+        code,
+        said,
+        wrong or "; ".join(differences(bench.whole, workdir)) or bench.resumed(moved),
+    )
 
 
 @fault("a second process")
 def _second(bench: Bench, rng: random.Random) -> Result:
     first = bench.running(workdir := bench.fresh())
-    first.process.send_signal(signal.SIGSTOP)  # so that it is still there when the second comes
+    first.process.send_signal(
+        signal.SIGSTOP
+    )  # so that it is still there when the second comes
     code, said, wrong = told(bench.start(workdir), 2, "is in use by another run")
     first.process.send_signal(signal.SIGCONT)
-    return code, said, wrong or (first.end() and first.said) or "; ".join(differences(bench.whole, workdir))
+    return (
+        code,
+        said,
+        wrong
+        or (first.end() and first.said)
+        or "; ".join(differences(bench.whole, workdir)),
+    )
 
 
 class NotPermitted(Exception):
@@ -302,7 +378,9 @@ def fill(root: pathlib.Path, but_kib: int = 0) -> pathlib.Path:
     left = os.statvfs(root)
     path = root / "filler"
     with open(path, "wb") as file:
-        os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize - but_kib * 1024)
+        os.posix_fallocate(
+            file.fileno(), 0, left.f_bavail * left.f_frsize - but_kib * 1024
+        )
     return path
 
 
@@ -322,7 +400,9 @@ def _full_but(kib: int):
     def do(bench: Bench, rng: random.Random) -> Result:
         with disk(bench) as root:
             filler = fill(root, kib)
-            code, said, wrong = told(bench.start(root / "run"), 1, "No space left on device")
+            code, said, wrong = told(
+                bench.start(root / "run"), 1, "No space left on device"
+            )
             filler.unlink()
             return code, said, wrong or bench.resumed(root / "run")
 
@@ -366,13 +446,23 @@ def main(args: argparse.Namespace) -> int:
     text, failed = [], 0
     if args.only in "damage to every file":
         like = train.Run(get_config("smoke"), bench.whole).initial()
-        text = ["| one file of the newest checkpoint, each in turn | read as saved | the one before | wrong |"]
+        text = [
+            "| one file of the newest checkpoint, each in turn | read as saved | the one before | wrong |"
+        ]
         text.append("|---|---|---|---|")
-        for damage, found in damage_each(bench.stopped / "checkpoints", like, args.flips, rng).items():
-            text.append(f"| {damage} | {found['as saved']} | {found['the one before']} | {found['wrong']} |")
+        for damage, found in damage_each(
+            bench.stopped / "checkpoints", like, args.flips, rng
+        ).items():
+            text.append(
+                f"| {damage} | {found['as saved']} | {found['the one before']} | {found['wrong']} |"
+            )
             failed += found["wrong"]
         print("\n".join(text), flush=True)
-    text += ["", "| fault | exit | stderr, last line | afterwards |", "|---|---|---|---|"]
+    text += [
+        "",
+        "| fault | exit | stderr, last line | afterwards |",
+        "|---|---|---|---|",
+    ]
     for name, do in FAULTS.items():
         if args.only not in name:
             continue

@@ -40,7 +40,10 @@ MEMORY = 1 << 30  # bytes of address space beyond what the process has when it b
 LONGEST_MESSAGE = 600  # characters beside the file's path
 TOTAL_S = 3600.0  # of a row of the table
 KEPT = 50  # faults whose inputs are kept
-PACK = {".gz": lambda content: gzip.compress(content, 1), ".xz": lambda content: lzma.compress(content, preset=0)}
+PACK = {
+    ".gz": lambda content: gzip.compress(content, 1),
+    ".xz": lambda content: lzma.compress(content, preset=0),
+}
 PREPARE = "prepare "
 
 
@@ -63,12 +66,34 @@ class Slow(BaseException):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `scripts/harden.py fuzz`."""
-    parser.add_argument("--inputs", type=int, default=10_000, help="damaged files for each parser")
-    parser.add_argument("--prepared", type=int, default=300, help="damaged folders for each set that is prepared")
-    parser.add_argument("--parsers", nargs="+", metavar="NAME", help="only these rows of the table, default all")
-    parser.add_argument("--seeds", type=pathlib.Path, metavar="DATA_DIR", help="folder with official files to cut from")
+    parser.add_argument(
+        "--inputs", type=int, default=10_000, help="damaged files for each parser"
+    )
+    parser.add_argument(
+        "--prepared",
+        type=int,
+        default=300,
+        help="damaged folders for each set that is prepared",
+    )
+    parser.add_argument(
+        "--parsers",
+        nargs="+",
+        metavar="NAME",
+        help="only these rows of the table, default all",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=pathlib.Path,
+        metavar="DATA_DIR",
+        help="folder with official files to cut from",
+    )
     parser.add_argument("--seed", type=int, default=0, help="another one, other damage")
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="the table, and the files behind every fault")
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        required=True,
+        help="the table, and the files behind every fault",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -80,7 +105,9 @@ def main(args: argparse.Namespace) -> int:
         *(PREPARE + name for name in sorted({s.name for s in found} & set(data.TABLE))),
     ]
     args.out.mkdir(parents=True, exist_ok=True)
-    lines = ["| parser | inputs | accepted | refused | other errors | seconds | slowest ms | peak memory MB |"]
+    lines = [
+        "| parser | inputs | accepted | refused | other errors | seconds | slowest ms | peak memory MB |"
+    ]
     lines.append("|---|--:|--:|--:|--:|--:|--:|--:|")
     print("\n".join(lines), flush=True)
     results = []
@@ -95,18 +122,26 @@ def main(args: argparse.Namespace) -> int:
         for number, what in r.faults[:10]:
             print(f"    input {number}: {what}", flush=True)
     (args.out / "fuzz.md").write_text("\n".join(lines) + "\n")
-    (args.out / "fuzz.json").write_text(json.dumps([r._asdict() for r in results], indent=1))
+    (args.out / "fuzz.json").write_text(
+        json.dumps([r._asdict() for r in results], indent=1)
+    )
     faults = sum(len(r.faults) for r in results)
-    print(f"\n{sum(r.inputs for r in results):,} inputs, {faults} other errors; seed {args.seed}; table in {args.out}")
+    print(
+        f"\n{sum(r.inputs for r in results):,} inputs, {faults} other errors; seed {args.seed}; table in {args.out}"
+    )
     return 1 if faults else 0
 
 
-def apart(name: str, count: int, seed: int, found: list[Sample], out: pathlib.Path) -> Result:
+def apart(
+    name: str, count: int, seed: int, found: list[Sample], out: pathlib.Path
+) -> Result:
     """`trial` in a process of its own with bounded memory, so that a crash, or an end that never comes, is a result."""
     context = multiprocessing.get_context("fork")  # what is imported is imported once
     here, there = context.Pipe(duplex=False)
     at = context.Value("q", -1)
-    child = context.Process(target=_bounded, args=(there, at, name, count, seed, found, out))
+    child = context.Process(
+        target=_bounded, args=(there, at, name, count, seed, found, out)
+    )
     begin = time.monotonic()
     child.start()
     there.close()
@@ -117,13 +152,26 @@ def apart(name: str, count: int, seed: int, found: list[Sample], out: pathlib.Pa
     except EOFError:
         child.join()
         what = f"the process ended with exit code {child.exitcode}"
-        return Result(name, at.value + 1, 0, 0, [(at.value, what)], time.monotonic() - begin, 0.0, 0)
+        return Result(
+            name,
+            at.value + 1,
+            0,
+            0,
+            [(at.value, what)],
+            time.monotonic() - begin,
+            0.0,
+            0,
+        )
     finally:
         child.join()
 
 
-def _bounded(pipe, at, name: str, count: int, seed: int, found: list[Sample], out: pathlib.Path) -> None:
-    if not name.startswith(PREPARE):  # preparing starts TFDS' threads, which reserve more than they use
+def _bounded(
+    pipe, at, name: str, count: int, seed: int, found: list[Sample], out: pathlib.Path
+) -> None:
+    if not name.startswith(
+        PREPARE
+    ):  # preparing starts TFDS' threads, which reserve more than they use
         taken = _status("VmSize")
         if taken:
             resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
@@ -151,7 +199,10 @@ def trial(
             began(i)
             taken, fault, seconds, content = next(runs)
             slowest = max(slowest, seconds)
-            accepted, refused = accepted + (taken and not fault), refused + (not taken and not fault)
+            accepted, refused = (
+                accepted + (taken and not fault),
+                refused + (not taken and not fault),
+            )
             if fault:
                 faults.append((i, fault))
                 if out and len(faults) <= KEPT:
@@ -159,7 +210,16 @@ def trial(
                     kept.parent.mkdir(parents=True, exist_ok=True)
                     kept.write_bytes(content)
         seconds = time.process_time() - begin
-        return Result(name, count, accepted, refused, faults, seconds, slowest, _status("VmHWM") - before)
+        return Result(
+            name,
+            count,
+            accepted,
+            refused,
+            faults,
+            seconds,
+            slowest,
+            _status("VmHWM") - before,
+        )
 
 
 def matches(parser: Parser, where: str, content: bytes) -> bool:
@@ -167,20 +227,35 @@ def matches(parser: Parser, where: str, content: bytes) -> bool:
     return fnmatch.fnmatch(where, parser.files) and content.startswith(parser.begins)
 
 
-Run = tuple[bool, str | None, float, bytes]  # accepted, fault, seconds, the damaged file
+Run = tuple[
+    bool, str | None, float, bytes
+]  # accepted, fault, seconds, the damaged file
 
 
-def _parse(name: str, numbers: Iterable[int], seed: int, found: list[Sample], scratch: pathlib.Path) -> Iterator[Run]:
+def _parse(
+    name: str,
+    numbers: Iterable[int],
+    seed: int,
+    found: list[Sample],
+    scratch: pathlib.Path,
+) -> Iterator[Run]:
     """The inputs of a parser, one after the other."""
     parser = parsers()[name]
     seeds = [
         content
-        for sample in [*found, Sample("archives", {str(i): a for i, a in enumerate(archives())})]
+        for sample in [
+            *found,
+            Sample("archives", {str(i): a for i, a in enumerate(archives())}),
+        ]
         for path, content in sample.files.items()
         if matches(parser, f"{sample.name}/{path}", content)
     ]
     inner = Damage(seeds, parser.tokens)
-    outer = Damage([PACK[parser.packing](s) for s in seeds], parser.tokens) if parser.packing else inner
+    outer = (
+        Damage([PACK[parser.packing](s) for s in seeds], parser.tokens)
+        if parser.packing
+        else inner
+    )
     path = scratch / (parser.name + parser.packing)
     for i in numbers:
         rng = random.Random(f"{seed}/{name}/{i}")
@@ -193,11 +268,24 @@ def _parse(name: str, numbers: Iterable[int], seed: int, found: list[Sample], sc
             content = outer.draw(rng)
         path.write_bytes(content)
         begin = time.process_time()
-        taken, error, fault = _attempt(lambda content=content: parser.parse(content, path))
-        yield taken, fault or (error and _unlike(error, path)), time.process_time() - begin, content
+        taken, error, fault = _attempt(
+            lambda content=content: parser.parse(content, path)
+        )
+        yield (
+            taken,
+            fault or (error and _unlike(error, path)),
+            time.process_time() - begin,
+            content,
+        )
 
 
-def _prepare(name: str, numbers: Iterable[int], seed: int, found: list[Sample], scratch: pathlib.Path) -> Iterator[Run]:
+def _prepare(
+    name: str,
+    numbers: Iterable[int],
+    seed: int,
+    found: list[Sample],
+    scratch: pathlib.Path,
+) -> Iterator[Run]:
     """Folders with one damaged file, prepared one after the other."""
     own = [sample for sample in found if sample.name == name.removeprefix(PREPARE)]
     raw, target = scratch / "raw", scratch / "data"
@@ -206,7 +294,14 @@ def _prepare(name: str, numbers: Iterable[int], seed: int, found: list[Sample], 
         sample = rng.choice(own)
         victim = rng.choice(sorted(sample.files))
         where = f"{sample.name}/{victim}"
-        tokens = next((p.tokens for p in parsers().values() if matches(p, where, sample.files[victim])), ())
+        tokens = next(
+            (
+                p.tokens
+                for p in parsers().values()
+                if matches(p, where, sample.files[victim])
+            ),
+            (),
+        )
         content = Damage([sample.files[victim]], tokens).draw(rng)
         for folder in (raw, target):
             shutil.rmtree(folder, ignore_errors=True)
@@ -215,20 +310,33 @@ def _prepare(name: str, numbers: Iterable[int], seed: int, found: list[Sample], 
             (raw / path).parent.mkdir(parents=True, exist_ok=True)
             (raw / path).write_bytes(content if path == victim else whole)
         begin = time.process_time()
-        taken, error, fault = _attempt(lambda sample=sample: data.prepare(sample.name, raw, target, any_checksum=True))
+        taken, error, fault = _attempt(
+            lambda sample=sample: data.prepare(
+                sample.name, raw, target, any_checksum=True
+            )
+        )
         if taken:
-            _, unread, fault = _attempt(lambda sample=sample: _read(sample.name, target))
+            _, unread, fault = _attempt(
+                lambda sample=sample: _read(sample.name, target)
+            )
             fault = fault or (unread and f"prepared, but cannot be read: {unread}")
         elif left := [str(p.relative_to(target)) for p in target.rglob("*")]:
             fault = fault or f"left in the data directory: {', '.join(left[:5])}"
         fault = fault or (error and _unlike(error, None))
-        yield taken, fault and f"{victim}: {fault}", time.process_time() - begin, content
+        yield (
+            taken,
+            fault and f"{victim}: {fault}",
+            time.process_time() - begin,
+            content,
+        )
 
 
 def _read(name: str, target: pathlib.Path) -> None:
     """Look at everything a prepared set has."""
     data.facts(name, target)
-    for split in json.loads((data.place(name, target) / data.SEAL).read_text())["splits"]:
+    for split in json.loads((data.place(name, target) / data.SEAL).read_text())[
+        "splits"
+    ]:
         for column in data.open_columns(name, split, target).values():
             len(column)
 
@@ -244,7 +352,11 @@ def _attempt(run: Callable[[], object]) -> tuple[bool, DataError | None, str | N
         return False, e, None
     except (Exception, Slow) as e:
         at = traceback.extract_tb(e.__traceback__)[-1]
-        return False, None, f"{type(e).__name__}: {str(e)[:200]!a} at {pathlib.Path(at.filename).name}:{at.lineno}"
+        return (
+            False,
+            None,
+            f"{type(e).__name__}: {str(e)[:200]!a} at {pathlib.Path(at.filename).name}:{at.lineno}",
+        )
 
 
 @contextlib.contextmanager
@@ -288,4 +400,6 @@ def _status(key: str) -> int:
         lines = pathlib.Path("/proc/self/status").read_text().splitlines()
     except OSError:
         return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:")), 0)
+    return next(
+        (int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:")), 0
+    )

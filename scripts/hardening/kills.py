@@ -27,7 +27,15 @@ import numpy as np
 
 from tests.runs import ROOT, environment, newest_state
 
-EXPERIMENTS = ("mnist", "convnet", "draw", "handwriting", "order_embeddings", "attentive_reader", "skip_thoughts")
+EXPERIMENTS = (
+    "mnist",
+    "convnet",
+    "draw",
+    "handwriting",
+    "order_embeddings",
+    "attentive_reader",
+    "skip_thoughts",
+)
 TOTAL, EVAL_EVERY = 60, 6
 # Evaluations are no multiple of saves, so that best and last are saved now at unlike steps and now at one.
 LONGER = (
@@ -42,26 +50,50 @@ PATIENCE_S = 3600.0  # a shared machine may be very slow
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this subject."""
-    parser.add_argument("--kills", type=int, default=126, help="at least so many in all, SIGTERMs among them")
-    parser.add_argument("--experiments", nargs="+", default=EXPERIMENTS, choices=EXPERIMENTS, metavar="NAME")
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=126,
+        help="at least so many in all, SIGTERMs among them",
+    )
+    parser.add_argument(
+        "--experiments",
+        nargs="+",
+        default=EXPERIMENTS,
+        choices=EXPERIMENTS,
+        metavar="NAME",
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for the runs and kills.md")
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        required=True,
+        help="folder for the runs and kills.md",
+    )
 
 
 class Victim:
     """A trainer that is watched from outside: what it printed, its records, the checkpoints it has begun."""
 
     def __init__(
-        self, home: pathlib.Path, workdir: pathlib.Path, flags: Iterable[str], output: pathlib.Path | None = None
+        self,
+        home: pathlib.Path,
+        workdir: pathlib.Path,
+        flags: Iterable[str],
+        output: pathlib.Path | None = None,
     ):
         self.workdir, self._before = workdir, _unfinished(workdir)
         beside = output or workdir
-        self._out, self._err = (beside.with_name(f"{beside.name}.{name}") for name in ("stdout", "stderr"))
+        self._out, self._err = (
+            beside.with_name(f"{beside.name}.{name}") for name in ("stdout", "stderr")
+        )
         # JAX then says when it begins and ends to compile; not where the output is what is looked at.
         env = environment(home) | {"JAX_LOG_COMPILES": "0" if output else "1"}
         command = [sys.executable, "-m", "lnrepro.main", *flags, f"--workdir={workdir}"]
         with open(self._out, "w") as out, open(self._err, "w") as err:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=err)
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=env, stdout=out, stderr=err
+            )
         self._began = time.monotonic()
 
     def wait(self, sign: Callable[[], bool], every_s: float = 0.02) -> bool:
@@ -71,7 +103,9 @@ class Victim:
                 return False
             if time.monotonic() - self._began > PATIENCE_S:
                 self.process.kill()
-                raise TimeoutError(f"{self.workdir} showed no sign of {sign.__name__} in {PATIENCE_S:.0f} s")
+                raise TimeoutError(
+                    f"{self.workdir} showed no sign of {sign.__name__} in {PATIENCE_S:.0f} s"
+                )
             time.sleep(every_s)
         return True
 
@@ -79,7 +113,11 @@ class Victim:
     def said(self) -> str:
         """What it wrote to stderr, without JAX's log of compilations."""
         noise = ("WARNING:jax._src", "Finished ", "Compiling ", "Persistent ")
-        return "".join(line for line in self._err.read_text().splitlines(True) if not line.startswith(noise))
+        return "".join(
+            line
+            for line in self._err.read_text().splitlines(True)
+            if not line.startswith(noise)
+        )
 
     def announced(self) -> bool:
         """It has said what it is going to train."""
@@ -92,13 +130,17 @@ class Victim:
     def compiling(self) -> bool:
         """It has announced itself and waits for XLA."""
         text = self._err.read_text()
-        return self.announced() and text.count("Compiling jit(") > text.count("Finished XLA compilation of jit(")
+        return self.announced() and text.count("Compiling jit(") > text.count(
+            "Finished XLA compilation of jit("
+        )
 
     def evaluating(self) -> bool:
         """Its last record is of the steps before an evaluation, or the last of all."""
         records = lines(self.workdir)
         last = json.loads(records[-1]) if records and self.stepping() else {"step": 1}
-        return last["step"] == TOTAL or (last["step"] % EVAL_EVERY == 0 and any(n.startswith("train/") for n in last))
+        return last["step"] == TOTAL or (
+            last["step"] % EVAL_EVERY == 0 and any(n.startswith("train/") for n in last)
+        )
 
     def saving(self) -> bool:
         """A checkpoint that it began is unfinished."""
@@ -110,8 +152,16 @@ class Victim:
 
     def phase(self) -> str:
         """What it is doing; of a dead one, what it was doing."""
-        signs = {"checkpoint": self.saving, "evaluation": self.evaluating, "compile": self.compiling}
-        return next((name for name, sign in signs.items() if sign()), "step") if self.announced() else "start-up"
+        signs = {
+            "checkpoint": self.saving,
+            "evaluation": self.evaluating,
+            "compile": self.compiling,
+        }
+        return (
+            next((name for name, sign in signs.items() if sign()), "step")
+            if self.announced()
+            else "start-up"
+        )
 
     def aim(self, phase: str, rng: random.Random, startup_s: float) -> bool:
         """Wait for a random moment of `phase`; False if the process ended before."""
@@ -124,9 +174,15 @@ class Victim:
             if not self.wait(self.stepping):
                 return False
             time.sleep(rng.uniform(0, 1))
-            signs = {"evaluation": self.evaluating, "checkpoint": self.saving, "step": self.between}
+            signs = {
+                "evaluation": self.evaluating,
+                "checkpoint": self.saving,
+                "step": self.between,
+            }
             sign = signs.get(phase, self.stepping)
-            longest = {"evaluation": 0.1, "checkpoint": 0.03, "step": 0.03}.get(phase, 0.5)
+            longest = {"evaluation": 0.1, "checkpoint": 0.03, "step": 0.03}.get(
+                phase, 0.5
+            )
         found = self.wait(sign, 0.003 if phase in ("checkpoint", "step") else 0.02)
         time.sleep(rng.uniform(0, longest))
         return found and self.process.poll() is None
@@ -150,14 +206,22 @@ def lines(workdir: pathlib.Path) -> list[str]:
 def steps(workdir: pathlib.Path, name: str = "last") -> list[int]:
     """The complete checkpoints, in order."""
     folder = workdir / "checkpoints" / name
-    return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
+    return (
+        sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
+        if folder.is_dir()
+        else []
+    )
 
 
 def _unfinished(workdir: pathlib.Path) -> set[tuple[str, str]]:
     found = set()
     for kind in ("last", "best"):
         with contextlib.suppress(OSError):
-            found |= {(kind, name) for name in os.listdir(workdir / "checkpoints" / kind) if not name.isdigit()}
+            found |= {
+                (kind, name)
+                for name in os.listdir(workdir / "checkpoints" / kind)
+                if not name.isdigit()
+            }
     return found
 
 
@@ -171,10 +235,23 @@ def differences(whole: pathlib.Path, broken: pathlib.Path) -> list[str]:
         a, b = (newest_state(w, name) for w in (whole, broken))
         if at[0] != at[1] or a.keys() != b.keys():
             found.append(f"the {name} checkpoint is of step {at[1]}, not {at[0]}")
-        found += [f"{name} checkpoint: {k}" for k in a.keys() & b.keys() if not same_bits(a[k], b[k])]
-    texts = [(w / file).read_bytes() for file in ("metrics.jsonl", "results.json") for w in (whole, broken)]
+        found += [
+            f"{name} checkpoint: {k}"
+            for k in a.keys() & b.keys()
+            if not same_bits(a[k], b[k])
+        ]
+    texts = [
+        (w / file).read_bytes()
+        for file in ("metrics.jsonl", "results.json")
+        for w in (whole, broken)
+    ]
     found += [
-        f for f, same in (("metrics.jsonl", texts[0] == texts[1]), ("results.json", texts[2] == texts[3])) if not same
+        f
+        for f, same in (
+            ("metrics.jsonl", texts[0] == texts[1]),
+            ("results.json", texts[2] == texts[3]),
+        )
+        if not same
     ]
     return found
 
@@ -187,7 +264,9 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
 class Trial:
     """The kills of one config: how many hit each phase, and what was lost."""
 
-    def __init__(self, name: str, flags: Iterable[str], home: pathlib.Path, folder: pathlib.Path):
+    def __init__(
+        self, name: str, flags: Iterable[str], home: pathlib.Path, folder: pathlib.Path
+    ):
         self.name, self.flags, self.home, self.folder = name, tuple(flags), home, folder
         self.kills, self.losses = collections.Counter(), []
         self.ends, self.grace_s = 0, 0.0
@@ -199,11 +278,15 @@ class Trial:
         self.folder.mkdir(parents=True)
         victim = Victim(self.home, whole, self.flags)
         if victim.end() != 0:
-            raise RuntimeError(f"{self.name}: the undisturbed run failed: {victim.said}")
+            raise RuntimeError(
+                f"{self.name}: the undisturbed run failed: {victim.said}"
+            )
         self._reference, self._whole, self._startup_s = lines(whole), whole, None
         while wanted := self._wanted(quota):
             self._chain(quota, rng)
-            if self._wanted(quota) == wanted and self.kills.total() > 3 * sum(quota.values()):
+            if self._wanted(quota) == wanted and self.kills.total() > 3 * sum(
+                quota.values()
+            ):
                 break
         return self
 
@@ -215,12 +298,18 @@ class Trial:
         broken = self.folder / "broken"
         shutil.rmtree(broken, ignore_errors=True)
         while True:
-            wanted = self._wanted(quota) if self.kills.total() <= 3 * sum(quota.values()) else []
+            wanted = (
+                self._wanted(quota)
+                if self.kills.total() <= 3 * sum(quota.values())
+                else []
+            )
             phase = rng.choice(wanted) if wanted else None
             kept, began = steps(broken), time.monotonic()
             cold = self._without_cache() if phase == "compile" else None
             victim = Victim(self.home, broken, self.flags)
-            if self._startup_s is None:  # the first start, which also finds out how long one takes
+            if (
+                self._startup_s is None
+            ):  # the first start, which also finds out how long one takes
                 victim.wait(victim.announced)
                 self._startup_s = time.monotonic() - began
             hit = victim.aim(phase, rng, self._startup_s) if phase else False
@@ -236,8 +325,13 @@ class Trial:
             self._check(victim, phase, kept)
             if code == 0:
                 break
-            if code not in (-signal.SIGKILL, 128 + signal.SIGTERM) and not self._was_done(victim, code):
-                self._lost(phase, f"the resumed run failed with {code}: {victim.said[-300:]}")
+            if code not in (
+                -signal.SIGKILL,
+                128 + signal.SIGTERM,
+            ) and not self._was_done(victim, code):
+                self._lost(
+                    phase, f"the resumed run failed with {code}: {victim.said[-300:]}"
+                )
                 return
         self.ends += 1
         for what in differences(self._whole, broken):
@@ -250,12 +344,18 @@ class Trial:
             return
         self.kills["SIGTERM"] += 1
         self.grace_s = max(self.grace_s, time.monotonic() - began)
-        stopped = re.fullmatch(r"stopped by SIGTERM at step (\d+); saved, the same command resumes\n", victim.said)
+        stopped = re.fullmatch(
+            r"stopped by SIGTERM at step (\d+); saved, the same command resumes\n",
+            victim.said,
+        )
         seen = json.loads(self._reference[at - 1])["step"]
         if code != 143 or not stopped:
             self._lost("SIGTERM", f"exit code {code}: {victim.said[-300:]}")
         elif steps(victim.workdir)[-1] != int(stopped[1]) or int(stopped[1]) < seen:
-            self._lost("SIGTERM", f"{stopped[0]}, but the checkpoints are {steps(victim.workdir)}")
+            self._lost(
+                "SIGTERM",
+                f"{stopped[0]}, but the checkpoints are {steps(victim.workdir)}",
+            )
 
     def _was_done(self, victim: Victim, code: int) -> bool:
         """SIGTERM ended the process, not the run: all was written and nothing listened any more. The next start says 0."""
@@ -293,7 +393,11 @@ class Trial:
 
 def table(trials: list[Trial]) -> str:
     """Experiment x phase: kills / losses, as Markdown."""
-    rows = ["| experiment | " + " | ".join(PHASES) + " | runs ended the same | longest grace |"]
+    rows = [
+        "| experiment | "
+        + " | ".join(PHASES)
+        + " | runs ended the same | longest grace |"
+    ]
     rows.append("|---" * (len(PHASES) + 3) + "|")
     total, losses = collections.Counter(), collections.Counter()
     for t in trials:
@@ -303,7 +407,9 @@ def table(trials: list[Trial]) -> str:
         rows.append(
             f"| {t.name} | {' | '.join(cells)} | {t.ends - (lost['end'] > 0)} of {t.ends} | {t.grace_s:.1f} s |"
         )
-    rows.append("| all | " + " | ".join(f"{total[p]} / {losses[p]}" for p in PHASES) + " | | |")
+    rows.append(
+        "| all | " + " | ".join(f"{total[p]} / {losses[p]}" for p in PHASES) + " | | |"
+    )
     return "\n".join([*rows, "", f"{total.total()} kills, {losses.total()} losses."])
 
 
@@ -314,9 +420,14 @@ def main(args: argparse.Namespace) -> int:
     out, trials, began = args.out.absolute(), [], time.monotonic()
     for name in args.experiments:
         flags = (f"--config=configs/{name}.py:smoke", *LONGER)
-        trial = Trial(name, flags, out / "home", out / name).run(quota, random.Random(f"{args.seed} {name}"))
+        trial = Trial(name, flags, out / "home", out / name).run(
+            quota, random.Random(f"{args.seed} {name}")
+        )
         trials.append(trial)
-        print(f"{name}: {dict(trial.kills)}, {len(trial.losses)} lost, {time.monotonic() - began:.0f} s", flush=True)
+        print(
+            f"{name}: {dict(trial.kills)}, {len(trial.losses)} lost, {time.monotonic() - began:.0f} s",
+            flush=True,
+        )
         text = table(trials)
         (out / "kills.md").write_text(text + "\n")
     print(text)

@@ -4,10 +4,24 @@ import random
 from collections.abc import Callable, Sequence
 
 LARGEST = 1 << 17  # bytes of a damaged file: the damage is in its kind, not in its size
-NUMBERS = (b"0", b"-1", b"1e999", b"NaN", b"Infinity", b"0x7f", b"2147483648", b"4294967295", b"9" * 30, b"7" * 5000)
+NUMBERS = (
+    b"0",
+    b"-1",
+    b"1e999",
+    b"NaN",
+    b"Infinity",
+    b"0x7f",
+    b"2147483648",
+    b"4294967295",
+    b"9" * 30,
+    b"7" * 5000,
+)
 NUMBERS += ("\u0663".encode(), b"1_0", b"+1", b"00", b"1.5", b"")
 BINARY = tuple(
-    n.to_bytes(size, order) for size in (4, 8) for order in ("little", "big") for n in (0, 1, 1 << 31, (1 << 31) - 1)
+    n.to_bytes(size, order)
+    for size in (4, 8)
+    for order in ("little", "big")
+    for n in (0, 1, 1 << 31, (1 << 31) - 1)
 )
 BINARY += (b"\xff" * 4, b"\xff" * 8, b"\x00\x00\x00\x10", b"\x10\x00\x00\x00")
 ODD = (
@@ -22,7 +36,16 @@ ODD = (
     b"\xc2\x85",
     b"\x81",
 )
-ODD += ("\u2028".encode(), "\u3000".encode(), b"\r", b"\n\n", b"\t", b" " * 70, b"\x0c", b"\x1c")
+ODD += (
+    "\u2028".encode(),
+    "\u3000".encode(),
+    b"\r",
+    b"\n\n",
+    b"\t",
+    b" " * 70,
+    b"\x0c",
+    b"\x1c",
+)
 NESTED = (b"[", b"{", b"(", b'{"a":[', b"<a>", b"(l", b"](", b"[[", b"<Stroke>", b"(d")
 
 
@@ -35,31 +58,50 @@ class Damage:
     def draw(self, rng: random.Random) -> bytes:
         """One file, with up to four damages; now and then with none."""
         content = rng.choice(self.seeds)
-        for _ in range(rng.choice((0, 1, 1, 1, 1, 1, 2, 2, 3, 4)) if rng.random() < 0.95 else 0):
+        for _ in range(
+            rng.choice((0, 1, 1, 1, 1, 1, 2, 2, 3, 4)) if rng.random() < 0.95 else 0
+        ):
             content = rng.choice(KINDS)(self, rng, content)[:LARGEST]
         return content
 
     def _place(self, rng: random.Random, content: bytes) -> int:
         """Somewhere in it, half of the time near its beginning, where headers are."""
-        return rng.randrange(min(len(content), 200 if rng.random() < 0.5 else LARGEST) + 1)
+        return rng.randrange(
+            min(len(content), 200 if rng.random() < 0.5 else LARGEST) + 1
+        )
 
     def _put(self, rng: random.Random, content: bytes, what: bytes) -> bytes:
         """`what` inserted, or written over what is there."""
         at = self._place(rng, content)
-        return content[:at] + what + content[at + (len(what) if rng.random() < 0.5 else 0) :]
+        return (
+            content[:at]
+            + what
+            + content[at + (len(what) if rng.random() < 0.5 else 0) :]
+        )
 
     def flip(self, rng: random.Random, content: bytes) -> bytes:
         """Bits and bytes changed."""
         damaged = bytearray(content)
         for _ in range(rng.choice((1, 1, 2, 8)) if content else 0):
             at = min(self._place(rng, content), len(content) - 1)
-            damaged[at] = damaged[at] ^ (1 << rng.randrange(8)) if rng.random() < 0.5 else rng.randrange(256)
+            damaged[at] = (
+                damaged[at] ^ (1 << rng.randrange(8))
+                if rng.random() < 0.5
+                else rng.randrange(256)
+            )
         return bytes(damaged)
 
     def cut(self, rng: random.Random, content: bytes) -> bytes:
         """The end, the beginning or a piece lost."""
         low, high = sorted((self._place(rng, content), self._place(rng, content)))
-        return rng.choice((content[:low], content[:high], content[high:], content[:low] + content[high:]))
+        return rng.choice(
+            (
+                content[:low],
+                content[:high],
+                content[high:],
+                content[:low] + content[high:],
+            )
+        )
 
     def again(self, rng: random.Random, content: bytes) -> bytes:
         """A piece, or the whole, more than once."""
@@ -97,17 +139,25 @@ class Damage:
         kind = rng.randrange(4)
         if kind == 3:
             return content.decode("latin-1").encode("utf-16")
-        return (b"\xef\xbb\xbf" + content, content.replace(b"\n", b"\r\n"), content.replace(b"\n", b"\r"))[kind]
+        return (
+            b"\xef\xbb\xbf" + content,
+            content.replace(b"\n", b"\r\n"),
+            content.replace(b"\n", b"\r"),
+        )[kind]
 
     def nest(self, rng: random.Random, content: bytes) -> bytes:
         """Brackets in brackets, thousands deep."""
-        return self._put(rng, content, rng.choice(NESTED) * rng.choice((3, 500, 900, 5000, 20000)))
+        return self._put(
+            rng, content, rng.choice(NESTED) * rng.choice((3, 500, 900, 5000, 20000))
+        )
 
     def lines(self, rng: random.Random, content: bytes) -> bytes:
         """Lines in another order, lost or doubled."""
         lines = content.split(b"\n")
         i, k = rng.randrange(len(lines)), rng.randrange(len(lines))
-        lines[i], lines[k] = rng.choice(((lines[k], lines[i]), (lines[i], lines[i]), (b"", lines[k])))
+        lines[i], lines[k] = rng.choice(
+            ((lines[k], lines[i]), (lines[i], lines[i]), (b"", lines[k]))
+        )
         return b"\n".join(lines)
 
 

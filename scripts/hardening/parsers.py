@@ -14,12 +14,16 @@ class Parser(NamedTuple):
     """What reads a file, the samples it is tried on ("SET/PATH", a pattern), and words of their format."""
 
     files: str
-    parse: Callable[[bytes, pathlib.Path], object]  # of the content, which is at the path too
+    parse: Callable[
+        [bytes, pathlib.Path], object
+    ]  # of the content, which is at the path too
     tokens: Sequence[bytes] = ()
     name: str = "file"  # what the file is called
     packing: str = ""  # .gz or .xz: the parser reads the packed file; the damage is done before packing or after
     begins: bytes = b""  # only files that begin so
-    repair: Callable[[bytes], bytes] | None = None  # mends checksums, that damage may get farther than they
+    repair: Callable[[bytes], bytes] | None = (
+        None  # mends checksums, that damage may get farther than they
+    )
 
 
 XML = (
@@ -62,7 +66,15 @@ QUESTION = (
     b"\x1c",
 )
 SICK = (b"\t", b"nan", b"inf", b"-1", b"5.1", b"\r\n", b"pair_ID")
-FORMS = (b"a01-000u ", b"../../a01-000", b"/", b"b01-000\n", b"\xa0", b"x/a01-000u", b"\x1b")
+FORMS = (
+    b"a01-000u ",
+    b"../../a01-000",
+    b"/",
+    b"b01-000\n",
+    b"\xa0",
+    b"x/a01-000u",
+    b"\x1b",
+)
 ASCII = (b"CSR:", b"\nCSR:", b"%%%", b"\r\n")
 MATLAB = (
     b"MATLAB 5.0",
@@ -100,7 +112,9 @@ def parsers() -> dict[str, Parser]:
         iam_ondb.offsets(iam_ondb.points(content, path))
 
     def forms(content, path):
-        iam_ondb._forms(raw.Raw("iam_ondb", path.parent, (raw.RawFile(path.name),)), path.name)
+        iam_ondb._forms(
+            raw.Raw("iam_ondb", path.parent, (raw.RawFile(path.name),)), path.name
+        )
 
     def asked(content, path):
         found = question.parse(content, path)
@@ -110,22 +124,38 @@ def parsers() -> dict[str, Parser]:
         value = plain_pickle.load(content, path)
         storable(value)
         known = dict.fromkeys((*range(1, 9), 70000), "")
-        storable([[known[number] for number in part] for part in cnn.lists(value, known, path, True)])
+        storable(
+            [
+                [known[number] for number in part]
+                for part in cnn.lists(value, known, path, True)
+            ]
+        )
 
     def text(content, path):
         lines = caption_files.parse_text(content, path)
         storable(captions.vocabulary(lines, lines))
 
     def karpathy(content, path):
-        storable([lines for lines, _ in caption_files.parse_karpathy(content, path).values()])
+        storable(
+            [lines for lines, _ in caption_files.parse_karpathy(content, path).values()]
+        )
 
     def coco(content, path):
         found = caption_files.parse_coco(content, path)
         np.array(list(found), np.int64)
-        storable([[caption_files.tokenise(caption) for caption in captions] for captions in found.values()])
+        storable(
+            [
+                [caption_files.tokenise(caption) for caption in captions]
+                for captions in found.values()
+            ]
+        )
 
     def ids(content, path):
-        caption_files._ids(raw.Raw("captions_proxy", path.parent), path.name.removesuffix("_ids.txt"), None)
+        caption_files._ids(
+            raw.Raw("captions_proxy", path.parent),
+            path.name.removesuffix("_ids.txt"),
+            None,
+        )
 
     def features(content, path):
         caption_files.check_features(caption_files.read_features(path), path)

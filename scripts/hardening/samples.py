@@ -12,7 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-FORMS = {"trainset": "a01-000u", "testset_v": "a01-020x", "testset_t": "b01-000", "testset_f": "c01-000x"}
+FORMS = {
+    "trainset": "a01-000u",
+    "testset_v": "a01-020x",
+    "testset_t": "b01-000",
+    "testset_f": "c01-000x",
+}
 SIDE = 28
 
 
@@ -37,17 +42,36 @@ def samples(root: pathlib.Path | None = None) -> list[Sample]:
         Sample("captions_proxy", _karpathy()),
         Sample("captions_proxy", _coco()),
         Sample(
-            "gutenberg", {"a.txt": b"one two three .\nfour .\n\nfive six .\nseven .\n", "b.txt.gz": gzip.compress(BOOK)}
+            "gutenberg",
+            {
+                "a.txt": b"one two three .\nfour .\n\nfive six .\nseven .\n",
+                "b.txt.gz": gzip.compress(BOOK),
+            },
         ),
-        Sample("sick", dict.fromkeys(("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"), SICK)),
-        Sample("mr", {"rt-polarity.pos": b"a fine film \x85\ngood .\n", "rt-polarity.neg": b"bad .\n caf\xe9\r\n"}),
-        Sample("word2vec", {"vectors.bin": _word2vec(b""), "newlines.bin": _word2vec(b"\n")}),
+        Sample(
+            "sick",
+            dict.fromkeys(
+                ("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"), SICK
+            ),
+        ),
+        Sample(
+            "mr",
+            {
+                "rt-polarity.pos": b"a fine film \x85\ngood .\n",
+                "rt-polarity.neg": b"bad .\n caf\xe9\r\n",
+            },
+        ),
+        Sample(
+            "word2vec",
+            {"vectors.bin": _word2vec(b""), "newlines.bin": _word2vec(b"\n")},
+        ),
     ]
     return made + (list(_official(root)) if root else [])
 
 
 BOOK = "\n".join(
-    f"the {w} said : \u00ab caf\u00e9 {i} \u00bb ." for i, w in enumerate(["cat", "dog", "cow", "hen", "fox"])
+    f"the {w} said : \u00ab caf\u00e9 {i} \u00bb ."
+    for i, w in enumerate(["cat", "dog", "cow", "hen", "fox"])
 ).encode()
 SICK = (
     b"pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
@@ -55,16 +79,24 @@ SICK = (
 )
 
 
-def _idx(images: np.ndarray | None = None, labels: np.ndarray | None = None) -> dict[str, bytes]:
+def _idx(
+    images: np.ndarray | None = None, labels: np.ndarray | None = None
+) -> dict[str, bytes]:
     """The four files of MNIST: 12 images for training, which is the least, and 2 for the test."""
     rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (14, SIDE, SIDE), np.uint8) if images is None else images
+    images = (
+        rng.integers(0, 256, (14, SIDE, SIDE), np.uint8) if images is None else images
+    )
     labels = rng.integers(0, 10, 14).astype(np.uint8) if labels is None else labels
     files = {}
     for part, cut in (("train", slice(0, 12)), ("t10k", slice(12, 14))):
         n = len(labels[cut])
-        files[f"{part}-images-idx3-ubyte"] = struct.pack(">4I", 2051, n, SIDE, SIDE) + images[cut].tobytes()
-        files[f"{part}-labels-idx1-ubyte"] = struct.pack(">2I", 2049, n) + labels[cut].tobytes()
+        files[f"{part}-images-idx3-ubyte"] = (
+            struct.pack(">4I", 2051, n, SIDE, SIDE) + images[cut].tobytes()
+        )
+        files[f"{part}-labels-idx1-ubyte"] = (
+            struct.pack(">2I", 2049, n) + labels[cut].tobytes()
+        )
     return files
 
 
@@ -72,13 +104,19 @@ def _amat(_matlab: bool, rows: np.ndarray | None = None) -> dict[str, bytes]:
     """The three files of binarised MNIST, two images each, as text or as MATLAB's."""
     from scipy.io import savemat
 
-    rows = np.random.default_rng(1).integers(0, 2, (2, SIDE * SIDE), np.uint8) if rows is None else rows
+    rows = (
+        np.random.default_rng(1).integers(0, 2, (2, SIDE * SIDE), np.uint8)
+        if rows is None
+        else rows
+    )
     files = {}
     for split in ("train", "valid", "test"):
         if _matlab:
             out = io.BytesIO()
             savemat(
-                out, {"X": rows.astype(np.float64 if split == "test" else np.uint8)}, do_compression=split == "valid"
+                out,
+                {"X": rows.astype(np.float64 if split == "test" else np.uint8)},
+                do_compression=split == "valid",
             )
             content = out.getvalue()
         else:
@@ -90,12 +128,17 @@ def _amat(_matlab: bool, rows: np.ndarray | None = None) -> dict[str, bytes]:
 def _xml() -> bytes:
     strokes = "".join(
         '<Stroke colour="black" start_time="1.0" end_time="2.0">\n'
-        + "".join(f'<Point x="{100 * s + 7 * i}" y="{900 - i}" time="1.0"/>\n' for i in range(4))
+        + "".join(
+            f'<Point x="{100 * s + 7 * i}" y="{900 - i}" time="1.0"/>\n'
+            for i in range(4)
+        )
         + "</Stroke>\n"
         for s in range(3)
     )
     head = '<?xml version="1.0" encoding="ISO-8859-1"?>\n<WhiteboardCaptureSession>\n<StrokeSet>\n'
-    return f"{head}{strokes}</StrokeSet>\n</WhiteboardCaptureSession>\n".encode("latin-1")
+    return f"{head}{strokes}</StrokeSet>\n</WhiteboardCaptureSession>\n".encode(
+        "latin-1"
+    )
 
 
 def _ascii() -> bytes:
@@ -115,8 +158,12 @@ def _iam(xml: bytes, text: bytes) -> dict[str, bytes]:
 def _questions(contents: list[bytes] | None = None) -> dict[str, bytes]:
     from lnrepro.data import news
 
-    contents = contents or [content for _, _, content in itertools.islice(news.files(), 3)]
-    folders = itertools.chain(("training", "validation", "test"), itertools.repeat("training"))
+    contents = contents or [
+        content for _, _, content in itertools.islice(news.files(), 3)
+    ]
+    folders = itertools.chain(
+        ("training", "validation", "test"), itertools.repeat("training")
+    )
     return {
         f"questions/{folder}/{i:040x}.question": content
         for i, (folder, content) in enumerate(zip(folders, contents, strict=False))
@@ -125,10 +172,27 @@ def _questions(contents: list[bytes] | None = None) -> dict[str, bytes]:
 
 def _pickles(protocol: int) -> dict[str, bytes]:
     """What the authors' seven pickles look like."""
-    words = {"UNK": 1, "the": 2, "@entity5": 3, "fish": 4, "@entity2": 5, "@placeholder": 6, "caf\u00e9": 7, "a": 70000}
-    lists = {"pass": [[2, 4, 3, 7, 0], [5, 7, 70000, 0]], "qs": [[6, 4, 0], [6, 0]], "ans": [[3], [5]]}
-    files = {"dict": words} | {f"{s}4_{part}": v for s in ("train", "valid") for part, v in lists.items()}
-    return {f"{name}.pkl": pickle.dumps(value, protocol) for name, value in files.items()}
+    words = {
+        "UNK": 1,
+        "the": 2,
+        "@entity5": 3,
+        "fish": 4,
+        "@entity2": 5,
+        "@placeholder": 6,
+        "caf\u00e9": 7,
+        "a": 70000,
+    }
+    lists = {
+        "pass": [[2, 4, 3, 7, 0], [5, 7, 70000, 0]],
+        "qs": [[6, 4, 0], [6, 0]],
+        "ans": [[3], [5]],
+    }
+    files = {"dict": words} | {
+        f"{s}4_{part}": v for s in ("train", "valid") for part, v in lists.items()
+    }
+    return {
+        f"{name}.pkl": pickle.dumps(value, protocol) for name, value in files.items()
+    }
 
 
 def _npy(rows: int) -> bytes:
@@ -145,27 +209,45 @@ def _features() -> dict[str, bytes]:
 
 def _captions(lines: bytes = b"", ids: bytes = b"7\n") -> dict[str, bytes]:
     """One image in each split, with five captions."""
-    lines = lines or "".join(f"a caption of {k} words , caf\u00e9\n" for k in range(5)).encode()
+    lines = (
+        lines
+        or "".join(f"a caption of {k} words , caf\u00e9\n" for k in range(5)).encode()
+    )
     stems = ("train", "val", "test")
-    return {f"{s}.txt": lines for s in stems} | {f"{s}_ids.txt": ids for s in stems} | _features()
+    return (
+        {f"{s}.txt": lines for s in stems}
+        | {f"{s}_ids.txt": ids for s in stems}
+        | _features()
+    )
 
 
 def _karpathy() -> dict[str, bytes]:
     sentences = [{"tokens": ["a", "dog", str(k)]} for k in range(5)]
-    images = [{"split": s, "cocoid": n, "sentences": sentences} for n, s in enumerate(("train", "val", "test"))]
-    return {"dataset_coco.json": json.dumps({"images": images, "dataset": "coco"}).encode()} | _features()
+    images = [
+        {"split": s, "cocoid": n, "sentences": sentences}
+        for n, s in enumerate(("train", "val", "test"))
+    ]
+    return {
+        "dataset_coco.json": json.dumps({"images": images, "dataset": "coco"}).encode()
+    } | _features()
 
 
 def _coco(notes: list | None = None) -> dict[str, bytes]:
-    notes = notes or [{"image_id": 7, "id": k, "caption": f"A dog, No. {k}."} for k in range(5)]
+    notes = notes or [
+        {"image_id": 7, "id": k, "caption": f"A dog, No. {k}."} for k in range(5)
+    ]
     ids = f"{notes[0]['image_id']}\n".encode()
-    files = {"captions_val2017.json": json.dumps({"info": {}, "annotations": notes}).encode()} | _features()
+    files = {
+        "captions_val2017.json": json.dumps({"info": {}, "annotations": notes}).encode()
+    } | _features()
     return files | {f"{stem}_ids.txt": ids for stem in ("train", "val", "test")}
 
 
 def _word2vec(end: bytes) -> bytes:
     words = ("the", "of", "caf\u00e9")
-    return b"3 4\n" + b"".join(w.encode() + b" " + np.arange(4, dtype="<f4").tobytes() + end for w in words)
+    return b"3 4\n" + b"".join(
+        w.encode() + b" " + np.arange(4, dtype="<f4").tobytes() + end for w in words
+    )
 
 
 def archive(files: dict[str, bytes], mode: str = "w", **fields: object) -> bytes:
@@ -199,9 +281,18 @@ def archives() -> list[bytes]:
     )
     return [
         archive(files),
-        archive(files | {"lines/p.xml": b"4"}, pax_headers={"comment": "caf\u00e9", "size": "1"}),
-        *(archive({name: b"x"}) for name in ("/lines/a.xml", "lines/../../a.xml", "lines/\u00e9\n.xml")),
-        *(archive({"lines/a.xml": b""}, type=kind, linkname="/etc/passwd") for kind in kinds),
+        archive(
+            files | {"lines/p.xml": b"4"},
+            pax_headers={"comment": "caf\u00e9", "size": "1"},
+        ),
+        *(
+            archive({name: b"x"})
+            for name in ("/lines/a.xml", "lines/../../a.xml", "lines/\u00e9\n.xml")
+        ),
+        *(
+            archive({"lines/a.xml": b""}, type=kind, linkname="/etc/passwd")
+            for kind in kinds
+        ),
     ]
 
 
@@ -214,32 +305,62 @@ def _head(path: pathlib.Path, lines: int) -> bytes:
 def _official(root: pathlib.Path):
     """Pieces of the official files, where they are."""
     if (folder := root / "mnist").is_dir():
-        with gzip.open(folder / "t10k-images-idx3-ubyte.gz") as f, gzip.open(folder / "t10k-labels-idx1-ubyte.gz") as g:
+        with (
+            gzip.open(folder / "t10k-images-idx3-ubyte.gz") as f,
+            gzip.open(folder / "t10k-labels-idx1-ubyte.gz") as g,
+        ):
             images, labels = f.read(16 + 14 * SIDE * SIDE)[16:], g.read(8 + 14)[8:]
         yield Sample(
-            "mnist", _idx(np.frombuffer(images, np.uint8).reshape(14, SIDE, SIDE), np.frombuffer(labels, np.uint8))
+            "mnist",
+            _idx(
+                np.frombuffer(images, np.uint8).reshape(14, SIDE, SIDE),
+                np.frombuffer(labels, np.uint8),
+            ),
         )
     if (folder := root / "binarized_mnist").is_dir():
         text = _head(folder / "binarized_mnist_test.amat.gz", 2)
-        yield Sample("binarized_mnist", {f"binarized_mnist_{s}.amat": text for s in ("train", "valid", "test")})
         yield Sample(
-            "binarized_mnist", _amat(True, np.array([line.split() for line in text.splitlines()]).astype(np.uint8))
+            "binarized_mnist",
+            {f"binarized_mnist_{s}.amat": text for s in ("train", "valid", "test")},
+        )
+        yield Sample(
+            "binarized_mnist",
+            _amat(
+                True,
+                np.array([line.split() for line in text.splitlines()]).astype(np.uint8),
+            ),
         )
     if (folder := root / "iam-ondb" / "sample").is_dir():
         xml = (folder / "lineStrokes/a01/a01-000/a01-000u-01.xml").read_bytes()
         strokes = xml.split(b"</Stroke>")
         xml = b"</Stroke>".join([*strokes[:2], strokes[-1]])
-        yield Sample("iam_ondb", _iam(xml, (folder / "ascii/a01/a01-000/a01-000u.txt").read_bytes()))
-        lists = {f"{name}.txt": _head(root / f"iam-ondb/{name}.txt", 3) for name in FORMS}
+        yield Sample(
+            "iam_ondb",
+            _iam(xml, (folder / "ascii/a01/a01-000/a01-000u.txt").read_bytes()),
+        )
+        lists = {
+            f"{name}.txt": _head(root / f"iam-ondb/{name}.txt", 3) for name in FORMS
+        }
         yield Sample("lists", lists)
-    for folder in (root / "cnn_dailymail_qa/questions_sample", root / "gutenberg_cloze/sample/questions/training"):
+    for folder in (
+        root / "cnn_dailymail_qa/questions_sample",
+        root / "gutenberg_cloze/sample/questions/training",
+    ):
         if found := sorted(folder.glob("*.question")):
             yield Sample("cnn", _questions([path.read_bytes() for path in found]))
     if (folder := root / "captions").is_dir():
-        yield Sample("captions_proxy", _captions(_head(folder / "coco_precomp/test_caps.txt", 5)))
-        yield Sample("captions_proxy", _captions(_head(folder / "f30k_precomp/test_caps.txt", 5)))
-        yield Sample("ids", {"val_ids.txt": _head(folder / "coco_precomp/dev_ids.txt", 5)})
-        notes = json.loads((folder / "coco/captions_val2017.json").read_bytes())["annotations"]
+        yield Sample(
+            "captions_proxy", _captions(_head(folder / "coco_precomp/test_caps.txt", 5))
+        )
+        yield Sample(
+            "captions_proxy", _captions(_head(folder / "f30k_precomp/test_caps.txt", 5))
+        )
+        yield Sample(
+            "ids", {"val_ids.txt": _head(folder / "coco_precomp/dev_ids.txt", 5)}
+        )
+        notes = json.loads((folder / "coco/captions_val2017.json").read_bytes())[
+            "annotations"
+        ]
         first = [note for note in notes if note["image_id"] == notes[0]["image_id"]]
         yield Sample("captions_proxy", _coco(first))
     if (path := root / "gutenberg" / "gutenberg_sentences_19books.tar.xz").is_file():
@@ -248,8 +369,20 @@ def _official(root: pathlib.Path):
             lines = tar.extractfile(book).read(1 << 14).split(b"\n")[:20]
         yield Sample("gutenberg", {"book.txt": b"\n".join(lines) + b"\n"})
     if (folder := root / "sick").is_dir():
-        yield Sample("sick", {p.name: _head(p, 6) for p in sorted(folder.glob("SICK_*.txt"))})
+        yield Sample(
+            "sick", {p.name: _head(p, 6) for p in sorted(folder.glob("SICK_*.txt"))}
+        )
     if (folder := root / "sentence_classification").is_dir():
-        yield Sample("mr", {f"rt-polarity.{k}": _head(folder / f"rt-polarity.{k}", 6) for k in ("pos", "neg")})
-        others = (p for p in sorted(folder.iterdir()) if not p.name.startswith("rt-") and p.suffix != ".md")
+        yield Sample(
+            "mr",
+            {
+                f"rt-polarity.{k}": _head(folder / f"rt-polarity.{k}", 6)
+                for k in ("pos", "neg")
+            },
+        )
+        others = (
+            p
+            for p in sorted(folder.iterdir())
+            if not p.name.startswith("rt-") and p.suffix != ".md"
+        )
         yield Sample("sentences", {p.name: _head(p, 6) for p in others})

@@ -37,24 +37,47 @@ class Trend(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `scripts/harden.py watch`."""
-    parser.add_argument("pid", type=int, nargs="?", help="the process to watch; its children do not count")
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long, unless it ends before")
-    parser.add_argument("--every", type=float, default=5.0, help="seconds between two samples")
     parser.add_argument(
-        "--warm-up", type=float, default=5.0, help="minutes that do not count: compiling, first evaluation"
+        "pid",
+        type=int,
+        nargs="?",
+        help="the process to watch; its children do not count",
     )
     parser.add_argument(
-        "--out", type=pathlib.Path, required=True, help="samples.csv and summary.json are written there"
+        "--minutes", type=float, default=30.0, help="how long, unless it ends before"
     )
-    parser.add_argument("--command", nargs=argparse.REMAINDER, help="start this and watch it; it is stopped at the end")
+    parser.add_argument(
+        "--every", type=float, default=5.0, help="seconds between two samples"
+    )
+    parser.add_argument(
+        "--warm-up",
+        type=float,
+        default=5.0,
+        help="minutes that do not count: compiling, first evaluation",
+    )
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        required=True,
+        help="samples.csv and summary.json are written there",
+    )
+    parser.add_argument(
+        "--command",
+        nargs=argparse.REMAINDER,
+        help="start this and watch it; it is stopped at the end",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
     """Watch, write both files, print the table; 0 if all is flat, 1 if something grows. Raises UserError."""
     if (args.pid is None) == (not args.command):
-        raise UserError("watch: give the PID of a running process, or --command and what to start")
+        raise UserError(
+            "watch: give the PID of a running process, or --command and what to start"
+        )
     if args.every <= 0 or args.warm_up < 0 or args.minutes <= args.warm_up:
-        raise UserError("watch: --every must be above 0, and --minutes longer than --warm-up")
+        raise UserError(
+            "watch: --every must be above 0, and --minutes longer than --warm-up"
+        )
     trends = _watch(args)
     for line in _table(trends):
         print(line)
@@ -75,7 +98,9 @@ def _watch(args) -> dict[str, Trend]:
             writer.writerow(["seconds", *SLACK])
             for k in range(int(args.minutes * 60 / args.every) + 1):
                 time.sleep(max(0.0, began + k * args.every - time.monotonic()))
-                if (child and child.poll() is not None) or (values := sample(pid)) is None:
+                if (child and child.poll() is not None) or (
+                    values := sample(pid)
+                ) is None:
                     break
                 samples.append((round(time.monotonic() - began, 2), *values))
                 writer.writerow(samples[-1])
@@ -87,15 +112,22 @@ def _watch(args) -> dict[str, Trend]:
     table = np.array(samples, float).reshape(len(samples), 1 + len(SLACK))
     table = table[table[:, 0] >= args.warm_up * 60]
     if len(table) < 10:
-        raise UserError(f"watch: process {pid} gave {len(table)} samples after warm-up; at least 10 are needed")
-    trends = {name: trend(table[:, 0], table[:, i], SLACK[name]) for i, name in enumerate(SLACK, 1)}
+        raise UserError(
+            f"watch: process {pid} gave {len(table)} samples after warm-up; at least 10 are needed"
+        )
+    trends = {
+        name: trend(table[:, 0], table[:, i], SLACK[name])
+        for i, name in enumerate(SLACK, 1)
+    }
     summary = {
         "minutes": round(samples[-1][0] / 60, 2),
         "warm_up_minutes": args.warm_up,
         "samples": len(samples),
         **{name: t._asdict() for name, t in trends.items()},
     }
-    (args.out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    (args.out / "summary.json").write_text(
+        json.dumps(summary, indent=2) + "\n", encoding="utf-8"
+    )
     return trends
 
 
@@ -108,9 +140,14 @@ def sample(pid: int) -> tuple[float, float, int, int] | None:
     try:
         lines = (proc / "status").read_text(encoding="utf-8").splitlines()
         status = dict(line.split(":", 1) for line in lines if ":" in line)
-        if "RssAnon" not in status:  # ended, and its parent has not asked for its exit code yet
+        if (
+            "RssAnon" not in status
+        ):  # ended, and its parent has not asked for its exit code yet
             return None
-        kib = {name: int(status[name].split()[0]) for name in ("RssAnon", "RssFile", "RssShmem")}
+        kib = {
+            name: int(status[name].split()[0])
+            for name in ("RssAnon", "RssFile", "RssShmem")
+        }
         files = len(os.listdir(proc / "fd"))
     except (FileNotFoundError, ProcessLookupError):
         if not pathlib.Path("/proc/self/status").exists():
@@ -118,7 +155,12 @@ def sample(pid: int) -> tuple[float, float, int, int] | None:
         return None
     except PermissionError as e:
         raise UserError(f"watch: {e.filename}: {e.strerror}") from None
-    return kib["RssAnon"] / 1024, (kib["RssFile"] + kib["RssShmem"]) / 1024, files, int(status["Threads"])
+    return (
+        kib["RssAnon"] / 1024,
+        (kib["RssFile"] + kib["RssShmem"]) / 1024,
+        files,
+        int(status["Threads"]),
+    )
 
 
 def trend(seconds: np.ndarray, values: np.ndarray, slack: float) -> Trend:
@@ -128,16 +170,29 @@ def trend(seconds: np.ndarray, values: np.ndarray, slack: float) -> Trend:
     not count, and something that grows at every hundredth sample does.
     """
     tenth, half = max(1, len(values) // 10), len(values) // 2
-    slopes = (values[half:] - values[: len(values) - half]) / (seconds[half:] - seconds[: len(seconds) - half])
+    slopes = (values[half:] - values[: len(values) - half]) / (
+        seconds[half:] - seconds[: len(seconds) - half]
+    )
     slope = float(np.median(slopes))
     start, end = float(np.median(values[:tenth])), float(np.median(values[-tenth:]))
     grown = slope * (seconds[-1] - seconds[0])
-    return Trend(start, end, float(values.max()), slope * 3600, bool(grown <= slack + SHARE * start))
+    return Trend(
+        start,
+        end,
+        float(values.max()),
+        slope * 3600,
+        bool(grown <= slack + SHARE * start),
+    )
 
 
 def _table(trends: dict[str, Trend]) -> list[str]:
-    lines = ["| | after warm-up | at the end | most | per hour | |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| | after warm-up | at the end | most | per hour | |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, t in trends.items():
         cells = (f"{x:.1f}" for x in (t.start, t.end, t.most))
-        lines.append(f"| {name} | {' | '.join(cells)} | {t.per_hour:+.2f} | {'flat' if t.flat else 'GROWS'} |")
+        lines.append(
+            f"| {name} | {' | '.join(cells)} | {t.per_hour:+.2f} | {'flat' if t.flat else 'GROWS'} |"
+        )
     return lines

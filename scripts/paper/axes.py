@@ -29,13 +29,17 @@ class Figure(NamedTuple):
     paper_data: str  # the data set on which its numbers may stand beside the paper's
     config: str  # what trains its runs
     panels: tuple[Panel, ...]
-    curves: Mapping[str, str]  # config.norm -> the legend's words, in the legend's order
+    curves: Mapping[
+        str, str
+    ]  # config.norm -> the legend's words, in the legend's order
     xlabel: str
     xlim: tuple[float, float]
     x: Callable[[Mapping[str, Any]], float]  # record -> x
     xscale: str = "linear"
     columns: int = 3
-    reported: Mapping[str, float] = {}  # config.norm -> a final value the paper prints for the first panel
+    reported: Mapping[
+        str, float
+    ] = {}  # config.norm -> a final value the paper prints for the first panel
     aim: str = "min"  # which end of the first panel is better
 
 
@@ -53,18 +57,40 @@ def _batch(size: int) -> Callable[[Config], bool]:
 
 
 def _retrieval(k: int, low: float, high: float) -> Panel:
-    return Panel("Image Retrieval (Validation)", f"mean Recall@{k}", f"valid/image_r{k}", (low, high))
+    return Panel(
+        "Image Retrieval (Validation)",
+        f"mean Recall@{k}",
+        f"valid/image_r{k}",
+        (low, high),
+    )
 
 
 def _mnist(size: int) -> tuple[Panel, Panel]:
     where = _batch(size)
     return (
-        Panel(f"batch size {size}", "Train NLL", "train/nll", (1e-7, 1e0), "log", where=where),
-        Panel(f"batch size {size}", "Test Err.", "test/error", (0.005, 0.025), where=where),
+        Panel(
+            f"batch size {size}",
+            "Train NLL",
+            "train/nll",
+            (1e-7, 1e0),
+            "log",
+            where=where,
+        ),
+        Panel(
+            f"batch size {size}", "Test Err.", "test/error", (0.005, 0.025), where=where
+        ),
     )
 
 
-def _transfer(title: str, ylabel: str, metric: str, low: float, high: float, original: float, factor=1.0) -> Panel:
+def _transfer(
+    title: str,
+    ylabel: str,
+    metric: str,
+    low: float,
+    high: float,
+    original: float,
+    factor=1.0,
+) -> Panel:
     return Panel(title, ylabel, metric, (low, high), factor=factor, original=original)
 
 
@@ -91,7 +117,12 @@ FIGURES = {
             "cnn_top4",
             "configs/attentive_reader.py:paper",
             (Panel("", "validation error rate", "valid/error", (0.4, 1.0)),),
-            {"none": "LSTM", "batch": "BN-LSTM", "batch_everywhere": "BN-everywhere", "layer": "LN-LSTM"},
+            {
+                "none": "LSTM",
+                "batch": "BN-LSTM",
+                "batch_everywhere": "BN-everywhere",
+                "layer": "LN-LSTM",
+            },
             "training steps (thousands)",
             (0, 800),
             _per(1000),
@@ -103,7 +134,9 @@ FIGURES = {
             "bookcorpus",
             "configs/skip_thoughts.py:paper",
             (
-                _transfer("SICK (r)", "Pearson x 100", "sick/pearson", 82, 86, 84.8, 100.0),
+                _transfer(
+                    "SICK (r)", "Pearson x 100", "sick/pearson", 82, 86, 84.8, 100.0
+                ),
                 _transfer("SICK (MSE)", "MSE x 100", "sick/mse", 27, 34, 28.7, 100.0),
                 _transfer("MR", "Accuracy", "mr/accuracy", 70, 82, 75.5),
                 _transfer("CR", "Accuracy", "cr/accuracy", 74, 86, 79.3),
@@ -135,7 +168,15 @@ FIGURES = {
             "experiments.handwriting",
             "iam_ondb",
             "configs/handwriting.py:paper",
-            (Panel("", "Negative Log Likelihood", "valid/nll", (-900, -100), second="train/nll"),),
+            (
+                Panel(
+                    "",
+                    "Negative Log Likelihood",
+                    "valid/nll",
+                    (-900, -100),
+                    second="train/nll",
+                ),
+            ),
             {"none": "Baseline", "layer": "LN"},
             "Updates x 200",
             (1, 1000),

@@ -10,12 +10,16 @@ from scripts.paper.runs import Curve
 BASELINE = "none"
 
 
-def sentences(figure: Figure, panels: Sequence[tuple[Panel, list[Curve], list[Curve]]]) -> list[str]:
+def sentences(
+    figure: Figure, panels: Sequence[tuple[Panel, list[Curve], list[Curve]]]
+) -> list[str]:
     """For every panel and normaliser: when it reaches the baseline's best, over when the baseline does; and the last gap."""
     out = []
     for panel, lines, _ in panels:
         for base in (c for c in lines if c.norm == BASELINE):
-            for other in (c for c in lines if c.norm != BASELINE and c.data == base.data):
+            for other in (
+                c for c in lines if c.norm != BASELINE and c.data == base.data
+            ):
                 where = f"{panel.ylabel}{f' ({panel.title})' if panel.title else ''}, {base.data}"
                 names = figure.curves[other.norm], figure.curves[base.norm]
                 out.append(
@@ -29,7 +33,9 @@ def _aim(figure: Figure, panel: Panel) -> str:
     return "min" if "MSE" in panel.ylabel else figure.aim
 
 
-def reach(other: Curve, base: Curve, names: tuple[str, str], aim: str, unit: str) -> str:
+def reach(
+    other: Curve, base: Curve, names: tuple[str, str], aim: str, unit: str
+) -> str:
     """When the other's median reaches the baseline's best median, relative to the baseline's own time."""
     sign = 1 if aim == "min" else -1
     i = int(np.argmin(sign * base.median))

@@ -25,7 +25,9 @@ class Table(NamedTuple):
     def markdown(self) -> str:
         """The table in Markdown, its note below."""
         lines = [self.head, ("---",) * len(self.head), *self.rows]
-        return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", self.note, ""])
+        return "\n".join(
+            [*(f"| {' | '.join(line)} |" for line in lines), "", self.note, ""]
+        )
 
 
 def invariances() -> Table:
@@ -34,7 +36,13 @@ def invariances() -> Table:
     columns = tuple(found[NORMALISERS[0]])
     names = {"batch": "Batch norm", "weight": "Weight norm", "layer": "Layer norm"}
     rows = [
-        (names[norm], *("Invariant" if change < TOLERANCE else "No" for change in found[norm].values()))
+        (
+            names[norm],
+            *(
+                "Invariant" if change < TOLERANCE else "No"
+                for change in found[norm].values()
+            ),
+        )
         for norm in NORMALISERS
     ]
     note = "Computed in float64 with eps = 0: a relative change of the output below 1e-5 counts as invariant."
@@ -46,9 +54,16 @@ def order_embeddings(runs: Iterable[Run]) -> Table:
     head = (
         "model",
         "data",
-        *(f"{way} {name}" for way in ("caption", "image") for name in ("R@1", "R@5", "R@10", "mean r")),
+        *(
+            f"{way} {name}"
+            for way in ("caption", "image")
+            for name in ("R@1", "R@5", "R@10", "mean r")
+        ),
     )
-    rows = [(name, retrieval.PAPER_DATA, *map(_one_decimal, row)) for name, row in retrieval.PAPER.items()]
+    rows = [
+        (name, retrieval.PAPER_DATA, *map(_one_decimal, row))
+        for name, row in retrieval.PAPER.items()
+    ]
     used = []
     for run in runs:
         if run.config["experiment"] != "experiments.order_embeddings":
@@ -61,9 +76,19 @@ def order_embeddings(runs: Iterable[Run]) -> Table:
         kind += " + LN" if run.config["norm"] == "layer" else ""
         folds = "{folds} x {fold} images".format(**run.config["evaluation"])
         where = f"{_data(run, retrieval.NAMES)}, {folds}, {run.step:,} steps"
-        rows.append((f"{kind} (seed {run.config['seed']})", where, *map(_one_decimal, scores)))
+        rows.append(
+            (f"{kind} (seed {run.config['seed']})", where, *map(_one_decimal, scores))
+        )
     note = f"The paper: mean over 5 folds of 1,000 images. Rows with other data are {NOT_COMPARABLE}. Ties count against the model."
-    return Table(2, "Caption and image retrieval", head, tuple(rows), note, tuple(used), _command("order_embeddings"))
+    return Table(
+        2,
+        "Caption and image retrieval",
+        head,
+        tuple(rows),
+        note,
+        tuple(used),
+        _command("order_embeddings"),
+    )
 
 
 PAPER_TABLE_3 = {
@@ -72,13 +97,34 @@ PAPER_TABLE_3 = {
     "the paper's + LN": (0.854, 0.785, 0.277, 79.5, 82.6, 93.4, 89.0),
     "the paper's + LN, 1.7M": (0.858, 0.788, 0.270, 79.4, 83.1, 93.7, 89.3),
 }
-TASKS = ("sick/pearson", "sick/spearman", "sick/mse", "mr/accuracy", "cr/accuracy", "subj/accuracy", "mpqa/accuracy")
+TASKS = (
+    "sick/pearson",
+    "sick/spearman",
+    "sick/mse",
+    "mr/accuracy",
+    "cr/accuracy",
+    "subj/accuracy",
+    "mpqa/accuracy",
+)
 
 
 def skip_thoughts(runs: Iterable[Run]) -> Table:
     """Table 3: the transfer tasks, at the last checkpoint of each run that was scored on them, or on generated ones."""
-    head = ("method", "corpus", "SICK r", "SICK rho", "SICK MSE", "MR", "CR", "SUBJ", "MPQA")
-    rows = [(name, "BookCorpus, 2400-d, 1M steps", *_scores(row)) for name, row in PAPER_TABLE_3.items()]
+    head = (
+        "method",
+        "corpus",
+        "SICK r",
+        "SICK rho",
+        "SICK MSE",
+        "MR",
+        "CR",
+        "SUBJ",
+        "MPQA",
+    )
+    rows = [
+        (name, "BookCorpus, 2400-d, 1M steps", *_scores(row))
+        for name, row in PAPER_TABLE_3.items()
+    ]
     used = []
     for run in runs:
         if run.config["experiment"] != "experiments.skip_thoughts":
@@ -91,9 +137,23 @@ def skip_thoughts(runs: Iterable[Run]) -> Table:
         name = "skip-thoughts" + (" + LN" if run.config["norm"] == "layer" else "")
         generated = " and generated tasks" if tasks[0] != TASKS[0] else ""
         corpus = f"{_data(run, {'bookcorpus': 'BookCorpus'})}{generated}; {run.config['model']['units']}-d, {records[-1]['step']:,} steps"
-        rows.append((f"{name} (seed {run.config['seed']})", corpus, *_scores([records[-1][task] for task in tasks])))
+        rows.append(
+            (
+                f"{name} (seed {run.config['seed']})",
+                corpus,
+                *_scores([records[-1][task] for task in tasks]),
+            )
+        )
     note = f"Rows with another corpus, other tasks, width or number of steps are {NOT_COMPARABLE}."
-    return Table(3, "Skip-thoughts", head, tuple(rows), note, tuple(used), _command("skip_thoughts"))
+    return Table(
+        3,
+        "Skip-thoughts",
+        head,
+        tuple(rows),
+        note,
+        tuple(used),
+        _command("skip_thoughts"),
+    )
 
 
 def _command(name: str) -> str:

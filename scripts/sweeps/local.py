@@ -29,7 +29,9 @@ class Local:
             slot = self._free.pop(0)
             # A session of its own: Ctrl-C on the terminal reaches this process alone, which then asks them to stop.
             child = subprocess.Popen(
-                run.start(sys.executable, os.getpid(), signal.SIGINT, self._cores[slot]),
+                run.start(
+                    sys.executable, os.getpid(), signal.SIGINT, self._cores[slot]
+                ),
                 env=os.environ | self._environment(slot),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -38,7 +40,11 @@ class Local:
 
     def poll(self) -> dict[Run, tuple[int, str]]:
         """Runs that ended since the last call: exit code, and what is to be said about it beyond its last line."""
-        ended = {run: child.returncode for run, (_, child) in self._children.items() if child.poll() is not None}
+        ended = {
+            run: child.returncode
+            for run, (_, child) in self._children.items()
+            if child.poll() is not None
+        }
         for run in ended:
             self._free.append(self._children.pop(run)[0])
         return {run: (code, "") for run, code in ended.items()}
@@ -78,7 +84,11 @@ def divide(things: list, slots: int) -> list[list]:
 
 def cores() -> list[int]:
     """The cores this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    return (
+        sorted(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else list(range(os.cpu_count() or 1))
+    )
 
 
 def _gpus() -> list[str]:
@@ -89,6 +99,8 @@ def _gpus() -> list[str]:
         return [name for name in visible.split(",") if name]
     try:
         command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.split()
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=30, check=True
+        ).stdout.split()
     except (OSError, subprocess.SubprocessError):
         return []

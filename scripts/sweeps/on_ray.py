@@ -38,33 +38,52 @@ class OnRay:
     ):
         self.slots = processes or sys.maxsize
         self._ray, self._tasks = _connect(upload), {}
-        _feasible(self._ray.cluster_resources(), {"CPU": cpus, "GPU": gpus, "TPU": tpus})
+        _feasible(
+            self._ray.cluster_resources(), {"CPU": cpus, "GPU": gpus, "TPU": tpus}
+        )
         self._train = self._ray.remote(_task(cpus))
-        self._options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": retries, "scheduling_strategy": "SPREAD"}
+        self._options = {
+            "num_cpus": cpus,
+            "num_gpus": gpus,
+            "max_retries": retries,
+            "scheduling_strategy": "SPREAD",
+        }
         if tpus:
             self._options["resources"] = {"TPU": tpus}
         self._cwd = None if upload else os.getcwd()
         # Ray prints whole reports of a dead node to this process's output.
         folder.mkdir(parents=True, exist_ok=True)
         self._reports = contextlib.ExitStack()
-        log = self._reports.enter_context(open(folder / "ray.log", "a", encoding="utf-8"))
+        log = self._reports.enter_context(
+            open(folder / "ray.log", "a", encoding="utf-8")
+        )
         self._reports.enter_context(contextlib.redirect_stdout(log))
 
     def submit(self, runs: Iterable[Run]) -> None:
         """Hand these runs to Ray."""
-        env = {name: value for name, value in os.environ.items() if name.startswith("LNREPRO_")}
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith("LNREPRO_")
+        }
         for run in runs:
             # {...} are filled in where the task runs.
             start = run.start("{python}", 0, signal.SIGKILL)
-            if self._cwd is None:  # the upload lies elsewhere there, and the task begins in it
+            if (
+                self._cwd is None
+            ):  # the upload lies elsewhere there, and the task begins in it
                 start[1] = str(pathlib.Path(start[1]).relative_to(ROOT))
-            task = self._train.options(name=run.id, **self._options).remote(start, self._cwd, env)
+            task = self._train.options(name=run.id, **self._options).remote(
+                start, self._cwd, env
+            )
             self._tasks[task] = run
 
     def poll(self) -> dict[Run, tuple[int, str]]:
         """Runs that ended since the last call: exit code, and what is to be said about it beyond its last line."""
         done, _ = (
-            self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0) if self._tasks else ([], [])
+            self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)
+            if self._tasks
+            else ([], [])
         )
         return {self._tasks.pop(task): self._outcome(task) for task in done}
 
@@ -89,7 +108,10 @@ class OnRay:
         except self._ray.exceptions.TaskCancelledError:
             return 128 + signal.SIGTERM, ""
         except self._ray.exceptions.RayError as e:
-            return 1, f"Ray gave up: {next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)}"
+            return (
+                1,
+                f"Ray gave up: {next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)}",
+            )
 
 
 def _task(cpus: float):
@@ -106,9 +128,13 @@ def _task(cpus: float):
         env = os.environ | env | {"PJRT_NPROC": os.environ.get("PJRT_NPROC", threads)}
         start = [sys.executable if word == "{python}" else word for word in start]
         start[start.index("--parent") + 1] = str(os.getpid())
-        process = subprocess.Popen(start, cwd=cwd, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(
+            start, cwd=cwd, env=env, stdin=subprocess.DEVNULL, start_new_session=True
+        )
         try:
-            while process.poll() is None:  # in Python, where Ray's cancelling reaches it
+            while (
+                process.poll() is None
+            ):  # in Python, where Ray's cancelling reaches it
                 time.sleep(0.2)
         except KeyboardInterrupt:
             process.terminate()
@@ -127,7 +153,9 @@ def _connect(upload: bool):
     options = {
         "logging_level": logging.ERROR,
         "log_to_driver": False,
-        "runtime_env": {"working_dir": str(ROOT), "excludes": EXCLUDES} if upload else None,
+        "runtime_env": {"working_dir": str(ROOT), "excludes": EXCLUDES}
+        if upload
+        else None,
     }
     if address := os.environ.get("RAY_ADDRESS"):
         _answers(address)
@@ -141,7 +169,9 @@ def _connect(upload: bool):
     try:
         ray.init(address="auto", **options)
     except ConnectionError:  # no cluster here
-        ray.init(address="local", include_dashboard=False, num_cpus=len(cores()), **options)
+        ray.init(
+            address="local", include_dashboard=False, num_cpus=len(cores()), **options
+        )
     return ray
 
 
@@ -151,9 +181,13 @@ def _answers(address: str) -> None:
     if not port.isdigit():  # "auto", "local", or a name that Ray resolves
         return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+        socket.create_connection(
+            (host.strip("[]"), int(port)), timeout=ANSWER_S
+        ).close()
     except OSError as e:
-        raise UserError(f"RAY_ADDRESS={address}: no Ray cluster answers there ({e})") from None
+        raise UserError(
+            f"RAY_ADDRESS={address}: no Ray cluster answers there ({e})"
+        ) from None
 
 
 def _feasible(there: dict[str, float], wanted: dict[str, float]) -> None:

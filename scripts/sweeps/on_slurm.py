@@ -28,14 +28,24 @@ class Job:
         self._listen()
         # Not SIGTERM for its parent's death: a second one of the same kind would end it before it has saved.
         start = self.run.start(sys.executable, os.getpid(), signal.SIGINT)
-        env = os.environ | {"PJRT_NPROC": os.environ.get("PJRT_NPROC", str(self.threads))}
-        self._child = subprocess.Popen(start, cwd=self.cwd, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
+        env = os.environ | {
+            "PJRT_NPROC": os.environ.get("PJRT_NPROC", str(self.threads))
+        }
+        self._child = subprocess.Popen(
+            start,
+            cwd=self.cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
             while self._child.poll() is None:
                 time.sleep(0.2)
         except KeyboardInterrupt:
             self._end()
-        if self._taken:  # no result: whether this run is queued again has been decided by SLURM
+        if (
+            self._taken
+        ):  # no result: whether this run is queued again has been decided by SLURM
             sys.exit(128 + signal.SIGTERM)
         return self._child.returncode
 
@@ -85,7 +95,9 @@ class OnSlurm:
         self.slots = (processes or 1) if self._local else sys.maxsize
         try:
             self._executor = submitit.AutoExecutor(
-                folder=folder / ".submitit" / "%j", cluster=cluster, **{f"{cluster}_max_num_timeout": MAX_TIMEOUTS}
+                folder=folder / ".submitit" / "%j",
+                cluster=cluster,
+                **{f"{cluster}_max_num_timeout": MAX_TIMEOUTS},
             )
         except RuntimeError:
             raise UserError(
@@ -103,18 +115,28 @@ class OnSlurm:
             "slurm_signal_delay_s": min(90, minutes * 60 // 4),
             "slurm_use_srun": True,
         }
-        self._executor.update_parameters(**{k: v for k, v in parameters.items() if v is not None})
+        self._executor.update_parameters(
+            **{k: v for k, v in parameters.items() if v is not None}
+        )
         self._jobs: dict[Run, object] = {}
         self._stopped = False
-        self._asked, self._missing = 0.0, set()  # when the queue was last read; jobs that were not in it
+        self._asked, self._missing = (
+            0.0,
+            set(),
+        )  # when the queue was last read; jobs that were not in it
 
     def submit(self, runs: Iterable[Run]) -> None:
         """Queue these runs as one array."""
         runs = list(runs)
-        self._executor.update_parameters(name=f"sweep-{runs[0].workdir.parent.name}"[:64])
+        self._executor.update_parameters(
+            name=f"sweep-{runs[0].workdir.parent.name}"[:64]
+        )
         try:
             with self._executor.batch():
-                jobs = [self._executor.submit(Job(run, os.getcwd(), self._cpus)) for run in runs]
+                jobs = [
+                    self._executor.submit(Job(run, os.getcwd(), self._cpus))
+                    for run in runs
+                ]
         except self._submitit.core.utils.FailedJobError as e:
             raise UserError(f"sbatch refused: {' '.join(str(e).split())}") from None
         self._jobs |= dict(zip(runs, jobs, strict=True))
@@ -122,7 +144,9 @@ class OnSlurm:
     def poll(self) -> dict[Run, tuple[int, str]]:
         """Runs that ended since the last call: exit code, and what is to be said about it beyond its last line."""
         gone = set() if self._local else self._gone()
-        ended = [run for run, job in self._jobs.items() if run in gone or self._done(job)]
+        ended = [
+            run for run, job in self._jobs.items() if run in gone or self._done(job)
+        ]
         return {run: self._outcome(self._jobs.pop(run)) for run in ended}
 
     def stop(self) -> None:
@@ -147,10 +171,16 @@ class OnSlurm:
         if time.monotonic() - self._asked < QUEUE_EVERY_S:
             return set()
         self._asked = time.monotonic()
-        asked = subprocess.run(["squeue", "--me", "-h", "-r", "-o", "%i"], capture_output=True, text=True)
+        asked = subprocess.run(
+            ["squeue", "--me", "-h", "-r", "-o", "%i"], capture_output=True, text=True
+        )
         if asked.returncode:  # the controller is busy or down: nothing is known
             return set()
-        missing = {run for run, job in self._jobs.items() if job.job_id not in asked.stdout.split()}
+        missing = {
+            run
+            for run, job in self._jobs.items()
+            if job.job_id not in asked.stdout.split()
+        }
         gone, self._missing = missing & self._missing, missing
         return gone
 
@@ -160,7 +190,13 @@ class OnSlurm:
                 return job.result(), ""
             except self._submitit.core.utils.FailedJobError as e:
                 lines = [line.strip() for line in str(e).splitlines() if line.strip()]
-                return 1, f"SLURM job {job.job_id}: {lines[-1] if lines else type(e).__name__}"
+                return (
+                    1,
+                    f"SLURM job {job.job_id}: {lines[-1] if lines else type(e).__name__}",
+                )
         if self._stopped:
             return 128 + signal.SIGTERM, ""
-        return 1, f"SLURM job {job.job_id} was ended without a word; {job.paths.stderr} may say why"
+        return (
+            1,
+            f"SLURM job {job.job_id} was ended without a word; {job.paths.stderr} may say why",
+        )

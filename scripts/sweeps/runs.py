@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -34,9 +34,16 @@ class Run(NamedTuple):
         """Whether it has trained to its end."""
         return (self.workdir / "results.json").exists()
 
-    def start(self, python: str, parent: int, death: int, cores: Iterable[int] = ()) -> list[str]:
+    def start(
+        self, python: str, parent: int, death: int, cores: Iterable[int] = ()
+    ) -> list[str]:
         """The process that a launcher begins: start.py, which becomes `command` (so `parent` is its parent's id)."""
-        here = [python, str(pathlib.Path(start.__file__).resolve()), "--workdir", str(self.workdir)]
+        here = [
+            python,
+            str(pathlib.Path(start.__file__).resolve()),
+            "--workdir",
+            str(self.workdir),
+        ]
         here += ["--parent", str(parent), "--death", str(int(death))]
         if cores := ",".join(map(str, cores)):
             here += ["--cores", cores]
@@ -51,7 +58,9 @@ class Seen(NamedTuple):
     value: float | None = None
 
 
-def plan(config: str, name: str, root: str | None, further: list[str], only: list[str]) -> list[Run]:
+def plan(
+    config: str, name: str, root: str | None, further: list[str], only: list[str]
+) -> list[Run]:
     """The runs of sweep `name` of `config` (FILE[:VARIANT]), in the sweep's order.
 
     `further` are flags --config.FIELD=VALUE for every run; `only` are FIELD=VALUE[,VALUE], which keep the runs with
@@ -64,7 +73,9 @@ def plan(config: str, name: str, root: str | None, further: list[str], only: lis
     runs = []
     for overrides in sweep:
         if twice := overrides.keys() & common.keys():
-            raise UserError(f"--config.{min(twice)} cannot be given: the sweep varies it")
+            raise UserError(
+                f"--config.{min(twice)} cannot be given: the sweep varies it"
+            )
         settings = {field: text(value) for field, value in overrides.items()} | common
         resolved = _resolve(config, settings)
         if folder is None:
@@ -78,7 +89,9 @@ def plan(config: str, name: str, root: str | None, further: list[str], only: lis
         command += [f"--config.{field}={settings[field]}" for field in sorted(settings)]
         command.append(f"--workdir={where}")
         metric = resolved.best.metric or "train/loss"
-        runs.append(Run(id, where, tuple(command), experiment.total_steps(resolved), metric))
+        runs.append(
+            Run(id, where, tuple(command), experiment.total_steps(resolved), metric)
+        )
     _distinct(file, runs)
     return runs
 
@@ -102,7 +115,14 @@ def look(run: Run) -> Seen:
 
 def last_line(run: Run) -> str:
     """The last line that the run has printed."""
-    return next((line.strip() for line in reversed(_tail(run.workdir / start.LOG)) if line.strip()), "printed nothing")
+    return next(
+        (
+            line.strip()
+            for line in reversed(_tail(run.workdir / start.LOG))
+            if line.strip()
+        ),
+        "printed nothing",
+    )
 
 
 def log_size(run: Run) -> int:
@@ -130,7 +150,10 @@ def _tail(path: pathlib.Path) -> list[str]:
 
 def _label(settings: Mapping[str, str]) -> str:
     """ "norm=layer,seed=1": sorted by field, safe as a file's name."""
-    quote: Callable[[str], str] = lambda s: urllib.parse.quote(s.replace(" ", ""), safe="+-_.()[],")  # noqa: E731
+
+    def quote(value: str) -> str:
+        return urllib.parse.quote(value.replace(" ", ""), safe="+-_.()[],")
+
     return ",".join(f"{field}={quote(settings[field])}" for field in sorted(settings))
 
 
@@ -139,7 +162,9 @@ def _common(further: list[str]) -> dict[str, str]:
     for flag in further:
         field, equals, value = flag.removeprefix("--config.").partition("=")
         if not flag.startswith("--config.") or not equals:
-            raise UserError(f"{flag!r} behind --: only --config.FIELD=VALUE can be given to every run")
+            raise UserError(
+                f"{flag!r} behind --: only --config.FIELD=VALUE can be given to every run"
+            )
         common[field] = value
     return common
 
@@ -147,8 +172,13 @@ def _common(further: list[str]) -> dict[str, str]:
 def _sweep(file: str, name: str) -> list[Mapping[str, Any]]:
     """What `sweep(name)` of the config returns."""
     if not pathlib.Path(file).is_file():
-        near = difflib.get_close_matches(file, map(str, pathlib.Path("configs").glob("*.py")), 1, 0.4)
-        raise UserError(f"there is no config {file}" + (f"; did you mean {near[0]}?" if near else ""))
+        near = difflib.get_close_matches(
+            file, map(str, pathlib.Path("configs").glob("*.py")), 1, 0.4
+        )
+        raise UserError(
+            f"there is no config {file}"
+            + (f"; did you mean {near[0]}?" if near else "")
+        )
     module = _load(file)
     if not hasattr(module, "sweep"):
         raise UserError(
@@ -158,7 +188,9 @@ def _sweep(file: str, name: str) -> list[Mapping[str, Any]]:
         return list(module.sweep(name))
     except ValueError as e:
         near = difflib.get_close_matches(name, getattr(module, "SWEEPS", ()), 1, 0.4)
-        raise UserError(f"{e}" + (f"; did you mean {near[0]}?" if near else "")) from None
+        raise UserError(
+            f"{e}" + (f"; did you mean {near[0]}?" if near else "")
+        ) from None
 
 
 def _load(file: str) -> ModuleType:
@@ -176,8 +208,14 @@ def _keep(sweep: list[Mapping[str, Any]], only: list[str]) -> list[Mapping[str, 
         field, _, values = wanted.partition("=")
         varied = {text(overrides[field]) for overrides in sweep if field in overrides}
         if missing := [v for v in values.split(",") if v not in varied]:
-            known = f"the sweep has {', '.join(sorted(varied))}" if varied else f"the sweep does not vary {field!r}"
-            raise UserError(f"--only {wanted}: no run has {field}={missing[0]}; {known}")
+            known = (
+                f"the sweep has {', '.join(sorted(varied))}"
+                if varied
+                else f"the sweep does not vary {field!r}"
+            )
+            raise UserError(
+                f"--only {wanted}: no run has {field}={missing[0]}; {known}"
+            )
         sweep = [o for o in sweep if text(o.get(field)) in values.split(",")]
     return sweep
 
@@ -189,17 +227,34 @@ def _resolve(config: str, settings: Mapping[str, str]) -> ConfigDict:
     plain = _parse(argv, file)
     for field in settings:
         _exists(plain, field, file)
-    return _parse([*argv, *(f"--config.{field}={value}" for field, value in settings.items())], file)
+    return _parse(
+        [*argv, *(f"--config.{field}={value}" for field, value in settings.items())],
+        file,
+    )
 
 
 def _parse(argv: list[str], file: str) -> ConfigDict:
     values = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", flag_values=values, lock_config=True, sys_argv=argv)
+    config_flags.DEFINE_config_file(
+        "config", flag_values=values, lock_config=True, sys_argv=argv
+    )
     try:
         values(argv)
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError, SyntaxError, ImportError) as e:
+    except (
+        flags.Error,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        SyntaxError,
+        ImportError,
+    ) as e:
         said = str(e.args[0]) if e.args else type(e).__name__
-        line = said.strip().splitlines()[-1].partition(": ")[2] if "Traceback" in said else " ".join(said.split())
+        line = (
+            said.strip().splitlines()[-1].partition(": ")[2]
+            if "Traceback" in said
+            else " ".join(said.split())
+        )
         raise UserError(line or f"{file}: {said}") from None
     return values.config
 
@@ -208,8 +263,14 @@ def _exists(config: ConfigDict, field: str, file: str) -> None:
     at, names = config, field.split(".")
     for n, name in enumerate(names):
         if not isinstance(at, ConfigDict) or name not in at:
-            near = difflib.get_close_matches(name, at.keys() if isinstance(at, ConfigDict) else (), 1)
-            mend = f"; did you mean {'.'.join([*names[:n], near[0], *names[n + 1 :]])!r}?" if near else ""
+            near = difflib.get_close_matches(
+                name, at.keys() if isinstance(at, ConfigDict) else (), 1
+            )
+            mend = (
+                f"; did you mean {'.'.join([*names[:n], near[0], *names[n + 1 :]])!r}?"
+                if near
+                else ""
+            )
             raise UserError(f"{file} has no field {field!r}{mend}")
         at = at[name]
 

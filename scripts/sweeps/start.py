@@ -27,9 +27,21 @@ def main(argv: list[str]) -> None:
     """Prepare this process and replace it by the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workdir", type=pathlib.Path, required=True)
-    parser.add_argument("--parent", type=int, required=True, help="the process without which this one has no use")
-    parser.add_argument("--death", type=int, default=signal.SIGINT, help="the signal sent when the parent dies")
-    parser.add_argument("--cores", default="", help="cores to run on, such as 0,1; all if not given")
+    parser.add_argument(
+        "--parent",
+        type=int,
+        required=True,
+        help="the process without which this one has no use",
+    )
+    parser.add_argument(
+        "--death",
+        type=int,
+        default=signal.SIGINT,
+        help="the signal sent when the parent dies",
+    )
+    parser.add_argument(
+        "--cores", default="", help="cores to run on, such as 0,1; all if not given"
+    )
     parser.add_argument("command", nargs="+")
     args = parser.parse_args(argv)
 
@@ -47,7 +59,10 @@ def main(argv: list[str]) -> None:
     log = os.open(args.workdir / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    print(f"== {time.strftime('%F %T')} on {socket.gethostname()}: {shlex.join(args.command)}", flush=True)
+    print(
+        f"== {time.strftime('%F %T')} on {socket.gethostname()}: {shlex.join(args.command)}",
+        flush=True,
+    )
     wait_for(args.workdir)
     os.execvp(args.command[0], args.command)
 
@@ -71,7 +86,10 @@ def wait_for(workdir: pathlib.Path) -> None:
                 break
             except OSError:
                 if not said:
-                    print(f"waiting: another process still trains in {workdir}", flush=True)
+                    print(
+                        f"waiting: another process still trains in {workdir}",
+                        flush=True,
+                    )
                 said = True
                 time.sleep(POLL_S)
         if keep:

@@ -9,7 +9,13 @@ from scripts.sweeps.runs import Run, Seen, last_line, log_size, look
 PLAIN_EVERY_S = 30.0
 SILENT_S = 300.0  # a run without a record for so long shows since when
 MARKS = 20  # records from which the pace is taken
-STYLE = {"finished": "green", "running": "bold", "failed": "red", "stopped": "yellow", "queued": "dim"}
+STYLE = {
+    "finished": "green",
+    "running": "bold",
+    "failed": "red",
+    "stopped": "yellow",
+    "queued": "dim",
+}
 
 
 class Watch:
@@ -18,14 +24,20 @@ class Watch:
     def __init__(self, runs: list[Run]):
         self._out = sys.stdout  # a launcher may send what libraries print elsewhere
         self._runs, self._began = runs, {run: log_size(run) for run in runs}
-        self._marks: dict[Run, collections.deque] = {}  # (step, time) of a run's newest records
+        self._marks: dict[
+            Run, collections.deque
+        ] = {}  # (step, time) of a run's newest records
         self._said: dict[Run, tuple[str, float]] = {}  # state last printed, and when
         self._live = None
         if sys.stdout.isatty():
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(file=self._out), auto_refresh=False, redirect_stdout=False)
+            self._live = Live(
+                console=Console(file=self._out),
+                auto_refresh=False,
+                redirect_stdout=False,
+            )
 
     def show(self, codes: dict[Run, int]) -> None:
         """Bring it up to date; `codes` are the exit codes of the runs that have ended."""
@@ -36,14 +48,22 @@ class Watch:
             return
         for run, (state, *cells) in rows.items():
             said, when = self._said.get(run, ("", 0.0))
-            if state != said or (state == "running" and time.monotonic() - when > PLAIN_EVERY_S):
+            if state != said or (
+                state == "running" and time.monotonic() - when > PLAIN_EVERY_S
+            ):
                 self._said[run] = state, time.monotonic()
-                print("  ".join([f"{run.id}: {state}", *filter(None, cells)]), file=self._out, flush=True)
+                print(
+                    "  ".join([f"{run.id}: {state}", *filter(None, cells)]),
+                    file=self._out,
+                    flush=True,
+                )
 
     def say(self, line: str) -> None:
         """A line of its own."""
         if self._live:
-            self._live.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self._live.console.print(
+                line, highlight=False, markup=False, soft_wrap=True
+            )
         else:
             print(line, file=self._out, flush=True)
 
@@ -76,7 +96,9 @@ class Watch:
         (step0, time0), (step1, time1) = marks[0], marks[-1]
         if step1 == step0:
             return ""
-        return f"{_duration((time1 - time0) / (step1 - step0) * (run.total - step1))} left"
+        return (
+            f"{_duration((time1 - time0) / (step1 - step0) * (run.total - step1))} left"
+        )
 
     def _state(self, run: Run, codes: dict[Run, int]) -> str:
         if run.finished:

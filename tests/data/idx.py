@@ -16,8 +16,10 @@ def header(magic: int, *sizes: int) -> bytes:
 def pair(part: str, images: np.ndarray, labels: np.ndarray) -> dict[str, bytes]:
     """The two files of one part, by name."""
     return {
-        IMAGES.format(part): header(2051, *images.shape) + images.astype(np.uint8).tobytes(),
-        LABELS.format(part): header(2049, len(labels)) + labels.astype(np.uint8).tobytes(),
+        IMAGES.format(part): header(2051, *images.shape)
+        + images.astype(np.uint8).tobytes(),
+        LABELS.format(part): header(2049, len(labels))
+        + labels.astype(np.uint8).tobytes(),
     }
 
 
@@ -27,11 +29,15 @@ def files(seed: int = 0, train: int = 36, test: int = 10) -> dict[str, bytes]:
     return {
         name: content
         for part, n in (("train", train), ("t10k", test))
-        for name, content in pair(part, rng.integers(0, 256, (n, 28, 28)), rng.integers(0, 10, n)).items()
+        for name, content in pair(
+            part, rng.integers(0, 256, (n, 28, 28)), rng.integers(0, 10, n)
+        ).items()
     }
 
 
-def write(folder: pathlib.Path, contents: dict[str, bytes], packed: bool = True) -> pathlib.Path:
+def write(
+    folder: pathlib.Path, contents: dict[str, bytes], packed: bool = True
+) -> pathlib.Path:
     """Write files into a folder, as .gz or plain, and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():

@@ -20,7 +20,10 @@ PAD = {"tokens": None, "title": 6}
 @pytest.fixture(scope="module")
 def columns():
     rng = np.random.default_rng(0)
-    return {"row": np.arange(N), "image": rng.integers(0, 256, (N, 3, 4), dtype=np.uint8)}
+    return {
+        "row": np.arange(N),
+        "image": rng.integers(0, 256, (N, 3, 4), dtype=np.uint8),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +31,11 @@ def sequences():
     """Examples of length 1..40 whose content says which example and which position it is."""
     lengths = np.random.default_rng(1).integers(1, 41, N)
     examples = [
-        {"row": np.array(i), "tokens": 1000 * i + np.arange(n) + 1, "title": np.full(n % 7, i + 1)}
+        {
+            "row": np.array(i),
+            "tokens": 1000 * i + np.arange(n) + 1,
+            "title": np.full(n % 7, i + 1),
+        }
         for i, n in enumerate(lengths)
     ]
     return examples, lengths
@@ -52,7 +59,9 @@ def test_epochs_are_without_replacement_and_shuffled_anew(columns, batch_size):
     plan = Plan(N, batch_size, seed=3)
     steps = plan.steps_per_epoch
     assert steps == N // batch_size
-    seen = [b["row"] for b in take(train_batches(columns, plan, process=ALONE), 3 * steps)]
+    seen = [
+        b["row"] for b in take(train_batches(columns, plan, process=ALONE), 3 * steps)
+    ]
     epochs = [np.concatenate(seen[i * steps : (i + 1) * steps]) for i in range(3)]
     for epoch in epochs:
         assert len(set(epoch.tolist())) == len(epoch) == steps * batch_size
@@ -63,7 +72,11 @@ def test_epochs_are_without_replacement_and_shuffled_anew(columns, batch_size):
 
 def test_what_an_epoch_leaves_out_differs_from_epoch_to_epoch():
     plan = Plan(N, 50, seed=0)
-    left = [set(range(N)) - set(np.concatenate([plan.rows(k) for k in (2 * e, 2 * e + 1)]).tolist()) for e in range(40)]
+    left = [
+        set(range(N))
+        - set(np.concatenate([plan.rows(k) for k in (2 * e, 2 * e + 1)]).tolist())
+        for e in range(40)
+    ]
     assert {len(rows) for rows in left} == {3}
     assert len(set.union(*left)) > 50
 
@@ -76,7 +89,9 @@ def test_rows_are_uniform_over_the_batches_of_an_epoch():
     for k in range(epochs * steps):
         counts[plan.rows(k), k % steps] += 1
     expected = epochs / steps
-    assert ((counts - expected) ** 2 / expected).sum() < 60  # 21 degrees of freedom; P(> 60) is about 1e-5
+    assert (
+        (counts - expected) ** 2 / expected
+    ).sum() < 60  # 21 degrees of freedom; P(> 60) is about 1e-5
 
 
 def test_batches_hold_the_rows_the_plan_names(columns):
@@ -91,7 +106,9 @@ def test_the_order_never_changes():
     assert Plan(10, 5, seed=0).rows(0).tolist() == GOLDEN[0]
     assert Plan(10, 5, seed=2**63 + 5).rows(2**40 + 1).tolist() == GOLDEN[1]
     lengths = np.arange(1, 11)
-    assert [Plan(10, 5, 1, lengths, (5, 10)).rows(k).tolist() for k in (0, 1)] == GOLDEN[2]
+    assert [
+        Plan(10, 5, 1, lengths, (5, 10)).rows(k).tolist() for k in (0, 1)
+    ] == GOLDEN[2]
     np.testing.assert_array_equal(Plan(10, 2, seed=7).draws(3), GOLDEN[3])
 
 
@@ -104,7 +121,10 @@ GOLDEN = [
 
 
 def test_seeds_differ_and_negative_ones_are_seeds_too():
-    orders = {tuple(Plan(N, N, seed).rows(0).tolist()) for seed in (0, 1, -1, 2**32, 2**64 - 2)}
+    orders = {
+        tuple(Plan(N, N, seed).rows(0).tolist())
+        for seed in (0, 1, -1, 2**32, 2**64 - 2)
+    }
     assert len(orders) == 5
 
 
@@ -115,21 +135,34 @@ def test_a_run_may_start_at_any_step(columns, start, monkeypatch):
     for k, batch in enumerate(resumed, start):
         np.testing.assert_array_equal(batch["row"], plan.rows(k))
     if start < 100:
-        same(resumed, take(train_batches(columns, plan, process=ALONE), start + 30)[start:])
+        same(
+            resumed,
+            take(train_batches(columns, plan, process=ALONE), start + 30)[start:],
+        )
 
 
 @pytest.mark.parametrize("block_rows", [1, 30, 45, 1024])
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_taking_several_at_once_gives_the_same_batches(columns, block_rows, prefetch, monkeypatch):
+def test_taking_several_at_once_gives_the_same_batches(
+    columns, block_rows, prefetch, monkeypatch
+):
     monkeypatch.setattr(batches, "BLOCK_ROWS", block_rows)
     plan = Plan(N, 10, seed=2)
-    one_by_one = [{"row": plan.rows(k), "image": columns["image"][plan.rows(k)]} for k in range(5, 45)]
-    with train_batches(columns, plan, start_step=5, process=ALONE, prefetch=prefetch) as stream:
+    one_by_one = [
+        {"row": plan.rows(k), "image": columns["image"][plan.rows(k)]}
+        for k in range(5, 45)
+    ]
+    with train_batches(
+        columns, plan, start_step=5, process=ALONE, prefetch=prefetch
+    ) as stream:
         at = 0
         for n in (1, 4, 7, 3, 13, 1, 11):
             stacked = stream.take(n)
             assert stacked["image"].shape == (n, 10, 3, 4)
-            same([{name: v[i] for name, v in stacked.items()} for i in range(n)], one_by_one[at : at + n])
+            same(
+                [{name: v[i] for name, v in stacked.items()} for i in range(n)],
+                one_by_one[at : at + n],
+            )
             at += n
 
 
@@ -139,8 +172,12 @@ def test_processes_slices_make_up_the_global_batch(columns, sequences, count):
     jitter = lambda rows, draws: rows | {"draw": draws}  # noqa: E731
     buckets = {"lengths": lengths, "buckets": (10, 40)}
     makers = [
-        lambda p: take(train_batches(columns, Plan(N, 8, 1), transform=jitter, process=p), 30),
-        lambda p: take(train_batches(examples, Plan(N, 8, 1, **buckets), pad=PAD, process=p), 15),
+        lambda p: take(
+            train_batches(columns, Plan(N, 8, 1), transform=jitter, process=p), 30
+        ),
+        lambda p: take(
+            train_batches(examples, Plan(N, 8, 1, **buckets), pad=PAD, process=p), 15
+        ),
         lambda p: take(eval_batches(columns, 8, process=p), 99),
         lambda p: take(eval_batches(examples, 8, **buckets, pad=PAD, process=p), 99),
     ]
@@ -159,14 +196,24 @@ def test_jaxs_process_is_the_default(columns, monkeypatch):
     monkeypatch.setattr(jax, "process_index", lambda: 1)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     plan = Plan(N, 10, seed=0)
-    np.testing.assert_array_equal(take(train_batches(columns, plan), 1)[0]["row"], plan.rows(0)[5:])
+    np.testing.assert_array_equal(
+        take(train_batches(columns, plan), 1)[0]["row"], plan.rows(0)[5:]
+    )
 
 
 def test_draws_are_uniform_and_belong_to_the_step(columns):
     plan = Plan(N, 50, seed=4)
     jitter = lambda rows, draws: {"draw": draws}  # noqa: E731
     a = take(train_batches(columns, plan, transform=jitter, process=ALONE), 200)
-    same(a[150:], take(train_batches(columns, plan, start_step=150, transform=jitter, process=ALONE), 50))
+    same(
+        a[150:],
+        take(
+            train_batches(
+                columns, plan, start_step=150, transform=jitter, process=ALONE
+            ),
+            50,
+        ),
+    )
     draws = np.concatenate([b["draw"] for b in a])
     assert len(np.unique(draws)) == len(draws)
     assert draws.min() >= 0
@@ -194,11 +241,15 @@ def test_buckets_cover_an_epoch_in_few_shapes(sequences, batch_size, buckets):
             assert length == plan.length(k)
             assert length in buckets
             # As short as the buckets allow.
-            assert length == next(b for b in buckets if b >= lengths[batch["row"]].max())
+            assert length == next(
+                b for b in buckets if b >= lengths[batch["row"]].max()
+            )
             assert batch["title"].shape == (batch_size, 6)
             np.testing.assert_array_equal(batch["tokens_length"], lengths[batch["row"]])
             for name in ("tokens", "title"):
-                for row, n, i in zip(batch[name], batch[f"{name}_length"], batch["row"], strict=True):
+                for row, n, i in zip(
+                    batch[name], batch[f"{name}_length"], batch["row"], strict=True
+                ):
                     np.testing.assert_array_equal(row[:n], examples[i][name])
                     assert not row[n:].any()
             if e == 0:
@@ -210,7 +261,10 @@ def test_buckets_cover_an_epoch_in_few_shapes(sequences, batch_size, buckets):
 
 
 def test_more_buckets_mean_less_padding(sequences):
-    padding = [Plan(N, 4, 0, sequences[1], buckets).padding for buckets in [(40,), (20, 40), (10, 20, 30, 40)]]
+    padding = [
+        Plan(N, 4, 0, sequences[1], buckets).padding
+        for buckets in [(40,), (20, 40), (10, 20, 30, 40)]
+    ]
     assert padding == sorted(padding, reverse=True)
     assert len(set(padding)) == 3
 
@@ -220,7 +274,9 @@ def test_batches_of_several_shapes_do_not_stack(sequences):
     plan = Plan(N, 4, 0, lengths, (20, 40))
     with (
         train_batches(examples, plan, pad=PAD, process=ALONE) as stream,
-        pytest.raises(UserError, match=r"cannot be stacked; set config.steps_per_call to 1"),
+        pytest.raises(
+            UserError, match=r"cannot be stacked; set config.steps_per_call to 1"
+        ),
     ):
         stream.take(plan.steps_per_epoch)
 
@@ -229,11 +285,20 @@ def test_batches_of_several_shapes_do_not_stack(sequences):
 @pytest.mark.parametrize("bucketed", [False, True])
 def test_evaluation_counts_every_example_once(columns, sequences, batch_size, bucketed):
     examples, lengths = sequences
-    options = {"lengths": lengths, "buckets": (5, 20, 40), "pad": PAD} if bucketed else {}
-    seen = take(eval_batches(examples if bucketed else columns, batch_size, process=ALONE, **options), 999)
+    options = (
+        {"lengths": lengths, "buckets": (5, 20, 40), "pad": PAD} if bucketed else {}
+    )
+    seen = take(
+        eval_batches(
+            examples if bucketed else columns, batch_size, process=ALONE, **options
+        ),
+        999,
+    )
     assert len(seen) == -(-N // batch_size)
     assert {len(b["mask"]) for b in seen} == {batch_size}
-    mask, index, row = (np.concatenate([b[name] for b in seen]) for name in ("mask", "index", "row"))
+    mask, index, row = (
+        np.concatenate([b[name] for b in seen]) for name in ("mask", "index", "row")
+    )
     assert mask.dtype == np.float32
     assert set(mask.tolist()) <= {0.0, 1.0}
     assert sorted(row[mask == 1].tolist()) == list(range(N))
@@ -261,19 +326,52 @@ def first(*args, **kwargs):
 
 
 BAD = {  # what -> (columns, sequences, their lengths) -> error
-    "large batch": (lambda c, e, n: Plan(N, N + 1, 0), "batch size 104 does not fit 103 examples; choose 1 to 103"),
+    "large batch": (
+        lambda c, e, n: Plan(N, N + 1, 0),
+        "batch size 104 does not fit 103 examples; choose 1 to 103",
+    ),
     "batch of none": (lambda c, e, n: Plan(N, 0, 0), "batch size 0 does not fit"),
-    "no data": (lambda c, e, n: eval_batches({"x": np.zeros((0, 2))}, 4), "cannot evaluate 0 examples"),
-    "other data": (lambda c, e, n: train_batches(c, Plan(99, 9, 0)), "for 99 examples and the data has 103"),
-    "processes": (lambda c, e, n: train_batches(c, Plan(N, 10, 0), process=(0, 4)), "10 does not divide over 4 proc"),
-    "eval processes": (lambda c, e, n: eval_batches(c, 10, process=(0, 3)), "10 does not divide over 3 processes"),
-    "no lengths": (lambda c, e, n: Plan(N, 4, 0, buckets=(4, 8)), r"buckets \(4, 8\) must ascend and come together"),
-    "no buckets": (lambda c, e, n: Plan(N, 4, 0, lengths=n), "must ascend and come together"),
+    "no data": (
+        lambda c, e, n: eval_batches({"x": np.zeros((0, 2))}, 4),
+        "cannot evaluate 0 examples",
+    ),
+    "other data": (
+        lambda c, e, n: train_batches(c, Plan(99, 9, 0)),
+        "for 99 examples and the data has 103",
+    ),
+    "processes": (
+        lambda c, e, n: train_batches(c, Plan(N, 10, 0), process=(0, 4)),
+        "10 does not divide over 4 proc",
+    ),
+    "eval processes": (
+        lambda c, e, n: eval_batches(c, 10, process=(0, 3)),
+        "10 does not divide over 3 processes",
+    ),
+    "no lengths": (
+        lambda c, e, n: Plan(N, 4, 0, buckets=(4, 8)),
+        r"buckets \(4, 8\) must ascend and come together",
+    ),
+    "no buckets": (
+        lambda c, e, n: Plan(N, 4, 0, lengths=n),
+        "must ascend and come together",
+    ),
     "unsorted buckets": (lambda c, e, n: Plan(N, 4, 0, n, (40, 20)), "must ascend"),
-    "other lengths": (lambda c, e, n: Plan(N, 4, 0, n[:-1], (40,)), r"lengths of shape \(102,\) for 103 examples"),
-    "short buckets": (lambda c, e, n: Plan(N, 4, 0, n, (10, 39)), r"than the last bucket, 39 \(the longest has 40\)"),
-    "short padding": (lambda c, e, n: first(e, Plan(N, N, 0), pad=PAD | {"tokens": 39}), "length 40 does not fit"),
-    "no bucket to pad to": (lambda c, e, n: first(e, Plan(N, 4, 0), pad=PAD), "tokens .* but there are no buckets"),
+    "other lengths": (
+        lambda c, e, n: Plan(N, 4, 0, n[:-1], (40,)),
+        r"lengths of shape \(102,\) for 103 examples",
+    ),
+    "short buckets": (
+        lambda c, e, n: Plan(N, 4, 0, n, (10, 39)),
+        r"than the last bucket, 39 \(the longest has 40\)",
+    ),
+    "short padding": (
+        lambda c, e, n: first(e, Plan(N, N, 0), pad=PAD | {"tokens": 39}),
+        "length 40 does not fit",
+    ),
+    "no bucket to pad to": (
+        lambda c, e, n: first(e, Plan(N, 4, 0), pad=PAD),
+        "tokens .* but there are no buckets",
+    ),
 }
 
 
@@ -304,5 +402,7 @@ stream = train_batches({"x": np.zeros((100000, 100))}, Plan(100000, 128, 0), pro
 next(stream)
 print("done")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")

@@ -19,7 +19,9 @@ def images(rows, seed=0):
 
 
 def as_text(images):
-    return "".join(" ".join(map(str, image.ravel())) + "\n" for image in images).encode()
+    return "".join(
+        " ".join(map(str, image.ravel())) + "\n" for image in images
+    ).encode()
 
 
 def as_matlab(values, name="X"):
@@ -41,18 +43,28 @@ def raw(tmp_path):
 def test_text_and_matlab_hold_the_same_images():
     wanted = images(5)
     np.testing.assert_array_equal(bm.parse(as_text(wanted), "f"), wanted)
-    np.testing.assert_array_equal(bm.parse(as_text(wanted).replace(b"\n", b" \r\n"), "f"), wanted)
+    np.testing.assert_array_equal(
+        bm.parse(as_text(wanted).replace(b"\n", b" \r\n"), "f"), wanted
+    )
     np.testing.assert_array_equal(bm.parse(as_text(wanted)[:-1], "f"), wanted)
     for dtype in (np.uint8, np.float64):
-        np.testing.assert_array_equal(bm.parse(as_matlab(wanted.reshape(5, 784).astype(dtype)), "f"), wanted)
+        np.testing.assert_array_equal(
+            bm.parse(as_matlab(wanted.reshape(5, 784).astype(dtype)), "f"), wanted
+        )
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8", "u8"])
+@pytest.mark.parametrize(
+    "dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8", "u8"]
+)
 def test_matlab_arrays_are_scipys(dtype, packed):
     wanted = np.arange(6).reshape(3, 2).astype(dtype)
     file = io.BytesIO()
-    savemat(file, {"X": wanted, "cell": np.array(["a"], object), "z": wanted * 1j}, do_compression=packed)
+    savemat(
+        file,
+        {"X": wanted, "cell": np.array(["a"], object), "z": wanted * 1j},
+        do_compression=packed,
+    )
     found = {v.name: v for v in matlab.variables(file.getvalue(), 10**4)}
     assert found.keys() == {"X", "cell", "z"}
     assert found["cell"].values is None
@@ -65,17 +77,27 @@ def test_a_matlab_file_takes_no_more_memory_than_it_may(monkeypatch):
     bomb = as_matlab(np.zeros((2000, 784), np.uint8))
     assert len(bomb) < 2000
     monkeypatch.setattr(bm, "LARGEST", 1_500_000)
-    with pytest.raises(DataError, match=r"f: damaged MATLAB file .it unpacks to more than the 1,500,000 bytes it may"):
+    with pytest.raises(
+        DataError,
+        match=r"f: damaged MATLAB file .it unpacks to more than the 1,500,000 bytes it may",
+    ):
         bm.parse(bomb, "f")
     whole = bytearray(as_matlab(np.zeros((1, 784), np.uint8)))
     whole[128:136] = struct.pack("<2I", 14, 2**32 - 8)
-    with pytest.raises(DataError, match=r"f: damaged MATLAB file .an element of 4,294,967,288 bytes, of which there"):
+    with pytest.raises(
+        DataError,
+        match=r"f: damaged MATLAB file .an element of 4,294,967,288 bytes, of which there",
+    ):
         bm.parse(bytes(whole), "f")
 
 
 def test_one_wrong_byte_never_passes_as_the_official_pattern():
     content = bytearray(as_text(images(3)))
-    for place, byte, message in ((0, b"2", "line 1"), (2 * 784 + 7, b"0", "line 2"), (2 * 784 - 1, b" ", "line 1")):
+    for place, byte, message in (
+        (0, b"2", "line 1"),
+        (2 * 784 + 7, b"0", "line 2"),
+        (2 * 784 - 1, b" ", "line 1"),
+    ):
         broken = content.copy()
         broken[place : place + 1] = byte
         with pytest.raises(DataError, match=message):
@@ -86,15 +108,21 @@ def test_prepared_and_read_back(raw, tmp_path_factory):
     folder, kept = raw
     target = tmp_path_factory.mktemp("data")
     packed = folder / "binarized_mnist_valid.amat"
-    (folder / "binarized_mnist_valid.amat.gz").write_bytes(gzip.compress(packed.read_bytes()))
+    (folder / "binarized_mnist_valid.amat.gz").write_bytes(
+        gzip.compress(packed.read_bytes())
+    )
     packed.unlink()
-    (folder / "binarized_mnist_test.amat").write_bytes(as_matlab(kept["test"].reshape(-1, 784)))
+    (folder / "binarized_mnist_test.amat").write_bytes(
+        as_matlab(kept["test"].reshape(-1, 784))
+    )
     data.prepare("binarized_mnist", folder, target, any_checksum=True)
     for split, wanted in kept.items():
         found = data.open_columns("binarized_mnist", split, target)["image"]
         assert found.dtype == np.uint8
         np.testing.assert_array_equal(found, wanted)
-        np.testing.assert_array_equal(data.open_source("binarized_mnist", split, target)[1]["image"], wanted[1])
+        np.testing.assert_array_equal(
+            data.open_source("binarized_mnist", split, target)[1]["image"], wanted[1]
+        )
 
 
 GOOD = as_text(images(2))
@@ -102,15 +130,33 @@ BAD_FILES = {
     "columns": (GOOD.replace(b"\n", b" 1\n", 1), "line 1: 785 columns instead of 784"),
     "columns later": (GOOD[:-3] + b"\n", "line 2: 783 columns instead of 784"),
     "value": (GOOD[:20] + b"7" + GOOD[21:], "line 1: the value '7' is neither 0 nor 1"),
-    "grey": (GOOD[:1568] + b"0.5" + GOOD[1569:], "line 2: the value '0.5' is neither 0 nor 1"),
-    "not text": (b"\x89PNG\r\n\x1a\n" + GOOD, "line 1: the value .* is neither 0 nor 1"),
+    "grey": (
+        GOOD[:1568] + b"0.5" + GOOD[1569:],
+        "line 2: the value '0.5' is neither 0 nor 1",
+    ),
+    "not text": (
+        b"\x89PNG\r\n\x1a\n" + GOOD,
+        "line 1: the value .* is neither 0 nor 1",
+    ),
     "cut line": (GOOD[:2000], "line 2: 216 columns instead of 784; short"),
     "short": (GOOD, r"short, 2 images instead of 50,000"),
     "empty": (b"", "empty"),
-    "variable": (as_matlab(np.zeros((2, 784), np.uint8), "Y"), "the variables Y instead of X"),
-    "shape": (as_matlab(np.zeros((2, 783), np.uint8)), "X is 2 x 783 instead of N x 784"),
-    "cube": (as_matlab(np.zeros((2, 28, 28), np.uint8)), "X is 2 x 28 x 28 instead of N x 784"),
-    "matlab value": (as_matlab(np.eye(784)[:3] * 2), "row 1: the value 2.0 is neither 0 nor 1"),
+    "variable": (
+        as_matlab(np.zeros((2, 784), np.uint8), "Y"),
+        "the variables Y instead of X",
+    ),
+    "shape": (
+        as_matlab(np.zeros((2, 783), np.uint8)),
+        "X is 2 x 783 instead of N x 784",
+    ),
+    "cube": (
+        as_matlab(np.zeros((2, 28, 28), np.uint8)),
+        "X is 2 x 28 x 28 instead of N x 784",
+    ),
+    "matlab value": (
+        as_matlab(np.eye(784)[:3] * 2),
+        "row 1: the value 2.0 is neither 0 nor 1",
+    ),
     "cells": (as_matlab(np.full((2, 784), "0", object)), "X holds cell values"),
     "cut matlab": (as_matlab(images(9).reshape(9, 784))[:400], "damaged MATLAB file"),
 }
@@ -141,16 +187,27 @@ def test_truncated_gzip_and_missing_file(raw, tmp_path):
         data.prepare("binarized_mnist", raw[0], tmp_path / "data")
 
 
-def test_other_images_than_the_official_ones_are_refused_by_their_sum(raw, tmp_path, monkeypatch):
+def test_other_images_than_the_official_ones_are_refused_by_their_sum(
+    raw, tmp_path, monkeypatch
+):
     monkeypatch.setattr(bm, "ROWS", ROWS)
     with pytest.raises(DataError, match="sha256"):
         data.prepare("binarized_mnist", raw[0], tmp_path / "data")
 
 
 def test_embedded_digits_are_the_same_everywhere(tmp_path):
-    assert data.fingerprint("binarized_digits", tmp_path).startswith("binarized_digits/1.0.0/68d5e2ed2f6f33f1")
-    columns = {split: data.open_columns("binarized_digits", split, tmp_path)["image"] for split in ROWS}
-    assert {k: len(v) for k, v in columns.items()} == {"train": 1297, "valid": 250, "test": 250}
+    assert data.fingerprint("binarized_digits", tmp_path).startswith(
+        "binarized_digits/1.0.0/68d5e2ed2f6f33f1"
+    )
+    columns = {
+        split: data.open_columns("binarized_digits", split, tmp_path)["image"]
+        for split in ROWS
+    }
+    assert {k: len(v) for k, v in columns.items()} == {
+        "train": 1297,
+        "valid": 250,
+        "test": 250,
+    }
     train = columns["train"]
     assert set(np.unique(train)) == {0, 1}
     assert 0.15 < train.mean() < 0.25

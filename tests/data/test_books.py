@@ -20,13 +20,17 @@ LONG = " ".join(["word"] * 10_000)
 def write(folder, **texts):
     folder.mkdir(exist_ok=True)
     for name, text in texts.items():
-        (folder / f"{name}.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
+        (folder / f"{name}.txt").write_bytes(
+            text if isinstance(text, bytes) else text.encode()
+        )
     return folder
 
 
 def prepare(tmp_path, **texts):
     data.prepare("gutenberg", write(tmp_path / "raw", **texts), tmp_path / "data")
-    return data.open_columns("gutenberg", "train", tmp_path / "data"), data.facts("gutenberg", tmp_path / "data")
+    return data.open_columns("gutenberg", "train", tmp_path / "data"), data.facts(
+        "gutenberg", tmp_path / "data"
+    )
 
 
 def library(seed=0, count=4, lines=60, words=40):
@@ -34,8 +38,12 @@ def library(seed=0, count=4, lines=60, words=40):
     rng = np.random.RandomState(seed)
     made = {}
     for i in range(count):
-        lengths = np.where(rng.rand(lines) < 0.9, rng.randint(1, 12, lines), rng.randint(25, 35, lines))
-        made[f"b{i}"] = [[f"w{int(words * rng.rand() ** 2)}" for _ in range(n)] for n in lengths]
+        lengths = np.where(
+            rng.rand(lines) < 0.9, rng.randint(1, 12, lines), rng.randint(25, 35, lines)
+        )
+        made[f"b{i}"] = [
+            [f"w{int(words * rng.rand() ** 2)}" for _ in range(n)] for n in lengths
+        ]
     return made
 
 
@@ -46,14 +54,18 @@ def as_text(sentences):
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory):
     root, made = tmp_path_factory.mktemp("shelf"), library()
-    columns, facts = prepare(root, **{name: as_text(book) for name, book in made.items()})
+    columns, facts = prepare(
+        root, **{name: as_text(book) for name, book in made.items()}
+    )
     return root / "data", made, columns, facts
 
 
 def test_every_sentence_is_there_and_decodes(shelf):
     root, made, columns, facts = shelf
     vocabulary = triples.words_of("gutenberg", len(facts["words"]) + 2, root)
-    found = [vocabulary.decode(columns["tokens"][i]) for i in range(len(columns["tokens"]))]
+    found = [
+        vocabulary.decode(columns["tokens"][i]) for i in range(len(columns["tokens"]))
+    ]
     assert found == [sentence for name in sorted(made) for sentence in made[name]]
     assert (facts["lines"], facts["books"]) == (len(found), len(made))
     assert facts["tokens"] == sum(map(len, found))
@@ -61,7 +73,9 @@ def test_every_sentence_is_there_and_decodes(shelf):
 
 def test_words_are_numbered_by_frequency_ties_by_first_appearance(shelf):
     _, made, _, facts = shelf
-    flat = [word for name in sorted(made) for sentence in made[name] for word in sentence]
+    flat = [
+        word for name in sorted(made) for sentence in made[name] for word in sentence
+    ]
     wanted = sorted(dict.fromkeys(flat), key=lambda w: (-flat.count(w), flat.index(w)))
     assert facts["words"] == wanted
 
@@ -78,7 +92,9 @@ def test_triples_are_the_brute_force(shelf):
     wanted.sort()
     assert columns["triples"].tolist() == [i for _, i in wanted]
     lengths = [n for n, _ in wanted]
-    assert facts["triples_by_length"] == [lengths.count(n) for n in range(1, books.LONGEST + 1)]
+    assert facts["triples_by_length"] == [
+        lengths.count(n) for n in range(1, books.LONGEST + 1)
+    ]
 
 
 @pytest.mark.parametrize(("block", "chunk"), [(64, 7), (1000, 50)])
@@ -87,21 +103,38 @@ def test_blocks_and_chunks_do_not_show(shelf, tmp_path, monkeypatch, block, chun
     monkeypatch.setattr(books, "CHUNK", chunk)
     root, made, _, _ = shelf
     prepare(tmp_path, **{name: as_text(book) for name, book in made.items()})
-    assert data.fingerprint("gutenberg", tmp_path / "data") == data.fingerprint("gutenberg", root)
+    assert data.fingerprint("gutenberg", tmp_path / "data") == data.fingerprint(
+        "gutenberg", root
+    )
 
 
 def test_odd_lines(tmp_path):
-    text = b"a b\r\n\r\n\n a  b\tc \r\n<unk> b \xc2\x85x\n" + LONG.encode() + b"\nb\nlast a b"
+    text = (
+        b"a b\r\n\r\n\n a  b\tc \r\n<unk> b \xc2\x85x\n"
+        + LONG.encode()
+        + b"\nb\nlast a b"
+    )
     columns, facts = prepare(tmp_path, one=text, two="too short\nb\n")
     words = facts["words"]
     assert words[:3] == ["word", "b", "a"]
     assert "<unk>" not in words
     assert "\x85x" in words, "only ASCII space parts words"
-    assert [len(columns["tokens"][i]) for i in range(len(columns["tokens"]))] == [2, 3, 3, 10_000, 1, 3, 2, 1]
+    assert [len(columns["tokens"][i]) for i in range(len(columns["tokens"]))] == [
+        2,
+        3,
+        3,
+        10_000,
+        1,
+        3,
+        2,
+        1,
+    ]
     assert columns["tokens"][2].tolist()[0] == 1
     assert facts["empty_lines_left_out"] == 2
     assert facts["books_without_triple_for_shortness"] == 1
-    assert columns["triples"].tolist() == [1], "the 10,000-word line is in no triple, nor is any of the short book"
+    assert columns["triples"].tolist() == [1], (
+        "the 10,000-word line is in no triple, nor is any of the short book"
+    )
 
 
 def test_packed_books_are_the_same_books(tmp_path):
@@ -111,7 +144,9 @@ def test_packed_books_are_the_same_books(tmp_path):
     other.mkdir()
     (other / "b0.txt.gz").write_bytes(gzip.compress(text))
     data.prepare("gutenberg", other, tmp_path / "data2")
-    assert data.fingerprint("gutenberg", tmp_path / "data") == data.fingerprint("gutenberg", tmp_path / "data2")
+    assert data.fingerprint("gutenberg", tmp_path / "data") == data.fingerprint(
+        "gutenberg", tmp_path / "data2"
+    )
     (other / "b0.txt").write_bytes(text)
     with pytest.raises(DataError, match=r"b0\.txt is there more than once"):
         data.prepare("gutenberg", other, tmp_path / "data3")
@@ -134,18 +169,30 @@ def test_bad_books_are_one_line_and_leave_nothing(tmp_path, text, message):
     assert not list((tmp_path / "data").rglob("*.npy"))
 
 
-@pytest.mark.parametrize(("packing", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
-def test_damaged_and_growing_packed_books_are_one_line(tmp_path, monkeypatch, packing, pack):
+@pytest.mark.parametrize(
+    ("packing", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)]
+)
+def test_damaged_and_growing_packed_books_are_one_line(
+    tmp_path, monkeypatch, packing, pack
+):
     whole = pack(random.Random(0).randbytes(9000).hex().encode())
     book = tmp_path / f"b0.txt{packing}"
-    for damaged in (b"plain text\n", whole[:-20], *(whole[:i] + b"\xff" * 9 + whole[i + 9 :] for i in (30, 600, 2000))):
+    for damaged in (
+        b"plain text\n",
+        whole[:-20],
+        *(whole[:i] + b"\xff" * 9 + whole[i + 9 :] for i in (30, 600, 2000)),
+    ):
         book.write_bytes(damaged)
-        with pytest.raises(DataError, match=rf"b0\.txt{packing}: cannot be read or unpacked") as e:
+        with pytest.raises(
+            DataError, match=rf"b0\.txt{packing}: cannot be read or unpacked"
+        ) as e:
             data.prepare("gutenberg", tmp_path, tmp_path / "data")
         assert str(e.value).isprintable()
     book.write_bytes(pack(b"a\n" * 10**6))
     monkeypatch.setattr(data_raw, "ALWAYS", 1 << 19)
-    with pytest.raises(DataError, match=rf"b0\.txt{packing}: holds more than the [0-9,]+ bytes it may"):
+    with pytest.raises(
+        DataError, match=rf"b0\.txt{packing}: holds more than the [0-9,]+ bytes it may"
+    ):
         data.prepare("gutenberg", tmp_path, tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
 
@@ -160,9 +207,13 @@ def test_no_books_and_no_records(tmp_path, shelf):
 def test_a_vocabulary_larger_than_the_books(shelf):
     root, _, _, facts = shelf
     most = len(facts["words"]) + 2
-    assert len(triples.Triples.open("gutenberg", most, root)) == sum(facts["triples_by_length"])
+    assert len(triples.Triples.open("gutenberg", most, root)) == sum(
+        facts["triples_by_length"]
+    )
     for size in (most + 1, 2):
-        with pytest.raises(DataError, match=f"a vocabulary of {size} does not fit .* 3 to {most}"):
+        with pytest.raises(
+            DataError, match=f"a vocabulary of {size} does not fit .* 3 to {most}"
+        ):
             triples.Triples.open("gutenberg", size, root)
 
 
@@ -195,7 +246,10 @@ def test_an_epoch_is_every_whole_batch_of_every_length_in_turn():
     for k in range(plan.steps_per_epoch):
         rows = plan.rows(k)
         length = int(np.searchsorted(np.cumsum(COUNTS), rows[0], side="right")) + 1
-        assert ((first[length - 1] <= rows) & (rows < first[length - 1] + COUNTS[length - 1])).all()
+        assert (
+            (first[length - 1] <= rows)
+            & (rows < first[length - 1] + COUNTS[length - 1])
+        ).all()
         assert plan.length(k) == (3 if length + 1 <= 3 else 6)
         seen += rows.tolist()
         turns.append(length)
@@ -206,21 +260,27 @@ def test_an_epoch_is_every_whole_batch_of_every_length_in_turn():
 
 
 def test_a_batch_is_a_function_of_seed_and_number():
-    plan, again, other = (triples.EqualLengths(COUNTS, 4, seed, (6,)) for seed in (3, 3, 4))
+    plan, again, other = (
+        triples.EqualLengths(COUNTS, 4, seed, (6,)) for seed in (3, 3, 4)
+    )
     order = [35, 0, 20, 1]
     found = {k: plan.rows(k) for k in order}
     for k in sorted(order):
         np.testing.assert_array_equal(again.rows(k), found[k])
     everything = lambda p: np.concatenate([p.rows(k) for k in range(24)])  # noqa: E731
     assert (everything(other) != everything(plan)).any()
-    assert (everything(plan)[:48] != everything(plan)[48:]).any(), "the second epoch has an order of its own"
+    assert (everything(plan)[:48] != everything(plan)[48:]).any(), (
+        "the second epoch has an order of its own"
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 16, 17, 1000, 4097])
 def test_permuted_is_a_permutation(n):
     there = triples.permuted(np.arange(n), n, 1, 2, 3)
     assert sorted(there.tolist()) == list(range(n))
-    if n >= 1000:  # it looks shuffled: neighbours land far apart, on average a third of n
+    if (
+        n >= 1000
+    ):  # it looks shuffled: neighbours land far apart, on average a third of n
         assert abs(np.abs(np.diff(there)).mean() / n - 1 / 3) < 0.03
         assert (there != triples.permuted(np.arange(n), n, 1, 3, 3)).mean() > 0.9
 
@@ -233,7 +293,12 @@ def test_large_ranges_need_no_array():
 @pytest.mark.parametrize(
     ("counts", "batch", "buckets", "message"),
     [
-        (COUNTS, 24, (6,), "no sentence length has so many triples, the most frequent one has 23"),
+        (
+            COUNTS,
+            24,
+            (6,),
+            "no sentence length has so many triples, the most frequent one has 23",
+        ),
         (COUNTS, 0, (6,), "config.batch_size = 0"),
         (COUNTS, 4, (5,), r"buckets \(5,\) must ascend and end with at least 6"),
         (COUNTS, 4, (6, 3), "must ascend"),
@@ -249,12 +314,16 @@ def test_the_stream_starts_anywhere(shelf):
     plan = triples.EqualLengths(source.by_length, 8, 0, (6, 12, 30))
     with train_batches(source, plan, pad=source.pad, process=(0, 1)) as stream:
         batches = [next(stream) for _ in range(6)]
-    with train_batches(source, plan, start_step=5, pad=source.pad, process=(0, 1)) as stream:
+    with train_batches(
+        source, plan, start_step=5, pad=source.pad, process=(0, 1)
+    ) as stream:
         last = next(stream)
     for name, values in last.items():
         np.testing.assert_array_equal(values, batches[5][name])
     for batch in batches:
-        assert len(set(batch["current_length"].tolist())) == 1, "the encoder's sentences are of one length"
+        assert len(set(batch["current_length"].tolist())) == 1, (
+            "the encoder's sentences are of one length"
+        )
         assert batch["previous"].shape == batch["next"].shape == (8, 30)
         assert batch["current"].shape[1] in (6, 12, 30)
 

@@ -17,11 +17,17 @@ ROWS = {"train": 4, "val": 3, "test": 2}
 
 
 def lines_of(stem, rows):
-    return [f"a {stem} of image {i} caption {'very ' * k}{k}" for i in range(rows) for k in range(5)]
+    return [
+        f"a {stem} of image {i} caption {'very ' * k}{k}"
+        for i in range(rows)
+        for k in range(5)
+    ]
 
 
 def unit_rows(rows, seed=0):
-    x = np.abs(np.random.default_rng(seed).normal(size=(rows, cap.FEATURES))).astype(np.float32)
+    x = np.abs(np.random.default_rng(seed).normal(size=(rows, cap.FEATURES))).astype(
+        np.float32
+    )
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
@@ -68,16 +74,27 @@ def test_words_are_the_training_captions_by_frequency_then_those_of_dev(prepared
     assert {"a", "of", "image", "caption"} <= set(facts["words"][1:6])
     assert facts["dev_words"] == ["val"]  # "test" is in neither
     train = 2 + len(facts["words"])
-    valid, test = (data.open_columns("captions_proxy", split, prepared) for split in ("valid", "test"))
-    with_dev, without = cap.Captions(valid, train + 1, 30), cap.Captions(valid, train, 30)
+    valid, test = (
+        data.open_columns("captions_proxy", split, prepared)
+        for split in ("valid", "test")
+    )
+    with_dev, without = (
+        cap.Captions(valid, train + 1, 30),
+        cap.Captions(valid, train, 30),
+    )
     assert with_dev.take(np.array([0]), 8)[0][0, 1] == train
     assert without.take(np.array([0]), 8)[0][0, 1] == cap.UNKNOWN
-    assert cap.Captions(test, train + 1, 30).take(np.array([0]), 8)[0][0, 1] == cap.UNKNOWN
+    assert (
+        cap.Captions(test, train + 1, 30).take(np.array([0]), 8)[0][0, 1] == cap.UNKNOWN
+    )
 
 
 def test_captions_beyond_the_longest_bucket_are_cut_and_counted(prepared):
     columns = data.open_columns("captions_proxy", "train", prepared)
-    with pytest.warns(UserWarning, match=r"8 of 20 captions are longer than 9 words .* \(the longest has 11\)"):
+    with pytest.warns(
+        UserWarning,
+        match=r"8 of 20 captions are longer than 9 words .* \(the longest has 11\)",
+    ):
         captions = cap.Captions(columns, 99, 10)
     tokens, length = captions.take(np.arange(5), 10)
     assert length.tolist() == [8, 9, 10, 10, 10]
@@ -89,9 +106,16 @@ def test_taking_captions_is_slicing_them(prepared):
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 9, (40, 5))
     rows = [rng.integers(2, 50, n.sum()).astype(np.int32) for n in lengths]
-    columns = {"tokens": Ragged(np.concatenate(rows), np.cumsum([0, *map(len, rows)])), "lengths": lengths}
+    columns = {
+        "tokens": Ragged(np.concatenate(rows), np.cumsum([0, *map(len, rows)])),
+        "lengths": lengths,
+    }
     captions = cap.Captions(columns, 100, 20)
-    wanted = [part for row, n in zip(rows, lengths, strict=True) for part in np.split(row, np.cumsum(n)[:-1])]
+    wanted = [
+        part
+        for row, n in zip(rows, lengths, strict=True)
+        for part in np.split(row, np.cumsum(n)[:-1])
+    ]
     some = rng.permutation(200)[:60]
     tokens, length = captions.take(some, 9)
     for row, n, c in zip(tokens, length, some, strict=True):
@@ -103,15 +127,26 @@ def test_ids_one_an_image_or_one_a_caption(raw, tmp_path):
     (raw / "val_ids.txt").write_text("".join(f"{i}\n" * 5 for i in (7, 9, 11)))
     (raw / "test_ids.txt").write_text("300\n301\n")
     data.prepare("captions_proxy", raw, tmp_path / "data")
-    assert data.open_columns("captions_proxy", "valid", tmp_path / "data")["id"].tolist() == [7, 9, 11]
-    assert data.open_columns("captions_proxy", "test", tmp_path / "data")["id"].tolist() == [300, 301]
+    assert data.open_columns("captions_proxy", "valid", tmp_path / "data")[
+        "id"
+    ].tolist() == [7, 9, 11]
+    assert data.open_columns("captions_proxy", "test", tmp_path / "data")[
+        "id"
+    ].tolist() == [300, 301]
 
 
-def karpathy(stem_of=lambda n: ("train", "restval", "train", "val", "test")[n % 5], images=10):
+def karpathy(
+    stem_of=lambda n: ("train", "restval", "train", "val", "test")[n % 5], images=10
+):
     def sentences(n):
         return [{"tokens": ["image", str(n), "sentence", str(k)]} for k in range(6)]
 
-    return {"images": [{"split": stem_of(n), "cocoid": 100 + n, "sentences": sentences(n)} for n in range(images)]}
+    return {
+        "images": [
+            {"split": stem_of(n), "cocoid": 100 + n, "sentences": sentences(n)}
+            for n in range(images)
+        ]
+    }
 
 
 def test_karpathy_json_gives_the_first_five_and_restval_behind_train():
@@ -120,7 +155,11 @@ def test_karpathy_json_gives_the_first_five_and_restval_behind_train():
     assert ids.tolist() == [100, 102, 105, 107, 101, 106]
     assert captions[9] == ["image", "2", "sentence", "4"]
     assert captions[10] == ["image", "5", "sentence", "0"]
-    assert [len(found[split][0]) for split in ("train", "valid", "test")] == [30, 10, 10]
+    assert [len(found[split][0]) for split in ("train", "valid", "test")] == [
+        30,
+        10,
+        10,
+    ]
 
 
 def test_json_folders_are_the_same_set_as_text(raw, tmp_path):
@@ -134,7 +173,11 @@ def test_json_folders_are_the_same_set_as_text(raw, tmp_path):
     for stem in ROWS:
         (raw / f"{stem}.txt").unlink()
     notes = [
-        {"image_id": c // 5, "id": c, "caption": text.capitalize().replace(" of", ", of") + "."}
+        {
+            "image_id": c // 5,
+            "id": c,
+            "caption": text.capitalize().replace(" of", ", of") + ".",
+        }
         for c, text in enumerate(texts)
     ]
     coco = raw / "captions_train2014.json.gz"
@@ -142,23 +185,43 @@ def test_json_folders_are_the_same_set_as_text(raw, tmp_path):
     coco.with_suffix("").write_text(json.dumps({"annotations": notes[:9:-1]}))
     data.prepare("captions_proxy", raw, tmp_path / "coco")
     images = [
-        {"split": stem, "cocoid": n, "sentences": [{"tokens": t.split()} for t in texts[5 * n : 5 * n + 5]]}
+        {
+            "split": stem,
+            "cocoid": n,
+            "sentences": [{"tokens": t.split()} for t in texts[5 * n : 5 * n + 5]],
+        }
         for n, stem in enumerate(stems)
     ]
-    (raw / "dataset_coco.json.gz").write_bytes(gzip.compress(json.dumps({"images": images}).encode()))
+    (raw / "dataset_coco.json.gz").write_bytes(
+        gzip.compress(json.dumps({"images": images}).encode())
+    )
     data.prepare("captions_proxy", raw, tmp_path / "karpathy")
-    prints = {data.fingerprint("captions_proxy", tmp_path / kind) for kind in ("text", "coco", "karpathy")}
+    prints = {
+        data.fingerprint("captions_proxy", tmp_path / kind)
+        for kind in ("text", "coco", "karpathy")
+    }
     assert len(prints) == 1
 
 
 def test_tokenising():
-    assert files.tokenise("A man's dog, on  a (red) T-shirt. ") == ["a", "mans", "dog", "on", "a", "red", "tshirt"]
+    assert files.tokenise("A man's dog, on  a (red) T-shirt. ") == [
+        "a",
+        "mans",
+        "dog",
+        "on",
+        "a",
+        "red",
+        "tshirt",
+    ]
 
 
 TEXT = "\n".join(lines_of("train", 4)) + "\n"
 BAD_TEXT = {
     "count": (TEXT + "one more\n", "21 captions are not 5 for each image"),
-    "empty line": (TEXT.replace("a train of image 0 caption very 1\n", " \n"), "line 2: empty caption"),
+    "empty line": (
+        TEXT.replace("a train of image 0 caption very 1\n", " \n"),
+        "line 2: empty caption",
+    ),
     "rows": (TEXT + "\n".join(lines_of("train", 1)), "4 rows for the 5 images"),
     "empty": ("", "0 captions are not 5"),
     "bytes": (b"a man\n\xff\xfe\n", "line 2: not UTF-8"),
@@ -169,7 +232,9 @@ BAD_TEXT = {
 @pytest.mark.parametrize("kind", BAD_TEXT)
 def test_bad_captions_are_one_clear_line_and_leave_nothing(raw, tmp_path, kind):
     content, message = BAD_TEXT[kind]
-    (raw / "train.txt").write_bytes(content if isinstance(content, bytes) else content.encode())
+    (raw / "train.txt").write_bytes(
+        content if isinstance(content, bytes) else content.encode()
+    )
     refused(raw, tmp_path, message, "train")
 
 
@@ -190,12 +255,18 @@ BAD_FEATURES = {
     "nan": (lambda x: with_value(x, np.nan), "row 2: holds NaN or infinity"),
     "inf": (lambda x: with_value(x, np.inf), "row 2: holds NaN or infinity"),
     "none": (lambda x: x[:0], "is 0 x 4096 instead of N x 4096"),
-    "dtype": (lambda x: x.astype(np.float64), "holds float64 values instead of float32"),
+    "dtype": (
+        lambda x: x.astype(np.float64),
+        "holds float64 values instead of float32",
+    ),
     "integers": (lambda x: x.astype(np.int64), "holds int64 values"),
     "dimension": (lambda x: x[:, :4095].copy(), "is 4 x 4095 instead of N x 4096"),
     "flat": (lambda x: x.ravel(), "is 16384 instead of N x 4096"),
     "rows": (lambda x: x[:3].copy(), "3 rows for the 4 images"),
-    "pickled": (lambda x: np.array([{"a": 1}, None], object), "pickled objects, which are never read"),
+    "pickled": (
+        lambda x: np.array([{"a": 1}, None], object),
+        "pickled objects, which are never read",
+    ),
 }
 
 
@@ -212,7 +283,12 @@ def test_files_that_are_no_npy(raw, tmp_path):
     file.write_bytes(whole[:-100])
     refused(raw, tmp_path, "not a plain .npy array", "test.npy")
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4096), }"
-    for damaged in (b"hello", b"PK\x03\x04hello", whole.replace(header, header.replace(b"}", b"(")), b""):
+    for damaged in (
+        b"hello",
+        b"PK\x03\x04hello",
+        whole.replace(header, header.replace(b"}", b"(")),
+        b"",
+    ):
         file.write_bytes(damaged)
         refused(raw, tmp_path, "not a plain .npy array", "test.npy")
     with open(file, "wb") as f:
@@ -225,24 +301,44 @@ def test_files_that_are_no_npy(raw, tmp_path):
 def test_rows_off_the_unit_sphere_are_counted_in_one_warning(raw, tmp_path):
     file = raw / "images" / "10crop" / "train.npy"
     np.save(file, unit_rows(4) * np.array([[1], [3], [1], [0.5]], np.float32))
-    with pytest.warns(UserWarning, match=r"2 of 4 rows are not of unit length \(0\.5 to 3\)") as caught:
+    with pytest.warns(
+        UserWarning, match=r"2 of 4 rows are not of unit length \(0\.5 to 3\)"
+    ) as caught:
         data.prepare("captions_proxy", raw, tmp_path / "data")
     assert len([w for w in caught if "unit length" in str(w.message)]) == 1
-    assert data.facts("captions_proxy", tmp_path / "data")["not_unit"] == {"train": 2, "valid": 0, "test": 0}
+    assert data.facts("captions_proxy", tmp_path / "data")["not_unit"] == {
+        "train": 2,
+        "valid": 0,
+        "test": 0,
+    }
 
 
 def test_coco_has_its_official_size(raw, tmp_path):
-    refused(raw, tmp_path, "train has 4 images instead of 113,287", "", name="coco_captions")
+    refused(
+        raw, tmp_path, "train has 4 images instead of 113,287", "", name="coco_captions"
+    )
 
 
 BAD_JSON = {
     "no json": (b"{", "not JSON"),
     "no images": (b"[]", "has no list of images"),
-    "no split": (json.dumps({"images": [{}]}).encode(), r"images\[0\] has no usable split"),
+    "no split": (
+        json.dumps({"images": [{}]}).encode(),
+        r"images\[0\] has no usable split",
+    ),
     "split": (json.dumps(karpathy(lambda n: "dev")).encode(), "of the split 'dev'"),
-    "half": (json.dumps(karpathy(lambda n: "train")).encode(), "no images of the split valid"),
+    "half": (
+        json.dumps(karpathy(lambda n: "train")).encode(),
+        "no images of the split valid",
+    ),
     "few": (
-        json.dumps({"images": [{"split": "train", "cocoid": 3, "sentences": [{"tokens": ["a"]}]}]}).encode(),
+        json.dumps(
+            {
+                "images": [
+                    {"split": "train", "cocoid": 3, "sentences": [{"tokens": ["a"]}]}
+                ]
+            }
+        ).encode(),
         "image 3 has 1 captions; every image needs 5",
     ),
     "infinity": (
@@ -255,16 +351,28 @@ BAD_JSON = {
     ),
     "list": (b'{"images": [{"split": [], "sentences": []}]}', "list instead of text"),
     "deep": (
-        b'{"images": [{"split": "val", "sentences": [{"tokens": [' + b"[" * 400 + b"]" * 400 + b"]}]}]}",
+        b'{"images": [{"split": "val", "sentences": [{"tokens": ['
+        + b"[" * 400
+        + b"]" * 400
+        + b"]}]}]}",
         "list instead of text",
     ),
     "half a pair": (
         b'{"images": [{"split": "val", "sentences": [{"tokens": ["\\ud800"]}]}]}',
         "ud800.* is no text",
     ),
-    "long": (b'{"images": [{"split": "' + b"x\\n" * 5000 + b'", "sentences": []}]}', r"split 'x.nx.nx"),
+    "long": (
+        b'{"images": [{"split": "' + b"x\\n" * 5000 + b'", "sentences": []}]}',
+        r"split 'x.nx.nx",
+    ),
     "empty caption": (
-        json.dumps({"images": [{"split": "train", "cocoid": 3, "sentences": [{"tokens": []}] * 5}]}).encode(),
+        json.dumps(
+            {
+                "images": [
+                    {"split": "train", "cocoid": 3, "sentences": [{"tokens": []}] * 5}
+                ]
+            }
+        ).encode(),
         "image 3 has an empty caption",
     ),
 }
@@ -289,7 +397,9 @@ def test_bad_coco_json_and_ids(raw, tmp_path):
         {"caption": [[]]},
         {"id": float("nan")},
     ):
-        content = json.dumps({"annotations": [{"image_id": 1, "id": 1, "caption": "a"} | note]}).encode()
+        content = json.dumps(
+            {"annotations": [{"image_id": 1, "id": 1, "caption": "a"} | note]}
+        ).encode()
         with pytest.raises(DataError, match=r"annotations\[0\] has no usable image_id"):
             files.parse_coco(content, "f")
     for text, message in (
@@ -324,7 +434,11 @@ def test_scenes_are_the_same_everywhere(some):
     assert pictures.shape == (40, 36, 36, 3)
     assert {len(s.things) for s in made} == {1, 2, 3}
     for s in made:
-        assert len({t.cell for t in s.things}) == len({(t.shape, t.colour) for t in s.things}) == len(s.things)
+        assert (
+            len({t.cell for t in s.things})
+            == len({(t.shape, t.colour) for t in s.things})
+            == len(s.things)
+        )
 
 
 def test_features_come_from_the_picture_and_lie_on_the_positive_sphere(some):
@@ -339,12 +453,17 @@ def test_features_come_from_the_picture_and_lie_on_the_positive_sphere(some):
 def test_features_tell_colour_place_and_direction():
     def lone(shape, colour, cell):
         s = scenes.Scene((scenes.Thing(shape, colour, "large", cell),), "black")
-        return scenes.features(scenes.draw(s, scenes.Dice(0))[None])[0].reshape(8, 9, 9) ** 2
+        return (
+            scenes.features(scenes.draw(s, scenes.Dice(0))[None])[0].reshape(8, 9, 9)
+            ** 2
+        )
 
     red = lone("square", "red", 4)
     assert red[0, 0].argmax() == 4  # the most red stands in cell 4
     assert red[1, 0].max() == 0  # where there is no green
-    square, diamond = (lone(shape, "red", 4)[0, 1:, 4] for shape in ("square", "diamond"))
+    square, diamond = (
+        lone(shape, "red", 4)[0, 1:, 4] for shape in ("square", "diamond")
+    )
     assert square[::2].sum() > 5 * square[1::2].sum()  # edges along the axes
     assert diamond[1::2].sum() > 5 * diamond[::2].sum()
 
@@ -370,5 +489,8 @@ def test_relations_are_true():
     at = lambda cell: scenes.Thing("circle", "red", "small", cell)  # noqa: E731
     dice = scenes.Dice(0)
     assert {scenes.relation(at(0), at(2), dice) for _ in range(20)} == {"left of"}
-    assert {scenes.relation(at(8), at(0), dice) for _ in range(50)} == {"right of", "below"}
+    assert {scenes.relation(at(8), at(0), dice) for _ in range(50)} == {
+        "right of",
+        "below",
+    }
     assert {scenes.relation(at(1), at(7), dice) for _ in range(20)} == {"above"}

@@ -35,7 +35,17 @@ def text(*changes, parts=GOOD):
 def test_a_file_is_read():
     q = question.parse(text(), "f")
     assert q.address == "http://cnn/1"
-    assert q.passage == ["@entity1", "met", "@entity12", ".", "they", "ate", "3", "fish", "!"]
+    assert q.passage == [
+        "@entity1",
+        "met",
+        "@entity12",
+        ".",
+        "they",
+        "ate",
+        "3",
+        "fish",
+        "!",
+    ]
     assert q.question == ["who", "met", "@placeholder", "in", "@entity7"]
     assert (q.answer, q.names) == ("@entity12", {"@entity1": "A: B", "@entity12": "C"})
     for more in (b"\n", b"\r\n\n"):
@@ -50,14 +60,26 @@ def test_a_file_is_read():
         (text((1, "  ")), "f, line 3: the passage is missing"),
         (b"\n\n".join(text().split(b"\n\n")[:2]), "f, line 5: the question is missing"),
         (b"\n\n".join(text().split(b"\n\n")[:3]), "f, line 7: the answer is missing"),
-        (text().replace(b"\n\n", b"\n", 1), "f, line 2: not empty, as it must be after the address"),
-        (text((2, "who met him")), "f, line 5: 0 times @placeholder in the question; there must be one"),
+        (
+            text().replace(b"\n\n", b"\n", 1),
+            "f, line 2: not empty, as it must be after the address",
+        ),
+        (
+            text((2, "who met him")),
+            "f, line 5: 0 times @placeholder in the question; there must be one",
+        ),
         (text((2, "@placeholder met @placeholder")), "f, line 5: 2 times @placeholder"),
         (text((3, "C")), "f, line 7: the answer 'C' is no @entityN"),
-        (text((3, "@entity1 @entity2")), "f, line 7: the answer '@entity1 @entity2' is no @entityN"),
+        (
+            text((3, "@entity1 @entity2")),
+            "f, line 7: the answer '@entity1 @entity2' is no @entityN",
+        ),
         (text((3, "@entity99999999")), "is no @entityN"),
         (text((3, "@entity1\u0663")), "is no @entityN"),
-        (text((4, "@entity1:A\n@entity2 B")), "f, line 10: '@entity2 B' is not of the form @entityN:name"),
+        (
+            text((4, "@entity1:A\n@entity2 B")),
+            "f, line 10: '@entity2 B' is not of the form @entityN:name",
+        ),
         (text((4, "person:A")), "f, line 9: 'person:A' is not of the form"),
         (text() + b"\n@entity3:\xff", r"f, line 11: not UTF-8 \(the byte 0xff\)"),
     ],
@@ -70,7 +92,13 @@ def test_what_is_out_of_layout_is_one_line(content, message):
 
 def test_sentences_end_with_their_stops():
     passage = ["a", "b", ".", "c", "!", "d", "?", ".", "e"]
-    assert [passage[s] for s in question.sentences(passage)] == [["a", "b", "."], ["c", "!"], ["d", "?"], ["."], ["e"]]
+    assert [passage[s] for s in question.sentences(passage)] == [
+        ["a", "b", "."],
+        ["c", "!"],
+        ["d", "?"],
+        ["."],
+        ["e"],
+    ]
     assert question.sentences(["a", "."]) == [slice(0, 2)]
 
 
@@ -94,9 +122,13 @@ def test_sentences_rank_by_what_they_share_with_the_question():
     ]
     asked = ["the", "dog", "of", "@entity2", "and", "@placeholder"]
     # scores: 1 (the); 0; dog, and, @entity2 twice = 4; 0: of the equal ones the earlier is the better
-    assert question.ranks(passage, asked).tolist() == [1] * 4 + [2] * 3 + [0] * 6 + [3] * 2
+    assert (
+        question.ranks(passage, asked).tolist() == [1] * 4 + [2] * 3 + [0] * 6 + [3] * 2
+    )
     long = ["x", "."] * 300
-    assert question.ranks(long, ["x"]).tolist() == [min(i // 2, 255) for i in range(600)]
+    assert question.ranks(long, ["x"]).tolist() == [
+        min(i // 2, 255) for i in range(600)
+    ]
 
 
 # -- whole sets
@@ -114,7 +146,10 @@ def folder_of(tmp_path, files):
 
 FILES = {
     "training": [text(), text((1, "@entity0 ate fish . fish ate @entity12 . they 12"))],
-    "validation": [text((1, "@entity3 ate 7 unheard fish ."), (3, "@entity3")), text((1, "nobody ."))],
+    "validation": [
+        text((1, "@entity3 ate 7 unheard fish ."), (3, "@entity3")),
+        text((1, "nobody .")),
+    ],
 }
 
 
@@ -125,7 +160,9 @@ def test_a_set_is_prepared_with_its_words_and_counts(tmp_path):
     # seen twice in training: fish (3), ate (3), met (3), "." (3), @entity.., who, in, they (2); "!" and numbers are not words
     assert facts["words"][:14] == ["<pad>", *(f"@entity{i}" for i in range(13))]
     assert facts["words"][14:17] == ["@placeholder", "<unk>", "<num>"]
-    assert sorted(facts["words"][17:]) == sorted(["fish", "ate", "met", ".", "who", "in", "they"])
+    assert sorted(facts["words"][17:]) == sorted(
+        ["fish", "ate", "met", ".", "who", "in", "they"]
+    )
     assert facts["entities"] == 13
     assert facts["counts"]["train"] == {
         "questions": 2, "answer not in passage": 0, "answer not in four sentences": 0, "left out": 0,
@@ -144,7 +181,9 @@ def test_a_set_is_prepared_with_its_words_and_counts(tmp_path):
         for path in sorted((raw / "questions").rglob("*.question")):
             tar.add(path, "cnn/questions/" + str(path.relative_to(raw / "questions")))
     data.prepare("cnn", raw2, tmp_path / "b")
-    assert data.fingerprint("cnn", tmp_path / "a") == data.fingerprint("cnn", tmp_path / "b")
+    assert data.fingerprint("cnn", tmp_path / "a") == data.fingerprint(
+        "cnn", tmp_path / "b"
+    )
 
 
 class Quiet(cnn.Cnn):
@@ -156,7 +195,11 @@ class Quiet(cnn.Cnn):
 
 def encoded(files):
     builder = Quiet()
-    made = builder.encoded((question.FOLDERS[s], f"{s}/{i}", c) for s, cs in files.items() for i, c in enumerate(cs))
+    made = builder.encoded(
+        (question.FOLDERS[s], f"{s}/{i}", c)
+        for s, cs in files.items()
+        for i, c in enumerate(cs)
+    )
     return builder.facts, made
 
 
@@ -165,19 +208,26 @@ def test_few_files_out_of_layout_are_left_out_and_counted_and_many_are_refused()
     facts, made = encoded(FILES | {"training": [text()] * 200 + [bad]})
     assert len(made["train"]) == 200
     assert facts["counts"]["train"]["left out"] == 1
-    assert facts["left_out"] == ["training/200, line 7: the answer 'nobody' is no @entityN"]
+    assert facts["left_out"] == [
+        "training/200, line 7: the answer 'nobody' is no @entityN"
+    ]
     with pytest.raises(
-        DataError, match=r"training/0, line 7: .* \(2 files are out of layout\); get the official files"
+        DataError,
+        match=r"training/0, line 7: .* \(2 files are out of layout\); get the official files",
     ):
         encoded(FILES | {"training": [bad, bad, text()]})
-    with pytest.raises(DataError, match="there must be files in questions/training and questions/validation"):
+    with pytest.raises(
+        DataError,
+        match="there must be files in questions/training and questions/validation",
+    ):
         encoded({"training": [text()]})
 
 
 def test_files_in_other_folders_are_refused(tmp_path):
     raw = folder_of(tmp_path, FILES | {"dev": [text()]})
     with pytest.raises(
-        DataError, match=r"questions/dev/000\.question: files lie in questions/\{training,validation,test\}/"
+        DataError,
+        match=r"questions/dev/000\.question: files lie in questions/\{training,validation,test\}/",
     ):
         list(Quiet().contents(Raw("cnn", raw)))
 
@@ -198,8 +248,14 @@ class Malicious:
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_nothing_in_a_pickle_is_executed(tmp_path, protocol):
     target = tmp_path / "executed"
-    for value in (Malicious(target), [[1, 2], Malicious(target)], {"a": {"b": Malicious(target)}}):
-        with pytest.raises(DataError, match=r"f: refused, the pickle names .*open.*; do not trust it") as e:
+    for value in (
+        Malicious(target),
+        [[1, 2], Malicious(target)],
+        {"a": {"b": Malicious(target)}},
+    ):
+        with pytest.raises(
+            DataError, match=r"f: refused, the pickle names .*open.*; do not trust it"
+        ) as e:
             plain_pickle.load(pickle.dumps(value, protocol), "f")
         assert "\n" not in str(e.value)
     assert not target.exists()
@@ -239,9 +295,18 @@ def holding_one_another(levels):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (holding_one_another(40), "f: refused, its values hold one another again and again"),
-        (b"]q\x00h\x00a.", "f: refused, its values hold one another again and again"),  # a list in itself
-        (b"\x96" + b"\xff" * 5 + b"\x00\x00\x00.", "f: refused, the pickle holds a bytearray"),
+        (
+            holding_one_another(40),
+            "f: refused, its values hold one another again and again",
+        ),
+        (
+            b"]q\x00h\x00a.",
+            "f: refused, its values hold one another again and again",
+        ),  # a list in itself
+        (
+            b"\x96" + b"\xff" * 5 + b"\x00\x00\x00.",
+            "f: refused, the pickle holds a bytearray",
+        ),
         (b"X\x03\x00\x00\x00\xed\xa0\x80.", r"f: refused, '\\ud800' is no text"),
     ],
 )
@@ -258,7 +323,12 @@ def test_six_bytes_of_a_pickle_do_not_fill_gigabytes():
         from lnrepro.data import plain_pickle
         assert plain_pickle.load(b"]r\\xff\\xff\\xff\\x0f.", "f") == []
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -266,21 +336,35 @@ def test_what_is_no_number_is_named_in_short():
     deep = []
     for _ in range(10_000):
         deep = [deep]
-    for bad, shown in ((10**5000, "a int"), (-7, "-7"), (0, "0"), ({}, "a dict"), (deep, "a list"), ("x", "a str")):
-        with pytest.raises(DataError, match=f"f, list 1: {shown} is no number of dict.pkl"):
+    for bad, shown in (
+        (10**5000, "a int"),
+        (-7, "-7"),
+        (0, "0"),
+        ({}, "a dict"),
+        (deep, "a list"),
+        ("x", "a str"),
+    ):
+        with pytest.raises(
+            DataError, match=f"f, list 1: {shown} is no number of dict.pkl"
+        ):
             cnn.lists([[1, 0], [bad, 0]], {1: "a"}, "f", True)
 
 
 def test_a_split_without_questions_is_one_line(tmp_path):
     nothing = {f"valid4_{part}": [] for part in ("pass", "qs", "ans")}
-    with pytest.raises(DataError, match="raw: the files hold no example of the split valid"):
+    with pytest.raises(
+        DataError, match="raw: the files hold no example of the split valid"
+    ):
         data.prepare("cnn_top4", top4(tmp_path / "raw", **nothing), tmp_path / "data")
 
 
 def test_plain_data_is_read():
     value = {"a": [1, [2, "b"]], "c": {}}
     assert plain_pickle.load(pickle.dumps(value, 2), "f") == value
-    assert plain_pickle.load(b"(lp0\nS'caf\\xc3\\xa9'\np1\naI7\na.", "f") == ["café", 7]  # as Python 2 wrote it
+    assert plain_pickle.load(b"(lp0\nS'caf\\xc3\\xa9'\np1\naI7\na.", "f") == [
+        "café",
+        7,
+    ]  # as Python 2 wrote it
     depth = 10_000  # lists in lists: no recursion of ours
     value, found = plain_pickle.load(b"]" * depth + b"a" * (depth - 1) + b".", "f"), 1
     while value:
@@ -290,7 +374,15 @@ def test_plain_data_is_read():
 
 
 TOP4 = {
-    "dict": {"UNK": 1, "the": 2, "@entity5": 3, "fish": 4, "@entity2": 5, "@placeholder": 6, ".": 7},
+    "dict": {
+        "UNK": 1,
+        "the": 2,
+        "@entity5": 3,
+        "fish": 4,
+        "@entity2": 5,
+        "@placeholder": 6,
+        ".": 7,
+    },
     "train4_pass": [[2, 4, 3, 7, 0], [5, 7, 0]],
     "train4_qs": [[6, 4, 0], [6, 0]],
     "train4_ans": [[3], [5]],
@@ -303,7 +395,9 @@ TOP4 = {
 def top4(folder, **changes):
     folder.mkdir()
     for name, value in (TOP4 | changes).items():
-        (folder / f"{name}.pkl").write_bytes(value if isinstance(value, bytes) else pickle.dumps(value, 2))
+        (folder / f"{name}.pkl").write_bytes(
+            value if isinstance(value, bytes) else pickle.dumps(value, 2)
+        )
     return folder
 
 
@@ -328,12 +422,21 @@ def test_the_authors_pickles_are_converted(tmp_path):
         ({"dict": {"a": "b"}}, "dict.pkl: not a dict of words and their numbers"),
         ({"dict": [1]}, "dict.pkl: not a dict"),
         ({"dict": {"a": 1, "b": 1}}, "dict.pkl: two words have one number"),
-        ({"train4_qs": [[6, 4, 0]]}, "train4_pass, _qs and _ans.pkl hold different numbers"),
-        ({"valid4_pass": [[4, 99, 0]]}, "valid4_pass.pkl, list 0: 99 is no number of dict.pkl"),
+        (
+            {"train4_qs": [[6, 4, 0]]},
+            "train4_pass, _qs and _ans.pkl hold different numbers",
+        ),
+        (
+            {"valid4_pass": [[4, 99, 0]]},
+            "valid4_pass.pkl, list 0: 99 is no number of dict.pkl",
+        ),
         ({"valid4_pass": [[4]]}, "valid4_pass.pkl, list 0: 1 numbers"),
         ({"valid4_ans": [[3, 5]]}, "valid4_ans.pkl, list 0: 2 numbers"),
         ({"train4_ans": {"a": 1}}, "train4_ans.pkl: not a list of lists"),
-        ({"train4_pass": pickle.dumps(Malicious("x"))}, "train4_pass.pkl: refused, the pickle names"),
+        (
+            {"train4_pass": pickle.dumps(Malicious("x"))},
+            "train4_pass.pkl: refused, the pickle names",
+        ),
     ],
 )
 def test_other_pickles_are_one_line(tmp_path, changes, message):

@@ -12,7 +12,12 @@ from lnrepro.data import pen_strokes
 from lnrepro.errors import DataError
 
 LAUGHS = '<!DOCTYPE a [<!ENTITY b "ha"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;"><!ENTITY laughs "&c;&c;&c;&c;&c;&c;&c;">]>'
-FORMS = {"trainset": "a01-000u", "testset_v": "b01-000", "testset_t": "c01-000x", "testset_f": "d01-000z"}
+FORMS = {
+    "trainset": "a01-000u",
+    "testset_v": "b01-000",
+    "testset_t": "c01-000x",
+    "testset_f": "d01-000z",
+}
 LINES = {"a01-000u": 3, "b01-000": 2, "c01-000x": 1, "d01-000z": 2}
 
 
@@ -25,13 +30,18 @@ def xml(strokes, head='<?xml version="1.0" encoding="ISO-8859-1"?>\n'):
     body = ""
     for stroke in strokes:
         body += '<Stroke colour="black" start_time="1.0" end_time="2.0">\n'
-        body += "".join(f'<Point x="{x}" y="{y}" time="1.0"/>\n' for x, y in stroke) + "</Stroke>\n"
+        body += (
+            "".join(f'<Point x="{x}" y="{y}" time="1.0"/>\n' for x, y in stroke)
+            + "</Stroke>\n"
+        )
     text = f"{head}<WhiteboardCaptureSession>\n<StrokeSet>\n{body}</StrokeSet>\n</WhiteboardCaptureSession>\n"
     return text.encode("latin-1")
 
 
 def ascii_file(lines):
-    return ("OCR:\n\nsomething Else\n\nCSR:\n\n" + "\n".join(lines) + "\n\n").encode("latin-1")
+    return ("OCR:\n\nsomething Else\n\nCSR:\n\n" + "\n".join(lines) + "\n\n").encode(
+        "latin-1"
+    )
 
 
 def official(folder, lines=LINES, lists=FORMS):
@@ -40,9 +50,13 @@ def official(folder, lines=LINES, lists=FORMS):
         for name in ("ascii", "lineStrokes"):
             (folder / name / form[:3] / form[:7]).mkdir(parents=True, exist_ok=True)
         texts = [f"Line {i} of-{form}" for i in range(count)]
-        (folder / "ascii" / form[:3] / form[:7] / f"{form}.txt").write_bytes(ascii_file(texts))
+        (folder / "ascii" / form[:3] / form[:7] / f"{form}.txt").write_bytes(
+            ascii_file(texts)
+        )
         for i in range(count):
-            path = folder / "lineStrokes" / form[:3] / form[:7] / f"{form}-{i + 1:02}.xml"
+            path = (
+                folder / "lineStrokes" / form[:3] / form[:7] / f"{form}-{i + 1:02}.xml"
+            )
             path.write_bytes(xml(strokes(10 * k + i)))
     for name, form in lists.items():
         (folder / f"{name}.txt").write_text(f" {form}\n")
@@ -51,7 +65,10 @@ def official(folder, lines=LINES, lists=FORMS):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    raw, target = official(tmp_path_factory.mktemp("raw")), tmp_path_factory.mktemp("data")
+    raw, target = (
+        official(tmp_path_factory.mktemp("raw")),
+        tmp_path_factory.mktemp("data"),
+    )
     data.prepare("iam_ondb", raw, target)
     return raw, target
 
@@ -60,7 +77,9 @@ def test_points_and_offsets_are_the_files_numbers():
     wanted = strokes(3, 4)
     line = iam.points(xml(wanted), "f")
     np.testing.assert_array_equal(line[:, :2], np.concatenate(wanted))
-    np.testing.assert_array_equal(np.flatnonzero(line[:, 2]) + 1, np.cumsum([len(s) for s in wanted]))
+    np.testing.assert_array_equal(
+        np.flatnonzero(line[:, 2]) + 1, np.cumsum([len(s) for s in wanted])
+    )
     back = line[0, :2] + np.cumsum(iam.offsets(line)[:, :2], axis=0)
     np.testing.assert_array_equal(back, line[1:, :2])
     np.testing.assert_array_equal(iam.offsets(line)[:, 2], line[1:, 2])
@@ -75,17 +94,35 @@ def test_points_and_offsets_are_the_files_numbers():
         (b"<WhiteboardCaptureSession/>", "f: no StrokeSet"),
         (xml([]).replace(b"StrokeSet", b"Other"), "f: no StrokeSet"),
         (xml([[(1, 2)], [], [(3, 4)]]), "f, line 8: a Stroke without points"),
-        (xml([[("1.5", 2), (3, 4)]]), "f, line 5: a Point at '1.5', '2', which are not integers"),
+        (
+            xml([[("1.5", 2), (3, 4)]]),
+            "f, line 5: a Point at '1.5', '2', which are not integers",
+        ),
         (xml([[(1, "")]]), "f, line 5: a Point at '1', '', which are not integers"),
         (xml([[(1, 2)]]).replace(b'y="2"', b""), "f, line 5: a Point without y"),
-        (xml([[(1, 2), (10**9, 4)]]), "f, line 6: a Point at 1000000000, 4, farther than"),
+        (
+            xml([[(1, 2), (10**9, 4)]]),
+            "f, line 6: a Point at 1000000000, 4, farther than",
+        ),
         (xml([[(1, 2)]]), "f: 1 points in 1 strokes are no line"),
-        (xml(strokes(), head='<!DOCTYPE a [<!ENTITY b "cc">]>'), "f, line 1: a document type"),
-        (xml(strokes(), head='<!DOCTYPE a SYSTEM "file:///etc/passwd">'), "f, line 1: a document type"),
+        (
+            xml(strokes(), head='<!DOCTYPE a [<!ENTITY b "cc">]>'),
+            "f, line 1: a document type",
+        ),
+        (
+            xml(strokes(), head='<!DOCTYPE a SYSTEM "file:///etc/passwd">'),
+            "f, line 1: a document type",
+        ),
         (xml(strokes(), head=LAUGHS), "f, line 1: a document type"),
         (xml(strokes(), head="&laughs;"), "f, line 1: broken XML"),
-        (xml(strokes(), head='<?xml version="1.0" encoding="ISO-8859-q"?>'), "f, line 1: an encoding that cannot be"),
-        (xml(strokes(), head='<?xml version="1.0" encoding="shift_jis"?>'), "f, line 1: an encoding that cannot be"),
+        (
+            xml(strokes(), head='<?xml version="1.0" encoding="ISO-8859-q"?>'),
+            "f, line 1: an encoding that cannot be",
+        ),
+        (
+            xml(strokes(), head='<?xml version="1.0" encoding="shift_jis"?>'),
+            "f, line 1: an encoding that cannot be",
+        ),
         (xml([[("a", 2)]]).replace(b'y="2"', b""), "f, line 5: a Point without y"),
         (xml([[(1, "9" * 4000)]]), "f, line 5: a Point at 1, 9{12}, farther than"),
     ],
@@ -99,7 +136,11 @@ def test_bad_strokes_are_one_line(content, message):
 def test_transcription_takes_the_corrected_lines_and_breaks_them_at_percent_signs():
     content = b"OCR:\n\nwrong\n\nCSR:\n\nankle bone %%%%%% pinned.\n\nLast \xe9ne \n"
     assert iam.transcription(content, "f") == ["ankle bone", "pinned.", "Last éne"]
-    assert iam.transcription(content.replace(b"\n", b"\r\n"), "f") == ["ankle bone", "pinned.", "Last éne"]
+    assert iam.transcription(content.replace(b"\n", b"\r\n"), "f") == [
+        "ankle bone",
+        "pinned.",
+        "Last éne",
+    ]
     with pytest.raises(DataError, match="f: no line says 'CSR:'"):
         iam.transcription(b"OCR:\n\nabc", "f")
 
@@ -114,19 +155,39 @@ def test_57_symbols_and_what_is_none_of_them():
 
 def test_prepared_and_read_back(prepared):
     _, target = prepared
-    train, valid = (data.open_columns("iam_ondb", split, target) for split in ("train", "valid"))
+    train, valid = (
+        data.open_columns("iam_ondb", split, target) for split in ("train", "valid")
+    )
     names = lambda columns: [bytes(v).decode() for v in columns["id"]]  # noqa: E731
-    assert names(train) == [*(f"a01-000u-0{i}" for i in (1, 2, 3)), "c01-000x-01", "d01-000z-01", "d01-000z-02"]
+    assert names(train) == [
+        *(f"a01-000u-0{i}" for i in (1, 2, 3)),
+        "c01-000x-01",
+        "d01-000z-01",
+        "d01-000z-02",
+    ]
     assert names(valid) == ["b01-000-01", "b01-000-02"]
-    assert [iam.LISTS[k] for k in train["list"]] == ["trainset"] * 3 + ["testset_t"] + ["testset_f"] * 2
-    np.testing.assert_array_equal(train["strokes"][1], iam.offsets(iam.points(xml(strokes(1)), "f")))
+    assert [iam.LISTS[k] for k in train["list"]] == ["trainset"] * 3 + ["testset_t"] + [
+        "testset_f"
+    ] * 2
+    np.testing.assert_array_equal(
+        train["strokes"][1], iam.offsets(iam.points(xml(strokes(1)), "f"))
+    )
     np.testing.assert_array_equal(train["text"][1], iam.encode("Line 1 of-a01-000u")[0])
     assert bytes(train["transcription"][1]) == b"Line 1 of-a01-000u"
 
     facts = data.facts("iam_ondb", target)
-    steps = np.concatenate([train["strokes"][i] for i in range(len(train["strokes"]))])[:, :2]
-    np.testing.assert_allclose([facts["mean"], facts["std"]], [steps.mean(0), steps.std(0)], rtol=1e-12)
-    assert facts["lines"] == {"trainset": 3, "testset_v": 2, "testset_t": 1, "testset_f": 2}
+    steps = np.concatenate([train["strokes"][i] for i in range(len(train["strokes"]))])[
+        :, :2
+    ]
+    np.testing.assert_allclose(
+        [facts["mean"], facts["std"]], [steps.mean(0), steps.std(0)], rtol=1e-12
+    )
+    assert facts["lines"] == {
+        "trainset": 3,
+        "testset_v": 2,
+        "testset_t": 1,
+        "testset_f": 2,
+    }
     assert facts["skipped"] == []
     assert facts["other"]["-"] == 2 * 8
     assert facts["symbols"] == list(iam.SYMBOLS)
@@ -142,10 +203,15 @@ def test_archives_hold_the_same_set(prepared, tmp_path):
         with tarfile.open(packed / f"{name}-all.tar.{packing}", f"w:{packing}") as tar:
             tar.add(raw / name, f"original/{name}")
     data.prepare("iam_ondb", packed, tmp_path / "data")
-    assert data.fingerprint("iam_ondb", tmp_path / "data") == data.fingerprint("iam_ondb", target)
+    assert data.fingerprint("iam_ondb", tmp_path / "data") == data.fingerprint(
+        "iam_ondb", target
+    )
 
 
-@pytest.mark.parametrize("name", ["/lineStrokes/a01/a01-000/a01-000u-01.xml", "lineStrokes/../../a01-000u-01.xml"])
+@pytest.mark.parametrize(
+    "name",
+    ["/lineStrokes/a01/a01-000/a01-000u-01.xml", "lineStrokes/../../a01-000u-01.xml"],
+)
 def test_archive_members_outside_are_refused(tmp_path, name):
     raw = official(tmp_path)
     (raw / "lineStrokes").rename(raw / "elsewhere")
@@ -162,7 +228,10 @@ def test_fewer_lines_of_text_than_of_strokes_are_skipped_counted_and_said(tmp_pa
     raw = official(tmp_path, LINES | {"e01-000": 3}, FORMS)
     (raw / "trainset.txt").write_text(" a01-000u\n e01-000\n")
     (raw / "ascii/e01/e01-000/e01-000.txt").write_bytes(ascii_file(["Only one"]))
-    with pytest.warns(UserWarning, match="1 forms have fewer lines of text than of strokes and are left out: e01-000"):
+    with pytest.warns(
+        UserWarning,
+        match="1 forms have fewer lines of text than of strokes and are left out: e01-000",
+    ):
         data.prepare("iam_ondb", raw, tmp_path / "data")
     facts = data.facts("iam_ondb", tmp_path / "data")
     assert facts["skipped"] == ["e01-000"]
@@ -175,8 +244,12 @@ def test_a_split_without_lines_is_one_line(tmp_path, split):
     raw = official(tmp_path / "raw")
     for name, form in FORMS.items():
         if (name == iam.VALID) == (split == "valid"):
-            (raw / "ascii" / form[:3] / form[:7] / f"{form}.txt").write_bytes(ascii_file([]))
-    with pytest.raises(DataError, match=f"raw: the files hold no example of the split {split}"):
+            (raw / "ascii" / form[:3] / form[:7] / f"{form}.txt").write_bytes(
+                ascii_file([])
+            )
+    with pytest.raises(
+        DataError, match=f"raw: the files hold no example of the split {split}"
+    ):
         data.prepare("iam_ondb", raw, tmp_path / "data")
 
 
@@ -187,7 +260,10 @@ def test_a_split_without_lines_is_one_line(tmp_path, split):
             lambda raw: (raw / "trainset.txt").write_text(" a01-000u\n z99-999\n"),
             "trainset.txt lists z99-999, of which",
         ),
-        (lambda raw: (raw / "trainset.txt").write_text(" hello\n"), "'hello' is no form id such as a01-000u"),
+        (
+            lambda raw: (raw / "trainset.txt").write_text(" hello\n"),
+            "'hello' is no form id such as a01-000u",
+        ),
         (
             lambda raw: (raw / "trainset.txt").write_text(" a01-000u\n x/a01-000u\n"),
             "trainset.txt, line 2: 'x/a01-000u' is",
@@ -198,11 +274,28 @@ def test_a_split_without_lines_is_one_line(tmp_path, split):
             ),
             "a01-000u-00.xml: lines are numbered from 01",
         ),
-        (lambda raw: (raw / "trainset.txt").write_text("\n"), "trainset.txt: lists no form"),
-        (lambda raw: (raw / "testset_v.txt").unlink(), "testset_v.txt: there is no such file"),
-        (lambda raw: (raw / "ascii/b01/b01-000/b01-000.txt").unlink(), "lists b01-000, of which there are no a transc"),
-        (lambda raw: (raw / "ascii").rename(raw / "b"), "ascii: there is no such folder and no ascii-all.tar"),
-        (lambda raw: (raw / "lineStrokes/a01/a01-000/a01-000u-02.xml").write_bytes(b"<a>"), "a01-000u-02.xml, line 1"),
+        (
+            lambda raw: (raw / "trainset.txt").write_text("\n"),
+            "trainset.txt: lists no form",
+        ),
+        (
+            lambda raw: (raw / "testset_v.txt").unlink(),
+            "testset_v.txt: there is no such file",
+        ),
+        (
+            lambda raw: (raw / "ascii/b01/b01-000/b01-000.txt").unlink(),
+            "lists b01-000, of which there are no a transc",
+        ),
+        (
+            lambda raw: (raw / "ascii").rename(raw / "b"),
+            "ascii: there is no such folder and no ascii-all.tar",
+        ),
+        (
+            lambda raw: (raw / "lineStrokes/a01/a01-000/a01-000u-02.xml").write_bytes(
+                b"<a>"
+            ),
+            "a01-000u-02.xml, line 1",
+        ),
     ],
 )
 def test_wrong_folders_are_one_line_and_leave_nothing(tmp_path, break_, message):
@@ -226,7 +319,9 @@ def test_generated_lines_are_the_same_ones_again_and_of_known_symbols():
         assert not iam.encode(text)[1]
         assert pen_strokes.CHARACTERS[0] - 1 <= len(text) <= pen_strokes.CHARACTERS[1]
         assert line[-1, 2] == 1
-        assert line[:, 2].sum() == sum(len(pen_strokes.glyph(c)[0]) for c in text if c != " ")
+        assert line[:, 2].sum() == sum(
+            len(pen_strokes.glyph(c)[0]) for c in text if c != " "
+        )
 
 
 def test_every_symbol_has_a_glyph_on_the_base_line():
@@ -242,5 +337,7 @@ def test_resampled_paths_keep_ends_and_corners_and_equal_distances():
     found = pen_strokes.resample(path, 3.0)
     np.testing.assert_allclose(found[[0, -1]], path[[0, -1]])
     assert (found == [10, 0]).all(1).any()
-    np.testing.assert_allclose(np.hypot(*np.diff(found, axis=0).T), [10 / 3] * 3 + [20 / 7] * 7)
+    np.testing.assert_allclose(
+        np.hypot(*np.diff(found, axis=0).T), [10 / 3] * 3 + [20 / 7] * 7
+    )
     assert len(pen_strokes.resample(np.ones((3, 2)), 2.0)) == 1

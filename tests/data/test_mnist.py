@@ -17,31 +17,45 @@ TRAIN_IMAGES, TRAIN_LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte
 def small(tmp_path_factory):
     """A data dir with `mnist` prepared from 36 + 10 random images, and the contents of the files."""
     contents, root = idx.files(), tmp_path_factory.mktemp("mnist")
-    data.prepare("mnist", idx.write(root / "raw", contents), root / "data", any_checksum=True)
+    data.prepare(
+        "mnist", idx.write(root / "raw", contents), root / "data", any_checksum=True
+    )
     return root / "data", contents
 
 
 def test_examples_are_the_files_bytes_in_order_with_the_first_twelfth_as_valid(small):
     root, contents = small
-    pixels = np.frombuffer(contents[TRAIN_IMAGES], np.uint8, offset=16).reshape(36, 28, 28)
+    pixels = np.frombuffer(contents[TRAIN_IMAGES], np.uint8, offset=16).reshape(
+        36, 28, 28
+    )
     classes = np.frombuffer(contents[TRAIN_LABELS], np.uint8, offset=8)
     for split, rows in {"valid": slice(0, 3), "train": slice(3, 36)}.items():
         source = data.open_source("mnist", split, root)
         assert len(source) == len(pixels[rows])
-        for i, (image, label) in enumerate(zip(pixels[rows], classes[rows], strict=True)):
+        for i, (image, label) in enumerate(
+            zip(pixels[rows], classes[rows], strict=True)
+        ):
             np.testing.assert_array_equal(source[i]["image"], image)
             assert source[i]["label"] == label
-            assert (source[i]["image"].dtype, source[i]["label"].dtype) == (np.uint8, np.int32)
+            assert (source[i]["image"].dtype, source[i]["label"].dtype) == (
+                np.uint8,
+                np.int32,
+            )
     assert len(data.open_source("mnist", "test", root)) == 10
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
 def test_columns_hold_what_the_records_hold(small, split):
-    source, columns = data.open_source("mnist", split, small[0]), data.open_columns("mnist", split, small[0])
+    source, columns = (
+        data.open_source("mnist", split, small[0]),
+        data.open_columns("mnist", split, small[0]),
+    )
     examples = source.__getitems__(np.arange(len(source)))
     assert set(columns) == set(examples[0])
     for name, column in columns.items():
-        np.testing.assert_array_equal(column, np.stack([example[name] for example in examples]), strict=True)
+        np.testing.assert_array_equal(
+            column, np.stack([example[name] for example in examples]), strict=True
+        )
         assert not column.flags.writeable
 
 
@@ -61,8 +75,15 @@ def test_the_fingerprint_is_of_the_content(small, tmp_path):
     changed = bytearray(contents[TRAIN_IMAGES])
     changed[-1] ^= 1
     prints = []
-    for i, (files, packed) in enumerate([(contents, False), (contents | {TRAIN_IMAGES: bytes(changed)}, True)]):
-        data.prepare("mnist", idx.write(tmp_path / f"raw{i}", files, packed), tmp_path / f"{i}", any_checksum=True)
+    for i, (files, packed) in enumerate(
+        [(contents, False), (contents | {TRAIN_IMAGES: bytes(changed)}, True)]
+    ):
+        data.prepare(
+            "mnist",
+            idx.write(tmp_path / f"raw{i}", files, packed),
+            tmp_path / f"{i}",
+            any_checksum=True,
+        )
         prints.append(data.fingerprint("mnist", tmp_path / f"{i}"))
     assert prints[0] == data.fingerprint("mnist", root)
     assert prints[1] != prints[0]
@@ -75,7 +96,9 @@ def test_xz_files_are_read_too(small, tmp_path):
         path.with_name(path.name + ".xz").write_bytes(lzma.compress(path.read_bytes()))
         path.unlink()
     data.prepare("mnist", raw, tmp_path / "data", any_checksum=True)
-    assert data.fingerprint("mnist", tmp_path / "data") == data.fingerprint("mnist", small[0])
+    assert data.fingerprint("mnist", tmp_path / "data") == data.fingerprint(
+        "mnist", small[0]
+    )
 
 
 def labels(*values):
@@ -84,23 +107,67 @@ def labels(*values):
 
 good = idx.files()
 BAD = {
-    "truncated": (TRAIN_IMAGES, good[TRAIN_IMAGES][:-100], "truncated, .* 36 x 28 x 28 = 28224 bytes and 28124"),
-    "truncated header": (TRAIN_IMAGES, good[TRAIN_IMAGES][:9], "truncated, 9 bytes cannot hold the 16"),
+    "truncated": (
+        TRAIN_IMAGES,
+        good[TRAIN_IMAGES][:-100],
+        "truncated, .* 36 x 28 x 28 = 28224 bytes and 28124",
+    ),
+    "truncated header": (
+        TRAIN_IMAGES,
+        good[TRAIN_IMAGES][:9],
+        "truncated, 9 bytes cannot hold the 16",
+    ),
     "empty": (TRAIN_LABELS, b"", "truncated, 0 bytes cannot hold the 8"),
-    "too long": (TRAIN_IMAGES, good[TRAIN_IMAGES] + b"x", "too long, .* and 28225 follow"),
-    "wrong magic": (TRAIN_IMAGES, b"\0\0\x0b\3" + good[TRAIN_IMAGES][4:], "magic number 2819 instead of 2051"),
-    "labels for images": (TRAIN_IMAGES, good[TRAIN_LABELS], "magic number 2049 instead of 2051"),
-    "images for labels": (TRAIN_LABELS, good[TRAIN_IMAGES], "magic number 2051 instead of 2049"),
-    "terabytes": (TRAIN_IMAGES, idx.header(2051, *[2**32 - 1] * 3), "truncated, the header counts"),
+    "too long": (
+        TRAIN_IMAGES,
+        good[TRAIN_IMAGES] + b"x",
+        "too long, .* and 28225 follow",
+    ),
+    "wrong magic": (
+        TRAIN_IMAGES,
+        b"\0\0\x0b\3" + good[TRAIN_IMAGES][4:],
+        "magic number 2819 instead of 2051",
+    ),
+    "labels for images": (
+        TRAIN_IMAGES,
+        good[TRAIN_LABELS],
+        "magic number 2049 instead of 2051",
+    ),
+    "images for labels": (
+        TRAIN_LABELS,
+        good[TRAIN_IMAGES],
+        "magic number 2051 instead of 2049",
+    ),
+    "terabytes": (
+        TRAIN_IMAGES,
+        idx.header(2051, *[2**32 - 1] * 3),
+        "truncated, the header counts",
+    ),
     "no images of no size": (
         TRAIN_IMAGES,
         idx.header(2051, 0, 2**32 - 1, 2**32 - 1),
         "empty, the header counts 0 x 429",
     ),
-    "no images": (TRAIN_IMAGES, idx.header(2051, 0, 28, 28), "holds 0 x 28 x 28 instead of some images of 28 x 28"),
-    "other sizes": (TRAIN_IMAGES, idx.header(2051, 36, 14, 14) + bytes(36 * 14 * 14), "holds 36 x 14 x 14 instead"),
-    "count mismatch": (TRAIN_LABELS, labels(*[1] * 35), "35 labels for the 36 images in train-images-idx3-ubyte"),
-    "label out of range": (TRAIN_LABELS, labels(*[1] * 20, 10, *[1] * 15), "label 10 at 20 is not in 0..9"),
+    "no images": (
+        TRAIN_IMAGES,
+        idx.header(2051, 0, 28, 28),
+        "holds 0 x 28 x 28 instead of some images of 28 x 28",
+    ),
+    "other sizes": (
+        TRAIN_IMAGES,
+        idx.header(2051, 36, 14, 14) + bytes(36 * 14 * 14),
+        "holds 36 x 14 x 14 instead",
+    ),
+    "count mismatch": (
+        TRAIN_LABELS,
+        labels(*[1] * 35),
+        "35 labels for the 36 images in train-images-idx3-ubyte",
+    ),
+    "label out of range": (
+        TRAIN_LABELS,
+        labels(*[1] * 20, 10, *[1] * 15),
+        "label 10 at 20 is not in 0..9",
+    ),
 }
 
 
@@ -124,11 +191,23 @@ def test_bad_content(case, packed, tmp_path):
 
 
 PACKED_BAD = {
-    "not gzip": (lambda packed: b"<html>not here</html>", r"not a gz file \(it begins with b'<htm'\)"),
-    "cut short": (lambda packed: packed[: len(packed) // 2], "truncated, the packed data ends early"),
+    "not gzip": (
+        lambda packed: b"<html>not here</html>",
+        r"not a gz file \(it begins with b'<htm'\)",
+    ),
+    "cut short": (
+        lambda packed: packed[: len(packed) // 2],
+        "truncated, the packed data ends early",
+    ),
     "empty": (lambda packed: b"", "not a gz file"),
-    "garbled": (lambda packed: packed[:300] + bytes(50) + packed[350:], "damaged, cannot be unpacked|truncated"),
-    "wrong sum": (lambda packed: packed[:-8] + bytes(4) + packed[-4:], "damaged, cannot be unpacked .*CRC"),
+    "garbled": (
+        lambda packed: packed[:300] + bytes(50) + packed[350:],
+        "damaged, cannot be unpacked|truncated",
+    ),
+    "wrong sum": (
+        lambda packed: packed[:-8] + bytes(4) + packed[-4:],
+        "damaged, cannot be unpacked .*CRC",
+    ),
 }
 
 
@@ -143,28 +222,47 @@ def test_bad_packing(case, tmp_path):
 
 def test_other_files_need_a_flag(tmp_path):
     raw = idx.write(tmp_path / "raw", good)
-    refuses(raw, tmp_path / "data", "checksum differs, sha256 .* ba891046e650.*--any-checksum", TRAIN_IMAGES)
+    refuses(
+        raw,
+        tmp_path / "data",
+        "checksum differs, sha256 .* ba891046e650.*--any-checksum",
+        TRAIN_IMAGES,
+    )
 
 
 def test_a_missing_file_is_named_with_the_way_to_get_it(tmp_path):
     raw = idx.write(tmp_path / "raw", good)
     (raw / f"{TRAIN_LABELS}.gz").unlink()
-    refuses(raw, tmp_path / "data", "no such file.*scripts/prepare.py mnist --list", TRAIN_LABELS, any_checksum=True)
+    refuses(
+        raw,
+        tmp_path / "data",
+        "no such file.*scripts/prepare.py mnist --list",
+        TRAIN_LABELS,
+        any_checksum=True,
+    )
 
 
 def test_a_bomb_is_not_unpacked_beyond_the_official_size(tmp_path):
     raw = idx.write(tmp_path / "raw", good)
     (raw / f"{TRAIN_LABELS}.gz").write_bytes(gzip.compress(bytes(60_009)))
-    refuses(raw, tmp_path / "data", "holds more than the 60,008 bytes it may", TRAIN_LABELS)
+    refuses(
+        raw, tmp_path / "data", "holds more than the 60,008 bytes it may", TRAIN_LABELS
+    )
 
 
 def test_digits_are_scikit_learns_and_prepare_themselves(tmp_path, monkeypatch):
     from sklearn.datasets import load_digits
 
     monkeypatch.setenv("LNREPRO_DATA", str(tmp_path))
-    splits = [data.open_columns("digits", split) for split in ("train", "valid", "test")]
+    splits = [
+        data.open_columns("digits", split) for split in ("train", "valid", "test")
+    ]
     assert [len(split["label"]) for split in splits] == [1437, 180, 180]
     bunch = load_digits()
-    np.testing.assert_array_equal(np.concatenate([split["image"] for split in splits]), bunch.images)
-    np.testing.assert_array_equal(np.concatenate([split["label"] for split in splits]), bunch.target)
+    np.testing.assert_array_equal(
+        np.concatenate([split["image"] for split in splits]), bunch.images
+    )
+    np.testing.assert_array_equal(
+        np.concatenate([split["label"] for split in splits]), bunch.target
+    )
     assert {split["image"].dtype for split in splits} == {np.dtype(np.uint8)}

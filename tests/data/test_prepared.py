@@ -45,7 +45,10 @@ def test_every_set_says_what_it_is(name):
 
 
 def test_unknown_names():
-    with pytest.raises(DataError, match=r"no data set is called 'minst'; did you mean 'mnist'\? there are: .*digits"):
+    with pytest.raises(
+        DataError,
+        match=r"no data set is called 'minst'; did you mean 'mnist'\? there are: .*digits",
+    ):
         data.open_source("minst", "train")
     with pytest.raises(DataError, match=r"no data set is called '\.\./mnist'"):
         data.place("../mnist")
@@ -53,13 +56,21 @@ def test_unknown_names():
 
 def test_unknown_split(small):
     for open_split in (data.open_source, data.open_columns):
-        with pytest.raises(DataError, match="mnist has no split 'dev'; it has: test, train, valid"):
+        with pytest.raises(
+            DataError, match="mnist has no split 'dev'; it has: test, train, valid"
+        ):
             open_split("mnist", "dev", small[1])
 
 
 def test_a_set_that_is_not_there_names_the_command(tmp_path):
-    for use in (data.fingerprint, lambda name, root: data.open_columns(name, "train", root)):
-        with pytest.raises(DataError, match=r"mnist is not prepared: .*python scripts/prepare.py mnist --raw DIR"):
+    for use in (
+        data.fingerprint,
+        lambda name, root: data.open_columns(name, "train", root),
+    ):
+        with pytest.raises(
+            DataError,
+            match=r"mnist is not prepared: .*python scripts/prepare.py mnist --raw DIR",
+        ):
             use("mnist", tmp_path)
 
 
@@ -107,7 +118,10 @@ def test_what_is_half_there_does_not_count_and_can_be_prepared_again(damage, tmp
     whole = data.fingerprint("mnist", tmp_path)
     damage(folder)
     assert not data.prepared("mnist", tmp_path)
-    with pytest.raises(DataError, match=f"{folder} is half-written or damaged; run `python scripts/prepare.py mnist"):
+    with pytest.raises(
+        DataError,
+        match=f"{folder} is half-written or damaged; run `python scripts/prepare.py mnist",
+    ):
         data.open_columns("mnist", "train", tmp_path)
     data.prepare("mnist", raw, tmp_path, any_checksum=True)
     assert data.fingerprint("mnist", tmp_path) == whole
@@ -123,11 +137,15 @@ def test_preparing_leaves_nothing_in_the_temporary_folder(tmp_path, monkeypatch)
 
 
 def test_damaged_records_are_a_data_error(tmp_path):
-    folder = data.prepare("mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path, any_checksum=True)
+    folder = data.prepare(
+        "mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path, any_checksum=True
+    )
     path = next(folder.glob("*-train.array_record*"))
     size = path.stat().st_size
     path.write_bytes(np.random.default_rng(0).bytes(size))
-    with pytest.raises(DataError, match=r"mnist \(train\) in .* cannot be read .*prepare the set again") as failure:
+    with pytest.raises(
+        DataError, match=r"mnist \(train\) in .* cannot be read .*prepare the set again"
+    ) as failure:
         data.open_source("mnist", "train", tmp_path)[0]
     assert "\n" not in str(failure.value)
 
@@ -140,7 +158,9 @@ def test_an_unwritable_data_dir_is_one_line(tmp_path):
 
 def python(code: str, *args: object) -> subprocess.Popen:
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def output(process: subprocess.Popen) -> str:
@@ -165,7 +185,9 @@ def test_a_killed_preparation_does_not_count(tmp_path):
     )
     killed.communicate(timeout=120)
     assert killed.returncode == -9
-    assert any(any(p.iterdir()) for p in tmp_path.glob("unfinished-*")), "it was killed before it wrote anything"
+    assert any(any(p.iterdir()) for p in tmp_path.glob("unfinished-*")), (
+        "it was killed before it wrote anything"
+    )
     assert not data.prepared("mnist", tmp_path)
     data.prepare("mnist", raw, tmp_path, any_checksum=True)
     assert len(data.open_columns("mnist", "train", tmp_path)["label"]) == 33
@@ -177,7 +199,9 @@ def test_processes_that_start_together_share_one_preparation(tmp_path):
         from lnrepro import data
         print(len(data.open_columns("digits", "train", sys.argv[1])["label"]), data.fingerprint("digits", sys.argv[1]))
         """
-    outputs = {output(process) for process in [python(first_use, tmp_path) for _ in range(3)]}
+    outputs = {
+        output(process) for process in [python(first_use, tmp_path) for _ in range(3)]
+    }
     assert outputs == {f"1437 {data.fingerprint('digits', tmp_path)}"}
     assert [path.name for path in (tmp_path / "digits").iterdir()] == ["1.0.0"]
 
@@ -204,12 +228,17 @@ def test_nothing_heavy_is_imported_before_it_is_needed(small):
 
 
 def test_a_prepared_set_that_names_a_module_is_not_opened(tmp_path):
-    folder = data.prepare("mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path, any_checksum=True)
+    folder = data.prepare(
+        "mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path, any_checksum=True
+    )
     path = folder / "features.json"
     right = "tensorflow_datasets.core.features.features_dict"
-    path.write_text(path.read_text().replace(right, "antigravity".ljust(len(right), "_")))  # of the size that is sealed
+    path.write_text(
+        path.read_text().replace(right, "antigravity".ljust(len(right), "_"))
+    )  # of the size that is sealed
     with pytest.raises(
-        DataError, match=r"features\.json: names 'antigravity_*\.FeaturesDict', which TFDS would import"
+        DataError,
+        match=r"features\.json: names 'antigravity_*\.FeaturesDict', which TFDS would import",
     ):
         data.open_source("mnist", "train", tmp_path)
     assert "antigravity" not in sys.modules

@@ -40,7 +40,11 @@ def served(tmp_path):
 
 def test_a_download_keeps_the_packing_and_reports_progress(served, tmp_path):
     seen, packed = [], gzip.compress(CONTENT)
-    path = download(raw_file(served("a.gz", packed)), tmp_path / "raw", progress=lambda *at: seen.append(at))
+    path = download(
+        raw_file(served("a.gz", packed)),
+        tmp_path / "raw",
+        progress=lambda *at: seen.append(at),
+    )
     assert path == tmp_path / "raw" / "file.gz"
     assert path.read_bytes() == packed
     assert seen[-1] == (len(packed), len(packed))
@@ -49,7 +53,11 @@ def test_a_download_keeps_the_packing_and_reports_progress(served, tmp_path):
 
 def test_the_next_address_is_tried(served, tmp_path):
     wrong = served("wrong", CONTENT[:-1] + b"x")
-    path = download(raw_file(REFUSED, wrong, served("b.gz", gzip.compress(CONTENT))), tmp_path / "raw", timeout=5)
+    path = download(
+        raw_file(REFUSED, wrong, served("b.gz", gzip.compress(CONTENT))),
+        tmp_path / "raw",
+        timeout=5,
+    )
     assert gzip.decompress(path.read_bytes()) == CONTENT
 
 
@@ -64,26 +72,39 @@ def test_the_next_address_is_tried(served, tmp_path):
     ],
 )
 def test_a_bad_download_leaves_nothing(served, tmp_path, name, content, message):
-    with pytest.raises(DataError, match=f"cannot download file .*{message}.*name its folder with --raw") as failure:
+    with pytest.raises(
+        DataError, match=f"cannot download file .*{message}.*name its folder with --raw"
+    ) as failure:
         download(raw_file(served(name, content)), tmp_path / "raw")
     assert "\n" not in str(failure.value)
     assert list((tmp_path / "raw").iterdir()) == []
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
-def test_bombs_are_refused_whatever_a_file_may_hold(tmp_path, monkeypatch, suffix, pack):
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)]
+)
+def test_bombs_are_refused_whatever_a_file_may_hold(
+    tmp_path, monkeypatch, suffix, pack
+):
     path = tmp_path / f"file{suffix}"
     path.write_bytes(pack(bytes(10**6)))
     assert unpack(path) == bytes(10**6)
     monkeypatch.setattr(raw, "ALWAYS", 10**5)
-    with pytest.raises(DataError, match=rf"file{suffix}: holds more than the [0-9]+,[0-9]+ bytes it may"):
+    with pytest.raises(
+        DataError,
+        match=rf"file{suffix}: holds more than the [0-9]+,[0-9]+ bytes it may",
+    ):
         unpack(path)
 
 
 def test_no_network_and_no_address(tmp_path):
-    with pytest.raises(DataError, match=f"cannot download file .{REFUSED}: .*refused.*fetch it by hand"):
+    with pytest.raises(
+        DataError, match=f"cannot download file .{REFUSED}: .*refused.*fetch it by hand"
+    ):
         download(raw_file(REFUSED), tmp_path, timeout=5)
-    with pytest.raises(DataError, match=r"cannot download file .no public address is known"):
+    with pytest.raises(
+        DataError, match=r"cannot download file .no public address is known"
+    ):
         download(raw_file(), tmp_path)
 
 
@@ -95,11 +116,16 @@ def script():
     return module.main
 
 
-def test_the_script_downloads_prepares_and_lists(script, served, tmp_path, monkeypatch, capsys):
+def test_the_script_downloads_prepares_and_lists(
+    script, served, tmp_path, monkeypatch, capsys
+):
     contents = idx.files()
     files = [
         RawFile(
-            name, len(content), hashlib.sha256(content).hexdigest(), (served(f"{name}.gz", gzip.compress(content)),)
+            name,
+            len(content),
+            hashlib.sha256(content).hexdigest(),
+            (served(f"{name}.gz", gzip.compress(content)),),
         )
         for name, content in contents.items()
     ]
@@ -114,10 +140,13 @@ def test_the_script_downloads_prepares_and_lists(script, served, tmp_path, monke
 
     script(["mnist", "--download", *where])
     fingerprint = data.fingerprint("mnist", tmp_path / "data")
-    assert f"{fingerprint} is prepared in {tmp_path / 'data' / 'mnist'}" in capsys.readouterr().out
-    assert sorted(p.name for p in (tmp_path / "data" / "raw" / "mnist").iterdir()) == sorted(
-        f"{n}.gz" for n in contents
+    assert (
+        f"{fingerprint} is prepared in {tmp_path / 'data' / 'mnist'}"
+        in capsys.readouterr().out
     )
+    assert sorted(
+        p.name for p in (tmp_path / "data" / "raw" / "mnist").iterdir()
+    ) == sorted(f"{n}.gz" for n in contents)
     script(["mnist", *where])
     assert "prepared already" in capsys.readouterr().out
     script(["mnist", "--list", *where])
@@ -128,8 +157,14 @@ def test_the_script_fails_with_one_line_and_exit_code_2(tmp_path):
     idx.write(tmp_path / "raw", idx.files())
     for args, line in [
         (["minst"], "error: no data set is called 'minst'; did you mean 'mnist'?"),
-        (["mnist", "--raw", tmp_path / "none"], "there is no such file, plain or .gz or .xz"),
-        (["mnist", "--raw", tmp_path / "raw"], "train-images-idx3-ubyte.gz: checksum differs"),
+        (
+            ["mnist", "--raw", tmp_path / "none"],
+            "there is no such file, plain or .gz or .xz",
+        ),
+        (
+            ["mnist", "--raw", tmp_path / "raw"],
+            "train-images-idx3-ubyte.gz: checksum differs",
+        ),
     ]:
         command = [sys.executable, SCRIPT, *args, "--data_dir", tmp_path / "data"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -25,7 +25,10 @@ ROW = "1\tA dog is running\tThe dog runs\t4.5\tENTAILMENT"
 
 def test_sick_rows_with_either_line_end():
     rows = [ROW, "2\tA man\tNo man is there\t1\tCONTRADICTION"]
-    wanted = [("A dog is running", "The dog runs", 4.5), ("A man", "No man is there", 1.0)]
+    wanted = [
+        ("A dog is running", "The dog runs", 4.5),
+        ("A man", "No man is there", 1.0),
+    ]
     for end in ("\n", "\r\n"):
         assert sentences.parse_sick(table(*rows, end=end), "f") == wanted
 
@@ -34,7 +37,10 @@ def test_sick_rows_with_either_line_end():
     ("content", "message"),
     [
         (table(ROW, "2\tA man\t3.0\tNEUTRAL"), "f, line 3: 4 columns instead of 5"),
-        (table(ROW.replace("4.5", "5.1")), "f, line 2: the score '5.1' is not a number from 1 to 5"),
+        (
+            table(ROW.replace("4.5", "5.1")),
+            "f, line 2: the score '5.1' is not a number from 1 to 5",
+        ),
         (table(ROW.replace("4.5", "0.99")), "line 2: the score '0.99'"),
         (table(ROW.replace("4.5", "nan")), "line 2: the score 'nan'"),
         (table(ROW.replace("4.5", "high")), "line 2: the score 'high'"),
@@ -59,7 +65,12 @@ def test_sick_is_prepared_and_read_back(tmp_path):
     raw = tmp_path / "raw"
     raw.mkdir()
     for i, name in enumerate(sentences.Sick.parts.values()):
-        (raw / name).write_bytes(table(*[ROW.replace("4.5", f"{1 + i}.25")] * (i + 1), end="\r\n" if i == 2 else "\n"))
+        (raw / name).write_bytes(
+            table(
+                *[ROW.replace("4.5", f"{1 + i}.25")] * (i + 1),
+                end="\r\n" if i == 2 else "\n",
+            )
+        )
     with pytest.raises(DataError, match="checksum differs"):
         data.prepare("sick", raw, tmp_path)
     data.prepare("sick", raw, tmp_path, any_checksum=True)
@@ -74,7 +85,11 @@ def test_sick_is_prepared_and_read_back(tmp_path):
 
 def test_lines_end_at_newlines_alone():
     content = b"it's \x85 fun \n\n  \nna\xefve\x97so\r\nlast"
-    assert sentences.parse_lines(content, "cp1252", "f") == ["it's \u2026 fun", "na\u00efve\u2014so", "last"]
+    assert sentences.parse_lines(content, "cp1252", "f") == [
+        "it's \u2026 fun",
+        "na\u00efve\u2014so",
+        "last",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -107,8 +122,12 @@ def test_generated_sets_are_balanced_and_graded(tmp_path):
         assert len(texts) == stories.JUDGED
         assert labels.tolist() == sorted(labels.tolist(), reverse=True)
         assert labels.mean() == 0.5
-    scores = np.concatenate([sentences.related("story_sick", split, tmp_path)[2] for split in stories.PAIRS])
-    assert set(np.round(scores, 1)) <= {np.float32(s) for s in (1.0, 1.9, 2.8, 3.7, 4.6, 5.0)}
+    scores = np.concatenate(
+        [sentences.related("story_sick", split, tmp_path)[2] for split in stories.PAIRS]
+    )
+    assert set(np.round(scores, 1)) <= {
+        np.float32(s) for s in (1.0, 1.9, 2.8, 3.7, 4.6, 5.0)
+    }
     assert scores.std() > 1
 
 
@@ -125,10 +144,17 @@ def test_equal_sentences_are_fully_related():
 def binary(vectors, newline=b""):
     size = len(next(iter(vectors.values())))
     head = f"{len(vectors)} {size}\n".encode()
-    return head + b"".join(w.encode() + b" " + np.asarray(v, "<f4").tobytes() + newline for w, v in vectors.items())
+    return head + b"".join(
+        w.encode() + b" " + np.asarray(v, "<f4").tobytes() + newline
+        for w, v in vectors.items()
+    )
 
 
-VECTORS = {"</s>": [0.5, -1.0, 2.0], "naïve": [1.0, 10.0, 32.0], "New_York": [3.0, 4.0, 5.0]}  # 10, 32: newline, space
+VECTORS = {
+    "</s>": [0.5, -1.0, 2.0],
+    "naïve": [1.0, 10.0, 32.0],
+    "New_York": [3.0, 4.0, 5.0],
+}  # 10, 32: newline, space
 
 
 @pytest.mark.parametrize("newline", [b"", b"\n"])

@@ -9,7 +9,11 @@ from lnrepro.data.text import Vocabulary
 
 
 def test_frequent_words_first_and_ties_in_order_of_appearance():
-    words = Vocabulary.of_counts(Counter(["the", "cat", "saw", "the", "<unk>", "dog", "and", "the", "cat", "sat"]))
+    words = Vocabulary.of_counts(
+        Counter(
+            ["the", "cat", "saw", "the", "<unk>", "dog", "and", "the", "cat", "sat"]
+        )
+    )
     assert words.words == ("the", "cat", "saw", "dog", "and", "sat")
     assert len(words) == 8
     assert Vocabulary.of_counts(Counter(["b", "a", "a"]), size=3).words == ("a",)

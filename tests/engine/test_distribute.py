@@ -30,7 +30,9 @@ def test_state_lies_where_the_config_says(tmp_path):
     state = run.placement.place(run.initial())
     spec = jax.sharding.PartitionSpec
     assert state.params["w"].sharding.spec == spec(None, "model")
-    assert {m.sharding.spec for m in jax.tree.leaves(state.opt_state) if m.ndim == 2} == {spec(None, "model")}
+    assert {
+        m.sharding.spec for m in jax.tree.leaves(state.opt_state) if m.ndim == 2
+    } == {spec(None, "model")}
     assert state.collections["stats"]["seen"].sharding.spec == spec()
     compiled = run.placement.compile(run.step(), state)
     before = jax.tree.map(lambda x: x.sharding, state)
@@ -46,7 +48,11 @@ def test_shared_parameters_give_the_same_run(tmp_path, seeds):
         numbers = train.train(c, tmp_path / name)
         ends.append((final_state(tmp_path / name, c).state, numbers))
     (alone, numbers), (shared, same) = ends
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), alone, shared)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
+        alone,
+        shared,
+    )
     assert numbers.keys() == same.keys()
     for name, value in numbers.items():
         assert same[name] == pytest.approx(value, rel=1e-5)
@@ -60,16 +66,27 @@ def test_a_run_goes_on_with_another_mesh(tmp_path, monkeypatch):
             train.train(config(SHARED), tmp_path / "changed")
     train.train(config(ALONE), tmp_path / "changed")
     train.train(config(ALONE), tmp_path / "whole")
-    a, b = (final_state(tmp_path / name, config(ALONE)).state for name in ("changed", "whole"))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), a, b)
+    a, b = (
+        final_state(tmp_path / name, config(ALONE)).state
+        for name in ("changed", "whole")
+    )
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), a, b
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"model": 3, "shard": (("w", 0),)}, "config.mesh.model = 3 does not divide the 4 devices"),
+        (
+            {"model": 3, "shard": (("w", 0),)},
+            "config.mesh.model = 3 does not divide the 4 devices",
+        ),
         ({"model": 2}, "config.mesh.shard names nothing"),
-        ({"kind": "pmap", "model": 2, "shard": (("w", 0),)}, "config.mesh.model = 2 needs config.placement = 'jit'"),
+        (
+            {"kind": "pmap", "model": 2, "shard": (("w", 0),)},
+            "config.mesh.model = 2 needs config.placement = 'jit'",
+        ),
     ],
 )
 def test_refusals(options, says):
@@ -79,5 +96,8 @@ def test_refusals(options, says):
 
 def test_an_axis_that_does_not_divide():
     placement = distribute.make("jit", 8, model=2, shard=(("w", 0),))
-    with pytest.raises(UserError, match=r"config.mesh.shard: axis 0 of params/w \(3, 2\) does not divide over config"):
+    with pytest.raises(
+        UserError,
+        match=r"config.mesh.shard: axis 0 of params/w \(3, 2\) does not divide over config",
+    ):
         placement.place({"params": {"w": np.zeros((3, 2))}})

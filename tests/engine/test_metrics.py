@@ -32,7 +32,9 @@ def test_meter_continued_from_its_state_ends_with_the_same_mean():
     fill(second, np.split(values, 4)[2:], 6)
     second.cut(12)
     assert list(second.drain(host, block=True)) == [(step, means)]
-    np.testing.assert_allclose(means["loss"], values.astype(np.float64).mean(), rtol=1e-12)
+    np.testing.assert_allclose(
+        means["loss"], values.astype(np.float64).mean(), rtol=1e-12
+    )
 
 
 def test_meter_names_the_step_that_is_not_finite():
@@ -61,7 +63,9 @@ def test_is_better(mode, better):
 
 
 def test_mean_over_examples_ignores_padding():
-    mean = evaluation.mean_over_examples(lambda vars, batch: {"v": vars["a"] * batch["x"]})
+    mean = evaluation.mean_over_examples(
+        lambda vars, batch: {"v": vars["a"] * batch["x"]}
+    )
     batches = [
         {"x": np.array([1.0, 2.0, 3.0]), "mask": np.ones(3)},
         {"x": np.array([10.0, 999.0, 999.0]), "mask": np.array([1.0, 0.0, 0.0])},
@@ -86,8 +90,15 @@ def test_artifacts_by_kind(tmp_path):
     }
     numbers, paths = artifacts.write(tmp_path / "a", values)
     assert numbers == {"n": 3.0, "loss": 1.5}
-    assert {p.name for p in paths} == {"picture.png", "film.gif", "page.html", "weights.npy"}
-    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "a/picture.png")), picture)
+    assert {p.name for p in paths} == {
+        "picture.png",
+        "film.gif",
+        "page.html",
+        "weights.npy",
+    }
+    np.testing.assert_array_equal(
+        np.asarray(Image.open(tmp_path / "a/picture.png")), picture
+    )
     assert Image.open(tmp_path / "a/film.gif").n_frames == 2
     with pytest.raises(TypeError, match="evaluate returned x of type dict"):
         artifacts.write(tmp_path, {"x": {}})

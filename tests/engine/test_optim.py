@@ -12,7 +12,15 @@ from lnrepro.errors import UserError
 
 
 def config(**changes):
-    c = {"name": "adam", "learning_rate": 0.1, "b1": 0.9, "b2": 0.999, "eps": 1e-8, "clip": 0.0, "clip_mode": "global"}
+    c = {
+        "name": "adam",
+        "learning_rate": 0.1,
+        "b1": 0.9,
+        "b2": 0.999,
+        "eps": 1e-8,
+        "clip": 0.0,
+        "clip_mode": "global",
+    }
     return ConfigDict(c | changes)
 
 
@@ -24,7 +32,17 @@ def test_kiros_adam_step_sizes_for_a_constant_gradient():
     for t in range(1, 1001):
         u, state = update(jnp.float32(0.3), state)
         steps[t] = float(u)
-    for t, size in {1: 3.51, 2: 4.29, 3: 4.96, 5: 5.80, 10: 6.53, 12: 6.57, 20: 6.24, 100: 3.24, 1000: 1.26}.items():
+    for t, size in {
+        1: 3.51,
+        2: 4.29,
+        3: 4.96,
+        5: 5.80,
+        10: 6.53,
+        12: 6.57,
+        20: 6.24,
+        100: 3.24,
+        1000: 1.26,
+    }.items():
         assert abs(steps[t] - size) < 6e-3, t
     assert max(steps, key=steps.get) == 12
 
@@ -46,7 +64,11 @@ def test_kiros_adam_matches_the_recurrence():
 
 def test_clip_each_tensor_on_its_own():
     tx = optim.clip_each_tensor(2.0)
-    grads = {"large": jnp.full((3, 3), 5.0), "small": jnp.full(4, 0.1), "zero": jnp.zeros(2)}
+    grads = {
+        "large": jnp.full((3, 3), 5.0),
+        "small": jnp.full(4, 0.1),
+        "zero": jnp.zeros(2),
+    }
     out, _ = tx.update(grads, tx.init(grads))
     np.testing.assert_allclose(np.linalg.norm(out["large"]), 2.0, rtol=1e-6)
     np.testing.assert_array_equal(out["small"], grads["small"])
@@ -56,8 +78,12 @@ def test_clip_each_tensor_on_its_own():
 @pytest.mark.parametrize(("norm", "left"), [(5.0, 5.0), (99.0, 99.0), (400.0, 200.0)])
 def test_clipping_as_the_attentive_readers_code_has_it(norm, left):
     tx = optim.clip_squared(10.0)
-    clipped, _ = tx.update({"a": jnp.array([0.6 * norm]), "b": jnp.array([0.8 * norm])}, tx.init(None))
-    np.testing.assert_allclose([clipped["a"][0], clipped["b"][0]], [0.6 * left, 0.8 * left], rtol=1e-6)
+    clipped, _ = tx.update(
+        {"a": jnp.array([0.6 * norm]), "b": jnp.array([0.8 * norm])}, tx.init(None)
+    )
+    np.testing.assert_allclose(
+        [clipped["a"][0], clipped["b"][0]], [0.6 * left, 0.8 * left], rtol=1e-6
+    )
 
 
 def test_global_clip_comes_before_the_moments():
@@ -69,5 +95,7 @@ def test_global_clip_comes_before_the_moments():
 
 @pytest.mark.parametrize(("field", "value"), [("name", "sgdd"), ("clip_mode", "each")])
 def test_unknown_choices_name_the_known(field, value):
-    with pytest.raises(UserError, match=rf"config\.optimizer\.{field} = '{value}': choose one of"):
+    with pytest.raises(
+        UserError, match=rf"config\.optimizer\.{field} = '{value}': choose one of"
+    ):
         optim.make(config(clip=1.0, **{field: value}))

@@ -37,15 +37,24 @@ def test_only_the_runtimes_words_about_peers_are_left_out():
     assert relayed(LOG) == own
     assert relayed(LOG + FATAL) == [*own, "error: at first"]
     assert relayed(b"\0error: later\n" + LOG + FATAL) == [*own, "error: later"]
-    assert relayed(b"Traceback (most recent call last):\n  File\n") == ["Traceback (most recent call last):", "  File"]
+    assert relayed(b"Traceback (most recent call last):\n  File\n") == [
+        "Traceback (most recent call last):",
+        "  File",
+    ]
 
 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
         (["--coordinator=nowhere"], "--coordinator=nowhere: give HOST:PORT"),
-        (["--coordinator=localhost:9"], "--coordinator needs --num_processes and --process_id"),
-        (["--coordinator=localhost:9", "--num_processes=2", "--process_id=2"], "--process_id=2 is not in 0..1"),
+        (
+            ["--coordinator=localhost:9"],
+            "--coordinator needs --num_processes and --process_id",
+        ),
+        (
+            ["--coordinator=localhost:9", "--num_processes=2", "--process_id=2"],
+            "--process_id=2 is not in 0..1",
+        ),
     ],
 )
 def test_flags_that_do_not_fit_together(tmp_path, flags, says):
@@ -63,7 +72,11 @@ def free_port():
 
 
 def flags_of(tmp_path, port, process, timeout):
-    where = [f"--coordinator=localhost:{port}", "--num_processes=2", f"--process_id={process}"]
+    where = [
+        f"--coordinator=localhost:{port}",
+        "--num_processes=2",
+        f"--process_id={process}",
+    ]
     return [SMOKE, f"--workdir={tmp_path / 'run'}", *where, f"--peer_timeout={timeout}"]
 
 
@@ -72,7 +85,9 @@ def test_a_wrong_coordinator_address(tmp_path):
     assert (code, out) == (2, "")
     waits, error = err.splitlines()
     assert waits == "process 1 of 2 waits for the others at localhost:9, at most 2 s"
-    assert error.startswith("error: --coordinator=localhost:9: nobody answers there after 2 s")
+    assert error.startswith(
+        "error: --coordinator=localhost:9: nobody answers there after 2 s"
+    )
 
 
 @pytest.mark.slow
@@ -81,7 +96,9 @@ def test_a_peer_that_never_comes(tmp_path):
     code, _, err = run(tmp_path, *flags_of(tmp_path, port, 0, 3))
     assert code not in (0, None)
     _, error = err.splitlines()
-    assert error.startswith(f"error: could not join the other processes at localhost:{port} within 3 s")
+    assert error.startswith(
+        f"error: could not join the other processes at localhost:{port} within 3 s"
+    )
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """Several seeds in one run: each is its own run's equal, also when interrupted, stacked, or of different lengths."""
 
+import functools
 import json
+import operator
 
 import jax
 import numpy as np
@@ -25,7 +27,9 @@ def config(**changes):
 
 
 def records(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()
+    ]
 
 
 @pytest.mark.slow
@@ -39,17 +43,27 @@ def test_each_seed_equals_its_own_run(tmp_path, steps_per_call):
         own = config(**changes | {"seed": seed})
         train.train(own, tmp_path / str(seed))
         state = final_state(tmp_path / str(seed), own).state
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a[i], b, rtol=1e-5, atol=1e-6), whole, state)  # noqa: B023
-        for mine, together in zip(records(tmp_path / str(seed)), records(tmp_path / "all"), strict=True):
+        of_seed = jax.tree.map(operator.itemgetter(i), whole)
+        close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+        jax.tree.map(close, of_seed, state)
+        for mine, together in zip(
+            records(tmp_path / str(seed)), records(tmp_path / "all"), strict=True
+        ):
             assert mine["step"] == together["step"]
             for name in mine.keys() - {"step", "epoch", "data"}:
-                np.testing.assert_allclose(together[f"{name}/seed{seed}"], mine[name], rtol=1e-4)
+                np.testing.assert_allclose(
+                    together[f"{name}/seed{seed}"], mine[name], rtol=1e-4
+                )
     last = records(tmp_path / "all")[-2]
-    np.testing.assert_allclose(last["test/error"], np.mean([last[f"test/error/seed{s}"] for s in (5, 6, 7)]))
+    np.testing.assert_allclose(
+        last["test/error"], np.mean([last[f"test/error/seed{s}"] for s in (5, 6, 7)])
+    )
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_of_several_seeds_ends_with_the_same_bits(tmp_path, monkeypatch):
+def test_an_interrupted_run_of_several_seeds_ends_with_the_same_bits(
+    tmp_path, monkeypatch
+):
     c = config(seeds=2, steps_per_call=2)
     train.train(c, tmp_path / "whole")
     for at in (3, 17):
@@ -58,7 +72,10 @@ def test_an_interrupted_run_of_several_seeds_ends_with_the_same_bits(tmp_path, m
             with pytest.raises(KeyError):
                 train.train(c, tmp_path / "broken")
     train.train(c, tmp_path / "broken")
-    assert_same_bits(final_state(tmp_path / "whole", c).state, final_state(tmp_path / "broken", c).state)
+    assert_same_bits(
+        final_state(tmp_path / "whole", c).state,
+        final_state(tmp_path / "broken", c).state,
+    )
     assert records(tmp_path / "whole") == records(tmp_path / "broken")
     before = json.loads((tmp_path / "whole/results.json").read_text())
     again = train.evaluate(c, tmp_path / "broken")
@@ -67,8 +84,14 @@ def test_an_interrupted_run_of_several_seeds_ends_with_the_same_bits(tmp_path, m
 
 def test_pictures_of_each_seed_are_kept_apart(tmp_path):
     train.train(config(seeds=2, steps=2), tmp_path)
-    found = {p.relative_to(tmp_path / "artifacts").as_posix() for p in (tmp_path / "artifacts").rglob("*.*")}
-    assert found == {"curves.png", *(f"seed{s}/{name}" for s in (0, 1) for name in ("square.png", "note.html"))}
+    found = {
+        p.relative_to(tmp_path / "artifacts").as_posix()
+        for p in (tmp_path / "artifacts").rglob("*.*")
+    }
+    assert found == {
+        "curves.png",
+        *(f"seed{s}/{name}" for s in (0, 1) for name in ("square.png", "note.html")),
+    }
 
 
 def test_batches_of_different_lengths_are_padded_to_the_longest():
@@ -82,8 +105,12 @@ def test_batches_of_different_lengths_are_padded_to_the_longest():
 def test_refusals_and_names():
     with pytest.raises(UserError, match=r"config\.seeds = 0: at least 1"):
         seeds.of(config(seeds=0))
-    with pytest.raises(UserError, match=r"config\.seeds = 2 needs config\.placement = 'jit'"):
+    with pytest.raises(
+        UserError, match=r"config\.seeds = 2 needs config\.placement = 'jit'"
+    ):
         train.Run(config(seeds=2, placement="pmap"), None)
-    assert workdir.default(config(seeds=3, seed=4), "paper").name == "paper-none-seed4to6"
+    assert (
+        workdir.default(config(seeds=3, seed=4), "paper").name == "paper-none-seed4to6"
+    )
     assert seeds.is_one("test/error/seed12")
     assert not seeds.is_one("test/error")

@@ -37,7 +37,9 @@ def final_state(folder: pathlib.Path, c) -> Saved:
 
 
 def assert_same_bits(a, b):
-    for (path, x), (_, y) in zip(jax.tree.leaves_with_path(a), jax.tree.leaves_with_path(b), strict=True):
+    for (path, x), (_, y) in zip(
+        jax.tree.leaves_with_path(a), jax.tree.leaves_with_path(b), strict=True
+    ):
         np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
 
 
@@ -49,7 +51,9 @@ def interrupt(monkeypatch, at: int):
         exp = real(c)
 
         def batches(start):
-            for k, batch in zip(itertools.count(start), exp.batches(start), strict=False):
+            for k, batch in zip(
+                itertools.count(start), exp.batches(start), strict=False
+            ):
                 if k == at:
                     raise KeyError("crash")
                 yield batch
@@ -59,8 +63,13 @@ def interrupt(monkeypatch, at: int):
     monkeypatch.setattr(toy, "make", make)
 
 
-@pytest.mark.parametrize(("placement", "steps_per_call"), [("jit", 1), pytest.param("pmap", 3, marks=pytest.mark.slow)])
-def test_interrupted_run_ends_with_the_same_bits_and_records(tmp_path, monkeypatch, placement, steps_per_call):
+@pytest.mark.parametrize(
+    ("placement", "steps_per_call"),
+    [("jit", 1), pytest.param("pmap", 3, marks=pytest.mark.slow)],
+)
+def test_interrupted_run_ends_with_the_same_bits_and_records(
+    tmp_path, monkeypatch, placement, steps_per_call
+):
     c = config(placement=placement, steps_per_call=steps_per_call)
     train.train(c, tmp_path / "whole")
     for at in (2, 17, 29):
@@ -69,7 +78,10 @@ def test_interrupted_run_ends_with_the_same_bits_and_records(tmp_path, monkeypat
             with pytest.raises(KeyError):
                 train.train(c, tmp_path / "broken")
     train.train(c, tmp_path / "broken")
-    whole, broken = final_state(tmp_path / "whole", c), final_state(tmp_path / "broken", c)
+    whole, broken = (
+        final_state(tmp_path / "whole", c),
+        final_state(tmp_path / "broken", c),
+    )
     assert whole.step == broken.step == 30
     assert_same_bits(whole.state, broken.state)
     text = [(tmp_path / n / "metrics.jsonl").read_text() for n in ("whole", "broken")]
@@ -79,9 +91,21 @@ def test_interrupted_run_ends_with_the_same_bits_and_records(tmp_path, monkeypat
 
 def test_records_are_complete_and_in_order(tmp_path):
     train.train(config(), tmp_path)
-    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line)
+        for line in (tmp_path / "metrics.jsonl").read_text().splitlines()
+    ]
     assert all(r["data"] == "digits" for r in records)
-    assert [r["step"] for r in records if "train/loss" in r] == [4, 8, 12, 16, 20, 24, 28, 30]
+    assert [r["step"] for r in records if "train/loss" in r] == [
+        4,
+        8,
+        12,
+        16,
+        20,
+        24,
+        28,
+        30,
+    ]
     assert [r["step"] for r in records if "test/error" in r] == [10, 20, 30]
     assert [r["step"] for r in records] == sorted(r["step"] for r in records)
 
@@ -104,12 +128,16 @@ def test_steps_per_call_and_devices_do_not_change_the_result(tmp_path):
         c = config(**changes)
         train.train(c, tmp_path / name)
         states.append(final_state(tmp_path / name, c).state)
-    for x, y in zip(jax.tree.leaves(states[0]), jax.tree.leaves(states[1]), strict=True):
+    for x, y in zip(
+        jax.tree.leaves(states[0]), jax.tree.leaves(states[1]), strict=True
+    ):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
 
 
 def test_best_checkpoint_is_the_one_with_the_best_metric(tmp_path):
-    c = config(**{"best.mode": "max"})  # the error falls, so the first evaluation is the largest
+    c = config(
+        **{"best.mode": "max"}
+    )  # the error falls, so the first evaluation is the largest
     train.train(c, tmp_path)
     run = train.Run(c, tmp_path)
     saved = run.store.restore("best", run.initial())
@@ -121,13 +149,17 @@ def test_best_checkpoint_is_the_one_with_the_best_metric(tmp_path):
     assert numbers["test/error"] == first["test/error"]
 
 
-def test_a_checkpoint_that_names_the_best_is_begun_when_the_best_is_on_disk(tmp_path, monkeypatch):
+def test_a_checkpoint_that_names_the_best_is_begun_when_the_best_is_on_disk(
+    tmp_path, monkeypatch
+):
     import orbax.checkpoint as ocp
 
     begun, save = [], ocp.CheckpointManager.save
 
     def note(manager, step, **kwargs):
-        if manager.directory.name == "last" and (best := kwargs["args"].notes.item["best"]):
+        if manager.directory.name == "last" and (
+            best := kwargs["args"].notes.item["best"]
+        ):
             begun.append(best["step"])
             assert (tmp_path / "checkpoints" / "best" / str(best["step"])).is_dir()
         return save(manager, step, **kwargs)
@@ -149,10 +181,18 @@ def test_artifacts_and_summary(tmp_path, capsys):
 
 def test_finished_run_does_nothing(tmp_path, capsys):
     train.train(config(), tmp_path)
-    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file() and p.name != "lock"}
+    before = {
+        p: p.stat().st_mtime_ns
+        for p in tmp_path.rglob("*")
+        if p.is_file() and p.name != "lock"
+    }
     assert train.train(config(), tmp_path) == {}
     assert "is finished" in capsys.readouterr().out
-    assert before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file() and p.name != "lock"}
+    assert before == {
+        p: p.stat().st_mtime_ns
+        for p in tmp_path.rglob("*")
+        if p.is_file() and p.name != "lock"
+    }
 
 
 def test_non_finite_loss_stops_and_keeps_the_last_good_checkpoint(tmp_path):
@@ -187,7 +227,9 @@ def test_signal_saves_and_says_how_to_go_on(tmp_path, monkeypatch, signum):
         exp = real(c)
 
         def batches(start):
-            for k, batch in zip(itertools.count(start), exp.batches(start), strict=False):
+            for k, batch in zip(
+                itertools.count(start), exp.batches(start), strict=False
+            ):
                 if k == 7:
                     for _ in range(2):  # as SLURM does
                         os.kill(os.getpid(), signum)
@@ -197,11 +239,15 @@ def test_signal_saves_and_says_how_to_go_on(tmp_path, monkeypatch, signum):
 
     with monkeypatch.context() as m:
         m.setattr(toy, "make", make)
-        with pytest.raises(signals.Stopped, match="at step 8; saved, the same command resumes") as stopped:
+        with pytest.raises(
+            signals.Stopped, match="at step 8; saved, the same command resumes"
+        ) as stopped:
             train.train(config(), tmp_path / "stopped")
     assert stopped.value.exit_code == 128 + signum
     assert train.train(config(), tmp_path / "stopped") == whole
-    assert (tmp_path / "stopped/metrics.jsonl").read_text() == (tmp_path / "whole/metrics.jsonl").read_text()
+    assert (tmp_path / "stopped/metrics.jsonl").read_text() == (
+        tmp_path / "whole/metrics.jsonl"
+    ).read_text()
 
 
 def test_a_signal_stops_the_final_evaluation_where_it_is(tmp_path, monkeypatch, capsys):
@@ -223,17 +269,24 @@ def test_a_signal_stops_the_final_evaluation_where_it_is(tmp_path, monkeypatch, 
 
     with monkeypatch.context() as m:
         m.setattr(toy, "make", make)
-        with pytest.raises(signals.Stopped, match="at step 30; saved, the same command resumes"):
+        with pytest.raises(
+            signals.Stopped, match="at step 30; saved, the same command resumes"
+        ):
             train.train(c, tmp_path / "stopped")
     assert not ended
     assert not (tmp_path / "stopped/results.json").exists()
     assert train.train(c, tmp_path / "stopped") == whole
-    assert (tmp_path / "stopped/metrics.jsonl").read_text() == (tmp_path / "whole/metrics.jsonl").read_text()
+    assert (tmp_path / "stopped/metrics.jsonl").read_text() == (
+        tmp_path / "whole/metrics.jsonl"
+    ).read_text()
 
 
 def test_workdir_of_another_config_is_refused_by_field(tmp_path):
     train.train(config(), tmp_path)
-    with pytest.raises(UserError, match=r"config\.optimizer\.learning_rate: 0\.01 there, 0\.1 now.*config\.seed: 0"):
+    with pytest.raises(
+        UserError,
+        match=r"config\.optimizer\.learning_rate: 0\.01 there, 0\.1 now.*config\.seed: 0",
+    ):
         train.train(config(seed=3, **{"optimizer.learning_rate": 0.1}), tmp_path)
 
 
@@ -247,11 +300,16 @@ def test_workdir_of_other_data_is_refused(tmp_path, monkeypatch):
 def test_second_run_in_one_workdir_is_refused(tmp_path):
     from lnrepro import workdir
 
-    with workdir.lock(tmp_path), pytest.raises(UserError, match="in use by another run"):
+    with (
+        workdir.lock(tmp_path),
+        pytest.raises(UserError, match="in use by another run"),
+    ):
         train.train(config(), tmp_path)
 
 
-def test_damaged_checkpoint_falls_back_and_the_run_still_ends_the_same(tmp_path, monkeypatch, capsys):
+def test_damaged_checkpoint_falls_back_and_the_run_still_ends_the_same(
+    tmp_path, monkeypatch, capsys
+):
     c = config()
     whole = train.train(c, tmp_path / "whole")
     with monkeypatch.context() as m:
@@ -259,14 +317,18 @@ def test_damaged_checkpoint_falls_back_and_the_run_still_ends_the_same(tmp_path,
         with pytest.raises(KeyError):
             train.train(c, tmp_path / "broken")
     last = tmp_path / "broken/checkpoints/last/20"
-    victim = max((p for p in last.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    victim = max(
+        (p for p in last.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size
+    )
     blob = bytearray(victim.read_bytes())
     blob[len(blob) // 2] ^= 0xFF
     victim.write_bytes(blob)
     assert train.train(c, tmp_path / "broken") == whole
     assert "last/20 cannot be read" in capsys.readouterr().err
     assert (tmp_path / "broken/checkpoints/damaged/last-20").is_dir()
-    assert (tmp_path / "broken/metrics.jsonl").read_text() == (tmp_path / "whole/metrics.jsonl").read_text()
+    assert (tmp_path / "broken/metrics.jsonl").read_text() == (
+        tmp_path / "whole/metrics.jsonl"
+    ).read_text()
 
 
 def test_no_readable_checkpoint_is_one_clear_line(tmp_path, monkeypatch):
@@ -284,7 +346,10 @@ def test_no_readable_checkpoint_is_one_clear_line(tmp_path, monkeypatch):
 
 def test_batch_size_must_divide_over_devices():
     assert jax.device_count() == 4
-    with pytest.raises(UserError, match=r"config\.batch_size = 6 does not divide over 4 devices; take 4 or 8"):
+    with pytest.raises(
+        UserError,
+        match=r"config\.batch_size = 6 does not divide over 4 devices; take 4 or 8",
+    ):
         distribute.make("jit", 6)
 
 
@@ -296,22 +361,30 @@ def test_full_disk_while_saving_is_a_run_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ocp.CheckpointManager, "save", full)
     store = Store(tmp_path)
-    with pytest.raises(RunError, match=r"could not save a checkpoint .*step 5: No space left on device"):
+    with pytest.raises(
+        RunError, match=r"could not save a checkpoint .*step 5: No space left on device"
+    ):
         store.save("last", 5, {"w": np.zeros(3)}, {})
 
 
 def test_unknown_best_metric_names_the_measured_ones(tmp_path):
-    with pytest.raises(UserError, match=r"'test/eror' is not measured; there are test/error"):
+    with pytest.raises(
+        UserError, match=r"'test/eror' is not measured; there are test/error"
+    ):
         train.train(config(**{"best.metric": "test/eror"}), tmp_path)
 
 
 def test_unlike_batches_in_one_call_are_refused():
     batches = iter([{"x": np.zeros((2, 3))}, {"x": np.zeros((2, 4))}])
-    with pytest.raises(UserError, match="steps_per_call = 2 needs batches of one shape"):
+    with pytest.raises(
+        UserError, match="steps_per_call = 2 needs batches of one shape"
+    ):
         train.take(batches, 2)
 
 
-def test_parameters_that_broke_in_the_step_before_a_save_are_not_saved(tmp_path, monkeypatch):
+def test_parameters_that_broke_in_the_step_before_a_save_are_not_saved(
+    tmp_path, monkeypatch
+):
     real = toy.make
 
     def make(c):
@@ -319,13 +392,18 @@ def test_parameters_that_broke_in_the_step_before_a_save_are_not_saved(tmp_path,
 
         def loss(vars, batch, key):
             value, aux = exp.loss(vars, batch, key)
-            alive = jnp.where(batch["k"][0] == 9, 0.0, 1.0)  # the value stays finite, the gradient does not
+            alive = jnp.where(
+                batch["k"][0] == 9, 0.0, 1.0
+            )  # the value stays finite, the gradient does not
             return value + 0 * jnp.sqrt(alive * jnp.sum(vars["params"]["w"] ** 2)), aux
 
         return exp._replace(loss=loss)
 
     monkeypatch.setattr(toy, "make", make)
     c = config(eval_splits=(), **{"best.metric": ""})
-    with pytest.raises(RunError, match="not finite after step 10: stopped; the last good checkpoint is kept"):
+    with pytest.raises(
+        RunError,
+        match="not finite after step 10: stopped; the last good checkpoint is kept",
+    ):
         train.train(c, tmp_path)
     assert final_state(tmp_path, c).step == 5

@@ -48,14 +48,20 @@ def make(config: ConfigDict) -> Experiment:
     truth = jnp.arange(6.0).reshape(3, 2)
 
     def init(key):
-        return {"params": {"w": jax.random.normal(key, (3, 2))}, "stats": {"seen": jnp.zeros(())}}
+        return {
+            "params": {"w": jax.random.normal(key, (3, 2))},
+            "stats": {"seen": jnp.zeros(())},
+        }
 
     def loss(vars, batch, key):
         # Dropout, so that a wrong key shows in the parameters.
         x = batch["x"] * jax.random.bernoulli(key, 0.9, batch["x"].shape)
         value = ((x @ vars["params"]["w"] - batch["x"] @ truth) ** 2).mean()
         value = jnp.where(batch["k"][0] == config.nan_at, jnp.nan, value)
-        return value, ({"stats": {"seen": vars["stats"]["seen"] + 1}}, {"scale": jnp.abs(vars["params"]["w"]).mean()})
+        return value, (
+            {"stats": {"seen": vars["stats"]["seen"] + 1}},
+            {"scale": jnp.abs(vars["params"]["w"]).mean()},
+        )
 
     def batches(start):
         for k in itertools.count(start):
@@ -72,8 +78,18 @@ def make(config: ConfigDict) -> Experiment:
 
     def evaluate(vars, split):
         if split == "picture":
-            return {"square": np.full((4, 4, 3), 200, np.uint8), "note.html": "<p>done</p>", "sum": 1.5}
+            return {
+                "square": np.full((4, 4, 3), 200, np.uint8),
+                "note.html": "<p>done</p>",
+                "sum": 1.5,
+            }
         x = np.random.default_rng(99).normal(size=(11, 3)).astype(np.float32)
-        return mean(vars, [{"x": x[:8], "mask": np.ones(8)}, {"x": x[3:], "mask": np.arange(8) >= 5.0}])
+        return mean(
+            vars,
+            [
+                {"x": x[:8], "mask": np.ones(8)},
+                {"x": x[3:], "mask": np.arange(8) >= 5.0},
+            ],
+        )
 
     return Experiment(init, loss, batches, evaluate)

@@ -45,7 +45,10 @@ def network(norm, **sizes):
     """(reader, float64 parameters with nothing left at zero, read(params, batch, population) compiled)."""
     reader = model.Reader(small(norm, **sizes))
     rng = np.random.RandomState(0)
-    params = jax.tree.map(lambda a: np.asarray(a) + 0.2 * rng.randn(*a.shape), reader.init(jax.random.key(0)))
+    params = jax.tree.map(
+        lambda a: np.asarray(a) + 0.2 * rng.randn(*a.shape),
+        reader.init(jax.random.key(0)),
+    )
 
     @jax.jit
     def read(params, batch, population=None):
@@ -79,11 +82,18 @@ def oracle_lstm(norm, p, h0, sequences, population=None):
     out = [[] for _ in sequences]
     for t in range(max(map(len, sequences))):
         alive = [b for b, s in enumerate(sequences) if t < len(s)]
-        px, ph = [sequences[b][t] @ p["w_x"] for b in alive], [h[b] @ p["w_h"] for b in alive]
+        px, ph = (
+            [sequences[b][t] @ p["w_x"] for b in alive],
+            [h[b] @ p["w_h"] for b in alive],
+        )
         at = {k: [s[t] for s in v] for k, v in population.items()} if population else {}
         if norm == "layer":
-            px = [standard(a, a.mean(), a.var()) * p["gain_x"] + p["bias_x"] for a in px]
-            ph = [standard(a, a.mean(), a.var()) * p["gain_h"] + p["bias_h"] for a in ph]
+            px = [
+                standard(a, a.mean(), a.var()) * p["gain_x"] + p["bias_x"] for a in px
+            ]
+            ph = [
+                standard(a, a.mean(), a.var()) * p["gain_h"] + p["bias_h"] for a in ph
+            ]
         elif norm.startswith("batch"):
             px = [a * p["gain_x"] for a in over_rows(px, at.get("x"))]
             ph = [a * p["gain_h"] for a in over_rows(ph, at.get("h"))]
@@ -92,9 +102,14 @@ def oracle_lstm(norm, p, h0, sequences, population=None):
             c[b] = sigmoid(f) * c[b] + sigmoid(i) * np.tanh(g)
         shown = [c[b] for b in alive]
         if norm == "layer":
-            shown = [standard(a, a.mean(), a.var()) * p["gain_c"] + p["bias_c"] for a in shown]
+            shown = [
+                standard(a, a.mean(), a.var()) * p["gain_c"] + p["bias_c"]
+                for a in shown
+            ]
         elif norm.startswith("batch"):
-            shown = [a * p["gain_c"] + p["bias_c"] for a in over_rows(shown, at.get("c"))]
+            shown = [
+                a * p["gain_c"] + p["bias_c"] for a in over_rows(shown, at.get("c"))
+            ]
         for b, (_, _, o, _), a in zip(alive, gates, shown, strict=True):
             h[b] = sigmoid(o) * np.tanh(a)
             out[b].append(h[b])
@@ -104,7 +119,10 @@ def oracle_lstm(norm, p, h0, sequences, population=None):
 def oracle(norm, params, batch, population=None):
     """(logits, attention) of every case."""
     texts = {
-        name: [list(params["embedding"][row[:n]]) for row, n in zip(batch[name], batch[f"{name}_length"], strict=True)]
+        name: [
+            list(params["embedding"][row[:n]])
+            for row, n in zip(batch[name], batch[f"{name}_length"], strict=True)
+        ]
         for name in ("passage", "question")
     }
     encoded = {}
@@ -117,13 +135,27 @@ def oracle(norm, params, batch, population=None):
             hs = oracle_lstm(norm, p["lstm"], p["h0"], turned, stats)
             encoded[name].append([h[::-1] for h in hs] if k else hs)
     cases = range(len(batch["answer"]))
-    d = [[np.concatenate(hs) for hs in zip(*(way[b] for way in encoded["passage"]), strict=True)] for b in cases]
-    u = [np.concatenate([way[b][0 if k else -1] for k, way in enumerate(encoded["question"])]) for b in cases]
+    d = [
+        [
+            np.concatenate(hs)
+            for hs in zip(*(way[b] for way in encoded["passage"]), strict=True)
+        ]
+        for b in cases
+    ]
+    u = [
+        np.concatenate(
+            [way[b][0 if k else -1] for k, way in enumerate(encoded["question"])]
+        )
+        for b in cases
+    ]
 
     def apply(name, rows):
         p, rows = params[name], [a @ params[name]["w"] for a in rows]
         if norm == "batch_everywhere":
-            rows = [a * p["gain"] for a in over_rows(rows, population and population[name]["sites"])]
+            rows = [
+                a * p["gain"]
+                for a in over_rows(rows, population and population[name]["sites"])
+            ]
         return [a + p.get("bias", 0) for a in rows]
 
     flat = iter(apply("attend_passage", [a for case in d for a in case]))
@@ -138,7 +170,10 @@ def oracle(norm, params, batch, population=None):
         attention.append(e / e.sum())
         r.append(sum(a * step for a, step in zip(attention[b], d[b], strict=True)))
     parts = zip(
-        apply("read_passage", r), apply("read_question", u), apply("read_mean", [np.mean(c, 0) for c in d]), strict=True
+        apply("read_passage", r),
+        apply("read_question", u),
+        apply("read_mean", [np.mean(c, 0) for c in d]),
+        strict=True,
     )
     g = [np.tanh(sum(p)) for p in parts]
     return [a @ params["output"]["w"] + params["output"]["bias"] for a in g], attention
@@ -149,10 +184,15 @@ def population_of(reader, seed=1):
     rng = np.random.RandomState(seed)
 
     def fill(p):
-        sites = jax.tree.map(lambda a: jnp.asarray(rng.rand(*a.shape) + 0.2), p["sites"])
+        sites = jax.tree.map(
+            lambda a: jnp.asarray(rng.rand(*a.shape) + 0.2), p["sites"]
+        )
         return {"sites": sites, "count": jnp.ones_like(p["count"])}
 
-    return {n: tuple(map(fill, p)) if isinstance(p, tuple) else fill(p) for n, p in reader.population().items()}
+    return {
+        n: tuple(map(fill, p)) if isinstance(p, tuple) else fill(p)
+        for n, p in reader.population().items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -170,7 +210,9 @@ def test_attention_and_answers_are_the_brute_force_in_float64(x64, norm, known, 
     reader, params, read = network(norm, bidirectional=bool(both))
     population, batch = population_of(reader) if known else None, batch_of()
     logits, reading = read(params, batch, population)
-    wanted, attention = oracle(norm, params, batch, jax.tree.map(np.asarray, population))
+    wanted, attention = oracle(
+        norm, params, batch, jax.tree.map(np.asarray, population)
+    )
     np.testing.assert_allclose(logits, wanted, rtol=1e-8)
     for b, a in enumerate(attention):
         np.testing.assert_allclose(reading.attention[: len(a), b], a, rtol=1e-8)
@@ -183,10 +225,15 @@ def test_attention_and_answers_are_the_brute_force_in_float64(x64, norm, known, 
 def padded(batch, passage, question):
     """The batch at these lengths, padding zero."""
     lengths = {"passage": passage, "question": question}
-    return batch | {n: np.pad(batch[n], ((0, 0), (0, t - batch[n].shape[1]))) for n, t in lengths.items()}
+    return batch | {
+        n: np.pad(batch[n], ((0, 0), (0, t - batch[n].shape[1])))
+        for n, t in lengths.items()
+    }
 
 
-@pytest.mark.parametrize("norm", ["batch_everywhere", pytest.param("layer", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "norm", ["batch_everywhere", pytest.param("layer", marks=pytest.mark.slow)]
+)
 def test_what_stands_in_the_padding_changes_nothing(x64, norm):
     _, params, read = network(norm)
     clean = padded(batch_of((5, 4, 1), (3, 2, 2)), 7, 5)
@@ -221,7 +268,9 @@ def test_masked_softmax_is_softmax_of_what_is_there():
             e = np.exp(scores[:n, b].astype(float) - scores[:n, b].max(initial=0))
             np.testing.assert_allclose(a[:n, b], e / e.sum(), rtol=1e-5, atol=1e-30)
         assert not np.asarray(a)[~mask].any()
-    grad = jax.jit(jax.grad(lambda s: (model.masked_softmax(s, mask) ** 2).sum()))(np.where(mask, scores, np.nan))
+    grad = jax.jit(jax.grad(lambda s: (model.masked_softmax(s, mask) ** 2).sum()))(
+        np.where(mask, scores, np.nan)
+    )
     assert np.isfinite(np.asarray(grad)[mask]).all()
 
 
@@ -246,12 +295,16 @@ def test_statistics_by_time_step_are_those_of_the_rows_that_are_there(x64):
         population = remember(population, what)
     filled = model.filled(population["passage"][0])
     a, b = (what["passage"][0][0]["h"][0] for what in seen)
-    np.testing.assert_allclose(filled["h"][0][:6], (a[:6] + b[:6]) / 2, atol=1e-7)  # both batches have 6 words
+    np.testing.assert_allclose(
+        filled["h"][0][:6], (a[:6] + b[:6]) / 2, atol=1e-7
+    )  # both batches have 6 words
     np.testing.assert_allclose(
         filled["h"][0][6:], np.repeat(a[6:7], 3, 0), atol=1e-7
     )  # only the first has a 7th, none more
     means = [what["attend_passage"][0] for what in seen]
-    np.testing.assert_allclose(population["attend_passage"]["sites"][0], sum(means) / 2, atol=1e-7)
+    np.testing.assert_allclose(
+        population["attend_passage"]["sites"][0], sum(means) / 2, atol=1e-7
+    )
 
 
 def test_running_average_after_many_batches(x64):
@@ -264,21 +317,33 @@ def test_running_average_after_many_batches(x64):
         population = remember(population, scaled)
         rate = min((k - 1) / k, 0.75)
         wanted = rate * wanted + (1 - rate) * k
-    ratio = population["passage"][0]["sites"]["c"][1][0] / seen["passage"][0][0]["c"][1][0]
+    ratio = (
+        population["passage"][0]["sites"]["c"][1][0] / seen["passage"][0][0]["c"][1][0]
+    )
     np.testing.assert_allclose(ratio, wanted, rtol=1e-4)
 
 
-@pytest.mark.parametrize("norm", ["batch_everywhere", pytest.param("layer", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "norm", ["batch_everywhere", pytest.param("layer", marks=pytest.mark.slow)]
+)
 def test_evaluation_does_not_depend_on_the_batch(x64, norm):
     reader, params, read = network(norm)
     population, batch = population_of(reader) if norm != "layer" else None, batch_of()
-    together, company = read(params, batch, population)[1].readout, batch_of((2, 7, 3), (4, 1, 5), seed=1)
+    together, company = (
+        read(params, batch, population)[1].readout,
+        batch_of((2, 7, 3), (4, 1, 5), seed=1),
+    )
     for b in range(3):
-        among = {k: np.concatenate([v[b : b + 1], company[k][1:]]) for k, v in batch.items()}
-        np.testing.assert_allclose(together[b], read(params, among, population)[1].readout[0], rtol=1e-11)
+        among = {
+            k: np.concatenate([v[b : b + 1], company[k][1:]]) for k, v in batch.items()
+        }
+        np.testing.assert_allclose(
+            together[b], read(params, among, population)[1].readout[0], rtol=1e-11
+        )
     if population:  # by the batch's own statistics it does
         again = batch | {
-            name: batch[name][[0, 1, 1]] for name in ("passage", "passage_length", "question", "question_length")
+            name: batch[name][[0, 1, 1]]
+            for name in ("passage", "passage_length", "question", "question_length")
         }
         own = [read(params, b)[1].readout[:2] for b in (batch, again)]
         assert jnp.abs(own[0] - own[1]).max() > 1e-3
@@ -292,20 +357,30 @@ def test_gradients_are_central_differences(x64, norm):
 
     @jax.jit
     def loss(params):
-        return -reader.answered(params, reader.read(params, batch).readout, batch["answer"])[0].mean()
+        return -reader.answered(
+            params, reader.read(params, batch).readout, batch["answer"]
+        )[0].mean()
 
     grads = jax.jit(jax.grad(loss))(params)
     rng = np.random.RandomState(0)
     along = jax.tree.map(lambda a: rng.randn(*a.shape), params)
     at = lambda t: float(loss(jax.tree.map(lambda a, d: a + t * d, params, along)))  # noqa: E731
-    slope = sum(float((g * d).sum()) for g, d in zip(jax.tree.leaves(grads), jax.tree.leaves(along), strict=True))
+    slope = sum(
+        float((g * d).sum())
+        for g, d in zip(jax.tree.leaves(grads), jax.tree.leaves(along), strict=True)
+    )
     np.testing.assert_allclose(slope, (at(1e-6) - at(-1e-6)) / 2e-6, rtol=1e-6)
     assert all(jnp.any(g != 0) for g in jax.tree.leaves(grads))
 
 
 def test_answers_likelihood_has_a_floor_and_autodiffs_gradients(x64):
     rng = np.random.RandomState(0)
-    g, w, bias, answer = rng.randn(3, 4), rng.randn(4, 9), rng.randn(9), np.array([1, 8, 2])
+    g, w, bias, answer = (
+        rng.randn(3, 4),
+        rng.randn(4, 9),
+        rng.randn(9),
+        np.array([1, 8, 2]),
+    )
     g[1] *= 30  # so sure of it, or so wrong, that the floor counts
     weights = rng.randn(3)
 
@@ -316,11 +391,19 @@ def test_answers_likelihood_has_a_floor_and_autodiffs_gradients(x64):
     def ours(g, w, bias):
         return weights @ model.answered(g, w, bias, answer)[0]
 
-    found, wanted = (jax.jit(jax.value_and_grad(f, (0, 1, 2)))(g, w, bias) for f in (ours, plain))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-15), found, wanted)
+    found, wanted = (
+        jax.jit(jax.value_and_grad(f, (0, 1, 2)))(g, w, bias) for f in (ours, plain)
+    )
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-15),
+        found,
+        wanted,
+    )
     wrong = model.answered(g, w, bias, answer)[1]
     np.testing.assert_array_equal(wrong, (g @ w + bias).argmax(1) != answer)
-    impossible = model.answered(g[:1], np.zeros((4, 2)), np.array([0.0, 1e3]), np.array([0]))[0]
+    impossible = model.answered(
+        g[:1], np.zeros((4, 2)), np.array([0.0, 1e3]), np.array([0])
+    )[0]
     np.testing.assert_allclose(impossible, np.log(1e-8))
 
 
@@ -334,8 +417,12 @@ def test_renaming_entities_alike_everywhere_renames_the_rows_of_the_network(x64)
         np.testing.assert_array_equal(there[name][other], batch[name][other])
         assert (there[name][~other] != batch[name][~other]).any()
     ids = jnp.arange(23).at[1:7].set(1 + permutation)  # new[ids] = old
-    moved = params | {"embedding": jnp.asarray(params["embedding"]).at[ids].set(params["embedding"])}
-    moved["output"] = jax.tree.map(lambda a: jnp.asarray(a).at[..., ids].set(a), params["output"])
+    moved = params | {
+        "embedding": jnp.asarray(params["embedding"]).at[ids].set(params["embedding"])
+    }
+    moved["output"] = jax.tree.map(
+        lambda a: jnp.asarray(a).at[..., ids].set(a), params["output"]
+    )
     scores = [read(p, b)[0] for p, b in ((params, batch), (moved, there))]
     np.testing.assert_allclose(scores[0], scores[1][:, ids], rtol=1e-12)
 
@@ -356,7 +443,11 @@ def test_dropout_scales_in_training_or_at_test(x64):
     _, params, plain = network("none")
     at_test, _, scaled = network("none", dropout=0.5, dropout_scaling="test")
     batch, halved = batch_of(), params | {"embedding": params["embedding"] / 2}
-    np.testing.assert_allclose(scaled(params, batch)[1].readout, plain(halved, batch)[1].readout / 2, rtol=1e-12)
+    np.testing.assert_allclose(
+        scaled(params, batch)[1].readout,
+        plain(halved, batch)[1].readout / 2,
+        rtol=1e-12,
+    )
     reader = model.Reader(small("none", dropout=0.5))
     x, key = jnp.ones((200, 50)), jax.random.key(0)
     assert (reader._dropout(None, x) == 1).all()
@@ -365,12 +456,19 @@ def test_dropout_scales_in_training_or_at_test(x64):
     assert abs(reader._dropout(key, x).mean() - 1) < 0.05
 
 
-@pytest.mark.parametrize(("norm", "more"), [("none", 0), ("layer", 8640), ("batch", 4800), ("batch_everywhere", 6000)])
+@pytest.mark.parametrize(
+    ("norm", "more"),
+    [("none", 0), ("layer", 8640), ("batch", 4800), ("batch_everywhere", 6000)],
+)
 def test_parameter_counts_of_the_paper(norm, more):
     config = config_file.get_config("paper")
     config.norm = norm
     shapes = jax.eval_shape(make(config).init, jax.random.key(0))["params"]
-    words = sum(a.size for name in ("embedding", "output") for a in jax.tree.leaves(shapes[name]))
+    words = sum(
+        a.size
+        for name in ("embedding", "output")
+        for a in jax.tree.leaves(shapes[name])
+    )
     assert sum(a.size for a in jax.tree.leaves(shapes)) == 32_934_550 + more
     assert sum(a.size for a in jax.tree.leaves(shapes)) - words == 1_270_320 + more
 
@@ -379,7 +477,9 @@ def test_parameter_counts_of_the_paper(norm, more):
 def test_gains_start_where_the_config_says():
     reader = model.Reader(small("layer", gain={"layer": 0.1, "batch": 0.3}))
     lstm = jax.jit(reader.init)(jax.random.key(0))["question"][0]["lstm"]
-    assert {float(v) for k in ("gain_x", "gain_h", "gain_c") for v in np.asarray(lstm[k])} == {float(np.float32(0.1))}
+    assert {
+        float(v) for k in ("gain_x", "gain_h", "gain_c") for v in np.asarray(lstm[k])
+    } == {float(np.float32(0.1))}
     block = np.asarray(lstm["w_h"][:, :5])
     np.testing.assert_allclose(block.T @ block, 0.05**2 * np.eye(5), atol=1e-8)
 
@@ -391,7 +491,10 @@ def columns_of(lengths, asked, seed=0):
     rng = np.random.RandomState(seed)
 
     def ragged(n):
-        return Ragged(rng.randint(1, 23, sum(n)).astype(np.int32), np.concatenate([[0], np.cumsum(n)]))
+        return Ragged(
+            rng.randint(1, 23, sum(n)).astype(np.int32),
+            np.concatenate([[0], np.cumsum(n)]),
+        )
 
     return {
         "passage": ragged(lengths),
@@ -409,7 +512,9 @@ def many():
 def grid_config(**fields):
     config = small()
     config.batch_size = config.eval_batch_size = 16
-    config.data.update({"passage_buckets": (10, 20, 30, 40), "question_buckets": (6, 12)} | fields)
+    config.data.update(
+        {"passage_buckets": (10, 20, 30, 40), "question_buckets": (6, 12)} | fields
+    )
     return config
 
 
@@ -428,9 +533,14 @@ def test_training_batches_have_few_tight_shapes_and_each_question_once(many):
         assert (b["passage"].shape[1], b["question"].shape[1]) in used
         for name in passages.TEXTS:
             assert b[f"{name}_length"].max() <= b[name].shape[1]
-            assert not b[name][np.arange(b[name].shape[1]) >= b[f"{name}_length"][:, None]].any()
+            assert not b[name][
+                np.arange(b[name].shape[1]) >= b[f"{name}_length"][:, None]
+            ].any()
         real += b["passage_length"].sum() + b["question_length"].sum()
-        seen += [row[:n].tobytes() for row, n in zip(b["passage"], b["passage_length"], strict=True)]
+        seen += [
+            row[:n].tobytes()
+            for row, n in zip(b["passage"], b["passage_length"], strict=True)
+        ]
     assert len(seen) == len(set(seen)) + seen.count(seen[0]) - 1 or len(set(seen)) > 250
     total = sum(b["passage"].size + b["question"].size for b in batches)
     np.testing.assert_allclose(padding, 1 - real / total)
@@ -453,7 +563,9 @@ def test_rows_and_selected_words():
     some = passages.rows_of(columns, np.array([2, 0]))
     np.testing.assert_array_equal(some["passage"][0], columns["passage"][2])
     np.testing.assert_array_equal(some["passage"][1], columns["passage"][0])
-    kept = passages._where(columns["passage"], np.array([1, 0, 1, 0, 1, 0, 0, 0, 1], bool))
+    kept = passages._where(
+        columns["passage"], np.array([1, 0, 1, 0, 1, 0, 0, 0, 1], bool)
+    )
     assert kept.lengths.tolist() == [2, 1, 1]
     np.testing.assert_array_equal(kept[0], columns["passage"][0][[0, 2]])
     np.testing.assert_array_equal(kept[2], columns["passage"][2][3:])
@@ -492,7 +604,10 @@ def test_default_data_end_to_end(tmp_path):
     assert shown["attention"].dtype == np.uint8
     assert shown["attention.html"].count("<hr>") == pictures.EXAMPLES
     for change, message in (
-        ({"data.vocabulary": 99}, "config.data.vocabulary = 99, but news_stories has 159; set it"),
+        (
+            {"data.vocabulary": 99},
+            "config.data.vocabulary = 99, but news_stories has 159; set it",
+        ),
         (
             {"data.passage_buckets": (20, 40)},
             "passages are longer than 40 words, the last of config.data.passage_buckets",
@@ -502,15 +617,32 @@ def test_default_data_end_to_end(tmp_path):
         wrong.update_from_flattened_dict(change)
         with pytest.raises((UserError, DataError), match=message):
             make(wrong).batches(0)
-    config.data.update({"passage_buckets": (20, 40), "too_long": "cut", "unanswerable": "drop", "sentences": 2})
+    config.data.update(
+        {
+            "passage_buckets": (20, 40),
+            "too_long": "cut",
+            "unanswerable": "drop",
+            "sentences": 2,
+        }
+    )
     columns = passages.load(config, "train")
     assert columns["passage"].lengths.max() <= 40
     assert len(columns["answer"]) < 4000
-    assert passages.load(config, "valid")["answer"].shape == (400,)  # evaluation never drops
+    assert passages.load(config, "valid")["answer"].shape == (
+        400,
+    )  # evaluation never drops
 
 
 def test_pictures_mark_the_words_that_are_looked_at():
-    shown = [(["<a>", "@entity1", "won"], np.array([0.1, 0.8, 0.1]), ["who", "@placeholder"], "@entity1", "@entity1")]
+    shown = [
+        (
+            ["<a>", "@entity1", "won"],
+            np.array([0.1, 0.8, 0.1]),
+            ["who", "@placeholder"],
+            "@entity1",
+            "@entity1",
+        )
+    ]
     text = pictures.page(shown, "a & b")
     assert "&lt;a&gt;" in text
     assert "<h1>a &amp; b</h1>" in text
@@ -519,23 +651,48 @@ def test_pictures_mark_the_words_that_are_looked_at():
     strong = (image == pictures.MARK).all(-1)
     assert strong.sum() > 500
     faint = (image == np.array(pictures._shade(0.125))).all(-1)
-    assert np.nonzero(faint)[1].min() < np.nonzero(strong)[1].min() < np.nonzero(faint)[1].max()
+    assert (
+        np.nonzero(faint)[1].min()
+        < np.nonzero(strong)[1].min()
+        < np.nonzero(faint)[1].max()
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"norm": "weight"}, "config.norm = 'weight': choose one of none, layer, batch, batch_everywhere"),
+        (
+            {"norm": "weight"},
+            "config.norm = 'weight': choose one of none, layer, batch, batch_everywhere",
+        ),
         ({"model.units": 0}, "config.model.units = 0: at least 1"),
         ({"model.dropout": 1.0}, "config.model.dropout = 1.0: it must lie in"),
-        ({"model.dropout_scaling": "both"}, "config.model.dropout_scaling = 'both': choose train or test"),
-        ({"model.evaluation_statistics": "none"}, "evaluation_statistics = 'none': choose population or batch"),
-        ({"permute_entities": "sometimes"}, "config.permute_entities = 'sometimes': choose one of"),
+        (
+            {"model.dropout_scaling": "both"},
+            "config.model.dropout_scaling = 'both': choose train or test",
+        ),
+        (
+            {"model.evaluation_statistics": "none"},
+            "evaluation_statistics = 'none': choose population or batch",
+        ),
+        (
+            {"permute_entities": "sometimes"},
+            "config.permute_entities = 'sometimes': choose one of",
+        ),
         ({"data.entities": 23}, "config.data.entities = 23: 1 to vocabulary - 1 = 22"),
         ({"data.sentences": -1}, "config.data.sentences = -1"),
-        ({"data.unanswerable": "lose"}, "config.data.unanswerable = 'lose': choose keep or drop"),
-        ({"data.too_long": "drop"}, "config.data.too_long = 'drop': choose refuse or cut"),
-        ({"data.passage_buckets": (100, 50)}, "config.data.passage_buckets = .* that ascend"),
+        (
+            {"data.unanswerable": "lose"},
+            "config.data.unanswerable = 'lose': choose keep or drop",
+        ),
+        (
+            {"data.too_long": "drop"},
+            "config.data.too_long = 'drop': choose refuse or cut",
+        ),
+        (
+            {"data.passage_buckets": (100, 50)},
+            "config.data.passage_buckets = .* that ascend",
+        ),
     ],
 )
 def test_bad_fields_are_one_line(change, message):

@@ -18,28 +18,48 @@ def config(**changes):
 
 
 def count(c) -> int:
-    return sum(p.size for p in jax.tree.leaves(convnet.make(c).init(jax.random.key(0))["params"]))
+    return sum(
+        p.size
+        for p in jax.tree.leaves(convnet.make(c).init(jax.random.key(0))["params"])
+    )
 
 
 def images(seed=0, cases=6):
-    return jnp.asarray(np.random.default_rng(seed).uniform(size=(cases, 8, 8, 1)), jnp.float32)
+    return jnp.asarray(
+        np.random.default_rng(seed).uniform(size=(cases, 8, 8, 1)), jnp.float32
+    )
 
 
 def test_parameters_of_each_norm():
     """Digits, 4 and 8 channels on 8x8 and 4x4 positions: kernels 9*1*4 + 9*4*8, logits 128*10 + 10."""
     plain = 36 + 288 + 1280 + 10
     assert count(config(norm="none")) == plain + 4 + 8  # one bias a channel
-    assert count(config(norm="batch")) == plain + 2 * (4 + 8)  # gain and bias a channel, no other bias
+    assert count(config(norm="batch")) == plain + 2 * (
+        4 + 8
+    )  # gain and bias a channel, no other bias
     assert count(config(norm="layer")) == plain + 2 * (4 + 8)
     per_unit = config(**{"norm": "layer", "layer_norm.gain_per_unit": True})
     assert count(per_unit) == plain + 2 * (4 * 64 + 8 * 16)
 
 
-@pytest.mark.parametrize(("statistics", "axes"), [("layer", (1, 2, 3)), ("position", (3,))])
+@pytest.mark.parametrize(
+    ("statistics", "axes"), [("layer", (1, 2, 3)), ("position", (3,))]
+)
 def test_layer_norms_statistics_are_those_of_a_case(statistics, axes):
-    c = config(**{"norm": "layer", "layer_norm.statistics": statistics, "layer_norm.eps": 1e-12})
+    c = config(
+        **{
+            "norm": "layer",
+            "layer_norm.statistics": statistics,
+            "layer_norm.eps": 1e-12,
+        }
+    )
     net = convnet.ConvNet(c)
-    _, seen = net.apply(net.init(jax.random.key(0), images(), False), images(), True, mutable=["intermediates"])
+    _, seen = net.apply(
+        net.init(jax.random.key(0), images(), False),
+        images(),
+        True,
+        mutable=["intermediates"],
+    )
     for z in seen["intermediates"]["normalised"]:
         np.testing.assert_allclose(z.mean(axes), 0.0, atol=1e-4)
         np.testing.assert_allclose(z.var(axes), 1.0, rtol=1e-3)
@@ -53,17 +73,32 @@ def test_logits_keep_what_the_norm_promises():
         vars = net.init(jax.random.key(0), images(), False)
 
         def logits(kernel, x, vars=vars, net=net):
-            params = {**vars["params"], "Conv_0": {**vars["params"]["Conv_0"], "kernel": kernel}}
-            return net.apply({**vars, "params": params}, x, True, mutable=["batch_stats"])[0]
+            params = {
+                **vars["params"],
+                "Conv_0": {**vars["params"]["Conv_0"], "kernel": kernel},
+            }
+            return net.apply(
+                {**vars, "params": params}, x, True, mutable=["batch_stats"]
+            )[0]
 
-        row = theory.measure_row(logits, vars["params"]["Conv_0"]["kernel"], images(), key=jax.random.key(1))
+        row = theory.measure_row(
+            logits, vars["params"]["Conv_0"]["kernel"], images(), key=jax.random.key(1)
+        )
         invariant = {column for column, value in row.items() if value < 1e-4}
         assert (
             invariant
             == {
                 "none": set(),
-                "batch": {"weight matrix re-scaling", "weight vector re-scaling", "dataset re-scaling"},
-                "layer": {"weight matrix re-scaling", "dataset re-scaling", "single training case re-scaling"},
+                "batch": {
+                    "weight matrix re-scaling",
+                    "weight vector re-scaling",
+                    "dataset re-scaling",
+                },
+                "layer": {
+                    "weight matrix re-scaling",
+                    "dataset re-scaling",
+                    "single training case re-scaling",
+                },
             }[norm]
         )
 
@@ -77,7 +112,9 @@ def test_ring_is_the_blank_margin_of_mnist():
 
 def test_border_numbers_are_the_moments_of_the_units():
     rng = np.random.default_rng(0)
-    sums = rng.normal(size=(50, 8, 8, 3)) * rng.uniform(0.5, 2.0, (8, 8, 3)) + rng.normal(size=(8, 8, 3))
+    sums = rng.normal(size=(50, 8, 8, 3)) * rng.uniform(
+        0.5, 2.0, (8, 8, 3)
+    ) + rng.normal(size=(8, 8, 3))
     z = 2.0 * sums + 1.0
     moments = [
         {
@@ -93,7 +130,9 @@ def test_border_numbers_are_the_moments_of_the_units():
     near = convnet.ring(8, 8)
     np.testing.assert_allclose(values["conv1 std border"], sums.std(0)[near].mean())
     np.testing.assert_allclose(values["conv1 std rest"], sums.std(0)[~near].mean())
-    np.testing.assert_allclose(values["conv1 normalised std rest"], 2 * sums.std(0)[~near].mean())
+    np.testing.assert_allclose(
+        values["conv1 normalised std rest"], 2 * sums.std(0)[~near].mean()
+    )
     np.testing.assert_allclose(values["conv1 on border"], (z > 0)[:, near].mean())
     picture = values["statistics"]
     assert picture.dtype == np.uint8
@@ -110,10 +149,16 @@ def test_border_of_a_net_counts_every_test_image():
     x = jnp.asarray(convnet._open(c, "test")["image"][..., None] / 16.0, jnp.float32)
     _, seen = convnet.ConvNet(c).apply(vars, x, False, mutable=["intermediates"])
     measured = exp.evaluate(vars, "border")
-    for n, (sums, z) in enumerate(zip(*(seen["intermediates"][k] for k in ("sums", "normalised")), strict=True), 1):
+    for n, (sums, z) in enumerate(
+        zip(*(seen["intermediates"][k] for k in ("sums", "normalised")), strict=True), 1
+    ):
         near = convnet.ring(*sums.shape[1:3])
-        np.testing.assert_allclose(measured[f"conv{n} std border"], sums.std(0)[near].mean(), rtol=1e-3)
-        np.testing.assert_allclose(measured[f"conv{n} on rest"], (z > 0)[:, ~near].mean(), rtol=1e-3)
+        np.testing.assert_allclose(
+            measured[f"conv{n} std border"], sums.std(0)[near].mean(), rtol=1e-3
+        )
+        np.testing.assert_allclose(
+            measured[f"conv{n} on rest"], (z > 0)[:, ~near].mean(), rtol=1e-3
+        )
 
 
 @pytest.mark.parametrize("norm", convnet.NORMS)
@@ -128,8 +173,13 @@ def test_every_norm_learns(norm):
         def loss(params):
             return exp.loss(vars | {"params": params}, batch, jax.random.key(0))
 
-        (value, (new, _)), grads = jax.value_and_grad(loss, has_aux=True)(vars["params"])
-        return value, {**new, "params": jax.tree.map(lambda p, g: p - 0.1 * g, vars["params"], grads)}
+        (value, (new, _)), grads = jax.value_and_grad(loss, has_aux=True)(
+            vars["params"]
+        )
+        return value, {
+            **new,
+            "params": jax.tree.map(lambda p, g: p - 0.1 * g, vars["params"], grads),
+        }
 
     values = []
     for _ in range(30):
@@ -153,7 +203,10 @@ def test_smoke_config_trains_to_a_picture(tmp_path):
     [
         ({"norm": "group"}, "config.norm = 'group'"),
         ({"layer_norm.statistics": "channel"}, "choose one of layer, position"),
-        ({"layer_norm.statistics": "position", "layer_norm.gain_per_unit": True}, "gain_per_unit"),
+        (
+            {"layer_norm.statistics": "position", "layer_norm.gain_per_unit": True},
+            "gain_per_unit",
+        ),
         ({"model.strides": (1,)}, "one entry for each convolution"),
     ],
 )
@@ -164,7 +217,10 @@ def test_a_config_that_cannot_be_is_one_line(changes, words):
 
 
 def test_sizes_are_held_against_the_data():
-    for changes, words in (({"data.image": (28, 28)}, "config.data.image"), ({"data.train_examples": 9}, "train_exam")):
+    for changes, words in (
+        ({"data.image": (28, 28)}, "config.data.image"),
+        ({"data.train_examples": 9}, "train_exam"),
+    ):
         with pytest.raises(DataError, match=words):
             convnet.make(config(**changes)).batches(0)
 

@@ -18,7 +18,16 @@ NORMS = ("none", "weight", "layer_cell", "layer")
 def small(norm="layer_cell", **sizes):
     config = config_file.get_config("smoke")
     config.norm = norm
-    config.model.update({"image_size": 9, "units": 6, "latents": 3, "glimpses": 4, "read_size": 2, "write_size": 3})
+    config.model.update(
+        {
+            "image_size": 9,
+            "units": 6,
+            "latents": 3,
+            "glimpses": 4,
+            "read_size": 2,
+            "write_size": 3,
+        }
+    )
     config.model.update(sizes)
     config.model.init.update({"read": 0.2, "latent": 0.3, "write": 0.3})
     return config
@@ -76,7 +85,10 @@ def oracle_lstm(norm, p, c, h, x):
         w_h = w_h / np.linalg.norm(w_h, axis=0) * p["length_h"]
     px, ph = x @ w_x, h @ w_h
     if norm == "layer":
-        px, ph = oracle_norm(px, p["gain_x"], p["bias_x"]), oracle_norm(ph, p["gain_h"], p["bias_h"])
+        px, ph = (
+            oracle_norm(px, p["gain_x"], p["bias_x"]),
+            oracle_norm(ph, p["gain_h"], p["bias_h"]),
+        )
     f, i, o, g = np.split(px + ph + p["bias"], 4)
     c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
     shown = oracle_norm(c, p["gain_c"], p["bias_c"]) if norm.startswith("layer") else c
@@ -90,7 +102,11 @@ def oracle_bound(config, params, x, noise):
 
     def affine(name, h):
         p = params[name]
-        w = p["w"] / np.linalg.norm(p["w"], axis=0) * p["length"] if norm == "weight" else p["w"]
+        w = (
+            p["w"] / np.linalg.norm(p["w"], axis=0) * p["length"]
+            if norm == "weight"
+            else p["w"]
+        )
         return h @ w + p["bias"]
 
     c_enc = h_enc = c_dec = h_dec = np.zeros(m.units)
@@ -99,17 +115,26 @@ def oracle_bound(config, params, x, noise):
         error = x - sigmoid(canvas)
         if m.attention:
             numbers = affine("read", h_dec)
-            r = np.concatenate([oracle_read(numbers, v, m.read_size).ravel() for v in (x, error)])
+            r = np.concatenate(
+                [oracle_read(numbers, v, m.read_size).ravel() for v in (x, error)]
+            )
         else:
             r = np.concatenate([x, error], axis=1).ravel()
-        c_enc, h_enc = oracle_lstm(norm, params["encoder"], c_enc, h_enc, np.concatenate([r, h_dec]))
+        c_enc, h_enc = oracle_lstm(
+            norm, params["encoder"], c_enc, h_enc, np.concatenate([r, h_dec])
+        )
         mu, log_s = np.split(affine("latent", h_enc), 2)
         z = mu + np.exp(log_s) * eps
-        kl += sum(0.5 * (a**2 + np.exp(b) ** 2 - np.log(np.exp(b) ** 2) - 1) for a, b in zip(mu, log_s, strict=True))
+        kl += sum(
+            0.5 * (a**2 + np.exp(b) ** 2 - np.log(np.exp(b) ** 2) - 1)
+            for a, b in zip(mu, log_s, strict=True)
+        )
         c_dec, h_dec = oracle_lstm(norm, params["decoder"], c_dec, h_dec, z)
         out = affine("write", h_dec)
         if m.attention:
-            canvas = canvas + oracle_write(out[:5], out[5:].reshape(m.write_size, -1), side)
+            canvas = canvas + oracle_write(
+                out[:5], out[5:].reshape(m.write_size, -1), side
+            )
         else:
             canvas = canvas + out.reshape(side, side)
     p = sigmoid(canvas)
@@ -126,7 +151,9 @@ def setting(config, batch=2):
     """(network, params with nothing left at zero, x, noise) in float64."""
     draw = model.Draw(config)
     rng = np.random.RandomState(0)
-    params = jax.tree.map(lambda a: a + 0.1 * rng.randn(*a.shape), draw.init(jax.random.key(0)))
+    params = jax.tree.map(
+        lambda a: a + 0.1 * rng.randn(*a.shape), draw.init(jax.random.key(0))
+    )
     m = config.model
     x = (rng.rand(batch, m.image_size, m.image_size) < 0.4).astype(float)
     return draw, params, x, rng.randn(m.glimpses, batch, m.latents)
@@ -147,7 +174,9 @@ def mean_bound(draw, x, noise):
 def test_filter_bank_is_the_brute_force_in_float64(x64, points):
     numbers = np.random.RandomState(points).randn(3, 5) * [0.5, 0.5, 0.7, 0.5, 0.5]
     window = attention.window(jnp.asarray(numbers), points, 11)
-    for b, (fy, fx, gamma) in enumerate(oracle_bank(row, points, 11) for row in numbers):
+    for b, (fy, fx, gamma) in enumerate(
+        oracle_bank(row, points, 11) for row in numbers
+    ):
         np.testing.assert_allclose(window.rows[b], fy, rtol=1e-11, atol=1e-13)
         np.testing.assert_allclose(window.columns[b], fx, rtol=1e-11, atol=1e-13)
         np.testing.assert_allclose(window.gamma[b], gamma, rtol=1e-12)
@@ -159,16 +188,22 @@ def test_reading_and_writing_are_the_brute_force_with_gradients(x64):
     patch, weights = rng.randn(2, 3, 3), rng.randn(2, 7, 7)
 
     def read(numbers, images):
-        return attention.read(attention.window(numbers, 3, 7), images[:, 0], images[:, 1])
+        return attention.read(
+            attention.window(numbers, 3, 7), images[:, 0], images[:, 1]
+        )
 
     def write(numbers, patch):
         return attention.write(attention.window(numbers, 3, 7), patch)
 
     read, write = jax.jit(read), jax.jit(write)
     for b in range(2):
-        wanted = np.concatenate([oracle_read(numbers[b], images[b, k], 3).ravel() for k in range(2)])
+        wanted = np.concatenate(
+            [oracle_read(numbers[b], images[b, k], 3).ravel() for k in range(2)]
+        )
         np.testing.assert_allclose(read(numbers, images)[b], wanted, rtol=1e-10)
-        np.testing.assert_allclose(write(numbers, patch)[b], oracle_write(numbers[b], patch[b], 7), rtol=1e-10)
+        np.testing.assert_allclose(
+            write(numbers, patch)[b], oracle_write(numbers[b], patch[b], 7), rtol=1e-10
+        )
     against_differences(lambda n, i: jnp.sum(jnp.sin(read(n, i))), numbers, images)
     against_differences(lambda n, p: jnp.sum(write(n, p) * weights), numbers, patch)
 
@@ -182,22 +217,34 @@ def against_differences(function, *arguments, step=1e-6):
         along = [rng.randn(*np.shape(leaf)) for leaf in leaves]
 
         def at(t, k=k, leaves=leaves, tree=tree, along=along):
-            moved = jax.tree.unflatten(tree, [leaf + t * d for leaf, d in zip(leaves, along, strict=True)])
+            moved = jax.tree.unflatten(
+                tree, [leaf + t * d for leaf, d in zip(leaves, along, strict=True)]
+            )
             return float(function(*arguments[:k], moved, *arguments[k + 1 :]))
 
-        slope = sum(float(jnp.sum(g * d)) for g, d in zip(jax.tree.leaves(grads[k]), along, strict=True))
-        np.testing.assert_allclose(slope, (at(step) - at(-step)) / (2 * step), rtol=2e-6, atol=1e-8)
+        slope = sum(
+            float(jnp.sum(g * d))
+            for g, d in zip(jax.tree.leaves(grads[k]), along, strict=True)
+        )
+        np.testing.assert_allclose(
+            slope, (at(step) - at(-step)) / (2 * step), rtol=2e-6, atol=1e-8
+        )
 
 
 def test_rows_of_filters_sum_to_one_and_a_missed_image_stays_finite():
     rng = np.random.RandomState(0)
-    numbers = jnp.asarray(rng.uniform(-1, 1, (50, 5)) * [0.3, 0.3, 1, 0.5, 1] - [0, 0, 0, 1, 0], jnp.float32)
+    numbers = jnp.asarray(
+        rng.uniform(-1, 1, (50, 5)) * [0.3, 0.3, 1, 0.5, 1] - [0, 0, 0, 1, 0],
+        jnp.float32,
+    )
     for points in (2, 5):
         window = attention.window(numbers, points, 28)
         np.testing.assert_allclose(window.rows.sum(-1), 1, atol=1e-5)
         np.testing.assert_allclose(window.columns.sum(-1), 1, atol=1e-5)
     far = jnp.array([[30.0, -30.0, -3.0, 2.0, 0.0]])
-    value, grad = jax.value_and_grad(lambda n: attention.window(n, 5, 28).rows.sum())(far)
+    value, grad = jax.value_and_grad(lambda n: attention.window(n, 5, 28).rows.sum())(
+        far
+    )
     assert value == 0
     assert jnp.isfinite(grad).all()
 
@@ -222,19 +269,29 @@ def test_numbers_zero_lay_the_grid_over_the_whole_image():
 # -- the bound
 
 
-@pytest.mark.parametrize(("norm", "windows"), [*((norm, True) for norm in NORMS), ("layer_cell", False)])
+@pytest.mark.parametrize(
+    ("norm", "windows"), [*((norm, True) for norm in NORMS), ("layer_cell", False)]
+)
 def test_bound_is_the_brute_force_in_float64(x64, norm, windows):
     config = small(norm, attention=windows)
     draw, params, x, noise = setting(config)
     canvas, seen = jax.jit(draw.infer)(params, x, noise)
     for b in range(len(x)):
-        reconstruction, kl = oracle_bound(config, jax.tree.map(np.asarray, params), x[b], noise[:, b])
-        np.testing.assert_allclose(model.cross_entropy(canvas, x)[b], reconstruction, rtol=1e-9)
+        reconstruction, kl = oracle_bound(
+            config, jax.tree.map(np.asarray, params), x[b], noise[:, b]
+        )
+        np.testing.assert_allclose(
+            model.cross_entropy(canvas, x)[b], reconstruction, rtol=1e-9
+        )
         np.testing.assert_allclose(seen.kl.sum(0)[b], kl, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
-    "norm", ["layer_cell", *(pytest.param(norm, marks=pytest.mark.slow) for norm in ("layer", "weight"))]
+    "norm",
+    [
+        "layer_cell",
+        *(pytest.param(norm, marks=pytest.mark.slow) for norm in ("layer", "weight")),
+    ],
 )
 def test_gradients_are_those_of_plain_autodiff(x64, monkeypatch, norm):
     draw, params, x, noise = setting(small(norm))
@@ -242,7 +299,9 @@ def test_gradients_are_those_of_plain_autodiff(x64, monkeypatch, norm):
 
     options = ScanOptions(backward="autodiff")
     monkeypatch.setattr(model, "scan", functools.partial(model.scan, options=options))
-    plain_value, plain_gradients = jax.jit(jax.value_and_grad(mean_bound(draw, x, noise)))(params)
+    plain_value, plain_gradients = jax.jit(
+        jax.value_and_grad(mean_bound(draw, x, noise))
+    )(params)
 
     np.testing.assert_allclose(value, plain_value, rtol=1e-12)
     compare = functools.partial(np.testing.assert_allclose, rtol=1e-8, atol=1e-11)
@@ -266,7 +325,9 @@ def test_gradients_of_image_and_noise_and_without_attention(x64):
 def test_kl_is_zero_at_the_prior_and_a_number_known_elsewhere():
     assert model.kl_from_standard(jnp.zeros(100), jnp.zeros(100)) == 0
     np.testing.assert_allclose(
-        model.kl_from_standard(jnp.array([2.0]), jnp.log(jnp.array([3.0]))), 6 - np.log(3), rtol=1e-6
+        model.kl_from_standard(jnp.array([2.0]), jnp.log(jnp.array([3.0]))),
+        6 - np.log(3),
+        rtol=1e-6,
     )
 
 
@@ -283,7 +344,9 @@ def test_untrained_network_that_writes_nothing_has_784_ln_2_and_the_kl(windows):
     bound, (_, metrics) = loss(vars, {"image": x}, jax.random.key(1))
     np.testing.assert_allclose(metrics["reconstruction"], 784 * np.log(2), rtol=1e-5)
     assert metrics["kl"] > 0
-    np.testing.assert_allclose(bound, metrics["reconstruction"] + metrics["kl"], rtol=1e-6)
+    np.testing.assert_allclose(
+        bound, metrics["reconstruction"] + metrics["kl"], rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -291,7 +354,12 @@ def test_parameter_counts_of_the_paper(norm):
     for windows, count in ((True, 959_467), (False, 2_749_400)):
         config = config_file.get_config("paper")
         config.norm, config.model.attention = norm, windows
-        more = {"none": 0, "layer_cell": 1024, "layer": 9216, "weight": 4331 if windows else 5080}[norm]
+        more = {
+            "none": 0,
+            "layer_cell": 1024,
+            "layer": 9216,
+            "weight": 4331 if windows else 5080,
+        }[norm]
         shapes = jax.eval_shape(make(config).init, jax.random.key(0))
         assert sum(a.size for a in jax.tree.leaves(shapes)) == count + more
 
@@ -304,7 +372,10 @@ def test_weight_norm_starts_as_the_baseline():
     assert base.keys() == normed.keys()
     for name in ("latent", "write", "read"):
         np.testing.assert_allclose(base[name], normed[name], rtol=1e-5)
-    jax.tree.map(lambda a: np.testing.assert_allclose(np.linalg.norm(a, axis=0) > 0, True), normed)
+    jax.tree.map(
+        lambda a: np.testing.assert_allclose(np.linalg.norm(a, axis=0) > 0, True),
+        normed,
+    )
 
 
 # -- what users see
@@ -320,7 +391,10 @@ def test_importance_weighting_tightens_the_bound(x64):
         return jnp.mean(seen.log_ratio.sum(0) - model.cross_entropy(canvas, x))
 
     one, many = (
-        jax.jit(lambda k=k: model.importance_weighted(draw, params, x, index, key, k).mean())() for k in (1, 300)
+        jax.jit(
+            lambda k=k: model.importance_weighted(draw, params, x, index, key, k).mean()
+        )()
+        for k in (1, 300)
     )
     np.testing.assert_allclose(one, elbo(jax.random.split(key, 1)[0]), rtol=1e-9)
     elbos = [elbo(k) for k in jax.random.split(key, 300)]
@@ -329,12 +403,20 @@ def test_importance_weighting_tightens_the_bound(x64):
 
 def test_importance_weights_are_exact_where_the_posterior_is_the_prior(x64):
     draw, params, x, _ = setting(small(), batch=3)
-    params["latent"] = jax.tree.map(jnp.zeros_like, params["latent"])  # q(z|x) = p(z): weights are p(x|z)
-    _, seen = jax.jit(draw.infer)(params, x, model.noise_of(jax.random.key(0), jnp.arange(3), draw.sizes))
+    params["latent"] = jax.tree.map(
+        jnp.zeros_like, params["latent"]
+    )  # q(z|x) = p(z): weights are p(x|z)
+    _, seen = jax.jit(draw.infer)(
+        params, x, model.noise_of(jax.random.key(0), jnp.arange(3), draw.sizes)
+    )
     np.testing.assert_allclose(seen.log_ratio, 0, atol=1e-12)
     np.testing.assert_allclose(seen.kl, 0, atol=1e-12)
-    params["write"] = jax.tree.map(jnp.zeros_like, params["write"])  # and x does not depend on z
-    estimate = model.importance_weighted(draw, params, x, jnp.arange(3), jax.random.key(1), 5)
+    params["write"] = jax.tree.map(
+        jnp.zeros_like, params["write"]
+    )  # and x does not depend on z
+    estimate = model.importance_weighted(
+        draw, params, x, jnp.arange(3), jax.random.key(1), 5
+    )
     np.testing.assert_allclose(estimate, -81 * np.log(2))
 
 
@@ -342,7 +424,9 @@ def test_noise_of_an_example_does_not_depend_on_its_batch():
     sizes = small().model
     key = jax.random.key(0)
     together = model.noise_of(key, jnp.array([4, 7, 9]), sizes)
-    np.testing.assert_array_equal(together[:, 1:2], model.noise_of(key, jnp.array([7]), sizes))
+    np.testing.assert_array_equal(
+        together[:, 1:2], model.noise_of(key, jnp.array([7]), sizes)
+    )
 
 
 @pytest.mark.slow
@@ -350,19 +434,26 @@ def test_pictures_show_what_was_read_and_written():
     draw, params, x, _ = setting(small(), batch=2)
     params = jax.tree.map(lambda a: a.astype(jnp.float32), params)
     shown = pictures.all_of(draw, params, x, jax.random.key(0))
-    assert set(shown) == {"samples", "samples_over_glimpses", "glimpses", "reconstructions"}
+    assert set(shown) == {
+        "samples",
+        "samples_over_glimpses",
+        "glimpses",
+        "reconstructions",
+    }
     assert all(v.dtype == np.uint8 and v.shape[-1] == 3 for v in shown.values())
     assert len(shown["samples_over_glimpses"]) == 4 + 12
-    frame = lambda colour: (shown["glimpses"] == np.array(colour, np.uint8)).all(-1).any()  # noqa: E731
-    assert frame(pictures.READ)
-    assert frame(pictures.WRITE)
+    for colour in (pictures.READ, pictures.WRITE):
+        pixels = shown["glimpses"] == np.array(colour, np.uint8)
+        assert pixels.all(-1).any()
 
 
 def test_frame_stands_where_the_grid_stands():
     draw = model.Draw(small(read_size=3))
     # centre of the image, stride 2 pixels: centres at pixels 3, 5, 7 of 9
     numbers = np.array([0.0, 0.0, -8.0, np.log(2 / 4), 0.0])
-    picture = pictures._framed(draw, "read_size", (1, 2, 3), np.zeros((36, 36, 3), np.uint8), numbers)
+    picture = pictures._framed(
+        draw, "read_size", (1, 2, 3), np.zeros((36, 36, 3), np.uint8), numbers
+    )
     ys, xs = np.nonzero(picture.any(-1))
     for places in (ys, xs):
         assert abs(places.min() + 0.5 - 4 * 2.5) <= 1
@@ -373,10 +464,19 @@ def test_frame_stands_where_the_grid_stands():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"norm": "batch"}, "config.norm = 'batch': choose one of none, weight, layer_cell, layer"),
+        (
+            {"norm": "batch"},
+            "config.norm = 'batch': choose one of none, weight, layer_cell, layer",
+        ),
         ({"model.glimpses": 0}, "config.model.glimpses = 0: at least 1"),
-        ({"model.read_size": 29}, "config.model.read_size = 29: a window has 1 to image_size = 28"),
-        ({"model.write_size": 0}, "config.model.write_size = 0: a window has 1 to image_size = 28"),
+        (
+            {"model.read_size": 29},
+            "config.model.read_size = 29: a window has 1 to image_size = 28",
+        ),
+        (
+            {"model.write_size": 0},
+            "config.model.write_size = 0: a window has 1 to image_size = 28",
+        ),
         ({"importance_samples": 0}, "config.importance_samples = 0: at least 1"),
     ],
 )
@@ -390,8 +490,14 @@ def test_bad_sizes_are_one_line(change, message):
 
 def test_data_of_another_size_is_one_line(tmp_path):
     for change, message in (
-        ({"model.image_size": 14}, "image_size = 14, but binarized_digits has images of 28 x 28"),
-        ({"data.train_examples": 5000}, "train_examples = 5000, but binarized_digits has 1297"),
+        (
+            {"model.image_size": 14},
+            "image_size = 14, but binarized_digits has images of 28 x 28",
+        ),
+        (
+            {"data.train_examples": 5000},
+            "train_examples = 5000, but binarized_digits has 1297",
+        ),
     ):
         config = config_file.get_config("smoke")
         config.data.dir = str(tmp_path)

@@ -20,7 +20,9 @@ def count(exp):
     return sum(x.size for x in jax.tree.leaves(shapes["params"]))
 
 
-@pytest.mark.parametrize(("norm", "size"), [("none", 1_796_010), ("layer", 1_798_010), ("batch", 1_798_020)])
+@pytest.mark.parametrize(
+    ("norm", "size"), [("none", 1_796_010), ("layer", 1_798_010), ("batch", 1_798_020)]
+)
 def test_parameter_counts(norm, size):
     assert count(make(norm=norm)[1]) == size
 
@@ -30,7 +32,9 @@ def forward(p, x, norm):
     for i in range(2):
         a = x @ p[f"Dense_{i}"]["kernel"]
         if norm == "layer":
-            a = (a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + 1e-5)
+            a = (a - a.mean(-1, keepdims=True)) / np.sqrt(
+                a.var(-1, keepdims=True) + 1e-5
+            )
             a = a * p[f"LayerNorm_{i}"]["scale"] + p[f"LayerNorm_{i}"]["bias"]
         elif norm == "batch":
             n = len(a)
@@ -52,30 +56,46 @@ def test_loss_is_the_papers_net(norm):
     """LN on the two hidden layers only; BN on every layer, with the unbiased variance at batch size 4."""
     _, exp = make("paper_bz4", norm=norm)
     rng = np.random.default_rng(0)
-    vars = jax.tree.map(lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32), exp.init(jax.random.key(1)))
-    batch = {"image": rng.integers(0, 256, (4, 28, 28), np.uint8), "label": np.array([3, 1, 4, 1])}
+    vars = jax.tree.map(
+        lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32),
+        exp.init(jax.random.key(1)),
+    )
+    batch = {
+        "image": rng.integers(0, 256, (4, 28, 28), np.uint8),
+        "label": np.array([3, 1, 4, 1]),
+    }
     loss, (_, metrics) = jax.jit(exp.loss)(vars, batch, jax.random.key(0))
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), dict(vars["params"]))
     logits = forward(p, batch["image"].reshape(4, -1) / 255.0, norm)
-    wanted = (np.log(np.exp(logits).sum(-1)) - logits[np.arange(4), batch["label"]]).mean()
+    wanted = (
+        np.log(np.exp(logits).sum(-1)) - logits[np.arange(4), batch["label"]]
+    ).mean()
     np.testing.assert_allclose(loss, wanted, rtol=2e-5)
     assert metrics["nll"] == loss
 
 
 def test_evaluation_is_the_mean_over_the_split(tmp_path):
-    _, exp = make("smoke", norm="layer", eval_batch_size=50, **{"data.dir": str(tmp_path)})
+    _, exp = make(
+        "smoke", norm="layer", eval_batch_size=50, **{"data.dir": str(tmp_path)}
+    )
     vars = exp.init(jax.random.key(0))
     found = exp.evaluate(vars, "test")
     from lnrepro import data
 
     columns = data.open_columns("digits", "test", str(tmp_path))
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), dict(vars["params"]))
-    logits = forward(p, np.reshape(columns["image"], (len(columns["label"]), -1)) / 16.0, "layer")
-    np.testing.assert_allclose(found["error"], (logits.argmax(-1) != columns["label"]).mean(), atol=1e-6)
+    logits = forward(
+        p, np.reshape(columns["image"], (len(columns["label"]), -1)) / 16.0, "layer"
+    )
+    np.testing.assert_allclose(
+        found["error"], (logits.argmax(-1) != columns["label"]).mean(), atol=1e-6
+    )
 
 
 def test_gradient_is_finite_for_an_empty_picture():
     _, exp = make("smoke", norm="layer")
     batch = {"image": np.zeros((4, 8, 8), np.uint8), "label": np.arange(4)}
-    grads = jax.grad(lambda v: exp.loss(v, batch, jax.random.key(0))[0])(exp.init(jax.random.key(0)))
+    grads = jax.grad(lambda v: exp.loss(v, batch, jax.random.key(0))[0])(
+        exp.init(jax.random.key(0))
+    )
     assert all(jnp.isfinite(g).all() for g in jax.tree.leaves(grads))

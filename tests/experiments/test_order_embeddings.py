@@ -47,12 +47,21 @@ def oracle_caption(norm, params, words):
     h = np.zeros(len(c["bias"]))
     for word in [*words, 0]:
         x = params["words"][word]
-        x_gates, x_new, h_gates, h_new = x @ g["w_x"] + g["bias"], x @ c["w_x"] + c["bias"], h @ g["w_h"], h @ c["w_h"]
+        x_gates, x_new, h_gates, h_new = (
+            x @ g["w_x"] + g["bias"],
+            x @ c["w_x"] + c["bias"],
+            h @ g["w_h"],
+            h @ c["w_h"],
+        )
         if norm == "layer":
             x_gates, h_gates = (
-                oracle_norm(v, g[f"gain_{s}"], g[f"bias_{s}"]) for v, s in ((x_gates, "x"), (h_gates, "h"))
+                oracle_norm(v, g[f"gain_{s}"], g[f"bias_{s}"])
+                for v, s in ((x_gates, "x"), (h_gates, "h"))
             )
-            x_new, h_new = (oracle_norm(v, c[f"gain_{s}"], c[f"bias_{s}"]) for v, s in ((x_new, "x"), (h_new, "h")))
+            x_new, h_new = (
+                oracle_norm(v, c[f"gain_{s}"], c[f"bias_{s}"])
+                for v, s in ((x_new, "x"), (h_new, "h"))
+            )
         z, r = np.split(sigmoid(x_gates + h_gates), 2)
         h = (1 - z) * h + z * np.tanh(x_new + r * h_new)
     return h
@@ -65,7 +74,11 @@ def oracle_loss(config, params, images, captions):
     im = [unit(f @ params["image"]["w"] + params["image"]["bias"]) for f in images]
 
     def error(i, j):
-        return sum(max(0, a - b) ** 2 for a, b in zip(s[i], im[j], strict=True)) if positive else -float(s[i] @ im[j])
+        return (
+            sum(max(0, a - b) ** 2 for a, b in zip(s[i], im[j], strict=True))
+            if positive
+            else -float(s[i] @ im[j])
+        )
 
     total = 0.0
     for i in range(len(s)):
@@ -80,7 +93,9 @@ def setting(config, seed=0, batch=5):
     """(params with nothing left at zero, features, captions of 1 to 6 words) in float64."""
     rng = np.random.RandomState(seed)
     params = jax.jit(make(config).init)(jax.random.key(0))["params"]
-    params = jax.tree.map(lambda a: np.asarray(a + 0.3 * rng.randn(*a.shape), np.float64), params)
+    params = jax.tree.map(
+        lambda a: np.asarray(a + 0.3 * rng.randn(*a.shape), np.float64), params
+    )
     captions = [rng.randint(1, 9, n).tolist() for n in rng.randint(1, 7, batch)]
     return params, np.abs(rng.randn(batch, 5)), captions
 
@@ -106,9 +121,13 @@ def test_loss_and_gradients_are_the_formula_in_float64(x64, norm, similarity):
     params, images, captions = setting(config)
     tokens, length = padded(captions)
     batch = {"image": images, "tokens": (tokens,), "length": length}
-    loss = jax.jit(jax.value_and_grad(lambda p: make(config).loss({"params": p}, batch, None)[0]))
+    loss = jax.jit(
+        jax.value_and_grad(lambda p: make(config).loss({"params": p}, batch, None)[0])
+    )
     value, grads = loss(params)
-    np.testing.assert_allclose(value, oracle_loss(config, params, images, captions), rtol=1e-10)
+    np.testing.assert_allclose(
+        value, oracle_loss(config, params, images, captions), rtol=1e-10
+    )
     assert value > 0
 
     flat, tree = jax.tree.flatten(params)
@@ -117,11 +136,15 @@ def test_loss_and_gradients_are_the_formula_in_float64(x64, norm, similarity):
         along = rng.randn(*leaf.shape)
 
         def at(t, k=k, along=along):
-            moved = jax.tree.unflatten(tree, [v + t * along if i == k else v for i, v in enumerate(flat)])
+            moved = jax.tree.unflatten(
+                tree, [v + t * along if i == k else v for i, v in enumerate(flat)]
+            )
             return oracle_loss(config, moved, images, captions)
 
         slope = (at(1e-6) - at(-1e-6)) / 2e-6
-        np.testing.assert_allclose(np.sum(jax.tree.leaves(grads)[k] * along), slope, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(
+            np.sum(jax.tree.leaves(grads)[k] * along), slope, rtol=1e-5, atol=1e-7
+        )
 
 
 def test_order_violations_are_the_naive_ones_with_gradients_and_less_memory(x64):
@@ -132,7 +155,9 @@ def test_order_violations_are_the_naive_ones_with_gradients_and_less_memory(x64)
         return jnp.sum(jnp.maximum(s[:, None] - im[None], 0) ** 2, -1)
 
     results = [
-        jax.value_and_grad(lambda s, im, f=f: jnp.sum(weights * f(s, im)), (0, 1))(captions, images)
+        jax.value_and_grad(lambda s, im, f=f: jnp.sum(weights * f(s, im)), (0, 1))(
+            captions, images
+        )
         for f in (ranking.order_violations, naive)
     ]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), *results)
@@ -141,7 +166,10 @@ def test_order_violations_are_the_naive_ones_with_gradients_and_less_memory(x64)
 def test_loss_and_its_gradient_hold_less_than_one_array_of_all_differences():
     """128 pairs in 256 dimensions: B x B x K would be 16.8 MB."""
     x = jnp.zeros((128, 256), jnp.float32)
-    step = jax.value_and_grad(lambda s, im: ranking.ranking_loss(ranking.order_violations(s, im), 0.05), (0, 1))
+    step = jax.value_and_grad(
+        lambda s, im: ranking.ranking_loss(ranking.order_violations(s, im), 0.05),
+        (0, 1),
+    )
     needs = jax.jit(step).lower(x, x).compile().memory_analysis().temp_size_in_bytes
     assert needs < 128 * 128 * 256 * 4 / 8
 
@@ -157,17 +185,28 @@ def test_loss_of_what_fits_and_of_what_is_apart():
     assert least > 0
     np.testing.assert_allclose(ranking.ranking_loss(errors, least), 0, atol=1e-6)
     assert ranking.ranking_loss(errors, least + 0.01) > 0
-    np.testing.assert_allclose(ranking.ranking_loss(jnp.zeros((3, 3)), 0.05), 2 * 6 * 0.05, rtol=1e-6)
+    np.testing.assert_allclose(
+        ranking.ranking_loss(jnp.zeros((3, 3)), 0.05), 2 * 6 * 0.05, rtol=1e-6
+    )
 
 
 def test_parts_of_a_batch_hold_every_word_once():
     rng = np.random.RandomState(0)
     captions = [rng.randint(1, 9, n).tolist() for n in (6, 1, 3, 2, 2, 1, 5, 1, 3)]
     tokens, length = padded(captions, 12)
-    parts = oe.in_parts({"image": np.arange(9), "tokens": (tokens,), "length": length}, (2, 4, 5, 20))
-    assert [p.shape for p in parts["tokens"]] == [(9, 2), (6, 2), (3, 1), (3, 7)]  # thirds of nine, rounded up
+    parts = oe.in_parts(
+        {"image": np.arange(9), "tokens": (tokens,), "length": length}, (2, 4, 5, 20)
+    )
+    assert [p.shape for p in parts["tokens"]] == [
+        (9, 2),
+        (6, 2),
+        (3, 1),
+        (3, 7),
+    ]  # thirds of nine, rounded up
     assert (np.diff(parts["length"]) <= 0).all()
-    whole = np.concatenate([np.pad(p, ((0, 9 - len(p)), (0, 0))) for p in parts["tokens"]], axis=1)
+    whole = np.concatenate(
+        [np.pad(p, ((0, 9 - len(p)), (0, 0))) for p in parts["tokens"]], axis=1
+    )
     np.testing.assert_array_equal(whole, tokens[parts["image"]])
     np.testing.assert_array_equal(parts["length"], length[parts["image"]])
 
@@ -179,9 +218,13 @@ def test_a_batch_in_parts_has_the_same_loss_and_gradients():
     params = jax.tree.map(jnp.float32, params)
     tokens, length = padded(captions, 12)
     whole = {"image": images, "tokens": (tokens,), "length": length}
-    loss = jax.jit(jax.value_and_grad(lambda p, b: make(config).loss({"params": p}, b, None)[0]))
+    loss = jax.jit(
+        jax.value_and_grad(lambda p, b: make(config).loss({"params": p}, b, None)[0])
+    )
     one, other = loss(params, whole), loss(params, oe.in_parts(whole, (2, 4, 5, 20)))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5), one, other)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5), one, other
+    )
 
 
 @pytest.mark.parametrize(("norm", "more"), [("none", 0), ("layer", 12_288)])
@@ -197,7 +240,9 @@ def test_parameter_counts_of_the_paper(norm, more):
 
 def test_initial_values_of_the_authors_code():
     config = small(features=30, units=20, words=10)
-    p = jax.tree.map(np.asarray, jax.jit(make(config).init)(jax.random.key(0)))["params"]
+    p = jax.tree.map(np.asarray, jax.jit(make(config).init)(jax.random.key(0)))[
+        "params"
+    ]
     for part, blocks in (("gates", 2), ("candidate", 1)):
         g = p["gru"][part]
         assert 0.09 < np.abs(g["w_x"]).max() <= 0.1
@@ -220,9 +265,13 @@ def test_optimiser_of_the_paper_config():
     state = tx.init(params)
     lengths = []
     for _ in range(3):
-        update, state = tx.update({"a": jnp.full(4, 100.0), "b": jnp.full(1, 0.5)}, state, params)
+        update, state = tx.update(
+            {"a": jnp.full(4, 100.0), "b": jnp.full(1, 0.5)}, state, params
+        )
         lengths.append((-float(update["a"][0]), -float(update["b"][0])))
-    np.testing.assert_allclose(lengths, [[3.51, 3.51], [4.29, 4.29], [4.96, 4.96]], atol=6e-3)
+    np.testing.assert_allclose(
+        lengths, [[3.51, 3.51], [4.29, 4.29], [4.96, 4.96]], atol=6e-3
+    )
     np.testing.assert_allclose(
         state[1].mu["a"], (1 - 0.9**3) * 1.0, rtol=1e-5
     )  # 100 each was clipped to norm 2: 1 each
@@ -274,13 +323,18 @@ def test_batches_draw_all_five_captions_and_resume_anywhere(smoke):
 def test_evaluation_scores_and_shows(smoke):
     _, exp, vars = smoke
     scores = exp.evaluate(vars, "valid")
-    assert scores["image_recall_sum"] == pytest.approx(sum(scores[f"image_r{k}"] for k in (1, 5, 10)))
+    assert scores["image_recall_sum"] == pytest.approx(
+        sum(scores[f"image_r{k}"] for k in (1, 5, 10))
+    )
     assert 1 <= scores["image_mean_rank"] <= 50
     final = exp.evaluate(vars, "final")
     picture = final.pop("retrievals")
     assert picture.dtype == np.uint8
     assert picture.shape[-1] == 3
-    assert "| OE + LN (this run) | scenes: not to be compared; 1 fold of 50 images |" in final.pop("table2.md")
+    assert (
+        "| OE + LN (this run) | scenes: not to be compared; 1 fold of 50 images |"
+        in final.pop("table2.md")
+    )
     assert set(final) == set(scores)
 
 
@@ -288,11 +342,18 @@ def test_table_has_the_papers_rows_and_names_data():
     paper, other = config_file.get_config("paper"), config_file.get_config("paper")
     other.norm, other.model.similarity = "none", "cosine"
     text = table.beside_the_paper(
-        (paper, dict.fromkeys(table.COLUMNS, 12.34)), (other, dict.fromkeys(table.COLUMNS, 5))
+        (paper, dict.fromkeys(table.COLUMNS, 12.34)),
+        (other, dict.fromkeys(table.COLUMNS, 5)),
     )
-    assert "| OE + LN (the paper's) | MS-COCO, VGG-19 | 48.5 | 80.6 | 89.8 | 5.1 | 38.9 | 74.3 | 86.3 | 7.6 |" in text
+    assert (
+        "| OE + LN (the paper's) | MS-COCO, VGG-19 | 48.5 | 80.6 | 89.8 | 5.1 | 38.9 | 74.3 | 86.3 | 7.6 |"
+        in text
+    )
     assert "| Sym (Vendrov et al.) | MS-COCO, VGG-19 | 45.4 | - | 88.7 |" in text
-    assert "| OE + LN (this run) | MS-COCO, VGG-19; 5 folds of 1000 images | 12.3 |" in text
+    assert (
+        "| OE + LN (this run) | MS-COCO, VGG-19; 5 folds of 1000 images | 12.3 |"
+        in text
+    )
     assert "| Sym (this run) | MS-COCO, VGG-19; 5 folds of 1000 images | 5.0 |" in text
 
 
@@ -312,14 +373,18 @@ print(most * 1024 / column.nbytes)
 """
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="resident memory is read from /proc")
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/status"), reason="resident memory is read from /proc"
+)
 def test_resident_memory_does_not_grow_with_the_feature_matrix(tmp_path):
     """64 MB of features, every page of it read: without forgetting all of it stays, with it a batch's pages do."""
     np.save(tmp_path / "x.npy", np.zeros((4096, 4096), np.float32))
 
     def share(how):
         command = [sys.executable, "-c", RESIDENT, str(tmp_path / "x.npy"), how]
-        return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        return float(
+            subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        )
 
     assert share("keep") > 0.6
     assert share("forget") < 0.35
@@ -329,7 +394,10 @@ def test_resident_memory_does_not_grow_with_the_feature_matrix(tmp_path):
     ("change", "message"),
     [
         ({"norm": "batch"}, "config.norm = 'batch': choose one of none, layer"),
-        ({"model.similarity": "dot"}, "config.model.similarity = 'dot': choose one of order, cosine"),
+        (
+            {"model.similarity": "dot"},
+            "config.model.similarity = 'dot': choose one of order, cosine",
+        ),
         ({"model.units": 0}, "config.model.units = 0: at least 1"),
         ({"data.vocabulary": 2}, "config.data.vocabulary = 2: "),
         ({"buckets": (12, 8)}, r"config.buckets = \(12, 8\)"),
@@ -345,8 +413,14 @@ def test_bad_sizes_are_one_line(change, message):
 
 def test_data_of_another_size_is_one_line(smoke):
     for change, message in (
-        ({"model.features": 4096}, "config.model.features = 4096, but scenes has 648 an image"),
-        ({"data.vocabulary": 12}, r"config.data.vocabulary = 12, but scenes has \d+ words"),
+        (
+            {"model.features": 4096},
+            "config.model.features = 4096, but scenes has 648 an image",
+        ),
+        (
+            {"data.vocabulary": 12},
+            r"config.data.vocabulary = 12, but scenes has \d+ words",
+        ),
         ({"data.train_examples": 5000}, "train_examples = 5000, but scenes has 3000"),
     ):
         config = config_file.get_config("smoke")
@@ -356,5 +430,7 @@ def test_data_of_another_size_is_one_line(smoke):
             next(make(config).batches(0))
     config.update({"data": smoke[0].data})
     config.evaluation.update({"fold": 300, "folds": 2})
-    with pytest.raises(DataError, match=r"scenes \(test\) has 500 images, too few for 2 of 300"):
+    with pytest.raises(
+        DataError, match=r"scenes \(test\) has 500 images, too few for 2 of 300"
+    ):
         make(config).evaluate(smoke[2], "test")

@@ -12,7 +12,9 @@ from experiments.skip_thoughts import model, softmax
 def small(norm="layer", **sizes):
     config = config_file.get_config("smoke")
     config.norm = norm
-    config.model.update({"units": 5, "word_size": 4, "vocabulary": 11, "chunk_rows": 7} | sizes)
+    config.model.update(
+        {"units": 5, "word_size": 4, "vocabulary": 11, "chunk_rows": 7} | sizes
+    )
     return config
 
 
@@ -49,8 +51,12 @@ def oracle_gru(norm, p, h, x):
     px, ph = x @ p["w_x"] + p["bias"], h @ p["w_h"]
     if norm == "layer":
         parts = [slice(0, 2 * n), slice(2 * n, 3 * n)]
-        px = np.concatenate([oracle_norm(px[s], p["gain_x"][s], p["bias_x"][s]) for s in parts])
-        ph = np.concatenate([oracle_norm(ph[s], p["gain_h"][s], p["bias_h"][s]) for s in parts])
+        px = np.concatenate(
+            [oracle_norm(px[s], p["gain_x"][s], p["bias_x"][s]) for s in parts]
+        )
+        ph = np.concatenate(
+            [oracle_norm(ph[s], p["gain_h"][s], p["bias_h"][s]) for s in parts]
+        )
     z, r = 1 / (1 + np.exp(-(px + ph)[: 2 * n])).reshape(2, n)
     candidate = np.tanh(px[2 * n :] + r * ph[2 * n :])
     return (1 - z) * h + z * candidate
@@ -68,7 +74,12 @@ def oracle_loss(config, params, batch):
             p = params["decoders"][name]
             h, x = vector, np.zeros(config.model.word_size)
             for word in batch[name][i, : batch[f"{name}_length"][i]]:
-                h = oracle_gru(norm, p, h, np.concatenate([x, vector]) if config.model.condition else x)
+                h = oracle_gru(
+                    norm,
+                    p,
+                    h,
+                    np.concatenate([x, vector]) if config.model.condition else x,
+                )
                 a = h @ out["w"] + out["bias"]
                 probabilities = np.exp(a - a.max()) / np.exp(a - a.max()).sum()
                 total -= np.log(probabilities[word] + 1e-8)
@@ -106,7 +117,11 @@ def test_decoders_together_or_apart_are_the_same_with_gradients(x64):
     for together in (False, True):
         net = model.SkipThoughts(small(decoders_together=together))
         params = some_params(net)
-        found.append(jax.jit(jax.value_and_grad(lambda p, net=net: net.loss(p, batch)[0]))(params))
+        found.append(
+            jax.jit(jax.value_and_grad(lambda p, net=net: net.loss(p, batch)[0]))(
+                params
+            )
+        )
     for a, b in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
@@ -114,20 +129,38 @@ def test_decoders_together_or_apart_are_the_same_with_gradients(x64):
 def test_chunked_cross_entropy_is_the_whole_one_with_gradients(x64):
     rng = np.random.RandomState(0)
     groups, n, units, vocabulary = 2, 13, 4, 9
-    h, w, bias = rng.randn(groups, n, units), rng.randn(units, vocabulary), rng.randn(vocabulary)
+    h, w, bias = (
+        rng.randn(groups, n, units),
+        rng.randn(units, vocabulary),
+        rng.randn(vocabulary),
+    )
     targets, valid = rng.randint(0, vocabulary, (groups, n)), rng.rand(groups, n) < 0.6
 
     def whole(h, w, bias):
         p = jax.nn.softmax(h @ w + bias)
-        return jnp.sum(jnp.where(valid, -jnp.log(jnp.take_along_axis(p, targets[..., None], -1)[..., 0] + 1e-8), 0))
+        return jnp.sum(
+            jnp.where(
+                valid,
+                -jnp.log(jnp.take_along_axis(p, targets[..., None], -1)[..., 0] + 1e-8),
+                0,
+            )
+        )
 
     wanted = jax.value_and_grad(whole, (0, 1, 2))(h, w, bias)
     for rows in (4, 50):  # 4 leaves a part chunk, 50 is more than there is
-        chunked = jax.value_and_grad(lambda *a, rows=rows: softmax.cross_entropy(*a, targets, valid, rows), (0, 1, 2))
+        chunked = jax.value_and_grad(
+            lambda *a, rows=rows: softmax.cross_entropy(*a, targets, valid, rows),
+            (0, 1, 2),
+        )
         found = jax.jit(chunked)(h, w, bias)
         for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
-    assert jax.jit(softmax.cross_entropy, static_argnums=5)(h, w, bias, targets, np.zeros_like(valid), 4) == 0
+    assert (
+        jax.jit(softmax.cross_entropy, static_argnums=5)(
+            h, w, bias, targets, np.zeros_like(valid), 4
+        )
+        == 0
+    )
 
 
 @pytest.mark.slow
@@ -140,11 +173,17 @@ def test_what_is_padding_does_not_matter():
     for name in ("previous", "current", "next"):
         beyond = np.arange(batch[name].shape[1]) >= batch[f"{name}_length"][:, None]
         other[name][beyond] = 5
-    for a, b in zip(jax.tree.leaves(loss(params, batch)), jax.tree.leaves(loss(params, other)), strict=True):
+    for a, b in zip(
+        jax.tree.leaves(loss(params, batch)),
+        jax.tree.leaves(loss(params, other)),
+        strict=True,
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("norm", "count"), [("none", 125_673_600), ("layer", 125_673_600 + 86_400)])
+@pytest.mark.parametrize(
+    ("norm", "count"), [("none", 125_673_600), ("layer", 125_673_600 + 86_400)]
+)
 def test_parameter_count_of_the_paper(norm, count):
     config = config_file.get_config("paper")
     config.norm = norm

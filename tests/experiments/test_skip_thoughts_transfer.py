@@ -38,8 +38,13 @@ def test_folds_are_scikit_learns_after_the_protocols_shuffle():
         assert np.flatnonzero(found.train[:, i]).tolist() == train.tolist()
         assert np.flatnonzero(found.test[:, i]).tolist() == test.tolist()
         for inner_train, inner_test in KFold(5).split(train):
-            assert np.flatnonzero(found.train[:, k]).tolist() == train[inner_train].tolist()
-            assert np.flatnonzero(found.test[:, k]).tolist() == train[inner_test].tolist()
+            assert (
+                np.flatnonzero(found.train[:, k]).tolist()
+                == train[inner_train].tolist()
+            )
+            assert (
+                np.flatnonzero(found.test[:, k]).tolist() == train[inner_test].tolist()
+            )
             k += 1
     assert k == found.train.shape[1]
 
@@ -51,11 +56,13 @@ def test_minimisers_are_liblinears(c, sparse):
     train = classify.folds(len(y), 4).train[:, :4]
     with_one = np.concatenate([x, np.ones((len(x), 1), np.float32)], 1)
     rows = scipy.sparse.csr_array(with_one) if sparse else with_one
-    w = classify.solve(rows, y > 0, train, c, np.zeros((13, 4), np.float32), tolerance=1e-6)
+    w = classify.solve(
+        rows, y > 0, train, c, np.zeros((13, 4), np.float32), tolerance=1e-6
+    )
     for k in range(4):
-        reference = LogisticRegression(C=c, solver="liblinear", tol=1e-8, max_iter=1000).fit(
-            x[train[:, k]], y[train[:, k]]
-        )
+        reference = LogisticRegression(
+            C=c, solver="liblinear", tol=1e-8, max_iter=1000
+        ).fit(x[train[:, k]], y[train[:, k]])
         wanted = np.append(reference.coef_[0], reference.intercept_)
         np.testing.assert_allclose(w[:, k], wanted, atol=2e-3 * np.abs(wanted).max())
 
@@ -67,13 +74,23 @@ def test_nested_accuracies_are_scikit_learns():
     np.random.RandomState(7).shuffle(order)
     x, y = x[order], y[order]
     for i, (train, test) in enumerate(KFold(4).split(x)):
-        fit = lambda c, rows: LogisticRegression(C=c, solver="liblinear").fit(x[rows], y[rows])  # noqa: E731
+
+        def fit(c, rows, x=x, y=y):
+            return LogisticRegression(C=c, solver="liblinear").fit(x[rows], y[rows])
+
         means = [
-            np.mean([fit(c, train[a]).score(x[train[b]], y[train[b]]) for a, b in KFold(4).split(train)])
+            np.mean(
+                [
+                    fit(c, train[a]).score(x[train[b]], y[train[b]])
+                    for a, b in KFold(4).split(train)
+                ]
+            )
             for c in classify.GRID
         ]
         assert chosen[i] == classify.GRID[int(np.argmax(means))]
-        np.testing.assert_allclose(found[i], 100 * fit(chosen[i], train).score(x[test], y[test]), atol=1e-4)
+        np.testing.assert_allclose(
+            found[i], 100 * fit(chosen[i], train).score(x[test], y[test]), atol=1e-4
+        )
 
 
 def test_labels_of_one_kind_are_refused():
@@ -85,7 +102,10 @@ def test_labels_of_one_kind_are_refused():
 
 
 def test_target_and_its_inverse():
-    np.testing.assert_allclose(relate.target([3.6, 5.0, 1.0]), [[0, 0, 0.4, 0.6, 0], [0, 0, 0, 0, 1], [1, 0, 0, 0, 0]])
+    np.testing.assert_allclose(
+        relate.target([3.6, 5.0, 1.0]),
+        [[0, 0, 0.4, 0.6, 0], [0, 0, 0, 0, 1], [1, 0, 0, 0, 0]],
+    )
     scores = np.linspace(1, 5, 41)
     distributions = relate.target(scores)
     assert distributions.min() >= 0
@@ -99,11 +119,18 @@ def test_relatedness_learns_what_the_vectors_show_and_nothing_from_noise():
     def pairs(n, shown):
         u = rng.randn(n, 6).astype(np.float32)
         score = rng.uniform(1, 5, n)
-        v = u + (5 - score)[:, None].astype(np.float32) * rng.choice([-1, 1], (n, 6)) if shown else rng.randn(n, 6)
+        v = (
+            u + (5 - score)[:, None].astype(np.float32) * rng.choice([-1, 1], (n, 6))
+            if shown
+            else rng.randn(n, 6)
+        )
         return u, v, score
 
     for shown in (True, False):
-        parts = {name: pairs(n, shown) for name, n in (("train", 200), ("trial", 60), ("test", 150))}
+        parts = {
+            name: pairs(n, shown)
+            for name, n in (("train", 200), ("trial", 60), ("test", 150))
+        }
         found = relate.relatedness(parts, epochs=500, blocks=3)
         if shown:
             assert found["pearson"] > 0.9
@@ -130,8 +157,14 @@ def test_correlations_are_scipys():
     ("text", "tokens"),
     [
         ("The cat didn't sit.", ["The", "cat", "did", "n't", "sit", "."]),
-        ("it 's the dog 's , is n't it ?", ["it", "'s", "the", "dog", "'s", ",", "is", "n't", "it", "?"]),
-        ('they\u2019ll say "well-known ..."', ["they", "'ll", "say", '"', "well-known", "...", '"']),
+        (
+            "it 's the dog 's , is n't it ?",
+            ["it", "'s", "the", "dog", "'s", ",", "is", "n't", "it", "?"],
+        ),
+        (
+            'they\u2019ll say "well-known ..."',
+            ["they", "'ll", "say", '"', "well-known", "...", '"'],
+        ),
         ("  ", []),
     ],
 )
@@ -148,20 +181,40 @@ def encoder():
     shapes = jax.eval_shape(net.init, jax.random.key(0))
     params = jax.tree.map(lambda s: rng.randn(*s.shape).astype(np.float32), shapes)
     return encoding.Encoder(
-        net, params, encoding.WordVectors(params["embedding"], WORDS), lowercase=True, batch_size=4
+        net,
+        params,
+        encoding.WordVectors(params["embedding"], WORDS),
+        lowercase=True,
+        batch_size=4,
     ), params
 
 
 def test_a_vector_does_not_depend_on_its_company(encoder):
     encode, _ = encoder
-    texts = ["The cat sat.", "", "cat " * 20, "sat", "the the the", "unheard words", "did", "did n't", "The cat sat ."]
+    texts = [
+        "The cat sat.",
+        "",
+        "cat " * 20,
+        "sat",
+        "the the the",
+        "unheard words",
+        "did",
+        "did n't",
+        "The cat sat .",
+    ]
     together = encode(texts, end_token=False)
     assert together.shape == (9, 6)
     for i, text in enumerate(texts):
-        np.testing.assert_allclose(encode([text], end_token=False)[0], together[i], atol=1e-6)
-    np.testing.assert_allclose(np.linalg.norm(together, axis=1), [1, 0, 1, 1, 1, 1, 1, 1, 1], atol=1e-6)
+        np.testing.assert_allclose(
+            encode([text], end_token=False)[0], together[i], atol=1e-6
+        )
+    np.testing.assert_allclose(
+        np.linalg.norm(together, axis=1), [1, 0, 1, 1, 1, 1, 1, 1, 1], atol=1e-6
+    )
     np.testing.assert_array_equal(together[0], together[8])
-    np.testing.assert_allclose(np.linalg.norm(encode([""], end_token=True)), 1, rtol=1e-6)
+    np.testing.assert_allclose(
+        np.linalg.norm(encode([""], end_token=True)), 1, rtol=1e-6
+    )
     assert encode([], end_token=False).shape == (0, 6)
 
 
@@ -170,7 +223,9 @@ def test_the_vector_is_the_last_state(encoder):
     h = np.zeros(6)
     for word in [*WORDS.encode(["the", "cat"]), 0]:
         h = oracle_gru("layer", params["encoder"], h, params["embedding"][word])
-    np.testing.assert_allclose(encode(["the cat"], end_token=True)[0], h / np.linalg.norm(h), atol=1e-6)
+    np.testing.assert_allclose(
+        encode(["the cat"], end_token=True)[0], h / np.linalg.norm(h), atol=1e-6
+    )
 
 
 class Vectors(dict):
@@ -186,7 +241,9 @@ def test_expansion_is_the_linear_regression():
         table[WORDS.encode([word])[0]] = vector @ matrix + shift
     other = {"dog": np.array([1.0, -2.0]), "New_York": np.ones(2)}
     words = encoding.WordVectors(table, WORDS, Vectors(known | other))
-    np.testing.assert_allclose(words(["dog", "cat"]), [other["dog"] @ matrix + shift, table[3]], rtol=1e-5)
+    np.testing.assert_allclose(
+        words(["dog", "cat"]), [other["dog"] @ matrix + shift, table[3]], rtol=1e-5
+    )
     np.testing.assert_array_equal(words(["New_York", "nowhere"]), table[[1, 1]])
     assert words([]).shape == (0, 3)
     with pytest.raises(UserError, match="has none of the 6 words"):

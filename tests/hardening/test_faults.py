@@ -60,7 +60,9 @@ def disturbed(monkeypatch, folder: pathlib.Path, at: int, harm) -> None:
         exp = make(c)
 
         def batches(start):
-            for k, batch in zip(itertools.count(start), exp.batches(start), strict=False):
+            for k, batch in zip(
+                itertools.count(start), exp.batches(start), strict=False
+            ):
                 if k == at:
                     harm()
                 yield batch
@@ -89,7 +91,10 @@ def test_one_damaged_file_of_a_checkpoint_never_restores_anything_else(tmp_path)
     store = Store(tmp_path / "checkpoints")
     for step in (1, 2):
         store.save(
-            "last", step, {"w": np.arange(200.0) * step, "b": np.float32([step])}, {"records": step, "best": None}
+            "last",
+            step,
+            {"w": np.arange(200.0) * step, "b": np.float32([step])},
+            {"records": step, "best": None},
         )
     store.close()
     like = {"w": np.zeros(200), "b": np.zeros(1, np.float32)}
@@ -103,12 +108,17 @@ def test_a_changed_note_is_noticed(tmp_path, capsys):
     for step in (1, 2):
         store.save("last", step, {"w": np.zeros(3)}, {"records": step})
     store.close()
-    (file,) = (p for p in (tmp_path / "last/2/notes").iterdir() if "records" in p.read_text())
+    (file,) = (
+        p for p in (tmp_path / "last/2/notes").iterdir() if "records" in p.read_text()
+    )
     file.write_text(json.dumps(json.loads(file.read_text()) | {"records": 7}))
     store = Store(tmp_path)
     assert store.restore("last", {"w": np.zeros(3)}).notes == {"records": 1}
     store.close()
-    assert "last/2 cannot be read (its contents do not match its digest); set aside" in capsys.readouterr().err
+    assert (
+        "last/2 cannot be read (its contents do not match its digest); set aside"
+        in capsys.readouterr().err
+    )
 
 
 def test_late_reads_of_a_damaged_checkpoint_say_nothing(tmp_path, monkeypatch, caplog):
@@ -121,13 +131,22 @@ def test_late_reads_of_a_damaged_checkpoint_say_nothing(tmp_path, monkeypatch, c
     faults.remove(tmp_path / "last/2/state/manifest.ocdbt", random.Random(0))
     assert store.restore("last", {"w": np.zeros(3)}).step == 1
     store.close()
-    others = [types.SimpleNamespace(exc_value=RuntimeError(m)) for m in ("Event loop is closed", "another")]
+    others = [
+        types.SimpleNamespace(exc_value=RuntimeError(m))
+        for m in ("Event loop is closed", "another")
+    ]
     for unraisable in others:
         sys.unraisablehook(unraisable)
     assert seen == others[1:]
-    for message in ("Task exception was never retrieved\n...", "Future exception was never retrieved\n...", "another"):
+    for message in (
+        "Task exception was never retrieved\n...",
+        "Future exception was never retrieved\n...",
+        "another",
+    ):
         logging.getLogger("asyncio").error(message)
-    assert [r.getMessage() for r in caplog.records if r.name == "asyncio"] == ["another"]
+    assert [r.getMessage() for r in caplog.records if r.name == "asyncio"] == [
+        "another"
+    ]
 
 
 def test_looking_at_a_run_in_progress_changes_nothing(tmp_path, capsys):
@@ -135,7 +154,9 @@ def test_looking_at_a_run_in_progress_changes_nothing(tmp_path, capsys):
     for step in (1, 2):
         store.save("last", step, {"w": np.zeros(3)}, {})
     store.close()
-    (tmp_path / "last/3.orbax-checkpoint-tmp/state").mkdir(parents=True)  # as while it is being written
+    (tmp_path / "last/3.orbax-checkpoint-tmp/state").mkdir(
+        parents=True
+    )  # as while it is being written
     for path in (tmp_path / "last/2/state").rglob("*"):
         if path.is_file():
             path.write_bytes(b"")
@@ -147,20 +168,29 @@ def test_looking_at_a_run_in_progress_changes_nothing(tmp_path, capsys):
     assert "last/2 cannot be read" in capsys.readouterr().err
 
 
-def test_full_disk_ends_the_run_in_one_line_and_it_resumes(tmp_path, monkeypatch, whole, small_files):
+def test_full_disk_ends_the_run_in_one_line_and_it_resumes(
+    tmp_path, monkeypatch, whole, small_files
+):
     with pytest.raises(RunError, match="checkpoints saved before are intact") as e:
         disturbed(monkeypatch, tmp_path / "full", 12, small_files)
     assert "File too large" in str(e.value)
     small_files(resource.RLIM_INFINITY)
     train.train(config(), tmp_path / "full")
-    assert (tmp_path / "full/metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
-    assert (tmp_path / "full/results.json").read_text() == (whole / "results.json").read_text()
+    assert (tmp_path / "full/metrics.jsonl").read_text() == (
+        whole / "metrics.jsonl"
+    ).read_text()
+    assert (tmp_path / "full/results.json").read_text() == (
+        whole / "results.json"
+    ).read_text()
 
 
 def test_pictures_that_cannot_be_written_end_the_run_in_one_line(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/artifacts").write_text("in the way")
-    with pytest.raises(RunError, match=r"run/artifacts.*: (Not a directory|File exists); checkpoints saved before are"):
+    with pytest.raises(
+        RunError,
+        match=r"run/artifacts.*: (Not a directory|File exists); checkpoints saved before are",
+    ):
         train.train(toy.get_config(), tmp_path / "run")
 
 
@@ -168,43 +198,70 @@ def test_events_on_a_full_disk_raise_where_they_are_written(tmp_path, small_file
     events = Events(tmp_path, 0)
     small_files()
     with pytest.raises(OSError, match="File too large"):
-        collections.deque((events.scalar("loss", 1.0, step) for step in range(10_000)), maxlen=0)
+        collections.deque(
+            (events.scalar("loss", 1.0, step) for step in range(10_000)), maxlen=0
+        )
 
 
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot write to --workdir .*/file/run: Not a directory"):
+    with pytest.raises(
+        UserError, match=r"cannot write to --workdir .*/file/run: Not a directory"
+    ):
         train.train(config(), tmp_path / "file/run")
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_directory_that_vanishes_is_not_written_anew(tmp_path, monkeypatch, whole, replaced):
+def test_a_directory_that_vanishes_is_not_written_anew(
+    tmp_path, monkeypatch, whole, replaced
+):
     folder, moved = tmp_path / "run", tmp_path / "moved"
 
     def harm():
-        while not (folder / "checkpoints/last/10").is_dir():  # what is on its way to the disk would still be written
+        while not (
+            folder / "checkpoints/last/10"
+        ).is_dir():  # what is on its way to the disk would still be written
             time.sleep(0.01)
         folder.rename(moved)
         if replaced:
             shutil.copytree(whole, folder)
 
-    with pytest.raises(RunError, match="was removed, moved or replaced during the run; nothing more is written there"):
+    with pytest.raises(
+        RunError,
+        match="was removed, moved or replaced during the run; nothing more is written there",
+    ):
         disturbed(monkeypatch, folder, 12, harm)
     if replaced:
-        assert (folder / "results.json").read_text() == (whole / "results.json").read_text()
-        assert sorted(p.name for p in (folder / "checkpoints/last").iterdir()) == ["25", "30"]
+        assert (folder / "results.json").read_text() == (
+            whole / "results.json"
+        ).read_text()
+        assert sorted(p.name for p in (folder / "checkpoints/last").iterdir()) == [
+            "25",
+            "30",
+        ]
     else:
         assert not folder.exists()
     train.train(config(), moved)
-    assert (moved / "metrics.jsonl").read_text() == (whole / "metrics.jsonl").read_text()
+    assert (moved / "metrics.jsonl").read_text() == (
+        whole / "metrics.jsonl"
+    ).read_text()
 
 
 @pytest.mark.parametrize(
     ("harm", "says"),
     [
-        (lambda path: path.unlink(), r"metrics\.jsonl has 0 of the 7 records that go with the checkpoint of step 20"),
-        (lambda path: path.write_bytes(path.read_bytes()[:200]), r"has \d of the 7 records"),
-        (lambda path: path.write_bytes(b"\xff" + path.read_bytes()[1:]), r"metrics\.jsonl:1: not a metrics record"),
+        (
+            lambda path: path.unlink(),
+            r"metrics\.jsonl has 0 of the 7 records that go with the checkpoint of step 20",
+        ),
+        (
+            lambda path: path.write_bytes(path.read_bytes()[:200]),
+            r"has \d of the 7 records",
+        ),
+        (
+            lambda path: path.write_bytes(b"\xff" + path.read_bytes()[1:]),
+            r"metrics\.jsonl:1: not a metrics record",
+        ),
     ],
 )
 def test_missing_records_are_not_passed_over(tmp_path, crashed, harm, says):
@@ -219,7 +276,11 @@ def test_missing_records_are_not_passed_over(tmp_path, crashed, harm, says):
 def test_faults_of_the_command(tmp_path):
     """One of each kind as scripts/harden.py does them, on processes of their own."""
     bench = faults.Bench(tmp_path / "runs", tmp_path / "home")
-    for name in ("newest checkpoint: flip its largest file", "a second process", "disk full in flight"):
+    for name in (
+        "newest checkpoint: flip its largest file",
+        "a second process",
+        "disk full in flight",
+    ):
         try:
             code, said, wrong = faults.FAULTS[name](bench, random.Random(0))
         except faults.NotPermitted:

@@ -37,17 +37,34 @@ def test_undamaged_samples_are_taken(tmp_path):
     for i, sample in enumerate(FOUND):
         for name, parser in parsers().items():
             for path, content in sample.files.items():
-                other = name == "pickle" and not path.endswith(("_pass.pkl", "_qs.pkl"))  # not what cnn.lists takes
+                other = name == "pickle" and not path.endswith(
+                    ("_pass.pkl", "_qs.pkl")
+                )  # not what cnn.lists takes
                 if fuzz.matches(parser, f"{sample.name}/{path}", content) and not other:
-                    file = tmp_path / f"{i}-{name.replace(' ', '')}" / (parser.name + parser.packing)
+                    file = (
+                        tmp_path
+                        / f"{i}-{name.replace(' ', '')}"
+                        / (parser.name + parser.packing)
+                    )
                     file.parent.mkdir(exist_ok=True)
-                    file.write_bytes(fuzz.PACK[parser.packing](content) if parser.packing else content)
+                    file.write_bytes(
+                        fuzz.PACK[parser.packing](content)
+                        if parser.packing
+                        else content
+                    )
                     parser.parse(content, file)
 
 
 def test_every_builder_with_files_is_tried():
     wanted = {name for name in data.TABLE if not data.builder_class(name).embedded}
-    alike = {"coco_captions", "gutenberg_cloze", "bookcorpus", "cr", "subj", "mpqa"}  # parsers of a set that is there
+    alike = {
+        "coco_captions",
+        "gutenberg_cloze",
+        "bookcorpus",
+        "cr",
+        "subj",
+        "mpqa",
+    }  # parsers of a set that is there
     assert wanted - alike == set(SETS)
     assert {parser.packing for parser in parsers().values()} == {"", *PACKINGS}
 
@@ -95,12 +112,19 @@ def test_every_kind_of_fault_is_found(monkeypatch, tmp_path, kind, fault):
     monkeypatch.setattr(fuzz, "LIMIT_S", 0.01)
     monkeypatch.setattr(fuzz, "TOTAL_S", 60)
     apart = kind in ("memory", "crash")
-    found = fuzz.apart("it", 2, 0, FOUND, tmp_path) if apart else fuzz.trial("it", 2, 0, FOUND, tmp_path)
+    found = (
+        fuzz.apart("it", 2, 0, FOUND, tmp_path)
+        if apart
+        else fuzz.trial("it", 2, 0, FOUND, tmp_path)
+    )
     assert (found.accepted, found.refused) == (0, 0)
     assert found.faults[0][0] == 0
     assert found.faults[0][1].startswith(fault)
     if kind != "crash":
-        assert [p.name for p in sorted((tmp_path / "faults").iterdir())] == ["it-0-0", "it-0-1"]
+        assert [p.name for p in sorted((tmp_path / "faults").iterdir())] == [
+            "it-0-0",
+            "it-0-1",
+        ]
 
 
 def test_what_a_preparation_leaves_behind_is_a_fault(monkeypatch):
@@ -110,14 +134,28 @@ def test_what_a_preparation_leaves_behind_is_a_fault(monkeypatch):
 
     monkeypatch.setattr(data, "prepare", careless)
     found = fuzz.trial("prepare mr", 2, 0, FOUND)
-    assert [fault.partition(": ")[2] for _, fault in found.faults] == ["left in the data directory: mr"] * 2
+    assert [fault.partition(": ")[2] for _, fault in found.faults] == [
+        "left in the data directory: mr"
+    ] * 2
 
 
 def test_damage_is_the_same_again_and_of_every_kind():
     seeds = [b"one 1\ntwo 2\n" * 20, b"three 3\n" * 30]
-    draws = [mutate.Damage(seeds, [b"TOKEN"]).draw(random.Random(i)) for i in range(400)]
-    assert draws == [mutate.Damage(seeds, [b"TOKEN"]).draw(random.Random(i)) for i in range(400)]
+    draws = [
+        mutate.Damage(seeds, [b"TOKEN"]).draw(random.Random(i)) for i in range(400)
+    ]
+    assert draws == [
+        mutate.Damage(seeds, [b"TOKEN"]).draw(random.Random(i)) for i in range(400)
+    ]
     assert max(map(len, draws)) <= mutate.LARGEST
     assert sum(d in seeds for d in draws) < 150
-    for sign in (b"TOKEN", b"\0", b"\xff", b"\xef\xbb\xbf", b"\r\n", b"[" * 500, b"9" * 30):
+    for sign in (
+        b"TOKEN",
+        b"\0",
+        b"\xff",
+        b"\xef\xbb\xbf",
+        b"\r\n",
+        b"[" * 500,
+        b"9" * 30,
+    ):
         assert any(sign in d for d in draws), sign

@@ -9,7 +9,9 @@ from tests.runs import SMOKE
 
 
 def trial(folder, quota: dict[str, int], *flags: str) -> Trial:
-    done = Trial("mnist", (SMOKE, *LONGER, *flags), folder / "home", folder / "runs").run(quota, random.Random(0))
+    done = Trial(
+        "mnist", (SMOKE, *LONGER, *flags), folder / "home", folder / "runs"
+    ).run(quota, random.Random(0))
     assert done.losses == []
     assert all(done.kills[phase] >= n for phase, n in quota.items()), done.kills
     assert done.ends > 0

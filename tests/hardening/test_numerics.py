@@ -10,7 +10,16 @@ import pytest
 from lnrepro import experiment, functional, train
 from lnrepro.errors import RunError
 from lnrepro.functional import norms
-from scripts.hardening.numerics import EXPERIMENTS, ROWS, SCALES, check, compiled, norms_of, not_finite, opened
+from scripts.hardening.numerics import (
+    EXPERIMENTS,
+    ROWS,
+    SCALES,
+    check,
+    compiled,
+    norms_of,
+    not_finite,
+    opened,
+)
 from tests import runs
 
 LATER = [pytest.param(name, marks=pytest.mark.slow) for name in list(EXPERIMENTS)[1:]]
@@ -30,7 +39,9 @@ def test_finite_at_the_start(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name not in ("mnist", "order_embeddings")])
+@pytest.mark.parametrize(
+    "name", [name for name in EXPERIMENTS if name not in ("mnist", "order_embeddings")]
+)
 def test_finite_at_the_start_under_the_last_norm(name):
     assert_sound(name, norms_of(name)[-1], jnp.float32)
 
@@ -55,13 +66,25 @@ def test_norms(dtype):
         "weight": lambda x: norms.weight_norm(x, jnp.ones(5)),
         "from data": lambda x: norms.weight_norm_from_data(x)[0],
     }.items():
-        step = compiled(jax.value_and_grad(lambda x, f=f: jnp.square(f(x)).astype(jnp.float32).sum()))
+        step = compiled(
+            jax.value_and_grad(
+                lambda x, f=f: jnp.square(f(x)).astype(jnp.float32).sum()
+            )
+        )
         for x in inputs_like(np.random.default_rng(0).normal(size=(6, 5))):
             assert not_finite(step(x.astype(dtype))) == [], (name, x.ravel()[:3])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "norm"), [("SimpleCell", "layer"), ("GRUCell", "layer"), ("LSTMCell", "layer"), ("LSTMCell", "batch")])
+@pytest.mark.parametrize(
+    ("kind", "norm"),
+    [
+        ("SimpleCell", "layer"),
+        ("GRUCell", "layer"),
+        ("LSTMCell", "layer"),
+        ("LSTMCell", "batch"),
+    ],
+)
 def test_cells_in_bfloat16(kind, norm):
     cell = getattr(functional, kind)(5, norm=norm)
     params = cell.init(jax.random.key(0), 3, jnp.bfloat16)
@@ -78,12 +101,17 @@ def test_cells_in_bfloat16(kind, norm):
     for lengths in np.array([[7] * 4, [0] * 4, [0, 1, 7, 3]]):
         padding = np.arange(7)[None, :, None] >= lengths[:, None, None]
         for inputs in (*inputs_like(x), np.where(padding, np.nan, x)):
-            assert not_finite(step(params, jnp.asarray(inputs, jnp.bfloat16), lengths)) == []
+            assert (
+                not_finite(step(params, jnp.asarray(inputs, jnp.bfloat16), lengths))
+                == []
+            )
 
 
 def poisoned(exp, entry, batch, at):
     """The experiment with one batch for ever, in which `entry` (or that of the parameters) is NaN in the step after `at`."""
-    batch = jax.tree.map(lambda a: np.asarray(a, np.float32 if a.dtype == float else a.dtype), batch)
+    batch = jax.tree.map(
+        lambda a: np.asarray(a, np.float32 if a.dtype == float else a.dtype), batch
+    )
     # made here, for most of a compiled step's time would go into drawing the first parameters
     first = jax.tree.map(
         lambda a: np.random.default_rng(0).normal(0, 0.1, a.shape).astype(a.dtype),
@@ -92,27 +120,44 @@ def poisoned(exp, entry, batch, at):
 
     def batches(start):
         for k in itertools.count(start):
-            yield {"batch": batch, "factor": np.full(ROWS, np.nan if k == at else 1, np.float32)}
+            yield {
+                "batch": batch,
+                "factor": np.full(ROWS, np.nan if k == at else 1, np.float32),
+            }
 
     def loss(vars, batch, key):
         factor, batch = batch["factor"][0], batch["batch"]
         if entry in batch:
             return exp.loss(vars, batch | {entry: batch[entry] * factor}, key)
         params = vars["params"]
-        return exp.loss(vars | {"params": params | {entry: params[entry] * factor}}, batch, key)
+        return exp.loss(
+            vars | {"params": params | {entry: params[entry] * factor}}, batch, key
+        )
 
     return exp._replace(init=lambda key: first, batches=batches, loss=loss)
 
 
 @pytest.mark.parametrize("name", ["mnist", *LATER])
-def test_the_guard_stops_each_experiment_and_keeps_the_last_good_checkpoint(name, tmp_path, monkeypatch):
+def test_the_guard_stops_each_experiment_and_keeps_the_last_good_checkpoint(
+    name, tmp_path, monkeypatch
+):
     config, exp, batch = opened(name, "layer")
     config.batch_size, config.steps, config.steps_per_call = ROWS, 6, 1
     config.log_every = config.eval_every = config.save_every = 2
-    config.eval_splits, config.final_splits, config.curves, config.best.metric = (), (), (), ""
-    monkeypatch.setattr(experiment, "load", lambda c: poisoned(exp, EXPERIMENTS[name][1][0], batch, 4))
+    config.eval_splits, config.final_splits, config.curves, config.best.metric = (
+        (),
+        (),
+        (),
+        "",
+    )
+    monkeypatch.setattr(
+        experiment, "load", lambda c: poisoned(exp, EXPERIMENTS[name][1][0], batch, 4)
+    )
     monkeypatch.setattr(train, "_fingerprint", lambda c: "made up")
-    with pytest.raises(RunError, match=r"^train/\w+ is nan at step 5: stopped; the last good checkpoint is kept") as e:
+    with pytest.raises(
+        RunError,
+        match=r"^train/\w+ is nan at step 5: stopped; the last good checkpoint is kept",
+    ) as e:
         train.train(config, tmp_path)
     assert e.value.exit_code == 1
     run = train.Run(config, tmp_path)
@@ -125,9 +170,16 @@ def test_the_guard_stops_each_experiment_and_keeps_the_last_good_checkpoint(name
 
 @pytest.mark.slow
 def test_a_run_that_diverges_ends_with_one_line_and_exit_code_1(tmp_path):
-    flags = ["--config.norm=none", "--config.optimizer.learning_rate=1e20", f"--workdir={tmp_path / 'run'}"]
+    flags = [
+        "--config.norm=none",
+        "--config.optimizer.learning_rate=1e20",
+        f"--workdir={tmp_path / 'run'}",
+    ]
     code, _, err = runs.run(tmp_path, runs.SMOKE, *flags)
     assert code == 1
     lines = err.strip().splitlines()
     assert len(lines) == 1
-    assert "stopped; the last good checkpoint is kept. Try a smaller config.optimizer.learning_rate" in lines[0]
+    assert (
+        "stopped; the last good checkpoint is kept. Try a smaller config.optimizer.learning_rate"
+        in lines[0]
+    )

@@ -32,8 +32,22 @@ MODULES = {
     "code",
 }
 NAMES = {
-    *("eval", "exec", "__import__", "os.system", "os.popen", "pty.spawn", "subprocess.getoutput"),
-    *("subprocess.getstatusoutput", "torch.load", "torch.hub.load", "pandas.read_pickle", "pandas.eval"),
+    *(
+        "eval",
+        "exec",
+        "__import__",
+        "os.system",
+        "os.popen",
+        "pty.spawn",
+        "subprocess.getoutput",
+    ),
+    *(
+        "subprocess.getstatusoutput",
+        "torch.load",
+        "torch.hub.load",
+        "pandas.read_pickle",
+        "pandas.eval",
+    ),
     *("importlib.import_module", "importlib.util.spec_from_file_location"),
     *("shutil.unpack_archive", "logging.config.listen", "logging.config.fileConfig"),
 }
@@ -45,18 +59,42 @@ ALLOWED = {
         "lnrepro/data/plain_pickle.py",
         "pickle",
     ): "the reader of plain pickles: it resolves no name, so there is nothing to call",
-    ("lnrepro/data/plain_pickle.py", ".find_class"): "the method that refuses every name",
-    ("lnrepro/data/__init__.py", "importlib.import_module"): "modules of the table of data sets, written there",
+    (
+        "lnrepro/data/plain_pickle.py",
+        ".find_class",
+    ): "the method that refuses every name",
+    (
+        "lnrepro/data/__init__.py",
+        "importlib.import_module",
+    ): "modules of the table of data sets, written there",
     (
         "lnrepro/experiment.py",
         "importlib.import_module",
     ): "config.experiment, of a config file, which is a program anyway",
-    ("scripts/commands.py", "importlib.import_module"): "one of the names the script gives",
-    ("scripts/hardening/numerics.py", "importlib.import_module"): "one of the experiments that argparse admits",
-    ("scripts/benches/train.py", "importlib.import_module"): "one of the experiments that argparse admits",
-    ("scripts/benches/train.py", "importlib.util.spec_from_file_location"): "a config file that the user names",
-    ("scripts/sweeps/runs.py", "importlib.util.spec_from_file_location"): "a config file that the user names",
-    ("scripts/hardening/samples.py", "pickle"): "writes the samples that the reader of plain pickles is tried on",
+    (
+        "scripts/commands.py",
+        "importlib.import_module",
+    ): "one of the names the script gives",
+    (
+        "scripts/hardening/numerics.py",
+        "importlib.import_module",
+    ): "one of the experiments that argparse admits",
+    (
+        "scripts/benches/train.py",
+        "importlib.import_module",
+    ): "one of the experiments that argparse admits",
+    (
+        "scripts/benches/train.py",
+        "importlib.util.spec_from_file_location",
+    ): "a config file that the user names",
+    (
+        "scripts/sweeps/runs.py",
+        "importlib.util.spec_from_file_location",
+    ): "a config file that the user names",
+    (
+        "scripts/hardening/samples.py",
+        "pickle",
+    ): "writes the samples that the reader of plain pickles is tried on",
 }
 
 
@@ -66,7 +104,9 @@ def findings(source: str) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             known |= {
-                a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
+                a.asname or a.name.partition(".")[0]: a.name
+                if a.asname
+                else a.name.partition(".")[0]
                 for a in node.names
             }
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -89,7 +129,11 @@ def findings(source: str) -> set[str]:
         if isinstance(node, ast.FunctionDef) and node.name in METHODS:
             found.add(f".{node.name}")
         if isinstance(node, ast.Call):
-            off = {k.arg for k in node.keywords if isinstance(k.value, ast.Constant) and k.value.value is False}
+            off = {
+                k.arg
+                for k in node.keywords
+                if isinstance(k.value, ast.Constant) and k.value.value is False
+            }
             found |= {f"{k.arg}=" for k in node.keywords if k.arg in KEYWORDS - off}
     return found | ({k for k in known.values() if k in NAMES})
 
@@ -102,7 +146,9 @@ def test_nothing_executes_what_it_reads():
         for path in files
         for name in findings(path.read_text(encoding="utf-8"))
     }
-    assert found - ALLOWED.keys() == set(), "give the reason in ALLOWED if this cannot execute what strangers wrote"
+    assert found - ALLOWED.keys() == set(), (
+        "give the reason in ALLOWED if this cannot execute what strangers wrote"
+    )
     assert ALLOWED.keys() - found == set(), "no longer there: take it out of ALLOWED"
 
 
@@ -125,7 +171,10 @@ def test_the_scan_sees(source, name):
     assert findings(source) == {name}
 
 
-@pytest.mark.parametrize("source", ["import re\nre.compile('x')", "np.load('x', allow_pickle=False)", "model.eval()"])
+@pytest.mark.parametrize(
+    "source",
+    ["import re\nre.compile('x')", "np.load('x', allow_pickle=False)", "model.eval()"],
+)
 def test_the_scan_leaves_alone(source):
     assert findings(source) == set()
 
@@ -136,7 +185,9 @@ watching: list[set[str]] = []
 
 def _hook(event, args):
     """What Python itself reports of modules looked for, pickles resolving names, and programs started."""
-    if watching and (event in ("pickle.find_class", "os.system", "subprocess.Popen", "os.exec")):
+    if watching and (
+        event in ("pickle.find_class", "os.system", "subprocess.Popen", "os.exec")
+    ):
         watching[-1].add(event)
     elif watching and event == "import" and str(args[0]).startswith(PLANTED):
         watching[-1].add(PLANTED)
@@ -150,7 +201,9 @@ def happenings(tmp_path, monkeypatch):
         sys._lnrepro_hook = True
     folder = tmp_path / "path"
     folder.mkdir()
-    (folder / f"{PLANTED}.py").write_text(f"import pathlib\npathlib.Path({str(folder / 'ran')!r}).touch()\n")
+    (folder / f"{PLANTED}.py").write_text(
+        f"import pathlib\npathlib.Path({str(folder / 'ran')!r}).touch()\n"
+    )
     monkeypatch.syspath_prepend(folder)
     watching.append(set())
     yield watching[-1]
@@ -164,7 +217,10 @@ def test_the_hook_sees_a_pickle_and_an_import(happenings):
     pickle.loads(b"cos\ngetpid\n.")
     assert happenings == {"pickle.find_class"}
     with pytest.raises(ModuleNotFoundError):
-        __import__(f"{PLANTED}.sub.module") if (sys.path.pop(0), sys.path_importer_cache.clear()) else None
+        __import__(f"{PLANTED}.sub.module") if (
+            sys.path.pop(0),
+            sys.path_importer_cache.clear(),
+        ) else None
     assert PLANTED in happenings
 
 
@@ -202,7 +258,9 @@ def trained(tmp_path_factory):
 PROGRAM = b"cposix\nsystem\n(S'true'\ntR."  # a pickle that starts a program
 
 
-def test_a_checkpoint_of_a_stranger_executes_nothing(trained, tmp_path, happenings, capsys):
+def test_a_checkpoint_of_a_stranger_executes_nothing(
+    trained, tmp_path, happenings, capsys
+):
     folder, _, like = trained
     whole = tmp_path / "whole"
     shutil.copytree(folder / "checkpoints" / "last", whole / "last")
@@ -216,14 +274,19 @@ def test_a_checkpoint_of_a_stranger_executes_nothing(trained, tmp_path, happenin
             content = json.loads((whole / file).read_text(encoding="utf-8"))
         except ValueError:
             content = None
-        places = {path[-1]: [p for p in strings(content) if p[-1] == path[-1]] for path in strings(content)}
+        places = {
+            path[-1]: [p for p in strings(content) if p[-1] == path[-1]]
+            for path in strings(content)
+        }
         changed = [PROGRAM, *(tampered(content, some) for some in places.values())]
         for new in changed:
             copy = tmp_path / f"copy{tried}"
             shutil.copytree(whole, copy)
             (copy / file).write_bytes(new)
             store = Store(copy)
-            with contextlib.suppress(UserError):  # one that cannot be read is refused, others are read as they are
+            with contextlib.suppress(
+                UserError
+            ):  # one that cannot be read is refused, others are read as they are
                 store.restore("last", like)
             store.close()
             tried += 1
@@ -238,9 +301,17 @@ def tampered(content, paths) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "field", [("config", "experiment"), ("config", "norm"), ("config", "data", "name"), ("command", 0)]
+    "field",
+    [
+        ("config", "experiment"),
+        ("config", "norm"),
+        ("config", "data", "name"),
+        ("command", 0),
+    ],
 )
-def test_config_json_of_a_stranger_is_data(trained, tmp_path, monkeypatch, happenings, field):
+def test_config_json_of_a_stranger_is_data(
+    trained, tmp_path, monkeypatch, happenings, field
+):
     from scripts import encode, theory_trained, write
     from scripts.paper import runs
 
@@ -248,7 +319,9 @@ def test_config_json_of_a_stranger_is_data(trained, tmp_path, monkeypatch, happe
     monkeypatch.setattr(train, "_fingerprint", lambda config: "toy/1")
     shutil.copytree(folder, tmp_path / "run")
     file = tmp_path / "run" / "config.json"
-    file.write_text(json.dumps(replaced(json.loads(file.read_text()), field, f"{PLANTED}.Thing")))
+    file.write_text(
+        json.dumps(replaced(json.loads(file.read_text()), field, f"{PLANTED}.Thing"))
+    )
     for open_run in (
         lambda at: train.evaluate(config, at),
         encode.open_run,

@@ -24,7 +24,10 @@ RNG = np.random.default_rng(0)
     ("values", "flat"),
     [
         (np.full(360, 300.0), True),
-        (300 + RNG.normal(0, 5, 360) + 100 * (np.arange(360) % 30 == 0), True),  # noise, and an evaluation's peaks
+        (
+            300 + RNG.normal(0, 5, 360) + 100 * (np.arange(360) % 30 == 0),
+            True,
+        ),  # noise, and an evaluation's peaks
         (300 - SECONDS / 60, True),
         (300 + RNG.normal(0, 5, 360) + SECONDS / 60, False),  # a MiB a minute
         (300 + 4.0 * (np.arange(360) // 30), False),  # 4 MiB an evaluation
@@ -42,7 +45,9 @@ def test_slope_is_per_hour():
     assert (found.start, found.end) == pytest.approx((10 + 2 * 87.5, 10 + 2 * 1707.5))
 
 
-HOLDS = "import sys; held = b'x' * (40 << 20); print('up', flush=True); sys.stdin.read()"
+HOLDS = (
+    "import sys; held = b'x' * (40 << 20); print('up', flush=True); sys.stdin.read()"
+)
 GROWS = """
 import time
 held = []
@@ -56,7 +61,16 @@ def watched(tmp_path, *flags):
     """The exit code and the lines of the table by their first cell."""
     parser = argparse.ArgumentParser()
     watch.add_arguments(parser)
-    timing = ["--minutes", "0.04", "--warm-up", "0.01", "--every", "0.05", "--out", str(tmp_path)]
+    timing = [
+        "--minutes",
+        "0.04",
+        "--warm-up",
+        "0.01",
+        "--every",
+        "0.05",
+        "--out",
+        str(tmp_path),
+    ]
     with contextlib.redirect_stdout(io.StringIO()) as out:
         code = watch.main(parser.parse_args([*timing, *flags]))
     lines = [line.strip("| ").split(" | ") for line in out.getvalue().splitlines()]
@@ -64,7 +78,9 @@ def watched(tmp_path, *flags):
 
 
 def test_a_process_that_holds_what_it_has_is_flat_and_goes_on(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout.readline() == b"up\n"
         code, table = watched(tmp_path, str(process.pid))
         assert process.poll() is None
@@ -81,7 +97,11 @@ def test_a_command_that_takes_more_and_more_grows_and_is_stopped(tmp_path):
     before = set(children())
     code, table = watched(tmp_path, "--command", sys.executable, "-c", GROWS)
     assert code == 1
-    assert (table["anonymous_mib"], table["open_files"], table["threads"]) == ("GROWS", "GROWS", "flat")
+    assert (table["anonymous_mib"], table["open_files"], table["threads"]) == (
+        "GROWS",
+        "GROWS",
+        "flat",
+    )
     assert set(children()) <= before
 
 
@@ -108,7 +128,10 @@ def test_sample_counts_files_and_threads():
     [
         ([], "give the PID of a running process, or --command"),
         (["1", "--minutes", "1"], "--minutes longer than --warm-up"),
-        (["--minutes", "9", "--command", "/no/such/program"], "/no/such/program: No such file"),
+        (
+            ["--minutes", "9", "--command", "/no/such/program"],
+            "/no/such/program: No such file",
+        ),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, flags, line):

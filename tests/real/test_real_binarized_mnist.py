@@ -5,12 +5,18 @@ import pytest
 
 from lnrepro import data
 
-MEANS = {"train": (50_000, 0.130562), "valid": (10_000, 0.131127), "test": (10_000, 0.132512)}
+MEANS = {
+    "train": (50_000, 0.130562),
+    "valid": (10_000, 0.131127),
+    "test": (10_000, 0.132512),
+}
 
 
 @pytest.mark.slow
 def test_official_files_prepare_and_read_back(real_data, tmp_path):
-    data.prepare("binarized_mnist", real_data / "binarized_mnist", tmp_path)  # compares the sha256 of each content
+    data.prepare(
+        "binarized_mnist", real_data / "binarized_mnist", tmp_path
+    )  # compares the sha256 of each content
     for split, (rows, mean) in MEANS.items():
         images = data.open_columns("binarized_mnist", split, tmp_path)["image"]
         assert images.shape == (rows, 28, 28)
@@ -19,4 +25,6 @@ def test_official_files_prepare_and_read_back(real_data, tmp_path):
         assert not images[:, 0, 0].any()  # the frame's corner is paper in every image
     source = data.open_source("binarized_mnist", "test", tmp_path)
     np.testing.assert_array_equal(source[-1]["image"], images[-1])
-    assert data.fingerprint("binarized_mnist", tmp_path).startswith("binarized_mnist/1.0.0/d078bce36cd8dd15")
+    assert data.fingerprint("binarized_mnist", tmp_path).startswith(
+        "binarized_mnist/1.0.0/d078bce36cd8dd15"
+    )

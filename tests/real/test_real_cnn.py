@@ -13,13 +13,19 @@ from lnrepro.data import question
 
 
 def genuine(folder):
-    return {p.stem: question.parse(p.read_bytes(), p.name) for p in sorted(folder.glob("*.question"))}
+    return {
+        p.stem: question.parse(p.read_bytes(), p.name)
+        for p in sorted(folder.glob("*.question"))
+    }
 
 
 def test_genuine_questions(real_data):
     folder = real_data / "cnn_dailymail_qa"
     found = genuine(folder / "questions_sample")
-    assert sorted(len(q.passage) for q in found.values())[:: len(found) - 1] == [464, 1162]
+    assert sorted(len(q.passage) for q in found.values())[:: len(found) - 1] == [
+        464,
+        1162,
+    ]
     for q in found.values():
         assert q.question.count(question.PLACEHOLDER) == 1
         assert q.answer in q.passage
@@ -40,10 +46,18 @@ def test_four_sentences_beside_those_of_somebody_elses_selection(real_data):
     blocks = [lines[i : i + 5] for i in range(0, len(lines), 5)]
     assert len(blocks) == 200
     shares = []
-    for q, block in zip(genuine(folder / "questions_sample").values(), blocks, strict=False):  # both by file name
+    for q, block in zip(
+        genuine(folder / "questions_sample").values(), blocks, strict=False
+    ):  # both by file name
         assert block[4].split("\t")[1] == q.answer
         theirs = {w for line in block[:4] for w in line.split()[1:] if len(w) > 3}
-        ours = {w for w, r in zip(q.passage, question.ranks(q.passage, q.question), strict=True) if r < 4}
+        ours = {
+            w
+            for w, r in zip(
+                q.passage, question.ranks(q.passage, q.question), strict=True
+            )
+            if r < 4
+        }
         shares.append(len(theirs & ours) / len(theirs))
     assert np.mean(shares) > 0.5
 
@@ -54,11 +68,23 @@ def test_questions_over_novels(real_data, tmp_path):
     data.prepare("gutenberg_cloze", real_data / "gutenberg_cloze", tmp_path)
     assert time.process_time() - start < 120
     facts = data.facts("gutenberg_cloze", tmp_path)
-    assert [facts["counts"][s]["questions"] for s in ("train", "valid", "test")] == [30_000, 1_500, 1_500]
-    assert sum(c["left out"] + c["answer not in passage"] for c in facts["counts"].values()) == 0
+    assert [facts["counts"][s]["questions"] for s in ("train", "valid", "test")] == [
+        30_000,
+        1_500,
+        1_500,
+    ]
+    assert (
+        sum(
+            c["left out"] + c["answer not in passage"] for c in facts["counts"].values()
+        )
+        == 0
+    )
     config = config_file.get_config("gutenberg")
     config.data.dir, config.data.sentences = str(tmp_path), 0
-    assert (len(facts["words"]), facts["entities"]) == (config.data.vocabulary, config.data.entities)
+    assert (len(facts["words"]), facts["entities"]) == (
+        config.data.vocabulary,
+        config.data.entities,
+    )
     config.data.passage_buckets = (350,)
     columns = passages.load(config, "valid")
     assert columns["passage"].lengths.mean() == pytest.approx(318.5, abs=0.05)

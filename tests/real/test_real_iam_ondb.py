@@ -37,13 +37,20 @@ def test_a_line_becomes_a_picture_of_itself(real_data):
     path = real_data / "iam-ondb" / "sample/lineStrokes/a01/a01-000/a01-000u-01.xml"
     line = iam.points(path.read_bytes(), path)
     columns = {"strokes": [iam.offsets(line)], "text": [iam.encode(TEXTS[0])[0]]}
-    lines = Lines(columns, {"symbols": list(iam.SYMBOLS), "mean": [8.18, 0.11], "std": [41.95, 37.12]})
+    lines = Lines(
+        columns,
+        {"symbols": list(iam.SYMBOLS), "mean": [8.18, 0.11], "std": [41.95, 37.12]},
+    )
     strokes = pictures.strokes_of(lines.original(lines[0]["steps"]))
     assert len(strokes) == line[:, 2].sum()
-    np.testing.assert_allclose(np.concatenate(strokes), line[:, :2] - line[0, :2], atol=0.2)
+    np.testing.assert_allclose(
+        np.concatenate(strokes), line[:, :2] - line[0, :2], atol=0.2
+    )
     page = pictures.page([strokes])
     scale = (page.shape[0] - 2 * pictures.MARGIN) / np.ptp(line[:, 1])
-    places = np.rint((line[:, :2] - line[:, :2].min(0)) * scale + pictures.MARGIN).astype(int)
+    places = np.rint(
+        (line[:, :2] - line[:, :2].min(0)) * scale + pictures.MARGIN
+    ).astype(int)
     dark = page.min(-1) < 128
     near = [dark[y - 2 : y + 3, x - 2 : x + 3].any() for x, y in places]
     assert np.mean(near) > 0.99
@@ -54,18 +61,29 @@ def test_a_line_becomes_a_picture_of_itself(real_data):
 def test_official_files_prepare_and_read_back(real_data, tmp_path):
     data.prepare("iam_ondb", real_data / "iam-ondb", tmp_path)
     facts = data.facts("iam_ondb", tmp_path)
-    assert facts["lines"] == {"trainset": 5364, "testset_v": 1438, "testset_t": 1518, "testset_f": 3859}
+    assert facts["lines"] == {
+        "trainset": 5364,
+        "testset_v": 1438,
+        "testset_t": 1518,
+        "testset_f": 3859,
+    }
     assert facts["skipped"] == []
     np.testing.assert_allclose(facts["mean"], [8.18, 0.11], atol=5e-3)
     np.testing.assert_allclose(facts["std"], [41.95, 37.12], atol=5e-3)
-    train, valid = (data.open_columns("iam_ondb", split, tmp_path) for split in ("train", "valid"))
+    train, valid = (
+        data.open_columns("iam_ondb", split, tmp_path) for split in ("train", "valid")
+    )
     assert (len(train["id"]), len(valid["id"])) == (10_741, 1438)
     steps = train["strokes"].values
     assert round(steps[:, 2].mean(), 3) == 0.040
     assert np.abs(steps[:, :2]).max(0).tolist() == [2863, 1794]
-    np.testing.assert_array_equal(np.percentile(np.abs(steps[:, :2]), 99, axis=0), [191, 171])
+    np.testing.assert_array_equal(
+        np.percentile(np.abs(steps[:, :2]), 99, axis=0), [191, 171]
+    )
     points = np.concatenate([train["strokes"].lengths, valid["strokes"].lengths]) + 1
     assert (round(points.mean()), np.median(points), points.max()) == (628, 620, 1940)
     assert round((points >= 501).mean(), 2) == 0.76
     assert round((train["text"].values == 0).mean(), 3) == 0.014
-    assert data.fingerprint("iam_ondb", tmp_path).startswith("iam_ondb/1.0.0/07f2ff4037766602")
+    assert data.fingerprint("iam_ondb", tmp_path).startswith(
+        "iam_ondb/1.0.0/07f2ff4037766602"
+    )

@@ -12,11 +12,20 @@ TEST_COUNTS = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
 @pytest.mark.slow
 def test_official_mnist(real_data, tmp_path):
     data.prepare("mnist", real_data / "mnist", tmp_path)
-    train, valid, test = (data.open_columns("mnist", split, tmp_path) for split in ("train", "valid", "test"))
-    assert [len(split["label"]) for split in (train, valid, test)] == [55_000, 5_000, 10_000]
+    train, valid, test = (
+        data.open_columns("mnist", split, tmp_path)
+        for split in ("train", "valid", "test")
+    )
+    assert [len(split["label"]) for split in (train, valid, test)] == [
+        55_000,
+        5_000,
+        10_000,
+    ]
     assert train["image"].shape == (55_000, 28, 28)
 
-    images, labels = (np.concatenate([valid[name], train[name]]) for name in ("image", "label"))
+    images, labels = (
+        np.concatenate([valid[name], train[name]]) for name in ("image", "label")
+    )
     assert np.bincount(labels).tolist() == TRAIN_COUNTS
     assert np.bincount(test["label"]).tolist() == TEST_COUNTS
     assert images.mean() == pytest.approx(33.3184, abs=1e-4)

@@ -9,7 +9,12 @@ from lnrepro import data
 from lnrepro.data import sentences
 from lnrepro.data.triples import EqualLengths, Triples
 
-COUNTS = {"mr": (5331, 5331), "cr": (2405, 1366), "subj": (5000, 5000), "mpqa": (3311, 7292)}
+COUNTS = {
+    "mr": (5331, 5331),
+    "cr": (2405, 1366),
+    "subj": (5000, 5000),
+    "mpqa": (3311, 7292),
+}
 
 
 @pytest.mark.slow
@@ -23,7 +28,9 @@ def test_official_classification_sets(real_data, tmp_path, name):
     assert all(text == text.strip() and "\n" not in text for text in texts)
     if name == "mr":
         assert texts[0].startswith("the rock is destined to be")
-        assert any("\u2014" in text or "\u2013" in text for text in texts), "the dashes of Windows-1252 are there"
+        assert any("\u2014" in text or "\u2013" in text for text in texts), (
+            "the dashes of Windows-1252 are there"
+        )
         assert any("\u2026" in text or "\u2018" in text for text in texts)
 
 
@@ -46,10 +53,17 @@ def test_novels(real_data, tmp_path):
     (raw,) = (tmp_path / "raw").iterdir()
     data.prepare("gutenberg", raw, tmp_path)
     facts = data.facts("gutenberg", tmp_path)
-    assert (facts["books"], facts["lines"], facts["empty_lines_left_out"]) == (19, 214_263, 0)
+    assert (facts["books"], facts["lines"], facts["empty_lines_left_out"]) == (
+        19,
+        214_263,
+        0,
+    )
     assert facts["tokens"] == 5_032_685
     lines = [
-        line.split() for path in sorted(raw.glob("*.txt")) for line in path.read_text().split("\n") if line.strip()
+        line.split()
+        for path in sorted(raw.glob("*.txt"))
+        for line in path.read_text().split("\n")
+        if line.strip()
     ]
     books = Triples.open("gutenberg", 20_000, tmp_path)
     assert books.tokens.lengths.tolist() == [len(line) for line in lines]

@@ -15,11 +15,17 @@ from tests.runs import ROOT, environment, run
 def test_lines_are_read_in_blocks_and_never_cut_elsewhere(monkeypatch):
     monkeypatch.setattr(encode, "BLOCK", 2)
     text = "a b\r\n\nfür\u0085 alle\nlast".encode()
-    assert list(encode.read(io.BytesIO(text))) == [["a b", ""], ["für\u0085 alle", "last"]]
+    assert list(encode.read(io.BytesIO(text))) == [
+        ["a b", ""],
+        ["für\u0085 alle", "last"],
+    ]
     assert list(encode.read(io.BytesIO(b""))) == []
 
 
-@pytest.mark.parametrize(("text", "message"), [(b"a\n\xff\n", "line 2: not UTF-8"), (b"a\0b\n", "line 1: a NUL byte")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(b"a\n\xff\n", "line 2: not UTF-8"), (b"a\0b\n", "line 1: a NUL byte")],
+)
 def test_bad_text_names_the_line(text, message):
     with pytest.raises(UserError, match=message):
         list(encode.read(io.BytesIO(text)))
@@ -36,20 +42,34 @@ def test_the_file_is_numpys_however_it_is_written(seekable):
 
     with encode.rewritable(out) as file:
         assert encode.write(file, vectors, blocks[0], iter(blocks[1:]), True) == 3
-    np.testing.assert_array_equal(np.load(io.BytesIO(out.getvalue())), [[3, 1], [5, 1], [5, 1]])
+    np.testing.assert_array_equal(
+        np.load(io.BytesIO(out.getvalue())), [[3, 1], [5, 1], [5, 1]]
+    )
 
 
 @pytest.mark.slow
 def test_a_run_encodes_sentences(tmp_path):
     folder = tmp_path / "run"
     flags = ["--config=configs/skip_thoughts.py:smoke", f"--workdir={folder}"]
-    code, _, err = run(tmp_path, *flags, "--config.eval_splits=()", "--config.final_splits=()", "--config.curves=()")
+    code, _, err = run(
+        tmp_path,
+        *flags,
+        "--config.eval_splits=()",
+        "--config.final_splits=()",
+        "--config.curves=()",
+    )
     assert code == 0, err
     text = b"anna went to the harbour .\n\nthe cook laughed .\nanna went to the harbour .\n"
 
     def encoded(text, *more):
         command = [sys.executable, "scripts/encode.py", *more]
-        return subprocess.run(command, cwd=ROOT, env=environment(tmp_path), input=text, capture_output=True)
+        return subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment(tmp_path),
+            input=text,
+            capture_output=True,
+        )
 
     done = encoded(text, "--workdir", str(folder))
     assert done.returncode == 0, done.stderr

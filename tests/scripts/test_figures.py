@@ -14,10 +14,18 @@ from scripts.paper.runs import find, of_figure
 from tests.runs import ROOT
 
 
-def write_run(folder, experiment, norm, seed, records, data="binarized_mnist", **config):
+def write_run(
+    folder, experiment, norm, seed, records, data="binarized_mnist", **config
+):
     folder.mkdir(parents=True)
     about = {
-        "config": {"experiment": experiment, "norm": norm, "seed": seed, "batch_size": 128, "data": {"name": data}}
+        "config": {
+            "experiment": experiment,
+            "norm": norm,
+            "seed": seed,
+            "batch_size": 128,
+            "data": {"name": data},
+        }
         | config,
         "data": {"name": data, "fingerprint": f"{data}/1.0.0/abc"},
         "command": ["main.py", f"--config.norm={norm}"],
@@ -26,11 +34,16 @@ def write_run(folder, experiment, norm, seed, records, data="binarized_mnist", *
         "devices": ["cpu:cpu"],
     }
     (folder / "config.json").write_text(json.dumps(about))
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(r | {"data": data}) + "\n" for r in records))
+    (folder / "metrics.jsonl").write_text(
+        "".join(json.dumps(r | {"data": data}) + "\n" for r in records)
+    )
 
 
 def bounds(values):
-    return [{"step": 390 * (i + 1), "epoch": i + 1.0, "test/bound_binarized_mnist": v} for i, v in enumerate(values)]
+    return [
+        {"step": 390 * (i + 1), "epoch": i + 1.0, "test/bound_binarized_mnist": v}
+        for i, v in enumerate(values)
+    ]
 
 
 @pytest.fixture
@@ -38,10 +51,24 @@ def draw_runs(tmp_path):
     """Two seeds of LN, and two of the baseline trained as one run."""
     ours = "experiments.draw"
     write_run(tmp_path / "runs/a", ours, "layer_cell", 0, bounds([120, 95, 90, 85]))
-    write_run(tmp_path / "runs/b", ours, "layer_cell", 1, bounds([130, 97, 92, 87]), steps_per_call=4)
+    write_run(
+        tmp_path / "runs/b",
+        ours,
+        "layer_cell",
+        1,
+        bounds([130, 97, 92, 87]),
+        steps_per_call=4,
+    )
     both = [
-        {"step": r["step"], "epoch": r["epoch"], "test/bound_binarized_mnist": r["test/bound_binarized_mnist"] + 0.5}
-        | {f"test/bound_binarized_mnist/seed{s}": r["test/bound_binarized_mnist"] + s for s in (3, 4)}
+        {
+            "step": r["step"],
+            "epoch": r["epoch"],
+            "test/bound_binarized_mnist": r["test/bound_binarized_mnist"] + 0.5,
+        }
+        | {
+            f"test/bound_binarized_mnist/seed{s}": r["test/bound_binarized_mnist"] + s
+            for s in (3, 4)
+        }
         for r in bounds([117, 100, 95, 90])
     ]
     write_run(tmp_path / "runs/c", ours, "none", 3, both, seeds=2)
@@ -56,7 +83,9 @@ def test_curves_are_medians_over_seeds_with_their_range(draw_runs):
     assert (ours.norm, ours.seeds) == ("layer_cell", (0, 1))
     np.testing.assert_allclose(ours.x, [1, 2, 3, 4])
     np.testing.assert_allclose(ours.median, [125, 96, 91, 86])
-    np.testing.assert_allclose([ours.low, ours.high], [[120, 95, 90, 85], [130, 97, 92, 87]])
+    np.testing.assert_allclose(
+        [ours.low, ours.high], [[120, 95, 90, 85], [130, 97, 92, 87]]
+    )
     np.testing.assert_allclose(base.median, [120.5, 103.5, 98.5, 93.5])
 
 
@@ -65,13 +94,25 @@ def test_claims_are_computed(draw_runs):
     panels = picture.drawn(figure, of_figure(find([draw_runs]), figure))
     (text,) = claims.sentences(figure, panels)
     assert "LN reaches Baseline's best, 93.5 (at Epoch 4), at 3, 75 % of its" in text
-    assert "at 4: LN 86, Baseline 93.5 (difference -7.5; 85 to 87 over 2 seeds and 93 to 94 over 2 seeds)" in text
+    assert (
+        "at 4: LN 86, Baseline 93.5 (difference -7.5; 85 to 87 over 2 seeds and 93 to 94 over 2 seeds)"
+        in text
+    )
     (_, (base, ours), _) = panels[0]
-    assert "Baseline does not reach LN's best, 86" in claims.reach(base, ours, ("Baseline", "LN"), "min", "Epoch")
+    assert "Baseline does not reach LN's best, 86" in claims.reach(
+        base, ours, ("Baseline", "LN"), "min", "Epoch"
+    )
 
 
 def test_runs_with_other_settings_are_not_averaged(draw_runs):
-    write_run(draw_runs / "d", "experiments.draw", "none", 0, bounds([99]), optimizer={"learning_rate": 3e-4})
+    write_run(
+        draw_runs / "d",
+        "experiments.draw",
+        "none",
+        0,
+        bounds([99]),
+        optimizer={"learning_rate": 3e-4},
+    )
     figure = FIGURES[4]
     ((_, lines, _),) = picture.drawn(figure, of_figure(find([draw_runs]), figure))
     assert sorted((line.norm, line.note) for line in lines) == [
@@ -95,7 +136,8 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path):
     assert (code, err) == (0, "")
     assert "figure 4: 3 runs, without weight" in said
     assert (
-        "figure 2: no runs of experiments.attentive_reader; python scripts/sweep.py configs/attentive_reader.py" in said
+        "figure 2: no runs of experiments.attentive_reader; python scripts/sweep.py configs/attentive_reader.py"
+        in said
     )
     names = {p.name for p in out.iterdir()}
     assert names == {
@@ -116,16 +158,27 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path):
     assert "binarized_mnist/1.0.0/abc" in page
     assert "commit 0123456" in page
     assert "http" not in page.replace("https://", "").partition("<body>")[0]
-    assert "not to be compared with its curves" in page[page.index("Figure 6") : page.index("Table 1")]
-    assert "not to be compared with its curves" not in page[page.index("Figure 4.") : page.index("Figure 5.")]
+    assert (
+        "not to be compared with its curves"
+        in page[page.index("Figure 6") : page.index("Table 1")]
+    )
+    assert (
+        "not to be compared with its curves"
+        not in page[page.index("Figure 4.") : page.index("Figure 5.")]
+    )
 
 
 def test_paper_numbers_stand_beside_its_own_data_only(draw_runs, tmp_path):
-    write_run(tmp_path / "other/x", "experiments.draw", "none", 0, [], "binarized_digits")
+    write_run(
+        tmp_path / "other/x", "experiments.draw", "none", 0, [], "binarized_digits"
+    )
     figure = FIGURES[4]
     long = tmp_path / "long/y"
     write_run(long, "experiments.draw", "none", 0, bounds(np.linspace(99, 82, 100)))
-    for runs, expected in ((find([long]), True), (find([draw_runs]), False)):  # four epochs end early on an axis of 100
+    for runs, expected in (
+        (find([long]), True),
+        (find([draw_runs]), False),
+    ):  # four epochs end early on an axis of 100
         ((_, lines, _),) = picture.drawn(figure, runs)
         assert picture.on_the_papers_axes(figure, lines) is expected
     assert not picture.on_the_papers_axes(figure, [])
@@ -141,7 +194,9 @@ def test_table_1_is_the_papers():
 
 def test_rows_of_tables_2_and_3(tmp_path):
     columns = tables.retrieval.COLUMNS
-    last = {"step": 9, "epoch": 1.0} | {f"final/{c}": i + 0.25 for i, c in enumerate(columns)}
+    last = {"step": 9, "epoch": 1.0} | {
+        f"final/{c}": i + 0.25 for i, c in enumerate(columns)
+    }
     write_run(
         tmp_path / "oe",
         "experiments.order_embeddings",
@@ -153,12 +208,31 @@ def test_rows_of_tables_2_and_3(tmp_path):
         evaluation={"fold": 50, "folds": 1},
     )
     scores = {task: i + 0.5 for i, task in enumerate(tables.TASKS)}
-    records = [{"step": s, "epoch": 0.0} | scores | {"mr/accuracy": 70.0 + s} for s in (1, 2)] + [
-        {"step": 3, "epoch": 0.0}
+    records = [
+        {"step": s, "epoch": 0.0} | scores | {"mr/accuracy": 70.0 + s} for s in (1, 2)
+    ] + [{"step": 3, "epoch": 0.0}]
+    write_run(
+        tmp_path / "st",
+        "experiments.skip_thoughts",
+        "none",
+        0,
+        records,
+        "gutenberg",
+        model={"units": 256},
+    )
+    generated = [
+        {"step": 7, "epoch": 0.0}
+        | {f"story_{task}": score for task, score in scores.items()}
     ]
-    write_run(tmp_path / "st", "experiments.skip_thoughts", "none", 0, records, "gutenberg", model={"units": 256})
-    generated = [{"step": 7, "epoch": 0.0} | {f"story_{task}": score for task, score in scores.items()}]
-    write_run(tmp_path / "tt", "experiments.skip_thoughts", "layer", 0, generated, "stories", model={"units": 128})
+    write_run(
+        tmp_path / "tt",
+        "experiments.skip_thoughts",
+        "layer",
+        0,
+        generated,
+        "stories",
+        model={"units": 128},
+    )
     runs = find([tmp_path])
     two, three = tables.order_embeddings(runs), tables.skip_thoughts(runs)
     assert two.rows[-1] == (
@@ -173,8 +247,20 @@ def test_rows_of_tables_2_and_3(tmp_path):
         "6.2",
         "7.2",
     )
-    assert three.rows[-2][1:6] == ("gutenberg; 256-d, 2 steps", "0.500", "1.500", "2.500", "72.0")
-    assert three.rows[-1][1:6] == ("stories and generated tasks; 128-d, 7 steps", "0.500", "1.500", "2.500", "3.5")
+    assert three.rows[-2][1:6] == (
+        "gutenberg; 256-d, 2 steps",
+        "0.500",
+        "1.500",
+        "2.500",
+        "72.0",
+    )
+    assert three.rows[-1][1:6] == (
+        "stories and generated tasks; 128-d, 7 steps",
+        "0.500",
+        "1.500",
+        "2.500",
+        "3.5",
+    )
     (_, (curve,), _), *_ = picture.drawn(FIGURES[3], of_figure(runs[-1:], FIGURES[3]))
     assert (curve.data, curve.points) == ("stories", ((0, 7 / 50_000, 50.0),))
     assert "not to be compared" in two.markdown()
@@ -196,7 +282,9 @@ def test_kept_figures_are_those_of_the_kept_runs(tmp_path, number):
 @pytest.mark.parametrize("number", [2, 3])
 def test_kept_tables_are_those_of_the_kept_runs(number):
     results = ROOT / "experiments/results"
-    table = (tables.order_embeddings, tables.skip_thoughts)[number - 2](find([results / "runs"]))
+    table = (tables.order_embeddings, tables.skip_thoughts)[number - 2](
+        find([results / "runs"])
+    )
     assert table.markdown() == (results / f"figures/table{number}.md").read_text()
 
 

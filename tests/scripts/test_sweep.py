@@ -24,7 +24,11 @@ from tests.runs import ROOT, environment, newest_state
 from tests.runs import run as train
 
 SMOKE = "configs/mnist.py:smoke"
-SWEPT = [p.stem for p in sorted((ROOT / "configs").glob("*.py")) if "def sweep(" in p.read_text()]
+SWEPT = [
+    p.stem
+    for p in sorted((ROOT / "configs").glob("*.py"))
+    if "def sweep(" in p.read_text()
+]
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +38,13 @@ def checkout(monkeypatch):
 
 def stub(folder: pathlib.Path, id: str, code: str) -> runs.Run:
     """A run whose command is a line of Python, in the directory of its id."""
-    return runs.Run(id, folder / id, ("-c", f"import os; os.chdir({str(folder / id)!r})\n{code}"), 10, "valid/error")
+    return runs.Run(
+        id,
+        folder / id,
+        ("-c", f"import os; os.chdir({str(folder / id)!r})\n{code}"),
+        10,
+        "valid/error",
+    )
 
 
 FINISH = "print('trained'); open('results.json', 'w').write('{}')"
@@ -53,18 +63,31 @@ def until(condition, seconds: float = 20.0):
 
 
 def test_ids_directories_and_commands_follow_from_the_overrides(tmp_path):
-    planned = runs.plan(SMOKE, "", str(tmp_path), ["--config.epochs=4"], ["norm=layer", "seed=1,3"])
+    planned = runs.plan(
+        SMOKE, "", str(tmp_path), ["--config.epochs=4"], ["norm=layer", "seed=1,3"]
+    )
     assert [r.id for r in planned] == ["norm=layer,seed=1", "norm=layer,seed=3"]
     assert planned[0].workdir == tmp_path / "norm=layer,seed=1"
     overrides = ("--config.epochs=4", "--config.norm=layer", "--config.seed=1")
-    command = ("-m", "lnrepro.main", f"--config={SMOKE}", *overrides, f"--workdir={planned[0].workdir}")
+    command = (
+        "-m",
+        "lnrepro.main",
+        f"--config={SMOKE}",
+        *overrides,
+        f"--workdir={planned[0].workdir}",
+    )
     assert planned[0].command == command
     assert planned[0].total == 4 * 22
     assert planned[0].metric == "valid/error"
 
 
 def test_settings_of_all_runs_name_the_default_root():
-    where = {r.workdir.parent for r in runs.plan(SMOKE, "", None, ["--config.epochs=4", "--config.batch_size=32"], [])}
+    where = {
+        r.workdir.parent
+        for r in runs.plan(
+            SMOKE, "", None, ["--config.epochs=4", "--config.batch_size=32"], []
+        )
+    }
     assert where == {pathlib.Path("runs/mnist/smoke,batch_size=32,epochs=4")}
 
 
@@ -76,7 +99,10 @@ def test_every_sweep_of_every_config_resolves_to_what_it_says(name):
         planned = runs.plan(f"configs/{name}.py:smoke", sweep, None, [], [])
         assert len({r.workdir for r in planned}) == len(config.sweep(sweep))
         for overrides in config.sweep(sweep):
-            resolved = runs._resolve(f"configs/{name}.py:smoke", {k: runs.text(v) for k, v in overrides.items()})
+            resolved = runs._resolve(
+                f"configs/{name}.py:smoke",
+                {k: runs.text(v) for k, v in overrides.items()},
+            )
             for field, value in overrides.items():
                 at = resolved
                 for part in field.split("."):
@@ -90,11 +116,18 @@ def test_print_gives_the_shells_words_and_leaves_out_finished_runs(tmp_path, cap
     done = root / "norm=none,seed=0"
     done.mkdir(parents=True)
     (done / "results.json").write_text("{}")
-    assert script.main([SMOKE, "--launcher", "print", "--root", str(root), "--only", "seed=0"]) == 0
+    assert (
+        script.main(
+            [SMOKE, "--launcher", "print", "--root", str(root), "--only", "seed=0"]
+        )
+        == 0
+    )
     out, err = capsys.readouterr()
     assert "1 of 3 runs are finished" in err
     words = [shlex.split(line) for line in out.splitlines()]
-    assert [w[-1] for w in words] == [f"--workdir={root}/norm={norm},seed=0" for norm in ("batch", "layer")]
+    assert [w[-1] for w in words] == [
+        f"--workdir={root}/norm={norm},seed=0" for norm in ("batch", "layer")
+    ]
     assert words[0][:3] == ["python", "-m", "lnrepro.main"]
 
 
@@ -110,7 +143,10 @@ def test_planning_initialises_no_device():
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["configs/mnst.py"], "there is no config configs/mnst.py; did you mean configs/mnist.py?"),
+        (
+            ["configs/mnst.py"],
+            "there is no config configs/mnst.py; did you mean configs/mnist.py?",
+        ),
         (["configs/mnist.py:smke"], "no variant 'smke'"),
         (
             [SMOKE, "--name", "learning_rat"],
@@ -118,16 +154,37 @@ def test_planning_initialises_no_device():
         ),
         ([SMOKE, "--launcher", "slrum"], "invalid choice: 'slrum'"),
         ([SMOKE, "--processes", "0"], "0: at least 1 is needed"),
-        ([SMOKE, "--only", "norm=group"], "--only norm=group: no run has norm=group; the sweep has batch, layer, none"),
+        (
+            [SMOKE, "--only", "norm=group"],
+            "--only norm=group: no run has norm=group; the sweep has batch, layer, none",
+        ),
         ([SMOKE, "--only", "sed=1"], "the sweep does not vary 'sed'"),
-        ([SMOKE, "--", "--config.epoch=3"], "has no field 'epoch'; did you mean 'epochs'?"),
-        ([SMOKE, "--", "--config.optimizer.learning_rte=3"], "did you mean 'optimizer.learning_rate'?"),
+        (
+            [SMOKE, "--", "--config.epoch=3"],
+            "has no field 'epoch'; did you mean 'epochs'?",
+        ),
+        (
+            [SMOKE, "--", "--config.optimizer.learning_rte=3"],
+            "did you mean 'optimizer.learning_rate'?",
+        ),
         ([SMOKE, "--", "--config.batch_size=many"], "many"),
-        ([SMOKE, "--", "--config.batch_size=2000"], "is larger than config.data.train_examples"),
-        ([SMOKE, "--", "--config.seed=3"], "--config.seed cannot be given: the sweep varies it"),
+        (
+            [SMOKE, "--", "--config.batch_size=2000"],
+            "is larger than config.data.train_examples",
+        ),
+        (
+            [SMOKE, "--", "--config.seed=3"],
+            "--config.seed cannot be given: the sweep varies it",
+        ),
         ([SMOKE, "--", "--workdir=x"], "only --config.FIELD=VALUE"),
-        ([SMOKE, "--launcher", "slurm", "--sbatch", "account"], "--sbatch account: give KEY=VALUE"),
-        ([SMOKE, "--launcher", "slurm", "--gpus", "0.5"], "--gpus 0.5: SLURM gives whole GPUs"),
+        (
+            [SMOKE, "--launcher", "slurm", "--sbatch", "account"],
+            "--sbatch account: give KEY=VALUE",
+        ),
+        (
+            [SMOKE, "--launcher", "slurm", "--gpus", "0.5"],
+            "--gpus 0.5: SLURM gives whole GPUs",
+        ),
         ([SMOKE, "--launcher", "ray", "--upload"], "--upload needs --root"),
     ],
 )
@@ -135,7 +192,9 @@ def test_mistakes_are_one_line_and_start_nothing(tmp_path, argv, says):
     split = argv.index("--") if "--" in argv else len(argv)
     with pytest.raises(UserError) as error:
         script.main(
-            [*argv[:split], "--root", str(tmp_path / "runs"), *argv[split:]] if "--upload" not in argv else argv
+            [*argv[:split], "--root", str(tmp_path / "runs"), *argv[split:]]
+            if "--upload" not in argv
+            else argv
         )
     assert says in str(error.value)
     assert "\n" not in str(error.value)
@@ -146,8 +205,14 @@ def test_mistakes_are_one_line_and_start_nothing(tmp_path, argv, says):
     ("body", "says"),
     [
         ("", "has no sweep()"),
-        ("def sweep(name): return [{'norn': 'layer'}]", "has no field 'norn'; did you mean 'norm'?"),
-        ("def sweep(name): return [{'seed': 1}, {'seed': 1}]", "its sweep() has seed=1 twice"),
+        (
+            "def sweep(name): return [{'norn': 'layer'}]",
+            "has no field 'norn'; did you mean 'norm'?",
+        ),
+        (
+            "def sweep(name): return [{'seed': 1}, {'seed': 1}]",
+            "its sweep() has seed=1 twice",
+        ),
         ("def sweep(name): return []", "has no runs"),
         ("import nothing_of_this_name", "cannot be loaded"),
     ],
@@ -164,9 +229,13 @@ def test_a_directory_with_a_run_of_another_config_is_refused(tmp_path):
     where = tmp_path / "norm=layer,seed=0"
     where.mkdir()
     held = runs._resolve(SMOKE, {"norm": "layer", "seed": "0", "epochs": "3"})
-    (where / "config.json").write_text(json.dumps({"config": held.to_dict(), "data": {"fingerprint": "x"}}))
+    (where / "config.json").write_text(
+        json.dumps({"config": held.to_dict(), "data": {"fingerprint": "x"}})
+    )
     assert runs.plan(SMOKE, "", str(tmp_path), ["--config.epochs=3"], [])
-    with pytest.raises(UserError, match=r"another config \(config.epochs: 3.0 there, 2.0 now\)"):
+    with pytest.raises(
+        UserError, match=r"another config \(config.epochs: 3.0 there, 2.0 now\)"
+    ):
         runs.plan(SMOKE, "", str(tmp_path), [], [])
 
 
@@ -176,12 +245,16 @@ def test_a_missing_extra_is_one_line(tmp_path):
     code += "runpy.run_path('scripts/sweep.py', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: ray is not installed; this sweep needs: pip install 'lnrepro[sweep]'")
+    assert done.stderr.startswith(
+        "error: ray is not installed; this sweep needs: pip install 'lnrepro[sweep]'"
+    )
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_sweep_of_slurm_needs_submitit_before_it_touches_anything(tmp_path, monkeypatch):
+def test_a_sweep_of_slurm_needs_submitit_before_it_touches_anything(
+    tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(ModuleNotFoundError, match="submitit"):
         script.main([SMOKE, "--launcher", "slurm", "--root", str(tmp_path / "runs")])
@@ -190,7 +263,9 @@ def test_a_sweep_of_slurm_needs_submitit_before_it_touches_anything(tmp_path, mo
 
 def test_a_ray_address_where_nothing_listens_is_one_line():
     with socket.socket() as s:
-        s.bind(("localhost", 0))  # bound, so that nobody else takes it, and not listening
+        s.bind(
+            ("localhost", 0)
+        )  # bound, so that nobody else takes it, and not listening
         for prefix in ("", "ray://"):
             with pytest.raises(UserError, match="no Ray cluster answers there"):
                 on_ray._answers(f"{prefix}localhost:{s.getsockname()[1]}")
@@ -200,11 +275,21 @@ def test_a_ray_address_where_nothing_listens_is_one_line():
 # How it is run.
 
 
-def test_failures_are_reported_with_their_last_line_and_only_they_run_again(tmp_path, capsys):
+def test_failures_are_reported_with_their_last_line_and_only_they_run_again(
+    tmp_path, capsys
+):
     bad = "print('loss is nan'); print(); raise SystemExit(3)"
-    all_runs = [stub(tmp_path, "good", FINISH), stub(tmp_path, "bad", bad), stub(tmp_path, "other", FINISH)]
+    all_runs = [
+        stub(tmp_path, "good", FINISH),
+        stub(tmp_path, "bad", bad),
+        stub(tmp_path, "other", FINISH),
+    ]
     outcomes, stopped = script.drive(local.Local(2), all_runs, Watch(all_runs))
-    assert {run.id: code for run, (code, _) in outcomes.items()} == {"good": 0, "bad": 3, "other": 0}
+    assert {run.id: code for run, (code, _) in outcomes.items()} == {
+        "good": 0,
+        "bad": 3,
+        "other": 0,
+    }
     assert script.report(all_runs, outcomes, stopped) == 1
     out = capsys.readouterr().out
     assert "bad: failed  loss is nan" in out
@@ -235,7 +320,11 @@ def test_an_interrupt_lets_the_runs_save_and_starts_no_more(tmp_path, capsys):
     class Interrupting(Watch):
         def show(self, codes):
             super().show(codes)
-            if (tmp_path / "first/ready").exists() and not (tmp_path / "first/saved").exists() and not self.sent:
+            if (
+                (tmp_path / "first/ready").exists()
+                and not (tmp_path / "first/saved").exists()
+                and not self.sent
+            ):
                 self.sent = True
                 raise KeyboardInterrupt
 
@@ -255,8 +344,14 @@ def test_a_child_waits_for_the_run_that_still_trains_there(tmp_path):
     with open(run.workdir / "lock", "a+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         child = subprocess.Popen(run.start(sys.executable, os.getpid(), signal.SIGTERM))
-        until(lambda: runs.last_line(run).startswith("waiting: another process still trains"))
-        second = subprocess.Popen(run.start(sys.executable, os.getpid(), signal.SIGTERM))
+        until(
+            lambda: runs.last_line(run).startswith(
+                "waiting: another process still trains"
+            )
+        )
+        second = subprocess.Popen(
+            run.start(sys.executable, os.getpid(), signal.SIGTERM)
+        )
         time.sleep(0.2)
         assert child.poll() is second.poll() is None
         assert not run.finished
@@ -264,26 +359,48 @@ def test_a_child_waits_for_the_run_that_still_trains_there(tmp_path):
     assert (run.workdir / "output.log").read_text().count("trained\n") == 2
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells a child that its parent died"
+)
 def test_a_child_dies_with_its_parent(tmp_path):
-    run = stub(tmp_path, "orphan", "print('pid', os.getpid(), flush=True); import time; time.sleep(60)")
+    run = stub(
+        tmp_path,
+        "orphan",
+        "print('pid', os.getpid(), flush=True); import time; time.sleep(60)",
+    )
     parent = "import os, subprocess, sys, time\n"
     parent += f"subprocess.Popen({run.start(sys.executable, 0, signal.SIGKILL)!r}[:5] + [str(os.getpid())]"
     parent += f" + {run.start(sys.executable, 0, signal.SIGKILL)[6:]!r}, start_new_session=True); time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", parent])
-    pid = int(until(lambda: runs.last_line(run).startswith("pid ") and runs.last_line(run).split()[1]))
+    pid = int(
+        until(
+            lambda: (
+                runs.last_line(run).startswith("pid ")
+                and runs.last_line(run).split()[1]
+            )
+        )
+    )
     assert pathlib.Path(f"/proc/{pid}").exists()
     parent.kill()
     parent.wait()
-    until(lambda: not pathlib.Path(f"/proc/{pid}").exists() or " Z " in pathlib.Path(f"/proc/{pid}/stat").read_text())
+    until(
+        lambda: (
+            not pathlib.Path(f"/proc/{pid}").exists()
+            or " Z " in pathlib.Path(f"/proc/{pid}/stat").read_text()
+        )
+    )
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no core affinity")
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity"), reason="this system has no core affinity"
+)
 def test_a_child_has_its_cores_and_ignores_the_schedulers_signal(tmp_path):
     core = min(os.sched_getaffinity(0))
     code = "import signal; print(sorted(os.sched_getaffinity(0)), signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN)"
     run = stub(tmp_path, "pinned", code)
-    subprocess.run(run.start(sys.executable, os.getpid(), signal.SIGTERM, [core]), check=True)
+    subprocess.run(
+        run.start(sys.executable, os.getpid(), signal.SIGTERM, [core]), check=True
+    )
     assert runs.last_line(run) == f"[{core}] True"
 
 
@@ -304,7 +421,9 @@ def test_gpus_are_divided_by_their_names(monkeypatch):
     monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,7,9")
     assert local.Local(None).slots == 4
-    assert [local.Local(2)._environment(i)["CUDA_VISIBLE_DEVICES"] for i in range(2)] == ["3,5", "7,9"]
+    assert [
+        local.Local(2)._environment(i)["CUDA_VISIBLE_DEVICES"] for i in range(2)
+    ] == ["3,5", "7,9"]
     shared = {"CUDA_VISIBLE_DEVICES": "3", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.45"}
     assert local.Local(8)._environment(4) == shared
 
@@ -315,13 +434,23 @@ def test_what_is_shown_comes_from_the_records(tmp_path, capsys):
     watch = Watch([run])
     watch.show({})
     (run.workdir / "output.log").write_text("begun\n")
-    records = [{"step": 2, "valid/error": 0.5}, {"step": 4, "valid/error": 0.25}, {"step": 6, "train/loss": 1.0}]
+    records = [
+        {"step": 2, "valid/error": 0.5},
+        {"step": 4, "valid/error": 0.25},
+        {"step": 6, "train/loss": 1.0},
+    ]
     path = run.workdir / "metrics.jsonl"
     now = time.time()
     for n, t in ((1, now - 40), (3, now)):
-        path.write_text("".join(json.dumps(r) + "\n" for r in records[:n]) + '{"step": 8, "val')  # torn: being written
+        path.write_text(
+            "".join(json.dumps(r) + "\n" for r in records[:n]) + '{"step": 8, "val'
+        )  # torn: being written
         os.utime(path, (t, t))
-        assert runs.look(run) == (records[n - 1]["step"], pytest.approx(t), records[min(n, 2) - 1]["valid/error"])
+        assert runs.look(run) == (
+            records[n - 1]["step"],
+            pytest.approx(t),
+            records[min(n, 2) - 1]["valid/error"],
+        )
         watch._said.clear()
         watch.show({})
     os.utime(path, (now - 610, now - 610))
@@ -330,7 +459,9 @@ def test_what_is_shown_comes_from_the_records(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "shown: queued"
     assert lines[1] == "shown: running  2/10  valid/error 0.5"
-    assert lines[2] == "shown: running  6/10  valid/error 0.25  0:40 left"  # 4 steps took 40 s, 4 are left
+    assert (
+        lines[2] == "shown: running  6/10  valid/error 0.25  0:40 left"
+    )  # 4 steps took 40 s, 4 are left
     assert lines[3] == "shown: running  6/10  valid/error 0.25  no record for 10:10"
 
 
@@ -350,13 +481,28 @@ def undisturbed(home):
     where = {}
     for norm in ("none", "layer"):
         where[f"norm={norm},seed=0"] = home / norm
-        code, _, err = train(home, f"--config={SMOKE}", f"--config.norm={norm}", *LONG, f"--workdir={home / norm}")
+        code, _, err = train(
+            home,
+            f"--config={SMOKE}",
+            f"--config.norm={norm}",
+            *LONG,
+            f"--workdir={home / norm}",
+        )
         assert code == 0, err
     return where
 
 
 def sweep(home, root, *flags: str) -> subprocess.Popen:
-    command = [sys.executable, "scripts/sweep.py", SMOKE, "--only", "norm=none,layer", "--only", "seed=0", "--root"]
+    command = [
+        sys.executable,
+        "scripts/sweep.py",
+        SMOKE,
+        "--only",
+        "norm=none,layer",
+        "--only",
+        "seed=0",
+        "--root",
+    ]
     env = environment(home) | {"PJRT_NPROC": "1"}
     return subprocess.Popen(
         [*command, str(root), *flags, "--", *LONG],
@@ -371,7 +517,10 @@ def sweep(home, root, *flags: str) -> subprocess.Popen:
 def training(root: pathlib.Path) -> pathlib.Path | None:
     """A run that has records enough to have saved, and is not at its end."""
     for path in sorted(root.glob("*/metrics.jsonl")):
-        if path.read_text().count("\n") > 8 and not (path.parent / "results.json").exists():
+        if (
+            path.read_text().count("\n") > 8
+            and not (path.parent / "results.json").exists()
+        ):
             return path.parent
     return None
 
@@ -380,7 +529,11 @@ def trainer(run: pathlib.Path) -> int:
     """The process that trains in `run`."""
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         words = path.read_bytes().split(b"\0")
-        if f"--workdir={run}".encode() in words and b"lnrepro.main" in words and b"--parent" not in words:
+        if (
+            f"--workdir={run}".encode() in words
+            and b"lnrepro.main" in words
+            and b"--parent" not in words
+        ):
             return int(path.parent.name)
     raise AssertionError(f"nothing trains in {run}")
 
@@ -392,7 +545,9 @@ def assert_resumed_to_the_same_bits(undisturbed, root, interrupted: str):
         assert a.keys() == b.keys()
         for name in a:
             np.testing.assert_array_equal(a[name], b[name], err_msg=f"{id} {name}")
-        assert (whole / "metrics.jsonl").read_text() == (root / id / "metrics.jsonl").read_text()
+        assert (whole / "metrics.jsonl").read_text() == (
+            root / id / "metrics.jsonl"
+        ).read_text()
 
 
 @pytest.mark.slow
@@ -417,15 +572,21 @@ def below(pid: int) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="finds the processes of a node in /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="finds the processes of a node in /proc"
+)
 def test_ray_goes_on_when_a_node_is_killed(home, undisturbed, monkeypatch):
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'lnrepro[sweep]'")
+    pytest.importorskip(
+        "ray", reason="ray is not installed: pip install 'lnrepro[sweep]'"
+    )
     from ray.cluster_utils import Cluster
 
     root = home / "ray"
     for name, value in environment(home).items():
         monkeypatch.setenv(name, value)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
     nodes = [cluster.head_node]
     try:
         nodes.append(cluster.add_node(num_cpus=1))
@@ -444,7 +605,9 @@ def test_ray_goes_on_when_a_node_is_killed(home, undisturbed, monkeypatch):
         out, _ = process.communicate(timeout=600)
         assert process.returncode == 0, out
     finally:
-        for node in nodes[::-1]:  # at once: to drain a node that is dead may take Ray very long
+        for node in nodes[
+            ::-1
+        ]:  # at once: to drain a node that is dead may take Ray very long
             cluster.remove_node(node, allow_graceful=False)
         cluster.shutdown()
     assert_resumed_to_the_same_bits(undisturbed, root, interrupted.name)
@@ -453,12 +616,18 @@ def test_ray_goes_on_when_a_node_is_killed(home, undisturbed, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the job of a run in /proc")
 def test_submitit_requeues_a_preempted_run(home, undisturbed):
-    pytest.importorskip("submitit", reason="submitit is not installed: pip install 'lnrepro[sweep]'")
+    pytest.importorskip(
+        "submitit", reason="submitit is not installed: pip install 'lnrepro[sweep]'"
+    )
     root = home / "submitit"
-    process = sweep(home, root, "--launcher", "slurm", "--cluster", "local", "--processes", "2")
+    process = sweep(
+        home, root, "--launcher", "slurm", "--cluster", "local", "--processes", "2"
+    )
     interrupted = until(lambda: training(root), 300)
     stat = pathlib.Path(f"/proc/{trainer(interrupted)}/stat").read_text()
-    os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGUSR2)  # its parent is the job
+    os.kill(
+        int(stat.rpartition(")")[2].split()[1]), signal.SIGUSR2
+    )  # its parent is the job
     out, _ = process.communicate(timeout=600)
     assert process.returncode == 0, out
     assert_resumed_to_the_same_bits(undisturbed, root, interrupted.name)

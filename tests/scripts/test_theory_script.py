@@ -17,22 +17,36 @@ def test_all_18_entries_agree_and_eps_breaks_them_a_little():
     with jax.enable_x64(True):
         exact, with_eps = script.table_1(seed=3), script.table_1(seed=3, epsilon=1e-5)
     for norm, row in exact.items():
-        assert {column: value < script.TOLERANCE for column, value in row.items()} == theory.TABLE_1[norm]
+        assert {
+            column: value < script.TOLERANCE for column, value in row.items()
+        } == theory.TABLE_1[norm]
     for norm in ("batch", "layer"):
-        assert exact[norm]["weight matrix re-scaling"] < 1e-12 < with_eps[norm]["weight matrix re-scaling"] < 1e-3
+        assert (
+            exact[norm]["weight matrix re-scaling"]
+            < 1e-12
+            < with_eps[norm]["weight matrix re-scaling"]
+            < 1e-3
+        )
 
 
 def test_the_lstm_step_has_layer_norms_row():
     with jax.enable_x64(True):
         rows = script.lstm_rows(seed=3)
     for row in rows.values():
-        assert {column: value < script.TOLERANCE for column, value in row.items()} == theory.TABLE_1["layer"]
+        assert {
+            column: value < script.TOLERANCE for column, value in row.items()
+        } == theory.TABLE_1["layer"]
 
 
 def test_the_plain_and_the_weight_normalised_layer_start_as_one_function():
     with jax.enable_x64(True):
-        (plain, x), (normed, _) = (script.problem(norm, seed=0) for norm in ("none", "weight"))
-        h = [theory.layer_model(n)(t, x) for n, t in (("none", plain), ("weight", normed))]
+        (plain, x), (normed, _) = (
+            script.problem(norm, seed=0) for norm in ("none", "weight")
+        )
+        h = [
+            theory.layer_model(n)(t, x)
+            for n, t in (("none", plain), ("weight", normed))
+        ]
         np.testing.assert_allclose(*h, atol=1e-12)
 
 
@@ -42,15 +56,29 @@ def test_slopes_of_the_figure(norm):
     """Per doubling of ||w||: curvature 1/4 and step 1/2 under a norm, unchanged without; of x: gain 4 or unchanged."""
     with jax.enable_x64(True):
         g = script.geometry(norm, 0, script.FAMILIES["gaussian"])
-    per_doubling = {name: np.exp2(np.diff(np.log2(g[name])) / np.diff(np.log2(script.SCALES))) for name in g}
-    np.testing.assert_allclose(per_doubling["curvature"], 1.0 if norm == "none" else 0.25, rtol=1e-6)
-    np.testing.assert_allclose(per_doubling["step"], 1.0 if norm == "none" else 0.5, rtol=1e-6)
-    np.testing.assert_allclose(per_doubling["gain"], 1.0 if norm in ("batch", "layer") else 4.0, rtol=1e-6)
+    per_doubling = {
+        name: np.exp2(np.diff(np.log2(g[name])) / np.diff(np.log2(script.SCALES)))
+        for name in g
+    }
+    np.testing.assert_allclose(
+        per_doubling["curvature"], 1.0 if norm == "none" else 0.25, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        per_doubling["step"], 1.0 if norm == "none" else 0.5, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        per_doubling["gain"], 1.0 if norm in ("batch", "layer") else 4.0, rtol=1e-6
+    )
 
 
 @pytest.mark.slow
 def test_the_whole_script(tmp_path, capsys):
-    assert script.main(["--out", str(tmp_path / "new" / "folder"), "--outputs", "bernoulli"]) == 0
+    assert (
+        script.main(
+            ["--out", str(tmp_path / "new" / "folder"), "--outputs", "bernoulli"]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert "18 of 18 entries are the paper's" in out
     assert len(re.findall(r"exact \(\de-", out)) > 10
@@ -72,14 +100,18 @@ def test_trained_runs_are_measured_on_the_way(tmp_path, capsys):
     runs = [theory_trained.Trained(folder) for folder in folders]
     for run in runs:
         way = run.replayed(Console(), points=4)
-        assert "its end is 0.0e+00 (relative)" in " ".join(capsys.readouterr().out.split())
+        assert "its end is 0.0e+00 (relative)" in " ".join(
+            capsys.readouterr().out.split()
+        )
         assert way[0].step == 0
         end = run.kept()[-1]
         assert way[-1].step == end.step == 22
         np.testing.assert_allclose(way[-1].lengths, end.lengths)
         np.testing.assert_allclose(way[-1].moved, end.moved, rtol=1e-5)
         kernel = np.asarray(run.states[22].params["Dense_0"]["kernel"])
-        np.testing.assert_allclose(end.lengths[0], np.linalg.norm(kernel, axis=0).mean(), rtol=1e-5)
+        np.testing.assert_allclose(
+            end.lengths[0], np.linalg.norm(kernel, axis=0).mean(), rtol=1e-5
+        )
     # Without a norm the first layer's summed inputs are linear in its weights: their step never changes.
     plain = runs[0].kept()
     np.testing.assert_allclose(plain[-1].moved[0], plain[0].moved[0], rtol=1e-4)
@@ -98,7 +130,9 @@ def test_trained_runs_are_measured_on_the_way(tmp_path, capsys):
         (["--colour"], "--colour"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(arguments, words, capsys, monkeypatch, tmp_path):
+def test_bad_input_is_one_line_and_exit_code_2(
+    arguments, words, capsys, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     assert script.main(arguments) == 2
     error = capsys.readouterr().err
@@ -111,7 +145,10 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, words, capsys, monkeyp
     ("text", "words"),
     [
         ("{", "not a run's config.json"),
-        ('{"config": {"experiment": "experiments.draw"}}', "only runs of experiments.mnist"),
+        (
+            '{"config": {"experiment": "experiments.draw"}}',
+            "only runs of experiments.mnist",
+        ),
     ],
 )
 def test_a_folder_that_is_no_mnist_run(text, words, tmp_path, capsys, monkeypatch):

@@ -23,8 +23,12 @@ class LayerNormLSTMCell(nn.RNNCellBase):
     def __call__(self, carry, x):
         """One step: carry (c, h), x (B, D)."""
         c, h = carry
-        a = nn.LayerNorm(epsilon=1e-5, name="ln_i")(nn.Dense(4 * self.features, use_bias=False, name="i")(x))
-        b = nn.LayerNorm(epsilon=1e-5, name="ln_h")(nn.Dense(4 * self.features, name="h")(h))
+        a = nn.LayerNorm(epsilon=1e-5, name="ln_i")(
+            nn.Dense(4 * self.features, use_bias=False, name="i")(x)
+        )
+        b = nn.LayerNorm(epsilon=1e-5, name="ln_h")(
+            nn.Dense(4 * self.features, name="h")(h)
+        )
         i, f, g, o = jnp.split(a + b, 4, axis=-1)
         c = nn.sigmoid(f) * c + nn.sigmoid(i) * nn.tanh(g)
         h = nn.sigmoid(o) * nn.tanh(nn.LayerNorm(epsilon=1e-5, name="ln_c")(c))
@@ -59,14 +63,20 @@ class AttentiveReader(nn.Module):
             d, seq_lengths=lengths, initial_carry=self.start(d, "passage")
         )
         q = dropout(embed(batch["question"]))
-        (_, u), _ = nn.RNN(self.cell("question"), return_carry=True, name="question_rnn")(
-            q, seq_lengths=batch["question_length"], initial_carry=self.start(q, "question")
+        (_, u), _ = nn.RNN(
+            self.cell("question"), return_carry=True, name="question_rnn"
+        )(
+            q,
+            seq_lengths=batch["question_length"],
+            initial_carry=self.start(q, "question"),
         )
         mask = jnp.arange(d.shape[1]) < lengths[:, None]
         similarity = nn.Dense(units, use_bias=False, name="similarity")
         s = jnp.sum(similarity(d) * similarity(u)[:, None], axis=-1)
         asked = nn.Dense(units, use_bias=False, name="attend_question")(u)
-        hidden = nn.tanh(nn.Dense(units, name="attend_passage")(d) + asked[:, None] + s[..., None])
+        hidden = nn.tanh(
+            nn.Dense(units, name="attend_passage")(d) + asked[:, None] + s[..., None]
+        )
         scores = nn.Dense(1, use_bias=False, name="attention")(hidden)[..., 0]
         weights = nn.softmax(scores, axis=-1, where=mask)
         r = jnp.einsum("bt,btf->bf", weights, d)
@@ -77,14 +87,20 @@ class AttentiveReader(nn.Module):
             + nn.Dense(units, use_bias=False, name="read_mean")(mean)
         )
         p = nn.softmax(nn.Dense(c.data.vocabulary, name="output")(dropout(g)))
-        return -jnp.mean(jnp.log(jnp.take_along_axis(p, batch["answer"][:, None], 1)[:, 0] + 1e-8))
+        return -jnp.mean(
+            jnp.log(jnp.take_along_axis(p, batch["answer"][:, None], 1)[:, 0] + 1e-8)
+        )
 
     def cell(self, name: str) -> nn.Module:
         """The recurrent cell that the config's `norm` asks for."""
         units, norm = self.config.model.units, self.config.norm
         if norm not in ("none", "layer"):
-            raise ValueError(f"the direct version has no norm {norm!r}; choose none or layer")
-        return (nn.OptimizedLSTMCell if norm == "none" else LayerNormLSTMCell)(units, name=name)
+            raise ValueError(
+                f"the direct version has no norm {norm!r}; choose none or layer"
+            )
+        return (nn.OptimizedLSTMCell if norm == "none" else LayerNormLSTMCell)(
+            units, name=name
+        )
 
     def start(self, x, name):
         """The carry before the first word: c = 0 and a learned h."""
@@ -103,19 +119,33 @@ def make(config: ml_collections.ConfigDict):
     def loss(params, batch, key):
         keys = jax.random.split(key)
         permuted = jax.random.permutation(keys[0], config.data.entities)
-        ids = jnp.arange(config.data.vocabulary).at[1 : 1 + config.data.entities].set(1 + permuted)
-        renamed = {**batch, **{name: ids[batch[name]] for name in ("passage", "question", "answer")}}
+        ids = (
+            jnp.arange(config.data.vocabulary)
+            .at[1 : 1 + config.data.entities]
+            .set(1 + permuted)
+        )
+        renamed = {
+            **batch,
+            **{name: ids[batch[name]] for name in ("passage", "question", "answer")},
+        }
         return model.apply(params, renamed, rngs={"dropout": keys[1]})
 
     return init, loss
 
 
-def batch(config: ml_collections.ConfigDict, rows: int | None = None) -> dict[str, np.ndarray]:
+def batch(
+    config: ml_collections.ConfigDict, rows: int | None = None
+) -> dict[str, np.ndarray]:
     """One batch of made-up questions: (B, PASSAGE) and (B, QUESTION) ids, each text 80 to 100% of its bucket."""
     rng, rows = np.random.default_rng(0), rows or config.batch_size
     made = {"answer": rng.integers(1, 1 + config.data.entities, rows, dtype=np.int32)}
     for name, length in (("passage", PASSAGE), ("question", QUESTION)):
-        n = rng.integers(round(0.8 * length), length, rows, endpoint=True, dtype=np.int32)
+        n = rng.integers(
+            round(0.8 * length), length, rows, endpoint=True, dtype=np.int32
+        )
         ids = rng.integers(1, config.data.vocabulary, (rows, length), dtype=np.int32)
-        made |= {name: np.where(np.arange(length) < n[:, None], ids, 0), f"{name}_length": n}
+        made |= {
+            name: np.where(np.arange(length) < n[:, None], ids, 0),
+            f"{name}_length": n,
+        }
     return made

@@ -22,7 +22,10 @@ class LayerNormLSTMCell(nn.Module):
         a = nn.Dense(4 * self.features, use_bias=False, name="i")(x)
         b = nn.Dense(4 * self.features, name="h")(h)
         if self.everywhere:
-            a, b = nn.LayerNorm(epsilon=1e-5, name="ln_i")(a), nn.LayerNorm(epsilon=1e-5, name="ln_h")(b)
+            a, b = (
+                nn.LayerNorm(epsilon=1e-5, name="ln_i")(a),
+                nn.LayerNorm(epsilon=1e-5, name="ln_h")(b),
+            )
         i, f, g, o = jnp.split(a + b, 4, axis=-1)
         c = nn.sigmoid(f) * c + nn.sigmoid(i) * nn.tanh(g)
         h = nn.sigmoid(o) * nn.tanh(nn.LayerNorm(epsilon=1e-5, name="ln_c")(c))
@@ -36,8 +39,12 @@ def filter_bank(window, n: int, size: int):
     pixels = jnp.arange(size)
     banks = []
     for g in (gy, gx):
-        centres = (size + 1) / 2 * (g + 1) + (jnp.arange(n) - n / 2 + 0.5) * delta - 1  # pixels counted from 0
-        bank = jnp.exp(-((pixels - centres[..., None]) ** 2) / (2 * jnp.exp(log_var)[..., None]))
+        centres = (
+            (size + 1) / 2 * (g + 1) + (jnp.arange(n) - n / 2 + 0.5) * delta - 1
+        )  # pixels counted from 0
+        bank = jnp.exp(
+            -((pixels - centres[..., None]) ** 2) / (2 * jnp.exp(log_var)[..., None])
+        )
         banks.append(bank / jnp.maximum(bank.sum(-1, keepdims=True), 1e-8))
     return jnp.exp(log_gamma)[..., 0], *banks
 
@@ -56,9 +63,14 @@ class Glimpse(nn.Module):
         size = c.image_size
         image, error = x, x - nn.sigmoid(canvas)
         if c.attention:
-            gamma, fy, fx = filter_bank(nn.Dense(5, name="read")(decoder[1]), c.read_size, size)
+            gamma, fy, fx = filter_bank(
+                nn.Dense(5, name="read")(decoder[1]), c.read_size, size
+            )
             patches = [
-                gamma[:, None] * jnp.einsum("bny,byx,bmx->bnm", fy, v.reshape(-1, size, size), fx).reshape(len(v), -1)
+                gamma[:, None]
+                * jnp.einsum(
+                    "bny,byx,bmx->bnm", fy, v.reshape(-1, size, size), fx
+                ).reshape(len(v), -1)
                 for v in (image, error)
             ]
         else:
@@ -70,9 +82,15 @@ class Glimpse(nn.Module):
         kl = 0.5 * jnp.sum(mu**2 + jnp.exp(2 * log_s) - 2 * log_s - 1, axis=-1)
         decoder, h = self.cell("decoder")(decoder, z)
         if c.attention:
-            gamma, fy, fx = filter_bank(nn.Dense(5, name="write_window")(h), c.write_size, size)
-            w = nn.Dense(c.write_size**2, name="write_patch")(h).reshape(-1, c.write_size, c.write_size)
-            canvas = canvas + (jnp.einsum("bny,bnm,bmx->byx", fy, w, fx) / gamma[:, None, None]).reshape(canvas.shape)
+            gamma, fy, fx = filter_bank(
+                nn.Dense(5, name="write_window")(h), c.write_size, size
+            )
+            w = nn.Dense(c.write_size**2, name="write_patch")(h).reshape(
+                -1, c.write_size, c.write_size
+            )
+            canvas = canvas + (
+                jnp.einsum("bny,bnm,bmx->byx", fy, w, fx) / gamma[:, None, None]
+            ).reshape(canvas.shape)
         else:
             canvas = canvas + nn.Dense(size * size, name="write_patch")(h)
         return (encoder, decoder, canvas), kl
@@ -97,9 +115,15 @@ class Draw(nn.Module):
         rows, units = len(x), self.config.units
         state = (jnp.zeros((rows, units)), jnp.zeros((rows, units)))
         scan = nn.scan(
-            Glimpse, variable_broadcast="params", split_rngs={"params": False}, in_axes=(0, nn.broadcast), out_axes=0
+            Glimpse,
+            variable_broadcast="params",
+            split_rngs={"params": False},
+            in_axes=(0, nn.broadcast),
+            out_axes=0,
         )
-        (_, _, canvas), kl = scan(self.config, self.norm)((state, state, jnp.zeros_like(x)), noise, x)
+        (_, _, canvas), kl = scan(self.config, self.norm)(
+            (state, state, jnp.zeros_like(x)), noise, x
+        )
         reconstruction = jnp.sum(nn.softplus(canvas) - x * canvas, axis=-1)
         return jnp.mean(reconstruction + kl.sum(0))
 

@@ -20,8 +20,12 @@ class LayerNormLSTMCell(nn.Module):
     def __call__(self, carry, x):
         """One step: carry (c, h), x (B, D)."""
         c, h = carry
-        a = nn.LayerNorm(epsilon=1e-5, name="ln_i")(nn.Dense(4 * self.features, use_bias=False, name="i")(x))
-        b = nn.LayerNorm(epsilon=1e-5, name="ln_h")(nn.Dense(4 * self.features, use_bias=False, name="h")(h))
+        a = nn.LayerNorm(epsilon=1e-5, name="ln_i")(
+            nn.Dense(4 * self.features, use_bias=False, name="i")(x)
+        )
+        b = nn.LayerNorm(epsilon=1e-5, name="ln_h")(
+            nn.Dense(4 * self.features, use_bias=False, name="h")(h)
+        )
         bias = self.param("bias", nn.initializers.zeros, (4 * self.features,))
         i, f, g, o = jnp.split(a + b + bias, 4, axis=-1)
         c = nn.sigmoid(f) * c + nn.sigmoid(i) * nn.tanh(g)
@@ -41,16 +45,25 @@ class Writer(nn.Module):
         m = self.config
         lstms, kappa, w = carry
         first, h1 = self.cell("lstm1")(lstms[0], jnp.concatenate([x, w], axis=-1))
-        bias = lambda key, shape, dtype: jnp.repeat(jnp.array([0.0, 0.0, m.kappa_bias]), m.window_gaussians)  # noqa: E731
+
+        def bias(key, shape, dtype):
+            values = jnp.array([0.0, 0.0, m.kappa_bias])
+            return jnp.repeat(values, m.window_gaussians)
+
         hats = nn.Dense(3 * m.window_gaussians, bias_init=bias, name="window")(h1)
         alpha, beta, move = jnp.split(jnp.exp(hats), 3, axis=-1)
         kappa = kappa + move
         u = jnp.arange(1, text.shape[1] + 1)
-        phi = jnp.sum(alpha[..., None] * jnp.exp(-beta[..., None] * (kappa[..., None] - u) ** 2), axis=1)
+        phi = jnp.sum(
+            alpha[..., None] * jnp.exp(-beta[..., None] * (kappa[..., None] - u) ** 2),
+            axis=1,
+        )
         w = jnp.einsum("bu,buv->bv", phi, text)
         second, h2 = self.cell("lstm2")(lstms[1], jnp.concatenate([x, h1, w], axis=-1))
         third, h3 = self.cell("lstm3")(lstms[2], jnp.concatenate([x, h2, w], axis=-1))
-        y = nn.Dense(1 + 6 * m.gaussians, name="output")(jnp.concatenate([h1, h2, h3], axis=-1))
+        y = nn.Dense(1 + 6 * m.gaussians, name="output")(
+            jnp.concatenate([h1, h2, h3], axis=-1)
+        )
         return ((first, second, third), kappa, w), y
 
     def cell(self, name: str) -> nn.Module:
@@ -72,15 +85,28 @@ class Handwriting(nn.Module):
         first = jnp.broadcast_to(jnp.array([0.0, 0.0, 1.0]), (rows, 1, 3))
         x = jnp.concatenate([first, steps[:, :-1]], axis=1)
         zeros = jnp.zeros((rows, m.units))
-        start = (((zeros, zeros),) * 3, jnp.zeros((rows, m.window_gaussians)), jnp.zeros((rows, m.symbols)))
+        start = (
+            ((zeros, zeros),) * 3,
+            jnp.zeros((rows, m.window_gaussians)),
+            jnp.zeros((rows, m.symbols)),
+        )
         scan = nn.scan(
-            Writer, variable_broadcast="params", split_rngs={"params": False}, in_axes=(1, nn.broadcast), out_axes=1
+            Writer,
+            variable_broadcast="params",
+            split_rngs={"params": False},
+            in_axes=(1, nn.broadcast),
+            out_axes=1,
         )
         _, y = scan(m, self.norm)(start, x, text)
-        e, pi, mu1, mu2, s1, s2, rho = jnp.split(y, [1, *(1 + m.gaussians * k for k in range(1, 6))], axis=-1)
+        e, pi, mu1, mu2, s1, s2, rho = jnp.split(
+            y, [1, *(1 + m.gaussians * k for k in range(1, 6))], axis=-1
+        )
         rho = jnp.clip(jnp.tanh(rho), -0.9999, 0.9999)
         s1, s2 = jnp.maximum(s1, -9.2), jnp.maximum(s2, -9.2)
-        a, b = (steps[..., :1] - mu1) * jnp.exp(-s1), (steps[..., 1:2] - mu2) * jnp.exp(-s2)
+        a, b = (
+            (steps[..., :1] - mu1) * jnp.exp(-s1),
+            (steps[..., 1:2] - mu2) * jnp.exp(-s2),
+        )
         z = (a**2 + b**2 - 2 * rho * a * b) / (1 - rho**2)
         log_normal = -z / 2 - jnp.log(2 * jnp.pi) - s1 - s2 - 0.5 * jnp.log(1 - rho**2)
         offset = nn.logsumexp(nn.log_softmax(pi) + log_normal, axis=-1)

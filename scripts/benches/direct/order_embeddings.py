@@ -21,12 +21,20 @@ class GRUCell(nn.RNNCellBase):
 
         def projected(v, width, bias, name):
             a = nn.Dense(width, use_bias=bias, name=name)(v)
-            return nn.LayerNorm(epsilon=1e-5, name=f"ln_{name}")(a) if self.layer_norm else a
+            return (
+                nn.LayerNorm(epsilon=1e-5, name=f"ln_{name}")(a)
+                if self.layer_norm
+                else a
+            )
 
         n = self.features
-        gates = nn.sigmoid(projected(h, 2 * n, False, "h_gates") + projected(x, 2 * n, True, "x_gates"))
+        gates = nn.sigmoid(
+            projected(h, 2 * n, False, "h_gates") + projected(x, 2 * n, True, "x_gates")
+        )
         z, r = jnp.split(gates, 2, axis=-1)
-        new = nn.tanh(projected(x, n, True, "x_new") + r * projected(h, n, False, "h_new"))
+        new = nn.tanh(
+            projected(x, n, True, "x_new") + r * projected(h, n, False, "h_new")
+        )
         h = (1 - z) * h + z * new
         return h, h
 
@@ -51,12 +59,18 @@ class OrderEmbeddings(nn.Module):
         """The loss."""
         c = self.config
         x = nn.Embed(c.data.vocabulary, c.model.words)(tokens)
-        s, _ = nn.RNN(GRUCell(c.model.units, c.norm == "layer"), return_carry=True)(x, seq_lengths=length)
+        s, _ = nn.RNN(GRUCell(c.model.units, c.norm == "layer"), return_carry=True)(
+            x, seq_lengths=length
+        )
         im = nn.Dense(c.model.units)(features)
-        s, im = (jnp.abs(v / jnp.linalg.norm(v, axis=-1, keepdims=True)) for v in (s, im))
+        s, im = (
+            jnp.abs(v / jnp.linalg.norm(v, axis=-1, keepdims=True)) for v in (s, im)
+        )
         errors = jnp.sum(jnp.maximum(s[:, None, :] - im[None, :, :], 0) ** 2, axis=-1)
         own = jnp.diag(errors)
-        cost = nn.relu(c.margin - errors + own[:, None]) + nn.relu(c.margin - errors + own[None, :])
+        cost = nn.relu(c.margin - errors + own[:, None]) + nn.relu(
+            c.margin - errors + own[None, :]
+        )
         return jnp.sum(cost * (1 - jnp.eye(len(errors))))
 
 
@@ -70,8 +84,14 @@ def make(config: ml_collections.ConfigDict):
 
     def loss(params, batch, key):
         del key
-        rows = len(batch["length"])  # of the parts of a packed batch, each lacks the rows that have ended
-        parts = [jnp.pad(part, ((0, rows - len(part)), (0, 0))) for part in batch["tokens"]]
-        return network.apply(params, batch["image"], jnp.concatenate(parts, axis=1), batch["length"])
+        rows = len(
+            batch["length"]
+        )  # of the parts of a packed batch, each lacks the rows that have ended
+        parts = [
+            jnp.pad(part, ((0, rows - len(part)), (0, 0))) for part in batch["tokens"]
+        ]
+        return network.apply(
+            params, batch["image"], jnp.concatenate(parts, axis=1), batch["length"]
+        )
 
     return init, loss

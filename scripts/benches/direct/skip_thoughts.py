@@ -29,7 +29,9 @@ class LayerNormGRUCell(nn.RNNCellBase):
         n = self.features
 
         def site(a, name):
-            return nn.LayerNorm(epsilon=1e-5, name=name)(a) if self.norm == "layer" else a
+            return (
+                nn.LayerNorm(epsilon=1e-5, name=name)(a) if self.norm == "layer" else a
+            )
 
         gates = site(nn.Dense(2 * n, name="gates_x")(x), "ln_gates_x")
         gates += site(nn.Dense(2 * n, use_bias=False, name="gates_h")(h), "ln_gates_h")
@@ -64,9 +66,13 @@ class SkipThoughts(nn.Module):
         output = nn.Dense(c.vocabulary)
 
         def rnn(name):
-            return nn.RNN(LayerNormGRUCell(c.units, self.norm), return_carry=True, name=name)
+            return nn.RNN(
+                LayerNormGRUCell(c.units, self.norm), return_carry=True, name=name
+            )
 
-        vector, _ = rnn("encoder")(embed(batch["current"]), seq_lengths=batch["current_length"])
+        vector, _ = rnn("encoder")(
+            embed(batch["current"]), seq_lengths=batch["current_length"]
+        )
         total = 0.0
         for side in ("previous", "next"):
             words, lengths = batch[side], batch[f"{side}_length"]
@@ -75,8 +81,12 @@ class SkipThoughts(nn.Module):
                 every = jnp.broadcast_to(vector[:, None], (*x.shape[:2], c.units))
                 x = jnp.concatenate([x, every], axis=-1)
             _, h = rnn(side)(x, initial_carry=vector)
-            p = jnp.take_along_axis(nn.softmax(output(h)), words[..., None], axis=-1)[..., 0]
-            total += jnp.sum(-jnp.log(p + 1e-8) * (jnp.arange(words.shape[1]) < lengths[:, None]))
+            p = jnp.take_along_axis(nn.softmax(output(h)), words[..., None], axis=-1)[
+                ..., 0
+            ]
+            total += jnp.sum(
+                -jnp.log(p + 1e-8) * (jnp.arange(words.shape[1]) < lengths[:, None])
+            )
         return total
 
 
@@ -85,7 +95,11 @@ def make(config: ml_collections.ConfigDict):
     model = SkipThoughts(config.model, config.norm)
 
     def init(key):
-        some = {"current": jnp.zeros((1, 2), int), "previous": jnp.zeros((1, 2), int), "next": jnp.zeros((1, 2), int)}
+        some = {
+            "current": jnp.zeros((1, 2), int),
+            "previous": jnp.zeros((1, 2), int),
+            "next": jnp.zeros((1, 2), int),
+        }
         return model.init(key, some | {f"{k}_length": jnp.ones(1, int) for k in some})
 
     def loss(params, batch, key):
@@ -103,9 +117,13 @@ def batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
         books = open_books(config)
     except DataError:
         return _made_up(config)
-    lengths = EqualLengths(books.by_length, config.batch_size, config.seed, config.data.buckets)
+    lengths = EqualLengths(
+        books.by_length, config.batch_size, config.seed, config.data.buckets
+    )
     longest = max(range(lengths.steps_per_epoch), key=lengths.length)
-    with contextlib.closing(train_batches(books, lengths, start_step=longest, pad=books.pad)) as stream:
+    with contextlib.closing(
+        train_batches(books, lengths, start_step=longest, pad=books.pad)
+    ) as stream:
         return next(stream)
 
 
