@@ -8,10 +8,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 from ml_collections import ConfigDict
 
-from lnrepro import data, evaluation
+from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches, train_batches
-from lnrepro.errors import DataError, UserError
-from lnrepro.experiment import Experiment
+from lnrepro.engine import evaluation
+from lnrepro.engine.errors import DataError, UserError
+from lnrepro.engine.experiment import Experiment
 from lnrepro.linen import BatchNorm, LayerNorm
 
 NORMS = ("none", "layer", "batch")

@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 
-from lnrepro.errors import UserError, not_installed
+from lnrepro.engine.errors import UserError, not_installed
 
 
 def _missing_extra(e: ModuleNotFoundError) -> int:
@@ -76,13 +76,13 @@ def run(argv: list[str]) -> None:
     if _DEVICES.value:
         jax.config.update("jax_num_cpu_devices", _DEVICES.value)
     if _DISTRIBUTED.value or _COORDINATOR.value:
-        from lnrepro import peers
+        from lnrepro.engine import peers
 
         peers.initialize(
             _COORDINATOR.value, _PROCESSES.value, _PROCESS.value, _TIMEOUT.value
         )
 
-    from lnrepro import train, workdir
+    from lnrepro.engine import train, workdir
 
     folder = (
         pathlib.Path(_WORKDIR.value)
@@ -193,7 +193,7 @@ def _peer_lost(e: Exception) -> None:
     import jax
 
     if isinstance(e, jax.errors.JaxRuntimeError) and jax.process_count() > 1:
-        from lnrepro import peers
+        from lnrepro.engine import peers
 
         peers.abandon(e)
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from lnrepro.errors import UserError, ended
+from lnrepro.engine.errors import UserError, ended
 
 BLOCK = 4096  # lines encoded together
 
@@ -84,7 +84,7 @@ def open_run(workdir: pathlib.Path, word2vec: str | None = None):
             f"--workdir {workdir} is a run of {name}; sentences are encoded by runs of experiments.skip_thoughts"
         )
     from experiments import skip_thoughts
-    from lnrepro import train
+    from lnrepro.engine import train
 
     if word2vec:
         config.encoding.word2vec = word2vec

@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from lnrepro.errors import ended
+from lnrepro.engine.errors import ended
 
 
 def main(argv: list[str]) -> None:

@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from lnrepro.errors import ended
+from lnrepro.engine.errors import ended
 from scripts.commands import dispatch
 
 COMMANDS = ("kills", "faults", "fuzz", "numerics", "watch")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from lnrepro import data
-from lnrepro.errors import ended
+from lnrepro.engine.errors import ended
 
 
 def main(argv: list[str]) -> None:

@@ -21,7 +21,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from lnrepro.errors import UserError, ended
+from lnrepro.engine.errors import UserError, ended
 
 LAUNCHERS = ("local", "ray", "slurm", "print")
 POLL_S = 0.5

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lnrepro import functional, theory
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 
 CASES, FEATURES, UNITS = 256, 16, 8
 NORMALISERS = ("batch", "weight", "layer")

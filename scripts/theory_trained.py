@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.mnist import MLP
-from lnrepro import data, theory, train
-from lnrepro.errors import UserError
+from lnrepro import data, theory
+from lnrepro.engine import train
+from lnrepro.engine.errors import UserError
 
 COLOUR = {"none": "0.5", "batch": "C0", "layer": "C3"}
 # The module whose output is a hidden layer's summed inputs as its ReLU sees them.

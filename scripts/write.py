@@ -19,23 +19,45 @@ import textwrap
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from lnrepro.errors import UserError, ended  # noqa: E402
+from lnrepro.engine.errors import UserError, ended  # noqa: E402
 
 LONGEST = 1000  # characters
 
 
 def main(argv: list[str]) -> None:
     """Write one text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workdir", required=True, type=pathlib.Path, help="the run's directory")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--workdir", required=True, type=pathlib.Path, help="the run's directory"
+    )
     parser.add_argument("--text", help="what to write")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("line.svg"), help="a .svg or .png file")
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("line.svg"),
+        help="a .svg or .png file",
+    )
     parser.add_argument("--bias", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=0, help="pen steps of a line at most; 40 a character by default")
-    parser.add_argument("--lines", type=int, default=0, metavar="N", help="characters of a line at most")
-    parser.add_argument("--style", metavar="ID", help="id of a line of the data set to write like")
-    parser.add_argument("--styles", action="store_true", help="list some ids of the data set and their texts")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=0,
+        help="pen steps of a line at most; 40 a character by default",
+    )
+    parser.add_argument(
+        "--lines", type=int, default=0, metavar="N", help="characters of a line at most"
+    )
+    parser.add_argument(
+        "--style", metavar="ID", help="id of a line of the data set to write like"
+    )
+    parser.add_argument(
+        "--styles",
+        action="store_true",
+        help="list some ids of the data set and their texts",
+    )
     parser.add_argument("--density", type=pathlib.Path, metavar="PNG")
     parser.add_argument("--alignment", type=pathlib.Path, metavar="PNG")
     parser.add_argument("--checkpoint", choices=("best", "last"), default="best")
@@ -48,7 +70,9 @@ def main(argv: list[str]) -> None:
     lines = broken(args.text, args.lines or config.model.characters)
     for path in filter(None, (args.out, args.density, args.alignment)):
         if path.suffix not in ((".svg", ".png") if path == args.out else (".png",)):
-            raise UserError(f"{path}: the name must end in .png{' or .svg' if path == args.out else ''}")
+            raise UserError(
+                f"{path}: the name must end in .png{' or .svg' if path == args.out else ''}"
+            )
         if not path.absolute().parent.is_dir():
             raise UserError(f"{path}: there is no folder {path.parent}")
     if not 0 <= args.bias <= 20:
@@ -63,13 +87,17 @@ def run_config(folder: pathlib.Path):
     from ml_collections import ConfigDict
 
     try:
-        config = ConfigDict(json.loads((folder / "config.json").read_text(encoding="utf-8"))["config"])
+        config = ConfigDict(
+            json.loads((folder / "config.json").read_text(encoding="utf-8"))["config"]
+        )
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(
             f"--workdir={folder} holds no run; train one: python -m lnrepro.main --config=configs/handwriting.py"
         ) from None
     if config.experiment != "experiments.handwriting":
-        raise UserError(f"--workdir={folder} holds a run of {config.experiment}, not of experiments.handwriting")
+        raise UserError(
+            f"--workdir={folder} holds a run of {config.experiment}, not of experiments.handwriting"
+        )
     return config
 
 
@@ -78,7 +106,9 @@ def broken(text: str | None, width: int) -> list[str]:
     if not text or not text.strip():
         raise UserError("--text is empty: give the text to write")
     if len(text) > LONGEST:
-        raise UserError(f"--text has {len(text):,} characters: at most {LONGEST:,} are written at once")
+        raise UserError(
+            f"--text has {len(text):,} characters: at most {LONGEST:,} are written at once"
+        )
     if width < 1:
         raise UserError(f"--lines={width}: at least 1 is needed")
     return [line for part in text.splitlines() for line in textwrap.wrap(part, width)]
@@ -90,7 +120,10 @@ def styles(config, count: int = 20) -> list[tuple[str, str]]:
 
     columns = data.open_columns(config.data.name, "valid", config.data.dir)
     rows = range(0, len(columns["id"]), max(1, len(columns["id"]) // count))
-    return [(bytes(columns["id"][i]).decode(), bytes(columns["transcription"][i]).decode()) for i in rows]
+    return [
+        (bytes(columns["id"][i]).decode(), bytes(columns["transcription"][i]).decode())
+        for i in rows
+    ]
 
 
 def find_style(config, name: str):
@@ -106,7 +139,9 @@ def find_style(config, name: str):
             if bytes(ids[i]) == wanted:
                 lines = open_lines(config, split)
                 return Style(lines.normalised(lines.strokes[i]), lines.texts[i])
-    raise UserError(f"--style={name}: {config.data.name} has no line of this id; --styles lists some")
+    raise UserError(
+        f"--style={name}: {config.data.name} has no line of this id; --styles lists some"
+    )
 
 
 def draw(args: argparse.Namespace, config, lines: list[str]) -> None:
@@ -116,18 +151,29 @@ def draw(args: argparse.Namespace, config, lines: list[str]) -> None:
 
     from experiments.handwriting import Network, open_lines, pictures
     from experiments.handwriting.writing import write
-    from lnrepro.data.iam_ondb import encode
+    from lnrepro.data.official.iam_ondb import encode
 
     network = Network(config)
     encoded = [encode(line) for line in lines]
     if others := sorted({c for _, unknown in encoded for c in unknown}):
-        print(f"not among the 57 symbols, written as 'other': {' '.join(others)}", file=sys.stderr)
+        print(
+            f"not among the 57 symbols, written as 'other': {' '.join(others)}",
+            file=sys.stderr,
+        )
     params = load(config, args.workdir, args.checkpoint)
     data = open_lines(config, "valid")
     style = find_style(config, args.style) if args.style else None
     steps = args.steps or 40 * max(map(len, lines)) + 50
     key = jax.random.key(args.seed)
-    made = write(network, params, [t for t, _ in encoded], key, bias=args.bias, steps=steps, style=style)
+    made = write(
+        network,
+        params,
+        [t for t, _ in encoded],
+        key,
+        bias=args.bias,
+        steps=steps,
+        style=style,
+    )
     strokes = [pictures.strokes_of(data.original(w.steps), w.lifted) for w in made]
     for line, w in zip(lines, made, strict=True):
         if not w.ended:
@@ -142,18 +188,24 @@ def draw(args: argparse.Namespace, config, lines: list[str]) -> None:
     if args.density:
         Image.fromarray(pictures.density(made[0], data)).save(args.density)
     if args.alignment:
-        Image.fromarray(pictures.aligned(strokes[0], made[0].phi, lines[0])).save(args.alignment)
-    print(f"wrote {', '.join(str(p) for p in (args.out, args.density, args.alignment) if p)}")
+        Image.fromarray(pictures.aligned(strokes[0], made[0].phi, lines[0])).save(
+            args.alignment
+        )
+    print(
+        f"wrote {', '.join(str(p) for p in (args.out, args.density, args.alignment) if p)}"
+    )
 
 
 def load(config, folder: pathlib.Path, name: str):
     """The parameters of a run's checkpoint: of the best, or the last where no best is kept."""
-    from lnrepro.train import Run
+    from lnrepro.engine.train import Run
 
     run = Run(config, folder)
     try:
         like = run.initial()
-        saved = (run.store.restore(name, like) if name == "best" else None) or run.store.restore("last", like)
+        saved = (
+            run.store.restore(name, like) if name == "best" else None
+        ) or run.store.restore("last", like)
     finally:
         run.store.close()
     if saved is None:

@@ -22,7 +22,9 @@ def sig(a):
 
 
 def ln(a, gain, bias, eps):
-    return (a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + eps) * gain + bias
+    return (a - a.mean(-1, keepdims=True)) / np.sqrt(
+        a.var(-1, keepdims=True) + eps
+    ) * gain + bias
 
 
 def run(step):
@@ -47,7 +49,12 @@ def torch_lstm():
 
     def step(x, h, c):
         i, f, g, o = np.split(
-            x @ w["weight_ih_l0"].T + w["bias_ih_l0"] + h @ w["weight_hh_l0"].T + w["bias_hh_l0"], 4, -1
+            x @ w["weight_ih_l0"].T
+            + w["bias_ih_l0"]
+            + h @ w["weight_hh_l0"].T
+            + w["bias_hh_l0"],
+            4,
+            -1,
         )
         c = sig(f) * c + sig(i) * np.tanh(g)
         return sig(o) * np.tanh(c), c
@@ -64,18 +71,30 @@ def torch_gru():
         r, z = sig(ir + hr), sig(iz + hz)
         return (1 - z) * np.tanh(i_n + r * hn) + z * h, c
 
-    return w, functional.gru(H, recurrent_bias=True), convert.gru_from_torch, convert.gru_to_torch, step
+    return (
+        w,
+        functional.gru(H, recurrent_bias=True),
+        convert.gru_from_torch,
+        convert.gru_to_torch,
+        step,
+    )
 
 
 def fastrnns():
     w = {"weight_ih": draw(4 * H, D), "weight_hh": draw(4 * H, H)}
-    w |= {f"layernorm_{s}.{k}": draw(H if s == "c" else 4 * H) for s in "ihc" for k in ("weight", "bias")}
+    w |= {
+        f"layernorm_{s}.{k}": draw(H if s == "c" else 4 * H)
+        for s in "ihc"
+        for k in ("weight", "bias")
+    }
 
     def norm(a, s):
         return ln(a, w[f"layernorm_{s}.weight"], w[f"layernorm_{s}.bias"], 1e-5)
 
     def step(x, h, c):
-        i, f, g, o = np.split(norm(x @ w["weight_ih"].T, "i") + norm(h @ w["weight_hh"].T, "h"), 4, -1)
+        i, f, g, o = np.split(
+            norm(x @ w["weight_ih"].T, "i") + norm(h @ w["weight_hh"].T, "h"), 4, -1
+        )
         c = norm(sig(f) * c + sig(i) * np.tanh(g), "c")
         return sig(o) * np.tanh(c), c
 
@@ -89,7 +108,10 @@ def flax_lstm():
     }
 
     def step(x, h, c):
-        i, f, g, o = (x @ w[f"i{g}"]["kernel"] + h @ w[f"h{g}"]["kernel"] + w[f"h{g}"]["bias"] for g in "ifgo")
+        i, f, g, o = (
+            x @ w[f"i{g}"]["kernel"] + h @ w[f"h{g}"]["kernel"] + w[f"h{g}"]["bias"]
+            for g in "ifgo"
+        )
         c = sig(f) * c + sig(i) * np.tanh(g)
         return sig(o) * np.tanh(c), c
 
@@ -108,20 +130,38 @@ def flax_gru():
         n = np.tanh(i_n + r * (h @ w["hn"]["kernel"] + w["hn"]["bias"]))
         return (1 - z) * n + z * h, c
 
-    return w, functional.gru(H, recurrent_bias=True), convert.gru_from_flax, convert.gru_to_flax, step
+    return (
+        w,
+        functional.gru(H, recurrent_bias=True),
+        convert.gru_from_flax,
+        convert.gru_to_flax,
+        step,
+    )
 
 
 def keras_lstm(norms=False):
-    w = {"kernel": draw(D, 4 * H), "recurrent_kernel": draw(H, 4 * H), "bias": draw(4 * H)}
+    w = {
+        "kernel": draw(D, 4 * H),
+        "recurrent_kernel": draw(H, 4 * H),
+        "bias": draw(4 * H),
+    }
     names = ("kernel_norm", "recurrent_norm", "state_norm") if norms else ()
-    w |= {f"{n}/{k}": draw(H if n == "state_norm" else 4 * H) for n in names for k in ("gamma", "beta")}
+    w |= {
+        f"{n}/{k}": draw(H if n == "state_norm" else 4 * H)
+        for n in names
+        for k in ("gamma", "beta")
+    }
 
     def norm(a, n):
         return ln(a, w[f"{n}/gamma"], w[f"{n}/beta"], 1e-3) if norms else a
 
     def step(x, h, c):
         i, f, g, o = np.split(
-            norm(x @ w["kernel"], "kernel_norm") + norm(h @ w["recurrent_kernel"], "recurrent_norm") + w["bias"], 4, -1
+            norm(x @ w["kernel"], "kernel_norm")
+            + norm(h @ w["recurrent_kernel"], "recurrent_norm")
+            + w["bias"],
+            4,
+            -1,
         )
         c = norm(sig(f) * c + sig(i) * np.tanh(g), "state_norm")
         return sig(o) * np.tanh(c), c
@@ -153,13 +193,25 @@ def keras_gru(reset_after):
         n = np.tanh(xn + (r * hn if reset_after else (r * h) @ u[:, 2 * H :]))
         return z * h + (1 - z) * n, c
 
-    cell = functional.gru(H, recurrent_bias=True) if reset_after else functional.gru(H, reset="before")
+    cell = (
+        functional.gru(H, recurrent_bias=True)
+        if reset_after
+        else functional.gru(H, reset="before")
+    )
     return w, cell, convert.gru_from_keras, convert.gru_to_keras, step
 
 
 def haste_lstm(norms):
-    w = {"kernel": draw(D, 4 * H), "recurrent_kernel": draw(H, 4 * H), "bias": draw(4 * H)}
-    w |= {"gamma": draw(2, 4 * H), "gamma_h": draw(H), "beta_h": draw(H)} if norms else {}
+    w = {
+        "kernel": draw(D, 4 * H),
+        "recurrent_kernel": draw(H, 4 * H),
+        "bias": draw(4 * H),
+    }
+    w |= (
+        {"gamma": draw(2, 4 * H), "gamma_h": draw(H), "beta_h": draw(H)}
+        if norms
+        else {}
+    )
 
     def step(x, h, c):
         a, b = x @ w["kernel"], h @ w["recurrent_kernel"]
@@ -167,7 +219,9 @@ def haste_lstm(norms):
             a, b = ln(a, w["gamma"][0], 0, 1e-5), ln(b, w["gamma"][1], 0, 1e-5)
         i, g, f, o = np.split(a + b + w["bias"], 4, -1)
         c = sig(f) * c + sig(i) * np.tanh(g)
-        return sig(o) * np.tanh(ln(c, w["gamma_h"], w["beta_h"], 1e-5) if norms else c), c
+        return sig(o) * np.tanh(
+            ln(c, w["gamma_h"], w["beta_h"], 1e-5) if norms else c
+        ), c
 
     return (
         w,
@@ -192,19 +246,39 @@ def haste_gru():
         z = sig(xz + hz)
         return z * h + (1 - z) * np.tanh(xn + sig(xr + hr) * hn), c
 
-    return w, functional.gru(H, recurrent_bias=True), convert.gru_from_haste, convert.gru_to_haste, step
+    return (
+        w,
+        functional.gru(H, recurrent_bias=True),
+        convert.gru_from_haste,
+        convert.gru_to_haste,
+        step,
+    )
 
 
 def theano_lstm(norms):
-    w = {"lnlstm_W": draw(D, 4 * H), "lnlstm_U": draw(H, 4 * H), "lnlstm_b": draw(4 * H)}
-    w |= {f"lnlstm_{k}{n}": draw(H if n == 3 else 4 * H) for k in "sb" for n in (1, 2, 3)} if norms else {}
+    w = {
+        "lnlstm_W": draw(D, 4 * H),
+        "lnlstm_U": draw(H, 4 * H),
+        "lnlstm_b": draw(4 * H),
+    }
+    w |= (
+        {
+            f"lnlstm_{k}{n}": draw(H if n == 3 else 4 * H)
+            for k in "sb"
+            for n in (1, 2, 3)
+        }
+        if norms
+        else {}
+    )
 
     def norm(a, n):
         return ln(a, w[f"lnlstm_s{n}"], w[f"lnlstm_b{n}"], 1e-5) if norms else a
 
     def step(x, h, c):
         b = w["lnlstm_b"]
-        i, f, o, g = np.split(norm(h @ w["lnlstm_U"], 2) + norm(x @ w["lnlstm_W"] + b, 1) + b, 4, -1)
+        i, f, o, g = np.split(
+            norm(h @ w["lnlstm_U"], 2) + norm(x @ w["lnlstm_W"] + b, 1) + b, 4, -1
+        )
         c = sig(f) * c + sig(i) * np.tanh(g)
         return sig(o) * np.tanh(norm(c, 3)), c
 
@@ -221,17 +295,37 @@ def theano_gru(norms):
         "lngru_Ux": draw(H, H),
         "lngru_bx": draw(H),
     }
-    w |= {f"lngru_{k}{n}": draw(2 * H if n % 2 else H) for k in "sb" for n in (1, 2, 3, 4)} if norms else {}
+    w |= (
+        {
+            f"lngru_{k}{n}": draw(2 * H if n % 2 else H)
+            for k in "sb"
+            for n in (1, 2, 3, 4)
+        }
+        if norms
+        else {}
+    )
 
     def norm(a, n):
         return ln(a, w[f"lngru_s{n}"], w[f"lngru_b{n}"], 1e-5) if norms else a
 
     def step(x, h, c):
-        r, u = np.split(sig(norm(h @ w["lngru_U"], 3) + norm(x @ w["lngru_W"] + w["lngru_b"], 1)), 2, -1)
-        n = np.tanh(norm(h @ w["lngru_Ux"], 4) * r + norm(x @ w["lngru_Wx"] + w["lngru_bx"], 2))
+        r, u = np.split(
+            sig(norm(h @ w["lngru_U"], 3) + norm(x @ w["lngru_W"] + w["lngru_b"], 1)),
+            2,
+            -1,
+        )
+        n = np.tanh(
+            norm(h @ w["lngru_Ux"], 4) * r + norm(x @ w["lngru_Wx"] + w["lngru_bx"], 2)
+        )
         return u * h + (1 - u) * n, c
 
-    return w, functional.gru(H, norm="layer" if norms else "none"), convert.gru_from_theano, convert.gru_to_theano, step
+    return (
+        w,
+        functional.gru(H, norm="layer" if norms else "none"),
+        convert.gru_from_theano,
+        convert.gru_to_theano,
+        step,
+    )
 
 
 PEERS = {
@@ -275,7 +369,12 @@ def test_missing_weights_are_named():
         convert.gru_from_haste({"gamma": draw(2, 3 * H)})
     with pytest.raises(ValueError, match="one b in both places"):
         convert.lstm_to_theano(
-            {"w_x": draw(D, 4 * H), "w_h": draw(H, 4 * H), "bias": draw(4 * H), "inner_bias": draw(4 * H)}
+            {
+                "w_x": draw(D, 4 * H),
+                "w_h": draw(H, 4 * H),
+                "bias": draw(4 * H),
+                "inner_bias": draw(4 * H),
+            }
         )
 
 
@@ -285,7 +384,13 @@ def test_torch_itself(name):
     module = getattr(torch.nn, name)(D, H, batch_first=True, bidirectional=True)
     state = {k: v.detach().numpy() for k, v in module.state_dict().items()}
     there = getattr(convert, f"{name.lower()}_from_torch")
-    cell = functional.lstm(H) if name == "LSTM" else functional.gru(H, recurrent_bias=True)
+    cell = (
+        functional.lstm(H) if name == "LSTM" else functional.gru(H, recurrent_bias=True)
+    )
     params = (there(state), there(state, "_l0_reverse"))
-    y = functional.unroll(functional.bidirectional(cell, cell), params, jnp.asarray(X))[1]
-    np.testing.assert_allclose(y, module(torch.tensor(X))[0].detach().numpy(), atol=1e-5)
+    y = functional.unroll(functional.bidirectional(cell, cell), params, jnp.asarray(X))[
+        1
+    ]
+    np.testing.assert_allclose(
+        y, module(torch.tensor(X))[0].detach().numpy(), atol=1e-5
+    )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro import retrieval
+from lnrepro.engine import retrieval
 
 
 def by_hand(errors):
@@ -100,7 +100,7 @@ def test_captions_that_do_not_divide_over_images():
 LARGE = """
 import pathlib, re, numpy as np
 from experiments.order_embeddings.ranking import order_violations
-from lnrepro import retrieval
+from lnrepro.engine import retrieval
 rng = np.random.default_rng(0)
 captions, images = rng.random((25_000, 1024), np.float32), rng.random((5_000, 1024), np.float32)
 scores = retrieval.scores(retrieval.error_matrix(order_violations, captions, images))

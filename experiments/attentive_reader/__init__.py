@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import data, evaluation
-from lnrepro.data.cnn import FIRST_ENTITY
-from lnrepro.errors import UserError
-from lnrepro.experiment import Experiment
+from lnrepro import data
+from lnrepro.data.official.cnn import FIRST_ENTITY
+from lnrepro.engine import evaluation
+from lnrepro.engine.errors import UserError
+from lnrepro.engine.experiment import Experiment
 
 from . import passages, pictures
 from .model import Reader

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches, train_batches
 from lnrepro.data.ragged import Ragged
-from lnrepro.errors import DataError, UserError
+from lnrepro.engine.errors import DataError, UserError
 
 Columns = dict[str, np.ndarray | Ragged]
 TEXTS = ("passage", "question")

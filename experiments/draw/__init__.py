@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import data, evaluation
+from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches, train_batches
-from lnrepro.errors import DataError, UserError
-from lnrepro.experiment import Experiment
+from lnrepro.engine import evaluation
+from lnrepro.engine.errors import DataError, UserError
+from lnrepro.engine.experiment import Experiment
 
 from . import pictures
 from .model import Draw, cross_entropy, importance_weighted, noise_of

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 from lnrepro.functional import LSTMCell, Prepared, StepContext, named_dot, norms, scan
 
 from . import attention

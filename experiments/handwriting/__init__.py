@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import data, evaluation
+from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches, train_batches
-from lnrepro.errors import DataError
-from lnrepro.experiment import Experiment
+from lnrepro.engine import evaluation
+from lnrepro.engine.errors import DataError
+from lnrepro.engine.experiment import Experiment
 
 from .lines import Lines
 from .model import Network
@@ -33,38 +34,68 @@ def make(config: ConfigDict) -> Experiment:
 
     def loss(vars, batch, key):
         nll = values(vars, batch).mean()
-        return nll, ({}, {"nll": nll, "nll_per_step": nll / jnp.maximum(batch["steps_length"].mean(), 1)})
+        return nll, (
+            {},
+            {
+                "nll": nll,
+                "nll_per_step": nll / jnp.maximum(batch["steps_length"].mean(), 1),
+            },
+        )
 
     def per_line(vars, batch):
         nll, steps = values(vars, batch), batch["steps_length"].astype(jnp.float32)
-        return {"nll": nll, "nll_original": nll + steps * batch["log_scale"], "steps": steps}
+        return {
+            "nll": nll,
+            "nll_original": nll + steps * batch["log_scale"],
+            "steps": steps,
+        }
 
     mean = evaluation.mean_over_examples(per_line)
     pad = {"steps": sizes.steps, "text": sizes.characters}
 
     def batches(start_step: int):
         lines = open_lines(config, "train")
-        return train_batches(lines, Plan(len(lines), config.batch_size, config.seed), start_step=start_step, pad=pad)
+        return train_batches(
+            lines,
+            Plan(len(lines), config.batch_size, config.seed),
+            start_step=start_step,
+            pad=pad,
+        )
 
     def evaluate(vars, split):
         if split == "final":
             from . import pictures
 
-            return pictures.all_of(network, vars["params"], open_lines(config, "valid"), config)
+            return pictures.all_of(
+                network, vars["params"], open_lines(config, "valid"), config
+            )
         lines = open_lines(config, split)
-        rows = np.linspace(0, len(lines) - 1, min(config.eval_examples or len(lines), len(lines))).round().astype(int)
-        some = [lines[i] | {"log_scale": np.float32(np.log(lines.std).sum())} for i in rows]
+        rows = (
+            np.linspace(
+                0, len(lines) - 1, min(config.eval_examples or len(lines), len(lines))
+            )
+            .round()
+            .astype(int)
+        )
+        some = [
+            lines[i] | {"log_scale": np.float32(np.log(lines.std).sum())} for i in rows
+        ]
         numbers = mean(vars, eval_batches(some, config.eval_batch_size, pad=pad))
         return {"nll": numbers["nll"], "nll_original": numbers["nll_original"]} | {
             "nll_per_step": numbers["nll"] / numbers["steps"]
         }
 
-    return Experiment(lambda key: {"params": network.init(key)}, loss, batches, evaluate)
+    return Experiment(
+        lambda key: {"params": network.init(key)}, loss, batches, evaluate
+    )
 
 
 def open_lines(config: ConfigDict, split: str) -> Lines:
     """A split's lines, held against the sizes in the config. Raises DataError where they differ."""
-    columns, facts = data.open_config(config.data, split), data.facts(config.data.name, config.data.dir)
+    columns, facts = (
+        data.open_config(config.data, split),
+        data.facts(config.data.name, config.data.dir),
+    )
     if len(facts["symbols"]) != config.model.symbols:
         raise DataError(
             f"config.model.symbols = {config.model.symbols}, but {config.data.name} has {len(facts['symbols'])}"

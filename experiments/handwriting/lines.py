@@ -13,16 +13,27 @@ class Lines(Sequence):
     length: steps beyond it are cut off, 0 keeps all.
     """
 
-    def __init__(self, columns: Mapping[str, Any], facts: Mapping[str, Any], length: int = 0):
-        self.strokes, self.texts, self.symbols = columns["strokes"], columns["text"], facts["symbols"]
-        self.mean, self.std = (np.array(facts[name], np.float32) for name in ("mean", "std"))
+    def __init__(
+        self, columns: Mapping[str, Any], facts: Mapping[str, Any], length: int = 0
+    ):
+        self.strokes, self.texts, self.symbols = (
+            columns["strokes"],
+            columns["text"],
+            facts["symbols"],
+        )
+        self.mean, self.std = (
+            np.array(facts[name], np.float32) for name in ("mean", "std")
+        )
         self.length = length or None
 
     def __len__(self) -> int:
         return len(self.strokes)
 
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
-        return {"steps": self.normalised(self.strokes[i][: self.length]), "text": self.texts[i]}
+        return {
+            "steps": self.normalised(self.strokes[i][: self.length]),
+            "text": self.texts[i],
+        }
 
     def normalised(self, strokes: np.ndarray) -> np.ndarray:
         """Offsets in the data's coordinates (t, 3) -> normalised (t, 3) float32."""
@@ -38,4 +49,6 @@ class Lines(Sequence):
 
     def text(self, i: int) -> str:
         """The text of line i, "\N{REPLACEMENT CHARACTER}" for a character that is no symbol."""
-        return "".join(self.symbols[k] if k else "\N{REPLACEMENT CHARACTER}" for k in self.texts[i])
+        return "".join(
+            self.symbols[k] if k else "\N{REPLACEMENT CHARACTER}" for k in self.texts[i]
+        )

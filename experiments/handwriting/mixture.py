@@ -12,9 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-LOG_SIGMA_MIN = (
-    -9.2103404
-)  # log 1e-4, in standard deviations of the training set's offsets: 1/200 of a unit of IAM-OnDB
+LOG_SIGMA_MIN = -9.2103404  # log 1e-4, in standard deviations of the training set's offsets: 1/200 of a unit of IAM-OnDB
 RHO_HAT_MAX = 6.0  # |rho| <= 1 - 1.2e-5
 
 
@@ -38,7 +36,13 @@ def split(outputs: jax.Array, bias: float | jax.Array = 0.0) -> Mixture:
     pi, mu_x, mu_y, sigma_x, sigma_y, rho = jnp.split(outputs[..., 1:], 6, axis=-1)
     log_sigma = (jnp.maximum(s - bias, LOG_SIGMA_MIN) for s in (sigma_x, sigma_y))
     rho = jnp.clip(rho, -RHO_HAT_MAX, RHO_HAT_MAX)
-    return Mixture(outputs[..., 0], jax.nn.log_softmax(pi * (1 + bias)), (mu_x, mu_y), tuple(log_sigma), rho)
+    return Mixture(
+        outputs[..., 0],
+        jax.nn.log_softmax(pi * (1 + bias)),
+        (mu_x, mu_y),
+        tuple(log_sigma),
+        rho,
+    )
 
 
 def log_normals(m: Mixture, point: jax.Array) -> jax.Array:
@@ -47,19 +51,29 @@ def log_normals(m: Mixture, point: jax.Array) -> jax.Array:
     With a, b the distances in sigmas, Z / (1 - rho^2) = ((a - rho b) cosh rho^)^2 + b^2 and log(1 - rho^2) =
     -2 log cosh rho^; a - rho b is formed from a -+ b and 1 -+ rho, so nothing cancels as rho nears +-1.
     """
-    a, b = ((point[..., i, None] - mu) * jnp.exp(-s) for i, (mu, s) in enumerate(zip(m.mu, m.log_sigma, strict=True)))
+    a, b = (
+        (point[..., i, None] - mu) * jnp.exp(-s)
+        for i, (mu, s) in enumerate(zip(m.mu, m.log_sigma, strict=True))
+    )
     sign, size = jnp.where(m.rho_hat < 0, -1.0, 1.0).astype(a.dtype), jnp.abs(m.rho_hat)
     short = 2 * jax.nn.sigmoid(-2 * size)  # 1 - |rho|
     log_cosh = size + jax.nn.softplus(-2 * size) - jnp.log(2.0).astype(a.dtype)
     skew = ((a - sign * b) + sign * short * b) * jnp.exp(log_cosh)
-    return log_cosh - sum(m.log_sigma) - jnp.log(2 * jnp.pi).astype(a.dtype) - 0.5 * (jnp.square(skew) + jnp.square(b))
+    return (
+        log_cosh
+        - sum(m.log_sigma)
+        - jnp.log(2 * jnp.pi).astype(a.dtype)
+        - 0.5 * (jnp.square(skew) + jnp.square(b))
+    )
 
 
 def negative_log_likelihood(outputs: jax.Array, step: jax.Array) -> jax.Array:
     """Nats of steps (..., 3) = (dx, dy, ends a stroke) under outputs (..., 1 + 6M): (...) (eq. 26)."""
     m = split(outputs)
     offset = jax.nn.logsumexp(m.log_pi + log_normals(m, step[..., :2]), axis=-1)
-    pen = jax.nn.softplus(m.pen * jnp.where(step[..., 2] > 0.5, 1.0, -1.0).astype(m.pen.dtype))
+    pen = jax.nn.softplus(
+        m.pen * jnp.where(step[..., 2] > 0.5, 1.0, -1.0).astype(m.pen.dtype)
+    )
     return pen - offset
 
 
@@ -71,6 +85,8 @@ def draw(key: jax.Array, m: Mixture) -> jax.Array:
     a, b = jnp.moveaxis(jax.random.normal(normal, (*m.pen.shape, 2)), -1, 0)
     rho = jnp.tanh(take(m.rho_hat))
     x = take(m.mu[0]) + jnp.exp(take(m.log_sigma[0])) * a
-    y = take(m.mu[1]) + jnp.exp(take(m.log_sigma[1])) * (rho * a + jnp.sqrt(1 - jnp.square(rho)) * b)
+    y = take(m.mu[1]) + jnp.exp(take(m.log_sigma[1])) * (
+        rho * a + jnp.sqrt(1 - jnp.square(rho)) * b
+    )
     lifts = jax.random.uniform(pen, m.pen.shape) < jax.nn.sigmoid(-m.pen)
     return jnp.stack([x, y, lifts.astype(x.dtype)], axis=-1)

@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from lnrepro.data.iam_ondb import encode
+from lnrepro.data.official.iam_ondb import encode
 
 from . import mixture
 from .lines import Lines
@@ -25,10 +25,19 @@ def all_of(network, params: dict, lines: Lines, config) -> dict:
     made = [
         written
         for i, bias in enumerate((wanted.bias, 0.0))
-        for written in write(network, params, texts, jax.random.fold_in(key, i), bias=bias, steps=wanted.steps)
+        for written in write(
+            network,
+            params,
+            texts,
+            jax.random.fold_in(key, i),
+            bias=bias,
+            steps=wanted.steps,
+        )
     ]
     strokes = [strokes_of(lines.original(w.steps)) for w in made]
-    longest = int(np.argmax([len(lines[i]["text"]) for i in range(min(20, len(lines)))]))
+    longest = int(
+        np.argmax([len(lines[i]["text"]) for i in range(min(20, len(lines)))])
+    )
     line = lines[longest]
     phi = read_alignment(network, params, line["steps"], line["text"])
     return {
@@ -36,7 +45,9 @@ def all_of(network, params: dict, lines: Lines, config) -> dict:
         "samples.svg": svg(strokes),
         "alignment": aligned(strokes[0], made[0].phi, wanted.texts[0]),
         "density": density(made[0], lines),
-        "reading": aligned(strokes_of(lines.original(line["steps"])), phi, lines.text(longest)),
+        "reading": aligned(
+            strokes_of(lines.original(line["steps"])), phi, lines.text(longest)
+        ),
     }
 
 
@@ -55,7 +66,10 @@ def strokes_of(steps: np.ndarray, lifted: bool = False) -> list[np.ndarray]:
 def page(lines: list[list[np.ndarray]]) -> np.ndarray:
     """Lines of strokes below one another, all at one scale: (H, W, 3) uint8."""
     frames = [_frame(line) for line in lines]
-    scale = min(HEIGHT / max(np.median([h for *_, h in frames]), 1.0), 2400 / max(max(w for _, _, w, _ in frames), 1.0))
+    scale = min(
+        HEIGHT / max(np.median([h for *_, h in frames]), 1.0),
+        2400 / max(max(w for _, _, w, _ in frames), 1.0),
+    )
     rows = [_ink(line, frame, scale) for line, frame in zip(lines, frames, strict=True)]
     return _stacked(rows)
 
@@ -91,11 +105,15 @@ def aligned(strokes: list[np.ndarray], phi: np.ndarray, text: str) -> np.ndarray
     scale, cell = _scale(frame), 14
     x = (np.concatenate(strokes)[-len(phi) :, 0] - frame[0]) * scale + MARGIN
     weight, count = np.zeros((phi.shape[1], ink.shape[1])), np.zeros(ink.shape[1])
-    for place, row in zip(np.clip(x.astype(int), 0, ink.shape[1] - 1), phi, strict=False):
+    for place, row in zip(
+        np.clip(x.astype(int), 0, ink.shape[1] - 1), phi, strict=False
+    ):
         weight[:, place : place + 3] += row[:, None]
         count[place : place + 3] += 1
     weight = np.clip(weight / np.maximum(count, 1), 0, 1)
-    grey = np.kron(np.rint(255 * (1 - weight)).astype(np.uint8), np.ones((cell, 1), np.uint8))
+    grey = np.kron(
+        np.rint(255 * (1 - weight)).astype(np.uint8), np.ones((cell, 1), np.uint8)
+    )
     table = Image.fromarray(np.repeat(grey[..., None], 3, -1))
     letters = Image.new("RGB", (20, table.height), "white")
     font = ImageFont.load_default(12)
@@ -115,21 +133,36 @@ def density(written: Written, lines: Lines) -> np.ndarray:
     frame = _frame(strokes)
     ink, scale = _ink(strokes, frame, _scale(frame)), _scale(frame)
     heat = np.zeros(ink.shape[:2])
-    at = np.concatenate([[[0.0, 0.0]], np.cumsum(lines.original(written.steps)[:-1, :2], axis=0)])
+    at = np.concatenate(
+        [[[0.0, 0.0]], np.cumsum(lines.original(written.steps)[:-1, :2], axis=0)]
+    )
     m = mixture.split(written.outputs)
-    mu, sigma = np.stack(m.mu, -1) * lines.std + lines.mean, np.exp(np.stack(m.log_sigma, -1)) * lines.std
+    mu, sigma = (
+        np.stack(m.mu, -1) * lines.std + lines.mean,
+        np.exp(np.stack(m.log_sigma, -1)) * lines.std,
+    )
     centres = (at[:, None] + mu - frame[:2]) * scale + MARGIN
-    sigma, rho, pi = np.maximum(sigma * scale, 0.7), np.tanh(np.asarray(m.rho_hat)), np.exp(np.asarray(m.log_pi))
+    sigma, rho, pi = (
+        np.maximum(sigma * scale, 0.7),
+        np.tanh(np.asarray(m.rho_hat)),
+        np.exp(np.asarray(m.log_pi)),
+    )
     for c, s, r, p in zip(centres, sigma, rho, pi, strict=True):
         heavy = p > 0.02
         low = np.clip(np.floor((c - 3 * s)[heavy].min(0)), 0, None).astype(int)
-        high = np.minimum(np.ceil((c + 3 * s)[heavy].max(0)).astype(int) + 1, heat.shape[::-1])
+        high = np.minimum(
+            np.ceil((c + 3 * s)[heavy].max(0)).astype(int) + 1, heat.shape[::-1]
+        )
         if (high <= low).any():
             continue
         x, y = np.meshgrid(np.arange(low[0], high[0]), np.arange(low[1], high[1]))
-        a, b = ((v[..., None] - c[heavy, i]) / s[heavy, i] for i, v in enumerate((x, y)))
+        a, b = (
+            (v[..., None] - c[heavy, i]) / s[heavy, i] for i, v in enumerate((x, y))
+        )
         z = (a**2 + b**2 - 2 * r[heavy] * a * b) / (1 - r[heavy] ** 2)
-        one = (p[heavy] * np.exp(-z / 2) / (s[heavy].prod(-1) * np.sqrt(1 - r[heavy] ** 2))).sum(-1)
+        one = (
+            p[heavy] * np.exp(-z / 2) / (s[heavy].prod(-1) * np.sqrt(1 - r[heavy] ** 2))
+        ).sum(-1)
         heat[low[1] : high[1], low[0] : high[0]] += one / max(one.max(), 1e-12)
     heat = np.sqrt(heat / max(heat.max(), 1e-12))
     colours = np.stack([np.clip(3 * heat - k, 0, 1) for k in range(3)], -1)
@@ -158,11 +191,18 @@ def _ink(strokes, frame, scale: float) -> np.ndarray:
         if len(points) > 1:
             pen.line(points, fill=INK, width=thick, joint="curve")
         for x, y in (points[0], points[-1]):
-            pen.ellipse([x - thick / 2, y - thick / 2, x + thick / 2, y + thick / 2], fill=INK)
+            pen.ellipse(
+                [x - thick / 2, y - thick / 2, x + thick / 2, y + thick / 2], fill=INK
+            )
     return np.asarray(picture.resize(size, Image.Resampling.LANCZOS))
 
 
 def _stacked(pictures: list[np.ndarray]) -> np.ndarray:
     """Pictures of different widths below one another, on white."""
     wide = max(p.shape[1] for p in pictures)
-    return np.concatenate([np.pad(p, ((0, 0), (0, wide - p.shape[1]), (0, 0)), constant_values=255) for p in pictures])
+    return np.concatenate(
+        [
+            np.pad(p, ((0, 0), (0, wide - p.shape[1]), (0, 0)), constant_values=255)
+            for p in pictures
+        ]
+    )

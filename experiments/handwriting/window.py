@@ -40,25 +40,45 @@ def reading(cell: Cell, symbols: int, gaussians: int, kappa_bias: float) -> Cell
         bias = jnp.repeat(jnp.array([0.0, 0.0, kappa_bias]), K)
         return made | {
             "w_w": (start, (symbols, pre)),
-            "window": (lambda key, shape, dtype: 0.075 * jax.random.normal(key, shape, dtype), (cell.features, 3 * K)),
+            "window": (
+                lambda key, shape, dtype: 0.075 * jax.random.normal(key, shape, dtype),
+                (cell.features, 3 * K),
+            ),
             "window_bias": (lambda key, shape, dtype: bias.astype(dtype), (3 * K,)),
         }
 
     def carry(params, like):
         inner = cell.carry(params, like)
         zero = cell.output(inner)[..., :1] * 0
-        return Reading(inner, zero + jnp.zeros(K, zero.dtype), zero + jnp.zeros(symbols, zero.dtype))
+        return Reading(
+            inner,
+            zero + jnp.zeros(K, zero.dtype),
+            zero + jnp.zeros(symbols, zero.dtype),
+        )
 
     def local(params):
-        own = {name: v for name, v in params.items() if name not in ("w_w", "window", "window_bias")}
+        own = {
+            name: v
+            for name, v in params.items()
+            if name not in ("w_w", "window", "window_bias")
+        }
         from_window = cell.kernels(own | {"w_x": params["w_w"]}).x
-        return {"cell": cell.local(own), "w_w": from_window, "w": params["window"], "b": params["window_bias"]}
+        return {
+            "cell": cell.local(own),
+            "w_w": from_window,
+            "w": params["window"],
+            "b": params["window_bias"],
+        }
 
     def pointwise(params, before, px, ph, tick=_NO_TICK):
         px = px + before.seen @ params["w_w"].astype(px.dtype)
         inner, aside = cell.pointwise(params["cell"], before.inner, px, ph, tick)
         gaussians = spread(cell.output(inner) @ params["w"] + params["b"], before.kappa)
-        seen = jnp.einsum("...u,...uv->...v", weights(*gaussians, tick.constants.shape[-2]), tick.constants)
+        seen = jnp.einsum(
+            "...u,...uv->...v",
+            weights(*gaussians, tick.constants.shape[-2]),
+            tick.constants,
+        )
         return Reading(inner, gaussians[2], seen), aside
 
     def output(carry):
@@ -75,16 +95,22 @@ def reading(cell: Cell, symbols: int, gaussians: int, kappa_bias: float) -> Cell
     )
 
 
-def spread(numbers: jax.Array, kappa: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def spread(
+    numbers: jax.Array, kappa: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Numbers (..., 3K) and the last kappa (..., K) -> alpha, beta, kappa, each (..., K) (eq. 48-51)."""
     alpha, beta, step = jnp.split(jnp.exp(numbers), 3, axis=-1)
     return alpha, beta, kappa + step
 
 
-def weights(alpha: jax.Array, beta: jax.Array, kappa: jax.Array, characters: int) -> jax.Array:
+def weights(
+    alpha: jax.Array, beta: jax.Array, kappa: jax.Array, characters: int
+) -> jax.Array:
     """phi(t, u), u = 1..U: (..., U) (eq. 46)."""
     distance = kappa[..., None] - jnp.arange(1, characters + 1)
-    return jnp.sum(alpha[..., None] * jnp.exp(-beta[..., None] * jnp.square(distance)), axis=-2)
+    return jnp.sum(
+        alpha[..., None] * jnp.exp(-beta[..., None] * jnp.square(distance)), axis=-2
+    )
 
 
 def alignment(params: dict, h: jax.Array, characters: int) -> jax.Array:

@@ -47,32 +47,56 @@ def write(
     bias: 0 draws from the density itself, larger values more neatly (eq. 61, 62). With a style, the network reads that
     line first and goes on with the new text behind it; what is returned begins there.
     """
-    before = np.zeros(0, int) if style is None else np.append(style.text, 1)  # symbol 1 is the space
+    before = (
+        np.zeros(0, int) if style is None else np.append(style.text, 1)
+    )  # symbol 1 is the space
     whole = [np.concatenate([before, text]).astype(np.int32) for text in texts]
     lengths = jnp.array([len(text) for text in whole])
     longest = -(-max(len(text) for text in whole) // 16) * 16  # few compiled shapes
     padded = np.stack([np.pad(text, (0, longest - len(text))) for text in whole])
     text = one_hot(padded, lengths, network.sizes.symbols)
-    read = np.array([START], np.float32) if style is None else np.concatenate([[START], style.steps]).astype(np.float32)
+    read = (
+        np.array([START], np.float32)
+        if style is None
+        else np.concatenate([[START], style.steps]).astype(np.float32)
+    )
     state, y = _read(network, params, jnp.asarray(read), text)
     state = (state, y, jnp.zeros(len(texts), bool))
     parts, done = [], 0
     while done < steps and not state[2].all():
-        state, part = _draw(network, params, state, text, lengths, jax.random.fold_in(key, done), jnp.float32(bias))
+        state, part = _draw(
+            network,
+            params,
+            state,
+            text,
+            lengths,
+            jax.random.fold_in(key, done),
+            jnp.float32(bias),
+        )
         parts.append(jax.tree.map(np.asarray, part))
         done += CHUNK
-    drawn, outputs, phi, over = (np.concatenate(p)[:steps] for p in zip(*parts, strict=True))
+    drawn, outputs, phi, over = (
+        np.concatenate(p)[:steps] for p in zip(*parts, strict=True)
+    )
     made = []
     for b in range(len(texts)):
         t = int(over[:, b].argmax()) + 1 if over[-1, b] else len(over)
         seen = phi[:t, b, len(before) : len(whole[b])]
-        made.append(Written(drawn[:t, b], outputs[:t, b], seen, bool(over[-1, b]), style is not None))
+        made.append(
+            Written(
+                drawn[:t, b], outputs[:t, b], seen, bool(over[-1, b]), style is not None
+            )
+        )
     return made
 
 
-def read_alignment(network: Network, params: dict, steps: np.ndarray, text: np.ndarray) -> np.ndarray:
+def read_alignment(
+    network: Network, params: dict, steps: np.ndarray, text: np.ndarray
+) -> np.ndarray:
     """phi (t, U) while the network reads a line, steps (t, 3) normalised, text (U,) symbol numbers."""
-    seen = one_hot(jnp.asarray(text)[None], jnp.array([len(text)]), network.sizes.symbols)
+    seen = one_hot(
+        jnp.asarray(text)[None], jnp.array([len(text)]), network.sizes.symbols
+    )
     x = jnp.concatenate([jnp.array([START]), jnp.asarray(steps)[:-1]])[:, None]
     h = jax.jit(lambda params: network.run(params, x, seen)[2])(params)
     return np.asarray(alignment(params["lstm1"], h, len(text)))[:, 0]
@@ -97,7 +121,9 @@ def _draw(network, params, state, text, lengths, key, bias):
         carry, y, done = state
         x = mixture.draw(key, mixture.split(y, bias))
         new, later, h = network.step(params, carry, x, text)
-        phi = weights(*spread(h @ p["window"] + p["window_bias"], carry["lstm1"].kappa), places)
+        phi = weights(
+            *spread(h @ p["window"] + p["window_bias"], carry["lstm1"].kappa), places
+        )
         left = jnp.argmax(jnp.where(beyond, -1.0, phi), axis=-1) == lengths
         done = done | (left & (x[:, 2] > 0.5))
         return (new, later, done), (x, y, phi, done)

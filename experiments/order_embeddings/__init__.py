@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import data, evaluation, retrieval
+from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches, train_batches
-from lnrepro.data.captions import PER_IMAGE, Captions
+from lnrepro.data.official.captions import PER_IMAGE, Captions
 from lnrepro.data.ragged import forget_pages
-from lnrepro.errors import DataError, UserError
-from lnrepro.experiment import Experiment
+from lnrepro.engine import evaluation, retrieval
+from lnrepro.engine.errors import DataError, UserError
+from lnrepro.engine.experiment import Experiment
 
 from . import pictures, table
 from .model import Encoders
@@ -25,7 +26,7 @@ from .ranking import ERRORS, ranking_loss
 
 
 def make(config: ConfigDict) -> Experiment:
-    """The experiment; recalls are percent, ranks count from 1, ties count against us (`lnrepro.retrieval`).
+    """The experiment; recalls are percent, ranks count from 1, ties count against us (`lnrepro.engine.retrieval`).
 
     evaluate's splits: "valid" is one fold, the first `evaluation.fold` images; "test" the mean over `evaluation.folds`
     folds; "final" is "test" with pictures of what was retrieved, and Table 2. Every name but "final" opens that split.

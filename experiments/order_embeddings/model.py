@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro import functional
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 
 from .ranking import ERRORS
 

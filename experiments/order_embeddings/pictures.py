@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lnrepro.data.captions import PER_IMAGE, Captions
+from lnrepro.data.official.captions import PER_IMAGE, Captions
 from lnrepro.data.text import Vocabulary
 
 EXAMPLES = 6  # rows of either half

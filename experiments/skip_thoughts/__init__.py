@@ -10,10 +10,10 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.data.batches import train_batches
+from lnrepro.data.official.word2vec import Word2Vec
 from lnrepro.data.triples import STEPS, EqualLengths, Triples, words_of
-from lnrepro.data.word2vec import Word2Vec
-from lnrepro.errors import DataError
-from lnrepro.experiment import Experiment
+from lnrepro.engine.errors import DataError
+from lnrepro.engine.experiment import Experiment
 
 from . import neighbours, transfer
 from .encoding import Encoder, WordVectors

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lnrepro.data.official.word2vec import Word2Vec
 from lnrepro.data.text import Vocabulary
-from lnrepro.data.word2vec import Word2Vec
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 
 from .model import SkipThoughts
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 from lnrepro.functional import GRUCell, unroll
 
 from .softmax import cross_entropy

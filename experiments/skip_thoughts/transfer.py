@@ -8,7 +8,7 @@ import scipy.sparse
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.data import sentences
+from lnrepro.data.official import sentences
 
 from . import classify, relate
 from .encoding import tokens_of

@@ -9,7 +9,7 @@ A prepared set lies in `<data_dir>/<name>/<version>/` and nothing in it changes 
 argument, else $LNREPRO_DATA, else ~/.cache/lnrepro. Embedded sets prepare themselves at first use; the others come from
 their official files by `python scripts/prepare.py NAME --raw DIR`. Anything wrong is a `DataError` of one line.
 
-To add a set: write `lnrepro/data/<family>.py` with a `Builder` subclass (`mnist.py` is the pattern) and give it a line
+To add a set: write `lnrepro/data/official/<family>.py` with a `Builder` subclass (`mnist.py` is the pattern) and give it a line
 in `TABLE`.
 
 Nothing heavy is imported here: columns and fingerprints need numpy alone, a source imports TFDS (0.2 s), preparing
@@ -27,7 +27,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,34 +60,38 @@ class Entry(NamedTuple):
 
 
 TABLE: dict[str, Entry] = {
-    "mnist": Entry("lnrepro.data.mnist", "Mnist", "1.0.0"),
-    "digits": Entry("lnrepro.data.mnist", "Digits", "1.0.0"),
-    "binarized_mnist": Entry("lnrepro.data.binarized_mnist", "BinarizedMnist", "1.0.0"),
-    "binarized_digits": Entry(
-        "lnrepro.data.binarized_mnist", "BinarizedDigits", "1.0.0"
+    "mnist": Entry("lnrepro.data.official.mnist", "Mnist", "1.0.0"),
+    "digits": Entry("lnrepro.data.official.mnist", "Digits", "1.0.0"),
+    "binarized_mnist": Entry(
+        "lnrepro.data.official.binarized_mnist", "BinarizedMnist", "1.0.0"
     ),
-    "coco_captions": Entry("lnrepro.data.captions", "CocoCaptions", "1.0.0"),
-    "captions_proxy": Entry("lnrepro.data.captions", "CaptionsProxy", "1.0.0"),
-    "scenes": Entry("lnrepro.data.scenes", "Scenes", "1.0.0"),
-    "cnn": Entry("lnrepro.data.cnn", "Cnn", "1.0.0"),
-    "cnn_top4": Entry("lnrepro.data.cnn", "CnnTop4", "1.0.0"),
-    "gutenberg_cloze": Entry("lnrepro.data.cnn", "GutenbergCloze", "1.0.0"),
-    "news_stories": Entry("lnrepro.data.cnn", "NewsStories", "1.0.0"),
-    "iam_ondb": Entry("lnrepro.data.iam_ondb", "IamOndb", "1.0.0"),
-    "generated_strokes": Entry("lnrepro.data.pen_strokes", "GeneratedStrokes", "1.0.0"),
-    "bookcorpus": Entry("lnrepro.data.books", "BookCorpus", "1.0.0"),
-    "gutenberg": Entry("lnrepro.data.books", "Gutenberg", "1.0.0"),
-    "stories": Entry("lnrepro.data.books", "Stories", "1.0.0"),
-    "sick": Entry("lnrepro.data.sentences", "Sick", "1.0.0"),
-    "mr": Entry("lnrepro.data.sentences", "Mr", "1.0.0"),
-    "cr": Entry("lnrepro.data.sentences", "Cr", "1.0.0"),
-    "subj": Entry("lnrepro.data.sentences", "Subj", "1.0.0"),
-    "mpqa": Entry("lnrepro.data.sentences", "Mpqa", "1.0.0"),
-    "story_sick": Entry("lnrepro.data.sentences", "StorySick", "1.0.0"),
-    "story_mr": Entry("lnrepro.data.sentences", "StoryMr", "1.0.0"),
-    "story_cr": Entry("lnrepro.data.sentences", "StoryCr", "1.0.0"),
-    "story_subj": Entry("lnrepro.data.sentences", "StorySubj", "1.0.0"),
-    "story_mpqa": Entry("lnrepro.data.sentences", "StoryMpqa", "1.0.0"),
+    "binarized_digits": Entry(
+        "lnrepro.data.official.binarized_mnist", "BinarizedDigits", "1.0.0"
+    ),
+    "coco_captions": Entry("lnrepro.data.official.captions", "CocoCaptions", "1.0.0"),
+    "captions_proxy": Entry("lnrepro.data.official.captions", "CaptionsProxy", "1.0.0"),
+    "scenes": Entry("lnrepro.data.generated.scenes", "Scenes", "1.0.0"),
+    "cnn": Entry("lnrepro.data.official.cnn", "Cnn", "1.0.0"),
+    "cnn_top4": Entry("lnrepro.data.official.cnn", "CnnTop4", "1.0.0"),
+    "gutenberg_cloze": Entry("lnrepro.data.official.cnn", "GutenbergCloze", "1.0.0"),
+    "news_stories": Entry("lnrepro.data.official.cnn", "NewsStories", "1.0.0"),
+    "iam_ondb": Entry("lnrepro.data.official.iam_ondb", "IamOndb", "1.0.0"),
+    "generated_strokes": Entry(
+        "lnrepro.data.generated.pen_strokes", "GeneratedStrokes", "1.0.0"
+    ),
+    "bookcorpus": Entry("lnrepro.data.official.books", "BookCorpus", "1.0.0"),
+    "gutenberg": Entry("lnrepro.data.official.books", "Gutenberg", "1.0.0"),
+    "stories": Entry("lnrepro.data.official.books", "Stories", "1.0.0"),
+    "sick": Entry("lnrepro.data.official.sentences", "Sick", "1.0.0"),
+    "mr": Entry("lnrepro.data.official.sentences", "Mr", "1.0.0"),
+    "cr": Entry("lnrepro.data.official.sentences", "Cr", "1.0.0"),
+    "subj": Entry("lnrepro.data.official.sentences", "Subj", "1.0.0"),
+    "mpqa": Entry("lnrepro.data.official.sentences", "Mpqa", "1.0.0"),
+    "story_sick": Entry("lnrepro.data.official.sentences", "StorySick", "1.0.0"),
+    "story_mr": Entry("lnrepro.data.official.sentences", "StoryMr", "1.0.0"),
+    "story_cr": Entry("lnrepro.data.official.sentences", "StoryCr", "1.0.0"),
+    "story_subj": Entry("lnrepro.data.official.sentences", "StorySubj", "1.0.0"),
+    "story_mpqa": Entry("lnrepro.data.official.sentences", "StoryMpqa", "1.0.0"),
 }
 
 # The last file written into a prepared folder: without it, and all the files it lists, nothing counts as prepared.

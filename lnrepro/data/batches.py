@@ -30,7 +30,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lnrepro.data.ragged import Ragged
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 
 Batch = dict[str, np.ndarray]
 Columns = Mapping[str, np.ndarray | Ragged]

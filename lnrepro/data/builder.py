@@ -17,7 +17,7 @@ import tensorflow_datasets as tfds
 from lnrepro.data import FACTS, SEAL, TABLE
 from lnrepro.data.ragged import OFFSETS, Writer
 from lnrepro.data.raw import Raw, RawFile
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 Example = Mapping[str, Any]
 Progress = Callable[[str, int, int], None]  # (what, done, total)

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPException
 
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 PIECE = 1 << 20  # bytes read at a time
 UNKNOWN_LIMIT = 1 << 31  # bytes that a file of unknown size may unpack to

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from lnrepro import data
-from lnrepro.data.books import LONGEST
+from lnrepro.data.official.books import LONGEST
 from lnrepro.data.ragged import Ragged, forget_pages
 from lnrepro.data.text import Vocabulary
-from lnrepro.errors import DataError, UserError
+from lnrepro.engine.errors import DataError, UserError
 
 STEPS = LONGEST + 1  # of the longest sentence with its end token
 UNKNOWN = 1

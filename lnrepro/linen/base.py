@@ -65,9 +65,7 @@ class CellModule(nn.RNNCellBase):
             or batch norm, which needs the number of the step.
         """
         cell, inputs = self.functional_cell, jnp.asarray(inputs)
-        params = declare_parameters(
-            self, cell, _features(inputs), self.initializers()
-        )
+        params = declare_parameters(self, cell, _features(inputs), self.initializers())
         if cell.sites and not self.is_initializing():
             raise ValueError(
                 f"{type(self).__name__}: batch norm has statistics of each time step; "
@@ -208,9 +206,7 @@ class SequenceModule(nn.Module):
             options=scan_options(self.options, self.unroll),
         )
         if result.statistics is not None and not self.is_initializing():
-            moved = functional.track(
-                _values(running), result.statistics, self.momentum
-            )
+            moved = functional.track(_values(running), result.statistics, self.momentum)
             for site, variables in running.items():
                 for variable, value in zip(variables, moved[site], strict=True):
                     variable.value = value

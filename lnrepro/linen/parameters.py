@@ -87,9 +87,7 @@ def declare_parameters(
     names = _nested(shapes)
     is_fresh = not all(module.has_variable("params", name) for name in names)
     if is_fresh and module.is_mutable_collection("params"):
-        fresh = cell.init(
-            module.make_rng("params"), features_in, module.param_dtype
-        )
+        fresh = cell.init(module.make_rng("params"), features_in, module.param_dtype)
         fresh = _nested(fresh, initializers)
     else:
         fresh = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), names)

@@ -73,7 +73,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _ratio(config, args) -> dict:
     """Wall time of train's loop after its first call, over the compiled step's on the same batches made beforehand."""
-    from lnrepro import train
+    from lnrepro.engine import train
 
     run = train.Run(config, pathlib.Path("unused"))
     compiled = run.placement.compile(run.step(), run.placement.place(run.initial()))
@@ -112,7 +112,7 @@ def _ratio(config, args) -> dict:
 
 
 def _loop(config) -> float:
-    from lnrepro import train
+    from lnrepro.engine import train
 
     marks = []
 

@@ -23,8 +23,8 @@ import time
 import jax
 import optax
 
-from lnrepro import experiment, optim
-from lnrepro.errors import UserError
+from lnrepro.engine import experiment, optim
+from lnrepro.engine.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

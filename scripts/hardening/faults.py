@@ -23,7 +23,7 @@ from typing import Any
 
 import jax
 
-from lnrepro.checkpoint import Saved, Store
+from lnrepro.engine.checkpoint import Saved, Store
 from scripts.hardening.kills import LONGER, Victim, differences, same_bits, steps
 from tests.runs import SMOKE
 
@@ -440,7 +440,7 @@ def _readonly_from_the_start(bench: Bench, rng: random.Random) -> Result:
 def main(args: argparse.Namespace) -> int:
     """Do every fault, write OUT/faults.md; 1 if one of them did more harm than it may."""
     from configs.mnist import get_config
-    from lnrepro import train
+    from lnrepro.engine import train
 
     bench, rng = Bench(args.out / "runs", args.out / "home"), random.Random(args.seed)
     text, failed = [], 0

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from lnrepro import data
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 from scripts.hardening.mutate import Damage
 from scripts.hardening.parsers import Parser, parsers
 from scripts.hardening.samples import Sample, archives, samples

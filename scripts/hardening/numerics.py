@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lnrepro import experiment
+from lnrepro.engine import experiment
 
 SCALES = (1e-6, 1e-3, 1.0, 1e3, 1e6)
 ROWS = 4

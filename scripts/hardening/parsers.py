@@ -90,7 +90,8 @@ WORD2VEC = (b"3 4\n", b"99999999 4\n", b"3 99999999999\n", b"0 0\n", b" ", b"\n"
 @functools.cache
 def parsers() -> dict[str, Parser]:
     """Every parser of lnrepro.data by the name of its format."""
-    from lnrepro.data import (
+    from lnrepro.data import raw
+    from lnrepro.data.official import (
         binarized_mnist,
         books,
         caption_files,
@@ -100,7 +101,6 @@ def parsers() -> dict[str, Parser]:
         mnist,
         plain_pickle,
         question,
-        raw,
         sentences,
         word2vec,
     )

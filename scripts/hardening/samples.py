@@ -156,7 +156,7 @@ def _iam(xml: bytes, text: bytes) -> dict[str, bytes]:
 
 
 def _questions(contents: list[bytes] | None = None) -> dict[str, bytes]:
-    from lnrepro.data import news
+    from lnrepro.data.generated import news
 
     contents = contents or [
         content for _, _, content in itertools.islice(news.files(), 3)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 
 # What is measured, and by how much it may grow from warm-up to the end beside 2% of what it was: the allocator's comings
 # and goings. The growth per hour is given all the same, for who trains for days.

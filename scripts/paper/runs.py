@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lnrepro import metrics, seeds
-from lnrepro.errors import UserError
+from lnrepro.engine import metrics, seeds
+from lnrepro.engine.errors import UserError
 from scripts.paper.axes import Figure, Panel
 
 

@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Iterable
 
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 from scripts.sweeps.local import cores
 from scripts.sweeps.runs import Run
 

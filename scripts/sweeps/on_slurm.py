@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterable
 
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 from scripts.sweeps.runs import Run
 
 QUEUE_EVERY_S = 10.0

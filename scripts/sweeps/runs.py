@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from lnrepro import experiment, workdir
-from lnrepro.errors import UserError
+from lnrepro.engine import experiment, workdir
+from lnrepro.engine.errors import UserError
 from scripts.sweeps import start
 
 TAIL = 1 << 16  # bytes of a file's end that are searched for its last record or line

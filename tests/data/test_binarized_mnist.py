@@ -7,9 +7,9 @@ import pytest
 from scipy.io import savemat
 
 from lnrepro import data
-from lnrepro.data import binarized_mnist as bm
-from lnrepro.data import matlab
-from lnrepro.errors import DataError
+from lnrepro.data.official import binarized_mnist as bm
+from lnrepro.data.official import matlab
+from lnrepro.engine.errors import DataError
 
 ROWS = {"train": 7, "valid": 3, "test": 2}
 

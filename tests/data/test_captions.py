@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data import caption_files as files
-from lnrepro.data import captions as cap
-from lnrepro.data import ragged, scenes
+from lnrepro.data import ragged
+from lnrepro.data.generated import scenes
+from lnrepro.data.official import caption_files as files
+from lnrepro.data.official import captions as cap
 from lnrepro.data.ragged import Ragged
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 ROWS = {"train": 4, "val": 3, "test": 2}
 

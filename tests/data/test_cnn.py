@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data import cnn, news, plain_pickle, question
+from lnrepro.data.generated import news
+from lnrepro.data.official import cnn, plain_pickle, question
 from lnrepro.data.raw import Raw
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 GOOD = (
     "http://cnn/1",
@@ -320,7 +321,7 @@ def test_six_bytes_of_a_pickle_do_not_fill_gigabytes():
     code = """
         import resource
         resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
-        from lnrepro.data import plain_pickle
+        from lnrepro.data.official import plain_pickle
         assert plain_pickle.load(b"]r\\xff\\xff\\xff\\x0f.", "f") == []
     """
     done = subprocess.run(

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data import iam_ondb as iam
-from lnrepro.data import pen_strokes
-from lnrepro.errors import DataError
+from lnrepro.data.generated import pen_strokes
+from lnrepro.data.official import iam_ondb as iam
+from lnrepro.engine.errors import DataError
 
 LAUGHS = '<!DOCTYPE a [<!ENTITY b "ha"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;"><!ENTITY laughs "&c;&c;&c;&c;&c;&c;&c;">]>'
 FORMS = {

@@ -10,7 +10,7 @@ import pytest
 
 from lnrepro import data
 from lnrepro.data.raw import RawFile
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 from tests.data import idx
 
 

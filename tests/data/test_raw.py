@@ -13,7 +13,7 @@ import pytest
 from lnrepro import data
 from lnrepro.data import raw
 from lnrepro.data.raw import RawFile, download, unpack
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 from tests.data import idx
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "prepare.py"

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data import sentences, stories
-from lnrepro.data.word2vec import Word2Vec
-from lnrepro.errors import DataError
+from lnrepro.data.generated import stories
+from lnrepro.data.official import sentences
+from lnrepro.data.official.word2vec import Word2Vec
+from lnrepro.engine.errors import DataError
 
 HEADER = "\t".join(sentences.HEADER)
 

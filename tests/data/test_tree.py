@@ -7,7 +7,7 @@ import pytest
 
 from lnrepro.data import raw
 from lnrepro.data.raw import Raw
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 FILES = {
     "lines/a/1.xml": b"one",

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from lnrepro import distribute, train
-from lnrepro.errors import UserError
+from lnrepro.engine import distribute, train
+from lnrepro.engine.errors import UserError
 from tests.engine import toy
 from tests.engine.test_train import final_state, interrupt
 

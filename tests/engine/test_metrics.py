@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro import artifacts, evaluation, metrics
-from lnrepro.errors import RunError, UserError
+from lnrepro.engine import artifacts, evaluation, metrics
+from lnrepro.engine.errors import RunError, UserError
 
 
 def host(tree):

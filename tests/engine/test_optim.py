@@ -7,8 +7,8 @@ import optax
 import pytest
 from ml_collections import ConfigDict
 
-from lnrepro import optim
-from lnrepro.errors import UserError
+from lnrepro.engine import optim
+from lnrepro.engine.errors import UserError
 
 
 def config(**changes):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from lnrepro import peers
+from lnrepro.engine import peers
 from tests.runs import SMOKE, run, start
 
 LOG = b"""the user's own line

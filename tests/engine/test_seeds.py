@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from lnrepro import seeds, train, workdir
-from lnrepro.errors import UserError
+from lnrepro.engine import seeds, train, workdir
+from lnrepro.engine.errors import UserError
 from tests.engine import toy
 from tests.engine.test_train import assert_same_bits, final_state, interrupt
 

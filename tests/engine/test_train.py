@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro import distribute, signals, train
-from lnrepro.checkpoint import Saved, Store
-from lnrepro.errors import RunError, UserError
-from lnrepro.experiment import Experiment
+from lnrepro.engine import distribute, signals, train
+from lnrepro.engine.checkpoint import Saved, Store
+from lnrepro.engine.errors import RunError, UserError
+from lnrepro.engine.experiment import Experiment
 from tests.engine import toy
 
 
@@ -298,7 +298,7 @@ def test_workdir_of_other_data_is_refused(tmp_path, monkeypatch):
 
 
 def test_second_run_in_one_workdir_is_refused(tmp_path):
-    from lnrepro import workdir
+    from lnrepro.engine import workdir
 
     with (
         workdir.lock(tmp_path),

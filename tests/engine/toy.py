@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import evaluation
-from lnrepro.experiment import Experiment
+from lnrepro.engine import evaluation
+from lnrepro.engine.experiment import Experiment
 
 
 def get_config() -> ConfigDict:

@@ -10,7 +10,7 @@ import pytest
 from configs import attentive_reader as config_file
 from experiments.attentive_reader import make, model, passages, pictures, renamed
 from lnrepro.data.ragged import Ragged
-from lnrepro.errors import DataError, UserError
+from lnrepro.engine.errors import DataError, UserError
 
 NORMS = model.NORMS
 EPS = 1e-5

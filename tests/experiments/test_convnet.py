@@ -7,8 +7,9 @@ import pytest
 
 from configs import convnet as configs
 from experiments import convnet
-from lnrepro import theory, train
-from lnrepro.errors import DataError, UserError
+from lnrepro import theory
+from lnrepro.engine import train
+from lnrepro.engine.errors import DataError, UserError
 
 
 def config(**changes):

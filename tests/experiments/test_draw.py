@@ -9,7 +9,7 @@ import pytest
 
 from configs import draw as config_file
 from experiments.draw import attention, make, model, pictures
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 from lnrepro.functional import ScanOptions
 
 NORMS = ("none", "weight", "layer_cell", "layer")

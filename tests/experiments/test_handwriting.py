@@ -10,7 +10,7 @@ from experiments.handwriting import make, mixture, open_lines, pictures, window,
 from experiments.handwriting.lines import Lines
 from experiments.handwriting.model import LAYERS, START, Network
 from lnrepro import data
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 
 NORMS = ("none", "layer")
 
@@ -18,7 +18,16 @@ NORMS = ("none", "layer")
 def small(norm="layer", **sizes):
     config = config_file.get_config("smoke")
     config.norm = norm
-    config.model.update({"units": 5, "gaussians": 3, "window_gaussians": 2, "symbols": 6, "steps": 7, "characters": 4})
+    config.model.update(
+        {
+            "units": 5,
+            "gaussians": 3,
+            "window_gaussians": 2,
+            "symbols": 6,
+            "steps": 7,
+            "characters": 4,
+        }
+    )
     config.model.update(sizes)
     return config
 
@@ -40,7 +49,11 @@ def oracle_density(y, step, M):
         sx, sy, r = np.exp(s_x[j]), np.exp(s_y[j]), np.tanh(rho[j])
         a, b = (step[0] - mu_x[j]) / sx, (step[1] - mu_y[j]) / sy
         z = a**2 + b**2 - 2 * r * a * b
-        density += pi[j] * np.exp(-z / (2 * (1 - r**2))) / (2 * np.pi * sx * sy * np.sqrt(1 - r**2))
+        density += (
+            pi[j]
+            * np.exp(-z / (2 * (1 - r**2)))
+            / (2 * np.pi * sx * sy * np.sqrt(1 - r**2))
+        )
     return -np.log(density) - np.log(e if step[2] == 1 else 1 - e)
 
 
@@ -51,7 +64,10 @@ def oracle_norm(a, gain, bias):
 def oracle_lstm(norm, p, c, h, w_x, x):
     px, ph = x @ w_x, h @ p["w_h"]
     if norm == "layer":
-        px, ph = oracle_norm(px, p["gain_x"], p["bias_x"]), oracle_norm(ph, p["gain_h"], p["bias_h"])
+        px, ph = (
+            oracle_norm(px, p["gain_x"], p["bias_x"]),
+            oracle_norm(ph, p["gain_h"], p["bias_h"]),
+        )
     f, i, o, g = np.split(px + ph + p["bias"], 4)
     peep = p.get("peephole", np.zeros((3, len(c))))
     new = sigmoid(f + peep[0] * c) * c + sigmoid(i + peep[1] * c) * np.tanh(g)
@@ -64,23 +80,42 @@ def oracle_nll(config, params, steps, text):
     m = config.model
     H, K, V = m.units, m.window_gaussians, m.symbols
     state = {name: (np.zeros(H), np.zeros(H)) for name in LAYERS}
-    w, kappa, x, total, kappas = np.zeros(V), np.zeros(K), np.array([0.0, 0.0, 1.0]), 0.0, []
+    w, kappa, x, total, kappas = (
+        np.zeros(V),
+        np.zeros(K),
+        np.array([0.0, 0.0, 1.0]),
+        0.0,
+        [],
+    )
     first = np.concatenate([params["lstm1"]["w_x"], params["lstm1"]["w_w"]])
     for target in steps:
-        state["lstm1"] = oracle_lstm(config.norm, params["lstm1"], *state["lstm1"], first, np.concatenate([x, w]))
+        state["lstm1"] = oracle_lstm(
+            config.norm, params["lstm1"], *state["lstm1"], first, np.concatenate([x, w])
+        )
         h1 = state["lstm1"][1]
         hats = h1 @ params["lstm1"]["window"] + params["lstm1"]["window_bias"]
-        alpha, beta, kappa = np.exp(hats[:K]), np.exp(hats[K : 2 * K]), kappa + np.exp(hats[2 * K :])
+        alpha, beta, kappa = (
+            np.exp(hats[:K]),
+            np.exp(hats[K : 2 * K]),
+            kappa + np.exp(hats[2 * K :]),
+        )
         kappas.append(kappa)
         w = np.zeros(V)
         for u, character in enumerate(text, 1):
-            w[character] += sum(alpha[k] * np.exp(-beta[k] * (kappa[k] - u) ** 2) for k in range(K))
+            w[character] += sum(
+                alpha[k] * np.exp(-beta[k] * (kappa[k] - u) ** 2) for k in range(K)
+            )
         below = h1
         for name in LAYERS[1:]:
             inputs = np.concatenate([x, below, w])
-            state[name] = oracle_lstm(config.norm, params[name], *state[name], params[name]["w_x"], inputs)
+            state[name] = oracle_lstm(
+                config.norm, params[name], *state[name], params[name]["w_x"], inputs
+            )
             below = state[name][1]
-        y = np.concatenate([state[n][1] for n in LAYERS]) @ params["output"]["w"] + params["output"]["bias"]
+        y = (
+            np.concatenate([state[n][1] for n in LAYERS]) @ params["output"]["w"]
+            + params["output"]["bias"]
+        )
         total += oracle_density(y, target, m.gaussians)
         x = target
     return total, np.array(kappas)
@@ -95,8 +130,13 @@ def x64():
 def setting(config):
     """(network, params with nothing left at zero, batch of three lines: full, short, and a text of one character)."""
     network, rng, m = Network(config), np.random.RandomState(0), config.model
-    params = jax.tree.map(lambda a: np.asarray(a + 0.2 * rng.randn(*a.shape)), jax.jit(network.init)(jax.random.key(0)))
-    steps = np.concatenate([rng.randn(3, m.steps, 2), rng.rand(3, m.steps, 1) < 0.3], -1)
+    params = jax.tree.map(
+        lambda a: np.asarray(a + 0.2 * rng.randn(*a.shape)),
+        jax.jit(network.init)(jax.random.key(0)),
+    )
+    steps = np.concatenate(
+        [rng.randn(3, m.steps, 2), rng.rand(3, m.steps, 1) < 0.3], -1
+    )
     text = rng.randint(0, m.symbols, (3, m.characters))
     return (
         network,
@@ -111,24 +151,34 @@ def setting(config):
 
 
 def lines_of(batch):
-    for steps, n, text, u in zip(*(batch[k] for k in ("steps", "steps_length", "text", "text_length")), strict=True):
+    for steps, n, text, u in zip(
+        *(batch[k] for k in ("steps", "steps_length", "text", "text_length")),
+        strict=True,
+    ):
         yield steps[:n], list(text[:u])
 
 
 def nll(network, batch):
     text = window.one_hot(batch["text"], batch["text_length"], network.sizes.symbols)
-    return lambda params: network.nll(params, batch["steps"], batch["steps_length"], text)
+    return lambda params: network.nll(
+        params, batch["steps"], batch["steps_length"], text
+    )
 
 
 # -- the density
 
 density = jax.jit(mixture.negative_log_likelihood)
-slopes = jax.jit(jax.vmap(jax.value_and_grad(mixture.negative_log_likelihood), (0, None)))
+slopes = jax.jit(
+    jax.vmap(jax.value_and_grad(mixture.negative_log_likelihood), (0, None))
+)
 
 
 def test_density_is_the_formula_in_float64(x64):
     rng = np.random.RandomState(0)
-    y, step = 2 * rng.randn(50, 1 + 6 * 4), np.concatenate([rng.randn(50, 2), rng.rand(50, 1) < 0.5], -1)
+    y, step = (
+        2 * rng.randn(50, 1 + 6 * 4),
+        np.concatenate([rng.randn(50, 2), rng.rand(50, 1) < 0.5], -1),
+    )
     wanted = [oracle_density(a, b, 4) for a, b in zip(y, step, strict=True)]
     np.testing.assert_allclose(density(y, step), wanted, rtol=1e-11)
 
@@ -155,7 +205,9 @@ def test_density_is_stable_and_exact_in_float32_where_the_formula_is_not(x64):
     narrow = density(y.astype(np.float32), step.astype(np.float32))
     np.testing.assert_allclose(narrow, wide, rtol=3e-4, atol=1e-2)
     for far in (1.0, 70.0):
-        hats = np.repeat(np.array([[0.0], [30.0], [-30.0], [1e4], [-1e4]], np.float32), 13, axis=1)
+        hats = np.repeat(
+            np.array([[0.0], [30.0], [-30.0], [1e4], [-1e4]], np.float32), 13, axis=1
+        )
         value, slope = slopes(hats, np.array([far, -far, 1.0], np.float32))
         assert np.isfinite(value).all()
         assert np.isfinite(slope).all()
@@ -164,11 +216,21 @@ def test_density_is_stable_and_exact_in_float32_where_the_formula_is_not(x64):
 def test_draws_have_the_moments_of_the_density(x64):
     y = jnp.asarray(np.random.RandomState(3).randn(1 + 6))
     m = mixture.split(y)
-    drawn = jax.jit(lambda key: mixture.draw(key, mixture.split(jnp.tile(y, (40_000, 1)))))(jax.random.key(0))
-    sx, sy, rho = (float(np.exp(m.log_sigma[0][0])), float(np.exp(m.log_sigma[1][0])), float(np.tanh(y[-1])))
-    np.testing.assert_allclose(drawn.mean(0), [m.mu[0][0], m.mu[1][0], sigmoid(-float(y[0]))], atol=0.03)
+    drawn = jax.jit(
+        lambda key: mixture.draw(key, mixture.split(jnp.tile(y, (40_000, 1))))
+    )(jax.random.key(0))
+    sx, sy, rho = (
+        float(np.exp(m.log_sigma[0][0])),
+        float(np.exp(m.log_sigma[1][0])),
+        float(np.tanh(y[-1])),
+    )
     np.testing.assert_allclose(
-        np.cov(drawn[:, :2].T), [[sx**2, rho * sx * sy], [rho * sx * sy, sy**2]], atol=0.03 * max(sx, sy) ** 2
+        drawn.mean(0), [m.mu[0][0], m.mu[1][0], sigmoid(-float(y[0]))], atol=0.03
+    )
+    np.testing.assert_allclose(
+        np.cov(drawn[:, :2].T),
+        [[sx**2, rho * sx * sy], [rho * sx * sy, sy**2]],
+        atol=0.03 * max(sx, sy) ** 2,
     )
     sharp = mixture.split(y, bias=2.0)
     np.testing.assert_allclose(sharp.log_sigma[0], m.log_sigma[0] - 2)
@@ -177,20 +239,29 @@ def test_draws_have_the_moments_of_the_density(x64):
 # -- the network
 
 
-@pytest.mark.parametrize(("norm", "peephole"), [pytest.param("none", True, marks=pytest.mark.slow), ("layer", False)])
+@pytest.mark.parametrize(
+    ("norm", "peephole"),
+    [pytest.param("none", True, marks=pytest.mark.slow), ("layer", False)],
+)
 def test_loss_and_its_gradient_are_the_oracles_in_float64(x64, norm, peephole):
     config = small(norm, peephole=peephole)
     network, params, batch = setting(config)
     loss = nll(network, batch)
     wanted = [oracle_nll(config, params, *line)[0] for line in lines_of(batch)]
-    grads, found = jax.jit(jax.grad(lambda p: (loss(p).sum(), loss(p)), has_aux=True))(params)
+    grads, found = jax.jit(jax.grad(lambda p: (loss(p).sum(), loss(p)), has_aux=True))(
+        params
+    )
     np.testing.assert_allclose(found, wanted, rtol=1e-10)
     rng = np.random.RandomState(1)
-    for name in params:  # along a random direction in each layer, by differences of the oracle
+    for (
+        name
+    ) in params:  # along a random direction in each layer, by differences of the oracle
         along = {k: rng.randn(*np.shape(v)) for k, v in params[name].items()}
 
         def at(t, name=name, along=along):
-            moved = params | {name: {k: v + t * along[k] for k, v in params[name].items()}}
+            moved = params | {
+                name: {k: v + t * along[k] for k, v in params[name].items()}
+            }
             return sum(oracle_nll(config, moved, *line)[0] for line in lines_of(batch))
 
         slope = sum(float(np.sum(grads[name][k] * along[k])) for k in along)
@@ -203,7 +274,12 @@ def trained():
     """(config, network, params in float32 with nothing left at zero, a batch), shared by what follows."""
     config = small()
     network, params, batch = setting(config)
-    return config, network, jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), params), batch
+    return (
+        config,
+        network,
+        jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), params),
+        batch,
+    )
 
 
 @pytest.mark.slow
@@ -232,24 +308,39 @@ def test_one_step_at_a_time_is_the_whole_sequence(trained):
         np.testing.assert_allclose(one, y[t], rtol=2e-4, atol=2e-5)
         np.testing.assert_allclose(h, h1[t], rtol=2e-4, atol=2e-5)
         kappas.append(carry["lstm1"].kappa)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), carry, last)
-    assert (np.diff(np.stack(kappas), axis=0) > 0).all()  # the window never stands still and never goes back
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), carry, last
+    )
+    assert (
+        np.diff(np.stack(kappas), axis=0) > 0
+    ).all()  # the window never stands still and never goes back
     assert (kappas[0] > 0).all()
     phis = window.alignment(params["lstm1"], h1, text.shape[1])
-    np.testing.assert_allclose(np.einsum("bu,buv->bv", phis[-1], text), last["lstm1"].seen, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        np.einsum("bu,buv->bv", phis[-1], text),
+        last["lstm1"].seen,
+        rtol=1e-3,
+        atol=1e-4,
+    )
 
 
 @pytest.mark.slow
 def test_kappa_is_the_oracles_and_starts_at_its_bias(x64):
     config = small("none")
     network, params, batch = setting(config)
-    text = window.one_hot(batch["text"][:1], batch["text_length"][:1], config.model.symbols)
+    text = window.one_hot(
+        batch["text"][:1], batch["text_length"][:1], config.model.symbols
+    )
     x = np.concatenate([[START], batch["steps"][0, :-1]])[:, None]
     last = jax.jit(network.run)(params, x, text)[0]["lstm1"]
     (line, *_) = lines_of(batch)
-    np.testing.assert_allclose(last.kappa[0], oracle_nll(config, params, *line)[1][-1], rtol=1e-10)
+    np.testing.assert_allclose(
+        last.kappa[0], oracle_nll(config, params, *line)[1][-1], rtol=1e-10
+    )
     fresh = jax.jit(network.init)(jax.random.key(0))["lstm1"]["window_bias"]
-    np.testing.assert_allclose(fresh, [0, 0, 0, 0, config.model.kappa_bias, config.model.kappa_bias], rtol=1e-6)
+    np.testing.assert_allclose(
+        fresh, [0, 0, 0, 0, config.model.kappa_bias, config.model.kappa_bias], rtol=1e-6
+    )
 
 
 @pytest.mark.slow
@@ -259,12 +350,20 @@ def test_clipping_bounds_derivatives_on_their_way_back_and_only_there(trained):
 
     def grads(cells, outputs):
         network = Network(small(clip_cells=cells, clip_outputs=outputs))
-        mean = lambda p: network.nll(p, batch["steps"], batch["steps_length"], text).mean()  # noqa: E731
+        mean = lambda p: network.nll(
+            p, batch["steps"], batch["steps_length"], text
+        ).mean()
         return jax.jit(jax.value_and_grad(mean))(params)
 
-    (value, free), (same_value, same), (clipped_value, clipped) = grads(0.0, 0.0), grads(1e6, 1e6), grads(0.01, 0.02)
+    (value, free), (same_value, same), (clipped_value, clipped) = (
+        grads(0.0, 0.0),
+        grads(1e6, 1e6),
+        grads(0.01, 0.02),
+    )
     assert value == same_value == clipped_value
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), free, same)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), free, same
+    )
     steps = config.model.steps
     for name in LAYERS:  # a bias sums the derivatives of T steps, each at most the limit, and the mean of B sequences
         assert np.abs(clipped[name]["bias"]).max() <= 0.01 * steps * 1.0001
@@ -272,13 +371,19 @@ def test_clipping_bounds_derivatives_on_their_way_back_and_only_there(trained):
     assert np.abs(clipped["output"]["bias"]).max() <= 0.02 * steps * 1.0001
 
 
-@pytest.mark.parametrize(("norm", "peephole", "count"), [("none", False, 3_650_151), ("none", True, 3_653_751)])
+@pytest.mark.parametrize(
+    ("norm", "peephole", "count"),
+    [("none", False, 3_650_151), ("none", True, 3_653_751)],
+)
 def test_parameter_counts_of_the_paper(norm, peephole, count):
     for norm, more in (("none", 0), ("layer", 21_600)):
         config = config_file.get_config("paper")
         config.norm, config.model.peephole = norm, peephole
         shapes = jax.eval_shape(make(config).init, jax.random.key(0))["params"]
-        sizes = {name: sum(a.size for a in jax.tree.leaves(part)) for name, part in shapes.items()}
+        sizes = {
+            name: sum(a.size for a in jax.tree.leaves(part))
+            for name, part in shapes.items()
+        }
         assert sum(sizes.values()) == count + more
         assert sizes["output"] == 145_321
     if peephole:  # the layers' own numbers, norm for norm: 18 H more each
@@ -299,10 +404,14 @@ def test_original_coordinates_are_the_same_density_with_its_jacobian(x64):
     np.testing.assert_allclose(lines.original(lines[0]["steps"]), raw[None], rtol=1e-6)
     back = y.copy()
     for i, (mean, std) in enumerate(zip(facts["mean"], facts["std"], strict=True)):
-        back[1 + (1 + i) * M : 1 + (2 + i) * M] = y[1 + (1 + i) * M : 1 + (2 + i) * M] * std + mean
+        back[1 + (1 + i) * M : 1 + (2 + i) * M] = (
+            y[1 + (1 + i) * M : 1 + (2 + i) * M] * std + mean
+        )
         back[1 + (3 + i) * M : 1 + (4 + i) * M] += np.log(std)
     normalised = oracle_density(y, lines[0]["steps"][0].astype(float), M)
-    np.testing.assert_allclose(normalised + np.log(lines.std).sum(), oracle_density(back, raw, M), rtol=1e-5)
+    np.testing.assert_allclose(
+        normalised + np.log(lines.std).sum(), oracle_density(back, raw, M), rtol=1e-5
+    )
 
 
 # -- what users see
@@ -325,8 +434,12 @@ def test_batches_and_evaluation_of_the_embedded_set(embedded):
     assert batch["steps"].shape == (config.batch_size, config.model.steps, 3)
     assert batch["text"].shape == (config.batch_size, config.model.characters)
     lines = open_lines(config, "train")
-    every = np.concatenate([lines.normalised(lines.strokes[i]) for i in range(len(lines))])[:, :2]
-    np.testing.assert_allclose([every.mean(0), every.std(0)], [[0, 0], [1, 1]], atol=2e-3)
+    every = np.concatenate(
+        [lines.normalised(lines.strokes[i]) for i in range(len(lines))]
+    )[:, :2]
+    np.testing.assert_allclose(
+        [every.mean(0), every.std(0)], [[0, 0], [1, 1]], atol=2e-3
+    )
 
     found = exp.evaluate(vars, "valid")
     lines = open_lines(config, "valid")
@@ -340,20 +453,29 @@ def test_batches_and_evaluation_of_the_embedded_set(embedded):
         text = np.zeros((1, config.model.characters, 57), np.float32)
         text[0, np.arange(u), line["text"]] = 1
         padded = np.pad(line["steps"], ((0, config.model.steps - n), (0, 0)))[None]
-        total, steps = total + float(run(vars["params"], padded, jnp.array([n]), text)[0]), steps + n
+        total, steps = (
+            total + float(run(vars["params"], padded, jnp.array([n]), text)[0]),
+            steps + n,
+        )
     np.testing.assert_allclose(found["nll"], total / len(rows), rtol=1e-4)
     np.testing.assert_allclose(found["nll_per_step"], total / steps, rtol=1e-4)
     scale = np.log(data.facts(config.data.name, config.data.dir)["std"]).sum()
-    np.testing.assert_allclose(found["nll_original"], (total + steps * scale) / len(rows), rtol=1e-4)
+    np.testing.assert_allclose(
+        found["nll_original"], (total + steps * scale) / len(rows), rtol=1e-4
+    )
 
 
 @pytest.mark.slow
 def test_writing_ends_with_the_text_and_repeats_with_its_key(embedded):
     config, _, vars = embedded
     network, params = Network(config), jax.tree.map(jnp.copy, vars["params"])
-    params["lstm1"]["window_bias"] = params["lstm1"]["window_bias"].at[-2:].set(0.0)  # a character a step
+    params["lstm1"]["window_bias"] = (
+        params["lstm1"]["window_bias"].at[-2:].set(0.0)
+    )  # a character a step
     texts = [np.array([5, 6, 7]), np.array([8])]
-    write = lambda key, **options: writing.write(network, params, texts, jax.random.key(key), steps=120, **options)  # noqa: E731
+    write = lambda key, **options: writing.write(
+        network, params, texts, jax.random.key(key), steps=120, **options
+    )
     made, again, other = write(0), write(0), write(1)
     for text, a, b, c in zip(texts, made, again, other, strict=True):
         np.testing.assert_array_equal(a.steps, b.steps)
@@ -375,11 +497,19 @@ def test_pictures_and_svg_of_strokes_and_of_none(embedded):
     lines = open_lines(config, "valid")
     shown = pictures.all_of(Network(config), vars["params"], lines, config)
     assert set(shown) == {"samples", "samples.svg", "alignment", "density", "reading"}
-    assert all(v.dtype == np.uint8 and v.shape[-1] == 3 for k, v in shown.items() if k != "samples.svg")
-    strokes = pictures.strokes_of(np.array([[10, 0, 0], [0, 10, 1], [5, 5, 0], [1, 1, 1.0]]))
+    assert all(
+        v.dtype == np.uint8 and v.shape[-1] == 3
+        for k, v in shown.items()
+        if k != "samples.svg"
+    )
+    strokes = pictures.strokes_of(
+        np.array([[10, 0, 0], [0, 10, 1], [5, 5, 0], [1, 1, 1.0]])
+    )
     np.testing.assert_array_equal(strokes[0], [[0, 0], [10, 0], [10, 10]])
     np.testing.assert_array_equal(strokes[1], [[15, 15], [16, 16]])
-    later = pictures.strokes_of(np.array([[10, 0, 0], [0, 10, 1], [5, 5, 0], [1, 1, 1.0]]), lifted=True)
+    later = pictures.strokes_of(
+        np.array([[10, 0, 0], [0, 10, 1], [5, 5, 0], [1, 1, 1.0]]), lifted=True
+    )
     np.testing.assert_array_equal(later[0], [[10, 0], [10, 10]])
     np.testing.assert_array_equal(later[1], strokes[1])
     drawing = pictures.svg([strokes])
@@ -407,9 +537,18 @@ def test_bad_sizes_are_one_line(change, message):
 @pytest.mark.slow
 def test_data_of_another_size_is_one_line(embedded):
     for change, message in (
-        ({"model.symbols": 56}, "config.model.symbols = 56, but generated_strokes has 57"),
-        ({"model.characters": 9}, "config.model.characters = 9, but generated_strokes has a line of 20"),
-        ({"data.train_examples": 5}, "config.data.train_examples = 5, but generated_strokes has 3000"),
+        (
+            {"model.symbols": 56},
+            "config.model.symbols = 56, but generated_strokes has 57",
+        ),
+        (
+            {"model.characters": 9},
+            "config.model.characters = 9, but generated_strokes has a line of 20",
+        ),
+        (
+            {"data.train_examples": 5},
+            "config.data.train_examples = 5, but generated_strokes has 3000",
+        ),
     ):
         config = embedded[0].copy_and_resolve_references()
         config.update_from_flattened_dict(change)

@@ -12,8 +12,8 @@ import pytest
 import experiments.order_embeddings as oe
 from configs import order_embeddings as config_file
 from experiments.order_embeddings import make, model, ranking, table
-from lnrepro import optim
-from lnrepro.errors import DataError, UserError
+from lnrepro.engine import optim
+from lnrepro.engine.errors import DataError, UserError
 
 
 def small(norm="layer", **sizes):

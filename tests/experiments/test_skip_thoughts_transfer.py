@@ -10,7 +10,7 @@ from sklearn.model_selection import KFold
 from configs import skip_thoughts as config_file
 from experiments.skip_thoughts import classify, encoding, make, model, relate, transfer
 from lnrepro.data.text import Vocabulary
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 from tests.experiments.test_skip_thoughts import oracle_gru
 
 WORDS = Vocabulary(("the", "cat", "sat", "did", "n't", "."))

@@ -15,10 +15,10 @@ import types
 import numpy as np
 import pytest
 
-from lnrepro import train
-from lnrepro.checkpoint import Store
-from lnrepro.errors import RunError, UserError
-from lnrepro.metrics import Events
+from lnrepro.engine import train
+from lnrepro.engine.checkpoint import Store
+from lnrepro.engine.errors import RunError, UserError
+from lnrepro.engine.metrics import Events
 from scripts.hardening import faults
 from tests.engine import toy
 

@@ -9,7 +9,7 @@ import pytest
 
 from lnrepro import data
 from lnrepro.data.raw import PACKINGS
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 from scripts.hardening import fuzz, mutate
 from scripts.hardening.parsers import Parser, parsers
 from scripts.hardening.samples import samples

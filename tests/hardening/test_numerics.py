@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro import experiment, functional, train
-from lnrepro.errors import RunError
+from lnrepro import functional
+from lnrepro.engine import experiment, train
+from lnrepro.engine.errors import RunError
 from lnrepro.functional import norms
 from scripts.hardening.numerics import (
     EXPERIMENTS,

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from lnrepro import train
-from lnrepro.checkpoint import Store
-from lnrepro.errors import UserError
+from lnrepro.engine import train
+from lnrepro.engine.checkpoint import Store
+from lnrepro.engine.errors import UserError
 from tests.engine import toy
 from tests.runs import ROOT
 
@@ -56,11 +56,11 @@ KEYWORDS = {"shell", "allow_pickle"}
 
 ALLOWED = {
     (
-        "lnrepro/data/plain_pickle.py",
+        "lnrepro/data/official/plain_pickle.py",
         "pickle",
     ): "the reader of plain pickles: it resolves no name, so there is nothing to call",
     (
-        "lnrepro/data/plain_pickle.py",
+        "lnrepro/data/official/plain_pickle.py",
         ".find_class",
     ): "the method that refuses every name",
     (
@@ -68,7 +68,7 @@ ALLOWED = {
         "importlib.import_module",
     ): "modules of the table of data sets, written there",
     (
-        "lnrepro/experiment.py",
+        "lnrepro/engine/experiment.py",
         "importlib.import_module",
     ): "config.experiment, of a config file, which is a program anyway",
     (

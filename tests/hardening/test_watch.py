@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import pytest
 
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 from scripts.hardening import watch
 
 SECONDS = np.arange(0.0, 1800.0, 5.0)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data import caption_files as files
-from lnrepro.data import captions as cap
+from lnrepro.data.official import caption_files as files
+from lnrepro.data.official import captions as cap
 
 
 def tokens(line: str) -> list[str]:

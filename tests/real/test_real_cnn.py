@@ -9,7 +9,7 @@ import pytest
 from configs import attentive_reader as config_file
 from experiments.attentive_reader import passages
 from lnrepro import data
-from lnrepro.data import question
+from lnrepro.data.official import question
 
 
 def genuine(folder):

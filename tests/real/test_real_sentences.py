@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data import sentences
+from lnrepro.data.official import sentences
 from lnrepro.data.triples import EqualLengths, Triples
 
 COUNTS = {

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 from scripts import encode
 from tests.runs import ROOT, environment, run
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from jax._src import xla_bridge
 
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 from scripts import sweep as script
 from scripts.sweeps import local, on_ray, runs
 from scripts.sweeps.watch import Watch

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from configs import mnist
-from lnrepro import theory, train
+from lnrepro import theory
+from lnrepro.engine import train
 from scripts import theory as script
 from scripts import theory_trained
 

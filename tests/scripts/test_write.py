@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from configs import handwriting as config_file
-from lnrepro import workdir
-from lnrepro.errors import UserError
-from lnrepro.train import train
+from lnrepro.engine import workdir
+from lnrepro.engine.errors import UserError
+from lnrepro.engine.train import train
 from scripts import write
 
 
@@ -27,7 +27,10 @@ def run(tmp_path_factory):
 def untrained(tmp_path_factory):
     """A run of which there is only its config."""
     folder = tmp_path_factory.mktemp("untrained")
-    workdir.write_json(folder / "config.json", {"config": workdir.as_json(config_file.get_config("smoke"))})
+    workdir.write_json(
+        folder / "config.json",
+        {"config": workdir.as_json(config_file.get_config("smoke"))},
+    )
     return folder
 
 
@@ -39,19 +42,40 @@ def call(folder, *flags):
 def test_text_becomes_svg_and_pictures(run, tmp_path, capsys):
     names = {name: tmp_path / f"{name}.png" for name in ("density", "alignment")}
     flags = [f"--{name}={path}" for name, path in names.items()]
-    call(run, "--text=ab cd 7", f"--out={tmp_path / 'a.svg'}", "--lines=4", "--steps=50", *flags)
+    call(
+        run,
+        "--text=ab cd 7",
+        f"--out={tmp_path / 'a.svg'}",
+        "--lines=4",
+        "--steps=50",
+        *flags,
+    )
     drawing = (tmp_path / "a.svg").read_text()
     assert drawing.startswith("<svg ")
     assert drawing.count("<path") == 2  # "ab", "cd 7"
-    assert all(np.isfinite(float(number)) for number in re.findall(r"[ML ](-?\d+\.\d+),", drawing))
+    assert all(
+        np.isfinite(float(number))
+        for number in re.findall(r"[ML ](-?\d+\.\d+),", drawing)
+    )
     assert all(Image.open(path).size > (10, 10) for path in names.values())
     assert "not among the 57 symbols, written as 'other': 7" in capsys.readouterr().err
     first = (tmp_path / "a.svg").read_bytes()
-    call(run, "--text=ab cd 7", f"--out={tmp_path / 'a.svg'}", "--lines=4", "--steps=50")
+    call(
+        run, "--text=ab cd 7", f"--out={tmp_path / 'a.svg'}", "--lines=4", "--steps=50"
+    )
     assert (tmp_path / "a.svg").read_bytes() == first
-    call(run, "--text=ab", f"--out={tmp_path / 'b.png'}", "--style=valid-00003", "--steps=50")
+    call(
+        run,
+        "--text=ab",
+        f"--out={tmp_path / 'b.png'}",
+        "--style=valid-00003",
+        "--steps=50",
+    )
     assert Image.open(tmp_path / "b.png").mode == "RGB"
-    with pytest.raises(UserError, match="--style=zzz: generated_strokes has no line of this id; --styles lists some"):
+    with pytest.raises(
+        UserError,
+        match="--style=zzz: generated_strokes has no line of this id; --styles lists some",
+    ):
         call(run, "--text=a", "--style=zzz", f"--out={tmp_path / 'c.png'}")
 
 
@@ -64,7 +88,14 @@ def test_ids_to_write_like(run, capsys):
 
 def test_long_text_is_broken_between_words():
     lines = write.broken("the quick brown fox\njumps over " + "x" * 30, 12)
-    assert lines == ["the quick", "brown fox", "jumps over x", "x" * 12, "x" * 12, "x" * 5]
+    assert lines == [
+        "the quick",
+        "brown fox",
+        "jumps over x",
+        "x" * 12,
+        "x" * 12,
+        "x" * 5,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +124,11 @@ def test_bad_flags_are_one_line(untrained, tmp_path, monkeypatch, flags, message
 def test_folders_that_hold_no_such_run(tmp_path):
     with pytest.raises(UserError, match="holds no run; train one"):
         call(tmp_path, "--text=a")
-    (tmp_path / "config.json").write_text('{"config": {"experiment": "experiments.mnist"}}')
-    with pytest.raises(UserError, match=r"holds a run of experiments\.mnist, not of experiments\.handwriting"):
+    (tmp_path / "config.json").write_text(
+        '{"config": {"experiment": "experiments.mnist"}}'
+    )
+    with pytest.raises(
+        UserError,
+        match=r"holds a run of experiments\.mnist, not of experiments\.handwriting",
+    ):
         call(tmp_path, "--text=a")

@@ -14,7 +14,7 @@ import numpy as np
 from experiments.skip_thoughts import open_books
 from lnrepro.data.batches import train_batches
 from lnrepro.data.triples import STEPS, EqualLengths
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 
 class LayerNormGRUCell(nn.RNNCellBase):

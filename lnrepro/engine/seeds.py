@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 
 
 def of(config: ConfigDict) -> tuple[int, ...]:

@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lnrepro.data import open_columns, stories
+from lnrepro.data import open_columns
 from lnrepro.data.builder import Builder, Example, array
+from lnrepro.data.generated import stories
 from lnrepro.data.raw import Raw, RawFile
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 HEADER = [
     "pair_ID",
@@ -293,7 +294,7 @@ class Mpqa(TwoFiles):
 class StorySick(Pairs):
     """Generated pairs of sentences, relatedness 1 to 5 by topic, mood, character and manner shared."""
 
-    source = "lnrepro/data/stories.py"
+    source = "lnrepro/data/generated/stories.py"
     licence = "Apache-2.0, as the code that writes them"
     size = "600 train, 150 trial, 600 test; nothing to download"
     embedded = True
@@ -309,7 +310,7 @@ class StorySick(Pairs):
 class StoryJudged(Judged):
     """Generated sentences with labels; `task` is the set they stand in for."""
 
-    source = "lnrepro/data/stories.py"
+    source = "lnrepro/data/generated/stories.py"
     licence = "Apache-2.0, as the code that writes them"
     size = "100 and 100; nothing to download"
     embedded = True

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lnrepro.errors import RunError, UserError
+from lnrepro.engine.errors import RunError, UserError
 
 
 class Meter:

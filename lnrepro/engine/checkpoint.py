@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from lnrepro.errors import RunError, UserError
+from lnrepro.engine.errors import RunError, UserError
 
 
 class Saved(NamedTuple):

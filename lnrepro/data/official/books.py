@@ -22,12 +22,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from lnrepro.data import stories
 from lnrepro.data.builder import Builder, Progress, Written, array
+from lnrepro.data.generated import stories
 from lnrepro.data.ragged import OFFSETS, Writer
 from lnrepro.data.raw import DAMAGED, PACKINGS, Raw, RawFile, room
 from lnrepro.data.text import SPECIALS
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 LONGEST = 29  # words of a sentence in a triple: the authors' code keeps those below 30
 BLOCK = 1 << 22  # bytes read at a time
@@ -100,7 +100,7 @@ class Gutenberg(Books):
 class Stories(Books):
     """Generated little stories: recurring characters, places and moods, ten sentences each."""
 
-    source = "lnrepro/data/stories.py"
+    source = "lnrepro/data/generated/stories.py"
     licence = "Apache-2.0, as the code that writes them"
     size = "4,000 stories, 40,000 sentences; nothing to download, 2 MB prepared"
     embedded = True

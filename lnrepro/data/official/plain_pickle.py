@@ -11,7 +11,7 @@ import pickle
 from typing import Any
 
 from lnrepro.data.text import is_text
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 
 class _Plain(pickle._Unpickler):

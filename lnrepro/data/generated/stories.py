@@ -218,7 +218,7 @@ class Scene:
 def texts(
     count: int = STORIES, seed: int = 1
 ) -> Iterator[tuple[str, int, contextlib.AbstractContextManager]]:
-    """(name, bytes, file) of every story, as `lnrepro.data.books` takes them."""
+    """(name, bytes, file) of every story, as `lnrepro.data.official.books` takes them."""
     dice = Dice(seed)
     for i in range(count):
         text = "".join(f"{sentence}\n" for sentence in Scene(dice).story()).encode()

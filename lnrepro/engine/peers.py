@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 
 SAY_EVERY_S = 10.0
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 
 
 class KirosAdamState(NamedTuple):

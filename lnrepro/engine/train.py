@@ -12,12 +12,20 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
-from lnrepro import artifacts, distribute, experiment, optim, seeds, signals, workdir
-from lnrepro.checkpoint import Saved, Store
-from lnrepro.errors import RunError, UserError
-from lnrepro.experiment import Experiment
-from lnrepro.metrics import Log, Meter, is_better
-from lnrepro.progress import Progress, table
+from lnrepro.engine import (
+    artifacts,
+    distribute,
+    experiment,
+    optim,
+    seeds,
+    signals,
+    workdir,
+)
+from lnrepro.engine.checkpoint import Saved, Store
+from lnrepro.engine.errors import RunError, UserError
+from lnrepro.engine.experiment import Experiment
+from lnrepro.engine.metrics import Log, Meter, is_better
+from lnrepro.engine.progress import Progress, table
 
 
 @jax.jit

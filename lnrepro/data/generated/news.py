@@ -12,7 +12,7 @@ import hashlib
 import random
 from collections.abc import Iterator
 
-from lnrepro.data.question import FOLDERS
+from lnrepro.data.official.question import FOLDERS
 
 SPLITS = {"training": 4000, "validation": 400, "test": 400}
 ENTITIES = 12

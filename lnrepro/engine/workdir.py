@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from lnrepro.errors import RunError, UserError
+from lnrepro.engine.errors import RunError, UserError
 
 
 def default(config: ConfigDict, variant: str) -> pathlib.Path:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 LONGEST_WORD = 4096  # bytes; the longest in the GoogleNews file has fewer than 100
 AGAIN = "get the file again"

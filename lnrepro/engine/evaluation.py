@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lnrepro import distribute
+from lnrepro.engine import distribute
 
 Array = Any
 

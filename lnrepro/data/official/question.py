@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 PLACEHOLDER = "@placeholder"
 ENTITY = re.compile(r"@entity(0|[1-9][0-9]{0,4})")

@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 
 from lnrepro.data.builder import Builder, Example
-from lnrepro.data.iam_ondb import FEATURES, SYMBOLS, example, facts, offsets
+from lnrepro.data.official.iam_ondb import FEATURES, SYMBOLS, example, facts, offsets
 from lnrepro.data.raw import Raw
 
 LINES = {"train": 3000, "valid": 200}

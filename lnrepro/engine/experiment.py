@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 
 Vars = Mapping[str, Any]  # {"params": pytree, other collections such as "batch_stats"}
 Batch = Mapping[str, Any]  # arrays with the batch axis first

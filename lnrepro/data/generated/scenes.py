@@ -4,7 +4,7 @@ A scene has one to three objects on a black or white ground, each in a cell of a
 caption mentions some of them, in any order, and of each it says size, colour, shape ("shape" if it does not) and place or
 leaves them out; so one caption says more than another, and captions form a partial order, with scenes at its end.
 
-An example is that of `lnrepro.data.captions` (with its Facts) and "picture" (36, 36, 3) uint8; "image" has 648 features
+An example is that of `lnrepro.data.official.captions` (with its Facts) and "picture" (36, 36, 3) uint8; "image" has 648 features
 made from the picture alone. Every step is integer arithmetic and one rounded square root, so all machines make the same.
 Splits: 3,000 train, 500 valid, 500 test.
 """
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.data.builder import Builder, Example, array
-from lnrepro.data.captions import PER_IMAGE, Captioned, vocabulary
+from lnrepro.data.official.captions import PER_IMAGE, Captioned, vocabulary
 from lnrepro.data.raw import Raw
 from lnrepro.data.text import Vocabulary
 

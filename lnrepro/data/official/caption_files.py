@@ -13,7 +13,7 @@ import numpy as np
 
 from lnrepro.data.raw import Raw, unpack
 from lnrepro.data.text import is_text
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 PER_IMAGE = 5
 FEATURES = 4096

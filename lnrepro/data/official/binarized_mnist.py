@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lnrepro.data import matlab
 from lnrepro.data.builder import Builder, Example, array
+from lnrepro.data.official import matlab
 from lnrepro.data.raw import Raw, RawFile
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 SIDE = 28
 PIXELS = SIDE * SIDE

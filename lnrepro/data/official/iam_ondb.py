@@ -28,7 +28,7 @@ import numpy as np
 
 from lnrepro.data.builder import Builder, Example, array
 from lnrepro.data.raw import Raw, RawFile
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 LISTS = ("trainset", "testset_v", "testset_t", "testset_f")
 VALID = "testset_v"

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lnrepro.data.builder import Builder, Example, array
-from lnrepro.data.caption_files import (
+from lnrepro.data.official.caption_files import (
     FEATURES,
     PER_IMAGE,
     SPLITS,
@@ -36,7 +36,7 @@ from lnrepro.data.caption_files import (
 )
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.data.text import SPECIALS, Vocabulary
-from lnrepro.errors import DataError
+from lnrepro.engine.errors import DataError
 
 DEV = 1000  # validation images whose words the authors' vocabulary has too
 EOS, UNKNOWN = (SPECIALS.index(s) for s in ("<eos>", "<unk>"))

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from lnrepro.errors import UserError
+from lnrepro.engine.errors import UserError
 
 AXIS, MODEL = "data", "model"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lnrepro import metrics
+from lnrepro.engine import metrics
 
 
 def write(
