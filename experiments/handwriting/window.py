@@ -1,125 +1,171 @@
-"""The soft window over a text (Graves 2013, eq. 46-51) as a wrapper of a recurrent cell: the cell that reads and writes.
+"""The soft window over a text (Graves 2013, eq. 46-51), in the cell that reads it.
 
-    h_t = cell([x_t; w_{t-1}], h_{t-1});   (alpha^, beta^, kappa^) = W h_t + b
-    alpha = exp(alpha^);   beta = exp(beta^);   kappa_t = kappa_{t-1} + exp(kappa^)
-    phi(t, u) = sum_k alpha_k exp(-beta_k (kappa_k - u)^2);   w_t = sum_u phi(t, u) c_u,   u = 1..U
+    h_t = LSTM([x_t; w_{t-1}], h_{t-1})
+    (alpha^, beta^, kappa^) = W h_t + b
+    alpha = exp(alpha^)
+    beta = exp(beta^)
+    kappa_t = kappa_{t-1} + exp(kappa^)
+    phi(t, u) = sum_k alpha_k exp(-beta_k (kappa_k - u)^2)
+    w_t = sum_u phi(t, u) c_u,  u = 1..U
 
-Letters: B batch, U characters, V symbols, K Gaussians of the window, H units, N pre-activations.
+Shape letters: B batch, T time, U characters, V symbols, K Gaussians of the window, H
+units.
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional import Cell, Tick
+from lnrepro import functional
 
-_NO_TICK = Tick()
+WINDOW_PARAMS = ("w_w", "window", "window_bias")
 
 
-class Reading(NamedTuple):
-    """The carry: the cell's own, where the K Gaussians stand (B, K), and what the window shows, w (B, V)."""
+class WindowCarry(NamedTuple):
+    """The carry of `WindowCell`.
 
-    inner: tuple
+    Attributes:
+      lstm: (c, h), each [B, H].
+      kappa: [B, K], the positions of the Gaussians.
+      seen: [B, V], what the window shows, w_t.
+    """
+
+    lstm: tuple[jax.Array, jax.Array]
     kappa: jax.Array
     seen: jax.Array
 
 
-def reading(cell: Cell, symbols: int, gaussians: int, kappa_bias: float) -> Cell:
-    """The cell (without batch norm) and a window of K = `gaussians` on a text; its output is [h_t; w_t] (..., H + V).
+@dataclasses.dataclass(frozen=True)
+class WindowCell(functional.Cell):
+    """An LSTM and its window on a text; the output is [h_t; w_t], [B, H + V].
 
-    The text is the `constants` of `unroll` and `Tick`: (B, U, V), one-hot characters and zeros after the text's end.
-    Parameters besides the cell's: "w_w" (V, N), the part of W_x for the window, under the same norm as the part for
-    x_t; "window" (H, 3K) and "window_bias" (3K,), whose part for kappa^ starts at `kappa_bias`.
+    The text is the memory of `unroll` and `step`: [B, U, V], one-hot characters, and
+    zeros after the end of a text.
+
+    Parameters: those of the LSTM for x_t; w_w [V, 4H], the part of its W_x for the
+    window, under the same norm; window [H, 3K] and window_bias [3K].
+
+    Attributes:
+      lstm: the LSTM, without batch norm.
+      symbols: V.
+      gaussians: K.
+      kappa_bias: start of the bias of kappa^.
     """
-    K = gaussians
 
-    def spec(features_in):
-        made = cell.spec(features_in)
-        start, (_, pre) = made["w_x"]
-        bias = jnp.repeat(jnp.array([0.0, 0.0, kappa_bias]), K)
-        return made | {
-            "w_w": (start, (symbols, pre)),
-            "window": (
-                lambda key, shape, dtype: 0.075 * jax.random.normal(key, shape, dtype),
-                (cell.features, 3 * K),
-            ),
-            "window_bias": (lambda key, shape, dtype: bias.astype(dtype), (3 * K,)),
+    lstm: functional.LSTMCell
+    symbols: int
+    gaussians: int
+    kappa_bias: float
+
+    @property
+    def features(self) -> int:
+        """H + V."""
+        return self.lstm.features + self.symbols
+
+    def init(self, key, features_in, dtype=jnp.float32):
+        """Draw fresh parameters; the kernel of the window is N(0, 0.075^2)."""
+        key_lstm, key_w, key_window = jax.random.split(key, 3)
+        # The LSTM's own initialiser draws the kernel for [x_t; w_{t-1}].
+        params = self.lstm.init(key_lstm, features_in, dtype)
+        from_window = self.lstm.init(key_w, self.symbols, dtype)
+        shape = (self.lstm.features, 3 * self.gaussians)
+        start = jnp.array([0.0, 0.0, self.kappa_bias], dtype)
+        return params | {
+            "w_w": from_window["w_x"],
+            "window": 0.075 * jax.random.normal(key_window, shape, dtype),
+            "window_bias": jnp.repeat(start, self.gaussians),
         }
 
-    def carry(params, like):
-        inner = cell.carry(params, like)
-        zero = cell.output(inner)[..., :1] * 0
-        return Reading(
-            inner,
-            zero + jnp.zeros(K, zero.dtype),
-            zero + jnp.zeros(symbols, zero.dtype),
+    def initial_carry(self, params, x):
+        """Return zeros."""
+        batch = x.shape[:-1]
+        return WindowCarry(
+            self.lstm.initial_carry(_without_window(params), x),
+            jnp.zeros((*batch, self.gaussians), x.dtype),
+            jnp.zeros((*batch, self.symbols), x.dtype),
         )
 
-    def local(params):
-        own = {
-            name: v
-            for name, v in params.items()
-            if name not in ("w_w", "window", "window_bias")
-        }
-        from_window = cell.kernels(own | {"w_x": params["w_w"]}).x
-        return {
-            "cell": cell.local(own),
-            "w_w": from_window,
-            "w": params["window"],
-            "b": params["window_bias"],
-        }
-
-    def pointwise(params, before, px, ph, tick=_NO_TICK):
-        px = px + before.seen @ params["w_w"].astype(px.dtype)
-        inner, aside = cell.pointwise(params["cell"], before.inner, px, ph, tick)
-        gaussians = spread(cell.output(inner) @ params["w"] + params["b"], before.kappa)
-        seen = jnp.einsum(
-            "...u,...uv->...v",
-            weights(*gaussians, tick.constants.shape[-2]),
-            tick.constants,
+    def prepare(self, params):
+        """Join the two parts of W_x, each prepared as the LSTM's norm asks for."""
+        of_lstm = _without_window(params)
+        weights, rest = self.lstm.prepare(of_lstm)
+        from_window = self.lstm.prepare(of_lstm | {"w_x": params["w_w"]}).weights
+        joined = jnp.concatenate([weights["w_x"], from_window["w_x"]])
+        return functional.Prepared(
+            {"w_xw": joined, "w_h": weights["w_h"], "window": params["window"]},
+            {"lstm": rest, "window_bias": params["window_bias"]},
         )
-        return Reading(inner, gaussians[2], seen), aside
 
-    def output(carry):
-        return jnp.concatenate([cell.output(carry.inner), carry.seen], axis=-1)
+    def step(self, dot, params, carry, x_proj, context):
+        """Take one step of the LSTM, then move the window."""
+        # x_proj is x_t itself: all of the cell's products depend on the carry.
+        x_and_w = jnp.concatenate([x_proj, carry.seen], axis=-1)
+        lstm, statistics = self.lstm.step(
+            dot, params["lstm"], carry.lstm, dot("w_xw", x_and_w), context
+        )
+        numbers = dot("window", self.lstm.output(lstm)) + params["window_bias"]
+        alpha, beta, kappa = gaussians_of(numbers, carry.kappa)
+        text = context.memory
+        phi = weights_of_characters(alpha, beta, kappa, text.shape[-2])
+        seen = jnp.einsum("...u,...uv->...v", phi, text)
+        return WindowCarry(lstm, kappa, seen), statistics
 
-    return cell._replace(
-        features=cell.features + symbols,
-        spec=spec,
-        carry=carry,
-        pointwise=pointwise,
-        output=output,
-        reads=lambda carry, tick: cell.reads(carry.inner, tick),
-        local=local,
-    )
+    def output(self, carry):
+        """Return [h_t; w_t]."""
+        return jnp.concatenate([self.lstm.output(carry.lstm), carry.seen], axis=-1)
 
 
-def spread(
+def _without_window(params):
+    return {name: v for name, v in params.items() if name not in WINDOW_PARAMS}
+
+
+def gaussians_of(
     numbers: jax.Array, kappa: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Numbers (..., 3K) and the last kappa (..., K) -> alpha, beta, kappa, each (..., K) (eq. 48-51)."""
-    alpha, beta, step = jnp.split(jnp.exp(numbers), 3, axis=-1)
-    return alpha, beta, kappa + step
+    """Compute alpha, beta and kappa, each [..., K] (eq. 48-51).
+
+    Args:
+      numbers: [..., 3K], the hatted numbers.
+      kappa: [..., K], the positions before this step.
+    """
+    alpha, beta, move = jnp.split(jnp.exp(numbers), 3, axis=-1)
+    return alpha, beta, kappa + move
 
 
-def weights(
+def weights_of_characters(
     alpha: jax.Array, beta: jax.Array, kappa: jax.Array, characters: int
 ) -> jax.Array:
-    """phi(t, u), u = 1..U: (..., U) (eq. 46)."""
+    """Compute phi(t, u) for u = 1..U = `characters`, [..., U] (eq. 46)."""
     distance = kappa[..., None] - jnp.arange(1, characters + 1)
-    return jnp.sum(
-        alpha[..., None] * jnp.exp(-beta[..., None] * jnp.square(distance)), axis=-2
-    )
+    bumps = jnp.exp(-beta[..., None] * jnp.square(distance))
+    return jnp.sum(alpha[..., None] * bumps, axis=-2)
 
 
 def alignment(params: dict, h: jax.Array, characters: int) -> jax.Array:
-    """phi of a whole sequence from the cell's outputs h (T, ..., H): (T, ..., U)."""
-    alpha, beta, step = spread(h @ params["window"] + params["window_bias"], 0.0)
-    return weights(alpha, beta, jnp.cumsum(step, axis=0), characters)
+    """Compute phi of whole sequences.
+
+    Args:
+      params: of a `WindowCell`.
+      h: [T, ..., H], outputs of its LSTM.
+      characters: U.
+
+    Returns:
+      [T, ..., U]
+    """
+    numbers = h @ params["window"] + params["window_bias"]
+    alpha, beta, move = gaussians_of(numbers, 0.0)
+    return weights_of_characters(alpha, beta, jnp.cumsum(move, axis=0), characters)
 
 
 def one_hot(tokens: jax.Array, lengths: jax.Array, symbols: int) -> jax.Array:
-    """Symbol numbers (B, U) of texts of given lengths (B,) -> (B, U, V), zeros beyond a text's end."""
-    there = jnp.arange(tokens.shape[-1]) < lengths[:, None]
-    return jax.nn.one_hot(tokens, symbols) * there[..., None]
+    """Turn texts into one-hot vectors [B, U, V], zero after the end of a text.
+
+    Args:
+      tokens: [B, U], numbers of the symbols.
+      lengths: [B], lengths of the texts.
+      symbols: V.
+    """
+    inside = jnp.arange(tokens.shape[-1]) < lengths[:, None]
+    return jax.nn.one_hot(tokens, symbols) * inside[..., None]

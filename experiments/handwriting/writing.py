@@ -9,7 +9,7 @@ import numpy as np
 
 from . import mixture
 from .model import START, Network
-from .window import alignment, one_hot, spread, weights
+from .window import alignment, gaussians_of, one_hot, weights_of_characters
 
 CHUNK = 50  # steps per call of the compiled program
 
@@ -117,15 +117,15 @@ def _draw(network, params, state, text, lengths, key, bias):
     beyond = jnp.arange(places) > lengths[:, None]
     p = params["lstm1"]
 
-    def tick(state, key):
+    def one_step(state, key):
         carry, y, done = state
         x = mixture.draw(key, mixture.split(y, bias))
         new, later, h = network.step(params, carry, x, text)
-        phi = weights(
-            *spread(h @ p["window"] + p["window_bias"], carry["lstm1"].kappa), places
-        )
+        numbers = h @ p["window"] + p["window_bias"]
+        gaussians = gaussians_of(numbers, carry["lstm1"].kappa)
+        phi = weights_of_characters(*gaussians, places)
         left = jnp.argmax(jnp.where(beyond, -1.0, phi), axis=-1) == lengths
         done = done | (left & (x[:, 2] > 0.5))
         return (new, later, done), (x, y, phi, done)
 
-    return jax.lax.scan(tick, state, jax.random.split(key, CHUNK))
+    return jax.lax.scan(one_step, state, jax.random.split(key, CHUNK))

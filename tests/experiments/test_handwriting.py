@@ -350,9 +350,11 @@ def test_clipping_bounds_derivatives_on_their_way_back_and_only_there(trained):
 
     def grads(cells, outputs):
         network = Network(small(clip_cells=cells, clip_outputs=outputs))
-        mean = lambda p: network.nll(
-            p, batch["steps"], batch["steps_length"], text
-        ).mean()
+
+        def mean(params):
+            steps, lengths = batch["steps"], batch["steps_length"]
+            return network.nll(params, steps, lengths, text).mean()
+
         return jax.jit(jax.value_and_grad(mean))(params)
 
     (value, free), (same_value, same), (clipped_value, clipped) = (
@@ -473,9 +475,11 @@ def test_writing_ends_with_the_text_and_repeats_with_its_key(embedded):
         params["lstm1"]["window_bias"].at[-2:].set(0.0)
     )  # a character a step
     texts = [np.array([5, 6, 7]), np.array([8])]
-    write = lambda key, **options: writing.write(
-        network, params, texts, jax.random.key(key), steps=120, **options
-    )
+
+    def write(seed, **options):
+        key = jax.random.key(seed)
+        return writing.write(network, params, texts, key, steps=120, **options)
+
     made, again, other = write(0), write(0), write(1)
     for text, a, b, c in zip(texts, made, again, other, strict=True):
         np.testing.assert_array_equal(a.steps, b.steps)
