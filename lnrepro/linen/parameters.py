@@ -73,7 +73,7 @@ def declare_parameters(
     are a tuple, such as those of a stack, the names are "0", "1" and so on.
 
     Args:
-      module: the module that keeps them, inside one of its compact methods.
+      module: the module that keeps them, which is bound.
       cell: the cell.
       features_in: D.
       initializers: by the name of the parameter they draw: "w_x", "w_h", "bias", or
@@ -94,8 +94,10 @@ def declare_parameters(
 
     values = {}
     for name in names:
-        # `param` returns the stored value, and checks its shape, where there is one.
-        values[name] = module.param(name, lambda key, name=name: fresh[name])
+        # `param` returns the stored value, and checks its shape, where there is one. The
+        # scope's own method works outside of the module's call too: `RNN` makes the
+        # parameters of its cell.
+        values[name] = module.scope.param(name, lambda key, name=name: fresh[name])
     return _like(shapes, values)
 
 

@@ -16,12 +16,11 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from lnrepro import functional
-from lnrepro.linen.base import CellModule, SequenceModule, first_carry
+from lnrepro.linen.base import CellModule, SequenceModule
 from lnrepro.linen.cells import FunctionalCell
-from lnrepro.linen.parameters import stored_parameters
+from lnrepro.linen.parameters import declare_parameters
 
 Carry = Any
 
@@ -121,17 +120,9 @@ class RNN(SequenceModule):
     @nn.nowrap
     def parameters(self, cell: functional.Cell, features_in: int) -> Any:
         """Return the parameters of the cell; make them if it has none."""
-        params = stored_parameters(self.cell, cell, features_in)
-        if params is not None:
-            return params
-        # The cell makes its parameters in its own call. Where it must not, Flax's error
-        # says which parameter is missing.
-        dtype = self.param_dtype if self.dtype is None else self.dtype
-        x = jnp.zeros((1, features_in), dtype)
-        carry = first_carry(self, self.cell, None, x.shape)
-        deterministic = True if self.deterministic is None else None
-        self.cell(carry, x, deterministic=deterministic)
-        return stored_parameters(self.cell, cell, features_in)
+        return declare_parameters(
+            self.cell, cell, features_in, self.cell.initializers()
+        )
 
     @nn.nowrap
     def initialize_carry(
