@@ -13,6 +13,7 @@ from lnrepro.convert.layout import (
     Params,
     Weights,
     check_kernels,
+    check_vector,
     negate_update_gate,
     refuse_others,
     reorder,
@@ -49,6 +50,38 @@ def lstm_arrays(
     """
     refuse_others(params, {"w_x", "w_h", "bias", *also}, target)
     return _arrays(params, LSTM_ORDER, order)
+
+
+def lstm_norm_params(
+    weights: Weights, names: dict[str, str], order: str, units: int
+) -> Params:
+    """Return gains and biases of the norms of LSTMCell(H, norm="layer").
+
+    Args:
+      weights: those of the other library.
+      names: the foreign name of gain_x, bias_x, gain_h, bias_h, gain_c and bias_c.
+      order: the order of the gates f, i, o, g in weights.
+      units: H.
+
+    Raises:
+      ValueError: a missing weight or a wrong shape.
+    """
+    params = {}
+    for ours, theirs in names.items():
+        a = _take_norm(weights, theirs, ours, units)
+        params[ours] = _reorder_norm(a, ours, order, LSTM_ORDER)
+    return params
+
+
+def lstm_norm_arrays(
+    params: Weights, names: dict[str, str], order: str, units: int
+) -> dict[str, np.ndarray]:
+    """Return gains and biases under their foreign names: undo `lstm_norm_params`."""
+    weights = {}
+    for ours, theirs in names.items():
+        a = _take_norm(params, ours, ours, units)
+        weights[theirs] = _reorder_norm(a, ours, LSTM_ORDER, order)
+    return weights
 
 
 def gru_params(arrays: Arrays, order: str, negate: bool = True) -> Params:
@@ -111,12 +144,22 @@ def simple_arrays(params: Weights, target: str) -> Arrays:
     return _arrays(params, SIMPLE_ORDER, SIMPLE_ORDER)
 
 
-def add_biases(first: np.ndarray | None, second: np.ndarray | None):
-    """Return the sum of two biases, of which each may be None."""
+def add_biases(
+    first: np.ndarray | None, second: np.ndarray | None
+) -> np.ndarray | None:
+    """Return the sum of two biases, of which each may be None.
+
+    Raises:
+      ValueError: their shapes differ.
+    """
     if first is None:
         return second
     if second is None:
         return first
+    if first.shape != second.shape:
+        raise ValueError(
+            f"convert: the two biases have shapes {first.shape} and {second.shape}"
+        )
     return first + second
 
 
@@ -149,27 +192,33 @@ def pad_recurrent_bias(bias_n: np.ndarray) -> np.ndarray:
     return np.concatenate([zeros, zeros, bias_n])
 
 
+def _take_norm(weights, name, ours, units):
+    """Take a gain or bias, [H] at the site c and [4 H] at the sites x and h."""
+    a = take(weights, name)
+    check_vector(name, a, units if ours.endswith("_c") else 4 * units)
+    return a
+
+
+def _reorder_norm(a, ours, old, new):
+    """Reorder a gain or bias; those of the site c have no gates."""
+    return np.array(a) if ours.endswith("_c") else reorder(a, old, new)
+
+
 def _params(arrays, order, new_order):
+    """Check the shapes, and return {name: array} in another order of the gates."""
     check_kernels(arrays.w_x, arrays.w_h, len(order))
     params = {}
     for name, a in zip(NAMES, arrays, strict=True):
         if a is None:
             continue
-        if a.shape[-1] != arrays.w_h.shape[1]:
-            raise ValueError(
-                f"convert: {name} has shape {a.shape}; beside the recurrent kernel "
-                f"{arrays.w_h.shape} its last axis must be {arrays.w_h.shape[1]}"
-            )
+        if name.startswith("bias"):
+            check_vector(name, a, arrays.w_h.shape[1])
         params[name] = reorder(a, order, new_order)
     return params
 
 
 def _arrays(params, order, new_order):
-    w_x, w_h = take(params, "w_x"), take(params, "w_h")
-    check_kernels(w_x, w_h, len(order))
+    """Take the kernels and biases out of params, check and reorder them."""
     biases = [take_optional(params, name) for name in ("bias", "bias_recurrent")]
-    for k, bias in enumerate(biases):
-        if bias is not None:
-            biases[k] = reorder(bias, order, new_order)
-    w_x, w_h = reorder(w_x, order, new_order), reorder(w_h, order, new_order)
-    return Arrays(w_x, w_h, *biases)
+    arrays = Arrays(take(params, "w_x"), take(params, "w_h"), *biases)
+    return Arrays(**_params(arrays, order, new_order))

@@ -1,5 +1,16 @@
 """equinox.nn.LSTMCell and GRUCell.
 
+    (i, f, g, o) = W_ih x_t + W_hh h_{t-1} + b                          (LSTM)
+    c_t = sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g)
+    h_t = sigmoid(o) * tanh(c_t)
+
+    r, z = sigmoid(W_ih x_t + b + W_hh h_{t-1})                         (GRU)
+    n = tanh(W_ih x_t + b + r * (W_hh h_{t-1} + b_n))
+    h_t = n + z * (h_{t-1} - n)
+
+Source: docs.kidger.site/equinox/api/nn/rnn and github.com/patrick-kidger/equinox,
+equinox/nn/_rnn.py.
+
 Weights are the fields of the module, `weights = vars(cell)`, and they go back by
 
     names = tuple(weights)
@@ -8,6 +19,8 @@ Weights are the fields of the module, `weights = vars(cell)`, and they go back b
         cell,
         [jnp.asarray(weights[name]) for name in names],
     )
+
+Shape letters: D input features, H hidden units.
 """
 
 import numpy as np
@@ -20,30 +33,42 @@ from lnrepro.convert.cells import (
     lstm_params,
     pad_recurrent_bias,
 )
-from lnrepro.convert.layout import Arrays, Params, Weights, has, take, take_optional
+from lnrepro.convert.layout import (
+    Arrays,
+    Params,
+    Weights,
+    has,
+    refuse_unknown,
+    take,
+    take_optional,
+)
 
 LSTM_GATES = "ifgo"
 GRU_GATES = "rzn"
+# The fields of both modules, besides the biases. The last three are no weights.
+_FIELDS = ("weight_ih", "weight_hh", "input_size", "hidden_size", "use_bias")
 
 
 def lstm_from_equinox(weights: Weights) -> Params:
     """Convert an equinox.nn.LSTMCell into LSTMCell(H, norm="none").
 
     Args:
-      weights: weight_ih, weight_hh and bias. Without a bias, or with None for it
-        (use_bias=False), they give parameters for use_bias=False.
+      weights: weight_ih [4H, D], weight_hh [4H, H] and bias [4H]. Without a bias, or
+        with None for it (use_bias=False), they give parameters for use_bias=False.
 
     Returns:
       Parameters of LSTMCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"weight_ih": np.ones((8, 3)), "weight_hh": np.ones((8, 2))}
     >>> {name: a.shape for name, a in lstm_from_equinox(weights).items()}
     {'w_x': (3, 8), 'w_h': (2, 8)}
     """
-    return lstm_params(_read(weights), LSTM_GATES)
+    arrays = _read(weights)
+    refuse_unknown(weights, {*_FIELDS, "bias"}, "equinox.nn.LSTMCell")
+    return lstm_params(arrays, LSTM_GATES)
 
 
 def lstm_to_equinox(params: Weights) -> dict[str, np.ndarray]:
@@ -53,7 +78,7 @@ def lstm_to_equinox(params: Weights) -> dict[str, np.ndarray]:
       params: parameters of LSTMCell; without a bias they give use_bias=False.
 
     Returns:
-      weight_ih, weight_hh and bias.
+      weight_ih [4H, D], weight_hh [4H, H] and bias [4H].
 
     Raises:
       ValueError: a missing parameter, or one that Equinox has no place for.
@@ -73,15 +98,15 @@ def gru_from_equinox(weights: Weights) -> Params:
     """Convert an equinox.nn.GRUCell into GRUCell(H, norm="none", recurrent_bias=True).
 
     Args:
-      weights: weight_ih, weight_hh, bias and bias_n. Without biases, or with None for
-        them (use_bias=False), they give parameters for
+      weights: weight_ih [3H, D], weight_hh [3H, H], bias [3H] and bias_n [H]. Without
+        biases, or with None for them (use_bias=False), they give parameters for
         GRUCell(H, norm="none", use_bias=False).
 
     Returns:
       Parameters of GRUCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"weight_ih": np.ones((6, 3)), "weight_hh": np.ones((6, 2))}
     >>> weights |= {"bias": np.ones(6), "bias_n": np.ones(2)}
@@ -94,6 +119,7 @@ def gru_from_equinox(weights: Weights) -> Params:
             bias=take(weights, "bias"),
             bias_recurrent=pad_recurrent_bias(take(weights, "bias_n")),
         )
+    refuse_unknown(weights, {*_FIELDS, "bias", "bias_n"}, "equinox.nn.GRUCell")
     return gru_params(arrays, GRU_GATES)
 
 
@@ -107,7 +133,7 @@ def gru_to_equinox(params: Weights) -> dict[str, np.ndarray]:
       params: parameters of GRUCell; without any bias they give use_bias=False.
 
     Returns:
-      weight_ih, weight_hh, bias and bias_n.
+      weight_ih [3H, D], weight_hh [3H, H], bias [3H] and bias_n [H].
 
     Raises:
       ValueError: a missing parameter, or one that Equinox has no place for.

@@ -1,16 +1,24 @@
-"""The LayerNormLSTMCell of PyTorch's fastrnns benchmark (custom_lstms.py)."""
+"""The LayerNormLSTMCell of PyTorch's fastrnns benchmark.
+
+    (i, f, g, o) = LN_i(W_ih x_t) + LN_h(W_hh h_{t-1})
+    c_t = LN_c(sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g))
+    h_t = sigmoid(o) * tanh(c_t)
+
+Source: github.com/pytorch/pytorch, benchmarks/fastrnns/custom_lstms.py. The norms of
+decompose_layernorm=True have no epsilon, so that the cell needs epsilon=0 then.
+
+Shape letters: D input features, H hidden units.
+"""
 
 import numpy as np
 
-from lnrepro.convert.cells import lstm_arrays, lstm_params
-from lnrepro.convert.layout import (
-    LSTM_ORDER,
-    Arrays,
-    Params,
-    Weights,
-    reorder_site,
-    take,
+from lnrepro.convert.cells import (
+    lstm_arrays,
+    lstm_norm_arrays,
+    lstm_norm_params,
+    lstm_params,
 )
+from lnrepro.convert.layout import Arrays, Params, Weights, refuse_unknown, take
 
 GATES = "ifgo"
 _NORMS = {
@@ -29,14 +37,14 @@ def lstm_from_fastrnns(weights: Weights) -> Params:
     It becomes LSTMCell(H, norm="layer", cell_norm="carry", use_bias=False).
 
     Args:
-      weights: the state dict of the cell, with weight_ih, weight_hh and the weight and
-        bias of layernorm_i, layernorm_h and layernorm_c.
+      weights: the state dict of the cell: weight_ih [4H, D], weight_hh [4H, H], and the
+        weight and bias of layernorm_i and layernorm_h [4H] and of layernorm_c [H].
 
     Returns:
       Parameters of LSTMCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"weight_ih": np.ones((8, 3)), "weight_hh": np.ones((8, 2))}
     >>> for site, size in (("i", 8), ("h", 8), ("c", 2)):
@@ -47,10 +55,10 @@ def lstm_from_fastrnns(weights: Weights) -> Params:
     ((3, 8), (2,))
     """
     arrays = Arrays(take(weights, "weight_ih").T, take(weights, "weight_hh").T)
+    known = ("weight_ih", "weight_hh", *_NORMS.values())
+    refuse_unknown(weights, known, "fastrnns' LayerNormLSTMCell")
     params = lstm_params(arrays, GATES)
-    for ours, theirs in _NORMS.items():
-        params[ours] = reorder_site(take(weights, theirs), ours[-1], GATES, LSTM_ORDER)
-    return params
+    return params | lstm_norm_params(weights, _NORMS, GATES, len(arrays.w_h))
 
 
 def lstm_to_fastrnns(params: Weights) -> dict[str, np.ndarray]:
@@ -60,7 +68,7 @@ def lstm_to_fastrnns(params: Weights) -> dict[str, np.ndarray]:
       params: parameters of LSTMCell.
 
     Returns:
-      The state dict of a fastrnns LayerNormLSTMCell.
+      The state dict of a fastrnns LayerNormLSTMCell, see `lstm_from_fastrnns`.
 
     Raises:
       ValueError: a missing parameter, or one that fastrnns has no place for.
@@ -80,6 +88,4 @@ def lstm_to_fastrnns(params: Weights) -> dict[str, np.ndarray]:
         "weight_ih": np.ascontiguousarray(arrays.w_x.T),
         "weight_hh": np.ascontiguousarray(arrays.w_h.T),
     }
-    for ours, theirs in _NORMS.items():
-        weights[theirs] = reorder_site(take(params, ours), ours[-1], LSTM_ORDER, GATES)
-    return weights
+    return weights | lstm_norm_arrays(params, _NORMS, GATES, len(arrays.w_h))

@@ -1,7 +1,22 @@
 """flax.linen.LSTMCell, OptimizedLSTMCell, GRUCell and SimpleCell.
 
+    i, f, g, o: W_i<gate> x_t + W_h<gate> h_{t-1} + b_h<gate>           (LSTM)
+    c_t = sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g)
+    h_t = sigmoid(o) * tanh(c_t)
+
+    r, z = sigmoid(W_i<gate> x_t + b_i<gate> + W_h<gate> h_{t-1})       (GRU)
+    n = tanh(W_in x_t + b_in + r * (W_hn h_{t-1} + b_hn))
+    h_t = (1 - z) * n + z * h_{t-1}
+
+    h_t = tanh(W_i x_t + b_i + W_h h_{t-1})                             (SimpleCell)
+
+Source: flax.readthedocs.io, api_reference/flax.linen/layers, and
+github.com/google/flax, flax/linen/recurrent.py.
+
 Weights are the tree `variables["params"]` of the cell. The cells of flax.nnx have
 other trees: see `lnrepro.convert.nnx`.
+
+Shape letters: D input features, H hidden units.
 """
 
 import numpy as np
@@ -25,6 +40,7 @@ from lnrepro.convert.layout import (
     Weights,
     flatten,
     has,
+    refuse_unknown,
     take,
     take_optional,
 )
@@ -36,15 +52,15 @@ def lstm_from_flax(weights: Weights) -> Params:
     """Convert a flax.linen.LSTMCell or OptimizedLSTMCell into LSTMCell(H, norm="none").
 
     Args:
-      weights: {"ii": {"kernel"}, ..., "hi": {"kernel", "bias"}, ...} for the gates i,
-        f, g and o; the same tree for both cells. A tree without any bias gives
-        parameters for use_bias=False.
+      weights: {"ii": {"kernel" [D, H]}, ..., "hi": {"kernel" [H, H], "bias" [H]}, ...}
+        for the gates i, f, g and o; the same tree for both cells. A tree without any
+        bias gives parameters for use_bias=False.
 
     Returns:
       Parameters of LSTMCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {f"i{gate}": {"kernel": np.ones((3, 2))} for gate in "ifgo"}
     >>> for gate in "ifgo":
@@ -52,11 +68,7 @@ def lstm_from_flax(weights: Weights) -> Params:
     >>> {name: a.shape for name, a in lstm_from_flax(weights).items()}
     {'w_x': (3, 8), 'w_h': (2, 8), 'bias': (8,)}
     """
-    flat = flatten(weights)
-    names = {"w_x": "i{}/kernel", "w_h": "h{}/kernel"}
-    if any(has(flat, f"h{gate}/bias") for gate in LSTM_ORDER):
-        names["bias"] = "h{}/bias"
-    return lstm_params(_join(flat, names, LSTM_ORDER), LSTM_ORDER)
+    return lstm_params(read_lstm(weights, "flax.linen.LSTMCell"), LSTM_ORDER)
 
 
 def lstm_to_flax(params: Weights) -> Tree:
@@ -66,7 +78,8 @@ def lstm_to_flax(params: Weights) -> Tree:
       params: parameters of LSTMCell; a missing bias becomes zero.
 
     Returns:
-      The parameters of flax.linen.LSTMCell and OptimizedLSTMCell.
+      The parameters of flax.linen.LSTMCell and OptimizedLSTMCell, see
+      `lstm_from_flax`.
 
     Raises:
       ValueError: a missing parameter, or one that Flax has no place for.
@@ -92,15 +105,15 @@ def gru_from_flax(weights: Weights) -> Params:
     """Convert a flax.linen.GRUCell into GRUCell(H, norm="none", recurrent_bias=True).
 
     Args:
-      weights: {"ir": {"kernel", "bias"}, ..., "hr": {"kernel"}, ...} for r, z and n;
-        "hn" has a bias too. A tree without any bias gives parameters for
-        GRUCell(H, norm="none", use_bias=False).
+      weights: {"ir": {"kernel" [D, H], "bias" [H]}, ..., "hr": {"kernel" [H, H]}, ...}
+        for r, z and n; "hn" has a bias [H] too. A tree without any bias gives
+        parameters for GRUCell(H, norm="none", use_bias=False).
 
     Returns:
       Parameters of GRUCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {f"h{gate}": {"kernel": np.ones((2, 2))} for gate in "rzn"}
     >>> for gate in "rzn":
@@ -111,13 +124,21 @@ def gru_from_flax(weights: Weights) -> Params:
     ((6,), (6,))
     """
     flat = flatten(weights)
-    names = {"w_x": "i{}/kernel", "w_h": "h{}/kernel"}
-    if not any(name.endswith("/bias") for name in flat):
-        return gru_params(_join(flat, names, GRU_ORDER), GRU_ORDER)
-    names["bias"] = "i{}/bias"
-    arrays = _join(flat, names, GRU_ORDER)
-    recurrent = pad_recurrent_bias(take(flat, "hn/bias"))
-    return gru_params(arrays._replace(bias_recurrent=recurrent), GRU_ORDER)
+    names = {
+        "w_x": [f"i{gate}/kernel" for gate in GRU_ORDER],
+        "w_h": [f"h{gate}/kernel" for gate in GRU_ORDER],
+        "bias": [f"i{gate}/bias" for gate in GRU_ORDER],
+    }
+    known = [*names["w_x"], *names["w_h"], *names["bias"], "hn/bias"]
+    biased = any(name.endswith("/bias") for name in flat)
+    if not biased:
+        del names["bias"]
+    arrays = _join(flat, names)
+    if biased:
+        recurrent = pad_recurrent_bias(take(flat, "hn/bias"))
+        arrays = arrays._replace(bias_recurrent=recurrent)
+    refuse_unknown(flat, known, "flax.linen.GRUCell")
+    return gru_params(arrays, GRU_ORDER)
 
 
 def gru_to_flax(params: Weights) -> Tree:
@@ -130,7 +151,7 @@ def gru_to_flax(params: Weights) -> Tree:
       params: parameters of GRUCell; missing biases become zero.
 
     Returns:
-      The parameters of flax.linen.GRUCell.
+      The parameters of flax.linen.GRUCell, see `gru_from_flax`.
 
     Raises:
       ValueError: a missing parameter, or one that Flax has no place for.
@@ -159,14 +180,14 @@ def rnn_from_flax(weights: Weights) -> Params:
     The weights do not show residual=True, which has no counterpart here.
 
     Args:
-      weights: {"i": {"kernel", "bias"}, "h": {"kernel"}}. Without a bias they give
-        parameters for use_bias=False.
+      weights: {"i": {"kernel" [D, H], "bias" [H]}, "h": {"kernel" [H, H]}}. Without a
+        bias they give parameters for use_bias=False.
 
     Returns:
       Parameters of SimpleCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"i": {"kernel": np.ones((3, 2)), "bias": np.ones(2)}}
     >>> weights["h"] = {"kernel": np.ones((2, 2))}
@@ -179,6 +200,7 @@ def rnn_from_flax(weights: Weights) -> Params:
         w_h=take(flat, "h/kernel"),
         bias=take_optional(flat, "i/bias"),
     )
+    refuse_unknown(flat, ("i/kernel", "i/bias", "h/kernel"), "flax.linen.SimpleCell")
     return simple_params(arrays)
 
 
@@ -189,7 +211,7 @@ def rnn_to_flax(params: Weights) -> Tree:
       params: parameters of SimpleCell; a missing bias becomes zero.
 
     Returns:
-      The parameters of flax.linen.SimpleCell.
+      The parameters of flax.linen.SimpleCell, see `rnn_from_flax`.
 
     Raises:
       ValueError: a missing parameter, or one that Flax has no place for.
@@ -203,11 +225,43 @@ def rnn_to_flax(params: Weights) -> Tree:
     return {"i": {"kernel": arrays.w_x, "bias": bias}, "h": {"kernel": arrays.w_h}}
 
 
-def _join(flat, names, gates):
-    """Join the weights of all gates; names maps fields of Arrays to patterns."""
+def read_lstm(weights: Weights, cell: str, forget: str = "if") -> Arrays:
+    """Return the arrays of an LSTM with one kernel per gate, in the order f, i, o, g.
+
+    Args:
+      weights: the tree of flax.linen.LSTMCell or flax.nnx.LSTMCell.
+      cell: the Flax class, for the message.
+      forget: the name of the forget gate's input layer.
+
+    Raises:
+      ValueError: a missing or unknown weight or a wrong shape.
+    """
+    flat = flatten(weights)
+    inputs = {gate: f"i{gate}" for gate in LSTM_ORDER} | {"f": forget}
+    names = {
+        "w_x": [f"{inputs[gate]}/kernel" for gate in LSTM_ORDER],
+        "w_h": [f"h{gate}/kernel" for gate in LSTM_ORDER],
+        "bias": [f"h{gate}/bias" for gate in LSTM_ORDER],
+    }
+    known = [*names["w_x"], *names["w_h"], *names["bias"]]
+    if not any(has(flat, name) for name in names["bias"]):
+        del names["bias"]
+    arrays = _join(flat, names)
+    refuse_unknown(flat, known, cell)
+    return arrays
+
+
+def _join(flat, names):
+    """Join the weights of all gates; names maps fields of Arrays to their weights."""
     arrays = {}
-    for field, pattern in names.items():
-        parts = [take(flat, pattern.format(gate)) for gate in gates]
+    for field, of_gates in names.items():
+        parts = [take(flat, name) for name in of_gates]
+        for name, part in zip(of_gates, parts, strict=True):
+            if part.shape != parts[0].shape:
+                raise ValueError(
+                    f"convert: {name} has shape {part.shape}, but {of_gates[0]} has "
+                    f"{parts[0].shape}"
+                )
         arrays[field] = np.concatenate(parts, axis=-1)
     return Arrays(**arrays)
 

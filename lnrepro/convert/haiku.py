@@ -1,7 +1,22 @@
 """haiku.LSTM, GRU and VanillaRNN.
 
+    (i, g, f, o) = W [x_t, h_{t-1}] + b                                 (LSTM)
+    c_t = sigmoid(f + 1) * c_{t-1} + sigmoid(i) * tanh(g)
+    h_t = sigmoid(o) * tanh(c_t)
+
+    z, r = sigmoid(W_i x_t + W_h h_{t-1} + b)                           (GRU)
+    a = tanh(W_i x_t + W_h (r * h_{t-1}) + b)
+    h_t = (1 - z) * h_{t-1} + z * a
+
+    h_t = relu(W x_t + b + W' h_{t-1} + b')                             (VanillaRNN)
+
+Source: dm-haiku.readthedocs.io, api#recurrent, and github.com/google-deepmind/dm-haiku,
+haiku/_src/recurrent.py.
+
 Weights are the parameters that `init` of a transformed function returns, the name of
 the module among them: {"lstm/linear": {"w": ..., "b": ...}}.
+
+Shape letters: D input features, H hidden units.
 """
 
 import numpy as np
@@ -22,6 +37,7 @@ from lnrepro.convert.layout import (
     Params,
     Weights,
     flatten,
+    refuse_unknown,
     reorder,
     take,
     take_optional,
@@ -41,14 +57,14 @@ def lstm_from_haiku(weights: Weights, name: str = "lstm") -> Params:
     fresh b of zero.
 
     Args:
-      weights: Haiku's parameters.
-      name: the module's name; its linear layer is "<name>/linear".
+      weights: Haiku's parameters, with {"<name>/linear": {"w" [D + H, 4H], "b" [4H]}}.
+      name: the module's name.
 
     Returns:
       Parameters of LSTMCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"lstm/linear": {"w": np.ones((5, 8)), "b": np.zeros(8)}}
     >>> params = lstm_from_haiku(weights)
@@ -60,6 +76,7 @@ def lstm_from_haiku(weights: Weights, name: str = "lstm") -> Params:
     # The inputs come first, then the H rows of the state.
     inputs = w.shape[0] - w.shape[-1] // 4
     arrays = Arrays(w[:inputs], w[inputs:], take(flat, f"{name}/linear/b"))
+    _refuse_unknown(flat, name, ("linear/w", "linear/b"), "haiku.LSTM")
     params = lstm_params(arrays, LSTM_GATES)
     _add_to_forget_gate(params["bias"], 1)
     return params
@@ -76,7 +93,7 @@ def lstm_to_haiku(params: Weights, name: str = "lstm") -> Tree:
       name: the module's name.
 
     Returns:
-      Haiku's parameters of this module.
+      Haiku's parameters of this module, see `lstm_from_haiku`.
 
     Raises:
       ValueError: a missing parameter, or one that Haiku has no place for.
@@ -101,21 +118,24 @@ def gru_from_haiku(weights: Weights, name: str = "gru") -> Params:
     """Convert a haiku.GRU into GRUCell(H, norm="none", reset="before").
 
     Args:
-      weights: Haiku's parameters.
+      weights: Haiku's parameters, with {"<name>": {"w_i" [D, 3H], "w_h" [H, 3H], "b"
+        [3H]}}.
       name: the module's name.
 
     Returns:
       Parameters of GRUCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"w_i": np.ones((3, 6)), "w_h": np.ones((2, 6)), "b": np.ones(6)}
     >>> {name: a.shape for name, a in gru_from_haiku({"gru": weights}).items()}
     {'w_x': (3, 6), 'w_h': (2, 6), 'bias': (6,)}
     """
     flat = flatten(weights)
-    arrays = Arrays(*[take(flat, f"{name}/{leaf}") for leaf in ("w_i", "w_h", "b")])
+    leaves = ("w_i", "w_h", "b")
+    arrays = Arrays(*[take(flat, f"{name}/{leaf}") for leaf in leaves])
+    _refuse_unknown(flat, name, leaves, "haiku.GRU")
     # Haiku's update gate has our sign: h_t = (1 - z) h_{t-1} + z a.
     return gru_params(arrays, GRU_GATES, negate=False)
 
@@ -131,7 +151,7 @@ def gru_to_haiku(params: Weights, name: str = "gru") -> Tree:
       name: the module's name.
 
     Returns:
-      Haiku's parameters of this module.
+      Haiku's parameters of this module, see `gru_from_haiku`.
 
     Raises:
       ValueError: a missing parameter, or one that Haiku has no place for.
@@ -153,14 +173,16 @@ def rnn_from_haiku(weights: Weights, name: str = "vanilla_rnn") -> Params:
     become their sum.
 
     Args:
-      weights: Haiku's parameters.
-      name: the module's name; its layers are "<name>/linear" and "<name>/linear_1".
+      weights: Haiku's parameters, with {"<name>/linear": {"w" [D, H], "b" [H]}} and
+        {"<name>/linear_1": {"w" [H, H], "b" [H]}}. The second "b" is missing with
+        double_bias=False.
+      name: the module's name.
 
     Returns:
       Parameters of SimpleCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"vanilla_rnn/linear": {"w": np.ones((3, 2)), "b": np.ones(2)}}
     >>> weights["vanilla_rnn/linear_1"] = {"w": np.ones((2, 2)), "b": np.ones(2)}
@@ -174,6 +196,8 @@ def rnn_from_haiku(weights: Weights, name: str = "vanilla_rnn") -> Params:
         w_h=take(flat, f"{name}/linear_1/w"),
         bias=add_biases(bias, take_optional(flat, f"{name}/linear_1/b")),
     )
+    known = ("linear/w", "linear/b", "linear_1/w", "linear_1/b")
+    _refuse_unknown(flat, name, known, "haiku.VanillaRNN")
     return simple_params(arrays)
 
 
@@ -188,7 +212,7 @@ def rnn_to_haiku(
       double_bias: as in haiku.VanillaRNN: whether there is a second bias, of zeros.
 
     Returns:
-      Haiku's parameters of a haiku.VanillaRNN.
+      Haiku's parameters of a haiku.VanillaRNN, see `rnn_from_haiku`.
 
     Raises:
       ValueError: a missing parameter, or one that Haiku has no place for.
@@ -204,6 +228,15 @@ def rnn_to_haiku(
     if double_bias:
         linear_1["b"] = np.zeros_like(bias)
     return {f"{name}/linear": linear, f"{name}/linear_1": linear_1}
+
+
+def _refuse_unknown(flat, name, leaves, cell):
+    """Refuse further weights of the module of this name; others are of no interest."""
+    of_module = {}
+    for path, value in flat.items():
+        if path.startswith(f"{name}/"):
+            of_module[path] = value
+    refuse_unknown(of_module, [f"{name}/{leaf}" for leaf in leaves], cell)
 
 
 def _add_to_forget_gate(bias, number):

@@ -1,10 +1,26 @@
 """keras.layers.LSTM, GRU and SimpleRNN.
 
+    (i, f, g, o) = W x_t + U h_{t-1} + b                                (LSTM)
+    c_t = sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g)
+    h_t = sigmoid(o) * tanh(c_t)
+
+    z, r = sigmoid(W x_t + b + U h_{t-1} + b')                          (GRU)
+    n = tanh(W x_t + b + r * (U h_{t-1} + b'))           reset_after=True
+    n = tanh(W x_t + b + U (r * h_{t-1}))                reset_after=False
+    h_t = z * h_{t-1} + (1 - z) * n
+
+    h_t = tanh(W x_t + U h_{t-1} + b)                                   (SimpleRNN)
+
+Source: keras.io/api/layers/recurrent_layers and github.com/keras-team/keras,
+keras/src/layers/rnn.
+
 Weights are named kernel, recurrent_kernel and bias:
 
     weights = {w.name: w for w in layer.weights}
 
 and they go back by `layer.set_weights(list(weights.values()))`.
+
+Shape letters: D input features, H hidden units.
 """
 
 import numpy as np
@@ -19,7 +35,14 @@ from lnrepro.convert.cells import (
     simple_arrays,
     simple_params,
 )
-from lnrepro.convert.layout import Arrays, Params, Weights, take, take_optional
+from lnrepro.convert.layout import (
+    Arrays,
+    Params,
+    Weights,
+    refuse_unknown,
+    take,
+    take_optional,
+)
 
 LSTM_GATES = "ifgo"
 GRU_GATES = "zrn"
@@ -29,20 +52,20 @@ def lstm_from_keras(weights: Weights) -> Params:
     """Convert a Keras LSTM into LSTMCell(H, norm="none").
 
     Args:
-      weights: kernel, recurrent_kernel and bias. Without a bias (use_bias=False) they
-        give parameters for LSTMCell(H, norm="none", use_bias=False).
+      weights: kernel [D, 4H], recurrent_kernel [H, 4H] and bias [4H]. Without a bias
+        (use_bias=False) they give parameters for LSTMCell(H, use_bias=False).
 
     Returns:
       Parameters of LSTMCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"kernel": np.ones((3, 8)), "recurrent_kernel": np.ones((2, 8))}
     >>> {name: a.shape for name, a in lstm_from_keras(weights).items()}
     {'w_x': (3, 8), 'w_h': (2, 8)}
     """
-    return lstm_params(_read(weights), LSTM_GATES)
+    return lstm_params(read(weights, "keras.layers.LSTM"), LSTM_GATES)
 
 
 def lstm_to_keras(params: Weights) -> dict[str, np.ndarray]:
@@ -52,7 +75,7 @@ def lstm_to_keras(params: Weights) -> dict[str, np.ndarray]:
       params: parameters of LSTMCell; without a bias they give use_bias=False.
 
     Returns:
-      kernel, recurrent_kernel and bias.
+      kernel [D, 4H], recurrent_kernel [H, 4H] and bias [4H].
 
     Raises:
       ValueError: a missing parameter, or one that Keras has no place for.
@@ -61,25 +84,25 @@ def lstm_to_keras(params: Weights) -> dict[str, np.ndarray]:
     >>> list(lstm_to_keras(params))
     ['kernel', 'recurrent_kernel', 'bias']
     """
-    return _write(lstm_arrays(params, LSTM_GATES, "keras.layers.LSTM"))
+    return write(lstm_arrays(params, LSTM_GATES, "keras.layers.LSTM"))
 
 
 def gru_from_keras(weights: Weights) -> Params:
     """Convert a Keras GRU into a GRUCell.
 
-    A bias [2, 3 H], of reset_after=True, is GRUCell(H, norm="none",
-    recurrent_bias=True). A bias [3 H], of reset_after=False, is GRUCell(H, norm="none",
+    A bias [2, 3H], of reset_after=True, is GRUCell(H, norm="none",
+    recurrent_bias=True). A bias [3H], of reset_after=False, is GRUCell(H, norm="none",
     reset="before"). use_bias=False is use_bias=False here; then the weights do not show
     reset_after, which decides between reset="after" and reset="before".
 
     Args:
-      weights: kernel, recurrent_kernel and bias.
+      weights: kernel [D, 3H], recurrent_kernel [H, 3H] and bias.
 
     Returns:
       Parameters of GRUCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"kernel": np.ones((3, 6)), "recurrent_kernel": np.ones((2, 6))}
     >>> weights["bias"] = np.ones((2, 6))
@@ -87,8 +110,8 @@ def gru_from_keras(weights: Weights) -> Params:
     >>> params["bias"].shape, params["bias_recurrent"].shape
     ((6,), (6,))
     """
-    arrays = _read(weights)
-    if arrays.bias is not None and arrays.bias.ndim == 2:
+    arrays = read(weights, "keras.layers.GRU")
+    if arrays.bias is not None and arrays.bias.ndim == 2 and len(arrays.bias) == 2:
         bias, bias_recurrent = arrays.bias
         arrays = arrays._replace(bias=bias, bias_recurrent=bias_recurrent)
     return gru_params(arrays, GRU_GATES)
@@ -105,8 +128,8 @@ def gru_to_keras(
         means True where the cell has a recurrent bias.
 
     Returns:
-      kernel, recurrent_kernel and bias, which is [2, 3 H] for reset_after=True and
-      [3 H], the sum of the biases, for reset_after=False.
+      kernel [D, 3H], recurrent_kernel [H, 3H] and bias, which is [2, 3H] for
+      reset_after=True and [3H], the sum of the biases, for reset_after=False.
 
     Raises:
       ValueError: a missing parameter, or one that Keras has no place for.
@@ -124,7 +147,7 @@ def gru_to_keras(
     if bias is not None and reset_after:
         both = (arrays.bias, arrays.bias_recurrent)
         bias = np.stack([or_zeros(b, arrays.w_h) for b in both])
-    return _write(arrays._replace(bias=bias))
+    return write(arrays._replace(bias=bias))
 
 
 def rnn_from_keras(weights: Weights) -> Params:
@@ -133,20 +156,20 @@ def rnn_from_keras(weights: Weights) -> Params:
     activation="relu" is SimpleCell(H, norm="none", activation_fn=jax.nn.relu).
 
     Args:
-      weights: kernel, recurrent_kernel and bias. Without a bias (use_bias=False) they
-        give parameters for use_bias=False.
+      weights: kernel [D, H], recurrent_kernel [H, H] and bias [H]. Without a bias
+        (use_bias=False) they give parameters for use_bias=False.
 
     Returns:
       Parameters of SimpleCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"kernel": np.ones((3, 2)), "recurrent_kernel": np.ones((2, 2))}
     >>> {name: a.shape for name, a in rnn_from_keras(weights).items()}
     {'w_x': (3, 2), 'w_h': (2, 2)}
     """
-    return simple_params(_read(weights))
+    return simple_params(read(weights, "keras.layers.SimpleRNN"))
 
 
 def rnn_to_keras(params: Weights) -> dict[str, np.ndarray]:
@@ -156,7 +179,7 @@ def rnn_to_keras(params: Weights) -> dict[str, np.ndarray]:
       params: parameters of SimpleCell; without a bias they give use_bias=False.
 
     Returns:
-      kernel, recurrent_kernel and bias.
+      kernel [D, H], recurrent_kernel [H, H] and bias [H].
 
     Raises:
       ValueError: a missing parameter, or one that Keras has no place for.
@@ -165,18 +188,31 @@ def rnn_to_keras(params: Weights) -> dict[str, np.ndarray]:
     >>> list(rnn_to_keras(params))
     ['kernel', 'recurrent_kernel', 'bias']
     """
-    return _write(simple_arrays(params, "keras.layers.SimpleRNN"))
+    return write(simple_arrays(params, "keras.layers.SimpleRNN"))
 
 
-def _read(weights):
-    return Arrays(
+def read(weights: Weights, cell: str, also: tuple[str, ...] = ()) -> Arrays:
+    """Return Keras' arrays.
+
+    Args:
+      weights: kernel, recurrent_kernel and bias, if there is one.
+      cell: the Keras class, for the message.
+      also: weights that the caller reads by itself.
+
+    Raises:
+      ValueError: a missing or unknown weight.
+    """
+    arrays = Arrays(
         w_x=take(weights, "kernel"),
         w_h=take(weights, "recurrent_kernel"),
         bias=take_optional(weights, "bias"),
     )
+    refuse_unknown(weights, ("kernel", "recurrent_kernel", "bias", *also), cell)
+    return arrays
 
 
-def _write(arrays):
+def write(arrays: Arrays) -> dict[str, np.ndarray]:
+    """Return arrays under Keras' names; a bias of None is left out."""
     weights = {"kernel": arrays.w_x, "recurrent_kernel": arrays.w_h}
     if arrays.bias is not None:
         weights["bias"] = arrays.bias

@@ -3,7 +3,7 @@
 Shape letters: D input features, H hidden units, G gates.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,7 +49,7 @@ def to_numpy(name: str, value: Any) -> np.ndarray:
     if callable(detach):
         return _tensor_to_numpy(detach().cpu())
     array = np.asarray(value)
-    if array.dtype == object:
+    if array.ndim == 0 or array.dtype.kind in "OSU":
         raise ValueError(
             f"convert: weight {name!r} is a {type(value).__name__}, not an array"
         )
@@ -69,12 +69,22 @@ def _tensor_to_numpy(tensor: Any) -> np.ndarray:
     return array.astype(ml_dtypes.bfloat16)
 
 
+def check_mapping(weights: Any) -> None:
+    """Raise ValueError unless weights are a mapping, as a state dict is."""
+    if not isinstance(weights, Mapping):
+        raise ValueError(
+            "convert: weights are a mapping of names to arrays, not a "
+            f"{type(weights).__name__}"
+        )
+
+
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a nested mapping as one dict, its keys joined by "/".
 
     >>> flatten({"hi": {"bias": 1, "kernel": 2}})
     {'hi/bias': 1, 'hi/kernel': 2}
     """
+    check_mapping(tree)
     flat = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):
@@ -86,6 +96,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def has(weights: Weights, name: str) -> bool:
     """Return whether there is a weight of this name; None counts as absent."""
+    check_mapping(weights)
     return weights.get(name) is not None
 
 
@@ -100,9 +111,9 @@ def take(weights: Weights, name: str) -> np.ndarray:
     return to_numpy(name, weights[name])
 
 
-def _listed(weights: Weights) -> str:
-    """Return the first names of the weights in one line."""
-    names = sorted(map(str, weights))
+def _listed(names: Iterable[str]) -> str:
+    """Return the first of the names in one line."""
+    names = sorted(map(str, names))
     if not names:
         return "nothing"
     if len(names) > 12:
@@ -132,13 +143,6 @@ def reorder(a: np.ndarray, old: str, new: str) -> np.ndarray:
     return np.concatenate([blocks[gate] for gate in new], axis=-1)
 
 
-def reorder_site(a: np.ndarray, site: str, old: str, new: str) -> np.ndarray:
-    """Reorder a norm's gain or bias; that of the cell, site "c", has no gates."""
-    if site == "c":
-        return np.array(a)
-    return reorder(a, old, new)
-
-
 def negate_update_gate(a: np.ndarray) -> np.ndarray:
     """Return a copy of a [..., 3 H] in the order z, r, n, with the sign of z changed.
 
@@ -166,6 +170,39 @@ def check_kernels(w_x: np.ndarray, w_h: np.ndarray, gates: int) -> None:
         )
 
 
+def check_vector(name: str, a: np.ndarray, size: int) -> None:
+    """Raise ValueError unless a is [size].
+
+    Args:
+      name: the weight's name, for the message.
+      a: a bias or a gain.
+      size: the number of units that the kernels give it.
+    """
+    if a.shape != (size,):
+        raise ValueError(
+            f"convert: {name} has shape {a.shape}; beside the kernels it must be "
+            f"({size},)"
+        )
+
+
+def refuse_unknown(weights: Weights, known: Iterable[str], source: str) -> None:
+    """Raise ValueError where weights hold a name that `source` does not have.
+
+    Args:
+      weights: weights of another library. A weight of None counts as absent.
+      known: the names that the foreign cell has.
+      source: the foreign cell, for the message.
+    """
+    known = set(known)
+    unknown = {name: a for name, a in weights.items() if name not in known}
+    unknown = [name for name in unknown if has(unknown, name)]
+    if unknown:
+        raise ValueError(
+            f"convert: {source} has no weight {_listed(unknown)}; it has "
+            f"{_listed(known)}"
+        )
+
+
 def refuse_others(params: Weights, allowed: set[str], target: str) -> None:
     """Raise ValueError where params hold a parameter that `target` has no place for.
 
@@ -174,6 +211,7 @@ def refuse_others(params: Weights, allowed: set[str], target: str) -> None:
       allowed: the names that the target has a place for.
       target: the foreign cell, for the message.
     """
+    check_mapping(params)
     others = sorted(name for name in params if name not in allowed)
     if others:
         raise ValueError(f"convert: {target} has no place for {', '.join(others)}")

@@ -1,10 +1,18 @@
 """flax.nnx.LSTMCell, OptimizedLSTMCell, GRUCell and SimpleCell.
 
+The equations are those of flax.linen, see `lnrepro.convert.flax`, with one exception:
+the candidate of the GRU is n = tanh(W_in x_t + b_in + r * W_hn h_{t-1}).
+
+Source: flax.readthedocs.io, api_reference/flax.nnx/nn/recurrent, and
+github.com/google/flax, flax/nnx/nn/recurrent.py.
+
 Weights are nested mappings of arrays or of nnx.Param:
 
     weights = nnx.to_pure_dict(nnx.state(module, nnx.Param))
 
 and they go back by `nnx.update(module, weights)`.
+
+Shape letters: D input features, H hidden units.
 """
 
 import numpy as np
@@ -19,12 +27,14 @@ from lnrepro.convert.cells import (
     simple_arrays,
     simple_params,
 )
-from lnrepro.convert.flax import lstm_from_flax, lstm_to_flax
+from lnrepro.convert.flax import lstm_to_flax, read_lstm
 from lnrepro.convert.layout import (
+    LSTM_ORDER,
     Arrays,
     Params,
     Weights,
     flatten,
+    refuse_unknown,
     take,
     take_optional,
 )
@@ -38,26 +48,28 @@ def lstm_from_nnx(weights: Weights) -> Params:
     """Convert a flax.nnx LSTMCell or OptimizedLSTMCell into LSTMCell(H, norm="none").
 
     Args:
-      weights: {"ii": {"kernel"}, "if_": ..., "hi": {"kernel", "bias"}, ...} of an
-        LSTMCell, or {"dense_i": {"kernel"}, "dense_h": {"kernel", "bias"}} of an
-        OptimizedLSTMCell. Without any bias they give parameters for use_bias=False.
+      weights: those of an LSTMCell, as in `lstm_from_flax` with the names "if_" for
+        "if"; or {"dense_i": {"kernel" [D, 4H]}, "dense_h": {"kernel" [H, 4H], "bias"
+        [4H]}} of an OptimizedLSTMCell. Without any bias they give parameters for
+        use_bias=False.
 
     Returns:
       Parameters of LSTMCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"dense_i": {"kernel": np.ones((3, 8))}}
     >>> weights["dense_h"] = {"kernel": np.ones((2, 8)), "bias": np.ones(8)}
     >>> {name: a.shape for name, a in lstm_from_nnx(weights).items()}
     {'w_x': (3, 8), 'w_h': (2, 8), 'bias': (8,)}
     """
-    if "if_" in weights:
-        # "if" is a keyword of Python, so that nnx cannot use linen's name.
-        renamed = {name.rstrip("_"): value for name, value in weights.items()}
-        return lstm_from_flax(renamed)
-    return lstm_params(_read(weights, "dense_h/bias"), LSTM_GATES)
+    if "dense_i" in weights or "dense_h" in weights:
+        arrays = _read(weights, "dense_h/bias", "flax.nnx.OptimizedLSTMCell")
+        return lstm_params(arrays, LSTM_GATES)
+    # "if" is a keyword of Python, so that nnx cannot use linen's name.
+    arrays = read_lstm(weights, "flax.nnx.LSTMCell", forget="if_")
+    return lstm_params(arrays, LSTM_ORDER)
 
 
 def lstm_to_nnx(params: Weights, *, optimized: bool = False) -> Tree:
@@ -68,7 +80,7 @@ def lstm_to_nnx(params: Weights, *, optimized: bool = False) -> Tree:
       optimized: whether to return the tree of OptimizedLSTMCell.
 
     Returns:
-      The weights as a nested dict.
+      The weights as a nested dict, see `lstm_from_nnx`.
 
     Raises:
       ValueError: a missing parameter, or one that Flax has no place for.
@@ -84,11 +96,7 @@ def lstm_to_nnx(params: Weights, *, optimized: bool = False) -> Tree:
         tree["if_"] = tree.pop("if")
         return tree
     arrays = lstm_arrays(params, LSTM_GATES, "flax.nnx.OptimizedLSTMCell")
-    bias = or_zeros(arrays.bias, arrays.w_h)
-    return {
-        "dense_i": {"kernel": arrays.w_x},
-        "dense_h": {"kernel": arrays.w_h, "bias": bias},
-    }
+    return _write(arrays, "dense_h")
 
 
 def gru_from_nnx(weights: Weights) -> Params:
@@ -97,21 +105,22 @@ def gru_from_nnx(weights: Weights) -> Params:
     Unlike flax.linen.GRUCell it has no bias on the candidate's recurrent product.
 
     Args:
-      weights: {"dense_i": {"kernel", "bias"}, "dense_h": {"kernel"}}. Without a bias
-        they give parameters for use_bias=False.
+      weights: {"dense_i": {"kernel" [D, 3H], "bias" [3H]}, "dense_h": {"kernel"
+        [H, 3H]}}. Without a bias they give parameters for use_bias=False.
 
     Returns:
       Parameters of GRUCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"dense_i": {"kernel": np.ones((3, 6)), "bias": np.ones(6)}}
     >>> weights["dense_h"] = {"kernel": np.ones((2, 6))}
     >>> {name: a.shape for name, a in gru_from_nnx(weights).items()}
     {'w_x': (3, 6), 'w_h': (2, 6), 'bias': (6,)}
     """
-    return gru_params(_read(weights, "dense_i/bias"), GRU_GATES)
+    arrays = _read(weights, "dense_i/bias", "flax.nnx.GRUCell")
+    return gru_params(arrays, GRU_GATES)
 
 
 def gru_to_nnx(params: Weights) -> Tree:
@@ -124,7 +133,7 @@ def gru_to_nnx(params: Weights) -> Tree:
       params: parameters of GRUCell; a missing bias becomes zero.
 
     Returns:
-      The weights as a nested dict.
+      The weights as a nested dict, see `gru_from_nnx`.
 
     Raises:
       ValueError: a missing parameter, one that Flax has no place for, or a recurrent
@@ -141,10 +150,7 @@ def gru_to_nnx(params: Weights) -> Tree:
             "convert: flax.nnx.GRUCell has no place for the candidate's part of "
             "bias_recurrent, which is not zero; flax.linen.GRUCell has"
         )
-    return {
-        "dense_i": {"kernel": arrays.w_x, "bias": bias},
-        "dense_h": {"kernel": arrays.w_h},
-    }
+    return _write(arrays._replace(bias=bias), "dense_i")
 
 
 def rnn_from_nnx(weights: Weights) -> Params:
@@ -153,21 +159,21 @@ def rnn_from_nnx(weights: Weights) -> Params:
     The weights do not show residual=True, which has no counterpart here.
 
     Args:
-      weights: {"dense_i": {"kernel", "bias"}, "dense_h": {"kernel"}}. Without a bias
-        they give parameters for use_bias=False.
+      weights: {"dense_i": {"kernel" [D, H], "bias" [H]}, "dense_h": {"kernel" [H, H]}}.
+        Without a bias they give parameters for use_bias=False.
 
     Returns:
       Parameters of SimpleCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"dense_i": {"kernel": np.ones((3, 2)), "bias": np.ones(2)}}
     >>> weights["dense_h"] = {"kernel": np.ones((2, 2))}
     >>> {name: a.shape for name, a in rnn_from_nnx(weights).items()}
     {'w_x': (3, 2), 'w_h': (2, 2), 'bias': (2,)}
     """
-    return simple_params(_read(weights, "dense_i/bias"))
+    return simple_params(_read(weights, "dense_i/bias", "flax.nnx.SimpleCell"))
 
 
 def rnn_to_nnx(params: Weights) -> Tree:
@@ -177,7 +183,7 @@ def rnn_to_nnx(params: Weights) -> Tree:
       params: parameters of SimpleCell; a missing bias becomes zero.
 
     Returns:
-      The weights as a nested dict.
+      The weights as a nested dict, see `rnn_from_nnx`.
 
     Raises:
       ValueError: a missing parameter, or one that Flax has no place for.
@@ -186,18 +192,23 @@ def rnn_to_nnx(params: Weights) -> Tree:
     >>> rnn_to_nnx(params)["dense_i"]["kernel"].shape
     (3, 2)
     """
-    arrays = simple_arrays(params, "flax.nnx.SimpleCell")
-    bias = or_zeros(arrays.bias, arrays.w_h)
-    return {
-        "dense_i": {"kernel": arrays.w_x, "bias": bias},
-        "dense_h": {"kernel": arrays.w_h},
-    }
+    return _write(simple_arrays(params, "flax.nnx.SimpleCell"), "dense_i")
 
 
-def _read(weights, bias_name):
+def _read(weights, bias_name, cell):
+    """Return the arrays of the two layers dense_i and dense_h."""
     flat = flatten(weights)
-    return Arrays(
+    arrays = Arrays(
         w_x=take(flat, "dense_i/kernel"),
         w_h=take(flat, "dense_h/kernel"),
         bias=take_optional(flat, bias_name),
     )
+    refuse_unknown(flat, ("dense_i/kernel", "dense_h/kernel", bias_name), cell)
+    return arrays
+
+
+def _write(arrays, biased):
+    """Return the two layers; the one named `biased` has the bias, zero for None."""
+    tree = {"dense_i": {"kernel": arrays.w_x}, "dense_h": {"kernel": arrays.w_h}}
+    tree[biased]["bias"] = or_zeros(arrays.bias, arrays.w_h)
+    return tree

@@ -1,16 +1,24 @@
-"""The LayerNormLSTMCell of TensorFlow Addons."""
+"""The LayerNormLSTMCell of TensorFlow Addons.
+
+    (i, f, g, o) = LN_kernel(W x_t) + LN_recurrent(U h_{t-1}) + b
+    c_t = LN_state(sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g))
+    h_t = sigmoid(o) * tanh(c_t)
+
+Source: github.com/tensorflow/addons, tensorflow_addons/rnn/layer_norm_lstm_cell.py.
+
+Shape letters: D input features, H hidden units.
+"""
 
 import numpy as np
 
-from lnrepro.convert.cells import lstm_arrays
-from lnrepro.convert.keras import LSTM_GATES, lstm_from_keras
-from lnrepro.convert.layout import (
-    LSTM_ORDER,
-    Params,
-    Weights,
-    reorder_site,
-    take,
+from lnrepro.convert.cells import (
+    lstm_arrays,
+    lstm_norm_arrays,
+    lstm_norm_params,
+    lstm_params,
 )
+from lnrepro.convert.keras import LSTM_GATES, read, write
+from lnrepro.convert.layout import Params, Weights
 
 _NORMS = {
     "gain_x": "kernel_norm/gamma",
@@ -20,6 +28,7 @@ _NORMS = {
     "gain_c": "state_norm/gamma",
     "bias_c": "state_norm/beta",
 }
+_CELL = "tfa.rnn.LayerNormLSTMCell"
 
 
 def lstm_from_tfa(weights: Weights) -> Params:
@@ -29,15 +38,16 @@ def lstm_from_tfa(weights: Weights) -> Params:
     the default of norm_epsilon.
 
     Args:
-      weights: kernel, recurrent_kernel, bias, and gamma and beta of the norms under
-        names such as "kernel_norm/gamma". Without a bias they give parameters for
-        use_bias=False.
+      weights: kernel [D, 4H], recurrent_kernel [H, 4H], bias [4H]; kernel_norm/gamma,
+        kernel_norm/beta, recurrent_norm/gamma and recurrent_norm/beta [4H];
+        state_norm/gamma and state_norm/beta [H]. Without a bias they give parameters
+        for use_bias=False.
 
     Returns:
       Parameters of LSTMCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"kernel": np.ones((3, 8)), "recurrent_kernel": np.ones((2, 8))}
     >>> for norm, size in (("kernel", 8), ("recurrent", 8), ("state", 2)):
@@ -47,11 +57,9 @@ def lstm_from_tfa(weights: Weights) -> Params:
     >>> params["w_x"].shape, params["gain_c"].shape
     ((3, 8), (2,))
     """
-    params = lstm_from_keras(weights)
-    for ours, theirs in _NORMS.items():
-        a = take(weights, theirs)
-        params[ours] = reorder_site(a, ours[-1], LSTM_GATES, LSTM_ORDER)
-    return params
+    arrays = read(weights, _CELL, also=tuple(_NORMS.values()))
+    params = lstm_params(arrays, LSTM_GATES)
+    return params | lstm_norm_params(weights, _NORMS, LSTM_GATES, len(arrays.w_h))
 
 
 def lstm_to_tfa(params: Weights) -> dict[str, np.ndarray]:
@@ -61,7 +69,7 @@ def lstm_to_tfa(params: Weights) -> dict[str, np.ndarray]:
       params: parameters of LSTMCell; without a bias they give use_bias=False.
 
     Returns:
-      The weights of a tfa.rnn.LayerNormLSTMCell, named as in `lstm_from_tfa`.
+      The weights of a tfa.rnn.LayerNormLSTMCell, see `lstm_from_tfa`.
 
     Raises:
       ValueError: a missing parameter, or one that TensorFlow Addons has no place for.
@@ -73,12 +81,6 @@ def lstm_to_tfa(params: Weights) -> dict[str, np.ndarray]:
     >>> lstm_to_tfa(params)["state_norm/gamma"].shape
     (2,)
     """
-    target = "TensorFlow Addons' LayerNormLSTMCell"
-    arrays = lstm_arrays(params, LSTM_GATES, target, tuple(_NORMS))
-    weights = {"kernel": arrays.w_x, "recurrent_kernel": arrays.w_h}
-    if arrays.bias is not None:
-        weights["bias"] = arrays.bias
-    for ours, theirs in _NORMS.items():
-        a = take(params, ours)
-        weights[theirs] = reorder_site(a, ours[-1], LSTM_ORDER, LSTM_GATES)
-    return weights
+    arrays = lstm_arrays(params, LSTM_GATES, _CELL, tuple(_NORMS))
+    norms = lstm_norm_arrays(params, _NORMS, LSTM_GATES, len(arrays.w_h))
+    return write(arrays) | norms

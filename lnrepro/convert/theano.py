@@ -1,4 +1,19 @@
-"""The LSTM and the GRU of the authors' Theano code, as their .npz files store them."""
+"""The LSTM and the GRU of the authors' Theano code, as their .npz files store them.
+
+    (i, f, o, g) = LN_2(U h_{t-1}) + LN_1(W x_t + b) + b                (lnlstm)
+    c_t = sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g)
+    h_t = sigmoid(o) * tanh(LN_3(c_t))
+
+    r, u = sigmoid(LN_3(U h_{t-1}) + LN_1(W x_t + b))                   (lngru)
+    n = tanh(r * LN_4(Ux h_{t-1}) + LN_2(Wx x_t + bx))
+    h_t = u * h_{t-1} + (1 - u) * n
+
+LN_k has the gain s<k> and the bias b<k>. The layers "lstm" and "gru" have no LN.
+
+Source: github.com/ryankiros/layer-norm, layers.py.
+
+Shape letters: D input features, H hidden units.
+"""
 
 import numpy as np
 
@@ -6,19 +21,21 @@ from lnrepro.convert.cells import (
     gru_arrays,
     gru_params,
     lstm_arrays,
+    lstm_norm_arrays,
+    lstm_norm_params,
     lstm_params,
     or_zeros,
 )
 from lnrepro.convert.layout import (
     GRU_ORDER,
-    LSTM_ORDER,
     Arrays,
     Params,
     Weights,
+    check_vector,
     has,
     negate_update_gate,
+    refuse_unknown,
     reorder,
-    reorder_site,
     take,
 )
 
@@ -50,14 +67,15 @@ def lstm_from_theano(weights: Weights, prefix: str = "lnlstm") -> Params:
     With "<prefix>_h0" the cell has learned_carry=True.
 
     Args:
-      weights: <prefix>_W, _U and _b; with layer norm _s1, _b1 to _s3, _b3; _h0, if any.
+      weights: <prefix>_W [D, 4H], _U [H, 4H] and _b [4H]; with layer norm _s1, _b1,
+        _s2, _b2 [4H] and _s3, _b3 [H]; _h0 [H], if any.
       prefix: the start of the names.
 
     Returns:
       Parameters of LSTMCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"lnlstm_W": np.ones((3, 8)), "lnlstm_U": np.ones((2, 8))}
     >>> weights["lnlstm_b"] = np.ones(8)
@@ -68,13 +86,16 @@ def lstm_from_theano(weights: Weights, prefix: str = "lnlstm") -> Params:
     arrays = Arrays(*[take(weights, name) for name in names])
     params = lstm_params(arrays, LSTM_GATES)
     params["inner_bias"] = params["bias"].copy()
-    if has(weights, f"{prefix}_s1"):
-        for ours, theirs in _LSTM_NORMS.items():
-            a = take(weights, f"{prefix}_{theirs}")
-            params[ours] = reorder_site(a, ours[-1], LSTM_GATES, LSTM_ORDER)
-    if has(weights, f"{prefix}_h0"):
-        params["h0"] = np.array(take(weights, f"{prefix}_h0"))
+    units = len(arrays.w_h)
+    norms = {ours: f"{prefix}_{theirs}" for ours, theirs in _LSTM_NORMS.items()}
+    if any(has(weights, name) for name in norms.values()):
+        params |= lstm_norm_params(weights, norms, LSTM_GATES, units)
+    initial_h = f"{prefix}_h0"
+    if has(weights, initial_h):
+        params["h0"] = np.array(take(weights, initial_h))
+        check_vector(initial_h, params["h0"], units)
         params["c0"] = np.zeros_like(params["h0"])
+    _refuse_unknown(weights, prefix, {*names, *norms.values(), initial_h}, "LSTM")
     return params
 
 
@@ -87,7 +108,7 @@ def lstm_to_theano(params: Weights, prefix: str = "lnlstm") -> dict[str, np.ndar
       prefix: the start of the names.
 
     Returns:
-      The authors' weights.
+      The authors' weights, see `lstm_from_theano`.
 
     Raises:
       ValueError: a missing parameter, one that the authors' code has no place for, or
@@ -105,6 +126,9 @@ def lstm_to_theano(params: Weights, prefix: str = "lnlstm") -> dict[str, np.ndar
             "convert: the authors' LSTM has one b in both places; bias and inner_bias "
             "differ here"
         )
+    for name in ("h0", "c0"):
+        if has(params, name):
+            check_vector(name, take(params, name), len(arrays.w_h))
     if has(params, "c0") and take(params, "c0").any():
         raise ValueError("convert: the authors' LSTM has no place for c0 but zeros")
     weights = {
@@ -112,10 +136,10 @@ def lstm_to_theano(params: Weights, prefix: str = "lnlstm") -> dict[str, np.ndar
         f"{prefix}_U": arrays.w_h,
         f"{prefix}_b": arrays.bias,
     }
-    if has(params, "gain_x"):
-        for ours, theirs in _LSTM_NORMS.items():
-            a = reorder_site(take(params, ours), ours[-1], LSTM_ORDER, LSTM_GATES)
-            weights[f"{prefix}_{theirs}"] = a
+    units = len(arrays.w_h)
+    if any(has(params, name) for name in _LSTM_NORMS):
+        norms = {ours: f"{prefix}_{theirs}" for ours, theirs in _LSTM_NORMS.items()}
+        weights |= lstm_norm_arrays(params, norms, LSTM_GATES, units)
     if has(params, "h0"):
         weights[f"{prefix}_h0"] = np.array(take(params, "h0"))
     return weights
@@ -129,15 +153,16 @@ def gru_from_theano(weights: Weights, prefix: str = "lngru") -> Params:
     statistics stay as they are.
 
     Args:
-      weights: <prefix>_W, _U and _b of r and u; _Wx, _Ux and _bx of the candidate; with
-        layer norm _s1, _b1 to _s4, _b4.
+      weights: <prefix>_W [D, 2H], _U [H, 2H] and _b [2H] of r and u; _Wx [D, H],
+        _Ux [H, H] and _bx [H] of the candidate; with layer norm _s1, _b1, _s3, _b3
+        [2H] and _s2, _b2, _s4, _b4 [H].
       prefix: the start of the names.
 
     Returns:
       Parameters of GRUCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing or unknown weight or a wrong shape.
 
     >>> weights = {"lngru_W": np.ones((3, 4)), "lngru_Wx": np.ones((3, 2))}
     >>> weights |= {"lngru_U": np.ones((2, 4)), "lngru_Ux": np.ones((2, 2))}
@@ -145,13 +170,17 @@ def gru_from_theano(weights: Weights, prefix: str = "lngru") -> Params:
     >>> {name: a.shape for name, a in gru_from_theano(weights).items()}
     {'w_x': (3, 6), 'w_h': (2, 6), 'bias': (6,)}
     """
-    layered = has(weights, f"{prefix}_s1")
+    groups = [*_GRU_KERNELS.values(), *_GRU_NORMS.values()]
+    known = {f"{prefix}_{name}" for names in groups for name in names}
+    layered = any(has(weights, f"{prefix}_s{k}") for k in (1, 2, 3, 4))
     arrays = Arrays(*[_join(weights, prefix, n) for n in _GRU_KERNELS.values()])
     params = gru_params(arrays, GRU_GATES, negate=not layered)
     if layered:
         for ours, names in _GRU_NORMS.items():
-            a = reorder(_join(weights, prefix, names), GRU_GATES, GRU_ORDER)
-            params[ours] = negate_update_gate(a)
+            a = _join(weights, prefix, names)
+            check_vector(f"{prefix}_{names[0]}, {names[1]}", a, 3 * len(arrays.w_h))
+            params[ours] = negate_update_gate(reorder(a, GRU_GATES, GRU_ORDER))
+    _refuse_unknown(weights, prefix, known, "GRU")
     return params
 
 
@@ -166,7 +195,7 @@ def gru_to_theano(params: Weights, prefix: str = "lngru") -> dict[str, np.ndarra
       prefix: the start of the names.
 
     Returns:
-      The authors' weights.
+      The authors' weights, see `gru_from_theano`.
 
     Raises:
       ValueError: a missing parameter, or one that the authors' code has no place for.
@@ -175,7 +204,7 @@ def gru_to_theano(params: Weights, prefix: str = "lngru") -> dict[str, np.ndarra
     >>> list(gru_to_theano(params))[:2]
     ['lngru_W', 'lngru_Wx']
     """
-    layered = has(params, "gain_x")
+    layered = any(has(params, name) for name in _GRU_NORMS)
     also = tuple(_GRU_NORMS) if layered else ()
     arrays = gru_arrays(
         params, GRU_GATES, "the authors' GRU", negate=not layered, also=also
@@ -190,19 +219,41 @@ def gru_to_theano(params: Weights, prefix: str = "lngru") -> dict[str, np.ndarra
         weights |= _split(a, prefix, names)
     if layered:
         for ours, names in _GRU_NORMS.items():
-            a = negate_update_gate(take(params, ours))
+            a = take(params, ours)
+            check_vector(ours, a, 3 * len(arrays.w_h))
+            a = negate_update_gate(a)
             weights |= _split(reorder(a, GRU_ORDER, GRU_GATES), prefix, names)
     return weights
 
 
+def _refuse_unknown(weights, prefix, known, layer):
+    """Refuse further weights of this layer, such as <prefix>_Wc.
+
+    Other layers of the file have other prefixes, which may begin with this one: the
+    weights of "encoder_r" are not those of "encoder".
+    """
+    of_layer = {}
+    for name, value in weights.items():
+        start, _, _ = name.rpartition("_")
+        if start == prefix:
+            of_layer[name] = value
+    refuse_unknown(of_layer, known, f"the authors' {layer}")
+
+
 def _join(weights, prefix, names):
-    """Join the parts of the gates [..., 2 H] and of the candidate [..., H]."""
+    """Join the parts of the gates [..., 2H] and of the candidate [..., H]."""
     parts = [take(weights, f"{prefix}_{name}") for name in names]
+    *rows, units = parts[1].shape
+    if parts[0].shape != (*rows, 2 * units):
+        raise ValueError(
+            f"convert: {prefix}_{names[0]} has shape {parts[0].shape}; beside "
+            f"{prefix}_{names[1]} {parts[1].shape} it must be {(*rows, 2 * units)}"
+        )
     return np.concatenate(parts, axis=-1)
 
 
 def _split(a, prefix, names):
-    """Split a [..., 3 H] into the parts of the gates and of the candidate."""
+    """Split a [..., 3H] into the parts of the gates and of the candidate."""
     gates = 2 * (a.shape[-1] // 3)
     return {
         f"{prefix}_{names[0]}": np.array(a[..., :gates]),

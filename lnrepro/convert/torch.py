@@ -1,5 +1,18 @@
 """torch.nn.LSTM, GRU and RNN: one layer and direction of a state dict.
 
+    (i, f, g, o) = W_ih x_t + b_ih + W_hh h_{t-1} + b_hh                (LSTM)
+    c_t = sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g)
+    h_t = sigmoid(o) * tanh(c_t)
+
+    r, z = sigmoid(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)               (GRU)
+    n = tanh(W_ih x_t + b_ih + r * (W_hh h_{t-1} + b_hh))
+    h_t = (1 - z) * n + z * h_{t-1}
+
+    h_t = tanh(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)                   (RNN)
+
+Source: docs.pytorch.org/docs/stable/generated/torch.nn.LSTM, torch.nn.GRU and
+torch.nn.RNN.
+
 `lnrepro.convert.torch_layers` converts all layers and directions at once. Weights are
 tensors or arrays; bfloat16 tensors become arrays of `ml_dtypes.bfloat16`. NumPy arrays
 go back into a module by
@@ -7,6 +20,8 @@ go back into a module by
     module.load_state_dict({n: torch.as_tensor(a) for n, a in weights.items()})
 
 and arrays of bfloat16 by `torch.as_tensor(a.view("int16")).view(torch.bfloat16)`.
+
+Shape letters: D input features, H hidden units.
 """
 
 import numpy as np
@@ -21,14 +36,14 @@ from lnrepro.convert.cells import (
     simple_arrays,
     simple_params,
 )
-from lnrepro.convert.layout import Arrays, Params, Weights, has, take
+from lnrepro.convert.layout import Arrays, Params, Weights, check_mapping, has, take
 
 LSTM_GATES = "ifgo"
 GRU_GATES = "rzn"
 
 
 def lstm_from_torch(
-    weights: Weights, suffix: str = "_l0", *, prefix: str = ""
+    weights: Weights, suffix: str | None = None, *, prefix: str = ""
 ) -> Params:
     """Convert a torch.nn.LSTM into LSTMCell(H, norm="none").
 
@@ -36,21 +51,24 @@ def lstm_from_torch(
     LSTMCell(H, norm="none", use_bias=False).
 
     Args:
-      weights: the state dict.
+      weights: the state dict, with weight_ih [4H, D], weight_hh [4H, H], bias_ih and
+        bias_hh [4H].
       suffix: "_l" and the layer, with "_reverse" for the backward direction; "" for a
-        torch.nn.LSTMCell.
+        torch.nn.LSTMCell. None finds the suffix of the only layer and direction.
       prefix: what stands before the names in the state dict, such as "encoder.".
 
     Returns:
       Parameters of LSTMCell.
 
     Raises:
-      ValueError: a missing weight, a wrong shape, or an LSTM with proj_size.
+      ValueError: a missing weight, a wrong shape, several layers or directions without
+        a suffix, or an LSTM with proj_size.
 
     >>> weights = {"weight_ih_l0": np.ones((8, 3)), "weight_hh_l0": np.ones((8, 2))}
     >>> {name: a.shape for name, a in lstm_from_torch(weights).items()}
     {'w_x': (3, 8), 'w_h': (2, 8)}
     """
+    suffix = _only_suffix(weights, suffix, prefix)
     projection = f"{prefix}weight_hr{suffix}"
     if has(weights, projection):
         raise ValueError(
@@ -71,7 +89,8 @@ def lstm_to_torch(
       prefix: the start of the names.
 
     Returns:
-      The state dict of one layer and direction; bias_hh is zero.
+      The state dict of one layer and direction, see `lstm_from_torch`;
+      bias_hh is zero.
 
     Raises:
       ValueError: a missing parameter, or one that torch has no place for.
@@ -84,14 +103,15 @@ def lstm_to_torch(
 
 
 def gru_from_torch(
-    weights: Weights, suffix: str = "_l0", *, prefix: str = ""
+    weights: Weights, suffix: str | None = None, *, prefix: str = ""
 ) -> Params:
     """Convert a torch.nn.GRU into GRUCell(H, norm="none", recurrent_bias=True).
 
     Weights of bias=False give parameters for GRUCell(H, norm="none", use_bias=False).
 
     Args:
-      weights: the state dict.
+      weights: the state dict, with weight_ih [3H, D], weight_hh [3H, H], bias_ih and
+        bias_hh [3H].
       suffix: the end of the names, see `lstm_from_torch`.
       prefix: the start of the names.
 
@@ -99,7 +119,8 @@ def gru_from_torch(
       Parameters of GRUCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing weight, a wrong shape, or several layers or directions
+        without a suffix.
 
     >>> weights = {"weight_ih_l0": np.ones((6, 3)), "weight_hh_l0": np.ones((6, 2))}
     >>> {name: a.shape for name, a in gru_from_torch(weights).items()}
@@ -122,7 +143,7 @@ def gru_to_torch(
       prefix: the start of the names.
 
     Returns:
-      The state dict of one layer and direction.
+      The state dict of one layer and direction, see `gru_from_torch`.
 
     Raises:
       ValueError: a missing parameter, or one that torch has no place for.
@@ -135,7 +156,7 @@ def gru_to_torch(
 
 
 def rnn_from_torch(
-    weights: Weights, suffix: str = "_l0", *, prefix: str = ""
+    weights: Weights, suffix: str | None = None, *, prefix: str = ""
 ) -> Params:
     """Convert a torch.nn.RNN into SimpleCell(H, norm="none").
 
@@ -144,7 +165,8 @@ def rnn_from_torch(
     use_bias=False.
 
     Args:
-      weights: the state dict.
+      weights: the state dict, with weight_ih [H, D], weight_hh [H, H], bias_ih and
+        bias_hh [H].
       suffix: the end of the names, see `lstm_from_torch`.
       prefix: the start of the names.
 
@@ -152,7 +174,8 @@ def rnn_from_torch(
       Parameters of SimpleCell.
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing weight, a wrong shape, or several layers or directions
+        without a suffix.
 
     >>> weights = {"weight_ih_l0": np.ones((2, 3)), "weight_hh_l0": np.ones((2, 2))}
     >>> {name: a.shape for name, a in rnn_from_torch(weights).items()}
@@ -172,7 +195,8 @@ def rnn_to_torch(
       prefix: the start of the names.
 
     Returns:
-      The state dict of one layer and direction; bias_hh is zero.
+      The state dict of one layer and direction, see `rnn_from_torch`;
+      bias_hh is zero.
 
     Raises:
       ValueError: a missing parameter, or one that torch has no place for.
@@ -184,8 +208,24 @@ def rnn_to_torch(
     return _write(simple_arrays(params, "torch.nn.RNN"), suffix, prefix)
 
 
+def _only_suffix(weights, suffix, prefix):
+    """Return the suffix; None stands for that of the only layer and direction."""
+    if suffix is not None:
+        return suffix
+    check_mapping(weights)
+    start = f"{prefix}weight_ih"
+    found = [name[len(start) :] for name in weights if name.startswith(start)]
+    if len(found) > 1:
+        raise ValueError(
+            f"convert: weights have the layers and directions {', '.join(found)}; give "
+            "one as the suffix, or convert all by *_layers_from_torch"
+        )
+    return found[0] if found else "_l0"
+
+
 def _read(weights, suffix, prefix):
     """Return torch's arrays, transposed, with both biases or with neither."""
+    suffix = _only_suffix(weights, suffix, prefix)
     names = ["weight_ih", "weight_hh"]
     biases = ["bias_ih", "bias_hh"]
     if any(has(weights, f"{prefix}{name}{suffix}") for name in biases):

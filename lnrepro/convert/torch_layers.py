@@ -10,13 +10,18 @@ of `functional.bidirectional`:
 
     for pair in params:                                               # two directions
         x = bidirectional(LSTMCell(H), LSTMCell(H), pair, x).outputs
+
+Source: the state dicts of torch.nn, see `lnrepro.convert.torch` for the equations.
+
+Shape letters: D input features, H hidden units, L layers.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from lnrepro.convert.layout import Params, Weights, has
+from lnrepro.convert.layout import Params, Weights, check_mapping, has, take
 from lnrepro.convert.torch import (
     gru_from_torch,
     gru_to_torch,
@@ -33,14 +38,17 @@ def lstm_layers_from_torch(weights: Weights, *, prefix: str = "") -> tuple[Layer
     """Convert all layers of a torch.nn.LSTM into LSTMCell(H, norm="none").
 
     Args:
-      weights: the state dict.
+      weights: the state dict, with weight_ih_l<k> [4H, D], weight_hh_l<k> [4H, H],
+        bias_ih_l<k> and bias_hh_l<k> [4H] for k = 0 to L - 1, and the same names with
+        "_reverse" where the network is bidirectional. D of a further layer is H or 2H.
       prefix: what stands before the names in the state dict, such as "encoder.".
 
     Returns:
       One entry per layer: parameters, or a pair (forward, backward).
 
     Raises:
-      ValueError: a missing weight, a wrong shape, or an LSTM with proj_size.
+      ValueError: a missing weight, layer or direction, a wrong shape, or an LSTM with
+        proj_size.
 
     >>> weights = {"weight_ih_l0": np.ones((8, 3)), "weight_hh_l0": np.ones((8, 2))}
     >>> weights |= {"weight_ih_l1": np.ones((8, 2)), "weight_hh_l1": np.ones((8, 2))}
@@ -60,10 +68,11 @@ def lstm_layers_to_torch(
       prefix: the start of the names.
 
     Returns:
-      The state dict.
+      The state dict, see `lstm_layers_from_torch`.
 
     Raises:
-      ValueError: a missing parameter, or one that torch has no place for.
+      ValueError: a missing parameter, one that torch has no place for, or layers that
+        do not fit together.
 
     >>> params = {"w_x": np.ones((3, 8)), "w_h": np.ones((2, 8))}
     >>> sorted(lstm_layers_to_torch([(params, params)]))[:2]
@@ -79,14 +88,16 @@ def gru_layers_from_torch(weights: Weights, *, prefix: str = "") -> tuple[Layer,
     GRUCell(H, norm="none", use_bias=False).
 
     Args:
-      weights: the state dict.
+      weights: the state dict, with weight_ih_l<k> [3H, D], weight_hh_l<k> [3H, H],
+        bias_ih_l<k> and bias_hh_l<k> [3H] for k = 0 to L - 1, and the same names with
+        "_reverse" where the network is bidirectional. D of a further layer is H or 2H.
       prefix: the start of the names.
 
     Returns:
       One entry per layer: parameters, or a pair (forward, backward).
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing weight, layer or direction, or a wrong shape.
 
     >>> weights = {"weight_ih_l0": np.ones((6, 3)), "weight_hh_l0": np.ones((6, 2))}
     >>> [params["w_x"].shape for params in gru_layers_from_torch(weights)]
@@ -105,10 +116,11 @@ def gru_layers_to_torch(
       prefix: the start of the names.
 
     Returns:
-      The state dict.
+      The state dict, see `gru_layers_from_torch`.
 
     Raises:
-      ValueError: a missing parameter, or one that torch has no place for.
+      ValueError: a missing parameter, one that torch has no place for, or layers that
+        do not fit together.
 
     >>> params = {"w_x": np.ones((3, 6)), "w_h": np.ones((2, 6))}
     >>> sorted(gru_layers_to_torch([params]))
@@ -121,14 +133,16 @@ def rnn_layers_from_torch(weights: Weights, *, prefix: str = "") -> tuple[Layer,
     """Convert all layers of a torch.nn.RNN into SimpleCell(H, norm="none").
 
     Args:
-      weights: the state dict.
+      weights: the state dict, with weight_ih_l<k> [H, D], weight_hh_l<k> [H, H],
+        bias_ih_l<k> and bias_hh_l<k> [H] for k = 0 to L - 1, and the same names with
+        "_reverse" where the network is bidirectional. D of a further layer is H or 2H.
       prefix: the start of the names.
 
     Returns:
       One entry per layer: parameters, or a pair (forward, backward).
 
     Raises:
-      ValueError: a missing weight or a wrong shape.
+      ValueError: a missing weight, layer or direction, or a wrong shape.
 
     >>> weights = {"weight_ih_l0": np.ones((2, 3)), "weight_hh_l0": np.ones((2, 2))}
     >>> [params["w_x"].shape for params in rnn_layers_from_torch(weights)]
@@ -147,10 +161,11 @@ def rnn_layers_to_torch(
       prefix: the start of the names.
 
     Returns:
-      The state dict.
+      The state dict, see `rnn_layers_from_torch`.
 
     Raises:
-      ValueError: a missing parameter, or one that torch has no place for.
+      ValueError: a missing parameter, one that torch has no place for, or layers that
+        do not fit together.
 
     >>> params = {"w_x": np.ones((3, 2)), "w_h": np.ones((2, 2))}
     >>> sorted(rnn_layers_to_torch([params]))
@@ -160,26 +175,76 @@ def rnn_layers_to_torch(
 
 
 def _layers(convert: Callable, weights, prefix):
-    """Convert layer 0, and every further layer that the state dict has."""
+    """Convert layers 0 to L - 1, in one or two directions."""
+    check_mapping(weights)
+    pattern = re.compile(re.escape(prefix) + r"weight_ih_l(\d+)(_reverse)?")
+    matches = [pattern.fullmatch(name) for name in weights]
+    found = {match.groups() for match in matches if match}
+    if not found:
+        # This raises the message of a missing weight.
+        take(weights, f"{prefix}weight_ih_l0")
+    count = max(int(number) for number, _ in found) + 1
+    bidirectional = any(direction for _, direction in found)
     layers = []
-    while not layers or has(weights, f"{prefix}weight_ih_l{len(layers)}"):
-        suffix = f"_l{len(layers)}"
-        layer = convert(weights, suffix, prefix=prefix)
-        if has(weights, f"{prefix}weight_ih{suffix}_reverse"):
-            backward = convert(weights, f"{suffix}_reverse", prefix=prefix)
-            layer = (layer, backward)
+    for k in range(count):
+        layer = convert(weights, f"_l{k}", prefix=prefix)
+        if bidirectional:
+            layer = (layer, convert(weights, f"_l{k}_reverse", prefix=prefix))
         layers.append(layer)
+    _check_layers(layers)
     return tuple(layers)
 
 
 def _state_dict(convert: Callable, layers, prefix):
     """Join the state dicts of all layers and directions."""
+    _check_layers(layers)
     weights = {}
     for k, layer in enumerate(layers):
-        if isinstance(layer, tuple | list):
-            forward, backward = layer
-            weights |= convert(forward, f"_l{k}", prefix=prefix)
-            weights |= convert(backward, f"_l{k}_reverse", prefix=prefix)
-        else:
-            weights |= convert(layer, f"_l{k}", prefix=prefix)
+        forward, *backward = _directions(layer)
+        weights |= convert(forward, f"_l{k}", prefix=prefix)
+        if backward:
+            weights |= convert(*backward, f"_l{k}_reverse", prefix=prefix)
     return weights
+
+
+def _directions(layer):
+    """Return the parameters of one or two directions as a tuple."""
+    return tuple(layer) if isinstance(layer, tuple | list) else (layer,)
+
+
+def _is_biased(params):
+    """Whether there is a bias; torch's bias=False is for all layers at once."""
+    return any(has(params, name) for name in ("bias", "bias_recurrent"))
+
+
+def _check_layers(layers):
+    """Raise ValueError unless the layers can be those of one torch module."""
+    if not layers:
+        raise ValueError("convert: no layers; torch has one at least")
+    if isinstance(layers, Mapping):
+        raise ValueError("convert: the layers are one dict, not a sequence of layers")
+    first = _directions(layers[0])
+    if len(first) not in (1, 2):
+        raise ValueError(f"convert: a layer has 1 or 2 directions, not {len(first)}")
+    units = take(first[0], "w_h").shape[0]
+    inputs = take(first[0], "w_x").shape[0]
+    for k, layer in enumerate(layers):
+        directions = _directions(layer)
+        if len(directions) != len(first):
+            raise ValueError(
+                f"convert: layer {k} has {len(directions)} directions, but layer 0 has "
+                f"{len(first)}"
+            )
+        for params in directions:
+            shape = take(params, "w_x").shape[0], take(params, "w_h").shape[0]
+            if shape != (inputs, units):
+                raise ValueError(
+                    f"convert: layer {k} has {shape[0]} inputs and {shape[1]} units; "
+                    f"beside the layers below it needs {inputs} and {units}"
+                )
+            if _is_biased(params) != _is_biased(first[0]):
+                raise ValueError(
+                    f"convert: layer {k} has the parameters {', '.join(params)}, but "
+                    f"layer 0 has {', '.join(first[0])}"
+                )
+        inputs = units * len(first)

@@ -386,6 +386,19 @@ def test_bidirectional_equals_functional_and_flax(merge):
         same(flax_s.apply(variables, X), module.apply(variables, X)[1])
 
 
+def test_two_directions_may_share_a_cell():
+    cell = GRUCell(H)
+    module = Bidirectional(RNN(cell), RNN(cell))
+    params = variables_of(module)["params"]
+    assert list(params) == ["forward_rnn"]
+    shared = params["forward_rnn"]["cell"]
+    both = Bidirectional(GRU(H), GRU(H))
+    expected = both.apply(
+        {"params": {"forward_rnn": shared, "backward_rnn": shared}}, X
+    )
+    same(module.apply({"params": params}, X), expected)
+
+
 def test_combined_modules_refuse_what_does_not_fit():
     module = Stack([LSTM(H), GRU(5)])
     variables = variables_of(module)
