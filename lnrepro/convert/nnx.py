@@ -34,6 +34,7 @@ from lnrepro.convert.layout import (
     Params,
     Weights,
     flatten,
+    has,
     refuse_unknown,
     take,
     take_optional,
@@ -64,7 +65,7 @@ def lstm_from_nnx(weights: Weights) -> Params:
     >>> {name: a.shape for name, a in lstm_from_nnx(weights).items()}
     {'w_x': (3, 8), 'w_h': (2, 8), 'bias': (8,)}
     """
-    if "dense_i" in weights or "dense_h" in weights:
+    if has(weights, "dense_i") or has(weights, "dense_h"):
         arrays = _read(weights, "dense_h/bias", "flax.nnx.OptimizedLSTMCell")
         return lstm_params(arrays, LSTM_GATES)
     # "if" is a keyword of Python, so that nnx cannot use linen's name.

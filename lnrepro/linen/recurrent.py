@@ -44,6 +44,7 @@ class RNN(SequenceModule):
       use_running_average: for batch norm, True normalises by the running statistics,
         False by the batch. It is given here or in the call.
 
+    >>> import jax.numpy as jnp
     >>> from lnrepro.linen import LSTMCell
     >>> x = jnp.ones((2, 5, 3))
     >>> layer = RNN(LSTMCell(4))
