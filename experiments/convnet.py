@@ -7,7 +7,6 @@ making, not a number to reproduce. The split "border" measures the explanation o
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches, train_batches
 from lnrepro.engine import evaluation
 from lnrepro.engine.errors import DataError, UserError
-from lnrepro.engine.experiment import Experiment
+from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.linen import BatchNorm, LayerNorm
 
 NORMS = ("none", "batch", "layer")
@@ -158,7 +157,8 @@ def make(config: ConfigDict) -> Experiment:
                 total,
                 f"norm: {config.norm}, data: {config.data.name}, {len(columns['label'])} test images",
             )
-        return mean(vars, eval_batches(_open(config, split), config.eval_batch_size))
+        columns = _open(config, split)
+        return Evaluation(mean(vars, eval_batches(columns, config.eval_batch_size)))
 
     return Experiment(init, loss, batches, evaluate)
 
@@ -175,7 +175,7 @@ def ring(height: int, width: int) -> np.ndarray:
     return row[:, None] | column[None, :]
 
 
-def border(moments: list[dict[str, np.ndarray]], title: str) -> dict[str, Any]:
+def border(moments: list[dict[str, np.ndarray]], title: str) -> Evaluation:
     """Statistics of units near the image border against the rest of their layer: numbers and a picture.
 
     Args:
@@ -206,7 +206,7 @@ def border(moments: list[dict[str, np.ndarray]], title: str) -> dict[str, Any]:
                 float(values[~near].mean()) if (~near).any() else float("nan")
             )
         maps.append(panels)
-    return numbers | {"statistics": _draw(maps, title)}
+    return Evaluation(numbers, {"statistics": _draw(maps, title)})
 
 
 def _draw(maps: list[dict[str, np.ndarray]], title: str) -> np.ndarray:

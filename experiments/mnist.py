@@ -12,7 +12,7 @@ from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches, train_batches
 from lnrepro.engine import evaluation
 from lnrepro.engine.errors import DataError, UserError
-from lnrepro.engine.experiment import Experiment
+from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.linen import BatchNorm, LayerNorm
 
 NORMS = ("none", "layer", "batch")
@@ -88,7 +88,8 @@ def make(config: ConfigDict) -> Experiment:
         return train_batches(columns, plan, start_step=start_step)
 
     def evaluate(vars, split):
-        return mean(vars, eval_batches(_open(config, split), config.eval_batch_size))
+        columns = _open(config, split)
+        return Evaluation(mean(vars, eval_batches(columns, config.eval_batch_size)))
 
     return Experiment(init, loss, batches, evaluate)
 

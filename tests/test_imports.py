@@ -32,7 +32,8 @@ RULES = {
         {"engine", "linen", "functional", "data", "theory"},
         {"scripts", "configs", "tests"},
     ),
-    "configs": (set(), {"jax", "flax", "numpy", "scripts", "experiments"}),
+    "lnrepro/config.py": (set(), {"jax", "flax", "numpy", "optax", "absl"}),
+    "configs": ({"config"}, {"jax", "flax", "numpy", "scripts", "experiments"}),
 }
 
 
@@ -99,8 +100,7 @@ def test_configs_import_ml_collections_only():
     for path in files("configs"):
         assert {name.partition(".")[0] for name in imported(path)} <= {
             "ml_collections",
-            "itertools",
-            "math",
+            "lnrepro",
         }, path
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lnrepro import main
+from lnrepro.engine import config_file
 from tests.runs import ROOT, SMOKE, environment, newest_state, run, start
 
 
@@ -104,9 +105,10 @@ def test_two_processes_train_draw_as_one_does(home):
 def test_a_vocabulary_shared_among_devices_changes_nothing(
     home, config, devices, model, more, atol
 ):
+    evals = config_file.read(f"configs/{config}.py:smoke").evals
     flags = [
         f"--config=configs/{config}.py:smoke",
-        "--config.final_splits=()",
+        *(f"--config.evals.{name}=never" for name in evals if evals[name] == "end"),
         "--config.curves=()",
         *more,
     ]
@@ -162,7 +164,10 @@ def test_evaluate_restores_the_best_checkpoint(home, one_device):
             "no variant 'papr'; there are (none), paper, paper_bz4, smoke",
         ),
         ([SMOKE, "--config.sed=1"], "has no field 'sed'; did you mean 'seed'?"),
-        ([SMOKE, "--config.optimizer.learning_rte=1"], "did you mean 'learning_rate'?"),
+        (
+            [SMOKE, "--config.optimizer.learning_rte=1"],
+            "did you mean 'optimizer.learning_rate'?",
+        ),
         (
             [SMOKE, "--config.batch_size=1e3"],
             "--config.batch_size=1e3: invalid literal for int()",
@@ -250,5 +255,5 @@ def test_help_lists_the_configs(capsys):
 
 
 def test_a_failure_does_not_wait_for_threads_that_wait():
-    code = "import threading; from lnrepro import main; threading.Thread(target=threading.Event().wait).start(); main._leave(1)"
+    code = "import threading; from lnrepro import main; threading.Thread(target=threading.Event().wait).start(); main._exit(1)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 1

@@ -8,14 +8,14 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
+from lnrepro.data.batches import evenly_spaced
 from lnrepro.data.official.cnn import FIRST_ENTITY
 from lnrepro.engine import evaluation
 from lnrepro.engine.errors import UserError
-from lnrepro.engine.experiment import Experiment
+from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import passages, pictures
 from .model import Reader
@@ -101,26 +101,24 @@ def make(config: ConfigDict) -> Experiment:
     @functools.cache
     def questions(split):
         columns = passages.load(config, split)
-        most = config.evaluation_questions
-        if most and most < len(columns["answer"]):
-            spread = (
-                np.linspace(0, len(columns["answer"]) - 1, most).round().astype(int)
-            )
-            columns = passages.rows_of(columns, spread)
+        rows = evenly_spaced(len(columns["answer"]), config.evaluation_questions)
+        if len(rows) < len(columns["answer"]):
+            columns = passages.rows_of(columns, rows)
         return columns, passages.frequency_errors(columns, spec.entities)
 
     def evaluate(vars, split):
         if split == "attention":
             columns, _ = questions("valid")
             words, caption = (
-                data.facts(spec.name, spec.dir or None)["words"],
+                data.facts(spec.name, spec.dir)["words"],
                 f"{spec.name} (valid), norm {config.norm}",
             )
             return pictures.all_of(
                 config, columns, words, functools.partial(look, vars), caption
             )
         columns, known = questions(split)
-        return means(vars, passages.validation(config, columns)) | known
+        found = means(vars, passages.validation(config, columns))
+        return Evaluation(found | known)
 
     def batches(start_step):
         return passages.training(config, passages.load(config, "train"), start_step)

@@ -21,9 +21,9 @@ def check(config: ConfigDict) -> None:
         raise UserError(
             f"config.data.entities = {spec.entities}: 1 to vocabulary - 1 = {spec.vocabulary - 1}"
         )
-    if spec.sentences < 0:
+    if spec.sentences is not None and spec.sentences < 1:
         raise UserError(
-            f"config.data.sentences = {spec.sentences}: 0 for all, or how many"
+            f"config.data.sentences = {spec.sentences}: at least 1, or None for all"
         )
     for name, choices in (
         ("unanswerable", ("keep", "drop")),
@@ -44,14 +44,14 @@ def check(config: ConfigDict) -> None:
 def load(config: ConfigDict, split: str) -> Columns:
     """ "passage" and "question" (ragged ids) and "answer" (N,) of a split, `config.data.sentences` of each passage.
 
-    config.data: sentences, the most relevant ones in their order (0 = all); unanswerable, "keep" or "drop" the training
+    config.data: sentences, the most relevant ones in their order (None: all); unanswerable, "keep" or "drop" the training
     questions whose answer is then not in the passage (others are never dropped); too_long, "refuse" or "cut" what does
     not fit the last bucket. Raises DataError where vocabulary or entities are not the config's.
     """
     spec = config.data
     stored, facts = (
         data.open_config(spec, split),
-        data.facts(spec.name, spec.dir or None),
+        data.facts(spec.name, spec.dir),
     )
     for name, size in (
         ("vocabulary", len(facts["words"])),
@@ -62,7 +62,7 @@ def load(config: ConfigDict, split: str) -> Columns:
                 f"config.data.{name} = {spec[name]}, but {spec.name} has {size}; set it to that"
             )
     columns = {name: stored[name] for name in (*TEXTS, "answer")}
-    if spec.sentences:
+    if spec.sentences is not None:
         columns["passage"] = _where(
             columns["passage"], stored["rank"].values < spec.sentences
         )

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lnrepro.data.batches import eval_batches
+from lnrepro.data.batches import eval_batches, evenly_spaced
+from lnrepro.engine.experiment import Evaluation
 
 from .passages import Columns, Shapes, rows_of
 
@@ -17,19 +18,13 @@ MARK = np.array([255, 150, 40])  # of all the attention; white is none
 
 def all_of(
     config, columns: Columns, words: Sequence[str], read: Callable, caption: str
-) -> dict[str, np.ndarray | str]:
+) -> Evaluation:
     """ "attention" (H, W, 3) uint8 and "attention.html" of EXAMPLES questions at equal distances.
 
     read(batch) -> (attention (B, T), the word chosen (B,)).
     """
-    rows = (
-        np.linspace(
-            0, len(columns["answer"]) - 1, min(EXAMPLES, len(columns["answer"]))
-        )
-        .round()
-        .astype(int)
-    )
-    some = rows_of(columns, np.unique(rows))
+    rows = evenly_spaced(len(columns["answer"]), EXAMPLES)
+    some = rows_of(columns, rows)
     shapes, shown = Shapes(config, some), []
     for batch in eval_batches(some, len(some["answer"]), pad=shapes.pad()):
         attention, chosen = (np.asarray(a) for a in read(batch))
@@ -47,10 +42,10 @@ def all_of(
                     words[batch["answer"][b]],
                 )
             )
-    return {
-        "attention": picture(shown, caption),
-        "attention.html": page(shown, caption),
-    }
+    return Evaluation(
+        images={"attention": picture(shown, caption)},
+        files={"attention.html": page(shown, caption)},
+    )
 
 
 def page(shown: Sequence[tuple], caption: str) -> str:

@@ -10,10 +10,15 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.batches import (
+    Plan,
+    eval_batches,
+    evenly_spaced,
+    train_batches,
+)
 from lnrepro.engine import evaluation
 from lnrepro.engine.errors import DataError, UserError
-from lnrepro.engine.experiment import Experiment
+from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import pictures
 from .model import Draw, cross_entropy, importance_weighted, noise_of
@@ -80,33 +85,26 @@ def make(config: ConfigDict) -> Experiment:
             start_step=start_step,
         )
 
+    def named(numbers):
+        return {f"{metric}_{name}": value for metric, value in numbers.items()}
+
     def evaluate(vars, split):
-        columns = _open(config, "test" if split == "final" else split)
         if split != "final":
-            numbers, shown = (
-                mean_bounds(vars, eval_batches(columns, config.eval_batch_size)),
-                {},
-            )
-        else:
-            some = _spread(columns, config.importance_examples or len(columns["image"]))
-            numbers = mean_log_likelihood(
-                vars, eval_batches(some, config.eval_batch_size)
-            )
-            shown = pictures.all_of(
-                draw, vars["params"], _spread(columns, pictures.EXAMPLES)["image"], key
-            )
-        return {f"{k}_{name}": v for k, v in numbers.items()} | shown
+            batches = eval_batches(_open(config, split), config.eval_batch_size)
+            return Evaluation(named(mean_bounds(vars, batches)))
+        columns = _open(config, "test")
+        some = _spread(columns, config.importance_examples)
+        numbers = mean_log_likelihood(vars, eval_batches(some, config.eval_batch_size))
+        examples = _spread(columns, pictures.EXAMPLES)["image"]
+        images = pictures.all_of(draw, vars["params"], examples, key)
+        return Evaluation(named(numbers), images)
 
     return Experiment(init, loss, batches, evaluate)
 
 
-def _spread(columns: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
-    """`count` examples at equal distances (official test images are sorted by class), all of them if there are fewer."""
-    rows = (
-        np.linspace(0, len(columns["image"]) - 1, min(count, len(columns["image"])))
-        .round()
-        .astype(int)
-    )
+def _spread(columns: dict[str, np.ndarray], count: int | None) -> dict[str, np.ndarray]:
+    """Return `count` examples, evenly spaced; None returns all."""
+    rows = evenly_spaced(len(columns["image"]), count)
     return {name: column[rows] for name, column in columns.items()}
 
 

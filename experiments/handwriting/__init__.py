@@ -8,10 +8,15 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.batches import (
+    Plan,
+    eval_batches,
+    evenly_spaced,
+    train_batches,
+)
 from lnrepro.engine import evaluation
 from lnrepro.engine.errors import DataError
-from lnrepro.engine.experiment import Experiment
+from lnrepro.engine.experiment import Evaluation, Experiment
 
 from .lines import Lines
 from .model import Network
@@ -70,20 +75,14 @@ def make(config: ConfigDict) -> Experiment:
                 network, vars["params"], open_lines(config, "valid"), config
             )
         lines = open_lines(config, split)
-        rows = (
-            np.linspace(
-                0, len(lines) - 1, min(config.eval_examples or len(lines), len(lines))
-            )
-            .round()
-            .astype(int)
-        )
+        log_scale = np.float32(np.log(lines.std).sum())
         some = [
-            lines[i] | {"log_scale": np.float32(np.log(lines.std).sum())} for i in rows
+            lines[i] | {"log_scale": log_scale}
+            for i in evenly_spaced(len(lines), config.eval_examples)
         ]
         numbers = mean(vars, eval_batches(some, config.eval_batch_size, pad=pad))
-        return {"nll": numbers["nll"], "nll_original": numbers["nll_original"]} | {
-            "nll_per_step": numbers["nll"] / numbers["steps"]
-        }
+        steps = numbers.pop("steps")
+        return Evaluation(numbers | {"nll_per_step": numbers["nll"] / steps})
 
     return Experiment(
         lambda key: {"params": network.init(key)}, loss, batches, evaluate

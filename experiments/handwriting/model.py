@@ -71,10 +71,9 @@ class Network:
                     f"config.model.{name} = {sizes[name]}: at least 1 is needed"
                 )
         for name in ("clip_cells", "clip_outputs"):
-            if sizes[name] < 0:
+            if sizes[name] is not None and sizes[name] <= 0:
                 raise UserError(
-                    f"config.model.{name} = {sizes[name]}: a limit above 0, or 0 for "
-                    "none"
+                    f"config.model.{name} = {sizes[name]}: a limit above 0, or None"
                 )
         self.sizes = sizes
         self.norm = config.norm
@@ -97,7 +96,7 @@ class Network:
             sizes.units,
             norm=self.norm,
             peephole=sizes.peephole,
-            gradient_clip=sizes.clip_cells / rows or None,
+            gradient_clip=_divided(sizes.clip_cells, rows),
         )
         first = WindowCell(
             lstm, sizes.symbols, sizes.window_gaussians, sizes.kappa_bias
@@ -157,11 +156,11 @@ class Network:
             carry[name] = result.carry
             return result.outputs
 
-        output = self._layers(params, layer, x, text)
-        limit = self.sizes.clip_outputs / x.shape[1]
-        if limit:
-            output = clip_gradient(output[0], limit), output[1]
-        return Output(carry, *output)
+        density, h1 = self._layers(params, layer, x, text)
+        limit = _divided(self.sizes.clip_outputs, x.shape[1])
+        if limit is not None:
+            density = clip_gradient(density, limit)
+        return Output(carry, density, h1)
 
     def step(
         self, params: Params, carry: dict, x: jax.Array, text: jax.Array
@@ -212,3 +211,8 @@ class Network:
             nats = mixture.negative_log_likelihood(density, targets)
             inside = jnp.arange(len(targets))[:, None] < lengths
             return jnp.sum(jnp.where(inside, nats, 0.0), axis=0)
+
+
+def _divided(limit: float | None, rows: int) -> float | None:
+    """The limit of one sequence's loss, for the mean loss over a batch."""
+    return None if limit is None else limit / rows

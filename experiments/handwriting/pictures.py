@@ -4,6 +4,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from lnrepro.data.official.iam_ondb import encode
+from lnrepro.engine.experiment import Evaluation
 
 from . import mixture
 from .lines import Lines
@@ -15,7 +16,7 @@ INK = (20, 30, 90)
 FINE = 3  # ink is drawn so many times larger and then reduced
 
 
-def all_of(network, params: dict, lines: Lines, config) -> dict:
+def all_of(network, params: dict, lines: Lines, config) -> Evaluation:
     """Pictures of a trained network: `samples` (as .png and .svg) of config.samples.texts, each unbiased and with
     config.samples.bias; `alignment` and `density` of the first; `reading`, the window on a line of the test set."""
     import jax
@@ -40,15 +41,14 @@ def all_of(network, params: dict, lines: Lines, config) -> dict:
     )
     line = lines[longest]
     phi = read_alignment(network, params, line["steps"], line["text"])
-    return {
+    reading = strokes_of(lines.original(line["steps"]))
+    images = {
         "samples": page(strokes),
-        "samples.svg": svg(strokes),
         "alignment": aligned(strokes[0], made[0].phi, wanted.texts[0]),
         "density": density(made[0], lines),
-        "reading": aligned(
-            strokes_of(lines.original(line["steps"])), phi, lines.text(longest)
-        ),
+        "reading": aligned(reading, phi, lines.text(longest)),
     }
+    return Evaluation({}, images, {"samples.svg": svg(strokes)})
 
 
 def strokes_of(steps: np.ndarray, lifted: bool = False) -> list[np.ndarray]:

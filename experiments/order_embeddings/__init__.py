@@ -18,7 +18,7 @@ from lnrepro.data.official.captions import PER_IMAGE, Captions
 from lnrepro.data.ragged import forget_pages
 from lnrepro.engine import evaluation, retrieval
 from lnrepro.engine.errors import DataError, UserError
-from lnrepro.engine.experiment import Experiment
+from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import pictures, table
 from .model import Encoders
@@ -136,17 +136,16 @@ def make(config: ConfigDict) -> Experiment:
             scores[f"image_r{k}"] for k in retrieval.RECALLS
         )
         if split != "final":
-            return scores
+            return Evaluation(scores)
         matrix = retrieval.error_matrix(
             errors, texts[: PER_IMAGE * e.fold], found[: e.fold]
         )
         words = data.facts(config.data.name, config.data.dir)
-        return scores | {
-            "retrievals": pictures.retrievals(
-                matrix, columns, captions, words, config.data.name
-            ),
-            "table2.md": table.beside_the_paper((config, scores)),
-        }
+        picture = pictures.retrievals(
+            matrix, columns, captions, words, config.data.name
+        )
+        text = table.beside_the_paper((config, scores))
+        return Evaluation(scores, {"retrievals": picture}, {"table2.md": text})
 
     return Experiment(init, loss, batches, evaluate)
 

@@ -27,7 +27,7 @@ def evaluate(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
 
     Pairs are encoded with the end token, labelled sentences without, as in the authors' code.
     """
-    where, options = config.data.dir or None, config.transfer
+    where, options = config.data.dir, config.transfer
     if is_pairs(name):
         parts = {}
         for part in PARTS:
@@ -62,7 +62,7 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
 
     The words are those of the set itself, of pairs those of the training pairs, in lower case.
     """
-    where, options = config.data.dir or None, config.transfer
+    where, options = config.data.dir, config.transfer
     if is_pairs(name):
         found = {part: sentences.related(name, part, where) for part in PARTS}
         words = _words([*found["train"][0], *found["train"][1]])

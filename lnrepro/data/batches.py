@@ -265,6 +265,15 @@ def eval_batches(
     return Stream(_in_background(block, steps, prefetch))
 
 
+def evenly_spaced(size: int, count: int | None) -> np.ndarray:
+    """Return the rows of `count` examples, evenly spaced among `size`; None is all.
+
+    Official test sets are often sorted by class, so their first examples are no sample.
+    """
+    count = size if count is None else min(count, size)
+    return np.linspace(0, size - 1, count).round().astype(int)
+
+
 def _gather(
     data: Data,
     rows: np.ndarray,

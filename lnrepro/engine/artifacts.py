@@ -1,57 +1,48 @@
-"""Pictures and files a run leaves in its artifacts/ folder."""
+"""The pictures and files in a run's artifacts folder."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from lnrepro.engine import metrics
+from lnrepro.engine.experiment import Evaluation
 
 
-def write(
-    folder: pathlib.Path, values: Mapping[str, Any]
-) -> tuple[dict[str, float], list[pathlib.Path]]:
-    """Write what an evaluation returned beside numbers; returns the numbers and the paths written.
+def write(folder: pathlib.Path, evaluation: Evaluation) -> list[pathlib.Path]:
+    """Write the images and files of an evaluation.
 
-    uint8 (H, W, 3) becomes NAME.png, uint8 (frames, H, W, 3) an animated NAME.gif, a str a text file NAME (with its own
-    suffix, such as .html or .svg), any other array NAME.npy. Raises TypeError for anything else.
+    Args:
+      folder: where to write; it is made if need be.
+      evaluation: what the experiment returned.
+
+    Returns:
+      The paths written.
     """
-    numbers, paths = {}, []
-    for name, value in values.items():
-        if isinstance(value, str):
-            paths.append(_path(folder, name))
-            paths[-1].write_text(value, encoding="utf-8")
-            continue
-        array = np.asarray(value)
-        if array.ndim == 0 and array.dtype.kind in "fiu":
-            numbers[name] = float(array)
-        elif array.dtype == np.uint8 and array.ndim in (3, 4) and array.shape[-1] == 3:
-            paths.append(_path(folder, name + (".png" if array.ndim == 3 else ".gif")))
-            _picture(paths[-1], array)
-        elif array.dtype.kind in "fiub":
-            paths.append(_path(folder, name + ".npy"))
-            np.save(paths[-1], array)
-        else:
-            raise TypeError(
-                f"evaluate returned {name} of type {type(value).__name__}: not a number, array or str"
-            )
-    return numbers, paths
+    paths = []
+    for name, image in evaluation.images.items():
+        suffix = ".png" if image.ndim == 3 else ".gif"
+        paths.append(_path(folder, name + suffix))
+        _save_image(paths[-1], image)
+    for name, text in evaluation.files.items():
+        paths.append(_path(folder, name))
+        paths[-1].write_text(text, encoding="utf-8")
+    return paths
 
 
-def _path(folder: pathlib.Path, name: str) -> pathlib.Path:
+def _path(folder, name):
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
-def _picture(path: pathlib.Path, array: np.ndarray) -> None:
+def _save_image(path, image):
+    # Imported late: evaluations without pictures do not need it.
     from PIL import Image
 
-    if array.ndim == 3:
-        Image.fromarray(array).save(path)
+    if image.ndim == 3:
+        Image.fromarray(image).save(path)
     else:
-        first, *rest = [Image.fromarray(frame) for frame in array]
+        first, *rest = [Image.fromarray(frame) for frame in image]
         first.save(path, save_all=True, append_images=rest, duration=80, loop=0)
 
 
@@ -61,9 +52,14 @@ def curves(
     panels: Sequence,
     title: str,
 ) -> None:
-    """Draw `panels` = ((label, (metric, ...), "log" or "linear"), ...) against the epoch, one panel each, as a PNG.
+    """Draw metrics against the epoch as a PNG.
 
-    A panel's fourth entry n > 0 draws it against the updates, in units of n of them, on a logarithmic axis.
+    Args:
+      path: the file to write.
+      records: records of a metrics.jsonl.
+      panels: (label, (metric, ...), "log" or "linear") for each panel. A fourth entry n
+        draws the panel against updates in units of n, on a logarithmic axis.
+      title: stands above the panels.
     """
     import matplotlib
 
@@ -77,33 +73,31 @@ def curves(
         squeeze=False,
         layout="constrained",
     )
-    for ax, (label, names, scale, *unit) in zip(axes[0], panels, strict=True):
-        at = (lambda r, n=unit[0]: r["step"] / n) if unit else (lambda r: r["epoch"])
-        for name in names:
-            points = [(at(r), r[name]) for r in records if name in r]
-            if points:
-                ax.plot(
-                    *zip(*points, strict=True),
-                    label=name,
-                    marker="." if len(points) < 40 else None,
-                )
-        ax.set(
-            xlabel=f"updates x {unit[0]}" if unit else "epoch",
-            ylabel=label,
-            yscale=scale,
-        )
-        if unit:
-            ax.set_xscale("log")
-        ax.grid(alpha=0.3)
-        if ax.lines:
-            ax.legend()
+    for ax, panel in zip(axes[0], panels, strict=True):
+        _draw_panel(ax, records, *panel)
     fig.suptitle(title)
     fig.savefig(path, dpi=120)
     plt.close(fig)
 
 
+def _draw_panel(ax, records, label, names, scale, unit=None):
+    for name in names:
+        there = [r for r in records if name in r]
+        if not there:
+            continue
+        x = [r["step"] / unit if unit else r["epoch"] for r in there]
+        marker = "." if len(there) < 40 else None
+        ax.plot(x, [r[name] for r in there], label=name, marker=marker)
+    ax.set(ylabel=label, yscale=scale, xlabel="epoch")
+    if unit:
+        ax.set(xlabel=f"updates x {unit}", xscale="log")
+    ax.grid(alpha=0.3)
+    if ax.lines:
+        ax.legend()
+
+
 def draw_curves(workdir: pathlib.Path, panels: Sequence, title: str) -> pathlib.Path:
-    """`curves` of a run directory's metrics.jsonl, as artifacts/curves.png."""
+    """Draw `curves` of a run directory as artifacts/curves.png and return the path."""
     path = _path(workdir / "artifacts", "curves.png")
     curves(path, metrics.read(workdir / "metrics.jsonl"), panels, title)
     return path

@@ -1,7 +1,11 @@
-"""Where the training state and the batches live: `jit` over a mesh of devices (the default) or `pmap`.
+"""Placement of the training state and the batches on devices.
 
-The mesh has two axes: batches are split over "data"; over "model" only what `config.mesh.shard` names, such as the
-matrices that are as large as the vocabulary, while everything else is on every device.
+`jit` over a mesh of devices is the default, `pmap` an option. The mesh has two axes.
+Batches are split over "data". Over "model" only the arrays are split that
+`config.mesh.shard` names, such as matrices as large as the vocabulary. Everything else is
+on every device.
+
+Shape letters: K stacked batches, S seeds, B batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,21 +22,25 @@ AXIS, MODEL = "data", "model"
 
 
 class Placement(NamedTuple):
-    """How to compile a step and move state and batches; `jit` and `pmap` give the same six functions."""
+    """How a step is compiled, and how state and batches move.
+
+    Attributes:
+      compile: (step, state) -> compiled (state, batches) -> (state, metrics). `step`
+        takes (state, batches, axis to average over or None). `state` is the placed state
+        that it will start with. The state is donated and stays where it is.
+      place: state on the host -> state on the devices.
+      batch: arrays [K, B, ...] on the host, this process's rows -> on the devices.
+      vars: state on the devices -> a single logical array each, for evaluation.
+      host: state on the devices -> NumPy copies.
+      metrics: metrics of a compiled step -> NumPy arrays [K].
+    """
 
     compile: Callable[[Callable, Any], Callable]
-    """step(state, batches, axis to reduce over or None), and the placed state it will begin with -> compiled (state,
-    batches) -> (state, metrics); state donated, and left where it was"""
     place: Callable[[Any], Any]
-    """host state -> state on the devices"""
     batch: Callable[[Any], Any]
-    """host arrays (K, B, ...) of K stacked batches, this process's rows of each -> arrays on the devices"""
     vars: Callable[[Any], Any]
-    """(part of the) state -> as a single logical array each, for evaluation"""
     host: Callable[[Any], Any]
-    """(part of the) state -> numpy copies"""
     metrics: Callable[[Any], Any]
-    """compiled step's metrics -> numpy (K,)"""
 
 
 def make(
@@ -42,10 +50,18 @@ def make(
     model: int = 1,
     shard: Sequence[tuple[str, int]] = (),
 ) -> Placement:
-    """The placement `kind` over all devices; `batch_size` is the global one and must divide over the data axis.
+    """Return a placement over all devices.
 
-    With several seeds, batches are (K, seeds, B, ...). `model` devices share each array of the state whose path ends in
-    one of the names of `shard`, cut along the axis that stands beside the name: ("embedding", 0). Raises UserError.
+    Args:
+      kind: "jit" or "pmap".
+      batch_size: the global batch size, a multiple of the size of the data axis.
+      seeds: number of seeds trained together. With several, batches are [K, S, B, ...].
+      model: number of devices that share each array that `shard` names.
+      shard: (name, axis) pairs. An array of the state whose path ends in the name is
+        split along the axis.
+
+    Raises:
+      UserError: values that do not fit together or do not fit the devices.
     """
     if kind not in ("jit", "pmap"):
         raise UserError(f"config.placement = {kind!r}: choose jit or pmap")
@@ -53,26 +69,29 @@ def make(
         raise UserError(f"config.seeds = {seeds} needs config.placement = 'jit'")
     if kind == "pmap" and model > 1:
         raise UserError(f"config.mesh.model = {model} needs config.placement = 'jit'")
-    if model < 1 or jax.device_count() % model:
+    devices = jax.device_count()
+    if model < 1 or devices % model:
         raise UserError(
-            f"config.mesh.model = {model} does not divide the {jax.device_count()} devices"
+            f"config.mesh.model = {model} does not divide the {devices} devices"
         )
     if model > 1 and not shard:
         raise UserError(
             f"config.mesh.model = {model}, but config.mesh.shard names nothing to share"
         )
-    n = jax.device_count() // model
-    if batch_size % n:
-        near = [b for b in (batch_size // n * n, (batch_size // n + 1) * n) if b]
+    data = devices // model
+    if batch_size % data:
+        below = batch_size // data * data
+        near = [str(size) for size in (below, below + data) if size]
         raise UserError(
-            f"config.batch_size = {batch_size} does not divide over {n} devices; "
-            f"take {' or '.join(map(str, near))}, or fewer devices"
+            f"config.batch_size = {batch_size} does not divide over {data} devices; take "
+            f"{' or '.join(near)}, or fewer devices"
         )
     return _jit(seeds, model, shard) if kind == "jit" else _pmap()
 
 
 def _copy(x):
-    # A copy, because numpy may otherwise share memory with a device buffer that the next step reuses.
+    # np.array copies. Without a copy, NumPy may share memory with a device buffer that
+    # the next step reuses.
     if isinstance(x, jax.Array) and not (
         x.is_fully_addressable or x.is_fully_replicated
     ):
@@ -82,30 +101,40 @@ def _copy(x):
     return np.array(x)
 
 
-def _jit(seeds: int, model: int, shard: Sequence[tuple[str, int]]) -> Placement:
+def _copy_tree(tree):
+    return jax.tree.map(_copy, tree)
+
+
+def _unchanged(tree):
+    return tree
+
+
+def _jit(seeds, model, shard):
     mesh = jax.make_mesh(
         (jax.device_count() // model, model),
         (AXIS, MODEL),
         axis_types=(AxisType.Auto,) * 2,
     )
-    replicated, rows = (
-        NamedSharding(mesh, P()),
-        NamedSharding(mesh, P(None, AXIS) if seeds == 1 else P(None, None, AXIS)),
-    )
+    replicated = NamedSharding(mesh, P())
+    split_rows = P(None, AXIS) if seeds == 1 else P(None, None, AXIS)
+    rows = NamedSharding(mesh, split_rows)
 
-    def sharding(path, x):
+    def axis_to_split(name):
+        for end, axis in shard:
+            if f"/{name}".endswith(f"/{end}"):
+                # With several seeds, the first axis is that of the seeds.
+                return axis if seeds == 1 else axis + 1
+        return None
+
+    def sharding_of(path, x):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        axis = (
-            next((axis for end, axis in shard if f"/{name}".endswith(f"/{end}")), None)
-            if model > 1
-            else None
-        )
+        axis = axis_to_split(name) if model > 1 else None
         if axis is None:
             return replicated
-        axis += seeds > 1  # the first axis is that of the seeds
         if np.ndim(x) <= axis or np.shape(x)[axis] % model:
             raise UserError(
-                f"config.mesh.shard: axis {axis} of {name} {np.shape(x)} does not divide over config.mesh.model = {model}"
+                f"config.mesh.shard: axis {axis} of {name} {np.shape(x)} does not divide "
+                f"over config.mesh.model = {model}"
             )
         return NamedSharding(mesh, P(*[None] * axis, MODEL))
 
@@ -113,7 +142,7 @@ def _jit(seeds: int, model: int, shard: Sequence[tuple[str, int]]) -> Placement:
         def put(path, x):
             x = np.asarray(x)
             return jax.make_array_from_callback(
-                x.shape, sharding(path, x), lambda index: x[index]
+                x.shape, sharding_of(path, x), lambda index: x[index]
             )
 
         return jax.tree.map_with_path(put, tree)
@@ -126,27 +155,28 @@ def _jit(seeds: int, model: int, shard: Sequence[tuple[str, int]]) -> Placement:
         )
 
     def compile(step, state):
-        where = (jax.tree.map(lambda x: x.sharding, state), replicated)
+        shardings = jax.tree.map(lambda x: x.sharding, state)
         return jax.jit(
             lambda state, batches: step(state, batches, None),
             donate_argnums=0,
-            out_shardings=where,
+            out_shardings=(shardings, replicated),
         )
 
-    host = lambda tree: jax.tree.map(_copy, tree)  # noqa: E731
-    return Placement(compile, place, batch, lambda tree: tree, host, host)
+    return Placement(compile, place, batch, _unchanged, _copy_tree, _copy_tree)
 
 
-def _pmap() -> Placement:
-    """Every device normalises its own rows: with batch norm the statistics are per device, unlike under `jit`."""
+def _pmap():
+    """Place by pmap: batch norm takes its statistics on each device by itself."""
     local = jax.local_device_count()
 
     def place(tree):
-        return jax.tree.map(
-            lambda x: np.broadcast_to(np.asarray(x), (local, *np.shape(x))), tree
-        )
+        def copy_to_all(x):
+            return np.broadcast_to(np.asarray(x), (local, *np.shape(x)))
 
-    def batch(tree):  # (K, B, ...) -> (local, K, B / local, ...)
+        return jax.tree.map(copy_to_all, tree)
+
+    def batch(tree):
+        # [K, B, ...] -> [local, K, B / local, ...]
         def split(x):
             by_device = x.reshape(x.shape[0], local, -1, *x.shape[2:])
             return np.moveaxis(by_device, 1, 0)
@@ -161,18 +191,28 @@ def _pmap() -> Placement:
         )
 
     def vars(tree):
-        # The first shard, not x[0]: indexing gathers the whole array to one device first.
+        # The first shard. x[0] would gather the whole array on one device first.
         return jax.tree.map(lambda x: x.addressable_data(0)[0], tree)
 
-    host = lambda tree: jax.tree.map(_copy, vars(tree))  # noqa: E731
+    def host(tree):
+        return _copy_tree(vars(tree))
+
     return Placement(compile, place, batch, vars, host, host)
 
 
 def like(vars: Any, batch: Any) -> Any:
-    """Put this process's rows `batch` of an evaluation batch on the mesh that `vars` live on, split over its devices.
+    """Put a batch of an evaluation on the devices of `vars`.
 
-    Where the rows do not divide over the devices they are replicated instead; where `vars` have no mesh (pmap, or arrays
-    a user made), the batch is returned as it is.
+    Args:
+      vars: parameters and other collections.
+      batch: arrays [B, ...], this process's rows.
+
+    Returns:
+      The batch, split over the mesh of `vars`. It is replicated where its rows do not
+      divide over the devices. Where `vars` have no mesh, it is returned as it is.
+
+    Raises:
+      UserError: the rows do not divide over the devices of several processes.
     """
     leaf = jax.tree.leaves(vars)[0]
     if not isinstance(getattr(leaf, "sharding", None), NamedSharding):
@@ -182,15 +222,15 @@ def like(vars: Any, batch: Any) -> Any:
         return batch
 
     def put(x):
-        whole = x.shape[0] * jax.process_count()
-        spec = P(AXIS) if whole % mesh.shape[AXIS] == 0 else P()
-        if spec == P() and jax.process_count() > 1:
+        rows = x.shape[0] * jax.process_count()
+        divides = rows % mesh.shape[AXIS] == 0
+        if not divides and jax.process_count() > 1:
             raise UserError(
-                f"an evaluation batch of {whole} rows does not divide over {mesh.shape[AXIS]} devices of "
-                f"{jax.process_count()} processes; set config.eval_batch_size to a multiple"
+                f"an evaluation batch of {rows} rows does not divide over "
+                f"{mesh.shape[AXIS]} devices of {jax.process_count()} processes; set "
+                "config.eval_batch_size to a multiple"
             )
-        return jax.make_array_from_process_local_data(
-            NamedSharding(mesh, spec), np.asarray(x)
-        )
+        sharding = NamedSharding(mesh, P(AXIS) if divides else P())
+        return jax.make_array_from_process_local_data(sharding, np.asarray(x))
 
     return jax.tree.map(put, batch)

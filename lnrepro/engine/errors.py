@@ -1,45 +1,71 @@
-"""What a command tells its user when it cannot go on: one line, an exit code, no traceback."""
+"""Errors that end a command in one line and an exit code, without a traceback."""
 
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-# What the extras bring, by the names that missing ones are imported under.
+# The modules of each extra of the package, by the names they are imported under.
 EXTRAS = {
-    "train": "absl ml_collections optax orbax tensorflow_datasets grain array_record sklearn tensorboardX matplotlib PIL rich "
-    "importlib_resources HersheyFonts",
+    "train": (
+        "absl ml_collections optax orbax tensorflow_datasets grain array_record sklearn "
+        "tensorboardX matplotlib PIL rich importlib_resources HersheyFonts"
+    ),
     "sweep": "ray submitit",
 }
 
 
 class UserError(Exception):
-    """A mistake the user can mend. The message is the line shown: what is wrong, where, and what to do."""
+    """A mistake that the user can correct.
+
+    The message is one line that says what is wrong, where, and what to do.
+    """
 
     exit_code = 2
 
 
 class DataError(UserError):
-    """A file or data set that is missing, damaged or not what it claims to be; names the file, and the line if there is one."""
+    """A file or data set that is missing, damaged or not what it claims to be.
+
+    The message names the file, and the line if there is one.
+    """
 
 
 class RunError(UserError):
-    """A run that started well and failed: a non-finite loss, a full disk. What was saved before stays."""
+    """A run that started and failed, such as for a full disk or a loss that is NaN.
+
+    What was saved before is intact.
+    """
 
     exit_code = 1
 
 
 def not_installed(e: ModuleNotFoundError, doing: str) -> str:
-    """The line that names the missing module and the command that brings it; one that no extra brings is a bug: raised."""
+    """Return the line that says how to install a missing module.
+
+    Args:
+      e: the error.
+      doing: what needs the module.
+
+    Raises:
+      ModuleNotFoundError: no extra has the module, so that this is a bug.
+    """
     name = (e.name or "").partition(".")[0]
     for extra, modules in EXTRAS.items():
         if name in modules.split():
-            what = f"pip install 'lnrepro[{extra}]' (in a checkout: pip install -e '.[{extra}]')"
-            return f"error: {name} is not installed; {doing} needs: {what}"
+            return (
+                f"error: {name} is not installed; {doing} needs: pip install "
+                f"'lnrepro[{extra}]' (in a checkout: pip install -e '.[{extra}]')"
+            )
     raise e
 
 
 def ended(main: Callable[[list[str]], int | None], doing: str) -> NoReturn:
-    """Run a script's `main(arguments)` and exit: 0 or what it returns, else one line and the error's exit code."""
+    """Run the `main` of a script and exit.
+
+    Args:
+      main: takes the arguments and returns the exit code; None is 0.
+      doing: what the script does, for the line about a module that is not installed.
+    """
     try:
         sys.exit(main(sys.argv[1:]))
     except UserError as e:

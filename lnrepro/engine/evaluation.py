@@ -1,4 +1,7 @@
-"""Evaluation on whole splits: every example counted once, padding masked out, on as many devices as the parameters."""
+"""Evaluation of whole splits: every example counts once, padding does not count.
+
+Shape letters: B batch, N examples.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,56 +13,79 @@ import numpy as np
 from lnrepro.engine import distribute
 
 Array = Any
+Vars = Mapping[str, Any]
+Batch = Mapping[str, Array]
 
 
 def mean_over_examples(
-    values: Callable[[Mapping[str, Any], Mapping[str, Array]], Mapping[str, Array]],
-) -> Callable[[Mapping[str, Any], Iterable[Mapping[str, Array]]], dict[str, float]]:
-    """Make `mean(vars, batches) -> {name: float}` from `values(vars, batch) -> {name: (B,)}`.
+    values: Callable[[Vars, Batch], Mapping[str, Array]],
+) -> Callable[[Vars, Iterable[Batch]], dict[str, float]]:
+    """Make a function that averages over all examples.
 
-    Each batch has a "mask" (B,): 1 for an example, 0 for padding. Sums are formed per batch on the devices (in float32),
-    over batches on the host (in float64); `values` is compiled once, here, so call this in `make` and not per evaluation.
-    Raises ValueError if the batches hold no example.
+    `values` is compiled here, so call this once in `make`.
+
+    Args:
+      values: (vars, batch) -> {name: [B]}.
+
+    Returns:
+      (vars, batches) -> {name: mean}. Each batch has a "mask" [B], 1 for an example and 0
+      for padding. Sums within a batch run on the devices in float32, sums over batches
+      on the host in float64. It raises ValueError where the batches hold no example.
     """
 
     @jax.jit
     def sums(vars, batch):
         mask = batch["mask"]
-        return {
-            name: (v * mask).sum() for name, v in values(vars, batch).items()
-        }, mask.sum()
+        totals = {name: (v * mask).sum() for name, v in values(vars, batch).items()}
+        return totals, mask.sum()
 
     def mean(vars, batches):
-        # All batches are dispatched before the first sum is read, so the devices never wait for the host.
+        # All batches are dispatched before the first sum is read, so that the devices do
+        # not wait for the host.
         parts = [sums(vars, distribute.like(vars, batch)) for batch in batches]
         count = sum(float(n) for _, n in parts)
         if not count:
             raise ValueError(
                 "no example to evaluate: every row of every batch is masked"
             )
-        return {
-            name: sum(float(np.asarray(s[name])) for s, _ in parts) / count
-            for name in parts[0][0]
-        }
+        means = {}
+        for name in parts[0][0]:
+            means[name] = sum(float(totals[name]) for totals, _ in parts) / count
+        return means
 
     return mean
 
 
 def classification(logits: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
-    """Per case, from logits (B, classes) and labels (B,): "nll" in nats, and "error", 1 where the largest logit is another's."""
-    nll = -jnp.take_along_axis(
-        jax.nn.log_softmax(logits), labels[:, None].astype(int), axis=-1
-    )[:, 0]
-    return {"nll": nll, "error": (logits.argmax(-1) != labels).astype(jnp.float32)}
+    """Compute the loss and the error of every example.
+
+    Args:
+      logits: [B, classes].
+      labels: [B], integers.
+
+    Returns:
+      {"nll": [B] in nats, "error": [B], 1 where another class has the largest logit}.
+    """
+    log_probabilities = jax.nn.log_softmax(logits)
+    index = labels[:, None].astype(int)
+    nll = -jnp.take_along_axis(log_probabilities, index, axis=-1)[:, 0]
+    error = logits.argmax(-1) != labels
+    return {"nll": nll, "error": error.astype(jnp.float32)}
 
 
 def rows_of_examples(
-    values: Callable[[Mapping[str, Any], Mapping[str, Array]], Array],
-) -> Callable[[Mapping[str, Any], Iterable[Mapping[str, Array]], int], np.ndarray]:
-    """Make `rows(vars, batches, count) -> (count, ...)` from `values(vars, batch) -> (B, ...)`: row i is example i's.
+    values: Callable[[Vars, Batch], Array],
+) -> Callable[[Vars, Iterable[Batch], int], np.ndarray]:
+    """Make a function that collects a row for every example.
 
-    Each batch has a "mask" and an "index" (B,), as `lnrepro.data.batches.eval_batches` gives them; several processes
-    need all rows each, so give them batches with `process=(0, 1)`. Raises ValueError unless every example comes.
+    Args:
+      values: (vars, batch) -> [B, ...].
+
+    Returns:
+      (vars, batches, N) -> [N, ...], whose row i belongs to example i. Each batch has a
+      "mask" and an "index" [B], as those of `lnrepro.data.batches.eval_batches`. With
+      several processes each needs all rows: give batches with `process=(0, 1)`. It
+      raises ValueError unless every example is in a batch.
     """
     run = jax.jit(values)
 
@@ -67,15 +93,16 @@ def rows_of_examples(
         out, seen = None, np.zeros(count, bool)
         for batch in batches:
             placed = batch if jax.process_count() > 1 else distribute.like(vars, batch)
-            found, real = np.asarray(run(vars, placed)), np.asarray(batch["mask"]) > 0
-            out = (
-                np.empty((count, *found.shape[1:]), found.dtype) if out is None else out
-            )
-            out[batch["index"][real]], seen[batch["index"][real]] = found[real], True
+            found = np.asarray(run(vars, placed))
+            is_example = np.asarray(batch["mask"]) > 0
+            index = batch["index"][is_example]
+            if out is None:
+                out = np.empty((count, *found.shape[1:]), found.dtype)
+            out[index] = found[is_example]
+            seen[index] = True
         if not seen.all():
-            raise ValueError(
-                f"{count - seen.sum()} of {count} examples are in no batch"
-            )
+            missing = count - seen.sum()
+            raise ValueError(f"{missing} of {count} examples are in no batch")
         return out
 
     return rows

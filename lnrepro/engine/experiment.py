@@ -1,50 +1,90 @@
-"""The contract between an experiment and the engine: four functions and the lengths that stand in the config."""
+"""The contract between an experiment and the engine."""
 
 import difflib
 import importlib
 import importlib.util
 import math
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro.engine.errors import UserError
 
-Vars = Mapping[str, Any]  # {"params": pytree, other collections such as "batch_stats"}
-Batch = Mapping[str, Any]  # arrays with the batch axis first
-Metrics = Mapping[str, jax.Array]  # scalars
+# {"params": pytree, and other collections such as "batch_stats"}
+Vars = Mapping[str, Any]
+# Arrays whose first axis is the batch.
+Batch = Mapping[str, Any]
+# Scalars.
+Metrics = Mapping[str, jax.Array]
+
+
+class Evaluation(NamedTuple):
+    """What an evaluation returns.
+
+    Attributes:
+      scalars: {name: number}, which are logged.
+      images: {name: uint8 [H, W, 3], written as a PNG, or [frames, H, W, 3], written as
+        an animated GIF}.
+      files: {file name: text}, such as an .html or .svg file.
+    """
+
+    scalars: Mapping[str, float] = {}
+    images: Mapping[str, np.ndarray] = {}
+    files: Mapping[str, str] = {}
 
 
 class Experiment(NamedTuple):
-    """What every module of `experiments` returns from `make(config)`.
+    """What `make(config)` of every module in `experiments` returns.
 
-    `make` and `init` touch no data: every size stands in the config, so that a model can be built, counted, exported and
-    tested without its data set; the data is held against those sizes when it is opened.
+    `make` and `init` do not touch data: every size stands in the config. A model can
+    then be built, counted and tested without its data set. The sizes are checked when
+    the data is opened.
+
+    Attributes:
+      init: (key) -> vars.
+      loss: (vars, batch, key) -> (scalar, (new collections without "params", metrics)).
+        Metrics are means over the batch.
+      batches: (start_step) -> training batches from that step on. Batch k depends on
+        (config.seed, k) alone.
+      evaluate: (vars, name) -> Evaluation. The names are those of `config.evals`.
     """
 
     init: Callable[[jax.Array], Vars]
-    """(key) -> vars"""
     loss: Callable[[Vars, Batch, jax.Array], tuple[jax.Array, tuple[Vars, Metrics]]]
-    """(vars, batch, key) -> (scalar, (new collections without "params", metrics)); means over the batch, not sums."""
     batches: Callable[[int], Iterator[Batch]]
-    """(start_step) -> training batches from that step on; batch k is a function of (config.seed, k) alone."""
-    evaluate: Callable[[Vars, str], Mapping[str, Any]]
-    """(vars, split) -> {name: number, uint8 (H, W, 3) picture, or path-free array}; ordinary host code."""
+    evaluate: Callable[[Vars, str], Evaluation]
+
+
+class Evals(NamedTuple):
+    """The schedules of `config.evals`.
+
+    Attributes:
+      every: {name: steps between two evaluations}; each also runs after the last step.
+      at_end: names of the evaluations that run once, after training.
+    """
+
+    every: dict[str, int]
+    at_end: tuple[str, ...]
 
 
 def load(config: ConfigDict) -> Experiment:
-    """The experiment that `config.experiment` names by dotted path, made from the config.
+    """Make the experiment that `config.experiment` names.
 
-    Raises UserError if there is no such module or it exports no `make`.
+    Raises:
+      UserError: there is no such module, or it has no `make`.
     """
     name = config.experiment
     try:
         spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError as e:  # a parent package is missing
+    except ModuleNotFoundError as e:
+        # A parent package is missing.
         raise UserError(
-            f"config.experiment = {name!r}: there is no module {e.name!r}; run from the root of the checkout"
+            f"config.experiment = {name!r}: there is no module {e.name!r}; run from the "
+            "root of the checkout"
         ) from None
     if spec is None:
         raise UserError(
@@ -63,37 +103,69 @@ def _suggestion(name: str) -> str:
     spec = importlib.util.find_spec(parent) if parent else None
     if spec is None or not spec.submodule_search_locations:
         return ""
-    import pkgutil
-
-    near = difflib.get_close_matches(
-        leaf, [m.name for m in pkgutil.iter_modules(spec.submodule_search_locations)], 1
-    )
+    there = [m.name for m in pkgutil.iter_modules(spec.submodule_search_locations)]
+    near = difflib.get_close_matches(leaf, there, 1)
     return f"; did you mean {parent}.{near[0]}?" if near else ""
 
 
 def steps_per_epoch(config: ConfigDict) -> int:
-    """Full batches in one pass over `config.data.train_examples`; the partial last batch is dropped."""
-    if config.batch_size < 1:
+    """Return the number of full batches in one pass over the training set.
+
+    Raises:
+      UserError: a batch size that does not fit the training set.
+    """
+    size, examples = config.batch_size, config.data.train_examples
+    if size < 1:
+        raise UserError(f"config.batch_size = {size}: at least 1 is needed")
+    if size > examples:
         raise UserError(
-            f"config.batch_size = {config.batch_size}: at least 1 is needed"
+            f"config.batch_size = {size} is larger than config.data.train_examples = "
+            f"{examples}"
         )
-    steps = (
-        config.data.get("steps_per_epoch", 0)
-        or config.data.train_examples // config.batch_size
-    )
-    if steps < 1:
-        raise UserError(
-            f"config.batch_size = {config.batch_size} is larger than config.data.train_examples = "
-            f"{config.data.train_examples}"
-        )
-    return steps
+    return examples // size
 
 
 def total_steps(config: ConfigDict) -> int:
-    """`config.steps` if it is positive, else `config.epochs` passes over the data."""
-    steps = config.steps or math.ceil(config.epochs * steps_per_epoch(config))
+    """Return `config.steps`, or the steps of `config.epochs` where it is None.
+
+    Raises:
+      UserError: neither gives a training step.
+    """
+    steps = config.steps
+    if steps is None:
+        steps = math.ceil((config.epochs or 0) * steps_per_epoch(config))
     if steps < 1:
         raise UserError(
-            "config.steps and config.epochs give no training step; set one of them above 0"
+            "config.steps and config.epochs give no training step; set one of them "
+            "above 0"
         )
     return steps
+
+
+def evals(config: ConfigDict) -> Evals:
+    """Read the schedules of `config.evals`.
+
+    Raises:
+      UserError: a schedule that is none, or `config.best.metric` of an evaluation that
+        does not run during training.
+    """
+    every, at_end = {}, []
+    for name, schedule in config.evals.items():
+        if schedule == "epoch":
+            every[name] = steps_per_epoch(config)
+        elif schedule == "end":
+            at_end.append(name)
+        elif str(schedule).isdecimal() and int(schedule):
+            every[name] = int(schedule)
+        elif schedule != "never":
+            raise UserError(
+                f"config.evals.{name} = {schedule!r}: give a number of steps, epoch, end "
+                "or never"
+            )
+    metric = config.best.metric
+    if metric and metric.partition("/")[0] not in every:
+        raise UserError(
+            f"config.best.metric = {metric!r}: config.evals has no such evaluation "
+            f"during training, only {', '.join(every) or 'none'}"
+        )
+    return Evals(every, tuple(at_end))

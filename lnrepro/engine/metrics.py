@@ -7,7 +7,7 @@ import math
 import os
 import pathlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -17,112 +17,159 @@ from lnrepro.engine.errors import RunError, UserError
 
 
 class Meter:
-    """Means of the training metrics between two log points, read back late so that dispatch never waits.
+    """Means of the training metrics between two log points.
 
-    A mean is a number, or with several seeds a list of them.
+    Metrics are read from the devices only when they have arrived, so that the dispatch of
+    steps does not wait. A mean is a number, or a list of numbers with several seeds.
 
-    Sums run in float64 in the order of the steps, and `state` can be saved and given to a new Meter, so that an
-    interrupted interval ends with the same mean to the bit.
+    Sums run in float64 in the order of the steps. `state` can be saved and given to a new
+    Meter: an interrupted interval then ends with the same mean to the bit.
     """
 
     def __init__(self, state: dict[str, Any] | None = None):
-        self._queue = collections.deque()  # (first step of the call, {name: (K,) still on the devices}), or a step where to cut
+        """Start an interval, or go on with the one of `state`."""
+        # (first step of a call, its metrics on the devices), or (step, None) where an
+        # interval ends.
+        self._queue = collections.deque()
         self._sums = dict(state["sums"]) if state else {}
         self._count = state["count"] if state else 0
 
     def add(self, first_step: int, metrics: Any) -> None:
-        """Queue the metrics of one compiled call that began at `first_step`."""
+        """Queue the metrics of a compiled call.
+
+        Args:
+          first_step: number of steps taken before the call.
+          metrics: {name: [K]} on the devices.
+        """
         self._queue.append((first_step, metrics))
 
     def cut(self, step: int) -> None:
-        """End the current interval at `step`."""
+        """End the interval after `step` steps."""
         self._queue.append((step, None))
 
-    def drain(self, read, block: bool) -> Iterator[tuple[int, dict[str, float]]]:
-        """Yield (step, means) of every ended interval whose numbers have arrived; with `block`, wait for all.
+    def drain(
+        self, read: Callable[[Any], dict[str, np.ndarray]], block: bool
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield (step, means) of every interval that has ended.
 
-        `read` turns a call's metrics into numpy. Raises RunError on the first step with a number that is not finite.
+        Args:
+          read: turns the metrics of a call into NumPy arrays.
+          block: whether to wait for metrics that have not arrived.
+
+        Raises:
+          RunError: a number is not finite; the first such step is named.
         """
         while self._queue:
             step, metrics = self._queue[0]
-            if (
-                not block
-                and metrics is not None
-                and not all(x.is_ready() for x in jax.tree.leaves(metrics))
-            ):
+            arrived = metrics is None or block or _is_ready(metrics)
+            if not arrived:
                 return
             self._queue.popleft()
             if metrics is None:
-                yield (
-                    step,
-                    {
-                        name: (np.asarray(total) / self._count).tolist()
-                        for name, total in self._sums.items()
-                    },
-                )
-                self._sums, self._count = {}, 0
+                yield step, self._means()
             else:
-                self._sum(step, read(metrics))
+                self._add_up(step, read(metrics))
 
-    def _sum(self, first_step: int, metrics: dict[str, np.ndarray]) -> None:
+    def _means(self):
+        """Return the means of the interval and start a new one."""
+        means = {}
+        for name, total in self._sums.items():
+            means[name] = (np.asarray(total) / self._count).tolist()
+        self._sums, self._count = {}, 0
+        return means
+
+    def _add_up(self, first_step, metrics):
         for name, values in metrics.items():
             values = np.asarray(values)
-            if not np.isfinite(values).all():
-                bad = tuple(np.argwhere(~np.isfinite(values))[0])
-                raise RunError(
-                    f"train/{name} is {values[bad]} at step {first_step + bad[0] + 1}: stopped; the last good checkpoint "
-                    f"is kept. Try a smaller config.optimizer.learning_rate or config.optimizer.clip > 0"
-                )
+            _check_finite(name, values, first_step)
+            # One by one, so that the sum does not depend on the number of steps per call.
             total = np.asarray(self._sums.get(name, 0.0))
-            for v in values.astype(np.float64):
-                total = total + v
+            for value in values.astype(np.float64):
+                total = total + value
             self._sums[name] = total.tolist()
         self._count += len(values)
 
     def state(self) -> dict[str, Any]:
-        """The unfinished interval as plain numbers; call it after `drain(block=True)`."""
+        """Return the unfinished interval as plain numbers, after `drain(block=True)`."""
         return {"sums": dict(self._sums), "count": self._count}
 
 
+def _is_ready(metrics):
+    return all(x.is_ready() for x in jax.tree.leaves(metrics))
+
+
+def _check_finite(name, values, first_step):
+    if np.isfinite(values).all():
+        return
+    bad = tuple(np.argwhere(~np.isfinite(values))[0])
+    raise RunError(
+        f"train/{name} is {values[bad]} at step {first_step + bad[0] + 1}: stopped; the "
+        "last good checkpoint is kept. Try a smaller config.optimizer.learning_rate or "
+        "config.optimizer.clip"
+    )
+
+
 class Log:
-    """metrics.jsonl and TensorBoard events of one run directory, continued after `records` records at `step`."""
+    """metrics.jsonl and the TensorBoard events of a run directory.
+
+    Attributes:
+      path: the metrics.jsonl.
+      records: number of records in it.
+    """
 
     def __init__(self, workdir: pathlib.Path, data: str, step: int, records: int):
-        self.path, self._data, self.records = workdir / "metrics.jsonl", data, records
+        """Open the files, and remove what was written after the checkpoint.
+
+        Args:
+          workdir: the run directory.
+          data: name of the data set, which is in every record.
+          step: the step of the checkpoint; 0 for a new run.
+          records: number of records at the checkpoint.
+
+        Raises:
+          UserError: records are missing.
+        """
+        self.path = workdir / "metrics.jsonl"
+        self.records = records
+        self._data = data
         there = read(self.path) if self.path.exists() else []
         if len(there) < records:
             raise UserError(
-                f"{self.path} has {len(there)} of the {records} records that go with the checkpoint of step {step}: put "
-                f"the file back, or remove {workdir} to start again"
+                f"{self.path} has {len(there)} of the {records} records that go with the "
+                f"checkpoint of step {step}: put the file back, or remove {workdir} to "
+                "start again"
             )
-        # What an interrupted run wrote after its last checkpoint is written again by this one.
+        # An interrupted run may have written records after its last checkpoint. This run
+        # writes them again.
         _rewrite(self.path, there[:records])
         self._file = open(self.path, "a", encoding="utf-8")
         self._events = Events(workdir / "tensorboard", step + 1 if step else 0)
 
     def write(self, step: int, epoch: float, values: dict[str, float]) -> None:
-        """Append one record: step, epoch, the data set's name, then the values."""
+        """Append a record: the step, the epoch, the name of the data, the values."""
         record = {"step": step, "epoch": round(epoch, 6), "data": self._data, **values}
-        with self._clear_errors():
+        with self._write_errors():
             self._file.write(json.dumps(record) + "\n")
-            self._file.flush()  # for who follows the file; `flush` makes it last
+            # For programs that follow the file. Only `flush` makes it survive a crash.
+            self._file.flush()
             for name, value in values.items():
                 self._events.scalar(name, value, step)
         self.records += 1
 
     def flush(self) -> None:
-        """Everything written so far is on disk after this: called before a checkpoint that relies on it."""
-        with self._clear_errors():
+        """Put everything on disk, before a checkpoint that counts the records."""
+        with self._write_errors():
             os.fsync(self._file.fileno())
             self._events.flush()
 
     @contextlib.contextmanager
-    def _clear_errors(self):
+    def _write_errors(self):
         try:
             yield
         except OSError as e:
             raise RunError(
-                f"could not write {self.path}: {e.strerror}; checkpoints saved before are intact"
+                f"could not write {self.path}: {e.strerror}; checkpoints saved before "
+                "are intact"
             ) from e
 
     def close(self) -> None:
@@ -133,13 +180,21 @@ class Log:
 
 
 class Events:
-    """TensorBoard's file of one process, which hides what earlier processes wrote from step `purge` > 0 on.
+    """TensorBoard's event file of one process.
 
-    Written by who calls. tensorboardX's SummaryWriter has a thread and a queue for it: on a full disk the thread dies
-    unseen and the queue, once it is full too, is waited for in vain.
+    It is written in the calling thread. tensorboardX's SummaryWriter has a thread and a
+    queue for it. On a full disk that thread ends without an error, and once the queue is
+    full the program waits forever.
     """
 
     def __init__(self, folder: pathlib.Path, purge: int):
+        """Open the file.
+
+        Args:
+          folder: where it is.
+          purge: TensorBoard hides events of earlier processes from this step on; 0 hides
+            none.
+        """
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
         from tensorboardX.summary import scalar
@@ -155,18 +210,21 @@ class Events:
         """Append one number."""
         self._add(step=step, summary=self._summary(name, value))
 
-    def _add(self, **fields: Any) -> None:
+    def _add(self, **fields):
         self._file.write_event(self._event(wall_time=time.time(), **fields))
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The records of a metrics.jsonl; a torn last line, left by a kill, is dropped.
+    """Read the records of a metrics.jsonl.
 
-    Raises UserError, naming file and line, if another line is not a record.
+    A last line without its end, which a killed process leaves, is dropped.
+
+    Raises:
+      UserError: another line is not a record; file and line are named.
     """
     records = []
     lines = path.read_bytes().split(b"\n")
-    for n, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, 1):
         if not line:
             continue
         try:
@@ -175,22 +233,32 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
                 raise TypeError
             records.append(record)
         except (ValueError, KeyError, TypeError):
-            if n == len(lines):  # no newline behind it: torn
+            if number == len(lines):
                 break
+            start = line[:60].decode(errors="replace")
             raise UserError(
-                f"{path}:{n}: not a metrics record: {line[:60].decode(errors='replace')!r}"
+                f"{path}:{number}: not a metrics record: {start!r}"
             ) from None
     return records
 
 
-def _rewrite(path: pathlib.Path, records: list[dict[str, Any]]) -> None:
+def _rewrite(path, records):
+    """Replace a metrics.jsonl atomically."""
     new = path.with_suffix(".new")
     new.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
     os.replace(new, path)
 
 
 def is_better(value: float, best: float | None, mode: str) -> bool:
-    """Whether `value` beats `best` under mode "min" or "max"; a value that is not a number never does."""
+    """Whether a value is better than the best so far.
+
+    Args:
+      value: the new value; NaN is never better.
+      best: the best so far, or None.
+      mode: "min" or "max".
+    """
     if math.isnan(value):
         return False
-    return best is None or (value < best if mode == "min" else value > best)
+    if best is None:
+        return True
+    return value < best if mode == "min" else value > best

@@ -1,4 +1,4 @@
-"""Optimisers of the paper's experiments as optax transformations, chosen by `config.optimizer`."""
+"""The optimisers of the paper's experiments as optax transformations."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,13 @@ from lnrepro.engine.errors import UserError
 
 
 class KirosAdamState(NamedTuple):
-    """Step count and the two moments, shaped like the parameters."""
+    """The state of `scale_by_kiros_adam`.
+
+    Attributes:
+      count: [], the number of steps taken.
+      mu: the first moments, shaped like the parameters.
+      nu: the second moments.
+    """
 
     count: jax.Array
     mu: optax.Updates
@@ -21,16 +27,24 @@ class KirosAdamState(NamedTuple):
 def scale_by_kiros_adam(
     b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> optax.GradientTransformation:
-    """Adam as in the code of order-embeddings and skip-thoughts: in effect without bias correction.
+    """Adam as in the code of order-embeddings and skip-thoughts.
 
-    The moments decay by b1 and b2 as usual, but that code corrects with (1 - b1)^t and (1 - b2)^t where Kingma and Ba
-    have b1^t and b2^t, so after a few steps nothing is corrected. For a constant gradient the first steps are 3.51,
-    4.29 and 4.96 learning rates long (peak 6.57 at t = 12) and approach 1 only after thousands of steps.
+    The moments decay by b1 and b2 as usual. But that code corrects their bias with
+    (1 - b1)^t and (1 - b2)^t, where Kingma and Ba (2015) have b1^t and b2^t. So after a
+    few steps there is no correction. For a constant gradient the first steps are 3.51,
+    4.29 and 4.96 learning rates long (at most 6.57, at t = 12) and approach 1 only after
+    thousands of steps.
+
+    Args:
+      b1: decay rate of the first moments.
+      b2: decay rate of the second moments.
+      eps: added to the root of the second moments.
     """
 
     def init(params):
-        zeros = lambda: jax.tree.map(jnp.zeros_like, params)  # noqa: E731
-        return KirosAdamState(jnp.zeros([], jnp.int32), zeros(), zeros())
+        mu = jax.tree.map(jnp.zeros_like, params)
+        nu = jax.tree.map(jnp.zeros_like, params)
+        return KirosAdamState(jnp.zeros([], jnp.int32), mu, nu)
 
     def update(updates, state, params=None):
         del params
@@ -39,38 +53,39 @@ def scale_by_kiros_adam(
         nu = jax.tree.map(lambda g, v: b2 * v + (1 - b2) * g * g, updates, state.nu)
         t = count.astype(jnp.float32)
         correction = jnp.sqrt(1 - (1 - b2) ** t) / (1 - (1 - b1) ** t)
-        updates = jax.tree.map(
-            lambda m, v: correction * m / (jnp.sqrt(v) + eps), mu, nu
-        )
-        return updates, KirosAdamState(count, mu, nu)
+
+        def step(m, v):
+            return correction * m / (jnp.sqrt(v) + eps)
+
+        return jax.tree.map(step, mu, nu), KirosAdamState(count, mu, nu)
 
     return optax.GradientTransformation(init, update)
 
 
 def clip_each_tensor(max_norm: float) -> optax.GradientTransformation:
-    """Rescale every gradient tensor whose own 2-norm exceeds `max_norm` to that norm (order-embeddings' clipping)."""
+    """Clip the 2-norm of every gradient tensor by itself, as order-embeddings does."""
 
     def clip(g):
         norm = jnp.linalg.norm(g.ravel())
-        return jnp.where(
-            norm > max_norm, g * (max_norm / jnp.maximum(norm, max_norm)), g
-        )
+        clipped = g * (max_norm / jnp.maximum(norm, max_norm))
+        return jnp.where(norm > max_norm, clipped, g)
 
     return optax.stateless(lambda updates, _: jax.tree.map(clip, updates))
 
 
 def clip_squared(max_norm: float) -> optax.GradientTransformation:
-    """The attentive reader's clipping as its code has it: the global norm n, meant to be squared, is compared with
-    max_norm^2, and larger gradients are multiplied by max_norm / sqrt(n), which leaves the norm max_norm sqrt(n).
+    """Clip the global norm as the code of the attentive reader does.
 
-    At max_norm = 10 nothing happens up to a norm of 100; one of 400 becomes 200.
+    That code compares the global norm n, which should be squared, with max_norm^2. It
+    multiplies larger gradients by max_norm / sqrt(n), which leaves the norm
+    max_norm sqrt(n). With max_norm = 10, norms up to 100 stay as they are, and 400
+    becomes 200.
     """
 
     def clip(updates, _):
         n = optax.tree.norm(updates)
-        scale = jnp.where(
-            n > max_norm**2, max_norm * jax.lax.rsqrt(jnp.maximum(n, max_norm**2)), 1.0
-        )
+        clipped = max_norm * jax.lax.rsqrt(jnp.maximum(n, max_norm**2))
+        scale = jnp.where(n > max_norm**2, clipped, 1.0)
         return jax.tree.map(lambda g: g * scale.astype(g.dtype), updates)
 
     return optax.stateless(clip)
@@ -85,18 +100,31 @@ CLIPS = {
 
 
 def make(config: ConfigDict) -> optax.GradientTransformation:
-    """Clipping (if `clip` > 0), then `name`'s scaling, then the learning rate.
+    """Return the optimiser of `config.optimizer`.
 
-    Reads `name`, `learning_rate`, `b1`, `b2`, `eps`, `clip`, `clip_mode`. Raises UserError for an unknown name or mode.
+    It clips, where `clip` is not None, then scales as `name` says, then multiplies by the
+    learning rate. See `lnrepro.config.adam` for the fields.
+
+    Raises:
+      UserError: an unknown name or clip_mode, or a limit that is not above 0.
     """
     if config.name not in SCALINGS:
         raise UserError(
-            f"config.optimizer.name = {config.name!r}: choose one of {', '.join(SCALINGS)}"
+            f"config.optimizer.name = {config.name!r}: choose one of "
+            f"{', '.join(SCALINGS)}"
         )
     if config.clip_mode not in CLIPS:
         raise UserError(
-            f"config.optimizer.clip_mode = {config.clip_mode!r}: choose one of {', '.join(CLIPS)}"
+            f"config.optimizer.clip_mode = {config.clip_mode!r}: choose one of "
+            f"{', '.join(CLIPS)}"
         )
-    chain = [CLIPS[config.clip_mode](config.clip)] if config.clip > 0 else []
+    if config.clip is not None and config.clip <= 0:
+        raise UserError(
+            f"config.optimizer.clip = {config.clip}: a limit above 0, or None"
+        )
+    chain = []
+    if config.clip is not None:
+        chain.append(CLIPS[config.clip_mode](config.clip))
     chain.append(SCALINGS[config.name](b1=config.b1, b2=config.b2, eps=config.eps))
-    return optax.chain(*chain, optax.scale_by_learning_rate(config.learning_rate))
+    chain.append(optax.scale_by_learning_rate(config.learning_rate))
+    return optax.chain(*chain)

@@ -1,66 +1,67 @@
-"""What a run shows while it goes on: a bar on a terminal, plain lines elsewhere, a table at the end."""
+"""What a run prints: a progress bar on a terminal, lines elsewhere, a table at the end."""
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-PLAIN_EVERY_S = 5.0
+# Where there is no terminal, training metrics are printed at most this often.
+PRINT_EVERY_S = 5.0
 
 
 class Progress:
-    """Rate, time left and the last metrics. Silent where `quiet`, as on every process but the first."""
+    """The rate, the time left and the last metrics of a run."""
 
     def __init__(self, total: int, step: int, quiet: bool = False):
-        self._total, self._start, self._began = total, step, None
-        self._last, self._shown = {}, 0.0
-        self._quiet, self._bar = quiet, None
-        if not quiet and sys.stdout.isatty():
-            from rich.progress import (
-                BarColumn,
-                MofNCompleteColumn,
-                TextColumn,
-                TimeRemainingColumn,
-            )
-            from rich.progress import Progress as Bar
+        """Start the bar.
 
-            self._bar = Bar(
-                TextColumn("step"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]}"),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[metrics]}"),
-            )
-            self._task = self._bar.add_task(
-                "", total=total, completed=step, rate="", metrics=""
-            )
-            self._bar.start()
+        Args:
+          total: number of steps of the run.
+          step: number of steps taken before.
+          quiet: whether nothing is printed, as on every process but the first.
+        """
+        self._total = total
+        self._quiet = quiet
+        # The step and the time from which the rate is measured.
+        self._first_step = step
+        self._first_time = None
+        self._last_values = {}
+        self._last_print = 0.0
+        self._bar = None
+        if not quiet and sys.stdout.isatty():
+            self._bar, self._task = _start_bar(total, step)
 
     def step(self, step: int) -> None:
-        """The run has dispatched `step` steps."""
-        if self._began is None:  # the first call compiled; it would spoil the rate
-            self._began, self._start = time.monotonic(), step
+        """Note that `step` steps have been dispatched."""
+        # The first call compiles the program, so that the rate is measured from its end.
+        if self._first_time is None:
+            self._first_time, self._first_step = time.monotonic(), step
         if self._bar:
             self._bar.update(self._task, completed=step, rate=self._rate(step))
 
     def metrics(
         self, step: int, values: Mapping[str, float], important: bool = False
     ) -> None:
-        """New numbers; `important` ones (evaluations) are shown at once, others at most every few seconds."""
-        self._last.update(values)
+        """Show numbers.
+
+        Args:
+          step: the step they belong to.
+          values: {name: number}.
+          important: whether to print them now, as those of evaluations.
+        """
+        self._last_values.update(values)
         if self._bar:
-            self._bar.update(self._task, metrics=_brief(self._last))
-        elif not self._quiet and (
-            important or time.monotonic() - self._shown > PLAIN_EVERY_S
-        ):
-            self._shown = time.monotonic()
+            self._bar.update(self._task, metrics=_brief(self._last_values))
+            return
+        now = time.monotonic()
+        if not self._quiet and (important or now - self._last_print > PRINT_EVERY_S):
+            self._last_print = now
             print(
                 f"step {step}/{self._total}  {self._rate(step)}  {_brief(values)}",
                 flush=True,
             )
 
     def say(self, text: str) -> None:
-        """A line of its own, above the bar if there is one."""
+        """Print a line, above the bar if there is one."""
         if self._bar:
             self._bar.console.print(text, highlight=False, soft_wrap=True)
         elif not self._quiet:
@@ -71,37 +72,62 @@ class Progress:
         if self._bar:
             self._bar.stop()
 
-    def _rate(self, step: int) -> str:
-        if self._began is None or step <= self._start:
+    def _rate(self, step):
+        if self._first_time is None or step <= self._first_step:
             return ""
-        seconds = max(time.monotonic() - self._began, 1e-9)
-        rate = (step - self._start) / seconds
-        left = (self._total - step) / rate
+        seconds = max(time.monotonic() - self._first_time, 1e-9)
+        rate = (step - self._first_step) / seconds
         speed = f"{rate:.1f} steps/s" if rate >= 1 else f"{1 / rate:.1f} s/step"
-        return speed if self._bar else f"{speed}  {_duration(left)} left"
+        if self._bar:
+            # The bar has a column of its own for the time left.
+            return speed
+        return f"{speed}  {_duration((self._total - step) / rate)} left"
 
 
-def _duration(seconds: float) -> str:
-    m, s = divmod(round(seconds), 60)
-    h, m = divmod(m, 60)
-    return f"{h}:{m:02}:{s:02}" if h else f"{m}:{s:02}"
+def _start_bar(total, step):
+    """Return a progress bar of rich and its task."""
+    from rich import progress
+
+    bar = progress.Progress(
+        progress.TextColumn("step"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[rate]}"),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[metrics]}"),
+    )
+    task = bar.add_task("", total=total, completed=step, rate="", metrics="")
+    bar.start()
+    return bar, task
 
 
-def _brief(values: Mapping[str, float]) -> str:
+def _duration(seconds):
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def _brief(values):
     return "  ".join(f"{name} {value:.4g}" for name, value in values.items())
 
 
-def table(title: str, values: Mapping[str, float], lines: list[str]) -> None:
-    """Print a short table of final numbers and, below it, lines that say where to look."""
+def table(title: str, values: Mapping[str, float], lines: Sequence[str]) -> None:
+    """Print a table of numbers, and lines below it.
+
+    Args:
+      title: stands above the table.
+      values: {name: number}; without any there is no table.
+      lines: say where to look further.
+    """
     from rich.console import Console
     from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     if values:
         console.print(title, highlight=False, soft_wrap=True, markup=False)
-        t = Table("metric", "value")
+        rows = Table("metric", "value")
         for name, value in values.items():
-            t.add_row(name, f"{value:.6g}")
-        console.print(t)
+            rows.add_row(name, f"{value:.6g}")
+        console.print(rows)
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True, markup=False)

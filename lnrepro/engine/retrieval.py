@@ -1,8 +1,10 @@
-"""Retrieval of images by captions and of captions by images: error matrices in pieces, ranks, recalls.
+"""Retrieval of images by captions and of captions by images.
 
-Caption c belongs to image c // P of the N images, P captions to each. Ranks count from 0 and ties count against us: of
-things with equal errors the right one is taken to come last (an error that is NaN never beats another).
-Letters: C = P N captions, K dimensions.
+Caption c belongs to image c // P: each of the N images has P captions. Ranks count from 0.
+Ties count against the model: among equal errors the right one comes last. An error that
+is NaN is never the smaller one.
+
+Shape letters: N images, P captions of an image, C = P N captions, K dimensions.
 """
 
 from collections.abc import Callable
@@ -11,95 +13,128 @@ import jax
 import numpy as np
 
 RECALLS = (1, 5, 10)
+# Rows of the error matrix that are compared at once.
+CHUNK = 1000
+
+Errors = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def error_matrix(
-    errors: Callable[[jax.Array, jax.Array], jax.Array],
-    captions: np.ndarray,
-    images: np.ndarray,
-    rows: int = 250,
+    errors: Errors, captions: np.ndarray, images: np.ndarray, rows: int = 250
 ) -> np.ndarray:
-    """errors((C, K), (N, K)) -> (C, N) float32, of `rows` captions at a time; small is good.
+    """Compute the errors of all pairs.
 
-    Beside its arguments it holds the result and `rows` x N numbers: 0.7 GB for 25,000 captions, 5,000 images, K = 1,024.
-    `errors` is compiled for these sizes; jit it where this is called often.
+    Beside its arguments it needs memory for the result and for `rows` x N numbers: 0.7 GB
+    for 25,000 captions, 5,000 images and K = 1,024.
+
+    Args:
+      errors: ([C, K], [N, K]) -> [C, N]; small is good. It is compiled here; pass a
+        compiled function where this is called often.
+      captions: [C, K].
+      images: [N, K].
+      rows: number of captions at a time.
+
+    Returns:
+      [C, N] float32.
     """
     run, images = jax.jit(errors), jax.numpy.asarray(images)
-    out = np.empty((len(captions), len(images)), np.float32)
+    matrix = np.empty((len(captions), len(images)), np.float32)
     rows = min(rows, len(captions))
     for start in range(0, len(captions), rows):
-        start = min(
-            start, len(captions) - rows
-        )  # the last piece overlaps: one shape, one program
-        out[start : start + rows] = run(captions[start : start + rows], images)
-    return out
+        # The last piece overlaps the one before, so that one compiled program is enough.
+        start = min(start, len(captions) - rows)
+        matrix[start : start + rows] = run(captions[start : start + rows], images)
+    return matrix
 
 
 def ranks(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Errors (C, N) -> rank of each caption's image (C,), and of each image's best caption (N,), both from 0.
+    """Compute the rank of the right answer to every query.
 
-    The rank of a caption's image: how many other images have no larger error. The rank of an image's best caption: how
-    many captions of other images have no larger error than it. Raises ValueError unless C is a multiple of N.
+    Args:
+      errors: [C, N].
+
+    Returns:
+      ([C], [N]). For each caption, the number of other images whose error is not larger
+      than its own image's. For each image, the number of captions of other images whose
+      error is not larger than that of its best caption.
+
+    Raises:
+      ValueError: C is not a multiple of N.
     """
     count, images = errors.shape
     if not images or not count or count % images:
         raise ValueError(
-            f"errors of {count} captions and {images} images: each image needs the same number of captions"
+            f"errors of {count} captions and {images} images: each image needs the same "
+            "number of captions"
         )
-    per = count // images
-    of = np.arange(count) // per
-    own = errors[np.arange(count), of]
-    image_ranks = np.concatenate(
-        [
-            _no_larger(errors[i : i + 1000], own[i : i + 1000, None]).sum(1) - 1
-            for i in range(0, count, 1000)
-        ]
-    )
-    grouped = own.reshape(images, per)
-    best = grouped.min(axis=1)
+    captions_per_image = count // images
+    own_image = np.arange(count) // captions_per_image
+    own = errors[np.arange(count), own_image]
+    by_image = own.reshape(images, captions_per_image)
+    best = by_image.min(axis=1)
+
+    image_ranks = []
     caption_ranks = np.zeros(images, np.int64)
-    for i in range(0, count, 1000):
-        caption_ranks += _no_larger(errors[i : i + 1000], best).sum(0)
-    return image_ranks, caption_ranks - _no_larger(grouped, best[:, None]).sum(1)
+    for start in range(0, count, CHUNK):
+        chunk = errors[start : start + CHUNK]
+        own_errors = own[start : start + CHUNK, None]
+        # The caption's own image is among those counted.
+        image_ranks.append(_not_larger(chunk, own_errors).sum(axis=1) - 1)
+        caption_ranks += _not_larger(chunk, best).sum(axis=0)
+    # The image's own captions are among those counted.
+    caption_ranks -= _not_larger(by_image, best[:, None]).sum(axis=1)
+    return np.concatenate(image_ranks), caption_ranks
 
 
 def scores(errors: np.ndarray) -> dict[str, float]:
-    """Errors (C, N) -> image_r1, image_r5, image_r10 (percent), image_mean_rank, image_median_rank (from 1), and caption_....
+    """Compute recalls and mean and median ranks.
 
-    "image" is the retrieval of images by captions, "caption" that of captions by images. The median is rounded down.
+    Args:
+      errors: [C, N].
+
+    Returns:
+      image_r1, image_r5, image_r10 in percent, image_mean_rank and image_median_rank
+      counted from 1, of the retrieval of images by captions; and caption_..., of captions
+      by images. The median is rounded down.
     """
-    made = {}
-    for name, found in zip(("image", "caption"), ranks(errors), strict=True):
-        made |= {f"{name}_r{k}": 100 * float(np.mean(found < k)) for k in RECALLS}
-        made[f"{name}_mean_rank"] = float(found.mean()) + 1
-        made[f"{name}_median_rank"] = float(np.floor(np.median(found))) + 1
-    return made
+    found = {}
+    for name, found_ranks in zip(("image", "caption"), ranks(errors), strict=True):
+        for k in RECALLS:
+            found[f"{name}_r{k}"] = 100 * float(np.mean(found_ranks < k))
+        found[f"{name}_mean_rank"] = float(found_ranks.mean()) + 1
+        found[f"{name}_median_rank"] = float(np.floor(np.median(found_ranks))) + 1
+    return found
 
 
 def mean_over_folds(
-    errors: Callable[[jax.Array, jax.Array], jax.Array],
-    captions: np.ndarray,
-    images: np.ndarray,
-    fold: int,
+    errors: Errors, captions: np.ndarray, images: np.ndarray, fold: int
 ) -> dict[str, float]:
-    """`scores` of captions (P N, K) and images (N, K), averaged over folds of `fold` images each, in order.
+    """Average `scores` over folds.
 
-    Raises ValueError if N is not a multiple of `fold`.
+    Args:
+      errors: as in `error_matrix`.
+      captions: [C, K].
+      images: [N, K].
+      fold: number of images in a fold. The folds are taken in order.
+
+    Raises:
+      ValueError: N is not a multiple of `fold`.
     """
     if fold < 1 or not len(images) or len(images) % fold:
         raise ValueError(f"{len(images)} images cannot be cut into folds of {fold}")
-    per = len(captions) // len(images)
+    captions_per_image = len(captions) // len(images)
     run = jax.jit(errors)
-    found = [
-        scores(
-            error_matrix(
-                run, captions[per * i : per * (i + fold)], images[i : i + fold]
-            )
-        )
-        for i in range(0, len(images), fold)
-    ]
-    return {name: float(np.mean([f[name] for f in found])) for name in found[0]}
+    of_folds = []
+    for start in range(0, len(images), fold):
+        first = captions_per_image * start
+        some_captions = captions[first : first + captions_per_image * fold]
+        matrix = error_matrix(run, some_captions, images[start : start + fold])
+        of_folds.append(scores(matrix))
+    return {
+        name: float(np.mean([found[name] for found in of_folds]))
+        for name in of_folds[0]
+    }
 
 
-def _no_larger(errors: np.ndarray, than: np.ndarray) -> np.ndarray:
+def _not_larger(errors, than):
     return ~(errors > than)

@@ -1,7 +1,8 @@
-"""Several seeds in one run (`config.seeds`): the runs of seed, seed + 1, ... trained by one compiled step.
+"""Several seeds in one run: `config.seeds` seeds are trained by one compiled step.
 
-Every array of the state has a leading axis S of seeds, every batch one behind the stacked steps: (K, S, B, ...). Each
-seed's numbers are those of its own run, up to the order in which the hardware adds.
+Every array of the state has a first axis S of seeds. A batch has it behind the axis of
+the stacked steps: [K, S, B, ...]. The numbers of each seed equal those of its own run, up
+to the order in which the hardware adds.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,16 +17,20 @@ from lnrepro.engine.errors import UserError
 
 
 def of(config: ConfigDict) -> tuple[int, ...]:
-    """The seeds of a run. Raises UserError for a number of them below 1."""
-    n = config.get("seeds", 1)
-    if n < 1:
-        raise UserError(f"config.seeds = {n}: at least 1 is needed")
-    return tuple(range(config.seed, config.seed + n))
+    """Return the seeds of a run.
+
+    Raises:
+      UserError: `config.seeds` is below 1.
+    """
+    count = config.seeds
+    if count < 1:
+        raise UserError(f"config.seeds = {count}: at least 1 is needed")
+    return tuple(range(config.seed, config.seed + count))
 
 
 def single(config: ConfigDict, seed: int) -> ConfigDict:
-    """The config of one seed's own run."""
-    if config.get("seeds", 1) == 1:
+    """Return the config of one seed's own run."""
+    if config.seeds == 1:
         return config
     own = config.copy_and_resolve_references()
     own.seed, own.seeds = seed, 1
@@ -33,38 +38,51 @@ def single(config: ConfigDict, seed: int) -> ConfigDict:
 
 
 def stack(trees: Sequence[Any]) -> Any:
-    """One tree for all seeds, leaves (S, ...); of a single seed the tree as it is."""
+    """Stack the trees of all seeds, leaves [S, ...]; a single tree stays as it is."""
     if len(trees) == 1:
         return trees[0]
-    return jax.tree.map(
-        lambda *x: (np if isinstance(x[0], np.ndarray) else jnp).stack(x), *trees
-    )
+
+    def stack_leaves(*leaves):
+        numpy = np if isinstance(leaves[0], np.ndarray) else jnp
+        return numpy.stack(leaves)
+
+    return jax.tree.map(stack_leaves, *trees)
 
 
-def parts(tree: Any, n: int) -> Iterator[Any]:
-    """The trees that `stack` put together."""
-    if n == 1:
+def parts(tree: Any, count: int) -> Iterator[Any]:
+    """Yield the trees that `stack` put together."""
+    if count == 1:
         yield tree
         return
-    take = jax.jit(lambda tree, i: jax.tree.map(lambda x: x[i], tree))
-    for i in range(n):
+    take = jax.jit(lambda tree, i: jax.tree.map(lambda leaf: leaf[i], tree))
+    for i in range(count):
         yield take(tree, i)
 
 
 def spread(
     values: Mapping[str, float | Sequence[float]], seeds: Sequence[int]
 ) -> dict[str, float]:
-    """{name: (S,) numbers} -> {name: their mean, name/seedI: each}; of a single seed {name: number} as it is."""
+    """Name the numbers of several seeds.
+
+    Args:
+      values: {name: [S] numbers}, or {name: number} of a single seed.
+      seeds: the seeds.
+
+    Returns:
+      {name: mean over the seeds, name/seedI: number of seed I}, or values of a single
+      seed.
+    """
     if len(seeds) == 1:
         return dict(values)
-    out = {name: float(np.mean(v)) for name, v in values.items()}
+    named = {name: float(np.mean(numbers)) for name, numbers in values.items()}
     for i, seed in enumerate(seeds):
-        out |= {name_of(name, seed): float(v[i]) for name, v in values.items()}
-    return out
+        for name, numbers in values.items():
+            named[name_of(name, seed)] = float(numbers[i])
+    return named
 
 
 def name_of(name: str, seed: int) -> str:
-    """What `spread` calls a number of one seed."""
+    """Return what `spread` calls a number of one seed."""
     return f"{name}/seed{seed}"
 
 
@@ -74,35 +92,43 @@ def is_one(name: str) -> bool:
 
 
 class Together:
-    """The batches of all seeds, stacked; where their buckets differ, zero-padded to the longest among them.
+    """The batches of all seeds, stacked.
 
-    `take(stream, n)` gives the next n batches of one seed as arrays (n, B, ...).
+    Where seeds differ in the length of their batches, the shorter ones are padded with
+    zeros.
     """
 
     def __init__(
         self, streams: Sequence[Iterator[Mapping[str, np.ndarray]]], take: Callable
     ):
-        self._streams, self._take = streams, take
+        """Keep the streams.
+
+        Args:
+          streams: the batches of each seed.
+          take: (stream, n) -> the next n batches of a stream, arrays [n, B, ...].
+        """
+        self._streams = streams
+        self._take = take
 
     def take(self, n: int) -> dict[str, np.ndarray]:
-        """The next n batches of every seed: arrays (n, S, B, ...)."""
+        """Return the next n batches of every seed, arrays [n, S, B, ...]."""
         taken = [self._take(stream, n) for stream in self._streams]
         return {
-            name: _together([np.asarray(batch[name]) for batch in taken])
+            name: _stack_padded([np.asarray(batch[name]) for batch in taken])
             for name in taken[0]
         }
 
     def close(self) -> None:
-        """Close every stream that can be."""
+        """Close every stream that can be closed."""
         for stream in self._streams:
             if hasattr(stream, "close"):
                 stream.close()
 
 
-def _together(arrays: list[np.ndarray]) -> np.ndarray:
-    longest = np.max([a.shape for a in arrays], axis=0)
-    padded = [
-        np.pad(a, [(0, n - m) for n, m in zip(longest, a.shape, strict=True)])
-        for a in arrays
-    ]
+def _stack_padded(arrays):
+    largest = np.max([a.shape for a in arrays], axis=0)
+    padded = []
+    for a in arrays:
+        missing = largest - a.shape
+        padded.append(np.pad(a, [(0, size) for size in missing]))
     return np.stack(padded, axis=1)

@@ -1,4 +1,8 @@
-"""SIGTERM and SIGINT: collected while a run must not die, agreed on among its processes, raised once all is saved."""
+"""Handling of SIGTERM and SIGINT during training.
+
+Signals are collected while the loop runs. All processes agree on the step after which
+they stop. The state is saved before the run ends.
+"""
 
 import contextlib
 import signal
@@ -8,75 +12,95 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-REPEAT_S = 2.0  # a signal that comes again after so long is meant
+# A second signal within this time counts as the first one: SLURM sends two within
+# milliseconds when it preempts a job.
+REPEAT_S = 2.0
 
 
 class Stopped(Exception):
-    """SIGTERM or SIGINT arrived; the state is saved. The exit code is 128 plus the signal's number."""
+    """SIGTERM or SIGINT arrived, and the state is saved.
+
+    Attributes:
+      exit_code: 128 plus the number of the signal.
+    """
 
     def __init__(self, signum: int, step: int):
+        """Make the message for signal `signum` after `step` steps."""
+        name = signal.Signals(signum).name
         super().__init__(
-            f"stopped by {signal.Signals(signum).name} at step {step}; saved, the same command resumes"
+            f"stopped by {name} at step {step}; saved, the same command resumes"
         )
         self.exit_code = 128 + signum
 
 
 class Caught(list[int]):
-    """Signals that have arrived, oldest first."""
+    """The signals that have arrived, the oldest first.
 
-    saved: int | None = None  # the last step, once nothing is left to save
+    Attributes:
+      saved_step: the last step once nothing is left to save, else None.
+    """
+
+    saved_step: int | None = None
 
     def agreed(self, step: int, log_every: int) -> int:
-        """The signal to stop for, 0 for none. Several processes ask one another at log points, so that all stop at one
-        step."""
-        mine = self[0] if self else 0
+        """Return the signal to stop for, or 0.
+
+        Args:
+          step: the number of steps taken.
+          log_every: several processes ask each other at multiples of it, so that all
+            stop after the same step.
+        """
+        own = self[0] if self else 0
         if jax.process_count() == 1:
-            return mine
+            return own
         if step % log_every:
             return 0
         from jax.experimental import multihost_utils
 
-        return int(multihost_utils.process_allgather(np.array(mine)).max())
+        return int(multihost_utils.process_allgather(np.array(own)).max())
 
     @contextlib.contextmanager
     def at_once(self, step: int) -> Iterator[None]:
-        """Within, the first signal raises Stopped where it arrives, as does one that had arrived before."""
-        self.saved = step
+        """Raise Stopped as soon as a signal arrives, or if one has arrived already."""
+        self.saved_step = step
         try:
             if self:
                 raise Stopped(self[0], step)
             yield
         finally:
-            self.saved = None
+            self.saved_step = None
 
 
 @contextlib.contextmanager
 def collect() -> Iterator[Caught]:
-    """Collect SIGTERM and SIGINT in what is yielded instead of dying; a second one of the same kind acts at once.
+    """Collect SIGTERM and SIGINT instead of ending the process.
 
-    It must come REPEAT_S after the first: SLURM, when it preempts, sends two within milliseconds, and means one.
+    A second signal of the same kind acts at once, if it comes REPEAT_S after the first.
     """
     caught = Caught()
-    first: dict[int, float] = {}
+    first_time: dict[int, float] = {}
 
-    def note(signum, frame):
+    def handle(signum, frame):
         caught.append(signum)
-        if time.monotonic() - first.setdefault(signum, time.monotonic()) > REPEAT_S:
+        now = time.monotonic()
+        if now - first_time.setdefault(signum, now) > REPEAT_S:
             signal.signal(signum, previous[signum])
             signal.raise_signal(signum)
-        if caught.saved is not None:
-            step, caught.saved = caught.saved, None
+        if caught.saved_step is not None:
+            step, caught.saved_step = caught.saved_step, None
             raise Stopped(signum, step)
 
     try:
-        previous = {s: signal.signal(s, note) for s in (signal.SIGTERM, signal.SIGINT)}
-    except (
-        ValueError
-    ):  # not in the main thread: somebody embeds us and keeps the signals
+        previous = {
+            number: signal.signal(number, handle)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+    except ValueError:
+        # Outside of the main thread, the program around us keeps the signals.
         yield caught
         return
     try:
         yield caught
     finally:
-        for s, handler in previous.items():
-            signal.signal(s, handler)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

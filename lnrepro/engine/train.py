@@ -1,9 +1,15 @@
-"""The only training loop: step, log, evaluate, save, in this order; resumed runs end with the same bits."""
+"""The training loop.
+
+Each pass takes optimiser steps, then logs, evaluates and saves what is due, in this
+order. A run that is interrupted and resumed ends with the same bits as one that is not.
+
+Shape letters: K steps in one call of the compiled program, B batch, S seeds.
+"""
 
 import contextlib
 import itertools
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -28,20 +34,15 @@ from lnrepro.engine.metrics import Log, Meter, is_better
 from lnrepro.engine.progress import Progress, table
 
 
-@jax.jit
-def _finite(state) -> jax.Array:
-    """Whether every number of a state is finite."""
-    return jnp.array(
-        [
-            jnp.isfinite(x).all()
-            for x in jax.tree.leaves(state)
-            if jnp.issubdtype(x.dtype, jnp.floating)
-        ]
-    ).all()
-
-
 class State(NamedTuple):
-    """All that a step changes."""
+    """All that an optimiser step changes.
+
+    Attributes:
+      step: [], the number of steps taken.
+      params: the parameters.
+      collections: {name: pytree} of the experiment, such as "batch_stats".
+      opt_state: state of the optimiser.
+    """
 
     step: jax.Array
     params: Any
@@ -50,19 +51,27 @@ class State(NamedTuple):
 
     @property
     def vars(self) -> dict[str, Any]:
-        """What an experiment's functions take."""
+        """What the functions of an experiment take."""
         return {"params": self.params, **self.collections}
+
+
+class Results(NamedTuple):
+    """Numbers of a run, and the artifacts that it wrote."""
+
+    numbers: dict[str, float]
+    paths: list[pathlib.Path]
 
 
 def make_init(
     exp: Experiment, optimizer: optax.GradientTransformation
 ) -> Callable[[jax.Array], State]:
-    """(key) -> the State before the first step."""
+    """Return (key) -> the state before the first step."""
 
     def init(key):
-        vars = dict(exp.init(key))
-        params = vars.pop("params")
-        return State(np.zeros([], np.int32), params, vars, optimizer.init(params))
+        collections = dict(exp.init(key))
+        params = collections.pop("params")
+        step = np.zeros([], np.int32)
+        return State(step, params, collections, optimizer.init(params))
 
     return init
 
@@ -70,24 +79,32 @@ def make_init(
 def make_step(
     exp: Experiment, optimizer: optax.GradientTransformation, key: jax.Array
 ) -> Callable:
-    """step(state, batches, axis) -> (state, metrics): one optimiser step for each of the K stacked batches.
+    """Return the function that takes K optimiser steps.
 
-    Step t's key is fold_in(key, t). `axis` is the pmap axis over which gradients, collections and metrics are averaged
-    (each device then draws its own keys), or None under jit, where the whole batch is one array. With keys (S,) in place
-    of one, S seeds take their steps at once: state (S, ...), batches (K, S, B, ...), metrics (K, S).
+    Args:
+      exp: the experiment.
+      optimizer: the optimiser.
+      key: random key of the run. Step t uses fold_in(key, t). With keys [S], S seeds
+        take their steps together.
+
+    Returns:
+      (state, batches, axis) -> (state, metrics). `batches` are K stacked batches
+      [K, B, ...], and metrics are [K]. `axis` is the pmap axis over which gradients,
+      collections and metrics are averaged, or None under jit. With S seeds: state
+      [S, ...], batches [K, S, B, ...], metrics [K, S].
     """
 
-    def one(state: State, batch, key, axis):
+    def one_step(state: State, batch, key, axis):
         step_key = jax.random.fold_in(key, state.step)
         if axis is not None:
+            # Each device draws numbers of its own.
             step_key = jax.random.fold_in(step_key, jax.lax.axis_index(axis))
 
         def loss(params):
             return exp.loss({"params": params, **state.collections}, batch, step_key)
 
-        (value, (collections, metrics)), grads = jax.value_and_grad(loss, has_aux=True)(
-            state.params
-        )
+        value_and_grad = jax.value_and_grad(loss, has_aux=True)
+        (value, (collections, metrics)), grads = value_and_grad(state.params)
         metrics = {"loss": value, **metrics}
         if axis is not None:
             grads, collections, metrics = jax.lax.pmean(
@@ -97,306 +114,419 @@ def make_step(
         params = optax.apply_updates(state.params, updates)
         return State(state.step + 1, params, collections, opt_state), metrics
 
-    def every(state, batch, axis):
-        return (one if key.ndim == 0 else jax.vmap(one, in_axes=(0, 0, 0, None)))(
-            state, batch, key, axis
-        )
+    if key.ndim:
+        one_step = jax.vmap(one_step, in_axes=(0, 0, 0, None))
 
     def steps(state: State, batches, axis):
-        if (
-            jax.tree.leaves(batches)[0].shape[0] == 1
-        ):  # a loop around one step only costs
-            state, metrics = every(state, jax.tree.map(lambda x: x[0], batches), axis)
-            return state, jax.tree.map(lambda x: x[None], metrics)
-        return jax.lax.scan(lambda s, b: every(s, b, axis), state, batches)
+        def body(state, batch):
+            return one_step(state, batch, key, axis)
+
+        if jax.tree.leaves(batches)[0].shape[0] > 1:
+            return jax.lax.scan(body, state, batches)
+        # A loop around a single step would only cost time.
+        state, metrics = body(state, jax.tree.map(lambda x: x[0], batches))
+        return state, jax.tree.map(lambda x: x[None], metrics)
 
     return steps
 
 
-def due(step: int, every: int, total: int) -> bool:
-    """Whether something done every `every` steps, and at the end, is to be done after `step`."""
-    return step % every == 0 or step == total
-
-
 def take(batches: Iterator[Any], n: int) -> Any:
-    """The next `n` batches as one tree of arrays (n, B, ...). Raises UserError if their shapes differ."""
-    if hasattr(batches, "take"):  # lnrepro.data.batches gathers them at once
+    """Return the next n batches as one tree of arrays [n, B, ...].
+
+    Args:
+      batches: an iterator. Where it has a method `take(n)`, that one is used.
+      n: number of batches.
+
+    Raises:
+      UserError: their shapes differ, or there are too few.
+    """
+    if hasattr(batches, "take"):
         return batches.take(n)
     taken = list(itertools.islice(batches, n))
     if len(taken) < n:
         raise UserError(
-            "the training batches ended before the last step; experiment.batches must go on for ever"
+            "the training batches ended before the last step; experiment.batches must "
+            "never end"
         )
-    if n == 1:
-        return jax.tree.map(lambda x: np.asarray(x)[None], taken[0])
     try:
         return jax.tree.map(lambda *x: np.stack(x), *taken)
     except ValueError:
         raise UserError(
-            f"config.steps_per_call = {n} needs batches of one shape; these differ: set it to 1"
+            f"config.steps_per_call = {n} needs batches of one shape; these differ: set "
+            "it to 1"
         ) from None
 
 
 class Run:
-    """One run: the config, where it lives, and how far it is."""
+    """A run: its config, its directory, and what is made of them."""
 
     def __init__(self, config: ConfigDict, folder: pathlib.Path, writing: bool = False):
-        self.config, self.folder = config, folder
+        """Make the experiment, the optimiser and the placement; data is not touched.
+
+        Args:
+          config: the config.
+          folder: the run directory.
+          writing: whether checkpoints will be written.
+
+        Raises:
+          UserError: a config that cannot run.
+        """
+        self.config = config
+        self.folder = folder
         self.seeds = seeds.of(config)
-        self.exps = [experiment.load(seeds.single(config, seed)) for seed in self.seeds]
-        self.total, self.per_epoch = (
-            experiment.total_steps(config),
-            experiment.steps_per_epoch(config),
-        )
-        mesh = config.get("mesh") or {}
+        self.experiments = [
+            experiment.load(seeds.single(config, seed)) for seed in self.seeds
+        ]
+        self.total_steps = experiment.total_steps(config)
+        self.steps_per_epoch = experiment.steps_per_epoch(config)
+        self.evals = experiment.evals(config)
         self.placement = distribute.make(
-            config.placement, config.batch_size, len(self.seeds), **mesh
+            config.placement, config.batch_size, len(self.seeds), **config.mesh
         )
         self.optimizer = optim.make(config.optimizer)
-        self.keys = [
-            jax.random.split(jax.random.key(seed)) for seed in self.seeds
-        ]  # for init, and for the loop
+        # For each seed, the key of its parameters and the key of its training.
+        keys = [jax.random.split(jax.random.key(seed)) for seed in self.seeds]
+        self.init_keys, self.step_keys = zip(*keys, strict=True)
         self.store = Store(folder / "checkpoints", writing)
-        self.main = jax.process_index() == 0
-
-    def every(self, steps: int) -> int:
-        """0 in the config means once an epoch."""
-        return steps or self.per_epoch
+        self.is_main = jax.process_index() == 0
 
     def initial(self) -> State:
-        """The state before the first step, as numpy arrays."""
-        init = jax.jit(make_init(self.exps[0], self.optimizer))
-        return seeds.stack([jax.tree.map(np.array, init(key)) for key, _ in self.keys])
+        """Return the state before the first step, as NumPy arrays."""
+        init = jax.jit(make_init(self.experiments[0], self.optimizer))
+        states = [jax.tree.map(np.array, init(key)) for key in self.init_keys]
+        return seeds.stack(states)
 
     def chosen(self) -> Saved | None:
-        """The best checkpoint, or the last one where no best is kept; None before the first. Closes the store."""
+        """Return the best checkpoint, or else the last one, and close the store."""
         try:
             like = self.initial()
-            return self.store.restore("best", like) or self.store.restore("last", like)
+            best = self.store.restore("best", like)
+            return best or self.store.restore("last", like)
         finally:
             self.store.close()
 
     def step(self) -> Callable:
-        """`make_step` of this run."""
-        return make_step(
-            self.exps[0], self.optimizer, seeds.stack([key for _, key in self.keys])
-        )
+        """Return `make_step` of this run."""
+        key = seeds.stack(self.step_keys)
+        return make_step(self.experiments[0], self.optimizer, key)
 
     def batches(self, start_step: int) -> Iterator[Any]:
-        """The training batches, those of all seeds together."""
-        streams = [exp.batches(start_step) for exp in self.exps]
+        """Return the training batches from `start_step` on, those of all seeds."""
+        streams = [exp.batches(start_step) for exp in self.experiments]
         return streams[0] if len(streams) == 1 else seeds.Together(streams, take)
 
-    def evaluate(
-        self, vars, splits: tuple[str, ...]
-    ) -> tuple[dict[str, float], list[pathlib.Path]]:
-        """Numbers as SPLIT/NAME, of several seeds as `seeds.spread` has them, and the artifacts that were written."""
-        each, paths = [], []
-        for exp, part, seed in zip(
-            self.exps, seeds.parts(vars, len(self.exps)), self.seeds, strict=True
-        ):
-            folder = (
-                self.folder
-                / "artifacts"
-                / (f"seed{seed}" if len(self.seeds) > 1 else "")
+    def evaluate(self, vars: Any, names: Sequence[str]) -> Results:
+        """Run evaluations and write their artifacts.
+
+        Args:
+          vars: what the experiment's functions take, of all seeds.
+          names: names of `config.evals`.
+
+        Returns:
+          Results whose numbers are called EVAL/NAME. Those of several seeds are as
+          `seeds.spread` returns them.
+        """
+        of_seeds, paths = [], []
+        parts = seeds.parts(vars, len(self.seeds))
+        for exp, part, seed in zip(self.experiments, parts, self.seeds, strict=True):
+            folder = self.folder / "artifacts"
+            if len(self.seeds) > 1:
+                folder = folder / f"seed{seed}"
+            numbers = {}
+            for name in names:
+                evaluation = exp.evaluate(part, name)
+                for scalar, value in evaluation.scalars.items():
+                    numbers[f"{name}/{scalar}"] = float(value)
+                if self.is_main:
+                    paths += artifacts.write(folder, evaluation)
+            of_seeds.append(numbers)
+        if len(of_seeds) == 1:
+            return Results(of_seeds[0], paths)
+        together = {name: [n[name] for n in of_seeds] for name in of_seeds[0]}
+        return Results(seeds.spread(together, self.seeds), paths)
+
+    def header(self, step: int) -> str:
+        """Return the line that is printed when training starts after `step` steps."""
+        config = self.config
+        devices = f"{jax.device_count()} {jax.devices()[0].platform} device"
+        if jax.device_count() > 1:
+            devices += "s"
+        which = f"seed={config.seed}"
+        if len(self.seeds) > 1:
+            which = f"seeds={self.seeds[0]}..{self.seeds[-1]}"
+        start = f"resuming at step {step} of" if step else "training"
+        return (
+            f"{config.experiment} norm={config.norm} data={config.data.name} {which}: "
+            f"{start} {self.total_steps} steps on {devices}, in {self.folder}"
+        )
+
+
+class Loop:
+    """The training loop of a run, from its newest checkpoint to its last step.
+
+    Attributes:
+      run: the run.
+      step: number of steps taken.
+      state: the state on the devices.
+      best: {"metric", "value", "step"} of the best evaluation, or None.
+      numbers: the last value of everything that was logged.
+      paths: the artifacts that were written, as the keys of a dict.
+      meter: sums of the training metrics since the last record.
+    """
+
+    def __init__(self, run: Run, assert_lock_held: Callable[[], None]):
+        """Restore the newest checkpoint and compile the step.
+
+        Args:
+          run: the run.
+          assert_lock_held: raises RunError where the run directory is not ours any
+            more. It is called before anything is written.
+        """
+        config = run.config
+        self.run = run
+        self.assert_lock_held = assert_lock_held
+        state = run.initial()
+        saved = run.store.restore("last", state)
+        notes = saved.notes if saved else {}
+        self.step = saved.step if saved else 0
+        self.state = run.placement.place(saved.state if saved else state)
+        self.best = notes.get("best")
+        self.numbers = dict(notes.get("numbers", {}))
+        self.paths = dict.fromkeys(map(pathlib.Path, notes.get("artifacts", ())))
+        self.meter = Meter(notes.get("meter"))
+        self.log_every = config.log_every or run.steps_per_epoch
+        self.save_every = config.save_every or run.steps_per_epoch
+        # Calls of the compiled step never cross a point where something is due. They
+        # start on the grid of steps_per_call, so that a resumed run makes the same calls.
+        self.intervals = {config.steps_per_call, self.log_every, self.save_every}
+        self.intervals |= set(run.evals.every.values())
+        self.progress = Progress(run.total_steps, self.step, quiet=not run.is_main)
+        self.progress.say(run.header(self.step))
+        self.log_file = None
+        if run.is_main:
+            records = notes.get("records", 0)
+            self.log_file = Log(run.folder, config.data.name, self.step, records)
+        self.compiled = run.placement.compile(run.step(), self.state)
+
+    def train(self) -> Results:
+        """Train to the last step, then run the evaluations at the end."""
+        with contextlib.ExitStack() as stack:
+            caught = stack.enter_context(signals.collect())
+            stack.callback(self.progress.close)
+            batches = self.run.batches(self.step)
+            if hasattr(batches, "close"):
+                stack.callback(batches.close)
+            while self.step < self.run.total_steps:
+                self.take_steps(batches)
+                self.log(wait=False)
+                signal = caught.agreed(self.step, self.log_every)
+                is_best = self.evaluate()
+                if signal or is_best or self.is_due(self.save_every):
+                    self.save(is_best, is_last=signal or self.is_due(self.save_every))
+                if signal:
+                    self.run.store.wait()
+                    raise signals.Stopped(signal, self.step)
+            return self.finish(caught)
+
+    def is_due(self, every: int) -> bool:
+        """Whether what is done every so many steps, and at the end, is due now."""
+        return self.step % every == 0 or self.step == self.run.total_steps
+
+    def take_steps(self, batches: Iterator[Any]) -> None:
+        """Take the steps up to the next point where something is due."""
+        n = min(every - self.step % every for every in self.intervals)
+        n = min(n, self.run.total_steps - self.step)
+        batch = self.run.placement.batch(take(batches, n))
+        self.state, metrics = self.compiled(self.state, batch)
+        self.meter.add(self.step, metrics)
+        self.step += n
+        self.progress.step(self.step)
+        if self.is_due(self.log_every):
+            self.meter.cut(self.step)
+
+    def log(self, wait: bool) -> None:
+        """Record the training metrics that have arrived; with `wait`, all of them."""
+        read = self.run.placement.metrics
+        for step, means in self.meter.drain(read, wait):
+            values = {f"train/{name}": value for name, value in means.items()}
+            self.record(step, seeds.spread(values, self.run.seeds), important=False)
+
+    def record(self, step: int, values: dict[str, float], important: bool) -> None:
+        """Write one record and show it."""
+        self.numbers.update(values)
+        if self.log_file:
+            self.log_file.write(step, step / self.run.steps_per_epoch, values)
+        self.progress.metrics(step, values, important)
+
+    def evaluate(self) -> bool:
+        """Run the evaluations that are due; return whether the state is the best."""
+        every = self.run.evals.every
+        names = [name for name, steps in every.items() if self.is_due(steps)]
+        if not names:
+            return False
+        # Records stay in the order of the steps.
+        self.log(wait=True)
+        self.assert_lock_held()
+        numbers, paths = self.run.evaluate(self.vars(), names)
+        self.record(self.step, numbers, important=True)
+        self.paths |= dict.fromkeys(paths)
+        return self.update_best(numbers, names)
+
+    def update_best(self, numbers: dict[str, float], names: list[str]) -> bool:
+        """Note the best value of `config.best.metric`; return whether this is it."""
+        metric, mode = self.run.config.best.metric, self.run.config.best.mode
+        if not metric or metric.partition("/")[0] not in names:
+            return False
+        if metric not in numbers:
+            raise UserError(
+                f"config.best.metric = {metric!r} is not measured; there are "
+                f"{', '.join(numbers)}"
             )
-            each.append({})
-            for split in splits:
-                values = exp.evaluate(part, split)
-                if not self.main:
-                    values = {
-                        k: v
-                        for k, v in values.items()
-                        if np.ndim(v) == 0 and not isinstance(v, str)
-                    }
-                found, written = artifacts.write(folder, values)
-                each[-1] |= {f"{split}/{name}": value for name, value in found.items()}
-                paths += written
-        if len(each) == 1:
-            return each[0], paths
-        return seeds.spread(
-            {name: [numbers[name] for numbers in each] for name in each[0]}, self.seeds
-        ), paths
+        best_value = self.best["value"] if self.best else None
+        if not is_better(numbers[metric], best_value, mode):
+            return False
+        self.best = {"metric": metric, "value": numbers[metric], "step": self.step}
+        return True
+
+    def save(self, is_best: bool, is_last: bool) -> None:
+        """Save the state, as the best or as the last checkpoint or both."""
+        self.assert_lock_held()
+        self.log(wait=True)
+        # The loss of the step that made them infinite may have been finite.
+        if not _all_finite(self.state):
+            raise RunError(
+                "the parameters or the optimiser's moments are not finite after step "
+                f"{self.step}: stopped; the last good checkpoint is kept. Try a smaller "
+                "config.optimizer.learning_rate or config.optimizer.clip"
+            )
+        notes = {
+            "best": self.best,
+            "meter": self.meter.state(),
+            "numbers": dict(self.numbers),
+            "artifacts": [str(path) for path in self.paths],
+        }
+        if self.log_file:
+            self.log_file.flush()
+            notes["records"] = self.log_file.records
+        state = self.run.placement.host(self.state)
+        if is_best:
+            self.run.store.save("best", self.step, state, notes)
+        if is_last:
+            self.run.store.save("last", self.step, state, notes)
+
+    def finish(self, caught: signals.Caught) -> Results:
+        """Wait for the checkpoints, and run the evaluations at the end."""
+        self.log(wait=True)
+        self.run.store.wait()
+        self.assert_lock_held()
+        names = self.run.evals.at_end
+        if names:
+            self.progress.say(
+                f"trained and saved; final evaluation of {', '.join(names)}"
+            )
+        # It may take hours. All is saved, so that a signal may stop it anywhere.
+        with caught.at_once(self.step):
+            numbers, paths = self.run.evaluate(self.vars(), names)
+        self.numbers |= numbers
+        if self.log_file:
+            if numbers:
+                epoch = self.step / self.run.steps_per_epoch
+                self.log_file.write(self.step, epoch, numbers)
+            self.log_file.close()
+        if self.best:
+            self.numbers[f"best {self.best['metric']}"] = self.best["value"]
+            self.numbers["best step"] = self.best["step"]
+        return Results(self.numbers, list(self.paths | dict.fromkeys(paths)))
+
+    def vars(self) -> Any:
+        """Return what the experiment's functions take, as single logical arrays."""
+        return self.run.placement.vars(self.state).vars
+
+
+@jax.jit
+def _all_finite(state) -> jax.Array:
+    numbers = [
+        x for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.floating)
+    ]
+    return jnp.array([jnp.isfinite(x).all() for x in numbers]).all()
 
 
 def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
-    """Train `config` in `folder` to its last step, from its newest checkpoint if there is one; returns the last numbers.
+    """Train to the last step, from the newest checkpoint if there is one.
 
-    Raises UserError for what the user can mend, RunError for a run that failed, signals.Stopped after SIGTERM or SIGINT.
+    Args:
+      config: the config.
+      folder: the run directory.
+
+    Returns:
+      The last value of every number; {} where the run was finished before.
+
+    Raises:
+      UserError: something that the user can correct.
+      RunError: the run failed.
+      signals.Stopped: SIGTERM or SIGINT arrived; the state is saved.
     """
     run = Run(config, folder, writing=True)
     fingerprint = _fingerprint(config)
-    ours = workdir.lock(folder) if run.main else contextlib.nullcontext(lambda: None)
-    with workdir.storage_errors(folder), ours as held:
-        if run.main:
+    lock = contextlib.nullcontext(lambda: None)
+    if run.is_main:
+        lock = workdir.lock(folder)
+    with workdir.storage_errors(folder), lock as assert_lock_held:
+        if run.is_main:
             workdir.open_run(folder, config, fingerprint)
-        results = folder / "results.json"
-        if results.exists():
-            if run.main:
+        if (folder / "results.json").exists():
+            if run.is_main:
                 print(
-                    f"{folder} is finished ({run.total} steps); --evaluate shows its numbers again"
+                    f"{folder} is finished ({run.total_steps} steps); --evaluate shows "
+                    "its numbers again"
                 )
             return {}
         try:
-            final, paths = _loop(run, held)
+            results = Loop(run, assert_lock_held).train()
         finally:
             run.store.close()
-        held()
-        if run.main:
-            if config.curves:
-                title = f"{config.experiment.rpartition('.')[2]}, {config.norm}, data: {config.data.name}"
-                paths = [artifacts.draw_curves(folder, config.curves, title), *paths]
-            workdir.write_json(results, final)
-            table(
-                f"{config.experiment} norm={config.norm} on {config.data.name}, {run.total} steps",
-                {
-                    name: value
-                    for name, value in final.items()
-                    if not seeds.is_one(name)
-                },
-                [
-                    f"numbers    {folder / 'metrics.jsonl'}",
-                    *(f"picture    {p}" for p in paths),
-                ],
-            )
-        return final
+        assert_lock_held()
+        if run.is_main:
+            _write_results(run, results)
+        return results.numbers
 
 
-def _loop(
-    run: Run, held: Callable[[], None]
-) -> tuple[dict[str, float], list[pathlib.Path]]:
-    config, placement = run.config, run.placement
-    state = run.initial()
-    saved = run.store.restore("last", state)
-    step, notes = (saved.step, saved.notes) if saved else (0, {})
-    state = placement.place(saved.state if saved else state)
-    best, meter = notes.get("best"), Meter(notes.get("meter"))
-    paths: dict[pathlib.Path, None] = dict.fromkeys(
-        pathlib.Path(p) for p in notes.get("artifacts", ())
+def _write_results(run, results):
+    """Draw the curves, write results.json and print the table."""
+    config, paths = run.config, results.paths
+    if config.curves:
+        name = config.experiment.rpartition(".")[2]
+        title = f"{name}, {config.norm}, data: {config.data.name}"
+        paths = [artifacts.draw_curves(run.folder, config.curves, title), *paths]
+    workdir.write_json(run.folder / "results.json", results.numbers)
+    # Only the means of several seeds are shown.
+    shown = {
+        name: value for name, value in results.numbers.items() if not seeds.is_one(name)
+    }
+    table(
+        f"{config.experiment} norm={config.norm} on {config.data.name}, "
+        f"{run.total_steps} steps",
+        shown,
+        [
+            f"numbers    {run.folder / 'metrics.jsonl'}",
+            *(f"picture    {path}" for path in paths),
+        ],
     )
-    numbers = dict(notes.get("numbers", {}))
-
-    progress = Progress(run.total, step, quiet=not run.main)
-    progress.say(_header(run, step))
-    log = (
-        Log(run.folder, config.data.name, step, notes.get("records", 0))
-        if run.main
-        else None
-    )
-    compiled = placement.compile(run.step(), state)
-    batches = run.batches(step)
-    log_every, eval_every, save_every = (
-        run.every(config[f"{n}_every"]) for n in ("log", "eval", "save")
-    )
-
-    def record(at: int, values: dict[str, float], important: bool):
-        numbers.update(values)
-        if log:
-            log.write(at, at / run.per_epoch, values)
-        progress.metrics(at, values, important)
-
-    def drain(block: bool):
-        for at, means in meter.drain(placement.metrics, block):
-            record(
-                at,
-                seeds.spread(
-                    {f"train/{name}": value for name, value in means.items()}, run.seeds
-                ),
-                False,
-            )
-
-    def save(names: list[str]):
-        held()
-        drain(block=True)
-        if not _finite(
-            state
-        ):  # the loss of the step that broke them may have been a number
-            raise RunError(
-                f"the parameters or the optimiser's moments are not finite after step {step}: stopped; the last good "
-                "checkpoint is kept. Try a smaller config.optimizer.learning_rate or config.optimizer.clip > 0"
-            )
-        notes = {
-            "best": best,
-            "meter": meter.state(),
-            "numbers": dict(numbers),
-            "artifacts": [str(p) for p in paths],
-        }
-        if log:
-            log.flush()
-            notes["records"] = log.records
-        host = placement.host(state)
-        for name in names:
-            run.store.save(name, step, host, notes)
-
-    with contextlib.ExitStack() as stack_of, signals.collect() as caught:
-        stack_of.callback(progress.close)
-        stack_of.callback(lambda: hasattr(batches, "close") and batches.close())
-        while step < run.total:
-            # Calls never cross a point where something is due, and lie on the grid of steps_per_call, so that a
-            # resumed run makes the same calls.
-            ends = (
-                e - step % e
-                for e in (config.steps_per_call, log_every, eval_every, save_every)
-            )
-            n = min(*ends, run.total - step)
-            state, metrics = compiled(state, placement.batch(take(batches, n)))
-            meter.add(step, metrics)
-            step += n
-            progress.step(step)
-            if due(step, log_every, run.total):
-                meter.cut(step)
-            drain(block=False)
-            stopping = caught.agreed(step, log_every)
-            names = ["last"] if due(step, save_every, run.total) or stopping else []
-            if due(step, eval_every, run.total) and config.eval_splits:
-                drain(block=True)
-                held()
-                values, written = run.evaluate(
-                    placement.vars(state).vars, config.eval_splits
-                )
-                record(step, values, True)
-                paths |= dict.fromkeys(written)
-                name = config.best.metric
-                if name and name not in values:
-                    raise UserError(
-                        f"config.best.metric = {name!r} is not measured; there are {', '.join(values)}"
-                    )
-                if name and is_better(
-                    values[name], best and best["value"], config.best.mode
-                ):
-                    best = {"metric": name, "value": values[name], "step": step}
-                    names.insert(0, "best")
-            if names:
-                save(names)
-            if stopping:
-                run.store.wait()
-                raise signals.Stopped(stopping, step)
-        drain(block=True)
-        run.store.wait()
-        held()
-        if config.final_splits:
-            progress.say(
-                f"trained and saved; final evaluation of {', '.join(config.final_splits)}"
-            )
-        with caught.at_once(step):  # it may take hours, and all is saved
-            final, written = run.evaluate(
-                placement.vars(state).vars, config.final_splits
-            )
-        numbers |= final
-        if log:
-            if final:
-                log.write(step, step / run.per_epoch, final)
-            log.close()
-        if best:
-            numbers |= {
-                f"best {best['metric']}": best["value"],
-                "best step": best["step"],
-            }
-        return numbers, list(paths | dict.fromkeys(written))
 
 
 def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
-    """Evaluate the best checkpoint of `folder` (the last one where no best is kept) on every split of the config."""
+    """Run all evaluations on the best checkpoint, or on the last one if none is kept.
+
+    Args:
+      config: the config.
+      folder: the run directory.
+
+    Returns:
+      The numbers, which are also in evaluation.json.
+
+    Raises:
+      UserError: there is no run, or no checkpoint, or the run has another config.
+    """
     if not (folder / "config.json").exists():
         raise UserError(
             f"--evaluate: {folder} holds no run; train it first or give its --workdir"
@@ -408,33 +538,18 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         raise UserError(f"--evaluate: {folder} has no checkpoint yet")
     vars = run.placement.vars(run.placement.place(saved.state)).vars
     with workdir.storage_errors(folder):
-        numbers, paths = run.evaluate(vars, (*config.eval_splits, *config.final_splits))
-        if run.main:
-            workdir.write_json(
-                folder / "evaluation.json", {"step": saved.step, **numbers}
-            )
-    if run.main:
-        table(
-            f"{folder} at step {saved.step}",
-            numbers,
-            [f"picture    {p}" for p in paths],
-        )
+        names = (*run.evals.every, *run.evals.at_end)
+        numbers, paths = run.evaluate(vars, names)
+        if run.is_main:
+            record = {"step": saved.step, **numbers}
+            workdir.write_json(folder / "evaluation.json", record)
+    if run.is_main:
+        lines = [f"picture    {path}" for path in paths]
+        table(f"{folder} at step {saved.step}", numbers, lines)
     return numbers
 
 
 def _fingerprint(config: ConfigDict) -> str:
     from lnrepro import data
 
-    return data.fingerprint(config.data.name, config.data.get("dir") or None)
-
-
-def _header(run: Run, step: int) -> str:
-    c = run.config
-    devices = f"{jax.device_count()} {jax.devices()[0].platform} device{'s' * (jax.device_count() > 1)}"
-    start = f"resuming at step {step} of" if step else "training"
-    which = (
-        f"seed={c.seed}"
-        if len(run.seeds) == 1
-        else f"seeds={run.seeds[0]}..{run.seeds[-1]}"
-    )
-    return f"{c.experiment} norm={c.norm} data={c.data.name} {which}: {start} {run.total} steps on {devices}, in {run.folder}"
+    return data.fingerprint(config.data.name, config.data.get("dir"))

@@ -1,4 +1,4 @@
-"""A run's directory: whose it is (config.json), who writes to it now (lock), and whether it is finished (results.json)."""
+"""The run directory: its config.json, its lock and its results.json."""
 
 import contextlib
 import fcntl
@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
 from typing import Any
 
 import jax
@@ -15,82 +16,110 @@ from ml_collections import ConfigDict
 
 from lnrepro.engine.errors import RunError, UserError
 
+# Packages that a result may depend on.
+PACKAGES = (
+    "lnrepro",
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "orbax-checkpoint",
+    "tensorflow-datasets",
+    "grain",
+    "numpy",
+)
+
 
 def default(config: ConfigDict, variant: str) -> pathlib.Path:
-    """runs/EXPERIMENT/VARIANT-NORM-seedSEED; the variant of a config without one is called "default"."""
-    name = config.experiment.rpartition(".")[2]
-    several = (
-        f"to{config.seed + config.seeds - 1}" if config.get("seeds", 1) > 1 else ""
-    )
-    return (
-        pathlib.Path("runs")
-        / name
-        / f"{variant or 'default'}-{config.norm}-seed{config.seed}{several}"
-    )
+    """Return runs/EXPERIMENT/VARIANT-NORM-seedSEED; no variant is called "default"."""
+    experiment = config.experiment.rpartition(".")[2]
+    name = f"{variant or 'default'}-{config.norm}-seed{config.seed}"
+    if config.seeds > 1:
+        name += f"to{config.seed + config.seeds - 1}"
+    return pathlib.Path("runs") / experiment / name
 
 
 def open_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> None:
-    """Make `workdir` and its config.json, or check that it holds a run of the same config and data.
+    """Write config.json, or check that the directory has a run of this config and data.
 
-    Raises UserError that names the differing fields.
+    Args:
+      workdir: the run directory.
+      config: the config.
+      fingerprint: identity of the data.
+
+    Raises:
+      UserError: the run there has another config, whose fields are named, or other data.
     """
-    path = workdir / "config.json"
-    held = same_config(workdir, config)
-    if held is not None:
-        if (held_data := held["data"]["fingerprint"]) != fingerprint:
-            raise UserError(
-                f"{workdir} was trained on other data (config.data.name = {config.data.name!r}: fingerprint {held_data} "
-                f"there, {fingerprint} now); give another --workdir"
-            )
+    there = same_config(workdir, config)
+    if there is None:
+        record = {
+            "config": as_json(config),
+            "data": {"name": config.data.name, "fingerprint": fingerprint},
+            "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+            "versions": versions(),
+            "git": git_commit(),
+            "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
+            "processes": jax.process_count(),
+        }
+        write_json(workdir / "config.json", record)
         return
-    record = {
-        "config": as_json(config),
-        "data": {"name": config.data.name, "fingerprint": fingerprint},
-        "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
-        "versions": versions(),
-        "git": git_commit(),
-        "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
-        "processes": jax.process_count(),
-    }
-    write_json(path, record)
+    fingerprint_there = there["data"]["fingerprint"]
+    if fingerprint_there != fingerprint:
+        raise UserError(
+            f"{workdir} was trained on other data (config.data.name = "
+            f"{config.data.name!r}: fingerprint {fingerprint_there} there, {fingerprint} "
+            "now); give another --workdir"
+        )
 
 
 def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | None:
-    """The config.json of the run in `workdir`, None if it holds no run; does not touch the data.
+    """Read the config.json of a run and check that its config is `config`.
 
-    Raises UserError that names the differing fields if it is a run of another config.
+    Args:
+      workdir: the run directory.
+      config: the config.
+
+    Returns:
+      The contents of config.json, or None if there is none. The data is not touched.
+
+    Raises:
+      UserError: the run has another config; the fields are named.
     """
     path = workdir / "config.json"
     if not path.exists():
         return None
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-        held_config, _ = held["config"], held["data"]["fingerprint"]
+        there = json.loads(path.read_text(encoding="utf-8"))
+        config_there, _ = there["config"], there["data"]["fingerprint"]
     except (ValueError, KeyError, TypeError):
         raise UserError(
             f"{path}: not a run's config.json; give another --workdir"
         ) from None
+    # A run may be resumed on other devices, so that the mesh may differ.
     differing = [
-        f"{k}: {a!r} there, {b!r} now"
-        for k, a, b in _differences(held_config, as_json(config))
-        if not k.startswith(
-            "config.mesh"
-        )  # which devices share the work may change on the way
+        f"{field}: {a!r} there, {b!r} now"
+        for field, a, b in _differences(config_there, as_json(config))
+        if not field.startswith("config.mesh")
     ]
     if differing:
         raise UserError(
-            f"{workdir} holds a run of another config ({'; '.join(differing)}); give another --workdir, or remove it"
+            f"{workdir} holds a run of another config ({'; '.join(differing)}); give "
+            "another --workdir, or remove it"
         )
-    return held
+    return there
 
 
 def as_json(config: ConfigDict) -> dict[str, Any]:
-    """The resolved config as plain JSON values (tuples become lists)."""
+    """Return the resolved config as JSON values; tuples become lists."""
     return json.loads(json.dumps(config.to_dict()))
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Write atomically, making the folder if need be. Raises RunError if that is not possible."""
+    """Write a JSON file atomically, and make its folder if need be.
+
+    Raises:
+      RunError: the system refuses it.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(".new")
@@ -101,19 +130,26 @@ def write_json(path: pathlib.Path, value: Any) -> None:
 
 
 def _differences(a: Any, b: Any, at: str = "config") -> Iterator[tuple[str, Any, Any]]:
+    """Yield (field, value in a, value in b) where they differ."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        for k in sorted({*a, *b}):
-            yield from _differences(a.get(k), b.get(k), f"{at}.{k}")
+        for name in sorted({*a, *b}):
+            yield from _differences(a.get(name), b.get(name), f"{at}.{name}")
     elif a != b:
         yield at, a, b
 
 
 @contextlib.contextmanager
 def lock(workdir: pathlib.Path) -> Iterator[Callable[[], None]]:
-    """Hold the right to write to `workdir`; the system frees it when the process ends, however it ends.
+    """Hold the right to write to a run directory, and make the directory.
 
-    Yields what to call before anything is written there: it raises RunError if the directory was removed, moved or
-    replaced meanwhile, for then it may be another run's. Raises UserError if another process holds the lock.
+    The system releases the lock when the process ends, however it ends.
+
+    Yields:
+      A function to call before anything is written. It raises RunError if the directory
+      was removed, moved or replaced meanwhile: it may be another run's.
+
+    Raises:
+      UserError: another process holds the lock, or the directory cannot be written to.
     """
     path = workdir / "lock"
     try:
@@ -126,66 +162,62 @@ def lock(workdir: pathlib.Path) -> Iterator[Callable[[], None]]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UserError(
-                f"{workdir} is in use by another run; wait for it or give another --workdir"
+                f"{workdir} is in use by another run; wait for it or give another "
+                "--workdir"
             ) from None
 
-        def held() -> None:
-            if not (
-                path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
-            ):
+        def assert_lock_held() -> None:
+            ours = os.fstat(file.fileno())
+            if not (path.exists() and os.path.samestat(path.stat(), ours)):
                 raise RunError(
-                    f"{workdir} was removed, moved or replaced during the run; nothing more is written there"
+                    f"{workdir} was removed, moved or replaced during the run; nothing "
+                    "more is written there"
                 )
 
-        yield held
+        yield assert_lock_held
 
 
 @contextlib.contextmanager
 def storage_errors(workdir: pathlib.Path) -> Iterator[None]:
-    """What the system refuses, such as to write on a full or read-only disk, becomes a RunError."""
+    """Turn an OSError, such as of a full or read-only disk, into a RunError."""
     try:
         yield
     except OSError as e:
         raise RunError(
-            f"{e.filename or workdir}: {e.strerror or e}; checkpoints saved before are intact, the same command resumes"
+            f"{e.filename or workdir}: {e.strerror or e}; checkpoints saved before are "
+            "intact, the same command resumes"
         ) from e
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that a result may depend on."""
-    from importlib import metadata
-
+    """Return the versions of Python and of PACKAGES."""
     found = {"python": sys.version.split()[0]}
-    for name in (
-        "lnrepro",
-        "jax",
-        "jaxlib",
-        "flax",
-        "optax",
-        "orbax-checkpoint",
-        "tensorflow-datasets",
-        "grain",
-        "numpy",
-    ):
+    for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
 
 
 def git_commit() -> str | None:
-    """The checkout's commit, with "+" behind it if there are uncommitted changes; None outside a checkout."""
-    here = pathlib.Path(__file__).parent
+    """Return the checkout's commit, None outside of a checkout.
+
+    "+" at its end means that there are uncommitted changes.
+    """
     try:
-        run = lambda *a: subprocess.run(  # noqa: E731
-            ["git", *a],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        ).stdout.strip()
-        return run("rev-parse", "HEAD") + (
-            "+" if run("status", "--porcelain", "--untracked-files=no") else ""
-        )
+        commit = _git("rev-parse", "HEAD")
+        changes = _git("status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):
         return None
+    return commit + ("+" if changes else "")
+
+
+def _git(*arguments):
+    done = subprocess.run(
+        ["git", *arguments],
+        cwd=pathlib.Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
+    )
+    return done.stdout.strip()

@@ -1,7 +1,8 @@
 """What the recurrent modules do, whichever cell they hold.
 
-A module describes a cell of `lnrepro.functional` and keeps its parameters. The equations
-are in `lnrepro.functional.cells`, the loop over time is `lnrepro.functional.unroll`.
+A module describes a cell of `lnrepro.functional` and keeps its parameters. The
+equations are in `lnrepro.functional.cells`, the loop over time is
+`lnrepro.functional.unroll`.
 
 Shape letters: B batch (any number of axes), T time, D input features, H hidden units.
 """
@@ -105,8 +106,8 @@ class SequenceModule(nn.Module):
     """A cell over a whole sequence, with the interface of flax.linen.RNN.
 
     A subclass has the attributes dtype, param_dtype, carry_init, learned_carry and
-    deterministic, the fields of `RNN` about sequences, and defines `functional_cell` and
-    `initializers`, or `parameters`.
+    deterministic, the fields of `RNN` about sequences, and defines `functional_cell`
+    and `initializers`, or `parameters`.
     """
 
     @property

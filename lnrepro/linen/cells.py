@@ -178,11 +178,11 @@ class GRUCell(CellModule):
 
 
 class SimpleCell(CellModule):
-    """One step of a simple recurrent network (eq. 4): (h, x [..., D]) -> (h, h [..., H]).
+    """One step of eq. 4, a simple network: (h, x [..., D]) -> (h, h [..., H]).
 
-    The equations, norms and parameter names are those of `lnrepro.functional.SimpleCell`.
-    The module has Flax's interface of a cell: it works in `lnrepro.linen.RNN`, and in
-    flax.linen.RNN.
+    The equation, norms and parameter names are those of
+    `lnrepro.functional.SimpleCell`. The module has Flax's interface of a cell: it works
+    in `lnrepro.linen.RNN`, and in flax.linen.RNN.
 
     Attributes:
       features: H, the number of hidden units.

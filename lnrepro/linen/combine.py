@@ -1,4 +1,4 @@
-"""Stack and Bidirectional: sequence modules one after another, and in both directions."""
+"""Stack and Bidirectional: modules one after another, and in both directions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -275,7 +275,8 @@ def merge_function(merge_fn: str | MergeFn) -> MergeFn:
         return jnp.add
     if isinstance(merge_fn, str):
         raise ValueError(
-            f"Bidirectional: merge_fn={merge_fn!r}; choose 'concat', 'sum' or a function"
+            f"Bidirectional: merge_fn={merge_fn!r}; choose 'concat', 'sum' or a "
+            "function"
         )
     return merge_fn
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import flax
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ class Unboxed:
 
     def __call__(self, key, shape, dtype=jnp.float32):
         """Draw a value."""
-        # The only leaf of a box is its value. `unbox` would also constrain its sharding.
+        # The only leaf of a box is its value. `unbox` also constrains its sharding.
         (value,) = jax.tree.leaves(self.initializer(key, shape, dtype))
         return value
 
@@ -82,11 +83,18 @@ def declare_parameters(
 
     Returns:
       The parameters, without boxes.
+
+    Raises:
+      flax.errors.FlaxError: a parameter of another shape, or a missing one.
     """
     shapes = parameter_shapes(cell, features_in, module.param_dtype)
+    # Several modules may share a cell, whose parameters are declared once.
+    stored = _stored(module, shapes)
+    if stored is not None:
+        _check_shapes(module, shapes, stored)
+        return stored
     names = _nested(shapes)
-    is_fresh = not all(module.has_variable("params", name) for name in names)
-    if is_fresh and module.is_mutable_collection("params"):
+    if module.is_mutable_collection("params"):
         fresh = cell.init(module.make_rng("params"), features_in, module.param_dtype)
         fresh = _nested(fresh, initializers)
     else:
@@ -94,9 +102,8 @@ def declare_parameters(
 
     values = {}
     for name in names:
-        # `param` returns the stored value, and checks its shape, where there is one. The
-        # scope's own method works outside of the module's call too: `RNN` makes the
-        # parameters of its cell.
+        # The scope's own method works outside of the module's call too, where `RNN`
+        # makes the parameters of its cell.
         values[name] = module.scope.param(name, lambda key, name=name: fresh[name])
     return _like(shapes, values)
 
@@ -105,12 +112,29 @@ def stored_parameters(
     module: nn.Module, cell: functional.Cell, features_in: int
 ) -> Any | None:
     """Return the parameters that a module has, None where one is missing."""
-    shapes = parameter_shapes(cell, features_in, module.param_dtype)
+    return _stored(module, parameter_shapes(cell, features_in, module.param_dtype))
+
+
+def _stored(module, shapes):
+    """The parameters that a module has, in the structure of shapes, or None."""
     names = _nested(shapes)
     if not all(module.has_variable("params", name) for name in names):
         return None
     values = {name: module.get_variable("params", name) for name in names}
     return _like(shapes, nn.meta.unbox(values))
+
+
+def _check_shapes(module, shapes, params):
+    """Raise Flax's error where a parameter has another shape than the cell's."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(shapes)
+    for (path, own), given in zip(leaves, jax.tree.leaves(params), strict=True):
+        if own.shape != jnp.shape(given):
+            raise flax.errors.ScopeParamShapeError(
+                "/".join(_names(path)),
+                module.scope.path_text,
+                jnp.shape(given),
+                own.shape,
+            )
 
 
 def _nested(params, initializers=None):
@@ -137,14 +161,20 @@ def _boxed(initializer, value):
     def init(key):
         return initializer(key, value.shape, value.dtype)
 
-    return nn.meta.replace_boxed(jax.eval_shape(init, jax.random.key(0)), value)
+    # As in `Unboxed`, the only leaf of a box is its value.
+    box = jax.eval_shape(init, jax.random.key(0))
+    return jax.tree.map(lambda shape: value, box)
 
 
 def _like(shapes, nested):
     """Nested dicts in the structure of the cell's own parameters."""
     leaves = traverse_util.flatten_dict(nested)
     paths, structure = jax.tree_util.tree_flatten_with_path(shapes)
-    return jax.tree.unflatten(structure, [leaves[_names(path)] for path, _ in paths])
+    names = [_names(path) for path, _ in paths]
+    missing = ["/".join(name) for name in names if name not in leaves]
+    if missing:
+        raise ValueError(f"the parameters of the cell have no {', '.join(missing)}")
+    return jax.tree.unflatten(structure, [leaves[name] for name in names])
 
 
 def _names(path):

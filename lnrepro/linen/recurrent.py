@@ -20,7 +20,7 @@ import jax
 from lnrepro import functional
 from lnrepro.linen.base import CellModule, SequenceModule
 from lnrepro.linen.cells import FunctionalCell
-from lnrepro.linen.parameters import declare_parameters, stored_parameters
+from lnrepro.linen.parameters import declare_parameters
 
 Carry = Any
 
@@ -121,10 +121,6 @@ class RNN(SequenceModule):
     @nn.nowrap
     def parameters(self, cell: functional.Cell, features_in: int) -> Any:
         """Return the parameters of the cell; make them if it has none."""
-        # Two modules may share a cell, whose parameters are declared once.
-        params = stored_parameters(self.cell, cell, features_in)
-        if params is not None:
-            return params
         return declare_parameters(
             self.cell, cell, features_in, self.cell.initializers()
         )

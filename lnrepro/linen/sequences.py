@@ -217,10 +217,10 @@ class GRU(SequenceModule):
 
 
 class SimpleRNN(SequenceModule):
-    """Run a simple recurrent network (eq. 4) over a sequence: x [..., T, D] -> y [..., T, H].
+    """Run eq. 4, a simple network, over a sequence: x [..., T, D] -> y [..., T, H].
 
-    Short for `RNN(SimpleCell(features, ...))`, with the parameters in the module itself.
-    They have the names of `lnrepro.functional.SimpleCell`. `step` and
+    Short for `RNN(SimpleCell(features, ...))`, with the parameters in the module
+    itself. They have the names of `lnrepro.functional.SimpleCell`. `step` and
     `initialize_carry` run the same parameters step by step.
 
     Attributes:

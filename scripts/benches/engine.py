@@ -41,8 +41,8 @@ def main(args: argparse.Namespace) -> int:
     rows = []
     for variant in ("paper", "paper_bz4"):
         config = mnist.get_config(variant)
-        config.eval_splits = ()
-        config.best.metric = ""
+        config.evals = {}
+        config.best.metric = None
         config.curves = ()
         rows.append(_ratio(config, args))
         r = rows[-1]
@@ -129,7 +129,7 @@ def _loop(config) -> float:
     try:
         with tempfile.TemporaryDirectory() as folder:
             run = train.Run(config, pathlib.Path(folder), writing=True)
-            train._loop(run, held=lambda: None)
+            train.Loop(run, assert_lock_held=lambda: None).train()
             ended = time.perf_counter()
             run.store.close()
     finally:
@@ -150,8 +150,9 @@ def _first_step() -> list[float]:
                 "--config.steps=1",
             ]
             command += [
-                "--config.eval_splits=()",
-                "--config.best.metric=",
+                "--config.evals.valid=never",
+                "--config.evals.test=never",
+                "--config.best.metric=None",
                 f"--workdir={scratch}/{name}",
             ]
             env = os.environ | {"JAX_COMPILATION_CACHE_DIR": f"{scratch}/cache"}

@@ -12,7 +12,6 @@ import collections
 import contextlib
 import gzip
 import importlib
-import importlib.util
 import json
 import pathlib
 import re
@@ -23,8 +22,7 @@ import time
 import jax
 import optax
 
-from lnrepro.engine import experiment, optim
-from lnrepro.engine.errors import UserError
+from lnrepro.engine import config_file, experiment, optim
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,14 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Print a line for each norm."""
-    path, _, variant = args.config.partition(":")
-    if not pathlib.Path(path).is_file():
-        raise UserError(f"--config={args.config}: there is no file {path}")
-    spec = importlib.util.spec_from_file_location("config", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     for norm in args.norms or [None]:
-        config = module.get_config(variant)
+        config = config_file.read(args.config)
         config.norm = norm or config.norm
         _compare(config, args)
     return 0

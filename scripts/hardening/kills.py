@@ -41,7 +41,8 @@ TOTAL, EVAL_EVERY = 60, 6
 LONGER = (
     f"--config.steps={TOTAL}",
     "--config.log_every=2",
-    f"--config.eval_every={EVAL_EVERY}",
+    f"--config.evals.valid={EVAL_EVERY}",
+    f"--config.evals.test={EVAL_EVERY}",
     "--config.save_every=4",
 )
 PHASES = ("start-up", "compile", "step", "evaluation", "checkpoint", "SIGTERM")

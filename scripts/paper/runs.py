@@ -131,6 +131,7 @@ _FREE |= {
     "eval_batch_size",
     "eval_splits",
     "final_splits",
+    "evals",
 }
 
 

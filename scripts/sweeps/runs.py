@@ -1,19 +1,14 @@
 """The runs of a sweep: what each is called, where it lives, its command line, and how far its files say it is."""
 
 import difflib
-import importlib.util
 import json
 import os
 import pathlib
 import urllib.parse
 from collections.abc import Iterable, Mapping
-from types import ModuleType
 from typing import Any, NamedTuple
 
-from absl import flags
-from ml_collections import ConfigDict, config_flags
-
-from lnrepro.engine import experiment, workdir
+from lnrepro.engine import config_file, experiment, workdir
 from lnrepro.engine.errors import UserError
 from scripts.sweeps import start
 
@@ -77,7 +72,10 @@ def plan(
                 f"--config.{min(twice)} cannot be given: the sweep varies it"
             )
         settings = {field: text(value) for field, value in overrides.items()} | common
-        resolved = _resolve(config, settings)
+        overrides_of_run = [
+            f"--config.{name}={value}" for name, value in settings.items()
+        ]
+        resolved = config_file.read(config, overrides_of_run)
         if folder is None:
             label = _label(common)
             folder = pathlib.Path("runs") / resolved.experiment.rpartition(".")[2]
@@ -171,36 +169,18 @@ def _common(further: list[str]) -> dict[str, str]:
 
 def _sweep(file: str, name: str) -> list[Mapping[str, Any]]:
     """What `sweep(name)` of the config returns."""
-    if not pathlib.Path(file).is_file():
-        near = difflib.get_close_matches(
-            file, map(str, pathlib.Path("configs").glob("*.py")), 1, 0.4
-        )
-        raise UserError(
-            f"there is no config {file}"
-            + (f"; did you mean {near[0]}?" if near else "")
-        )
-    module = _load(file)
+    module = config_file.load_module(file)
     if not hasattr(module, "sweep"):
         raise UserError(
-            f"{file} has no sweep(); write one that returns a list of overrides: {{'norm': 'layer', 'seed': 1}}"
+            f"{file} has no sweep(); write one that returns a list of overrides: "
+            "{'norm': 'layer', 'seed': 1}"
         )
     try:
         return list(module.sweep(name))
     except ValueError as e:
         near = difflib.get_close_matches(name, getattr(module, "SWEEPS", ()), 1, 0.4)
-        raise UserError(
-            f"{e}" + (f"; did you mean {near[0]}?" if near else "")
-        ) from None
-
-
-def _load(file: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("swept_config", file)
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as e:
-        raise UserError(f"{file} cannot be loaded: {type(e).__name__}: {e}") from None
-    return module
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"{file}: {e}{hint}") from None
 
 
 def _keep(sweep: list[Mapping[str, Any]], only: list[str]) -> list[Mapping[str, Any]]:
@@ -218,61 +198,6 @@ def _keep(sweep: list[Mapping[str, Any]], only: list[str]) -> list[Mapping[str, 
             )
         sweep = [o for o in sweep if text(o.get(field)) in values.split(",")]
     return sweep
-
-
-def _resolve(config: str, settings: Mapping[str, str]) -> ConfigDict:
-    """The config with its overrides, read as the trainer's flags read them. Raises UserError."""
-    file = config.partition(":")[0]
-    argv = ["sweep", f"--config={config}"]
-    plain = _parse(argv, file)
-    for field in settings:
-        _exists(plain, field, file)
-    return _parse(
-        [*argv, *(f"--config.{field}={value}" for field, value in settings.items())],
-        file,
-    )
-
-
-def _parse(argv: list[str], file: str) -> ConfigDict:
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_file(
-        "config", flag_values=values, lock_config=True, sys_argv=argv
-    )
-    try:
-        values(argv)
-    except (
-        flags.Error,
-        AttributeError,
-        KeyError,
-        TypeError,
-        ValueError,
-        SyntaxError,
-        ImportError,
-    ) as e:
-        said = str(e.args[0]) if e.args else type(e).__name__
-        line = (
-            said.strip().splitlines()[-1].partition(": ")[2]
-            if "Traceback" in said
-            else " ".join(said.split())
-        )
-        raise UserError(line or f"{file}: {said}") from None
-    return values.config
-
-
-def _exists(config: ConfigDict, field: str, file: str) -> None:
-    at, names = config, field.split(".")
-    for n, name in enumerate(names):
-        if not isinstance(at, ConfigDict) or name not in at:
-            near = difflib.get_close_matches(
-                name, at.keys() if isinstance(at, ConfigDict) else (), 1
-            )
-            mend = (
-                f"; did you mean {'.'.join([*names[:n], near[0], *names[n + 1 :]])!r}?"
-                if near
-                else ""
-            )
-            raise UserError(f"{file} has no field {field!r}{mend}")
-        at = at[name]
 
 
 def _distinct(file: str, runs: list[Run]) -> None:

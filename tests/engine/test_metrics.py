@@ -6,6 +6,7 @@ import pytest
 
 from lnrepro.engine import artifacts, evaluation, metrics
 from lnrepro.engine.errors import RunError, UserError
+from lnrepro.engine.experiment import Evaluation
 
 
 def host(tree):
@@ -75,30 +76,20 @@ def test_mean_over_examples_ignores_padding():
         mean({"a": np.float32(2.0)}, [{"x": np.ones(2), "mask": np.zeros(2)}])
 
 
-def test_artifacts_by_kind(tmp_path):
+def test_images_and_files_are_written(tmp_path):
     from PIL import Image
 
     picture = np.random.default_rng(0).integers(0, 255, (5, 7, 3), np.uint8)
     film = np.stack([picture, 255 - picture])
-    values = {
-        "n": 3,
-        "picture": picture,
-        "film": film,
-        "page.html": "<p>",
-        "weights": np.eye(2),
-        "loss": np.float32(1.5),
-    }
-    numbers, paths = artifacts.write(tmp_path / "a", values)
-    assert numbers == {"n": 3.0, "loss": 1.5}
-    assert {p.name for p in paths} == {
-        "picture.png",
-        "film.gif",
-        "page.html",
-        "weights.npy",
-    }
+    evaluation = Evaluation(
+        scalars={"n": 3.0},
+        images={"picture": picture, "film": film},
+        files={"page.html": "<p>"},
+    )
+    paths = artifacts.write(tmp_path / "a", evaluation)
+    names = {path.name for path in paths}
+    assert names == {"picture.png", "film.gif", "page.html"}
     np.testing.assert_array_equal(
         np.asarray(Image.open(tmp_path / "a/picture.png")), picture
     )
     assert Image.open(tmp_path / "a/film.gif").n_frames == 2
-    with pytest.raises(TypeError, match="evaluate returned x of type dict"):
-        artifacts.write(tmp_path, {"x": {}})

@@ -18,7 +18,7 @@ def config(**changes):
         "b1": 0.9,
         "b2": 0.999,
         "eps": 1e-8,
-        "clip": 0.0,
+        "clip": None,
         "clip_mode": "global",
     }
     return ConfigDict(c | changes)

@@ -28,7 +28,7 @@ FATAL = b"""F1121 03:51:37.1 3219 client.h:80] Terminating process because the J
 
 def relayed(log):
     out = io.BytesIO()
-    peers._relay(io.BytesIO(log), out, "error: at first")
+    peers._copy_lines(io.BytesIO(log), out, "error: at first")
     return out.getvalue().decode().splitlines()
 
 

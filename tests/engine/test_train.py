@@ -251,7 +251,8 @@ def test_signal_saves_and_says_how_to_go_on(tmp_path, monkeypatch, signum):
 
 
 def test_a_signal_stops_the_final_evaluation_where_it_is(tmp_path, monkeypatch, capsys):
-    c = config(final_splits=("valid",))
+    c = config(**{"evals.picture": "never"})
+    c.evals.valid = "end"
     whole = train.train(c, tmp_path / "whole")
     assert "final evaluation of valid" in capsys.readouterr().out
     real, ended = toy.make, []
@@ -400,7 +401,7 @@ def test_parameters_that_broke_in_the_step_before_a_save_are_not_saved(
         return exp._replace(loss=loss)
 
     monkeypatch.setattr(toy, "make", make)
-    c = config(eval_splits=(), **{"best.metric": ""})
+    c = config(**{"evals.test": "never", "best.metric": None})
     with pytest.raises(
         RunError,
         match="not finite after step 10: stopped; the last good checkpoint is kept",

@@ -7,41 +7,30 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from lnrepro.config import adam, base, update
 from lnrepro.engine import evaluation
-from lnrepro.engine.experiment import Experiment
+from lnrepro.engine.experiment import Evaluation, Experiment
 
 
 def get_config() -> ConfigDict:
-    return ConfigDict(
+    config = base("tests.engine.toy")
+    update(
+        config,
         {
-            "experiment": "tests.engine.toy",
             "norm": "none",
-            "seed": 0,
             "batch_size": 8,
             "epochs": 3.0,
-            "steps": 0,
-            "steps_per_call": 1,
-            "placement": "jit",
             "data": {"name": "digits", "train_examples": 80},
-            "optimizer": {
-                "name": "adam",
-                "learning_rate": 1e-2,
-                "b1": 0.9,
-                "b2": 0.999,
-                "eps": 1e-8,
-                "clip": 0.0,
-                "clip_mode": "global",
-            },
+            "optimizer": adam(1e-2),
             "log_every": 4,
-            "eval_every": 0,
             "save_every": 5,
-            "eval_splits": ("test",),
-            "final_splits": ("picture",),
+            "evals": {"test": "epoch", "picture": "end"},
             "best": {"metric": "test/error", "mode": "min"},
             "curves": (("loss", ("train/loss", "test/error"), "log"),),
             "nan_at": -1,
-        }
+        },
     )
+    return config
 
 
 def make(config: ConfigDict) -> Experiment:
@@ -78,18 +67,16 @@ def make(config: ConfigDict) -> Experiment:
 
     def evaluate(vars, split):
         if split == "picture":
-            return {
-                "square": np.full((4, 4, 3), 200, np.uint8),
-                "note.html": "<p>done</p>",
-                "sum": 1.5,
-            }
+            return Evaluation(
+                scalars={"sum": 1.5},
+                images={"square": np.full((4, 4, 3), 200, np.uint8)},
+                files={"note.html": "<p>done</p>"},
+            )
         x = np.random.default_rng(99).normal(size=(11, 3)).astype(np.float32)
-        return mean(
-            vars,
-            [
-                {"x": x[:8], "mask": np.ones(8)},
-                {"x": x[3:], "mask": np.arange(8) >= 5.0},
-            ],
-        )
+        batches = [
+            {"x": x[:8], "mask": np.ones(8)},
+            {"x": x[3:], "mask": np.arange(8) >= 5.0},
+        ]
+        return Evaluation(mean(vars, batches))
 
     return Experiment(init, loss, batches, evaluate)

@@ -596,13 +596,13 @@ def test_default_data_end_to_end(tmp_path):
     batches.close()
     assert new == {}
     np.testing.assert_allclose(value, np.log(config.data.vocabulary), rtol=0.1)
-    numbers = exp.evaluate(vars, "valid")
+    numbers = exp.evaluate(vars, "valid").scalars
     assert numbers["error"] >= numbers["entity_error"] > 0.5
     assert numbers["frequency_error"] > 0.7
     assert numbers["answer_missing"] == 0
     shown = exp.evaluate(vars, "attention")
-    assert shown["attention"].dtype == np.uint8
-    assert shown["attention.html"].count("<hr>") == pictures.EXAMPLES
+    assert shown.images["attention"].dtype == np.uint8
+    assert shown.files["attention.html"].count("<hr>") == pictures.EXAMPLES
     for change, message in (
         (
             {"data.vocabulary": 99},

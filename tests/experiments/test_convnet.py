@@ -127,7 +127,7 @@ def test_border_numbers_are_the_moments_of_the_units():
             "z^2": (z**2).sum(0),
         }
     ]
-    values = convnet.border(moments, "title")
+    values, images, _ = convnet.border(moments, "title")
     near = convnet.ring(8, 8)
     np.testing.assert_allclose(values["conv1 std border"], sums.std(0)[near].mean())
     np.testing.assert_allclose(values["conv1 std rest"], sums.std(0)[~near].mean())
@@ -135,7 +135,7 @@ def test_border_numbers_are_the_moments_of_the_units():
         values["conv1 normalised std rest"], 2 * sums.std(0)[~near].mean()
     )
     np.testing.assert_allclose(values["conv1 on border"], (z > 0)[:, near].mean())
-    picture = values["statistics"]
+    picture = images["statistics"]
     assert picture.dtype == np.uint8
     assert picture.ndim == 3
     assert picture.shape[-1] == 3
@@ -149,7 +149,7 @@ def test_border_of_a_net_counts_every_test_image():
     vars = exp.init(jax.random.key(0))
     x = jnp.asarray(convnet._open(c, "test")["image"][..., None] / 16.0, jnp.float32)
     _, seen = convnet.ConvNet(c).apply(vars, x, False, mutable=["intermediates"])
-    measured = exp.evaluate(vars, "border")
+    measured = exp.evaluate(vars, "border").scalars
     for n, (sums, z) in enumerate(
         zip(*(seen["intermediates"][k] for k in ("sums", "normalised")), strict=True), 1
     ):

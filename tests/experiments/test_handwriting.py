@@ -358,7 +358,7 @@ def test_clipping_bounds_derivatives_on_their_way_back_and_only_there(trained):
         return jax.jit(jax.value_and_grad(mean))(params)
 
     (value, free), (same_value, same), (clipped_value, clipped) = (
-        grads(0.0, 0.0),
+        grads(None, None),
         grads(1e6, 1e6),
         grads(0.01, 0.02),
     )
@@ -443,7 +443,7 @@ def test_batches_and_evaluation_of_the_embedded_set(embedded):
         [every.mean(0), every.std(0)], [[0, 0], [1, 1]], atol=2e-3
     )
 
-    found = exp.evaluate(vars, "valid")
+    found = exp.evaluate(vars, "valid").scalars
     lines = open_lines(config, "valid")
     rows = np.linspace(0, len(lines) - 1, config.eval_examples).round().astype(int)
     network = Network(config)
@@ -500,12 +500,11 @@ def test_pictures_and_svg_of_strokes_and_of_none(embedded):
     config, _, vars = embedded
     lines = open_lines(config, "valid")
     shown = pictures.all_of(Network(config), vars["params"], lines, config)
-    assert set(shown) == {"samples", "samples.svg", "alignment", "density", "reading"}
-    assert all(
-        v.dtype == np.uint8 and v.shape[-1] == 3
-        for k, v in shown.items()
-        if k != "samples.svg"
-    )
+    assert set(shown.images) == {"samples", "alignment", "density", "reading"}
+    assert set(shown.files) == {"samples.svg"}
+    for image in shown.images.values():
+        assert image.dtype == np.uint8
+        assert image.shape[-1] == 3
     strokes = pictures.strokes_of(
         np.array([[10, 0, 0], [0, 10, 1], [5, 5, 0], [1, 1, 1.0]])
     )

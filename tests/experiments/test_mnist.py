@@ -79,7 +79,7 @@ def test_evaluation_is_the_mean_over_the_split(tmp_path):
         "smoke", norm="layer", eval_batch_size=50, **{"data.dir": str(tmp_path)}
     )
     vars = exp.init(jax.random.key(0))
-    found = exp.evaluate(vars, "test")
+    found = exp.evaluate(vars, "test").scalars
     from lnrepro import data
 
     columns = data.open_columns("digits", "test", str(tmp_path))

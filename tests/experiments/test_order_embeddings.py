@@ -322,18 +322,18 @@ def test_batches_draw_all_five_captions_and_resume_anywhere(smoke):
 
 def test_evaluation_scores_and_shows(smoke):
     _, exp, vars = smoke
-    scores = exp.evaluate(vars, "valid")
+    scores = exp.evaluate(vars, "valid").scalars
     assert scores["image_recall_sum"] == pytest.approx(
         sum(scores[f"image_r{k}"] for k in (1, 5, 10))
     )
     assert 1 <= scores["image_mean_rank"] <= 50
-    final = exp.evaluate(vars, "final")
-    picture = final.pop("retrievals")
+    final, images, files = exp.evaluate(vars, "final")
+    picture = images["retrievals"]
     assert picture.dtype == np.uint8
     assert picture.shape[-1] == 3
     assert (
         "| OE + LN (this run) | scenes: not to be compared; 1 fold of 50 images |"
-        in final.pop("table2.md")
+        in files["table2.md"]
     )
     assert set(final) == set(scores)
 
@@ -428,7 +428,7 @@ def test_data_of_another_size_is_one_line(smoke):
         config.update_from_flattened_dict(change)
         with pytest.raises(DataError, match=message):
             next(make(config).batches(0))
-    config.update({"data": smoke[0].data})
+    config.data = smoke[0].data
     config.evaluation.update({"fold": 300, "folds": 2})
     with pytest.raises(
         DataError, match=r"scenes \(test\) has 500 images, too few for 2 of 300"

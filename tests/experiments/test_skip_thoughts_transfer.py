@@ -259,10 +259,10 @@ def test_a_smoke_evaluation_and_its_artifacts(tmp_path):
     config.data.dir = str(tmp_path)
     exp = make(config)
     vars = exp.init(jax.random.key(0))
-    found = exp.evaluate(vars, "story_mpqa")
+    found = exp.evaluate(vars, "story_mpqa").scalars
     assert set(found) == {"accuracy", "accuracy_std"}
     assert 30 < found["accuracy"] <= 100
-    page = exp.evaluate(vars, "neighbours")["neighbours.txt"]
+    page = exp.evaluate(vars, "neighbours").files["neighbours.txt"]
     assert page.startswith("nearest sentences, layer, data: stories")
     assert page.count("\n    ") == 12 * 4
     bag = transfer.bag_of_words("story_mpqa", config)

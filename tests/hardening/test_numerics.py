@@ -144,13 +144,8 @@ def test_the_guard_stops_each_experiment_and_keeps_the_last_good_checkpoint(
 ):
     config, exp, batch = opened(name, "layer")
     config.batch_size, config.steps, config.steps_per_call = ROWS, 6, 1
-    config.log_every = config.eval_every = config.save_every = 2
-    config.eval_splits, config.final_splits, config.curves, config.best.metric = (
-        (),
-        (),
-        (),
-        "",
-    )
+    config.log_every = config.save_every = 2
+    config.evals, config.curves, config.best.metric = {}, (), None
     monkeypatch.setattr(
         experiment, "load", lambda c: poisoned(exp, EXPERIMENTS[name][1][0], batch, 4)
     )

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from configs import skip_thoughts
 from lnrepro.engine.errors import UserError
 from scripts import encode
 from tests.runs import ROOT, environment, run
@@ -54,8 +55,10 @@ def test_a_run_encodes_sentences(tmp_path):
     code, _, err = run(
         tmp_path,
         *flags,
-        "--config.eval_splits=()",
-        "--config.final_splits=()",
+        *(
+            f"--config.evals.{name}=never"
+            for name in skip_thoughts.get_config("smoke").evals
+        ),
         "--config.curves=()",
     )
     assert code == 0, err

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from jax._src import xla_bridge
 
+from lnrepro.engine import config_file
 from lnrepro.engine.errors import UserError
 from scripts import sweep as script
 from scripts.sweeps import local, on_ray, runs
@@ -99,10 +100,8 @@ def test_every_sweep_of_every_config_resolves_to_what_it_says(name):
         planned = runs.plan(f"configs/{name}.py:smoke", sweep, None, [], [])
         assert len({r.workdir for r in planned}) == len(config.sweep(sweep))
         for overrides in config.sweep(sweep):
-            resolved = runs._resolve(
-                f"configs/{name}.py:smoke",
-                {k: runs.text(v) for k, v in overrides.items()},
-            )
+            flags = [f"--config.{k}={runs.text(v)}" for k, v in overrides.items()]
+            resolved = config_file.read(f"configs/{name}.py:smoke", flags)
             for field, value in overrides.items():
                 at = resolved
                 for part in field.split("."):
@@ -145,12 +144,12 @@ def test_planning_initialises_no_device():
     [
         (
             ["configs/mnst.py"],
-            "there is no config configs/mnst.py; did you mean configs/mnist.py?",
+            "there is no config file configs/mnst.py; did you mean configs/mnist.py?",
         ),
         (["configs/mnist.py:smke"], "no variant 'smke'"),
         (
             [SMOKE, "--name", "learning_rat"],
-            "has no sweep 'learning_rat'; there are (none), learning_rate; did you mean",
+            "there is no sweep 'learning_rat'; there are (none), learning_rate; did you mean",
         ),
         ([SMOKE, "--launcher", "slrum"], "invalid choice: 'slrum'"),
         ([SMOKE, "--processes", "0"], "0: at least 1 is needed"),
@@ -228,7 +227,9 @@ def test_configs_whose_sweep_is_wrong(tmp_path, body, says):
 def test_a_directory_with_a_run_of_another_config_is_refused(tmp_path):
     where = tmp_path / "norm=layer,seed=0"
     where.mkdir()
-    held = runs._resolve(SMOKE, {"norm": "layer", "seed": "0", "epochs": "3"})
+    held = config_file.read(
+        SMOKE, ["--config.norm=layer", "--config.seed=0", "--config.epochs=3"]
+    )
     (where / "config.json").write_text(
         json.dumps({"config": held.to_dict(), "data": {"fingerprint": "x"}})
     )

@@ -18,7 +18,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     config = config_file.get_config("smoke")
     config.data.dir = str(tmp_path_factory.mktemp("data"))
-    config.steps, config.final_splits = 2, ()
+    config.steps, config.evals.final = 2, "never"
     train(config, folder)
     return folder
 

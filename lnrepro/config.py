@@ -1,0 +1,173 @@
+"""Defaults and helpers for config files.
+
+A config file states what differs from `base`:
+
+    PAPER = {"norm": "layer", "batch_size": 128, "epochs": 60.0, ...}
+    SMOKE = {"steps": 4}
+    VARIANTS = {"paper": (PAPER,), "smoke": (PAPER, SMOKE)}
+
+    def get_config(variant=""):
+        return variants("experiments.mnist", VARIANTS, variant)
+
+None means not set. On the command line: `--config.steps=None`.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ml_collections import ConfigDict, FieldReference
+from ml_collections.config_dict import placeholder
+
+Choice = TypeVar("Choice")
+
+
+def base(experiment: str) -> ConfigDict:
+    """Return the fields that every run has, with their defaults.
+
+    Args:
+      experiment: dotted name of the module that has `make`.
+
+    Returns:
+      A config of these fields:
+
+      norm: name of the normalisation.
+      seed: seed of parameters, batches and noise.
+      seeds: number of seeds trained together: seed, seed + 1, ...
+      batch_size: examples in a training batch, over all devices.
+      steps: number of optimiser steps.
+      epochs: number of passes over the training set, where steps is None.
+      steps_per_call: optimiser steps in one call of the compiled program.
+      placement: "jit", or "pmap" for statistics per device.
+      mesh: `model` devices share each array that `shard` names, see
+        `lnrepro.engine.distribute`.
+      data: name of the data set; dir, the folder of prepared sets, None for the default;
+        train_examples, the size of the training set.
+      model: sizes of the network.
+      optimizer: see `adam`.
+      log_every: steps between two records of training; None is an epoch.
+      save_every: steps between two checkpoints; None is an epoch.
+      eval_batch_size: examples in a batch of an evaluation.
+      evals: {name: schedule}. A schedule is "epoch", a number of steps such as "300",
+        "end" (once, after training) or "never".
+      best: the checkpoint with the best value of `metric` ("EVAL/NAME") is kept; mode
+        is "min" or "max". None keeps none.
+      curves: panels of curves.png: (label, (metric, ...), "linear" or "log").
+    """
+    return ConfigDict(
+        {
+            "experiment": experiment,
+            "norm": "layer",
+            "seed": 0,
+            "seeds": 1,
+            "batch_size": 128,
+            "steps": placeholder(int),
+            "epochs": placeholder(float),
+            "steps_per_call": 1,
+            "placement": "jit",
+            "mesh": {"model": 1, "shard": ()},
+            "data": {"name": "", "dir": placeholder(str), "train_examples": 0},
+            "model": {},
+            "optimizer": adam(),
+            "log_every": placeholder(int),
+            "save_every": placeholder(int),
+            "eval_batch_size": 100,
+            "evals": {},
+            "best": {"metric": placeholder(str), "mode": "min"},
+            "curves": (),
+        }
+    )
+
+
+def adam(learning_rate: float = 1e-3, **changes: Any) -> dict[str, Any]:
+    """Return the fields of `config.optimizer` for Adam with optax's defaults.
+
+    Args:
+      learning_rate: the step size.
+      **changes: other values of the fields below.
+
+    Returns:
+      name: "adam", or "kiros_adam" without effective bias correction; learning_rate; b1
+      and b2, the decay rates of the moments; eps, added to the root of the second
+      moment; clip, a limit of the gradient or None; clip_mode: "global", "per_tensor"
+      or "attentive_reader", see `lnrepro.engine.optim`.
+
+    Raises:
+      TypeError: a field that does not exist.
+    """
+    fields = {
+        "name": "adam",
+        "learning_rate": learning_rate,
+        "b1": 0.9,
+        "b2": 0.999,
+        "eps": 1e-8,
+        "clip": placeholder(float),
+        "clip_mode": "global",
+    }
+    unknown = sorted(set(changes) - set(fields))
+    if unknown:
+        raise TypeError(f"adam: no field {unknown[0]!r}; there are {', '.join(fields)}")
+    return fields | changes
+
+
+def variants(
+    experiment: str,
+    changes: Mapping[str, Sequence[Mapping[str, Any]]],
+    variant: str,
+) -> ConfigDict:
+    """Return the config of a variant.
+
+    Args:
+      experiment: dotted name of the module that has `make`.
+      changes: {variant: changes of `base`, applied in their order}. Nested dicts change
+        the fields they name and leave the others.
+      variant: name of the variant, "" for the default.
+
+    Raises:
+      ValueError: there is no such variant.
+    """
+    config = base(experiment)
+    for change in choose("variant", changes, variant):
+        update(config, change)
+    return config
+
+
+def update(config: ConfigDict, change: Mapping[str, Any]) -> None:
+    """Set the fields that `change` names, nested ones too; new fields are added."""
+    for name, value in change.items():
+        if isinstance(value, Mapping):
+            if name not in config:
+                config[name] = ConfigDict()
+            update(config[name], value)
+        elif isinstance(value, FieldReference):
+            # A placeholder of its own for each config: they keep the value.
+            config[name] = placeholder(value.get_type())
+        else:
+            config[name] = value
+
+
+def grid(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+    """Return all combinations of the values, as overrides of a config.
+
+    >>> grid({"norm": ("none", "layer"), "seed": range(2)})[1]
+    {'norm': 'none', 'seed': 1}
+    """
+    names, values = fields.keys(), itertools.product(*fields.values())
+    return [dict(zip(names, combination, strict=True)) for combination in values]
+
+
+def choose(kind: str, choices: Mapping[str, Choice], name: str) -> Choice:
+    """Return choices[name].
+
+    Args:
+      kind: what is chosen, for the message.
+      choices: by their names; "" is the default.
+      name: which one.
+
+    Raises:
+      ValueError: there is no such choice.
+    """
+    if name not in choices:
+        there = ", ".join(choice or "(none)" for choice in choices)
+        raise ValueError(f"there is no {kind} {name!r}; there are {there}")
+    return choices[name]

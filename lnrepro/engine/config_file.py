@@ -1,0 +1,113 @@
+"""Reading of config files, with overrides as on the command line."""
+
+import difflib
+import importlib.util
+import pathlib
+import re
+from collections.abc import Sequence
+from types import ModuleType
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from lnrepro.engine.errors import UserError
+
+
+def configs() -> list[str]:
+    """Return the config files below the current directory, sorted."""
+    return sorted(str(path) for path in pathlib.Path("configs").glob("*.py"))
+
+
+def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
+    """Read a config.
+
+    Args:
+      config: FILE[:VARIANT].
+      overrides: flags such as "--config.seed=1". The value None unsets a field.
+
+    Returns:
+      The config, to which no field can be added.
+
+    Raises:
+      UserError: there is no such file, variant or field, or a value does not fit.
+    """
+    file = config.partition(":")[0]
+    check_file(file)
+    plain = _parse(config, ())
+    unset, rest = [], []
+    for flag in overrides:
+        field, equals, value = re.sub(r"^--?(no)?config\.", "", flag).partition("=")
+        _check_field(plain, field, file)
+        if equals and value == "None":
+            unset.append(field)
+        else:
+            rest.append(flag)
+    parsed = _parse(config, rest)
+    # ml_collections does not read None for a number.
+    parsed.update_from_flattened_dict(dict.fromkeys(unset))
+    return parsed
+
+
+def check_file(file: str) -> None:
+    """Raise UserError where there is no such config file."""
+    if not pathlib.Path(file).is_file():
+        near = difflib.get_close_matches(file, configs(), 1, 0.4)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"there is no config file {file}{hint}")
+
+
+def load_module(file: str) -> ModuleType:
+    """Import a config file as a module.
+
+    Raises:
+      UserError: there is no such file, or it fails.
+    """
+    check_file(file)
+    spec = importlib.util.spec_from_file_location("config_module", file)
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as e:
+        raise UserError(f"{file} cannot be loaded: {type(e).__name__}: {e}") from None
+    return module
+
+
+def _parse(config, overrides):
+    argv = ["lnrepro", f"--config={config}", *overrides]
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file(
+        "config", flag_values=values, lock_config=True, sys_argv=argv
+    )
+    try:
+        values(argv)
+    # What a wrong value or a failing get_config raises.
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as e:
+        raise UserError(_error_line(config, e)) from None
+    except (SyntaxError, ImportError) as e:
+        raise UserError(_error_line(config, e)) from None
+    return values.config
+
+
+def _error_line(config, error):
+    """The message of absl or ml_collections as one line."""
+    text = str(error.args[0]) if error.args else type(error).__name__
+    if "Traceback" in text:
+        # get_config raised. Its message is the last line, behind the name of the error.
+        text = text.strip().splitlines()[-1].partition(": ")[2]
+        return f"{config.partition(':')[0]}: {text}"
+    return " ".join(text.split())
+
+
+def _check_field(config, field, file):
+    """Raise UserError where the config has no such field."""
+    inner, names = config, field.split(".")
+    for depth, name in enumerate(names):
+        there = inner.keys() if isinstance(inner, ConfigDict) else ()
+        if name not in there:
+            near = difflib.get_close_matches(name, there, 1)
+            hint = ""
+            if near:
+                names[depth] = near[0]
+                hint = f"; did you mean {'.'.join(names)!r}?"
+            raise UserError(f"{file} has no field {field!r}{hint}")
+        inner = inner[name]
