@@ -1,4 +1,4 @@
-"""Section 5 of the paper, computed: the invariances of Table 1 and the Fisher metric of normalised layers."""
+"""Section 5 of the paper: the invariances of Table 1 and the Fisher metric."""
 
 from lnrepro.theory.fisher import (
     Outputs,

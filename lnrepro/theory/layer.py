@@ -1,7 +1,7 @@
-"""The normalised layer that section 5 of the paper studies (eq. 5), for the three methods and for none.
+"""The normalised layer of section 5 (eq. 5), for the three norms and for none.
 
-Shape letters: B training cases, D input features, H units. Kernels are (D, H): column i holds unit i's incoming weights
-w_i (the paper writes them as rows).
+Shape letters: B training cases, D input features, H units. Column i of a kernel [D, H] is
+w_i, the incoming weights of unit i. The paper writes them as rows.
 """
 
 import jax
@@ -21,56 +21,65 @@ def normalized_sums(
     *,
     epsilon: float = 0.0,
 ) -> jax.Array:
-    """Normalised summed inputs gain (a - mu) / sigma + bias, (B, H), of a (D, H) kernel on (B, D) data: eq. 5 before f.
+    """Return gain (a - mu) / sigma + bias of the summed inputs a = x W (eq. 5).
 
     Args:
-        norm: "none" (mu = 0, sigma = 1), "batch" (statistics of the B cases, which stand for the data distribution),
-            "weight" (mu = 0, sigma = ||w_i||) or "layer" (statistics of the H units).
-        kernel: (D, H).
-        x: (B, D).
-        gain: (H,), ones if left out.
-        bias: (H,), zeros if left out.
-        epsilon: added to the variance under the root; the paper's formulas have none, weight norm never has one.
+      norm: "none" (mu = 0, sigma = 1), "batch" (statistics of the B cases, which stand for
+        the data distribution), "weight" (mu = 0, sigma = ||w_i||) or "layer" (statistics
+        of the H units).
+      kernel: [D, H].
+      x: [B, D].
+      gain: [H]; None is ones.
+      bias: [H]; None is zeros.
+      epsilon: added to the variance under the root. The paper's formulas have none, and
+        weight norm never has one.
+
+    Returns:
+      [B, H].
 
     Raises:
-        ValueError: an unknown `norm`.
+      ValueError: an unknown norm.
     """
+    _check_norm(norm)
     if norm == "batch":
         return batch_norm(x @ kernel, gain, bias, epsilon=epsilon)[0]
     if norm == "layer":
         return layer_norm(x @ kernel, gain, bias, epsilon=epsilon)
-    if norm == "weight":
-        kernel, gain = (
-            weight_norm(
-                kernel,
-                jnp.ones(kernel.shape[-1], kernel.dtype) if gain is None else gain,
-            ),
-            None,
-        )
-    elif norm != "none":
-        raise ValueError(f"norm is {norm!r}; choose one of {', '.join(NORMS)}")
-    sums = x @ kernel
-    sums = sums if gain is None else gain * sums
+    if gain is None:
+        gain = jnp.ones(kernel.shape[-1], kernel.dtype)
+    sums = x @ weight_norm(kernel, gain) if norm == "weight" else gain * (x @ kernel)
     return sums if bias is None else sums + bias
 
 
 def scalars(norm: str, kernel: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The two scalars (mu, sigma) of eq. 5, each (B, H), as the paper defines them (eq. 2, eq. 3, section 5.1; no epsilon).
+    """Compute mu and sigma of eq. 5, as eq. 2, eq. 3 and section 5.1 define them.
 
-    Written out apart from `normalized_sums`, so that eq. 13 computed from these checks the normalisers themselves.
+    They are written out here by themselves. So eq. 13, computed from them, checks the
+    norms of `lnrepro.functional`.
+
+    Args:
+      norm: as in `normalized_sums`.
+      kernel: [D, H].
+      x: [B, D].
+
+    Returns:
+      (mu, sigma), each [B, H]. There is no epsilon.
 
     Raises:
-        ValueError: an unknown `norm`.
+      ValueError: an unknown norm.
     """
+    _check_norm(norm)
     sums = x @ kernel
-    axis = {"batch": 0, "layer": 1}.get(norm)
-    if axis is not None:
-        mean, deviation = sums.mean(axis, keepdims=True), sums.std(axis, keepdims=True)
-    elif norm in ("none", "weight"):
-        mean = jnp.zeros_like(sums)
-        deviation = (
-            jnp.linalg.norm(kernel, axis=0) if norm == "weight" else jnp.ones_like(sums)
-        )
-    else:
-        raise ValueError(f"norm is {norm!r}; choose one of {', '.join(NORMS)}")
+    mean, deviation = jnp.zeros_like(sums), jnp.ones_like(sums)
+    if norm in ("batch", "layer"):
+        axis = 0 if norm == "batch" else 1
+        mean = sums.mean(axis, keepdims=True)
+        deviation = sums.std(axis, keepdims=True)
+    elif norm == "weight":
+        deviation = jnp.linalg.norm(kernel, axis=0)
     return jnp.broadcast_to(mean, sums.shape), jnp.broadcast_to(deviation, sums.shape)
+
+
+def _check_norm(norm):
+    if norm not in NORMS:
+        raise ValueError(f"norm is {norm!r}; choose one of {', '.join(NORMS)}")

@@ -459,6 +459,5 @@ def test_what_is_not_kept_takes_no_memory():
     carries = memory(save="carries")
     recurrent = memory(save="recurrent")
     products = memory(save="products")
-    assert carries < recurrent < products
-    assert carries < 0.7 * products
-    assert products < 0.4 * everything
+    # `scripts/bench.py cells` measures how much.
+    assert carries < recurrent < products < everything
