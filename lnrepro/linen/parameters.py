@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flax import traverse_util
 
 from lnrepro import functional
+from lnrepro.functional.cells.base import wide_dtype
 
 Initializer = nn.initializers.Initializer
 Wrap = Callable[[functional.Cell], functional.Cell]
@@ -159,7 +160,8 @@ def _boxed(initializer, value):
         return value
 
     def init(key):
-        return initializer(key, value.shape, value.dtype)
+        # An orthogonal initialiser has no float16 or bfloat16.
+        return initializer(key, value.shape, wide_dtype(value.dtype))
 
     # As in `Unboxed`, the only leaf of a box is its value.
     box = jax.eval_shape(init, jax.random.key(0))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import nnx, traverse_util
 
 from lnrepro import functional
+from lnrepro.functional.cells.base import wide_dtype
 
 Initializer = nnx.initializers.Initializer
 Metadata = Mapping[str, Any]
@@ -125,7 +126,8 @@ def _described(initializer, value):
 
     def init(key):
         nonlocal described
-        drawn = initializer(key, value.shape, value.dtype)
+        # An orthogonal initialiser has no float16 or bfloat16.
+        drawn = initializer(key, value.shape, wide_dtype(value.dtype))
         if isinstance(drawn, nnx.VariableMetadata):
             described, drawn = drawn, drawn.raw_value
         return drawn

@@ -175,9 +175,14 @@ def row(vector: jax.Array, a: jax.Array) -> jax.Array:
     return vector.astype(a.dtype).reshape((1,) * (a.ndim - 1) + vector.shape)
 
 
+def wide_dtype(dtype: jax.typing.DTypeLike) -> jnp.dtype:
+    """Return the dtype, or float32 where it is narrower."""
+    return jnp.promote_types(dtype, jnp.float32)
+
+
 def wide(a: jax.Array) -> jax.Array:
     """Return a in float32 at least, for statistics and gates."""
-    return a.astype(jnp.promote_types(a.dtype, jnp.float32))
+    return a.astype(wide_dtype(a.dtype))
 
 
 def dropout(key: jax.Array | None, rate: float, a: jax.Array) -> jax.Array:
@@ -234,7 +239,7 @@ def draw(specs: dict[str, ParamSpec], key: jax.Array, dtype: Any) -> dict:
     in bfloat16 too.
     """
     # Orthogonal initialisers need a QR decomposition, which bfloat16 does not have.
-    draw_dtype = jnp.promote_types(dtype, jnp.float32)
+    draw_dtype = wide_dtype(dtype)
     params = {}
     for name, subkey in zip(specs, jax.random.split(key, len(specs)), strict=True):
         spec = specs[name]
