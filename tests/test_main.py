@@ -66,6 +66,7 @@ def two_processes(home, workdir, *flags) -> list[tuple[str, str]]:
     return outputs
 
 
+@pytest.mark.slow
 def test_two_processes_agree_with_one_and_write_once(home, one_device):
     workdir = home / "two"
     outputs = two_processes(home, workdir, SMOKE)
@@ -144,6 +145,7 @@ def test_a_run_goes_on_with_other_devices(home):
     )  # 1,320 steps on, rounding has grown; after 4,400 it may be 1.1e-3
 
 
+@pytest.mark.slow
 def test_evaluate_restores_the_best_checkpoint(home, one_device):
     code, out, err = run(home, SMOKE, f"--workdir={one_device}", "--evaluate")
     assert code == 0, err

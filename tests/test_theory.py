@@ -294,6 +294,7 @@ def test_fisher_of_a_small_net_is_eq_9_with_every_outcome_counted(norm, family):
     np.testing.assert_allclose(exact, literal, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_fisher_of_gaussian_outputs_matches_monte_carlo():
     """Eq. 9 with sampled y: a Gaussian's outcomes cannot be listed."""
     theta, x, variance, samples = small_theta(), draw(5, 7, 3), 0.7, 4000
@@ -410,6 +411,7 @@ def test_block_form_is_exact_without_a_norm_and_for_batch_and_weight_norm(norm, 
     np.testing.assert_allclose(layer["paper"], layer["exact"], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_block_form_of_the_plain_model_is_eq_12():
     theta, x = problem("none")
     h = x @ theta[:, :FEATURES].T + theta[:, FEATURES]
@@ -426,6 +428,7 @@ def test_block_form_of_the_plain_model_is_eq_12():
     np.testing.assert_allclose(blocks, literal, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_block_form_leaves_out_layer_norms_cross_neuron_terms(family):
     """Eq. 13 is what remains when each unit's own weights alone move its output; the true matrix has more."""

@@ -193,6 +193,7 @@ def test_a_killed_preparation_does_not_count(tmp_path):
     assert len(data.open_columns("mnist", "train", tmp_path)["label"]) == 33
 
 
+@pytest.mark.slow
 def test_processes_that_start_together_share_one_preparation(tmp_path):
     first_use = """
         import sys

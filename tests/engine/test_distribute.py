@@ -40,6 +40,7 @@ def test_state_lies_where_the_config_says(tmp_path):
     assert jax.tree.map(lambda x: x.sharding, with_one) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_shared_parameters_give_the_same_run(tmp_path, seeds):
     ends = []

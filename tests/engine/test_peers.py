@@ -80,6 +80,7 @@ def flags_of(tmp_path, port, process, timeout):
     return [SMOKE, f"--workdir={tmp_path / 'run'}", *where, f"--peer_timeout={timeout}"]
 
 
+@pytest.mark.slow
 def test_a_wrong_coordinator_address(tmp_path):
     code, out, err = run(tmp_path, *flags_of(tmp_path, 9, 1, 2))
     assert (code, out) == (2, "")

@@ -231,6 +231,7 @@ def against_differences(function, *arguments, step=1e-6):
         )
 
 
+@pytest.mark.slow
 def test_rows_of_filters_sum_to_one_and_a_missed_image_stays_finite():
     rng = np.random.RandomState(0)
     numbers = jnp.asarray(
@@ -331,6 +332,7 @@ def test_kl_is_zero_at_the_prior_and_a_number_known_elsewhere():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("windows", [True, False])
 def test_untrained_network_that_writes_nothing_has_784_ln_2_and_the_kl(windows):
     config = config_file.get_config("smoke")
@@ -364,6 +366,7 @@ def test_parameter_counts_of_the_paper(norm):
         assert sum(a.size for a in jax.tree.leaves(shapes)) == count + more
 
 
+@pytest.mark.slow
 def test_weight_norm_starts_as_the_baseline():
     shared = jax.random.key(0)
     draws = {norm: model.Draw(small(norm)) for norm in ("none", "weight")}
@@ -381,6 +384,7 @@ def test_weight_norm_starts_as_the_baseline():
 # -- what users see
 
 
+@pytest.mark.slow
 def test_importance_weighting_tightens_the_bound(x64):
     draw, params, x, _ = setting(small(), batch=6)
     index, key = jnp.arange(6), jax.random.key(3)

@@ -301,6 +301,7 @@ def smoke(tmp_path_factory):
     return config, exp, jax.jit(exp.init)(jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_batches_draw_all_five_captions_and_resume_anywhere(smoke):
     _, exp, _ = smoke
     first, resumed = exp.batches(0), exp.batches(2)

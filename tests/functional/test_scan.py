@@ -170,6 +170,7 @@ def options_id(options):
 
 
 # Those that are not slow take each kind of weight and each direction several times.
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(OPTIONS)), ids=map(options_id, OPTIONS))
 def test_values_and_gradients_equal_those_of_a_python_loop(double, number):
     kind, reverse = KINDS[number % 2], number % 4 in (1, 2)
@@ -416,6 +417,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [ScanOptions(), AUTODIFF], ids=options_id)
 def test_no_implicit_rank_promotion(options):
     x = jnp.ones((B, T, D))
@@ -442,6 +444,7 @@ def test_no_implicit_rank_promotion(options):
             jax.eval_shape(jax.grad(loss, (0, 1)), params, x)
 
 
+@pytest.mark.slow
 def test_what_is_not_kept_takes_no_memory():
     cell, x = LSTMCell(32, "layer"), jnp.ones((2, 1024, 8))
     params = cell.init(jax.random.key(0), 8)

@@ -75,6 +75,7 @@ def test_checkpoint(cell):
     close(gradient(init(cell), X, LENGTHS), expected(cell))
 
 
+@pytest.mark.slow
 def test_gradient_without_jit():
     cell = CELLS[0]
     close(jax.grad(loss_of(cell), (0, 1))(init(cell), X, LENGTHS), expected(cell))
@@ -135,6 +136,7 @@ def put(mesh, params, specs=None):
     return jax.tree_util.tree_map_with_path(put_param, params), x, lengths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 def test_mesh(kind):
     cell = CELLS[0]
@@ -242,6 +244,7 @@ def test_step_under_an_explicit_mesh():
     close(sharded, plain)
 
 
+@pytest.mark.slow
 def test_export_with_symbolic_batch_and_time():
     cell = CELLS[0]
     params = init(cell)

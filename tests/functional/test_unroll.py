@@ -516,6 +516,7 @@ def test_the_key_draws_the_noise():
 # Derivatives
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "reverse"), [(LSTMCell, False), (GRUCell, True)])
 def test_lean_backward_equals_autodiff_for_carries_as_well(make, reverse):
     with jax.enable_x64(True):
@@ -553,6 +554,7 @@ def test_lean_backward_equals_autodiff_for_carries_as_well(make, reverse):
             same(other, plain, 1e-10)
 
 
+@pytest.mark.slow
 def test_second_derivatives_reverse_over_reverse():
     with jax.enable_x64(True):
         params = CELL.init(jax.random.key(0), D, jnp.float64)
@@ -570,6 +572,7 @@ def test_second_derivatives_reverse_over_reverse():
         same(curvature(x), curvature(x, AUTODIFF), 1e-9)
 
 
+@pytest.mark.slow
 def test_forward_mode_works_with_autodiff_and_says_so_without():
     def run(x, options=None):
         return unroll(CELL, PARAMS, x, options=options).outputs
@@ -628,6 +631,7 @@ def test_parameters_and_inputs_of_two_dtypes(make, norm):
 # Memory
 
 
+@pytest.mark.slow
 def test_memory_reaches_every_step_and_gets_gradients():
     """A cell that adds its memory to the projection, against one that sees it in x."""
 

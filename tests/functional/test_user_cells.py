@@ -135,6 +135,7 @@ def test_lean_backward_equals_autodiff(cell):
     assert np.any(lean[2]) == reads_memory
 
 
+@pytest.mark.slow
 @each_cell
 @pytest.mark.parametrize("reverse", [False, True])
 def test_gradients_with_lengths_and_resets(cell, reverse):
@@ -234,6 +235,7 @@ def test_any_number_of_batch_axes(cell):
     same(run(cell, params, X[:, None], memory=MEMORY[:, None]).outputs[:, 0], batch)
 
 
+@pytest.mark.slow
 @each_cell
 def test_zoneout(cell):
     plain_params = init(cell)
@@ -252,6 +254,7 @@ def test_zoneout(cell):
     check_gradients(noisy, plain_params, key=jax.random.key(3))
 
 
+@pytest.mark.slow
 @each_cell
 def test_variational_dropout(cell):
     noisy = variational_dropout(cell, 0.3, 0.3)
@@ -263,6 +266,7 @@ def test_variational_dropout(cell):
     assert np.abs(loud.outputs - quiet.outputs).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skip", ["none", "graves", "residual"])
 def test_stack(skip):
     cell = stack(*CELLS, LSTMCell(4, "layer"), skip=skip)

@@ -88,6 +88,7 @@ def test_unroll_draws_the_masks_from_its_key():
     same(outputs, jnp.broadcast_to(outputs[:, :1], outputs.shape))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cell",
     [
@@ -171,6 +172,7 @@ def test_a_residual_stack_adds_the_input_of_a_cell_where_the_sizes_agree():
     same(unroll(two, params[:2], X).outputs, second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skip", ["none", "graves", "residual"])
 def test_gradients_of_a_stack(skip):
     with jax.enable_x64(True):

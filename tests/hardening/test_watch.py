@@ -77,6 +77,7 @@ def watched(tmp_path, *flags):
     return code, {cells[0]: cells[-1] for cells in lines}
 
 
+@pytest.mark.slow
 def test_a_process_that_holds_what_it_has_is_flat_and_goes_on(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -93,6 +94,7 @@ def test_a_process_that_holds_what_it_has_is_flat_and_goes_on(tmp_path):
         assert len(list(csv.reader(file))) == summary["samples"] + 1
 
 
+@pytest.mark.slow
 def test_a_command_that_takes_more_and_more_grows_and_is_stopped(tmp_path):
     before = set(children())
     code, table = watched(tmp_path, "--command", sys.executable, "-c", GROWS)

@@ -514,6 +514,7 @@ def test_partitioned_initialisers_on_a_mesh(make):
     assert kernel.names == (None, "model")
 
 
+@pytest.mark.slow
 @each_kind
 def test_model_sharded_parameters(sequence, cell, functional_cell):
     module = sequence(H, **partitioned(nn.with_partitioning))
@@ -552,6 +553,7 @@ def test_tabulate_shows_the_calls_of_modules_alone(module):
     assert "parameters" not in table.lower().split("total parameters")[0]
 
 
+@pytest.mark.slow
 def test_under_vmap_jit_and_remat():
     key = jax.random.key(0)
     module = GRU(H)

@@ -87,6 +87,7 @@ def test_noise_is_new_in_every_call_under_jit():
     assert differ(run(module, X), run(module, X))
 
 
+@pytest.mark.slow
 def test_a_key_is_split_over_the_parts():
     first, second = (GRU(D, D, wrap=zoneout, rngs=nnx.Rngs(0)) for _ in range(2))
     key = jax.random.key(1)

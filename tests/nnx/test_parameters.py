@@ -109,6 +109,7 @@ class Unpartitioned:
         return self.initializer(key, shape, dtype).raw_value
 
 
+@pytest.mark.slow
 @each_sequence
 @pytest.mark.parametrize("axis_type", [AxisType.Explicit, AxisType.Auto])
 @pytest.mark.parametrize("options", SHARDED.values(), ids=list(SHARDED))
@@ -136,6 +137,7 @@ def test_model_sharded_parameters(sequence, axis_type, options):
         same(run(module, jax.device_put(X, sharded)), (value, gradient))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis_type", [AxisType.Explicit, AxisType.Auto])
 def test_noisy_module_that_is_made_under_jit_on_a_mesh(axis_type):
     mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(axis_type,) * 2)

@@ -111,6 +111,7 @@ def test_features_of_numpy():
         assert nnx.graphdef(module) == expected
 
 
+@pytest.mark.slow
 def test_ensembles_under_vmap():
     @nnx.split_rngs(splits=3)
     @nnx.vmap

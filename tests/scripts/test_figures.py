@@ -128,6 +128,7 @@ def figures(*args):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path):
     small = [{"step": 11, "epoch": 1.0, "train/nll": 1.5, "test/error": 0.4}]
     write_run(draw_runs / "m", "experiments.mnist", "layer", 0, small, "digits")
