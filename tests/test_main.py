@@ -228,6 +228,7 @@ def test_mistakes_are_one_line_and_leave_nothing(home, tmp_path, flags, says):
     assert not (workdir / "checkpoints").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["absl", "ml_collections", "optax", "tensorboardX"])
 def test_missing_extra_names_the_pip_command(home, tmp_path, module):
     # None in sys.modules is how Python itself marks a module that cannot be imported.

@@ -403,6 +403,7 @@ def geometry(norm, theta, x):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("norm", ["none", "batch", "weight"])
 def test_block_form_is_exact_without_a_norm_and_for_batch_and_weight_norm(norm, family):
@@ -457,6 +458,7 @@ def test_block_form_leaves_out_layer_norms_cross_neuron_terms(family):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_closed_form_of_layer_norms_weight_block(family):
     """The projection P = I - (1 1^T + z z^T)/H puts the cross terms back: the form that the docs state."""

@@ -110,6 +110,7 @@ def test_records_are_complete_and_in_order(tmp_path):
     assert [r["step"] for r in records] == sorted(r["step"] for r in records)
 
 
+@pytest.mark.slow
 def test_train_loss_is_the_mean_over_the_interval(tmp_path):
     train.train(config(log_every=1), tmp_path / "fine")
     train.train(config(log_every=10), tmp_path / "coarse")
@@ -308,6 +309,7 @@ def test_second_run_in_one_workdir_is_refused(tmp_path):
         train.train(config(), tmp_path)
 
 
+@pytest.mark.slow
 def test_damaged_checkpoint_falls_back_and_the_run_still_ends_the_same(
     tmp_path, monkeypatch, capsys
 ):

@@ -407,6 +407,7 @@ def test_answers_likelihood_has_a_floor_and_autodiffs_gradients(x64):
     np.testing.assert_allclose(impossible, np.log(1e-8))
 
 
+@pytest.mark.slow
 def test_renaming_entities_alike_everywhere_renames_the_rows_of_the_network(x64):
     config, batch = small("none"), batch_of()
     _, params, read = network("none")

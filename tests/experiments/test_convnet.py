@@ -31,6 +31,7 @@ def images(seed=0, cases=6):
     )
 
 
+@pytest.mark.slow
 def test_parameters_of_each_norm():
     """Digits, 4 and 8 channels on 8x8 and 4x4 positions: kernels 9*1*4 + 9*4*8, logits 128*10 + 10."""
     plain = 36 + 288 + 1280 + 10
@@ -142,6 +143,7 @@ def test_border_numbers_are_the_moments_of_the_units():
     assert picture.std() > 10  # something is drawn
 
 
+@pytest.mark.slow
 def test_border_of_a_net_counts_every_test_image():
     """Against the moments of one big batch, though the last evaluation batch is padded."""
     c = config(norm="layer", eval_batch_size=70)

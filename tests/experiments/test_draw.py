@@ -287,6 +287,7 @@ def test_bound_is_the_brute_force_in_float64(x64, norm, windows):
         np.testing.assert_allclose(seen.kl.sum(0)[b], kl, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "norm",
     [
@@ -318,6 +319,7 @@ def test_trace_ends_where_infer_ends(x64):
     jax.tree.map(np.testing.assert_array_equal, seen, seen_in_trace)
 
 
+@pytest.mark.slow
 def test_gradients_of_image_and_noise_and_without_attention(x64):
     draw, params, x, noise = setting(small(attention=False))
     against_differences(lambda p, x, n: mean_bound(draw, x, n)(p), params, x, noise)
@@ -405,6 +407,7 @@ def test_importance_weighting_tightens_the_bound(x64):
     assert many > np.mean(elbos) + 3 * np.std(elbos) / np.sqrt(300)
 
 
+@pytest.mark.slow
 def test_importance_weights_are_exact_where_the_posterior_is_the_prior(x64):
     draw, params, x, _ = setting(small(), batch=3)
     params["latent"] = jax.tree.map(

@@ -92,6 +92,7 @@ def test_evaluation_is_the_mean_over_the_split(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_gradient_is_finite_for_an_empty_picture():
     _, exp = make("smoke", norm="layer")
     batch = {"image": np.zeros((4, 8, 8), np.uint8), "label": np.arange(4)}

@@ -321,6 +321,7 @@ def test_batches_draw_all_five_captions_and_resume_anywhere(smoke):
     resumed.close()
 
 
+@pytest.mark.slow
 def test_evaluation_scores_and_shows(smoke):
     _, exp, vars = smoke
     scores = exp.evaluate(vars, "valid").scalars

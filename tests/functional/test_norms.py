@@ -159,6 +159,7 @@ def test_norms_do_not_need_implicit_rank_promotion():
         weight_norm_from_data(x)
 
 
+@pytest.mark.slow
 def test_norms_of_symbolic_sizes():
     """One exported program serves every batch size."""
     batch, steps = jax.export.symbolic_shape("b, t")

@@ -345,6 +345,7 @@ def test_forward_mode_names_the_option_that_allows_it(double):
     same(jnp.sum(forward), sum(jnp.sum(leaf) for leaf in jax.tree.leaves(backward)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["dense", pytest.param("blocks", marks=pytest.mark.slow)]
 )

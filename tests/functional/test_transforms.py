@@ -81,6 +81,7 @@ def test_gradient_without_jit():
     close(jax.grad(loss_of(cell), (0, 1))(init(cell), X, LENGTHS), expected(cell))
 
 
+@pytest.mark.slow
 def test_vmap_over_sequences_and_over_parameters():
     cell = CELLS[0]
     loss, params = loss_of(cell), init(cell)
@@ -174,6 +175,7 @@ def check_model_axis(kind, cell, specs):
     return gradients
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cell",
     [
@@ -205,6 +207,7 @@ def test_kernels_sharded_over_their_inputs():
     check_model_axis(AxisType.Explicit, CELLS[0], specs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cell",
     [

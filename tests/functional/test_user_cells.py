@@ -279,6 +279,7 @@ def test_stack(skip):
         same(run(cell, params, X, memory=MEMORY).outputs, below)
 
 
+@pytest.mark.slow
 @each_cell
 def test_second_derivatives(cell):
     params = init(cell)

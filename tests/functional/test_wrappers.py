@@ -223,6 +223,7 @@ def test_stacks_of_stacks():
     )
 
 
+@pytest.mark.slow
 def test_batch_norm_in_a_stack():
     bottom, middle, top = LSTMCell(H, "batch"), GRUCell(5), SimpleCell(3, "batch")
     cell = stack(bottom, middle, top)
@@ -271,6 +272,7 @@ def test_bidirectional_is_two_runs(merge):
     assert (result.outputs[0, 3:] == 0).all()
 
 
+@pytest.mark.slow
 def test_bidirectional_passes_all_arguments_on():
     cell = zoneout(stack(LSTMCell(H, "layer"), GRUCell(H)), 0.2, 0.2)
     params = init(cell), cell.init(jax.random.key(7), D)

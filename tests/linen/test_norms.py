@@ -231,6 +231,7 @@ def test_complex_values():
     close(updates["batch_stats"]["mean"], z.mean(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", MODULES)
 def test_parts_on_several_devices_share_statistics(module):
     """Also with a mask that leaves more elements on one device than on another."""

@@ -501,6 +501,7 @@ def test_partitioned_initialisers(sequence, cell, functional_cell, box):
         same(nn.meta.unbox(variables), make(H, **PLAIN).init(key, X), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [LSTM, lambda *a, **k: RNN(LSTMCell(*a, **k))])
 def test_partitioned_initialisers_on_a_mesh(make):
     """As flax.linen.Dense: a mesh with Auto axes, without jit."""

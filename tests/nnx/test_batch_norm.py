@@ -14,6 +14,7 @@ from lnrepro.nnx import (
 from tests.nnx.common import LENGTHS, B, D, H, T, X, differ, params_of, same
 
 
+@pytest.mark.slow
 def test_running_statistics_of_batch_norm():
     module = LSTM(D, H, norm="batch", max_steps=4, momentum=0.5, rngs=nnx.Rngs(0))
     before = nnx.to_pure_dict(nnx.state(module, nnx.BatchStat))

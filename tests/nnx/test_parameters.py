@@ -56,6 +56,7 @@ def test_initialisers_draw_their_parameters(cell):
             assert (parameter == expected[kind]).all()
 
 
+@pytest.mark.slow
 @each_sequence
 def test_dtypes(sequence):
     mixed = sequence(D, H, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))

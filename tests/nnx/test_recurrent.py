@@ -201,6 +201,7 @@ def test_a_cell_module_takes_one_step(cell):
     assert module.hidden_features == H
 
 
+@pytest.mark.slow
 @each_sequence
 def test_a_reset_restores_the_module_s_own_carry(sequence):
     """Not the carry that is passed in, and no gradient flows from there into it."""

@@ -88,6 +88,7 @@ def test_target_network(sequence):
     assert differ(mean(X), online(X))
 
 
+@pytest.mark.slow
 def test_split_and_merge():
     module = make_noisy_model()
     module(X)
@@ -127,6 +128,7 @@ def test_ensembles_under_vmap():
     same(first(X), y[0])
 
 
+@pytest.mark.slow
 def test_training_under_jit_lowers_the_loss():
     module = Stack(two_layers())
     target = jax.random.normal(jax.random.key(2), (B, T, 5)) / 4

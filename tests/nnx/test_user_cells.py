@@ -30,6 +30,7 @@ from tests.nnx.common import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", USER_CELLS, ids=lambda c: type(c).__name__)
 def test_cells_of_a_user(cell):
     module = shift(RNN(cell, in_features=D, rngs=nnx.Rngs(0)))

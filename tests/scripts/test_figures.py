@@ -289,6 +289,7 @@ def test_kept_tables_are_those_of_the_kept_runs(number):
     assert table.markdown() == (results / f"figures/table{number}.md").read_text()
 
 
+@pytest.mark.slow
 def test_bad_input(tmp_path):
     code, _, err = figures(tmp_path / "none", "--out", tmp_path / "out")
     assert (code, err) == (
