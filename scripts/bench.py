@@ -1,14 +1,11 @@
-"""Benchmarks on this machine, as ratios of medians in interleaved runs: python scripts/bench.py engine | cells | train [flags].
+"""Benchmarks on this machine: python scripts/bench.py engine | cells | train [flags]
 
-engine  what the trainer costs beyond the compiled step, on permutation-invariant MNIST at paper size
-cells   the recurrent library against Flax, torch and whatever peers are installed
+engine  what the trainer costs beyond the compiled step, on permutation-invariant MNIST
+cells   the recurrent cells against Flax, torch and other libraries that are installed
 train   one optimiser step of an experiment against its most direct Flax version
+
+Results are ratios of medians. The compared programs run in turns.
 """
-
-import pathlib
-import sys
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from lnrepro.engine.errors import ended
 from scripts.commands import dispatch
@@ -17,7 +14,11 @@ COMMANDS = ("engine", "cells", "train")
 
 
 def main(argv: list[str]) -> int:
-    """Run the command line. Raises UserError."""
+    """Run the command line.
+
+    Raises:
+      UserError: something that the user can correct.
+    """
     return dispatch(__doc__, "scripts.benches", COMMANDS, argv)
 
 

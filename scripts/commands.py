@@ -1,23 +1,50 @@
-"""A script whose first argument names one of several commands, each a module of its own."""
+"""Command lines of the scripts."""
 
 import argparse
 import importlib
+from collections.abc import Sequence
+from typing import NoReturn
+
+from lnrepro.engine.errors import UserError
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that reports a mistake as a UserError of one line."""
+
+    def __init__(self, **options):
+        """Keep the line breaks of the description."""
+        formatter = argparse.RawDescriptionHelpFormatter
+        super().__init__(formatter_class=formatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UserError."""
+        raise UserError(f"{message}; see --help")
 
 
 def dispatch(
-    doc: str, package: str, names: tuple[str, ...], arguments: list[str]
+    doc: str, package: str, names: Sequence[str], arguments: Sequence[str]
 ) -> int:
-    """Run `package.NAME.main(args)` for the NAME among the arguments; its `add_arguments(parser)` says which flags it takes."""
-    parser = argparse.ArgumentParser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Run the command that the first argument names.
+
+    Args:
+      doc: the text of --help.
+      package: the package that has a module for each command. The module's
+        `add_arguments(parser)` adds its flags, and its `main(args)` runs it.
+      names: the names of the commands.
+      arguments: the command line.
+
+    Returns:
+      The exit code.
+    """
+    parser = Parser(description=doc)
     commands = parser.add_subparsers(dest="command", required=True)
     wanted = next((a for a in arguments if a in names), None)
     for name in names:
-        sub = commands.add_parser(name)
-        if name == wanted:  # the others' imports would only take time
+        command = commands.add_parser(name)
+        # Importing the others would only take time.
+        if name == wanted:
             module = importlib.import_module(f"{package}.{name}")
-            module.add_arguments(sub)
-            sub.set_defaults(main=module.main)
+            module.add_arguments(command)
+            command.set_defaults(main=module.main)
     args = parser.parse_args(arguments)
     return args.main(args)

@@ -1,42 +1,50 @@
-"""Sentence vectors from a trained skip-thoughts run: scripts/encode.py --workdir RUN < sentences.txt > vectors.npy
+"""Encode sentences as vectors with a trained skip-thoughts network.
 
-One sentence a line in, one row of a NumPy file (sentences, units) float32 out, each of length 1; an empty line gives the
-empty sentence's row. Lines are encoded as they come, BLOCK at a time, so the input may be of any size. --word2vec FILE.bin
-maps the words of word2vec vectors into the run's table first, so that words the run has never seen mean something.
+    python scripts/encode.py --workdir RUN < sentences.txt > vectors.npy
+
+Standard input has one sentence a line. Standard output is a NumPy file, float32
+[sentences, units], with rows of length 1; an empty line gives the row of the empty
+sentence. Sentences are encoded in blocks, so that the input may have any size.
+
+With --word2vec FILE.bin, words that the network was not trained on get vectors too:
+word2vec's vectors are mapped into the network's word table.
 """
 
-import argparse
 import contextlib
-import json
 import pathlib
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
 from lnrepro.engine.errors import UserError, ended
+from scripts.commands import Parser
 
-BLOCK = 4096  # lines encoded together
+# Number of sentences that are encoded together.
+BLOCK = 4096
 
 
 def main(argv: list[str]) -> None:
-    """Run the command line. Raises UserError."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Encode standard input.
+
+    Raises:
+      UserError: a wrong flag, no such run, or an input that is not text.
+    """
+    parser = Parser(description=__doc__)
     parser.add_argument(
-        "--workdir", required=True, help="a run of configs/skip_thoughts.py"
+        "--workdir",
+        required=True,
+        type=pathlib.Path,
+        help="a run of configs/skip_thoughts.py",
     )
     parser.add_argument(
         "--end_token",
         action="store_true",
-        help="read the end token too, as for pairs of sentences",
+        help="also read the end token, as for pairs of sentences",
     )
     parser.add_argument(
         "--word2vec", metavar="FILE", help="word vectors in word2vec's binary format"
@@ -44,75 +52,66 @@ def main(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     if sys.stdin.isatty():
         raise UserError(
-            "no sentences: give a file on standard input, python scripts/encode.py --workdir RUN < FILE"
+            "no sentences: give a file on standard input, python scripts/encode.py "
+            "--workdir RUN < FILE"
         )
     if sys.stdout.isatty():
         raise UserError(
-            "the vectors are a NumPy file: send standard output to one, ... > vectors.npy"
+            "the vectors are a NumPy file: send standard output to one, ... > "
+            "vectors.npy"
         )
-    encode = open_run(pathlib.Path(args.workdir), args.word2vec)
+    encode = open_run(args.workdir, args.word2vec)
     blocks = read(sys.stdin.buffer)
     first = next(blocks, None)
     if first is None:
         raise UserError("standard input is empty: one sentence a line is needed")
-    out = sys.stdout.buffer
-    with rewritable(out) as file:
+    with rewritable(sys.stdout.buffer) as file:
         count = write(file, encode, first, blocks, args.end_token)
     print(f"{count:,} sentences encoded", file=sys.stderr)
 
 
-def open_run(workdir: pathlib.Path, word2vec: str | None = None):
-    """`encode(sentences, end_token=...)` of a run's best checkpoint, or of its last. Raises UserError."""
-    path = workdir / "config.json"
-    if not path.is_file():
-        raise UserError(
-            f"--workdir {workdir}: there is no {path}; give the directory of a run"
-        )
-    from ml_collections import ConfigDict
+def open_run(
+    workdir: pathlib.Path, word2vec: str | None = None
+) -> Callable[..., np.ndarray]:
+    """Return the encoder of a run.
 
-    try:
-        config = ConfigDict(
-            _tuples(json.loads(path.read_text(encoding="utf-8"))["config"])
-        )
-        name = config.experiment
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(
-            f"{path} is not a run's config.json; give the directory of a run"
-        ) from None
-    if name != "experiments.skip_thoughts":
-        raise UserError(
-            f"--workdir {workdir} is a run of {name}; sentences are encoded by runs of experiments.skip_thoughts"
-        )
+    Args:
+      workdir: the run directory.
+      word2vec: a file of word vectors, or None.
+
+    Returns:
+      (sentences, end_token=...) -> [sentences, units].
+
+    Raises:
+      UserError: there is no such run, or it has no checkpoint.
+    """
+    from lnrepro.engine import runs
+
+    run = runs.load(workdir, "experiments.skip_thoughts")
     from experiments import skip_thoughts
-    from lnrepro.engine import train
 
     if word2vec:
-        config.encoding.word2vec = word2vec
-    saved = train.Run(config, workdir).chosen()
-    if saved is None:
-        raise UserError(f"--workdir {workdir}: there is no checkpoint yet")
-    return skip_thoughts.encoder(config, saved.state.params)
-
-
-def _tuples(value):
-    """JSON's lists as the tuples that they were in the config."""
-    if isinstance(value, dict):
-        return {k: _tuples(v) for k, v in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+        run.config.encoding.word2vec = word2vec
+    return skip_thoughts.encoder(run.config, run.vars()["params"])
 
 
 def read(stream: BinaryIO) -> Iterator[list[str]]:
-    """Blocks of lines of UTF-8 text; "\\r\\n" ends a line as "\\n" does. Raises UserError that names the line."""
+    """Yield blocks of lines of UTF-8 text, which end with LF or CR LF.
+
+    Raises:
+      UserError: a line is not text; it is named.
+    """
     block = []
     for number, line in enumerate(stream, 1):
         try:
-            block.append(line.rstrip(b"\r\n").decode("utf-8"))
+            text = line.rstrip(b"\r\n").decode("utf-8")
         except UnicodeDecodeError:
             raise UserError(f"standard input, line {number}: not UTF-8 text") from None
-        if "\0" in block[-1]:
+        if "\0" in text:
             raise UserError(
                 f"standard input, line {number}: a NUL byte; text is needed"
             )
+        block.append(text)
         if len(block) == BLOCK:
             yield block
             block = []
@@ -120,52 +119,63 @@ def read(stream: BinaryIO) -> Iterator[list[str]]:
         yield block
 
 
-def rewritable(out: BinaryIO):
-    """A file that can be written at its beginning again: `out` itself, or a temporary one that is copied to it at the end."""
+@contextlib.contextmanager
+def rewritable(out: BinaryIO) -> Iterator[BinaryIO]:
+    """Yield a file that can be rewound, and whose content goes to `out`.
 
-    @contextlib.contextmanager
-    def through_a_file():
-        with tempfile.TemporaryFile() as file:
-            yield file
-            file.seek(0)
-            shutil.copyfileobj(file, out)
-            out.flush()
-
-    return contextlib.nullcontext(out) if out.seekable() else through_a_file()
+    A pipe cannot be rewound. Its content is collected in a temporary file.
+    """
+    if out.seekable():
+        yield out
+        return
+    with tempfile.TemporaryFile() as file:
+        yield file
+        file.seek(0)
+        shutil.copyfileobj(file, out)
+        out.flush()
 
 
 def write(
     file: BinaryIO,
-    encode,
+    encode: Callable[..., np.ndarray],
     first: list[str],
     blocks: Iterator[list[str]],
     end_token: bool,
 ) -> int:
-    """Encode block by block into a .npy file; how many rows it has is written into its header at the end."""
+    """Encode blocks of sentences into a .npy file.
+
+    Args:
+      file: a file that can be rewound.
+      encode: (sentences, end_token=...) -> [sentences, units].
+      first: the first block.
+      blocks: the other blocks.
+      end_token: whether the end token is read.
+
+    Returns:
+      The number of sentences.
+    """
     start, count, began = file.tell(), 0, time.monotonic()
 
-    def header(units: int) -> None:
+    def write_header(units):
         form = {"descr": "<f4", "fortran_order": False, "shape": (count, units)}
         np.lib.format.write_array_header_1_0(file, form)
 
     block = first
     while block is not None:
         vectors = encode(block, end_token=end_token).astype("<f4")
+        units = vectors.shape[1]
         if not count:
-            header(vectors.shape[1])
+            # It leaves room for any number of rows, which is known at the end.
+            write_header(units)
         file.write(vectors.tobytes())
         count += len(vectors)
         rate = count / max(time.monotonic() - began, 1e-9)
-        print(
-            f"\r{count:,} sentences, {rate:,.0f} a second",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
+        line = f"\r{count:,} sentences, {rate:,.0f} a second"
+        print(line, end="", file=sys.stderr, flush=True)
         block = next(blocks, None)
     print(file=sys.stderr)
     file.seek(start)
-    header(vectors.shape[1])
+    write_header(units)
     file.seek(0, 2)
     file.flush()
     return count

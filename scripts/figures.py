@@ -1,87 +1,98 @@
-"""The paper's figures and tables from runs: python scripts/figures.py RUN_OR_FOLDER ... --out DIR [--figure N] [--table N]
+"""Draw the paper's figures and tables from runs.
 
-    python scripts/figures.py runs --out figures          everything that the runs below runs/ can show
+    python scripts/figures.py RUN_OR_FOLDER ... --out DIR [--figure N] [--table N]
+
+    python scripts/figures.py runs --out figures
     python scripts/figures.py runs/draw --out figures --figure 4
 
-Writes figureN.png, .svg and .csv, tableN.png, .svg and .md, and index.html, which shows them all with the commands, data
-sets and versions they came from. Curves are medians over seeds, bands their range. Numbers the paper prints are drawn
-only beside runs on the paper's own data. What is missing is named with the command that makes it.
+It writes figureN.png, .svg and .csv, tableN.png, .svg and .md, and index.html, which
+shows them all with the commands, data sets and versions that they were made from.
+Curves are medians over seeds, bands are their range. The paper's own numbers are drawn
+only beside runs on the paper's data. For what is missing, the page names the command
+that makes it.
 """
 
-import argparse
 import pathlib
-import sys
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from lnrepro.engine.errors import ended
+from scripts.commands import Parser
+
+FIGURE_NUMBERS = range(1, 7)
+TABLE_NUMBERS = range(1, 4)
 
 
 def main(argv: list[str]) -> None:
-    """Run the command line. Raises UserError."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
+    """Draw figures and tables.
+
+    Raises:
+      UserError: a wrong flag, or a folder without runs.
+    """
+    parser = Parser(description=__doc__)
+    add = parser.add_argument
+    add(
         "runs",
         nargs="+",
         type=pathlib.Path,
-        help="run directories, or folders that hold some",
+        help="run directories, or folders that contain some",
     )
-    parser.add_argument(
+    add(
         "--out",
         required=True,
         type=pathlib.Path,
         metavar="DIR",
         help="where the pictures go",
     )
-    parser.add_argument(
-        "--figure",
-        type=int,
-        action="append",
-        choices=range(1, 7),
-        help="this figure only; repeatable",
-    )
-    parser.add_argument(
-        "--table",
-        type=int,
-        action="append",
-        choices=range(1, 4),
-        help="this table only; repeatable",
-    )
-    args = parser.parse_args(argv)
-
-    from scripts.paper import claims, page, picture, tables
-    from scripts.paper.axes import FIGURES
-    from scripts.paper.runs import find, of_figure
-
-    runs, everything = find(args.runs), not (args.figure or args.table)
-    args.out.mkdir(parents=True, exist_ok=True)
-    parts: list[page.Part] = []
-    for number in range(1, 7) if everything else sorted(set(args.figure or ())):
-        figure = FIGURES[number]
-        own = of_figure(runs, figure)
-        panels = picture.drawn(figure, own)
-        shown = any(firsts for _, firsts, _ in panels)
-        if shown:
-            caption = page.caption(figure, own)
-            picture.draw(figure, panels, caption, args.out / f"figure{number}")
-            picture.points(figure, panels, args.out / f"figure{number}.csv")
-        parts.append(
-            page.figure_part(figure, own, shown, claims.sentences(figure, panels))
+    for name, numbers in (("figure", FIGURE_NUMBERS), ("table", TABLE_NUMBERS)):
+        add(
+            f"--{name}",
+            type=int,
+            action="append",
+            choices=numbers,
+            help=f"only this {name}; may be repeated",
         )
-    for number in range(1, 4) if everything else sorted(set(args.table or ())):
-        table = (tables.invariances, tables.order_embeddings, tables.skip_thoughts)[
-            number - 1
-        ]
-        table = table() if number == 1 else table(runs)
-        picture.draw_table(table, args.out / f"table{number}")
-        (args.out / f"table{number}.md").write_text(table.markdown(), encoding="utf-8")
-        parts.append(page.table_part(table))
+    args = parser.parse_args(argv)
+    figures, tables = sorted(set(args.figure or ())), sorted(set(args.table or ()))
+    if not figures and not tables:
+        figures, tables = FIGURE_NUMBERS, TABLE_NUMBERS
+
+    from scripts.paper import page, runs
+
+    found = runs.find(args.runs)
+    args.out.mkdir(parents=True, exist_ok=True)
+    parts = [draw_figure(number, found, args.out) for number in figures]
+    parts += [draw_table(number, found, args.out) for number in tables]
     page.write(parts, args.out / "index.html")
     for part in parts:
         print(part.line)
     print(f"look at {args.out / 'index.html'}")
+
+
+def draw_figure(number, runs, out):
+    """Write the pictures and points of a figure, and return its part of the page."""
+    from scripts.paper import claims, page, picture
+    from scripts.paper.axes import FIGURES
+    from scripts.paper.runs import of_figure
+
+    figure = FIGURES[number]
+    runs = of_figure(runs, figure)
+    panels = picture.curves_of(figure, runs)
+    has_curves = any(panel.curves for panel in panels)
+    if has_curves:
+        caption = page.caption(figure, runs)
+        picture.draw(figure, panels, caption, out / f"figure{number}")
+        picture.write_points(figure, panels, out / f"figure{number}.csv")
+    sentences = claims.sentences(figure, panels)
+    return page.figure_part(figure, runs, has_curves, sentences)
+
+
+def draw_table(number, runs, out):
+    """Write a table, and return its part of the page."""
+    from scripts.paper import page, picture, tables
+
+    table = tables.TABLES[number](runs)
+    picture.draw_table(table, out / f"table{number}")
+    (out / f"table{number}.md").write_text(table.markdown(), encoding="utf-8")
+    return page.table_part(table)
 
 
 if __name__ == "__main__":

@@ -1,55 +1,58 @@
-"""Prepare a data set from its official files: python scripts/prepare.py NAME [--raw DIR] [--download] [--data_dir DIR]
+"""Prepare a data set from its official files: python scripts/prepare.py NAME [flags]
 
-    python scripts/prepare.py --list                 every set: source, licence, size, files, where they go
-    python scripts/prepare.py mnist --download       fetch the files, check them, prepare the set
-    python scripts/prepare.py mnist --raw ~/mnist    the same from files you have (plain, .gz or .xz)
+    python scripts/prepare.py --list            show every set: source, licence, files
+    python scripts/prepare.py mnist --download  fetch the files, check and prepare them
+    python scripts/prepare.py mnist --raw DIR   prepare files that you have
 
-Files are checked against known checksums; --any-checksum admits other files of the same format. Exit code 2, with one
-line, for anything missing or wrong; nothing half-prepared is left behind.
+Files may be plain, .gz or .xz. They are checked against known checksums; --any-checksum
+accepts other files of the same format. Where something is missing or wrong, the exit
+code is 2, and nothing half-prepared is left behind.
 """
 
 import argparse
 import contextlib
+import functools
 import pathlib
-import sys
 from collections.abc import Callable, Iterator
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from lnrepro import data
 from lnrepro.engine.errors import ended
+from scripts.commands import Parser
 
 
 def main(argv: list[str]) -> None:
-    """Run the command line. Raises UserError."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("name", nargs="?", help="the data set, see --list")
-    parser.add_argument(
+    """Show or prepare data sets.
+
+    Raises:
+      UserError: a wrong flag, or files that are missing or wrong.
+    """
+    parser = Parser(description=__doc__)
+    add = parser.add_argument
+    add("name", nargs="?", help="the data set, see --list")
+    add(
         "--list",
         action="store_true",
-        help="show all sets, or the one named, and do nothing",
+        help="show all sets, or the named one, and do nothing else",
     )
-    parser.add_argument(
+    add(
         "--raw",
         metavar="DIR",
-        help="folder with the official files; default DATA_DIR/raw/NAME",
+        help="folder of the official files; DATA_DIR/raw/NAME by default",
     )
-    parser.add_argument(
+    add(
         "--download",
         action="store_true",
         help="first fetch the files that are missing into --raw",
     )
-    parser.add_argument(
+    add(
         "--data_dir",
         metavar="DIR",
-        help="where sets lie prepared; $LNREPRO_DATA or ~/.cache/lnrepro",
+        help="folder of the prepared sets; else $LNREPRO_DATA or ~/.cache/lnrepro",
     )
-    parser.add_argument(
+    add(
         "--any-checksum",
         action="store_true",
-        help="take other files of the same format",
+        help="accept other files of the same format",
     )
     args = parser.parse_args(argv)
     if args.list:
@@ -62,71 +65,94 @@ def main(argv: list[str]) -> None:
 
 
 def raw_folder(name: str, raw: str | None, data_dir: str | None) -> pathlib.Path:
-    """Where the official files of a set are looked for."""
-    return (
-        pathlib.Path(raw).expanduser()
-        if raw
-        else data.data_root(data_dir) / "raw" / name
-    )
+    """Return the folder of the official files of a set.
+
+    Args:
+      name: the set.
+      raw: --raw.
+      data_dir: --data_dir.
+    """
+    if raw:
+        return pathlib.Path(raw).expanduser()
+    return data.data_root(data_dir) / "raw" / name
 
 
 def show(name: str, raw: str | None, data_dir: str | None) -> None:
-    """Print what a set is and where its files go."""
-    cls = data.builder_class(name)
-    print(
-        f"{name}  {data.fingerprint(name, data_dir) if data.prepared(name, data_dir) else 'not prepared'}"
-    )
-    print(f"  what      {cls.__doc__.splitlines()[0]}")
-    print(f"  source    {cls.source}")
-    print(f"  licence   {cls.licence}")
-    print(f"  size      {cls.size}")
-    if cls.embedded:
-        print("  files     none needed: prepares itself at first use")
+    """Print what a set is and where its files go.
+
+    Args:
+      name: the set.
+      raw: --raw.
+      data_dir: --data_dir.
+    """
+    builder = data.builder_class(name)
+    state = "not prepared"
+    if data.prepared(name, data_dir):
+        state = data.fingerprint(name, data_dir)
+    print(f"{name}  {state}")
+    print(f"  what      {builder.__doc__.splitlines()[0]}")
+    print(f"  source    {builder.source}")
+    print(f"  licence   {builder.licence}")
+    print(f"  size      {builder.size}")
+    if builder.embedded:
+        print("  files     none needed: it prepares itself at first use")
     else:
-        print(
-            f"  files     {', '.join(file.name for file in cls.files)} (plain, .gz or .xz)"
-        )
-        print(
-            f"  put into  {raw_folder(name, raw, data_dir)}  (or name another folder with --raw)"
-        )
+        names = ", ".join(file.name for file in builder.files)
+        folder = raw_folder(name, raw, data_dir)
+        print(f"  files     {names} (plain, .gz or .xz)")
+        print(f"  put into  {folder}  (or another folder, with --raw)")
     print(f"  prepared  {data.place(name, data_dir)}")
 
 
 def prepare(args: argparse.Namespace) -> None:
-    """Download if asked to, and prepare."""
-    if data.prepared(args.name, args.data_dir):
-        print(
-            f"{args.name} is prepared already; to do it again, first remove {data.place(args.name, args.data_dir)}"
-        )
+    """Download files if the flags say so, and prepare a set.
+
+    Raises:
+      UserError: files are missing or wrong.
+    """
+    name = args.name
+    if data.prepared(name, args.data_dir):
+        place = data.place(name, args.data_dir)
+        print(f"{name} is prepared already; to prepare it again, first remove {place}")
         return
-    raw = raw_folder(args.name, args.raw, args.data_dir)
+    raw = raw_folder(name, args.raw, args.data_dir)
     with progress_bars() as report:
         if args.download:
-            from lnrepro.data.raw import Raw, download
-
-            files = data.builder_class(args.name).files
-            for file in files:
-                if not Raw(args.name, raw, files).find(file.name):
-                    download(
-                        file,
-                        raw,
-                        progress=lambda done, total, file=file: report(
-                            file.name, done, total
-                        ),
-                    )
+            download_missing(name, raw, report)
         where = data.prepare(
-            args.name,
+            name,
             raw,
             args.data_dir,
             any_checksum=args.any_checksum,
             progress=report,
         )
-    print(f"{data.fingerprint(args.name, args.data_dir)} is prepared in {where}")
+    print(f"{data.fingerprint(name, args.data_dir)} is prepared in {where}")
+
+
+def download_missing(
+    name: str, raw: pathlib.Path, report: Callable[[str, int, int], None]
+) -> None:
+    """Download the files of a set that are missing.
+
+    Args:
+      name: the set.
+      raw: the folder of the files.
+      report: what `progress_bars` yields.
+    """
+    from lnrepro.data.raw import Raw, download
+
+    files = data.builder_class(name).files
+    for file in files:
+        if not Raw(name, raw, files).find(file.name):
+            download(file, raw, progress=functools.partial(report, file.name))
 
 
 @contextlib.contextmanager
 def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Yields report(what, done, total), which keeps one bar for each `what`; nothing is drawn before its first call."""
+    """Yield report(what, done, total), which keeps one bar for each `what`.
+
+    Nothing is drawn before its first call.
+    """
     from rich.console import Console
     from rich.progress import Progress
 

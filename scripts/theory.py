@@ -1,19 +1,16 @@
-"""Section 5 of the paper, measured: Table 1, the Fisher formulas, and the learning rate that a growing ||w|| implies.
+"""Section 5 of the paper, measured: Table 1, Fisher formulas, effective learning rates.
 
-    python scripts/theory.py                               tables, and geometry.png in runs/theory
-    python scripts/theory.py --workdir RUN [RUN ...]       also trained.png: the same in nets of experiments/mnist.py,
-                                                           e.g. runs/mnist/default-none-seed0 and -layer-seed0
+    python scripts/theory.py
+    python scripts/theory.py --workdir RUN [RUN ...]
 
-The tables and geometry.png are of a random layer on random data, in float64. For --workdir see theory_trained.py.
+The first command prints tables and draws geometry.png in runs/theory, for a random
+layer on random data in float64. With runs of experiments/mnist.py, it also measures
+trained networks and draws trained.png; see theory_trained.py.
 """
 
 import argparse
 import pathlib
 import sys
-
-sys.path.insert(
-    0, str(pathlib.Path(__file__).resolve().parents[1])
-)  # `experiments` is used from a checkout
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +22,9 @@ from rich.table import Table
 
 from lnrepro import functional, theory
 from lnrepro.engine.errors import UserError
+from scripts.commands import Parser
 
+# Number of random cases, inputs and units of the layer.
 CASES, FEATURES, UNITS = 256, 16, 8
 NORMALISERS = ("batch", "weight", "layer")
 TOLERANCE = 1e-5
@@ -35,7 +34,8 @@ FAMILIES = {
     "categorical": theory.categorical,
 }
 SCALES = 2.0 ** np.linspace(-3, 4, 15)
-# Two pairs of curves lie on each other in the third panel: wide and pale below, thin and dashed above.
+# Two pairs of curves coincide in the third panel: the lower ones are wide and pale, the
+# upper ones thin and dashed.
 STYLE = {
     "none": {"color": "0.72", "linewidth": 4},
     "batch": {"color": "#9ec5e8", "linewidth": 4},
@@ -51,170 +51,196 @@ LABEL = {
 
 
 def problem(norm: str, seed: int) -> tuple[jax.Array, jax.Array]:
-    """A layer's theta (H, D + 2), or (H, D + 1) for "none", and data (B, D). The gains are ||w||: at that point the
-    weight-normalised layer and the plain one are the same function."""
+    """Return a random layer and random data.
+
+    The gains are ||w||, so that the weight-normalised layer and the plain one are the
+    same function.
+
+    Args:
+      norm: a name of `theory.NORMS`.
+      seed: of the random numbers.
+
+    Returns:
+      theta [UNITS, FEATURES + 2], or [UNITS, FEATURES + 1] for "none", and the data
+      [CASES, FEATURES].
+    """
     rng = np.random.default_rng(seed)
-    weights, bias = (
-        rng.normal(size=(UNITS, FEATURES)),
-        0.5 * rng.normal(size=(UNITS, 1)),
-    )
-    weights /= np.linalg.norm(weights, axis=1, keepdims=True) / rng.uniform(
-        0.7, 1.4, (UNITS, 1)
-    )
+    weights = rng.normal(size=(UNITS, FEATURES))
+    bias = 0.5 * rng.normal(size=(UNITS, 1))
+    lengths = rng.uniform(0.7, 1.4, (UNITS, 1))
+    weights /= np.linalg.norm(weights, axis=1, keepdims=True) / lengths
     x = rng.normal(size=(CASES, FEATURES)) + 0.5 * rng.normal(size=FEATURES)
-    gain = [] if norm == "none" else [np.linalg.norm(weights, axis=1, keepdims=True)]
-    return jnp.asarray(np.concatenate([weights, bias, *gain], 1)), jnp.asarray(x)
+    columns = [weights, bias]
+    if norm != "none":
+        columns.append(np.linalg.norm(weights, axis=1, keepdims=True))
+    return jnp.asarray(np.concatenate(columns, 1)), jnp.asarray(x)
 
 
-# --- Table 1 -----------------------------------------------------------------------------------------------------
+# Table 1
 
 
 def table_1(
     seed: int, epsilon: float = 0.0, factor: float = 2.5
 ) -> dict[str, dict[str, float]]:
-    """{norm: {column of Table 1: relative change of the output}} of a tanh layer under the table's transformations."""
+    """Measure a random tanh layer under the transformations of Table 1.
+
+    Args:
+      seed: of the layer.
+      epsilon: epsilon of the norms.
+      factor: factor of the re-scalings.
+
+    Returns:
+      {norm: {column: relative change of the output}}.
+    """
     rng = np.random.default_rng(seed)
-    kernel, x = (
-        jnp.asarray(rng.normal(size=(FEATURES, UNITS))),
-        jnp.asarray(rng.normal(size=(CASES, FEATURES))),
-    )
-    gain, bias = (
-        jnp.asarray(rng.uniform(0.5, 2.0, UNITS)),
-        jnp.asarray(rng.normal(size=UNITS)),
-    )
+    kernel = jnp.asarray(rng.normal(size=(FEATURES, UNITS)))
+    x = jnp.asarray(rng.normal(size=(CASES, FEATURES)))
+    gain = jnp.asarray(rng.uniform(0.5, 2.0, UNITS))
+    bias = jnp.asarray(rng.normal(size=UNITS))
 
     def row(norm):
         def model(w, x):
-            return jnp.tanh(
-                theory.normalized_sums(norm, w, x, gain, bias, epsilon=epsilon)
-            )
+            sums = theory.normalized_sums(norm, w, x, gain, bias, epsilon=epsilon)
+            return jnp.tanh(sums)
 
-        return theory.measure_row(
-            model, kernel, x, key=jax.random.key(seed), factor=factor
-        )
+        key = jax.random.key(seed)
+        return theory.measure_row(model, kernel, x, key=key, factor=factor)
 
     return {norm: row(norm) for norm in NORMALISERS}
 
 
 def lstm_rows(seed: int) -> dict[str, dict[str, float]]:
-    """{"W_x, x_t" | "W_h, h_(t-1)": {column: change}} of one LN-LSTM step at either of its kernels and inputs."""
-    cell = functional.LSTMCell(UNITS, norm="layer", epsilon=0.0)
-    params = cell.init(jax.random.key(seed), FEATURES, jnp.float64)
-    rng = np.random.default_rng(seed)
-    x, c, h = (
-        jnp.asarray(rng.normal(size=(CASES, n))) for n in (FEATURES, UNITS, UNITS)
-    )
+    """Measure one LN-LSTM step under the transformations of Table 1.
 
+    Returns:
+      {name of a kernel and its input: {column: relative change of the output}}.
+    """
+    cell = functional.LSTMCell(UNITS, norm="layer", epsilon=0.0)
+    key = jax.random.key(seed)
+    params = cell.init(key, FEATURES, jnp.float64)
+    rng = np.random.default_rng(seed)
+    x = jnp.asarray(rng.normal(size=(CASES, FEATURES)))
+    c = jnp.asarray(rng.normal(size=(CASES, UNITS)))
+    h = jnp.asarray(rng.normal(size=(CASES, UNITS)))
+
+    @jax.jit
     def of_input(w_x, x):
         return functional.step(cell, {**params, "w_x": w_x}, (c, h), x)
 
+    @jax.jit
     def of_state(w_h, h):
         return functional.step(cell, {**params, "w_h": w_h}, (c, h), x)
 
-    key = jax.random.key(seed)
     return {
-        "W_x, x_t": theory.measure_row(jax.jit(of_input), params["w_x"], x, key=key),
-        "W_h, h_(t-1)": theory.measure_row(
-            jax.jit(of_state), params["w_h"], h, key=key
-        ),
+        "W_x, x_t": theory.measure_row(of_input, params["w_x"], x, key=key),
+        "W_h, h_(t-1)": theory.measure_row(of_state, params["w_h"], h, key=key),
     }
 
 
 def print_table_1(console: Console, seed: int) -> None:
-    """Table 1 as measured beside the paper's, then what eps = 1e-5 makes of its invariances."""
+    """Print Table 1 as measured, and how epsilon = 1e-5 violates its invariances.
+
+    Args:
+      console: where to print.
+      seed: of the layer.
+    """
     measured = table_1(seed)
+    with_epsilon = [table_1(seed, 1e-5, factor) for factor in (2.5, 0.1)]
+    names = [LABEL[norm] for norm in NORMALISERS]
     table = Table(
-        title="Table 1: relative change of the output, eps = 0 (the paper's entry)"
+        "",
+        *names,
+        title="Table 1: relative change of the output, eps = 0 (the paper's entry)",
     )
     violation = Table(
-        title="The same with eps = 1e-5, where it says invariant; scale factor 2.5, then 0.1"
+        "",
+        *names,
+        title="The same with eps = 1e-5, where it says invariant; scale factor 2.5, "
+        "then 0.1",
     )
-    for t in (table, violation):
-        t.add_column("")
-        for norm in NORMALISERS:
-            t.add_column(LABEL[norm])
-    with_eps = [table_1(seed, 1e-5, factor) for factor in (2.5, 0.1)]
-    right = 0
+    agreeing = 0
     for column in theory.COLUMNS:
-        cells = []
+        cells, violations = [], []
         for norm in NORMALISERS:
             value, paper = measured[norm][column], theory.TABLE_1[norm][column]
-            right += (value < TOLERANCE) == paper
-            cells.append(f"{_word(value < TOLERANCE)} {value:.0e} ({_word(paper)})")
+            agreeing += (value < TOLERANCE) == paper
+            cells.append(f"{_measured(value)} ({_word(paper)})")
+            changes = [f"{rows[norm][column]:.0e}" for rows in with_epsilon]
+            violations.append(", ".join(changes) if paper else "")
         table.add_row(column, *cells)
-        invariant = [theory.TABLE_1[norm][column] for norm in NORMALISERS]
-        pairs = [
-            ", ".join(f"{rows[norm][column]:.0e}" for rows in with_eps)
-            for norm in NORMALISERS
-        ]
-        violation.add_row(
-            column,
-            *(pair if yes else "" for pair, yes in zip(pairs, invariant, strict=True)),
-        )
+        violation.add_row(column, *violations)
     console.print(table)
-    console.print(f"{right} of 18 entries are the paper's, tolerance {TOLERANCE}\n")
+    console.print(f"{agreeing} of 18 entries are the paper's, tolerance {TOLERANCE}\n")
     console.print(violation)
     console.print("weight norm has no eps, so it stays exact\n")
 
-    recurrent = Table(
-        title="One step of the LN-LSTM (eq. 20-22), eps = 0: layer norm's column at both kernels"
-    )
-    recurrent.add_column("")
     rows = lstm_rows(seed)
-    for name in rows:
-        recurrent.add_column(name)
+    recurrent = Table(
+        "",
+        *rows,
+        title="One step of the LN-LSTM (eq. 20-22), eps = 0: layer norm's column at "
+        "both kernels",
+    )
     for column in theory.COLUMNS:
-        recurrent.add_row(
-            column,
-            *(
-                f"{_word(row[column] < TOLERANCE)} {row[column]:.0e}"
-                for row in rows.values()
-            ),
-        )
+        recurrent.add_row(column, *(_measured(row[column]) for row in rows.values()))
     console.print(recurrent)
 
 
-def _word(invariant: bool) -> str:
+def _measured(change):
+    return f"{_word(change < TOLERANCE)} {change:.0e}"
+
+
+def _word(invariant):
     return "invariant" if invariant else "changes"
 
 
-# --- Fisher information ------------------------------------------------------------------------------------------
+# Fisher information
 
 
 def print_formulas(console: Console, seed: int) -> None:
-    """How far the paper's closed forms are from the exact Fisher matrix, and what doubling the weights does to it."""
+    """Compare the paper's closed forms with the exact Fisher matrix.
+
+    Args:
+      console: where to print.
+      seed: of the layer.
+    """
+    names = [LABEL[norm] for norm in theory.NORMS]
     errors = Table(
-        title="Relative error of the paper's closed forms against the exact Fisher matrix"
+        "",
+        *names,
+        title="Relative error of the paper's closed forms against the exact Fisher "
+        "matrix",
     )
     doubling = Table(
-        title="Factors when every ||w|| doubles (gaussian outputs; the text says 1/2 for w-w)"
+        "",
+        *names,
+        title="Factors when every ||w|| doubles (gaussian outputs; the text says 1/2 "
+        "for w-w)",
     )
-    for t in (errors, doubling):
-        t.add_column("")
-        for norm in theory.NORMS:
-            t.add_column(LABEL[norm])
     layers = {norm: problem(norm, seed) for norm in theory.NORMS}
     for family, outputs in FAMILIES.items():
-        whole, gains = [], []
+        blocks, gains = [], []
         for norm, (theta, x) in layers.items():
             exact = _exact(norm, theta, x, outputs)
-            whole.append(_distance(theory.block_fisher(norm, theta, x, outputs), exact))
-            magnitudes = (
-                _along_weights(exact, theta) if norm == "none" else exact[:, -1, :, -1]
+            blocks.append(
+                _distance(theory.block_fisher(norm, theta, x, outputs), exact)
             )
+            magnitudes = exact[:, -1, :, -1]
+            if norm == "none":
+                magnitudes = _along_weights(exact, theta)
             gains.append(
                 _distance(theory.gain_metric(norm, theta, x, outputs), magnitudes)
             )
-        errors.add_row(f"eq. 12-13, {family}", *whole)
+        errors.add_row(f"eq. 12-13, {family}", *blocks)
         errors.add_row(f"eq. 32-35, {family}", *gains)
-    columns = [_doubled(norm, *layers[norm], seed) for norm in theory.NORMS]
-    for name, *ratios in zip(
-        ("w-w block", "w-b, w-g blocks", "function-space step"), *columns, strict=True
-    ):
-        doubling.add_row(name, *(f"{r:.4f}" for r in ratios))
+    factors = [_doubled(norm, *layers[norm], seed) for norm in theory.NORMS]
+    rows = ("w-w block", "w-b, w-g blocks", "function-space step")
+    for name, *values in zip(rows, *factors, strict=True):
+        doubling.add_row(name, *(f"{value:.4f}" for value in values))
     console.print(errors)
     console.print(
-        "layer norm: eq. 13 leaves out the cross-neuron terms; batch norm: eq. 32 leaves out z_i z_j\n"
+        "layer norm: eq. 13 leaves out the cross-neuron terms; batch norm: eq. 32 "
+        "leaves out z_i z_j\n"
     )
     console.print(doubling)
 
@@ -222,24 +248,46 @@ def print_formulas(console: Console, seed: int) -> None:
 def _doubled(
     norm: str, theta: jax.Array, x: jax.Array, seed: int
 ) -> tuple[float, float, float]:
-    """Factors on the w-w block, the other blocks of w, and a step's length in function space when W doubles."""
-    outputs, both = FAMILIES["gaussian"], (theta, _scaled(theta, 2.0))
-    before, after = (_exact(norm, t, x, outputs) for t in both)
-    w, rest = slice(None, FEATURES), slice(FEATURES, None)
-    size = jnp.linalg.norm
-    own, mixed = (size(after[:, w, :, b]) / size(before[:, w, :, b]) for b in (w, rest))
+    """Measure what doubling the weights does.
+
+    Args:
+      norm: the norm.
+      theta: the layer.
+      x: the data.
+      seed: of a step in the weights.
+
+    Returns:
+      Factors on the w-w block, on the other blocks of w, and on the length of the step
+      in function space.
+    """
+    outputs, doubled = FAMILIES["gaussian"], _scaled(theta, 2.0)
+    before, after = (_exact(norm, t, x, outputs) for t in (theta, doubled))
+    weights, others = slice(None, FEATURES), slice(FEATURES, None)
+
+    def factor(columns):
+        a, b = (jnp.linalg.norm(m[:, weights, :, columns]) for m in (after, before))
+        return float(a / b)
+
     step = _weight_step(theta, seed)
-    ds2 = [theory.metric(theory.layer_model(norm), t, x, outputs, step) for t in both]
-    return float(own), float(mixed), float(jnp.sqrt(ds2[1] / ds2[0]))
+    length = _step_length(norm, doubled, x, outputs, step)
+    length /= _step_length(norm, theta, x, outputs, step)
+    return factor(weights), factor(others), float(length)
 
 
-def _weight_step(theta: jax.Array, seed: int) -> jax.Array:
-    """A random step of length 1 in the weights, nothing in biases and gains."""
+def _step_length(norm, theta, x, outputs, step):
+    """Return the length of a step in function space."""
+    return jnp.sqrt(
+        2 * theory.metric(theory.layer_model(norm), theta, x, outputs, step)
+    )
+
+
+def _weight_step(theta, seed):
+    """Return a random step of length 1 in the weights, and none in biases and gains."""
     step = np.random.default_rng(seed + 1).normal(size=(UNITS, FEATURES))
     return jnp.zeros_like(theta).at[:, :FEATURES].set(step / np.linalg.norm(step))
 
 
-def _distance(a: jax.Array, b: jax.Array) -> str:
+def _distance(a, b):
     error = float(jnp.linalg.norm(a - b) / jnp.linalg.norm(b))
     return f"exact ({error:.0e})" if error < 1e-9 else f"{error:.3f}"
 
@@ -249,71 +297,66 @@ def _scaled(theta, scale):
 
 
 def _exact(norm, theta, x, outputs):
-    return theory.fisher(theory.layer_model(norm), theta, x, outputs).reshape(
-        *theta.shape, *theta.shape
-    )
+    """Return the exact Fisher matrix [UNITS, P, UNITS, P]."""
+    matrix = theory.fisher(theory.layer_model(norm), theta, x, outputs)
+    return matrix.reshape(*theta.shape, *theta.shape)
 
 
 def _along_weights(exact, theta):
-    unit = theta[:, :FEATURES] / jnp.linalg.norm(
-        theta[:, :FEATURES], axis=1, keepdims=True
-    )
+    weights = theta[:, :FEATURES]
+    unit = weights / jnp.linalg.norm(weights, axis=1, keepdims=True)
     return jnp.einsum("ip,ipjq,jq->ij", unit, exact[:, :FEATURES, :, :FEATURES], unit)
 
 
 def geometry(norm: str, seed: int, outputs: theory.Outputs) -> dict[str, np.ndarray]:
-    """Curvature and step against the scale of W, and gain curvature against the scale of the input, over SCALES."""
+    """Measure a random layer over SCALES.
+
+    Args:
+      norm: the norm.
+      seed: of the layer.
+      outputs: its outputs.
+
+    Returns:
+      "length", "curvature" and "step": mean ||w||, curvature along the weights and the
+      length of a step, with scaled weights. "gain": curvature along the gain, with
+      scaled inputs.
+    """
     theta, x = problem(norm, seed)
     step = _weight_step(theta, seed)
-    curvature = jax.vmap(
-        lambda s: theory.weight_curvature(norm, _scaled(theta, s), x, outputs)
-    )
-    moved = jax.vmap(
-        lambda s: jnp.sqrt(
-            2
-            * theory.metric(
-                theory.layer_model(norm), _scaled(theta, s), x, outputs, step
-            )
-        )
-    )
-    gain = jax.vmap(
-        lambda s: theory.magnitude_curvature(norm, theta, s * x, outputs).mean()
-    )
+
+    @jax.jit
+    @jax.vmap
+    def measure(scale):
+        scaled = _scaled(theta, scale)
+        return {
+            "curvature": theory.weight_curvature(norm, scaled, x, outputs),
+            "step": _step_length(norm, scaled, x, outputs, step),
+            "gain": theory.magnitude_curvature(norm, theta, scale * x, outputs).mean(),
+        }
+
     length = float(jnp.linalg.norm(theta[:, :FEATURES], axis=1).mean())
-    scales = jnp.asarray(SCALES)
-    return {
-        "length": SCALES * length,
-        "curvature": np.asarray(jax.jit(curvature)(scales)),
-        "step": np.asarray(jax.jit(moved)(scales)),
-        "gain": np.asarray(jax.jit(gain)(scales)),
-    }
+    measured = jax.tree.map(np.asarray, measure(jnp.asarray(SCALES)))
+    return {"length": SCALES * length, **measured}
 
 
 def draw_geometry(path: pathlib.Path, seed: int, family: str) -> None:
-    """Three panels: curvature and step against ||w||, curvature along the gain against the input's scale."""
+    """Draw curvature and step against ||w||, and curvature of the gain against inputs.
+
+    Args:
+      path: the picture.
+      seed: of the layer.
+      family: a name of FAMILIES.
+    """
     fig, axes = pyplot.subplots(1, 3, figsize=(13, 4.1), layout="constrained")
     for norm in theory.NORMS:
-        g, style = geometry(norm, seed, FAMILIES[family]), STYLE[norm]
-        axes[0].plot(g["length"], g["curvature"], label=LABEL[norm], **style)
-        axes[1].plot(g["length"], g["step"], label=LABEL[norm], **style)
-        axes[2].plot(SCALES, g["gain"], label=LABEL[norm], **style)
-    for ax, start, slope, label in (
-        (axes[0], 0.1, -2, "1/4 per doubling"),
-        (axes[0], 0.1, -1, "1/2 per doubling (text)"),
-        (axes[1], 0.4, -1, "1/2 per doubling"),
-    ):
-        xs = np.array([0.125, 1.0])
-        ax.plot(
-            xs, start * (xs / xs[0]) ** slope, color="0.5", linestyle=":", linewidth=1.2
-        )
-        ax.annotate(
-            label,
-            (xs[1], start * 8.0**slope),
-            (4, -3),
-            textcoords="offset points",
-            fontsize=8,
-            color="0.35",
-        )
+        measured = geometry(norm, seed, FAMILIES[family])
+        style = STYLE[norm] | {"label": LABEL[norm]}
+        axes[0].plot(measured["length"], measured["curvature"], **style)
+        axes[1].plot(measured["length"], measured["step"], **style)
+        axes[2].plot(SCALES, measured["gain"], **style)
+    _draw_slope(axes[0], 0.1, -2, "1/4 per doubling")
+    _draw_slope(axes[0], 0.1, -1, "1/2 per doubling (text)")
+    _draw_slope(axes[1], 0.4, -1, "1/2 per doubling")
     axes[0].set(
         xlabel="mean ||w||",
         ylabel="mean eigenvalue of the w-w block",
@@ -340,35 +383,72 @@ def draw_geometry(path: pathlib.Path, seed: int, family: str) -> None:
     pyplot.close(fig)
 
 
-# --- Command line ------------------------------------------------------------------------------------------------
+def _draw_slope(ax, start, slope, label):
+    xs = np.array([0.125, 1.0])
+    ys = start * (xs / xs[0]) ** slope
+    ax.plot(xs, ys, color="0.5", linestyle=":", linewidth=1.2)
+    ax.annotate(
+        label,
+        (xs[1], ys[1]),
+        (4, -3),
+        textcoords="offset points",
+        fontsize=8,
+        color="0.35",
+    )
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise UserError(f"{message}; see --help")
+# Command line
 
 
 def run(argv: list[str]) -> None:
-    """Everything the command line asks for. Raises UserError."""
-    parser = _Parser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
+    """Print and draw what the command line asks for.
+
+    Raises:
+      UserError: a wrong flag, or no such run.
+    """
+    args = _arguments(argv)
+    matplotlib.use("Agg")
+    console, trained = Console(), []
+    if args.workdir:
+        # They are opened first, so that a wrong folder is reported at once.
+        from scripts import theory_trained
+
+        trained = [theory_trained.Trained(folder) for folder in args.workdir]
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise UserError(
+            f"--out {args.out} cannot be made: {e.strerror}; give another folder"
+        ) from None
+    picture = args.out / "geometry.png"
+    with jax.enable_x64(True):
+        print_table_1(console, args.seed)
+        print_formulas(console, args.seed)
+        draw_geometry(picture, args.seed, args.outputs)
+    console.print(f"picture    {picture}")
+    if trained:
+        picture = args.out / "trained.png"
+        theory_trained.show(console, picture, trained, not args.no_replay)
+        console.print(f"picture    {picture}")
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = Parser(description=__doc__)
+    add = parser.add_argument
+    add(
         "--out",
         type=pathlib.Path,
         default=pathlib.Path("runs/theory"),
         help="folder of the figures",
     )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="of the random layer and data"
-    )
-    parser.add_argument(
+    add("--seed", type=int, default=0, help="of the random layer and data")
+    add(
         "--outputs",
         choices=FAMILIES,
         default="gaussian",
         help="outputs of the layer in geometry.png",
     )
-    parser.add_argument(
+    add(
         "--workdir",
         type=pathlib.Path,
         nargs="+",
@@ -376,7 +456,7 @@ def run(argv: list[str]) -> None:
         metavar="RUN",
         help="runs of experiments/mnist.py",
     )
-    parser.add_argument(
+    add(
         "--no_replay",
         action="store_true",
         help="measure only the start and the checkpoints of a RUN",
@@ -384,30 +464,18 @@ def run(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     if args.seed < 0:
         raise UserError(f"argument --seed: {args.seed} is negative; give 0 or more")
-    matplotlib.use("Agg")
-    console, runs = Console(), []
-    if args.workdir:  # opened first: a wrong folder is told at once
-        from scripts import theory_trained
-
-        runs = [theory_trained.Trained(folder) for folder in args.workdir]
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise UserError(
-            f"--out {args.out} cannot be made: {e.strerror}; give another folder"
-        ) from None
-    with jax.enable_x64(True):
-        print_table_1(console, args.seed)
-        print_formulas(console, args.seed)
-        draw_geometry(args.out / "geometry.png", args.seed, args.outputs)
-    console.print(f"picture    {args.out / 'geometry.png'}")
-    if runs:
-        theory_trained.show(console, args.out / "trained.png", runs, not args.no_replay)
-        console.print(f"picture    {args.out / 'trained.png'}")
+    return args
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run and return the exit code: 0 done, 2 a mistake to mend."""
+    """Run the command line.
+
+    Args:
+      argv: the flags; None takes those of the process.
+
+    Returns:
+      The exit code: 0 done, 2 a mistake of the user.
+    """
     try:
         run(sys.argv[1:] if argv is None else argv)
     except UserError as e:

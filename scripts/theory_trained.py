@@ -1,242 +1,211 @@
-"""The metric of section 5 in nets that experiments/mnist.py has trained: `python scripts/theory.py --workdir RUN ...`.
+"""The metric of section 5 in trained networks of experiments/mnist.py.
 
-A run keeps only its last checkpoints. To see the whole way, it is trained again from its config up to its newest
-checkpoint (batches and keys are functions of the seed), and the distance of the two ends is printed. With --no_replay
-only the start and the checkpoints are measured.
+`python scripts/theory.py --workdir RUN ...` uses this module.
+
+A run keeps only its newest checkpoints. To measure during training, the network is
+trained again from its config up to the newest checkpoint: batches and keys depend on
+the seed alone. The distance between the two end states is printed. With --no_replay
+only the initial state and the checkpoints are measured.
 """
 
 import contextlib
-import json
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib import pyplot
-from ml_collections import ConfigDict
 from rich.console import Console
 from rich.table import Table
 
 from experiments.mnist import MLP
 from lnrepro import data, theory
-from lnrepro.engine import train
+from lnrepro.engine import runs, train
 from lnrepro.engine.errors import UserError
 
 COLOUR = {"none": "0.5", "batch": "C0", "layer": "C3"}
-# The module whose output is a hidden layer's summed inputs as its ReLU sees them.
+# The module whose output is the summed inputs of a hidden layer as its ReLU gets them.
 LAYER = {"none": "Dense", "batch": "BatchNorm", "layer": "LayerNorm"}
+# Number of test images, and of random steps, over which the metric is averaged.
+CASES = 256
+PROBES = 4
 
 
 class Point(NamedTuple):
-    """One moment of training; a step moves every weight of the hidden layers by one learning rate, signs at random."""
+    """The metric at one step of training, for L hidden layers.
+
+    It measures a step that moves every weight of the hidden layers by one learning
+    rate, with random signs.
+
+    Attributes:
+      step: number of optimiser steps taken.
+      lengths: [L], mean ||w_i||.
+      moved: [L], root mean square change of a unit's summed input.
+      predicted: [], length sqrt(2 ds^2) of the step in the space of predictions.
+    """
 
     step: int
-    lengths: np.ndarray  # (L,) mean ||w_i|| of each hidden layer
-    moved: np.ndarray  # (L,) root mean square change of a unit's summed input, as its ReLU sees it, in one step
-    predicted: (
-        np.ndarray
-    )  # () the same step's length sqrt(2 ds^2) in the space of the net's predictions
+    lengths: np.ndarray
+    moved: np.ndarray
+    predicted: np.ndarray
 
 
 class Trained:
-    """A run directory of experiments/mnist.py: its states, and what the metric says about its hidden layers."""
-
-    CASES, PROBES = 256, 4
+    """A run of experiments/mnist.py, and the metric of its hidden layers."""
 
     def __init__(self, folder: pathlib.Path):
-        path = folder / "config.json"
-        if not path.is_file():
-            raise UserError(
-                f"--workdir {folder}: there is no {path}; give the directory of a run"
-            )
-        try:
-            self.config = ConfigDict(
-                _tuples(json.loads(path.read_text(encoding="utf-8"))["config"])
-            )
-            name = self.config.experiment
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise UserError(
-                f"{path} is not a run's config.json; give the directory of a run"
-            ) from None
-        if name != "experiments.mnist":
-            raise UserError(
-                f"--workdir {folder} is a run of {name}; only runs of experiments.mnist can be measured"
-            )
-        self.folder, self.norm, self.mlp = folder, self.config.norm, MLP(self.config)
-        self.run = train.Run(self.config, folder)
-        self.start = self.run.initial()
-        try:
-            saved = [
-                self.run.store.restore(name, self.start) for name in ("best", "last")
-            ]
-        finally:
-            self.run.store.close()
+        """Open the run and read its checkpoints.
+
+        Args:
+          folder: the run directory.
+
+        Raises:
+          UserError: there is no such run, or it has no checkpoint.
+        """
+        loaded = runs.load(folder, "experiments.mnist")
+        self.folder, self.config, self.run = folder, loaded.config, loaded.run
+        self.norm = self.config.norm
+        self.mlp = MLP(self.config)
+        self.initial = loaded.initial
+        saved = [loaded.checkpoint(name) for name in ("best", "last")]
         self.states = {s.step: s.state for s in saved if s}
         if not self.states:
-            raise UserError(f"--workdir {folder} has no checkpoint yet; train it first")
+            raise UserError(f"{folder} has no checkpoint yet; train it first")
         self.images = self._images()
         self.measure = jax.jit(self._measure)
 
     def _images(self):
-        image = data.open_columns(self.config.data.name, "test", self.config.data.dir)[
-            "image"
-        ][: self.CASES]
-        return jnp.asarray(
-            image.reshape(len(image), -1) / self.config.data.full_ink, jnp.float32
+        settings = self.config.data
+        columns = data.open_columns(settings.name, "test", settings.dir)
+        images = columns["image"][:CASES]
+        flat = images.reshape(len(images), -1)
+        return jnp.asarray(flat / settings.full_ink, jnp.float32)
+
+    def _apply(self, vars, kernels):
+        """Apply the network to the images, with some kernels replaced.
+
+        Returns:
+          The logits, and the summed inputs of each hidden layer.
+        """
+        params = dict(vars["params"])
+        for name, kernel in kernels.items():
+            params[name] = params[name] | {"kernel": kernel}
+        # As in training, batch norm uses the statistics of these images.
+        logits, mutated = self.mlp.apply(
+            {**vars, "params": params},
+            self.images,
+            train=True,
+            capture_intermediates=True,
+            mutable=["intermediates", "batch_stats"],
         )
-
-    def _measure(self, vars):
-        hidden = len(self.config.model.hidden)
-        kernels = {
-            f"Dense_{l}": vars["params"][f"Dense_{l}"]["kernel"] for l in range(hidden)
-        }
-
-        def net(some, x):
-            """Logits, and the summed inputs of each hidden layer, with `some` of the kernels replaced."""
-            params = vars["params"] | {
-                name: vars["params"][name] | {"kernel": kernel}
-                for name, kernel in some.items()
-            }
-            logits, seen = self.mlp.apply(
-                {**vars, "params": params},
-                x,
-                train=True,  # batch norm by the statistics of these images, as in training
-                capture_intermediates=True,
-                mutable=["intermediates", "batch_stats"],
-            )
-            return logits, [
-                seen["intermediates"][f"{LAYER[self.norm]}_{l}"]["__call__"][0]
-                for l in range(hidden)
-            ]
-
-        def probe(key):
-            keys = jax.random.split(key, hidden)
-            steps = {
-                name: self.config.optimizer.learning_rate
-                * jax.random.rademacher(k, kernel.shape, kernel.dtype)
-                for k, (name, kernel) in zip(keys, kernels.items(), strict=True)
-            }
-
-            def squared(
-                l, name
-            ):  # one layer by itself, as in the paper's block-diagonal approximation
-                def layer(kernel, x):
-                    return net({name: kernel}, x)[1][l]
-
-                ds2 = theory.metric(
-                    layer, kernels[name], self.images, theory.gaussian(), steps[name]
-                )
-                return 2 * ds2 / kernels[name].shape[1]
-
-            whole = theory.metric(
-                lambda k, x: net(k, x)[0],
-                kernels,
-                self.images,
-                theory.categorical,
-                steps,
-            )
-            return jnp.stack(
-                [squared(l, name) for l, name in enumerate(kernels)]
-            ), 2 * whole
-
-        layers, whole = jax.lax.map(
-            probe, jax.random.split(jax.random.key(0), self.PROBES)
-        )
-        lengths = jnp.stack(
-            [jnp.linalg.norm(k, axis=0).mean() for k in kernels.values()]
-        )
-        return lengths, jnp.sqrt(layers.mean(0)), jnp.sqrt(whole.mean())
-
-    def at(self, state: train.State) -> Point:
-        """What the metric says about one state."""
-        return Point(
-            int(state.step), *(np.asarray(v) for v in self.measure(state.vars))
-        )
-
-    def kept(self) -> list[Point]:
-        """The start and the checkpoints."""
-        return [
-            self.at(self.start),
-            *(self.at(self.states[step]) for step in sorted(self.states)),
+        outputs = mutated["intermediates"]
+        layers = range(len(self.config.model.hidden))
+        return logits, [
+            outputs[f"{LAYER[self.norm]}_{l}"]["__call__"][0] for l in layers
         ]
 
+    def _measure(self, vars):
+        """Return lengths, moved and predicted of a `Point`."""
+        names = [f"Dense_{l}" for l in range(len(self.config.model.hidden))]
+        kernels = {name: vars["params"][name]["kernel"] for name in names}
+
+        def random_step(key):
+            steps = {}
+            for name, k in zip(names, jax.random.split(key, len(names)), strict=True):
+                kernel = kernels[name]
+                signs = jax.random.rademacher(k, kernel.shape, kernel.dtype)
+                steps[name] = self.config.optimizer.learning_rate * signs
+            return steps
+
+        def squared_change(l, step):
+            # One layer by itself, as in the paper's block-diagonal approximation.
+            def layer(kernel, _):
+                return self._apply(vars, {names[l]: kernel})[1][l]
+
+            kernel = kernels[names[l]]
+            ds2 = theory.metric(layer, kernel, self.images, theory.gaussian(), step)
+            return 2 * ds2 / kernel.shape[1]
+
+        def probe(key):
+            steps = random_step(key)
+            changes = [squared_change(l, steps[name]) for l, name in enumerate(names)]
+
+            def predictions(kernels, _):
+                return self._apply(vars, kernels)[0]
+
+            ds2 = theory.metric(
+                predictions, kernels, self.images, theory.categorical, steps
+            )
+            return jnp.stack(changes), 2 * ds2
+
+        keys = jax.random.split(jax.random.key(0), PROBES)
+        changes, predicted = jax.lax.map(probe, keys)
+        norms = [jnp.linalg.norm(k, axis=0).mean() for k in kernels.values()]
+        return jnp.stack(norms), jnp.sqrt(changes.mean(0)), jnp.sqrt(predicted.mean())
+
+    def at(self, state: train.State) -> Point:
+        """Measure one state."""
+        return Point(int(state.step), *map(np.asarray, self.measure(state.vars)))
+
+    def kept(self) -> list[Point]:
+        """Measure the initial state and the checkpoints."""
+        states = [self.states[step] for step in sorted(self.states)]
+        return [self.at(state) for state in (self.initial, *states)]
+
     def replayed(self, console: Console, points: int = 30) -> list[Point]:
-        """The way from the start to the newest checkpoint, at steps that grow by a factor; training runs again."""
+        """Train up to the newest checkpoint again, and measure on the way.
+
+        Args:
+          console: where progress is printed.
+          points: number of measurements, at steps that grow geometrically.
+        """
         run, end = self.run, max(self.states)
         stops = np.unique(np.geomspace(1, end, points).round().astype(int)).tolist()
         console.print(
             f"{self.folder}: training {end} steps again to measure on the way"
         )
-        state, step, way = run.placement.place(self.start), 0, [self.at(self.start)]
+        state, step = run.placement.place(self.initial), 0
+        measured = [self.at(self.initial)]
         compiled = run.placement.compile(run.step(), state)
         with contextlib.closing(run.batches(0)) as batches:
             for stop in stops:
                 while step < stop:
                     n = min(self.config.steps_per_call, stop - step)
-                    state, _ = compiled(
-                        state, run.placement.batch(train.take(batches, n))
-                    )
+                    batch = run.placement.batch(train.take(batches, n))
+                    state, _ = compiled(state, batch)
                     step += n
-                way.append(self.at(state))
-        ends = [
-            np.concatenate([np.ravel(p) for p in jax.tree.leaves(s.params)])
-            for s in (state, self.states[end])
-        ]
-        relative = np.linalg.norm(ends[0] - ends[1]) / np.linalg.norm(ends[1])
+                measured.append(self.at(state))
+        here, there = _flat(state.params), _flat(self.states[end].params)
+        relative = np.linalg.norm(here - there) / np.linalg.norm(there)
         console.print(
-            f"{self.folder}: its end is {relative:.1e} (relative) from the checkpoint of step {end}"
+            f"{self.folder}: its end is {relative:.1e} (relative) from the checkpoint "
+            f"of step {end}"
         )
-        return way
+        return measured
 
 
-def _tuples(value):
-    if isinstance(value, dict):
-        return {k: _tuples(v) for k, v in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _flat(params: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
 
 
 def show(
     console: Console, path: pathlib.Path, runs: list[Trained], replay: bool
 ) -> None:
-    """Print and draw weight norm and effective learning rate over training for each run."""
-    ways = [run.replayed(console) if replay else run.kept() for run in runs]
-    for run, way in zip(runs, ways, strict=True):
-        table = Table(
-            title=f"{run.folder}: norm {run.norm}, data {run.config.data.name}, seed {run.config.seed}"
-        )
-        for column in (
-            "step",
-            "||w||, by layer",
-            "change of h",
-            "change / start",
-            "predictions",
-        ):
-            table.add_column(column)
-        for point in [*way[: -1 : max(1, len(way) // 7)], way[-1]]:
-            cells = (point.lengths, point.moved, point.moved / way[0].moved)
-            words = (" ".join(f"{v:.3g}" for v in values) for values in cells)
-            table.add_row(str(point.step), *words, f"{point.predicted:.3g}")
-        console.print(table)
+    """Print and draw weight norm and effective learning rate over training.
 
+    Args:
+      console: where the tables are printed.
+      path: the picture.
+      runs: the runs.
+      replay: whether the runs are trained again, to measure on the way.
+    """
+    measured = [run.replayed(console) if replay else run.kept() for run in runs]
+    for run, points in zip(runs, measured, strict=True):
+        console.print(_table(run, points))
     fig, axes = pyplot.subplots(1, 3, figsize=(13, 4.1), layout="constrained")
-    for run, way in zip(runs, ways, strict=True):
-        steps, first = [point.step + 1 for point in way], way[0]
-        for l in range(len(first.lengths)):
-            style = {"color": COLOUR[run.norm], "linestyle": ("-", "--", ":")[l % 3]}
-            style["label"] = f"norm {run.norm}, layer {l + 1}"
-            axes[0].plot(
-                steps, [point.lengths[l] / first.lengths[l] for point in way], **style
-            )
-            axes[1].plot(
-                steps, [point.moved[l] / first.moved[l] for point in way], **style
-            )
-        axes[2].plot(
-            steps,
-            [point.predicted for point in way],
-            color=COLOUR[run.norm],
-            label=f"norm {run.norm}",
-        )
+    for run, points in zip(runs, measured, strict=True):
+        _plot(axes, run, points)
     axes[0].set(title="weight norm", ylabel="mean ||w|| / start")
     axes[1].set(
         title="effective learning rate of a layer",
@@ -253,7 +222,46 @@ def show(
         ax.legend(fontsize=8)
     names = ", ".join(sorted({run.config.data.name for run in runs}))
     fig.suptitle(
-        f"experiments/mnist.py on {names}: a step moves every hidden weight by one learning rate, random signs"
+        f"experiments/mnist.py on {names}: a step moves every hidden weight by one "
+        "learning rate, random signs"
     )
     fig.savefig(path, dpi=110)
     pyplot.close(fig)
+
+
+def _table(run, points):
+    config = run.config
+    title = f"{run.folder}: norm {run.norm}, data {config.data.name}"
+    table = Table(
+        "step",
+        "||w||, by layer",
+        "change of h",
+        "change / start",
+        "predictions",
+        title=f"{title}, seed {config.seed}",
+    )
+    # About eight rows, the last point among them.
+    shown = [*points[: -1 : max(1, len(points) // 7)], points[-1]]
+    for point in shown:
+        row = [str(point.step)]
+        for values in (point.lengths, point.moved, point.moved / points[0].moved):
+            row.append(" ".join(f"{v:.3g}" for v in values))
+        table.add_row(*row, f"{point.predicted:.3g}")
+    return table
+
+
+def _plot(axes, run, points):
+    steps = [point.step + 1 for point in points]
+    lengths = np.array([point.lengths for point in points])
+    moved = np.array([point.moved for point in points])
+    colour = COLOUR[run.norm]
+    for l in range(lengths.shape[1]):
+        style = {
+            "color": colour,
+            "linestyle": ("-", "--", ":")[l % 3],
+            "label": f"norm {run.norm}, layer {l + 1}",
+        }
+        axes[0].plot(steps, lengths[:, l] / lengths[0, l], **style)
+        axes[1].plot(steps, moved[:, l] / moved[0, l], **style)
+    predicted = [point.predicted for point in points]
+    axes[2].plot(steps, predicted, color=colour, label=f"norm {run.norm}")

@@ -1,201 +1,231 @@
-"""What the paper's figures show: panels, axes, ranges, curves, the numbers it prints, and which runs make them."""
+"""What the paper's figures show: panels, axes, ranges, curves and printed numbers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-Config = Mapping[str, Any]
+from ml_collections import ConfigDict
+
+Record = Mapping[str, Any]
+
+
+def _any_run(config: ConfigDict) -> bool:
+    return True
 
 
 class Panel(NamedTuple):
-    """One panel. `metric` and the suffix of each curve are names in metrics.jsonl; `{data}` is the data set's name."""
+    """A panel of a figure.
 
-    title: str
+    Attributes:
+      ylabel: the label of the y axis.
+      metric: name of the curves' metric; `{data}` stands for the data set.
+      ylim: the paper's range.
+      title: the title.
+      yscale: "linear" or "log".
+      factor: the paper's unit over the metric's.
+      where: config -> whether a run belongs to this panel.
+      second: name of the metric of a second, dotted curve.
+      original: y of a horizontal line in the paper.
+    """
+
     ylabel: str
     metric: str
     ylim: tuple[float, float]
+    title: str = ""
     yscale: str = "linear"
-    factor: float = 1.0  # the paper's unit over the metric's
-    where: Callable[[Config], bool] = lambda config: True
-    second: str = ""  # a second curve of the same run, dashed (a training curve)
-    original: float | None = None  # a horizontal line that the paper draws
+    factor: float = 1.0
+    where: Callable[[ConfigDict], bool] = _any_run
+    second: str = ""
+    original: float | None = None
 
 
 class Figure(NamedTuple):
-    """One figure of the paper."""
+    """A figure of the paper.
+
+    Attributes:
+      number: its number.
+      name: its subject.
+      experiment: config.experiment of its runs.
+      paper_data: the data set whose runs may be compared with the paper's numbers.
+      config: what trains its runs.
+      panels: its panels.
+      curves: {config.norm: text of the legend}, in the order of the legend.
+      xlabel: the label of the x axis.
+      xlim: the paper's range.
+      x: record -> x.
+      xscale: "linear" or "log".
+      columns: number of panels in a row.
+      reported: {config.norm: final value of the first panel that the paper prints}.
+      best: whether the "min" or the "max" of the first panel is better.
+    """
 
     number: int
     name: str
     experiment: str
-    paper_data: str  # the data set on which its numbers may stand beside the paper's
-    config: str  # what trains its runs
+    paper_data: str
+    config: str
     panels: tuple[Panel, ...]
-    curves: Mapping[
-        str, str
-    ]  # config.norm -> the legend's words, in the legend's order
+    curves: Mapping[str, str]
     xlabel: str
     xlim: tuple[float, float]
-    x: Callable[[Mapping[str, Any]], float]  # record -> x
+    x: Callable[[Record], float]
     xscale: str = "linear"
     columns: int = 3
-    reported: Mapping[
-        str, float
-    ] = {}  # config.norm -> a final value the paper prints for the first panel
-    aim: str = "min"  # which end of the first panel is better
+    reported: Mapping[str, float] = {}
+    best: str = "min"
 
 
-def _per(steps: int) -> Callable[[Mapping[str, Any]], float]:
-    return lambda record: record["step"] / steps
+def _steps_over(steps: int) -> Callable[[Record], float]:
+    def x(record):
+        return record["step"] / steps
+
+    return x
 
 
-def _epoch(record: Mapping[str, Any]) -> float:
+def _epoch(record: Record) -> float:
     return record["epoch"]
-
-
-def _batch(size: int) -> Callable[[Config], bool]:
-    """Runs with this batch size; a default run on small data, with any other size, belongs to the left half."""
-    return lambda config: (config["batch_size"] == 4) == (size == 4)
 
 
 def _retrieval(k: int, low: float, high: float) -> Panel:
     return Panel(
-        "Image Retrieval (Validation)",
         f"mean Recall@{k}",
         f"valid/image_r{k}",
         (low, high),
+        title="Image Retrieval (Validation)",
     )
 
 
-def _mnist(size: int) -> tuple[Panel, Panel]:
-    where = _batch(size)
-    return (
-        Panel(
-            f"batch size {size}",
-            "Train NLL",
-            "train/nll",
-            (1e-7, 1e0),
-            "log",
-            where=where,
-        ),
-        Panel(
-            f"batch size {size}", "Test Err.", "test/error", (0.005, 0.025), where=where
-        ),
-    )
+def _mnist(size: int, ylabel: str, metric: str, ylim, yscale: str = "linear") -> Panel:
+    def where(config):
+        # Default runs on small data have other sizes. They belong to the left half.
+        return (config.batch_size == 4) == (size == 4)
+
+    title = f"batch size {size}"
+    return Panel(ylabel, metric, ylim, title=title, yscale=yscale, where=where)
 
 
-def _transfer(
-    title: str,
-    ylabel: str,
-    metric: str,
-    low: float,
-    high: float,
-    original: float,
-    factor=1.0,
-) -> Panel:
-    return Panel(title, ylabel, metric, (low, high), factor=factor, original=original)
+def _mnist_nll(size: int) -> Panel:
+    return _mnist(size, "Train NLL", "train/nll", (1e-7, 1e0), "log")
 
 
-FIGURES = {
-    figure.number: figure
-    for figure in (
-        Figure(
-            1,
-            "Order-embeddings",
-            "experiments.order_embeddings",
-            "coco_captions",
-            "configs/order_embeddings.py:paper",
-            (_retrieval(1, 34, 43), _retrieval(5, 71, 78), _retrieval(10, 84, 90)),
-            {"layer": "Order-Embedding + LN", "none": "Order-Embedding"},
-            "iteration x 300",
-            (0, 300),
-            _per(300),
-            aim="max",
-        ),
-        Figure(
-            2,
-            "Attentive reader",
-            "experiments.attentive_reader",
-            "cnn_top4",
-            "configs/attentive_reader.py:paper",
-            (Panel("", "validation error rate", "valid/error", (0.4, 1.0)),),
-            {
-                "none": "LSTM",
-                "batch": "BN-LSTM",
-                "batch_everywhere": "BN-everywhere",
-                "layer": "LN-LSTM",
-            },
-            "training steps (thousands)",
-            (0, 800),
-            _per(1000),
-        ),
-        Figure(
-            3,
-            "Skip-thoughts",
-            "experiments.skip_thoughts",
-            "bookcorpus",
-            "configs/skip_thoughts.py:paper",
-            (
-                _transfer(
-                    "SICK (r)", "Pearson x 100", "sick/pearson", 82, 86, 84.8, 100.0
-                ),
-                _transfer("SICK (MSE)", "MSE x 100", "sick/mse", 27, 34, 28.7, 100.0),
-                _transfer("MR", "Accuracy", "mr/accuracy", 70, 82, 75.5),
-                _transfer("CR", "Accuracy", "cr/accuracy", 74, 86, 79.3),
-                _transfer("SUBJ", "Accuracy", "subj/accuracy", 90, 94.5, 92.1),
-                _transfer("MPQA", "Accuracy", "mpqa/accuracy", 83, 91, 86.9),
+def _mnist_error(size: int) -> Panel:
+    return _mnist(size, "Test Err.", "test/error", (0.005, 0.025))
+
+
+def _accuracy(task: str, low: float, high: float, original: float) -> Panel:
+    metric = f"{task.lower()}/accuracy"
+    return Panel("Accuracy", metric, (low, high), title=task, original=original)
+
+
+_FIGURES = (
+    Figure(
+        number=1,
+        name="Order-embeddings",
+        experiment="experiments.order_embeddings",
+        paper_data="coco_captions",
+        config="configs/order_embeddings.py:paper",
+        panels=(_retrieval(1, 34, 43), _retrieval(5, 71, 78), _retrieval(10, 84, 90)),
+        curves={"layer": "Order-Embedding + LN", "none": "Order-Embedding"},
+        xlabel="iteration x 300",
+        xlim=(0, 300),
+        x=_steps_over(300),
+        best="max",
+    ),
+    Figure(
+        number=2,
+        name="Attentive reader",
+        experiment="experiments.attentive_reader",
+        paper_data="cnn_top4",
+        config="configs/attentive_reader.py:paper",
+        panels=(Panel("validation error rate", "valid/error", (0.4, 1.0)),),
+        curves={
+            "none": "LSTM",
+            "batch": "BN-LSTM",
+            "batch_everywhere": "BN-everywhere",
+            "layer": "LN-LSTM",
+        },
+        xlabel="training steps (thousands)",
+        xlim=(0, 800),
+        x=_steps_over(1000),
+    ),
+    Figure(
+        number=3,
+        name="Skip-thoughts",
+        experiment="experiments.skip_thoughts",
+        paper_data="bookcorpus",
+        config="configs/skip_thoughts.py:paper",
+        panels=(
+            Panel(
+                "Pearson x 100",
+                "sick/pearson",
+                (82, 86),
+                title="SICK (r)",
+                factor=100.0,
+                original=84.8,
             ),
-            {"layer": "Skip-Thoughts + LN", "none": "Skip-Thoughts"},
-            "iteration x 50000",
-            (0, 20),
-            _per(50_000),
-            aim="max",
-        ),
-        Figure(
-            4,
-            "DRAW",
-            "experiments.draw",
-            "binarized_mnist",
-            "configs/draw.py:paper",
-            (Panel("", "Test Variational Bound", "test/bound_{data}", (80, 100)),),
-            {"none": "Baseline", "weight": "WN", "layer_cell": "LN"},
-            "Epoch",
-            (0, 100),
-            _epoch,
-            reported={"none": 82.36, "layer_cell": 82.09},
-        ),
-        Figure(
-            5,
-            "Handwriting",
-            "experiments.handwriting",
-            "iam_ondb",
-            "configs/handwriting.py:paper",
-            (
-                Panel(
-                    "",
-                    "Negative Log Likelihood",
-                    "valid/nll",
-                    (-900, -100),
-                    second="train/nll",
-                ),
+            Panel(
+                "MSE x 100",
+                "sick/mse",
+                (27, 34),
+                title="SICK (MSE)",
+                factor=100.0,
+                original=28.7,
             ),
-            {"none": "Baseline", "layer": "LN"},
-            "Updates x 200",
-            (1, 1000),
-            _per(200),
-            "log",
+            _accuracy("MR", 70, 82, 75.5),
+            _accuracy("CR", 74, 86, 79.3),
+            _accuracy("SUBJ", 90, 94.5, 92.1),
+            _accuracy("MPQA", 83, 91, 86.9),
         ),
-        Figure(
-            6,
-            "Permutation-invariant MNIST",
-            "experiments.mnist",
-            "mnist",
-            "configs/mnist.py:paper and :paper_bz4",
-            (_mnist(128)[0], _mnist(4)[0], _mnist(128)[1], _mnist(4)[1]),
-            {"batch": "BatchNorm", "none": "Baseline", "layer": "LayerNorm"},
-            "Epoch",
-            (0, 60),
-            _epoch,
-            columns=2,
+        curves={"layer": "Skip-Thoughts + LN", "none": "Skip-Thoughts"},
+        xlabel="iteration x 50000",
+        xlim=(0, 20),
+        x=_steps_over(50_000),
+        best="max",
+    ),
+    Figure(
+        number=4,
+        name="DRAW",
+        experiment="experiments.draw",
+        paper_data="binarized_mnist",
+        config="configs/draw.py:paper",
+        panels=(Panel("Test Variational Bound", "test/bound_{data}", (80, 100)),),
+        curves={"none": "Baseline", "weight": "WN", "layer_cell": "LN"},
+        xlabel="Epoch",
+        xlim=(0, 100),
+        x=_epoch,
+        reported={"none": 82.36, "layer_cell": 82.09},
+    ),
+    Figure(
+        number=5,
+        name="Handwriting",
+        experiment="experiments.handwriting",
+        paper_data="iam_ondb",
+        config="configs/handwriting.py:paper",
+        panels=(
+            Panel(
+                "Negative Log Likelihood",
+                "valid/nll",
+                (-900, -100),
+                second="train/nll",
+            ),
         ),
-    )
-}
-"""Figure number -> what it shows."""
+        curves={"none": "Baseline", "layer": "LN"},
+        xlabel="Updates x 200",
+        xlim=(1, 1000),
+        x=_steps_over(200),
+        xscale="log",
+    ),
+    Figure(
+        number=6,
+        name="Permutation-invariant MNIST",
+        experiment="experiments.mnist",
+        paper_data="mnist",
+        config="configs/mnist.py:paper and :paper_bz4",
+        panels=(_mnist_nll(128), _mnist_nll(4), _mnist_error(128), _mnist_error(4)),
+        curves={"batch": "BatchNorm", "none": "Baseline", "layer": "LayerNorm"},
+        xlabel="Epoch",
+        xlim=(0, 60),
+        x=_epoch,
+        columns=2,
+    ),
+)
+FIGURES = {figure.number: figure for figure in _FIGURES}

@@ -1,63 +1,94 @@
-"""What the paper claims of its curves, computed from ours."""
+"""What the paper claims about its curves, computed from ours."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from scripts.paper.axes import Figure, Panel
-from scripts.paper.runs import Curve
+from scripts.paper.axes import Figure
+from scripts.paper.runs import Curve, PanelCurves
 
 BASELINE = "none"
 
 
-def sentences(
-    figure: Figure, panels: Sequence[tuple[Panel, list[Curve], list[Curve]]]
-) -> list[str]:
-    """For every panel and normaliser: when it reaches the baseline's best, over when the baseline does; and the last gap."""
-    out = []
-    for panel, lines, _ in panels:
-        for base in (c for c in lines if c.norm == BASELINE):
-            for other in (
-                c for c in lines if c.norm != BASELINE and c.data == base.data
-            ):
-                where = f"{panel.ylabel}{f' ({panel.title})' if panel.title else ''}, {base.data}"
-                names = figure.curves[other.norm], figure.curves[base.norm]
-                out.append(
-                    f"{where}: {reach(other, base, names, _aim(figure, panel), figure.xlabel)}; {gap(other, base, names)}."
-                )
-    return out
+def sentences(figure: Figure, panels: Sequence[PanelCurves]) -> list[str]:
+    """Compare every curve with the baseline on the same data.
+
+    Args:
+      figure: the figure.
+      panels: its panels with their curves.
+
+    Returns:
+      For each curve, a sentence about when it reaches the baseline's best value, and
+      about the last difference.
+    """
+    found = []
+    for panel, curves, _ in panels:
+        for base in curves:
+            if base.norm != BASELINE:
+                continue
+            for other in curves:
+                if other.norm != BASELINE and other.data == base.data:
+                    found.append(_sentence(figure, panel, other, base))
+    return found
 
 
-def _aim(figure: Figure, panel: Panel) -> str:
-    """Errors go down even in a figure whose other panels go up."""
-    return "min" if "MSE" in panel.ylabel else figure.aim
+def _sentence(figure, panel, other, base):
+    title = f" ({panel.title})" if panel.title else ""
+    names = figure.curves[other.norm], figure.curves[base.norm]
+    # Errors go down also in a figure whose other panels go up.
+    best = "min" if "MSE" in panel.ylabel else figure.best
+    when = reach(other, base, names, best, figure.xlabel)
+    return f"{panel.ylabel}{title}, {base.data}: {when}; {gap(other, base, names)}."
 
 
 def reach(
-    other: Curve, base: Curve, names: tuple[str, str], aim: str, unit: str
+    other: Curve, base: Curve, names: tuple[str, str], best: str, unit: str
 ) -> str:
-    """When the other's median reaches the baseline's best median, relative to the baseline's own time."""
-    sign = 1 if aim == "min" else -1
+    """Say when a curve's median reaches the best median of the baseline.
+
+    Args:
+      other: the curve.
+      base: the baseline.
+      names: their names.
+      best: "min" or "max".
+      unit: the label of the x axis.
+    """
+    sign = 1 if best == "min" else -1
     i = int(np.argmin(sign * base.median))
-    best, at = base.median[i], base.x[i]
-    hit = np.flatnonzero(sign * other.median <= sign * best)
-    if not len(hit):
-        return f"{names[0]} does not reach {names[1]}'s best, {best:.4g} (at {unit} {at:.4g}), by {other.x[-1]:.4g}"
-    first = other.x[hit[0]]
+    value, at = base.median[i], base.x[i]
+    target = f"{names[1]}'s best, {value:.4g} (at {unit} {at:.4g})"
+    reached = np.flatnonzero(sign * other.median <= sign * value)
+    if not len(reached):
+        return f"{names[0]} does not reach {target}, by {other.x[-1]:.4g}"
+    first = other.x[reached[0]]
     share = f", {100 * first / at:.0f} % of its" if at else ""
-    return f"{names[0]} reaches {names[1]}'s best, {best:.4g} (at {unit} {at:.4g}), at {first:.4g}{share}"
+    return f"{names[0]} reaches {target}, at {first:.4g}{share}"
 
 
 def gap(other: Curve, base: Curve, names: tuple[str, str]) -> str:
-    """The difference of the medians at the last x that both have, with each one's spread over its seeds."""
-    both = np.intersect1d(other.x, base.x)
-    if not len(both):
+    """Say how much the medians differ at the last x that both curves have.
+
+    Args:
+      other: the curve.
+      base: the baseline.
+      names: their names.
+    """
+    common = np.intersect1d(other.x, base.x)
+    if not len(common):
         return "no x in common"
-    i, j = (int(np.flatnonzero(c.x == both[-1])[0]) for c in (other, base))
-    spread = [
-        f"{c.low[k]:.4g} to {c.high[k]:.4g} over {len(c.seeds)} seeds"
-        for c, k in ((other, i), (base, j))
-        if len(c.seeds) > 1
-    ]
-    text = f"at {both[-1]:.4g}: {names[0]} {other.median[i]:.4g}, {names[1]} {base.median[j]:.4g}"
-    return f"{text} (difference {other.median[i] - base.median[j]:+.3g}{'; ' + ' and '.join(spread) if spread else ', one seed each'})"
+    medians, spreads = [], []
+    for curve in (other, base):
+        i = int(np.flatnonzero(curve.x == common[-1])[0])
+        medians.append(curve.median[i])
+        n_seeds = len(curve.seeds)
+        if n_seeds > 1:
+            low, high = curve.low[i], curve.high[i]
+            spreads.append(f"{low:.4g} to {high:.4g} over {n_seeds} seeds")
+    spread = ", one seed each"
+    if spreads:
+        spread = f"; {' and '.join(spreads)}"
+    a, b = medians
+    return (
+        f"at {common[-1]:.4g}: {names[0]} {a:.4g}, {names[1]} {b:.4g} "
+        f"(difference {a - b:+.3g}{spread})"
+    )

@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 from scripts.paper.axes import Figure, Panel
-from scripts.paper.runs import Curve, Run, curves
+from scripts.paper.runs import Curve, PanelCurves, Run, curves
 from scripts.paper.tables import Table
 
 STYLE = {
@@ -21,7 +21,8 @@ STYLE = {
     "font.size": 10,
     "axes.grid": True,
     "grid.alpha": 0.25,
-    "svg.hashsalt": "lnrepro",  # the same file for the same figure
+    # The same figure gives the same file.
+    "svg.hashsalt": "lnrepro",
 }
 COLOURS = {
     "none": "C0",
@@ -31,33 +32,44 @@ COLOURS = {
     "batch_everywhere": "C1",
     "weight": "C4",
 }
+# Number of letters of the caption that fit below a panel.
+LETTERS = 74
 
 
-def drawn(
-    figure: Figure, runs: Sequence[Run]
-) -> list[tuple[Panel, list[Curve], list[Curve]]]:
-    """For every panel its curves, and those of its second metric."""
+def curves_of(figure: Figure, runs: Sequence[Run]) -> list[PanelCurves]:
+    """Return the panels of a figure with their curves.
+
+    Args:
+      figure: the figure.
+      runs: its runs.
+    """
     order = tuple(figure.curves)
-    return [
-        (
-            panel,
-            curves(runs, panel, panel.metric, figure.x, order),
-            curves(runs, panel, panel.second, figure.x, order) if panel.second else [],
-        )
-        for panel in figure.panels
-    ]
+    panels = []
+    for panel in figure.panels:
+        first, second = curves(runs, panel, panel.metric, figure.x, order), []
+        if panel.second:
+            second = curves(runs, panel, panel.second, figure.x, order)
+        panels.append(PanelCurves(panel, first, second))
+    return panels
 
 
 def draw(
-    figure: Figure,
-    panels: Sequence[tuple[Panel, list[Curve], list[Curve]]],
-    caption: str,
-    stem: pathlib.Path,
+    figure: Figure, panels: Sequence[PanelCurves], caption: str, stem: pathlib.Path
 ) -> None:
-    """Write STEM.png and STEM.svg on the paper's axes, widened where the curves lie outside (the paper's range is framed
-    then); curves of other data, or that end early on the paper's axes, get ranges of their own."""
-    rows = -(-len(panels) // figure.columns)
+    """Write a figure as STEM.png and STEM.svg.
+
+    It has the paper's axes. They are widened where curves leave them, and the paper's
+    range is then framed. Curves of other data, or that end early, have their own
+    ranges.
+
+    Args:
+      figure: the figure.
+      panels: its panels with their curves.
+      caption: the text below it.
+      stem: the path without its suffix.
+    """
     columns = min(figure.columns, len(panels))
+    rows = -(-len(panels) // columns)
     with plt.rc_context(STYLE):
         fig, axes = plt.subplots(
             rows,
@@ -66,53 +78,26 @@ def draw(
             squeeze=False,
             layout="constrained",
         )
-        for ax, (panel, firsts, seconds) in zip(axes.flat, panels, strict=False):
-            _panel(ax, figure, panel, firsts, seconds)
+        for ax, panel in zip(axes.flat, panels, strict=False):
+            _draw_panel(ax, figure, panel)
         for ax in axes.flat[len(panels) :]:
             ax.set_visible(False)
-        fig.supxlabel(
-            textwrap.fill(caption, 74 * columns), fontsize=8
-        )  # so many letters fit under a panel
-        for suffix in (".png", ".svg"):
-            fig.savefig(
-                stem.with_suffix(suffix),
-                dpi=150,
-                metadata={"Date": None} if suffix == ".svg" else None,
-            )
-        plt.close(fig)
+        fig.supxlabel(textwrap.fill(caption, LETTERS * columns), fontsize=8)
+        _save(fig, stem)
 
 
-def _panel(
-    ax, figure: Figure, panel: Panel, firsts: list[Curve], seconds: list[Curve]
-) -> None:
-    for metric, lines, dash in (
-        (panel.metric, firsts, "-"),
-        (panel.second, seconds, ":"),
-    ):
-        split = metric.split("/")[0] if panel.second else ""
-        for curve in lines:
-            aside = ", ".join(
-                filter(
-                    None,
-                    (curve.data if curve.data != figure.paper_data else "", curve.note),
-                )
-            )
-            words = [figure.curves[curve.norm], split, f"({aside})" if aside else ""]
-            marker = "." if len(curve.x) < 30 else None
-            colour = COLOURS[curve.norm]
-            ax.plot(
-                curve.x,
-                curve.median,
-                dash,
-                color=colour,
-                marker=marker,
-                label=" ".join(filter(None, words)),
-                lw=1.3,
-            )
-            if len(curve.seeds) > 1:
-                ax.fill_between(
-                    curve.x, curve.low, curve.high, color=colour, alpha=0.15, lw=0
-                )
+def _save(fig, stem, **options):
+    fig.savefig(stem.with_suffix(".png"), dpi=150, **options)
+    fig.savefig(stem.with_suffix(".svg"), dpi=150, metadata={"Date": None}, **options)
+    plt.close(fig)
+
+
+def _draw_panel(ax, figure, panel_curves):
+    panel, first, second = panel_curves
+    for curve in first:
+        _draw_curve(ax, figure, curve, panel.metric if panel.second else "", "-")
+    for curve in second:
+        _draw_curve(ax, figure, curve, panel.second, ":")
     ax.set(
         title=panel.title,
         xlabel=figure.xlabel,
@@ -120,119 +105,146 @@ def _panel(
         xscale=figure.xscale,
         yscale=panel.yscale,
     )
-    if on_the_papers_axes(figure, firsts):
-        if panel.original is not None:
-            ax.axhline(
-                panel.original,
-                color="0.4",
-                ls="--",
-                lw=1,
-                label="Original (the paper's)",
-            )
-        for norm, value in (
-            figure.reported if panel is figure.panels[0] else {}
-        ).items():
-            words = f"{figure.curves[norm]}, the paper's end: {value}"
-            ax.axhline(value, color=COLOURS[norm], ls="-.", lw=0.8, label=words)
-        lines = [*firsts, *seconds]
-        xs = [
-            v for curve in lines for v in curve.x if figure.xscale == "linear" or v > 0
-        ]
-        ys = [v for curve in lines for v in (*curve.low, *curve.high)]
-        limits = (
-            _widened(figure.xlim, xs, figure.xscale),
-            _widened(panel.ylim, ys, panel.yscale),
-        )
-        ax.set(xlim=limits[0], ylim=limits[1])
-        if limits != (figure.xlim, panel.ylim):
-            (x0, x1), (y0, y1) = figure.xlim, panel.ylim
-            ax.add_patch(
-                plt.Rectangle(
-                    (x0, y0),
-                    x1 - x0,
-                    y1 - y0,
-                    fill=False,
-                    ec="0.6",
-                    ls=":",
-                    label="the paper's axes",
-                )
-            )
+    if on_the_papers_axes(figure, first):
+        _draw_printed_numbers(ax, figure, panel)
+        _set_limits(ax, figure, panel, [*first, *second])
     if ax.get_legend_handles_labels()[0]:
         ax.legend(fontsize=7)
 
 
+def _draw_curve(ax, figure, curve, metric, line):
+    """Draw the median and the range; `metric` is named where a panel has two."""
+    notes = [curve.note] if curve.note else []
+    if curve.data != figure.paper_data:
+        notes.insert(0, curve.data)
+    words = [figure.curves[curve.norm]]
+    if metric:
+        words.append(metric.split("/")[0])
+    if notes:
+        words.append(f"({', '.join(notes)})")
+    colour = COLOURS[curve.norm]
+    ax.plot(
+        curve.x,
+        curve.median,
+        line,
+        color=colour,
+        marker="." if len(curve.x) < 30 else None,
+        label=" ".join(words),
+        lw=1.3,
+    )
+    if len(curve.seeds) > 1:
+        ax.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.15, lw=0)
+
+
+def _draw_printed_numbers(ax, figure, panel):
+    """Draw the numbers that the paper prints as horizontal lines."""
+    if panel.original is not None:
+        label = "Original (the paper's)"
+        ax.axhline(panel.original, color="0.4", ls="--", lw=1, label=label)
+    if panel is figure.panels[0]:
+        for norm, value in figure.reported.items():
+            label = f"{figure.curves[norm]}, the paper's end: {value}"
+            ax.axhline(value, color=COLOURS[norm], ls="-.", lw=0.8, label=label)
+
+
+def _set_limits(ax, figure: Figure, panel: Panel, lines: Sequence[Curve]) -> None:
+    """Set the paper's ranges, widened to hold all curves, and frame the paper's."""
+    xs = np.concatenate([curve.x for curve in lines])
+    ys = np.concatenate([(*curve.low, *curve.high) for curve in lines])
+    xlim = _widened(figure.xlim, xs, figure.xscale)
+    ylim = _widened(panel.ylim, ys, panel.yscale)
+    ax.set(xlim=xlim, ylim=ylim)
+    if (xlim, ylim) != (figure.xlim, panel.ylim):
+        (x0, x1), (y0, y1) = figure.xlim, panel.ylim
+        frame = plt.Rectangle(
+            (x0, y0),
+            x1 - x0,
+            y1 - y0,
+            fill=False,
+            ec="0.6",
+            ls=":",
+            label="the paper's axes",
+        )
+        ax.add_patch(frame)
+
+
 def on_the_papers_axes(figure: Figure, lines: Sequence[Curve]) -> bool:
-    """Whether curves are of the paper's data and go over a third of its x axis; else they get a range of their own."""
+    """Whether curves are of the paper's data and cover a third of its x axis.
+
+    Args:
+      figure: the figure.
+      lines: the curves.
+    """
     if not lines or any(curve.data != figure.paper_data for curve in lines):
         return False
     scale = np.log if figure.xscale == "log" else float
     low, high = map(scale, figure.xlim)
-    return scale(max(curve.x[-1] for curve in lines)) >= low + (high - low) / 3
+    end = max(curve.x[-1] for curve in lines)
+    return scale(end) >= low + (high - low) / 3
 
 
 def _widened(
-    limits: tuple[float, float], values: Sequence[float], scale: str
+    limits: tuple[float, float], values: np.ndarray, scale: str
 ) -> tuple[float, float]:
-    """The paper's limits, or wider ones that hold all values; along a linear axis with a small margin."""
+    """Return the limits, or wider ones that hold all values with a small margin."""
     low, high = limits
-    inside = [v for v in values if scale == "linear" or v > 0]
-    if not inside or (min(inside) >= low and max(inside) <= high):
+    if scale == "log":
+        values = values[values > 0]
+    if not len(values):
         return limits
-    margin = (
-        0.03 * (max(high, *inside) - min(low, *inside)) if scale == "linear" else 0.0
-    )
-    if min(inside) < low:
-        low = min(inside) - margin if scale == "linear" else min(inside) / 1.3
-    if max(inside) > high:
-        high = max(inside) + margin if scale == "linear" else max(inside) * 1.3
+    smallest, largest = float(values.min()), float(values.max())
+    margin = 0.03 * (max(high, largest) - min(low, smallest))
+    if smallest < low:
+        low = smallest / 1.3 if scale == "log" else smallest - margin
+    if largest > high:
+        high = largest * 1.3 if scale == "log" else largest + margin
     return low, high
 
 
-def points(
-    figure: Figure,
-    panels: Sequence[tuple[Panel, list[Curve], list[Curve]]],
-    path: pathlib.Path,
+def write_points(
+    figure: Figure, panels: Sequence[PanelCurves], path: pathlib.Path
 ) -> None:
-    """Every point of a figure: panel, metric, norm, data set, seed, x, y."""
-    with open(path, "w", newline="", encoding="utf-8") as f:
-        writer = csv.writer(f)
-        writer.writerow(
-            ["panel", "metric", "norm", "data", "seed", figure.xlabel, "value"]
-        )
-        for panel, firsts, seconds in panels:
-            for metric, lines in ((panel.metric, firsts), (panel.second, seconds)):
+    """Write every point of a figure as CSV.
+
+    Args:
+      figure: the figure.
+      panels: its panels with their curves.
+      path: the file.
+    """
+    head = ["panel", "metric", "norm", "data", "seed", figure.xlabel, "value"]
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(head)
+        for panel, first, second in panels:
+            title = panel.title or panel.ylabel
+            for metric, lines in ((panel.metric, first), (panel.second, second)):
                 for curve in lines:
+                    name = metric.format(data=curve.data)
+                    row = [title, name, curve.norm, curve.data]
                     for seed, x, y in curve.points:
-                        row = [
-                            panel.title or panel.ylabel,
-                            metric.format(data=curve.data),
-                            curve.norm,
-                            curve.data,
-                            seed,
-                        ]
-                        writer.writerow([*row, f"{x:.8g}", f"{y:.8g}"])
+                        writer.writerow([*row, seed, f"{x:.8g}", f"{y:.8g}"])
 
 
 def draw_table(table: Table, stem: pathlib.Path) -> None:
-    """Write STEM.png and STEM.svg."""
+    """Write a table as STEM.png and STEM.svg.
+
+    Args:
+      table: the table.
+      stem: the path without its suffix.
+    """
+    columns = zip(table.head, *table.rows, strict=True)
+    widths = np.array([max(len(cell) for cell in column) for column in columns])
+    width = 0.085 * widths.sum() + 0.25 * len(widths)
+    height = 0.3 * (len(table.rows) + 2)
     with plt.rc_context(STYLE | {"axes.grid": False}):
-        widths = [
-            max(len(str(row[i])) for row in (table.head, *table.rows))
-            for i in range(len(table.head))
-        ]
-        fig, ax = plt.subplots(
-            figsize=(
-                0.085 * sum(widths) + 0.25 * len(widths),
-                0.3 * (len(table.rows) + 2),
-            )
-        )
+        fig, ax = plt.subplots(figsize=(width, height))
         ax.axis("off")
         cells = ax.table(
             [list(row) for row in table.rows],
             colLabels=list(table.head),
             loc="center",
             cellLoc="center",
-            colWidths=[w / sum(widths) for w in widths],
+            colWidths=list(widths / widths.sum()),
         )
         cells.auto_set_font_size(False)
         cells.set_fontsize(8)
@@ -247,11 +259,4 @@ def draw_table(table: Table, stem: pathlib.Path) -> None:
             fontsize=7,
             transform=ax.transAxes,
         )
-        for suffix in (".png", ".svg"):
-            fig.savefig(
-                stem.with_suffix(suffix),
-                dpi=150,
-                bbox_inches="tight",
-                metadata={"Date": None} if suffix == ".svg" else None,
-            )
-        plt.close(fig)
+        _save(fig, stem, bbox_inches="tight")

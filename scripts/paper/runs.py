@@ -1,4 +1,4 @@
-"""Run directories as the figures need them: found, read, and their curves grouped over seeds."""
+"""Runs as the figures need them: their records, and curves grouped over seeds."""
 
 import collections
 import json
@@ -7,23 +7,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from ml_collections import ConfigDict
 
-from lnrepro.engine import metrics, seeds
+from lnrepro.engine import metrics, runs, seeds
 from lnrepro.engine.errors import UserError
-from scripts.paper.axes import Figure, Panel
+from scripts.paper.axes import Figure, Panel, Record
 
 
 class Run(NamedTuple):
-    """A run directory: config.json, and the records of metrics.jsonl."""
+    """A run directory.
+
+    Attributes:
+      folder: the run directory.
+      about: the contents of config.json.
+      config: the config.
+      records: the records of metrics.jsonl.
+    """
 
     folder: pathlib.Path
     about: Mapping[str, Any]
-    records: Sequence[Mapping[str, Any]]
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The resolved config as plain values."""
-        return self.about["config"]
+    config: ConfigDict
+    records: Sequence[Record]
 
     @property
     def step(self) -> int:
@@ -31,27 +35,42 @@ class Run(NamedTuple):
         return self.records[-1]["step"] if self.records else 0
 
     def name_of(self, metric: str) -> str:
-        """A metric's name in this run's records: generated stories have transfer tasks of their own, story_sick for sick."""
+        """Return the name of a metric in this run's records.
+
+        The transfer tasks of generated stories have names of their own: story_sick for
+        sick.
+        """
         own = f"story_{metric}"
         return own if any(own in record for record in self.records) else metric
 
-    def values(self, metric: str) -> dict[int, list[tuple[Mapping[str, Any], float]]]:
-        """{seed: [(record, value), ...]} of a metric; several seeds where the run trained several at once."""
-        metric = self.name_of(metric.format(data=self.config["data"]["name"]))
-        names = {self.config["seed"]: metric}
-        if (n := self.config.get("seeds", 1)) > 1:
-            names = {
-                seed: seeds.name_of(metric, seed)
-                for seed in range(self.config["seed"], self.config["seed"] + n)
-            }
-        return {
-            seed: [(r, r[name]) for r in self.records if name in r]
-            for seed, name in names.items()
-        }
+    def values(self, metric: str) -> dict[int, list[tuple[Record, float]]]:
+        """Return {seed: [(record, value), ...]} of a metric."""
+        metric = self.name_of(metric.format(data=self.config.data.name))
+        first, count = self.config.seed, self.config.get("seeds", 1)
+        names = {first: metric}
+        if count > 1:
+            for seed in range(first, first + count):
+                names[seed] = seeds.name_of(metric, seed)
+        values = {}
+        for seed, name in names.items():
+            values[seed] = [(r, r[name]) for r in self.records if name in r]
+        return values
 
 
 class Curve(NamedTuple):
-    """One line of a panel: at each x the median over the seeds there, and the lowest and highest of them."""
+    """A line of a panel, over N values of x.
+
+    Attributes:
+      norm: config.norm of its runs.
+      data: their data set.
+      seeds: their seeds.
+      x: [N].
+      median: [N], the median over the seeds at x.
+      low: [N], the lowest value at x.
+      high: [N], the highest value at x.
+      points: (seed, x, y) of each record.
+      note: the settings that distinguish it from other curves of its norm and data.
+    """
 
     norm: str
     data: str
@@ -60,59 +79,56 @@ class Curve(NamedTuple):
     median: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    points: tuple[tuple[int, float, float], ...]  # (seed, x, y) as they were recorded
-    note: str = (
-        ""  # what tells its config from those of other curves of this norm and data set
-    )
+    points: tuple[tuple[int, float, float], ...]
+    note: str = ""
+
+
+class PanelCurves(NamedTuple):
+    """A panel with its curves, and those of its second metric."""
+
+    panel: Panel
+    curves: list[Curve]
+    second: list[Curve]
 
 
 def find(paths: Iterable[pathlib.Path]) -> list[Run]:
-    """All run directories at and below the given ones. Raises UserError if one of them holds none."""
-    runs = []
+    """Read all run directories at and below the given ones.
+
+    Raises:
+      UserError: there is none at or below one of them, or a config.json is not a run's.
+    """
+    found = {}
     for path in paths:
-        found = (
-            sorted(p.parent for p in path.rglob("config.json")) if path.is_dir() else []
-        )
-        if not found:
+        folders = sorted(file.parent for file in path.rglob("config.json"))
+        if not folders:
             raise UserError(
                 f"{path}: there is no run directory (with a config.json) at or below it"
             )
-        runs += [
-            _read(folder)
-            for folder in found
-            if folder not in {run.folder for run in runs}
-        ]
-    return runs
+        for folder in folders:
+            if folder not in found:
+                found[folder] = _read(folder)
+    return list(found.values())
 
 
 def _read(folder: pathlib.Path) -> Run:
-    try:
-        about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        (
-            about["config"]["experiment"],
-            about["config"]["norm"],
-            about["config"]["data"]["name"],
-        )
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        raise UserError(
-            f"{folder / 'config.json'}: not a run's config ({type(e).__name__}); leave this folder out"
-        ) from e
+    loaded = runs.load(folder)
     file = folder / "metrics.jsonl"
-    return Run(folder, about, metrics.read(file) if file.exists() else [])
+    records = metrics.read(file) if file.exists() else []
+    return Run(folder, loaded.about, loaded.config, records)
 
 
 def of_figure(runs: Iterable[Run], figure: Figure) -> list[Run]:
-    """The runs that belong to a figure."""
-    return [
-        run
-        for run in runs
-        if run.config["experiment"] == figure.experiment
-        and run.config["norm"] in figure.curves
-    ]
+    """Return the runs that belong to a figure."""
+    chosen = []
+    for run in runs:
+        config = run.config
+        if config.experiment == figure.experiment and config.norm in figure.curves:
+            chosen.append(run)
+    return chosen
 
 
 # Fields of a config in which runs may differ and still share a curve.
-_FREE = {
+_FREE_FIELDS = {
     "seed",
     "seeds",
     "norm",
@@ -123,81 +139,92 @@ _FREE = {
     "mesh",
     "best",
     "curves",
-}
-_FREE |= {
+    "evals",
     "log_every",
     "eval_every",
     "save_every",
     "eval_batch_size",
     "eval_splits",
     "final_splits",
-    "evals",
 }
 
 
 def settings(run: Run) -> dict[str, str]:
-    """What a run's config says beside its seed and norm, flat: runs share a curve where all of it is equal."""
+    """Return the fields of a run's config, as {dotted name: JSON}.
+
+    Runs share a curve where all of them are equal. Fields such as the seed and the norm
+    are left out.
+    """
     found = {}
 
-    def walk(at, value):
-        if isinstance(value, Mapping):
-            for key, inner in value.items():
-                walk(f"{at}.{key}" if at else key, inner)
-        else:
-            found[at] = json.dumps(value)
+    def walk(prefix, fields):
+        for name, value in fields.items():
+            if isinstance(value, Mapping):
+                walk(f"{prefix}{name}.", value)
+            else:
+                found[prefix + name] = json.dumps(value)
 
-    walk("", {k: v for k, v in run.config.items() if k not in _FREE})
+    config = run.about["config"]
+    walk("", {name: config[name] for name in config if name not in _FREE_FIELDS})
     return found
 
 
 def curves(
     runs: Iterable[Run], panel: Panel, metric: str, x: Callable, order: Sequence[str]
 ) -> list[Curve]:
-    """A curve for every norm, in the given order, and every data set and setting among the runs of a panel."""
+    """Make the curves of a panel: one for each norm, data set and setting.
+
+    Args:
+      runs: the runs of the figure.
+      panel: the panel.
+      metric: the name of the metric.
+      x: record -> x.
+      order: the norms, in the order of the legend.
+    """
     groups = collections.defaultdict(list)
     for run in runs:
         if panel.where(run.config):
-            groups[
-                order.index(run.config["norm"]),
-                run.config["data"]["name"],
-                json.dumps(settings(run)),
-            ].append(run)
+            position = order.index(run.config.norm)
+            own = json.dumps(settings(run))
+            groups[position, run.config.data.name, own].append(run)
     lines = []
-    for (i, data, own), group in sorted(groups.items()):
-        others = [
-            json.loads(held)
-            for n, d, held in groups
-            if (n, d) == (i, data) and held != own
-        ]
-        different = {
-            k: v
-            for k, v in json.loads(own).items()
-            if any(other.get(k) != v for other in others)
-        }
-        note = ", ".join(f"{k.rpartition('.')[2]} {v}" for k, v in different.items())
-        if curve := _curve(order[i], data, group, panel, metric, x):
-            lines.append(curve._replace(note=note))
+    for position, data, own in sorted(groups):
+        others = [s for p, d, s in groups if (p, d) == (position, data) and s != own]
+        curve = _curve(groups[position, data, own], panel, metric, x)
+        if curve:
+            lines.append(curve._replace(note=_difference(own, others)))
     return lines
 
 
-def _curve(norm, data, runs, panel, metric, x) -> Curve | None:
-    at, points, found = collections.defaultdict(list), [], set()
+def _difference(own: str, others: Sequence[str]) -> str:
+    """Return the settings that differ from those of the others; all are JSON."""
+    others = [json.loads(other) for other in others]
+    words = []
+    for name, value in json.loads(own).items():
+        if any(other.get(name) != value for other in others):
+            words.append(f"{name.rpartition('.')[2]} {value}")
+    return ", ".join(words)
+
+
+def _curve(runs: Sequence[Run], panel: Panel, metric: str, x: Callable) -> Curve | None:
+    ys, points = collections.defaultdict(list), []
     for run in runs:
         for seed, values in run.values(metric).items():
             for record, value in values:
-                y = value * panel.factor
-                at[x(record)].append(y)
-                points.append((seed, x(record), y))
-                found.add(seed)
-    if not at:
+                at, y = x(record), value * panel.factor
+                ys[at].append(y)
+                points.append((seed, at, y))
+    if not points:
         return None
-    xs = sorted(at)
-    columns = [[f(at[p]) for p in xs] for f in (np.median, np.min, np.max)]
+    xs = sorted(ys)
+    config = runs[0].config
     return Curve(
-        norm,
-        data,
-        tuple(sorted(found)),
+        config.norm,
+        config.data.name,
+        tuple(sorted({seed for seed, _, _ in points})),
         np.array(xs),
-        *map(np.array, columns),
+        np.array([np.median(ys[at]) for at in xs]),
+        np.array([min(ys[at]) for at in xs]),
+        np.array([max(ys[at]) for at in xs]),
         tuple(points),
     )

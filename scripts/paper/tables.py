@@ -1,4 +1,7 @@
-"""The paper's tables, its rows and ours: Table 1 computed, Tables 2 and 3 from runs."""
+"""The paper's tables with its rows and ours.
+
+Table 1 is computed. Tables 2 and 3 come from runs.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +15,17 @@ NOT_COMPARABLE = "not to be compared with the paper's rows"
 
 
 class Table(NamedTuple):
-    """A table as text: `rows` begin with their name."""
+    """A table as text.
+
+    Attributes:
+      number: its number in the paper.
+      name: its title.
+      head: the names of the columns.
+      rows: the rows, each beginning with its name.
+      note: the text below.
+      runs: the runs of our rows.
+      command: what makes our rows.
+    """
 
     number: int
     name: str
@@ -20,74 +33,67 @@ class Table(NamedTuple):
     rows: tuple[tuple[str, ...], ...]
     note: str
     runs: tuple[Run, ...] = ()
-    missing: str = ""  # the command that would make our rows, where there are none
+    command: str = ""
 
     def markdown(self) -> str:
-        """The table in Markdown, its note below."""
-        lines = [self.head, ("---",) * len(self.head), *self.rows]
-        return "\n".join(
-            [*(f"| {' | '.join(line)} |" for line in lines), "", self.note, ""]
-        )
+        """Return the table in Markdown, with its note below."""
+        rows = [self.head, ("---",) * len(self.head), *self.rows]
+        lines = [f"| {' | '.join(row)} |" for row in rows]
+        return "\n".join([*lines, "", self.note, ""])
 
 
-def invariances() -> Table:
-    """Table 1: what leaves a normalised layer's output unchanged, by the largest relative change over a random layer."""
-    found = table_1(seed=0)
-    columns = tuple(found[NORMALISERS[0]])
+def invariances(runs: Iterable[Run] = ()) -> Table:
+    """Return Table 1: what leaves the output of a normalised layer unchanged.
+
+    A transformation counts as invariant where the largest relative change of a random
+    layer's output is small. Runs are not used.
+    """
+    changes = table_1(seed=0)
     names = {"batch": "Batch norm", "weight": "Weight norm", "layer": "Layer norm"}
-    rows = [
-        (
-            names[norm],
-            *(
-                "Invariant" if change < TOLERANCE else "No"
-                for change in found[norm].values()
-            ),
-        )
-        for norm in NORMALISERS
-    ]
-    note = "Computed in float64 with eps = 0: a relative change of the output below 1e-5 counts as invariant."
-    return Table(1, "Invariance properties", ("", *columns), tuple(rows), note)
+    rows = []
+    for norm in NORMALISERS:
+        values = changes[norm].values()
+        words = ["Invariant" if value < TOLERANCE else "No" for value in values]
+        rows.append((names[norm], *words))
+    return Table(
+        number=1,
+        name="Invariance properties",
+        head=("", *changes[NORMALISERS[0]]),
+        rows=tuple(rows),
+        note="Computed in float64 with eps = 0: a relative change of the output below "
+        "1e-5 counts as invariant.",
+    )
 
 
 def order_embeddings(runs: Iterable[Run]) -> Table:
-    """Table 2: caption and image retrieval."""
-    head = (
-        "model",
-        "data",
-        *(
-            f"{way} {name}"
-            for way in ("caption", "image")
-            for name in ("R@1", "R@5", "R@10", "mean r")
-        ),
-    )
-    rows = [
-        (name, retrieval.PAPER_DATA, *map(_one_decimal, row))
-        for name, row in retrieval.PAPER.items()
-    ]
+    """Return Table 2: caption and image retrieval."""
+    head = ["model", "data"]
+    for way in ("caption", "image"):
+        head += [f"{way} {name}" for name in ("R@1", "R@5", "R@10", "mean r")]
+    rows = []
+    for name, scores in retrieval.PAPER.items():
+        rows.append((name, retrieval.PAPER_DATA, *_one_decimal(scores)))
     used = []
     for run in runs:
-        if run.config["experiment"] != "experiments.order_embeddings":
+        if run.config.experiment != "experiments.order_embeddings":
             continue
-        scores = _last(run, "final", retrieval.COLUMNS)
+        scores = _final_scores(run, retrieval.COLUMNS)
         if not scores:
             continue
         used.append(run)
-        kind = {"order": "OE", "cosine": "Sym"}[run.config["model"]["similarity"]]
-        kind += " + LN" if run.config["norm"] == "layer" else ""
-        folds = "{folds} x {fold} images".format(**run.config["evaluation"])
-        where = f"{_data(run, retrieval.NAMES)}, {folds}, {run.step:,} steps"
-        rows.append(
-            (f"{kind} (seed {run.config['seed']})", where, *map(_one_decimal, scores))
-        )
-    note = f"The paper: mean over 5 folds of 1,000 images. Rows with other data are {NOT_COMPARABLE}. Ties count against the model."
+        model = {"order": "OE", "cosine": "Sym"}[run.config.model.similarity]
+        folds = "{folds} x {fold} images".format(**run.config.evaluation)
+        data = f"{_data(run, retrieval.NAMES)}, {folds}, {run.step:,} steps"
+        rows.append((_name(model, run), data, *_one_decimal(scores)))
     return Table(
-        2,
-        "Caption and image retrieval",
-        head,
-        tuple(rows),
-        note,
-        tuple(used),
-        _command("order_embeddings"),
+        number=2,
+        name="Caption and image retrieval",
+        head=tuple(head),
+        rows=tuple(rows),
+        note="The paper: mean over 5 folds of 1,000 images. Rows with other data are "
+        f"{NOT_COMPARABLE}. Ties count against the model.",
+        runs=tuple(used),
+        command=_command("order_embeddings"),
     )
 
 
@@ -97,87 +103,86 @@ PAPER_TABLE_3 = {
     "the paper's + LN": (0.854, 0.785, 0.277, 79.5, 82.6, 93.4, 89.0),
     "the paper's + LN, 1.7M": (0.858, 0.788, 0.270, 79.4, 83.1, 93.7, 89.3),
 }
-TASKS = (
-    "sick/pearson",
-    "sick/spearman",
-    "sick/mse",
-    "mr/accuracy",
-    "cr/accuracy",
-    "subj/accuracy",
-    "mpqa/accuracy",
-)
+# The column of each metric.
+TASKS = {
+    "sick/pearson": "SICK r",
+    "sick/spearman": "SICK rho",
+    "sick/mse": "SICK MSE",
+    "mr/accuracy": "MR",
+    "cr/accuracy": "CR",
+    "subj/accuracy": "SUBJ",
+    "mpqa/accuracy": "MPQA",
+}
 
 
 def skip_thoughts(runs: Iterable[Run]) -> Table:
-    """Table 3: the transfer tasks, at the last checkpoint of each run that was scored on them, or on generated ones."""
-    head = (
-        "method",
-        "corpus",
-        "SICK r",
-        "SICK rho",
-        "SICK MSE",
-        "MR",
-        "CR",
-        "SUBJ",
-        "MPQA",
-    )
-    rows = [
-        (name, "BookCorpus, 2400-d, 1M steps", *_scores(row))
-        for name, row in PAPER_TABLE_3.items()
-    ]
+    """Return Table 3: the transfer tasks, or generated ones.
+
+    A run's row is its last record with all scores.
+    """
+    rows = []
+    for name, scores in PAPER_TABLE_3.items():
+        rows.append((name, "BookCorpus, 2400-d, 1M steps", *_task_scores(scores)))
     used = []
     for run in runs:
-        if run.config["experiment"] != "experiments.skip_thoughts":
+        if run.config.experiment != "experiments.skip_thoughts":
             continue
         tasks = [run.name_of(task) for task in TASKS]
         records = [r for r in run.records if all(task in r for task in tasks)]
         if not records:
             continue
         used.append(run)
-        name = "skip-thoughts" + (" + LN" if run.config["norm"] == "layer" else "")
-        generated = " and generated tasks" if tasks[0] != TASKS[0] else ""
-        corpus = f"{_data(run, {'bookcorpus': 'BookCorpus'})}{generated}; {run.config['model']['units']}-d, {records[-1]['step']:,} steps"
-        rows.append(
-            (
-                f"{name} (seed {run.config['seed']})",
-                corpus,
-                *_scores([records[-1][task] for task in tasks]),
-            )
-        )
-    note = f"Rows with another corpus, other tasks, width or number of steps are {NOT_COMPARABLE}."
+        last = records[-1]
+        corpus = _data(run, {"bookcorpus": "BookCorpus"})
+        if tasks != list(TASKS):
+            corpus += " and generated tasks"
+        corpus += f"; {run.config.model.units}-d, {last['step']:,} steps"
+        scores = _task_scores([last[task] for task in tasks])
+        rows.append((_name("skip-thoughts", run), corpus, *scores))
     return Table(
-        3,
-        "Skip-thoughts",
-        head,
-        tuple(rows),
-        note,
-        tuple(used),
-        _command("skip_thoughts"),
+        number=3,
+        name="Skip-thoughts",
+        head=("method", "corpus", *TASKS.values()),
+        rows=tuple(rows),
+        note="Rows with another corpus, other tasks, width or number of steps are "
+        f"{NOT_COMPARABLE}.",
+        runs=tuple(used),
+        command=_command("skip_thoughts"),
     )
+
+
+# The function of each table: runs -> Table.
+TABLES = {1: invariances, 2: order_embeddings, 3: skip_thoughts}
 
 
 def _command(name: str) -> str:
     return f"python -m lnrepro.main --config=configs/{name}.py:paper"
 
 
+def _name(model: str, run: Run) -> str:
+    norm = " + LN" if run.config.norm == "layer" else ""
+    return f"{model}{norm} (seed {run.config.seed})"
+
+
 def _data(run: Run, names: Mapping[str, str]) -> str:
-    name = run.config["data"]["name"]
+    name = run.config.data.name
     return names.get(name, name)
 
 
-def _last(run: Run, split: str, columns: Sequence[str]) -> list[float] | None:
-    """The scores of `--evaluate` (the best checkpoint), else those at the end of training; None if there are neither."""
+def _final_scores(run: Run, columns: Sequence[str]) -> list[float] | None:
+    """Return the scores of --evaluate, or else those at the end of training."""
     file = run.folder / "evaluation.json"
-    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    for record in (found, *reversed(run.records)):
-        if all(f"{split}/{column}" in record for column in columns):
-            return [record[f"{split}/{column}"] for column in columns]
+    evaluated = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    names = [f"final/{column}" for column in columns]
+    for record in (evaluated, *reversed(run.records)):
+        if all(name in record for name in names):
+            return [record[name] for name in names]
     return None
 
 
-def _one_decimal(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _one_decimal(values: Sequence[float | None]) -> list[str]:
+    return ["-" if value is None else f"{value:.1f}" for value in values]
 
 
-def _scores(row: Sequence[float]) -> list[str]:
-    return [f"{v:.3f}" for v in row[:3]] + [f"{v:.1f}" for v in row[3:]]
+def _task_scores(row: Sequence[float]) -> list[str]:
+    return [f"{value:.3f}" for value in row[:3]] + _one_decimal(row[3:])

@@ -1,22 +1,31 @@
-"""The runs of a sweep: what each is called, where it lives, its command line, and how far its files say it is."""
+"""The runs of a sweep: their names, directories, commands and progress."""
 
 import difflib
 import json
 import os
 import pathlib
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lnrepro.engine import config_file, experiment, workdir
 from lnrepro.engine.errors import UserError
 from scripts.sweeps import start
 
-TAIL = 1 << 16  # bytes of a file's end that are searched for its last record or line
+# Number of bytes at the end of a file in which its last record or line is looked for.
+TAIL = 1 << 16
 
 
 class Run(NamedTuple):
-    """One run of a sweep; `command` is what follows `python`."""
+    """A run of a sweep.
+
+    Attributes:
+      id: its overrides, such as "norm=layer,seed=1".
+      workdir: the run directory.
+      command: what follows `python`.
+      total: the number of its steps.
+      metric: the metric that is shown.
+    """
 
     id: str
     workdir: pathlib.Path
@@ -32,21 +41,30 @@ class Run(NamedTuple):
     def start(
         self, python: str, parent: int, death: int, cores: Iterable[int] = ()
     ) -> list[str]:
-        """The process that a launcher begins: start.py, which becomes `command` (so `parent` is its parent's id)."""
-        here = [
-            python,
-            str(pathlib.Path(start.__file__).resolve()),
-            "--workdir",
-            str(self.workdir),
-        ]
-        here += ["--parent", str(parent), "--death", str(int(death))]
-        if cores := ",".join(map(str, cores)):
-            here += ["--cores", cores]
-        return [*here, "--", python, *self.command]
+        """Return the command of start.py, the process that a launcher starts.
+
+        Args:
+          python: the interpreter.
+          parent: id of the process that will start it.
+          death: the signal that it gets when its parent dies.
+          cores: the cores to run on; all if there are none.
+        """
+        command = [python, str(pathlib.Path(start.__file__).resolve())]
+        command += ["--workdir", str(self.workdir), "--parent", str(parent)]
+        command += ["--death", str(int(death))]
+        if cores:
+            command += ["--cores", ",".join(map(str, cores))]
+        return [*command, "--", python, *self.command]
 
 
-class Seen(NamedTuple):
-    """The newest record of a run: its step, when it was written, the value of the run's metric."""
+class Progress(NamedTuple):
+    """The newest record of a run.
+
+    Attributes:
+      step: its step; 0 if there is no record.
+      time: when it was written.
+      value: the newest value of the run's metric.
+    """
 
     step: int = 0
     time: float = 0.0
@@ -54,77 +72,76 @@ class Seen(NamedTuple):
 
 
 def plan(
-    config: str, name: str, root: str | None, further: list[str], only: list[str]
+    config: str, name: str, root: str | None, common: list[str], only: list[str]
 ) -> list[Run]:
-    """The runs of sweep `name` of `config` (FILE[:VARIANT]), in the sweep's order.
+    """Return the runs of a sweep, in its order.
 
-    `further` are flags --config.FIELD=VALUE for every run; `only` are FIELD=VALUE[,VALUE], which keep the runs with
-    these values. Raises UserError for what is mistyped, and if a run's directory holds a run of another config.
+    Args:
+      config: FILE[:VARIANT].
+      name: which sweep of the config.
+      root: the folder of the run directories, or None for the default.
+      common: flags --config.FIELD=VALUE of every run.
+      only: FIELD=VALUE[,VALUE]; only runs with these values are returned.
+
+    Raises:
+      UserError: something is mistyped, or a run's directory holds a run of another
+        config.
     """
     file, _, variant = config.partition(":")
-    common = _common(further)
-    sweep = _keep(_sweep(file, name), only)
+    common = _common(common)
+    sweep = _filter(_sweep(file, name), only)
     folder = pathlib.Path(root) if root else None
     runs = []
     for overrides in sweep:
-        if twice := overrides.keys() & common.keys():
+        varied = {field: text(value) for field, value in overrides.items()}
+        twice = varied.keys() & common.keys()
+        if twice:
             raise UserError(
                 f"--config.{min(twice)} cannot be given: the sweep varies it"
             )
-        settings = {field: text(value) for field, value in overrides.items()} | common
-        overrides_of_run = [
-            f"--config.{name}={value}" for name, value in settings.items()
-        ]
-        resolved = config_file.read(config, overrides_of_run)
+        settings = varied | common
+        flags = [f"--config.{field}={settings[field]}" for field in sorted(settings)]
+        resolved = config_file.read(config, flags)
         if folder is None:
-            label = _label(common)
-            folder = pathlib.Path("runs") / resolved.experiment.rpartition(".")[2]
-            folder /= (variant or "default") + (f",{label}" if label else "")
-        id = _label({field: text(value) for field, value in overrides.items()})
+            folder = _default_folder(resolved.experiment, variant, common)
+        id = _label(varied)
         where = folder / id
         workdir.same_config(where, resolved)
-        command = ["-m", "lnrepro.main", f"--config={config}"]
-        command += [f"--config.{field}={settings[field]}" for field in sorted(settings)]
+        command = ["-m", "lnrepro.main", f"--config={config}", *flags]
         command.append(f"--workdir={where}")
         metric = resolved.best.metric or "train/loss"
-        runs.append(
-            Run(id, where, tuple(command), experiment.total_steps(resolved), metric)
-        )
-    _distinct(file, runs)
+        total = experiment.total_steps(resolved)
+        runs.append(Run(id, where, tuple(command), total, metric))
+    _check_distinct(file, runs)
     return runs
 
 
-def look(run: Run) -> Seen:
-    """What the run's metrics.jsonl says; all zero before its first record."""
+def progress(run: Run) -> Progress:
+    """Read the newest record of a run's metrics.jsonl."""
     path = run.workdir / "metrics.jsonl"
-    step, value, when = 0, None, 0.0
+    step, written = 0, 0.0
     for line in reversed(_tail(path)):
         try:
             record = json.loads(line)
-            at = int(record["step"])
+            record_step = int(record["step"])
         except (ValueError, KeyError, TypeError):
-            continue  # torn: being written
+            # This line is being written, or the tail begins inside of it.
+            continue
         if not step:
-            step, when = at, path.stat().st_mtime
+            step, written = record_step, path.stat().st_mtime
         if run.metric in record:
-            return Seen(step, when, record[run.metric])
-    return Seen(step, when, value)
+            return Progress(step, written, record[run.metric])
+    return Progress(step, written)
 
 
 def last_line(run: Run) -> str:
-    """The last line that the run has printed."""
-    return next(
-        (
-            line.strip()
-            for line in reversed(_tail(run.workdir / start.LOG))
-            if line.strip()
-        ),
-        "printed nothing",
-    )
+    """Return the last line that the run has printed."""
+    lines = [line.strip() for line in _tail(run.workdir / start.LOG) if line.strip()]
+    return lines[-1] if lines else "printed nothing"
 
 
 def log_size(run: Run) -> int:
-    """Bytes that the run has printed in all its starts."""
+    """Return the number of bytes that the run has printed in all its starts."""
     try:
         return (run.workdir / start.LOG).stat().st_size
     except OSError:
@@ -132,43 +149,52 @@ def log_size(run: Run) -> int:
 
 
 def text(value: Any) -> str:
-    """A value as it is written behind --config.FIELD=, so that the flag reads back the same."""
+    """Return a value as text that --config.FIELD= reads back as the same value."""
     return value if isinstance(value, str) else repr(value)
 
 
-def _tail(path: pathlib.Path) -> list[str]:
+def _tail(path):
     try:
         with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - TAIL))
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL))
             return file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []
 
 
+def _default_folder(experiment, variant, common):
+    name = variant or "default"
+    if common:
+        name += f",{_label(common)}"
+    return pathlib.Path("runs") / experiment.rpartition(".")[2] / name
+
+
 def _label(settings: Mapping[str, str]) -> str:
-    """ "norm=layer,seed=1": sorted by field, safe as a file's name."""
+    """Return such as "norm=layer,seed=1": sorted by field, safe as a file name."""
+    words = []
+    for field in sorted(settings):
+        value = settings[field].replace(" ", "")
+        words.append(f"{field}={urllib.parse.quote(value, safe='+-_.()[],')}")
+    return ",".join(words)
 
-    def quote(value: str) -> str:
-        return urllib.parse.quote(value.replace(" ", ""), safe="+-_.()[],")
 
-    return ",".join(f"{field}={quote(settings[field])}" for field in sorted(settings))
-
-
-def _common(further: list[str]) -> dict[str, str]:
+def _common(flags: Sequence[str]) -> dict[str, str]:
+    """Parse --config.FIELD=VALUE flags."""
     common = {}
-    for flag in further:
+    for flag in flags:
         field, equals, value = flag.removeprefix("--config.").partition("=")
         if not flag.startswith("--config.") or not equals:
             raise UserError(
-                f"{flag!r} behind --: only --config.FIELD=VALUE can be given to every run"
+                f"{flag!r} behind --: only --config.FIELD=VALUE can be given to every "
+                "run"
             )
         common[field] = value
     return common
 
 
 def _sweep(file: str, name: str) -> list[Mapping[str, Any]]:
-    """What `sweep(name)` of the config returns."""
+    """Return what `sweep(name)` of the config returns."""
     module = config_file.load_module(file)
     if not hasattr(module, "sweep"):
         raise UserError(
@@ -183,24 +209,25 @@ def _sweep(file: str, name: str) -> list[Mapping[str, Any]]:
         raise UserError(f"{file}: {e}{hint}") from None
 
 
-def _keep(sweep: list[Mapping[str, Any]], only: list[str]) -> list[Mapping[str, Any]]:
+def _filter(
+    sweep: list[Mapping[str, Any]], only: Sequence[str]
+) -> list[Mapping[str, Any]]:
+    """Keep the overrides with the values of `only`."""
     for wanted in only:
         field, _, values = wanted.partition("=")
+        values = values.split(",")
         varied = {text(overrides[field]) for overrides in sweep if field in overrides}
-        if missing := [v for v in values.split(",") if v not in varied]:
-            known = (
-                f"the sweep has {', '.join(sorted(varied))}"
-                if varied
-                else f"the sweep does not vary {field!r}"
-            )
-            raise UserError(
-                f"--only {wanted}: no run has {field}={missing[0]}; {known}"
-            )
-        sweep = [o for o in sweep if text(o.get(field)) in values.split(",")]
+        missing = [value for value in values if value not in varied]
+        if missing:
+            hint = f"the sweep does not vary {field!r}"
+            if varied:
+                hint = f"the sweep has {', '.join(sorted(varied))}"
+            raise UserError(f"--only {wanted}: no run has {field}={missing[0]}; {hint}")
+        sweep = [o for o in sweep if text(o.get(field)) in values]
     return sweep
 
 
-def _distinct(file: str, runs: list[Run]) -> None:
+def _check_distinct(file, runs):
     if not runs:
         raise UserError(f"the sweep of {file} has no runs")
     seen = set()

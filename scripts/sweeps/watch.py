@@ -1,14 +1,19 @@
-"""The sweep as it goes on: a live table on a terminal, a line for whatever changes elsewhere."""
+"""Progress of a sweep: a live table on a terminal, otherwise a line for each change."""
 
 import collections
 import sys
 import time
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from scripts.sweeps.runs import Run, Seen, last_line, log_size, look
+from scripts.sweeps.runs import Progress, Run, last_line, log_size, progress
 
-PLAIN_EVERY_S = 30.0
-SILENT_S = 300.0  # a run without a record for so long shows since when
-MARKS = 20  # records from which the pace is taken
+# Seconds between two lines about a run that goes on, where there is no terminal.
+PLAIN_SECONDS = 30.0
+# A run without a record for this many seconds shows for how long there was none.
+SILENT_SECONDS = 300.0
+# Number of records from which the speed is computed.
+MARKS = 20
 STYLE = {
     "finished": "green",
     "running": "bold",
@@ -18,48 +23,60 @@ STYLE = {
 }
 
 
+class Row(NamedTuple):
+    """What is shown of a run; `left` is the time left."""
+
+    state: str
+    step: str
+    metric: str
+    left: str
+
+
 class Watch:
-    """State, step, metric and time left of every run, read from the files of their directories."""
+    """Shows state, step, metric and time left of every run, read from its files."""
 
     def __init__(self, runs: list[Run]):
-        self._out = sys.stdout  # a launcher may send what libraries print elsewhere
-        self._runs, self._began = runs, {run: log_size(run) for run in runs}
-        self._marks: dict[
-            Run, collections.deque
-        ] = {}  # (step, time) of a run's newest records
-        self._said: dict[Run, tuple[str, float]] = {}  # state last printed, and when
+        """Start to watch, and draw nothing yet."""
+        # A launcher may send to another place what libraries print.
+        self._out = sys.stdout
+        self._runs = runs
+        self._log_sizes = {run: log_size(run) for run in runs}
+        # (step, time) of a run's newest records.
+        self._marks: dict[Run, collections.deque] = {}
+        # The state that was printed last, and when.
+        self._printed: dict[Run, tuple[str, float]] = {}
         self._live = None
         if sys.stdout.isatty():
             from rich.console import Console
             from rich.live import Live
 
+            console = Console(file=self._out)
             self._live = Live(
-                console=Console(file=self._out),
-                auto_refresh=False,
-                redirect_stdout=False,
+                console=console, auto_refresh=False, redirect_stdout=False
             )
 
-    def show(self, codes: dict[Run, int]) -> None:
-        """Bring it up to date; `codes` are the exit codes of the runs that have ended."""
+    def show(self, codes: Mapping[Run, int]) -> None:
+        """Read the files and show what has changed.
+
+        Args:
+          codes: the exit codes of the runs that have ended.
+        """
         rows = {run: self._row(run, codes) for run in self._runs}
         if self._live:
-            self._live.start()  # once; nothing is drawn if the launcher refuses
+            # It starts here, so that nothing is drawn if the launcher refuses.
+            self._live.start()
             self._live.update(_table(rows), refresh=True)
             return
-        for run, (state, *cells) in rows.items():
-            said, when = self._said.get(run, ("", 0.0))
-            if state != said or (
-                state == "running" and time.monotonic() - when > PLAIN_EVERY_S
-            ):
-                self._said[run] = state, time.monotonic()
-                print(
-                    "  ".join([f"{run.id}: {state}", *filter(None, cells)]),
-                    file=self._out,
-                    flush=True,
-                )
+        for run, row in rows.items():
+            printed, when = self._printed.get(run, ("", 0.0))
+            late = row.state == "running" and time.monotonic() - when > PLAIN_SECONDS
+            if row.state != printed or late:
+                self._printed[run] = row.state, time.monotonic()
+                words = [f"{run.id}: {row.state}", *row[1:]]
+                self.say("  ".join(word for word in words if word))
 
     def say(self, line: str) -> None:
-        """A line of its own."""
+        """Print a line."""
         if self._live:
             self._live.console.print(
                 line, highlight=False, markup=False, soft_wrap=True
@@ -73,53 +90,58 @@ class Watch:
             self._live.stop()
             self._live = None
 
-    def _row(self, run: Run, codes: dict[Run, int]) -> tuple[str, str, str, str]:
-        state, seen = self._state(run, codes), look(run)
-        step = f"{seen.step}/{run.total}" if seen.step else ""
-        metric = f"{run.metric} {seen.value:.4g}" if seen.value is not None else ""
-        left = ""
-        if state == "running" and seen.step:
-            left = self._left(run, seen)
-        elif state == "failed":
+    def _row(self, run, codes):
+        state, record = self._state(run, codes), progress(run)
+        step = f"{record.step}/{run.total}" if record.step else ""
+        metric = ""
+        if state == "failed":
             metric = last_line(run)
-        return state, step, metric, left
+        elif record.value is not None:
+            metric = f"{run.metric} {record.value:.4g}"
+        left = ""
+        if state == "running" and record.step:
+            left = self._left(run, record)
+        return Row(state, step, metric, left)
 
-    def _left(self, run: Run, seen: Seen) -> str:
-        """Time left at the pace of the newest records; how long there was none, if that is long."""
-        if (age := time.time() - seen.time) > SILENT_S:
+    def _left(self, run: Run, record: Progress) -> str:
+        """Return the time left, or for how long there was no record."""
+        age = time.time() - record.time
+        if age > SILENT_SECONDS:
             return f"no record for {_duration(age)}"
         marks = self._marks.setdefault(run, collections.deque(maxlen=MARKS))
-        if marks and seen.step < marks[-1][0]:  # resumed from before it
+        # A run that was resumed is at an earlier step.
+        if marks and record.step < marks[-1][0]:
             marks.clear()
-        if not marks or seen.step > marks[-1][0]:
-            marks.append((seen.step, seen.time))
+        if not marks or record.step > marks[-1][0]:
+            marks.append((record.step, record.time))
         (step0, time0), (step1, time1) = marks[0], marks[-1]
         if step1 == step0:
             return ""
-        return (
-            f"{_duration((time1 - time0) / (step1 - step0) * (run.total - step1))} left"
-        )
+        seconds_per_step = (time1 - time0) / (step1 - step0)
+        return f"{_duration(seconds_per_step * (run.total - step1))} left"
 
-    def _state(self, run: Run, codes: dict[Run, int]) -> str:
+    def _state(self, run, codes):
         if run.finished:
             return "finished"
         if run in codes:
             return "stopped" if codes[run] > 128 else "failed"
-        return "running" if log_size(run) > self._began[run] else "queued"
+        return "running" if log_size(run) > self._log_sizes[run] else "queued"
 
 
-def _table(rows: dict[Run, tuple[str, str, str, str]]):
+def _table(rows):
     from rich.table import Table
 
-    t = Table("run", "state", "step", "metric", "left")
-    for run, (state, *cells) in rows.items():
-        t.add_row(run.id, f"[{STYLE[state]}]{state}[/]", *cells)
-    done = sum(state == "finished" for state, *_ in rows.values())
-    t.caption = f"{done} of {len(rows)} finished"
-    return t
+    table = Table("run", "state", "step", "metric", "left")
+    for run, row in rows.items():
+        table.add_row(run.id, f"[{STYLE[row.state]}]{row.state}[/]", *row[1:])
+    done = sum(row.state == "finished" for row in rows.values())
+    table.caption = f"{done} of {len(rows)} finished"
+    return table
 
 
-def _duration(seconds: float) -> str:
-    m, s = divmod(max(0, round(seconds)), 60)
-    h, m = divmod(m, 60)
-    return f"{h}:{m:02}:{s:02}" if h else f"{m}:{s:02}"
+def _duration(seconds):
+    minutes, seconds = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{seconds:02}"
+    return f"{minutes}:{seconds:02}"

@@ -1,4 +1,4 @@
-"""Storage faults: damaged, full, read-only and vanished places to write to. scripts/harden.py faults does more of each."""
+"""Storage faults: damaged, full, read-only and vanished places to write to. python -m tests.hardening faults does more of each."""
 
 import collections
 import itertools
@@ -19,8 +19,8 @@ from lnrepro.engine import train
 from lnrepro.engine.checkpoint import Store
 from lnrepro.engine.errors import RunError, UserError
 from lnrepro.engine.metrics import Events
-from scripts.hardening import faults
 from tests.engine import toy
+from tests.hardening import faults
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -274,7 +274,7 @@ def test_missing_records_are_not_passed_over(tmp_path, crashed, harm, says):
 
 @pytest.mark.slow
 def test_faults_of_the_command(tmp_path):
-    """One of each kind as scripts/harden.py does them, on processes of their own."""
+    """One fault of each kind, done as `python -m tests.hardening faults` does it."""
     bench = faults.Bench(tmp_path / "runs", tmp_path / "home")
     for name in (
         "newest checkpoint: flip its largest file",
@@ -282,7 +282,7 @@ def test_faults_of_the_command(tmp_path):
         "disk full in flight",
     ):
         try:
-            code, said, wrong = faults.FAULTS[name](bench, random.Random(0))
+            result = faults.FAULTS[name](bench, random.Random(0))
         except faults.NotPermitted:
             continue
-        assert not wrong, (name, code, said, wrong)
+        assert not result.wrong, (name, result)

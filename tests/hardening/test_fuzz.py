@@ -10,9 +10,9 @@ import pytest
 from lnrepro import data
 from lnrepro.data.raw import PACKINGS
 from lnrepro.engine.errors import DataError
-from scripts.hardening import fuzz, mutate
-from scripts.hardening.parsers import Parser, parsers
-from scripts.hardening.samples import samples
+from tests.hardening import fuzz, mutate
+from tests.hardening.parsers import Parser, parsers
+from tests.hardening.samples import samples
 
 FOUND = samples()
 SETS = sorted({sample.name for sample in FOUND} & set(data.TABLE))
@@ -109,14 +109,10 @@ def wrong(kind):
 )
 def test_every_kind_of_fault_is_found(monkeypatch, tmp_path, kind, fault):
     monkeypatch.setattr(fuzz, "parsers", lambda: {"it": wrong(kind)})
-    monkeypatch.setattr(fuzz, "LIMIT_S", 0.01)
-    monkeypatch.setattr(fuzz, "TOTAL_S", 60)
-    apart = kind in ("memory", "crash")
-    found = (
-        fuzz.apart("it", 2, 0, FOUND, tmp_path)
-        if apart
-        else fuzz.trial("it", 2, 0, FOUND, tmp_path)
-    )
+    monkeypatch.setattr(fuzz, "LIMIT_SECONDS", 0.01)
+    monkeypatch.setattr(fuzz, "TOTAL_SECONDS", 60)
+    run = fuzz.in_own_process if kind in ("memory", "crash") else fuzz.trial
+    found = run("it", 2, 0, FOUND, tmp_path)
     assert (found.accepted, found.refused) == (0, 0)
     assert found.faults[0][0] == 0
     assert found.faults[0][1].startswith(fault)

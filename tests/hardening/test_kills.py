@@ -1,10 +1,10 @@
-"""A small form of scripts/harden.py kills: killed and terminated runs end as the undisturbed one does, to the bit."""
+"""A small form of python -m tests.hardening kills: killed and terminated runs end as the undisturbed one does, to the bit."""
 
 import random
 
 import pytest
 
-from scripts.hardening.kills import LONGER, PHASES, Trial
+from tests.hardening.kills import LONGER, PHASES, Trial
 from tests.runs import SMOKE
 
 

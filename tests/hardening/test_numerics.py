@@ -11,7 +11,8 @@ from lnrepro import functional
 from lnrepro.engine import experiment, train
 from lnrepro.engine.errors import RunError
 from lnrepro.functional import norms
-from scripts.hardening.numerics import (
+from tests import runs
+from tests.hardening.numerics import (
     EXPERIMENTS,
     ROWS,
     SCALES,
@@ -21,7 +22,6 @@ from scripts.hardening.numerics import (
     not_finite,
     opened,
 )
-from tests import runs
 
 LATER = [pytest.param(name, marks=pytest.mark.slow) for name in list(EXPERIMENTS)[1:]]
 
@@ -147,7 +147,9 @@ def test_the_guard_stops_each_experiment_and_keeps_the_last_good_checkpoint(
     config.log_every = config.save_every = 2
     config.evals, config.curves, config.best.metric = {}, (), None
     monkeypatch.setattr(
-        experiment, "load", lambda c: poisoned(exp, EXPERIMENTS[name][1][0], batch, 4)
+        experiment,
+        "load",
+        lambda c: poisoned(exp, EXPERIMENTS[name].inputs[0], batch, 4),
     )
     monkeypatch.setattr(train, "_fingerprint", lambda c: "made up")
     with pytest.raises(

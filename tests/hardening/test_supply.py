@@ -76,10 +76,6 @@ ALLOWED = {
         "importlib.import_module",
     ): "one of the names the script gives",
     (
-        "scripts/hardening/numerics.py",
-        "importlib.import_module",
-    ): "one of the experiments that argparse admits",
-    (
         "scripts/benches/train.py",
         "importlib.import_module",
     ): "one of the experiments that argparse admits",
@@ -87,10 +83,6 @@ ALLOWED = {
         "lnrepro/engine/config_file.py",
         "importlib.util.spec_from_file_location",
     ): "a config file that the user names",
-    (
-        "scripts/hardening/samples.py",
-        "pickle",
-    ): "writes the samples that the reader of plain pickles is tried on",
 }
 
 
@@ -308,8 +300,9 @@ def tampered(content, paths) -> bytes:
 def test_config_json_of_a_stranger_is_data(
     trained, tmp_path, monkeypatch, happenings, field
 ):
-    from scripts import encode, theory_trained, write
-    from scripts.paper import runs
+    from lnrepro.engine import runs
+    from scripts import encode, theory_trained
+    from scripts.paper.runs import find
 
     folder, config, _ = trained
     monkeypatch.setattr(train, "_fingerprint", lambda config: "toy/1")
@@ -321,9 +314,9 @@ def test_config_json_of_a_stranger_is_data(
     for open_run in (
         lambda at: train.evaluate(config, at),
         encode.open_run,
-        write.run_config,
+        lambda at: runs.load(at, "experiments.handwriting").vars(),
         theory_trained.Trained,
-        lambda at: runs.find([at]),
+        lambda at: find([at]),
     ):
         with contextlib.suppress(UserError):
             open_run(tmp_path / "run")

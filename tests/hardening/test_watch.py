@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lnrepro.engine.errors import UserError
-from scripts.hardening import watch
+from tests.hardening import watch
 
 SECONDS = np.arange(0.0, 1800.0, 5.0)
 RNG = np.random.default_rng(0)

@@ -84,7 +84,7 @@ def test_a_run_encodes_sentences(tmp_path):
 
     for text, where, message in (
         (b"", folder, "standard input is empty"),
-        (b"a\n", tmp_path, "there is no"),
+        (b"a\n", tmp_path, "holds no run"),
     ):
         done = encoded(text, "--workdir", str(where))
         assert done.returncode == 2

@@ -77,7 +77,7 @@ def draw_runs(tmp_path):
 
 def test_curves_are_medians_over_seeds_with_their_range(draw_runs):
     figure = FIGURES[4]
-    ((_, lines, _),) = picture.drawn(figure, of_figure(find([draw_runs]), figure))
+    ((_, lines, _),) = picture.curves_of(figure, of_figure(find([draw_runs]), figure))
     base, ours = lines
     assert (base.norm, base.seeds) == ("none", (3, 4))
     assert (ours.norm, ours.seeds) == ("layer_cell", (0, 1))
@@ -91,7 +91,7 @@ def test_curves_are_medians_over_seeds_with_their_range(draw_runs):
 
 def test_claims_are_computed(draw_runs):
     figure = FIGURES[4]
-    panels = picture.drawn(figure, of_figure(find([draw_runs]), figure))
+    panels = picture.curves_of(figure, of_figure(find([draw_runs]), figure))
     (text,) = claims.sentences(figure, panels)
     assert "LN reaches Baseline's best, 93.5 (at Epoch 4), at 3, 75 % of its" in text
     assert (
@@ -114,7 +114,7 @@ def test_runs_with_other_settings_are_not_averaged(draw_runs):
         optimizer={"learning_rate": 3e-4},
     )
     figure = FIGURES[4]
-    ((_, lines, _),) = picture.drawn(figure, of_figure(find([draw_runs]), figure))
+    ((_, lines, _),) = picture.curves_of(figure, of_figure(find([draw_runs]), figure))
     assert sorted((line.norm, line.note) for line in lines) == [
         ("layer_cell", ""),
         ("none", ""),
@@ -180,7 +180,7 @@ def test_paper_numbers_stand_beside_its_own_data_only(draw_runs, tmp_path):
         (find([long]), True),
         (find([draw_runs]), False),
     ):  # four epochs end early on an axis of 100
-        ((_, lines, _),) = picture.drawn(figure, runs)
+        ((_, lines, _),) = picture.curves_of(figure, runs)
         assert picture.on_the_papers_axes(figure, lines) is expected
     assert not picture.on_the_papers_axes(figure, [])
 
@@ -262,7 +262,9 @@ def test_rows_of_tables_2_and_3(tmp_path):
         "2.500",
         "3.5",
     )
-    (_, (curve,), _), *_ = picture.drawn(FIGURES[3], of_figure(runs[-1:], FIGURES[3]))
+    (_, (curve,), _), *_ = picture.curves_of(
+        FIGURES[3], of_figure(runs[-1:], FIGURES[3])
+    )
     assert (curve.data, curve.points) == ("stories", ((0, 7 / 50_000, 50.0),))
     assert "not to be compared" in two.markdown()
     assert two.rows[3][2] == "48.5"
@@ -276,7 +278,9 @@ def test_kept_figures_are_those_of_the_kept_runs(tmp_path, number):
     assert bool(own) == kept.exists()
     if own:
         assert {run.config["norm"] for run in own} == set(figure.curves)
-        picture.points(figure, picture.drawn(figure, own), tmp_path / "points.csv")
+        picture.write_points(
+            figure, picture.curves_of(figure, own), tmp_path / "points.csv"
+        )
         assert (tmp_path / "points.csv").read_text() == kept.read_text()
 
 
@@ -300,5 +304,5 @@ def test_bad_input(tmp_path):
     (tmp_path / "odd/config.json").write_text("{}")
     code, _, err = figures(tmp_path / "odd", "--out", tmp_path / "out")
     assert code == 2
-    assert "not a run's config (KeyError); leave this folder out" in err
+    assert "not a run's config.json (KeyError)" in err
     assert not (tmp_path / "out").exists()

@@ -269,8 +269,8 @@ def test_a_ray_address_where_nothing_listens_is_one_line():
         )  # bound, so that nobody else takes it, and not listening
         for prefix in ("", "ray://"):
             with pytest.raises(UserError, match="no Ray cluster answers there"):
-                on_ray._answers(f"{prefix}localhost:{s.getsockname()[1]}")
-    on_ray._answers("auto")
+                on_ray._check_address(f"{prefix}localhost:{s.getsockname()[1]}")
+    on_ray._check_address("auto")
 
 
 # How it is run.
@@ -447,15 +447,15 @@ def test_what_is_shown_comes_from_the_records(tmp_path, capsys):
             "".join(json.dumps(r) + "\n" for r in records[:n]) + '{"step": 8, "val'
         )  # torn: being written
         os.utime(path, (t, t))
-        assert runs.look(run) == (
+        assert runs.progress(run) == (
             records[n - 1]["step"],
             pytest.approx(t),
             records[min(n, 2) - 1]["valid/error"],
         )
-        watch._said.clear()
+        watch._printed.clear()
         watch.show({})
     os.utime(path, (now - 610, now - 610))
-    watch._said.clear()
+    watch._printed.clear()
     watch.show({})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "shown: queued"
@@ -559,7 +559,7 @@ def test_local_stopped_and_started_again(home, undisturbed):
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 130, out
-    assert "the same command goes on" in out
+    assert "the same command resumes the runs" in out
     process = sweep(home, root, "--processes", "2")
     out, _ = process.communicate(timeout=600)
     assert process.returncode == 0, out

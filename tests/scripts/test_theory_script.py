@@ -147,8 +147,8 @@ def test_bad_input_is_one_line_and_exit_code_2(
     [
         ("{", "not a run's config.json"),
         (
-            '{"config": {"experiment": "experiments.draw"}}',
-            "only runs of experiments.mnist",
+            '{"config": {"experiment": "experiments.draw", "norm": "none", "data": {"name": "x"}}}',
+            "not of experiments.mnist",
         ),
     ],
 )

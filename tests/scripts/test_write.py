@@ -87,7 +87,7 @@ def test_ids_to_write_like(run, capsys):
 
 
 def test_long_text_is_broken_between_words():
-    lines = write.broken("the quick brown fox\njumps over " + "x" * 30, 12)
+    lines = write.break_lines("the quick brown fox\njumps over " + "x" * 30, 12)
     assert lines == [
         "the quick",
         "brown fox",
@@ -122,10 +122,11 @@ def test_bad_flags_are_one_line(untrained, tmp_path, monkeypatch, flags, message
 
 
 def test_folders_that_hold_no_such_run(tmp_path):
-    with pytest.raises(UserError, match="holds no run; train one"):
+    with pytest.raises(UserError, match="holds no run"):
         call(tmp_path, "--text=a")
     (tmp_path / "config.json").write_text(
-        '{"config": {"experiment": "experiments.mnist"}}'
+        '{"config": {"experiment": "experiments.mnist", "norm": "none", '
+        '"data": {"name": "digits"}}}'
     )
     with pytest.raises(
         UserError,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scripts.hardening import mutate
+from tests.hardening import mutate
 
 
 class Parser(NamedTuple):

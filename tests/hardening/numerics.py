@@ -1,0 +1,321 @@
+"""Loss and gradient of every experiment at its start, on inputs no data set should hold.
+
+    python -m tests.hardening numerics
+
+Neither may be NaN or infinite. Real-valued inputs (the word vectors, in experiments that
+read words) are scaled by 1e-6 to 1e6 and constant, all words are one, and sequences are
+empty, in float32 and in bfloat16. A NaN in an input must appear in the loss, because the
+trainer watches the loss. Sizes are those of :smoke, batches are random.
+"""
+
+import argparse
+import functools
+import importlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lnrepro.engine import experiment
+
+SCALES = (1e-6, 1e-3, 1.0, 1e3, 1e6)
+ROWS = 4
+
+# Programs that run for microseconds are not worth optimising.
+compiled = functools.partial(
+    jax.jit,
+    compiler_options={
+        "xla_backend_optimization_level": 0,
+        "xla_llvm_disable_expensive_passes": True,
+    },
+)
+DTYPES = ("float32", "bfloat16")
+
+
+class Report(NamedTuple):
+    """The result of an experiment under a norm.
+
+    Attributes:
+      tried: number of inputs.
+      wrong: {input: what was not finite}.
+      poisoned: number of places where NaN was put.
+      unseen: the places from which it did not reach the loss.
+    """
+
+    tried: int
+    wrong: dict[str, list[str]]
+    poisoned: int
+    unseen: list[str]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `numerics`."""
+    parser.add_argument(
+        "--experiments",
+        nargs="+",
+        default=tuple(EXPERIMENTS),
+        choices=EXPERIMENTS,
+        metavar="NAME",
+    )
+    parser.add_argument(
+        "--dtypes",
+        nargs="+",
+        default=DTYPES,
+        choices=DTYPES,
+        help="of parameters and inputs",
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print a row for each experiment, norm and dtype.
+
+    Returns:
+      1 if anything is wrong, otherwise 0.
+    """
+    print(
+        "| experiment | norm | dtype | inputs tried | not finite | NaN put in | unseen |\n"
+        "|---|---|---|---|---|---|---|"
+    )
+    total, failed = np.zeros(4, int), []
+    cases = [(name, norm) for name in args.experiments for norm in norms_of(name)]
+    for (name, norm), dtype in itertools.product(cases, args.dtypes):
+        head = f"| {name} | {norm} | {dtype} |"
+        try:
+            report = check(name, norm, jnp.dtype(dtype))
+        except TypeError:
+            if dtype == "float32":
+                raise
+            print(f"{head} refused: runs in float32 alone | | | |", flush=True)
+            continue
+        wrong, unseen = report.wrong, report.unseen
+        row = (report.tried, len(wrong), report.poisoned, len(unseen))
+        print(f"{head} {' | '.join(map(str, row))} |", flush=True)
+        total += row
+        for what in (*wrong.items(), *unseen):
+            failed.append(f"{name} {norm} {dtype}: {what}")
+    print(f"| all | | | {' | '.join(map(str, total))} |")
+    for line in failed:
+        print(line)
+    return 1 if failed else 0
+
+
+def norms_of(name: str) -> tuple[str, ...]:
+    """Return the values of config.norm that an experiment accepts."""
+    module = importlib.import_module(f"experiments.{name}")
+    if not hasattr(module, "NORMS"):
+        module = importlib.import_module(f"experiments.{name}.model")
+    return module.NORMS
+
+
+def opened(name: str, norm: str) -> tuple[Any, experiment.Experiment, dict[str, Any]]:
+    """Return config, experiment and a random batch.
+
+    Args:
+      name: the experiment.
+      norm: config.norm.
+    """
+    config = importlib.import_module(f"configs.{name}").get_config("smoke")
+    config.norm = norm
+    batch = EXPERIMENTS[name].make_batch(config, np.random.default_rng(0))
+    return config, experiment.load(config), batch
+
+
+def check(name: str, norm: str, dtype: Any) -> Report:
+    """Try an experiment.
+
+    Args:
+      name: the experiment.
+      norm: config.norm.
+      dtype: of parameters and inputs.
+    """
+    inputs = EXPERIMENTS[name].inputs
+    _, exp, batch = opened(name, norm)
+    collections = dict(compiled(exp.init)(jax.random.key(0, impl="rbg")))
+    params, batch = as_floats((collections.pop("params"), batch), dtype)
+    key = jax.random.key(1, impl="rbg")
+
+    def loss(params, batch):
+        return exp.loss({"params": params, **collections}, batch, key)
+
+    step = compiled(jax.value_and_grad(loss, has_aux=True))
+    tried, wrong = 0, {}
+    for what, p, b in stresses(inputs, params, batch):
+        (value, (new, metrics)), grads = step(p, b)
+        results = {"loss": value, "new": new, "metrics": metrics, "gradient": grads}
+        bad = not_finite(results)
+        if bad:
+            wrong[what] = bad
+        tried += 1
+    poisoned, unseen = 0, []
+    for where, p, b in poisons(inputs, params, batch):
+        (value, _), _ = step(p, b)
+        if np.isfinite(value):
+            unseen.append(f"NaN in {where}")
+        poisoned += 1
+    return Report(tried, wrong, poisoned, unseen)
+
+
+def as_floats(tree: Any, dtype: Any) -> Any:
+    """Return the tree as arrays, real numbers in `dtype`."""
+
+    def cast(a):
+        real = jnp.issubdtype(jnp.result_type(a), jnp.floating)
+        return jnp.asarray(a, dtype if real else None)
+
+    return jax.tree.map(cast, tree)
+
+
+def not_finite(tree: Any) -> list[str]:
+    """Return the names of the leaves with a NaN or infinity."""
+    found = []
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        if not np.isfinite(np.asarray(leaf, np.float32)).all():
+            found.append(jax.tree_util.keystr(path))
+    return found
+
+
+def stresses(
+    inputs: tuple[str, ...], params: dict, batch: dict
+) -> Iterator[tuple[str, dict, dict]]:
+    """Yield (what was changed, params, batch), all of one shape.
+
+    Args:
+      inputs: names in the batch, or else in the parameters.
+      params: the parameters.
+      batch: the batch.
+    """
+
+    def change(function):
+        new_params, new_batch = dict(params), dict(batch)
+        for name in inputs:
+            tree = new_batch if name in batch else new_params
+            tree[name] = jnp.asarray(function(tree[name]), tree[name].dtype)
+        return new_params, new_batch
+
+    for scale in SCALES:
+        yield f"inputs times {scale:g}", *change(functools.partial(_scaled, scale))
+        yield f"all inputs {scale:g}", *change(functools.partial(_filled, scale))
+    yield "all inputs 0", *change(jnp.zeros_like)
+    lengths = [name for name in batch if name.endswith("length")]
+    words = {k: v for k, v in batch.items() if k not in (*inputs, *lengths)}
+    zeros = jax.tree.map(jnp.zeros_like, words)
+    yield "one word, one class", params, batch | zeros
+    groups = [[name] for name in lengths]
+    if lengths:
+        groups.append(lengths)
+    for names in groups:
+        empty = {name: jnp.zeros_like(batch[name]) for name in names}
+        yield f"{names} 0", params, batch | empty
+        empty = {name: batch[name].at[0].set(0) for name in names}
+        yield f"{names} 0 in a row", params, batch | empty
+
+
+def _scaled(scale, x):
+    return x * scale
+
+
+def _filled(scale, x):
+    return jnp.full_like(x, scale)
+
+
+def poisons(
+    inputs: tuple[str, ...], params: dict, batch: dict
+) -> Iterator[tuple[str, dict, dict]]:
+    """Yield (where, params, batch) with NaN in a row of an input or in a parameter.
+
+    Args:
+      inputs: names in the batch, or else in the parameters.
+      params: the parameters.
+      batch: the batch.
+    """
+    for name in batch.keys() & set(inputs):
+        poisoned = batch[name].at[-1].set(jnp.nan)
+        yield f"a row of {name}", params, batch | {name: poisoned}
+    leaves, tree = jax.tree.flatten(params)
+    for i, (path, leaf) in enumerate(jax.tree.leaves_with_path(params)):
+        poisoned = [*leaves[:i], jnp.full_like(leaf, jnp.nan), *leaves[i + 1 :]]
+        yield jax.tree_util.keystr(path), jax.tree.unflatten(tree, poisoned), batch
+
+
+def _numbers(rng, below, *shape):
+    return rng.integers(0, below, (ROWS, *shape)).astype(np.int32)
+
+
+def _images(config, rng):
+    side = config.data.get("image", (8, 8))
+    return {
+        "image": rng.uniform(0, config.data.full_ink, (ROWS, *side)),
+        "label": _numbers(rng, 10),
+    }
+
+
+def _binary(config, rng):
+    side = config.model.image_size = 8
+    return {"image": rng.integers(0, 2, (ROWS, side, side)).astype(float)}
+
+
+def _strokes(config, rng):
+    m = config.model
+    steps = rng.normal(size=(ROWS, m.steps, 3))
+    steps[..., 2] = steps[..., 2] > 1
+    text = {
+        "text": _numbers(rng, m.symbols, m.characters),
+        "text_length": _numbers(rng, m.characters) + 1,
+    }
+    return text | {"steps": steps, "steps_length": _numbers(rng, m.steps) + 1}
+
+
+def _pairs(config, rng):
+    tokens, lengths = _numbers(rng, config.data.vocabulary, 7), _numbers(rng, 7) + 1
+    return {
+        "image": rng.normal(size=(ROWS, config.model.features)),
+        "tokens": (tokens,),
+        "length": lengths,
+    }
+
+
+def _questions(config, rng):
+    made = {"answer": 1 + _numbers(rng, config.data.entities)}
+    for name, steps in (("passage", 11), ("question", 5)):
+        made |= {
+            name: _numbers(rng, config.data.vocabulary, steps),
+            f"{name}_length": _numbers(rng, steps) + 1,
+        }
+    return made
+
+
+def _triples(config, rng):
+    made = {}
+    for name in ("previous", "current", "next"):
+        made |= {
+            name: _numbers(rng, config.model.vocabulary, 6),
+            f"{name}_length": _numbers(rng, 6) + 1,
+        }
+    return made
+
+
+class Inputs(NamedTuple):
+    """The inputs of an experiment.
+
+    Attributes:
+      make_batch: (config, rng) -> a batch.
+      inputs: names of the real-valued inputs in the batch, or else of the word vectors
+        in the parameters.
+    """
+
+    make_batch: Callable
+    inputs: tuple[str, ...]
+
+
+EXPERIMENTS = {
+    "mnist": Inputs(_images, ("image",)),
+    "convnet": Inputs(_images, ("image",)),
+    "draw": Inputs(_binary, ("image",)),
+    "handwriting": Inputs(_strokes, ("steps",)),
+    "order_embeddings": Inputs(_pairs, ("image", "words")),
+    "attentive_reader": Inputs(_questions, ("embedding",)),
+    "skip_thoughts": Inputs(_triples, ("embedding",)),
+}
