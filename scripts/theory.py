@@ -8,7 +8,6 @@ layer on random data in float64. With runs of experiments/mnist.py, it also meas
 trained networks and draws trained.png; see theory_trained.py.
 """
 
-import argparse
 import pathlib
 import sys
 
@@ -245,9 +244,7 @@ def print_formulas(console: Console, seed: int) -> None:
     console.print(doubling)
 
 
-def _doubled(
-    norm: str, theta: jax.Array, x: jax.Array, seed: int
-) -> tuple[float, float, float]:
+def _doubled(norm, theta, x, seed) -> tuple[float, float, float]:
     """Measure what doubling the weights does.
 
     Args:
@@ -432,7 +429,7 @@ def run(argv: list[str]) -> None:
         console.print(f"picture    {picture}")
 
 
-def _arguments(argv: list[str]) -> argparse.Namespace:
+def _arguments(argv):
     parser = Parser(description=__doc__)
     add = parser.add_argument
     add(

@@ -1,12 +1,13 @@
-"""The recurrent cells against Flax and, where they are installed, torch and dm-haiku: time, temporary memory, compile
-time."""
+"""The recurrent cells against Flax and, where installed, torch and dm-haiku.
+
+Time, temporary memory and compile time are measured.
+"""
 
 import argparse
 import functools
 import importlib.util
 import itertools
 import json
-import math
 import pathlib
 import platform
 import random
@@ -22,7 +23,8 @@ import jax.numpy as jnp
 
 from lnrepro import functional
 
-SHAPES = {  # T, B, D, H of the paper's experiments
+# T, B, D, H of the paper's experiments.
+SHAPES = {
     "handwriting": (500, 8, 77, 400),
     "draw": (64, 128, 356, 256),
     "reader": (300, 32, 240, 240),
@@ -30,9 +32,11 @@ SHAPES = {  # T, B, D, H of the paper's experiments
     "skip": (30, 64, 620, 2400),
 }
 
-COMPILATIONS = 7  # of each function, by turns; their median is reported
+# Number of compilations of each function, in turns; their median is reported.
+COMPILATIONS = 7
 
-PAIRS = (  # whose times are set side by side
+# Functions whose times are compared.
+PAIRS = (
     ("ours LN", "Flax LN"),
     ("ours LN", "Flax plain"),
     ("ours LN", "torch plain"),
@@ -49,15 +53,18 @@ PAIRS = (  # whose times are set side by side
 
 
 class Contestant(NamedTuple):
-    """What is measured: `call` runs it once and waits for it. One that is compiled first has `compile`, whose result
-    `call` then takes."""
+    """A function that is measured.
+
+    `call` runs it once and waits for it. If it is compiled first, it has `compile`, and
+    `call` takes the result.
+    """
 
     call: Callable
     compile: Callable[[], Any] | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of `scripts/bench.py cells`."""
+    """Add the flags of `cells`."""
     parser.add_argument("--cell", choices=("lstm", "gru"), default="lstm")
     parser.add_argument(
         "--shapes", nargs="+", choices=tuple(SHAPES), default=list(SHAPES)
@@ -95,18 +102,21 @@ def main(args: argparse.Namespace) -> int:
     ).stdout.strip()
     device = jax.devices()[0]
     print(
-        f"{args.cell}, {device.device_kind} ({platform.machine()}, {jax.device_count()} device), jax {jax.__version__}, commit {commit}"
+        f"{args.cell}, {device.device_kind} ({platform.machine()}, "
+        f"{jax.device_count()} device), jax {jax.__version__}, commit {commit}"
     )
     print(
-        f"forward + backward unless `inference`; medians of {args.rounds} interleaved rounds or more, for {args.seconds:g} s "
-        "or longer a shape; temp = temporary memory\n"
+        f"forward + backward unless `inference`; medians of {args.rounds} interleaved "
+        f"rounds or more, for {args.seconds:g} s or longer a shape; temp = temporary "
+        "memory\n"
     )
     print(
-        "| shape | what | ms | x Flax plain | x Flax LN | temp MB | compile s |\n|---|---|---|---|---|---|---|"
+        "| shape | what | ms | x Flax plain | x Flax LN | temp MB | compile s |\n"
+        "|---|---|---|---|---|---|---|"
     )
     _ours(
         functional.LSTMCell, (2, 1, 1, 1), "layer", True
-    ).compile()  # what only the process's first compilation takes
+    ).compile()  # The first compilation of a process takes longer.
     table = {name: _shape(name, args) for name in args.shapes}
     print("\ngeometric means over the shapes measured:")
     for what, ours, theirs in (
@@ -121,7 +131,7 @@ def main(args: argparse.Namespace) -> int:
         ]
         ratios = [
             a / b for a, b in both if a and b
-        ]  # some backends do not tell their memory
+        ]  # Some backends do not report their memory.
         if ratios:
             name = {
                 "ms": "time",
@@ -129,9 +139,8 @@ def main(args: argparse.Namespace) -> int:
                 "compile_s": "time to compile",
             }[what]
             most = f" (at most {max(ratios):.2f})" if what == "temp_mb" else ""
-            print(
-                f"- {name}, {ours} / {theirs}: {math.exp(statistics.fmean(map(math.log, ratios))):.3f}{most}"
-            )
+            mean = statistics.geometric_mean(ratios)
+            print(f"- {name}, {ours} / {theirs}: {mean:.3f}{most}")
     if args.json:
         record = {
             "cell": args.cell,
@@ -171,18 +180,24 @@ def _shape(name, args):
             for value, how in ((row["temp_mb"], ".0f"), (row["compile_s"], ".2f"))
         )
         print(
-            f"| {name} | {label} | {row['ms']:.1f} | {ratios[0]} | {'' if rest else ratios[1]} | {temp} | {compiled} |",
+            f"| {name} | {label} | {row['ms']:.1f} | {ratios[0]} "
+            f"| {'' if rest else ratios[1]} | {temp} | {compiled} |",
             flush=True,
         )
     return rows
 
 
 def _prepare(contestants):
-    """Compile what is compiled, by turns, and run everything once: ({label: call}, {label: what its compilation told})."""
+    """Compile in turns and run everything once.
+
+    Returns:
+      {label: call}, and {label: what was measured of its compilation}.
+    """
     compiled, seconds = {}, {label: [] for label, c in contestants.items() if c.compile}
     for turn in range(COMPILATIONS):
         for label, _ in _shuffled(seconds, turn):
-            jax.clear_caches()  # else it would find traced pieces of the one before
+            # Otherwise it would find traced parts of the one before.
+            jax.clear_caches()
             start = time.perf_counter()
             compiled[label] = contestants[label].compile()
             seconds[label].append(time.perf_counter() - start)
@@ -203,12 +218,15 @@ def _prepare(contestants):
 
 
 def _shuffled(table, turn):
-    """A table's items in an order of each turn's own, so that none has a fixed neighbour before it."""
+    """Return a table's items in an order that differs from turn to turn.
+
+    No item then always follows the same other one.
+    """
     return random.Random(turn).sample(list(table.items()), len(table))
 
 
 def _contestants(args, shape):
-    """{label: function that makes its Contestant}."""
+    """Return {label: function that makes its Contestant}."""
     lstm = args.cell == "lstm"
     plain, layered = (nn.OptimizedLSTMCell, _LNLSTM) if lstm else (nn.GRUCell, _LNGRU)
     make = functional.LSTMCell if lstm else functional.GRUCell
@@ -237,10 +255,11 @@ def _contestants(args, shape):
 
 
 def _jax(apply, params, shape, train):
-    """y's gradient with respect to parameters and inputs, or y alone.
+    """Return y's gradient with respect to parameters and inputs, or y alone.
 
-    The loss's weights are an argument: as a constant they would be written into the program and count as compile time.
-    So would what still draws the parameters: a large orthogonal kernel takes seconds.
+    The weights of the loss are an argument. Constants would be written into the program
+    and count as compile time. So would the drawing of parameters, which takes seconds
+    for a large orthogonal kernel.
     """
     steps, batch, features, hidden = shape
     x = jax.random.normal(jax.random.key(0), (steps, batch, features))
@@ -268,10 +287,10 @@ def _unrolled(cell, shape, train):
 
 
 def _products(make, shape, train):
-    """Our scan of a cell that does little beside its matrix products."""
+    """Return our scan of a cell that does little besides its matrix products."""
 
     class ProductsCell(make):
-        """A cell with the products of `make`, whose gates are added up."""
+        """A cell with the products of `make`, whose gates are added."""
 
         def step(self, dot, params, carry, x_proj, context):
             h = carry[-1] if isinstance(carry, tuple) else carry
@@ -358,13 +377,17 @@ def _haiku(lstm, shape):
 
 
 def _torch_beside_jax():
-    """Have torch work where JAX does, in the same precision; whether it can. On a GPU its LSTM is then cuDNN's."""
+    """Make torch use JAX's device and precision; return whether it can.
+
+    On a GPU its LSTM is then cuDNN's.
+    """
     import torch
 
     if jax.default_backend() == "gpu":
         if not torch.cuda.is_available():
             return False
-        torch.set_float32_matmul_precision("high")  # TF32, as JAX by default
+        # JAX uses TF32 by default.
+        torch.set_float32_matmul_precision("high")
         torch.set_default_device("cuda")
         return True
     return jax.default_backend() == "cpu"
@@ -400,8 +423,11 @@ def _torch_call(forward, parameters, shape):
 
 
 def _torch_products(lstm, shape):
-    """The matrix products of a sequence forward and back, and nothing else, as torch makes them one by one: a yardstick,
-    no strict floor. Inputs are projected, and kernels' and inputs' gradients formed, by one product each."""
+    """Return the matrix products of a sequence, forward and backward, in torch.
+
+    They are for comparison, and no strict lower bound. The projection of the inputs,
+    the gradients of the kernels and those of the inputs are one product each.
+    """
     import torch
 
     steps, batch, features, hidden = shape
@@ -424,7 +450,7 @@ def _torch_products(lstm, shape):
 
 
 def _torch_script(shape):
-    """Eq. 20-22 as a scripted loop, the usual way to a layer-normalised LSTM in torch."""
+    """Eq. 20-22 as a scripted loop, the usual layer-normalised LSTM in torch."""
     import torch
 
     _, _, features, hidden = shape

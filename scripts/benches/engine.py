@@ -1,4 +1,7 @@
-"""What the trainer costs beyond the compiled step: data, dispatch, logging, checkpoints; and the time to the first step."""
+"""Cost of the trainer beyond the compiled step, and the time to the first step.
+
+The cost is that of data, dispatch, logging and checkpoints.
+"""
 
 import argparse
 import json
@@ -16,7 +19,7 @@ import numpy as np
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of `scripts/bench.py engine`."""
+    """Add the flags of `engine`."""
     parser.add_argument(
         "--rounds",
         type=int,
@@ -27,15 +30,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=float,
         default=15.0,
-        help="about how long a timed stretch of steps is",
+        help="approximate duration of each measurement",
     )
     parser.add_argument(
-        "--json", type=pathlib.Path, help="also write the figures there"
+        "--json", type=pathlib.Path, help="also write the numbers to this file"
     )
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print a table; needs the prepared `mnist` data set."""
+    """Measure, and print a table. The data set `mnist` must be prepared.
+
+    Returns:
+      0.
+    """
     from configs import mnist
 
     rows = []
@@ -44,47 +51,47 @@ def main(args: argparse.Namespace) -> int:
         config.evals = {}
         config.best.metric = None
         config.curves = ()
-        rows.append(_ratio(config, args))
-        r = rows[-1]
+        row = _ratio(config, args)
+        rows.append(row)
+        ratios = ", ".join(f"{ratio:.3f}" for ratio in row["ratios"])
         print(
-            f"{variant:<10} loop {r['loop_ms']:.3f} ms/step, bare step {r['bare_ms']:.3f} ms: ratio {r['ratio']:.3f} "
-            f"(rounds {', '.join(f'{x:.3f}' for x in r['ratios'])}; {r['steps']} steps, "
-            f"steps_per_call {config.steps_per_call})",
+            f"{variant:<10} loop {row['loop_ms']:.3f} ms/step, bare step "
+            f"{row['bare_ms']:.3f} ms: ratio {row['ratio']:.3f} (rounds {ratios}; "
+            f"{row['steps']} steps, steps_per_call {config.steps_per_call})",
             flush=True,
         )
-    launch = _first_step()
+    first, second = _first_steps()
     print(
-        f"command to first step: first launch {launch[0]:.1f} s, second (warm compilation cache) {launch[1]:.1f} s"
+        f"command to first step: first launch {first:.1f} s, second (warm compilation "
+        f"cache) {second:.1f} s"
     )
     if args.json:
-        args.json.write_text(
-            json.dumps(
-                {
-                    "machine": platform.processor(),
-                    "rows": rows,
-                    "to_first_step_s": launch,
-                },
-                indent=2,
-            )
-            + "\n"
-        )
+        numbers = {
+            "machine": platform.processor(),
+            "rows": rows,
+            "to_first_step_s": [first, second],
+        }
+        args.json.write_text(json.dumps(numbers, indent=2) + "\n")
     return 0
 
 
-def _ratio(config, args) -> dict:
-    """Wall time of train's loop after its first call, over the compiled step's on the same batches made beforehand."""
+def _ratio(config, args):
+    """Compare the training loop, after its first call, with the compiled step alone.
+
+    The compiled step gets the same batches, which are on the devices already.
+    """
     from lnrepro.engine import train
 
     run = train.Run(config, pathlib.Path("unused"))
     compiled = run.placement.compile(run.step(), run.placement.place(run.initial()))
     n = config.steps_per_call
+    batches = []
     with run.batches(0) as stream:
-        batches = [
-            run.placement.batch(jax.tree.map(np.array, stream.take(n)))
-            for _ in range(max(2, 400 // n))
-        ]
+        for _ in range(max(2, 400 // n)):
+            batch = jax.tree.map(np.array, stream.take(n))
+            batches.append(run.placement.batch(batch))
 
-    def bare(calls: int) -> float:
+    def bare_seconds(calls: int) -> float:
         state, _ = compiled(run.placement.place(run.initial()), batches[0])
         jax.block_until_ready(state)
         began = time.perf_counter()
@@ -93,39 +100,42 @@ def _ratio(config, args) -> dict:
         jax.block_until_ready(state)
         return time.perf_counter() - began
 
-    calls = max(2, round(args.seconds / (bare(20) / 20)))
-    config.steps = (calls + 1) * n
-
-    pairs = [
-        (_loop(config) / (calls * n), bare(calls) / (calls * n))
-        for _ in range(args.rounds)
-    ]
-    ratios = [a / b for a, b in pairs]
+    calls = max(2, round(args.seconds / (bare_seconds(20) / 20)))
+    steps = calls * n
+    config.steps = steps + n
+    loop, bare = [], []
+    for _ in range(args.rounds):
+        loop.append(_loop_seconds(config) / steps)
+        bare.append(bare_seconds(calls) / steps)
+    ratios = [a / b for a, b in zip(loop, bare, strict=True)]
     return {
         "batch_size": config.batch_size,
-        "steps": calls * n,
-        "loop_ms": 1e3 * statistics.median(a for a, _ in pairs),
-        "bare_ms": 1e3 * statistics.median(b for _, b in pairs),
+        "steps": steps,
+        "loop_ms": 1e3 * statistics.median(loop),
+        "bare_ms": 1e3 * statistics.median(bare),
         "ratio": statistics.median(ratios),
         "ratios": ratios,
     }
 
 
-def _loop(config) -> float:
+def _loop_seconds(config):
+    """Return the duration of the training loop after its first call."""
     from lnrepro.engine import train
 
-    marks = []
+    first_call = []
 
     class Clock(train.Progress):
+        """Progress that prints nothing and notes when the first call has ended."""
+
+        def __init__(self, total, step, quiet=False):
+            super().__init__(total, step, quiet=True)
+
         def step(self, step):
-            if not marks:
-                marks.append(time.perf_counter())
+            if not first_call:
+                first_call.append(time.perf_counter())
             super().step(step)
 
-    progress, train.Progress = (
-        train.Progress,
-        lambda total, step, quiet=False: Clock(total, step, quiet=True),
-    )
+    progress, train.Progress = train.Progress, Clock
     try:
         with tempfile.TemporaryDirectory() as folder:
             run = train.Run(config, pathlib.Path(folder), writing=True)
@@ -134,34 +144,33 @@ def _loop(config) -> float:
             run.store.close()
     finally:
         train.Progress = progress
-    return ended - marks[0]
+    return ended - first_call[0]
 
 
-def _first_step() -> list[float]:
-    """Seconds from the command to its first step done, with an empty and with a warm compilation cache."""
-    times = []
+def _first_steps():
+    """Return the seconds from the command to the end of its first step.
+
+    They are measured with an empty and with a warm compilation cache.
+    """
+    seconds = []
+    flags = (
+        "--config=configs/mnist.py:paper",
+        "--config.steps=1",
+        "--config.evals.valid=never",
+        "--config.evals.test=never",
+        "--config.best.metric=None",
+    )
     with tempfile.TemporaryDirectory() as scratch:
+        env = os.environ | {"JAX_COMPILATION_CACHE_DIR": f"{scratch}/cache"}
         for name in ("first", "second"):
-            command = [
-                sys.executable,
-                "-m",
-                "lnrepro.main",
-                "--config=configs/mnist.py:paper",
-                "--config.steps=1",
-            ]
-            command += [
-                "--config.evals.valid=never",
-                "--config.evals.test=never",
-                "--config.best.metric=None",
-                f"--workdir={scratch}/{name}",
-            ]
-            env = os.environ | {"JAX_COMPILATION_CACHE_DIR": f"{scratch}/cache"}
+            command = [sys.executable, "-m", "lnrepro.main", *flags]
+            command.append(f"--workdir={scratch}/{name}")
             began = time.perf_counter()
             with subprocess.Popen(
                 command, env=env, stdout=subprocess.PIPE, text=True
             ) as process:
                 for line in process.stdout:
                     if line.startswith("step 1/"):
-                        times.append(time.perf_counter() - began)
+                        seconds.append(time.perf_counter() - began)
                 process.wait()
-    return times
+    return seconds

@@ -1,10 +1,12 @@
-"""One optimiser step of an experiment against its most direct Flax version, in turns: time, and XLA's temporary memory.
+"""One optimiser step of an experiment against its most direct Flax version.
 
-    python scripts/bench.py train --config=configs/draw.py:paper --norms none layer_cell --shares
+    python scripts/bench.py train --config=configs/draw.py:paper --norms none layer_cell
 
-The direct version of `experiments.NAME` stands in scripts/benches/direct/NAME.py: `make(config)` returns `init(key)`,
-the parameters, and `loss(params, batch, key)`, a scalar. Both get the config's batches, keys and optimiser; a direct
-version that also gives `batch(config)` is measured on that, without the data set.
+The time and XLA's temporary memory are measured. The direct version of experiments.NAME
+is scripts/benches/direct/NAME.py: `make(config)` returns `init(key)`, which gives the
+parameters, and `loss(params, batch, key)`, which gives a scalar. Both versions get the
+config's batches, keys and optimiser and take steps in turns. If the direct version has
+`batch(config)`, that batch is used, and the data set is not needed.
 """
 
 import argparse
@@ -26,7 +28,7 @@ from lnrepro.engine import config_file, experiment, optim
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of `scripts/bench.py train`."""
+    """Add the flags of `train`."""
     parser.add_argument(
         "--config",
         required=True,
@@ -42,17 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds",
         type=int,
         default=12,
-        help="timed steps of each; medians are reported",
+        help="number of timed steps; medians are reported",
     )
     parser.add_argument(
         "--shares",
         action="store_true",
-        help="also where ours spends its time, by jax.named_scope",
+        help="also print where ours spends its time, by jax.named_scope",
     )
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print a line for each norm."""
+    """Print a line for each norm.
+
+    Returns:
+      0.
+    """
     for norm in args.norms or [None]:
         config = config_file.read(args.config)
         config.norm = norm or config.norm
@@ -60,7 +66,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _compare(config, args) -> None:
+def _compare(config, args):
     name = config.experiment.rpartition(".")[2]
     ours = experiment.load(config)
     direct = importlib.import_module(f"scripts.benches.direct.{name}")
@@ -71,42 +77,47 @@ def _compare(config, args) -> None:
     else:
         with contextlib.closing(ours.batches(0)) as stream:
             batch = next(stream)
-    collections_of = lambda vars: {k: v for k, v in vars.items() if k != "params"}  # noqa: E731
-    vars = jax.jit(ours.init)(key)
+    collections_ = dict(jax.jit(ours.init)(key))
+    params = collections_.pop("params")
 
     def our_loss(params, batch, key):
-        return ours.loss({"params": params, **collections_of(vars)}, batch, key)[0]
+        return ours.loss({"params": params, **collections_}, batch, key)[0]
 
-    steps = {
-        "ours": Step(config, vars["params"], our_loss, batch, key),
-        "direct": Step(config, jax.jit(direct_init)(key), direct_loss, batch, key),
-    }
-    times = collections.defaultdict(list)
-    for round in range(args.rounds + 2):
-        for which in sorted(steps, reverse=round % 2):
-            took = steps[which].timed()
-            if round >= 2:
-                times[which].append(took)
-    ratio = statistics.median(
-        a / b for a, b in zip(times["ours"], times["direct"], strict=True)
-    )
-    a, b = (
-        {"s": statistics.median(times[w]), "MB": steps[w].temporary / 1e6}
-        for w in ("ours", "direct")
-    )
+    a = Step(config, params, our_loss, batch, key)
+    b = Step(config, jax.jit(direct_init)(key), direct_loss, batch, key)
+    # The first two rounds do not count.
+    for _ in range(2):
+        a.seconds()
+        b.seconds()
+    times_a, times_b = [], []
+    for round in range(args.rounds):
+        # Each is first in every second round.
+        if round % 2:
+            times_b.append(b.seconds())
+        times_a.append(a.seconds())
+        if not round % 2:
+            times_b.append(b.seconds())
+    ratio = statistics.median(x / y for x, y in zip(times_a, times_b, strict=True))
+    seconds_a, seconds_b = statistics.median(times_a), statistics.median(times_b)
+    memory_a, memory_b = a.temporary_bytes / 1e6, b.temporary_bytes / 1e6
     print(
-        f"{name} norm={config.norm} batch {config.batch_size} on {jax.devices()[0].device_kind}: "
-        f"{a['s']:.4f} s/step against {b['s']:.4f}, ratio {ratio:.3f}; "
-        f"temporary memory {a['MB']:.0f} MB against {b['MB']:.0f}, ratio {a['MB'] / b['MB']:.3f}",
+        f"{name} norm={config.norm} batch {config.batch_size} on "
+        f"{jax.devices()[0].device_kind}: {seconds_a:.4f} s/step against "
+        f"{seconds_b:.4f}, ratio {ratio:.3f}; temporary memory {memory_a:.0f} MB "
+        f"against {memory_b:.0f}, ratio {memory_a / memory_b:.3f}",
         flush=True,
     )
     if args.shares:
-        for scope, share in steps["ours"].shares():
+        for scope, share in a.shares():
             print(f"  {share:6.1%} {scope}")
 
 
 class Step:
-    """A compiled optimiser step with its state."""
+    """A compiled optimiser step with its state.
+
+    Attributes:
+      temporary_bytes: XLA's temporary memory.
+    """
 
     def __init__(self, config, params, loss, batch, key):
         optimizer = optim.make(config.optimizer)
@@ -116,44 +127,51 @@ class Step:
             updates, state = optimizer.update(grads, state, params)
             return optax.apply_updates(params, updates), state, value
 
-        self.state = (params, jax.jit(optimizer.init)(params))
-        self.rest = (batch, key)
-        self.compiled = (
-            jax.jit(step, donate_argnums=(0, 1))
-            .lower(*self.state, *self.rest)
-            .compile()
+        self._state = (params, jax.jit(optimizer.init)(params))
+        self._inputs = (batch, key)
+        lowered = jax.jit(step, donate_argnums=(0, 1)).lower(
+            *self._state, *self._inputs
         )
-        self.temporary = self.compiled.memory_analysis().temp_size_in_bytes
+        self._compiled = lowered.compile()
+        self.temporary_bytes = self._compiled.memory_analysis().temp_size_in_bytes
 
-    def timed(self) -> float:
-        """Seconds for one step."""
+    def seconds(self) -> float:
+        """Take a step and return its duration."""
         began = time.perf_counter()
-        *self.state, _ = jax.block_until_ready(self.compiled(*self.state, *self.rest))
+        outputs = self._compiled(*self._state, *self._inputs)
+        *self._state, _ = jax.block_until_ready(outputs)
         return time.perf_counter() - began
 
     def shares(self, steps: int = 3) -> list[tuple[str, float]]:
-        """[(scope, fraction of the traced time)], most first; matrix products apart."""
+        """Return the scopes that take most of the time, with their fractions of it.
+
+        Scopes are those of jax.named_scope. Matrix products are separate.
+
+        Args:
+          steps: the number of steps that are traced.
+        """
         scopes = {}
-        for line in self.compiled.as_text().splitlines():
-            if found := re.match(
-                r"\s*(?:ROOT )?%?([\w.-]+) = .*op_name=\"([^\"]*)\"", line
-            ):
-                path = re.sub(r"(transpose|jvp|vmap)\(|jit\([^()]*\)|\)", "/", found[2])
-                parts = [
-                    p
-                    for p in path.split("/")
-                    if p and p not in ("while", "body", "closed_call")
-                ]
-                product = ", products" if "dot_general" in found[2] else ""
-                scopes[found[1]] = (parts[0] if len(parts) > 1 else "other") + product
+        for line in self._compiled.as_text().splitlines():
+            found = re.match(r"\s*(?:ROOT )?%?([\w.-]+) = .*op_name=\"([^\"]*)\"", line)
+            if found:
+                scopes[found[1]] = _scope(found[2])
         with tempfile.TemporaryDirectory() as folder:
             with jax.profiler.trace(folder):
                 for _ in range(steps):
-                    self.timed()
-            (written,) = pathlib.Path(folder).glob("**/*.trace.json.gz")
-            trace = json.loads(gzip.decompress(written.read_bytes()))
+                    self.seconds()
+            (file,) = pathlib.Path(folder).glob("**/*.trace.json.gz")
+            trace = json.loads(gzip.decompress(file.read_bytes()))
         spent = collections.Counter()
         for event in trace["traceEvents"]:
             if event.get("ph") == "X" and "hlo_op" in event.get("args", {}):
                 spent[scopes.get(event["name"], "other")] += event["dur"]
         return [(scope, time / spent.total()) for scope, time in spent.most_common(12)]
+
+
+def _scope(op_name):
+    """Return the outermost named scope of an operation."""
+    path = re.sub(r"(transpose|jvp|vmap)\(|jit\([^()]*\)|\)", "/", op_name)
+    loop = ("", "while", "body", "closed_call")
+    parts = [part for part in path.split("/") if part not in loop]
+    scope = parts[0] if len(parts) > 1 else "other"
+    return f"{scope}, products" if "dot_general" in op_name else scope

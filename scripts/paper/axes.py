@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 Record = Mapping[str, Any]
 
 
-def _any_run(config: ConfigDict) -> bool:
+def _any_run(config):
     return True
 
 
@@ -74,18 +74,18 @@ class Figure(NamedTuple):
     best: str = "min"
 
 
-def _steps_over(steps: int) -> Callable[[Record], float]:
+def _steps_over(steps) -> Callable[[Record], float]:
     def x(record):
         return record["step"] / steps
 
     return x
 
 
-def _epoch(record: Record) -> float:
+def _epoch(record):
     return record["epoch"]
 
 
-def _retrieval(k: int, low: float, high: float) -> Panel:
+def _retrieval(k, low, high):
     return Panel(
         f"mean Recall@{k}",
         f"valid/image_r{k}",
@@ -94,7 +94,7 @@ def _retrieval(k: int, low: float, high: float) -> Panel:
     )
 
 
-def _mnist(size: int, ylabel: str, metric: str, ylim, yscale: str = "linear") -> Panel:
+def _mnist(size, ylabel, metric, ylim, yscale="linear"):
     def where(config):
         # Default runs on small data have other sizes. They belong to the left half.
         return (config.batch_size == 4) == (size == 4)
@@ -103,15 +103,15 @@ def _mnist(size: int, ylabel: str, metric: str, ylim, yscale: str = "linear") ->
     return Panel(ylabel, metric, ylim, title=title, yscale=yscale, where=where)
 
 
-def _mnist_nll(size: int) -> Panel:
+def _mnist_nll(size):
     return _mnist(size, "Train NLL", "train/nll", (1e-7, 1e0), "log")
 
 
-def _mnist_error(size: int) -> Panel:
+def _mnist_error(size):
     return _mnist(size, "Test Err.", "test/error", (0.005, 0.025))
 
 
-def _accuracy(task: str, low: float, high: float, original: float) -> Panel:
+def _accuracy(task, low, high, original):
     metric = f"{task.lower()}/accuracy"
     return Panel("Accuracy", metric, (low, high), title=task, original=original)
 

@@ -11,7 +11,7 @@ import numpy as np
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-from scripts.paper.axes import Figure, Panel
+from scripts.paper.axes import Figure
 from scripts.paper.runs import Curve, PanelCurves, Run, curves
 from scripts.paper.tables import Table
 
@@ -147,7 +147,7 @@ def _draw_printed_numbers(ax, figure, panel):
             ax.axhline(value, color=COLOURS[norm], ls="-.", lw=0.8, label=label)
 
 
-def _set_limits(ax, figure: Figure, panel: Panel, lines: Sequence[Curve]) -> None:
+def _set_limits(ax, figure, panel, lines):
     """Set the paper's ranges, widened to hold all curves, and frame the paper's."""
     xs = np.concatenate([curve.x for curve in lines])
     ys = np.concatenate([(*curve.low, *curve.high) for curve in lines])
@@ -183,9 +183,7 @@ def on_the_papers_axes(figure: Figure, lines: Sequence[Curve]) -> bool:
     return scale(end) >= low + (high - low) / 3
 
 
-def _widened(
-    limits: tuple[float, float], values: np.ndarray, scale: str
-) -> tuple[float, float]:
+def _widened(limits, values, scale) -> tuple[float, float]:
     """Return the limits, or wider ones that hold all values with a small margin."""
     low, high = limits
     if scale == "log":

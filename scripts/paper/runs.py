@@ -110,7 +110,7 @@ def find(paths: Iterable[pathlib.Path]) -> list[Run]:
     return list(found.values())
 
 
-def _read(folder: pathlib.Path) -> Run:
+def _read(folder):
     loaded = runs.load(folder)
     file = folder / "metrics.jsonl"
     records = metrics.read(file) if file.exists() else []
@@ -196,7 +196,7 @@ def curves(
     return lines
 
 
-def _difference(own: str, others: Sequence[str]) -> str:
+def _difference(own, others):
     """Return the settings that differ from those of the others; all are JSON."""
     others = [json.loads(other) for other in others]
     words = []
@@ -206,7 +206,7 @@ def _difference(own: str, others: Sequence[str]) -> str:
     return ", ".join(words)
 
 
-def _curve(runs: Sequence[Run], panel: Panel, metric: str, x: Callable) -> Curve | None:
+def _curve(runs, panel, metric, x):
     ys, points = collections.defaultdict(list), []
     for run in runs:
         for seed, values in run.values(metric).items():

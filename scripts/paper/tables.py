@@ -4,7 +4,7 @@ Table 1 is computed. Tables 2 and 3 come from runs.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from experiments.order_embeddings import table as retrieval
@@ -155,21 +155,21 @@ def skip_thoughts(runs: Iterable[Run]) -> Table:
 TABLES = {1: invariances, 2: order_embeddings, 3: skip_thoughts}
 
 
-def _command(name: str) -> str:
+def _command(name):
     return f"python -m lnrepro.main --config=configs/{name}.py:paper"
 
 
-def _name(model: str, run: Run) -> str:
+def _name(model, run):
     norm = " + LN" if run.config.norm == "layer" else ""
     return f"{model}{norm} (seed {run.config.seed})"
 
 
-def _data(run: Run, names: Mapping[str, str]) -> str:
+def _data(run, names):
     name = run.config.data.name
     return names.get(name, name)
 
 
-def _final_scores(run: Run, columns: Sequence[str]) -> list[float] | None:
+def _final_scores(run, columns):
     """Return the scores of --evaluate, or else those at the end of training."""
     file = run.folder / "evaluation.json"
     evaluated = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -180,9 +180,9 @@ def _final_scores(run: Run, columns: Sequence[str]) -> list[float] | None:
     return None
 
 
-def _one_decimal(values: Sequence[float | None]) -> list[str]:
+def _one_decimal(values) -> list[str]:
     return ["-" if value is None else f"{value:.1f}" for value in values]
 
 
-def _task_scores(row: Sequence[float]) -> list[str]:
+def _task_scores(row) -> list[str]:
     return [f"{value:.3f}" for value in row[:3]] + _one_decimal(row[3:])

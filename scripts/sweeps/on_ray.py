@@ -13,8 +13,7 @@ import pathlib
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from types import ModuleType
+from collections.abc import Iterable
 
 from lnrepro.engine.errors import UserError
 from scripts.sweeps.local import cores
@@ -134,7 +133,7 @@ class OnRay:
             return 1, f"Ray gave up: {lines[0] if lines else type(e).__name__}"
 
 
-def _task(cpus: float) -> Callable:
+def _task(cpus):
     """Return the function of a Ray task.
 
     It is nested, so that Ray sends its code along instead of importing it by name.
@@ -167,7 +166,7 @@ def _task(cpus: float) -> Callable:
     return train
 
 
-def _connect(upload: bool) -> ModuleType:
+def _connect(upload):
     """Join the cluster that is there, or start one on this machine; return `ray`.
 
     Ray's logs are kept off the terminal.
@@ -202,7 +201,7 @@ def _connect(upload: bool) -> ModuleType:
     return ray
 
 
-def _check_address(address: str) -> None:
+def _check_address(address):
     """Raise UserError if nothing listens at HOST:PORT; Ray itself waits for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     # Ray resolves "auto", "local" and names itself.
@@ -217,7 +216,7 @@ def _check_address(address: str) -> None:
         ) from None
 
 
-def _check_resources(there: Mapping[str, float], wanted: Mapping[str, float]) -> None:
+def _check_resources(there, wanted):
     """Raise UserError if the whole cluster has less than one run needs."""
     for name, amount in wanted.items():
         available = there.get(name, 0)

@@ -5,7 +5,7 @@ import json
 import os
 import pathlib
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from lnrepro.engine import config_file, experiment, workdir
@@ -170,7 +170,7 @@ def _default_folder(experiment, variant, common):
     return pathlib.Path("runs") / experiment.rpartition(".")[2] / name
 
 
-def _label(settings: Mapping[str, str]) -> str:
+def _label(settings):
     """Return such as "norm=layer,seed=1": sorted by field, safe as a file name."""
     words = []
     for field in sorted(settings):
@@ -179,7 +179,7 @@ def _label(settings: Mapping[str, str]) -> str:
     return ",".join(words)
 
 
-def _common(flags: Sequence[str]) -> dict[str, str]:
+def _common(flags) -> dict[str, str]:
     """Parse --config.FIELD=VALUE flags."""
     common = {}
     for flag in flags:
@@ -193,7 +193,7 @@ def _common(flags: Sequence[str]) -> dict[str, str]:
     return common
 
 
-def _sweep(file: str, name: str) -> list[Mapping[str, Any]]:
+def _sweep(file, name) -> list[Mapping[str, Any]]:
     """Return what `sweep(name)` of the config returns."""
     module = config_file.load_module(file)
     if not hasattr(module, "sweep"):
@@ -209,9 +209,7 @@ def _sweep(file: str, name: str) -> list[Mapping[str, Any]]:
         raise UserError(f"{file}: {e}{hint}") from None
 
 
-def _filter(
-    sweep: list[Mapping[str, Any]], only: Sequence[str]
-) -> list[Mapping[str, Any]]:
+def _filter(sweep, only) -> list[Mapping[str, Any]]:
     """Keep the overrides with the values of `only`."""
     for wanted in only:
         field, _, values = wanted.partition("=")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from scripts.sweeps.runs import Progress, Run, last_line, log_size, progress
+from scripts.sweeps.runs import Run, last_line, log_size, progress
 
 # Seconds between two lines about a run that goes on, where there is no terminal.
 PLAIN_SECONDS = 30.0
@@ -103,7 +103,7 @@ class Watch:
             left = self._left(run, record)
         return Row(state, step, metric, left)
 
-    def _left(self, run: Run, record: Progress) -> str:
+    def _left(self, run, record):
         """Return the time left, or for how long there was no record."""
         age = time.time() - record.time
         if age > SILENT_SECONDS:

@@ -1,7 +1,7 @@
 """Reliability tests of whole runs: python -m tests.hardening COMMAND [flags]
 
-kills     SIGKILL and SIGTERM at random moments of every experiment; the resumed run must
-          end with the same bits as the undisturbed one
+kills     SIGKILL and SIGTERM at random moments of every experiment; the resumed run
+          must end with the same bits as the undisturbed one
 faults    damaged checkpoints, full and read-only disks, a directory that vanishes, two
           processes in one directory
 fuzz      every parser under thousands of mutated files

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from lnrepro.engine.checkpoint import Saved, Store
+from lnrepro.engine.checkpoint import Store
 from tests.hardening.kills import LONGER, Trainer, differences, same_bits, steps
 from tests.runs import SMOKE
 
@@ -134,7 +134,7 @@ def damage_each(
     return outcomes
 
 
-def _same(a: Saved, b: Saved) -> bool:
+def _same(a, b):
     if a.step != b.step or a.notes != b.notes:
         return False
     pairs = zip(jax.tree.leaves(a.state), jax.tree.leaves(b.state), strict=True)
@@ -311,7 +311,7 @@ NONE_READABLE = "none of the checkpoints .* can be read"
 
 
 @fault("every checkpoint: truncate its largest file")
-def _all_damaged(bench: Bench, rng: random.Random) -> Result:
+def _all_damaged(bench, rng):
     workdir = bench.copy()
     for step in steps(workdir):
         truncate(largest(workdir, "last", step), rng)
@@ -320,7 +320,7 @@ def _all_damaged(bench: Bench, rng: random.Random) -> Result:
 
 
 @fault("best checkpoint: flip a byte, --evaluate")
-def _best_damaged(bench: Bench, rng: random.Random) -> Result:
+def _best_damaged(bench, rng):
     workdir = bench.copy()
     flip(largest(workdir, "best", steps(workdir, "best")[-1]), rng)
     return ended(bench.start(workdir, "--evaluate"), 2, NONE_READABLE, lines=2)
@@ -341,7 +341,7 @@ _file_truncated("config.json", "not a run's config.json")
 
 
 @fault("files may not grow (RLIMIT_FSIZE) in flight")
-def _may_not_grow(bench: Bench, rng: random.Random) -> Result:
+def _may_not_grow(bench, rng):
     workdir = bench.fresh()
     trainer = bench.running(workdir)
     # The files of its output are smaller than this.
@@ -353,7 +353,7 @@ GONE = "was removed, moved or replaced|could not save"
 
 
 @fault("directory removed in flight")
-def _removed(bench: Bench, rng: random.Random) -> Result:
+def _removed(bench, rng):
     workdir, gone = bench.fresh(), bench.fresh("gone")
     trainer = bench.running(workdir)
     # It is renamed first, because rmtree takes time.
@@ -371,7 +371,7 @@ def _removed(bench: Bench, rng: random.Random) -> Result:
 
 
 @fault("directory moved in flight")
-def _moved(bench: Bench, rng: random.Random) -> Result:
+def _moved(bench, rng):
     workdir, moved = bench.fresh(), bench.fresh("moved")
     trainer = bench.running(workdir)
     workdir.rename(moved)
@@ -379,7 +379,7 @@ def _moved(bench: Bench, rng: random.Random) -> Result:
 
 
 @fault("directory taken by another run in flight")
-def _replaced(bench: Bench, rng: random.Random) -> Result:
+def _replaced(bench, rng):
     workdir, moved = bench.fresh(), bench.fresh("moved")
     trainer = bench.running(workdir)
     with paused(trainer):
@@ -393,7 +393,7 @@ def _replaced(bench: Bench, rng: random.Random) -> Result:
 
 
 @fault("a second process")
-def _second(bench: Bench, rng: random.Random) -> Result:
+def _second(bench, rng):
     workdir = bench.fresh()
     first = bench.running(workdir)
     # It is paused, so that it has not ended when the second process starts.
@@ -456,7 +456,7 @@ NO_SPACE, READ_ONLY = "No space left on device", "Read-only file system"
 
 
 @fault("disk full in flight")
-def _full(bench: Bench, rng: random.Random) -> Result:
+def _full(bench, rng):
     with disk(bench) as root:
         trainer = bench.running(root / "run")
         with paused(trainer):
@@ -481,7 +481,7 @@ for _kib in (0, 8, 16, 64, 128, 256):
 
 
 @fault("disk read-only in flight")
-def _readonly(bench: Bench, rng: random.Random) -> Result:
+def _readonly(bench, rng):
     with disk(bench) as root:
         trainer = bench.running(root / "run")
         with paused(trainer):
@@ -495,7 +495,7 @@ def _readonly(bench: Bench, rng: random.Random) -> Result:
 
 
 @fault("disk read-only at the start")
-def _readonly_from_the_start(bench: Bench, rng: random.Random) -> Result:
+def _readonly_from_the_start(bench, rng):
     with disk(bench) as root:
         shutil.copytree(bench.stopped, root / "run")
         mount("-o", "remount,ro", root)
@@ -505,7 +505,7 @@ def _readonly_from_the_start(bench: Bench, rng: random.Random) -> Result:
 
 
 def _damage_table(bench, flips, rng):
-    """Damage every file; return the lines of a table and the number of wrong results."""
+    """Damage every file; return a table's lines and the number of wrong results."""
     from configs.mnist import get_config
     from lnrepro.engine import train
 

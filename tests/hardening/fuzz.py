@@ -31,7 +31,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from lnrepro import data
@@ -281,11 +281,11 @@ class Attempt(NamedTuple):
 
 
 def _parse(
-    name: str,
-    numbers: Iterable[int],
-    seed: int,
-    found: list[Sample],
-    scratch: pathlib.Path,
+    name,
+    numbers,
+    seed,
+    found,
+    scratch,
 ) -> Iterator[Attempt]:
     """Try a parser on one input after the other."""
     parser = parsers()[name]
@@ -320,11 +320,11 @@ def _parse(
 
 
 def _prepare(
-    name: str,
-    numbers: Iterable[int],
-    seed: int,
-    found: list[Sample],
-    scratch: pathlib.Path,
+    name,
+    numbers,
+    seed,
+    found,
+    scratch,
 ) -> Iterator[Attempt]:
     """Prepare a set from one folder with a damaged file after the other."""
     own = [sample for sample in found if sample.name == name.removeprefix(PREPARE)]
@@ -362,7 +362,7 @@ def _prepare(
         yield Attempt(accepted, fault, time.process_time() - begin, content)
 
 
-def _read(name: str, target: pathlib.Path) -> None:
+def _read(name, target):
     """Read everything that a prepared set has."""
     data.facts(name, target)
     seal = json.loads((data.place(name, target) / data.SEAL).read_text())
@@ -371,7 +371,7 @@ def _read(name: str, target: pathlib.Path) -> None:
             len(column)
 
 
-def _call(run: Callable[[], object]) -> tuple[DataError | None, str | None]:
+def _call(run) -> tuple[DataError | None, str | None]:
     """Call a function; return its refusal and its fault."""
     try:
         with _time_limit(), warnings.catch_warnings():
@@ -408,7 +408,7 @@ def _time_limit() -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def _wrong_message(error: DataError, path: pathlib.Path | None) -> str | None:
+def _wrong_message(error, path):
     """Return what is wrong with a refusal, or None."""
     line, cause = str(error), error
     while cause is not None:
@@ -424,7 +424,7 @@ def _wrong_message(error: DataError, path: pathlib.Path | None) -> str | None:
     return None
 
 
-def _status(key: str) -> int:
+def _status(key):
     """Return a number of /proc/self/status in bytes; 0 where there is no such file."""
     with contextlib.suppress(OSError):
         for line in pathlib.Path("/proc/self/status").read_text().splitlines():

@@ -1,9 +1,10 @@
-"""Damage done to a file: what transfers, disks, editors and enemies do, drawn from a seeded generator."""
+"""Random damage to files, as transfers, disks, editors and attackers cause it."""
 
 import random
 from collections.abc import Callable, Sequence
 
-LARGEST = 1 << 17  # bytes of a damaged file: the damage is in its kind, not in its size
+# Limit in bytes of a damaged file.
+LARGEST = 1 << 17
 NUMBERS = (
     b"0",
     b"-1",
@@ -50,92 +51,88 @@ NESTED = (b"[", b"{", b"(", b'{"a":[', b"<a>", b"(l", b"](", b"[[", b"<Stroke>",
 
 
 class Damage:
-    """Draws a damaged copy of one of the `seeds`; `tokens` are words of the format, put in like everything else."""
+    """Damages files of one format."""
 
     def __init__(self, seeds: Sequence[bytes], tokens: Sequence[bytes] = ()):
+        """Keep the files.
+
+        Args:
+          seeds: undamaged files.
+          tokens: words of the format, which are inserted among other things.
+        """
         self.seeds, self.tokens = list(seeds), tuple(tokens) or ODD
 
     def draw(self, rng: random.Random) -> bytes:
-        """One file, with up to four damages; now and then with none."""
-        content = rng.choice(self.seeds)
-        for _ in range(
-            rng.choice((0, 1, 1, 1, 1, 1, 2, 2, 3, 4)) if rng.random() < 0.95 else 0
-        ):
+        """Return a file with up to four damages, sometimes with none."""
+        content, count = rng.choice(self.seeds), 0
+        if rng.random() < 0.95:
+            count = rng.choice((0, 1, 1, 1, 1, 1, 2, 2, 3, 4))
+        for _ in range(count):
             content = rng.choice(KINDS)(self, rng, content)[:LARGEST]
         return content
 
-    def _place(self, rng: random.Random, content: bytes) -> int:
-        """Somewhere in it, half of the time near its beginning, where headers are."""
-        return rng.randrange(
-            min(len(content), 200 if rng.random() < 0.5 else LARGEST) + 1
-        )
+    def _place(self, rng, content):
+        """Return a position, half of the time near the beginning, where headers are."""
+        limit = 200 if rng.random() < 0.5 else LARGEST
+        return rng.randrange(min(len(content), limit) + 1)
 
-    def _put(self, rng: random.Random, content: bytes, what: bytes) -> bytes:
-        """`what` inserted, or written over what is there."""
-        at = self._place(rng, content)
-        return (
-            content[:at]
-            + what
-            + content[at + (len(what) if rng.random() < 0.5 else 0) :]
-        )
+    def _put(self, rng, content, what):
+        """Insert `what`, or overwrite what is there."""
+        start = end = self._place(rng, content)
+        if rng.random() < 0.5:
+            end += len(what)
+        return content[:start] + what + content[end:]
 
     def flip(self, rng: random.Random, content: bytes) -> bytes:
-        """Bits and bytes changed."""
+        """Change bits and bytes."""
         damaged = bytearray(content)
         for _ in range(rng.choice((1, 1, 2, 8)) if content else 0):
             at = min(self._place(rng, content), len(content) - 1)
-            damaged[at] = (
-                damaged[at] ^ (1 << rng.randrange(8))
-                if rng.random() < 0.5
-                else rng.randrange(256)
-            )
+            if rng.random() < 0.5:
+                damaged[at] ^= 1 << rng.randrange(8)
+            else:
+                damaged[at] = rng.randrange(256)
         return bytes(damaged)
 
     def cut(self, rng: random.Random, content: bytes) -> bytes:
-        """The end, the beginning or a piece lost."""
+        """Remove the end, the beginning or a piece."""
         low, high = sorted((self._place(rng, content), self._place(rng, content)))
-        return rng.choice(
-            (
-                content[:low],
-                content[:high],
-                content[high:],
-                content[:low] + content[high:],
-            )
-        )
+        kept = content[:low], content[:high], content[high:]
+        return rng.choice((*kept, content[:low] + content[high:]))
 
     def again(self, rng: random.Random, content: bytes) -> bytes:
-        """A piece, or the whole, more than once."""
+        """Repeat a piece, or the whole file."""
         low, high = sorted((self._place(rng, content), self._place(rng, content)))
         piece = content if rng.random() < 0.1 else content[low:high]
         return content[:high] + piece * rng.choice((1, 1, 2, 50)) + content[high:]
 
     def splice(self, rng: random.Random, content: bytes) -> bytes:
-        """Its beginning and the end of another file."""
+        """Join the beginning and the end of another file."""
         other = rng.choice(self.seeds)
         return content[: self._place(rng, content)] + other[self._place(rng, other) :]
 
     def number(self, rng: random.Random, content: bytes) -> bytes:
-        """A number that is huge, or none; four or eight bytes that are."""
+        """Replace a number by an extreme or invalid one, in text or in binary."""
         if rng.random() < 0.4:
             return self._put(rng, content, rng.choice(BINARY))
-        at = start = self._place(rng, content)
+        start = self._place(rng, content)
         while start < len(content) and not content[start : start + 1].isdigit():
             start += 1
-        at = start
-        while at < len(content) and content[at : at + 1].isdigit():
-            at += 1
-        return content[:start] + rng.choice(NUMBERS) + content[at:]
+        end = start
+        while end < len(content) and content[end : end + 1].isdigit():
+            end += 1
+        return content[:start] + rng.choice(NUMBERS) + content[end:]
 
     def odd(self, rng: random.Random, content: bytes) -> bytes:
-        """NUL, bytes that are no UTF-8, control characters, other ends of lines."""
+        """Insert NUL, invalid UTF-8, control characters or other line ends."""
         return self._put(rng, content, rng.choice(ODD))
 
     def token(self, rng: random.Random, content: bytes) -> bytes:
-        """A word of the format where it does not belong."""
+        """Insert a word of the format where it does not belong."""
         return self._put(rng, content, rng.choice(self.tokens))
 
     def encoding(self, rng: random.Random, content: bytes) -> bytes:
-        """A byte order mark, the ends of lines of other systems, UTF-16."""
+        """Add a byte order mark, or change the line ends or the encoding."""
         kind = rng.randrange(4)
         if kind == 3:
             return content.decode("latin-1").encode("utf-16")
@@ -146,33 +143,39 @@ class Damage:
         )[kind]
 
     def nest(self, rng: random.Random, content: bytes) -> bytes:
-        """Brackets in brackets, thousands deep."""
-        return self._put(
-            rng, content, rng.choice(NESTED) * rng.choice((3, 500, 900, 5000, 20000))
-        )
+        """Insert nested brackets, up to thousands."""
+        bracket, depth = rng.choice(NESTED), rng.choice((3, 500, 900, 5000, 20000))
+        return self._put(rng, content, bracket * depth)
 
     def lines(self, rng: random.Random, content: bytes) -> bytes:
-        """Lines in another order, lost or doubled."""
+        """Exchange, remove or repeat lines."""
         lines = content.split(b"\n")
         i, k = rng.randrange(len(lines)), rng.randrange(len(lines))
-        lines[i], lines[k] = rng.choice(
-            ((lines[k], lines[i]), (lines[i], lines[i]), (b"", lines[k]))
-        )
+        a, b = lines[i], lines[k]
+        lines[i], lines[k] = rng.choice(((b, a), (a, a), (b"", b)))
         return b"\n".join(lines)
 
 
 KINDS: tuple[Callable[[Damage, random.Random, bytes], bytes], ...] = (
-    Damage.flip, Damage.cut, Damage.again, Damage.splice, Damage.number, Damage.odd, Damage.token, Damage.encoding,
-    Damage.nest, Damage.lines,
-)  # fmt: skip
+    Damage.flip,
+    Damage.cut,
+    Damage.again,
+    Damage.splice,
+    Damage.number,
+    Damage.odd,
+    Damage.token,
+    Damage.encoding,
+    Damage.nest,
+    Damage.lines,
+)
 
 
 def tar_checksums(content: bytes) -> bytes:
-    """A tar archive with the checksum of every header that looks like one made right."""
-    mended = bytearray(content)
-    for at in range(0, len(mended) - 511, 512):
-        block = mended[at : at + 512]
+    """Return a tar archive with the checksums of its headers corrected."""
+    corrected = bytearray(content)
+    for at in range(0, len(corrected) - 511, 512):
+        block = corrected[at : at + 512]
         if block[257:262] == b"ustar":
             block[148:156] = b" " * 8
-            mended[at + 148 : at + 156] = b"%06o\0 " % sum(block)
-    return bytes(mended)
+            corrected[at + 148 : at + 156] = b"%06o\0 " % sum(block)
+    return bytes(corrected)

@@ -1,11 +1,12 @@
-"""Loss and gradient of every experiment at its start, on inputs no data set should hold.
+"""Loss and gradient of every experiment at its start, on extreme inputs.
 
     python -m tests.hardening numerics
 
-Neither may be NaN or infinite. Real-valued inputs (the word vectors, in experiments that
-read words) are scaled by 1e-6 to 1e6 and constant, all words are one, and sequences are
-empty, in float32 and in bfloat16. A NaN in an input must appear in the loss, because the
-trainer watches the loss. Sizes are those of :smoke, batches are random.
+Neither may be NaN or infinite. Real-valued inputs (the word vectors, in experiments
+that read words) are scaled by 1e-6 to 1e6 and constant, all words are one, and
+sequences are empty, in float32 and in bfloat16. A NaN in an input must appear in the
+loss, because the trainer watches the loss. Sizes are those of :smoke, batches are
+random.
 """
 
 import argparse
@@ -75,10 +76,8 @@ def main(args: argparse.Namespace) -> int:
     Returns:
       1 if anything is wrong, otherwise 0.
     """
-    print(
-        "| experiment | norm | dtype | inputs tried | not finite | NaN put in | unseen |\n"
-        "|---|---|---|---|---|---|---|"
-    )
+    head = ("experiment", "norm", "dtype", "inputs tried", "not finite")
+    print(f"| {' | '.join((*head, 'NaN put in', 'unseen'))} |\n{'|---' * 7}|")
     total, failed = np.zeros(4, int), []
     cases = [(name, norm) for name in args.experiments for norm in norms_of(name)]
     for (name, norm), dtype in itertools.product(cases, args.dtypes):

@@ -1,4 +1,4 @@
-"""The parsers of official files, each with the samples it reads and words of its format, for fuzz.py."""
+"""The parsers of official files that fuzz.py tries, with words of their formats."""
 
 import functools
 import pathlib
@@ -11,49 +11,167 @@ from tests.hardening import mutate
 
 
 class Parser(NamedTuple):
-    """What reads a file, the samples it is tried on ("SET/PATH", a pattern), and words of their format."""
+    """A parser.
+
+    Attributes:
+      files: pattern of SET/PATH of the samples that it reads.
+      parse: (content, path of a file with this content) -> anything.
+      tokens: words of the format.
+      name: the name of the file.
+      packing: ".gz" or ".xz" if the parser reads packed files.
+      begins: only samples with this beginning are read.
+      repair: corrects checksums, so that damage gets past their check.
+    """
 
     files: str
-    parse: Callable[
-        [bytes, pathlib.Path], object
-    ]  # of the content, which is at the path too
+    parse: Callable[[bytes, pathlib.Path], object]
     tokens: Sequence[bytes] = ()
-    name: str = "file"  # what the file is called
-    packing: str = ""  # .gz or .xz: the parser reads the packed file; the damage is done before packing or after
-    begins: bytes = b""  # only files that begin so
-    repair: Callable[[bytes], bytes] | None = (
-        None  # mends checksums, that damage may get farther than they
-    )
+    name: str = "file"
+    packing: str = ""
+    begins: bytes = b""
+    repair: Callable[[bytes], bytes] | None = None
 
 
 XML = (
-    b"<!DOCTYPE a>", b'<!DOCTYPE a [<!ENTITY b "cc"><!ENTITY c "&b;&b;">]>', b"&c;", b"<!ENTITY x SYSTEM 'file:///etc/passwd'>",
-    b'encoding="UTF-7"', b'encoding="rot13"', b'encoding="utf-8"', b'encoding="shift_jis"', b'encoding="\x7f"', b"<StrokeSet>",
-    b"</Stroke>", b"<Stroke/>", b"<Point/>", b'<Point x="1" y="2"/>', b"<![CDATA[", b"]]>", b"<!--", b"&#0;", b"&#1114112;",
+    b"<!DOCTYPE a>",
+    b'<!DOCTYPE a [<!ENTITY b "cc"><!ENTITY c "&b;&b;">]>',
+    b"&c;",
+    b"<!ENTITY x SYSTEM 'file:///etc/passwd'>",
+    b'encoding="UTF-7"',
+    b'encoding="rot13"',
+    b'encoding="utf-8"',
+    b'encoding="shift_jis"',
+    b'encoding="\x7f"',
+    b"<StrokeSet>",
+    b"</Stroke>",
+    b"<Stroke/>",
+    b"<Point/>",
+    b'<Point x="1" y="2"/>',
+    b"<![CDATA[",
+    b"]]>",
+    b"<!--",
+    b"&#0;",
+    b"&#1114112;",
     b"<?xml version='1.1'?>",
-)  # fmt: skip
+)
 JSON = (
-    b"Infinity", b"NaN", b"1e999", b"-1e400", b'"\\ud800"', b"\\udfff", b"null", b"true", b"{}", b"[]", b'"id":', b'"cocoid": 1e400,',
-    b'"split": [],', b'"split": "\\n",', b'"tokens": [[]]', b'"caption": {}', b'"caption": "\\ud800",', b'"image_id": "x"', b'"a"',
-    b'"id": 1e400,', b'"tokens": "abc",', b"[" * 900 + b"]" * 900, b'"tokens": [' + b"[" * 900 + b"]" * 901, b"7" * 30,
-)  # fmt: skip
+    b"Infinity",
+    b"NaN",
+    b"1e999",
+    b"-1e400",
+    b'"\\ud800"',
+    b"\\udfff",
+    b"null",
+    b"true",
+    b"{}",
+    b"[]",
+    b'"id":',
+    b'"cocoid": 1e400,',
+    b'"split": [],',
+    b'"split": "\\n",',
+    b'"tokens": [[]]',
+    b'"caption": {}',
+    b'"caption": "\\ud800",',
+    b'"image_id": "x"',
+    b'"a"',
+    b'"id": 1e400,',
+    b'"tokens": "abc",',
+    b"[" * 900 + b"]" * 900,
+    b'"tokens": [' + b"[" * 900 + b"]" * 901,
+    b"7" * 30,
+)
 PICKLE = (
-    b"r\xff\xff\xff\x03", b"p99999999\n", b"cos\nsystem\n", b"(S'true'\ntR", b"\x8c\x05posix\x8c\x06system\x93", b"\x82\x01", b"Q", b"Pid\n",
-    b"}", b"]", b"(", b"t", b"l", b"d", b"e", b"u", b"a", b"s", b"2", b"0", b"N", b"\x88", b"\x85", b"b", b"\x81", b"\x90", b"\x91", b"\x97", b"\x98",
-    b"\x8e\xff\xff\xff\xff\xff\xff\xff\x0f", b"\x8b\xa0\x0f\x00\x00" + b"\x7f" * 4000, b"\x8b\xff\xff\xff\x7f",
-    b"\x96\xff\xff\xff\xff\x0f\x00\x00\x00", b"\x95\xff\xff\xff\xff\xff\xff\xff\x7f", b"h\x00", b"j\x00\x00\x00\x00",
-    b"X\x03\x00\x00\x00\xed\xa0\x80", b"Vab\\ud800\n", b"g0\n", b"h\x01" * 200, b"(" + b"h\x02" * 900 + b"e", b"]" * 3000 + b"a" * 2999,
-)  # fmt: skip
+    b"r\xff\xff\xff\x03",
+    b"p99999999\n",
+    b"cos\nsystem\n",
+    b"(S'true'\ntR",
+    b"\x8c\x05posix\x8c\x06system\x93",
+    b"\x82\x01",
+    b"Q",
+    b"Pid\n",
+    b"}",
+    b"]",
+    b"(",
+    b"t",
+    b"l",
+    b"d",
+    b"e",
+    b"u",
+    b"a",
+    b"s",
+    b"2",
+    b"0",
+    b"N",
+    b"\x88",
+    b"\x85",
+    b"b",
+    b"\x81",
+    b"\x90",
+    b"\x91",
+    b"\x97",
+    b"\x98",
+    b"\x8e\xff\xff\xff\xff\xff\xff\xff\x0f",
+    b"\x8b\xa0\x0f\x00\x00" + b"\x7f" * 4000,
+    b"\x8b\xff\xff\xff\x7f",
+    b"\x96\xff\xff\xff\xff\x0f\x00\x00\x00",
+    b"\x95\xff\xff\xff\xff\xff\xff\xff\x7f",
+    b"h\x00",
+    b"j\x00\x00\x00\x00",
+    b"X\x03\x00\x00\x00\xed\xa0\x80",
+    b"Vab\\ud800\n",
+    b"g0\n",
+    b"h\x01" * 200,
+    b"(" + b"h\x02" * 900 + b"e",
+    b"]" * 3000 + b"a" * 2999,
+)
 NPY = (
-    b"PK\x03\x04", b"PK\x05\x06" + bytes(18), b"'descr': '|O'", b"'descr': '<f8'", b"'descr': [('a', '<f4')]", b"(99999999999, 4096)",
-    b"(-1, 4096)", b"(0, 4096)", b"(9223372036854775807, 4096)", b"(4611686018427387904, 4096)", b"True", b"{[]: 1}", b"'", b'"""', b"\\",
-    b"(" * 300, b"9" * 5000, b"\x93NUMPY\x02\x00", b"\x93NUMPY\x03\x00", b"\x93NUMPY\x09\x00", b"\n  ", b"lambda: 0", b"1L",
-)  # fmt: skip
+    b"PK\x03\x04",
+    b"PK\x05\x06" + bytes(18),
+    b"'descr': '|O'",
+    b"'descr': '<f8'",
+    b"'descr': [('a', '<f4')]",
+    b"(99999999999, 4096)",
+    b"(-1, 4096)",
+    b"(0, 4096)",
+    b"(9223372036854775807, 4096)",
+    b"(4611686018427387904, 4096)",
+    b"True",
+    b"{[]: 1}",
+    b"'",
+    b'"""',
+    b"\\",
+    b"(" * 300,
+    b"9" * 5000,
+    b"\x93NUMPY\x02\x00",
+    b"\x93NUMPY\x03\x00",
+    b"\x93NUMPY\x09\x00",
+    b"\n  ",
+    b"lambda: 0",
+    b"1L",
+)
 TAR = (
-    b"ustar\x0000", b"ustar  \x00", b"L", b"K", b"x", b"g", b"S", b"77777777777\x00", b"\x80\x00\x00\x00" + b"\xff" * 8, b"\xff" * 12,
-    b"\xff" * 11 + b"\x00", b"-0000000001\x00", b"30 size=99999999999999999999\n", b"15 size=-10240\n", b"22 GNU.sparse.major=1\n",
-    b"22 GNU.sparse.minor=0\n", b"33 GNU.sparse.realsize=1000000000\n", b"20 path=/etc/passwd\n", b"16 path=../../x\n", b"../", b"/",
-)  # fmt: skip
+    b"ustar\x0000",
+    b"ustar  \x00",
+    b"L",
+    b"K",
+    b"x",
+    b"g",
+    b"S",
+    b"77777777777\x00",
+    b"\x80\x00\x00\x00" + b"\xff" * 8,
+    b"\xff" * 12,
+    b"\xff" * 11 + b"\x00",
+    b"-0000000001\x00",
+    b"30 size=99999999999999999999\n",
+    b"15 size=-10240\n",
+    b"22 GNU.sparse.major=1\n",
+    b"22 GNU.sparse.minor=0\n",
+    b"33 GNU.sparse.realsize=1000000000\n",
+    b"20 path=/etc/passwd\n",
+    b"16 path=../../x\n",
+    b"../",
+    b"/",
+)
 QUESTION = (
     b"@placeholder",
     b"@entity7",
@@ -89,7 +207,7 @@ WORD2VEC = (b"3 4\n", b"99999999 4\n", b"3 99999999999\n", b"0 0\n", b" ", b"\n"
 
 @functools.cache
 def parsers() -> dict[str, Parser]:
-    """Every parser of lnrepro.data by the name of its format."""
+    """Return every parser of lnrepro.data by the name of its format."""
     from lnrepro.data import raw
     from lnrepro.data.official import (
         binarized_mnist,
@@ -183,15 +301,21 @@ def parsers() -> dict[str, Parser]:
         "idx": Parser("mnist/*", idx),
         "idx .gz": Parser("mnist/*", unpacked(idx), packing=".gz"),
         ".amat": Parser("binarized_mnist/*", binarized_mnist.parse),
-        ".amat .gz": Parser("binarized_mnist/*", unpacked(binarized_mnist.parse), packing=".gz"),
-        "MATLAB": Parser("binarized_mnist/*", binarized_mnist.parse, MATLAB, begins=b"MATLAB"),
+        ".amat .gz": Parser(
+            "binarized_mnist/*", unpacked(binarized_mnist.parse), packing=".gz"
+        ),
+        "MATLAB": Parser(
+            "binarized_mnist/*", binarized_mnist.parse, MATLAB, begins=b"MATLAB"
+        ),
         "IAM XML": Parser("iam_ondb/*.xml", strokes, XML),
         "IAM ascii": Parser("iam_ondb/ascii/*", iam_ondb.transcription, ASCII),
         "IAM lists": Parser("iam_ondb/t*.txt", forms, FORMS, "trainset.txt"),
         ".question": Parser("cnn/*.question", asked, QUESTION),
         "pickle": Parser("cnn_top4/*", pickled, PICKLE),
         "captions .txt": Parser("captions_proxy/*[!s].txt", text),
-        "captions, Karpathy's JSON": Parser("captions_proxy/dataset_coco.json", karpathy, JSON),
+        "captions, Karpathy's JSON": Parser(
+            "captions_proxy/dataset_coco.json", karpathy, JSON
+        ),
         "captions, COCO's JSON": Parser("captions_proxy/captions_*.json", coco, JSON),
         "captions, ids": Parser("captions_proxy/*_ids.txt", ids, name="val_ids.txt"),
         "features .npy": Parser("captions_proxy/*.npy", features, NPY, "val.npy"),
@@ -201,7 +325,7 @@ def parsers() -> dict[str, Parser]:
         "book text .gz": Parser("gutenberg/*.txt", book, name="b.txt", packing=".gz"),
         "book text .xz": Parser("gutenberg/*.txt", book, name="b.txt", packing=".xz"),
         "word2vec .bin": Parser("word2vec/*", vectors, WORD2VEC),
-    }  # fmt: skip
+    }
     for packing in ("", ".gz", ".xz"):
         found[f"archive .tar{packing}"] = Parser(
             "archives/*", members, TAR, "a.tar", packing, repair=mutate.tar_checksums
@@ -210,7 +334,7 @@ def parsers() -> dict[str, Parser]:
 
 
 def storable(value: object) -> None:
-    """Raises UnicodeEncodeError for text that could not be written among a set's facts."""
+    """Raise UnicodeEncodeError for text that cannot be written with a set's facts."""
     waiting = [value]
     while waiting:
         v = waiting.pop()

@@ -1,4 +1,4 @@
-"""Small files of every raw format: made here, and cut from the official ones where those are at hand."""
+"""Small files of every raw format, generated or cut from the official ones."""
 
 import gzip
 import io
@@ -22,14 +22,23 @@ SIDE = 28
 
 
 class Sample(NamedTuple):
-    """The folder of a set's official files, small: {path: content}. `data.prepare(name, folder)` takes it."""
+    """A small folder of official files, which `data.prepare(name, folder)` can read.
+
+    Attributes:
+      name: the data set.
+      files: {path: content}.
+    """
 
     name: str
     files: dict[str, bytes]
 
 
 def samples(root: pathlib.Path | None = None) -> list[Sample]:
-    """Every format at least once, made here; and again from the official files below `root`, as far as they are there."""
+    """Return samples of every format.
+
+    Args:
+      root: folder with official files, of which further samples are cut; or None.
+    """
     made = [
         Sample("mnist", _idx()),
         Sample("binarized_mnist", _amat(_matlab=False)),
@@ -75,14 +84,13 @@ BOOK = "\n".join(
 ).encode()
 SICK = (
     b"pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
-    b"1\tA man plays\tA man is playing\t4.5\tENTAILMENT\n2\tA dog runs\tNobody runs\t1\tNEUTRAL\n"
+    b"1\tA man plays\tA man is playing\t4.5\tENTAILMENT\n"
+    b"2\tA dog runs\tNobody runs\t1\tNEUTRAL\n"
 )
 
 
-def _idx(
-    images: np.ndarray | None = None, labels: np.ndarray | None = None
-) -> dict[str, bytes]:
-    """The four files of MNIST: 12 images for training, which is the least, and 2 for the test."""
+def _idx(images=None, labels=None) -> dict[str, bytes]:
+    """Return the files of MNIST: 12 images for training, the least, and 2 for test."""
     rng = np.random.default_rng(0)
     images = (
         rng.integers(0, 256, (14, SIDE, SIDE), np.uint8) if images is None else images
@@ -100,8 +108,8 @@ def _idx(
     return files
 
 
-def _amat(_matlab: bool, rows: np.ndarray | None = None) -> dict[str, bytes]:
-    """The three files of binarised MNIST, two images each, as text or as MATLAB's."""
+def _amat(_matlab, rows=None) -> dict[str, bytes]:
+    """Return the files of binarised MNIST, two images each, as text or for MATLAB."""
     from scipy.io import savemat
 
     rows = (
@@ -125,7 +133,7 @@ def _amat(_matlab: bool, rows: np.ndarray | None = None) -> dict[str, bytes]:
     return files
 
 
-def _xml() -> bytes:
+def _xml():
     strokes = "".join(
         '<Stroke colour="black" start_time="1.0" end_time="2.0">\n'
         + "".join(
@@ -135,18 +143,19 @@ def _xml() -> bytes:
         + "</Stroke>\n"
         for s in range(3)
     )
-    head = '<?xml version="1.0" encoding="ISO-8859-1"?>\n<WhiteboardCaptureSession>\n<StrokeSet>\n'
+    head = '<?xml version="1.0" encoding="ISO-8859-1"?>\n'
+    head += "<WhiteboardCaptureSession>\n<StrokeSet>\n"
     return f"{head}{strokes}</StrokeSet>\n</WhiteboardCaptureSession>\n".encode(
         "latin-1"
     )
 
 
-def _ascii() -> bytes:
+def _ascii():
     return b"OCR:\n\na line of\n\nCSR:\n\nA line of t\xe9xt\n50 %% more\n\n"
 
 
-def _iam(xml: bytes, text: bytes) -> dict[str, bytes]:
-    """One form in each list, one line each."""
+def _iam(xml, text) -> dict[str, bytes]:
+    """Return lists of one form each, and forms of one line."""
     files = {}
     for name, form in FORMS.items():
         files[f"{name}.txt"] = f" {form}\n".encode()
@@ -155,7 +164,7 @@ def _iam(xml: bytes, text: bytes) -> dict[str, bytes]:
     return files
 
 
-def _questions(contents: list[bytes] | None = None) -> dict[str, bytes]:
+def _questions(contents=None) -> dict[str, bytes]:
     from lnrepro.data.generated import news
 
     contents = contents or [
@@ -170,8 +179,8 @@ def _questions(contents: list[bytes] | None = None) -> dict[str, bytes]:
     }
 
 
-def _pickles(protocol: int) -> dict[str, bytes]:
-    """What the authors' seven pickles look like."""
+def _pickles(protocol) -> dict[str, bytes]:
+    """Return seven pickles like those of the authors."""
     words = {
         "UNK": 1,
         "the": 2,
@@ -195,8 +204,8 @@ def _pickles(protocol: int) -> dict[str, bytes]:
     }
 
 
-def _npy(rows: int) -> bytes:
-    """Features of unit length."""
+def _npy(rows):
+    """Return features of unit length."""
     x = np.abs(np.random.default_rng(rows).normal(size=(rows, 4096))).astype(np.float32)
     out = io.BytesIO()
     np.save(out, x / np.linalg.norm(x, axis=1, keepdims=True))
@@ -207,8 +216,8 @@ def _features() -> dict[str, bytes]:
     return {f"images/10crop/{stem}.npy": _npy(1) for stem in ("train", "val", "test")}
 
 
-def _captions(lines: bytes = b"", ids: bytes = b"7\n") -> dict[str, bytes]:
-    """One image in each split, with five captions."""
+def _captions(lines=b"", ids=b"7\n") -> dict[str, bytes]:
+    """Return splits of one image each, with five captions."""
     lines = (
         lines
         or "".join(f"a caption of {k} words , caf\u00e9\n" for k in range(5)).encode()
@@ -232,7 +241,7 @@ def _karpathy() -> dict[str, bytes]:
     } | _features()
 
 
-def _coco(notes: list | None = None) -> dict[str, bytes]:
+def _coco(notes=None) -> dict[str, bytes]:
     notes = notes or [
         {"image_id": 7, "id": k, "caption": f"A dog, No. {k}."} for k in range(5)
     ]
@@ -243,7 +252,7 @@ def _coco(notes: list | None = None) -> dict[str, bytes]:
     return files | {f"{stem}_ids.txt": ids for stem in ("train", "val", "test")}
 
 
-def _word2vec(end: bytes) -> bytes:
+def _word2vec(end):
     words = ("the", "of", "caf\u00e9")
     return b"3 4\n" + b"".join(
         w.encode() + b" " + np.arange(4, dtype="<f4").tobytes() + end for w in words
@@ -251,7 +260,7 @@ def _word2vec(end: bytes) -> bytes:
 
 
 def archive(files: dict[str, bytes], mode: str = "w", **fields: object) -> bytes:
-    """A tar archive of files; `fields` are set in every member's header."""
+    """Return a tar archive of files; `fields` are set in every member's header."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode=mode) as tar:
         for name, content in files.items():
@@ -264,7 +273,7 @@ def archive(files: dict[str, bytes], mode: str = "w", **fields: object) -> bytes
 
 
 def archives() -> list[bytes]:
-    """Tar archives, good ones and hostile ones."""
+    """Return tar archives, valid ones and hostile ones."""
     files = {
         "lines/a/1.xml": b"one",
         "data/lines/2.xml": b"two" * 200,
@@ -296,14 +305,14 @@ def archives() -> list[bytes]:
     ]
 
 
-def _head(path: pathlib.Path, lines: int) -> bytes:
-    """The first lines of a file, plain or .gz."""
+def _head(path, lines):
+    """Return the first lines of a file, plain or .gz."""
     with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as f:
         return b"".join(itertools.islice(f, lines))
 
 
-def _official(root: pathlib.Path):
-    """Pieces of the official files, where they are."""
+def _official(root):
+    """Yield samples cut from the official files that are there."""
     if (folder := root / "mnist").is_dir():
         with (
             gzip.open(folder / "t10k-images-idx3-ubyte.gz") as f,

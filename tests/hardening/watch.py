@@ -12,7 +12,6 @@ import pathlib
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -202,7 +201,7 @@ def trend(seconds: np.ndarray, values: np.ndarray, slack: float) -> Trend:
     return Trend(start, end, float(values.max()), slope * 3600, flat)
 
 
-def _table(trends: Mapping[str, Trend]) -> str:
+def _table(trends):
     lines = [
         "| | after warm-up | at the end | most | per hour | |",
         "|---|---|---|---|---|---|",

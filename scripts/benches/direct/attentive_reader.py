@@ -1,8 +1,9 @@
-"""The attentive reader as one would first write it in Flax: nn.RNN over nn.OptimizedLSTMCell or a cell with nn.LayerNorm.
+"""The attentive reader in direct Flax: nn.RNN, nn.OptimizedLSTMCell, nn.LayerNorm.
 
-The measure for `scripts/bench.py train --config=configs/attentive_reader.py:paper`: the equations of
-`experiments.attentive_reader`, directly. `batch` makes questions of the lengths of four CNN sentences, so no data is
-needed.
+It has the equations of `experiments.attentive_reader`. `batch` makes questions with the
+lengths of four CNN sentences, so that no data is needed. Command:
+
+    python scripts/bench.py train --config=configs/attentive_reader.py:paper
 """
 
 import flax.linen as nn
@@ -21,7 +22,7 @@ class LayerNormLSTMCell(nn.RNNCellBase):
 
     @nn.compact
     def __call__(self, carry, x):
-        """One step: carry (c, h), x (B, D)."""
+        """One step: carry (c, h), x [B, D]."""
         c, h = carry
         a = nn.LayerNorm(epsilon=1e-5, name="ln_i")(
             nn.Dense(4 * self.features, use_bias=False, name="i")(x)
@@ -35,13 +36,13 @@ class LayerNormLSTMCell(nn.RNNCellBase):
         return (c, h), h
 
     def initialize_carry(self, rng, input_shape):
-        """Zeros (B, H), twice."""
+        """Return zeros [B, H], twice."""
         zeros = jnp.zeros((*input_shape[:-1], self.features))
         return zeros, zeros
 
     @property
     def num_feature_axes(self):
-        """The input's features are its last axis."""
+        """The features of the input are its last axis."""
         return 1
 
 
@@ -52,7 +53,7 @@ class AttentiveReader(nn.Module):
 
     @nn.compact
     def __call__(self, batch):
-        """The loss."""
+        """Return the loss."""
         c, m = self.config, self.config.model
         units = m.units
         dropout = nn.Dropout(m.dropout, deterministic=False)
@@ -92,7 +93,7 @@ class AttentiveReader(nn.Module):
         )
 
     def cell(self, name: str) -> nn.Module:
-        """The recurrent cell that the config's `norm` asks for."""
+        """Return the recurrent cell of `config.norm`."""
         units, norm = self.config.model.units, self.config.norm
         if norm not in ("none", "layer"):
             raise ValueError(
@@ -103,14 +104,14 @@ class AttentiveReader(nn.Module):
         )
 
     def start(self, x, name):
-        """The carry before the first word: c = 0 and a learned h."""
+        """Return the carry before the first word: c = 0 and a learned h."""
         h = self.param(f"{name}_h0", nn.initializers.zeros, (self.config.model.units,))
         zeros = jnp.zeros((len(x), self.config.model.units))
         return zeros, zeros + h
 
 
 def make(config: ml_collections.ConfigDict):
-    """`(init(key) -> params, loss(params, batch, key) -> scalar)`, as scripts/benches/train.py asks for."""
+    """Return init(key) -> params and loss(params, batch, key) -> scalar."""
     model = AttentiveReader(config)
 
     def init(key):
@@ -136,7 +137,10 @@ def make(config: ml_collections.ConfigDict):
 def batch(
     config: ml_collections.ConfigDict, rows: int | None = None
 ) -> dict[str, np.ndarray]:
-    """One batch of made-up questions: (B, PASSAGE) and (B, QUESTION) ids, each text 80 to 100% of its bucket."""
+    """Return random questions, ids [B, PASSAGE] and [B, QUESTION].
+
+    Every text takes 80 to 100 % of its bucket.
+    """
     rng, rows = np.random.default_rng(0), rows or config.batch_size
     made = {"answer": rng.integers(1, 1 + config.data.entities, rows, dtype=np.int32)}
     for name, length in (("passage", PASSAGE), ("question", QUESTION)):

@@ -1,6 +1,8 @@
-"""DRAW as one would first write it in Flax: nn.scan over the glimpses, nn.OptimizedLSTMCell, nn.LayerNorm, autodiff.
+"""DRAW in direct Flax: nn.scan over the glimpses, nn.OptimizedLSTMCell, nn.LayerNorm.
 
-The measure for `scripts/bench.py train --config=configs/draw.py`: the equations of `experiments.draw`, directly.
+It has the equations of `experiments.draw`. Command:
+
+    python scripts/bench.py train --config=configs/draw.py
 """
 
 import flax.linen as nn
@@ -10,14 +12,14 @@ import ml_collections
 
 
 class LayerNormLSTMCell(nn.Module):
-    """LSTM cell with nn.LayerNorm on the cell inside the output (eq. 29-31), or at all three sites (eq. 20-22)."""
+    """LSTM cell with nn.LayerNorm in the output (eq. 29-31) or everywhere (20-22)."""
 
     features: int
     everywhere: bool = False
 
     @nn.compact
     def __call__(self, carry, x):
-        """One step: carry (c, h), x (B, D)."""
+        """One step: carry (c, h), x [B, D]."""
         c, h = carry
         a = nn.Dense(4 * self.features, use_bias=False, name="i")(x)
         b = nn.Dense(4 * self.features, name="h")(h)
@@ -33,7 +35,7 @@ class LayerNormLSTMCell(nn.Module):
 
 
 def filter_bank(window, n: int, size: int):
-    """(B, 5) window parameters -> gamma (B,), F_Y and F_X (B, n, size)."""
+    """Window parameters [B, 5] -> gamma [B], F_Y and F_X [B, n, size]."""
     gx, gy, log_var, log_delta, log_gamma = jnp.split(window, 5, axis=-1)
     delta = (size - 1) / (n - 1) * jnp.exp(log_delta)
     pixels = jnp.arange(size)
@@ -57,7 +59,7 @@ class Glimpse(nn.Module):
 
     @nn.compact
     def __call__(self, carry, noise, x):
-        """carry (encoder, decoder, canvas), noise (B, Z), x (B, S S) -> carry, KL (B,)."""
+        """Take (encoder, decoder, canvas), noise [B, Z], x [B, S S]; also return KL."""
         c = self.config
         encoder, decoder, canvas = carry
         size = c.image_size
@@ -96,7 +98,7 @@ class Glimpse(nn.Module):
         return (encoder, decoder, canvas), kl
 
     def cell(self, name: str) -> nn.Module:
-        """The recurrent cell that the config's `norm` asks for."""
+        """Return the recurrent cell of `config.norm`."""
         units = self.config.units
         if self.norm == "none":
             return nn.OptimizedLSTMCell(units, name=name)
@@ -104,14 +106,14 @@ class Glimpse(nn.Module):
 
 
 class Draw(nn.Module):
-    """Mean bound of a batch, nats per image: x (B, 784) zeros and ones, noise (G, B, Z)."""
+    """Mean bound in nats per image, of binary x [B, 784] and noise [G, B, Z]."""
 
     config: ml_collections.ConfigDict
     norm: str
 
     @nn.compact
     def __call__(self, x, noise):
-        """The bound."""
+        """Return the bound."""
         rows, units = len(x), self.config.units
         state = (jnp.zeros((rows, units)), jnp.zeros((rows, units)))
         scan = nn.scan(
@@ -129,7 +131,7 @@ class Draw(nn.Module):
 
 
 def make(config: ml_collections.ConfigDict):
-    """`(init(key) -> params, loss(params, batch, key) -> scalar)`, as scripts/benches/train.py asks for."""
+    """Return init(key) -> params and loss(params, batch, key) -> scalar."""
     sizes = config.model
     model = Draw(sizes, config.norm)
 

@@ -1,8 +1,10 @@
-"""Handwriting synthesis as one would first write it in Flax: one nn.scan over the steps with all three LSTMs, the window
-and the output layer inside, nn.Dense and nn.LayerNorm, autodiff.
+"""Handwriting synthesis in direct Flax.
 
-The measure for `scripts/bench.py train --config=configs/handwriting.py:paper`: the equations of
-`experiments.handwriting`, directly.
+One nn.scan over the steps contains all three LSTMs, the window and the output layer,
+made of nn.Dense and nn.LayerNorm. It has the equations of `experiments.handwriting`.
+Command:
+
+    python scripts/bench.py train --config=configs/handwriting.py:paper
 """
 
 import flax.linen as nn
@@ -18,7 +20,7 @@ class LayerNormLSTMCell(nn.Module):
 
     @nn.compact
     def __call__(self, carry, x):
-        """One step: carry (c, h), x (B, D)."""
+        """One step: carry (c, h), x [B, D]."""
         c, h = carry
         a = nn.LayerNorm(epsilon=1e-5, name="ln_i")(
             nn.Dense(4 * self.features, use_bias=False, name="i")(x)
@@ -41,7 +43,16 @@ class Writer(nn.Module):
 
     @nn.compact
     def __call__(self, carry, x, text):
-        """carry (three (c, h), kappa, w), x (B, 3), text (B, U, V) -> carry, the density's numbers (B, 1 + 6M)."""
+        """Take a step.
+
+        Args:
+          carry: three (c, h), kappa and w.
+          x: [B, 3].
+          text: [B, U, V].
+
+        Returns:
+          The carry, and the parameters of the density [B, 1 + 6M].
+        """
         m = self.config
         lstms, kappa, w = carry
         first, h1 = self.cell("lstm1")(lstms[0], jnp.concatenate([x, w], axis=-1))
@@ -67,20 +78,20 @@ class Writer(nn.Module):
         return ((first, second, third), kappa, w), y
 
     def cell(self, name: str) -> nn.Module:
-        """The recurrent cell that the config's `norm` asks for."""
+        """Return the recurrent cell of `config.norm`."""
         cell = nn.OptimizedLSTMCell if self.norm == "none" else LayerNormLSTMCell
         return cell(self.config.units, name=name)
 
 
 class Handwriting(nn.Module):
-    """Mean nats per sequence of a batch: steps (B, T, 3), their number (B,), text (B, U, V)."""
+    """Mean nats per sequence of steps [B, T, 3] with lengths [B] and text [B, U, V]."""
 
     config: ml_collections.ConfigDict
     norm: str
 
     @nn.compact
     def __call__(self, steps, lengths, text):
-        """The loss."""
+        """Return the loss."""
         m, rows = self.config, len(steps)
         first = jnp.broadcast_to(jnp.array([0.0, 0.0, 1.0]), (rows, 1, 3))
         x = jnp.concatenate([first, steps[:, :-1]], axis=1)
@@ -116,7 +127,7 @@ class Handwriting(nn.Module):
 
 
 def make(config: ml_collections.ConfigDict):
-    """`(init(key) -> params, loss(params, batch, key) -> scalar)`, as scripts/benches/train.py asks for."""
+    """Return init(key) -> params and loss(params, batch, key) -> scalar."""
     m = config.model
     model = Handwriting(m, config.norm)
 

@@ -1,7 +1,9 @@
-"""Order-embeddings as one would first write them in Flax: nn.RNN over a GRU cell with nn.LayerNorm, all pairs at once, autodiff.
+"""Order-embeddings in direct Flax: nn.RNN, a GRU cell with nn.LayerNorm.
 
-The measure for `scripts/bench.py train --config=configs/order_embeddings.py:paper`: the equations of
-`experiments.order_embeddings`, directly, on the same batch with its captions padded to one length.
+It has the equations of `experiments.order_embeddings`, on the same batch, whose
+captions are padded to one length. All pairs are compared at once. Command:
+
+    python scripts/bench.py train --config=configs/order_embeddings.py:paper
 """
 
 import flax.linen as nn
@@ -10,14 +12,14 @@ import ml_collections
 
 
 class GRUCell(nn.RNNCellBase):
-    """GRU cell with the reset gate after the product (eq. 23-25), with nn.LayerNorm at four places (eq. 26-28)."""
+    """GRU cell, reset after the product (eq. 23-25), four nn.LayerNorm (eq. 26-28)."""
 
     features: int
     layer_norm: bool
 
     @nn.compact
     def __call__(self, h, x):
-        """One step: h (B, H), x (B, D)."""
+        """One step: h [B, H], x [B, D]."""
 
         def projected(v, width, bias, name):
             a = nn.Dense(width, use_bias=bias, name=name)(v)
@@ -40,23 +42,23 @@ class GRUCell(nn.RNNCellBase):
 
     @nn.nowrap
     def initialize_carry(self, rng, input_shape):
-        """Zeros."""
+        """Return zeros."""
         return jnp.zeros((*input_shape[:-1], self.features))
 
     @property
     def num_feature_axes(self):
-        """One."""
+        """The features of the input are its last axis."""
         return 1
 
 
 class OrderEmbeddings(nn.Module):
-    """The ranking loss of B images (B, D) and captions (B, T) of the given lengths (B,)."""
+    """Ranking loss of images [B, D] and captions [B, T] with lengths [B]."""
 
     config: ml_collections.ConfigDict
 
     @nn.compact
     def __call__(self, features, tokens, length):
-        """The loss."""
+        """Return the loss."""
         c = self.config
         x = nn.Embed(c.data.vocabulary, c.model.words)(tokens)
         s, _ = nn.RNN(GRUCell(c.model.units, c.norm == "layer"), return_carry=True)(
@@ -75,7 +77,7 @@ class OrderEmbeddings(nn.Module):
 
 
 def make(config: ml_collections.ConfigDict):
-    """`(init(key) -> params, loss(params, batch, key) -> scalar)`, as scripts/benches/train.py asks for."""
+    """Return init(key) -> params and loss(params, batch, key) -> scalar."""
     network = OrderEmbeddings(config)
 
     def init(key):

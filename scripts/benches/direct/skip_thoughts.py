@@ -1,7 +1,8 @@
-"""Skip-thoughts as one would first write it in Flax: GRU cells under nn.RNN, nn.LayerNorm, whole logits, autodiff.
+"""Skip-thoughts in direct Flax: nn.RNN, GRU cells, nn.LayerNorm, all logits at once.
 
-The measure for `scripts/bench.py train --config=configs/skip_thoughts.py`: the equations of `experiments.skip_thoughts`,
-directly.
+It has the equations of `experiments.skip_thoughts`. Command:
+
+    python scripts/bench.py train --config=configs/skip_thoughts.py
 """
 
 import contextlib
@@ -25,7 +26,7 @@ class LayerNormGRUCell(nn.RNNCellBase):
 
     @nn.compact
     def __call__(self, h, x):
-        """One step: carry h (B, H), x (B, D)."""
+        """One step: carry h [B, H], x [B, D]."""
         n = self.features
 
         def site(a, name):
@@ -43,24 +44,24 @@ class LayerNormGRUCell(nn.RNNCellBase):
 
     @nn.nowrap
     def initialize_carry(self, rng, input_shape):
-        """Zeros (B, H)."""
+        """Return zeros [B, H]."""
         return jnp.zeros((*input_shape[:-1], self.features))
 
     @property
     def num_feature_axes(self) -> int:
-        """An input's last axis is its features."""
+        """The features of the input are its last axis."""
         return 1
 
 
 class SkipThoughts(nn.Module):
-    """Summed loss of a batch of triples, nats."""
+    """Summed loss of a batch of triples in nats."""
 
     config: ml_collections.ConfigDict
     norm: str
 
     @nn.compact
     def __call__(self, batch):
-        """The loss."""
+        """Return the loss."""
         c = self.config
         embed = nn.Embed(c.vocabulary, c.word_size)
         output = nn.Dense(c.vocabulary)
@@ -91,7 +92,7 @@ class SkipThoughts(nn.Module):
 
 
 def make(config: ml_collections.ConfigDict):
-    """`(init(key) -> params, loss(params, batch, key) -> scalar)`, as scripts/benches/train.py asks for."""
+    """Return init(key) -> params and loss(params, batch, key) -> scalar."""
     model = SkipThoughts(config.model, config.norm)
 
     def init(key):
@@ -109,9 +110,10 @@ def make(config: ml_collections.ConfigDict):
 
 
 def batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
-    """A batch whose current sentences are as long as may be, (B, STEPS) word numbers and (B,) lengths.
+    """Return a batch with the longest current sentences: ids [B, STEPS], lengths [B].
 
-    From the config's books, where they are prepared, with neighbours as they come; else made up, all sentences of STEPS words.
+    It is taken from the config's books where they are prepared. Otherwise it is random,
+    and all sentences have STEPS words.
     """
     try:
         books = open_books(config)
