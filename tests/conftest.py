@@ -1,8 +1,11 @@
-"""Four CPU devices for every test, strict promotion nowhere loosened, real data only through LNREPRO_REAL_DATA.
+"""Settings of every test: the CPU as four devices, and quick compilation.
 
-Programs are compiled without LLVM's optimisations, since compiling is most of a test's time and they change rounding alone;
-XLA_FLAGS=--xla_backend_optimization_level=3 tests the code that users run. What one worker compiled the others need not,
-nor the next run of the tests.
+Programs are compiled without LLVM's optimisations, because compiling takes most of a
+test's time. They change nothing but rounding. To test the code that users run, set
+XLA_FLAGS=--xla_backend_optimization_level=3. Compiled programs are kept on disk, so that
+the other workers and the next run need not compile them again.
+
+Tests on the official data sets run only where LNREPRO_REAL_DATA names their folder.
 """
 
 import os
@@ -22,12 +25,24 @@ os.environ.setdefault(
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
+import jax
 import pytest
 
 
+@pytest.fixture(scope="module", autouse=True)
+def free_compiled_programs():
+    """Drop a module's compiled programs after its tests.
+
+    Each program maps several regions of memory. Linux allows a process 65,530 of them
+    (`vm.max_map_count`), and a compiler that gets no more ends with a segmentation fault.
+    """
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
-def real_data(request) -> pathlib.Path:
-    """The folder that holds the official files, e.g. `mnist/`; the test is skipped where LNREPRO_REAL_DATA is not set."""
+def real_data() -> pathlib.Path:
+    """The folder of the official files, or a skip where LNREPRO_REAL_DATA is not set."""
     root = os.environ.get("LNREPRO_REAL_DATA")
     if not root:
         pytest.skip("LNREPRO_REAL_DATA is not set: no official files to test on")
