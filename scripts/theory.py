@@ -4,7 +4,7 @@
     python scripts/theory.py --workdir RUN [RUN ...]
 
 The first command prints tables and draws geometry.png in runs/theory, for a random
-layer on random data in float64. With runs of experiments/mnist.py, it also measures
+layer on random data in float64. With runs of experiments/mnist, it also measures
 trained networks and draws trained.png; see theory_trained.py.
 """
 
@@ -451,7 +451,7 @@ def _arguments(argv):
         nargs="+",
         default=[],
         metavar="RUN",
-        help="runs of experiments/mnist.py",
+        help="runs of experiments/mnist",
     )
     add(
         "--no_replay",

@@ -1,4 +1,4 @@
-"""The metric of section 5 in trained networks of experiments/mnist.py.
+"""The metric of section 5 in trained networks of experiments/mnist.
 
 `python scripts/theory.py --workdir RUN ...` uses this module.
 
@@ -19,7 +19,7 @@ from matplotlib import pyplot
 from rich.console import Console
 from rich.table import Table
 
-from experiments.mnist import MLP
+from experiments.mnist.model import MLP
 from lnrepro import data, theory
 from lnrepro.engine import runs, train
 from lnrepro.engine.errors import UserError
@@ -52,7 +52,7 @@ class Point(NamedTuple):
 
 
 class Trained:
-    """A run of experiments/mnist.py, and the metric of its hidden layers."""
+    """A run of experiments/mnist, and the metric of its hidden layers."""
 
     def __init__(self, folder: pathlib.Path):
         """Open the run and read its checkpoints.
@@ -222,7 +222,7 @@ def show(
         ax.legend(fontsize=8)
     names = ", ".join(sorted({run.config.data.name for run in runs}))
     fig.suptitle(
-        f"experiments/mnist.py on {names}: a step moves every hidden weight by one "
+        f"experiments/mnist on {names}: a step moves every hidden weight by one "
         "learning rate, random signs"
     )
     fig.savefig(path, dpi=110)

@@ -153,7 +153,7 @@ def find_style(config: ConfigDict, name: str) -> Style:
     Raises:
       UserError: there is no such line.
     """
-    from experiments.handwriting import open_lines
+    from experiments.handwriting.data import open_lines
     from experiments.handwriting.writing import Style
     from lnrepro import data
 
@@ -163,7 +163,7 @@ def find_style(config: ConfigDict, name: str) -> Style:
         for i in range(len(ids)):
             if bytes(ids[i]) == wanted:
                 lines = open_lines(config, split)
-                return Style(lines.normalised(lines.strokes[i]), lines.texts[i])
+                return Style(lines.normalise(lines.strokes[i]), lines.texts[i])
     raise UserError(
         f"--style={name}: {config.data.name} has no line of this id; --styles lists "
         "some"
@@ -181,7 +181,9 @@ def draw(args: argparse.Namespace, run: LoadedRun, lines: list[str]) -> None:
     import jax
     from PIL import Image
 
-    from experiments.handwriting import Network, open_lines, pictures
+    from experiments.handwriting import pictures
+    from experiments.handwriting.data import open_lines
+    from experiments.handwriting.model import Network
     from experiments.handwriting.writing import write
     from lnrepro.data.official.iam_ondb import encode
 
@@ -207,7 +209,9 @@ def draw(args: argparse.Namespace, run: LoadedRun, lines: list[str]) -> None:
         style=find_style(config, args.style) if args.style else None,
     )
     data = open_lines(config, "valid")
-    strokes = [pictures.strokes_of(data.original(w.steps), w.lifted) for w in written]
+    strokes = [
+        pictures.strokes_of(data.denormalise(w.steps), w.lifted) for w in written
+    ]
     for line, w in zip(lines, written, strict=True):
         if not w.ended:
             _say(
@@ -223,7 +227,7 @@ def draw(args: argparse.Namespace, run: LoadedRun, lines: list[str]) -> None:
         Image.fromarray(pictures.density(written[0], data)).save(args.density)
         paths.append(args.density)
     if args.alignment:
-        alignment = pictures.aligned(strokes[0], written[0].phi, lines[0])
+        alignment = pictures.alignment(strokes[0], written[0].phi, lines[0])
         Image.fromarray(alignment).save(args.alignment)
         paths.append(args.alignment)
     print(f"wrote {', '.join(str(path) for path in paths)}")

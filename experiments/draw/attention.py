@@ -1,6 +1,9 @@
-"""DRAW's attention in two dimensions: a grid of N x N Gaussian filters reads a patch of an image, or writes one.
+"""DRAW's attention: a grid of N x N Gaussian filters reads a patch, or writes one.
 
-Gregor et al. (2015), section 3.2. Letters: B batch, N grid points per side, S pixels per side, and C images per case.
+Shape letters: B batch, N grid points per side, S pixels per side, C images per example.
+
+References:
+  Gregor et al. (2015), "DRAW: A Recurrent Neural Network For Image Generation", 3.2.
 """
 
 from typing import NamedTuple
@@ -9,43 +12,73 @@ import jax
 import jax.numpy as jnp
 
 
+class Geometry(NamedTuple):
+    """Where a grid of filters stands.
+
+    Attributes:
+      centres: [B, 2, N], positions in pixels along x (index 0) and y (index 1), where the
+        first pixel has its centre at 1.
+      variance: [B], of each filter, in square pixels.
+      gamma: [B], intensity.
+    """
+
+    centres: jax.Array
+    variance: jax.Array
+    gamma: jax.Array
+
+
 class Window(NamedTuple):
-    """A grid of filters per case: `rows` F_Y (B, N, S), `columns` F_X (B, N, S), the intensity `gamma` (B,)."""
+    """The filters of a grid.
+
+    Attributes:
+      rows: [B, N, S], F_Y. Each row is a Gaussian that sums to 1.
+      columns: [B, N, S], F_X.
+      gamma: [B], intensity.
+    """
 
     rows: jax.Array
     columns: jax.Array
     gamma: jax.Array
 
 
-def geometry(
-    numbers: jax.Array, points: int, size: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Where the grid stands: numbers (B, 5) -> centres (B, 2, N) in pixels, variance (B,), gamma (B,).
+def geometry(numbers: jax.Array, points: int, size: int) -> Geometry:
+    """Compute where the grid stands.
 
-    The five numbers are g~x, g~y, log sigma^2, log delta~, log gamma. Centre i of the x axis (index 0; 1 is y) lies at
-    (S + 1) / 2 * (g~x + 1) + (i - N / 2 - 0.5) * delta, i = 1..N, on pixels counted 1..S, with
-    delta = (S - 1) / (N - 1) * delta~: symmetric about the window's centre, the whole image at numbers 0.
+    Centre i = 1..N of the x axis lies at
+
+        (S + 1) / 2 (g~x + 1) + (i - N / 2 - 0.5) delta
+        delta = (S - 1) / (N - 1) delta~
+
+    At zeros, the grid covers the whole image.
+
+    Args:
+      numbers: [B, 5], which are g~x, g~y, log sigma^2, log delta~ and log gamma.
+      points: N.
+      size: S.
     """
     middle = (size + 1) / 2 * (numbers[:, :2] + 1)
     stride = (size - 1) / max(points - 1, 1) * jnp.exp(numbers[:, 3])
     offsets = jnp.arange(1, points + 1, dtype=numbers.dtype) - points / 2 - 0.5
-    return (
-        middle[:, :, None] + stride[:, None, None] * offsets,
-        jnp.exp(numbers[:, 2]),
-        jnp.exp(numbers[:, 4]),
-    )
+    centres = middle[:, :, None] + stride[:, None, None] * offsets
+    return Geometry(centres, jnp.exp(numbers[:, 2]), jnp.exp(numbers[:, 4]))
 
 
 def window(numbers: jax.Array, points: int, size: int) -> Window:
-    """The filters of a window: numbers (B, 5) -> F_Y, F_X (B, N, S), rows that are Gaussians and sum to 1.
+    """Compute the filters of a grid.
 
-    A row whose Gaussian misses every pixel is divided by 1e-8, not by its vanishing sum.
+    A filter that misses every pixel is divided by 1e-8 instead of its vanishing sum.
+
+    Args:
+      numbers: [B, 5], as in `geometry`.
+      points: N.
+      size: S.
     """
     centres, variance, gamma = geometry(numbers, points, size)
     scale = jnp.broadcast_to(jax.lax.rsqrt(2 * variance)[:, None, None], centres.shape)
     pixels = jnp.arange(1, size + 1, dtype=numbers.dtype)
-    # (pixel - centre) / (sigma sqrt 2) as one product (.., 2) x (2, S): cheaper than broadcasts on a CPU, and in full
-    # precision, for the short mantissas of GPUs and TPUs would move the centres by tenths of a pixel
+    # (pixel - centre) / (sigma sqrt 2) as one product [..., 2] x [2, S] is faster than
+    # broadcasts on a CPU. It needs full precision: TF32 and bfloat16 would move the
+    # centres by tenths of a pixel.
     distance = jnp.matmul(
         jnp.stack([scale, -centres * scale], axis=-1),
         jnp.stack([pixels, jnp.ones_like(pixels)]),
@@ -53,26 +86,48 @@ def window(numbers: jax.Array, points: int, size: int) -> Window:
     )
     bells = jnp.exp(-jnp.square(distance))
     bells = bells / jnp.maximum(jnp.sum(bells, axis=-1, keepdims=True), 1e-8)
-    return Window(bells[:, 1], bells[:, 0], gamma)
+    return Window(rows=bells[:, 1], columns=bells[:, 0], gamma=gamma)
 
 
 def read(window: Window, *images: jax.Array) -> jax.Array:
-    """gamma F_Y x F_X^T of each of C images (B, S, S), one after the other: (B, C N N)."""
+    """Read a patch gamma F_Y x F_X^T from each image.
+
+    Args:
+      window: the filters.
+      *images: C images x, each [B, S, S].
+
+    Returns:
+      [B, C N N], one patch after the other.
+    """
     rows = jnp.concatenate([window.rows @ image for image in images], axis=1)
     patches = window.gamma[:, None, None] * (rows @ window.columns.transpose(0, 2, 1))
     return patches.reshape(len(patches), -1)
 
 
 def write(window: Window, patch: jax.Array) -> jax.Array:
-    """F_Y^T w F_X / gamma: a patch (B, N, N) -> (B, S, S), the transpose of `read` but for gamma's inverse."""
-    return _outer(window.rows, (patch / window.gamma[:, None, None]) @ window.columns)
+    """Return F_Y^T w F_X / gamma, [B, S, S].
+
+    Args:
+      window: the filters.
+      patch: w, [B, N, N].
+    """
+    scaled = patch / window.gamma[:, None, None]
+    return _sum_of_outer_products(window.rows, scaled @ window.columns)
 
 
 @jax.custom_vjp
-def _outer(rows, columns):
-    """sum_n rows[:, n, :, None] * columns[:, n, None, :]: (B, N, Y), (B, N, X) -> (B, Y, X), in one sweep.
+def _sum_of_outer_products(rows: jax.Array, columns: jax.Array) -> jax.Array:
+    """Sum rows[:, n, :, None] * columns[:, n, None, :] over n.
 
-    As batched products it takes two and a half times as long on a CPU; its gradients are best as such products.
+    On a CPU, one batched matrix product takes two and a half times as long. The gradients
+    are fastest as batched products, hence the derivative below.
+
+    Args:
+      rows: [B, N, Y].
+      columns: [B, N, X].
+
+    Returns:
+      [B, Y, X]
     """
     rows, columns = jax.lax.optimization_barrier((rows, columns))
     return sum(
@@ -80,7 +135,13 @@ def _outer(rows, columns):
     )
 
 
-_outer.defvjp(
-    lambda rows, columns: (_outer(rows, columns), (rows, columns)),
-    lambda saved, grad: (saved[1] @ grad.transpose(0, 2, 1), saved[0] @ grad),
-)
+def _forward(rows, columns):
+    return _sum_of_outer_products(rows, columns), (rows, columns)
+
+
+def _backward(saved, grad):
+    rows, columns = saved
+    return columns @ grad.transpose(0, 2, 1), rows @ grad
+
+
+_sum_of_outer_products.defvjp(_forward, _backward)

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from lnrepro.engine.checks import check_at_least, check_choice
 from lnrepro.engine.errors import UserError
 from lnrepro.functional import LSTMCell, Prepared, StepContext, named_dot, norms, scan
 
@@ -74,15 +75,9 @@ class Draw:
           UserError: a size or a norm that does not exist.
         """
         sizes = config.model
-        if config.norm not in NORMS:
-            raise UserError(
-                f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}"
-            )
-        for name in ("glimpses", "units", "latents", "image_size"):
-            if sizes[name] < 1:
-                raise UserError(
-                    f"config.model.{name} = {sizes[name]}: at least 1 is needed"
-                )
+        check_choice(config, "norm", NORMS)
+        counts = ("glimpses", "units", "latents", "image_size")
+        check_at_least(config, 1, *(f"model.{name}" for name in counts))
         for name in ("read_size", "write_size") if sizes.attention else ():
             if not 1 <= sizes[name] <= sizes.image_size:
                 raise UserError(

@@ -1,6 +1,8 @@
-"""What DRAW has learnt, as pictures: uint8 arrays (H, W, 3), white ink on black, windows as coloured frames."""
+"""Pictures of a trained DRAW network.
 
-from functools import partial
+Pictures are uint8 arrays [height, width, 3]: white ink on black. Windows are coloured
+frames.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -9,112 +11,141 @@ import numpy as np
 from .attention import geometry
 from .model import Draw, noise_of
 
-EXAMPLES = 10  # images whose drawing is shown
+# Number of test images that are shown.
+EXAMPLES = 10
+# Number of images drawn from the prior, and of those whose drawing is animated.
 SAMPLES = 100
-SHOWN = 12  # glimpses in a strip
+ANIMATED = 16
+# Largest number of glimpses in a row of the picture `glimpses`.
+MAX_GLIMPSES = 12
+# Picture pixels for a pixel of an image, where windows are shown.
 ZOOM = 4
-READ, WRITE = (80, 220, 80), (255, 70, 70)
+# The animation shows its last frame this many times more.
+LAST_FRAMES = 12
+READ_COLOUR = (80, 220, 80)
+WRITE_COLOUR = (255, 70, 70)
 
 
-def all_of(
+def draw_all(
     draw: Draw, params: dict, images: np.ndarray, key: jax.Array
 ) -> dict[str, np.ndarray]:
-    """Every picture of a trained network on some test images (B, S, S) of zeros and ones.
+    """Draw every picture of a network.
 
-    `samples`: SAMPLES images from the prior; `samples_over_glimpses`: how they are drawn, as frames (F, H, W, 3);
-    `glimpses`: for each image a row with what is read (green) over a row with what is written (red);
-    `reconstructions`: pairs of an image and the mean of its reconstruction.
+    Args:
+      draw: the network.
+      params: its parameters.
+      images: test images [N, S, S] of zeros and ones.
+      key: key of the noise.
+
+    Returns:
+      samples: images from the prior.
+      samples_over_glimpses: how they are drawn, as frames [F, height, width, 3].
+      glimpses: two rows for each image: what is read (green), what is written (red).
+      reconstructions: pairs of an image and the mean of its reconstruction.
     """
-    m, (sample_key, noise_key) = draw.sizes, jax.random.split(key)
-    z = jax.random.normal(sample_key, (m.glimpses, SAMPLES, m.latents))
-    drawn, windows = jax.tree.map(np.asarray, jax.jit(draw.generate)(params, z))
-    x = images.astype(np.float32)
-    noise = noise_of(noise_key, jnp.arange(len(x)), m)
-    canvases, seen = jax.tree.map(np.asarray, jax.jit(draw.trace)(params, x, noise))
-
-    shown = np.unique(
-        np.linspace(0, m.glimpses - 1, min(SHOWN, m.glimpses)).round().astype(int)
+    sample_key, noise_key = jax.random.split(key)
+    return draw_samples(draw, params, sample_key) | draw_examples(
+        draw, params, images, noise_key
     )
-    frame_write = partial(_framed, draw, "write_size", WRITE)
-    frame_read = partial(_framed, draw, "read_size", READ)
-    strips = []
-    for i in range(len(x)):
-        strips.append([frame_read(_large(x[i]), seen.read[g, i]) for g in shown])
-        strips.append(
-            [
-                frame_write(_large(_mean(canvases[g, i])), seen.write[g, i])
-                for g in shown
-            ]
-        )
 
-    few = range(min(16, SAMPLES))
-    frames = [
-        grid([frame_write(_large(_mean(drawn[g, i])), windows[g, i]) for i in few], 8)
-        for g in range(m.glimpses)
-    ]
-    last = grid([_large(_mean(drawn[-1, i])) for i in few], 8)
-    pairs = [
-        _large(image, 2)
-        for i in range(len(x))
-        for image in (x[i], _mean(canvases[-1, i]))
-    ]
+
+def draw_samples(draw: Draw, params: dict, key: jax.Array) -> dict[str, np.ndarray]:
+    """Draw `samples` and `samples_over_glimpses`, see `draw_all`."""
+    sizes = draw.sizes
+    z = jax.random.normal(key, (sizes.glimpses, SAMPLES, sizes.latents))
+    canvases, windows = jax.device_get(jax.jit(draw.generate)(params, z))
+    frames = []
+    for canvas, numbers in zip(canvases, windows, strict=True):
+        cells = [
+            _with_window(draw, "write_size", WRITE_COLOUR, image, window)
+            for image, window in zip(
+                _mean(canvas[:ANIMATED]), numbers[:ANIMATED], strict=True
+            )
+        ]
+        frames.append(grid(cells, 8))
+    last = _mean(canvases[-1])
+    without_windows = grid([_zoomed(image) for image in last[:ANIMATED]], 8)
     return {
-        "samples": grid([_large(_mean(canvas), 2) for canvas in drawn[-1]], 10),
-        "samples_over_glimpses": np.stack([*frames, *[last] * 12]),
-        "glimpses": grid([cell for strip in strips for cell in strip], len(shown)),
-        "reconstructions": grid(pairs, 10),
+        "samples": grid([_zoomed(image, 2) for image in last], 10),
+        "samples_over_glimpses": np.stack([*frames, *[without_windows] * LAST_FRAMES]),
     }
 
 
+def draw_examples(
+    draw: Draw, params: dict, images: np.ndarray, key: jax.Array
+) -> dict[str, np.ndarray]:
+    """Draw `glimpses` and `reconstructions`, see `draw_all`."""
+    x = images.astype(np.float32)
+    noise = noise_of(key, jnp.arange(len(x)), draw.sizes)
+    canvases, seen = jax.device_get(jax.jit(draw.trace)(params, x, noise))
+    glimpses = draw.sizes.glimpses
+    spaced = np.linspace(0, glimpses - 1, min(MAX_GLIMPSES, glimpses))
+    shown = np.unique(spaced.round().astype(int))
+    cells, pairs = [], []
+    for i, image in enumerate(x):
+        for g in shown:
+            window = seen.read[g, i]
+            cells.append(_with_window(draw, "read_size", READ_COLOUR, image, window))
+        for g in shown:
+            window, drawn = seen.write[g, i], _mean(canvases[g, i])
+            cells.append(_with_window(draw, "write_size", WRITE_COLOUR, drawn, window))
+        pairs += [_zoomed(image, 2), _zoomed(_mean(canvases[-1, i]), 2)]
+    return {"glimpses": grid(cells, len(shown)), "reconstructions": grid(pairs, 10)}
+
+
 def grid(cells: list[np.ndarray], columns: int) -> np.ndarray:
-    """Equal pictures (H, W, 3) side by side, row by row, with a grey line between them."""
+    """Put pictures of one size side by side, row by row, with a grey line between them.
+
+    Args:
+      cells: pictures [height, width, 3].
+      columns: pictures in a row.
+    """
     height, width, _ = cells[0].shape
     rows = -(-len(cells) // columns)
-    page = np.full(
-        (rows * (height + 1) + 1, columns * (width + 1) + 1, 3), 70, np.uint8
-    )
+    shape = (rows * (height + 1) + 1, columns * (width + 1) + 1, 3)
+    page = np.full(shape, 70, np.uint8)
     for i, cell in enumerate(cells):
-        top, left = (i // columns) * (height + 1) + 1, (i % columns) * (width + 1) + 1
+        row, column = divmod(i, columns)
+        top, left = row * (height + 1) + 1, column * (width + 1) + 1
         page[top : top + height, left : left + width] = cell
     return page
 
 
 def _mean(canvas: np.ndarray) -> np.ndarray:
+    """Return the mean of the pixels, sigmoid(canvas)."""
     return 0.5 * np.tanh(0.5 * canvas) + 0.5
 
 
-def _large(image: np.ndarray, zoom: int = ZOOM) -> np.ndarray:
-    """Ink (S, S) in 0..1 -> a picture (zoom S, zoom S, 3)."""
+def _zoomed(image: np.ndarray, zoom: int = ZOOM) -> np.ndarray:
+    """Return an image [S, S] of 0 to 1 as a picture [zoom S, zoom S, 3]."""
     grey = np.rint(255 * np.clip(image, 0, 1)).astype(np.uint8)
-    return np.repeat(
-        np.kron(grey, np.ones((zoom, zoom), np.uint8))[..., None], 3, axis=-1
-    )
+    large = np.kron(grey, np.ones((zoom, zoom), np.uint8))
+    return np.repeat(large[..., None], 3, axis=-1)
 
 
-def _framed(
+def _with_window(
     draw: Draw,
-    points: str,
+    size_name: str,
     colour: tuple[int, int, int],
-    picture: np.ndarray,
+    image: np.ndarray,
     numbers: np.ndarray,
-):
-    """The picture with a frame through the window's outermost grid points, its line as thick as a filter's sigma."""
-    m = draw.sizes
-    if not m.attention:
+) -> np.ndarray:
+    """Draw an image [S, S] with a frame through the outermost points of a window.
+
+    The line is as thick as the standard deviation of a filter.
+    """
+    sizes = draw.sizes
+    picture = _zoomed(image)
+    if not sizes.attention:
         return picture
-    centres, variance, _ = (
-        np.asarray(v)
-        for v in geometry(jnp.asarray(numbers)[None], m[points], m.image_size)
-    )
-    # pixel a, counted from 1, covers ZOOM (a - 1) to ZOOM a of the picture
-    (left, right), (top, bottom) = np.clip(
-        ZOOM * (centres[0][:, [0, -1]] - 0.5), -1e6, 1e6
-    )
-    half = np.clip(ZOOM * np.sqrt(variance[0]) / 2, 0.5, ZOOM)
+    where = geometry(jnp.asarray(numbers)[None], sizes[size_name], sizes.image_size)
+    outermost = np.asarray(where.centres)[0][:, [0, -1]]
+    # Pixel a, counted from 1, covers ZOOM (a - 1) to ZOOM a of the picture.
+    (left, right), (top, bottom) = np.clip(ZOOM * (outermost - 0.5), -1e6, 1e6)
+    sigma = np.sqrt(np.asarray(where.variance)[0])
+    half = np.clip(ZOOM * sigma / 2, 0.5, ZOOM)
     y, x = np.mgrid[: picture.shape[0], : picture.shape[1]] + 0.5
-    outside = np.maximum(
-        np.maximum(left - x, x - right), np.maximum(top - y, y - bottom)
-    )
-    return np.where(
-        (np.abs(outside) <= half)[..., None], np.array(colour, np.uint8), picture
-    )
+    distance_x = np.maximum(left - x, x - right)
+    distance_y = np.maximum(top - y, y - bottom)
+    on_line = np.abs(np.maximum(distance_x, distance_y)) <= half
+    return np.where(on_line[..., None], np.array(colour, np.uint8), picture)

@@ -1,10 +1,14 @@
-"""The density of the next pen step (Graves 2013, eq. 16-25): M bivariate Gaussians and an end-of-stroke bit, in log space.
+"""The density of the next pen step: M bivariate Gaussians and an end-of-stroke bit.
 
-The network's 1 + 6M outputs stand in this order: e^, pi^ (M), mu_x (M), mu_y (M), sigma_x^ (M), sigma_y^ (M), rho^ (M);
+The 1 + 6M outputs of the network stand in this order: e^, pi^ [M], mu_x [M], mu_y [M],
+sigma_x^ [M], sigma_y^ [M], rho^ [M], where
 
-    e = 1 / (1 + exp(e^));   pi = softmax(pi^);   sigma = exp(sigma^);   rho = tanh(rho^)
+    e = 1 / (1 + exp(e^)),   pi = softmax(pi^),   sigma = exp(sigma^),   rho = tanh(rho^)
 
-Letters: M Gaussians, (...) any leading axes.
+All functions work in log space. Leading axes are arbitrary.
+
+References:
+  Graves (2013), "Generating Sequences With Recurrent Neural Networks", eq. 16-26.
 """
 
 from typing import NamedTuple
@@ -12,12 +16,23 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-LOG_SIGMA_MIN = -9.2103404  # log 1e-4, in standard deviations of the training set's offsets: 1/200 of a unit of IAM-OnDB
-RHO_HAT_MAX = 6.0  # |rho| <= 1 - 1.2e-5
+# log 1e-4, in standard deviations of the training set's offsets. In IAM-OnDB this is
+# 1/200 of the unit of the coordinates.
+LOG_SIGMA_MIN = -9.2103404
+# Then |rho| <= 1 - 1.2e-5.
+RHO_HAT_MAX = 6.0
 
 
 class Mixture(NamedTuple):
-    """Parameters of the density, each (..., M) but `pen` (...): e^ itself, log pi, means, log sigma, rho^."""
+    """Parameters of the density.
+
+    Attributes:
+      pen: [...], e^.
+      log_pi: [..., M].
+      mu: (mu_x, mu_y), each [..., M].
+      log_sigma: (log sigma_x, log sigma_y), each [..., M].
+      rho_hat: [..., M], rho^.
+    """
 
     pen: jax.Array
     log_pi: jax.Array
@@ -27,38 +42,55 @@ class Mixture(NamedTuple):
 
 
 def size(gaussians: int) -> int:
-    """How many numbers describe the density: 1 + 6M."""
+    """Return the number of outputs for M Gaussians, 1 + 6M."""
     return 1 + 6 * gaussians
 
 
 def split(outputs: jax.Array, bias: float | jax.Array = 0.0) -> Mixture:
-    """Outputs (..., 1 + 6M) -> Mixture; `bias` b sharpens it: pi^ (1 + b), sigma^ - b (eq. 61, 62)."""
+    """Read the density from outputs of the network.
+
+    Args:
+      outputs: [..., 1 + 6M].
+      bias: b makes samples neater: pi^ (1 + b) and sigma^ - b (eq. 61, 62).
+    """
     pi, mu_x, mu_y, sigma_x, sigma_y, rho = jnp.split(outputs[..., 1:], 6, axis=-1)
-    log_sigma = (jnp.maximum(s - bias, LOG_SIGMA_MIN) for s in (sigma_x, sigma_y))
-    rho = jnp.clip(rho, -RHO_HAT_MAX, RHO_HAT_MAX)
     return Mixture(
-        outputs[..., 0],
-        jax.nn.log_softmax(pi * (1 + bias)),
-        (mu_x, mu_y),
-        tuple(log_sigma),
-        rho,
+        pen=outputs[..., 0],
+        log_pi=jax.nn.log_softmax(pi * (1 + bias)),
+        mu=(mu_x, mu_y),
+        log_sigma=(
+            jnp.maximum(sigma_x - bias, LOG_SIGMA_MIN),
+            jnp.maximum(sigma_y - bias, LOG_SIGMA_MIN),
+        ),
+        rho_hat=jnp.clip(rho, -RHO_HAT_MAX, RHO_HAT_MAX),
     )
 
 
 def log_normals(m: Mixture, point: jax.Array) -> jax.Array:
-    """log N_j of points (..., 2), nats: (..., M) (eq. 24, 25).
+    """Compute log N_j of points (eq. 24, 25).
 
-    With a, b the distances in sigmas, Z / (1 - rho^2) = ((a - rho b) cosh rho^)^2 + b^2 and log(1 - rho^2) =
-    -2 log cosh rho^; a - rho b is formed from a -+ b and 1 -+ rho, so nothing cancels as rho nears +-1.
+    With a and b the distances from the mean in standard deviations,
+
+        Z / (1 - rho^2) = ((a - rho b) cosh rho^)^2 + b^2
+        log(1 - rho^2) = -2 log cosh rho^
+
+    a - rho b is computed from a -+ b and 1 -+ rho, so that nothing cancels as rho nears
+    +-1.
+
+    Args:
+      m: the density.
+      point: [..., 2].
+
+    Returns:
+      [..., M] in nats.
     """
-    a, b = (
-        (point[..., i, None] - mu) * jnp.exp(-s)
-        for i, (mu, s) in enumerate(zip(m.mu, m.log_sigma, strict=True))
-    )
-    sign, size = jnp.where(m.rho_hat < 0, -1.0, 1.0).astype(a.dtype), jnp.abs(m.rho_hat)
-    short = 2 * jax.nn.sigmoid(-2 * size)  # 1 - |rho|
+    a = (point[..., 0, None] - m.mu[0]) * jnp.exp(-m.log_sigma[0])
+    b = (point[..., 1, None] - m.mu[1]) * jnp.exp(-m.log_sigma[1])
+    sign = jnp.where(m.rho_hat < 0, -1.0, 1.0).astype(a.dtype)
+    size = jnp.abs(m.rho_hat)
+    one_minus_rho = 2 * jax.nn.sigmoid(-2 * size)
     log_cosh = size + jax.nn.softplus(-2 * size) - jnp.log(2.0).astype(a.dtype)
-    skew = ((a - sign * b) + sign * short * b) * jnp.exp(log_cosh)
+    skew = ((a - sign * b) + sign * one_minus_rho * b) * jnp.exp(log_cosh)
     return (
         log_cosh
         - sum(m.log_sigma)
@@ -68,25 +100,34 @@ def log_normals(m: Mixture, point: jax.Array) -> jax.Array:
 
 
 def negative_log_likelihood(outputs: jax.Array, step: jax.Array) -> jax.Array:
-    """Nats of steps (..., 3) = (dx, dy, ends a stroke) under outputs (..., 1 + 6M): (...) (eq. 26)."""
+    """Compute the negative log-likelihood of pen steps (eq. 26).
+
+    Args:
+      outputs: [..., 1 + 6M].
+      step: [..., 3], dx, dy and whether the step ends a stroke.
+
+    Returns:
+      [...] in nats.
+    """
     m = split(outputs)
     offset = jax.nn.logsumexp(m.log_pi + log_normals(m, step[..., :2]), axis=-1)
-    pen = jax.nn.softplus(
-        m.pen * jnp.where(step[..., 2] > 0.5, 1.0, -1.0).astype(m.pen.dtype)
-    )
-    return pen - offset
+    sign = jnp.where(step[..., 2] > 0.5, 1.0, -1.0).astype(m.pen.dtype)
+    return jax.nn.softplus(m.pen * sign) - offset
 
 
 def draw(key: jax.Array, m: Mixture) -> jax.Array:
-    """A step (..., 3) from the density."""
-    component, normal, pen = jax.random.split(key, 3)
-    chosen = jax.random.categorical(component, m.log_pi)[..., None]
-    take = lambda v: jnp.take_along_axis(v, chosen, axis=-1)[..., 0]  # noqa: E731
-    a, b = jnp.moveaxis(jax.random.normal(normal, (*m.pen.shape, 2)), -1, 0)
-    rho = jnp.tanh(take(m.rho_hat))
-    x = take(m.mu[0]) + jnp.exp(take(m.log_sigma[0])) * a
-    y = take(m.mu[1]) + jnp.exp(take(m.log_sigma[1])) * (
-        rho * a + jnp.sqrt(1 - jnp.square(rho)) * b
-    )
-    lifts = jax.random.uniform(pen, m.pen.shape) < jax.nn.sigmoid(-m.pen)
-    return jnp.stack([x, y, lifts.astype(x.dtype)], axis=-1)
+    """Draw steps [..., 3] from the density."""
+    component_key, normal_key, pen_key = jax.random.split(key, 3)
+    component = jax.random.categorical(component_key, m.log_pi)[..., None]
+
+    def chosen(values):
+        return jnp.take_along_axis(values, component, axis=-1)[..., 0]
+
+    normal = jax.random.normal(normal_key, (*m.pen.shape, 2))
+    a, b = normal[..., 0], normal[..., 1]
+    rho = jnp.tanh(chosen(m.rho_hat))
+    correlated = rho * a + jnp.sqrt(1 - jnp.square(rho)) * b
+    x = chosen(m.mu[0]) + jnp.exp(chosen(m.log_sigma[0])) * a
+    y = chosen(m.mu[1]) + jnp.exp(chosen(m.log_sigma[1])) * correlated
+    ends = jax.random.uniform(pen_key, m.pen.shape) < jax.nn.sigmoid(-m.pen)
+    return jnp.stack([x, y, ends.astype(x.dtype)], axis=-1)

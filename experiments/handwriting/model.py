@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from lnrepro.engine.checks import check_at_least, check_choice
 from lnrepro.engine.errors import UserError
 from lnrepro.functional import (
     LSTMCell,
@@ -60,16 +61,10 @@ class Network:
           UserError: a size, a limit or a norm that does not exist.
         """
         sizes = config.model
-        if config.norm not in NORMS:
-            raise UserError(
-                f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}"
-            )
-        positive = ("units", "gaussians", "window_gaussians")
-        for name in (*positive, "symbols", "steps", "characters"):
-            if sizes[name] < 1:
-                raise UserError(
-                    f"config.model.{name} = {sizes[name]}: at least 1 is needed"
-                )
+        check_choice(config, "norm", NORMS)
+        counts = ("units", "gaussians", "window_gaussians")
+        counts += ("symbols", "steps", "characters")
+        check_at_least(config, 1, *(f"model.{name}" for name in counts))
         for name in ("clip_cells", "clip_outputs"):
             if sizes[name] is not None and sizes[name] <= 0:
                 raise UserError(

@@ -1,32 +1,75 @@
-"""Handwriting as pictures: ink as uint8 (H, W, 3) and as SVG, the density it was drawn from, and what the window saw."""
+"""Pictures of handwriting: ink, the density it was drawn from, and the window.
 
+Pictures are uint8 [height, width, 3]. Ink is also written as SVG.
+
+Shape letters: t steps, n points, U characters.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
 import numpy as np
+from ml_collections import ConfigDict
 from PIL import Image, ImageDraw, ImageFont
 
 from lnrepro.data.official.iam_ondb import encode
 from lnrepro.engine.experiment import Evaluation
 
 from . import mixture
-from .lines import Lines
+from .data import Lines
+from .model import Network
 from .writing import Written, read_alignment, write
 
-HEIGHT = 110  # pixels of a picture's row of ink at most, and the room for it
+# Largest height and width of a line of ink, and the margin around it, in pixels.
+HEIGHT = 110
+WIDTH = 2400
 MARGIN = 14
 INK = (20, 30, 90)
-FINE = 3  # ink is drawn so many times larger and then reduced
+# Ink is drawn this many times larger and then reduced.
+OVERSAMPLING = 3
+# Height of a character's row, and width of its letter, in a picture of the window.
+CELL = 14
+LETTER_WIDTH = 20
+# Gaussians with a smaller weight are left out of a picture of the density.
+MIN_WEIGHT = 0.02
+# `reading` shows the line with the longest text among this many.
+READING_LINES = 20
+
+Strokes = Sequence[np.ndarray]
 
 
-def all_of(network, params: dict, lines: Lines, config) -> Evaluation:
-    """Pictures of a trained network: `samples` (as .png and .svg) of config.samples.texts, each unbiased and with
-    config.samples.bias; `alignment` and `density` of the first; `reading`, the window on a line of the test set."""
-    import jax
+class Frame(NamedTuple):
+    """The rectangle around a line, in the coordinates of the data."""
 
-    wanted, key = config.samples, jax.random.key(config.seed)
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+def draw_all(
+    network: Network, params: dict, lines: Lines, config: ConfigDict
+) -> Evaluation:
+    """Draw every picture of a trained network.
+
+    Args:
+      network: the network.
+      params: its parameters.
+      lines: a split of the data.
+      config: `samples` says what is written; `seed` is the seed of the samples.
+
+    Returns:
+      Evaluation: `samples` (.png and .svg), each text of `config.samples.texts` with
+      `config.samples.bias` and without a bias; `alignment` and `density` of the first
+      of them; `reading`, the window on a line of the data.
+    """
+    wanted = config.samples
+    key = jax.random.key(config.seed)
     texts = [encode(text)[0] for text in wanted.texts]
-    made = [
-        written
-        for i, bias in enumerate((wanted.bias, 0.0))
-        for written in write(
+    written = []
+    for i, bias in enumerate((wanted.bias, 0.0)):
+        written += write(
             network,
             params,
             texts,
@@ -34,175 +77,224 @@ def all_of(network, params: dict, lines: Lines, config) -> Evaluation:
             bias=bias,
             steps=wanted.steps,
         )
-    ]
-    strokes = [strokes_of(lines.original(w.steps)) for w in made]
-    longest = int(
-        np.argmax([len(lines[i]["text"]) for i in range(min(20, len(lines)))])
-    )
+    strokes = [strokes_of(lines.denormalise(line.steps)) for line in written]
+
+    lengths = [len(lines[i]["text"]) for i in range(min(READING_LINES, len(lines)))]
+    longest = int(np.argmax(lengths))
     line = lines[longest]
     phi = read_alignment(network, params, line["steps"], line["text"])
-    reading = strokes_of(lines.original(line["steps"]))
+    read = strokes_of(lines.denormalise(line["steps"]))
     images = {
         "samples": page(strokes),
-        "alignment": aligned(strokes[0], made[0].phi, wanted.texts[0]),
-        "density": density(made[0], lines),
-        "reading": aligned(reading, phi, lines.text(longest)),
+        "alignment": alignment(strokes[0], written[0].phi, wanted.texts[0]),
+        "density": density(written[0], lines),
+        "reading": alignment(read, phi, lines.text(longest)),
     }
     return Evaluation({}, images, {"samples.svg": svg(strokes)})
 
 
 def strokes_of(steps: np.ndarray, lifted: bool = False) -> list[np.ndarray]:
-    """Offsets (t, 3) in the data's coordinates -> strokes, each (n, 2) points, y downwards, the pen starting at (0, 0).
+    """Turn steps into strokes, each [n, 2] points with y downwards.
 
-    lifted: it was up there, so that the first offset is no ink.
+    Args:
+      steps: [t, 3], offsets in the coordinates of the data. The pen starts at (0, 0).
+      lifted: the pen was up at the start, so that the first offset leaves no ink.
     """
-    points = np.concatenate([[[0.0, 0.0]], np.cumsum(steps[:, :2], axis=0)])
-    ends = np.flatnonzero(steps[:, 2] > 0.5) + 1
-    cuts = [*([1] if lifted else []), *(ends + 1)]
-    strokes = np.split(points, cuts)[lifted:] if len(steps) else []
+    if not len(steps):
+        return []
+    points = _positions(steps)
+    cuts = list(np.flatnonzero(steps[:, 2] > 0.5) + 2)
+    if lifted:
+        cuts.insert(0, 1)
+    strokes = np.split(points, cuts)
+    if lifted:
+        strokes = strokes[1:]
     return [stroke for stroke in strokes if len(stroke)]
 
 
-def page(lines: list[list[np.ndarray]]) -> np.ndarray:
-    """Lines of strokes below one another, all at one scale: (H, W, 3) uint8."""
+def page(lines: Sequence[Strokes]) -> np.ndarray:
+    """Draw lines below one another, all at one scale."""
     frames = [_frame(line) for line in lines]
-    scale = min(
-        HEIGHT / max(np.median([h for *_, h in frames]), 1.0),
-        2400 / max(max(w for _, _, w, _ in frames), 1.0),
-    )
+    usual_height = np.median([frame.height for frame in frames])
+    largest_width = max(frame.width for frame in frames)
+    scale = _scale(usual_height, largest_width)
     rows = [_ink(line, frame, scale) for line, frame in zip(lines, frames, strict=True)]
-    return _stacked(rows)
+    return _stack(rows)
 
 
-def svg(lines: list[list[np.ndarray]]) -> str:
-    """The same as an SVG document, a path a line, in the data's coordinates."""
-    paths, top, wide = [], 0.0, 1.0
+def svg(lines: Sequence[Strokes]) -> str:
+    """Write the same as an SVG document, with a path for each line."""
     frames = [_frame(line) for line in lines]
-    gap = 0.3 * max(max(h for *_, h in frames), 1.0)
-    thick = 0.03 * max(np.median([h for *_, h in frames]), 1.0)
-    for line, (left, up, width, height) in zip(lines, frames, strict=True):
-        moves = []
-        for stroke in line:
-            x, y = (stroke - [left, up] + [gap, top + gap]).T
-            places = [f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True)]
-            moves.append("M" + " L".join(places if len(places) > 1 else places * 2))
-        paths.append(f'<path d="{" ".join(moves)}"/>')
-        top, wide = top + height + gap, max(wide, width)
+    gap = 0.3 * max(1.0, *(frame.height for frame in frames))
+    usual_height = np.median([frame.height for frame in frames])
+    line_width = 0.03 * max(usual_height, 1.0)
+    paths, top, right = [], 0.0, 1.0
+    for line, frame in zip(lines, frames, strict=True):
+        offset = np.array([gap - frame.left, top + gap - frame.top])
+        moves = " ".join(_svg_path(stroke + offset) for stroke in line)
+        paths.append(f'<path d="{moves}"/>')
+        top += frame.height + gap
+        right = max(right, frame.width)
     colour = "#{:02x}{:02x}{:02x}".format(*INK)
+    body = "\n".join(paths)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide + 2 * gap:.1f} {top + gap:.1f}">\n'
-        f'<g fill="none" stroke="{colour}" stroke-width="{thick:.1f}" stroke-linecap="round" stroke-linejoin="round">\n'
-        + "\n".join(paths)
-        + "\n</g>\n</svg>\n"
+        '<svg xmlns="http://www.w3.org/2000/svg" '
+        f'viewBox="0 0 {right + 2 * gap:.1f} {top + gap:.1f}">\n'
+        f'<g fill="none" stroke="{colour}" stroke-width="{line_width:.1f}" '
+        'stroke-linecap="round" stroke-linejoin="round">\n'
+        f"{body}\n</g>\n</svg>\n"
     )
 
 
-def aligned(strokes: list[np.ndarray], phi: np.ndarray, text: str) -> np.ndarray:
-    """The line, and below it the window's weights phi (t, U): a row of pixels for a character of the text, darker where
-    it weighs more, against the place in the line that the step reached."""
+def _svg_path(points: np.ndarray) -> str:
+    places = [f"{x:.1f},{y:.1f}" for x, y in points]
+    if len(places) == 1:
+        # A path of one point draws nothing. A line from it to itself draws a dot.
+        places *= 2
+    return "M" + " L".join(places)
+
+
+def alignment(strokes: Strokes, phi: np.ndarray, text: str) -> np.ndarray:
+    """Draw a line and, below it, the weights of the window.
+
+    Each character has a row, which is darker where the window weighs it more. A step's
+    weights stand below the place that the pen had reached.
+
+    Args:
+      strokes: the line.
+      phi: [t, U].
+      text: U characters.
+    """
     frame = _frame(strokes)
-    ink = _ink(strokes, frame, _scale(frame))
-    scale, cell = _scale(frame), 14
-    x = (np.concatenate(strokes)[-len(phi) :, 0] - frame[0]) * scale + MARGIN
-    weight, count = np.zeros((phi.shape[1], ink.shape[1])), np.zeros(ink.shape[1])
-    for place, row in zip(
-        np.clip(x.astype(int), 0, ink.shape[1] - 1), phi, strict=False
-    ):
-        weight[:, place : place + 3] += row[:, None]
-        count[place : place + 3] += 1
+    scale = _scale(frame.height, frame.width)
+    ink = _ink(strokes, frame, scale)
+    width = ink.shape[1]
+    x = (np.concatenate(strokes)[-len(phi) :, 0] - frame.left) * scale + MARGIN
+    columns = np.clip(x.astype(int), 0, width - 1)
+    weight, count = np.zeros((phi.shape[1], width)), np.zeros(width)
+    for column, row in zip(columns, phi, strict=False):
+        weight[:, column : column + 3] += row[:, None]
+        count[column : column + 3] += 1
     weight = np.clip(weight / np.maximum(count, 1), 0, 1)
-    grey = np.kron(
-        np.rint(255 * (1 - weight)).astype(np.uint8), np.ones((cell, 1), np.uint8)
-    )
-    table = Image.fromarray(np.repeat(grey[..., None], 3, -1))
-    letters = Image.new("RGB", (20, table.height), "white")
-    font = ImageFont.load_default(12)
+    grey = np.rint(255 * (1 - weight)).astype(np.uint8)
+    table = np.repeat(np.repeat(grey, CELL, axis=0)[..., None], 3, axis=-1)
+    letters = Image.new("RGB", (LETTER_WIDTH, len(table)), "white")
+    pen, font = ImageDraw.Draw(letters), ImageFont.load_default(12)
     for u, character in enumerate(text):
-        ImageDraw.Draw(letters).text((6, u * cell), character, fill="black", font=font)
-    wide = lambda picture, left: np.concatenate([left, picture], axis=1)  # noqa: E731
-    blank = np.full((len(ink), 20, 3), 255, np.uint8)
-    return _stacked([wide(ink, blank), wide(np.asarray(table), np.asarray(letters))])
+        pen.text((6, u * CELL), character, fill="black", font=font)
+    blank = np.full((len(ink), LETTER_WIDTH, 3), 255, np.uint8)
+    above = np.concatenate([blank, ink], axis=1)
+    below = np.concatenate([np.asarray(letters), table], axis=1)
+    return _stack([above, below])
 
 
 def density(written: Written, lines: Lines) -> np.ndarray:
-    """Where the network expected the next point, summed over the steps of a line, over the line itself (Graves, fig. 10).
+    """Draw a line and, below it, where the network expected the next point.
 
-    Brightness is the square root of the density, each step's scaled to its largest value.
+    The densities of all steps are added, each scaled to its largest value. Brightness is
+    the square root of the sum (Graves 2013, fig. 10).
+
+    Args:
+      written: the line.
+      lines: gives the scale of the coordinates.
     """
-    strokes = strokes_of(lines.original(written.steps), written.lifted)
+    steps = lines.denormalise(written.steps)
+    strokes = strokes_of(steps, written.lifted)
     frame = _frame(strokes)
-    ink, scale = _ink(strokes, frame, _scale(frame)), _scale(frame)
-    heat = np.zeros(ink.shape[:2])
-    at = np.concatenate(
-        [[[0.0, 0.0]], np.cumsum(lines.original(written.steps)[:-1, :2], axis=0)]
-    )
+    scale = _scale(frame.height, frame.width)
+    ink = _ink(strokes, frame, scale)
     m = mixture.split(written.outputs)
-    mu, sigma = (
-        np.stack(m.mu, -1) * lines.std + lines.mean,
-        np.exp(np.stack(m.log_sigma, -1)) * lines.std,
-    )
-    centres = (at[:, None] + mu - frame[:2]) * scale + MARGIN
-    sigma, rho, pi = (
-        np.maximum(sigma * scale, 0.7),
-        np.tanh(np.asarray(m.rho_hat)),
-        np.exp(np.asarray(m.log_pi)),
-    )
-    for c, s, r, p in zip(centres, sigma, rho, pi, strict=True):
-        heavy = p > 0.02
-        low = np.clip(np.floor((c - 3 * s)[heavy].min(0)), 0, None).astype(int)
-        high = np.minimum(
-            np.ceil((c + 3 * s)[heavy].max(0)).astype(int) + 1, heat.shape[::-1]
+    before = _positions(steps)[:-1]
+    mean = before[:, None] + np.stack(m.mu, -1) * lines.std + lines.mean
+    centre = (mean - [frame.left, frame.top]) * scale + MARGIN
+    sigma = np.exp(np.stack(m.log_sigma, -1)) * lines.std * scale
+    sigma = np.maximum(sigma, 0.7)
+    rho, weight = np.tanh(np.asarray(m.rho_hat)), np.exp(np.asarray(m.log_pi))
+    heat = np.zeros(ink.shape[:2])
+    for step in range(len(centre)):
+        heavy = weight[step] > MIN_WEIGHT
+        _add_density(
+            heat,
+            centre[step, heavy],
+            sigma[step, heavy],
+            rho[step, heavy],
+            weight[step, heavy],
         )
-        if (high <= low).any():
-            continue
-        x, y = np.meshgrid(np.arange(low[0], high[0]), np.arange(low[1], high[1]))
-        a, b = (
-            (v[..., None] - c[heavy, i]) / s[heavy, i] for i, v in enumerate((x, y))
-        )
-        z = (a**2 + b**2 - 2 * r[heavy] * a * b) / (1 - r[heavy] ** 2)
-        one = (
-            p[heavy] * np.exp(-z / 2) / (s[heavy].prod(-1) * np.sqrt(1 - r[heavy] ** 2))
-        ).sum(-1)
-        heat[low[1] : high[1], low[0] : high[0]] += one / max(one.max(), 1e-12)
     heat = np.sqrt(heat / max(heat.max(), 1e-12))
     colours = np.stack([np.clip(3 * heat - k, 0, 1) for k in range(3)], -1)
-    return _stacked([ink, np.rint(255 * colours).astype(np.uint8)])
+    return _stack([ink, np.rint(255 * colours).astype(np.uint8)])
 
 
-def _frame(strokes: list[np.ndarray]) -> tuple[float, float, float, float]:
-    """Left, top, width, height of a line."""
+def _add_density(
+    heat: np.ndarray,
+    centre: np.ndarray,
+    sigma: np.ndarray,
+    rho: np.ndarray,
+    weight: np.ndarray,
+) -> None:
+    """Add a mixture, scaled to a largest value of 1, to a map of pixels.
+
+    Args:
+      heat: [height, width], changed in place within three standard deviations.
+      centre: [M, 2] in pixels.
+      sigma: [M, 2] in pixels.
+      rho: [M].
+      weight: [M].
+    """
+    low = np.clip(np.floor((centre - 3 * sigma).min(0)), 0, None).astype(int)
+    high = np.ceil((centre + 3 * sigma).max(0)).astype(int) + 1
+    high = np.minimum(high, heat.shape[::-1])
+    if (high <= low).any():
+        return
+    x, y = np.meshgrid(np.arange(low[0], high[0]), np.arange(low[1], high[1]))
+    a = (x[..., None] - centre[:, 0]) / sigma[:, 0]
+    b = (y[..., None] - centre[:, 1]) / sigma[:, 1]
+    one_minus_rho2 = 1 - rho**2
+    z = (a**2 + b**2 - 2 * rho * a * b) / one_minus_rho2
+    height = weight / (sigma.prod(-1) * np.sqrt(one_minus_rho2))
+    total = (height * np.exp(-z / 2)).sum(-1)
+    heat[low[1] : high[1], low[0] : high[0]] += total / max(total.max(), 1e-12)
+
+
+def _positions(steps: np.ndarray) -> np.ndarray:
+    """Return where the pen was before the first step and after each, [t + 1, 2]."""
+    return np.concatenate([[[0.0, 0.0]], np.cumsum(steps[:, :2], axis=0)])
+
+
+def _frame(strokes: Strokes) -> Frame:
     points = np.concatenate(strokes) if strokes else np.zeros((1, 2))
     low, high = points.min(0), points.max(0)
-    return (*low, *(high - low))
+    return Frame(*low, *(high - low))
 
 
-def _scale(frame) -> float:
-    return min(HEIGHT / max(frame[3], 1.0), 2400 / max(frame[2], 1.0))
+def _scale(height: float, width: float) -> float:
+    """Return the pixels for a unit of the data that fit HEIGHT and WIDTH."""
+    return min(HEIGHT / max(height, 1.0), WIDTH / max(width, 1.0))
 
 
-def _ink(strokes, frame, scale: float) -> np.ndarray:
-    left, top, width, height = frame
-    size = [int(v * scale) + 2 * MARGIN for v in (width, height)]
-    picture = Image.new("RGB", tuple(FINE * v for v in size), "white")
+def _ink(strokes: Strokes, frame: Frame, scale: float) -> np.ndarray:
+    size = [int(side * scale) + 2 * MARGIN for side in (frame.width, frame.height)]
+    large = tuple(OVERSAMPLING * side for side in size)
+    picture = Image.new("RGB", large, "white")
     pen = ImageDraw.Draw(picture)
-    thick = 2 * FINE
+    thickness = 2 * OVERSAMPLING
+    radius = thickness / 2
     for stroke in strokes:
-        points = [tuple(p) for p in ((stroke - [left, top]) * scale + MARGIN) * FINE]
+        moved = (stroke - [frame.left, frame.top]) * scale + MARGIN
+        points = [tuple(point) for point in moved * OVERSAMPLING]
         if len(points) > 1:
-            pen.line(points, fill=INK, width=thick, joint="curve")
+            pen.line(points, fill=INK, width=thickness, joint="curve")
         for x, y in (points[0], points[-1]):
-            pen.ellipse(
-                [x - thick / 2, y - thick / 2, x + thick / 2, y + thick / 2], fill=INK
-            )
+            box = [x - radius, y - radius, x + radius, y + radius]
+            pen.ellipse(box, fill=INK)
     return np.asarray(picture.resize(size, Image.Resampling.LANCZOS))
 
 
-def _stacked(pictures: list[np.ndarray]) -> np.ndarray:
-    """Pictures of different widths below one another, on white."""
-    wide = max(p.shape[1] for p in pictures)
-    return np.concatenate(
-        [
-            np.pad(p, ((0, 0), (0, wide - p.shape[1]), (0, 0)), constant_values=255)
-            for p in pictures
-        ]
-    )
+def _stack(pictures: list[np.ndarray]) -> np.ndarray:
+    """Put pictures of different widths below one another, on white."""
+    width = max(picture.shape[1] for picture in pictures)
+    padded = []
+    for picture in pictures:
+        missing = ((0, 0), (0, width - picture.shape[1]), (0, 0))
+        padded.append(np.pad(picture, missing, constant_values=255))
+    return np.concatenate(padded)

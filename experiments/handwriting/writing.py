@@ -1,4 +1,9 @@
-"""Sampling: a text in the network's hand, or in the style of a given line (Graves 2013, sections 5.3 to 5.5)."""
+"""Sampling of handwriting (Graves 2013, sections 5.3 to 5.5).
+
+A text is written in the network's own hand, or in the style of a given line.
+
+Shape letters: B texts, T time, t steps of one line, U characters, V symbols, M Gaussians.
+"""
 
 from functools import partial
 from typing import NamedTuple
@@ -11,12 +16,23 @@ from . import mixture
 from .model import START, Network
 from .window import alignment, gaussians_of, one_hot, weights_of_characters
 
-CHUNK = 50  # steps per call of the compiled program
+# Steps in one call of the compiled program.
+CHUNK = 50
+# Texts are padded to a multiple of this length, so that few programs are compiled.
+PAD_TEXTS_TO = 16
+SPACE = 1  # number of the symbol
 
 
 class Written(NamedTuple):
-    """One text: steps (t, 3) normalised; y^ (t, 1 + 6M) of the density each was drawn from; phi (t, U), the window when
-    it was drawn; whether the text came to its end before the steps did, and whether the pen was up at first."""
+    """A sampled line.
+
+    Attributes:
+      steps: [t, 3], normalised.
+      outputs: [t, 1 + 6M], the density each step was drawn from.
+      phi: [t, U], weights of the window when the step was drawn.
+      ended: whether the text ended before the steps did.
+      lifted: whether the pen was up before the first step.
+    """
 
     steps: np.ndarray
     outputs: np.ndarray
@@ -26,10 +42,29 @@ class Written(NamedTuple):
 
 
 class Style(NamedTuple):
-    """A line to write like: its steps (t, 3), normalised, and its text's symbol numbers (u,)."""
+    """A line whose style is continued.
+
+    Attributes:
+      steps: [t, 3], normalised.
+      text: [U], numbers of the symbols.
+    """
 
     steps: np.ndarray
     text: np.ndarray
+
+
+class _State(NamedTuple):
+    """What sampling carries from step to step.
+
+    Attributes:
+      carry: the carry of the network.
+      density: [B, 1 + 6M], the density of the next step.
+      done: [B], whether the text has ended.
+    """
+
+    carry: dict
+    density: jax.Array
+    done: jax.Array
 
 
 def write(
@@ -42,90 +77,118 @@ def write(
     steps: int = 1000,
     style: Style | None = None,
 ) -> list[Written]:
-    """Draw each of some texts (symbol numbers) until the window has left it, in at most `steps` steps.
+    """Sample lines of handwriting.
 
-    bias: 0 draws from the density itself, larger values more neatly (eq. 61, 62). With a style, the network reads that
-    line first and goes on with the new text behind it; what is returned begins there.
+    A line ends when the window has left its text, or after `steps` steps. With a style,
+    the network first reads that line and then continues with the new text. Only the new
+    part is returned.
+
+    Args:
+      network: the network.
+      params: its parameters.
+      texts: numbers of the symbols of each text.
+      key: random key.
+      bias: 0 samples from the density itself; larger values write more neatly (eq. 61,
+        62).
+      steps: largest number of steps of a line.
+      style: the line to continue.
     """
-    before = (
-        np.zeros(0, int) if style is None else np.append(style.text, 1)
-    )  # symbol 1 is the space
+    before = np.zeros(0, int)
+    read = np.array([START], np.float32)
+    if style is not None:
+        before = np.append(style.text, SPACE)
+        read = np.concatenate([read, style.steps]).astype(np.float32)
     whole = [np.concatenate([before, text]).astype(np.int32) for text in texts]
     lengths = jnp.array([len(text) for text in whole])
-    longest = -(-max(len(text) for text in whole) // 16) * 16  # few compiled shapes
-    padded = np.stack([np.pad(text, (0, longest - len(text))) for text in whole])
+    longest = max(len(text) for text in whole)
+    width = -(-longest // PAD_TEXTS_TO) * PAD_TEXTS_TO
+    padded = np.stack([np.pad(text, (0, width - len(text))) for text in whole])
     text = one_hot(padded, lengths, network.sizes.symbols)
-    read = (
-        np.array([START], np.float32)
-        if style is None
-        else np.concatenate([[START], style.steps]).astype(np.float32)
-    )
-    state, y = _read(network, params, jnp.asarray(read), text)
-    state = (state, y, jnp.zeros(len(texts), bool))
-    parts, done = [], 0
-    while done < steps and not state[2].all():
-        state, part = _draw(
-            network,
-            params,
-            state,
-            text,
-            lengths,
-            jax.random.fold_in(key, done),
-            jnp.float32(bias),
+
+    state = _read(network, params, jnp.asarray(read), text)
+    parts, taken = [], 0
+    while taken < steps and not state.done.all():
+        chunk_key = jax.random.fold_in(key, taken)
+        state, part = _draw_chunk(
+            network, params, state, text, lengths, chunk_key, jnp.float32(bias)
         )
-        parts.append(jax.tree.map(np.asarray, part))
-        done += CHUNK
-    drawn, outputs, phi, over = (
-        np.concatenate(p)[:steps] for p in zip(*parts, strict=True)
+        parts.append(jax.device_get(part))
+        taken += CHUNK
+    drawn, outputs, phi, done = (
+        np.concatenate(arrays)[:steps] for arrays in zip(*parts, strict=True)
     )
-    made = []
-    for b in range(len(texts)):
-        t = int(over[:, b].argmax()) + 1 if over[-1, b] else len(over)
-        seen = phi[:t, b, len(before) : len(whole[b])]
-        made.append(
-            Written(
-                drawn[:t, b], outputs[:t, b], seen, bool(over[-1, b]), style is not None
-            )
+    lines = []
+    for b, symbols in enumerate(whole):
+        ended = bool(done[-1, b])
+        t = int(done[:, b].argmax()) + 1 if ended else len(done)
+        line = Written(
+            steps=drawn[:t, b],
+            outputs=outputs[:t, b],
+            phi=phi[:t, b, len(before) : len(symbols)],
+            ended=ended,
+            lifted=style is not None,
         )
-    return made
+        lines.append(line)
+    return lines
 
 
 def read_alignment(
     network: Network, params: dict, steps: np.ndarray, text: np.ndarray
 ) -> np.ndarray:
-    """phi (t, U) while the network reads a line, steps (t, 3) normalised, text (U,) symbol numbers."""
-    seen = one_hot(
-        jnp.asarray(text)[None], jnp.array([len(text)]), network.sizes.symbols
-    )
+    """Compute the weights of the window, phi [t, U], while the network reads a line.
+
+    Args:
+      network: the network.
+      params: its parameters.
+      steps: [t, 3], normalised.
+      text: [U], numbers of the symbols.
+    """
+    lengths = jnp.array([len(text)])
+    characters = one_hot(jnp.asarray(text)[None], lengths, network.sizes.symbols)
     x = jnp.concatenate([jnp.array([START]), jnp.asarray(steps)[:-1]])[:, None]
-    h = jax.jit(lambda params: network.run(params, x, seen)[2])(params)
-    return np.asarray(alignment(params["lstm1"], h, len(text)))[:, 0]
+
+    @jax.jit
+    def phi(params):
+        h1 = network.run(params, x, characters).h1
+        return alignment(params["lstm1"], h1, len(text))
+
+    return np.asarray(phi(params))[:, 0]
 
 
 @partial(jax.jit, static_argnums=0)
-def _read(network, params, steps, text):
-    """The state after steps (T, 3), the same for all texts (B, U, V), and the last y^ (B, 1 + 6M)."""
-    x = jnp.broadcast_to(steps[:, None], (len(steps), len(text), 3))
-    state, y, _ = network.run(params, x, text)
-    return state, y[-1]
+def _read(network: Network, params: dict, steps: jax.Array, text: jax.Array) -> _State:
+    """Return the state after the same steps [T, 3] for all texts [B, U, V]."""
+    rows = len(text)
+    x = jnp.broadcast_to(steps[:, None], (len(steps), rows, 3))
+    result = network.run(params, x, text)
+    return _State(result.carry, result.density[-1], jnp.zeros(rows, bool))
 
 
 @partial(jax.jit, static_argnums=0)
-def _draw(network, params, state, text, lengths, key, bias):
-    """CHUNK steps; a row is done when the window weighs the place behind its text most, and the stroke has ended."""
+def _draw_chunk(network, params, state, text, lengths, key, bias):
+    """Draw CHUNK steps.
+
+    A text has ended when the window gives the place behind it the largest weight and the
+    stroke has ended.
+
+    Returns:
+      (state, (steps [CHUNK, B, 3], densities [CHUNK, B, 1 + 6M], phi [CHUNK, B, U + 1],
+      done [CHUNK, B]))
+    """
     places = text.shape[1] + 1
     beyond = jnp.arange(places) > lengths[:, None]
-    p = params["lstm1"]
+    layer1 = params["lstm1"]
 
     def one_step(state, key):
-        carry, y, done = state
-        x = mixture.draw(key, mixture.split(y, bias))
-        new, later, h = network.step(params, carry, x, text)
-        numbers = h @ p["window"] + p["window_bias"]
-        gaussians = gaussians_of(numbers, carry["lstm1"].kappa)
+        x = mixture.draw(key, mixture.split(state.density, bias))
+        result = network.step(params, state.carry, x, text)
+        numbers = result.h1 @ layer1["window"] + layer1["window_bias"]
+        gaussians = gaussians_of(numbers, state.carry["lstm1"].kappa)
         phi = weights_of_characters(*gaussians, places)
-        left = jnp.argmax(jnp.where(beyond, -1.0, phi), axis=-1) == lengths
-        done = done | (left & (x[:, 2] > 0.5))
-        return (new, later, done), (x, y, phi, done)
+        place = jnp.argmax(jnp.where(beyond, -1.0, phi), axis=-1)
+        stroke_ends = x[:, 2] > 0.5
+        done = state.done | ((place == lengths) & stroke_ends)
+        new_state = _State(result.carry, result.density, done)
+        return new_state, (x, state.density, phi, done)
 
     return jax.lax.scan(one_step, state, jax.random.split(key, CHUNK))

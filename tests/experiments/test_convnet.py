@@ -1,4 +1,4 @@
-"""The ConvNet of section 6.7: what each norm normalises, and what the border's statistics are."""
+"""The ConvNet of section 6.7: what its norms normalise, and statistics of its units."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from configs import convnet as configs
-from experiments import convnet
+from experiments.convnet import evaluate, make, pictures
+from experiments.convnet.data import open_split
+from experiments.convnet.model import NORMS, ConvNet
 from lnrepro import theory
 from lnrepro.engine import train
 from lnrepro.engine.errors import DataError, UserError
@@ -20,8 +22,7 @@ def config(**changes):
 
 def count(c) -> int:
     return sum(
-        p.size
-        for p in jax.tree.leaves(convnet.make(c).init(jax.random.key(0))["params"])
+        p.size for p in jax.tree.leaves(make(c).init(jax.random.key(0))["params"])
     )
 
 
@@ -55,7 +56,7 @@ def test_layer_norms_statistics_are_those_of_a_case(statistics, axes):
             "layer_norm.eps": 1e-12,
         }
     )
-    net = convnet.ConvNet(c)
+    net = ConvNet(c)
     _, seen = net.apply(
         net.init(jax.random.key(0), images(), False),
         images(),
@@ -69,9 +70,9 @@ def test_layer_norms_statistics_are_those_of_a_case(statistics, axes):
 
 def test_logits_keep_what_the_norm_promises():
     """Table 1 for the first kernel: a convolution's layer norm over positions too loses the re-centring."""
-    for norm in convnet.NORMS:
+    for norm in NORMS:
         c = config(**{"norm": norm, "layer_norm.eps": 0.0, "batch_norm.eps": 0.0})
-        net = convnet.ConvNet(c)
+        net = ConvNet(c)
         vars = net.init(jax.random.key(0), images(), False)
 
         def logits(kernel, x, vars=vars, net=net):
@@ -105,11 +106,11 @@ def test_logits_keep_what_the_norm_promises():
         )
 
 
-def test_ring_is_the_blank_margin_of_mnist():
-    near = convnet.ring(28, 28)
+def test_border_is_the_blank_margin_of_mnist():
+    near = evaluate.border(28, 28)
     assert near.sum() == 28 * 28 - 20 * 20
     assert not near[4:24, 4:24].any()
-    assert convnet.ring(8, 8).sum() == 64 - 36
+    assert evaluate.border(8, 8).sum() == 64 - 36
 
 
 def test_border_numbers_are_the_moments_of_the_units():
@@ -118,25 +119,24 @@ def test_border_numbers_are_the_moments_of_the_units():
         0.5, 2.0, (8, 8, 3)
     ) + rng.normal(size=(8, 8, 3))
     z = 2.0 * sums + 1.0
-    moments = [
-        {
-            "count": np.full((8, 8, 3), 50.0),
-            "on": (z > 0).sum(0),
-            "sum": sums.sum(0),
-            "sum^2": (sums**2).sum(0),
-            "z": z.sum(0),
-            "z^2": (z**2).sum(0),
-        }
-    ]
-    values, images, _ = convnet.border(moments, "title")
-    near = convnet.ring(8, 8)
+    moments = evaluate.Moments(
+        count=np.full((8, 8, 3), 50.0),
+        active=(z > 0).sum(0),
+        input=sums.sum(0),
+        input_squared=(sums**2).sum(0),
+        normalised=z.sum(0),
+        normalised_squared=(z**2).sum(0),
+    )
+    layers = [evaluate.unit_statistics(moments, "layer")]
+    values = evaluate.border_metrics(layers)
+    near = evaluate.border(8, 8)
     np.testing.assert_allclose(values["conv1 std border"], sums.std(0)[near].mean())
     np.testing.assert_allclose(values["conv1 std rest"], sums.std(0)[~near].mean())
     np.testing.assert_allclose(
         values["conv1 normalised std rest"], 2 * sums.std(0)[~near].mean()
     )
     np.testing.assert_allclose(values["conv1 on border"], (z > 0)[:, near].mean())
-    picture = images["statistics"]
+    picture = pictures.statistics(layers, "title")
     assert picture.dtype == np.uint8
     assert picture.ndim == 3
     assert picture.shape[-1] == 3
@@ -147,15 +147,15 @@ def test_border_numbers_are_the_moments_of_the_units():
 def test_border_of_a_net_counts_every_test_image():
     """Against the moments of one big batch, though the last evaluation batch is padded."""
     c = config(norm="layer", eval_batch_size=70)
-    exp = convnet.make(c)
+    exp = make(c)
     vars = exp.init(jax.random.key(0))
-    x = jnp.asarray(convnet._open(c, "test")["image"][..., None] / 16.0, jnp.float32)
-    _, seen = convnet.ConvNet(c).apply(vars, x, False, mutable=["intermediates"])
+    x = jnp.asarray(open_split(c, "test")["image"][..., None] / 16.0, jnp.float32)
+    _, seen = ConvNet(c).apply(vars, x, False, mutable=["intermediates"])
     measured = exp.evaluate(vars, "border").scalars
     for n, (sums, z) in enumerate(
         zip(*(seen["intermediates"][k] for k in ("sums", "normalised")), strict=True), 1
     ):
-        near = convnet.ring(*sums.shape[1:3])
+        near = evaluate.border(*sums.shape[1:3])
         np.testing.assert_allclose(
             measured[f"conv{n} std border"], sums.std(0)[near].mean(), rtol=1e-3
         )
@@ -164,10 +164,10 @@ def test_border_of_a_net_counts_every_test_image():
         )
 
 
-@pytest.mark.parametrize("norm", convnet.NORMS)
+@pytest.mark.parametrize("norm", NORMS)
 def test_every_norm_learns(norm):
     c = config(norm=norm)
-    exp = convnet.make(c)
+    exp = make(c)
     vars = dict(exp.init(jax.random.key(0)))
     batch = next(iter(exp.batches(0)))
 
@@ -213,19 +213,19 @@ def test_smoke_config_trains_to_a_picture(tmp_path):
         ({"model.strides": (1,)}, "one entry for each convolution"),
     ],
 )
-def test_a_config_that_cannot_be_is_one_line(changes, words):
+def test_a_wrong_config_gives_one_line(changes, words):
     with pytest.raises(UserError, match=words) as error:
-        convnet.make(config(**changes))
+        make(config(**changes))
     assert "\n" not in str(error.value)
 
 
-def test_sizes_are_held_against_the_data():
+def test_sizes_must_be_those_of_the_data():
     for changes, words in (
         ({"data.image": (28, 28)}, "config.data.image"),
         ({"data.train_examples": 9}, "train_exam"),
     ):
         with pytest.raises(DataError, match=words):
-            convnet.make(config(**changes)).batches(0)
+            make(config(**changes)).batches(0)
 
 
 def test_unknown_variant():

@@ -440,7 +440,7 @@ def test_noise_of_an_example_does_not_depend_on_its_batch():
 def test_pictures_show_what_was_read_and_written():
     draw, params, x, _ = setting(small(), batch=2)
     params = jax.tree.map(lambda a: a.astype(jnp.float32), params)
-    shown = pictures.all_of(draw, params, x, jax.random.key(0))
+    shown = pictures.draw_all(draw, params, x, jax.random.key(0))
     assert set(shown) == {
         "samples",
         "samples_over_glimpses",
@@ -449,7 +449,7 @@ def test_pictures_show_what_was_read_and_written():
     }
     assert all(v.dtype == np.uint8 and v.shape[-1] == 3 for v in shown.values())
     assert len(shown["samples_over_glimpses"]) == 4 + 12
-    for colour in (pictures.READ, pictures.WRITE):
+    for colour in (pictures.READ_COLOUR, pictures.WRITE_COLOUR):
         pixels = shown["glimpses"] == np.array(colour, np.uint8)
         assert pixels.all(-1).any()
 
@@ -458,8 +458,8 @@ def test_frame_stands_where_the_grid_stands():
     draw = model.Draw(small(read_size=3))
     # centre of the image, stride 2 pixels: centres at pixels 3, 5, 7 of 9
     numbers = np.array([0.0, 0.0, -8.0, np.log(2 / 4), 0.0])
-    picture = pictures._framed(
-        draw, "read_size", (1, 2, 3), np.zeros((36, 36, 3), np.uint8), numbers
+    picture = pictures._with_window(
+        draw, "read_size", (1, 2, 3), np.zeros((9, 9)), numbers
     )
     ys, xs = np.nonzero(picture.any(-1))
     for places in (ys, xs):

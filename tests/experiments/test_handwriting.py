@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from configs import handwriting as config_file
-from experiments.handwriting import make, mixture, open_lines, pictures, window, writing
-from experiments.handwriting.lines import Lines
+from experiments.handwriting import make, mixture, pictures, window, writing
+from experiments.handwriting.data import Lines, open_lines
 from experiments.handwriting.model import LAYERS, START, Network
 from lnrepro import data
 from lnrepro.engine.errors import UserError
@@ -403,7 +403,9 @@ def test_original_coordinates_are_the_same_density_with_its_jacobian(x64):
     y, raw = rng.randn(1 + 6 * M), np.array([30.0, -12.0, 1.0])
     facts = {"mean": [8.0, 0.5], "std": [42.0, 37.0], "symbols": []}
     lines = Lines({"strokes": [raw[None]], "text": [[]]}, facts)
-    np.testing.assert_allclose(lines.original(lines[0]["steps"]), raw[None], rtol=1e-6)
+    np.testing.assert_allclose(
+        lines.denormalise(lines[0]["steps"]), raw[None], rtol=1e-6
+    )
     back = y.copy()
     for i, (mean, std) in enumerate(zip(facts["mean"], facts["std"], strict=True)):
         back[1 + (1 + i) * M : 1 + (2 + i) * M] = (
@@ -437,7 +439,7 @@ def test_batches_and_evaluation_of_the_embedded_set(embedded):
     assert batch["text"].shape == (config.batch_size, config.model.characters)
     lines = open_lines(config, "train")
     every = np.concatenate(
-        [lines.normalised(lines.strokes[i]) for i in range(len(lines))]
+        [lines.normalise(lines.strokes[i]) for i in range(len(lines))]
     )[:, :2]
     np.testing.assert_allclose(
         [every.mean(0), every.std(0)], [[0, 0], [1, 1]], atol=2e-3
@@ -499,7 +501,7 @@ def test_writing_ends_with_the_text_and_repeats_with_its_key(embedded):
 def test_pictures_and_svg_of_strokes_and_of_none(embedded):
     config, _, vars = embedded
     lines = open_lines(config, "valid")
-    shown = pictures.all_of(Network(config), vars["params"], lines, config)
+    shown = pictures.draw_all(Network(config), vars["params"], lines, config)
     assert set(shown.images) == {"samples", "alignment", "density", "reading"}
     assert set(shown.files) == {"samples.svg"}
     for image in shown.images.values():

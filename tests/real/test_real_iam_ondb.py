@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.handwriting import pictures
-from experiments.handwriting.lines import Lines
+from experiments.handwriting.data import Lines
 from lnrepro import data
 from lnrepro.data.official import iam_ondb as iam
 
@@ -41,7 +41,7 @@ def test_a_line_becomes_a_picture_of_itself(real_data):
         columns,
         {"symbols": list(iam.SYMBOLS), "mean": [8.18, 0.11], "std": [41.95, 37.12]},
     )
-    strokes = pictures.strokes_of(lines.original(lines[0]["steps"]))
+    strokes = pictures.strokes_of(lines.denormalise(lines[0]["steps"]))
     assert len(strokes) == line[:, 2].sum()
     np.testing.assert_allclose(
         np.concatenate(strokes), line[:, :2] - line[0, :2], atol=0.2

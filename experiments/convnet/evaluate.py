@@ -1,0 +1,150 @@
+"""Statistics of units near the border of the image, beside those of the other units.
+
+For each unit of a convolution, moments are summed over the images: how often its ReLU is
+active, and the first two moments of its summed input before and after the norm.
+
+Shape letters: B batch, H height, W width, C channels.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Array = jax.Array | np.ndarray
+
+
+class Moments(NamedTuple):
+    """Sums over images for each unit [H, W, C] of one convolution.
+
+    Attributes:
+      count: number of images.
+      active: number of images in which the ReLU of the unit is active.
+      input: sum of the summed inputs.
+      input_squared: sum of their squares.
+      normalised: sum of the values after the norm.
+      normalised_squared: sum of their squares.
+    """
+
+    count: Array
+    active: Array
+    input: Array
+    input_squared: Array
+    normalised: Array
+    normalised_squared: Array
+
+
+class Maps(NamedTuple):
+    """Statistics of each unit [H, W, C] of one convolution.
+
+    Attributes:
+      active: fraction of images in which the ReLU of the unit is active.
+      input_std: standard deviation of the summed input over the images.
+      normalised_std: the same after the norm; None without a norm.
+    """
+
+    active: np.ndarray
+    input_std: np.ndarray
+    normalised_std: np.ndarray | None
+
+
+# The names of the fields of `Maps` in metrics.
+NAMES = Maps("on", "std", "normalised std")
+
+
+def batch_moments(inputs: Array, normalised: Array, mask: Array) -> Moments:
+    """Sum the moments of a batch over its images.
+
+    Args:
+      inputs: summed inputs of a convolution, [B, H, W, C].
+      normalised: the same after the norm.
+      mask: [B], 1 for an image and 0 for padding.
+    """
+    mask = mask[:, None, None, None]
+
+    def total(values):
+        return (values * mask).sum(0)
+
+    return Moments(
+        count=total(jnp.ones_like(inputs)),
+        active=total((normalised > 0).astype(inputs.dtype)),
+        input=total(inputs),
+        input_squared=total(inputs * inputs),
+        normalised=total(normalised),
+        normalised_squared=total(normalised * normalised),
+    )
+
+
+def add(parts: Iterable[Sequence[Moments]]) -> Sequence[Moments]:
+    """Add the moments of all batches, in float64."""
+
+    def total(*sums):
+        return np.sum([np.asarray(s, np.float64) for s in sums], 0)
+
+    return jax.tree.map(total, *parts)
+
+
+def unit_statistics(moments: Moments, norm: str) -> Maps:
+    """Compute the statistics of each unit.
+
+    Args:
+      moments: sums over all images.
+      norm: `config.norm`; "none" has no statistics after the norm.
+    """
+    count = moments.count
+
+    def std(total, squares):
+        # With sums in float32, rounding can make a variance negative.
+        return np.sqrt(np.maximum(squares / count - (total / count) ** 2, 0.0))
+
+    normalised_std = None
+    if norm != "none":
+        normalised_std = std(moments.normalised, moments.normalised_squared)
+    return Maps(
+        active=moments.active / count,
+        input_std=std(moments.input, moments.input_squared),
+        normalised_std=normalised_std,
+    )
+
+
+def border(height: int, width: int) -> np.ndarray:
+    """Return which positions [H, W] lie near the border.
+
+    The border is a ring of a seventh of each side, at least one position wide. In MNIST's
+    28 x 28 these are 4 pixels, the margin that is blank around most digits.
+    """
+    row = _near_the_ends(height)
+    column = _near_the_ends(width)
+    return row[:, None] | column[None, :]
+
+
+def _near_the_ends(n: int) -> np.ndarray:
+    position = np.arange(n)
+    return np.minimum(position, position[::-1]) < max(1, n // 7)
+
+
+def border_metrics(layers: Sequence[Maps]) -> dict[str, float]:
+    """Average the statistics of the units near the border, and of the rest.
+
+    Args:
+      layers: the statistics of each convolution.
+
+    Returns:
+      {"convN STATISTIC WHERE": mean}, with N from 1, a name of `NAMES`, and WHERE
+      "border" or "rest". A layer without a position away from the border gives NaN for
+      "rest".
+    """
+    metrics = {}
+    for n, maps in enumerate(layers, 1):
+        near = border(*maps.active.shape[:2])
+        for name, values in zip(NAMES, maps, strict=True):
+            if values is None:
+                continue
+            rest = values[~near]
+            metrics[f"conv{n} {name} border"] = float(values[near].mean())
+            metrics[f"conv{n} {name} rest"] = (
+                float(rest.mean()) if rest.size else float("nan")
+            )
+    return metrics

@@ -1,0 +1,45 @@
+"""Pictures of the statistics of units, one map for each convolution and statistic."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .evaluate import Maps
+
+TITLES = Maps(
+    "fraction of cases a unit is on",
+    "std of its summed input",
+    "std after the normaliser",
+)
+
+
+def statistics(layers: Sequence[Maps], title: str) -> np.ndarray:
+    """Draw the statistics of all convolutions, averaged over channels.
+
+    Args:
+      layers: the statistics of each convolution, from the first.
+      title: stands above the picture.
+
+    Returns:
+      uint8 [height, width, 3]: a row for each convolution, a column for each statistic.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = sum(values is not None for values in layers[0])
+    size = (3 * columns, 2.6 * len(layers) + 0.5)
+    figure = Figure(figsize=size, layout="constrained", dpi=100)
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.subplots(len(layers), columns, squeeze=False)
+    for n, (row, maps) in enumerate(zip(axes, layers, strict=True), 1):
+        height, width, _ = maps.active.shape
+        for ax, values, label in zip(row, maps, TITLES, strict=False):
+            image = ax.imshow(values.mean(-1), vmin=0.0)
+            figure.colorbar(image, ax=ax, shrink=0.85)
+            ax.set(xticks=[], yticks=[])
+            if n == 1:
+                ax.set_title(label, fontsize=10)
+        row[0].set_ylabel(f"convolution {n}\n{height} x {width} positions")
+    figure.suptitle(title)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()

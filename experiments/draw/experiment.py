@@ -1,0 +1,66 @@
+"""The DRAW experiment."""
+
+import jax
+from ml_collections import ConfigDict
+
+from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.engine.checks import check_at_least
+from lnrepro.engine.evaluation import mean_over_examples
+from lnrepro.engine.experiment import Evaluation, Experiment
+
+from . import evaluate as evaluations
+from . import pictures
+from .data import open_split, pixels, select
+from .model import Draw, cross_entropy
+
+
+def make(config: ConfigDict) -> Experiment:
+    """Make the experiment.
+
+    Metrics are nats per image. Their names end in the name of the data set, because they
+    compare within one data set only. The evaluation "final" estimates log p(x) on the
+    test images and draws pictures. The other evaluations are names of splits.
+    """
+    check_at_least(config, 1, "importance_samples")
+    draw = Draw(config)
+    key = jax.random.key(config.evaluation_seed)
+    mean_bounds = mean_over_examples(evaluations.bounds(draw, key))
+    mean_log_likelihood = mean_over_examples(
+        evaluations.log_likelihood(draw, key, config.importance_samples)
+    )
+
+    def init(key):
+        return {"params": draw.init(key)}
+
+    def loss(vars, batch, key):
+        x = pixels(batch)
+        shape = (draw.sizes.glimpses, len(x), draw.sizes.latents)
+        canvas, seen = draw.infer(vars["params"], x, jax.random.normal(key, shape))
+        reconstruction = cross_entropy(canvas, x).mean()
+        kl = seen.kl.sum(0).mean()
+        bound = reconstruction + kl
+        return bound, ({}, {"bound": bound, "reconstruction": reconstruction, "kl": kl})
+
+    def batches(start_step):
+        columns = open_split(config, "train")
+        plan = Plan(len(columns["image"]), config.batch_size, config.seed)
+        return train_batches(columns, plan, start_step=start_step)
+
+    def evaluate(vars, name):
+        if name == "final":
+            return evaluate_final(vars)
+        examples = eval_batches(open_split(config, name), config.eval_batch_size)
+        return Evaluation(with_data_name(mean_bounds(vars, examples)))
+
+    def evaluate_final(vars):
+        columns = open_split(config, "test")
+        selected = select(columns, config.importance_examples)
+        examples = eval_batches(selected, config.eval_batch_size)
+        scalars = with_data_name(mean_log_likelihood(vars, examples))
+        shown = select(columns, pictures.EXAMPLES)["image"]
+        return Evaluation(scalars, pictures.draw_all(draw, vars["params"], shown, key))
+
+    def with_data_name(metrics):
+        return {f"{metric}_{config.data.name}": metrics[metric] for metric in metrics}
+
+    return Experiment(init, loss, batches, evaluate)

@@ -1,0 +1,87 @@
+"""Lines of handwriting as the network sees them.
+
+Shape letters: t steps of the pen, u characters of the text.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from lnrepro import data
+from lnrepro.engine.checks import check_data
+from lnrepro.engine.errors import DataError
+
+
+class Lines(Sequence):
+    """Examples of normalised pen steps and their text.
+
+    An example has "steps", float32 [t, 3]: dx and dy, normalised to mean 0 and variance 1
+    over the training set, and 1 where the step ends a stroke. It has "text", the numbers
+    of the symbols [u].
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        length: int | None = None,
+    ):
+        """Wrap the columns of a split.
+
+        Args:
+          columns: "strokes", [t, 3] integers for each line, and "text", [u].
+          facts: "symbols", and "mean" and "std" of the training set's offsets.
+          length: steps of a line; those beyond are cut off. None keeps all.
+        """
+        self.strokes = columns["strokes"]
+        self.texts = columns["text"]
+        self.symbols = facts["symbols"]
+        self.mean = np.array(facts["mean"], np.float32)
+        self.std = np.array(facts["std"], np.float32)
+        self.length = length
+
+    def __len__(self) -> int:
+        return len(self.strokes)
+
+    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
+        strokes = self.strokes[i][: self.length]
+        return {"steps": self.normalise(strokes), "text": self.texts[i]}
+
+    def normalise(self, strokes: np.ndarray) -> np.ndarray:
+        """Return offsets [t, 3] of the data as normalised float32 steps [t, 3]."""
+        steps = np.asarray(strokes, np.float32)
+        steps[:, :2] = (steps[:, :2] - self.mean) / self.std
+        return steps
+
+    def denormalise(self, steps: np.ndarray) -> np.ndarray:
+        """Return normalised steps [..., 3] in the coordinates of the data."""
+        steps = np.array(steps, np.float64)
+        steps[..., :2] = steps[..., :2] * self.std + self.mean
+        return steps
+
+    def text(self, i: int) -> str:
+        """Return the text of line i, with U+FFFD for a character that is no symbol."""
+        characters = [
+            self.symbols[k] if k else "\N{REPLACEMENT CHARACTER}" for k in self.texts[i]
+        ]
+        return "".join(characters)
+
+
+def open_lines(config: ConfigDict, split: str) -> Lines:
+    """Open a split.
+
+    Raises:
+      DataError: the set is missing, or does not fit the sizes in the config.
+    """
+    columns = data.open_config(config.data, split)
+    facts = data.facts(config.data.name, config.data.dir)
+    check_data(config, "model.symbols", len(facts["symbols"]))
+    longest = int(columns["text"].lengths.max())
+    if longest > config.model.characters:
+        raise DataError(
+            f"config.model.characters = {config.model.characters}, but "
+            f"{config.data.name} has a line of {longest}; set it to that or more"
+        )
+    return Lines(columns, facts, config.model.steps)

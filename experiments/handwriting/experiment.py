@@ -1,0 +1,59 @@
+"""The handwriting experiment."""
+
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.engine import evaluation
+from lnrepro.engine.experiment import Evaluation, Experiment
+
+from . import evaluate as evaluations
+from .data import open_lines
+from .model import Network
+
+
+def make(config: ConfigDict) -> Experiment:
+    """Make the experiment.
+
+    Metrics: nll (nats per line of at most `config.model.steps` steps, in normalised
+    offsets, the unit of Figure 5), nll_per_step, and nll_original (nats per line in the
+    coordinates of the data). The evaluation "final" gives the pictures. The other
+    evaluations are names of splits.
+    """
+    network = Network(config)
+    padded_to = {"steps": config.model.steps, "text": config.model.characters}
+
+    def init(key):
+        return {"params": network.init(key)}
+
+    def loss(vars, batch, key):
+        del key
+        nll = evaluations.nll(network, vars["params"], batch).mean()
+        steps = jnp.maximum(batch["steps_length"].mean(), 1)
+        return nll, ({}, {"nll": nll, "nll_per_step": nll / steps})
+
+    def metrics(vars, batch):
+        return evaluations.metrics(network, vars["params"], batch)
+
+    mean_metrics = evaluation.mean_over_examples(metrics)
+
+    def batches(start_step):
+        lines = open_lines(config, "train")
+        plan = Plan(len(lines), config.batch_size, config.seed)
+        return train_batches(lines, plan, start_step=start_step, pad=padded_to)
+
+    def evaluate(vars, name):
+        if name == "final":
+            # Matplotlib and Pillow are needed for the pictures only.
+            from . import pictures
+
+            lines = open_lines(config, "valid")
+            return pictures.draw_all(network, vars["params"], lines, config)
+        lines = evaluations.examples(open_lines(config, name), config.eval_examples)
+        size = config.eval_batch_size
+        scalars = mean_metrics(vars, eval_batches(lines, size, pad=padded_to))
+        steps = scalars.pop("steps")
+        scalars["nll_per_step"] = scalars["nll"] / steps
+        return Evaluation(scalars)
+
+    return Experiment(init, loss, batches, evaluate)

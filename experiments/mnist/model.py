@@ -1,0 +1,56 @@
+"""The multi-layer perceptron of section 6.6.
+
+Shape letters: B batch, D pixels of an image, K classes.
+"""
+
+import jax
+from flax import linen as nn
+from ml_collections import ConfigDict
+
+from lnrepro.linen import BatchNorm, LayerNorm
+
+NORMS = ("none", "layer", "batch")
+
+
+class MLP(nn.Module):
+    """Hidden layers with ReLU, then a linear layer.
+
+    "layer" normalises the summed inputs of the hidden layers only, because the scale of
+    the logits carries the confidence of the prediction (section 6.6). "batch" normalises
+    every layer, the last one too. The bias of a normalised layer is the bias of its norm
+    (eq. 5), so that each unit has one bias.
+
+    Attributes:
+      config: reads `norm`, `model`, `layer_norm` and `batch_norm`.
+    """
+
+    config: ConfigDict
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        """Compute logits [B, K] of pixels [B, D].
+
+        Args:
+          x: pixels, 0 to 1.
+          train: use the statistics of the batch, and update the running statistics.
+        """
+        norm, model = self.config.norm, self.config.model
+        for width in model.hidden:
+            x = nn.Dense(width, use_bias=norm == "none")(x)
+            if norm == "layer":
+                x = LayerNorm(epsilon=self.config.layer_norm.eps)(x)
+            elif norm == "batch":
+                x = self._batch_norm(x, train)
+            x = nn.relu(x)
+        x = nn.Dense(model.classes, use_bias=norm != "batch")(x)
+        return self._batch_norm(x, train) if norm == "batch" else x
+
+    def _batch_norm(self, x: jax.Array, train: bool) -> jax.Array:
+        options = self.config.batch_norm
+        norm = BatchNorm(
+            use_running_average=not train,
+            momentum=options.momentum,
+            epsilon=options.eps,
+            unbiased=options.unbiased,
+        )
+        return norm(x)
