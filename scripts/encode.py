@@ -88,11 +88,11 @@ def open_run(
     from lnrepro.engine import runs
 
     run = runs.load(workdir, "experiments.skip_thoughts")
-    from experiments import skip_thoughts
+    from experiments.skip_thoughts.experiment import encoder
 
     if word2vec:
         run.config.encoding.word2vec = word2vec
-    return skip_thoughts.encoder(run.config, run.vars()["params"])
+    return encoder(run.config, run.vars()["params"])
 
 
 def read(stream: BinaryIO) -> Iterator[list[str]]:

@@ -1,4 +1,7 @@
-"""Sentences to vectors with a frozen encoder: words found, looked up, sentences of like length taken together."""
+"""Sentence vectors of a frozen encoder.
+
+Shape letters: N sentences, t tokens, T padded length, B batch, D word size, H units.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,27 +17,43 @@ from lnrepro.engine.errors import UserError
 from .model import SkipThoughts
 
 UNKNOWN = "<unk>"
-# A word's parts as in the Penn treebank: "don't" is "do n't", "it's" is "it 's"; then words, numbers, single marks.
-CONTRACTED = re.compile(r"(?<=\w)(n't|'(?:s|m|d|re|ll|ve))(?!\w)", re.IGNORECASE)
-PIECES = re.compile(
+# Contractions are split as in the Penn treebank: "don't" into "do n't", "it's" into
+# "it 's".
+CONTRACTION = re.compile(r"(?<=\w)(n't|'(?:s|m|d|re|ll|ve))(?!\w)", re.IGNORECASE)
+# A token is a part of a contraction, a word or number, or a punctuation mark.
+TOKEN = re.compile(
     r"n't(?!\w)|'(?:s|m|d|re|ll|ve)(?!\w)|\w+(?:[-./]\w+)*|\.\.\.|--|``|''|[^\w\s]",
     re.IGNORECASE,
 )
+# A batch holds about this many tokens for each of its rows, so that one very long
+# sentence does not fill the memory.
+ROW_TOKENS = 64
 
 
 def tokens_of(sentence: str, lowercase: bool) -> list[str]:
-    """A sentence's words and marks; one that is parted by spaces already stays as it is, contractions apart."""
-    parted = CONTRACTED.sub(
-        r" \1", sentence.replace("\u2019", "'").replace("\u2018", "'")
-    )
-    return PIECES.findall(parted.lower() if lowercase else parted)
+    """Split a sentence into words and punctuation marks.
+
+    A sentence that is tokenised already keeps its tokens, except for contractions.
+
+    Args:
+      sentence: the text.
+      lowercase: convert the tokens to lower case.
+    """
+    straight = sentence.replace("\u2019", "'").replace("\u2018", "'")
+    split = CONTRACTION.sub(r" \1", straight)
+    return TOKEN.findall(split.lower() if lowercase else split)
 
 
 class WordVectors:
-    """Token -> word vector (D,): the trained table's, else word2vec's mapped into it, else that of the unknown word.
+    """Vectors of tokens.
 
-    The map is the linear regression with intercept from word2vec to the table over the words in both; words with "_"
-    are phrases and left out. Source: Kiros et al. (2015), section 2.2. Raises UserError if no word is in both.
+    A word of the model has the vector of its table. Another word has its word2vec vector,
+    mapped into the table's space by the linear regression with intercept over the words
+    in both. Words with "_", which are phrases, are left out. Every other token has the
+    vector of the unknown word.
+
+    References:
+      Kiros et al. (2015), section 2.2.
     """
 
     def __init__(
@@ -43,110 +62,140 @@ class WordVectors:
         vocabulary: Vocabulary,
         word2vec: Word2Vec | None = None,
     ):
-        self.table, self.vocabulary, self.word2vec = (
-            np.asarray(table),
-            vocabulary,
-            word2vec,
-        )
+        """Fit the regression.
+
+        Args:
+          table: [V, D], the vectors of the model.
+          vocabulary: its words.
+          word2vec: other word vectors, or None.
+
+        Raises:
+          UserError: `word2vec` has none of the words.
+        """
+        self.table = np.asarray(table)
+        self.vocabulary = vocabulary
+        self.word2vec = word2vec
         self._unknown = int(vocabulary.encode([UNKNOWN])[0])
-        self._ids = {
-            word: i for i, word in enumerate((*vocabulary.specials, *vocabulary.words))
-        }
+        words = (*vocabulary.specials, *vocabulary.words)
+        self._ids = {word: i for i, word in enumerate(words)}
         self._mapped: dict[str, np.ndarray] = {}
         if word2vec is not None:
-            shared = [word for word in vocabulary.words if word in word2vec]
-            if not shared:
-                raise UserError(
-                    f"{word2vec.path}: has none of the {len(vocabulary.words):,} words of the vocabulary"
-                )
-            inputs = np.stack([word2vec[word] for word in shared]).astype(np.float64)
-            outputs = self.table[vocabulary.encode(shared)].astype(np.float64)
-            means = inputs.mean(0), outputs.mean(0)
-            self._map = np.linalg.lstsq(
-                inputs - means[0], outputs - means[1], rcond=None
-            )[0]
-            self._shift = means[1] - means[0] @ self._map
+            self._fit(word2vec)
+
+    def _fit(self, word2vec: Word2Vec) -> None:
+        shared = [word for word in self.vocabulary.words if word in word2vec]
+        if not shared:
+            count = len(self.vocabulary.words)
+            raise UserError(
+                f"{word2vec.path}: has none of the {count:,} words of the vocabulary"
+            )
+        x = np.stack([word2vec[word] for word in shared]).astype(np.float64)
+        y = self.table[self.vocabulary.encode(shared)].astype(np.float64)
+        x_mean, y_mean = x.mean(0), y.mean(0)
+        self._map = np.linalg.lstsq(x - x_mean, y - y_mean, rcond=None)[0]
+        self._shift = y_mean - x_mean @ self._map
 
     def __call__(self, tokens: Sequence[str]) -> np.ndarray:
-        """Tokens -> (t, D) of the table's dtype."""
-        if self.word2vec is None:
-            return self.table[[self._ids.get(token, self._unknown) for token in tokens]]
-        return (
-            np.stack([self._one(token) for token in tokens])
-            if tokens
-            else self.table[:0]
-        )
+        """Return the vectors [t, D] of tokens, in the data type of the table."""
+        if not tokens:
+            return self.table[:0]
+        return np.stack([self._vector(token) for token in tokens])
 
-    def _one(self, token: str) -> np.ndarray:
+    def _vector(self, token: str) -> np.ndarray:
         if token in self._ids:
             return self.table[self._ids[token]]
-        if "_" in token or token not in self.word2vec:
+        if self.word2vec is None or "_" in token or token not in self.word2vec:
             return self.table[self._unknown]
         if token not in self._mapped:
-            self._mapped[token] = (
-                self.word2vec[token] @ self._map + self._shift
-            ).astype(self.table.dtype)
+            mapped = self.word2vec[token] @ self._map + self._shift
+            self._mapped[token] = mapped.astype(self.table.dtype)
         return self._mapped[token]
 
 
 class Encoder:
-    """`encoder(sentences, end_token=...)` -> (N, H) float32 rows of length 1, in the order of the sentences."""
+    """A function from sentences to vectors."""
 
     def __init__(
         self,
-        net: SkipThoughts,
+        model: SkipThoughts,
         params: dict,
         words: WordVectors,
         *,
         lowercase: bool,
         batch_size: int = 128,
     ):
-        self.words, self.lowercase, self.batch_size, self.units = (
-            words,
-            lowercase,
-            batch_size,
-            net.sizes.units,
-        )
+        """Wrap a model.
+
+        Args:
+          model: the model.
+          params: its parameters.
+          words: vectors of tokens.
+          lowercase: convert sentences to lower case.
+          batch_size: B, the largest number of sentences in a batch.
+        """
+        self.words = words
+        self.lowercase = lowercase
+        self.batch_size = batch_size
+        self.units = model.sizes.units
         self._params = {"encoder": params["encoder"]}
-        self._encode = net.encode_compiled
+        self._encode = model.encode_compiled
 
     def __call__(self, sentences: Iterable[str], *, end_token: bool) -> np.ndarray:
-        """Encode sentences of any lengths, an empty one too (without the end token its vector is zero)."""
-        end = [self.words.vocabulary.specials[0]] if end_token else []
-        found = [tokens_of(sentence, self.lowercase) + end for sentence in sentences]
-        steps = np.array([_steps(len(tokens)) for tokens in found], int)
-        vectors = np.zeros((len(found), self.units), np.float32)
-        made = []
-        for length in np.unique(steps):
-            rows = max(
-                1, self.batch_size * 64 // max(length, 64)
-            )  # one very long sentence must not fill the memory
-            where = np.flatnonzero(steps == length)
-            rows = min(
-                rows, 1 << (len(where) - 1).bit_length()
-            )  # few sentences need few rows
-            for i in range(0, len(where), rows):
-                some = where[i : i + rows]
-                made.append(
-                    (some, self._batch([found[j] for j in some], int(length), rows))
-                )
-        for some, states in made:  # all batches are dispatched before the first is read
-            vectors[some] = np.asarray(states)[: len(some)]
-        return vectors / np.maximum(
-            np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12
-        )
+        """Encode sentences of any length.
 
-    def _batch(self, found: list[list[str]], steps: int, rows: int) -> jax.Array:
-        x = np.zeros((steps, rows, self.words.table.shape[1]), self.words.table.dtype)
-        for i, tokens in enumerate(found):
-            x[: len(tokens), i] = self.words(tokens)
+        Sentences of similar length share a batch. An empty sentence without the end token
+        has the vector zero.
+
+        Args:
+          sentences: N texts.
+          end_token: append the end token to each sentence.
+
+        Returns:
+          [N, H] float32, rows of length 1 in the order of the sentences.
+        """
+        end = [self.words.vocabulary.specials[0]] if end_token else []
+        tokens = [tokens_of(sentence, self.lowercase) + end for sentence in sentences]
+        lengths = np.array([_padded_length(len(found)) for found in tokens], int)
+        parts = []
+        for length in np.unique(lengths):
+            where = np.flatnonzero(lengths == length)
+            rows = max(1, self.batch_size * ROW_TOKENS // max(length, ROW_TOKENS))
+            # Few sentences take a smaller batch, rounded up to a power of two.
+            rows = min(rows, _power_of_two(len(where)))
+            for start in range(0, len(where), rows):
+                selected = where[start : start + rows]
+                batch = [tokens[i] for i in selected]
+                parts.append((selected, self._encode_batch(batch, int(length), rows)))
+        # All batches are dispatched before the first result is read.
+        vectors = np.zeros((len(tokens), self.units), np.float32)
+        for selected, states in parts:
+            vectors[selected] = np.asarray(states)[: len(selected)]
+        norm = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.maximum(norm, 1e-12)
+
+    def _encode_batch(
+        self, sentences: list[list[str]], steps: int, rows: int
+    ) -> jax.Array:
+        """Encode at most `rows` sentences, padded to `steps` tokens, [rows, H]."""
+        table = self.words.table
+        x = np.zeros((steps, rows, table.shape[1]), table.dtype)
         lengths = np.zeros(rows, np.int32)
-        lengths[: len(found)] = [len(tokens) for tokens in found]
+        for i, tokens in enumerate(sentences):
+            x[: len(tokens), i] = self.words(tokens)
+            lengths[i] = len(tokens)
         return self._encode(self._params, jnp.asarray(x), lengths)
 
 
-def _steps(length: int) -> int:
-    """The compiled length for a sentence: multiples of 8 to 64, then powers of 2."""
-    return (
-        max(8, -(-length // 8) * 8) if length <= 64 else 1 << (length - 1).bit_length()
-    )
+def _padded_length(length: int) -> int:
+    """Round up to a multiple of 8, or above 64 to a power of two.
+
+    The encoder is compiled for these lengths only.
+    """
+    if length > 64:
+        return _power_of_two(length)
+    return max(8, -(-length // 8) * 8)
+
+
+def _power_of_two(n: int) -> int:
+    """Round up to a power of two."""
+    return 1 << (n - 1).bit_length()

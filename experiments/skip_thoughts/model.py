@@ -1,117 +1,152 @@
-"""Skip-thought vectors: a sentence's vector is the last state of a GRU, from which two more GRUs say its neighbours.
+"""Skip-thought vectors.
 
-    v = GRU_encoder(current);   h_next = GRU_next(v; <0, next_1, ...>);   h_previous = GRU_previous(v; <0, previous_1, ...>)
-    loss = - sum over both, all sentences and words, of log(softmax(W h_t + b)[word_t] + 1e-8)
+The vector of a sentence is the last state of a GRU. From it, two more GRUs predict the
+words of the sentences before and after:
 
-One embedding table and one output layer serve all. norm="layer" normalises all three GRUs (eq. 23-28) and nothing else.
-Source: Kiros et al. (2015) as in the authors' code, which conditions the decoders through their first state alone;
-`condition` feeds v to them at every step, as that paper has it.
+    v = GRU_encoder(current)
+    h_next = GRU_next(v; <0, next_1, next_2, ...>)
+    h_previous = GRU_previous(v; <0, previous_1, previous_2, ...>)
+    loss = -sum log(softmax(W h_t + b)[word_t] + 1e-8)
 
-Letters: B batch, T steps of the encoder, S steps of the decoders, D word size, H units, V vocabulary.
+The sum runs over both neighbours, all sentences and all words. One embedding table and
+one output layer serve all GRUs. norm="layer" normalises all three GRUs (eq. 23-28) and
+nothing else.
+
+As in the authors' code, v is the first state of the decoders and nothing more. With
+`config.model.condition`, v is also an input of every step, as their paper has it.
+
+Shape letters: B batch, T steps of the encoder, S steps of the decoders, D word size,
+H units, V vocabulary, G groups.
+
+References:
+  Kiros et al. (2015), "Skip-Thought Vectors".
 """
 
 import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.engine.errors import UserError
+from lnrepro.engine.checks import check_at_least, check_choice
 from lnrepro.functional import GRUCell, unroll
 
 from .softmax import cross_entropy
 
 NORMS = ("none", "layer")
-SIDES = ("previous", "next")  # the order of the two decoders wherever they lie stacked
+# The two decoders, in the order in which their arrays are stacked.
+SIDES = ("previous", "next")
 
 
 class SkipThoughts:
-    """The network of a config: its sizes, and functions of its parameters."""
+    """The model of a config: its sizes, and functions of its parameters."""
 
     def __init__(self, config: ConfigDict):
-        m = self.sizes = config.model
-        if config.norm not in NORMS:
-            raise UserError(
-                f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}"
-            )
-        for name, least in (
-            ("units", 1),
-            ("word_size", 1),
-            ("vocabulary", 3),
-            ("chunk_rows", 1),
-        ):
-            if m[name] < least:
-                raise UserError(
-                    f"config.model.{name} = {m[name]}: at least {least} is needed"
-                )
-        self.cell = GRUCell(m.units, norm=config.norm, kernel_init=_uniform)
-        self.encode_compiled = jax.jit(
-            self.encode
-        )  # here, so that all encoders of a run share its programs
+        """Check the sizes of `config.model` and `config.norm`.
+
+        Raises:
+          UserError: a size or a norm that does not exist.
+        """
+        check_choice(config, "norm", NORMS)
+        check_at_least(config, 1, "model.units", "model.word_size", "model.chunk_rows")
+        # Two special tokens and a word.
+        check_at_least(config, 3, "model.vocabulary")
+        self.sizes = config.model
+        self.cell = GRUCell(self.sizes.units, norm=config.norm, kernel_init=_uniform)
+        # Compiled here, so that all encoders of a run share the programs.
+        self.encode_compiled = jax.jit(self.encode)
 
     def init(self, key: jax.Array) -> dict:
-        """Embeddings (V, D), encoder, a decoder for each of SIDES, output (H, V): uniform in +-0.1, recurrent blocks
-        orthogonal, biases 0."""
-        m = self.sizes
-        words, encoder, *decoders, output = jax.random.split(key, 3 + len(SIDES))
-        reads = m.word_size + (m.units if m.condition else 0)
+        """Draw fresh parameters.
+
+        Kernels are uniform in +-0.1, recurrent kernels orthogonal, biases 0.
+
+        Returns:
+          {"embedding": [V, D], "encoder": parameters of a cell, "decoders": {side:
+          parameters of a cell}, "output": {"w": [H, V], "bias": [V]}}
+        """
+        sizes = self.sizes
+        keys = jax.random.split(key, 3 + len(SIDES))
+        words_key, encoder_key, *decoder_keys, output_key = keys
+        decoder_input = sizes.word_size
+        if sizes.condition:
+            decoder_input += sizes.units
         return {
-            "embedding": _uniform(words, (m.vocabulary, m.word_size)),
-            "encoder": self.cell.init(encoder, m.word_size),
+            "embedding": _uniform(words_key, (sizes.vocabulary, sizes.word_size)),
+            "encoder": self.cell.init(encoder_key, sizes.word_size),
             "decoders": {
-                side: self.cell.init(key, reads)
-                for side, key in zip(SIDES, decoders, strict=True)
+                side: self.cell.init(decoder_key, decoder_input)
+                for side, decoder_key in zip(SIDES, decoder_keys, strict=True)
             },
             "output": {
-                "w": _uniform(output, (m.units, m.vocabulary)),
-                "bias": jnp.zeros(m.vocabulary),
+                "w": _uniform(output_key, (sizes.units, sizes.vocabulary)),
+                "bias": jnp.zeros(sizes.vocabulary),
             },
         }
 
     def encode(self, params: dict, x: jax.Array, lengths: jax.Array) -> jax.Array:
-        """Word vectors (T, B, D) of sentences with their lengths (B,), end token included where wanted -> (B, H)."""
+        """Compute the vectors [B, H] of sentences.
+
+        Args:
+          params: as `init` returns them.
+          x: [T, B, D], word vectors, with the end token where it is wanted.
+          lengths: [B].
+        """
         result = unroll(
             self.cell, params["encoder"], x, seq_lengths=lengths, time_major=True
         )
         return result.carry
 
     def decode(self, params: dict, vector: jax.Array, words: jax.Array) -> jax.Array:
-        """Sentence vectors (B, H) and the neighbours' word vectors (2, S, B, D) -> states before each word (2, S, B, H)."""
+        """Compute the states of the decoders before each word, [2, S, B, H].
+
+        Args:
+          params: as `init` returns them.
+          vector: [B, H], vectors of sentences.
+          words: [2, S, B, D], word vectors of their neighbours.
+        """
         x = jnp.pad(words[:, :-1], ((0, 0), (1, 0), (0, 0), (0, 0)))
         if self.sizes.condition:
-            every = jnp.broadcast_to(vector, (*x.shape[:-1], vector.shape[-1]))
-            x = jnp.concatenate([x, every], axis=-1)
+            repeated = jnp.broadcast_to(vector, (*x.shape[:-1], vector.shape[-1]))
+            x = jnp.concatenate([x, repeated], axis=-1)
 
-        def one(params, x):
+        def decode_one(params, x):
             result = unroll(self.cell, params, x, initial_carry=vector, time_major=True)
             return result.outputs
 
-        each = [params["decoders"][side] for side in SIDES]
+        of_sides = [params["decoders"][side] for side in SIDES]
         if self.sizes.decoders_together:
-            return jax.vmap(one)(jax.tree.map(lambda *a: jnp.stack(a), *each), x)
-        return jnp.stack([one(p, x) for p, x in zip(each, x, strict=True)])
+            stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *of_sides)
+            return jax.vmap(decode_one)(stacked, x)
+        return jnp.stack([decode_one(p, x) for p, x in zip(of_sides, x, strict=True)])
 
     def loss(self, params: dict, batch: dict) -> tuple[jax.Array, jax.Array]:
-        """(sum of the cross-entropies in nats, number of words predicted) of a batch of triples.
+        """Compute the loss of a batch of sentence triples.
 
-        batch: "previous", "current", "next" (B, S or T) word numbers padded with 0, and their lengths "..._length" (B,),
-        the end token counted.
+        Args:
+          params: as `init` returns them.
+          batch: "previous", "current" and "next", numbers of words [B, S or T] padded
+            with 0, and their lengths "previous_length", ... [B] with the end token.
+
+        Returns:
+          (sum of the cross-entropies in nats, number of predicted words)
         """
         current = batch["current"].T
         targets = jnp.stack([batch[side].T for side in SIDES])
         lengths = jnp.stack([batch[f"{side}_length"] for side in SIDES])
-        flat = jnp.concatenate(
-            [current.ravel(), targets.ravel()]
-        )  # one gather, so one scatter in the backward pass
-        x, words = jnp.split(params["embedding"][flat], [current.size])
-        vector = self.encode(
-            params, x.reshape(*current.shape, -1), batch["current_length"]
-        )
+        # One gather for all words has one scatter in the backward pass.
+        numbers = jnp.concatenate([current.ravel(), targets.ravel()])
+        x, words = jnp.split(params["embedding"][numbers], [current.size])
+        x = x.reshape(*current.shape, -1)
+        vector = self.encode(params, x, batch["current_length"])
         h = self.decode(params, vector, words.reshape(*targets.shape, -1))
         valid = jnp.arange(targets.shape[1])[:, None] < lengths[:, None]
         groups = _groups(targets.shape[-1])
-        out = params["output"]
-        parts = [_grouped(a, groups) for a in (h, targets, valid)]
         total = cross_entropy(
-            parts[0], out["w"], out["bias"], *parts[1:], self.sizes.chunk_rows
+            _by_group(h, groups),
+            params["output"]["w"],
+            params["output"]["bias"],
+            _by_group(targets, groups),
+            _by_group(valid, groups),
+            self.sizes.chunk_rows,
         )
         return total, valid.sum()
 
@@ -121,11 +156,11 @@ def _uniform(key: jax.Array, shape: tuple[int, ...], dtype=jnp.float32) -> jax.A
 
 
 def _groups(batch: int) -> int:
-    """How many parts of a batch may lie on devices of their own."""
+    """Return the number of parts of a batch that may lie on different devices."""
     return jax.device_count() if batch % jax.device_count() == 0 else 1
 
 
-def _grouped(a: jax.Array, groups: int) -> jax.Array:
-    """(2, S, B, ...) -> (G, 2 S B / G, ...), the part of the batch on one device together."""
+def _by_group(a: jax.Array, groups: int) -> jax.Array:
+    """Reorder [2, S, B, ...] as [G, 2 S B / G, ...], so that a group is one part of B."""
     a = a.reshape(*a.shape[:2], groups, -1, *a.shape[3:])
     return jnp.moveaxis(a, 2, 0).reshape(groups, -1, *a.shape[4:])

@@ -8,7 +8,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
 from configs import skip_thoughts as config_file
-from experiments.skip_thoughts import classify, encoding, make, model, relate, transfer
+from experiments.skip_thoughts import (
+    encoding,
+    evaluate,
+    logistic_regression,
+    make,
+    model,
+    relatedness,
+)
 from lnrepro.data.text import Vocabulary
 from lnrepro.engine.errors import UserError
 from tests.experiments.test_skip_thoughts import oracle_gru
@@ -29,7 +36,7 @@ def problem(n=300, d=12, seed=0):
 
 def test_folds_are_scikit_learns_after_the_protocols_shuffle():
     count = 47
-    found = classify.folds(count, outer=5, seed=1234)
+    found = logistic_regression.folds(count, outer=5, seed=1234)
     order = np.arange(count)
     np.random.RandomState(1234).shuffle(order)
     np.testing.assert_array_equal(found.order, order)
@@ -53,10 +60,10 @@ def test_folds_are_scikit_learns_after_the_protocols_shuffle():
 @pytest.mark.parametrize("sparse", [False, True])
 def test_minimisers_are_liblinears(c, sparse):
     x, y = problem()
-    train = classify.folds(len(y), 4).train[:, :4]
+    train = logistic_regression.folds(len(y), 4).train[:, :4]
     with_one = np.concatenate([x, np.ones((len(x), 1), np.float32)], 1)
     rows = scipy.sparse.csr_array(with_one) if sparse else with_one
-    w = classify.solve(
+    w = logistic_regression.solve(
         rows, y > 0, train, c, np.zeros((13, 4), np.float32), tolerance=1e-6
     )
     for k in range(4):
@@ -69,7 +76,7 @@ def test_minimisers_are_liblinears(c, sparse):
 
 def test_nested_accuracies_are_scikit_learns():
     x, y = problem(240, 6)
-    found, chosen = classify.nested(x, y, 4, 7)
+    found, chosen = logistic_regression.nested_cross_validation(x, y, 4, 7)
     order = np.arange(len(y))
     np.random.RandomState(7).shuffle(order)
     x, y = x[order], y[order]
@@ -85,9 +92,9 @@ def test_nested_accuracies_are_scikit_learns():
                     for a, b in KFold(4).split(train)
                 ]
             )
-            for c in classify.GRID
+            for c in logistic_regression.GRID
         ]
-        assert chosen[i] == classify.GRID[int(np.argmax(means))]
+        assert chosen[i] == logistic_regression.GRID[int(np.argmax(means))]
         np.testing.assert_allclose(
             found[i], 100 * fit(chosen[i], train).score(x[test], y[test]), atol=1e-4
         )
@@ -95,7 +102,9 @@ def test_nested_accuracies_are_scikit_learns():
 
 def test_labels_of_one_kind_are_refused():
     with pytest.raises(ValueError, match="one label only"):
-        classify.nested(np.ones((20, 2)), np.ones(20, int), 4)
+        logistic_regression.nested_cross_validation(
+            np.ones((20, 2)), np.ones(20, int), 4
+        )
 
 
 # -- SICK
@@ -103,14 +112,14 @@ def test_labels_of_one_kind_are_refused():
 
 def test_target_and_its_inverse():
     np.testing.assert_allclose(
-        relate.target([3.6, 5.0, 1.0]),
+        relatedness.target([3.6, 5.0, 1.0]),
         [[0, 0, 0.4, 0.6, 0], [0, 0, 0, 0, 1], [1, 0, 0, 0, 0]],
     )
     scores = np.linspace(1, 5, 41)
-    distributions = relate.target(scores)
+    distributions = relatedness.target(scores)
     assert distributions.min() >= 0
     np.testing.assert_allclose(distributions.sum(1), 1)
-    np.testing.assert_allclose(relate.expected(distributions), scores)
+    np.testing.assert_allclose(relatedness.expected(distributions), scores)
 
 
 def test_relatedness_learns_what_the_vectors_show_and_nothing_from_noise():
@@ -131,7 +140,7 @@ def test_relatedness_learns_what_the_vectors_show_and_nothing_from_noise():
             name: pairs(n, shown)
             for name, n in (("train", 200), ("trial", 60), ("test", 150))
         }
-        found = relate.relatedness(parts, epochs=500, blocks=3)
+        found = relatedness.fit_and_test(parts, epochs=500, blocks=3)
         if shown:
             assert found["pearson"] > 0.9
             assert found["mse"] < 0.4
@@ -145,9 +154,9 @@ def test_correlations_are_scipys():
 
     rng = np.random.RandomState(0)
     a, b = rng.randn(50), rng.randint(0, 9, 50)
-    np.testing.assert_allclose(relate._pearson(a, b), pearsonr(a, b)[0])
-    np.testing.assert_allclose(relate._spearman(a, b), spearmanr(a, b)[0])
-    assert relate._pearson(np.ones(5), np.arange(5)) == 0
+    np.testing.assert_allclose(relatedness._pearson(a, b), pearsonr(a, b)[0])
+    np.testing.assert_allclose(relatedness._spearman(a, b), spearmanr(a, b)[0])
+    assert relatedness._pearson(np.ones(5), np.arange(5)) == 0
 
 
 # -- encoding
@@ -265,5 +274,5 @@ def test_a_smoke_evaluation_and_its_artifacts(tmp_path):
     page = exp.evaluate(vars, "neighbours").files["neighbours.txt"]
     assert page.startswith("nearest sentences, layer, data: stories")
     assert page.count("\n    ") == 12 * 4
-    bag = transfer.bag_of_words("story_mpqa", config)
+    bag = evaluate.bag_of_words("story_mpqa", config)
     assert bag["accuracy"] > 60, "a polarity of words shows in the words"

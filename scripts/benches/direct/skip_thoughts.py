@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from experiments.skip_thoughts import open_books
+from experiments.skip_thoughts.data import open_books
 from lnrepro.data.batches import train_batches
 from lnrepro.data.triples import STEPS, EqualLengths
 from lnrepro.engine.errors import DataError

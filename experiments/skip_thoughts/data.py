@@ -1,0 +1,23 @@
+"""The books of the skip-thoughts experiment."""
+
+from ml_collections import ConfigDict
+
+from lnrepro.data.text import Vocabulary
+from lnrepro.data.triples import Triples, words_of
+from lnrepro.engine.checks import check_data
+
+
+def open_books(config: ConfigDict) -> Triples:
+    """Open the sentences of the books.
+
+    Raises:
+      DataError: the set is missing, or does not fit the sizes in the config.
+    """
+    books = Triples.open(config.data.name, config.model.vocabulary, config.data.dir)
+    check_data(config, "data.train_examples", len(books.tokens))
+    return books
+
+
+def open_vocabulary(config: ConfigDict) -> Vocabulary:
+    """Open the words of the books, as many as the model knows."""
+    return words_of(config.data.name, config.model.vocabulary, config.data.dir)

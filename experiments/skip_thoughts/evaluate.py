@@ -1,0 +1,179 @@
+"""The transfer tasks of sentence vectors, and nearest sentences.
+
+An encoder is a function `encode(sentences, end_token=...)` -> [N, H].
+
+Shape letters: N sentences, H units.
+"""
+
+import collections
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import scipy.sparse
+from ml_collections import ConfigDict
+
+from lnrepro import data
+from lnrepro.data.batches import evenly_spaced
+from lnrepro.data.official import sentences
+from lnrepro.data.text import Vocabulary
+
+from . import logistic_regression, relatedness
+from .encoding import tokens_of
+
+Encode = Callable[..., np.ndarray]
+# The splits of a set of related pairs.
+PARTS = ("train", "trial", "test")
+# `neighbours` takes this many sentences, shows this many of them, and the nearest of each.
+CANDIDATES = 4000
+QUERIES = 12
+NEAREST = 4
+# Shorter sentences are left out of `neighbours`.
+MIN_WORDS = 3
+
+
+def transfer_sets(config: ConfigDict) -> list[str]:
+    """Return the transfer sets among `config.evals`."""
+    return [name for name in config.evals if name not in ("neighbours", "baselines")]
+
+
+def is_pairs(name: str) -> bool:
+    """Whether a set has related pairs. The others have labelled sentences.
+
+    Raises:
+      DataError: there is no such set.
+    """
+    return issubclass(data.builder_class(name), sentences.Pairs)
+
+
+def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
+    """Evaluate the task of a set on frozen vectors.
+
+    Pairs are encoded with the end token and labelled sentences without, as in the code
+    of Kiros et al. (2015).
+
+    Args:
+      encode: the encoder.
+      name: the transfer set.
+      config: the config of the run; `transfer` gives the options.
+
+    Returns:
+      {"pearson", "spearman", "mse"} for related pairs; {"accuracy", "accuracy_std"} in
+      percent over the outer folds for labelled sentences.
+    """
+    if not is_pairs(name):
+        texts, labels = sentences.labelled(name, config.data.dir)
+        return _classification(encode(texts, end_token=False), labels, config)
+    parts = {}
+    for part in PARTS:
+        a, b, scores = sentences.related(name, part, config.data.dir)
+        vectors = encode([*a, *b], end_token=True)
+        parts[part] = (vectors[: len(a)], vectors[len(a) :], scores)
+    return _relatedness(parts, config)
+
+
+def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
+    """Evaluate the task of a set on word counts, scaled to length 1.
+
+    This baseline knows neither the order of the words nor word vectors. The words are
+    those of the set in lower case; for pairs, those of the training pairs.
+
+    Args:
+      name: the transfer set.
+      config: the config of the run.
+
+    Returns:
+      The same metrics as `transfer`.
+    """
+    if not is_pairs(name):
+        texts, labels = sentences.labelled(name, config.data.dir)
+        return _classification(_word_counts(texts, _words(texts)), labels, config)
+    pairs = {part: sentences.related(name, part, config.data.dir) for part in PARTS}
+    first, second, _ = pairs["train"]
+    words = _words([*first, *second])
+    parts = {}
+    for part, (a, b, scores) in pairs.items():
+        counts_a = _word_counts(a, words).toarray()
+        counts_b = _word_counts(b, words).toarray()
+        parts[part] = (counts_a, counts_b, scores)
+    return _relatedness(parts, config)
+
+
+def _relatedness(
+    parts: Mapping[str, relatedness.Pairs], config: ConfigDict
+) -> dict[str, float]:
+    options = config.transfer
+    return relatedness.fit_and_test(
+        parts,
+        epochs=options.sick_epochs,
+        batch=options.sick_batch,
+        blocks=options.sick_blocks,
+        seed=options.seed,
+    )
+
+
+def _classification(x, labels: np.ndarray, config: ConfigDict) -> dict[str, float]:
+    options = config.transfer
+    result = logistic_regression.nested_cross_validation(
+        x, labels, options.folds, options.seed
+    )
+    return {
+        "accuracy": float(result.accuracy.mean()),
+        "accuracy_std": float(result.accuracy.std()),
+    }
+
+
+def _words(texts: Iterable[str]) -> dict[str, int]:
+    """Number the words of texts in the order in which they first occur."""
+    words = collections.Counter()
+    for text in texts:
+        words.update(tokens_of(text, lowercase=True))
+    return {word: i for i, word in enumerate(words)}
+
+
+def _word_counts(
+    texts: Sequence[str], words: Mapping[str, int]
+) -> scipy.sparse.csr_array:
+    """Count the words of each text, [N, words] float32 rows of length 1."""
+    rows, columns = [], []
+    for i, text in enumerate(texts):
+        tokens = tokens_of(text, lowercase=True)
+        known = [words[token] for token in tokens if token in words]
+        rows += [i] * len(known)
+        columns += known
+    ones = np.ones(len(rows), np.float32)
+    shape = (len(texts), max(len(words), 1))
+    counts = scipy.sparse.csr_array((ones, (rows, columns)), shape=shape)
+    lengths = np.sqrt(np.asarray(counts.power(2).sum(axis=1)).ravel())
+    scale = scipy.sparse.diags_array(1 / np.maximum(lengths, 1e-12))
+    return scipy.sparse.csr_array(scale @ counts, dtype=np.float32)
+
+
+def neighbours(encode: Encode, config: ConfigDict) -> str:
+    """Write some sentences of the books, each with the nearest others by cosine.
+
+    Args:
+      encode: the encoder.
+      config: the config of the run.
+    """
+    columns = data.open_columns(config.data.name, "train", config.data.dir)
+    # All words of the books, also those that the model does not know.
+    words = data.facts(config.data.name, config.data.dir)["words"]
+    vocabulary = Vocabulary(words)
+    tokens = columns["tokens"]
+    candidates = [
+        " ".join(vocabulary.decode(tokens[i]))
+        for i in evenly_spaced(len(tokens), CANDIDATES)
+    ]
+    texts = [
+        text for text in dict.fromkeys(candidates) if len(text.split()) >= MIN_WORDS
+    ]
+    vectors = encode(texts, end_token=False)
+    lines = [f"nearest sentences, {config.norm}, data: {config.data.name}", ""]
+    for i in evenly_spaced(len(texts), QUERIES):
+        cosine = vectors @ vectors[i]
+        order = np.argsort(-cosine, kind="stable")
+        others = [j for j in order if j != i]
+        lines.append(texts[i])
+        lines += [f"    {cosine[j]:.3f}  {texts[j]}" for j in others[:NEAREST]]
+        lines.append("")
+    return "\n".join(lines)
