@@ -425,9 +425,9 @@ def test_a_mapped_column_lets_its_pages_go(prepared):
 
 @pytest.fixture(scope="module")
 def some():
-    dice = scenes.Dice(7)
-    made = [scenes.scene(dice) for _ in range(40)]
-    return made, np.stack([scenes.draw(s, dice) for s in made])
+    choices = scenes.IntegerChoices(7)
+    made = [scenes.random_scene(choices) for _ in range(40)]
+    return made, np.stack([scenes.draw(s, choices) for s in made])
 
 
 def test_scenes_are_the_same_everywhere(some):
@@ -455,7 +455,9 @@ def test_features_tell_colour_place_and_direction():
     def lone(shape, colour, cell):
         s = scenes.Scene((scenes.Thing(shape, colour, "large", cell),), "black")
         return (
-            scenes.features(scenes.draw(s, scenes.Dice(0))[None])[0].reshape(8, 9, 9)
+            scenes.features(scenes.draw(s, scenes.IntegerChoices(0))[None])[0].reshape(
+                8, 9, 9
+            )
             ** 2
         )
 
@@ -471,10 +473,10 @@ def test_features_tell_colour_place_and_direction():
 
 def test_captions_say_what_is_true_and_some_say_more_than_others(some):
     made, _ = some
-    dice, lengths = scenes.Dice(1), []
+    choices, lengths = scenes.IntegerChoices(1), []
     for s in made:
         for _ in range(20):
-            caption = scenes.describe(s, dice)
+            caption = scenes.describe(s, choices)
             words = caption.split()
             lengths.append(len(words))
             assert set(words) & set(scenes.COLOURS) <= {t.colour for t in s.things}
@@ -488,10 +490,10 @@ def test_captions_say_what_is_true_and_some_say_more_than_others(some):
 
 def test_relations_are_true():
     at = lambda cell: scenes.Thing("circle", "red", "small", cell)  # noqa: E731
-    dice = scenes.Dice(0)
-    assert {scenes.relation(at(0), at(2), dice) for _ in range(20)} == {"left of"}
-    assert {scenes.relation(at(8), at(0), dice) for _ in range(50)} == {
+    choices = scenes.IntegerChoices(0)
+    assert {scenes.relation(at(0), at(2), choices) for _ in range(20)} == {"left of"}
+    assert {scenes.relation(at(8), at(0), choices) for _ in range(50)} == {
         "right of",
         "below",
     }
-    assert {scenes.relation(at(1), at(7), dice) for _ in range(20)} == {"above"}
+    assert {scenes.relation(at(1), at(7), choices) for _ in range(20)} == {"above"}

@@ -317,7 +317,7 @@ def test_generated_lines_are_the_same_ones_again_and_of_known_symbols():
     for (text, line), (_, other) in zip(lines, again, strict=True):
         np.testing.assert_array_equal(line, other)
         assert not iam.encode(text)[1]
-        assert pen_strokes.CHARACTERS[0] - 1 <= len(text) <= pen_strokes.CHARACTERS[1]
+        assert pen_strokes.MIN_CHARACTERS - 1 <= len(text) <= pen_strokes.MAX_CHARACTERS
         assert line[-1, 2] == 1
         assert line[:, 2].sum() == sum(
             len(pen_strokes.glyph(c)[0]) for c in text if c != " "

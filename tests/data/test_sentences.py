@@ -120,7 +120,7 @@ def test_labels_follow_the_files(tmp_path):
 def test_generated_sets_are_balanced_and_graded(tmp_path):
     for task in ("mr", "cr", "subj", "mpqa"):
         texts, labels = sentences.labelled(f"story_{task}", tmp_path)
-        assert len(texts) == stories.JUDGED
+        assert len(texts) == stories.LABELLED
         assert labels.tolist() == sorted(labels.tolist(), reverse=True)
         assert labels.mean() == 0.5
     scores = np.concatenate(

@@ -1,27 +1,52 @@
-"""Generated news stories with a cloze question each, as .question files (question.py): the embedded stand-in for CNN's.
+"""Generated news stories with a cloze question each, as .question files.
 
-A story reports four events, each of another person and some at a named place, in any order and between sentences that
-name any of them again. The question says one of the events in other words and leaves out its person or place. So
-nothing but reading tells the answer: every person and every place is as likely, and how often a name occurs says nothing.
-Entities are numbered at random in every story.
+They stand in for the stories of CNN. A story reports four events. Each is about another
+person, and some happen at a named place. Other sentences between them name any of these
+again. The question reports one of the events in other words and leaves out its person or
+place. Every person and every place is equally likely to be the answer, whatever their
+number of mentions. So only reading tells the answer. Entities are numbered at random in
+every story. The format of a file is described in lnrepro/data/official/question.py.
 """
 
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Iterator
 
+from lnrepro.data.generated.choices import Choices
 from lnrepro.data.official.question import FOLDERS
 
 SPLITS = {"training": 4000, "validation": 400, "test": 400}
 ENTITIES = 12
-EVENTS_TOLD = 4
+EVENTS_IN_STORY = 4
+PLACES_IN_STORY = 3
 
-PEOPLE = "Anna Berg;Tom Okoro;Lena Voss;Igor Petrov;Mara Quint;Paul Adeyemi;Rosa Lind;Omar Haddad;Jun Sato;Eva Novak"
-PLACES = "Norhaven;Port Ellis;Kaldera;Westmoor;San Ilario;Grunfeld;Tarsis;Oakbridge;Vellamo;Rio Pardo"
+PEOPLE = (
+    "Anna Berg",
+    "Tom Okoro",
+    "Lena Voss",
+    "Igor Petrov",
+    "Mara Quint",
+    "Paul Adeyemi",
+    "Rosa Lind",
+    "Omar Haddad",
+    "Jun Sato",
+    "Eva Novak",
+)
+PLACES = (
+    "Norhaven",
+    "Port Ellis",
+    "Kaldera",
+    "Westmoor",
+    "San Ilario",
+    "Grunfeld",
+    "Tarsis",
+    "Oakbridge",
+    "Vellamo",
+    "Rio Pardo",
+)
 
-# What happens, in the story's words, and in the question's; X the person, Y the place.
+# What happens, in the words of the story and of the question. X is the person.
 EVENTS = (
     ("X won the race by two minutes", "victory for X in the race"),
     ("X was arrested after a long search", "police catch X"),
@@ -40,7 +65,7 @@ EVENTS = (
     ("X cooked dinner for the king", "royal meal prepared by X"),
     ("X crashed a car into a shop", "accident : X hits store"),
 )
-# Sentences that say nothing new; X any of the names so far.
+# Sentences that tell nothing about the events. X is any name so far.
 FILLERS = (
     "many readers already know X",
     "a spokesman for X did not comment",
@@ -49,7 +74,7 @@ FILLERS = (
     "nobody had expected this of X",
     "more about X will follow tomorrow",
 )
-WHEN = (
+TIMES = (
     "on monday",
     "on friday",
     "last week",
@@ -59,65 +84,53 @@ WHEN = (
 )
 
 
-class Draw:
-    """Random choices, the same for a seed in every Python: from random() alone, whose stream is fixed by contract."""
-
-    def __init__(self, seed: int):
-        self.random = random.Random(seed).random
-
-    def below(self, n: int) -> int:
-        """One of 0, ..., n - 1."""
-        return int(self.random() * n)
-
-    def some(self, items: object, k: int) -> list:
-        """k different ones of `items`, in random order."""
-        return sorted(items, key=lambda _: self.random())[:k]
-
-
-def story(draw: Draw) -> str:
-    """The text of one .question file without its address."""
-    numbers = draw.some(range(ENTITIES), ENTITIES)
-    events = draw.some(range(len(EVENTS)), EVENTS_TOLD)
-    placed = set(draw.some(range(EVENTS_TOLD), 3))
-    people, places = numbers[:EVENTS_TOLD], numbers[EVENTS_TOLD : EVENTS_TOLD + 3]
-    named, told, places_of = [], [], {}
+def story(choices: Choices) -> str:
+    """Return the text of one .question file without its address."""
+    numbers = choices.shuffle(range(ENTITIES))
+    events = choices.shuffle(range(len(EVENTS)))[:EVENTS_IN_STORY]
+    with_place = choices.shuffle(range(EVENTS_IN_STORY))[:PLACES_IN_STORY]
+    people = numbers[:EVENTS_IN_STORY]
+    places = numbers[EVENTS_IN_STORY : EVENTS_IN_STORY + PLACES_IN_STORY]
+    # {index of an event: its place}, and the entities named so far.
+    place_of: dict[int, int] = {}
+    named: list[int] = []
+    sentences = []
     for i, event in enumerate(events):
         text = EVENTS[event][0].replace("X", f"@entity{people[i]}")
-        when = WHEN[draw.below(len(WHEN))]
+        time = choices.choose(TIMES)
         named.append(people[i])
-        if i in placed:
-            places_of[i] = places[len(places_of)]
-            named.append(places_of[i])
-            text += f" in @entity{places_of[i]}"
-        told.append(f"{when} {text} ." if draw.below(2) else f"{text} {when} .")
-        if draw.below(2):
-            filler = FILLERS[draw.below(len(FILLERS))]
-            told.append(
-                filler.replace("X", f"@entity{named[draw.below(len(named))]}") + " ."
-            )
-    asked = draw.below(EVENTS_TOLD)
+        if i in with_place:
+            place_of[i] = places[len(place_of)]
+            named.append(place_of[i])
+            text += f" in @entity{place_of[i]}"
+        time_first = choices.below(2)
+        sentences.append(f"{time} {text} ." if time_first else f"{text} {time} .")
+        if choices.below(2):
+            filler = choices.choose(FILLERS)
+            entity = choices.choose(named)
+            sentences.append(filler.replace("X", f"@entity{entity}") + " .")
+    asked = choices.below(EVENTS_IN_STORY)
     question = EVENTS[events[asked]][1]
-    if asked in places_of and draw.below(2):
-        answer = places_of[asked]
+    if asked in place_of and choices.below(2):
+        answer = place_of[asked]
         question = question.replace("X", f"@entity{people[asked]}") + " in @placeholder"
     else:
         answer = people[asked]
         question = question.replace("X", "@placeholder")
-    names = dict(zip(people, draw.some(PEOPLE.split(";"), EVENTS_TOLD), strict=True))
-    names |= dict(zip(places, draw.some(PLACES.split(";"), len(places)), strict=True))
+    names = dict(zip(people, choices.shuffle(PEOPLE), strict=False))
+    names |= dict(zip(places, choices.shuffle(PLACES), strict=False))
     lines = [f"@entity{n}:{names[n]}" for n in sorted(names)]
-    return "\n\n".join([" ".join(told), question, f"@entity{answer}", "\n".join(lines)])
+    return "\n\n".join(
+        [" ".join(sentences), question, f"@entity{answer}", "\n".join(lines)]
+    )
 
 
 def files() -> Iterator[tuple[str, str, bytes]]:
-    """(split, path, content) of every story, the same ones everywhere."""
-    for number, (folder, count) in enumerate(SPLITS.items()):
-        draw = Draw(number)
+    """Yield (split, path, content) of every story."""
+    for seed, (folder, count) in enumerate(SPLITS.items()):
+        choices = Choices(seed)
         for i in range(count):
             address = f"generated/{folder}/{i:05d}"
-            content = f"{address}\n\n{story(draw)}".encode()
-            yield (
-                FOLDERS[folder],
-                f"questions/{folder}/{hashlib.sha1(address.encode()).hexdigest()}.question",
-                content,
-            )
+            name = hashlib.sha1(address.encode()).hexdigest()
+            content = f"{address}\n\n{story(choices)}".encode()
+            yield FOLDERS[folder], f"questions/{folder}/{name}.question", content

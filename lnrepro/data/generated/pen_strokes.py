@@ -1,13 +1,17 @@
-"""`generated_strokes`: lines of invented words as pen strokes, made here, not written by anybody.
+"""`generated_strokes`: lines of invented words as pen strokes, embedded.
 
-Glyphs are Hershey's single-stroke roman letters (by the package Hershey-Fonts). Forty "writers" differ in slant, size,
-width, letter spacing, speed and jitter; every letter they write is a little turned, stretched and shifted. Offsets are
-in units like IAM-OnDB's and examples have its form (`iam_ondb.py`), so that whatever runs on one runs on the other;
-likelihoods of the two have nothing to do with each other.
+The letters are Hershey's single-stroke roman letters, from the package Hershey-Fonts.
+Forty simulated writers differ in slant, size, width, letter spacing, speed and jitter.
+Every letter is slightly turned, stretched and shifted. Offsets have units like those of
+IAM-OnDB, and examples have its form (`lnrepro.data.official.iam_ondb`). Likelihoods on
+the two sets cannot be compared.
+
+Shape letters: n points.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -15,118 +19,146 @@ from functools import cache
 import numpy as np
 
 from lnrepro.data.builder import Builder, Example
-from lnrepro.data.official.iam_ondb import FEATURES, SYMBOLS, example, facts, offsets
+from lnrepro.data.official.iam_ondb import FEATURES, example, facts, offsets
 from lnrepro.data.raw import Raw
 
 LINES = {"train": 3000, "valid": 200}
 WRITERS = 40
-CHARACTERS = (8, 20)  # least and most of a line
-UNIT = 12.0  # whiteboard units of one of Hershey's, of which a capital is 21 tall
-SPACE = 14.0  # width of a space, in Hershey's units
-CORNER = np.cos(np.deg2rad(50.0))  # where a stroke turns by more, there is a point
-VOWELS, CONSONANTS = "aeiou", "bcdfghjklmnpqrstvwxyz"
+# Characters of a line: fewest and most.
+MIN_CHARACTERS = 8
+MAX_CHARACTERS = 20
+# Units of the data for one of Hershey's units. A capital is 21 of these tall.
+SCALE = 12.0
+# In Hershey's units: the width of a space, and the height of the base line.
+SPACE = 14.0
+BASE_LINE = 9.0
+# Where a stroke turns by more than 50 degrees, there is always a point.
+SHARP_COSINE = np.cos(np.deg2rad(50.0))
+VOWELS = "aeiou"
+CONSONANTS = "bcdfghjklmnpqrstvwxyz"
+PUNCTUATION = "',."
 
 
 class GeneratedStrokes(Builder):
-    """Generated pen strokes: 3,200 lines of invented words in Hershey's letters, varied by 40 made-up writers."""
+    """3,200 generated lines of invented words in pen strokes of 40 simulated writers."""
 
-    source = "https://github.com/apshu/HersheyFonts (glyphs of A. V. Hershey, U.S. National Bureau of Standards)"
+    source = (
+        "https://github.com/apshu/HersheyFonts (glyphs of A. V. Hershey, U.S. National "
+        "Bureau of Standards)"
+    )
     licence = "glyphs free to use and share; the lines are generated"
     size = "3,000 train, 200 valid; nothing to download, 10 MB prepared"
     embedded = True
 
     def features(self):
-        """As IAM-OnDB's."""
+        """Return the features of one example, which are those of IAM-OnDB."""
         return FEATURES
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Generates the lines of both splits, always the same ones."""
-        other: Counter = Counter()
-        splits = {
-            split: [
-                example(offsets(line), text, f"{split}-{i:05}", 0, other)
-                for i, (text, line) in enumerate(generate(count, seed))
-            ]
-            for seed, (split, count) in enumerate(LINES.items())
-        }
-        self.facts |= facts(splits["train"], other)
+        """Generate the lines of both splits."""
+        unknown: Counter = Counter()
+        splits: dict[str, list[Example]] = {}
+        for seed, (split, count) in enumerate(LINES.items()):
+            splits[split] = []
+            for i, (text, points) in enumerate(generate(count, seed)):
+                name = f"{split}-{i:05}"
+                line = example(offsets(points), text, name, 0, unknown)
+                splits[split].append(line)
+        self.facts |= facts(splits["train"], unknown)
         return splits
 
 
 def generate(count: int, seed: int) -> Iterator[tuple[str, np.ndarray]]:
-    """`count` lines: (text, points (n, 3) int32 as of `iam_ondb.points`). The same writers, whatever the seed."""
+    """Yield (text, points [n, 3] int32) of each line. The writers are always the same.
+
+    Args:
+      count: number of lines.
+      seed: seed of texts and jitter.
+    """
     writers = [Writer(np.random.RandomState(1000 + i)) for i in range(WRITERS)]
     rng = np.random.RandomState(seed)
     for _ in range(count):
-        text = sentence(rng)
+        text = random_text(rng)
         yield text, writers[rng.randint(WRITERS)].write(text, rng)
 
 
-def sentence(rng: np.random.RandomState) -> str:
-    """Pronounceable words with capitals and punctuation now and then, of CHARACTERS characters together."""
-    length, words = rng.randint(CHARACTERS[0], CHARACTERS[1] + 1), []
+def random_text(rng: np.random.RandomState) -> str:
+    """Return pronounceable words, some with capitals and punctuation."""
+    length = rng.randint(MIN_CHARACTERS, MAX_CHARACTERS + 1)
+    words = []
     while len(" ".join(words)) < length:
-        vowel, word = rng.rand() < 0.35, ""
-        for _ in range(rng.randint(2, 9)):
-            word += (VOWELS if vowel else CONSONANTS)[rng.randint(5 if vowel else 21)]
-            vowel = rng.rand() < (0.2 if vowel else 0.65)
-        if rng.rand() < 0.25:
-            word = word.upper() if rng.rand() < 0.1 else word.capitalize()
-        if rng.rand() < 0.12:
-            word += "',."[rng.randint(3)]
-        words.append(word)
+        words.append(_random_word(rng))
     return " ".join(words)[:length].rstrip()
 
 
+def _random_word(rng: np.random.RandomState) -> str:
+    is_vowel = rng.rand() < 0.35
+    word = ""
+    for _ in range(rng.randint(2, 9)):
+        letters = VOWELS if is_vowel else CONSONANTS
+        word += letters[rng.randint(len(letters))]
+        is_vowel = rng.rand() < (0.2 if is_vowel else 0.65)
+    if rng.rand() < 0.25:
+        word = word.upper() if rng.rand() < 0.1 else word.capitalize()
+    if rng.rand() < 0.12:
+        word += PUNCTUATION[rng.randint(len(PUNCTUATION))]
+    return word
+
+
 class Writer:
-    """A hand: how it slants, stretches, spaces, hurries and trembles."""
+    """A handwriting: its slant, size, width, spacing, speed and jitter."""
 
     def __init__(self, rng: np.random.RandomState):
-        self.slant, self.size, self.width = (
-            rng.uniform(-0.05, 0.35),
-            rng.uniform(0.85, 1.15),
-            rng.uniform(0.85, 1.1),
-        )
-        self.gap, self.speed, self.jitter = (
-            rng.uniform(-1.5, 1.5),
-            rng.uniform(4.2, 5.4),
-            rng.uniform(0.03, 0.12),
-        )
+        self.slant = rng.uniform(-0.05, 0.35)
+        self.size = rng.uniform(0.85, 1.15)
+        self.width = rng.uniform(0.85, 1.1)
+        self.gap = rng.uniform(-1.5, 1.5)
+        self.speed = rng.uniform(4.2, 5.4)
+        self.jitter = rng.uniform(0.03, 0.12)
 
     def write(self, text: str, rng: np.random.RandomState) -> np.ndarray:
-        """Points (n, 3) int32 of a text of SYMBOLS: x, y (downwards) and 1 at the end of a stroke."""
-        at, found, ends = 0.0, [], []
+        """Write a text.
+
+        Args:
+          text: letters that the font has, and spaces.
+          rng: source of the variation.
+
+        Returns:
+          int32 [n, 3]: x, y (downwards), and 1 at the end of a stroke.
+        """
+        x = 0.0
+        paths = []
         for character in text:
             if character == " ":
-                at += SPACE * self.width * rng.uniform(0.9, 1.1)
+                x += SPACE * self.width * rng.uniform(0.9, 1.1)
                 continue
             strokes, width = glyph(character)
-            turn, stretch = rng.normal(0, 0.03), rng.normal(1, 0.03, 2)
-            shape = np.array([[self.width, turn], [-self.slant - turn, 1.0]]) * stretch
-            lift = rng.normal(0, 0.4, 2)
+            turn = rng.normal(0, 0.03)
+            stretch = rng.normal(1, 0.03, 2)
+            matrix = np.array([[self.width, turn], [-self.slant - turn, 1.0]]) * stretch
+            shift = rng.normal(0, 0.4, 2)
             for stroke in strokes:
-                path = (
-                    resample(stroke, self.speed * rng.uniform(0.95, 1.05)) @ shape
-                    + lift
-                    + [at, 0]
-                )
-                found.append(path + rng.normal(0, self.jitter, path.shape))
-                ends.append(len(path))
-            at += (width + self.gap) * self.width
-        line = np.zeros((sum(ends), 3), np.int32)
-        line[:, :2] = np.rint(np.concatenate(found) * UNIT * self.size)
-        line[np.cumsum(ends) - 1, 2] = 1
-        return line
+                spacing = self.speed * rng.uniform(0.95, 1.05)
+                path = resample(stroke, spacing) @ matrix + shift + [x, 0]
+                paths.append(path + rng.normal(0, self.jitter, path.shape))
+            x += (width + self.gap) * self.width
+        lengths = [len(path) for path in paths]
+        points = np.zeros((sum(lengths), 3), np.int32)
+        points[:, :2] = np.rint(np.concatenate(paths) * SCALE * self.size)
+        points[np.cumsum(lengths) - 1, 2] = 1
+        return points
 
 
 @cache
 def glyph(character: str) -> tuple[tuple[np.ndarray, ...], float]:
-    """Strokes (n, 2) of a letter, x to the right from its left edge, y down from the base line; and its width."""
+    """Return the strokes [n, 2] of a letter, and its width.
+
+    x counts to the right from the left edge, y downwards from the base line.
+    """
     (found,) = _font().glyphs_for_text(character)
-    edge, base = found.left_offset, 9.0
-    return tuple(
-        np.array(stroke, float) - [edge, base] for stroke in found.strokes
-    ), float(found.char_width)
+    origin = [found.left_offset, BASE_LINE]
+    strokes = tuple(np.array(stroke, float) - origin for stroke in found.strokes)
+    return strokes, float(found.char_width)
 
 
 @cache
@@ -139,22 +171,30 @@ def _font():
 
 
 def resample(path: np.ndarray, spacing: float) -> np.ndarray:
-    """Points along a polyline (n, 2) at equal distances near `spacing`, its ends and sharp corners among them."""
-    along = np.diff(path, axis=0)
-    length = np.hypot(*along.T)
-    along, length = along[length > 0], length[length > 0]
-    path = np.concatenate([path[:1], path[0] + np.cumsum(along, axis=0)])
-    if not len(along):
+    """Return points along a polyline, with its ends and sharp corners.
+
+    Between these, the points have equal distances.
+
+    Args:
+      path: [n, 2].
+      spacing: the distance to aim at.
+    """
+    edges = np.diff(path, axis=0)
+    length = np.hypot(*edges.T)
+    edges, length = edges[length > 0], length[length > 0]
+    path = np.concatenate([path[:1], path[0] + np.cumsum(edges, axis=0)])
+    if not len(edges):
         return path
-    unit = along / length[:, None]
-    sharp = np.flatnonzero(np.sum(unit[1:] * unit[:-1], axis=1) < CORNER) + 1
-    place = np.concatenate([[0.0], np.cumsum(length)])
+    unit = edges / length[:, None]
+    cosine = np.sum(unit[1:] * unit[:-1], axis=1)
+    corners = np.flatnonzero(cosine < SHARP_COSINE) + 1
+    distance = np.concatenate([[0.0], np.cumsum(length)])
     parts = [np.zeros(1)]
-    for begin, end in zip([0, *sharp], [*sharp, len(path) - 1], strict=True):
-        count = max(1, round((place[end] - place[begin]) / spacing))
-        parts.append(np.linspace(place[begin], place[end], count + 1)[1:])
+    bounds = [0, *corners, len(path) - 1]
+    for start, end in itertools.pairwise(bounds):
+        count = max(1, round((distance[end] - distance[start]) / spacing))
+        parts.append(np.linspace(distance[start], distance[end], count + 1)[1:])
     wanted = np.concatenate(parts)
-    return np.stack([np.interp(wanted, place, path[:, i]) for i in range(2)], axis=1)
-
-
-assert set(VOWELS + CONSONANTS + " ',.") <= set(SYMBOLS)
+    x = np.interp(wanted, distance, path[:, 0])
+    y = np.interp(wanted, distance, path[:, 1])
+    return np.stack([x, y], axis=1)

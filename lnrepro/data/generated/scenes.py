@@ -1,12 +1,16 @@
-"""`scenes`, embedded: small drawn pictures of coloured shapes, each with five captions that leave details out at random.
+"""`scenes`: drawn pictures of coloured shapes with five captions each, embedded.
 
-A scene has one to three objects on a black or white ground, each in a cell of a 3 x 3 grid: a shape, a colour, a size. A
-caption mentions some of them, in any order, and of each it says size, colour, shape ("shape" if it does not) and place or
-leaves them out; so one caption says more than another, and captions form a partial order, with scenes at its end.
+A scene has one to three objects on a black or white ground. Each object has a shape, a
+colour and a size, and lies in its own cell of a 3 x 3 grid. A caption mentions some of
+the objects in any order. Of each it gives or leaves out the size, colour, shape and
+place. So one caption says more than another: captions form a partial order, with scenes
+at its end.
 
-An example is that of `lnrepro.data.official.captions` (with its Facts) and "picture" (36, 36, 3) uint8; "image" has 648 features
-made from the picture alone. Every step is integer arithmetic and one rounded square root, so all machines make the same.
-Splits: 3,000 train, 500 valid, 500 test.
+An example has the fields of `lnrepro.data.official.captions`, and "picture", uint8
+[36, 36, 3]. "image" has 648 features that are computed from the picture alone. Every step
+is integer arithmetic, followed by one square root, so that all machines compute the same.
+
+Shape letters: N pictures.
 """
 
 from __future__ import annotations
@@ -18,15 +22,21 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.data.builder import Builder, Example, array
+from lnrepro.data.generated.choices import Choices
 from lnrepro.data.official.captions import PER_IMAGE, Captioned, vocabulary
 from lnrepro.data.raw import Raw
 from lnrepro.data.text import Vocabulary
 
-SIDE, GRID = 36, 3
+EXAMPLES = {"train": 3000, "valid": 500, "test": 500}
+# Pixels in a side of a picture, cells in a side of the grid, pixels in a side of a cell.
+SIDE = 36
+GRID = 3
 CELL = SIDE // GRID
-SIZES = {"small": 3, "large": 5}  # half the width, in pixels
+# Half the width of an object in pixels.
+SIZES = {"small": 3, "large": 5}
 SHAPES = ("circle", "square", "triangle", "diamond")
-COLOURS = {  # corners of the cube of red, green, blue
+# Colours are corners of the cube of red, green and blue.
+COLOURS = {
     "red": (1, 0, 0),
     "green": (0, 1, 0),
     "blue": (0, 0, 1),
@@ -35,32 +45,45 @@ COLOURS = {  # corners of the cube of red, green, blue
     "turquoise": (0, 1, 1),
 }
 GROUNDS = {"black": (0, 0, 0), "white": (1, 1, 1)}
-PLACES = [  # row by row
-    *("at the top left", "at the top", "at the top right"),
-    *("on the left", "in the middle", "on the right"),
-    *("at the bottom left", "at the bottom", "at the bottom right"),
-]
-DIRECTIONS = (
-    (7, 0),
-    (5, 5),
-    (0, 7),
-    (-5, 5),
-    (-7, 0),
-    (-5, -5),
-    (0, -7),
-    (5, -5),
-)  # of edges, sevenths of a unit
-FAR, FAINT = (
-    60,
-    420,
-)  # colours less like a corner than this are not it; edges below this are noise of the pixels
-CHUNK = 50  # pictures at once: their maps fit into a cache
+# By cell, row by row.
+PLACES = (
+    "at the top left",
+    "at the top",
+    "at the top right",
+    "on the left",
+    "in the middle",
+    "on the right",
+    "at the bottom left",
+    "at the bottom",
+    "at the bottom right",
+)
+# Directions of edges, in sevenths of a unit.
+DIRECTIONS = ((7, 0), (5, 5), (0, 7), (-5, 5), (-7, 0), (-5, -5), (0, -7), (5, -5))
+# A colour that is less similar to a corner of the cube does not count.
+MIN_SIMILARITY = 60
+# A weaker edge is noise of the pixels.
+MIN_EDGE = 420
+# Pictures whose features are computed together, so that the arrays fit a cache.
+CHUNK = 50
 FEATURES = len(COLOURS | GROUNDS) * (1 + len(DIRECTIONS)) * GRID * GRID
-ROWS = {"train": 3000, "valid": 500, "test": 500}
+# Chances in percent that a caption gives a detail.
+MENTION_OBJECT = 80
+MENTION_SIZE_OR_COLOUR = 75
+MENTION_SHAPE = 85
+MENTION_PLACE = 35
+MENTION_RELATION = 50
+MENTION_GROUND = 40
 
 
 class Thing(NamedTuple):
-    """An object of a scene: names of its shape, colour and size, and its cell, 0..8 row by row."""
+    """An object of a scene.
+
+    Attributes:
+      shape: one of `SHAPES`.
+      colour: one of `COLOURS`.
+      size: one of `SIZES`.
+      cell: 0 to 8, row by row.
+    """
 
     shape: str
     colour: str
@@ -69,38 +92,35 @@ class Thing(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What a picture shows."""
+    """What a picture shows: its objects, and the colour of its ground."""
 
     things: tuple[Thing, ...]
     ground: str
 
 
-class Dice:
-    """Whole random numbers, the same for a seed everywhere: straight from the bit generator."""
+class IntegerChoices(Choices):
+    """Choices from the integers of numpy's PCG64, which also gives arrays of noise."""
 
     def __init__(self, seed: int):
+        super().__init__(seed)
         self._bits = np.random.PCG64(seed)
 
-    def roll(self, n: int) -> int:
-        """One of 0..n-1."""
+    def below(self, n: int) -> int:
+        """Return one of 0, ..., n - 1."""
         return int(self._bits.random_raw()) % n
 
     def chance(self, percent: int) -> bool:
-        """True so often."""
-        return self.roll(100) < percent
+        """Return True in `percent` of a hundred calls."""
+        return self.below(100) < percent
 
-    def of(self, things: Sequence):
-        """One of the things."""
-        return things[self.roll(len(things))]
-
-    def noise(self, shape: tuple[int, ...], most: int) -> np.ndarray:
-        """Whole numbers from -most to most."""
+    def noise(self, shape: tuple[int, ...], largest: int) -> np.ndarray:
+        """Return an array of integers from -largest to largest."""
         raw = self._bits.random_raw(int(np.prod(shape))).reshape(shape)
-        return (raw % np.uint64(2 * most + 1)).astype(np.int64) - most
+        return (raw % np.uint64(2 * largest + 1)).astype(np.int64) - largest
 
 
 class Scenes(Builder):
-    """4,000 drawn scenes of coloured shapes, five captions each that say more or less of them."""
+    """4,000 drawn scenes of coloured shapes, with five captions each."""
 
     source = "generated, with a fixed seed"
     licence = "the project's own"
@@ -108,7 +128,7 @@ class Scenes(Builder):
     embedded = True
 
     def features(self):
-        """Features of the picture, tokens of five captions, their lengths, a number, the picture."""
+        """Return the features of one example."""
         return {
             "image": array((FEATURES,), np.float32),
             "tokens": array((None,), np.int32),
@@ -119,70 +139,88 @@ class Scenes(Builder):
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
         """Draw and describe the scenes of every split."""
-        made = {}
-        for seed, (split, rows) in enumerate(ROWS.items()):
-            dice = Dice(seed)
-            scenes = [scene(dice) for _ in range(rows)]
-            pictures = np.stack([draw(s, dice) for s in scenes])
-            made[split] = (
-                pictures,
-                [describe(s, dice).split() for s in scenes for _ in range(PER_IMAGE)],
-            )
-        words, dev_words = vocabulary(made["train"][1], made["valid"][1])
+        pictures, captions = {}, {}
+        for seed, (split, count) in enumerate(EXAMPLES.items()):
+            choices = IntegerChoices(seed)
+            scenes = [random_scene(choices) for _ in range(count)]
+            pictures[split] = np.stack([draw(scene, choices) for scene in scenes])
+            captions[split] = []
+            for scene in scenes:
+                for _ in range(PER_IMAGE):
+                    captions[split].append(describe(scene, choices).split())
+        words, dev_words = vocabulary(captions["train"], captions["valid"])
         self.facts |= {"words": words, "dev_words": dev_words}
         numbers = Vocabulary([*words, *dev_words])
         return {
-            split: Pictured(
-                features(pictures),
-                captions,
-                numbers,
-                np.arange(len(pictures)),
-                pictures,
-            )
-            for split, (pictures, captions) in made.items()
+            split: Pictured(pictures[split], captions[split], numbers)
+            for split in EXAMPLES
         }
 
 
 class Pictured(Captioned):
-    """`Captioned`, with pictures (N, 36, 36, 3)."""
+    """The examples of a split, with their pictures."""
 
-    def __init__(self, images, captions, words, ids, pictures: np.ndarray):
-        super().__init__(images, captions, words, ids)
+    def __init__(
+        self, pictures: np.ndarray, captions: list[list[str]], words: Vocabulary
+    ):
+        """Compute the features of the pictures.
+
+        Args:
+          pictures: [N, 36, 36, 3].
+          captions: tokens, five lists for each picture.
+          words: the vocabulary.
+        """
+        super().__init__(features(pictures), captions, words, np.arange(len(pictures)))
         self.pictures = pictures
 
     def __getitem__(self, i: int) -> Example:
         return {**super().__getitem__(i), "picture": self.pictures[i]}
 
 
-def scene(dice: Dice) -> Scene:
-    """A random scene: no two of its objects are alike in shape and colour, and each has a cell to itself."""
+def random_scene(choices: IntegerChoices) -> Scene:
+    """Return a scene in which no two objects share both shape and colour, or a cell."""
     kinds = list(itertools.product(SHAPES, COLOURS))
     cells = list(range(GRID * GRID))
     things = []
-    for _ in range(1 + dice.roll(3)):
-        shape, colour = kinds.pop(dice.roll(len(kinds)))
-        things.append(
-            Thing(shape, colour, dice.of(list(SIZES)), cells.pop(dice.roll(len(cells))))
-        )
-    return Scene(tuple(things), dice.of(list(GROUNDS)))
+    for _ in range(1 + choices.below(3)):
+        shape, colour = kinds.pop(choices.below(len(kinds)))
+        size = choices.choose(list(SIZES))
+        cell = cells.pop(choices.below(len(cells)))
+        things.append(Thing(shape, colour, size, cell))
+    return Scene(tuple(things), choices.choose(list(GROUNDS)))
 
 
-def draw(scene: Scene, dice: Dice) -> np.ndarray:
-    """The picture (36, 36, 3) uint8: objects up to a pixel off their cells' centres, and noise on every pixel."""
-    corner = np.broadcast_to(np.array(GROUNDS[scene.ground]), (SIDE, SIDE, 3)).copy()
+def draw(scene: Scene, choices: IntegerChoices) -> np.ndarray:
+    """Draw a scene as uint8 [36, 36, 3].
+
+    Each object lies within a pixel of the centre of its cell. Every pixel has noise.
+
+    Args:
+      scene: what is drawn.
+      choices: source of offsets and noise.
+    """
+    ground = np.array(GROUNDS[scene.ground])
+    colour = np.broadcast_to(ground, (SIDE, SIDE, 3)).copy()
     y, x = np.mgrid[:SIDE, :SIDE]
     for thing in scene.things:
         row, column = divmod(thing.cell, GRID)
-        dy = y - (CELL * row + CELL // 2 - 1 + dice.roll(3))
-        dx = x - (CELL * column + CELL // 2 - 1 + dice.roll(3))
-        corner[inside(thing.shape, dx, dy, SIZES[thing.size])] = COLOURS[thing.colour]
-    return np.clip(25 + 205 * corner + dice.noise(corner.shape, 20), 0, 255).astype(
-        np.uint8
-    )
+        dy = y - (CELL * row + CELL // 2 - 1 + choices.below(3))
+        dx = x - (CELL * column + CELL // 2 - 1 + choices.below(3))
+        inside = is_inside(thing.shape, dx, dy, SIZES[thing.size])
+        colour[inside] = COLOURS[thing.colour]
+    values = 25 + 205 * colour + choices.noise(colour.shape, 20)
+    return np.clip(values, 0, 255).astype(np.uint8)
 
 
-def inside(shape: str, dx: np.ndarray, dy: np.ndarray, r: int) -> np.ndarray:
-    """Where a shape of half-width r covers the offsets dx, dy (whole pixels, y downwards) from its centre."""
+def is_inside(shape: str, dx: np.ndarray, dy: np.ndarray, r: int) -> np.ndarray:
+    """Return which offsets from its centre a shape covers.
+
+    Args:
+      shape: one of `SHAPES`.
+      dx: offsets to the right in pixels.
+      dy: offsets downwards in pixels.
+      r: half the width of the shape.
+    """
     if shape == "circle":
         return dx * dx + dy * dy <= r * r + r // 2
     if shape == "square":
@@ -192,74 +230,96 @@ def inside(shape: str, dx: np.ndarray, dy: np.ndarray, r: int) -> np.ndarray:
     return abs(dx) + abs(dy) <= r
 
 
-def describe(scene: Scene, dice: Dice) -> str:
-    """A caption: each object mentioned or not (one is), each detail said or not, "left of" or "above" where it is true."""
-    things = [thing for thing in scene.things if dice.chance(80)] or [
-        dice.of(scene.things)
-    ]
-    things = [things.pop(dice.roll(len(things))) for _ in range(len(things))]
-    said = []
+def describe(scene: Scene, choices: IntegerChoices) -> str:
+    """Return a caption that mentions at least one object and leaves details out.
+
+    Args:
+      scene: what is described.
+      choices: decides what is mentioned.
+    """
+    mentioned = [t for t in scene.things if choices.chance(MENTION_OBJECT)]
+    if not mentioned:
+        mentioned = [choices.choose(scene.things)]
+    things = []
+    while mentioned:
+        things.append(mentioned.pop(choices.below(len(mentioned))))
+    words = []
     for i, thing in enumerate(things):
-        if i:
-            said.append(
-                relation(things[i - 1], thing, dice) if dice.chance(50) else "and"
-            )
-        said.append("a")
-        said += [detail for detail in (thing.size, thing.colour) if dice.chance(75)]
-        said.append(thing.shape if dice.chance(85) else "shape")
-        if dice.chance(35):
-            said.append(PLACES[thing.cell])
-    if dice.chance(40):
-        said.append(f"on {scene.ground}")
-    return " ".join(said)
+        if i and choices.chance(MENTION_RELATION):
+            words.append(relation(things[i - 1], thing, choices))
+        elif i:
+            words.append("and")
+        words.append("a")
+        for detail in (thing.size, thing.colour):
+            if choices.chance(MENTION_SIZE_OR_COLOUR):
+                words.append(detail)
+        words.append(thing.shape if choices.chance(MENTION_SHAPE) else "shape")
+        if choices.chance(MENTION_PLACE):
+            words.append(PLACES[thing.cell])
+    if choices.chance(MENTION_GROUND):
+        words.append(f"on {scene.ground}")
+    return " ".join(words)
 
 
-def relation(one: Thing, other: Thing, dice: Dice) -> str:
-    """How `one` lies to `other`."""
-    (row, column), (other_row, other_column) = (
-        divmod(one.cell, GRID),
-        divmod(other.cell, GRID),
-    )
-    true = []
+def relation(one: Thing, other: Thing, choices: IntegerChoices) -> str:
+    """Return where `one` lies as seen from `other`, such as "left of".
+
+    Args:
+      one: an object.
+      other: another object.
+      choices: decides between two that are true.
+    """
+    row, column = divmod(one.cell, GRID)
+    other_row, other_column = divmod(other.cell, GRID)
+    options = []
     if column != other_column:
-        true.append("left of" if column < other_column else "right of")
+        options.append("left of" if column < other_column else "right of")
     if row != other_row:
-        true.append("above" if row < other_row else "below")
-    return dice.of(true)
+        options.append("above" if row < other_row else "below")
+    return choices.choose(options)
 
 
 def features(pictures: np.ndarray) -> np.ndarray:
-    """Pictures (N, 36, 36, 3) uint8 -> (N, 648) float32: non-negative, of unit length.
+    """Compute non-negative features of unit length, float32 [N, 648].
 
-    How near each pixel is to each of the eight corners of the colour cube (trilinear weights, less FAR) gives eight maps;
-    of each, nine sums over each cell of the grid: of the map, and of the strength of those of its edges (central
-    differences, less FAINT) that run in each of eight directions. The features are the roots of the sums' shares of their
-    total.
+    Each corner of the colour cube gives a map of how similar each pixel is to it. For
+    each cell of the grid, nine numbers are summed over each map: the map itself, and the
+    strength of its edges in each of eight directions. The features are the square roots
+    of the sums, divided by their total.
+
+    Args:
+      pictures: uint8 [N, 36, 36, 3].
     """
-    sums = np.concatenate(
-        [_sums(pictures[i : i + CHUNK]) for i in range(0, len(pictures), CHUNK)]
-    )
+    chunks = [
+        _integer_features(pictures[start : start + CHUNK])
+        for start in range(0, len(pictures), CHUNK)
+    ]
+    sums = np.concatenate(chunks)
     return np.sqrt(sums / sums.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
-def _sums(pictures: np.ndarray) -> np.ndarray:
-    """The whole numbers (N, 648) under `features`' roots."""
-    values, sums = pictures.astype(np.int32), []
-    for corner in [*COLOURS.values(), *GROUNDS.values()]:
-        near = np.where(np.array(corner, bool), values, 255 - values)
-        near = np.maximum(
-            ((near[..., 0] * near[..., 1] * near[..., 2]) >> 16) - FAR, 0
-        ).astype(np.int16)
-        wide = np.pad(near, ((0, 0), (1, 1), (1, 1)), mode="edge")
-        dx, dy = (
-            wide[:, 1:-1, 2:] - wide[:, 1:-1, :-2],
-            wide[:, 2:, 1:-1] - wide[:, :-2, 1:-1],
-        )
+def _integer_features(pictures: np.ndarray) -> np.ndarray:
+    """Compute the sums under the roots of `features`, int64 [N, 648]."""
+    values = pictures.astype(np.int32)
+    sums = []
+    for corner in (*COLOURS.values(), *GROUNDS.values()):
+        # The similarity is a trilinear weight.
+        weight = np.where(np.array(corner, bool), values, 255 - values)
+        product = (weight[..., 0] * weight[..., 1] * weight[..., 2]) >> 16
+        similarity = np.maximum(product - MIN_SIMILARITY, 0).astype(np.int16)
+        # Edges are central differences.
+        wide = np.pad(similarity, ((0, 0), (1, 1), (1, 1)), mode="edge")
+        dx = wide[:, 1:-1, 2:] - wide[:, 1:-1, :-2]
+        dy = wide[:, 2:, 1:-1] - wide[:, :-2, 1:-1]
         edges = np.stack([a * dx + b * dy for a, b in DIRECTIONS])
-        edges = np.where(edges == edges.max(0), np.maximum(edges - FAINT, 0) // 7, 0)
-        cells = [
-            m.reshape(-1, GRID, CELL, GRID, CELL).sum((2, 4), dtype=np.int64)
-            for m in (near, *edges)
-        ]
+        strength = np.maximum(edges - MIN_EDGE, 0) // 7
+        edges = np.where(edges == edges.max(0), strength, 0)
+        cells = [_cell_sums(maps) for maps in (similarity, *edges)]
         sums.append(np.stack(cells, axis=1))
     return np.stack(sums, axis=1).reshape(len(pictures), -1)
+
+
+def _cell_sums(maps: np.ndarray) -> np.ndarray:
+    """Sum maps [N, 36, 36] over each cell of the grid, [N, 3, 3]."""
+    cells = maps.reshape(-1, GRID, CELL, GRID, CELL)
+    return cells.sum((2, 4), dtype=np.int64)

@@ -1,56 +1,53 @@
-"""Generated little stories, and sentences to judge: the embedded stand-ins for books and for the five transfer tasks.
+"""Generated stories and sentences: stand-ins for books and for the five transfer tasks.
 
-A story has one or two characters, one topic (its place, things and actions) and one mood, and keeps them for ten
-sentences: a sentence says much about the sentences around it, which is all that skip-thought vectors learn from. The
-transfer sets ask for what a story keeps: mood (story_mr, story_cr, story_mpqa), telling or judging (story_subj), and how
-much two sentences share (story_sick, 1 to 5). The same numbers come out everywhere: only `random.Random.random` is used,
-which Python keeps stable.
+A story has a character, a topic (its places, things and actions) and a mood, and keeps
+them for ten sentences. So a sentence tells much about the sentences around it, which is
+what skip-thought vectors learn from. The transfer sets ask for what a story keeps: the
+mood (story_mr, story_cr, story_mpqa), whether a sentence tells or judges (story_subj),
+and how much two sentences share (story_sick, from 1 to 5).
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from lnrepro.data.generated.choices import Choices
+
 STORIES = 4000
-JUDGED = 200  # sentences in each classification set: few, so that words seen in one fold's training part may lack in another's
+# Sentences of each classification set. They are few, so that words of a test fold can be
+# missing in the training folds.
+LABELLED = 200
+# Sentence pairs in each split of story_sick.
 PAIRS = {"train": 600, "trial": 150, "test": 600}
+# Sentences in the middle of a story.
+MIDDLE = 6
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
 
 NAMES = {
-    "she": (
-        "anna",
-        "clara",
-        "ella",
-        "grace",
-        "julia",
-        "lucy",
-        "mary",
-        "nora",
-        "olga",
-        "rosa",
-    ),
-    "he": (
-        "adam",
-        "bruno",
-        "david",
-        "felix",
-        "henry",
-        "jacob",
-        "leo",
-        "martin",
-        "oscar",
-        "peter",
-    ),
+    "she": _words("anna clara ella grace julia lucy mary nora olga rosa"),
+    "he": _words("adam bruno david felix henry jacob leo martin oscar peter"),
 }
 OBJECTIVE = {"she": "her", "he": "him"}
 POSSESSIVE = {"she": "her", "he": "his"}
 
 
 class Topic(NamedTuple):
-    """What belongs together: where it happens, what is there, who helps, and what one does with the things."""
+    """Words that belong together.
+
+    Attributes:
+      places: where a story happens.
+      things: what is there.
+      people: whom the character meets.
+      verbs: what one does with the things.
+      synonyms: pairs (word, other word of the same meaning).
+    """
 
     places: tuple[str, ...]
     things: tuple[str, ...]
@@ -59,66 +56,142 @@ class Topic(NamedTuple):
     synonyms: tuple[tuple[str, str], ...]
 
 
-# places | things | people | verbs | synonyms
-TABLE = (
-    "harbour beach shore | boat sail net oar | sailor fisherman | rowed steered mended tied | boat=ship shore=coast",
-    "kitchen bakery pantry | soup bread cake oven | cook baker | stirred tasted baked warmed | cook=chef bread=loaf",
-    "garden park meadow | roses apples fence spade | gardener neighbour | watered planted picked trimmed | roses=flowers fence=hedge",
-    "school classroom library | book lesson pencil letter | teacher pupil | read wrote copied studied | pupil=student book=novel",
-    "theatre hall studio | piano violin song drum | singer musician | played practised tuned performed | song=melody violin=fiddle",
-    "farm stable barn | horse cow cart hay | farmer shepherd | fed brushed led loaded | horse=pony farmer=peasant",
-    "mountain forest valley | path tent rope map | guide hunter | followed carried packed unrolled | forest=wood path=trail",
-    "station platform carriage | train ticket suitcase window | driver passenger | bought opened closed watched | suitcase=bag train=express",
-    "market shop square | cheese basket coin scarf | merchant customer | sold counted wrapped weighed | merchant=trader basket=hamper",
-    "workshop garage cellar | engine hammer wheel clock | mechanic carpenter | repaired cleaned lifted turned | repaired=fixed engine=motor",
+def _topic(places: str, things: str, people: str, verbs: str, synonyms: str) -> Topic:
+    pairs = tuple(tuple(pair.split("=")) for pair in synonyms.split())
+    return Topic(_words(places), _words(things), _words(people), _words(verbs), pairs)
+
+
+TOPICS = (
+    _topic(
+        "harbour beach shore",
+        "boat sail net oar",
+        "sailor fisherman",
+        "rowed steered mended tied",
+        "boat=ship shore=coast",
+    ),
+    _topic(
+        "kitchen bakery pantry",
+        "soup bread cake oven",
+        "cook baker",
+        "stirred tasted baked warmed",
+        "cook=chef bread=loaf",
+    ),
+    _topic(
+        "garden park meadow",
+        "roses apples fence spade",
+        "gardener neighbour",
+        "watered planted picked trimmed",
+        "roses=flowers fence=hedge",
+    ),
+    _topic(
+        "school classroom library",
+        "book lesson pencil letter",
+        "teacher pupil",
+        "read wrote copied studied",
+        "pupil=student book=novel",
+    ),
+    _topic(
+        "theatre hall studio",
+        "piano violin song drum",
+        "singer musician",
+        "played practised tuned performed",
+        "song=melody violin=fiddle",
+    ),
+    _topic(
+        "farm stable barn",
+        "horse cow cart hay",
+        "farmer shepherd",
+        "fed brushed led loaded",
+        "horse=pony farmer=peasant",
+    ),
+    _topic(
+        "mountain forest valley",
+        "path tent rope map",
+        "guide hunter",
+        "followed carried packed unrolled",
+        "forest=wood path=trail",
+    ),
+    _topic(
+        "station platform carriage",
+        "train ticket suitcase window",
+        "driver passenger",
+        "bought opened closed watched",
+        "suitcase=bag train=express",
+    ),
+    _topic(
+        "market shop square",
+        "cheese basket coin scarf",
+        "merchant customer",
+        "sold counted wrapped weighed",
+        "merchant=trader basket=hamper",
+    ),
+    _topic(
+        "workshop garage cellar",
+        "engine hammer wheel clock",
+        "mechanic carpenter",
+        "repaired cleaned lifted turned",
+        "repaired=fixed engine=motor",
+    ),
 )
-TOPICS = tuple(
-    Topic(
-        *(tuple(p.split()) for p in parts),
-        tuple(tuple(pair.split("=")) for pair in synonyms.split()),
-    )
-    for *parts, synonyms in (row.split("|") for row in TABLE)
-)
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
+class Mood(NamedTuple):
+    """Words of one mood.
+
+    Attributes:
+      adjectives: of people.
+      judgements: adjectives of things and days.
+      adverbs: how something is done.
+      verbs: what people of this mood do.
+      weather: clauses.
+    """
+
+    adjectives: tuple[str, ...]
+    judgements: tuple[str, ...]
+    adverbs: tuple[str, ...]
+    verbs: tuple[str, ...]
+    weather: tuple[str, ...]
 
 
-MOODS = {
-    1: {
-        "adjectives": _words(
-            "happy glad cheerful delighted proud merry joyful pleased hopeful content calm grateful jolly"
+# By label: 0 is negative, 1 is positive.
+MOODS = (
+    Mood(
+        adjectives=_words(
+            "sad gloomy lonely worried tired bitter cross hopeless jealous weary furious "
+            "afraid grim"
         ),
-        "judgements": _words(
-            "wonderful lovely splendid brilliant charming superb pretty fine perfect delightful sweet grand"
+        judgements=_words(
+            "terrible nasty dreadful horrible dull miserable ugly poor useless hideous "
+            "rotten shabby"
         ),
-        "adverbs": _words("gladly merrily proudly gently warmly kindly brightly"),
-        "verbs": _words("smiled laughed danced sang cheered whistled hummed"),
-        "weather": (
-            "the sun was warm",
-            "the sky was bright",
-            "the air was sweet",
-            "the birds were singing",
-        ),
-    },
-    0: {
-        "adjectives": _words(
-            "sad gloomy lonely worried tired bitter cross hopeless jealous weary furious afraid grim"
-        ),
-        "judgements": _words(
-            "terrible nasty dreadful horrible dull miserable ugly poor useless hideous rotten shabby"
-        ),
-        "adverbs": _words("sadly grimly wearily bitterly coldly harshly darkly"),
-        "verbs": _words("cried sighed shouted wept groaned moaned cursed"),
-        "weather": (
+        adverbs=_words("sadly grimly wearily bitterly coldly harshly darkly"),
+        verbs=_words("cried sighed shouted wept groaned moaned cursed"),
+        weather=(
             "the rain was cold",
             "the sky was dark",
             "the wind was bitter",
             "the dogs were howling",
         ),
-    },
-}
+    ),
+    Mood(
+        adjectives=_words(
+            "happy glad cheerful delighted proud merry joyful pleased hopeful content "
+            "calm grateful jolly"
+        ),
+        judgements=_words(
+            "wonderful lovely splendid brilliant charming superb pretty fine perfect "
+            "delightful sweet grand"
+        ),
+        adverbs=_words("gladly merrily proudly gently warmly kindly brightly"),
+        verbs=_words("smiled laughed danced sang cheered whistled hummed"),
+        weather=(
+            "the sun was warm",
+            "the sky was bright",
+            "the air was sweet",
+            "the birds were singing",
+        ),
+    ),
+)
 TIMES = (
     "in the morning",
     "at noon",
@@ -129,170 +202,199 @@ TIMES = (
 )
 
 
-class Dice:
-    """Choices that a seed fixes for ever."""
-
-    def __init__(self, seed: int):
-        self._random = random.Random(seed)
-
-    def of(self, choices: Sequence):
-        """One of the choices."""
-        return choices[int(self._random.random() * len(choices))]
-
-    def shuffled(self, things: Sequence) -> list:
-        """The things in a new order."""
-        return sorted(things, key=lambda _: self._random.random())
-
-
 class Scene:
-    """Characters, topic and mood, and the sentences that can be said about them."""
+    """A character, a topic and a mood, and the sentences about them."""
 
-    def __init__(self, dice: Dice, topic: Topic | None = None, mood: int | None = None):
-        self.dice = dice
-        self.topic = topic or dice.of(TOPICS)
-        self.mood = dice.of((0, 1)) if mood is None else mood
-        self.pronoun = dice.of(("she", "he"))
-        self.name, self.place = dice.of(NAMES[self.pronoun]), dice.of(self.topic.places)
-        self.person = dice.of(self.topic.people)
+    def __init__(
+        self, choices: Choices, topic: Topic | None = None, mood: int | None = None
+    ):
+        """Choose what a story is about.
+
+        Args:
+          choices: the source of all choices, also of those of the sentences.
+          topic: a topic, or None for any.
+          mood: index of `MOODS`, or None for any.
+        """
+        self.choices = choices
+        self.topic = topic or choices.choose(TOPICS)
+        self.mood = choices.choose((0, 1)) if mood is None else mood
+        self.pronoun = choices.choose(("she", "he"))
+        self.name = choices.choose(NAMES[self.pronoun])
+        self.place = choices.choose(self.topic.places)
+        self.person = choices.choose(self.topic.people)
+
+    # Each of the following methods fills in all of its sentences, then chooses one. The
+    # order of the choices must not change, because it determines the data set.
 
     def opening(self) -> str:
-        """Where we are."""
-        return self.dice.of(
-            (
-                f"{self.name} went to the {self.place} {self.dice.of(TIMES)} .",
-                f"{self.dice.of(TIMES)} {self.name} came to the {self.place} .",
-                f"there was a {self.place} where {self.name} met the {self.person} .",
-            )
+        """Return a sentence that says where the story happens."""
+        choose = self.choices.choose
+        options = (
+            f"{self.name} went to the {self.place} {choose(TIMES)} .",
+            f"{choose(TIMES)} {self.name} came to the {self.place} .",
+            f"there was a {self.place} where {self.name} met the {self.person} .",
         )
+        return choose(options)
 
     def telling(self) -> str:
-        """Something happens."""
-        of, t = self.dice.of, self.topic
-        return of(
-            (
-                f"{self.pronoun} {of(t.verbs)} the {of(t.things)} {of(TIMES)} .",
-                f"the {self.person} {of(t.verbs)} the {of(t.things)} and the {of(t.things)} .",
-                f"{self.name} {of(t.verbs)} the {of(t.things)} with the {self.person} .",
-                f"then {self.pronoun} {of(t.verbs)} the {of(t.things)} in the {self.place} .",
-                f"the {self.person} gave {OBJECTIVE[self.pronoun]} the {of(t.things)} .",
-                f"{self.name} and the {self.person} {of(t.verbs)} the {of(t.things)} .",
-            )
+        """Return a sentence in which something happens."""
+        choose = self.choices.choose
+        things, verbs = self.topic.things, self.topic.verbs
+        name, person, pronoun = self.name, self.person, self.pronoun
+        options = (
+            f"{pronoun} {choose(verbs)} the {choose(things)} {choose(TIMES)} .",
+            f"the {person} {choose(verbs)} the {choose(things)} and the "
+            f"{choose(things)} .",
+            f"{name} {choose(verbs)} the {choose(things)} with the {person} .",
+            f"then {pronoun} {choose(verbs)} the {choose(things)} in the "
+            f"{self.place} .",
+            f"the {person} gave {OBJECTIVE[pronoun]} the {choose(things)} .",
+            f"{name} and the {person} {choose(verbs)} the {choose(things)} .",
         )
+        return choose(options)
 
     def judging(self) -> str:
-        """Somebody feels or judges."""
-        of, t, m = self.dice.of, self.topic, MOODS[self.mood]
-        return of(
-            (
-                f"{self.pronoun} was {of(m['adjectives'])} and {of(m['verbs'])} .",
-                f'" what a {of(m["judgements"])} {of(t.things)} ! " said {self.name} {of(m["adverbs"])} .',
-                f"the {of(t.things)} was {of(m['judgements'])} , {self.pronoun} thought .",
-                f"the {self.person} {of(m['verbs'])} and looked {of(m['adjectives'])} .",
-                f"it was a {of(m['judgements'])} day and {of(m['weather'])} .",
-                f"{of(m['weather'])} , and {self.name} felt {of(m['adjectives'])} .",
-            )
+        """Return a sentence in which somebody feels or judges."""
+        choose = self.choices.choose
+        things, mood = self.topic.things, MOODS[self.mood]
+        name, person, pronoun = self.name, self.person, self.pronoun
+        options = (
+            f"{pronoun} was {choose(mood.adjectives)} and {choose(mood.verbs)} .",
+            f'" what a {choose(mood.judgements)} {choose(things)} ! " said {name} '
+            f"{choose(mood.adverbs)} .",
+            f"the {choose(things)} was {choose(mood.judgements)} , {pronoun} thought .",
+            f"the {person} {choose(mood.verbs)} and looked {choose(mood.adjectives)} .",
+            f"it was a {choose(mood.judgements)} day and {choose(mood.weather)} .",
+            f"{choose(mood.weather)} , and {name} felt {choose(mood.adjectives)} .",
         )
+        return choose(options)
 
     def closing(self) -> str:
-        """Home again."""
-        of, m = self.dice.of, MOODS[self.mood]
-        return of(
-            (
-                f"{of(m['adjectives'])} , {self.name} left the {self.place} .",
-                f"{self.pronoun} {of(m['adverbs'])} took {POSSESSIVE[self.pronoun]} {of(self.topic.things)} home .",
-                f"so {self.name} and the {self.person} {of(m['verbs'])} and went home .",
-            )
+        """Return a sentence in which the character leaves."""
+        choose = self.choices.choose
+        mood, pronoun = MOODS[self.mood], self.pronoun
+        options = (
+            f"{choose(mood.adjectives)} , {self.name} left the {self.place} .",
+            f"{pronoun} {choose(mood.adverbs)} took {POSSESSIVE[pronoun]} "
+            f"{choose(self.topic.things)} home .",
+            f"so {self.name} and the {self.person} {choose(mood.verbs)} and went home .",
         )
+        return choose(options)
 
     def story(self) -> list[str]:
-        """Ten sentences."""
-        middle = [
-            self.telling() if self.dice.of((0, 1)) else self.judging() for _ in range(6)
-        ]
-        told = [self.opening(), self.telling(), *middle, self.judging(), self.closing()]
-        return [
-            _reworded(s, self.topic) if self.dice.of((0, 0, 1)) else s for s in told
-        ]
+        """Return ten sentences. In a third of them, words are replaced by synonyms."""
+        choose = self.choices.choose
+        middle = []
+        for _ in range(MIDDLE):
+            sentence = self.telling() if choose((0, 1)) else self.judging()
+            middle.append(sentence)
+        first = [self.opening(), self.telling()]
+        last = [self.judging(), self.closing()]
+        sentences = []
+        for sentence in [*first, *middle, *last]:
+            if choose((0, 0, 1)):
+                sentence = with_synonyms(sentence, self.topic)
+            sentences.append(sentence)
+        return sentences
+
+
+def with_synonyms(sentence: str, topic: Topic) -> str:
+    """Replace words of a topic by their synonyms."""
+    for word, synonym in topic.synonyms:
+        sentence = sentence.replace(f" {word} ", f" {synonym} ")
+    return sentence
 
 
 def texts(
     count: int = STORIES, seed: int = 1
 ) -> Iterator[tuple[str, int, contextlib.AbstractContextManager]]:
-    """(name, bytes, file) of every story, as `lnrepro.data.official.books` takes them."""
-    dice = Dice(seed)
-    for i in range(count):
-        text = "".join(f"{sentence}\n" for sentence in Scene(dice).story()).encode()
-        yield f"story {i}", len(text), contextlib.nullcontext(io.BytesIO(text))
+    """Yield (name, size in bytes, file) of every story.
 
-
-def judged(task: str, count: int = JUDGED, seed: int = 2) -> list[tuple[str, int]]:
-    """`count` (sentence, label) of a classification task, labels 1 first as in the official files.
-
-    mr: mood of a judging sentence. cr: judgement of a thing. subj: telling (1) or judging (0). mpqa: mood of a phrase.
+    Args:
+      count: number of stories.
+      seed: seed of all choices.
     """
-    dice = Dice(seed + ("mr", "cr", "subj", "mpqa").index(task))
+    choices = Choices(seed)
+    for i in range(count):
+        lines = [f"{sentence}\n" for sentence in Scene(choices).story()]
+        content = "".join(lines).encode()
+        yield f"story {i}", len(content), contextlib.nullcontext(io.BytesIO(content))
+
+
+def labelled(task: str, count: int = LABELLED, seed: int = 2) -> list[tuple[str, int]]:
+    """Return (sentence, label) pairs of a classification task.
+
+    Args:
+      task: "mr", the mood of a judging sentence; "cr", the judgement of a thing; "subj",
+        whether a sentence tells (1) or judges (0); "mpqa", the mood of a phrase.
+      count: number of sentences; label 1 comes first, as in the official files.
+      seed: seed of all choices.
+    """
+    choices = Choices(seed + ("mr", "cr", "subj", "mpqa").index(task))
+    choose = choices.choose
 
     def sentence(label: int) -> str:
-        scene = Scene(dice, mood=label if task != "subj" else None)
-        of, m, t = dice.of, MOODS[scene.mood], scene.topic
+        if task == "subj":
+            scene = Scene(choices)
+            return scene.telling() if label else scene.judging()
+        scene = Scene(choices, mood=label)
+        mood, things = MOODS[label], scene.topic.things
         if task == "mr":
             return scene.judging()
         if task == "cr":
-            return of(
-                (
-                    f"the {of(t.things)} of the {scene.person} was {of(m['judgements'])} .",
-                    f"a {of(m['judgements'])} {of(t.things)} , and the {of(t.things)} was {of(m['judgements'])} .",
-                )
+            options = (
+                f"the {choose(things)} of the {scene.person} was "
+                f"{choose(mood.judgements)} .",
+                f"a {choose(mood.judgements)} {choose(things)} , and the "
+                f"{choose(things)} was {choose(mood.judgements)} .",
             )
-        if task == "subj":
-            return scene.telling() if label else scene.judging()
-        return of((f"{of(m['adjectives'])} and {of(m['adjectives'])}", f"{of(m['judgements'])} {of(t.things)}",
-                   f"{of(m['verbs'])} {of(m['adverbs'])}"))  # fmt: skip
+        else:
+            options = (
+                f"{choose(mood.adjectives)} and {choose(mood.adjectives)}",
+                f"{choose(mood.judgements)} {choose(things)}",
+                f"{choose(mood.verbs)} {choose(mood.adverbs)}",
+            )
+        return choose(options)
 
     half = count // 2
-    return [(sentence(label), label) for label in [1] * half + [0] * (count - half)]
+    labels = [1] * half + [0] * (count - half)
+    return [(sentence(label), label) for label in labels]
 
 
 def pairs(split: str, seed: int = 9) -> list[tuple[str, str, float]]:
-    """(sentence, sentence, relatedness) of a split, from 1, nothing shared, to 5, the same said with other words.
+    """Return (sentence, sentence, relatedness) of a split.
 
-    Topic, mood and character count 1 each, and so does being told or judged alike; synonyms leave the full 5.
+    Relatedness goes from 1, nothing shared, to 5, the same with synonyms. The topic, the
+    mood, the character, and whether both tell or both judge add 0.9 each.
+
+    Args:
+      split: "train", "trial" or "test".
+      seed: seed of all choices.
     """
-    dice = Dice(seed + list(PAIRS).index(split))
-
-    def pair() -> tuple[str, str, float]:
-        one = Scene(dice)
-        telling = dice.of((True, False))
-        first = one.telling() if telling else one.judging()
-        kind = dice.of(("same", "near", "near", "near", "far", "far"))
-        if kind == "same":
-            return first, _reworded(first, one.topic), 5.0
-        other = Scene(
-            dice,
-            one.topic if kind == "near" else None,
-            one.mood if kind == "near" else None,
-        )
-        if dice.of((0, 1)) and kind == "near":
-            other.name, other.pronoun, other.place, other.person = (
-                one.name,
-                one.pronoun,
-                one.place,
-                one.person,
-            )
-        alike = dice.of((True, False))
-        second = other.telling() if telling == alike else other.judging()
-        shared = (
-            (other.topic is one.topic)
-            + (other.mood == one.mood)
-            + (other.name == one.name)
-            + alike
-        )
-        return first, second, 1.0 + 0.9 * shared
-
-    return [pair() for _ in range(PAIRS[split])]
+    choices = Choices(seed + list(PAIRS).index(split))
+    return [_pair(choices) for _ in range(PAIRS[split])]
 
 
-def _reworded(sentence: str, topic: Topic) -> str:
-    for a, b in topic.synonyms:
-        sentence = sentence.replace(f" {a} ", f" {b} ")
-    return sentence
+def _pair(choices: Choices) -> tuple[str, str, float]:
+    scene = Scene(choices)
+    is_telling = choices.choose((True, False))
+    first = scene.telling() if is_telling else scene.judging()
+    kind = choices.choose(("same", "near", "near", "near", "far", "far"))
+    if kind == "same":
+        return first, with_synonyms(first, scene.topic), 5.0
+    if kind == "near":
+        other = Scene(choices, scene.topic, scene.mood)
+    else:
+        other = Scene(choices)
+    if choices.choose((0, 1)) and kind == "near":
+        other.name, other.pronoun = scene.name, scene.pronoun
+        other.place, other.person = scene.place, scene.person
+    same_kind = choices.choose((True, False))
+    second = other.telling() if is_telling == same_kind else other.judging()
+    shared = [
+        other.topic is scene.topic,
+        other.mood == scene.mood,
+        other.name == scene.name,
+        same_kind,
+    ]
+    return first, second, 1.0 + 0.9 * sum(shared)

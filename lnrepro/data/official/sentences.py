@@ -318,7 +318,7 @@ class StoryJudged(Judged):
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
         """Generates them."""
-        return {"sentences": [self.example(*row) for row in stories.judged(self.task)]}
+        return {"sentences": [self.example(*row) for row in stories.labelled(self.task)]}
 
 
 class StoryMr(StoryJudged):
