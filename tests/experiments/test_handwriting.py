@@ -1,9 +1,10 @@
-"""The synthesis network against its equations in NumPy float64, written letter by letter, and against what must hold exactly."""
+"""Handwriting against its equations in NumPy float64, and properties of sampling."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 
 from configs import handwriting as config_file
 from experiments.handwriting import make, mixture, pictures, window, writing
@@ -11,6 +12,7 @@ from experiments.handwriting.data import Lines, open_lines
 from experiments.handwriting.model import LAYERS, START, Network
 from lnrepro import data
 from lnrepro.engine.errors import UserError
+from tests import oracle
 
 NORMS = ("none", "layer")
 
@@ -30,10 +32,6 @@ def small(norm="layer", **sizes):
     )
     config.model.update(sizes)
     return config
-
-
-def sigmoid(a):
-    return 1 / (1 + np.exp(-a))
 
 
 # -- the oracle: one sequence, one step, one character and one Gaussian at a time
@@ -57,24 +55,6 @@ def oracle_density(y, step, M):
     return -np.log(density) - np.log(e if step[2] == 1 else 1 - e)
 
 
-def oracle_norm(a, gain, bias):
-    return (a - a.mean()) / np.sqrt(a.var() + 1e-5) * gain + bias
-
-
-def oracle_lstm(norm, p, c, h, w_x, x):
-    px, ph = x @ w_x, h @ p["w_h"]
-    if norm == "layer":
-        px, ph = (
-            oracle_norm(px, p["gain_x"], p["bias_x"]),
-            oracle_norm(ph, p["gain_h"], p["bias_h"]),
-        )
-    f, i, o, g = np.split(px + ph + p["bias"], 4)
-    peep = p.get("peephole", np.zeros((3, len(c))))
-    new = sigmoid(f + peep[0] * c) * c + sigmoid(i + peep[1] * c) * np.tanh(g)
-    shown = oracle_norm(new, p["gain_c"], p["bias_c"]) if norm == "layer" else new
-    return new, sigmoid(o + peep[2] * new) * np.tanh(shown)
-
-
 def oracle_nll(config, params, steps, text):
     """Nats of one sequence: steps (T, 3), text a list of symbol numbers. Also kappa of every step (T, K)."""
     m = config.model
@@ -87,10 +67,11 @@ def oracle_nll(config, params, steps, text):
         0.0,
         [],
     )
-    first = np.concatenate([params["lstm1"]["w_x"], params["lstm1"]["w_w"]])
+    w_x = np.concatenate([params["lstm1"]["w_x"], params["lstm1"]["w_w"]])
+    layer1 = params["lstm1"] | {"w_x": w_x}
     for target in steps:
-        state["lstm1"] = oracle_lstm(
-            config.norm, params["lstm1"], *state["lstm1"], first, np.concatenate([x, w])
+        state["lstm1"] = oracle.lstm_step(
+            layer1, config.norm, *state["lstm1"], np.concatenate([x, w])
         )
         h1 = state["lstm1"][1]
         hats = h1 @ params["lstm1"]["window"] + params["lstm1"]["window_bias"]
@@ -108,8 +89,8 @@ def oracle_nll(config, params, steps, text):
         below = h1
         for name in LAYERS[1:]:
             inputs = np.concatenate([x, below, w])
-            state[name] = oracle_lstm(
-                config.norm, params[name], *state[name], params[name]["w_x"], inputs
+            state[name] = oracle.lstm_step(
+                params[name], config.norm, *state[name], inputs
             )
             below = state[name][1]
         y = (
@@ -225,7 +206,7 @@ def test_draws_have_the_moments_of_the_density(x64):
         float(np.tanh(y[-1])),
     )
     np.testing.assert_allclose(
-        drawn.mean(0), [m.mu[0][0], m.mu[1][0], sigmoid(-float(y[0]))], atol=0.03
+        drawn.mean(0), [m.mu[0][0], m.mu[1][0], oracle.sigmoid(-float(y[0]))], atol=0.03
     )
     np.testing.assert_allclose(
         np.cov(drawn[:, :2].T),
@@ -248,25 +229,15 @@ def test_loss_and_its_gradient_are_the_oracles_in_float64(x64, norm, peephole):
     network, params, batch = setting(config)
     loss = nll(network, batch)
     wanted = [oracle_nll(config, params, *line)[0] for line in lines_of(batch)]
-    grads, found = jax.jit(jax.grad(lambda p: (loss(p).sum(), loss(p)), has_aux=True))(
-        params
-    )
-    np.testing.assert_allclose(found, wanted, rtol=1e-10)
-    rng = np.random.RandomState(1)
-    for (
-        name
-    ) in params:  # along a random direction in each layer, by differences of the oracle
-        along = {k: rng.randn(*np.shape(v)) for k, v in params[name].items()}
+    np.testing.assert_allclose(jax.jit(loss)(params), wanted, rtol=1e-10)
 
-        def at(t, name=name, along=along):
-            moved = params | {
-                name: {k: v + t * along[k] for k, v in params[name].items()}
-            }
-            return sum(oracle_nll(config, moved, *line)[0] for line in lines_of(batch))
+    @jax.jit
+    def total(params):
+        return loss(params).sum()
 
-        slope = sum(float(np.sum(grads[name][k] * along[k])) for k in along)
-        np.testing.assert_allclose(slope, (at(1e-7) - at(-1e-7)) / 2e-7, rtol=1e-6)
-        assert all(np.any(g != 0) for g in jax.tree.leaves(grads[name]))
+    check_grads(total, (params,), order=1, modes=["rev"], eps=1e-6)
+    gradients = jax.tree.leaves(jax.grad(total)(params))
+    assert all(np.any(gradient != 0) for gradient in gradients)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Transfer: folds and seeds of the protocol, a solver that agrees with scikit-learn's, SICK's encoding, encoders."""
+"""Transfer tasks: folds, logistic regression beside scikit-learn, SICK, encoders."""
 
 import jax
 import numpy as np
@@ -18,7 +18,7 @@ from experiments.skip_thoughts import (
 )
 from lnrepro.data.text import Vocabulary
 from lnrepro.engine.errors import UserError
-from tests.experiments.test_skip_thoughts import oracle_gru
+from tests import oracle
 
 WORDS = Vocabulary(("the", "cat", "sat", "did", "n't", "."))
 
@@ -231,7 +231,8 @@ def test_the_vector_is_the_last_state(encoder):
     encode, params = encoder
     h = np.zeros(6)
     for word in [*WORDS.encode(["the", "cat"]), 0]:
-        h = oracle_gru("layer", params["encoder"], h, params["embedding"][word])
+        x = params["embedding"][word]
+        _, h = oracle.gru_step(params["encoder"], "layer", None, h, x)
     np.testing.assert_allclose(
         encode(["the cat"], end_token=True)[0], h / np.linalg.norm(h), atol=1e-6
     )

@@ -13,7 +13,7 @@ import pytest
 
 from lnrepro import functional
 from lnrepro.functional import GRUCell, LSTMCell, ScanOptions, SimpleCell, unroll
-from tests.functional import oracle
+from tests import oracle
 
 B, T, D, H = 4, 7, 3, 5
 LENGTHS = np.array([7, 0, 3, 5])

@@ -17,7 +17,7 @@ from lnrepro.functional.norms import (
     weight_norm_from_data,
     weight_norm_preserving,
 )
-from tests.functional import oracle
+from tests import oracle
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 6)) * 3 + 1

@@ -24,7 +24,7 @@ from lnrepro.functional import (
     variational_dropout,
     zoneout,
 )
-from tests.functional import oracle
+from tests import oracle
 
 B, T, D, S, E = 3, 6, 3, 4, 5
 AUTODIFF = ScanOptions(backward="autodiff")

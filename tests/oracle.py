@@ -91,20 +91,18 @@ def lstm_step(
     c,
     h,
     x,
-    rows,
+    rows=None,
     cell_norm="output",
     gate_fn=sigmoid,
     activation_fn=np.tanh,
 ):
-    """One step of the LSTM (eq. 20-22)."""
-    H = h.shape[-1]
+    """One step of the LSTM (eq. 20-22); c, h and x may lack the batch axis."""
     a_x = x @ kernel(p, norm, "x") + p.get("inner_bias", 0)
     a_h = h @ kernel(p, norm, "h")
     a_x = normalise(p, "lstm", norm, "x", a_x, rows)
     a_h = normalise(p, "lstm", norm, "h", a_h, rows)
     a = a_x + a_h + p.get("bias", 0)
-    f, i = a[:, :H], a[:, H : 2 * H]
-    o, g = a[:, 2 * H : 3 * H], a[:, 3 * H :]
+    f, i, o, g = np.split(a, 4, axis=-1)
     if "peephole" in p:
         f = f + p["peephole"][0] * c
         i = i + p["peephole"][1] * c
@@ -123,12 +121,15 @@ def gru_step(
     c,
     h,
     x,
-    rows,
+    rows=None,
     reset="after",
     gate_fn=sigmoid,
     activation_fn=np.tanh,
 ):
-    """One step of the GRU (eq. 26-28); reset="before" is that of Cho et al. (2014)."""
+    """One step of the GRU (eq. 26-28); h and x may lack the batch axis.
+
+    reset="before" is the GRU of Cho et al. (2014).
+    """
     H = h.shape[-1]
     gates, last = slice(0, 2 * H), slice(2 * H, 3 * H)
     w_x, w_h = kernel(p, norm, "x"), kernel(p, norm, "h")
@@ -142,7 +143,7 @@ def gru_step(
 
     a_gates = normalise(p, cell, norm, "h", h @ w_h[:, gates], rows, gates)
     zr = input_part(gates) + a_gates + bias_recurrent[gates]
-    z, r = gate_fn(zr[:, :H]), gate_fn(zr[:, H:])
+    z, r = gate_fn(zr[..., :H]), gate_fn(zr[..., H:])
     if reset == "after":
         u = normalise(p, cell, norm, "h", h @ w_h[:, last], rows, last)
         u = r * (u + bias_recurrent[last])
