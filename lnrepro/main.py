@@ -15,6 +15,7 @@ import re
 import sys
 import threading
 
+from lnrepro.engine import peers
 from lnrepro.engine.errors import UserError, not_installed
 
 try:
@@ -91,8 +92,6 @@ def run(argv: list[str]) -> None:
     if _DEVICES.value:
         jax.config.update("jax_num_cpu_devices", _DEVICES.value)
     if _DISTRIBUTED.value or _COORDINATOR.value:
-        from lnrepro.engine import peers
-
         peers.initialize(
             _COORDINATOR.value, _PROCESSES.value, _PROCESS.value, _TIMEOUT.value
         )
@@ -149,8 +148,6 @@ def _abandon_if_peer_lost(error):
     import jax
 
     if isinstance(error, jax.errors.JaxRuntimeError) and jax.process_count() > 1:
-        from lnrepro.engine import peers
-
         peers.abandon(error)
 
 
@@ -200,6 +197,7 @@ def _exit(code):
     if code and not all(t.daemon for t in threads):
         sys.stdout.flush()
         sys.stderr.flush()
+        peers.expect_exit()
         os._exit(code)
     sys.exit(code)
 

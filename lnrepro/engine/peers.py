@@ -1,40 +1,59 @@
 """Start-up and failure handling of several processes, on top of jax.distributed.
 
 JAX's distributed runtime ends a process that has lost its peers by an abort in C++, with
-pages of stack trace, and Python cannot handle it. So the standard error of a distributed
-run goes through a child process. It copies everything except the runtime's messages about
-peers. After an abort it prints one line that says what happened and what to do.
+pages of stack trace, and Python cannot handle it. So a small child process waits for the
+end of this one. After an abort it prints a last line that says what to do.
 """
 
+import atexit
 import os
-import re
 import signal
 import socket
 import sys
 import time
+from typing import NoReturn
 
 from lnrepro.engine.errors import UserError
 
 # Seconds between two messages that a process is still waiting.
 MESSAGE_EVERY_S = 10.0
 
-# The first lines of the runtime's messages about peers.
-_FATAL = re.compile(r"F\d{4} ")
-_ABOUT_PEERS = re.compile(
-    r"[EW]\d{4} .*(coordination|distributed|gloo|preemption)", re.IGNORECASE
-)
-# The lines that follow them, which have no prefix of their own.
-_CONTINUED = re.compile(
-    r"[\d, ]*$|RPC: |This is usually|The tasks have|Original error"
-    r"|.*type\.googleapis|\s+@ |\*\*\* "
-)
-# A line that begins with it is not copied. It is what to print after an abort.
-ABORT_MESSAGE_PREFIX = "\0"
-
 LOST = (
     "error: another process of this run was lost, so this one stopped; "
     "start all of them again: they resume at the last checkpoint"
 )
+ABORTED = (
+    "error: this process was aborted or killed; most likely another process of this run "
+    "was lost; start all of them again: they resume at the last checkpoint"
+)
+
+
+class _LastLine:
+    """A line that is printed on standard error if this process is aborted or killed.
+
+    A child process reads the lines from a pipe. At the end of this process it prints the
+    last one.
+    """
+
+    def __init__(self):
+        self._write_end: int | None = None
+
+    def start(self) -> None:
+        """Start the child process."""
+        read_end, write_end = os.pipe()
+        if not os.fork():
+            os.close(write_end)
+            _print_last_line(read_end)
+        os.close(read_end)
+        self._write_end = write_end
+
+    def set(self, line: str) -> None:
+        """Replace the line. An empty one prints nothing."""
+        if self._write_end is not None:
+            os.write(self._write_end, f"{line}\n".encode())
+
+
+_last_line = _LastLine()
 
 
 def initialize(
@@ -65,7 +84,10 @@ def initialize(
         f"could not join the other processes{where} within {timeout_s} s; start all of "
         "them, or raise --peer_timeout"
     )
-    _filter_stderr(f"error: {not_joined}")
+    _last_line.start()
+    _last_line.set(f"error: {not_joined}")
+    # JAX's own exit function may abort. It is registered later, so it runs before this.
+    atexit.register(expect_exit)
     _print_error(f"{name} waits for the others{where}, at most {timeout_s} s")
     if coordinator and process_id:
         _wait_for_coordinator(coordinator, timeout_s)
@@ -79,7 +101,7 @@ def initialize(
         )
     except (RuntimeError, ValueError) as e:
         _exit(f"error: {not_joined} ({_first_line(e)})", UserError.exit_code)
-    os.write(2, f"{ABORT_MESSAGE_PREFIX}{LOST}\n".encode())
+    _last_line.set(ABORTED)
 
 
 def abandon(error: Exception) -> None:
@@ -88,6 +110,11 @@ def abandon(error: Exception) -> None:
     An orderly shutdown would wait for the process that is gone.
     """
     _exit(f"{LOST} ({_first_line(error)})", 1)
+
+
+def expect_exit() -> None:
+    """Print no last line when this process ends."""
+    _last_line.set("")
 
 
 def _check(coordinator, num_processes, process_id):
@@ -139,51 +166,20 @@ def _print_error(line):
 def _exit(line, exit_code):
     _print_error(line)
     sys.stdout.flush()
+    expect_exit()
     os._exit(exit_code)
 
 
-def _filter_stderr(abort_message):
-    """Start the child process through which standard error goes from now on."""
-    read_end, write_end = os.pipe()
-    if os.fork():
-        os.close(read_end)
-        os.dup2(write_end, 2)
-        os.close(write_end)
-        return
-    os.close(write_end)
+def _print_last_line(read_end: int) -> NoReturn:
+    """Be the child process of `_LastLine`."""
     # Signals for the process group are meant for the trainer.
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     # A program that reads the trainer's output must not wait for this process.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    with (
-        open(read_end, "rb") as lines,
-        open(2, "wb", buffering=0, closefd=False) as out,
-    ):
-        _copy_lines(lines, out, abort_message)
+    with open(read_end) as pipe:
+        *_, last = pipe
+    if last.strip():
+        os.write(2, last.encode())
     os._exit(0)
-
-
-def _copy_lines(lines, out, abort_message):
-    """Copy lines, except for the runtime's about peers.
-
-    Args:
-      lines: an iterator over lines of bytes, which ends when the trainer has ended.
-      out: a binary file.
-      abort_message: is written at the end if the runtime aborted.
-    """
-    aborted = in_message = False
-    for raw in lines:
-        line = raw.decode(errors="replace")
-        if line.startswith(ABORT_MESSAGE_PREFIX):
-            abort_message = line.strip(ABORT_MESSAGE_PREFIX + "\n")
-        elif aborted or _FATAL.match(line):
-            aborted = True
-        elif _ABOUT_PEERS.match(line) or (in_message and _CONTINUED.match(line)):
-            in_message = True
-        else:
-            in_message = False
-            out.write(raw)
-    if aborted:
-        out.write(abort_message.encode() + b"\n")
