@@ -14,9 +14,9 @@ The last evaluation estimates log p(x) from 100 samples for each of 10,000 test 
 It costs as much as a hundred other evaluations: hours on a CPU.
 `--config.importance_examples=1000 --config.importance_samples=10` is a hundredth of it.
 
-The default is smaller: 16 glimpses, 128 units, 16 latents, read 5x5, batches of 64, Adam
-3e-3. It takes about two minutes on two idle cores and ends at a test bound near 90 nats
-on `binarized_digits`. Nothing else can be compared with that number.
+The default is smaller: 16 glimpses, 128 units, 16 latents, read 5x5, batches of 64,
+Adam 3e-3. It takes about two minutes on two idle cores and ends at a test bound near 90
+nats on `binarized_digits`. Nothing else can be compared with that number.
 """
 
 from ml_collections import ConfigDict
@@ -53,8 +53,8 @@ PAPER = {
 EMBEDDED = {
     "data": {"name": "binarized_digits", "train_examples": 1297},
     # With the paper's settings, 1,297 images stay at the mean image for thousands of
-    # steps: a 2x2 grid first sees the corners, which are empty. A 5x5 grid, larger first
-    # latents and a larger learning rate find the digits in hundreds of steps.
+    # steps: a 2x2 grid first sees the corners, which are empty. A 5x5 grid, larger
+    # first latents and a larger learning rate find the digits in hundreds of steps.
     "model": {
         "glimpses": 16,
         "units": 128,

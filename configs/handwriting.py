@@ -1,6 +1,6 @@
 """Handwriting synthesis (section 6.5, Figure 5): pen strokes that write a given text.
 
-    python -m lnrepro.main --config=configs/handwriting.py          generated pen strokes
+    python -m lnrepro.main --config=configs/handwriting.py        generated pen strokes
     python -m lnrepro.main --config=configs/handwriting.py:paper    IAM-OnDB
     ... --config.norm=none | layer  --config.model.peephole=True
     ... --config.model.clip_cells=10.0 --config.model.clip_outputs=100.0

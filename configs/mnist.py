@@ -5,8 +5,8 @@
     python -m lnrepro.main --config=configs/mnist.py:paper_bz4   batch size 4, right
     ... --config.norm=none | layer | batch  --config.seed=1
 
-The default trains on 1,437 small digits inside scikit-learn, in seconds. The paper gives
-sizes, batch sizes and Adam. The learning rate, the non-linearity (ReLU) and the
+The default trains on 1,437 small digits inside scikit-learn, in seconds. The paper
+gives sizes, batch sizes and Adam. The learning rate, the non-linearity (ReLU) and the
 initialisation are common defaults.
 """
 

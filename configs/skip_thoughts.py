@@ -1,6 +1,6 @@
 """Skip-thought vectors (section 6.3, Figure 3, Table 3) and their transfer tasks.
 
-    python -m lnrepro.main --config=configs/skip_thoughts.py             generated stories
+    python -m lnrepro.main --config=configs/skip_thoughts.py           generated stories
     python -m lnrepro.main --config=configs/skip_thoughts.py:gutenberg   novels, narrow
     python -m lnrepro.main --config=configs/skip_thoughts.py:paper       BookCorpus
     ... --config=configs/skip_thoughts.py:paper_gutenberg    the paper's sizes on novels
@@ -14,8 +14,8 @@ CR, SUBJ, MPQA (classification).
 
 The default (128 units, 64-d words) ends with the transfer table and, for comparison,
 what words without order and an untrained encoder give. artifacts/neighbours.txt has the
-nearest neighbours of some sentences. Its numbers are of generated sentences, and nothing
-else can be compared with them.
+nearest neighbours of some sentences. Its numbers are of generated sentences, and
+nothing else can be compared with them.
 """
 
 from ml_collections import ConfigDict

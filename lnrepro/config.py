@@ -41,8 +41,8 @@ def base(experiment: str) -> ConfigDict:
       placement: "jit", or "pmap" for statistics per device.
       mesh: `model` devices share each array that `shard` names, see
         `lnrepro.engine.distribute`.
-      data: name of the data set; dir, the folder of prepared sets, None for the default;
-        train_examples, the size of the training set.
+      data: name of the data set; dir, the folder of prepared sets, None for the
+        default; train_examples, the size of the training set.
       model: sizes of the network.
       optimizer: see `adam`.
       log_every: steps between two records of training; None is an epoch.

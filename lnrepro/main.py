@@ -2,9 +2,9 @@
 
     python -m lnrepro.main --config=FILE[:VARIANT] [--config.FIELD=VALUE ...] [flags]
 
-Every config has these variants: none (embedded data, no download, minutes on two cores),
-paper (the paper's protocol on the paper's data, see scripts/prepare.py) and smoke
-(seconds). The run directory holds config.json, metrics.jsonl, TensorBoard events,
+Every config has these variants: none (embedded data, no download, minutes on two
+cores), paper (the paper's protocol on the paper's data, see scripts/prepare.py) and
+smoke (seconds). The run directory holds config.json, metrics.jsonl, TensorBoard events,
 checkpoints/ and artifacts/. The same command resumes an interrupted run.
 """
 
@@ -135,7 +135,10 @@ def _help():
 
 
 def _use_compilation_cache(jax):
-    """Keep compiled programs between runs, in JAX_COMPILATION_CACHE_DIR if it is set."""
+    """Keep compiled programs between runs.
+
+    The folder is JAX_COMPILATION_CACHE_DIR if that is set.
+    """
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         caches = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
         folder = pathlib.Path(caches) / "lnrepro" / "xla"

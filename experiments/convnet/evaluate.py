@@ -1,7 +1,7 @@
 """Statistics of units near the border of the image, beside those of the other units.
 
-For each unit of a convolution, moments are summed over the images: how often its ReLU is
-active, and the first two moments of its summed input before and after the norm.
+For each unit of a convolution, moments are summed over the images: how often its ReLU
+is active, and the first two moments of its summed input before and after the norm.
 
 Shape letters: B batch, H height, W width, C channels.
 """
@@ -112,8 +112,8 @@ def unit_statistics(moments: Moments, norm: str) -> Maps:
 def border(height: int, width: int) -> np.ndarray:
     """Return which positions [H, W] lie near the border.
 
-    The border is a ring of a seventh of each side, at least one position wide. In MNIST's
-    28 x 28 these are 4 pixels, the margin that is blank around most digits.
+    The border is a ring of a seventh of each side, at least one position wide. In
+    MNIST's 28 x 28 these are 4 pixels, the margin that is blank around most digits.
     """
     row = _near_the_ends(height)
     column = _near_the_ends(width)

@@ -19,9 +19,9 @@ from .pictures import statistics
 def make(config: ConfigDict) -> Experiment:
     """Make the experiment.
 
-    Metrics: nll (nats per image) and error (fraction of images). The evaluation "border"
-    gives the numbers of `evaluate.border_metrics` and a picture of the units' statistics.
-    The other evaluations are names of splits.
+    Metrics: nll (nats per image) and error (fraction of images). The evaluation
+    "border" gives the numbers of `evaluate.border_metrics` and a picture of the units'
+    statistics. The other evaluations are names of splits.
     """
     _check(config)
     model = ConvNet(config)

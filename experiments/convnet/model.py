@@ -20,8 +20,8 @@ class ConvNet(nn.Module):
 
     `config.norm` normalises the summed inputs of every convolution, but not the logits.
     Batch norm takes statistics over images and positions, with one gain and one bias a
-    channel. Layer norm takes them over `config.layer_norm.statistics`, with one gain and
-    one bias a channel, or a unit with `config.layer_norm.gain_per_unit`.
+    channel. Layer norm takes them over `config.layer_norm.statistics`, with one gain
+    and one bias a channel, or a unit with `config.layer_norm.gain_per_unit`.
 
     The summed inputs of every convolution are sown as "sums", and the values after the
     norm as "normalised".

@@ -16,8 +16,8 @@ class Geometry(NamedTuple):
     """Where a grid of filters stands.
 
     Attributes:
-      centres: [B, 2, N], positions in pixels along x (index 0) and y (index 1), where the
-        first pixel has its centre at 1.
+      centres: [B, 2, N], positions in pixels along x (index 0) and y (index 1), where
+        the first pixel has its centre at 1.
       variance: [B], of each filter, in square pixels.
       gamma: [B], intensity.
     """
@@ -119,8 +119,8 @@ def write(window: Window, patch: jax.Array) -> jax.Array:
 def _sum_of_outer_products(rows: jax.Array, columns: jax.Array) -> jax.Array:
     """Sum rows[:, n, :, None] * columns[:, n, None, :] over n.
 
-    On a CPU, one batched matrix product takes two and a half times as long. The gradients
-    are fastest as batched products, hence the derivative below.
+    On a CPU, one batched matrix product takes two and a half times as long. The
+    gradients are fastest as batched products, hence the derivative below.
 
     Args:
       rows: [B, N, Y].

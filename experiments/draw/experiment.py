@@ -17,9 +17,9 @@ from .model import Draw, cross_entropy
 def make(config: ConfigDict) -> Experiment:
     """Make the experiment.
 
-    Metrics are nats per image. Their names end in the name of the data set, because they
-    compare within one data set only. The evaluation "final" estimates log p(x) on the
-    test images and draws pictures. The other evaluations are names of splits.
+    Metrics are nats per image. Their names end in the name of the data set, because
+    they compare within one data set only. The evaluation "final" estimates log p(x) on
+    the test images and draws pictures. The other evaluations are names of splits.
     """
     check_at_least(config, 1, "importance_samples")
     draw = Draw(config)

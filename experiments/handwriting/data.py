@@ -17,9 +17,9 @@ from lnrepro.engine.errors import DataError
 class Lines(Sequence):
     """Examples of normalised pen steps and their text.
 
-    An example has "steps", float32 [t, 3]: dx and dy, normalised to mean 0 and variance 1
-    over the training set, and 1 where the step ends a stroke. It has "text", the numbers
-    of the symbols [u].
+    An example has "steps", float32 [t, 3]: dx and dy, normalised to mean 0 and variance
+    1 over the training set, and 1 where the step ends a stroke. It has "text", the
+    numbers of the symbols [u].
     """
 
     def __init__(

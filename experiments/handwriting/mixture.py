@@ -3,7 +3,10 @@
 The 1 + 6M outputs of the network stand in this order: e^, pi^ [M], mu_x [M], mu_y [M],
 sigma_x^ [M], sigma_y^ [M], rho^ [M], where
 
-    e = 1 / (1 + exp(e^)),   pi = softmax(pi^),   sigma = exp(sigma^),   rho = tanh(rho^)
+    e = 1 / (1 + exp(e^))
+    pi = softmax(pi^)
+    sigma = exp(sigma^)
+    rho = tanh(rho^)
 
 All functions work in log space. Leading axes are arbitrary.
 

@@ -191,8 +191,8 @@ def alignment(strokes: Strokes, phi: np.ndarray, text: str) -> np.ndarray:
 def density(written: Written, lines: Lines) -> np.ndarray:
     """Draw a line and, below it, where the network expected the next point.
 
-    The densities of all steps are added, each scaled to its largest value. Brightness is
-    the square root of the sum (Graves 2013, fig. 10).
+    The densities of all steps are added, each scaled to its largest value. Brightness
+    is the square root of the sum (Graves 2013, fig. 10).
 
     Args:
       written: the line.

@@ -2,7 +2,8 @@
 
 A text is written in the network's own hand, or in the style of a given line.
 
-Shape letters: B texts, T time, t steps of one line, U characters, V symbols, M Gaussians.
+Shape letters: B texts, T time, t steps of one line, U characters, V symbols, M
+Gaussians.
 """
 
 from functools import partial
@@ -168,8 +169,8 @@ def _read(network: Network, params: dict, steps: jax.Array, text: jax.Array) -> 
 def _draw_chunk(network, params, state, text, lengths, key, bias):
     """Draw CHUNK steps.
 
-    A text has ended when the window gives the place behind it the largest weight and the
-    stroke has ended.
+    A text has ended when the window gives the place behind it the largest weight and
+    the stroke has ended.
 
     Returns:
       (state, (steps [CHUNK, B, 3], densities [CHUNK, B, 1 + 6M], phi [CHUNK, B, U + 1],

@@ -1,7 +1,7 @@
 """Permutation-invariant MNIST classification (section 6.6, Figure 6).
 
-A multi-layer perceptron with layer, batch or no normalisation. Figure 6 compares them at
-batch sizes 128 and 4. Run with configs/mnist.py.
+A multi-layer perceptron with layer, batch or no normalisation. Figure 6 compares them
+at batch sizes 128 and 4. Run with configs/mnist.py.
 """
 
 from .experiment import make as make

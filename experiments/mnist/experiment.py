@@ -16,8 +16,8 @@ from .model import MLP, NORMS
 def make(config: ConfigDict) -> Experiment:
     """Make the experiment.
 
-    Metrics: nll (nats per image) and error (fraction of images). Every evaluation is the
-    name of a split of the data set.
+    Metrics: nll (nats per image) and error (fraction of images). Every evaluation is
+    the name of a split of the data set.
     """
     check_choice(config, "norm", NORMS)
     model = MLP(config)

@@ -16,9 +16,9 @@ class MLP(nn.Module):
     """Hidden layers with ReLU, then a linear layer.
 
     "layer" normalises the summed inputs of the hidden layers only, because the scale of
-    the logits carries the confidence of the prediction (section 6.6). "batch" normalises
-    every layer, the last one too. The bias of a normalised layer is the bias of its norm
-    (eq. 5), so that each unit has one bias.
+    the logits carries the confidence of the prediction (section 6.6). "batch"
+    normalises every layer, the last one too. The bias of a normalised layer is the bias
+    of its norm (eq. 5), so that each unit has one bias.
 
     Attributes:
       config: reads `norm`, `model`, `layer_norm` and `batch_norm`.

@@ -47,10 +47,10 @@ def tokens_of(sentence: str, lowercase: bool) -> list[str]:
 class WordVectors:
     """Vectors of tokens.
 
-    A word of the model has the vector of its table. Another word has its word2vec vector,
-    mapped into the table's space by the linear regression with intercept over the words
-    in both. Words with "_", which are phrases, are left out. Every other token has the
-    vector of the unknown word.
+    A word of the model has the vector of its table. Another word has its word2vec
+    vector, mapped into the table's space by the linear regression with intercept over
+    the words in both. Words with "_", which are phrases, are left out. Every other
+    token has the vector of the unknown word.
 
     References:
       Kiros et al. (2015), section 2.2.
@@ -143,8 +143,8 @@ class Encoder:
     def __call__(self, sentences: Iterable[str], *, end_token: bool) -> np.ndarray:
         """Encode sentences of any length.
 
-        Sentences of similar length share a batch. An empty sentence without the end token
-        has the vector zero.
+        Sentences of similar length share a batch. An empty sentence without the end
+        token has the vector zero.
 
         Args:
           sentences: N texts.

@@ -23,7 +23,8 @@ from .encoding import tokens_of
 Encode = Callable[..., np.ndarray]
 # The splits of a set of related pairs.
 PARTS = ("train", "trial", "test")
-# `neighbours` takes this many sentences, shows this many of them, and the nearest of each.
+# `neighbours` takes this many sentences, shows this many of them, and the nearest of
+# each.
 CANDIDATES = 4000
 QUERIES = 12
 NEAREST = 4

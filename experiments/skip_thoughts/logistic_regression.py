@@ -6,10 +6,11 @@ A problem is scikit-learn's LogisticRegression(C=C, solver="liblinear"): minimis
 
 over its training rows, where x has a constant 1 whose weight is penalised too.
 
-Ten outer and a hundred inner folds with nine values of C are 990 problems. All folds are
-solved together by Newton steps, whose linear systems are solved by conjugate gradients.
-Each turn takes two large matrix products, whatever the number of folds. Each C starts
-from the solutions of the one before. The tests compare the results with scikit-learn.
+Ten outer and a hundred inner folds with nine values of C are 990 problems. All folds
+are solved together by Newton steps, whose linear systems are solved by conjugate
+gradients. Each turn takes two large matrix products, whatever the number of folds. Each
+C starts from the solutions of the one before. The tests compare the results with
+scikit-learn.
 
 Shape letters: N sentences, D features (with the constant), K problems.
 """
@@ -64,8 +65,9 @@ class Result(NamedTuple):
 def folds(count: int, outer: int = 10, seed: int = 1234) -> Folds:
     """Make the folds of the protocol of Kiros et al. (2015).
 
-    The rows are shuffled once by numpy's RandomState(seed) and split into `outer` blocks
-    in that order. The training part of each fold is split into `outer` blocks again.
+    The rows are shuffled once by numpy's RandomState(seed) and split into `outer`
+    blocks in that order. The training part of each fold is split into `outer` blocks
+    again.
 
     Args:
       count: N.
@@ -114,8 +116,8 @@ def nested_cross_validation(
     positive = (f.train & y[:, None]).sum(0) / f.train.sum(0)
     if positive.min() == 0 or positive.max() == 1:
         raise ValueError(
-            f"of {len(labels)} sentences, {int(y.sum())} are labelled 1: a fold has one "
-            "label only"
+            f"of {len(labels)} sentences, {int(y.sum())} are labelled 1: a fold has "
+            "one label only"
         )
     problems = f.train.shape[1]
     accuracy = np.zeros((len(GRID), problems))

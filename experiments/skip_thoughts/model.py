@@ -161,6 +161,6 @@ def _groups(batch: int) -> int:
 
 
 def _by_group(a: jax.Array, groups: int) -> jax.Array:
-    """Reorder [2, S, B, ...] as [G, 2 S B / G, ...], so that a group is one part of B."""
+    """Reorder [2, S, B, ...] as [G, 2 S B / G, ...]; a group is one part of B."""
     a = a.reshape(*a.shape[:2], groups, -1, *a.shape[3:])
     return jnp.moveaxis(a, 2, 0).reshape(groups, -1, *a.shape[4:])

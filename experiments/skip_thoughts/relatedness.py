@@ -1,8 +1,8 @@
 """SICK: the relatedness of two sentences from their frozen vectors.
 
-A softmax over the scores 1 to 5 reads the features [|u - v|, u v]. The target of a score
-y is the distribution over the two integers around it whose mean is y. The prediction is
-the mean of the predicted distribution.
+A softmax over the scores 1 to 5 reads the features [|u - v|, u v]. The target of a
+score y is the distribution over the two integers around it whose mean is y. The
+prediction is the mean of the predicted distribution.
 
 Shape letters: N pairs, H units, F = 2 H features.
 
@@ -55,9 +55,9 @@ def fit_and_test(
 ) -> dict[str, float]:
     """Fit the softmax with early stopping, and test it.
 
-    The training pairs are shuffled once by numpy's RandomState(seed). After each block of
-    epochs, Pearson's r is computed on the trial pairs. Training stops when it no longer
-    increases, and the best block is kept.
+    The training pairs are shuffled once by numpy's RandomState(seed). After each block
+    of epochs, Pearson's r is computed on the trial pairs. Training stops when it no
+    longer increases, and the best block is kept.
 
     Args:
       parts: pairs of "train", "trial" and "test".
@@ -100,7 +100,7 @@ def _batches(rows: np.ndarray, size: int) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=4)
 def _train_block(params, state, x, y, epochs):
-    """Take `epochs` passes over batches x [steps, B, F] with targets y [steps, B, 5]."""
+    """Take `epochs` passes over x [steps, B, F] with targets y [steps, B, 5]."""
 
     def loss(params, x, y):
         log_p = jax.nn.log_softmax(x @ params["w"] + params["bias"])

@@ -5,7 +5,8 @@ same pass, while the logits of the chunk are in memory. So the backward pass com
 logits again, and none are kept. The cost is the memory of the gradients between the two
 passes.
 
-Shape letters: G groups, N positions of a group, R positions of a chunk, H units, V words.
+Shape letters: G groups, N positions of a group, R positions of a chunk, H units, V
+words.
 """
 
 import functools
@@ -27,8 +28,8 @@ def cross_entropy(
 ) -> jax.Array:
     """Sum -log(softmax(h w + bias)[target] + 1e-8) over valid positions.
 
-    Only valid positions are multiplied. They are gathered `rows` at a time in each group.
-    The groups are the parts of a batch that lie on different devices.
+    Only valid positions are multiplied. They are gathered `rows` at a time in each
+    group. The groups are the parts of a batch that lie on different devices.
 
     Args:
       h: [G, N, H].

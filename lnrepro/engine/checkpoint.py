@@ -46,7 +46,10 @@ def digest(state: Any, notes: dict[str, Any]) -> int:
 
 
 class Store:
-    """The checkpoints of a run: `last/` for resuming and `best/` for the best evaluation.
+    """The checkpoints of a run.
+
+    `last/` holds the newest ones, for resuming. `best/` holds that of the best
+    evaluation.
 
     Saves are asynchronous and atomic: a folder named by its step exists only when it is
     complete.
@@ -111,7 +114,8 @@ class Store:
           notes: JSON values to save with it.
 
         Raises:
-          RunError: this save or the one before it failed. Earlier checkpoints are intact.
+          RunError: this save or the one before it failed. Earlier checkpoints are
+            intact.
         """
         import orbax.checkpoint as ocp
 
@@ -193,8 +197,8 @@ class Store:
         first_line = (str(error).strip().splitlines() or [""])[0][:200]
         what = "set aside" if self._writing else "passed over"
         print(
-            f"checkpoint {self.folder / name / str(step)} cannot be read ({first_line}); "
-            f"{what}",
+            f"checkpoint {self.folder / name / str(step)} cannot be read "
+            f"({first_line}); {what}",
             file=sys.stderr,
         )
         if not self._writing:

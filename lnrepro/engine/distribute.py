@@ -2,8 +2,8 @@
 
 `jit` over a mesh of devices is the default, `pmap` an option. The mesh has two axes.
 Batches are split over "data". Over "model" only the arrays are split that
-`config.mesh.shard` names, such as matrices as large as the vocabulary. Everything else is
-on every device.
+`config.mesh.shard` names, such as matrices as large as the vocabulary. Everything else
+is on every device.
 
 Shape letters: K stacked batches, S seeds, B batch.
 """
@@ -26,8 +26,8 @@ class Placement(NamedTuple):
 
     Attributes:
       compile: (step, state) -> compiled (state, batches) -> (state, metrics). `step`
-        takes (state, batches, axis to average over or None). `state` is the placed state
-        that it will start with. The state is donated and stays where it is.
+        takes (state, batches, axis to average over or None). `state` is the placed
+        state that it will start with. The state is donated and stays where it is.
       place: state on the host -> state on the devices.
       batch: arrays [K, B, ...] on the host, this process's rows -> on the devices.
       vars: state on the devices -> a single logical array each, for evaluation.
@@ -83,8 +83,8 @@ def make(
         below = batch_size // data * data
         near = [str(size) for size in (below, below + data) if size]
         raise UserError(
-            f"config.batch_size = {batch_size} does not divide over {data} devices; take "
-            f"{' or '.join(near)}, or fewer devices"
+            f"config.batch_size = {batch_size} does not divide over {data} devices; "
+            f"take {' or '.join(near)}, or fewer devices"
         )
     return _jit(seeds, model, shard) if kind == "jit" else _pmap()
 
@@ -133,8 +133,8 @@ def _jit(seeds, model, shard):
             return replicated
         if np.ndim(x) <= axis or np.shape(x)[axis] % model:
             raise UserError(
-                f"config.mesh.shard: axis {axis} of {name} {np.shape(x)} does not divide "
-                f"over config.mesh.model = {model}"
+                f"config.mesh.shard: axis {axis} of {name} {np.shape(x)} does not "
+                f"divide over config.mesh.model = {model}"
             )
         return NamedSharding(mesh, P(*[None] * axis, MODEL))
 

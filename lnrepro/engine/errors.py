@@ -7,8 +7,8 @@ from typing import NoReturn
 # The modules of each extra of the package, by the names they are imported under.
 EXTRAS = {
     "train": (
-        "absl ml_collections optax orbax tensorflow_datasets grain array_record sklearn "
-        "tensorboardX matplotlib PIL rich importlib_resources HersheyFonts"
+        "absl ml_collections optax orbax tensorflow_datasets grain array_record "
+        "sklearn tensorboardX matplotlib PIL rich importlib_resources HersheyFonts"
     ),
     "sweep": "ray submitit",
 }

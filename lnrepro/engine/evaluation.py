@@ -28,9 +28,10 @@ def mean_over_examples(
       values: (vars, batch) -> {name: [B]}.
 
     Returns:
-      (vars, batches) -> {name: mean}. Each batch has a "mask" [B], 1 for an example and 0
-      for padding. Sums within a batch run on the devices in float32, sums over batches
-      on the host in float64. It raises ValueError where the batches hold no example.
+      (vars, batches) -> {name: mean}. Each batch has a "mask" [B], 1 for an example and
+      0 for padding. Sums within a batch run on the devices in float32, sums over
+      batches on the host in float64. It raises ValueError where the batches hold no
+      example.
     """
 
     @jax.jit
@@ -40,8 +41,8 @@ def mean_over_examples(
         return totals, mask.sum()
 
     def mean(vars, batches):
-        # All batches are dispatched before the first sum is read, so that the devices do
-        # not wait for the host.
+        # All batches are dispatched before the first sum is read, so that the devices
+        # do not wait for the host.
         parts = [sums(vars, distribute.like(vars, batch)) for batch in batches]
         count = sum(float(n) for _, n in parts)
         if not count:

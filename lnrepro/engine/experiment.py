@@ -83,8 +83,8 @@ def load(config: ConfigDict) -> Experiment:
     except ModuleNotFoundError as e:
         # A parent package is missing.
         raise UserError(
-            f"config.experiment = {name!r}: there is no module {e.name!r}; run from the "
-            "root of the checkout"
+            f"config.experiment = {name!r}: there is no module {e.name!r}; run from "
+            "the root of the checkout"
         ) from None
     if spec is None:
         raise UserError(
@@ -159,8 +159,8 @@ def evals(config: ConfigDict) -> Evals:
             every[name] = int(schedule)
         elif schedule != "never":
             raise UserError(
-                f"config.evals.{name} = {schedule!r}: give a number of steps, epoch, end "
-                "or never"
+                f"config.evals.{name} = {schedule!r}: give a number of steps, epoch, "
+                "end or never"
             )
     metric = config.best.metric
     if metric and metric.partition("/")[0] not in every:

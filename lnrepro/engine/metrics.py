@@ -19,11 +19,11 @@ from lnrepro.engine.errors import RunError, UserError
 class Meter:
     """Means of the training metrics between two log points.
 
-    Metrics are read from the devices only when they have arrived, so that the dispatch of
-    steps does not wait. A mean is a number, or a list of numbers with several seeds.
+    Metrics are read from the devices only when they have arrived, so that the dispatch
+    of steps does not wait. A mean is a number, or a list of numbers with several seeds.
 
-    Sums run in float64 in the order of the steps. `state` can be saved and given to a new
-    Meter: an interrupted interval then ends with the same mean to the bit.
+    Sums run in float64 in the order of the steps. `state` can be saved and given to a
+    new Meter. An interrupted interval then ends with the same mean to the bit.
     """
 
     def __init__(self, state: dict[str, Any] | None = None):
@@ -82,7 +82,8 @@ class Meter:
         for name, values in metrics.items():
             values = np.asarray(values)
             _check_finite(name, values, first_step)
-            # One by one, so that the sum does not depend on the number of steps per call.
+            # One by one, so that the sum does not depend on the number of steps per
+            # call.
             total = np.asarray(self._sums.get(name, 0.0))
             for value in values.astype(np.float64):
                 total = total + value
@@ -90,7 +91,7 @@ class Meter:
         self._count += len(values)
 
     def state(self) -> dict[str, Any]:
-        """Return the unfinished interval as plain numbers, after `drain(block=True)`."""
+        """Return the unfinished interval as numbers, after `drain(block=True)`."""
         return {"sums": dict(self._sums), "count": self._count}
 
 
@@ -103,9 +104,9 @@ def _check_finite(name, values, first_step):
         return
     bad = tuple(np.argwhere(~np.isfinite(values))[0])
     raise RunError(
-        f"train/{name} is {values[bad]} at step {first_step + bad[0] + 1}: stopped; the "
-        "last good checkpoint is kept. Try a smaller config.optimizer.learning_rate or "
-        "config.optimizer.clip"
+        f"train/{name} is {values[bad]} at step {first_step + bad[0] + 1}: stopped; "
+        "the last good checkpoint is kept. Try a smaller "
+        "config.optimizer.learning_rate or config.optimizer.clip"
     )
 
 
@@ -135,12 +136,12 @@ class Log:
         there = read(self.path) if self.path.exists() else []
         if len(there) < records:
             raise UserError(
-                f"{self.path} has {len(there)} of the {records} records that go with the "
-                f"checkpoint of step {step}: put the file back, or remove {workdir} to "
-                "start again"
+                f"{self.path} has {len(there)} of the {records} records that go with "
+                f"the checkpoint of step {step}: put the file back, or remove "
+                f"{workdir} to start again"
             )
-        # An interrupted run may have written records after its last checkpoint. This run
-        # writes them again.
+        # An interrupted run may have written records after its last checkpoint. This
+        # run writes them again.
         _rewrite(self.path, there[:records])
         self._file = open(self.path, "a", encoding="utf-8")
         self._events = Events(workdir / "tensorboard", step + 1 if step else 0)
@@ -183,8 +184,8 @@ class Events:
     """TensorBoard's event file of one process.
 
     It is written in the calling thread. tensorboardX's SummaryWriter has a thread and a
-    queue for it. On a full disk that thread ends without an error, and once the queue is
-    full the program waits forever.
+    queue for it. On a full disk that thread ends without an error, and once the queue
+    is full the program waits forever.
     """
 
     def __init__(self, folder: pathlib.Path, purge: int):
@@ -192,8 +193,8 @@ class Events:
 
         Args:
           folder: where it is.
-          purge: TensorBoard hides events of earlier processes from this step on; 0 hides
-            none.
+          purge: TensorBoard hides events of earlier processes from this step on; 0
+            hides none.
         """
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog

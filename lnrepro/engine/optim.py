@@ -32,8 +32,8 @@ def scale_by_kiros_adam(
     The moments decay by b1 and b2 as usual. But that code corrects their bias with
     (1 - b1)^t and (1 - b2)^t, where Kingma and Ba (2015) have b1^t and b2^t. So after a
     few steps there is no correction. For a constant gradient the first steps are 3.51,
-    4.29 and 4.96 learning rates long (at most 6.57, at t = 12) and approach 1 only after
-    thousands of steps.
+    4.29 and 4.96 learning rates long (at most 6.57, at t = 12) and approach 1 only
+    after thousands of steps.
 
     Args:
       b1: decay rate of the first moments.
@@ -102,8 +102,8 @@ CLIPS = {
 def make(config: ConfigDict) -> optax.GradientTransformation:
     """Return the optimiser of `config.optimizer`.
 
-    It clips, where `clip` is not None, then scales as `name` says, then multiplies by the
-    learning rate. See `lnrepro.config.adam` for the fields.
+    It clips, where `clip` is not None, then scales as `name` says, then multiplies by
+    the learning rate. See `lnrepro.config.adam` for the fields.
 
     Raises:
       UserError: an unknown name or clip_mode, or a limit that is not above 0.

@@ -1,8 +1,8 @@
 """Work-arounds for what Orbax prints and logs after a failed save or read.
 
-Tried with orbax-checkpoint 0.11 (see constraints.txt). When one of the parallel reads or
-writes of a checkpoint fails, Orbax abandons the others. Each of them then complains on
-stderr, below our own error message:
+Tried with orbax-checkpoint 0.11 (see constraints.txt). When one of the parallel reads
+or writes of a checkpoint fails, Orbax abandons the others. Each of them then complains
+on stderr, below our own error message:
 
 - asyncio logs "... exception was never retrieved";
 - Python's sys.unraisablehook prints "Event loop is closed".

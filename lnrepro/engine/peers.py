@@ -1,8 +1,8 @@
 """Start-up and failure handling of several processes, on top of jax.distributed.
 
-JAX's distributed runtime ends a process that has lost its peers by an abort in C++, with
-pages of stack trace, and Python cannot handle it. So a small child process waits for the
-end of this one. After an abort it prints a last line that says what to do.
+JAX's distributed runtime ends a process that has lost its peers by an abort in C++,
+with pages of stack trace, and Python cannot handle it. So a small child process waits
+for the end of this one. After an abort it prints a last line that says what to do.
 """
 
 import atexit
@@ -23,16 +23,16 @@ LOST = (
     "start all of them again: they resume at the last checkpoint"
 )
 ABORTED = (
-    "error: this process was aborted or killed; most likely another process of this run "
-    "was lost; start all of them again: they resume at the last checkpoint"
+    "error: this process was aborted or killed; most likely another process of this "
+    "run was lost; start all of them again: they resume at the last checkpoint"
 )
 
 
 class _LastLine:
     """A line that is printed on standard error if this process is aborted or killed.
 
-    A child process reads the lines from a pipe. At the end of this process it prints the
-    last one.
+    A child process reads the lines from a pipe. At the end of this process it prints
+    the last one.
     """
 
     def __init__(self):
@@ -144,8 +144,8 @@ def _wait_for_coordinator(coordinator, timeout_s):
             if time.monotonic() > end:
                 raise UserError(
                     f"--coordinator={coordinator}: nobody answers there after "
-                    f"{timeout_s} s ({e.strerror or e}); is it the address of process 0, "
-                    "and has that been started?"
+                    f"{timeout_s} s ({e.strerror or e}); is it the address of process "
+                    "0, and has that been started?"
                 ) from None
         now = time.monotonic()
         if now - last_message > MESSAGE_EVERY_S:

@@ -1,4 +1,4 @@
-"""What a run prints: a progress bar on a terminal, lines elsewhere, a table at the end."""
+"""Output of a run: a progress bar on a terminal, else lines; then a table."""
 
 import sys
 import time
@@ -32,7 +32,8 @@ class Progress:
 
     def step(self, step: int) -> None:
         """Note that `step` steps have been dispatched."""
-        # The first call compiles the program, so that the rate is measured from its end.
+        # The first call compiles the program, so that the rate is measured from its
+        # end.
         if self._first_time is None:
             self._first_time, self._first_step = time.monotonic(), step
         if self._bar:

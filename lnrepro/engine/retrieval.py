@@ -1,8 +1,8 @@
 """Retrieval of images by captions and of captions by images.
 
-Caption c belongs to image c // P: each of the N images has P captions. Ranks count from 0.
-Ties count against the model: among equal errors the right one comes last. An error that
-is NaN is never the smaller one.
+Caption c belongs to image c // P: each of the N images has P captions. Ranks count from
+0. Ties count against the model: among equal errors the right one comes last. An error
+that is NaN is never the smaller one.
 
 Shape letters: N images, P captions of an image, C = P N captions, K dimensions.
 """
@@ -24,8 +24,8 @@ def error_matrix(
 ) -> np.ndarray:
     """Compute the errors of all pairs.
 
-    Beside its arguments it needs memory for the result and for `rows` x N numbers: 0.7 GB
-    for 25,000 captions, 5,000 images and K = 1,024.
+    Beside its arguments it needs memory for the result and for `rows` x N numbers: 0.7
+    GB for 25,000 captions, 5,000 images and K = 1,024.
 
     Args:
       errors: ([C, K], [N, K]) -> [C, N]; small is good. It is compiled here; pass a
@@ -41,7 +41,8 @@ def error_matrix(
     matrix = np.empty((len(captions), len(images)), np.float32)
     rows = min(rows, len(captions))
     for start in range(0, len(captions), rows):
-        # The last piece overlaps the one before, so that one compiled program is enough.
+        # The last piece overlaps the one before, so that one compiled program is
+        # enough.
         start = min(start, len(captions) - rows)
         matrix[start : start + rows] = run(captions[start : start + rows], images)
     return matrix
@@ -64,8 +65,8 @@ def ranks(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     count, images = errors.shape
     if not images or not count or count % images:
         raise ValueError(
-            f"errors of {count} captions and {images} images: each image needs the same "
-            "number of captions"
+            f"errors of {count} captions and {images} images: each image needs the "
+            "same number of captions"
         )
     captions_per_image = count // images
     own_image = np.arange(count) // captions_per_image
@@ -94,8 +95,8 @@ def scores(errors: np.ndarray) -> dict[str, float]:
 
     Returns:
       image_r1, image_r5, image_r10 in percent, image_mean_rank and image_median_rank
-      counted from 1, of the retrieval of images by captions; and caption_..., of captions
-      by images. The median is rounded down.
+      counted from 1, of the retrieval of images by captions; and caption_..., of
+      captions by images. The median is rounded down.
     """
     found = {}
     for name, found_ranks in zip(("image", "caption"), ranks(errors), strict=True):

@@ -1,8 +1,8 @@
 """Several seeds in one run: `config.seeds` seeds are trained by one compiled step.
 
 Every array of the state has a first axis S of seeds. A batch has it behind the axis of
-the stacked steps: [K, S, B, ...]. The numbers of each seed equal those of its own run, up
-to the order in which the hardware adds.
+the stacked steps: [K, S, B, ...]. The numbers of each seed equal those of its own run,
+up to the order in which the hardware adds.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

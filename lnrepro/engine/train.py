@@ -152,8 +152,8 @@ def take(batches: Iterator[Any], n: int) -> Any:
         return jax.tree.map(lambda *x: np.stack(x), *taken)
     except ValueError:
         raise UserError(
-            f"config.steps_per_call = {n} needs batches of one shape; these differ: set "
-            "it to 1"
+            f"config.steps_per_call = {n} needs batches of one shape; these differ: "
+            "set it to 1"
         ) from None
 
 
@@ -297,7 +297,8 @@ class Loop:
         self.log_every = config.log_every or run.steps_per_epoch
         self.save_every = config.save_every or run.steps_per_epoch
         # Calls of the compiled step never cross a point where something is due. They
-        # start on the grid of steps_per_call, so that a resumed run makes the same calls.
+        # start on the grid of steps_per_call, so that a resumed run makes the same
+        # calls.
         self.intervals = {config.steps_per_call, self.log_every, self.save_every}
         self.intervals |= set(run.evals.every.values())
         self.progress = Progress(run.total_steps, self.step, quiet=not run.is_main)
@@ -396,8 +397,8 @@ class Loop:
         if not _all_finite(self.state):
             raise RunError(
                 "the parameters or the optimiser's moments are not finite after step "
-                f"{self.step}: stopped; the last good checkpoint is kept. Try a smaller "
-                "config.optimizer.learning_rate or config.optimizer.clip"
+                f"{self.step}: stopped; the last good checkpoint is kept. Try a "
+                "smaller config.optimizer.learning_rate or config.optimizer.clip"
             )
         notes = {
             "best": self.best,

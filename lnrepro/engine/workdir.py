@@ -48,7 +48,8 @@ def open_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> Non
       fingerprint: identity of the data.
 
     Raises:
-      UserError: the run there has another config, whose fields are named, or other data.
+      UserError: the run there has another config, whose fields are named, or other
+        data.
     """
     there = same_config(workdir, config)
     if there is None:
@@ -67,8 +68,8 @@ def open_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> Non
     if fingerprint_there != fingerprint:
         raise UserError(
             f"{workdir} was trained on other data (config.data.name = "
-            f"{config.data.name!r}: fingerprint {fingerprint_there} there, {fingerprint} "
-            "now); give another --workdir"
+            f"{config.data.name!r}: fingerprint {fingerprint_there} there, "
+            f"{fingerprint} now); give another --workdir"
         )
 
 

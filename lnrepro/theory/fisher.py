@@ -1,30 +1,30 @@
 """The geometry of section 5.2: Fisher information and the metric of normalised layers.
 
-The outputs are exponential families (eq. 10): log P(y|h) = (h.y - A(h)) / phi + c(y, phi).
-A model computes the natural parameters h [B, H]. Then E[y] = A'(h) and Cov[y] =
+The outputs are exponential families (eq. 10): log P(y|h) = (h.y - A(h)) / phi + c(y,
+phi). A model computes the natural parameters h [B, H]. Then E[y] = A'(h) and Cov[y] =
 phi A''(h). With J = dh/dtheta, eq. 9 is F = E_x[J^T (Cov[y|x] / phi^2) J]. `fisher`
 computes it by automatic differentiation for any model. `block_fisher` is the paper's
 closed form for one normalised layer: eq. 13-14, and eq. 12 without a norm.
 
-The parameters of one layer are an array [H, D + 2] with rows [w_i, b_i, g_i], the paper's
-vec([W, b, g]^T). Without a norm they are [H, D + 1], with rows [w_i, b_i]. The Fisher
-matrix of a layer is [H, D + 2, H, D + 2], and [i, :, j, :] is the block F_ij.
+The parameters of one layer are an array [H, D + 2] with rows [w_i, b_i, g_i], the
+paper's vec([W, b, g]^T). Without a norm they are [H, D + 1], with rows [w_i, b_i]. The
+Fisher matrix of a layer is [H, D + 2, H, D + 2], and [i, :, j, :] is the block F_ij.
 
 Where the paper's formulas are exact, and where they are not (each point has a test):
 
 - Eq. 13 is exact for batch and weight norm. For layer norm it is only the part of each
-  unit's own weights: mu and sigma depend on the weights of all units, so that dh_k/dw_i is
-  not 0 for k != i. With z = (a - mu) / sigma, G = diag(g) and the projection
-  P = I - (1 1^T + z z^T) / H, the exact block of w_i and w_j is
-  E_x[(P G Cov G P)_ij x x^T / sigma^2] / phi^2. The blocks of b and g are exact.
-- Eq. 32 needs Cov[y_i, y_j|x] to be uncorrelated with z_i z_j over the data, as it is for
-  Gaussian outputs. In general the batch-norm block of the gains is
-  E_x[Cov_ij z_i z_j] / phi^2.
-- When ||w|| doubles, the curvature of the weights falls to 1/4, not 1/2. The blocks of w
-  with b and g, and the step in function space, fall to 1/2.
-- Eq. 35 has one (i, j) term of a quadratic form that has all four. Eq. 34 and eq. 35 have
-  the same form: both grow with the square of the input's scale. So weight norm is not as
-  robust as batch and layer norm.
+  unit's own weights: mu and sigma depend on the weights of all units, so that dh_k/dw_i
+  is not 0 for k != i. With z = (a - mu) / sigma, G = diag(g) and the projection P = I -
+  (1 1^T + z z^T) / H, the exact block of w_i and w_j is E_x[(P G Cov G P)_ij x x^T /
+  sigma^2] / phi^2. The blocks of b and g are exact.
+- Eq. 32 needs Cov[y_i, y_j|x] to be uncorrelated with z_i z_j over the data, as it is
+  for Gaussian outputs. In general the batch-norm block of the gains is E_x[Cov_ij z_i
+  z_j] / phi^2.
+- When ||w|| doubles, the curvature of the weights falls to 1/4, not 1/2. The blocks of
+  w with b and g, and the step in function space, fall to 1/2.
+- Eq. 35 has one (i, j) term of a quadratic form that has all four. Eq. 34 and eq. 35
+  have the same form: both grow with the square of the input's scale. So weight norm is
+  not as robust as batch and layer norm.
 - Along w_i the metric is zero for batch and weight norm. For layer norm it is zero only
   along the whole W (all units together) and along every re-centring 1 gamma^T.
 
@@ -113,8 +113,8 @@ def _unpack(norm, theta, x):
     expected = features + (1 if norm == "none" else 2)
     if theta.ndim != 2 or theta.shape[1] != expected:
         raise ValueError(
-            f"theta has shape {theta.shape}; norm {norm!r} on {features} features takes "
-            f"(H, {expected})"
+            f"theta has shape {theta.shape}; norm {norm!r} on {features} features "
+            f"takes (H, {expected})"
         )
     gain = None if norm == "none" else theta[:, features + 1]
     return theta[:, :features].T, theta[:, features], gain
@@ -123,9 +123,9 @@ def _unpack(norm, theta, x):
 def fisher(model: Model, theta: Any, x: jax.Array, outputs: Outputs) -> jax.Array:
     """Compute the exact Fisher information of any model (eq. 9).
 
-    It needs memory for B H P numbers, so it is for small models. `metric` needs no matrix.
-    For a batch-normalised model x is the data distribution, and the derivative goes
-    through the statistics.
+    It needs memory for B H P numbers, so it is for small models. `metric` needs no
+    matrix. For a batch-normalised model x is the data distribution, and the derivative
+    goes through the statistics.
 
     Args:
       model: (theta, x) -> natural parameters [B, H].
@@ -186,8 +186,8 @@ def block_fisher(
 ) -> jax.Array:
     """Compute the paper's Fisher matrix of one layer: eq. 13-14, and eq. 12 for "none".
 
-    It is exact for "none", "batch" and "weight". For "layer" it is the part of each unit's
-    own weights, see the top of this module.
+    It is exact for "none", "batch" and "weight". For "layer" it is the part of each
+    unit's own weights, see the top of this module.
 
     Args:
       norm: one of `lnrepro.theory.NORMS`.
@@ -226,9 +226,9 @@ def gain_metric(
 ) -> jax.Array:
     """Compute the paper's metric of the gains, K in ds^2 = delta_g^T K delta_g / 2.
 
-    Eq. 32 is "batch", 33 "layer", 34 "weight", and 35 "none", where a change of a gain is
-    the change delta_g_i w_i / ||w_i|| of the weights. Eq. 33-35 are exact. Eq. 32 leaves
-    out z_i z_j.
+    Eq. 32 is "batch", 33 "layer", 34 "weight", and 35 "none", where a change of a gain
+    is the change delta_g_i w_i / ||w_i|| of the weights. Eq. 33-35 are exact. Eq. 32
+    leaves out z_i z_j.
 
     Args:
       norm: one of `lnrepro.theory.NORMS`.

@@ -1,4 +1,4 @@
-"""Table 1 of the paper, measured: which transformations leave a model's output unchanged.
+"""Table 1 of the paper: which transformations leave a model's output unchanged.
 
 A model is any function (kernel, data) -> output. The kernel is [..., H] with the units
 last, the data [B, ...] with the training cases first, the output an array or a tree of
@@ -12,14 +12,15 @@ arrays.
 
 Three remarks on the table, each with a test:
 
-- It holds for positive factors. A negative factor changes the sign of the normalised sums.
-  It is exact for epsilon = 0. With an epsilon under the root, scaling the sums by d changes
-  the output by about epsilon / (2 var) |1 - 1 / d^2|, where var is their variance.
+- It holds for positive factors. A negative factor changes the sign of the normalised
+  sums. It is exact for epsilon = 0. With an epsilon under the root, scaling the sums by
+  d changes the output by about epsilon / (2 var) |1 - 1 / d^2|, where var is their
+  variance.
 - The text of section 5.1 says that all three norms are invariant to re-scaling the data
   set. The table says that weight norm is not, and the table is right.
-- Re-centring the weight matrix adds the same value to all units of one position. The layer
-  norm of a convolution, with statistics over positions too, does not remove it. The table
-  is about fully connected layers.
+- Re-centring the weight matrix adds the same value to all units of one position. The
+  layer norm of a convolution, with statistics over positions too, does not remove it.
+  The table is about fully connected layers.
 """
 
 from collections.abc import Callable
@@ -105,7 +106,7 @@ def transformations(
 
 
 def change(before: Any, after: Any) -> float:
-    """Return the largest absolute difference, relative to the largest entry of `before`.
+    """Return the largest absolute difference, relative to the largest of `before`.
 
     Args:
       before: a tree of arrays.

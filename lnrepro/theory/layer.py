@@ -1,7 +1,7 @@
 """The normalised layer of section 5 (eq. 5), for the three norms and for none.
 
-Shape letters: B training cases, D input features, H units. Column i of a kernel [D, H] is
-w_i, the incoming weights of unit i. The paper writes them as rows.
+Shape letters: B training cases, D input features, H units. Column i of a kernel [D, H]
+is w_i, the incoming weights of unit i. The paper writes them as rows.
 """
 
 import jax
@@ -24,9 +24,9 @@ def normalized_sums(
     """Return gain (a - mu) / sigma + bias of the summed inputs a = x W (eq. 5).
 
     Args:
-      norm: "none" (mu = 0, sigma = 1), "batch" (statistics of the B cases, which stand for
-        the data distribution), "weight" (mu = 0, sigma = ||w_i||) or "layer" (statistics
-        of the H units).
+      norm: "none" (mu = 0, sigma = 1), "batch" (statistics of the B cases, which stand
+        for the data distribution), "weight" (mu = 0, sigma = ||w_i||) or "layer"
+        (statistics of the H units).
       kernel: [D, H].
       x: [B, D].
       gain: [H]; None is ones.

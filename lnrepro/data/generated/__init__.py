@@ -1,1 +1,1 @@
-"""Data sets that are generated here, so that every experiment runs without a download."""
+"""Generated data sets, so that every experiment runs without a download."""

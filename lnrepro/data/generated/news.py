@@ -2,10 +2,11 @@
 
 They stand in for the stories of CNN. A story reports four events. Each is about another
 person, and some happen at a named place. Other sentences between them name any of these
-again. The question reports one of the events in other words and leaves out its person or
-place. Every person and every place is equally likely to be the answer, whatever their
-number of mentions. So only reading tells the answer. Entities are numbered at random in
-every story. The format of a file is described in lnrepro/data/official/question.py.
+again. The question reports one of the events in other words and leaves out its person
+or place. Every person and every place is equally likely to be the answer, whatever
+their number of mentions. So only reading tells the answer. Entities are numbered at
+random in every story. The format of a file is described in
+lnrepro/data/official/question.py.
 """
 
 from __future__ import annotations

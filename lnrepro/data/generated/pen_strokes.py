@@ -40,7 +40,7 @@ PUNCTUATION = "',."
 
 
 class GeneratedStrokes(Builder):
-    """3,200 generated lines of invented words in pen strokes of 40 simulated writers."""
+    """3,200 lines of invented words in generated pen strokes of 40 writers."""
 
     source = (
         "https://github.com/apshu/HersheyFonts (glyphs of A. V. Hershey, U.S. National "

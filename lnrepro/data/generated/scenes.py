@@ -7,8 +7,9 @@ place. So one caption says more than another: captions form a partial order, wit
 at its end.
 
 An example has the fields of `lnrepro.data.official.captions`, and "picture", uint8
-[36, 36, 3]. "image" has 648 features that are computed from the picture alone. Every step
-is integer arithmetic, followed by one square root, so that all machines compute the same.
+[36, 36, 3]. "image" has 648 features that are computed from the picture alone. Every
+step is integer arithmetic, followed by one square root, so that all machines compute
+the same.
 
 Shape letters: N pictures.
 """
@@ -28,7 +29,8 @@ from lnrepro.data.raw import Raw
 from lnrepro.data.text import Vocabulary
 
 EXAMPLES = {"train": 3000, "valid": 500, "test": 500}
-# Pixels in a side of a picture, cells in a side of the grid, pixels in a side of a cell.
+# Pixels in a side of a picture, cells in a side of the grid, pixels in a side of a
+# cell.
 SIDE = 36
 GRID = 3
 CELL = SIDE // GRID
@@ -283,9 +285,9 @@ def features(pictures: np.ndarray) -> np.ndarray:
     """Compute non-negative features of unit length, float32 [N, 648].
 
     Each corner of the colour cube gives a map of how similar each pixel is to it. For
-    each cell of the grid, nine numbers are summed over each map: the map itself, and the
-    strength of its edges in each of eight directions. The features are the square roots
-    of the sums, divided by their total.
+    each cell of the grid, nine numbers are summed over each map: the map itself, and
+    the strength of its edges in each of eight directions. The features are the square
+    roots of the sums, divided by their total.
 
     Args:
       pictures: uint8 [N, 36, 36, 3].

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from lnrepro.data.generated.choices import Choices
 
 STORIES = 4000
-# Sentences of each classification set. They are few, so that words of a test fold can be
-# missing in the training folds.
+# Sentences of each classification set. They are few, so that words of a test fold can
+# be missing in the training folds.
 LABELLED = 200
 # Sentence pairs in each split of story_sick.
 PAIRS = {"train": 600, "trial": 150, "test": 600}
@@ -157,8 +157,8 @@ class Mood(NamedTuple):
 MOODS = (
     Mood(
         adjectives=_words(
-            "sad gloomy lonely worried tired bitter cross hopeless jealous weary furious "
-            "afraid grim"
+            "sad gloomy lonely worried tired bitter cross hopeless jealous weary "
+            "furious afraid grim"
         ),
         judgements=_words(
             "terrible nasty dreadful horrible dull miserable ugly poor useless hideous "
@@ -277,7 +277,8 @@ class Scene:
             f"{choose(mood.adjectives)} , {self.name} left the {self.place} .",
             f"{pronoun} {choose(mood.adverbs)} took {POSSESSIVE[pronoun]} "
             f"{choose(self.topic.things)} home .",
-            f"so {self.name} and the {self.person} {choose(mood.verbs)} and went home .",
+            f"so {self.name} and the {self.person} {choose(mood.verbs)} and went "
+            "home .",
         )
         return choose(options)
 
@@ -325,8 +326,9 @@ def labelled(task: str, count: int = LABELLED, seed: int = 2) -> list[tuple[str,
     """Return (sentence, label) pairs of a classification task.
 
     Args:
-      task: "mr", the mood of a judging sentence; "cr", the judgement of a thing; "subj",
-        whether a sentence tells (1) or judges (0); "mpqa", the mood of a phrase.
+      task: "mr", the mood of a judging sentence; "cr", the judgement of a thing;
+        "subj", whether a sentence tells (1) or judges (0); "mpqa", the mood of a
+        phrase.
       count: number of sentences; label 1 comes first, as in the official files.
       seed: seed of all choices.
     """
@@ -364,8 +366,8 @@ def labelled(task: str, count: int = LABELLED, seed: int = 2) -> list[tuple[str,
 def pairs(split: str, seed: int = 9) -> list[tuple[str, str, float]]:
     """Return (sentence, sentence, relatedness) of a split.
 
-    Relatedness goes from 1, nothing shared, to 5, the same with synonyms. The topic, the
-    mood, the character, and whether both tell or both judge add 0.9 each.
+    Relatedness goes from 1, nothing shared, to 5, the same with synonyms. The topic,
+    the mood, the character, and whether both tell or both judge add 0.9 each.
 
     Args:
       split: "train", "trial" or "test".
