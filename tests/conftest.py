@@ -2,8 +2,8 @@
 
 Programs are compiled without LLVM's optimisations, because compiling takes most of a
 test's time. They change nothing but rounding. To test the code that users run, set
-XLA_FLAGS=--xla_backend_optimization_level=3. Compiled programs are kept on disk, so that
-the other workers and the next run need not compile them again.
+XLA_FLAGS=--xla_backend_optimization_level=3. Compiled programs are kept on disk, so
+that the other workers and the next run need not compile them again.
 
 Tests on the official data sets run only where LNREPRO_REAL_DATA names their folder.
 """
@@ -34,7 +34,8 @@ def free_compiled_programs():
     """Drop a module's compiled programs after its tests.
 
     Each program maps several regions of memory. Linux allows a process 65,530 of them
-    (`vm.max_map_count`), and a compiler that gets no more ends with a segmentation fault.
+    (`vm.max_map_count`), and a compiler that gets no more ends with a segmentation
+    fault.
     """
     yield
     jax.clear_caches()
@@ -42,7 +43,7 @@ def free_compiled_programs():
 
 @pytest.fixture
 def real_data() -> pathlib.Path:
-    """The folder of the official files, or a skip where LNREPRO_REAL_DATA is not set."""
+    """The folder of the official files; a skip where LNREPRO_REAL_DATA is not set."""
     root = os.environ.get("LNREPRO_REAL_DATA")
     if not root:
         pytest.skip("LNREPRO_REAL_DATA is not set: no official files to test on")

@@ -13,7 +13,7 @@ SMOKE = "--config=configs/mnist.py:smoke"
 
 
 def environment(home: pathlib.Path) -> dict[str, str]:
-    """This process's, with its own caches below `home` and without the four fake devices of the tests."""
+    """The environment of this process, with caches in `home` and one device."""
     env = {
         k: v
         for k, v in os.environ.items()
@@ -49,7 +49,7 @@ def run(home: pathlib.Path, *flags: str) -> tuple[int, str, str]:
 
 
 def newest_state(workdir: pathlib.Path, kind: str = "last") -> dict[str, np.ndarray]:
-    """The arrays of the newest checkpoint ("last" or "best") by name, read through Orbax alone."""
+    """Read the newest checkpoint in "last" or "best" through Orbax alone."""
     import orbax.checkpoint as ocp
 
     newest = max(

@@ -37,7 +37,8 @@ RULES = {
 }
 
 
-# The one reader of foreign pickles, which knows no class and calls nothing: lists, dicts, ints and strings only.
+# The one reader of foreign pickles, which knows no class and calls nothing: lists,
+# dicts, ints and strings only.
 EXCEPTIONS = {("lnrepro/data/official/plain_pickle.py", "pickle")}
 
 
@@ -113,10 +114,11 @@ def test_experiments_do_not_import_one_another():
 
 
 def test_core_import_brings_jax_and_flax_only():
-    """`import lnrepro.linen` must work where only the core dependencies are installed."""
+    """`import lnrepro.linen` needs the core dependencies only."""
     code = (
         "import sys, flax.linen; before = set(sys.modules); import lnrepro.linen;"
-        "print(*sorted({m.partition('.')[0] for m in set(sys.modules) - before} - {'lnrepro', 'jax', 'flax'}))"
+        "print(*sorted({m.partition('.')[0] for m in set(sys.modules) - before} - "
+        "{'lnrepro', 'jax', 'flax'}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

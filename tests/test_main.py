@@ -1,4 +1,4 @@
-"""The command as users type it: on several devices and processes, and with mistakes in it (tests/hardening kills it)."""
+"""The command line: several devices and processes, and mistakes in flags."""
 
 import signal
 import socket
@@ -97,8 +97,9 @@ def test_two_processes_train_draw_as_one_does(home):
     ("config", "devices", "model", "more", "atol"),
     [
         ("skip_thoughts", 4, 2, [], 1e-5),
-        # The reader's embedded set has 159 words. Its LN over 8 units makes fifty times more, at every step, of the order
-        # sums are taken in (2e-7, 3e-5, ...): one step with it, and the whole run without.
+        # The reader's embedded set has 159 words. Its LN over 8 units makes fifty times
+        # more, at every step, of the order sums are taken in (2e-7, 3e-5, ...): one
+        # step with it, and the whole run without.
         ("attentive_reader", 3, 3, ["--config.steps=1"], 1e-6),
         ("attentive_reader", 3, 3, ["--config.norm=none"], 1e-6),
     ],
@@ -232,7 +233,10 @@ def test_mistakes_are_one_line_and_leave_nothing(home, tmp_path, flags, says):
 @pytest.mark.parametrize("module", ["absl", "ml_collections", "optax", "tensorboardX"])
 def test_missing_extra_names_the_pip_command(home, tmp_path, module):
     # None in sys.modules is how Python itself marks a module that cannot be imported.
-    code = f"import runpy, sys; sys.modules[{module!r}] = None; runpy.run_module('lnrepro.main', run_name='__main__')"
+    code = (
+        f"import runpy, sys; sys.modules[{module!r}] = None; "
+        f"runpy.run_module('lnrepro.main', run_name='__main__')"
+    )
     command = [sys.executable, "-c", code, SMOKE, f"--workdir={tmp_path / 'run'}"]
     done = subprocess.run(
         command,
@@ -258,5 +262,8 @@ def test_help_lists_the_configs(capsys):
 
 
 def test_a_failure_does_not_wait_for_threads_that_wait():
-    code = "import threading; from lnrepro import main; threading.Thread(target=threading.Event().wait).start(); main._exit(1)"
+    code = (
+        "import threading; from lnrepro import main; "
+        "threading.Thread(target=threading.Event().wait).start(); main._exit(1)"
+    )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 1

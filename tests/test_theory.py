@@ -1,4 +1,4 @@
-"""Section 5 of the paper: Table 1 as measured, and where the Fisher formulas of eq. 12-14 and 32-35 are exact."""
+"""Section 5 of the paper: Table 1, and the formulas of eq. 12-14 and 32-35."""
 
 import functools
 import itertools
@@ -33,7 +33,7 @@ def draw(seed, *shape, dtype=np.float64):
 
 
 def problem(norm, *, seed=0, features=FEATURES):
-    """A layer's theta and data with a mean that is not zero, gains that are not one and biases that are not zero."""
+    """Random theta and data of a layer, with gains and biases that are not trivial."""
     rng = np.random.default_rng(seed)
     weights, bias = rng.normal(size=(UNITS, features)), rng.normal(size=(UNITS, 1))
     gain = rng.uniform(0.5, 2.0, size=(UNITS, 1))
@@ -52,7 +52,7 @@ def layer(norm, epsilon=0.0):
     )
 
 
-# --- Table 1 -----------------------------------------------------------------------------------------------------
+# Table 1
 
 
 @pytest.mark.parametrize("norm", NORMALISERS)
@@ -154,7 +154,7 @@ def test_normalising_only_the_input_gives_no_invariance_to_the_weights():
 
 
 def test_a_deep_model_keeps_the_row_of_its_first_layer():
-    """Any function of kernel and data will do: here a net of two layers whose first is normalised."""
+    """The function may be a network of two layers, the first normalised."""
     second = draw(3, UNITS, 3)
     for norm in NORMALISERS:
 
@@ -173,7 +173,7 @@ def test_a_deep_model_keeps_the_row_of_its_first_layer():
 
 
 def test_a_convolutions_layer_norm_is_not_invariant_to_recentering():
-    """Statistics over channels and positions remove a constant, not the map that one shared kernel makes."""
+    """Statistics over channels and positions remove a constant, but no map."""
 
     def conv(axis, w, x):
         sums = jax.lax.conv_general_dilated(
@@ -197,7 +197,7 @@ def test_a_convolutions_layer_norm_is_not_invariant_to_recentering():
 
 @pytest.mark.parametrize("norm", ["layer", "none"])
 def test_an_lstm_step_has_layer_norms_row_at_both_its_kernels(norm):
-    """Section 3.1: the norms make the step invariant to re-scaling all of the summed inputs; the plain step is not."""
+    """Section 3.1: a norm makes the step invariant to re-scaling the summed inputs."""
     cell = LSTMCell(UNITS, norm=norm, epsilon=0.0)
     params = cell.init(jax.random.key(0), FEATURES, jnp.float64)
     params = {k: p + 0.1 * draw(i, *p.shape) for i, (k, p) in enumerate(params.items())}
@@ -234,11 +234,11 @@ def test_unknown_norm_and_wrong_theta_are_named():
         )
 
 
-# --- Fisher information ------------------------------------------------------------------------------------------
+# Fisher information
 
 
 def small_net(norm, theta, x):
-    """Two layers, the first normalised as `norm` with the usual eps; three natural parameters."""
+    """Two layers, the first with the norm, and three natural parameters."""
     hidden = {
         "none": lambda a: a,
         "batch": lambda a: batch_norm(a)[0],
@@ -257,7 +257,7 @@ def small_theta():
 
 
 def log_prob(family, h, y):
-    """log P(y|h) (B,) from the textbook densities, not from the log-partition function."""
+    """log P(y|h) [B] from the textbook densities."""
     if family == "bernoulli":
         p = jax.nn.sigmoid(h)
         return jnp.log(jnp.where(y == 1, p, 1 - p)).sum(-1)
@@ -382,12 +382,12 @@ def test_output_families_have_their_textbook_moments():
             np.testing.assert_allclose(value, textbook, atol=1e-12, err_msg=family)
 
 
-# --- The paper's block form, eq. 12-14 ---------------------------------------------------------------------------
+# The paper's block form, eq. 12-14
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def geometry(norm, theta, x):
-    """Everything the library says about a layer, per output family, in one compilation."""
+    """All results about a layer for each output family, compiled once."""
     model = theory.layer_model(norm)
     return {
         family: {
@@ -432,7 +432,7 @@ def test_block_form_of_the_plain_model_is_eq_12():
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_block_form_leaves_out_layer_norms_cross_neuron_terms(family):
-    """Eq. 13 is what remains when each unit's own weights alone move its output; the true matrix has more."""
+    """Eq. 13 leaves out that a unit's weights move the outputs of other units."""
     outputs = FAMILIES[family]
     theta, x = problem("layer")
     exact, paper = (
@@ -461,7 +461,7 @@ def test_block_form_leaves_out_layer_norms_cross_neuron_terms(family):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_closed_form_of_layer_norms_weight_block(family):
-    """The projection P = I - (1 1^T + z z^T)/H puts the cross terms back: the form that the docs state."""
+    """The projection P = I - (1 1^T + z z^T)/H adds the cross terms."""
     outputs = FAMILIES[family]
     theta, x = problem("layer")
     mean, deviation = theory.scalars("layer", theta[:, :FEATURES].T, x)
@@ -481,7 +481,7 @@ def test_closed_form_of_layer_norms_weight_block(family):
 
 @pytest.mark.parametrize("norm", NORMALISERS)
 def test_doubling_the_weights_quarters_the_weight_block_and_halves_the_mixed_ones(norm):
-    """The text says 1/2 for the curvature along w; that is the factor of the step in function space."""
+    """The text says 1/2 for the curvature; this is the factor of the step."""
     theta, x = problem(norm)
     doubled = theory.scale_weights(theta, 2.0, FEATURES)
     model = theory.layer_model(norm)
@@ -523,7 +523,7 @@ def test_without_a_norm_growing_weights_leave_a_gaussians_curvature_as_it_was():
     )
 
 
-# --- Null directions ---------------------------------------------------------------------------------------------
+# Null directions
 
 
 @pytest.mark.parametrize("norm", NORMALISERS)
@@ -545,8 +545,9 @@ def test_null_directions(norm):
     else:
         assert ds2(along_one) < 1e-20
         assert ds2(recentering) > 1e-3
-    # Bernoulli outputs tie no directions together by themselves, so these are all the null directions of the weights:
-    # one per unit for batch and weight norm; W itself and D re-centrings for layer norm.
+    # Bernoulli outputs tie no directions together by themselves, so these are all the
+    # null directions of the weights: one per unit for batch and weight norm; W itself
+    # and D re-centrings for layer norm.
     block = geometry(norm, theta, x)["bernoulli"]["exact"][
         :, :FEATURES, :, :FEATURES
     ].reshape(weights.size, -1)
@@ -555,7 +556,7 @@ def test_null_directions(norm):
     assert null == (1 + FEATURES if norm == "layer" else UNITS)
 
 
-# --- The gains, eq. 32-35 ----------------------------------------------------------------------------------------
+# The gains, eq. 32-35
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -566,7 +567,7 @@ def test_gain_metrics_of_layer_and_weight_norm_are_exact(norm, family):
 
 
 def test_batch_norms_gain_metric_needs_an_assumption():
-    """Eq. 32 replaces E[Cov_ij z_i z_j] by E[Cov_ij]: right for a constant diagonal covariance (Gaussian) alone."""
+    """Eq. 32 is exact for a constant diagonal covariance (Gaussian) only."""
     theta, x = problem("batch")
     layers = geometry("batch", theta, x)
     np.testing.assert_allclose(
@@ -587,7 +588,7 @@ def test_batch_norms_gain_metric_needs_an_assumption():
 
 
 def magnitude_direction(theta, change):
-    """The paper's v: a change of the gains mapped to the weights, delta_g_i w_i / ||w_i||, and 0 for the biases."""
+    """The paper's v: delta_g_i w_i / ||w_i||, and 0 for the biases."""
     weights = theta[:, :FEATURES]
     unit = weights / jnp.linalg.norm(weights, axis=1, keepdims=True)
     return (
@@ -616,7 +617,7 @@ def test_eq_35_is_one_of_four_terms(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_eq_34_and_eq_35_have_the_same_form(family):
-    """With g = ||w|| the two models are one, and so are their metrics along the magnitude."""
+    """With g = ||w||, both models have the same metric along the magnitude."""
     plain, x = problem("none")
     weights = plain[:, :FEATURES]
     normed = jnp.concatenate(

@@ -1,4 +1,4 @@
-"""Arrays shared among the devices of the model axis: the same run, wherever its parameters lie."""
+"""Arrays that are split over devices: the run is the same, wherever they lie."""
 
 import jax
 import numpy as np
@@ -99,6 +99,7 @@ def test_an_axis_that_does_not_divide():
     placement = distribute.make("jit", 8, model=2, shard=(("w", 0),))
     with pytest.raises(
         UserError,
-        match=r"config.mesh.shard: axis 0 of params/w \(3, 2\) does not divide over config",
+        match=r"config.mesh.shard: axis 0 of params/w \(3, 2\) does not divide over "
+        r"config",
     ):
         placement.place({"params": {"w": np.zeros((3, 2))}})

@@ -1,4 +1,4 @@
-"""Means over intervals, records without gaps or tears, evaluation that counts each example once."""
+"""Means over intervals, complete records, evaluation that counts examples once."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""Several seeds in one run: each is its own run's equal, also when interrupted, stacked, or of different lengths."""
+"""Several seeds in one run: each equals its own run."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""The loop: exact resume, order of records, placements that agree, and what stops a run."""
+"""Training loop: exact resume, records, placements, and what stops a run."""
 
 import itertools
 import json
@@ -287,7 +287,8 @@ def test_workdir_of_another_config_is_refused_by_field(tmp_path):
     train.train(config(), tmp_path)
     with pytest.raises(
         UserError,
-        match=r"config\.optimizer\.learning_rate: 0\.01 there, 0\.1 now.*config\.seed: 0",
+        match=r"config\.optimizer\.learning_rate: 0\.01 there, 0\.1 now.*config\.seed: "
+        r"0",
     ):
         train.train(config(seed=3, **{"optimizer.learning_rate": 0.1}), tmp_path)
 

@@ -1,4 +1,4 @@
-"""An experiment of a few numbers, for the engine's tests: a noisy linear fit whose every part can be watched."""
+"""A linear fit of a few numbers, as an experiment for the tests of the engine."""
 
 import itertools
 

@@ -34,7 +34,7 @@ def images(seed=0, cases=6):
 
 @pytest.mark.slow
 def test_parameters_of_each_norm():
-    """Digits, 4 and 8 channels on 8x8 and 4x4 positions: kernels 9*1*4 + 9*4*8, logits 128*10 + 10."""
+    """4 channels on 8x8 positions, 8 channels on 4x4 positions, and 10 classes."""
     plain = 36 + 288 + 1280 + 10
     assert count(config(norm="none")) == plain + 4 + 8  # one bias a channel
     assert count(config(norm="batch")) == plain + 2 * (
@@ -69,7 +69,7 @@ def test_layer_norms_statistics_are_those_of_a_case(statistics, axes):
 
 
 def test_logits_keep_what_the_norm_promises():
-    """Table 1 for the first kernel: a convolution's layer norm over positions too loses the re-centring."""
+    """Table 1 for the first kernel. Layer norm over positions loses re-centring."""
     for norm in NORMS:
         c = config(**{"norm": norm, "layer_norm.eps": 0.0, "batch_norm.eps": 0.0})
         net = ConvNet(c)
@@ -145,7 +145,7 @@ def test_border_numbers_are_the_moments_of_the_units():
 
 @pytest.mark.slow
 def test_border_of_a_net_counts_every_test_image():
-    """Against the moments of one big batch, though the last evaluation batch is padded."""
+    """The last batch of the evaluation is padded; padding must not count."""
     c = config(norm="layer", eval_batch_size=70)
     exp = make(c)
     vars = exp.init(jax.random.key(0))

@@ -39,7 +39,7 @@ def small(norm="layer_cell", **sizes):
 
 
 def oracle_bank(numbers, points, size):
-    """F_Y, F_X (N, S) and gamma of one case from its five numbers, by the formulas of Gregor et al., eq. 19-26."""
+    """F_Y, F_X [N, S] and gamma of one image (Gregor et al., eq. 19-26)."""
     gx, gy, log_var, log_delta, log_gamma = numbers
     delta = (size - 1) / (points - 1) * np.exp(log_delta) if points > 1 else 0.0
     banks = []
@@ -301,7 +301,8 @@ def test_untrained_network_that_writes_nothing_has_784_ln_2_and_the_kl(windows):
     vars = exp.init(jax.random.key(0))
     vars["params"]["write"]["w"] *= 0
     x = (np.random.RandomState(0).rand(5, 28, 28) < 0.2).astype(np.uint8)
-    # Unoptimised, a float32 sum of so many pixels is taken one by one and rounds by 2e-5.
+    # Unoptimised, a float32 sum of so many pixels is taken one by one and rounds by
+    # 2e-5.
     loss = jax.jit(exp.loss, compiler_options={"xla_backend_optimization_level": 3})
     bound, (_, metrics) = loss(vars, {"image": x}, jax.random.key(1))
     np.testing.assert_allclose(metrics["reconstruction"], 784 * np.log(2), rtol=1e-5)

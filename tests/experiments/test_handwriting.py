@@ -38,7 +38,7 @@ def small(norm="layer", **sizes):
 
 
 def oracle_density(y, step, M):
-    """-log p of one step (3,) under outputs (1 + 6M,), by the formulas of Graves, eq. 18-26."""
+    """-log p of a step [3] under outputs [1 + 6M] (Graves, eq. 18-26)."""
     e = 1 / (1 + np.exp(y[0]))
     pi, mu_x, mu_y, s_x, s_y, rho = y[1:].reshape(6, M)
     pi = np.exp(pi) / np.exp(pi).sum()
@@ -56,7 +56,7 @@ def oracle_density(y, step, M):
 
 
 def oracle_nll(config, params, steps, text):
-    """Nats of one sequence: steps (T, 3), text a list of symbol numbers. Also kappa of every step (T, K)."""
+    """(loss in nats of steps [T, 3] that write a text, kappa of every step [T, K])."""
     m = config.model
     H, K, V = m.units, m.window_gaussians, m.symbols
     state = {name: (np.zeros(H), np.zeros(H)) for name in LAYERS}
@@ -109,7 +109,10 @@ def x64():
 
 
 def setting(config):
-    """(network, params with nothing left at zero, batch of three lines: full, short, and a text of one character)."""
+    """(network, random parameters, a batch of three lines).
+
+    One line has all steps, one is short, and one has a text of one character.
+    """
     network, rng, m = Network(config), np.random.RandomState(0), config.model
     params = jax.tree.map(
         lambda a: np.asarray(a + 0.2 * rng.randn(*a.shape)),
@@ -176,7 +179,7 @@ def test_density_integrates_to_one(x64):
 
 
 def test_density_is_stable_and_exact_in_float32_where_the_formula_is_not(x64):
-    """rho within 1e-4 of +-1 and sigma near 1e-4: float32 agrees with float64, gradients are finite, also far away."""
+    """rho is within 1e-4 of +-1, sigma near 1e-4, and some points are far away."""
     rng = np.random.RandomState(0)
     y = rng.randn(200, 1 + 6 * 2)
     y[:, -2:] = rng.choice([-1, 1], (200, 2)) * rng.uniform(3, 5, (200, 2))  # rho^
@@ -242,7 +245,7 @@ def test_loss_and_its_gradient_are_the_oracles_in_float64(x64, norm, peephole):
 
 @pytest.fixture(scope="module")
 def trained():
-    """(config, network, params in float32 with nothing left at zero, a batch), shared by what follows."""
+    """(config, network, random parameters in float32, a batch)."""
     config = small()
     network, params, batch = setting(config)
     return (
@@ -338,7 +341,9 @@ def test_clipping_bounds_derivatives_on_their_way_back_and_only_there(trained):
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), free, same
     )
     steps = config.model.steps
-    for name in LAYERS:  # a bias sums the derivatives of T steps, each at most the limit, and the mean of B sequences
+    # The gradient of a bias sums T derivatives, each at most the limit. It is a mean
+    # over B sequences.
+    for name in LAYERS:
         assert np.abs(clipped[name]["bias"]).max() <= 0.01 * steps * 1.0001
         assert np.abs(free[name]["bias"]).max() > 0.01 * steps
     assert np.abs(clipped["output"]["bias"]).max() <= 0.02 * steps * 1.0001
@@ -369,7 +374,7 @@ def test_parameter_counts_of_the_paper(norm, peephole, count):
 
 
 def test_original_coordinates_are_the_same_density_with_its_jacobian(x64):
-    """nll + log sigma_x + log sigma_y is the density of offsets as they are, under means and sigmas scaled back."""
+    """nll + log sigma_x + log sigma_y is the density in the coordinates of the data."""
     rng, M = np.random.RandomState(0), 3
     y, raw = rng.randn(1 + 6 * M), np.array([30.0, -12.0, 1.0])
     facts = {"mean": [8.0, 0.5], "std": [42.0, 37.0], "symbols": []}

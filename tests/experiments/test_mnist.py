@@ -1,4 +1,4 @@
-"""Permutation-invariant MNIST: sizes, where the normalisers sit, and the metrics' units."""
+"""Permutation-invariant MNIST: sizes, sites of the norms, units of the metrics."""
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ def test_parameter_counts(norm, size):
 
 
 def forward(p, x, norm):
-    """The net in float64, from eq. 3 and 5; p holds W1, W2, W3, the gains and the biases."""
+    """The network in NumPy float64 (eq. 3 and 5)."""
     for i in range(2):
         a = x @ p[f"Dense_{i}"]["kernel"]
         if norm == "layer":
@@ -53,7 +53,7 @@ def forward(p, x, norm):
 
 @pytest.mark.parametrize("norm", ["none", "layer", "batch"])
 def test_loss_is_the_papers_net(norm):
-    """LN on the two hidden layers only; BN on every layer, with the unbiased variance at batch size 4."""
+    """Batch norm takes the unbiased variance at batch size 4."""
     _, exp = make("paper_bz4", norm=norm)
     rng = np.random.default_rng(0)
     vars = jax.tree.map(

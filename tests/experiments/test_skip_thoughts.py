@@ -26,7 +26,7 @@ def x64():
 
 
 def triples(rng, batch=3, steps=4, longest=6, vocabulary=11):
-    """A padded batch of sentences of equal length 3 (with the end token), padded to `steps`, and neighbours up to `longest`."""
+    """A batch of sentences of length 3, padded to `steps`, with their neighbours."""
     made = {"current_length": np.full(batch, 3, np.int32)}
     made["current"] = np.zeros((batch, steps), np.int32)
     made["current"][:, :2] = rng.randint(1, vocabulary, (batch, 2))
@@ -67,7 +67,7 @@ def oracle_loss(config, params, batch):
 
 
 def some_params(net, seed=0):
-    """Parameters of the network's shapes with nothing at its starting value, float64; drawn here, for init takes compiling."""
+    """Random parameters in float64. `init` would have to be compiled."""
     rng = np.random.RandomState(seed)
     shapes = jax.eval_shape(net.init, jax.random.key(0))
     return jax.tree.map(lambda s: 0.4 * rng.randn(*s.shape), shapes)

@@ -1,4 +1,7 @@
-"""Storage faults: damaged, full, read-only and vanished places to write to. python -m tests.hardening faults does more of each."""
+"""Storage faults: damaged files, full disks, read-only and removed folders.
+
+`python -m tests.hardening faults` tries more of each.
+"""
 
 import collections
 import itertools
@@ -38,7 +41,7 @@ def config():
 
 @pytest.fixture
 def small_files():
-    """A function after which no file of this process may grow beyond `size` bytes, as on a full disk; undone at the end."""
+    """A function (size) that limits the size of files, as a full disk does."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda size=512: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -189,7 +192,8 @@ def test_pictures_that_cannot_be_written_end_the_run_in_one_line(tmp_path):
     (tmp_path / "run/artifacts").write_text("in the way")
     with pytest.raises(
         RunError,
-        match=r"run/artifacts.*: (Not a directory|File exists); checkpoints saved before are",
+        match=r"run/artifacts.*: (Not a directory|File exists); checkpoints saved "
+        r"before are",
     ):
         train.train(toy.get_config(), tmp_path / "run")
 
@@ -228,7 +232,8 @@ def test_a_directory_that_vanishes_is_not_written_anew(
 
     with pytest.raises(
         RunError,
-        match="was removed, moved or replaced during the run; nothing more is written there",
+        match="was removed, moved or replaced during the run; nothing more is written "
+        "there",
     ):
         disturbed(monkeypatch, folder, 12, harm)
     if replaced:
@@ -252,7 +257,8 @@ def test_a_directory_that_vanishes_is_not_written_anew(
     [
         (
             lambda path: path.unlink(),
-            r"metrics\.jsonl has 0 of the 7 records that go with the checkpoint of step 20",
+            r"metrics\.jsonl has 0 of the 7 records that go with the checkpoint of "
+            r"step 20",
         ),
         (
             lambda path: path.write_bytes(path.read_bytes()[:200]),

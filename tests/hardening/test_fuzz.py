@@ -1,4 +1,4 @@
-"""Every parser on a few hundred damaged files, and the fuzzer on parsers that are wrong, in all the ways it looks for."""
+"""Every parser on damaged files, and the fuzzer on parsers with known faults."""
 
 import os
 import pathlib

@@ -1,4 +1,7 @@
-"""A small form of python -m tests.hardening kills: killed and terminated runs end as the undisturbed one does, to the bit."""
+"""Killed and terminated runs end with the same bits as an undisturbed run.
+
+This is a small form of `python -m tests.hardening kills`.
+"""
 
 import random
 

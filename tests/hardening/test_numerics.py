@@ -109,11 +109,12 @@ def test_cells_in_bfloat16(kind, norm):
 
 
 def poisoned(exp, entry, batch, at):
-    """The experiment with one batch for ever, in which `entry` (or that of the parameters) is NaN in the step after `at`."""
+    """Repeat one batch, in which `entry` is NaN in the step after `at`."""
     batch = jax.tree.map(
         lambda a: np.asarray(a, np.float32 if a.dtype == float else a.dtype), batch
     )
-    # made here, for most of a compiled step's time would go into drawing the first parameters
+    # made here, for most of a compiled step's time would go into drawing the first
+    # parameters
     first = jax.tree.map(
         lambda a: np.random.default_rng(0).normal(0, 0.1, a.shape).astype(a.dtype),
         jax.eval_shape(exp.init, jax.random.key(0)),
@@ -178,6 +179,6 @@ def test_a_run_that_diverges_ends_with_one_line_and_exit_code_1(tmp_path):
     lines = err.strip().splitlines()
     assert len(lines) == 1
     assert (
-        "stopped; the last good checkpoint is kept. Try a smaller config.optimizer.learning_rate"
-        in lines[0]
+        "stopped; the last good checkpoint is kept. Try a smaller "
+        "config.optimizer.learning_rate" in lines[0]
     )

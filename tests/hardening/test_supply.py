@@ -1,4 +1,4 @@
-"""What comes from others is data: no file of a run, a checkpoint or a data set is executed when it is opened."""
+"""No file of a run, a checkpoint or a data set is executed when it is opened."""
 
 import ast
 import contextlib
@@ -16,8 +16,8 @@ from tests.runs import ROOT
 
 SCANNED = ("lnrepro", "experiments", "scripts", "configs")
 
-# Modules whose reading functions execute what they read, names that run text or hand it to a shell, and keywords that
-# switch a safe call to such a way.
+# Modules whose reading functions execute what they read, names that run text or hand it
+# to a shell, and keywords that switch a safe call to such a way.
 MODULES = {
     "pickle",
     "cPickle",
@@ -87,7 +87,7 @@ ALLOWED = {
 
 
 def findings(source: str) -> set[str]:
-    """What a module imports, mentions or passes of the above; mentions count, for a function may be called elsewhere."""
+    """The dangerous names that a module imports, mentions or passes on."""
     tree, known = ast.parse(source), {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -172,7 +172,7 @@ watching: list[set[str]] = []
 
 
 def _hook(event, args):
-    """What Python itself reports of modules looked for, pickles resolving names, and programs started."""
+    """Events of Python: imports, names that pickles resolve, programs started."""
     if watching and (
         event in ("pickle.find_class", "os.system", "subprocess.Popen", "os.exec")
     ):
@@ -183,7 +183,7 @@ def _hook(event, args):
 
 @pytest.fixture
 def happenings(tmp_path, monkeypatch):
-    """A set that fills with what would be an execution of a stranger's text; his module lies ready to be imported."""
+    """A set that collects attempts to execute foreign code."""
     if not hasattr(sys, "_lnrepro_hook"):  # hooks cannot be taken away again
         sys.addaudithook(_hook)
         sys._lnrepro_hook = True

@@ -1,4 +1,4 @@
-"""The official caption files: COCO's JSON, the order-embedding text, and all of Flickr30k in its layout."""
+"""The official caption files: COCO's JSON, order-embedding text, Flickr30k."""
 
 import gzip
 
@@ -44,7 +44,7 @@ def test_karpathy_test_captions_are_five_to_each_of_5000_images(real_data):
 
 @pytest.mark.slow
 def test_a_folder_of_all_of_flickr30k(real_data, tmp_path, monkeypatch):
-    """29,000 + 1,014 + 1,000 images with their real captions, and features of ten numbers in place of 4,096."""
+    """All real captions, with features of 10 numbers in place of 4,096."""
     for module in (cap, files):
         monkeypatch.setattr(module, "FEATURES", 10)
     raw = tmp_path / "raw"

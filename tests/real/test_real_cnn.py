@@ -1,4 +1,4 @@
-"""Genuine CNN questions through the parser, and the stand-in over novels: what is known about them."""
+"""The official CNN questions, and the cloze questions over novels."""
 
 import json
 import time
@@ -40,7 +40,7 @@ def test_genuine_questions(real_data):
 
 
 def test_four_sentences_beside_those_of_somebody_elses_selection(real_data):
-    """Most of what another selection (its rule is unknown) kept of the same five stories, ours keeps too."""
+    """Our top-4 sentences contain most of those of another selection."""
     folder = real_data / "cnn_dailymail_qa"
     lines = (folder / "cnn_top4_babi_sample.txt").read_text().splitlines()
     blocks = [lines[i : i + 5] for i in range(0, len(lines), 5)]

@@ -33,7 +33,7 @@ def test_sample_forms_parse(real_data):
 
 
 def test_a_line_becomes_a_picture_of_itself(real_data):
-    """Every point of the file lies under ink, and nearly all ink lies near a point: checked by eye once, held here."""
+    """Every point of the file lies under ink, and nearly all ink near a point."""
     path = real_data / "iam-ondb" / "sample/lineStrokes/a01/a01-000/a01-000u-01.xml"
     line = iam.points(path.read_bytes(), path)
     columns = {"strokes": [iam.offsets(line)], "text": [iam.encode(TEXTS[0])[0]]}

@@ -31,7 +31,8 @@ def test_official_mnist(real_data, tmp_path):
     assert images.mean() == pytest.approx(33.3184, abs=1e-4)
     assert test["image"].mean() == pytest.approx(33.7912, abs=1e-4)
     assert (images.min(), images.max()) == (0, 255)
-    # The first training images are valid: 5, 0, 4, 1, 9, 2, 1, 3, 1, 4 in every listing of MNIST.
+    # The first training images are valid: 5, 0, 4, 1, 9, 2, 1, 3, 1, 4 in every listing
+    # of MNIST.
     assert valid["label"][:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
 
     source = data.open_source("mnist", "train", tmp_path)

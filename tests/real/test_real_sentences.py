@@ -1,4 +1,4 @@
-"""The official SICK, MR, CR, SUBJ and MPQA files, and real novels: the counts that are known of them."""
+"""The official SICK, MR, CR, SUBJ and MPQA files, and novels: known counts."""
 
 import tarfile
 

@@ -1,4 +1,4 @@
-"""scripts/encode.py as a user runs it: on a small run, from a file and through a pipe."""
+"""scripts/encode.py on a small run, from a file and through a pipe."""
 
 import io
 import subprocess
@@ -62,7 +62,8 @@ def test_a_run_encodes_sentences(tmp_path):
         "--config.curves=()",
     )
     assert code == 0, err
-    text = b"anna went to the harbour .\n\nthe cook laughed .\nanna went to the harbour .\n"
+    text = b"anna went to the harbour .\n\nthe cook laughed .\n"
+    text += b"anna went to the harbour .\n"
 
     def encoded(text, *more):
         command = [sys.executable, "scripts/encode.py", *more]

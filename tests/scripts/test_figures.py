@@ -1,4 +1,4 @@
-"""Figures and tables from run directories: what is drawn is what was recorded, and what is missing is named."""
+"""Figures and tables show what was recorded, and name what is missing."""
 
 import csv
 import json
@@ -95,8 +95,8 @@ def test_claims_are_computed(draw_runs):
     (text,) = claims.sentences(figure, panels)
     assert "LN reaches Baseline's best, 93.5 (at Epoch 4), at 3, 75 % of its" in text
     assert (
-        "at 4: LN 86, Baseline 93.5 (difference -7.5; 85 to 87 over 2 seeds and 93 to 94 over 2 seeds)"
-        in text
+        "at 4: LN 86, Baseline 93.5 (difference -7.5; 85 to 87 over 2 seeds and 93 to "
+        "94 over 2 seeds)" in text
     )
     (_, (base, ours), _) = panels[0]
     assert "Baseline does not reach LN's best, 86" in claims.reach(
@@ -137,8 +137,8 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path):
     assert (code, err) == (0, "")
     assert "figure 4: 3 runs, without weight" in said
     assert (
-        "figure 2: no runs of experiments.attentive_reader; python scripts/sweep.py configs/attentive_reader.py"
-        in said
+        "figure 2: no runs of experiments.attentive_reader; python scripts/sweep.py "
+        "configs/attentive_reader.py" in said
     )
     names = {p.name for p in out.iterdir()}
     assert names == {
@@ -298,7 +298,8 @@ def test_bad_input(tmp_path):
     code, _, err = figures(tmp_path / "none", "--out", tmp_path / "out")
     assert (code, err) == (
         2,
-        f"error: {tmp_path / 'none'}: there is no run directory (with a config.json) at or below it\n",
+        f"error: {tmp_path / 'none'}: there is no run directory (with a config.json) "
+        f"at or below it\n",
     )
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd/config.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""scripts/sweep.py: ids and commands, what is skipped, resumed, reported; a child's life; bad input is one line."""
+"""scripts/sweep.py: ids, commands, resuming, reports, child processes, bad input."""
 
 import fcntl
 import importlib
@@ -133,7 +133,8 @@ def test_print_gives_the_shells_words_and_leaves_out_finished_runs(tmp_path, cap
 def test_planning_initialises_no_device():
     code = (
         "from scripts import sweep; from jax._src import xla_bridge;"
-        f"sweep.main([{SMOKE!r}, '--launcher', 'print']); assert not xla_bridge.backends_are_initialized()"
+        f"sweep.main([{SMOKE!r}, '--launcher', 'print']); assert not "
+        f"xla_bridge.backends_are_initialized()"
     )
     assert hasattr(xla_bridge, "backends_are_initialized")
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
@@ -149,13 +150,15 @@ def test_planning_initialises_no_device():
         (["configs/mnist.py:smke"], "no variant 'smke'"),
         (
             [SMOKE, "--name", "learning_rat"],
-            "there is no sweep 'learning_rat'; there are (none), learning_rate; did you mean",
+            "there is no sweep 'learning_rat'; there are (none), learning_rate; did "
+            "you mean",
         ),
         ([SMOKE, "--launcher", "slrum"], "invalid choice: 'slrum'"),
         ([SMOKE, "--processes", "0"], "0: at least 1 is needed"),
         (
             [SMOKE, "--only", "norm=group"],
-            "--only norm=group: no run has norm=group; the sweep has batch, layer, none",
+            "--only norm=group: no run has norm=group; the sweep has batch, layer, "
+            "none",
         ),
         ([SMOKE, "--only", "sed=1"], "the sweep does not vary 'sed'"),
         (
@@ -314,7 +317,10 @@ def test_a_run_that_ends_well_without_results_is_a_failure(tmp_path, capsys):
 
 def test_an_interrupt_lets_the_runs_save_and_starts_no_more(tmp_path, capsys):
     saves = "import signal, sys, time\n"
-    saves += "signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'w').close(), sys.exit(143)))\n"
+    saves += (
+        "signal.signal(signal.SIGTERM, lambda *_: (open('saved', "
+        "'w').close(), sys.exit(143)))\n"
+    )
     saves += "open('ready', 'w').close(); time.sleep(60)"
     both = [stub(tmp_path, "first", saves), stub(tmp_path, "second", saves)]
 
@@ -369,9 +375,14 @@ def test_a_child_dies_with_its_parent(tmp_path):
         "orphan",
         "print('pid', os.getpid(), flush=True); import time; time.sleep(60)",
     )
-    parent = "import os, subprocess, sys, time\n"
-    parent += f"subprocess.Popen({run.start(sys.executable, 0, signal.SIGKILL)!r}[:5] + [str(os.getpid())]"
-    parent += f" + {run.start(sys.executable, 0, signal.SIGKILL)[6:]!r}, start_new_session=True); time.sleep(60)"
+    command = run.start(sys.executable, 0, signal.SIGKILL)
+    # The sixth word of the command is the process id of the parent.
+    parent = (
+        "import os, subprocess, sys, time\n"
+        f"words = {command[:5]!r} + [str(os.getpid())] + {command[6:]!r}\n"
+        "subprocess.Popen(words, start_new_session=True)\n"
+        "time.sleep(60)\n"
+    )
     parent = subprocess.Popen([sys.executable, "-c", parent])
     pid = int(
         until(
@@ -397,7 +408,10 @@ def test_a_child_dies_with_its_parent(tmp_path):
 )
 def test_a_child_has_its_cores_and_ignores_the_schedulers_signal(tmp_path):
     core = min(os.sched_getaffinity(0))
-    code = "import signal; print(sorted(os.sched_getaffinity(0)), signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN)"
+    code = (
+        "import signal; print(sorted(os.sched_getaffinity(0)), "
+        "signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN)"
+    )
     run = stub(tmp_path, "pinned", code)
     subprocess.run(
         run.start(sys.executable, os.getpid(), signal.SIGTERM, [core]), check=True

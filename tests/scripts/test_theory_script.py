@@ -1,4 +1,4 @@
-"""scripts/theory.py: its tables say what the paper says, its figures exist, and bad input is one line."""
+"""scripts/theory.py: tables as in the paper, figures, bad input."""
 
 import re
 
@@ -54,7 +54,7 @@ def test_the_plain_and_the_weight_normalised_layer_start_as_one_function():
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", theory.NORMS)
 def test_slopes_of_the_figure(norm):
-    """Per doubling of ||w||: curvature 1/4 and step 1/2 under a norm, unchanged without; of x: gain 4 or unchanged."""
+    """Effects of doubling ||w|| and x on curvature, step and gain."""
     with jax.enable_x64(True):
         g = script.geometry(norm, 0, script.FAMILIES["gaussian"])
     per_doubling = {
@@ -113,7 +113,8 @@ def test_trained_runs_are_measured_on_the_way(tmp_path, capsys):
         np.testing.assert_allclose(
             end.lengths[0], np.linalg.norm(kernel, axis=0).mean(), rtol=1e-5
         )
-    # Without a norm the first layer's summed inputs are linear in its weights: their step never changes.
+    # Without a norm the first layer's summed inputs are linear in its weights: their
+    # step never changes.
     plain = runs[0].kept()
     np.testing.assert_allclose(plain[-1].moved[0], plain[0].moved[0], rtol=1e-4)
     theory_trained.show(Console(), tmp_path / "trained.png", runs, replay=False)
@@ -147,7 +148,8 @@ def test_bad_input_is_one_line_and_exit_code_2(
     [
         ("{", "not a run's config.json"),
         (
-            '{"config": {"experiment": "experiments.draw", "norm": "none", "data": {"name": "x"}}}',
+            '{"config": {"experiment": "experiments.draw", "norm": "none", '
+            '"data": {"name": "x"}}}',
             "not of experiments.mnist",
         ),
     ],

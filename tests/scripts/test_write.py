@@ -1,4 +1,4 @@
-"""scripts/write.py on a run of the smoke config: pictures of a text, and one line for everything that is wrong."""
+"""scripts/write.py on a small run: pictures of a text, and bad input."""
 
 import re
 
@@ -74,7 +74,8 @@ def test_text_becomes_svg_and_pictures(run, tmp_path, capsys):
     assert Image.open(tmp_path / "b.png").mode == "RGB"
     with pytest.raises(
         UserError,
-        match="--style=zzz: generated_strokes has no line of this id; --styles lists some",
+        match="--style=zzz: generated_strokes has no line of this id; --styles lists "
+        "some",
     ):
         call(run, "--text=a", "--style=zzz", f"--out={tmp_path / 'c.png'}")
 
