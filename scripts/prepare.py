@@ -139,7 +139,8 @@ def download_missing(
       raw: the folder of the files.
       report: what `progress_bars` yields.
     """
-    from lnrepro.data.raw import Raw, download
+    from lnrepro.data.download import download
+    from lnrepro.data.raw import Raw
 
     files = data.builder_class(name).files
     for file in files:

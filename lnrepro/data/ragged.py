@@ -1,4 +1,8 @@
-"""A column of a data set: examples appended to one .npy file, and examples of different lengths read back from it."""
+"""Columns of a data set as .npy files, also of examples that differ in length.
+
+The values of all examples are joined in `x.npy`. If they differ in length, the file
+`x.offsets.npy` says where each one begins.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-OFFSETS = ".offsets"  # x.npy holds the values of all examples, x.offsets.npy where each begins
+OFFSETS = ".offsets"
 
 
 class Ragged(Sequence):
-    """N arrays (t_i, ...) end to end in `values` (sum of t_i, ...); `r[i]` is a view of the i-th.
+    """A sequence of N arrays of different lengths, stored as one array.
 
-    offsets: (N + 1,), ascending from 0 to len(values): example i is values[offsets[i] : offsets[i + 1]].
-    Raises ValueError if they do not fit together.
+    `ragged[i]` is a view of the i-th array [t_i, ...].
+
+    Attributes:
+      values: all arrays, joined along the first axis.
+      offsets: [N + 1], ascending from 0 to len(values). Array i is
+        `values[offsets[i] : offsets[i + 1]]`.
     """
 
     def __init__(self, values: np.ndarray, offsets: np.ndarray):
+        """Join values and offsets.
+
+        Raises:
+          ValueError: the offsets do not begin with 0 or do not end with len(values).
+        """
         ends = (int(offsets[0]), int(offsets[-1])) if len(offsets) else None
         if ends != (0, len(values)):
             raise ValueError(
@@ -30,32 +43,33 @@ class Ragged(Sequence):
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> np.ndarray:
-        i = range(len(self))[
-            i
-        ]  # negative numbers count from the end; IndexError outside
+        # The range counts negative numbers from the end and raises IndexError.
+        i = range(len(self))[i]
         return self.values[self.offsets[i] : self.offsets[i + 1]]
 
     @property
     def lengths(self) -> np.ndarray:
-        """The length t_i of every example, (N,) int64."""
+        """Length of each array, [N] int64."""
         return np.diff(self.offsets)
 
 
 class Writer:
-    """Appends arrays of one dtype to a .npy file whose length nobody knows beforehand."""
+    """Writer of a .npy file whose number of rows is not known at the start."""
 
     def __init__(self, file: pathlib.Path, dtype: np.dtype, shape: tuple[int, ...]):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        self._file, self._dtype, self._shape, self._rows = (
-            open(file, "wb"),
-            dtype,
-            shape,
-            0,
-        )
-        self._header()
+        """Create the file and its folder.
 
-    def _header(self) -> None:
-        # NumPy leaves room in the header for the first axis to grow, so that it can be written over at the end.
+        Args:
+          file: the file.
+          dtype: dtype of the array.
+          shape: shape of one row.
+        """
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._file = file.open("wb")
+        self._dtype, self._shape, self._rows = dtype, shape, 0
+        self._write_header()
+
+    def _write_header(self) -> None:
         header = {
             "descr": self._dtype.str,
             "fortran_order": False,
@@ -64,36 +78,39 @@ class Writer:
         np.lib.format.write_array_header_1_0(self._file, header)
 
     def append(self, rows: np.ndarray) -> None:
-        """Append (n, ...) rows."""
+        """Append rows [n, ...]."""
         self._file.write(np.ascontiguousarray(rows, self._dtype).data)
         self._rows += len(rows)
 
     def close(self) -> None:
         """Complete the header and close the file."""
+        # NumPy pads the header, so that a larger first axis fits into the same space.
         self._file.seek(0)
-        self._header()
+        self._write_header()
         self._file.close()
 
 
 def load(folder: pathlib.Path) -> dict[str, np.ndarray | Ragged]:
-    """The columns in a folder, memory-mapped: arrays (N, ...), and `Ragged` for those with offsets."""
-    arrays = {
-        file.relative_to(folder).as_posix().removesuffix(".npy"): np.asarray(
-            np.load(file, mmap_mode="r")
-        )
-        for file in sorted(folder.rglob("*.npy"))
-    }
-    return {
-        name: Ragged(v, arrays[name + OFFSETS]) if name + OFFSETS in arrays else v
-        for name, v in arrays.items()
-        if not name.endswith(OFFSETS)
-    }
+    """Map the columns in a folder into memory."""
+    arrays = {}
+    for file in sorted(folder.rglob("*.npy")):
+        name = file.relative_to(folder).as_posix().removesuffix(".npy")
+        arrays[name] = np.asarray(np.load(file, mmap_mode="r"))
+    columns = {}
+    for name, values in arrays.items():
+        if name + OFFSETS in arrays:
+            columns[name] = Ragged(values, arrays[name + OFFSETS])
+        elif not name.endswith(OFFSETS):
+            columns[name] = values
+    return columns
 
 
 def forget_pages(*columns: np.ndarray) -> None:
-    """Let go of the pages of memory-mapped columns that were read, which otherwise count as this process's memory.
+    """Release the memory of pages that were read from memory-mapped columns.
 
-    They stay in the system's cache while there is room. Does nothing to other arrays, or where the system cannot.
+    Otherwise these pages count as memory of this process. They stay in the cache of the
+    system while there is room. Nothing happens for other arrays, or if the system does
+    not support it.
     """
     for column in columns:
         while isinstance(column, np.ndarray):

@@ -1,4 +1,4 @@
-"""Words and their numbers."""
+"""Vocabularies: words and their ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ SPECIALS = ("<eos>", "<unk>")
 
 
 def is_text(value: str) -> bool:
-    """Whether a file can hold it: JSON and pickles also give strings with half of a surrogate pair."""
+    """Return whether a string can be encoded as UTF-8.
+
+    JSON and pickles can contain half of a surrogate pair, which cannot.
+    """
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -20,18 +23,31 @@ def is_text(value: str) -> bool:
 
 
 class Vocabulary:
-    """Ids 0, 1, ... are the special tokens, the words follow. Raises ValueError if a word stands twice.
+    """Words and their ids. The special tokens come first, from id 0.
 
-    Among the specials, "<unk>" stands for every word that is not in the vocabulary; without it such a word is a KeyError.
+    If "<unk>" is a special token, it stands for all words outside the vocabulary.
+
+    Attributes:
+      words: the words, without the special tokens.
+      specials: the special tokens.
     """
 
     def __init__(self, words: Sequence[str], specials: Sequence[str] = SPECIALS):
+        """Number the tokens.
+
+        Args:
+          words: the words, in the order of their ids.
+          specials: the special tokens.
+
+        Raises:
+          ValueError: a token occurs twice.
+        """
         self.words, self.specials = tuple(words), tuple(specials)
-        self._tokens = (*self.specials, *self.words)
+        self._tokens = self.specials + self.words
         self._ids = {token: i for i, token in enumerate(self._tokens)}
         if len(self._ids) < len(self._tokens):
-            twice = next(token for token, n in Counter(self._tokens).items() if n > 1)
-            raise ValueError(f"{twice!r} stands twice in the vocabulary")
+            token, _ = Counter(self._tokens).most_common(1)[0]
+            raise ValueError(f"{token!r} is in the vocabulary twice")
 
     @classmethod
     def of_counts(
@@ -40,14 +56,21 @@ class Vocabulary:
         specials: Sequence[str] = SPECIALS,
         size: int | None = None,
     ) -> Vocabulary:
-        """The most frequent words first, ties by first appearance; at most `size` ids, the specials among them.
+        """Make a vocabulary of the most frequent words, the most frequent one first.
 
-        Words that look like a special token are left out: in a text they are that token.
+        Equally frequent words keep the order of their first appearance. Words that are
+        spelled like a special token are left out.
+
+        Args:
+          counts: how often each word occurs.
+          specials: the special tokens.
+          size: the largest number of ids, including the special tokens. Default: no
+            limit.
         """
         words = [word for word, _ in counts.most_common() if word not in specials]
-        return cls(
-            words[: None if size is None else max(0, size - len(specials))], specials
-        )
+        if size is not None:
+            words = words[: max(0, size - len(specials))]
+        return cls(words, specials)
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -56,12 +79,22 @@ class Vocabulary:
         return token in self._ids
 
     def encode(self, tokens: Iterable[str]) -> np.ndarray:
-        """Tokens -> ids (T,) int32."""
-        if "<unk>" not in self._ids:
-            return np.array([self._ids[token] for token in tokens], np.int32)
-        unknown = self._ids["<unk>"]
-        return np.array([self._ids.get(token, unknown) for token in tokens], np.int32)
+        """Return the ids of tokens, [T] int32.
+
+        Raises:
+          KeyError: a token is not in the vocabulary, and "<unk>" is not either.
+        """
+        unknown = self._ids.get("<unk>")
+        if unknown is None:
+            ids = [self._ids[token] for token in tokens]
+        else:
+            ids = [self._ids.get(token, unknown) for token in tokens]
+        return np.array(ids, np.int32)
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """Ids -> tokens. Raises IndexError for an id beyond the vocabulary."""
+        """Return the tokens of ids.
+
+        Raises:
+          IndexError: an id is too large.
+        """
         return [self._tokens[int(i)] for i in ids]

@@ -1,17 +1,20 @@
-"""Batches of sentence triples (previous, current, next) whose current sentences have one length: Kiros et al. (2015).
+"""Batches of sentence triples, as in Kiros et al. (2015).
 
-    books = Triples.open("gutenberg", vocabulary=20_000)          # a source for lnrepro.data.batches
-    plan = EqualLengths(books.by_length, batch_size=64, seed=0, buckets=(5, 10, 15, 20, 25, 30))
-    train_batches(books, plan, pad=books.pad)                     # {"previous": (64, 30), "previous_length": (64,), ...}
+A triple is three sentences in a row: previous, current and next. The current sentences
+of a batch have the same length.
 
-Memory does not grow with the number of sentences: they stay in the mapped files, and the order of an epoch is a
-permutation that is computed row by row.
+    books = Triples.open("gutenberg", vocabulary=20_000)
+    plan = EqualLengths(books.by_length, 64, seed=0, buckets=(5, 10, 15, 20, 25, 30))
+    train_batches(books, plan, pad=books.pad)
+    # {"previous": (64, 30), "previous_length": (64,), "current": (64, 10), ...}
+
+Memory does not grow with the number of sentences: they stay in mapped files, and the
+order of an epoch is computed for the rows of one batch at a time.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,19 +22,30 @@ import numpy as np
 from lnrepro import data
 from lnrepro.data.official.books import LONGEST
 from lnrepro.data.ragged import Ragged, forget_pages
+from lnrepro.data.shuffle import permutation, permuted
 from lnrepro.data.text import Vocabulary
 from lnrepro.engine.errors import DataError, UserError
 
-STEPS = LONGEST + 1  # of the longest sentence with its end token
+# Steps of the longest sentence, including its end token.
+STEPS = LONGEST + 1
+END = 0
 UNKNOWN = 1
-FORGET = 32  # batches read between two times of forgetting
+# Pages of the mapped files are released after this many batches.
+RELEASE_EVERY = 32
 
 
 class Triples:
-    """N triples sorted by the current sentence's length; an example has `previous`, `current`, `next`, (t,) int32 each.
+    """Sentence triples, sorted by the length of the current sentence.
 
-    Every sentence ends with the end token 0; words beyond the vocabulary are 1. `by_length`: how many triples there are
-    whose current sentence has 1, 2, ... words.
+    An example has "previous", "current" and "next", [t] int32 each. Every sentence ends
+    with the end token 0. Words outside the vocabulary are 1.
+
+    Attributes:
+      tokens: the ids of all sentences.
+      triples: the current sentence of each triple [N].
+      by_length: number of triples whose current sentence has 1, 2, ... words.
+      vocabulary: number of ids.
+      pad: the `pad` argument of `lnrepro.data.batches.train_batches`.
     """
 
     pad = {"previous": STEPS, "current": None, "next": STEPS}  # noqa: RUF012
@@ -43,75 +57,86 @@ class Triples:
         by_length: Sequence[int],
         vocabulary: int,
     ):
-        self.tokens, self.triples, self.by_length, self.vocabulary = (
-            tokens,
-            triples,
-            tuple(by_length),
-            vocabulary,
-        )
+        """Use the given data, see the attributes."""
+        self.tokens, self.triples = tokens, triples
+        self.by_length, self.vocabulary = tuple(by_length), vocabulary
         self._reads = 0
 
     @classmethod
-    def open(
-        cls, name: str, vocabulary: int, data_dir: str | os.PathLike | None = None
-    ) -> Triples:
-        """The triples of a prepared set of books. Raises DataError if it has fewer words than the vocabulary."""
-        columns, facts = (
-            data.open_columns(name, "train", data_dir),
-            data.facts(name, data_dir),
-        )
+    def open(cls, name: str, vocabulary: int, data_dir: data.DataDir = None) -> Triples:
+        """Open a prepared set of books.
+
+        Args:
+          name: the set.
+          vocabulary: number of ids.
+          data_dir: the folder of all prepared sets.
+
+        Raises:
+          DataError: the set is not prepared, or its books have fewer words.
+        """
+        columns = data.open_columns(name, "train", data_dir)
+        by_length = data.facts(name, data_dir)["triples_by_length"]
         words_of(name, vocabulary, data_dir)
-        return cls(
-            columns["tokens"],
-            columns["triples"],
-            facts["triples_by_length"],
-            vocabulary,
-        )
+        return cls(columns["tokens"], columns["triples"], by_length, vocabulary)
 
     def __len__(self) -> int:
         return len(self.triples)
 
     def __getitems__(self, rows: Sequence[int]) -> list[dict[str, np.ndarray]]:
-        """The examples `rows`."""
+        """Return several examples."""
         offsets, values = self.tokens.offsets, self.tokens.values
         self._reads += 1
-        if self._reads % FORGET == 0:
+        if self._reads % RELEASE_EVERY == 0:
             forget_pages(values, offsets, self.triples)
         examples = []
         for line in self.triples[np.asarray(rows)].tolist():
-            a, b, c, d = offsets[line - 1 : line + 3].tolist()
-            ids = values[a:d].astype(np.int32)
-            ids[ids >= self.vocabulary] = UNKNOWN
-            parts = (ids[: b - a], ids[b - a : c - a], ids[c - a :])
-            previous, current, following = (
-                np.append(part, np.int32(0)) for part in parts
-            )
-            examples.append(
-                {"previous": previous, "current": current, "next": following}
-            )
+            start, *ends = offsets[line - 1 : line + 3].tolist()
+            example = {}
+            for name, end in zip(self.pad, ends, strict=True):
+                ids = np.append(values[start:end], END).astype(np.int32)
+                ids[ids >= self.vocabulary] = UNKNOWN
+                example[name] = ids
+                start = end
+            examples.append(example)
         return examples
 
 
-def words_of(
-    name: str, size: int, data_dir: str | os.PathLike | None = None
-) -> Vocabulary:
-    """The vocabulary of `size` numbers of a set of books. Raises DataError if the books have fewer words."""
+def words_of(name: str, size: int, data_dir: data.DataDir = None) -> Vocabulary:
+    """Return the vocabulary of a prepared set of books.
+
+    Args:
+      name: the set.
+      size: number of ids.
+      data_dir: the folder of all prepared sets.
+
+    Raises:
+      DataError: the set is not prepared, or its books have fewer words.
+    """
     words = data.facts(name, data_dir)["words"]
-    if not 2 < size <= len(words) + 2:
+    most = len(words) + 2
+    if not 2 < size <= most:
         raise DataError(
-            f"a vocabulary of {size:,} does not fit {name}: its books have {len(words):,} different words, which with the "
-            f"end and the unknown token gives 3 to {len(words) + 2:,}; set config.model.vocabulary to one of these"
+            f"a vocabulary of {size:,} does not fit {name}: its books have "
+            f"{len(words):,} different words, which with the end and the unknown token "
+            f"gives 3 to {most:,}; set config.model.vocabulary to one of these"
         )
     return Vocabulary(words[: size - 2])
 
 
 class EqualLengths:
-    """Which triples make up training batch k: those of one length together, the lengths in turn (Kiros et al., code).
+    """Plan whose batches hold triples with current sentences of one length.
 
-    An epoch orders the lengths anew and visits them round-robin, each as long as it has a whole batch left; the order
-    within a length is anew a permutation, of which the last n mod B stay out. `length(k)` is the bucket that holds the
-    sentences of batch k and their end token. The interface is that of `lnrepro.data.batches.Plan`, and so is what it
-    promises: batch k is a function of (seed, k). Raises UserError for sizes that cannot be batched.
+    It is used like `lnrepro.data.batches.Plan`. An epoch visits the lengths round-robin
+    in a new random order, as long as they have a whole batch left. The triples of a
+    length are shuffled in each epoch, and the last n mod B are left out. The order is
+    that of the code of Kiros et al.
+
+    Attributes:
+      batch_size: number of triples in a batch.
+      seed: any integer.
+      buckets: lengths to pad the current sentences to, in ascending order.
+      size: number of triples.
+      steps_per_epoch: number of batches in an epoch.
     """
 
     def __init__(
@@ -121,105 +146,69 @@ class EqualLengths:
         seed: int,
         buckets: Sequence[int],
     ):
-        counts = np.asarray(by_length, np.int64)
+        """Plan the batches.
+
+        Args:
+          by_length: number of triples whose current sentence has 1, 2, ... words.
+          batch_size: see the attributes.
+          seed: see the attributes.
+          buckets: see the attributes.
+
+        Raises:
+          UserError: the sizes or the buckets do not fit.
+        """
         self.batch_size, self.seed, self.buckets = batch_size, seed, tuple(buckets)
-        self.size = int(counts.sum())
         if batch_size < 1:
             raise UserError(f"config.batch_size = {batch_size}: at least 1 is needed")
-        self.batches = counts // batch_size  # of each length in an epoch
-        self._first = np.cumsum(counts) - counts
-        self._counts = counts
-        self.steps_per_epoch = int(self.batches.sum())
+        self._counts = np.asarray(by_length, np.int64)
+        self._first_rows = np.cumsum(self._counts) - self._counts
+        self._batches = self._counts // batch_size
+        self.size = int(self._counts.sum())
+        self.steps_per_epoch = int(self._batches.sum())
         if not self.steps_per_epoch:
             raise UserError(
-                f"config.batch_size = {batch_size}: no sentence length has so many triples, the most frequent one "
-                f"has {int(counts.max(initial=0))}"
+                f"config.batch_size = {batch_size}: no sentence length has so many "
+                f"triples, the most frequent one has {self._counts.max(initial=0)}"
             )
-        longest = (
-            int(np.flatnonzero(self.batches)[-1]) + 2
-        )  # words are counted from 1, and the end token is one more
-        if (
-            list(self.buckets) != sorted(set(self.buckets))
-            or not self.buckets
-            or self.buckets[-1] < longest
-        ):
+        # Index 0 is one word, and the end token is one step more.
+        longest = int(np.flatnonzero(self._batches)[-1]) + 2
+        ascending = list(self.buckets) == sorted(set(self.buckets))
+        if not ascending or max(self.buckets, default=0) < longest:
             raise UserError(
-                f"buckets {self.buckets} must ascend and end with at least {longest}, the longest sentence"
+                f"buckets {self.buckets} must ascend and end with at least {longest}, "
+                "the longest sentence"
             )
 
-    def _at(self, k: int) -> tuple[int, int, int]:
-        """(epoch, length - 1, which batch of that length) of batch k."""
-        epoch, i = divmod(k, self.steps_per_epoch)
-        turn, which = self._schedule(epoch)
-        return epoch, int(turn[i]), int(which[i])
-
-    @functools.lru_cache(maxsize=2)  # noqa: B019  a plan lives as long as its run
+    @functools.lru_cache(maxsize=2)  # noqa: B019  A plan lives as long as its run.
     def _schedule(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """The length - 1 and the number among its length's batches of every batch of an epoch, (steps,) each."""
-        order = (
-            _philox(self.seed, epoch, 0)
-            .random_raw(len(self.batches))
-            .argsort(kind="stable")
-        )
-        rank = np.argsort(order)
-        turn = np.repeat(np.arange(len(self.batches), dtype=np.int16), self.batches)
-        first = np.cumsum(self.batches) - self.batches
-        which = np.arange(self.steps_per_epoch, dtype=np.int64) - first[turn]
-        visit = np.lexsort((rank[turn], which))
-        return turn[visit], which[visit].astype(np.int32)
+        """Return two arrays [steps]: what each batch of an epoch is.
+
+        Returns:
+          The index of its length, and its number among the batches of this length.
+        """
+        lengths = len(self._batches)
+        rank = np.argsort(permutation(self.seed, epoch << 8, lengths))
+        index = np.repeat(np.arange(lengths, dtype=np.int16), self._batches)
+        first = np.cumsum(self._batches) - self._batches
+        number = np.arange(self.steps_per_epoch, dtype=np.int64) - first[index]
+        order = np.lexsort((rank[index], number))
+        return index[order], number[order].astype(np.int32)
 
     def rows(self, k: int) -> np.ndarray:
-        """The triples of batch k, (B,)."""
-        epoch, length, which = self._at(k)
-        positions = np.arange(which * self.batch_size, (which + 1) * self.batch_size)
-        return self._first[length] + permuted(
-            positions, int(self._counts[length]), self.seed, epoch, length + 1
-        )
+        """Return the triples of batch k [B]."""
+        epoch, i = divmod(k, self.steps_per_epoch)
+        indices, numbers = self._schedule(epoch)
+        index, start = int(indices[i]), int(numbers[i]) * self.batch_size
+        positions = np.arange(start, start + self.batch_size)
+        count, stream = int(self._counts[index]), epoch << 8 | (index + 1)
+        return self._first_rows[index] + permuted(positions, count, self.seed, stream)
 
     def length(self, k: int) -> int:
-        """The bucket of batch k's sentences with their end token."""
-        return next(b for b in self.buckets if b >= self._at(k)[1] + 2)
+        """Return the bucket of the current sentences of batch k."""
+        epoch, i = divmod(k, self.steps_per_epoch)
+        steps = int(self._schedule(epoch)[0][i]) + 2
+        return self.buckets[np.searchsorted(self.buckets, steps)]
 
     def draws(self, k: int) -> np.ndarray:
-        """Nothing else is random about a triple."""
+        """Raise an error, because nothing else is random about a triple."""
         raise NotImplementedError("EqualLengths draws no numbers")
-
-
-def permuted(
-    positions: np.ndarray, n: int, seed: int, epoch: int, stream: int, rounds: int = 6
-) -> np.ndarray:
-    """Where a pseudo-random permutation of range(n) takes `positions`, without making the permutation.
-
-    A Feistel network on the smallest 4^h >= n numbers, applied until the result is below n (cycle-walking), which takes
-    4 turns at most on average. Its round functions are keyed by (seed, epoch, stream). Source: Luby and Rackoff (1988).
-    """
-    half = max(1, (max(n - 1, 1).bit_length() + 1) // 2)
-    mask, shift = np.uint64((1 << half) - 1), np.uint64(half)
-    keys = _philox(seed, epoch, stream).random_raw(rounds)
-    x = np.asarray(positions, np.uint64)
-
-    def network(x):
-        left, right = x >> shift, x & mask
-        for key in keys:
-            left, right = right, left ^ (_mix(right + key) & mask)
-        return left << shift | right
-
-    with np.errstate(over="ignore"):
-        x = network(x)
-        while (outside := x >= n).any():
-            x = np.where(outside, network(x), x)
-    return x.astype(np.int64)
-
-
-def _mix(x: np.ndarray) -> np.ndarray:
-    """Scramble uint64 numbers: the finaliser of Steele, Lea and Flood's SplitMix (2014)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-def _philox(seed: int, epoch: int, stream: int) -> np.random.Philox:
-    """Raw random numbers of an epoch's stream, fixed for ever."""
-    return np.random.Philox(
-        key=np.array([seed % 2**64, epoch << 8 | stream], np.uint64)
-    )

@@ -1,4 +1,4 @@
-"""Batch k is a function of (seed, k) alone; every example is counted as often as it should be."""
+"""Tests of batches: their order, their padding, and that no example is missing."""
 
 import itertools
 import subprocess
@@ -28,7 +28,10 @@ def columns():
 
 @pytest.fixture(scope="module")
 def sequences():
-    """Examples of length 1..40 whose content says which example and which position it is."""
+    """Examples of length 1 to 40, and their lengths.
+
+    Each value says which example and which position it belongs to.
+    """
     lengths = np.random.default_rng(1).integers(1, 41, N)
     examples = [
         {
@@ -46,6 +49,10 @@ def take(stream, n):
         return list(itertools.islice(stream, n))
 
 
+def add_draws(rows, draws):
+    return rows | {"draw": draws}
+
+
 def same(a, b):
     assert len(a) == len(b)
     for x, y in zip(a, b, strict=True):
@@ -55,7 +62,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 50, 103])
-def test_epochs_are_without_replacement_and_shuffled_anew(columns, batch_size):
+def test_each_epoch_is_shuffled_and_without_replacement(columns, batch_size):
     plan = Plan(N, batch_size, seed=3)
     steps = plan.steps_per_epoch
     assert steps == N // batch_size
@@ -70,7 +77,7 @@ def test_epochs_are_without_replacement_and_shuffled_anew(columns, batch_size):
     assert not np.array_equal(epochs[0], np.sort(epochs[0]))
 
 
-def test_what_an_epoch_leaves_out_differs_from_epoch_to_epoch():
+def test_each_epoch_leaves_out_other_examples():
     plan = Plan(N, 50, seed=0)
     left = [
         set(range(N))
@@ -82,19 +89,18 @@ def test_what_an_epoch_leaves_out_differs_from_epoch_to_epoch():
 
 
 def test_rows_are_uniform_over_the_batches_of_an_epoch():
-    """Over many epochs every example falls into every batch equally often (chi-squared, far tail)."""
+    """Over many epochs, each example is equally often in each batch (chi-squared)."""
     epochs, steps = 4000, 4
     counts = np.zeros((8, steps))
     plan = Plan(8, 2, seed=11)
     for k in range(epochs * steps):
         counts[plan.rows(k), k % steps] += 1
     expected = epochs / steps
-    assert (
-        (counts - expected) ** 2 / expected
-    ).sum() < 60  # 21 degrees of freedom; P(> 60) is about 1e-5
+    # There are 21 degrees of freedom, so that P(> 60) is about 1e-5.
+    assert ((counts - expected) ** 2 / expected).sum() < 60
 
 
-def test_batches_hold_the_rows_the_plan_names(columns):
+def test_batches_hold_the_rows_of_the_plan(columns):
     plan = Plan(N, 10, seed=5)
     for k, batch in enumerate(take(train_batches(columns, plan, process=ALONE), 25)):
         np.testing.assert_array_equal(batch["row"], plan.rows(k))
@@ -102,7 +108,10 @@ def test_batches_hold_the_rows_the_plan_names(columns):
 
 
 def test_the_order_never_changes():
-    """Guards old runs: these numbers may change with no version of numpy, Python or this package."""
+    """No version of NumPy, Python or this package may change these numbers.
+
+    Otherwise an old run cannot be resumed.
+    """
     assert Plan(10, 5, seed=0).rows(0).tolist() == GOLDEN[0]
     assert Plan(10, 5, seed=2**63 + 5).rows(2**40 + 1).tolist() == GOLDEN[1]
     lengths = np.arange(1, 11)
@@ -120,7 +129,7 @@ GOLDEN = [
 ]
 
 
-def test_seeds_differ_and_negative_ones_are_seeds_too():
+def test_seeds_differ_and_may_be_negative():
     orders = {
         tuple(Plan(N, N, seed).rows(0).tolist())
         for seed in (0, 1, -1, 2**32, 2**64 - 2)
@@ -129,7 +138,7 @@ def test_seeds_differ_and_negative_ones_are_seeds_too():
 
 
 @pytest.mark.parametrize("start", [1, 9, 10, 11, 57, 1000, 10**9 + 7])
-def test_a_run_may_start_at_any_step(columns, start, monkeypatch):
+def test_a_run_may_start_at_any_step(columns, start):
     plan = Plan(N, 10, seed=2)
     resumed = take(train_batches(columns, plan, start_step=start, process=ALONE), 30)
     for k, batch in enumerate(resumed, start):
@@ -143,9 +152,7 @@ def test_a_run_may_start_at_any_step(columns, start, monkeypatch):
 
 @pytest.mark.parametrize("block_rows", [1, 30, 45, 1024])
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_taking_several_at_once_gives_the_same_batches(
-    columns, block_rows, prefetch, monkeypatch
-):
+def test_stacked_batches_are_the_same(columns, block_rows, prefetch, monkeypatch):
     monkeypatch.setattr(batches, "BLOCK_ROWS", block_rows)
     plan = Plan(N, 10, seed=2)
     one_by_one = [
@@ -167,13 +174,12 @@ def test_taking_several_at_once_gives_the_same_batches(
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_processes_slices_make_up_the_global_batch(columns, sequences, count):
+def test_the_parts_of_the_processes_make_up_the_batch(columns, sequences, count):
     examples, lengths = sequences
-    jitter = lambda rows, draws: rows | {"draw": draws}  # noqa: E731
     buckets = {"lengths": lengths, "buckets": (10, 40)}
     makers = [
         lambda p: take(
-            train_batches(columns, Plan(N, 8, 1), transform=jitter, process=p), 30
+            train_batches(columns, Plan(N, 8, 1), transform=add_draws, process=p), 30
         ),
         lambda p: take(
             train_batches(examples, Plan(N, 8, 1, **buckets), pad=PAD, process=p), 15
@@ -190,7 +196,7 @@ def test_processes_slices_make_up_the_global_batch(columns, sequences, count):
         same(joined, make(ALONE))
 
 
-def test_jaxs_process_is_the_default(columns, monkeypatch):
+def test_the_default_process_is_that_of_jax(columns, monkeypatch):
     import jax
 
     monkeypatch.setattr(jax, "process_index", lambda: 1)
@@ -201,15 +207,14 @@ def test_jaxs_process_is_the_default(columns, monkeypatch):
     )
 
 
-def test_draws_are_uniform_and_belong_to_the_step(columns):
+def test_draws_are_uniform_and_depend_on_the_step(columns):
     plan = Plan(N, 50, seed=4)
-    jitter = lambda rows, draws: {"draw": draws}  # noqa: E731
-    a = take(train_batches(columns, plan, transform=jitter, process=ALONE), 200)
+    a = take(train_batches(columns, plan, transform=add_draws, process=ALONE), 200)
     same(
         a[150:],
         take(
             train_batches(
-                columns, plan, start_step=150, transform=jitter, process=ALONE
+                columns, plan, start_step=150, transform=add_draws, process=ALONE
             ),
             50,
         ),
@@ -224,7 +229,7 @@ def test_draws_are_uniform_and_belong_to_the_step(columns):
 
 @pytest.mark.parametrize("batch_size", [4, 10])
 @pytest.mark.parametrize("buckets", [(40,), (10, 20, 40), (3, 5, 9, 17, 33, 64)])
-def test_buckets_cover_an_epoch_in_few_shapes(sequences, batch_size, buckets):
+def test_an_epoch_with_buckets(sequences, batch_size, buckets):
     examples, lengths = sequences
     plan = Plan(N, batch_size, seed=6, lengths=lengths, buckets=buckets)
     steps, padded, shapes = plan.steps_per_epoch, 0, set()
@@ -233,14 +238,14 @@ def test_buckets_cover_an_epoch_in_few_shapes(sequences, batch_size, buckets):
         epoch = epochs[e * steps : (e + 1) * steps]
         rows = np.concatenate([b["row"] for b in epoch])
         assert len(set(rows.tolist())) == len(rows) == steps * batch_size
-        # Batches come in no order of length, unless there is only one.
+        # The batches are not sorted by length, unless there is only one length.
         order = [b["tokens"].shape[1] for b in epoch]
         assert order != sorted(order) or len(set(order)) == 1
         for k, batch in enumerate(epoch, e * steps):
             length = batch["tokens"].shape[1]
             assert length == plan.length(k)
             assert length in buckets
-            # As short as the buckets allow.
+            # The length is the shortest bucket that holds the batch.
             assert length == next(
                 b for b in buckets if b >= lengths[batch["row"]].max()
             )
@@ -302,7 +307,8 @@ def test_evaluation_counts_every_example_once(columns, sequences, batch_size, bu
     assert mask.dtype == np.float32
     assert set(mask.tolist()) <= {0.0, 1.0}
     assert sorted(row[mask == 1].tolist()) == list(range(N))
-    np.testing.assert_array_equal(row, index)  # padding is real rows, too
+    # The padding consists of valid rows, too.
+    np.testing.assert_array_equal(row, index)
     assert (mask * row).sum() / mask.sum() == np.arange(N).mean()
     if bucketed:
         tokens = [b["tokens"].shape[1] for b in seen]
@@ -311,7 +317,7 @@ def test_evaluation_counts_every_example_once(columns, sequences, batch_size, bu
         np.testing.assert_array_equal(row[mask == 1], np.arange(N))
 
 
-def test_a_source_of_records_works_like_columns(tmp_path):
+def test_batches_of_a_source_are_those_of_its_columns(tmp_path):
     from lnrepro import data
 
     columns = data.open_columns("digits", "train", tmp_path)
@@ -325,7 +331,8 @@ def first(*args, **kwargs):
     return next(train_batches(*args, process=ALONE, **kwargs))
 
 
-BAD = {  # what -> (columns, sequences, their lengths) -> error
+# Functions of (columns, sequences, their lengths), and the error of each.
+BAD = {
     "large batch": (
         lambda c, e, n: Plan(N, N + 1, 0),
         "batch size 104 does not fit 103 examples; choose 1 to 103",
@@ -398,7 +405,8 @@ def test_an_open_stream_keeps_no_process_alive():
     code = """
 import numpy as np
 from lnrepro.data.batches import Plan, train_batches
-stream = train_batches({"x": np.zeros((100000, 100))}, Plan(100000, 128, 0), process=(0, 1))
+columns = {"x": np.zeros((100000, 100))}
+stream = train_batches(columns, Plan(100000, 128, 0), process=(0, 1))
 next(stream)
 print("done")
 """

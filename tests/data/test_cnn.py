@@ -1,4 +1,4 @@
-"""Questions of the CNN layout: what a file says, what is wrong with one, which sentences count, pickles that may not run."""
+"""Parser of .question files, ranking of sentences, and pickles of the CNN corpus."""
 
 import io
 import pickle
@@ -63,20 +63,23 @@ def test_a_file_is_read():
         (b"\n\n".join(text().split(b"\n\n")[:3]), "f, line 7: the answer is missing"),
         (
             text().replace(b"\n\n", b"\n", 1),
-            "f, line 2: not empty, as it must be after the address",
+            "f, line 2: the line after the address must be empty",
         ),
         (
             text((2, "who met him")),
-            "f, line 5: 0 times @placeholder in the question; there must be one",
+            "f, line 5: the question has 0 @placeholder tokens instead of 1",
         ),
-        (text((2, "@placeholder met @placeholder")), "f, line 5: 2 times @placeholder"),
-        (text((3, "C")), "f, line 7: the answer 'C' is no @entityN"),
+        (
+            text((2, "@placeholder met @placeholder")),
+            "f, line 5: .* 2 @placeholder tokens",
+        ),
+        (text((3, "C")), "f, line 7: the answer 'C' is not of the form @entityN"),
         (
             text((3, "@entity1 @entity2")),
-            "f, line 7: the answer '@entity1 @entity2' is no @entityN",
+            "f, line 7: the answer '@entity1 @entity2' is not of the form @entityN",
         ),
-        (text((3, "@entity99999999")), "is no @entityN"),
-        (text((3, "@entity1\u0663")), "is no @entityN"),
+        (text((3, "@entity99999999")), "is not of the form @entityN"),
+        (text((3, "@entity1\u0663")), "is not of the form @entityN"),
         (
             text((4, "@entity1:A\n@entity2 B")),
             "f, line 10: '@entity2 B' is not of the form @entityN:name",
@@ -196,7 +199,7 @@ class Quiet(cnn.Cnn):
 
 def encoded(files):
     builder = Quiet()
-    made = builder.encoded(
+    made = builder.encode(
         (question.FOLDERS[s], f"{s}/{i}", c)
         for s, cs in files.items()
         for i, c in enumerate(cs)
@@ -210,11 +213,11 @@ def test_few_files_out_of_layout_are_left_out_and_counted_and_many_are_refused()
     assert len(made["train"]) == 200
     assert facts["counts"]["train"]["left out"] == 1
     assert facts["left_out"] == [
-        "training/200, line 7: the answer 'nobody' is no @entityN"
+        "training/200, line 7: the answer 'nobody' is not of the form @entityN"
     ]
     with pytest.raises(
         DataError,
-        match=r"training/0, line 7: .* \(2 files are out of layout\); get the official files",
+        match=r"training/0, line 7: .* \(2 files are malformed\); get the official files",
     ):
         encoded(FILES | {"training": [bad, bad, text()]})
     with pytest.raises(
@@ -228,7 +231,7 @@ def test_files_in_other_folders_are_refused(tmp_path):
     raw = folder_of(tmp_path, FILES | {"dev": [text()]})
     with pytest.raises(
         DataError,
-        match=r"questions/dev/000\.question: files lie in questions/\{training,validation,test\}/",
+        match=r"questions/dev/000\.question: the files must be in questions/\{training,validation,test\}/",
     ):
         list(Quiet().contents(Raw("cnn", raw)))
 
@@ -338,17 +341,17 @@ def test_what_is_no_number_is_named_in_short():
     for _ in range(10_000):
         deep = [deep]
     for bad, shown in (
-        (10**5000, "a int"),
+        (10**5000, "a value of type int"),
         (-7, "-7"),
         (0, "0"),
-        ({}, "a dict"),
-        (deep, "a list"),
-        ("x", "a str"),
+        ({}, "a value of type dict"),
+        (deep, "a value of type list"),
+        ("x", "a value of type str"),
     ):
         with pytest.raises(
-            DataError, match=f"f, list 1: {shown} is no number of dict.pkl"
+            DataError, match=f"f, list 1: {shown} is not a number of dict.pkl"
         ):
-            cnn.lists([[1, 0], [bad, 0]], {1: "a"}, "f", True)
+            cnn.check_lists([[1, 0], [bad, 0]], {1: "a"}, "f", True)
 
 
 def test_a_split_without_questions_is_one_line(tmp_path):
@@ -422,14 +425,14 @@ def test_the_authors_pickles_are_converted(tmp_path):
     [
         ({"dict": {"a": "b"}}, "dict.pkl: not a dict of words and their numbers"),
         ({"dict": [1]}, "dict.pkl: not a dict"),
-        ({"dict": {"a": 1, "b": 1}}, "dict.pkl: two words have one number"),
+        ({"dict": {"a": 1, "b": 1}}, "dict.pkl: two words have the same number"),
         (
             {"train4_qs": [[6, 4, 0]]},
-            "train4_pass, _qs and _ans.pkl hold different numbers",
+            "train4_pass, _qs and _ans.pkl contain different numbers",
         ),
         (
             {"valid4_pass": [[4, 99, 0]]},
-            "valid4_pass.pkl, list 0: 99 is no number of dict.pkl",
+            "valid4_pass.pkl, list 0: 99 is not a number of dict.pkl",
         ),
         ({"valid4_pass": [[4]]}, "valid4_pass.pkl, list 0: 1 numbers"),
         ({"valid4_ans": [[3, 5]]}, "valid4_ans.pkl, list 0: 2 numbers"),

@@ -1,4 +1,4 @@
-"""Examples of different lengths and facts of a whole set: written once, read back the same, batched like any source."""
+"""Tests of columns whose examples differ in length, and of facts of a whole set."""
 
 import numpy as np
 import pytest
@@ -16,16 +16,16 @@ class Lines(Builder):
     """Pen offsets and a number, for these tests."""
 
     source = licence = size = "made up"
-    name, embedded = "lines", True
-    VERSION = "1.0.0"
+    embedded = True
+    words = ("ä", "b")
 
     def features(self):
-        """Any number of points, and one word."""
+        """Return the features: any number of points, and a word."""
         return {"points": array((None, 2), np.float32), "word": array((), np.int32)}
 
     def examples(self, raw):
-        """Numbers that say which example and which point they belong to."""
-        self.facts["words"] = ["ä", "b"]
+        """Return numbers that say which example and which point they belong to."""
+        self.facts["words"] = self.words
         return {
             split: [
                 {
@@ -43,16 +43,14 @@ class Lines(Builder):
 def lines(tmp_path_factory):
     """A data dir with the set above in the table of sets."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(data.TABLE, "lines", data.Entry(__name__, "Lines", "1.0.0"))
+        patch.setitem(data.TABLE, "lines", f"{__name__}:Lines")
         yield tmp_path_factory.mktemp("ragged")
 
 
 @pytest.mark.parametrize("split", LENGTHS)
 def test_columns_equal_the_source(lines, split):
-    source, columns = (
-        data.open_source("lines", split, lines),
-        data.open_columns("lines", split, lines),
-    )
+    source = data.open_source("lines", split, lines)
+    columns = data.open_columns("lines", split, lines)
     assert columns["points"].lengths.tolist() == list(LENGTHS[split])
     assert len(columns["points"]) == len(columns["word"]) == len(source)
     for i, example in enumerate(source):
@@ -70,41 +68,39 @@ def test_columns_equal_the_source(lines, split):
 def test_facts_are_kept_and_part_of_the_fingerprint(lines, monkeypatch, tmp_path):
     assert data.facts("lines", lines) == {"words": ["ä", "b"]}
     assert data.facts("digits") == {}
-    monkeypatch.setattr(
-        Lines,
-        "facts",
-        property(lambda self: {"words": ["c"]}, lambda self, value: None),
-        raising=False,
-    )
+    monkeypatch.setattr(Lines, "words", ("c",))
     assert data.fingerprint("lines", tmp_path) != data.fingerprint("lines", lines)
 
 
+def halve_columns(columns, draws):
+    return columns | {"points": [points / 2 for points in columns["points"]]}
+
+
+def halve_examples(examples, draws):
+    return [example | {"points": example["points"] / 2} for example in examples]
+
+
+def assert_equal(ours, theirs):
+    with ours, theirs:
+        for _, a, b in zip(range(3), ours, theirs, strict=False):
+            assert a.keys() == b.keys() >= {"points", "points_length", "word"}
+            for name in a:
+                np.testing.assert_array_equal(a[name], b[name])
+
+
 def test_batches_of_columns_equal_batches_of_the_source(lines):
-    source, columns = (
-        data.open_source("lines", "train", lines),
-        data.open_columns("lines", "train", lines),
-    )
+    source = data.open_source("lines", "train", lines)
+    columns = data.open_columns("lines", "train", lines)
     plan = Plan(7, 2, 0, lengths=columns["points"].lengths, buckets=(3, 7))
-    halved = {
-        "columns": lambda c, draws: c | {"points": [p / 2 for p in c["points"]]},
-        "source": lambda rows, draws: [r | {"points": r["points"] / 2} for r in rows],
-    }
-    of = {"columns": columns, "source": source}
-    for make in (
-        lambda which: train_batches(
-            of[which],
-            plan,
-            pad={"points": None},
-            transform=halved[which],
-            process=(0, 1),
-        ),
-        lambda which: eval_batches(of[which], 3, pad={"points": 8}, process=(0, 1)),
-    ):
-        with make("columns") as ours, make("source") as theirs:
-            for _, a, b in zip(range(3), ours, theirs, strict=False):
-                assert a.keys() == b.keys() >= {"points", "points_length", "word"}
-                for name in a:
-                    np.testing.assert_array_equal(a[name], b[name])
+    options = {"pad": {"points": None}, "process": (0, 1)}
+    assert_equal(
+        train_batches(columns, plan, transform=halve_columns, **options),
+        train_batches(source, plan, transform=halve_examples, **options),
+    )
+    options = {"pad": {"points": 8}, "process": (0, 1)}
+    assert_equal(
+        eval_batches(columns, 3, **options), eval_batches(source, 3, **options)
+    )
 
 
 def test_without_a_length_to_pad_to_it_says_so(lines):

@@ -1,4 +1,4 @@
-"""Downloads: whole and with the known sum, or not at all; and the prepare script around them."""
+"""Tests of official files, their downloads, and scripts/prepare.py."""
 
 import gzip
 import hashlib
@@ -12,12 +12,14 @@ import pytest
 
 from lnrepro import data
 from lnrepro.data import raw
-from lnrepro.data.raw import RawFile, download, unpack
+from lnrepro.data.download import download
+from lnrepro.data.raw import RawFile, unpack
 from lnrepro.engine.errors import DataError
 from tests.data import idx
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "prepare.py"
-REFUSED = "http://127.0.0.1:9/file.gz"  # the discard port: nobody listens
+# Nothing listens on the discard port.
+REFUSED = "http://127.0.0.1:9/file.gz"
 CONTENT = bytes(range(256)) * 40
 
 
@@ -27,7 +29,7 @@ def raw_file(*urls, content=CONTENT):
 
 @pytest.fixture
 def served(tmp_path):
-    """serve(name, bytes) -> a url."""
+    """A function (name, content) that returns the URL of a file."""
 
     def serve(name, content):
         path = tmp_path / "served" / name
@@ -71,7 +73,7 @@ def test_the_next_address_is_tried(served, tmp_path):
         ("a.gz", b"<html>", "not a gz file"),
     ],
 )
-def test_a_bad_download_leaves_nothing(served, tmp_path, name, content, message):
+def test_a_bad_download_leaves_no_file(served, tmp_path, name, content, message):
     with pytest.raises(
         DataError, match=f"cannot download file .*{message}.*name its folder with --raw"
     ) as failure:
@@ -83,9 +85,7 @@ def test_a_bad_download_leaves_nothing(served, tmp_path, name, content, message)
 @pytest.mark.parametrize(
     ("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)]
 )
-def test_bombs_are_refused_whatever_a_file_may_hold(
-    tmp_path, monkeypatch, suffix, pack
-):
+def test_decompression_bombs_are_refused(tmp_path, monkeypatch, suffix, pack):
     path = tmp_path / f"file{suffix}"
     path.write_bytes(pack(bytes(10**6)))
     assert unpack(path) == bytes(10**6)

@@ -1,4 +1,4 @@
-"""Words to numbers and back."""
+"""Tests of vocabularies."""
 
 from collections import Counter
 
@@ -32,6 +32,6 @@ def test_encoding_and_decoding():
         Vocabulary(["a"], specials=()).encode(["x"])
 
 
-def test_a_word_that_stands_twice():
-    with pytest.raises(ValueError, match="'a' stands twice"):
+def test_a_word_that_occurs_twice():
+    with pytest.raises(ValueError, match="'a' is in the vocabulary twice"):
         Vocabulary(["a", "b", "a"])

@@ -245,7 +245,7 @@ def parsers() -> dict[str, Parser]:
         storable(
             [
                 [known[number] for number in part]
-                for part in cnn.lists(value, known, path, True)
+                for part in cnn.check_lists(value, known, path, True)
             ]
         )
 

@@ -63,7 +63,7 @@ class Books(Builder):
     @classmethod
     def write(cls, raw: Raw, scratch: pathlib.Path, progress: Progress) -> Written:
         """Index the books. Raises DataError for a NUL byte, bytes that are not UTF-8, or no triple at all."""
-        folder = scratch / cls.name / str(cls.VERSION)
+        folder = scratch / cls.name / cls.version
         columns = folder / "columns" / "train"
         facts = index(cls.texts(raw), columns, progress)
         digest = hashlib.sha256()

@@ -1,13 +1,24 @@
-"""Cloze questions in the layout of Hermann et al. (2015), one .question file each, and which sentences they are about.
+"""Parser of the .question files of Hermann et al. (2015).
 
-    address            line 1     -- an empty line after each of the first four parts --
-    passage            line 3     tokens between blanks, names as @entityN
-    question           line 5     the same with one @placeholder
-    answer             line 7     @entityN
-    @entityN:surface   from line 9 on, one for each entity; may be missing
+A file contains one cloze question about a news story. Its name is 40 hex digits, it is
+UTF-8 text, and its tokens are separated by spaces. Each of the first four parts is one
+line, followed by an empty line: address, passage, question with one @placeholder, and
+answer. The last part has one line for each entity and may be missing:
 
-UTF-8. The file's name is 40 hex digits. Source: generate_questions.py of Hermann et al., "Teaching Machines to Read and
-Comprehend".
+    http://example.org/story/1
+
+    @entity1 met @entity2 in a park . they fed 3 ducks .
+
+    @placeholder was in a park with @entity2
+
+    @entity1
+
+    @entity1:Ada
+    @entity2:Charles
+
+References:
+    Hermann et al. (2015), Teaching Machines to Read and Comprehend, and its program
+    generate_questions.py.
 """
 
 from __future__ import annotations
@@ -22,18 +33,24 @@ from lnrepro.engine.errors import DataError
 
 PLACEHOLDER = "@placeholder"
 ENTITY = re.compile(r"@entity(0|[1-9][0-9]{0,4})")
-FOLDERS = {
-    "training": "train",
-    "validation": "valid",
-    "test": "test",
-}  # below questions/, and our names of splits
-STOPS = frozenset(".!?")
+# The folders below questions/, and the splits that they become.
+FOLDERS = {"training": "train", "validation": "valid", "test": "test"}
+SENTENCE_ENDS = frozenset(".!?")
 PARTS = ("address", "passage", "question", "answer")
-LAST_RANK = 255
+# Ranks are stored as uint8.
+LARGEST_RANK = 255
 
 
 class Question(NamedTuple):
-    """A parsed file: tokens of passage and question, the answer's token, and what the entities are called."""
+    """A parsed file.
+
+    Attributes:
+      address: web address of the story.
+      passage: tokens of the story.
+      question: tokens of the question.
+      answer: the token that belongs in place of @placeholder.
+      names: the original text of each entity.
+    """
 
     address: str
     passage: list[str]
@@ -43,65 +60,92 @@ class Question(NamedTuple):
 
 
 def parse(content: bytes, where: object) -> Question:
-    """A .question file's content. Raises DataError, beginning with `where` and the line, for anything out of layout."""
+    """Parse a .question file.
 
-    def wrong(line: int, what: str) -> DataError:
-        return DataError(f"{where}, line {line}: {what}")
+    Args:
+      content: content of the file.
+      where: name of the file, for error messages.
+
+    Raises:
+      DataError: the content does not have this format. The message begins with the name
+        of the file and the number of the line.
+    """
+
+    def error(line: int, problem: str) -> DataError:
+        return DataError(f"{where}, line {line}: {problem}")
 
     try:
         lines = [line.rstrip("\r") for line in content.decode("utf-8").split("\n")]
     except UnicodeDecodeError as e:
         line = content.count(b"\n", 0, e.start) + 1
-        raise wrong(
-            line,
-            f"not UTF-8 (the byte {content[e.start]:#04x}); convert or remove the file",
+        byte = f"{content[e.start]:#04x}"
+        raise error(
+            line, f"not UTF-8 (the byte {byte}); convert or remove the file"
         ) from None
-    parts = {}
-    for i, name in enumerate(PARTS):
-        if len(lines) <= 2 * i or not lines[2 * i].strip():
-            raise wrong(2 * i + 1, f"the {name} is missing")
-        if len(lines) > 2 * i + 1 and lines[2 * i + 1].strip():
-            raise wrong(2 * i + 2, f"not empty, as it must be after the {name}")
-        parts[name] = lines[2 * i].strip()
-    passage, question, answer = (parts[name].split() for name in PARTS[1:])
-    if (found := question.count(PLACEHOLDER)) != 1:
-        raise wrong(
-            5, f"{found} times {PLACEHOLDER} in the question; there must be one"
-        )
-    if len(answer) != 1 or not ENTITY.fullmatch(answer[0]):
-        raise wrong(7, f"the answer {parts['answer'][:40]!a} is no @entityN")
+    # A missing line is the same as an empty one.
+    lines += [""] * (2 * len(PARTS))
+    texts = []
+    for i, part in enumerate(PARTS):
+        text, after = lines[2 * i].strip(), lines[2 * i + 1].strip()
+        if not text:
+            raise error(2 * i + 1, f"the {part} is missing")
+        if after:
+            raise error(2 * i + 2, f"the line after the {part} must be empty")
+        texts.append(text)
+    address, passage, question, answer = texts
+    passage, question = passage.split(), question.split()
+    count = question.count(PLACEHOLDER)
+    if count != 1:
+        raise error(5, f"the question has {count} {PLACEHOLDER} tokens instead of 1")
+    if not ENTITY.fullmatch(answer):
+        raise error(7, f"the answer {answer[:40]!a} is not of the form @entityN")
     names = {}
     for number, line in enumerate(lines[2 * len(PARTS) :], 2 * len(PARTS) + 1):
+        if not line.strip():
+            continue
         entity, colon, name = line.partition(":")
-        if line.strip() and not (colon and ENTITY.fullmatch(entity)):
-            raise wrong(number, f"{line[:40]!a} is not of the form @entityN:name")
-        if colon:
-            names[entity] = name
-    return Question(parts["address"], passage, question, answer[0], names)
+        if not (colon and ENTITY.fullmatch(entity)):
+            raise error(number, f"{line[:40]!a} is not of the form @entityN:name")
+        names[entity] = name
+    return Question(address, passage, question, answer, names)
 
 
 def sentences(passage: Sequence[str]) -> list[slice]:
-    """The sentences of a tokenised passage: each ends with its ".", "!" or "?", the last one also without."""
-    ends = [i + 1 for i, token in enumerate(passage) if token in STOPS]
+    """Return where the sentences of a tokenised passage are.
+
+    A sentence ends with ".", "!" or "?", or at the end of the passage.
+    """
+    ends = [i for i, token in enumerate(passage, 1) if token in SENTENCE_ENDS]
     if not ends or ends[-1] < len(passage):
         ends.append(len(passage))
     return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def ranks(passage: Sequence[str], question: Sequence[str]) -> np.ndarray:
-    """How relevant each token's sentence is to the question, (T,) uint8: 0 for the most relevant sentence, 255 at most.
+    """Rank the sentences of a passage by their relevance to a question.
 
-    A sentence's score is the number of the question's different tokens that it holds, entities counted twice; of equal
-    ones the earlier is the more relevant. The tokens of rank below 4 are the passage's "top 4" sentences in their order.
-    Source: Cooijmans et al. (2016), appendix C, say "string matching procedure" and no more: this is our reading of it.
+    The score of a sentence is the number of different tokens of the question that it
+    contains. Entities count twice. Of sentences with equal scores, the earlier one is the
+    more relevant one. The tokens of rank 0 to 3 are the "top 4" sentences.
+
+    Cooijmans et al. (2016), appendix C, only mention a "string matching procedure". This
+    score is an interpretation of it.
+
+    Args:
+      passage: tokens of the passage.
+      question: tokens of the question.
+
+    Returns:
+      The rank of the sentence of each token, [T] uint8. The most relevant sentence has
+      rank 0. Ranks above 255 become 255.
     """
     asked = set(question)
-    found = sentences(passage)
-    scores = [
-        sum(1 + token.startswith("@entity") for token in asked.intersection(passage[s]))
-        for s in found
-    ]
+    spans = sentences(passage)
+    scores = []
+    for span in spans:
+        shared = asked.intersection(passage[span])
+        scores.append(sum(1 + token.startswith("@entity") for token in shared))
     out = np.empty(len(passage), np.uint8)
-    for rank, i in enumerate(sorted(range(len(found)), key=lambda i: -scores[i])):
-        out[found[i]] = min(rank, LAST_RANK)
+    for rank, i in enumerate(np.argsort(np.negative(scores), kind="stable")):
+        out[spans[i]] = min(rank, LARGEST_RANK)
     return out

@@ -1,0 +1,190 @@
+"""ArrayRecord files of a data set, written by tensorflow-datasets (TFDS).
+
+TFDS is used without TensorFlow. When the files are written, every example is read back
+once: into the checksum of the set, and into the columns beside the records.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow_datasets as tfds
+
+from lnrepro.data.ragged import OFFSETS, Writer
+from lnrepro.data.store import Written
+
+if TYPE_CHECKING:
+    from lnrepro.data.builder import Builder, Example, Progress
+
+# Examples read back together, and examples between two calls of `progress`.
+CHUNK = 1000
+
+
+def write(
+    builder: Builder,
+    splits: Mapping[str, Sequence[Example]],
+    scratch: pathlib.Path,
+    progress: Progress,
+) -> Written:
+    """Write examples as ArrayRecord, read them back, and copy them into columns.
+
+    Args:
+      builder: the set.
+      splits: its examples, in order.
+      scratch: the folder below which the files go.
+      progress: called with what is done, examples done and their number.
+    """
+    tfds.disable_progress_bar()
+    records = _Records(builder, splits, scratch, progress)
+    # TFDS prints what it does.
+    with contextlib.redirect_stdout(io.StringIO()):
+        records.download_and_prepare(
+            download_dir=str(scratch / "downloads"),
+            download_config=tfds.download.DownloadConfig(try_download_gcs=False),
+        )
+    folder = pathlib.Path(records.data_dir)
+    features = _flatten(records.info.features.get_tensor_info())
+    digest, sizes = hashlib.sha256(), {}
+    for split in sorted(splits):
+        source = records.as_data_source(split)
+        sizes[split] = len(source)
+        digest.update(f"{split}:{len(source)};".encode())
+        checking = functools.partial(progress, f"checking {split}")
+        _read_back(source, features, folder / "columns" / split, digest, checking)
+    return Written(folder, sizes, digest, builder.facts)
+
+
+class _OfflineInfo(tfds.core.DatasetInfo):
+    """Description of a set, which is not looked up online."""
+
+    def initialize_from_bucket(self) -> None:
+        """Do nothing.
+
+        TFDS would look for a set of this name among its own, and leave an empty folder
+        in the system's temporary folder.
+        """
+
+
+class _Records(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """TFDS builder of one set.
+
+    TFDS has its own sets of the same names, such as mnist. Therefore this class stays
+    out of its registry.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        splits: Mapping[str, Sequence[Example]],
+        scratch: pathlib.Path,
+        progress: Progress,
+    ):
+        self.name = builder.name
+        self.VERSION = tfds.core.Version(builder.version)
+        self._builder, self._splits, self._progress = builder, splits, progress
+        super().__init__(data_dir=str(scratch), file_format="array_record")
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        return _OfflineInfo(
+            builder=self,
+            description=self._builder.__doc__,
+            homepage=self._builder.source,
+            license=self._builder.licence,
+            features=tfds.features.FeaturesDict(self._builder.features()),
+            # The official order is kept. batches.py shuffles.
+            disable_shuffling=True,
+        )
+
+    def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
+        return {split: self._generate_examples(split) for split in self._splits}
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[int, Example]]:
+        examples = self._splits[split]
+        for i, example in enumerate(examples):
+            if i % CHUNK == 0:
+                self._progress(f"writing {split}", i, len(examples))
+            yield i, example
+        self._progress(f"writing {split}", len(examples), len(examples))
+
+
+class _Column:
+    """A column that is being written.
+
+    If the first axis differs between examples, the examples are joined along it and a
+    second file says where each begins.
+    """
+
+    def __init__(self, folder: pathlib.Path, name: str, info: tfds.features.TensorInfo):
+        self._ragged = info.shape[:1] == (None,)
+        shape = info.shape[1:] if self._ragged else info.shape
+        self._rows = Writer(folder / f"{name}.npy", np.dtype(info.np_dtype), shape)
+        self._offsets_file = folder / f"{name}{OFFSETS}.npy"
+        self._offsets = [0]
+
+    def append(self, value: np.ndarray) -> None:
+        """Append one example."""
+        self._rows.append(value if self._ragged else value[None])
+        if self._ragged:
+            self._offsets.append(self._offsets[-1] + len(value))
+
+    def close(self) -> None:
+        """Complete the files."""
+        self._rows.close()
+        if self._ragged:
+            np.save(self._offsets_file, np.array(self._offsets, np.int64))
+
+
+def _read_back(
+    source: Sequence[Example],
+    features: Mapping[str, tfds.features.TensorInfo],
+    folder: pathlib.Path,
+    digest: Any,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Add all examples of a split to the digest and, if possible, copy them to columns.
+
+    Columns are possible if all features are numbers whose shape is fixed after the
+    first axis.
+    """
+    columns = {}
+    if all(
+        np.dtype(info.np_dtype).kind in "biuf" and None not in info.shape[1:]
+        for info in features.values()
+    ):
+        columns = {name: _Column(folder, name, info) for name, info in features.items()}
+    total = len(source)
+    for start in range(0, total, CHUNK):
+        progress(start, total)
+        rows = list(range(start, min(start + CHUNK, total)))
+        for example in source.__getitems__(rows):
+            for name, value in _flatten(example).items():
+                array = np.asarray(value)
+                is_object = array.dtype == object
+                content = (
+                    repr(array.tolist()).encode() if is_object else array.tobytes()
+                )
+                digest.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
+                digest.update(content)
+                if columns:
+                    columns[name].append(array)
+    for column in columns.values():
+        column.close()
+    progress(total, total)
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a nested mapping as {"a/b": leaf}, sorted by key at each level."""
+    flat = {}
+    for key in sorted(tree):
+        if isinstance(tree[key], Mapping):
+            flat |= _flatten(tree[key], f"{prefix}{key}/")
+        else:
+            flat[prefix + key] = tree[key]
+    return flat
