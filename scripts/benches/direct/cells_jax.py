@@ -1,0 +1,186 @@
+"""Recurrent cells in JAX that the benchmark `cells` compares: ours, Flax's, Haiku's.
+
+Shape letters: T time, B batch, D input features, H units.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lnrepro import functional
+
+
+class Shape(NamedTuple):
+    """The sizes of a benchmark.
+
+    Attributes:
+      steps: T.
+      batch: B.
+      features: D.
+      units: H.
+    """
+
+    steps: int
+    batch: int
+    features: int
+    units: int
+
+
+class Implementation(NamedTuple):
+    """A function that is measured.
+
+    Attributes:
+      call: runs it once and waits for the result. If there is a `compile`, it takes the
+        compiled program.
+      compile: returns the compiled program; None where nothing is compiled.
+    """
+
+    call: Callable[..., Any]
+    compile: Callable[[], Any] | None = None
+
+
+def implement(
+    apply: Callable, params: Any, shape: Shape, inference: bool = False
+) -> Implementation:
+    """Make the gradient with respect to parameters and inputs, or for inference y.
+
+    Parameters and weights of the loss are arguments of the program. As constants, they
+    would count as compile time.
+
+    Args:
+      apply: (params, x [T, B, D]) -> y [T, B, H].
+      params: the parameters.
+      shape: the sizes.
+      inference: measure y alone.
+    """
+    x = jax.random.normal(jax.random.key(0), (shape.steps, shape.batch, shape.features))
+    w = jax.random.normal(jax.random.key(1), (shape.steps, shape.batch, shape.units))
+
+    def loss(params, x, w):
+        return jnp.sum(apply(params, x) * w)
+
+    function, arguments = jax.grad(loss, (0, 1)), (params, x, w)
+    if inference:
+        function, arguments = apply, (params, x)
+    jax.block_until_ready(arguments)
+
+    def call(compiled):
+        jax.block_until_ready(compiled(*arguments))
+
+    def compile():
+        return jax.jit(function).lower(*arguments).compile()
+
+    return Implementation(call, compile)
+
+
+def ours(
+    cell: functional.Cell, shape: Shape, inference: bool = False
+) -> Implementation:
+    """`functional.unroll` of a cell."""
+    params = cell.init(jax.random.key(2), shape.features)
+
+    def apply(params, x):
+        return functional.unroll(cell, params, x, time_major=True).outputs
+
+    return implement(apply, params, shape, inference)
+
+
+def our_products(
+    cell_class: type[functional.Cell], shape: Shape, inference: bool = False
+) -> Implementation:
+    """`functional.unroll` of a cell that does little besides its matrix products."""
+
+    class ProductsCell(cell_class):
+        """A cell with the products of `cell_class`, whose gates are added."""
+
+        def step(self, dot, params, carry, x_proj, context):
+            is_lstm = isinstance(carry, tuple)
+            h = carry[-1] if is_lstm else carry
+            gates = jnp.split(x_proj + dot("w_h", h), self.gates, -1)
+            # A linear function, so that nothing is kept for the backward pass.
+            h = 0.1 * sum(gates)
+            return (carry[0], h) if is_lstm else h, None
+
+    return ours(ProductsCell(shape.units, use_bias=False), shape, inference)
+
+
+def flax(
+    cell_class: type[nn.RNNCellBase], shape: Shape, inference: bool = False
+) -> Implementation:
+    """`nn.RNN` of a cell."""
+    module = nn.RNN(cell_class(shape.units), time_major=True)
+    example = jnp.zeros((1, shape.batch, shape.features))
+    variables = module.init(jax.random.key(2), example)
+    return implement(module.apply, variables, shape, inference)
+
+
+def haiku(name: str, shape: Shape) -> Implementation:
+    """Haiku's `dynamic_unroll` of its LSTM or GRU; `name` is "lstm" or "gru"."""
+    import haiku as hk
+
+    def run(x):
+        core = hk.LSTM(shape.units) if name == "lstm" else hk.GRU(shape.units)
+        return hk.dynamic_unroll(core, x, core.initial_state(x.shape[1]))[0]
+
+    model = hk.without_apply_rng(hk.transform(run))
+    example = jnp.zeros((1, shape.batch, shape.features))
+    params = model.init(jax.random.key(2), example)
+    return implement(model.apply, params, shape)
+
+
+class LayerNormLSTMCell(nn.RNNCellBase):
+    """LSTM cell of eq. 20-22 with nn.Dense and nn.LayerNorm, as Flax users write it."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, carry, x):
+        """One step: carry (c, h), each [B, H], and x [B, D]."""
+        c, h = carry
+        x_proj = nn.Dense(4 * self.features, use_bias=False, name="x")(x)
+        h_proj = nn.Dense(4 * self.features, use_bias=False, name="h")(h)
+        gates = nn.LayerNorm(1e-5, name="norm_x")(x_proj)
+        gates += nn.LayerNorm(1e-5, use_bias=False, name="norm_h")(h_proj)
+        f, i, o, g = jnp.split(gates, 4, -1)
+        c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
+        h = nn.sigmoid(o) * jnp.tanh(nn.LayerNorm(1e-5, name="norm_c")(c))
+        return (c, h), h
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        """Return zeros."""
+        zeros = jnp.zeros((*input_shape[:-1], self.features))
+        return zeros, zeros
+
+    num_feature_axes = 1
+
+
+class LayerNormGRUCell(nn.RNNCellBase):
+    """GRU cell of eq. 26-28 with nn.Dense and nn.LayerNorm."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, h, x):
+        """One step: carry h [B, H], x [B, D]."""
+
+        def normed(name, size, value, use_bias):
+            product = nn.Dense(size, use_bias=use_bias, name=name)(value)
+            return nn.LayerNorm(1e-5, name=f"norm_{name}")(product)
+
+        size = self.features
+        gates = normed("x", 2 * size, x, True) + normed("h", 2 * size, h, False)
+        z, r = jnp.split(nn.sigmoid(gates), 2, -1)
+        n = jnp.tanh(normed("xn", size, x, True) + r * normed("hn", size, h, False))
+        h = (1 - z) * h + z * n
+        return h, h
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        """Return zeros [B, H]."""
+        return jnp.zeros((*input_shape[:-1], self.features))
+
+    num_feature_axes = 1

@@ -1,0 +1,130 @@
+"""Recurrent cells in torch that the benchmark `cells` compares.
+
+On a GPU, torch's LSTM and GRU are cuDNN's.
+"""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import torch
+
+from scripts.benches.direct.cells_jax import Implementation, Shape
+
+
+def use_device_of_jax() -> bool:
+    """Make torch use the device and the precision of JAX; return whether it can."""
+    if jax.default_backend() == "cpu":
+        return True
+    if jax.default_backend() != "gpu" or not torch.cuda.is_available():
+        return False
+    # JAX uses TF32 by default.
+    torch.set_float32_matmul_precision("high")
+    torch.set_default_device("cuda")
+    return True
+
+
+def _wait() -> None:
+    if torch.get_default_device().type == "cuda":
+        torch.cuda.synchronize()
+
+
+def implement(
+    apply: Callable, parameters: Sequence[torch.Tensor], shape: Shape
+) -> Implementation:
+    """Make the gradient with respect to parameters and inputs.
+
+    Args:
+      apply: x [T, B, D] -> y [T, B, H].
+      parameters: the parameters that `apply` uses.
+      shape: the sizes.
+    """
+    x = torch.randn(shape.steps, shape.batch, shape.features, requires_grad=True)
+    w = torch.randn(shape.steps, shape.batch, shape.units)
+
+    def call():
+        torch.autograd.grad((apply(x) * w).sum(), [x, *parameters])
+        _wait()
+
+    return Implementation(call)
+
+
+def plain(name: str, shape: Shape) -> Implementation:
+    """torch.nn.LSTM or torch.nn.GRU; `name` is "lstm" or "gru"."""
+    module_class = torch.nn.LSTM if name == "lstm" else torch.nn.GRU
+    module = module_class(shape.features, shape.units)
+
+    def apply(x):
+        return module(x)[0]
+
+    return implement(apply, list(module.parameters()), shape)
+
+
+def products(name: str, shape: Shape) -> Implementation:
+    """The matrix products of a sequence, forward and backward.
+
+    They are for comparison, and not a strict lower bound. The projection of the inputs,
+    the gradients of the kernels and those of the inputs are one product each.
+    """
+    steps, batch, features, units = shape
+    gates = (4 if name == "lstm" else 3) * units
+    x = torch.randn(steps, batch, features)
+    h = torch.randn(steps, batch, units)
+    d = torch.randn(steps, batch, gates)
+    w_x, w_h = torch.randn(features, gates), torch.randn(units, gates)
+    x_rows, h_rows, d_rows = x.flatten(0, 1), h.flatten(0, 1), d.flatten(0, 1)
+
+    @torch.no_grad()
+    def call():
+        x_rows @ w_x
+        for t in range(steps):
+            h[t] @ w_h
+        for t in range(steps):
+            d[t] @ w_h.T
+        x_rows.T @ d_rows
+        h_rows.T @ d_rows
+        d_rows @ w_x.T
+        _wait()
+
+    return Implementation(call)
+
+
+def scripted_layer_norm_lstm(shape: Shape) -> Implementation:
+    """Eq. 20-22 as a scripted loop, the usual layer-normalised LSTM in torch."""
+    features, units = shape.features, shape.units
+    w_x = torch.randn(features, 4 * units) / features**0.5
+    w_h = torch.randn(units, 4 * units) / units**0.5
+    parameters = [w_x, w_h]
+    parameters += [torch.ones(4 * units) for _ in range(3)]
+    parameters += [torch.ones(units) for _ in range(2)]
+    for parameter in parameters:
+        parameter.requires_grad_()
+    script = torch.jit.script(_layer_norm_lstm)
+
+    def apply(x):
+        return script(x, *parameters)
+
+    return implement(apply, parameters, shape)
+
+
+def _layer_norm_lstm(
+    x: torch.Tensor,
+    w_x: torch.Tensor,
+    w_h: torch.Tensor,
+    bias: torch.Tensor,
+    gain_x: torch.Tensor,
+    gain_h: torch.Tensor,
+    gain_c: torch.Tensor,
+    bias_c: torch.Tensor,
+):
+    h = torch.zeros(x.size(1), w_h.size(0), device=x.device)
+    c = torch.zeros_like(h)
+    outputs: list[torch.Tensor] = []
+    for t in range(x.size(0)):
+        gates = torch.layer_norm(x[t] @ w_x, [w_x.size(1)], gain_x, bias)
+        gates = gates + torch.layer_norm(h @ w_h, [w_h.size(1)], gain_h, None)
+        f, i, o, g = gates.chunk(4, 1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        normed_c = torch.layer_norm(c, [c.size(1)], gain_c, bias_c)
+        h = torch.sigmoid(o) * torch.tanh(normed_c)
+        outputs.append(h)
+    return torch.stack(outputs)
