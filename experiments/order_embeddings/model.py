@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro import functional
-from lnrepro.engine.errors import UserError
+from lnrepro.engine.checks import check_at_least, check_choice
 
 from .ranking import ERRORS
 
@@ -48,25 +48,11 @@ class Encoders:
           UserError: a value that is not possible.
         """
         sizes = config.model
-        if config.norm not in NORMS:
-            raise UserError(
-                f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}"
-            )
-        if sizes.similarity not in ERRORS:
-            raise UserError(
-                f"config.model.similarity = {sizes.similarity!r}: choose one of "
-                f"{', '.join(ERRORS)}"
-            )
-        for name in ("features", "words", "units"):
-            if sizes[name] < 1:
-                raise UserError(
-                    f"config.model.{name} = {sizes[name]}: at least 1 is needed"
-                )
-        if config.data.vocabulary < 3:
-            raise UserError(
-                f"config.data.vocabulary = {config.data.vocabulary}: <eos>, <unk> and "
-                "a word are needed"
-            )
+        check_choice(config, "norm", NORMS)
+        check_choice(config, "model.similarity", ERRORS)
+        check_at_least(config, 1, "model.features", "model.words", "model.units")
+        # <eos>, <unk> and a word.
+        check_at_least(config, 3, "data.vocabulary")
         self.sizes = sizes
         self.vocabulary = config.data.vocabulary
         self.positive = sizes.similarity == "order"

@@ -1,4 +1,8 @@
-"""What was retrieved, as one picture: captions for held-out images on the left, images for held-out captions on the right."""
+"""A picture of what was retrieved.
+
+The left half shows the best captions for held-out images, the right half the best images
+for held-out captions.
+"""
 
 from collections.abc import Mapping
 from textwrap import fill
@@ -6,93 +10,91 @@ from typing import Any
 
 import numpy as np
 
-from lnrepro.data.official.captions import PER_IMAGE, Captions
+from lnrepro.data.batches import evenly_spaced
+from lnrepro.data.official.captions import PER_IMAGE
 from lnrepro.data.text import Vocabulary
 
-EXAMPLES = 6  # rows of either half
-BEST_CAPTIONS, BEST_IMAGES = 4, 5
-RIGHT, WRONG = "#1a7f37", "#b42318"
+from .data import Split
+
+# Rows of the picture, and what each shows.
+EXAMPLES = 6
+BEST_CAPTIONS = 4
+BEST_IMAGES = 5
+MATCH_COLOUR = "#1a7f37"
+OTHER_COLOUR = "#b42318"
 
 
 def retrievals(
-    errors: np.ndarray,
-    columns: Mapping[str, Any],
-    captions: Captions,
-    facts: Mapping[str, Any],
-    name: str,
+    errors: np.ndarray, split: Split, facts: Mapping[str, Any], name: str
 ) -> np.ndarray:
-    """Errors (5 N, N) of a fold -> a picture uint8 (H, W, 3); what belongs together is green, with the error beside it.
+    """Draw what was retrieved, with the errors. Matches are green.
 
-    Images are shown where the data set has them ("picture"), else by their number ("id").
+    Args:
+      errors: [5 N, N], of the captions and images of a fold.
+      split: its columns and captions. Images are shown where there is a column
+        "picture", otherwise their numbers.
+      facts: the words of the data set.
+      name: name of the data set.
+
+    Returns:
+      uint8 [height, width, 3]
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     words = Vocabulary([*facts["words"], *facts.get("dev_words", ())])
-    count = errors.shape[1]
-    shown = np.unique(
-        np.linspace(0, count - 1, min(EXAMPLES, count)).round().astype(int)
-    )
+    shown = evenly_spaced(errors.shape[1], EXAMPLES)
     figure = Figure(figsize=(17, 1.75 * len(shown) + 0.6), layout="constrained", dpi=90)
     canvas = FigureCanvasAgg(figure)
     figure.suptitle(
-        f"held-out images of {name}: best captions, best images (green: its own; numbers: errors)"
+        f"held-out images of {name}: best captions, best images (green: its own; "
+        "numbers: errors)"
     )
-    grid = figure.add_gridspec(
-        len(shown), 3 + BEST_IMAGES, width_ratios=[1, 4, 2.2] + [1] * BEST_IMAGES
-    )
+    widths = [1, 4, 2.2] + [1] * BEST_IMAGES
+    grid = figure.add_gridspec(len(shown), len(widths), width_ratios=widths)
 
-    def text(caption: int, width: int) -> str:
-        return fill(
-            " ".join(words.decode(captions.ids(caption))),
-            width,
-            max_lines=3,
-            placeholder=" ...",
-        )
-
-    def draw_image(axes, image: int, colour: str) -> None:
-        if "picture" in columns:
-            axes.imshow(columns["picture"][image], interpolation="nearest")
-        else:
-            axes.text(
-                0.5,
-                0.5,
-                f"id\n{columns['id'][image]}",
-                ha="center",
-                va="center",
-                fontsize=9,
-            )
-            axes.set(xlim=(0, 1), ylim=(0, 1), aspect=1)
-        axes.set(xticks=[], yticks=[])
-        for side in axes.spines.values():
-            side.set(color=colour, linewidth=3)
+    def text_of(caption, width):
+        text = " ".join(words.decode(split.captions.ids(caption)))
+        return fill(text, width, max_lines=3, placeholder=" ...")
 
     for row, image in enumerate(shown):
-        draw_image(figure.add_subplot(grid[row, 0]), image, "black")
+        _draw_image(figure.add_subplot(grid[row, 0]), split, image, "black")
         axes = figure.add_subplot(grid[row, 1])
         axes.axis("off")
-        for i, caption in enumerate(
-            np.argsort(errors[:, image], kind="stable")[:BEST_CAPTIONS]
-        ):
-            own = caption // PER_IMAGE == image
-            line = f"{errors[caption, image]:.3f}  {text(caption, 78)}"
+        best = np.argsort(errors[:, image], kind="stable")[:BEST_CAPTIONS]
+        for i, caption in enumerate(best):
             axes.text(
                 0,
                 1 - (i + 0.5) / BEST_CAPTIONS,
-                line,
-                color=RIGHT if own else WRONG,
+                f"{errors[caption, image]:.3f}  {text_of(caption, 78)}",
+                color=_colour(caption // PER_IMAGE == image),
                 va="center",
                 fontsize=8,
             )
         caption = PER_IMAGE * image + row % PER_IMAGE
         axes = figure.add_subplot(grid[row, 2])
         axes.axis("off")
-        axes.text(1, 0.5, text(caption, 34), ha="right", va="center", fontsize=9)
-        for i, found in enumerate(
-            np.argsort(errors[caption], kind="stable")[:BEST_IMAGES]
-        ):
+        axes.text(1, 0.5, text_of(caption, 34), ha="right", va="center", fontsize=9)
+        best = np.argsort(errors[caption], kind="stable")[:BEST_IMAGES]
+        for i, found in enumerate(best):
             axes = figure.add_subplot(grid[row, 3 + i])
-            draw_image(axes, found, RIGHT if found == image else WRONG)
+            _draw_image(axes, split, found, _colour(found == image))
             axes.set_xlabel(f"{errors[caption, found]:.3f}", fontsize=8, labelpad=1)
     canvas.draw()
     return np.array(canvas.buffer_rgba())[..., :3]
+
+
+def _colour(matches: bool) -> str:
+    return MATCH_COLOUR if matches else OTHER_COLOUR
+
+
+def _draw_image(axes, split: Split, image: int, colour: str) -> None:
+    if "picture" in split.columns:
+        axes.imshow(split.columns["picture"][image], interpolation="nearest")
+    else:
+        label = f"id\n{split.columns['id'][image]}"
+        axes.text(0.5, 0.5, label, ha="center", va="center", fontsize=9)
+        axes.set(xlim=(0, 1), ylim=(0, 1), aspect=1)
+    axes.set(xticks=[], yticks=[])
+    for side in axes.spines.values():
+        side.set(color=colour, linewidth=3)

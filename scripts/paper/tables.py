@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from experiments.order_embeddings import table as retrieval
+from experiments import paper_results as paper
 from scripts.paper.runs import Run
 from scripts.theory import NORMALISERS, TOLERANCE, table_1
 
@@ -71,19 +71,19 @@ def order_embeddings(runs: Iterable[Run]) -> Table:
     for way in ("caption", "image"):
         head += [f"{way} {name}" for name in ("R@1", "R@5", "R@10", "mean r")]
     rows = []
-    for name, scores in retrieval.PAPER.items():
-        rows.append((name, retrieval.PAPER_DATA, *_one_decimal(scores)))
+    for name, scores in paper.TABLE_2.items():
+        rows.append((name, paper.TABLE_2_DATA, *_one_decimal(scores)))
     used = []
     for run in runs:
         if run.config.experiment != "experiments.order_embeddings":
             continue
-        scores = _final_scores(run, retrieval.COLUMNS)
+        scores = _final_scores(run, paper.TABLE_2_COLUMNS)
         if not scores:
             continue
         used.append(run)
         model = {"order": "OE", "cosine": "Sym"}[run.config.model.similarity]
         folds = "{folds} x {fold} images".format(**run.config.evaluation)
-        data = f"{_data(run, retrieval.NAMES)}, {folds}, {run.step:,} steps"
+        data = f"{_data(run)}, {folds}, {run.step:,} steps"
         rows.append((_name(model, run), data, *_one_decimal(scores)))
     return Table(
         number=2,
@@ -97,44 +97,26 @@ def order_embeddings(runs: Iterable[Run]) -> Table:
     )
 
 
-PAPER_TABLE_3 = {
-    "original (Kiros et al. 2015)": (0.848, 0.778, 0.287, 75.5, 79.3, 92.1, 86.9),
-    "the paper's": (0.842, 0.767, 0.298, 77.3, 81.8, 92.6, 87.9),
-    "the paper's + LN": (0.854, 0.785, 0.277, 79.5, 82.6, 93.4, 89.0),
-    "the paper's + LN, 1.7M": (0.858, 0.788, 0.270, 79.4, 83.1, 93.7, 89.3),
-}
-# The column of each metric.
-TASKS = {
-    "sick/pearson": "SICK r",
-    "sick/spearman": "SICK rho",
-    "sick/mse": "SICK MSE",
-    "mr/accuracy": "MR",
-    "cr/accuracy": "CR",
-    "subj/accuracy": "SUBJ",
-    "mpqa/accuracy": "MPQA",
-}
-
-
 def skip_thoughts(runs: Iterable[Run]) -> Table:
     """Return Table 3: the transfer tasks, or generated ones.
 
     A run's row is its last record with all scores.
     """
     rows = []
-    for name, scores in PAPER_TABLE_3.items():
-        rows.append((name, "BookCorpus, 2400-d, 1M steps", *_task_scores(scores)))
+    for name, scores in paper.TABLE_3.items():
+        rows.append((name, paper.TABLE_3_DATA, *_task_scores(scores)))
     used = []
     for run in runs:
         if run.config.experiment != "experiments.skip_thoughts":
             continue
-        tasks = [run.name_of(task) for task in TASKS]
+        tasks = [run.name_of(task) for task in paper.TABLE_3_COLUMNS]
         records = [r for r in run.records if all(task in r for task in tasks)]
         if not records:
             continue
         used.append(run)
         last = records[-1]
-        corpus = _data(run, {"bookcorpus": "BookCorpus"})
-        if tasks != list(TASKS):
+        corpus = _data(run)
+        if tasks != list(paper.TABLE_3_COLUMNS):
             corpus += " and generated tasks"
         corpus += f"; {run.config.model.units}-d, {last['step']:,} steps"
         scores = _task_scores([last[task] for task in tasks])
@@ -142,7 +124,7 @@ def skip_thoughts(runs: Iterable[Run]) -> Table:
     return Table(
         number=3,
         name="Skip-thoughts",
-        head=("method", "corpus", *TASKS.values()),
+        head=("method", "corpus", *paper.TABLE_3_COLUMNS.values()),
         rows=tuple(rows),
         note="Rows with another corpus, other tasks, width or number of steps are "
         f"{NOT_COMPARABLE}.",
@@ -164,9 +146,9 @@ def _name(model, run):
     return f"{model}{norm} (seed {run.config.seed})"
 
 
-def _data(run, names):
+def _data(run):
     name = run.config.data.name
-    return names.get(name, name)
+    return paper.COMPARABLE_DATA.get(name, name)
 
 
 def _final_scores(run, columns):

@@ -1,0 +1,194 @@
+"""Images with five captions each, as batches of one caption per image.
+
+Shape letters: B batch, T steps of the longest caption of a batch.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from lnrepro import data
+from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.official.captions import PER_IMAGE, Captions
+from lnrepro.data.ragged import forget_pages
+from lnrepro.engine.checks import check_data
+from lnrepro.engine.errors import DataError, UserError
+
+
+class Split(NamedTuple):
+    """A split.
+
+    Attributes:
+      columns: "image" [N, D], and the other columns of the data set.
+      captions: the 5 N captions.
+    """
+
+    columns: dict[str, np.ndarray]
+    captions: Captions
+
+
+def open_split(config: ConfigDict, split: str) -> Split:
+    """Open a split.
+
+    Raises:
+      DataError: the set is missing, or does not fit the sizes in the config.
+    """
+    spec = config.data
+    columns = data.open_config(spec, split)
+    check_data(config, "model.features", columns["image"].shape[1])
+    facts = data.facts(spec.name, spec.dir)
+    # Two special tokens: <eos> and <unk>.
+    words = 2 + len(facts["words"])
+    if spec.dev_words:
+        words += len(facts["dev_words"])
+    if words > spec.vocabulary:
+        raise DataError(
+            f"config.data.vocabulary = {spec.vocabulary}, but {spec.name} has {words} "
+            "words with <eos> and <unk>; set it to that or more"
+        )
+    return Split(columns, Captions(columns, words, config.buckets[-1]))
+
+
+class Buckets:
+    """The numbers of steps to which captions are padded, so that few are compiled."""
+
+    def __init__(self, config: ConfigDict):
+        """Check `config.buckets`.
+
+        Raises:
+          UserError: they do not ascend, or are too short for a word and the end token.
+        """
+        self.steps = tuple(config.buckets)
+        ascending = sorted(set(self.steps))
+        if not self.steps or list(self.steps) != ascending or self.steps[0] < 2:
+            raise UserError(
+                f"config.buckets = {config.buckets}: give numbers of steps that ascend, "
+                "at least 2 for a word and the end token"
+            )
+
+    def fit(self, length: int) -> int:
+        """Return the smallest number of steps that holds `length`."""
+        return self.steps[np.searchsorted(self.steps, length)]
+
+
+def training_batches(
+    config: ConfigDict, split: Split, buckets: Buckets, start_step: int, packed: bool
+) -> Iterator[dict]:
+    """Yield batches of "image" [B, D], "tokens" ([B, T], ...) and "length" [B].
+
+    Each image comes with one of its captions, drawn anew in every epoch.
+
+    Args:
+      config: the config of the run.
+      split: the training set.
+      buckets: the numbers of steps.
+      start_step: number of the first batch.
+      packed: cut the tokens by `pack`.
+    """
+    columns, captions = split
+    plan = Plan(len(columns["image"]), config.batch_size, config.seed)
+
+    def add_captions(rows, draws):
+        forget_pages(columns["image"])
+        numbers = choose_captions(rows["row"], draws)
+        tokens, length = captions.take(numbers, buckets.steps[-1])
+        return {"image": rows["image"], "tokens": tokens, "length": length}
+
+    examples = {"image": columns["image"], "row": np.arange(plan.size)}
+    stream = train_batches(
+        examples, plan, start_step=start_step, transform=add_captions
+    )
+    with stream:
+        for step, batch in enumerate(stream, start_step):
+            # The longest caption over all processes decides the number of steps.
+            numbers = choose_captions(plan.rows(step), plan.draws(step))
+            steps = buckets.fit(captions.lengths[numbers].max())
+            batch["tokens"] = (batch["tokens"][:, :steps],)
+            yield pack(batch, buckets.steps) if packed else batch
+
+
+def choose_captions(images: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """Choose one of the five captions of each image.
+
+    Args:
+      images: [B], rows of the images.
+      draws: [B], uniform numbers in [0, 1).
+
+    Returns:
+      Numbers of the captions [B].
+    """
+    return PER_IMAGE * images + (PER_IMAGE * draws).astype(np.int64)
+
+
+def pack(batch: dict, buckets: Sequence[int]) -> dict:
+    """Sort a batch by length, and cut its tokens in time.
+
+    The pairs are sorted from the longest caption to the shortest. The tokens are cut at
+    `buckets`. Each part has only the rows whose captions have not ended, rounded up to a
+    quarter of the batch, so that there are few shapes. The loss does not depend on the
+    order of the pairs. On average, a third of the steps is saved.
+
+    With several devices, parts of a batch would hold different rows, so this is for one.
+
+    Args:
+      batch: "image", "length" and "tokens", a tuple of one array [B, T].
+      buckets: numbers of steps.
+
+    Returns:
+      The batch with "tokens" ([B, T_0], [b_1, T_1], ...), T_0 + T_1 + ... = T.
+    """
+    order = np.argsort(-batch["length"], kind="stable")
+    (tokens,) = batch["tokens"]
+    tokens, length = tokens[order], batch["length"][order]
+    rows, steps = tokens.shape
+    quarter = -(-rows // 4)
+    cuts = (0, *(cut for cut in buckets if cut < steps), steps)
+    parts = []
+    for start, end in itertools.pairwise(cuts):
+        alive = int((length > start).sum())
+        kept = min(rows, -(-alive // quarter) * quarter)
+        parts.append(tokens[:kept, start:end])
+    return batch | {
+        "image": batch["image"][order],
+        "length": length,
+        "tokens": tuple(parts),
+    }
+
+
+def image_batches(split: Split, count: int, batch_size: int) -> Iterator[dict]:
+    """Return batches of the first `count` images, for evaluation.
+
+    Every process of a multi-process run gets all of them.
+    """
+    images = {"image": split.columns["image"][:count]}
+    return eval_batches(images, batch_size, process=(0, 1))
+
+
+def caption_batches(
+    split: Split, count: int, batch_size: int, buckets: Buckets
+) -> Iterator[dict]:
+    """Yield batches of the captions of the first `count` images, for evaluation.
+
+    Captions of similar length share a batch. Every process gets all of them.
+
+    Args:
+      split: the split.
+      count: number of images.
+      batch_size: captions in a batch.
+      buckets: the numbers of steps.
+    """
+    lengths = split.captions.lengths[: PER_IMAGE * count]
+    rows = eval_batches(
+        {"row": np.arange(len(lengths))},
+        batch_size,
+        lengths=lengths,
+        buckets=buckets.steps,
+        process=(0, 1),
+    )
+    for batch in rows:
+        steps = buckets.fit(lengths[batch["index"]].max())
+        tokens, length = split.captions.take(batch.pop("row"), steps)
+        yield batch | {"tokens": (tokens,), "length": length}

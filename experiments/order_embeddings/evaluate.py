@@ -1,0 +1,158 @@
+"""Retrieval of captions and images, and Table 2.
+
+Recalls are percent. Ranks count from 1. Ties count against the model. See
+`lnrepro.engine.retrieval`.
+
+Shape letters: N images, K dimensions of the joint space.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from experiments.paper_results import (
+    COMPARABLE_DATA,
+    TABLE_2,
+    TABLE_2_COLUMNS,
+    TABLE_2_DATA,
+)
+from lnrepro.data.official.captions import PER_IMAGE
+from lnrepro.data.ragged import forget_pages
+from lnrepro.engine import retrieval
+from lnrepro.engine.errors import DataError
+from lnrepro.engine.evaluation import rows_of_examples
+
+from .data import Buckets, Split, caption_batches, image_batches
+from .model import Encoders
+
+
+class Embeddings(NamedTuple):
+    """The first images of a split and their captions in the joint space.
+
+    Attributes:
+      images: [N, K].
+      captions: [5 N, K].
+    """
+
+    images: np.ndarray
+    captions: np.ndarray
+
+
+def embedder(
+    encoders: Encoders, batch_size: int, buckets: Buckets
+) -> Callable[[Mapping, Split, int], Embeddings]:
+    """Make a function that embeds the first images of a split and their captions.
+
+    Args:
+      encoders: the encoders.
+      batch_size: images or captions in a batch.
+      buckets: the numbers of steps.
+
+    Returns:
+      (vars, split, number of images) -> Embeddings
+    """
+
+    def captions_of(vars, batch):
+        return encoders.captions(vars["params"], batch["tokens"], batch["length"])
+
+    def images_of(vars, batch):
+        return encoders.images(vars["params"], batch["image"])
+
+    embed_captions = rows_of_examples(captions_of)
+    embed_images = rows_of_examples(images_of)
+
+    def embed(vars, split, count):
+        batches = image_batches(split, count, batch_size)
+        images = embed_images(vars, batches, count)
+        forget_pages(split.columns["image"])
+        batches = caption_batches(split, count, batch_size, buckets)
+
+        return Embeddings(images, embed_captions(vars, batches, PER_IMAGE * count))
+
+    return embed
+
+
+def number_of_images(config: ConfigDict, name: str, split: Split) -> int:
+    """Return how many images an evaluation takes.
+
+    "valid" takes one fold, the other splits `config.evaluation.folds` of them.
+
+    Args:
+      config: the config of the run.
+      name: name of the split.
+      split: the split.
+
+    Raises:
+      DataError: the split has fewer images.
+    """
+    fold = config.evaluation.fold
+    folds = 1 if name == "valid" else config.evaluation.folds
+    images = len(split.columns["image"])
+    if images < fold * folds:
+        raise DataError(
+            f"{config.data.name} ({name}) has {images} images, too few for {folds} of "
+            f"{fold}: set config.evaluation.fold and .folds to what there is"
+        )
+    return fold * folds
+
+
+def retrieval_scores(
+    errors: Callable, embeddings: Embeddings, fold: int
+) -> dict[str, float]:
+    """Compute recalls and ranks, means over folds of `fold` images.
+
+    "image_recall_sum" is the sum of the recalls of images.
+
+    Args:
+      errors: the error function of `ranking.ERRORS`.
+      embeddings: the images and captions.
+      fold: images in a fold.
+    """
+    scores = retrieval.mean_over_folds(
+        errors, embeddings.captions, embeddings.images, fold
+    )
+    recalls = [scores[f"image_r{k}"] for k in retrieval.RECALLS]
+    return scores | {"image_recall_sum": sum(recalls)}
+
+
+def table_2(*runs: tuple[ConfigDict, Mapping[str, float]]) -> str:
+    """Write Table 2 in Markdown: the paper's rows, and a row for each run.
+
+    Args:
+      *runs: (config, scores).
+    """
+    names = ("R@1", "R@5", "R@10", "mean r")
+    head = [
+        "model",
+        "data",
+        f"caption {names[0]}",
+        *names[1:],
+        f"image {names[0]}",
+        *names[1:],
+    ]
+    lines = [_line(head), "|---" * len(head) + "|"]
+    for name, row in TABLE_2.items():
+        lines.append(_line([name, TABLE_2_DATA, *map(_one_decimal, row)]))
+    for config, scores in runs:
+        model = {"order": "OE", "cosine": "Sym"}[config.model.similarity]
+        if config.norm == "layer":
+            model += " + LN"
+        data = COMPARABLE_DATA.get(
+            config.data.name, f"{config.data.name}: not to be compared"
+        )
+        folds, fold = config.evaluation.folds, config.evaluation.fold
+        data += f"; {folds} fold{'s' if folds > 1 else ''} of {fold} images"
+        row = [_one_decimal(scores[column]) for column in TABLE_2_COLUMNS]
+        lines.append(_line([f"{model} (this run)", data, *row]))
+    note = "The paper: mean over 5 folds of 1,000 images. Here ties count against the model."
+    return "\n".join([*lines, "", note, ""])
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _one_decimal(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

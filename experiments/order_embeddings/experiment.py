@@ -1,0 +1,80 @@
+"""The order-embeddings experiment."""
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from lnrepro import data
+from lnrepro.data.official.captions import PER_IMAGE
+from lnrepro.engine import retrieval
+from lnrepro.engine.experiment import Evaluation, Experiment
+
+from . import evaluate as evaluations
+from .data import Buckets, open_split, training_batches
+from .model import Encoders
+from .pictures import retrievals
+from .ranking import ERRORS, ranking_loss
+
+
+def make(config: ConfigDict) -> Experiment:
+    """Make the experiment.
+
+    Metrics: own_error and other_error, the mean errors of pairs that match and of those
+    that do not; and the scores of `evaluate.retrieval_scores`.
+
+    Evaluations: "valid" is one fold, the first `config.evaluation.fold` images. "test" is
+    the mean over `config.evaluation.folds` folds. "final" is "test" with a picture of what
+    was retrieved, and Table 2.
+    """
+    encoders = Encoders(config)
+    errors = ERRORS[config.model.similarity]
+    buckets = Buckets(config)
+    packed = config.packed and jax.device_count() == 1
+    embed = evaluations.embedder(encoders, config.eval_batch_size, buckets)
+
+    def init(key):
+        return {"params": encoders.init(key)}
+
+    def loss(vars, batch, key):
+        del key
+        params = vars["params"]
+        captions = encoders.captions(params, batch["tokens"], batch["length"])
+        images = encoders.images(params, batch["image"])
+        error = errors(captions, images)
+        count = len(error)
+        own = jnp.diag(error).mean()
+        other = (error.mean() - own / count) * count / max(count - 1, 1)
+        metrics = {"own_error": own, "other_error": other}
+        return ranking_loss(error, config.margin), ({}, metrics)
+
+    def batches(start_step):
+        split = open_split(config, "train")
+        return training_batches(config, split, buckets, start_step, packed)
+
+    def evaluate(vars, name):
+        if name == "final":
+            return evaluate_final(vars)
+        scores, _, _ = score(vars, name)
+        return Evaluation(scores)
+
+    def score(vars, name):
+        split = open_split(config, name)
+        count = evaluations.number_of_images(config, name, split)
+        embeddings = embed(vars, split, count)
+        fold = config.evaluation.fold
+        scores = evaluations.retrieval_scores(errors, embeddings, fold)
+        return scores, split, embeddings
+
+    def evaluate_final(vars):
+        scores, split, embeddings = score(vars, "test")
+        fold = config.evaluation.fold
+        captions, images = embeddings.captions, embeddings.images
+        matrix = retrieval.error_matrix(
+            errors, captions[: PER_IMAGE * fold], images[:fold]
+        )
+        facts = data.facts(config.data.name, config.data.dir)
+        picture = retrievals(matrix, split, facts, config.data.name)
+        table = evaluations.table_2((config, scores))
+        return Evaluation(scores, {"retrievals": picture}, {"table2.md": table})
+
+    return Experiment(init, loss, batches, evaluate)
