@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from lnrepro.engine.checks import check_at_least, check_choice
 from lnrepro.engine.errors import UserError
 from lnrepro.functional import (
     BatchStatistics,
@@ -71,26 +72,11 @@ class Reader:
           UserError: a value that is not possible.
         """
         sizes = config.model
-        if config.norm not in NORMS:
-            raise UserError(
-                f"config.norm = {config.norm!r}: choose one of {', '.join(NORMS)}"
-            )
-        choices = {
-            "evaluation_statistics": ("population", "batch"),
-            "dropout_scaling": ("train", "test"),
-        }
-        for name, (first, second) in choices.items():
-            if sizes[name] not in (first, second):
-                raise UserError(
-                    f"config.model.{name} = {sizes[name]!r}: choose {first} or {second}"
-                )
-        counts = {
-            "model.units": sizes.units,
-            "data.vocabulary": config.data.vocabulary,
-        }
-        for name, value in counts.items():
-            if value < 1:
-                raise UserError(f"config.{name} = {value}: at least 1 is needed")
+        check_choice(config, "norm", NORMS)
+        statistics = ("population", "batch")
+        check_choice(config, "model.evaluation_statistics", statistics)
+        check_choice(config, "model.dropout_scaling", ("train", "test"))
+        check_at_least(config, 1, "model.units", "data.vocabulary")
         if not 0 <= sizes.dropout < 1:
             raise UserError(
                 f"config.model.dropout = {sizes.dropout}: it must lie in [0, 1)"

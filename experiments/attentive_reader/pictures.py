@@ -1,124 +1,193 @@
-"""What a trained reader looks at: validation passages with the attention drawn over their words, as a PNG and as HTML."""
+"""Validation passages with the attention over their words, as a picture and as HTML.
+
+Shape letters: B batch, T words of a passage.
+"""
 
 import html
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from lnrepro.data.batches import eval_batches, evenly_spaced
-from lnrepro.engine.experiment import Evaluation
 
-from .passages import Columns, Shapes, rows_of
+from .data import Columns, Shapes, select
 
+# Number of questions that are shown.
 EXAMPLES = 4
-WIDTH, MARGIN, LINE, SIZE = 880, 16, 26, 16  # pixels
-INK, RIGHT, WRONG = (20, 20, 20), (0, 110, 40), (180, 20, 20)
-MARK = np.array([255, 150, 40])  # of all the attention; white is none
+# Sizes in pixels.
+WIDTH = 880
+MARGIN = 16
+LINE_HEIGHT = 26
+FONT_SIZE = 16
+TEXT_COLOUR = (20, 20, 20)
+RIGHT_COLOUR = (0, 110, 40)
+WRONG_COLOUR = (180, 20, 20)
+# The background of the word with the largest attention. No attention is white.
+ATTENTION_COLOUR = np.array([255, 150, 40])
+STYLE = (
+    "body{max-width:55em;margin:2em auto;font:1.05em/1.7 sans-serif}"
+    "h1{font-size:1.1em}.right{color:rgb(0,110,40)}.wrong{color:rgb(180,20,20)}"
+    "span{padding:2px 1px}"
+)
 
 
-def all_of(
-    config, columns: Columns, words: Sequence[str], read: Callable, caption: str
-) -> Evaluation:
-    """ "attention" (H, W, 3) uint8 and "attention.html" of EXAMPLES questions at equal distances.
+class Example(NamedTuple):
+    """A question that a reader has answered.
 
-    read(batch) -> (attention (B, T), the word chosen (B,)).
+    Attributes:
+      passage: T words.
+      attention: [T].
+      question: words.
+      chosen: the word with the largest score.
+      answer: the right word.
     """
-    rows = evenly_spaced(len(columns["answer"]), EXAMPLES)
-    some = rows_of(columns, rows)
-    shapes, shown = Shapes(config, some), []
-    for batch in eval_batches(some, len(some["answer"]), pad=shapes.pad()):
-        attention, chosen = (np.asarray(a) for a in read(batch))
+
+    passage: list[str]
+    attention: np.ndarray
+    question: list[str]
+    chosen: str
+    answer: str
+
+    def backgrounds(self) -> list[tuple[int, int, int]]:
+        """Return the background of each word, by its share of the largest attention."""
+        share = self.attention / max(self.attention.max(), 1e-30)
+        colours = np.rint(255 + (ATTENTION_COLOUR - 255) * share[:, None])
+        return [tuple(colour) for colour in colours.astype(int).tolist()]
+
+
+def read_examples(
+    config: ConfigDict, columns: Columns, words: Sequence[str], read: Callable
+) -> list[Example]:
+    """Let a reader answer some questions, evenly spaced.
+
+    Args:
+      config: the config of the run.
+      columns: the questions.
+      words: the vocabulary.
+      read: batch -> (attention [B, T], numbers of the chosen words [B]).
+    """
+    columns = select(columns, evenly_spaced(len(columns["answer"]), EXAMPLES))
+    pad = Shapes(config, columns).largest()
+    examples = []
+    for batch in eval_batches(columns, len(columns["answer"]), pad=pad):
+        attention, chosen = (np.asarray(array) for array in read(batch))
         for b, length in enumerate(batch["passage_length"]):
-            tokens = [words[i] for i in batch["passage"][b, :length]]
-            question = [
-                words[i] for i in batch["question"][b, : batch["question_length"][b]]
-            ]
-            shown.append(
-                (
-                    tokens,
-                    attention[b, :length],
-                    question,
-                    words[chosen[b]],
-                    words[batch["answer"][b]],
-                )
+            question = batch["question"][b, : batch["question_length"][b]]
+            example = Example(
+                passage=[words[i] for i in batch["passage"][b, :length]],
+                attention=attention[b, :length],
+                question=[words[i] for i in question],
+                chosen=words[chosen[b]],
+                answer=words[batch["answer"][b]],
             )
-    return Evaluation(
-        images={"attention": picture(shown, caption)},
-        files={"attention.html": page(shown, caption)},
-    )
+            examples.append(example)
+    return examples
 
 
-def page(shown: Sequence[tuple], caption: str) -> str:
-    """The examples (tokens, attention, question, chosen, answer) as an HTML page; a word's shade is its attention's
-    share of the passage's largest, its title the attention itself."""
-    parts = [f"<h1>{html.escape(caption)}</h1>"]
-    for tokens, attention, question, chosen, answer in shown:
-        marked = " ".join(
-            f'<span title="{a:.4f}" style="background:rgb{_shade(a / max(attention.max(), 1e-30))}">{html.escape(t)}</span>'
-            for t, a in zip(tokens, attention, strict=True)
-        )
-        verdict = f'<b class="{"right" if chosen == answer else "wrong"}">{html.escape(chosen)}</b>'
+def html_page(examples: Sequence[Example], caption: str) -> str:
+    """Write examples as an HTML page.
+
+    The title of each word is its attention.
+
+    Args:
+      examples: the examples.
+      caption: the heading.
+    """
+    heading = html.escape(caption)
+    parts = [f"<h1>{heading}</h1>"]
+    for example in examples:
+        spans = []
+        for word, attention, colour in zip(
+            example.passage, example.attention, example.backgrounds(), strict=True
+        ):
+            spans.append(
+                f'<span title="{attention:.4f}" style="background:rgb{colour}">'
+                f"{html.escape(word)}</span>"
+            )
+        kind = "right" if example.chosen == example.answer else "wrong"
         parts.append(
-            f"<p><b>{html.escape(' '.join(question))}</b></p><p>{marked}</p>"
-            f"<p>chosen {verdict}, answer <b>{html.escape(answer)}</b></p><hr>"
+            f"<p><b>{html.escape(' '.join(example.question))}</b></p>"
+            f"<p>{' '.join(spans)}</p>"
+            f'<p>chosen <b class="{kind}">{html.escape(example.chosen)}</b>, '
+            f"answer <b>{html.escape(example.answer)}</b></p><hr>"
         )
-    style = "body{max-width:55em;margin:2em auto;font:1.05em/1.7 sans-serif}h1{font-size:1.1em}"
-    style += (
-        ".right{color:rgb(0,110,40)}.wrong{color:rgb(180,20,20)}span{padding:2px 1px}"
+    return (
+        f'<!DOCTYPE html><html><head><meta charset="utf-8"><title>{heading}</title>'
+        f"<style>{STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
     )
-    head = f'<meta charset="utf-8"><title>{html.escape(caption)}</title><style>{style}</style>'
-    return f"<!DOCTYPE html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"
 
 
-def picture(shown: Sequence[tuple], caption: str) -> np.ndarray:
-    """The same as pixels (H, W, 3) uint8."""
-    from PIL import Image, ImageDraw, ImageFont
+class _Word(NamedTuple):
+    x: float
+    y: int
+    text: str
+    colour: tuple[int, int, int]
+    background: tuple[int, int, int] | None
+    font: object
 
-    font, bold = ImageFont.load_default(SIZE), ImageFont.load_default(SIZE + 2)
-    done, y = (
-        [],
-        MARGIN,
-    )  # (x, y, text, ink, background or None, font), y the next line's top
 
-    def flow(tokens, ink, font, shades=None):
-        nonlocal y
+class _Page:
+    """Words that flow into lines."""
+
+    def __init__(self):
+        self.words: list[_Word] = []
+        # Top of the next line.
+        self.y = MARGIN
+
+    def flow(self, texts, colour, font, backgrounds=None):
+        """Add a paragraph."""
+        backgrounds = backgrounds or [None] * len(texts)
         x = MARGIN
-        for i, token in enumerate(tokens):
-            width = font.getlength(token)
+        for text, background in zip(texts, backgrounds, strict=True):
+            width = font.getlength(text)
             if x > MARGIN and x + width > WIDTH - MARGIN:
-                x, y = MARGIN, y + LINE
-            done.append((x, y, token, ink, None if shades is None else shades[i], font))
+                x, self.y = MARGIN, self.y + LINE_HEIGHT
+            self.words.append(_Word(x, self.y, text, colour, background, font))
             x += width + font.getlength(" ")
-        y += LINE
+        self.y += LINE_HEIGHT
 
-    flow(caption.split(), INK, font)
-    y += LINE // 2
-    for tokens, attention, question, chosen, answer in shown:
-        flow(question, INK, bold)
-        flow(
-            tokens,
-            INK,
-            font,
-            [_shade(a / max(attention.max(), 1e-30)) for a in attention],
-        )
-        flow(
-            f"chosen {chosen}, answer {answer}".split(" "),
-            RIGHT if chosen == answer else WRONG,
-            font,
-        )
-        y += LINE // 2
-    image = Image.new("RGB", (WIDTH, y + MARGIN), "white")
-    pen = ImageDraw.Draw(image)
-    for x, top, text, ink, shade, face in done:
-        if shade is not None:
-            pen.rectangle(
-                (x - 2, top - 2, x + face.getlength(text) + 2, top + LINE - 5),
-                fill=shade,
-            )
-        pen.text((x, top), text, fill=ink, font=face)
-    return np.asarray(image)
+    def skip(self):
+        """Leave half a line empty."""
+        self.y += LINE_HEIGHT // 2
+
+    def draw(self) -> np.ndarray:
+        """Return the page as uint8 [height, width, 3]."""
+        from PIL import Image, ImageDraw
+
+        image = Image.new("RGB", (WIDTH, self.y + MARGIN), "white")
+        pen = ImageDraw.Draw(image)
+        for x, y, text, colour, background, font in self.words:
+            if background is not None:
+                right = x + font.getlength(text) + 2
+                pen.rectangle(
+                    (x - 2, y - 2, right, y + LINE_HEIGHT - 5), fill=background
+                )
+            pen.text((x, y), text, fill=colour, font=font)
+        return np.asarray(image)
 
 
-def _shade(strength: float) -> tuple[int, int, int]:
-    """Background for a strength from 0 (white) to 1 (MARK)."""
-    return tuple(int(v) for v in np.rint(255 + (MARK - 255) * float(strength)))
+def draw(examples: Sequence[Example], caption: str) -> np.ndarray:
+    """Draw examples as a picture, uint8 [height, width, 3].
+
+    Args:
+      examples: the examples.
+      caption: the heading.
+    """
+    from PIL import ImageFont
+
+    font = ImageFont.load_default(FONT_SIZE)
+    large_font = ImageFont.load_default(FONT_SIZE + 2)
+    page = _Page()
+    page.flow(caption.split(), TEXT_COLOUR, font)
+    page.skip()
+    for example in examples:
+        page.flow(example.question, TEXT_COLOUR, large_font)
+        page.flow(example.passage, TEXT_COLOUR, font, example.backgrounds())
+        is_right = example.chosen == example.answer
+        verdict = f"chosen {example.chosen}, answer {example.answer}"
+        colour = RIGHT_COLOUR if is_right else WRONG_COLOUR
+        page.flow(verdict.split(" "), colour, font)
+        page.skip()
+    return page.draw()

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from configs import attentive_reader as config_file
-from experiments.attentive_reader import passages
+from experiments.attentive_reader import data as questions
+from experiments.attentive_reader import evaluate
 from lnrepro import data
 from lnrepro.data.official import question
 
@@ -80,22 +81,22 @@ def test_questions_over_novels(real_data, tmp_path):
         == 0
     )
     config = config_file.get_config("gutenberg")
-    config.data.dir, config.data.sentences = str(tmp_path), 0
+    config.data.dir, config.data.sentences = str(tmp_path), None
     assert (len(facts["words"]), facts["entities"]) == (
         config.data.vocabulary,
         config.data.entities,
     )
     config.data.passage_buckets = (350,)
-    columns = passages.load(config, "valid")
+    columns = questions.open_split(config, "valid")
     assert columns["passage"].lengths.mean() == pytest.approx(318.5, abs=0.05)
-    known = passages.frequency_errors(columns, 51)
+    known = evaluate.baselines(columns, 51)
     # as the set's own description counts them
     assert known["frequency_error"] == pytest.approx(1 - 0.3937, abs=1e-4)
     assert known["frequency_error_not_asked"] == pytest.approx(1 - 0.4256, abs=1e-4)
     config = config_file.get_config("gutenberg")
     config.data.dir = str(tmp_path)
-    columns = passages.load(config, "train")
-    shapes = passages.Shapes(config, columns)
-    used, padding = shapes.summary(shapes.plan(config))
+    columns = questions.open_split(config, "train")
+    shapes = questions.Shapes(config, columns)
+    used, padding = shapes.usage(shapes.plan(config))
     assert len(used) <= 28
     assert padding < 0.15

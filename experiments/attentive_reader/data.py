@@ -1,0 +1,263 @@
+"""Questions about passages, in batches of few shapes.
+
+Shape letters: N questions, B batch, T words of the longest passage of a batch, S words of
+its longest question.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from lnrepro import data
+from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.official.cnn import FIRST_ENTITY
+from lnrepro.data.ragged import Ragged
+from lnrepro.engine.checks import check_at_least, check_choice, check_data
+from lnrepro.engine.errors import UserError
+
+# "passage" and "question", ragged word numbers, and "answer" [N].
+Columns = dict[str, np.ndarray | Ragged]
+Batch = dict[str, np.ndarray]
+TEXTS = ("passage", "question")
+
+
+def check(config: ConfigDict) -> None:
+    """Check the fields of `config.data`.
+
+    Raises:
+      UserError: a value that is not possible.
+    """
+    spec = config.data
+    if not 1 <= spec.entities < spec.vocabulary:
+        raise UserError(
+            f"config.data.entities = {spec.entities}: give 1 to vocabulary - 1 = "
+            f"{spec.vocabulary - 1}"
+        )
+    if spec.sentences is not None:
+        check_at_least(config, 1, "data.sentences")
+    check_choice(config, "data.unanswerable", ("keep", "drop"))
+    check_choice(config, "data.too_long", ("refuse", "cut"))
+    for name in TEXTS:
+        buckets = spec[f"{name}_buckets"]
+        if not buckets or list(buckets) != sorted(set(buckets)) or buckets[0] < 1:
+            raise UserError(
+                f"config.data.{name}_buckets = {buckets}: give one or more lengths that "
+                "ascend"
+            )
+
+
+def open_split(config: ConfigDict, split: str) -> Columns:
+    """Open the questions of a split.
+
+    `config.data.sentences` keeps so many sentences of each passage, the most relevant
+    ones in their order. None keeps all. `config.data.unanswerable` keeps or drops the
+    training questions whose answer is then not in the passage; other splits keep all.
+    `config.data.too_long` refuses or cuts texts that are longer than the last bucket.
+
+    Raises:
+      DataError: the set is missing, or does not fit the sizes in the config.
+      UserError: texts are too long.
+    """
+    spec = config.data
+    stored = data.open_config(spec, split)
+    facts = data.facts(spec.name, spec.dir)
+    check_data(config, "data.vocabulary", len(facts["words"]))
+    check_data(config, "data.entities", facts["entities"])
+    columns = {name: stored[name] for name in (*TEXTS, "answer")}
+    if spec.sentences is not None:
+        is_kept = stored["rank"].values < spec.sentences
+        columns["passage"] = _keep(columns["passage"], is_kept)
+    if spec.unanswerable == "drop" and split == "train":
+        columns = select(columns, np.flatnonzero(is_answerable(columns)))
+    for name in TEXTS:
+        last = spec[f"{name}_buckets"][-1]
+        lengths = columns[name].lengths
+        if lengths.max() <= last:
+            continue
+        if spec.too_long == "refuse":
+            raise UserError(
+                f"{spec.name} ({split}): {(lengths > last).sum()} {name}s are longer "
+                f"than {last} words, the last of config.data.{name}_buckets (the longest "
+                f"has {lengths.max()}); add a bucket or set config.data.too_long=cut"
+            )
+        columns[name] = _keep(columns[name], _positions(columns[name]) < last)
+    return columns
+
+
+def is_answerable(columns: Columns) -> np.ndarray:
+    """Return whether each answer is in its passage, [N] bool."""
+    passage = columns["passage"]
+    answers = np.repeat(columns["answer"], passage.lengths)
+    matches = np.flatnonzero(passage.values == answers)
+    found = np.zeros(len(passage), bool)
+    found[np.searchsorted(passage.offsets, matches, side="right") - 1] = True
+    return found
+
+
+def select(columns: Columns, rows: np.ndarray) -> Columns:
+    """Return the given rows of all columns, in their order."""
+    selected = {}
+    for name, column in columns.items():
+        if isinstance(column, Ragged):
+            selected[name] = _select_ragged(column, rows)
+        else:
+            selected[name] = column[rows]
+    return selected
+
+
+def _select_ragged(column: Ragged, rows: np.ndarray) -> Ragged:
+    lengths = column.lengths[rows]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    shift = np.repeat(column.offsets[:-1][rows] - offsets[:-1], lengths)
+    return Ragged(column.values[np.arange(offsets[-1]) + shift], offsets)
+
+
+def _positions(column: Ragged) -> np.ndarray:
+    """Return the position of every value within its example."""
+    start = np.repeat(column.offsets[:-1], column.lengths)
+    return np.arange(len(column.values)) - start
+
+
+def _keep(column: Ragged, is_kept: np.ndarray) -> Ragged:
+    """Keep some of the values; every example must keep one."""
+    offsets = np.concatenate([[0], np.cumsum(is_kept)])[column.offsets]
+    return Ragged(column.values[is_kept], offsets)
+
+
+def permute_entities(batch: dict, permutation: jax.Array, spec: ConfigDict) -> dict:
+    """Rename the entities of passages, questions and answers alike.
+
+    Args:
+      batch: "passage", "question" and "answer", numbers of words.
+      permutation: entity k becomes `permutation[k]`; one entry for each entity.
+      spec: `config.data`.
+    """
+    entities = slice(FIRST_ENTITY, FIRST_ENTITY + spec.entities)
+    numbers = jnp.arange(spec.vocabulary)
+    numbers = numbers.at[entities].set(FIRST_ENTITY + permutation)
+    renamed = {name: numbers[batch[name]] for name in (*TEXTS, "answer")}
+    return batch | renamed
+
+
+class Usage(NamedTuple):
+    """The shapes of the batches of an epoch.
+
+    Attributes:
+      shapes: (T, S), one compiled program each.
+      padding: fraction of the tokens that are padding.
+    """
+
+    shapes: list[tuple[int, int]]
+    padding: float
+
+
+class Shapes:
+    """The shapes (T, S) of batches: two ascending tuples of lengths make a grid."""
+
+    def __init__(self, config: ConfigDict, columns: Columns):
+        """Find the bucket of every question.
+
+        Args:
+          config: `data.passage_buckets` and `data.question_buckets` are the grid.
+          columns: the questions.
+        """
+        self.lengths = [columns[name].lengths for name in TEXTS]
+        self.grid = [config.data[f"{name}_buckets"] for name in TEXTS]
+        passage, question = (
+            np.searchsorted(buckets, lengths)
+            for buckets, lengths in zip(self.grid, self.lengths, strict=True)
+        )
+        # Number of the bucket [N], sorted by passage and then by question.
+        self.bucket = passage * len(self.grid[1]) + question
+
+    def shape(self, rows: np.ndarray) -> tuple[int, int]:
+        """Return (T, S) of a batch of these rows."""
+        fit = []
+        for buckets, lengths in zip(self.grid, self.lengths, strict=True):
+            longest = lengths[rows].max()
+            fit.append(int(buckets[np.searchsorted(buckets, longest)]))
+        return tuple(fit)
+
+    def largest(self) -> dict[str, int]:
+        """Return the largest (T, S) by the name of the text."""
+        return {name: grid[-1] for name, grid in zip(TEXTS, self.grid, strict=True)}
+
+    def plan(self, config: ConfigDict) -> Plan:
+        """Return the plan of batches of questions from the same bucket."""
+        buckets = tuple(range(len(self.grid[0]) * len(self.grid[1])))
+        return Plan(
+            len(self.bucket),
+            config.batch_size,
+            config.seed,
+            lengths=self.bucket,
+            buckets=buckets,
+        )
+
+    def usage(self, plan: Plan) -> Usage:
+        """Return the shapes of the first epoch."""
+        batches = [plan.rows(k) for k in range(plan.steps_per_epoch)]
+        shapes = [self.shape(rows) for rows in batches]
+        words = sum(
+            int(lengths[rows].sum()) for rows in batches for lengths in self.lengths
+        )
+        tokens = plan.batch_size * sum(t + s for t, s in shapes)
+        return Usage(sorted(set(shapes)), 1 - words / tokens)
+
+
+def training_batches(
+    config: ConfigDict, columns: Columns, start_step: int
+) -> Iterator[Batch]:
+    """Return endless batches, and print their shapes.
+
+    A batch has "passage" [B, T], "question" [B, S], "answer", "passage_length" and
+    "question_length" [B].
+
+    Args:
+      config: the config of the run.
+      columns: the training set.
+      start_step: number of the first batch.
+    """
+    shapes = Shapes(config, columns)
+    plan = shapes.plan(config)
+    usage = shapes.usage(plan)
+    print(
+        f"{config.data.name}: batches of {len(usage.shapes)} shapes (passage, "
+        f"question), {usage.padding:.1%} padding: {usage.shapes}"
+    )
+    stream = train_batches(columns, plan, start_step=start_step, pad=shapes.largest())
+
+    def cut_batches():
+        with stream:
+            for step, batch in enumerate(stream, start_step):
+                yield _cut(batch, shapes.shape(plan.rows(step)))
+
+    return cut_batches()
+
+
+def evaluation_batches(config: ConfigDict, columns: Columns) -> Iterator[Batch]:
+    """Yield every question once, from short to long, with a "mask" [B].
+
+    The shapes are those of training.
+
+    Args:
+      config: the config of the run.
+      columns: the questions.
+    """
+    order = np.argsort(Shapes(config, columns).bucket, kind="stable")
+    columns = select(columns, order)
+    shapes, size = Shapes(config, columns), config.eval_batch_size
+    with eval_batches(columns, size, pad=shapes.largest()) as stream:
+        for k, batch in enumerate(stream):
+            rows = np.arange(k * size, min((k + 1) * size, len(order)))
+            yield _cut(batch, shapes.shape(rows))
+
+
+def _cut(batch: Batch, shape: tuple[int, int]) -> Batch:
+    texts = {
+        name: batch[name][:, :length] for name, length in zip(TEXTS, shape, strict=True)
+    }
+    return batch | texts

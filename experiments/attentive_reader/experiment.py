@@ -1,0 +1,100 @@
+"""The experiment of the attentive reader."""
+
+import functools
+
+import jax
+from ml_collections import ConfigDict
+
+from lnrepro import data
+from lnrepro.data.batches import evenly_spaced
+from lnrepro.engine import evaluation
+from lnrepro.engine.checks import check_choice
+from lnrepro.engine.experiment import Evaluation, Experiment
+
+from . import evaluate as evaluations
+from . import pictures
+from .data import (
+    check,
+    evaluation_batches,
+    open_split,
+    permute_entities,
+    select,
+    training_batches,
+)
+from .model import Reader
+
+
+def make(config: ConfigDict) -> Experiment:
+    """Make the experiment.
+
+    Metrics: those of `evaluate.metrics`, and of `evaluate.baselines`, which need no
+    reading. The evaluation "attention" gives pictures of validation passages. The other
+    evaluations are names of splits.
+    """
+    check(config)
+    check_choice(config, "permute_entities", ("training", "always", "never"))
+    spec = config.data
+    reader = Reader(config)
+
+    def init(key):
+        vars = {"params": reader.init(key)}
+        if reader.batch:
+            vars["batch_stats"] = reader.population()
+        return vars
+
+    def loss(vars, batch, key):
+        dropout_key, permutation_key = jax.random.split(key)
+        if config.permute_entities != "never":
+            permutation = jax.random.permutation(permutation_key, spec.entities)
+            batch = permute_entities(batch, permutation, spec)
+        params = vars["params"]
+        reading = reader.read(params, batch, key=dropout_key)
+        log_p, is_wrong = reader.answered(params, reading.readout, batch["answer"])
+        nll = -log_p.mean()
+        new = {}
+        if reader.batch:
+            new["batch_stats"] = reader.remember(vars["batch_stats"], reading.seen)
+        return nll, (new, {"nll": nll, "error": is_wrong.mean()})
+
+    def metrics(vars, batch):
+        return evaluations.metrics(reader, config, vars, batch)
+
+    mean_metrics = evaluation.mean_over_examples(metrics)
+
+    @jax.jit
+    def attention_and_choice(vars, batch):
+        reading = evaluations.read(reader, config, vars, batch)
+        scores = reader.scores(vars["params"], reading.readout)
+        return reading.attention.T, scores.argmax(-1)
+
+    @functools.cache
+    def questions(split):
+        columns = open_split(config, split)
+        count = len(columns["answer"])
+        rows = evenly_spaced(count, config.evaluation_questions)
+        if len(rows) < count:
+            columns = select(columns, rows)
+        return columns, evaluations.baselines(columns, spec.entities)
+
+    def batches(start_step):
+        return training_batches(config, open_split(config, "train"), start_step)
+
+    def evaluate(vars, name):
+        if name == "attention":
+            return evaluate_attention(vars)
+        columns, baselines = questions(name)
+        means = mean_metrics(vars, evaluation_batches(config, columns))
+        return Evaluation(means | baselines)
+
+    def evaluate_attention(vars):
+        columns, _ = questions("valid")
+        words = data.facts(spec.name, spec.dir)["words"]
+        read = functools.partial(attention_and_choice, vars)
+        examples = pictures.read_examples(config, columns, words, read)
+        caption = f"{spec.name} (valid), norm {config.norm}"
+        return Evaluation(
+            images={"attention": pictures.draw(examples, caption)},
+            files={"attention.html": pictures.html_page(examples, caption)},
+        )
+
+    return Experiment(init, loss, batches, evaluate)
