@@ -79,14 +79,15 @@ def test_a_matlab_file_takes_no_more_memory_than_it_may(monkeypatch):
     monkeypatch.setattr(bm, "LARGEST", 1_500_000)
     with pytest.raises(
         DataError,
-        match=r"f: damaged MATLAB file .it unpacks to more than the 1,500,000 bytes it may",
+        match=r"f: damaged MATLAB file .it unpacks to more than the 1,500,000 bytes "
+        "it may",
     ):
         bm.parse(bomb, "f")
     whole = bytearray(as_matlab(np.zeros((1, 784), np.uint8)))
     whole[128:136] = struct.pack("<2I", 14, 2**32 - 8)
     with pytest.raises(
         DataError,
-        match=r"f: damaged MATLAB file .an element of 4,294,967,288 bytes, of which there",
+        match=r"f: damaged MATLAB file .an element of 4,294,967,288 bytes, but only",
     ):
         bm.parse(bytes(whole), "f")
 
@@ -157,7 +158,7 @@ BAD_FILES = {
         as_matlab(np.eye(784)[:3] * 2),
         "row 1: the value 2.0 is neither 0 nor 1",
     ),
-    "cells": (as_matlab(np.full((2, 784), "0", object)), "X holds cell values"),
+    "cells": (as_matlab(np.full((2, 784), "0", object)), "X contains cell values"),
     "cut matlab": (as_matlab(images(9).reshape(9, 784))[:400], "damaged MATLAB file"),
 }
 

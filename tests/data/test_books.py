@@ -1,4 +1,4 @@
-"""Books indexed: what the columns hold, against loops over the text; batches of one length; what is refused."""
+"""Columns of books, batches of sentences of one length, and wrong files."""
 
 import gzip
 import hashlib
@@ -193,7 +193,8 @@ def test_damaged_and_growing_packed_books_are_one_line(
     book.write_bytes(pack(b"a\n" * 10**6))
     monkeypatch.setattr(data_raw, "ALWAYS", 1 << 19)
     with pytest.raises(
-        DataError, match=rf"b0\.txt{packing}: holds more than the [0-9,]+ bytes it may"
+        DataError,
+        match=rf"b0\.txt{packing}: contains more than the [0-9,]+ bytes it may",
     ):
         data.prepare("gutenberg", tmp_path, tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
@@ -331,7 +332,7 @@ def test_the_stream_starts_anywhere(shelf):
 
 
 def test_stories_are_the_same_everywhere(tmp_path):
-    """Written down so that a change of the generator, or of Python, shows: raise the set's version with it."""
+    """If the generator or Python changes the text, raise the version of the set."""
     from lnrepro.data.generated import stories
 
     first = [file.__enter__().read() for _, _, file in stories.texts(50)]

@@ -1,4 +1,4 @@
-"""Folders of captions and features: read as they are, refused with one line where they are not what they should be."""
+"""Folders of captions and features: reading, and the errors for wrong files."""
 
 import gzip
 import json
@@ -164,7 +164,7 @@ def test_karpathy_json_gives_the_first_five_and_restval_behind_train():
 
 
 def test_json_folders_are_the_same_set_as_text(raw, tmp_path):
-    """The same captions as text, as Karpathy's JSON and as COCO's with lists of ids give the same examples."""
+    """The same captions in all three formats give the same examples."""
     stems = [stem for stem, rows in ROWS.items() for _ in range(rows)]
     texts = [line for stem, rows in ROWS.items() for line in lines_of(stem, rows)]
     for n, stem in enumerate(stems):
@@ -223,10 +223,13 @@ BAD_TEXT = {
         TEXT.replace("a train of image 0 caption very 1\n", " \n"),
         "line 2: empty caption",
     ),
-    "rows": (TEXT + "\n".join(lines_of("train", 1)), "4 rows for the 5 images"),
+    "rows": (
+        TEXT + "\n".join(lines_of("train", 1)),
+        "4 rows, but train has captions of 5 images",
+    ),
     "empty": ("", "0 captions are not 5"),
     "bytes": (b"a man\n\xff\xfe\n", "line 2: not UTF-8"),
-    "long": ("x" * 70_000, "line 1: 70000 characters are no caption"),
+    "long": ("x" * 70_000, "line 1: 70000 characters are too many"),
 }
 
 
@@ -253,17 +256,17 @@ def with_value(x, value):
 
 
 BAD_FEATURES = {
-    "nan": (lambda x: with_value(x, np.nan), "row 2: holds NaN or infinity"),
-    "inf": (lambda x: with_value(x, np.inf), "row 2: holds NaN or infinity"),
+    "nan": (lambda x: with_value(x, np.nan), "row 2: contains NaN or infinity"),
+    "inf": (lambda x: with_value(x, np.inf), "row 2: contains NaN or infinity"),
     "none": (lambda x: x[:0], "is 0 x 4096 instead of N x 4096"),
     "dtype": (
         lambda x: x.astype(np.float64),
-        "holds float64 values instead of float32",
+        "contains float64 values instead of float32",
     ),
-    "integers": (lambda x: x.astype(np.int64), "holds int64 values"),
+    "integers": (lambda x: x.astype(np.int64), "contains int64 values"),
     "dimension": (lambda x: x[:, :4095].copy(), "is 4 x 4095 instead of N x 4096"),
     "flat": (lambda x: x.ravel(), "is 16384 instead of N x 4096"),
-    "rows": (lambda x: x[:3].copy(), "3 rows for the 4 images"),
+    "rows": (lambda x: x[:3].copy(), "3 rows, but train has captions of 4 images"),
     "pickled": (
         lambda x: np.array([{"a": 1}, None], object),
         "pickled objects, which are never read",
@@ -344,11 +347,12 @@ BAD_JSON = {
     ),
     "infinity": (
         b'{"images": [{"split": "train", "cocoid": 1e999, "sentences": []}]}',
-        "not a whole number of 64 bits",
+        "not an integer of 64 bits",
     ),
     "huge": (
-        b'{"images": [{"split": "train", "cocoid": 99999999999999999999, "sentences": []}]}',
-        "not a whole number",
+        b'{"images": [{"split": "train", "cocoid": 9%s, "sentences": []}]}'
+        % (b"9" * 19),
+        "not an integer",
     ),
     "list": (b'{"images": [{"split": [], "sentences": []}]}', "list instead of text"),
     "deep": (
@@ -360,7 +364,7 @@ BAD_JSON = {
     ),
     "half a pair": (
         b'{"images": [{"split": "val", "sentences": [{"tokens": ["\\ud800"]}]}]}',
-        "ud800.* is no text",
+        "ud800.* cannot be encoded",
     ),
     "long": (
         b'{"images": [{"split": "' + b"x\\n" * 5000 + b'", "sentences": []}]}',
@@ -404,9 +408,9 @@ def test_bad_coco_json_and_ids(raw, tmp_path):
         with pytest.raises(DataError, match=r"annotations\[0\] has no usable image_id"):
             files.parse_coco(content, "f")
     for text, message in (
-        ("1\nx\n", "line 2: 'x' is no image id"),
+        ("1\nx\n", "line 2: 'x' is not an image id"),
         ("1\n2\n", "2 images, but there are captions of 4"),
-        ("\n", "holds no image id"),
+        ("\n", "contains no image id"),
     ):
         (raw / "train_ids.txt").write_text(text)
         refused(raw, tmp_path, message, "train_ids.txt")

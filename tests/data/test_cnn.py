@@ -125,7 +125,7 @@ def test_sentences_rank_by_what_they_share_with_the_question():
         ".",
     ]
     asked = ["the", "dog", "of", "@entity2", "and", "@placeholder"]
-    # scores: 1 (the); 0; dog, and, @entity2 twice = 4; 0: of the equal ones the earlier is the better
+    # The scores are 1 (the), 0, 4 (dog, and, @entity2 twice) and 0.
     assert (
         question.ranks(passage, asked).tolist() == [1] * 4 + [2] * 3 + [0] * 6 + [3] * 2
     )
@@ -161,7 +161,7 @@ def test_a_set_is_prepared_with_its_words_and_counts(tmp_path):
     raw = folder_of(tmp_path / "raw", FILES)
     data.prepare("cnn", raw, tmp_path / "a")
     facts = data.facts("cnn", tmp_path / "a")
-    # seen twice in training: fish (3), ate (3), met (3), "." (3), @entity.., who, in, they (2); "!" and numbers are not words
+    # Words get an id if they occur twice in training. "!" does not, nor do numbers.
     assert facts["words"][:14] == ["<pad>", *(f"@entity{i}" for i in range(13))]
     assert facts["words"][14:17] == ["@placeholder", "<unk>", "<num>"]
     assert sorted(facts["words"][17:]) == sorted(
@@ -169,8 +169,11 @@ def test_a_set_is_prepared_with_its_words_and_counts(tmp_path):
     )
     assert facts["entities"] == 13
     assert facts["counts"]["train"] == {
-        "questions": 2, "answer not in passage": 0, "answer not in four sentences": 0, "left out": 0,
-    }  # fmt: skip
+        "questions": 2,
+        "answer not in passage": 0,
+        "answer not in four sentences": 0,
+        "left out": 0,
+    }
     assert facts["counts"]["valid"]["answer not in passage"] == 1  # counted and kept
     columns = data.open_columns("cnn", "valid", tmp_path / "a")
     read = lambda ids: " ".join(facts["words"][i] for i in ids)  # noqa: E731
@@ -217,7 +220,8 @@ def test_few_files_out_of_layout_are_left_out_and_counted_and_many_are_refused()
     ]
     with pytest.raises(
         DataError,
-        match=r"training/0, line 7: .* \(2 files are malformed\); get the official files",
+        match=r"training/0, line 7: .* \(2 files are malformed\); "
+        "get the official files",
     ):
         encoded(FILES | {"training": [bad, bad, text()]})
     with pytest.raises(
@@ -231,7 +235,8 @@ def test_files_in_other_folders_are_refused(tmp_path):
     raw = folder_of(tmp_path, FILES | {"dev": [text()]})
     with pytest.raises(
         DataError,
-        match=r"questions/dev/000\.question: the files must be in questions/\{training,validation,test\}/",
+        match=r"questions/dev/000\.question: the files must be in "
+        r"questions/\{training,validation,test\}/",
     ):
         list(Quiet().contents(Raw("cnn", raw)))
 
@@ -270,14 +275,17 @@ def test_nothing_in_a_pickle_is_executed(tmp_path, protocol):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (pickle.dumps([1, 2.5]), "f: refused, it holds a float"),
-        (pickle.dumps({"a": (1,)}), "f: refused, it holds a tuple"),
-        (pickle.dumps([None]), "f: refused, it holds a NoneType"),
-        (pickle.dumps([True]), "f: refused, it holds a bool"),
+        (pickle.dumps([1, 2.5]), "f: refused, it contains a value of type float"),
+        (pickle.dumps({"a": (1,)}), "f: refused, it contains a value of type tuple"),
+        (pickle.dumps([None]), "f: refused, it contains a value of type NoneType"),
+        (pickle.dumps([True]), "f: refused, it contains a value of type bool"),
         (pickle.dumps([b"bytes"]), "f: refused"),
-        (pickle.dumps({1, 2}, 4), "f: refused, it holds a set"),
+        (pickle.dumps({1, 2}, 4), "f: refused, it contains a value of type set"),
         (pickle.dumps(np.arange(3)), "f: refused, the pickle names .*numpy"),
-        (b"cposix\nsystem\n(S'true'\ntR.", "f: refused, the pickle names 'posix.system'"),
+        (
+            b"cposix\nsystem\n(S'true'\ntR.",
+            "f: refused, the pickle names 'posix.system'",
+        ),
         (b"\x80\x02U\x01xQ.", "f: refused, the pickle refers to data outside itself"),
         (pickle.dumps([1] * 100)[:-20], "f: not a pickle that can be read"),
         (b"", "f: not a pickle that can be read"),
@@ -301,17 +309,17 @@ def holding_one_another(levels):
     [
         (
             holding_one_another(40),
-            "f: refused, its values hold one another again and again",
+            "f: refused, its values contain each other again and again",
         ),
         (
             b"]q\x00h\x00a.",
-            "f: refused, its values hold one another again and again",
+            "f: refused, its values contain each other again and again",
         ),  # a list in itself
         (
             b"\x96" + b"\xff" * 5 + b"\x00\x00\x00.",
-            "f: refused, the pickle holds a bytearray",
+            "f: refused, the pickle contains a bytearray",
         ),
-        (b"X\x03\x00\x00\x00\xed\xa0\x80.", r"f: refused, '\\ud800' is no text"),
+        (b"X\x03\x00\x00\x00\xed\xa0\x80.", r"f: refused, '\\ud800' cannot be encoded"),
     ],
 )
 def test_few_bytes_do_not_become_many(content, message):
@@ -457,7 +465,7 @@ def test_other_pickles_are_one_line(tmp_path, changes, message):
 
 
 def test_stories_are_questions_that_need_the_story():
-    """Neither how often nor where an entity is named tells the answer, and the answer is where the event is told."""
+    """How often an entity is named does not tell whether it is the answer."""
     likely, share = [], []
     for split, where, content in news.files():
         if split != "valid":

@@ -1,4 +1,4 @@
-"""The idx parser, what becomes of the official files, and every way in which they can be wrong."""
+"""The parser of idx files, the prepared set, and the errors for wrong files."""
 
 import gzip
 import lzma
@@ -15,7 +15,7 @@ TRAIN_IMAGES, TRAIN_LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """A data dir with `mnist` prepared from 36 + 10 random images, and the contents of the files."""
+    """A data folder with `mnist` of 36 + 10 random images, and the official files."""
     contents, root = idx.files(), tmp_path_factory.mktemp("mnist")
     data.prepare(
         "mnist", idx.write(root / "raw", contents), root / "data", any_checksum=True
@@ -115,9 +115,9 @@ BAD = {
     "truncated header": (
         TRAIN_IMAGES,
         good[TRAIN_IMAGES][:9],
-        "truncated, 9 bytes cannot hold the 16",
+        "truncated, 9 bytes are less than the 16",
     ),
-    "empty": (TRAIN_LABELS, b"", "truncated, 0 bytes cannot hold the 8"),
+    "empty": (TRAIN_LABELS, b"", "truncated, 0 bytes are less than the 8"),
     "too long": (
         TRAIN_IMAGES,
         good[TRAIN_IMAGES] + b"x",
@@ -141,22 +141,22 @@ BAD = {
     "terabytes": (
         TRAIN_IMAGES,
         idx.header(2051, *[2**32 - 1] * 3),
-        "truncated, the header counts",
+        "truncated, the header says",
     ),
     "no images of no size": (
         TRAIN_IMAGES,
         idx.header(2051, 0, 2**32 - 1, 2**32 - 1),
-        "empty, the header counts 0 x 429",
+        "empty, the header says 0 x 429",
     ),
     "no images": (
         TRAIN_IMAGES,
         idx.header(2051, 0, 28, 28),
-        "holds 0 x 28 x 28 instead of some images of 28 x 28",
+        "contains 0 x 28 x 28 values instead of images of 28 x 28",
     ),
     "other sizes": (
         TRAIN_IMAGES,
         idx.header(2051, 36, 14, 14) + bytes(36 * 14 * 14),
-        "holds 36 x 14 x 14 instead",
+        "contains 36 x 14 x 14 values instead",
     ),
     "count mismatch": (
         TRAIN_LABELS,
@@ -172,7 +172,7 @@ BAD = {
 
 
 def refuses(raw, root, match, file, **options):
-    """`prepare` fails with one line that matches and names the file, and leaves nothing."""
+    """Check that `prepare` fails with one line and leaves nothing."""
     with pytest.raises(DataError, match=match) as failure:
         data.prepare("mnist", raw, root, **options)
     line = str(failure.value)

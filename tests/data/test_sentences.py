@@ -1,4 +1,4 @@
-"""SICK and the classification files: what is read, and what is refused with file and line; word2vec's binary format."""
+"""Parsers of SICK, of labelled sentences and of word2vec files."""
 
 import lzma
 
@@ -52,8 +52,8 @@ def test_sick_rows_with_either_line_end():
         (table(ROW, header="\u2028a" * 9999), "line 1: the header is .{1,600}$"),
         (table(ROW, header=""), "line 2: the header is '1.tA dog"),
         (table(ROW.replace("4.5", "\x85")), "line 2: the score '.x85'"),
-        (table(), "holds no pair"),
-        (b"", "holds no pair"),
+        (table(), "contains no pair"),
+        (b"", "contains no pair"),
     ],
 )
 def test_bad_sick_names_the_line(content, message):
@@ -65,8 +65,8 @@ def test_bad_sick_names_the_line(content, message):
 def test_sick_is_prepared_and_read_back(tmp_path):
     raw = tmp_path / "raw"
     raw.mkdir()
-    for i, name in enumerate(sentences.Sick.parts.values()):
-        (raw / name).write_bytes(
+    for i, file in enumerate(sentences.Sick.files):
+        (raw / file.name).write_bytes(
             table(
                 *[ROW.replace("4.5", f"{1 + i}.25")] * (i + 1),
                 end="\r\n" if i == 2 else "\n",
@@ -176,7 +176,7 @@ def test_word2vec_is_read_with_or_without_newlines(tmp_path, newline):
         (binary(VECTORS)[:30], "truncated, it ends within word 2 of 3"),
         (b"3 3\n", "truncated, it ends within word 1 of 3"),
         (b"3 3\n" + b"x" * 10_000, "word 1 of 3 has no end"),
-        (binary(VECTORS) + b"more", "goes on behind the 3 words"),
+        (binary(VECTORS) + b"more", "goes on after the 3 words"),
         (b"the 0.1 0.2\n", "instead of a line of two numbers"),
         (b"\x1f\x8b\x08", "instead of a line of two numbers"),
         (b"0 300\n", "0 words of size 300"),

@@ -269,7 +269,7 @@ def parsers() -> dict[str, Parser]:
         )
 
     def ids(content, path):
-        caption_files._ids(
+        caption_files._read_ids(
             raw.Raw("captions_proxy", path.parent),
             path.name.removesuffix("_ids.txt"),
             None,

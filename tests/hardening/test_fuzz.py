@@ -39,7 +39,7 @@ def test_undamaged_samples_are_taken(tmp_path):
             for path, content in sample.files.items():
                 other = name == "pickle" and not path.endswith(
                     ("_pass.pkl", "_qs.pkl")
-                )  # not what cnn.lists takes
+                )  # not what cnn.check_lists takes
                 if fuzz.matches(parser, f"{sample.name}/{path}", content) and not other:
                     file = (
                         tmp_path

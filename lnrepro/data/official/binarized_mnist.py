@@ -1,12 +1,21 @@
-"""Binary digits for generative models: `binarized_mnist`, Larochelle's fixed binarisation, from the three official
-.amat files; `binarized_digits`, scikit-learn's real digits enlarged to 28x28 and binarised once, embedded.
+"""Binary images of digits, 28x28, for generative models.
 
-An example is {"image": (28, 28) uint8, each 0 or 1}; there are no labels. Bounds in nats on the one and on the other
-cannot be compared. The .amat files are text, one image per line: 784 times "0" or "1" with single spaces between, row
-by row. Files that circulate under the same names are MATLAB 5.0 files with one variable X, (N, 784) zeros and ones; the
-first bytes tell which it is, plain or packed.
-Splits of binarized_mnist: 50,000 train, 10,000 valid, 10,000 test, in the files' order; of binarized_digits, as of
-`digits`: 1,297 train, 250 valid, 250 test.
+`binarized_mnist` is the fixed binarisation of Larochelle, in three .amat files. They
+are text with one image per line. A line has 784 digits, row by row, with single spaces
+between them. These are the first digits of three lines:
+
+    0 0 0 1 1 0 0
+    0 0 1 1 0 0 0
+    0 1 1 0 0 0 0
+
+Other files of the same names are MATLAB 5.0 files with one variable X [N, 784]. The
+first bytes of the file tell which format it is. The splits have 50,000, 10,000 and
+10,000 images, in the order of the files.
+
+`binarized_digits` is embedded: the digits of scikit-learn, enlarged to 28x28 and
+binarised once. Bounds in nats on the two sets cannot be compared.
+
+An example is {"image": [28, 28] uint8}, where each pixel is 0 or 1.
 """
 
 from __future__ import annotations
@@ -24,9 +33,8 @@ SIDE = 28
 PIXELS = SIDE * SIDE
 HOME = "http://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist/"
 ROWS = {"train": 50_000, "valid": 10_000, "test": 10_000}
-LARGEST = (
-    ROWS["train"] * PIXELS * 8 + 1024
-)  # bytes of a MATLAB file's images, unpacked, if they are doubles
+# Bytes of an unpacked MATLAB file whose values are float64.
+LARGEST = ROWS["train"] * PIXELS * 8 + 1024
 
 
 def _official(split: str, sha256: str) -> RawFile:
@@ -34,11 +42,22 @@ def _official(split: str, sha256: str) -> RawFile:
     return RawFile(name, ROWS[split] * 2 * PIXELS, sha256, (HOME + name,))
 
 
-class BinarizedMnist(Builder):
-    """Binarised MNIST: 70,000 images of 28x28 bits, each pixel drawn once with its grey level as probability."""
+class BinaryImages(Builder):
+    """Base class of the sets of binary images."""
+
+    def features(self):
+        """Return the features of an example."""
+        return {"image": array((SIDE, SIDE), np.uint8)}
+
+
+class BinarizedMnist(BinaryImages):
+    """Binarised MNIST: 70,000 images of 28x28 bits, drawn with the grey levels."""
 
     source = HOME
-    licence = "none stated; derived from MNIST by R. Salakhutdinov and I. Murray, distributed by H. Larochelle"
+    licence = (
+        "none stated; derived from MNIST by R. Salakhutdinov and I. Murray, "
+        "distributed by H. Larochelle"
+    )
     size = (
         "50,000 train, 10,000 valid, 10,000 test; 110 MB to download, 115 MB prepared"
     )
@@ -54,171 +73,175 @@ class BinarizedMnist(Builder):
         ),
     )
 
-    def features(self):
-        """28x28 bytes, each 0 or 1."""
-        return {"image": array((SIDE, SIDE), np.uint8)}
-
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Reads the three files: 50,000, 10,000 and 10,000 images, or any number with --any-checksum."""
+        """Read the three files. With --any-checksum, any number of images is valid."""
         splits = {}
         for split, rows in ROWS.items():
             name = f"binarized_mnist_{split}.amat"
             images = parse(raw.read(name), raw.path(name))
             if len(images) != rows and not raw.any_checksum:
-                what = "short" if len(images) < rows else "too long"
+                problem = "short" if len(images) < rows else "too long"
                 raise DataError(
-                    f"{raw.path(name)}: {what}, {len(images):,} images instead of {rows:,}; download it again"
+                    f"{raw.path(name)}: {problem}, {len(images):,} images instead of "
+                    f"{rows:,}; download it again"
                 )
-            splits[split] = Images(images)
+            splits[split] = [{"image": image} for image in images]
         return splits
 
 
-class BinarizedDigits(Builder):
-    """The 1,797 digits of scikit-learn (8x8, 17 grey levels), enlarged to 28x28 and binarised with a fixed seed."""
+class BinarizedDigits(BinaryImages):
+    """The 1,797 digits of scikit-learn, enlarged to 28x28 and binarised once."""
 
-    source = "https://archive.ics.uci.edu/dataset/80 (test part, as in sklearn.datasets.load_digits)"
-    licence = "CC BY 4.0 (E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, UCI)"
+    source = (
+        "https://archive.ics.uci.edu/dataset/80 "
+        "(test part, as in sklearn.datasets.load_digits)"
+    )
+    licence = (
+        "CC BY 4.0 "
+        "(E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, UCI)"
+    )
     size = "1,297 train, 250 valid, 250 test; nothing to download, 3 MB prepared"
     embedded = True
 
-    def features(self):
-        """28x28 bytes, each 0 or 1."""
-        return {"image": array((SIDE, SIDE), np.uint8)}
-
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Enlarges, binarises and cuts scikit-learn's order as the set `digits` does."""
+        """Enlarge and binarise the digits, and split them in scikit-learn's order."""
         from sklearn.datasets import load_digits
 
         images = binarise(enlarge(load_digits().images / 16.0))
-        cuts = {
-            "train": slice(0, 1297),
-            "valid": slice(1297, 1547),
-            "test": slice(1547, 1797),
+        examples = [{"image": image} for image in images]
+        return {
+            "train": examples[:1297],
+            "valid": examples[1297:1547],
+            "test": examples[1547:],
         }
-        return {split: Images(images[cut]) for split, cut in cuts.items()}
-
-
-class Images(Sequence):
-    """Images (N, 28, 28) as a sequence of examples."""
-
-    def __init__(self, images: np.ndarray):
-        self.images = images
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, i: int) -> Example:
-        return {"image": self.images[i]}
 
 
 def enlarge(images: np.ndarray) -> np.ndarray:
-    """Grey images (N, 8, 8) in 0..1 -> (N, 28, 28) in 0..1: by cubic convolution to the middle 24x24 pixels.
+    """Enlarge grey images from 8x8 to 28x28 by cubic convolution.
 
-    The contrast is raised fivefold about one half: enlarged grey levels, taken as probabilities, would give fog.
-    Source of the kernel: Keys (1981), a = -1/2.
+    The result has 24x24 pixels and a border of two pixels. The contrast is raised
+    fivefold around 1/2, because binarised grey edges would be mostly noise.
+
+    Args:
+      images: grey levels from 0 to 1 [N, 8, 8].
+
+    Returns:
+      Grey levels from 0 to 1 [N, 28, 28].
+
+    References:
+      Keys (1981), for the kernel with a = -1/2.
     """
     side = images.shape[1]
-    centres = (
-        np.arange(24) + 0.5
-    ) * side / 24 - 0.5  # of the large image's pixels, on the small image's grid
+    # Centres of the new pixels, in units of the old pixels.
+    centres = (np.arange(24) + 0.5) * side / 24 - 0.5
     t = np.abs(centres[:, None] - np.arange(-1, side + 1))
     near, far = 1.5 * t**3 - 2.5 * t**2 + 1, -0.5 * t**3 + 2.5 * t**2 - 4 * t + 2
-    weights = np.where(t <= 1, near, np.where(t < 2, far, 0))[
-        :, 1:-1
-    ]  # what lies outside the image is paper
+    kernel = np.where(t <= 1, near, np.where(t < 2, far, 0))
+    # Pixels outside of the image are 0.
+    weights = kernel[:, 1:-1]
     large = np.einsum("ya,nab,xb->nyx", weights, images, weights)
     return np.pad(np.clip(5 * (large - 0.5) + 0.5, 0, 1), ((0, 0), (2, 2), (2, 2)))
 
 
 def binarise(images: np.ndarray, seed: int = 0) -> np.ndarray:
-    """One draw per pixel: (N, H, W) probabilities -> uint8 zeros and ones, the same ones for a seed everywhere.
+    """Draw each pixel as 0 or 1.
 
-    The numbers come from the bit generator itself (its stream is fixed by contract, a Generator's methods are not).
+    The random numbers come from the bit generator, whose stream NumPy guarantees. The
+    methods of Generator may change between versions.
+
+    Args:
+      images: probabilities of 1 [N, H, W].
+      seed: seed of the random numbers.
+
+    Returns:
+      The binary images [N, H, W] uint8.
     """
     bits = np.random.PCG64(seed).random_raw(images.size).reshape(images.shape)
     return ((bits >> np.uint64(11)) * 2.0**-53 < images).astype(np.uint8)
 
 
 def parse(content: bytes, where: object) -> np.ndarray:
-    """The content of an .amat file, text or MATLAB 5.0 -> (N, 28, 28) uint8 zeros and ones.
+    """Parse an .amat file, which is text or MATLAB 5.0.
 
-    Raises DataError that begins with `where`.
+    Args:
+      content: content of the file.
+      where: name of the file, for error messages.
+
+    Returns:
+      The images [N, 28, 28] uint8.
+
+    Raises:
+      DataError: the content does not have one of these formats.
     """
-    if content.startswith(matlab.MAGIC):
-        images = _parse_matlab(content, where)
-    else:
-        images = _parse_text(content, where)
+    is_matlab = content.startswith(matlab.MAGIC)
+    images = (_parse_matlab if is_matlab else _parse_text)(content, where)
     return images.reshape(-1, SIDE, SIDE)
 
 
 def _parse_text(content: bytes, where: object) -> np.ndarray:
-    """Text -> (N, 784). The official layout is one pattern of bytes; anything else is taken line by line."""
+    """Parse a text file. Return the images [N, 784] uint8."""
     if not content.strip():
         raise DataError(f"{where}: empty; download it again")
-    stride = 2 * PIXELS  # 784 digits, 783 spaces, a newline
-    if len(content) % stride == 0:
-        table = np.frombuffer(content, np.uint8).reshape(-1, stride)
-        digits, gaps = table[:, ::2], table[:, 1::2]
+    # Lines of the official files have 784 digits, 783 spaces and a newline. They can be
+    # parsed as a table of bytes.
+    if len(content) % (2 * PIXELS) == 0:
+        table = np.frombuffer(content, np.uint8).reshape(-1, PIXELS, 2)
+        digits, separators = table[..., 0], table[..., 1]
         if (
-            (gaps[:, :-1] == ord(" ")).all()
-            and (gaps[:, -1] == ord("\n")).all()
+            (separators[:, :-1] == ord(" ")).all()
+            and (separators[:, -1] == ord("\n")).all()
             and ((digits | 1) == ord("1")).all()
         ):
             return digits - np.uint8(ord("0"))
-    rows = []
     lines = content.splitlines()
+    if not lines[-1].strip():
+        lines.pop()
+    rows = []
     for number, line in enumerate(lines, 1):
         values = line.split()
-        if not values and number == len(lines):
-            break
-        if bad := next((v for v in values if v not in (b"0", b"1")), None):
-            shown = ascii(bad[:12].decode("latin-1"))
-            raise DataError(
-                f"{where}, line {number}: the value {shown} is neither 0 nor 1; get the official file"
-            )
+        for value in values:
+            if value not in (b"0", b"1"):
+                shown = ascii(value[:12].decode("latin-1"))
+                raise DataError(
+                    f"{where}, line {number}: the value {shown} is neither 0 nor 1; "
+                    "get the official file"
+                )
         if len(values) != PIXELS:
-            cut = (
-                number == len(lines)
-                and not content.endswith(b"\n")
-                and len(values) < PIXELS
-            )
-            hint = (
-                "short: the file ends within a line; download it again"
-                if cut
-                else "get the official file"
-            )
+            advice = "get the official file"
+            is_last = number == len(lines) and not content.endswith(b"\n")
+            if is_last and len(values) < PIXELS:
+                advice = "short: the file ends within a line; download it again"
             raise DataError(
-                f"{where}, line {number}: {len(values)} columns instead of {PIXELS}; {hint}"
+                f"{where}, line {number}: {len(values)} columns instead of {PIXELS}; "
+                f"{advice}"
             )
         rows.append(np.array(values, dtype="S1").view(np.uint8) - np.uint8(ord("0")))
     return np.stack(rows)
 
 
 def _parse_matlab(content: bytes, where: object) -> np.ndarray:
-    """MATLAB 5.0 with one variable X -> (N, 784)."""
+    """Parse a MATLAB 5.0 file with one variable X. Return the images [N, 784] uint8."""
     try:
         found = matlab.variables(content, LARGEST)
     except ValueError as e:
         raise DataError(f"{where}: damaged MATLAB file ({e}); download it again") from e
-    if [v.name for v in found] != ["X"]:
-        names = ", ".join(v.name for v in found[:5]) or "none"
-        raise DataError(
-            f"{where}: a MATLAB file with the variables {names} instead of X alone; get the official file"
-        )
+
+    def error(problem: str) -> DataError:
+        return DataError(f"{where}{problem}; get the official file")
+
+    names = [variable.name for variable in found]
+    if names != ["X"]:
+        shown = ", ".join(names[:5]) or "none"
+        raise error(f": a MATLAB file with the variables {shown} instead of X alone")
     _, shape, kind, values = found[0]
     if len(shape) != 2 or shape[1] != PIXELS or shape[0] < 1:
         sizes = " x ".join(map(str, shape[:5]))
-        raise DataError(
-            f"{where}: X is {sizes} instead of N x {PIXELS}; get the official file"
-        )
+        raise error(f": X is {sizes} instead of N x {PIXELS}")
     if values is None:
-        raise DataError(
-            f"{where}: X holds {kind} values instead of 0 and 1; get the official file"
-        )
+        raise error(f": X contains {kind} values instead of 0 and 1")
     wrong = np.argwhere((values != 0) & (values != 1))
     if len(wrong):
         row, column = wrong[0]
-        raise DataError(
-            f"{where}, row {row + 1}: the value {values[row, column]} is neither 0 nor 1; get the official file"
-        )
+        value = values[row, column]
+        raise error(f", row {row + 1}: the value {value} is neither 0 nor 1")
     return values.astype(np.uint8, order="C")

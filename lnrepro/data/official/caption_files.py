@@ -1,4 +1,19 @@
-"""The files of caption folders, parsed: .txt, Karpathy's and COCO's JSON, ids, and .npy of features. None is trusted."""
+"""Parsers of the files that contain captions and image features.
+
+Captions come in one of three formats. The first one is text, see captions.py. The
+second one is Karpathy's dataset_coco.json. The third one is COCO's captions_*.json
+together with {train,val,test}_ids.txt, which have one image id per line:
+
+    dataset_coco.json
+        {"images": [{"split": "train", "cocoid": 7, "sentences": [
+            {"tokens": ["a", "red", "kite"]}, ...]}, ...]}
+    captions_train2014.json
+        {"annotations": [{"image_id": 7, "id": 1, "caption": "A red kite."}, ...]}
+
+COCO's captions are converted to lower case, without punctuation, as Karpathy did. The
+first five captions of an image are used. The files may be damaged or hostile, so that
+all values are checked.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +22,7 @@ import pathlib
 import string
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,59 +32,79 @@ from lnrepro.engine.errors import DataError
 
 PER_IMAGE = 5
 FEATURES = 4096
-SPLITS = {"train": "train", "valid": "val", "test": "test"}  # ours, and the files'
-LONGEST = 1 << 16  # characters of a line
-LARGEST = 1 << 29  # bytes of a file of captions; Karpathy's has 150 MB
-CHUNK = 1024  # rows of features checked at once
+# Our names of the splits, and the names in the files.
+SPLITS = {"train": "train", "valid": "val", "test": "test"}
+# Characters of a line.
+LONGEST = 1 << 16
+# Bytes of a file of captions. Karpathy's file has 150 MB.
+LARGEST = 1 << 29
+# Rows of features that are checked at once.
+CHUNK = 1024
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
-Lines = list[list[str]]  # captions, each a list of tokens; five to an image
+# Captions, each a list of words. Five of them in a row belong to one image.
+Lines = list[list[str]]
+
+
+class Split(NamedTuple):
+    """Captions of a split and ids of its images [N]."""
+
+    captions: Lines
+    ids: np.ndarray
 
 
 def tokenise(text: str) -> list[str]:
-    """A caption's words as Karpathy has them: small letters, punctuation deleted, cut at white space."""
+    """Return the words of a caption in lower case, without punctuation."""
     return text.lower().translate(PUNCTUATION).split()
 
 
-def read_captions(raw: Raw) -> tuple[dict[str, Lines], dict[str, np.ndarray]]:
-    """Captions (5 N lists of tokens) and image ids (N,) of every split, from whichever form of them the folder holds."""
+def read_captions(raw: Raw) -> dict[str, Split]:
+    """Read the captions of all splits, in the first format that is there.
+
+    Raises:
+      DataError: a file is missing or wrong.
+    """
+    found: dict[str, Split] = {}
     if raw.find("train.txt"):
-        captions = {
-            split: parse_text(
-                unpack(raw.path(f"{stem}.txt"), LARGEST), raw.path(f"{stem}.txt")
-            )
-            for split, stem in SPLITS.items()
-        }
-        return captions, {
-            split: _ids(raw, stem, len(captions[split]) // PER_IMAGE)
-            for split, stem in SPLITS.items()
-        }
+        for split, stem in SPLITS.items():
+            file = raw.path(f"{stem}.txt")
+            captions = parse_text(unpack(file, LARGEST), file)
+            ids = _read_ids(raw, stem, len(captions) // PER_IMAGE)
+            found[split] = Split(captions, ids)
+        return found
     if file := raw.find("dataset_coco.json"):
-        found = parse_karpathy(unpack(file, LARGEST), file)
-        return {k: v[0] for k, v in found.items()}, {k: v[1] for k, v in found.items()}
+        return parse_karpathy(unpack(file, LARGEST), file)
     texts: dict[int, list[str]] = {}
     for file in sorted(raw.folder.glob("captions_*.json")):
         texts |= parse_coco(unpack(file, LARGEST), file)
     if not texts:
-        raw.path("train.txt")  # says what is missing
-    ids = {split: _ids(raw, stem, None) for split, stem in SPLITS.items()}
-    captions = {}
+        # This raises the error that says which files are needed.
+        raw.path("train.txt")
     for split, stem in SPLITS.items():
-        where = raw.path(f"{stem}_ids.txt")
-        if missing := [int(i) for i in ids[split] if int(i) not in texts]:
+        ids, where = _read_ids(raw, stem, None), raw.path(f"{stem}_ids.txt")
+        if missing := [image for image in ids.tolist() if image not in texts]:
             raise DataError(
-                f"{where}: no captions_*.json has the image {missing[0]} ({len(missing)} missing in all)"
+                f"{where}: no captions_*.json has the image {missing[0]} "
+                f"({len(missing)} images are missing)"
             )
-        captions[split] = [
-            c
-            for i in ids[split]
-            for c in _five([tokenise(t) for t in texts[int(i)]], int(i), where)
-        ]
-    return captions, ids
+        captions = []
+        for image in ids.tolist():
+            words = [tokenise(text) for text in texts[image]]
+            captions += _first_five(words, image, where)
+        found[split] = Split(captions, ids)
+    return found
 
 
 def parse_text(content: bytes, where: object) -> Lines:
-    """One caption a line -> lists of tokens, five to an image. Raises DataError that begins with `where` and the line."""
+    """Parse a text file with one caption per line.
+
+    Args:
+      content: content of the file.
+      where: name of the file, for error messages.
+
+    Raises:
+      DataError: a line is not a caption, or an image does not have five captions.
+    """
     try:
         lines = content.decode("utf-8").split("\n")
     except UnicodeDecodeError as e:
@@ -77,76 +112,94 @@ def parse_text(content: bytes, where: object) -> Lines:
         raise DataError(
             f"{where}, line {number}: not UTF-8 text; get the official file"
         ) from e
-    lines = lines[:-1] if lines[-1] == "" else lines
+    if not lines[-1]:
+        lines.pop()
     captions = []
     for number, line in enumerate(lines, 1):
         if len(line) > LONGEST:
             raise DataError(
-                f"{where}, line {number}: {len(line)} characters are no caption; get the official file"
+                f"{where}, line {number}: {len(line)} characters are too many for a "
+                "caption; get the official file"
             )
-        if not (tokens := line.split()):
+        words = line.split()
+        if not words:
             raise DataError(
-                f"{where}, line {number}: empty caption; every image needs {PER_IMAGE} that say something"
+                f"{where}, line {number}: empty caption; every image needs {PER_IMAGE} "
+                "captions with words"
             )
-        captions.append(tokens)
+        captions.append(words)
     if not captions or len(captions) % PER_IMAGE:
         raise DataError(
-            f"{where}: {len(captions)} captions are not {PER_IMAGE} for each image; the file is cut, or not of this layout"
+            f"{where}: {len(captions)} captions are not {PER_IMAGE} for each image; "
+            "the file is truncated or has another format"
         )
     return captions
 
 
-def parse_karpathy(
-    content: bytes, where: object
-) -> dict[str, tuple[Lines, np.ndarray]]:
-    """Karpathy's dataset_coco.json -> {split: (captions, ids)}; "restval" images are training images, behind "train"."""
-    parts: dict[str, list[tuple[int, Lines]]] = {
-        name: [] for name in ("train", "restval", "val", "test")
-    }
-    for n, image in enumerate(_listed(_json(content, where), "images", where)):
+def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
+    """Parse Karpathy's dataset_coco.json.
+
+    The images of "restval" are training images. They follow those of "train".
+
+    Args:
+      content: content of the file.
+      where: name of the file, for error messages.
+
+    Raises:
+      DataError: a value is missing or wrong, or a split is empty.
+    """
+    captions = {"train": [], "restval": [], "val": [], "test": []}
+    ids = {name: [] for name in captions}
+    for n, image in enumerate(_load_list(content, "images", where)):
+        words = []
         try:
-            split, number = _text(image["split"]), _number(image.get("cocoid", n))
-            tokens = [
-                [_text(t) for t in _list(s["tokens"])]
-                for s in _list(image["sentences"])
-            ]
+            split, number = _text(image["split"]), _integer(image.get("cocoid", n))
+            for sentence in _list(image["sentences"]):
+                words.append([_text(token) for token in _list(sentence["tokens"])])
         except (KeyError, TypeError, ValueError, AttributeError) as e:
-            what = str(e)[:80]
             raise DataError(
-                f"{where}: images[{n}] has no usable split, cocoid and sentences[].tokens ({what!a})"
+                f"{where}: images[{n}] has no usable split, cocoid and "
+                f"sentences[].tokens ({str(e)[:80]!a})"
             ) from e
-        if split not in parts:
+        if split not in ids:
             raise DataError(
-                f"{where}: images[{n}] is of the split {split[:20]!a}; there are {', '.join(parts)}"
+                f"{where}: images[{n}] is of the split {split[:20]!a}, which is not "
+                f"one of {', '.join(ids)}"
             )
-        parts[split].append((number, _five(tokens, number, where)))
-    parts = {
-        "train": parts["train"] + parts["restval"],
-        "valid": parts["val"],
-        "test": parts["test"],
-    }
-    if empty := [split for split, images in parts.items() if not images]:
-        raise DataError(f"{where}: has no images of the split {empty[0]}")
-    return {
-        split: (
-            [c for _, five in images for c in five],
-            np.array([number for number, _ in images], np.int64),
-        )
-        for split, images in parts.items()
-    }
+        captions[split] += _first_five(words, number, where)
+        ids[split].append(number)
+    captions["train"] += captions["restval"]
+    ids["train"] += ids["restval"]
+    found = {}
+    for split, stem in SPLITS.items():
+        if not ids[stem]:
+            raise DataError(f"{where}: has no images of the split {split}")
+        found[split] = Split(captions[stem], np.array(ids[stem], np.int64))
+    return found
 
 
 def parse_coco(content: bytes, where: object) -> dict[int, list[str]]:
-    """COCO's captions_*.json -> {image id: its captions, by annotation id}."""
+    """Parse one of COCO's captions_*.json.
+
+    Args:
+      content: content of the file.
+      where: name of the file, for error messages.
+
+    Returns:
+      The captions of each image by its id, in the order of their own ids.
+
+    Raises:
+      DataError: a value is missing or wrong.
+    """
     found: dict[int, list[tuple[int, str]]] = {}
-    for n, note in enumerate(_listed(_json(content, where), "annotations", where)):
+    for n, note in enumerate(_load_list(content, "annotations", where)):
         try:
-            caption = _number(note["id"]), _text(note["caption"])
-            found.setdefault(_number(note["image_id"]), []).append(caption)
+            caption = _integer(note["id"]), _text(note["caption"])
+            found.setdefault(_integer(note["image_id"]), []).append(caption)
         except (KeyError, TypeError, ValueError) as e:
-            what = str(e)[:80]
             raise DataError(
-                f"{where}: annotations[{n}] has no usable image_id, id and caption ({what!a})"
+                f"{where}: annotations[{n}] has no usable image_id, id and caption "
+                f"({str(e)[:80]!a})"
             ) from e
     return {
         image: [text for _, text in sorted(notes)] for image, notes in found.items()
@@ -154,63 +207,80 @@ def parse_coco(content: bytes, where: object) -> dict[int, list[str]]:
 
 
 def read_features(file: pathlib.Path) -> np.ndarray:
-    """A .npy of float32 (N, 4096), memory-mapped, never unpickled. Raises DataError that names the file."""
+    """Map a .npy file of features [N, 4096] into memory. Pickles are never read.
+
+    Raises:
+      DataError: the file is missing, or is not a float32 array of this shape.
+    """
     try:
         found = np.load(file, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as e:
         raise DataError(
-            f"{file}: there is no such file; the features must be unpacked, for they are memory-mapped"
+            f"{file}: there is no such file; the features must be unpacked, because "
+            "they are memory-mapped"
         ) from e
-    except Exception as e:  # numpy raises whatever the damaged bytes lead it to
-        pickled = "allow_pickle" in str(e) or "Python objects" in str(e)
-        why = (
-            "it holds pickled objects, which are never read"
-            if pickled
-            else ascii(str(e)[:80])
-        )
+    # NumPy raises many kinds of errors for damaged files.
+    except Exception as e:
+        reason = ascii(str(e)[:80])
+        if "allow_pickle" in reason or "Python objects" in reason:
+            reason = "it contains pickled objects, which are never read"
         raise DataError(
-            f"{file}: not a plain .npy array ({why}); get the official file"
+            f"{file}: not a plain .npy array ({reason}); get the official file"
         ) from e
     if not isinstance(found, np.ndarray):
-        raise DataError(
-            f"{file}: an archive of arrays (.npz) instead of one .npy array; get the official file"
-        )
-    if found.dtype != np.float32:
-        raise DataError(
-            f"{file}: holds {str(found.dtype)[:40]} values instead of float32; get the official file"
-        )
-    if found.ndim != 2 or found.shape[1] != FEATURES or not len(found):
-        raise DataError(
-            f"{file}: is {' x '.join(map(str, found.shape[:5]))} instead of N x {FEATURES}; get the official file"
-        )
-    return found
+        problem = "an archive of arrays (.npz) instead of one .npy array"
+    elif found.dtype != np.float32:
+        problem = f"contains {str(found.dtype)[:40]} values instead of float32"
+    elif found.ndim != 2 or found.shape[1] != FEATURES or not len(found):
+        shape = " x ".join(map(str, found.shape[:5]))
+        problem = f"is {shape} instead of N x {FEATURES}"
+    else:
+        return found
+    raise DataError(f"{file}: {problem}; get the official file")
 
 
 def check_features(images: np.ndarray, where: object) -> int:
-    """How many rows are not of unit length (to 1 %), with one warning that counts them. Raises DataError for NaN and inf."""
-    lengths = np.concatenate(
-        [
-            np.linalg.norm(images[i : i + CHUNK].astype(np.float64), axis=1)
-            for i in range(0, len(images), CHUNK)
-        ]
-    )
+    """Check that features are finite, and warn if rows do not have unit length.
+
+    Args:
+      images: features [N, D].
+      where: name of the file, for messages.
+
+    Returns:
+      The number of rows whose length differs from 1 by more than 1 %.
+
+    Raises:
+      DataError: a value is NaN or infinite.
+    """
+    lengths = np.empty(len(images))
+    for i in range(0, len(images), CHUNK):
+        rows = images[i : i + CHUNK].astype(np.float64)
+        lengths[i : i + CHUNK] = np.linalg.norm(rows, axis=1)
     if len(bad := np.flatnonzero(~np.isfinite(lengths))):
         raise DataError(
-            f"{where}, row {bad[0]}: holds NaN or infinity ({len(bad)} such rows); get the official file"
+            f"{where}, row {bad[0]}: contains NaN or infinity ({len(bad)} such rows); "
+            "get the official file"
         )
     if count := int((np.abs(lengths - 1) > 0.01).sum()):
         warnings.warn(
-            f"{where}: {count:,} of {len(images):,} rows are not of unit length ({lengths.min():.3g} to "
-            f"{lengths.max():.3g}); the authors' features are, so these come from elsewhere",
+            f"{where}: {count:,} of {len(images):,} rows are not of unit length "
+            f"({lengths.min():.3g} to {lengths.max():.3g}); these are not the authors' "
+            "features",
             stacklevel=2,
         )
     return count
 
 
-def _ids(raw: Raw, stem: str, count: int | None) -> np.ndarray:
-    """The image ids of a split's _ids.txt, one line an image or five; 0, 1, ... where there is no such file.
+def _read_ids(raw: Raw, stem: str, count: int | None) -> np.ndarray:
+    """Read the image ids of a split from its _ids.txt.
 
-    `count`: how many images there must be; None if the file itself says so, and then it must be there.
+    Args:
+      raw: the folder.
+      stem: name of the split in the files.
+      count: number of images. None if only this file says it, and must be there.
+
+    Returns:
+      The ids [N] int64, which are 0, 1, ... if there is no such file.
     """
     name = f"{stem}_ids.txt"
     if count is not None and not raw.find(name):
@@ -219,15 +289,16 @@ def _ids(raw: Raw, stem: str, count: int | None) -> np.ndarray:
     lines = unpack(where).split()
     for number, line in enumerate(lines, 1):
         if not line.isdigit() or len(line) > 18:
-            raise DataError(
-                f"{where}, line {number}: {line[:20].decode('latin-1')!a} is no image id"
-            )
+            shown = ascii(line[:20].decode("latin-1"))
+            raise DataError(f"{where}, line {number}: {shown} is not an image id")
     found = np.array(lines, np.int64)
-    five = found[: len(found) // PER_IMAGE * PER_IMAGE].reshape(-1, PER_IMAGE)
-    if len(found) % PER_IMAGE == 0 and (five == five[:, :1]).all():
-        found = five[:, 0]
+    if len(found) % PER_IMAGE == 0:
+        # The file may have one line per caption.
+        groups = found.reshape(-1, PER_IMAGE)
+        if (groups == groups[:, :1]).all():
+            found = groups[:, 0]
     if not len(found):
-        raise DataError(f"{where}: holds no image id; get the official file")
+        raise DataError(f"{where}: contains no image id; get the official file")
     if count not in (None, len(found)):
         raise DataError(
             f"{where}: {len(found)} images, but there are captions of {count}"
@@ -235,53 +306,52 @@ def _ids(raw: Raw, stem: str, count: int | None) -> np.ndarray:
     return found
 
 
-def _five(captions: Lines, image: int, where: object) -> Lines:
-    """The first five captions of an image. Raises DataError if there are fewer, or one is empty."""
+def _first_five(captions: Lines, image: int, where: object) -> Lines:
+    """Return the first five captions of an image. Raise DataError if one is missing."""
     if len(captions) < PER_IMAGE:
         raise DataError(
-            f"{where}: image {image} has {len(captions)} captions; every image needs {PER_IMAGE}"
+            f"{where}: image {image} has {len(captions)} captions; every image needs "
+            f"{PER_IMAGE}"
         )
     if not all(captions[:PER_IMAGE]):
         raise DataError(
-            f"{where}: image {image} has an empty caption; every image needs {PER_IMAGE} that say something"
+            f"{where}: image {image} has an empty caption; every image needs "
+            f"{PER_IMAGE} captions with words"
         )
     return captions[:PER_IMAGE]
 
 
-def _json(content: bytes, where: object) -> Any:
+def _load_list(content: bytes, name: str, where: object) -> list:
+    """Return the list of this name in a JSON file. Raise DataError if there is none."""
     try:
-        return json.loads(content)
+        found = json.loads(content)
     except (ValueError, RecursionError) as e:
-        raise DataError(
-            f"{where}: not JSON ({str(e).splitlines()[0]}); download it again"
-        ) from e
+        reason = str(e).splitlines()[0]
+        raise DataError(f"{where}: not JSON ({reason}); download it again") from e
+    values = found.get(name) if isinstance(found, Mapping) else None
+    if not isinstance(values, list) or not values:
+        raise DataError(f"{where}: has no list of {name}; get the official file")
+    return values
 
 
 def _list(value: Any) -> list:
-    """A list of JSON. Raises TypeError for all else."""
+    """Return a list. Raise TypeError for other JSON values."""
     if not isinstance(value, list):
         raise TypeError(f"{type(value).__name__} instead of a list")
     return value
 
 
 def _text(value: Any) -> str:
-    """A string of JSON. Raises TypeError for all else, ValueError for halves of surrogate pairs, which no file can hold."""
+    """Return a string. Raise TypeError or ValueError for other JSON values."""
     if not isinstance(value, str):
         raise TypeError(f"{type(value).__name__} instead of text")
     if not is_text(value):
-        raise ValueError(f"{value[:20]!a} is no text")
+        raise ValueError(f"{value[:20]!a} cannot be encoded as UTF-8")
     return value
 
 
-def _number(value: Any) -> int:
-    """A whole number of JSON that fits int64. Raises ValueError for all else."""
+def _integer(value: Any) -> int:
+    """Return an integer that fits into int64. Raise ValueError for others."""
     if type(value) is not int or abs(value) >= 2**63:
-        raise ValueError("not a whole number of 64 bits")
+        raise ValueError("not an integer of 64 bits")
     return value
-
-
-def _listed(found: Any, name: str, where: object) -> list:
-    listed = found.get(name) if isinstance(found, Mapping) else None
-    if not isinstance(listed, list) or not listed:
-        raise DataError(f"{where}: has no list of {name}; get the official file")
-    return listed

@@ -1,26 +1,55 @@
-"""IAM-OnDB: lines of English written on a whiteboard by 221 people, as pen strokes with their text.
+"""IAM-OnDB: lines of English handwriting on a whiteboard as pen strokes, with text.
 
-The official files: `lineStrokes/a01/a01-000/a01-000u-01.xml` (one line each) and `ascii/a01/a01-000/a01-000u.txt` (a
-form's text), as folders or as lineStrokes-all and ascii-all (.tar, .tar.gz, .tgz, .tar.xz), and the four lists of forms
-of task IAM-OnDB-t1. Splits are those of Graves (2013): train = trainset, testset_t and testset_f, 10,741 lines; valid =
-testset_v, 1,438.
+There is one XML file per line, such as lineStrokes/a01/a01-000/a01-000u-01.xml:
 
-An example is one line:
-  strokes        (t, 3) int32: dx, dy from point to point in the whiteboard's units (y grows downwards), and 1 where the
-                 point reached ends a stroke
-  text           (u,) uint8: symbol numbers, see `encode`
-  transcription  UTF-8 bytes of the text as it stands in the file;   id  ASCII bytes, "a01-000u-01"
-  list           place in LISTS
+    <WhiteboardCaptureSession><StrokeSet>
+    <Stroke colour="black" start_time="1.00" end_time="1.05">
+    <Point x="210" y="340" time="1.00"/>
+    <Point x="215" y="352" time="1.05"/>
+    </Stroke></StrokeSet></WhiteboardCaptureSession>
 
-`data.facts`: "mean" and "std" of (dx, dy) over the training lines, "symbols", "other" (how often each character is
-none of them), "skipped" (forms), "lines" (of each list).
+There is one text file per form, such as ascii/a01/a01-000/a01-000u.txt. The lines of
+the form follow "CSR:". What stands before is not corrected and is not used. A run of
+"%" is also a line break:
+
+    OCR:
+    The boat cane back
+    CSR:
+    The boat came back
+    at noon . %%% Nobody spoke .
+
+The four lists of the task IAM-OnDB-t1, such as trainset.txt, contain ids of forms:
+
+    a01-000u
+    a01-002
+
+lineStrokes and ascii are folders, or archives such as lineStrokes-all.tar.gz. The
+splits are those of Graves (2013). train is trainset, testset_t and testset_f, 10,741
+lines. valid is testset_v, 1,438 lines.
+
+An example is one line with these features, for T points and U characters:
+
+    strokes        [T - 1, 3] int32: dx and dy to the next point in units of the
+                   whiteboard, where y grows downwards; 1 if that point ends a stroke
+    text           [U] uint8: symbol numbers, see `encode`
+    transcription  UTF-8 bytes of the text in the file
+    id             ASCII bytes, such as "a01-000u-01"
+    list           index in LISTS
+
+`data.facts` contains:
+
+    mean, std  of dx and dy in the training lines
+    symbols    the symbols
+    other      how often each character occurs that is not a symbol
+    skipped    forms that were left out
+    lines      number of lines of each list
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from xml.parsers import expat
 
@@ -41,10 +70,10 @@ SYMBOLS = (
 )
 NUMBERS = {symbol: i for i, symbol in enumerate(SYMBOLS)}
 
-LIMIT = 4 << 20  # bytes of one file; the largest of the official ones has 110,000
-FARTHEST = (
-    100_000  # units from the whiteboard's corner; the official lines stay below 10,000
-)
+# Bytes of a file. The largest official file has 110,000.
+LIMIT = 4 << 20
+# Largest coordinate. The official lines stay below 10,000.
+FARTHEST = 100_000
 LINE = re.compile(r"(?:^|/)([a-z]\d\d-\d{3}[a-z]?)-(\d\d)\.xml$")
 FORM = re.compile(r"(?:^|/)([a-z]\d\d-\d{3}[a-z]?)\.txt$")
 AGAIN = "get the official file"
@@ -59,11 +88,17 @@ FEATURES = {
 
 
 class IamOndb(Builder):
-    """IAM On-Line Handwriting Database: 12,179 lines of pen strokes, written on a whiteboard, with their text."""
+    """IAM On-Line Handwriting Database: 12,179 lines of pen strokes with their text."""
 
     source = "https://fki.tic.heia-fr.ch/databases/iam-on-line-handwriting-database"
-    licence = "free for non-commercial research after registration; cite Liwicki and Bunke (2005)"
-    size = "10,741 train, 1,438 valid; 33 MB to download after registration, 190 MB prepared"
+    licence = (
+        "free for non-commercial research after registration; "
+        "cite Liwicki and Bunke (2005)"
+    )
+    size = (
+        "10,741 train, 1,438 valid; "
+        "33 MB to download after registration, 190 MB prepared"
+    )
     files = (
         RawFile("lineStrokes-all.tar"),
         RawFile("ascii-all.tar"),
@@ -71,75 +106,71 @@ class IamOndb(Builder):
     )
 
     def features(self):
-        """Strokes, text, transcription, id, list."""
+        """Return the features of an example, see the module."""
         return FEATURES
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Reads the four lists, all transcriptions and the listed forms' lines."""
-        lists = {name: _forms(raw, f"{name}.txt") for name in LISTS}
-        listed = {form: k for k, name in enumerate(LISTS) for form in lists[name]}
-        texts = {
-            found[1]: transcription(content, path)
-            for path, content in raw.tree(
-                "ascii", ("ascii-all",), suffix=".txt", limit=LIMIT
-            )
-            if (found := FORM.search(path)) and found[1] in listed
-        }
-        strokes: dict[str, dict[int, np.ndarray]] = {}
+        """Read the lists, the transcriptions and the strokes."""
+        list_of = {}
+        for name in LISTS:
+            list_of |= dict.fromkeys(_forms(raw, f"{name}.txt"), name)
+        texts: dict[str, list[str]] = {}
+        for path, content in raw.tree(
+            "ascii", ("ascii-all",), suffix=".txt", limit=LIMIT
+        ):
+            if (found := FORM.search(path)) and found[1] in list_of:
+                texts[found[1]] = transcription(content, path)
+        strokes: dict[str, dict[int, np.ndarray]] = defaultdict(dict)
         for path, content in raw.tree(
             "lineStrokes", ("lineStrokes-all",), suffix=".xml", limit=LIMIT
         ):
-            if (found := LINE.search(path)) and found[1] in listed:
-                if found[2] == "00":
+            if (found := LINE.search(path)) and found[1] in list_of:
+                number = int(found[2])
+                if number == 0:
                     raise DataError(f"{path}: lines are numbered from 01; {AGAIN}")
-                strokes.setdefault(found[1], {})[int(found[2])] = offsets(
-                    points(content, path)
-                )
-        lines, skipped, other = [], [], Counter()
-        for form, k in listed.items():
-            missing = (
-                "stroke files"
-                if form not in strokes
-                else "a transcription"
-                if form not in texts
-                else ""
-            )
-            if missing:
-                raise DataError(
-                    f"{raw.folder / LISTS[k]}.txt lists {form}, of which there are no {missing}; {AGAIN}s"
-                )
+                strokes[found[1]][number] = offsets(points(content, path))
+        splits, skipped = {"train": [], "valid": []}, []
+        other, counts = Counter(), dict.fromkeys(LISTS, 0)
+        for form, name in list_of.items():
+            for kind, present in (("stroke file", strokes), ("transcription", texts)):
+                if form not in present:
+                    raise DataError(
+                        f"{raw.folder / name}.txt lists {form}, which has no {kind}; "
+                        f"{AGAIN}s"
+                    )
             if max(strokes[form]) > len(texts[form]):
                 skipped.append(form)
                 continue
+            counts[name] += len(strokes[form])
             for number, line in sorted(strokes[form].items()):
-                lines.append(
-                    example(
-                        line, texts[form][number - 1], f"{form}-{number:02}", k, other
-                    )
+                line_id, text = f"{form}-{number:02}", texts[form][number - 1]
+                splits["valid" if name == VALID else "train"].append(
+                    example(line, text, line_id, LISTS.index(name), other)
                 )
         if skipped:
             warnings.warn(
-                f"{len(skipped)} forms have fewer lines of text than of strokes and are left out: {', '.join(skipped[:9])}",
+                f"{len(skipped)} forms have fewer lines of text than of strokes and "
+                f"are left out: {', '.join(skipped[:9])}",
                 stacklevel=2,
             )
-        splits = {
-            "train": [line for line in lines if line["list"] != LISTS.index(VALID)],
-            "valid": [line for line in lines if line["list"] == LISTS.index(VALID)],
-        }
         if splits["train"]:
             self.facts |= facts(splits["train"], other)
-        counts = Counter(int(line["list"]) for line in lines)
-        self.facts |= {
-            "skipped": skipped,
-            "lines": {name: counts[k] for k, name in enumerate(LISTS)},
-        }
+        self.facts |= {"skipped": skipped, "lines": counts}
         return splits
 
 
 def example(
     strokes: np.ndarray, text: str, name: str, number: int, other: Counter
 ) -> Example:
-    """One example; counts in `other` the characters that are no symbols."""
+    """Return the example of a line.
+
+    Args:
+      strokes: offsets [T - 1, 3].
+      text: the transcription.
+      name: id of the line.
+      number: index of its list in LISTS.
+      other: characters that are not symbols are counted here.
+    """
     tokens, unknown = encode(text)
     other.update(unknown)
     return {
@@ -152,10 +183,14 @@ def example(
 
 
 def facts(train: Iterable[Example], other: Counter) -> dict:
-    """Mean and standard deviation of the training lines' offsets, the symbols, and what was none of them."""
-    steps = np.concatenate([line["strokes"][:, :2] for line in train]).astype(
-        np.float64
-    )
+    """Return the facts of the training lines.
+
+    Args:
+      train: the training lines.
+      other: how often each character occurs that is not a symbol.
+    """
+    steps = np.concatenate([line["strokes"][:, :2] for line in train])
+    steps = steps.astype(np.float64)
     return {
         "mean": steps.mean(0).tolist(),
         "std": steps.std(0).tolist(),
@@ -165,106 +200,128 @@ def facts(train: Iterable[Example], other: Counter) -> dict:
 
 
 def encode(text: str) -> tuple[np.ndarray, list[str]]:
-    """Symbol numbers (u,) uint8 of a text, and its characters that have none and become number 0."""
+    """Return the symbol numbers of a text [U] uint8, and its other characters.
+
+    Characters that are not symbols have number 0.
+    """
     tokens = np.array([NUMBERS.get(c, 0) for c in text], np.uint8)
-    return tokens, [c for c, token in zip(text, tokens, strict=True) if token == 0]
+    return tokens, [c for c in text if c not in NUMBERS]
 
 
 def points(content: bytes, where: object) -> np.ndarray:
-    """A lineStrokes XML file -> (n, 3) int32: x, y in the whiteboard's units, and 1 at the end of a stroke.
+    """Parse a lineStrokes XML file.
 
-    A document type, and with it every entity and external reference, is refused. Raises DataError, beginning with
-    `where` and the line, for broken XML, no StrokeSet, a stroke without points, coordinates that are no integers.
+    Args:
+      content: content of the file.
+      where: name of the file, for error messages.
+
+    Returns:
+      The points [T, 3] int32: x, y, and 1 if the point ends a stroke.
+
+    Raises:
+      DataError: the XML is broken or is not a line of handwriting. Document types are
+        an error, and therefore also all entities and external references.
     """
     parser = expat.ParserCreate()
-    found: list[int] = []
+    seen: set[str] = set()
+    found: list[tuple[int, int]] = []
+    # Number of points at the end of each stroke.
     ends: list[int] = []
-    sets = 0
 
-    def fail(what):
-        raise DataError(f"{where}, line {parser.CurrentLineNumber}: {what}; {AGAIN}")
+    def fail(problem: str):
+        raise DataError(f"{where}, line {parser.CurrentLineNumber}: {problem}; {AGAIN}")
 
-    def start(name, attributes):
-        nonlocal sets
-        if name == "Point":
-            try:
-                texts = attributes["x"], attributes["y"]
-                x, y = map(int, texts)
-            except KeyError as e:
-                fail(f"a Point without {e.args[0]}")
-            except ValueError:
-                fail(
-                    f"a Point at {texts[0][:12]!a}, {texts[1][:12]!a}, which are not integers"
-                )
-            if not (-FARTHEST < x < FARTHEST and -FARTHEST < y < FARTHEST):
-                fail(
-                    f"a Point at {texts[0][:12]}, {texts[1][:12]}, farther than {FARTHEST} units away"
-                )
-            if not sets:
-                fail("a Point outside of a StrokeSet")
-            found.append(x)
-            found.append(y)
-        elif name == "StrokeSet":
-            sets += 1
+    def start(name: str, attributes: dict[str, str]):
+        seen.add(name)
+        if name != "Point":
+            return
+        for key in ("x", "y"):
+            if key not in attributes:
+                fail(f"a Point without {key}")
+        x, y = attributes["x"], attributes["y"]
+        try:
+            point = int(x), int(y)
+        except ValueError:
+            fail(f"a Point at {x[:12]!a}, {y[:12]!a}, which are not integers")
+        if max(map(abs, point)) >= FARTHEST:
+            fail(f"a Point at {x[:12]}, {y[:12]}, which is {FARTHEST} or more")
+        if "StrokeSet" not in seen:
+            fail("a Point outside of a StrokeSet")
+        found.append(point)
 
-    def end(name):
+    def end(name: str):
         if name == "Stroke":
-            if len(found) == (2 * ends[-1] if ends else 0):
+            if len(found) == (ends[-1] if ends else 0):
                 fail("a Stroke without points")
-            ends.append(len(found) // 2)
+            ends.append(len(found))
+
+    def document_type(*_):
+        fail("a document type, which these files do not have")
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.StartDoctypeDeclHandler = lambda *_: fail(
-        "a document type, which these files do not have"
-    )
+    parser.StartDoctypeDeclHandler = document_type
     try:
         parser.Parse(content, True)
     except expat.ExpatError as e:
+        problem = expat.ErrorString(e.code)
         raise DataError(
-            f"{where}, line {e.lineno}: broken XML ({expat.ErrorString(e.code)}); {AGAIN}"
+            f"{where}, line {e.lineno}: broken XML ({problem}); {AGAIN}"
         ) from None
-    except (LookupError, ValueError) as e:  # from Python's codecs
+    # Python's codecs raise these errors.
+    except (LookupError, ValueError) as e:
         raise DataError(
-            f"{where}, line 1: an encoding that cannot be read ({str(e)[:60]!a}); {AGAIN}"
+            f"{where}, line 1: unknown encoding ({str(e)[:60]!a}); {AGAIN}"
         ) from None
-    if not sets:
+    if "StrokeSet" not in seen:
         raise DataError(f"{where}: no StrokeSet; {AGAIN}")
-    if len(found) < 4 or not ends or 2 * ends[-1] != len(found):
+    if len(found) < 2 or not ends or ends[-1] != len(found):
         raise DataError(
-            f"{where}: {len(found) // 2} points in {len(ends)} strokes are no line of handwriting; {AGAIN}"
+            f"{where}: {len(found)} points in {len(ends)} strokes are not a line of "
+            f"handwriting; {AGAIN}"
         )
-    line = np.zeros((len(found) // 2, 3), np.int32)
-    line[:, :2] = np.array(found, np.int32).reshape(-1, 2)
+    line = np.zeros((len(found), 3), np.int32)
+    line[:, :2] = found
     line[np.array(ends) - 1, 2] = 1
     return line
 
 
 def offsets(line: np.ndarray) -> np.ndarray:
-    """Points (n, 3) -> (n - 1, 3): from each point to the next, with the next one's end of stroke."""
+    """Convert points [T, 3] to offsets between them [T - 1, 3].
+
+    The third column is 1 if the point at the end of the offset ends a stroke.
+    """
     return np.concatenate([np.diff(line[:, :2], axis=0), line[1:, 2:]], axis=1)
 
 
 def transcription(content: bytes, where: object) -> list[str]:
-    """The corrected lines of an ascii file, those below "CSR:"; a run of % within one is a line break. Raises DataError."""
-    _, found, body = content.decode("latin-1").replace("\r\n", "\n").partition("\nCSR:")
+    """Parse an ascii file.
+
+    Args:
+      content: content of the file.
+      where: name of the file, for error messages.
+
+    Returns:
+      The corrected lines, which follow "CSR:".
+
+    Raises:
+      DataError: there is no "CSR:".
+    """
+    text = content.decode("latin-1").replace("\r\n", "\n")
+    _, found, body = text.partition("\nCSR:")
     if not found:
         raise DataError(f"{where}: no line says 'CSR:'; {AGAIN}")
-    return [
-        part.strip()
-        for line in body.split("\n")
-        for part in re.split("%+", line)
-        if part.strip()
-    ]
+    return [line for part in re.split("\n|%+", body) if (line := part.strip())]
 
 
 def _forms(raw: Raw, name: str) -> list[str]:
-    """The form ids in one of the lists, in its order."""
+    """Return the ids of the forms in one of the lists, in its order."""
     forms = []
     for number, line in enumerate(raw.read(name).decode("latin-1").split("\n"), 1):
         for form in line.split():
             if not FORM.fullmatch(f"{form}.txt"):
                 raise DataError(
-                    f"{raw.path(name)}, line {number}: {form[:20]!a} is no form id such as a01-000u; {AGAIN}"
+                    f"{raw.path(name)}, line {number}: {form[:20]!a} is not an id of a "
+                    f"form, such as a01-000u; {AGAIN}"
                 )
             forms.append(form)
     if not forms:

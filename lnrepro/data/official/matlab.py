@@ -1,7 +1,24 @@
-"""MATLAB 5.0 files with arrays of numbers, read in memory that the file's own bytes, or a bound, account for.
+"""Parser of MATLAB 5.0 files that contain arrays of numbers.
 
-scipy.io reads the same format, and takes sizes from the file at their word: a few bytes make it reserve 4 GiB.
-Source: "MAT-File Format", The MathWorks, version 5.
+A file has a header of 128 bytes, which ends with the version and the byte order. Then
+elements follow. An element has a type, a size in bytes, and that many bytes. An element
+of type 15 contains another element, compressed with zlib. An element of type 14 is a
+variable. It contains elements itself: flags, shape, name, and values in column-major
+order:
+
+    4d 41 54 4c 41 42 20 35 2e 30 ... 00 01 49 4d    "MATLAB 5.0", version, "IM"
+    0e 00 00 00 30 00 00 00                          variable, 48 bytes
+      06 00 00 00 08 00 00 00 06 00 00 00 00 ...     flags, 8 bytes: class 6, double
+      05 00 00 00 08 00 00 00 01 00 00 00 02 ...     shape, 8 bytes: 1 x 2
+      01 00 01 00 58 00 00 00                        name, small element of 1 byte: "X"
+      02 00 02 00 00 01 00 00                        values, 2 bytes of type uint8: 0, 1
+
+The memory that is used never exceeds the size of the file or a given limit. scipy.io
+reads the same format but trusts the sizes in the file, so that a few bytes can make it
+allocate 4 GiB.
+
+References:
+  The MathWorks, "MAT-File Format", version 5.
 """
 
 from __future__ import annotations
@@ -15,7 +32,8 @@ from typing import NamedTuple
 import numpy as np
 
 MAGIC = b"MATLAB 5.0"
-HEADER = 128  # bytes: 124 of text, version, order of bytes
+HEADER = 128
+# Types of elements.
 MATRIX, COMPRESSED = 14, 15
 TYPES = {
     1: "i1",
@@ -29,16 +47,25 @@ TYPES = {
     12: "i8",
     13: "u8",
 }
+# Classes of variables, from 1.
 _NAMES = (
     "cell struct object char sparse double single int8 uint8 int16 uint16 int32 uint32"
 )
 CLASSES = dict(enumerate(_NAMES.split(), 1))
-NUMBERS = frozenset(range(6, 14))  # classes
-COMPLEX = 0x0800  # flag
+NUMBERS = frozenset(range(6, 14))
+# Flag of complex numbers.
+COMPLEX = 0x0800
 
 
 class Variable(NamedTuple):
-    """A variable; `values` is None for those that are no arrays of numbers."""
+    """A variable.
+
+    Attributes:
+      name: its name.
+      shape: its shape.
+      kind: its class, such as "double".
+      values: its values. None if it is not an array of real numbers.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -47,45 +74,55 @@ class Variable(NamedTuple):
 
 
 def variables(content: bytes, limit: int) -> list[Variable]:
-    """The variables of a file, of at most `limit` bytes unpacked. Raises ValueError with what is wrong with the file."""
+    """Parse a file.
+
+    Args:
+      content: content of the file.
+      limit: bytes that its compressed elements may unpack to.
+
+    Raises:
+      ValueError: the file is damaged or unpacks to more bytes.
+    """
     order = {b"IM": "<", b"MI": ">"}.get(content[HEADER - 2 : HEADER])
     if order is None:
         raise ValueError("no byte order in its header")
     found = []
     for kind, data in _elements(memoryview(content)[HEADER:], order):
         if kind == COMPRESSED:
-            data = _unpacked(data, limit)
+            data = _unpack(data, limit)
             limit -= len(data)
             ((kind, data),) = _elements(data, order)
         if kind == MATRIX:
-            found.append(_matrix(data, order))
+            found.append(_variable(data, order))
     return found
 
 
 def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
-    """(type, bytes) of the elements that lie one behind another."""
+    """Yield the type and the bytes of each element."""
     at = 0
     while at < len(data):
         if len(data) - at < 8:
             raise ValueError("truncated within an element")
         kind, size = struct.unpack_from(f"{order}2I", data, at)
-        begin = at + 8
-        if (
-            kind >> 16
-        ):  # a short element: its size stands in the type, its bytes in the place of the size
-            kind, size, begin, at = kind & 0xFFFF, kind >> 16, at + 4, at + 8
+        begin, small = at + 8, kind >> 16
+        if small:
+            # A small element has its size in the upper half of the type, and its bytes
+            # in place of the size.
+            kind, size, begin, at = kind & 0xFFFF, small, at + 4, begin
             if size > 4:
-                raise ValueError(f"a short element of {size} bytes")
+                raise ValueError(f"a small element of {size} bytes")
         else:
-            at = begin + size + (-size % 8 if kind != COMPRESSED else 0)
+            # Elements are padded to a multiple of 8 bytes, except for compressed ones.
+            padding = 0 if kind == COMPRESSED else -size % 8
+            at = begin + size + padding
         if begin + size > len(data):
             raise ValueError(
-                f"an element of {size:,} bytes, of which there are {len(data) - begin:,}"
+                f"an element of {size:,} bytes, but only {len(data) - begin:,} follow"
             )
         yield kind, data[begin : begin + size]
 
 
-def _unpacked(data: memoryview, limit: int) -> memoryview:
+def _unpack(data: memoryview, limit: int) -> memoryview:
     unpacker = zlib.decompressobj()
     try:
         found = unpacker.decompress(data, limit + 1)
@@ -94,11 +131,11 @@ def _unpacked(data: memoryview, limit: int) -> memoryview:
     if len(found) > limit:
         raise ValueError(f"it unpacks to more than the {limit:,} bytes it may")
     if not unpacker.eof:
-        raise ValueError("truncated within packed data")
+        raise ValueError("truncated within compressed data")
     return memoryview(found)
 
 
-def _matrix(data: memoryview, order: str) -> Variable:
+def _variable(data: memoryview, order: str) -> Variable:
     parts = _elements(data, order)
     try:
         (_, flags), (_, sizes), (_, name) = next(parts), next(parts), next(parts)
@@ -106,23 +143,17 @@ def _matrix(data: memoryview, order: str) -> Variable:
         shape = struct.unpack(f"{order}{len(sizes) // 4}i", sizes)
     except (StopIteration, struct.error) as e:
         raise ValueError("a variable without flags, sizes or name") from e
-    kind = CLASSES.get(flags & 0xFF, "unknown")
+    # The name is escaped, because error messages contain it.
+    shown_name = ascii(name.tobytes()[:40].decode("latin-1"))[1:-1]
+    kind = "complex" if flags & COMPLEX else CLASSES.get(flags & 0xFF, "unknown")
     if flags & 0xFF not in NUMBERS or flags & COMPLEX:
-        return Variable(
-            _text(name), shape, "complex" if flags & COMPLEX else kind, None
-        )
+        return Variable(shown_name, shape, kind, None)
     stored, values = next(parts, (0, None))
     if stored not in TYPES or len(shape) < 2 or min(shape) < 0:
         raise ValueError("a variable without numbers")
     dtype = np.dtype(order + TYPES[stored])
     if math.prod(shape) * dtype.itemsize != len(values):
-        raise ValueError(
-            f"{' x '.join(map(str, shape))} numbers in {len(values):,} bytes"
-        )
-    return Variable(
-        _text(name), shape, kind, np.frombuffer(values, dtype).reshape(shape, order="F")
-    )
-
-
-def _text(name: memoryview) -> str:
-    return ascii(name.tobytes()[:40].decode("latin-1"))[1:-1]
+        sizes = " x ".join(map(str, shape))
+        raise ValueError(f"{sizes} numbers in {len(values):,} bytes")
+    array = np.frombuffer(values, dtype).reshape(shape, order="F")
+    return Variable(shown_name, shape, kind, array)

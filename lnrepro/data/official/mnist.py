@@ -1,8 +1,24 @@
-"""Handwritten digits: `mnist` from the four official idx files, `digits` (8x8) from inside scikit-learn.
+"""Images of handwritten digits with labels.
 
-An example is {"image": (height, width) uint8, "label": () int32 in 0..9}. Pixels are stored as they come: 0..255 for
-mnist, 0..16 for digits. Splits of mnist: the first 5,000 training images are valid, the other 55,000 train (the number
-in section 6.6), 10,000 test. Splits of digits, in scikit-learn's order: 1,437 train, 180 valid, 180 test.
+`mnist` has four idx files: images and labels of the training part and of the test part.
+An idx file contains big-endian uint32 numbers, followed by the values, here uint8. The
+first number is 0x800 plus the number of dimensions, and the next ones are the sizes. A
+file with 60,000 images begins like this:
+
+    00 00 08 03    unsigned bytes in 3 dimensions
+    00 00 ea 60    60,000 images
+    00 00 00 1c    28 rows
+    00 00 00 1c    28 columns
+    00 00 7f ff    pixels, row by row
+
+The first 5,000 training images are the split valid, and the other 55,000 are train, as
+in section 6.6 of the paper. test has 10,000 images.
+
+`digits` is embedded: 8x8 images from scikit-learn, in its order. The splits have 1,437,
+180 and 180 images.
+
+An example is {"image": [height, width] uint8, "label": [] int32 from 0 to 9}. Pixels
+are not scaled: they are 0 to 255 in mnist, and 0 to 16 in digits.
 """
 
 from __future__ import annotations
@@ -21,20 +37,23 @@ MIRRORS = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
 )
 AGAIN = "get the official file (scripts/prepare.py mnist --download)"
-UBYTE = 8  # the type code in an idx file's magic number
+# The first number of an idx file of unsigned bytes, without the dimensions.
+UBYTE_MAGIC = 0x800
 
 
 def _official(name: str, size: int, sha256: str) -> RawFile:
-    return RawFile(
-        name, size, sha256, tuple(f"{mirror}{name}.gz" for mirror in MIRRORS)
-    )
+    urls = tuple(f"{mirror}{name}.gz" for mirror in MIRRORS)
+    return RawFile(name, size, sha256, urls)
 
 
 class Mnist(Builder):
     """MNIST: 70,000 handwritten digits, 28x28."""
 
     source = "http://yann.lecun.com/exdb/mnist/, mirrors: " + " ".join(MIRRORS)
-    licence = "copyright Yann LeCun and Corinna Cortes; commonly distributed under CC BY-SA 3.0"
+    licence = (
+        "copyright Yann LeCun and Corinna Cortes; "
+        "commonly distributed under CC BY-SA 3.0"
+    )
     size = "55,000 train, 5,000 valid, 10,000 test; 12 MB to download, 75 MB prepared"
     files = (
         _official(
@@ -60,109 +79,117 @@ class Mnist(Builder):
     )
 
     def features(self):
-        """28x28 bytes, each 0..255, and a class."""
+        """Return the features of an example."""
         return {"image": array((28, 28), np.uint8), "label": array((), np.int32)}
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Read the four idx files; the first twelfth of the training images (5,000 of the official 60,000) is valid."""
-        images, labels = _labelled(raw, "train")
-        valid = len(images) // 12
+        """Read the four files. The first twelfth of the training images is valid."""
+        train, test = _read_part(raw, "train"), _read_part(raw, "t10k")
+        valid = len(train) // 12
         if not valid:
             raise DataError(
-                f"{raw.folder}: {len(images)} training images are too few to set a twelfth aside; {AGAIN}"
+                f"{raw.folder}: {len(train)} training images are too few to use a "
+                f"twelfth as the split valid; {AGAIN}"
             )
-        return {
-            "train": Pairs(images[valid:], labels[valid:]),
-            "valid": Pairs(images[:valid], labels[:valid]),
-            "test": Pairs(*_labelled(raw, "t10k")),
-        }
+        return {"train": train[valid:], "valid": train[:valid], "test": test}
 
 
 class Digits(Builder):
-    """The 1,797 handwritten digits, 8x8 with 17 grey levels, that ship inside scikit-learn."""
+    """The 1,797 handwritten digits of scikit-learn, 8x8 with 17 grey levels."""
 
-    source = "https://archive.ics.uci.edu/dataset/80 (its test part, as sklearn.datasets.load_digits gives it)"
-    licence = "CC BY 4.0 (E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, UCI)"
+    source = (
+        "https://archive.ics.uci.edu/dataset/80 "
+        "(its test part, as sklearn.datasets.load_digits gives it)"
+    )
+    licence = (
+        "CC BY 4.0 "
+        "(E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, UCI)"
+    )
     size = "1,437 train, 180 valid, 180 test; nothing to download, 0.7 MB prepared"
     embedded = True
 
     def features(self):
-        """8x8 bytes, each 0..16, and a class."""
+        """Return the features of an example."""
         return {"image": array((8, 8), np.uint8), "label": array((), np.int32)}
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Cut scikit-learn's order into train, valid and test."""
+        """Split the digits in scikit-learn's order."""
         from sklearn.datasets import load_digits
 
         bunch = load_digits()
-        images, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.int32)
-        cuts = {
-            "train": slice(0, 1437),
-            "valid": slice(1437, 1617),
-            "test": slice(1617, 1797),
+        examples = _examples(bunch.images.astype(np.uint8), bunch.target)
+        return {
+            "train": examples[:1437],
+            "valid": examples[1437:1617],
+            "test": examples[1617:],
         }
-        return {split: Pairs(images[cut], labels[cut]) for split, cut in cuts.items()}
 
 
-class Pairs(Sequence):
-    """Images (N, height, width) and labels (N,) as a sequence of examples."""
-
-    def __init__(self, images: np.ndarray, labels: np.ndarray):
-        self.images, self.labels = images, labels
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, i: int) -> Example:
-        return {"image": self.images[i], "label": self.labels[i]}
+def _examples(images: np.ndarray, labels: np.ndarray) -> list[Example]:
+    labels = labels.astype(np.int32)
+    pairs = zip(images, labels, strict=True)
+    return [{"image": image, "label": label} for image, label in pairs]
 
 
 def parse_idx(content: bytes, ndim: int, where: object) -> np.ndarray:
-    """An idx file of unsigned bytes -> array of `ndim` dimensions.
+    """Parse an idx file of unsigned bytes.
 
-    Header: bytes 0, 0, 8 (unsigned byte), ndim, then the sizes as big-endian uint32. Raises DataError that begins with
-    `where`, the file's path.
+    Args:
+      content: content of the file.
+      ndim: number of dimensions.
+      where: name of the file, for error messages.
+
+    Returns:
+      The array, uint8.
+
+    Raises:
+      DataError: the header is wrong or does not fit to the size of the content.
     """
-    wanted, header = UBYTE << 8 | ndim, 4 + 4 * ndim
+    wanted, header = UBYTE_MAGIC + ndim, 4 + 4 * ndim
     if len(content) < header:
         raise DataError(
-            f"{where}: truncated, {len(content)} bytes cannot hold the {header} of an idx header; {AGAIN}"
+            f"{where}: truncated, {len(content)} bytes are less than the {header} of "
+            f"an idx header; {AGAIN}"
         )
     magic, *shape = np.frombuffer(content, ">u4", 1 + ndim).tolist()
     if magic != wanted:
         raise DataError(
-            f"{where}: magic number {magic} instead of {wanted}, not an idx{ndim}-ubyte file; {AGAIN}"
+            f"{where}: magic number {magic} instead of {wanted}, not an "
+            f"idx{ndim}-ubyte file; {AGAIN}"
         )
-    promised, found = math.prod(shape), len(content) - header
+    expected, found = math.prod(shape), len(content) - header
     sizes = " x ".join(map(str, shape))
-    if promised != found:
-        what = "truncated" if found < promised else "too long"
+    if expected != found:
+        problem = "truncated" if found < expected else "too long"
         raise DataError(
-            f"{where}: {what}, the header counts {sizes} = {promised} bytes and {found} follow; {AGAIN}"
+            f"{where}: {problem}, the header says {sizes} = {expected} bytes and "
+            f"{found} follow; {AGAIN}"
         )
-    if (
-        not found and max(shape) >= 1 << 31
-    ):  # 0 x 4,294,967,295 x 4,294,967,295 is more than NumPy can shape
-        raise DataError(f"{where}: empty, the header counts {sizes} bytes; {AGAIN}")
+    # NumPy cannot make an empty array with sizes such as 0 x 4294967295 x 4294967295.
+    if not found and max(shape) >= 1 << 31:
+        raise DataError(f"{where}: empty, the header says {sizes} bytes; {AGAIN}")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
-def _labelled(raw: Raw, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """The images (N, 28, 28) and labels (N,) of one part, "train" or "t10k"."""
+def _read_part(raw: Raw, part: str) -> list[Example]:
+    """Read the images and labels of a part, "train" or "t10k"."""
     image_file, label_file = f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
     images = parse_idx(raw.read(image_file), 3, raw.path(image_file))
     labels = parse_idx(raw.read(label_file), 1, raw.path(label_file))
     if not len(images) or images.shape[1:] != (28, 28):
         sizes = " x ".join(map(str, images.shape))
         raise DataError(
-            f"{raw.path(image_file)}: holds {sizes} instead of some images of 28 x 28; {AGAIN}"
+            f"{raw.path(image_file)}: contains {sizes} values instead of images of "
+            f"28 x 28; {AGAIN}"
         )
     if len(images) != len(labels):
         raise DataError(
-            f"{raw.path(label_file)}: {len(labels)} labels for the {len(images)} images in {image_file}; {AGAIN}"
+            f"{raw.path(label_file)}: {len(labels)} labels for the {len(images)} "
+            f"images in {image_file}; {AGAIN}"
         )
     if len(bad := np.flatnonzero(labels > 9)):
         raise DataError(
-            f"{raw.path(label_file)}: label {labels[bad[0]]} at {bad[0]} is not in 0..9; {AGAIN}"
+            f"{raw.path(label_file)}: label {labels[bad[0]]} at {bad[0]} is not in "
+            f"0..9; {AGAIN}"
         )
-    return images, labels.astype(np.int32)
+    return _examples(images, labels)

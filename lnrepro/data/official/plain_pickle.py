@@ -1,7 +1,16 @@
-"""Pickles of plain data from strangers: lists, dicts, ints and strings, nothing else, and nothing is executed.
+"""Loader of untrusted pickles that contain only lists, dicts, ints and strings.
 
-A pickle is a program: it may name any function and call it. This reader knows no function and no class at all, so there
-is nothing to call, and afterwards looks at every value. The only place of the package that imports pickle.
+A pickle is a program for a stack machine, which can import and call any function. This
+loader refuses imports, so that nothing can be called. It checks every value afterwards.
+This is the list ["red", 7] in protocol 0:
+
+    (lp0          begin a list, and remember it as number 0
+    S'red'        a string
+    p1            remember it as number 1
+    aI7           append it to the list; an int
+    a.            append it to the list; end
+
+This is the only module of the package that imports pickle.
 """
 
 from __future__ import annotations
@@ -14,57 +23,81 @@ from lnrepro.data.text import is_text
 from lnrepro.engine.errors import DataError
 
 
-class _Plain(pickle._Unpickler):
-    # Python's own unpickler, a third as fast as C's: that one fills gigabytes when six bytes tell it to remember a value
-    # as number 2^32 - 1 of an array, where this one has a dict.
+class _PlainUnpickler(pickle._Unpickler):
+    """Unpickler that refuses to import anything.
+
+    It is the Python implementation, which takes three times as long as the C one. The C
+    one allocates gigabytes if six bytes tell it to remember a value as number 2^32 - 1.
+    """
+
     def find_class(self, module, name):
-        raise DataError(
-            f"the pickle names {f'{module}.{name}'[:80]!a}, and may hold plain data only"
-        )
+        shown = f"{module}.{name}"[:80]
+        raise DataError(f"the pickle names {shown!a}, and may contain plain data only")
 
     def persistent_load(self, pid):
         raise DataError(
-            "the pickle refers to data outside itself, and may hold plain data only"
+            "the pickle refers to data outside itself, and may contain plain data only"
         )
 
-    def _bytearray(self):  # would be reserved whole before any of it is read
-        raise DataError("the pickle holds a bytearray, and may hold plain data only")
+    def _load_bytearray(self):
+        # The unpickler would allocate it before it reads its bytes.
+        raise DataError(
+            "the pickle contains a bytearray, and may contain plain data only"
+        )
 
-    dispatch = pickle._Unpickler.dispatch | {pickle.BYTEARRAY8[0]: _bytearray}
+    dispatch = pickle._Unpickler.dispatch | {pickle.BYTEARRAY8[0]: _load_bytearray}
 
 
 def load(content: bytes, where: object) -> Any:
-    """The pickled value: dicts, lists, ints and strings in any nesting (Python 2's byte strings are read as UTF-8).
+    """Load a pickle. Byte strings of Python 2 are decoded as UTF-8.
 
-    Raises DataError that begins with `where` for anything else, before any of it runs, for damaged files, and for values
-    that hold one another so often that walking them is longer than the file, or without end.
+    Args:
+      content: the pickle.
+      where: name of the file, for error messages.
+
+    Returns:
+      Dicts, lists, ints and strings.
+
+    Raises:
+      DataError: the pickle is damaged or contains anything else, of which nothing is
+        executed. Or its values contain each other so often that there are more of them
+        than bytes.
     """
     try:
-        value = _Plain(io.BytesIO(content), encoding="utf-8").load()
+        value = _PlainUnpickler(io.BytesIO(content), encoding="utf-8").load()
     except DataError as e:
         raise DataError(f"{where}: refused, {e}; do not trust it") from None
-    except Exception as e:  # a damaged pickle raises whatever its bytes lead to
-        what = ascii(str(e)[:80] or type(e).__name__)
+    # A damaged pickle can raise any error.
+    except Exception as e:
+        reason = ascii(str(e)[:80] or type(e).__name__)
         raise DataError(
-            f"{where}: not a pickle that can be read ({what}); get the official file"
+            f"{where}: not a pickle that can be read ({reason}); get the official file"
         ) from e
-    waiting, left = [value], len(content)  # every value takes a byte at least
-    while waiting:  # no recursion: nesting may be as deep as the file is long
+    # Every value takes at least one byte. There is no recursion, because values can be
+    # nested as deeply as the file is long.
+    waiting, left = [value], len(content)
+    while waiting:
         v = waiting.pop()
-        if type(v) in (list, dict):
-            left -= len(v) * (1 if type(v) is list else 2)
-            if left < 0:
-                raise DataError(
-                    f"{where}: refused, its values hold one another again and again; do not trust it"
-                )
-            waiting.extend(v if type(v) is list else (*v, *v.values()))
+        if type(v) is dict:
+            waiting += (*v, *v.values())
+            left -= 2 * len(v)
+        elif type(v) is list:
+            waiting += v
+            left -= len(v)
         elif type(v) is str:
             if not is_text(v):
                 raise DataError(
-                    f"{where}: refused, {v[:20]!a} is no text; get the official file"
+                    f"{where}: refused, {v[:20]!a} cannot be encoded as UTF-8; get the "
+                    "official file"
                 )
         elif type(v) is not int:
             raise DataError(
-                f"{where}: refused, it holds a {type(v).__name__}, and may hold plain data only"
+                f"{where}: refused, it contains a value of type {type(v).__name__}, "
+                "and may contain plain data only"
+            )
+        if left < 0:
+            raise DataError(
+                f"{where}: refused, its values contain each other again and again; do "
+                "not trust it"
             )
     return value

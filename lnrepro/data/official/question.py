@@ -125,11 +125,11 @@ def ranks(passage: Sequence[str], question: Sequence[str]) -> np.ndarray:
     """Rank the sentences of a passage by their relevance to a question.
 
     The score of a sentence is the number of different tokens of the question that it
-    contains. Entities count twice. Of sentences with equal scores, the earlier one is the
-    more relevant one. The tokens of rank 0 to 3 are the "top 4" sentences.
+    contains. Entities count twice. Of two sentences with the same score, the earlier
+    one is more relevant. The tokens of rank 0 to 3 are the "top 4" sentences.
 
-    Cooijmans et al. (2016), appendix C, only mention a "string matching procedure". This
-    score is an interpretation of it.
+    Cooijmans et al. (2016), appendix C, only mention a "string matching procedure".
+    This score is an interpretation of it.
 
     Args:
       passage: tokens of the passage.

@@ -1,10 +1,21 @@
-"""Sentences to judge: SICK's related pairs and the four classification sets MR, CR, SUBJ, MPQA, from their official files;
-and generated sets of the same five kinds, for the embedded stories.
+r"""Sets to evaluate sentence vectors on: SICK, MR, CR, SUBJ, MPQA, and generated ones.
 
-Sentences are UTF-8 bytes, (t,) uint8. A pair of SICK is {"a", "b", "score" () float32 in 1..5}, splits train, trial, test;
-a sentence of the others {"text", "label" () int32}, one split "sentences", those labelled 1 first, as in the protocol.
-MR and SUBJ's quotes are Windows-1252, in which 0x85 is an ellipsis: lines end at "\\n" alone, never where str.splitlines
-would cut.
+SICK is a table with tabs between its columns. Its lines end with "\n" or "\r\n":
+
+    pair_ID  sentence_A    sentence_B       relatedness_score  entailment_judgment
+    1        A dog sleeps  A dog is asleep  4.8                ENTAILMENT
+    2        A man sings   A bird sings     2.4                NEUTRAL
+
+Each other set has two files, with one sentence per line. Sentences of the first file
+have label 1, and those of the second file have label 0. MR and SUBJ use Windows-1252,
+in which 0x85 is an ellipsis. Lines end only at "\n", not where str.splitlines cuts:
+
+    a warm and funny film .
+    the ending is a surprise\x85
+
+Examples contain sentences as UTF-8 bytes [t] uint8. A pair has "a", "b" and "score", []
+float32 from 1 to 5, in the splits train, trial and test. A labelled sentence has "text"
+and "label", [] int32, in the split "sentences", where label 1 comes first.
 """
 
 from __future__ import annotations
@@ -28,36 +39,58 @@ HEADER = [
     "entailment_judgment",
 ]
 CORNELL = "https://www.cs.cornell.edu/people/pabo/movie-review-data/"
-PAIRS = "https://alt.qcri.org/semeval2014/task1/ (SICK_train, SICK_trial and SICK_test_annotated)"
 
 
 def labelled(name: str, data_dir: str | None = None) -> tuple[list[str], np.ndarray]:
-    """(sentences, labels (N,)) of a prepared classification set. Raises DataError."""
+    """Read a prepared set of labelled sentences.
+
+    Args:
+      name: the set.
+      data_dir: the folder of all prepared sets.
+
+    Returns:
+      The sentences and their labels [N].
+
+    Raises:
+      DataError: the set is not prepared.
+    """
     columns = open_columns(name, "sentences", data_dir)
-    return _texts(columns["text"]), np.array(columns["label"])
+    return _decode(columns["text"]), np.array(columns["label"])
 
 
 def related(
     name: str, split: str, data_dir: str | None = None
 ) -> tuple[list[str], list[str], np.ndarray]:
-    """(sentences, sentences, scores (N,)) of a split of a prepared set of pairs. Raises DataError."""
+    """Read a split of a prepared set of pairs.
+
+    Args:
+      name: the set.
+      split: the split.
+      data_dir: the folder of all prepared sets.
+
+    Returns:
+      The first sentences, the second sentences, and the scores [N].
+
+    Raises:
+      DataError: the set is not prepared.
+    """
     columns = open_columns(name, split, data_dir)
-    return _texts(columns["a"]), _texts(columns["b"]), np.array(columns["score"])
+    return _decode(columns["a"]), _decode(columns["b"]), np.array(columns["score"])
 
 
-def _texts(column: Any) -> list[str]:
-    return [column[i].tobytes().decode("utf-8") for i in range(len(column))]
+def _decode(column: Sequence[np.ndarray]) -> list[str]:
+    return [content.tobytes().decode("utf-8") for content in column]
 
 
-def _bytes(text: str) -> np.ndarray:
+def _encode(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-8"), np.uint8)
 
 
 class Pairs(Builder):
-    """Pairs of sentences with a score of relatedness from 1 to 5."""
+    """Base class of the sets of pairs of sentences."""
 
     def features(self) -> dict[str, Any]:
-        """Two sentences and their score."""
+        """Return the features of a pair."""
         return {
             "a": array((None,), np.uint8),
             "b": array((None,), np.uint8),
@@ -66,151 +99,153 @@ class Pairs(Builder):
 
     @staticmethod
     def example(a: str, b: str, score: float) -> Example:
-        """One pair as it is stored."""
-        return {"a": _bytes(a), "b": _bytes(b), "score": np.float32(score)}
+        """Return the example of a pair."""
+        return {"a": _encode(a), "b": _encode(b), "score": np.float32(score)}
 
 
-class Judged(Builder):
-    """Sentences labelled 1 or 0."""
+class Labelled(Builder):
+    """Base class of the sets of labelled sentences."""
 
     def features(self) -> dict[str, Any]:
-        """A sentence and its label."""
+        """Return the features of a sentence."""
         return {"text": array((None,), np.uint8), "label": array((), np.int32)}
 
     @staticmethod
     def example(text: str, label: int) -> Example:
-        """One sentence as it is stored."""
-        return {"text": _bytes(text), "label": np.int32(label)}
+        """Return the example of a sentence."""
+        return {"text": _encode(text), "label": np.int32(label)}
 
 
 class Sick(Pairs):
-    """SICK (SemEval-2014 task 1): 9,927 pairs of sentences about pictures and videos, relatedness 1 to 5."""
+    """SICK (SemEval-2014 task 1): 9,927 pairs of sentences, relatedness 1 to 5."""
 
-    source = PAIRS
+    source = (
+        "https://alt.qcri.org/semeval2014/task1/ "
+        "(SICK_train, SICK_trial and SICK_test_annotated)"
+    )
     licence = "CC BY-NC-SA 3.0 (Marelli et al. 2014)"
     size = "4,500 train, 500 trial, 4,927 test; 1.1 MB"
-    parts: ClassVar[dict[str, str]] = {
-        "train": "SICK_train.txt",
-        "trial": "SICK_trial.txt",
-        "test": "SICK_test_annotated.txt",
-    }
     files = (
         RawFile(
             "SICK_train.txt",
-            None,
-            "266cf8047149bd1d68138dd30439f3122bff30069740ac6705bb6197d9f1b48e",
+            sha256="266cf8047149bd1d68138dd30439f3122bff30069740ac6705bb6197d9f1b48e",
         ),
         RawFile(
             "SICK_trial.txt",
-            None,
-            "5a88cfb62f8c6bd2a3cce0f2421ba2cb8c2be5ab4a800f6f01e2c64aafb7db56",
+            sha256="5a88cfb62f8c6bd2a3cce0f2421ba2cb8c2be5ab4a800f6f01e2c64aafb7db56",
         ),
         RawFile(
             "SICK_test_annotated.txt",
-            None,
-            "2b8aa806658d6fc23c6824c83776c2d4fee7556000817b5ec0f982861413b7d0",
+            sha256="2b8aa806658d6fc23c6824c83776c2d4fee7556000817b5ec0f982861413b7d0",
         ),
     )
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Reads the three tables."""
-        return {
-            split: [
-                self.example(*row) for row in parse_sick(raw.read(name), raw.path(name))
-            ]
-            for split, name in self.parts.items()
-        }
+        """Read the three tables."""
+        examples = {}
+        for split, file in zip(("train", "trial", "test"), self.files, strict=True):
+            rows = parse_sick(raw.read(file.name), raw.path(file.name))
+            examples[split] = [self.example(*row) for row in rows]
+        return examples
 
 
 def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
-    """The content of a SICK table -> [(sentence, sentence, score)]; lines may end with CRLF.
+    """Parse a SICK table.
 
-    Raises DataError that begins with `where` and names the line, for missing columns and scores outside 1..5.
+    Args:
+      content: content of the file.
+      where: name of the file, for error messages.
+
+    Returns:
+      First sentence, second sentence and score of each pair.
+
+    Raises:
+      DataError: the header or a line is wrong. The message names the line.
     """
+
+    def error(number: int, problem: str) -> DataError:
+        return DataError(f"{where}, line {number}: {problem}; get the official file")
+
+    lines = _lines(content, "utf-8", where)
+    for number, line in lines[:1]:
+        if line.split("\t") != HEADER:
+            wanted = " ".join(HEADER)
+            raise error(number, f"the header is {line[:80]!a} instead of {wanted}")
     rows = []
-    for i, (number, line) in enumerate(_lines(content, "utf-8", where)):
+    for number, line in lines[1:]:
         fields = line.split("\t")
-        if i == 0:
-            if fields != HEADER:
-                shown, wanted = ascii(line[:80]), " ".join(HEADER)
-                raise DataError(
-                    f"{where}, line {number}: the header is {shown} instead of {wanted}; get the official file"
-                )
-            continue
         if len(fields) != len(HEADER):
-            raise DataError(
-                f"{where}, line {number}: {len(fields)} columns instead of {len(HEADER)}; get the official file"
-            )
+            raise error(number, f"{len(fields)} columns instead of {len(HEADER)}")
         _, a, b, score, _ = fields
         try:
             value = float(score)
         except ValueError:
             value = float("nan")
         if not 1 <= value <= 5:
-            raise DataError(
-                f"{where}, line {number}: the score {score[:20]!a} is not a number from 1 to 5; get the official file"
-            )
+            raise error(number, f"the score {score[:20]!a} is not a number from 1 to 5")
         if not a.strip() or not b.strip():
-            raise DataError(
-                f"{where}, line {number}: a sentence is empty; get the official file"
-            )
+            raise error(number, "a sentence is empty")
         rows.append((a, b, value))
     if not rows:
-        raise DataError(f"{where}: holds no pair; get the official file")
+        raise DataError(f"{where}: contains no pair; get the official file")
     return rows
 
 
 def parse_lines(content: bytes, encoding: str, where: object) -> list[str]:
-    """The non-empty lines of a classification file, stripped. Raises DataError that begins with `where`."""
-    found = [
-        text for _, line in _lines(content, encoding, where) if (text := line.strip())
-    ]
+    """Parse a file with one sentence per line.
+
+    Args:
+      content: content of the file.
+      encoding: its encoding.
+      where: name of the file, for error messages.
+
+    Returns:
+      The lines without surrounding whitespace, except for empty ones.
+
+    Raises:
+      DataError: a line is wrong, or there is no sentence.
+    """
+    found = [line.strip() for _, line in _lines(content, encoding, where)]
     if not found:
-        raise DataError(f"{where}: holds no sentence; get the official file")
+        raise DataError(f"{where}: contains no sentence; get the official file")
     return found
 
 
 def _lines(content: bytes, encoding: str, where: object) -> list[tuple[int, str]]:
-    """(number, text) of the non-empty lines, cut at "\\n", a "\\r" before it dropped."""
+    """Return the numbers and the texts of the lines that are not empty."""
     lines = []
     for number, line in enumerate(content.split(b"\n"), 1):
         line = line.removesuffix(b"\r")
-        if b"\0" in line:
-            raise DataError(
-                f"{where}, line {number}: a NUL byte; get the official file"
-            )
+        problem = "a NUL byte" if b"\0" in line else None
         try:
             text = line.decode(encoding)
         except UnicodeDecodeError as e:
-            byte = f"{line[e.start]:#x}"
-            raise DataError(
-                f"{where}, line {number}: the byte {byte} is not {encoding}; get the official file"
-            ) from None
+            problem = f"the byte {line[e.start]:#x} is not {encoding}"
+        if problem:
+            raise DataError(f"{where}, line {number}: {problem}; get the official file")
         if text.strip():
             lines.append((number, text))
     return lines
 
 
-class TwoFiles(Judged):
-    """A set in two files, one sentence a line: `files` = those labelled 1, those labelled 0."""
+class LabelledFiles(Labelled):
+    """Base class of the sets in two files, one for each label.
 
-    encoding: ClassVar[str] = "cp1252"
+    Attributes:
+      files: the file of label 1 and the file of label 0.
+    """
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Reads both files."""
-        texts = [
-            parse_lines(raw.read(file.name), self.encoding, raw.path(file.name))
-            for file in self.files
-        ]
-        return {
-            "sentences": [
-                self.example(text, 1 - i) for i in (0, 1) for text in texts[i]
-            ]
-        }
+        """Read both files."""
+        examples = []
+        for label, file in zip((1, 0), self.files, strict=True):
+            texts = parse_lines(raw.read(file.name), "cp1252", raw.path(file.name))
+            examples += [self.example(text, label) for text in texts]
+        return {"sentences": examples}
 
 
-class Mr(TwoFiles):
-    """MR (Pang and Lee 2005): 10,662 sentences of film reviews, positive (1) or negative."""
+class Mr(LabelledFiles):
+    """MR (Pang and Lee 2005): 10,662 sentences of film reviews, 1 if positive."""
 
     source = CORNELL + "rt-polaritydata.tar.gz"
     licence = "none stated; research use, cite Pang and Lee (2005)"
@@ -218,39 +253,38 @@ class Mr(TwoFiles):
     files = (
         RawFile(
             "rt-polarity.pos",
-            None,
-            "d79ef14009bbf87cd6be21f91c3ea1a3cbcb73b34dfb4231aef7bbcd7677abc4",
+            sha256="d79ef14009bbf87cd6be21f91c3ea1a3cbcb73b34dfb4231aef7bbcd7677abc4",
         ),
         RawFile(
             "rt-polarity.neg",
-            None,
-            "4af43bf489620b498a0852c5a8c6a535155dec7985fdfea782b8f7756b957ccc",
+            sha256="4af43bf489620b498a0852c5a8c6a535155dec7985fdfea782b8f7756b957ccc",
         ),
     )
 
 
-class Cr(TwoFiles):
-    """CR (Hu and Liu 2004): 3,771 sentences of product reviews, positive (1) or negative."""
+class Cr(LabelledFiles):
+    """CR (Hu and Liu 2004): 3,771 sentences of product reviews, 1 if positive."""
 
-    source = "https://nlp.stanford.edu/~sidaw/home/projects:nbsvm (custrev, one sentence a line)"
+    source = (
+        "https://nlp.stanford.edu/~sidaw/home/projects:nbsvm "
+        "(custrev, one sentence a line)"
+    )
     licence = "none stated; research use, cite Hu and Liu (2004)"
     size = "2,405 positive, 1,366 negative; 0.4 MB"
     files = (
         RawFile(
             "custrev.pos",
-            None,
-            "15eeb0b9424043bb3755488e2d8ed97bdaeba464a5c230f213bad075125d2192",
+            sha256="15eeb0b9424043bb3755488e2d8ed97bdaeba464a5c230f213bad075125d2192",
         ),
         RawFile(
             "custrev.neg",
-            None,
-            "8f29d7fa39f9862764b71f36b193f0674e0056287ffc5bf170edf6db42cc8f83",
+            sha256="8f29d7fa39f9862764b71f36b193f0674e0056287ffc5bf170edf6db42cc8f83",
         ),
     )
 
 
-class Subj(TwoFiles):
-    """SUBJ (Pang and Lee 2004): 10,000 sentences about films, telling the plot (1) or judging."""
+class Subj(LabelledFiles):
+    """SUBJ (Pang and Lee 2004): 10,000 sentences about films, 1 if objective."""
 
     source = CORNELL + "rotten_imdb.tar.gz"
     licence = "none stated; research use, cite Pang and Lee (2004)"
@@ -258,19 +292,17 @@ class Subj(TwoFiles):
     files = (
         RawFile(
             "plot.tok.gt9.5000",
-            None,
-            "5ddc9b44dc60d64d651347fcd7bdd489b0c70661e3f768215c16eea36f51204a",
+            sha256="5ddc9b44dc60d64d651347fcd7bdd489b0c70661e3f768215c16eea36f51204a",
         ),
         RawFile(
             "quote.tok.gt9.5000",
-            None,
-            "73a2dcf8dc3cbcc7f068a70ef9f021c86b2a8e4dac81566b7fd015b3e938f2c5",
+            sha256="73a2dcf8dc3cbcc7f068a70ef9f021c86b2a8e4dac81566b7fd015b3e938f2c5",
         ),
     )
 
 
-class Mpqa(TwoFiles):
-    """MPQA (Wiebe et al. 2005): 10,603 phrases of opinion, positive (1) or negative."""
+class Mpqa(LabelledFiles):
+    """MPQA (Wiebe et al. 2005): 10,603 phrases of opinion, 1 if positive."""
 
     source = (
         "https://nlp.stanford.edu/~sidaw/home/projects:nbsvm (mpqa, one phrase a line)"
@@ -280,19 +312,17 @@ class Mpqa(TwoFiles):
     files = (
         RawFile(
             "mpqa.pos",
-            None,
-            "f4aaafdd63c439fd2d056149f3b5d200416dabb200a8b7d8f4bf9903981ff8a5",
+            sha256="f4aaafdd63c439fd2d056149f3b5d200416dabb200a8b7d8f4bf9903981ff8a5",
         ),
         RawFile(
             "mpqa.neg",
-            None,
-            "02e193d98c7715bc6200bb23dc6d2903482bd80c0432c53c3f3738c636df3f72",
+            sha256="02e193d98c7715bc6200bb23dc6d2903482bd80c0432c53c3f3738c636df3f72",
         ),
     )
 
 
 class StorySick(Pairs):
-    """Generated pairs of sentences, relatedness 1 to 5 by topic, mood, character and manner shared."""
+    """Generated pairs of sentences, more related if they share topic, mood and more."""
 
     source = "lnrepro/data/generated/stories.py"
     licence = "Apache-2.0, as the code that writes them"
@@ -300,15 +330,19 @@ class StorySick(Pairs):
     embedded = True
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Generates them."""
+        """Generate the examples."""
         return {
             split: [self.example(*row) for row in stories.pairs(split)]
             for split in stories.PAIRS
         }
 
 
-class StoryJudged(Judged):
-    """Generated sentences with labels; `task` is the set they stand in for."""
+class StoryLabelled(Labelled):
+    """Base class of the generated sets of labelled sentences.
+
+    Attributes:
+      task: name of the official set that has the same task.
+    """
 
     source = "lnrepro/data/generated/stories.py"
     licence = "Apache-2.0, as the code that writes them"
@@ -317,29 +351,31 @@ class StoryJudged(Judged):
     task: ClassVar[str]
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Generates them."""
-        return {"sentences": [self.example(*row) for row in stories.labelled(self.task)]}
+        """Generate the examples."""
+        return {
+            "sentences": [self.example(*row) for row in stories.labelled(self.task)]
+        }
 
 
-class StoryMr(StoryJudged):
-    """Generated sentences of feeling, in a good mood (1) or a bad one."""
+class StoryMr(StoryLabelled):
+    """Generated sentences about feelings, 1 if the mood is good."""
 
     task = "mr"
 
 
-class StoryCr(StoryJudged):
-    """Generated sentences about things, praised (1) or not."""
+class StoryCr(StoryLabelled):
+    """Generated sentences about things, 1 if they are praised."""
 
     task = "cr"
 
 
-class StorySubj(StoryJudged):
-    """Generated sentences, telling (1) or judging."""
+class StorySubj(StoryLabelled):
+    """Generated sentences, 1 if they tell something, 0 if they judge."""
 
     task = "subj"
 
 
-class StoryMpqa(StoryJudged):
-    """Generated phrases of opinion, positive (1) or negative."""
+class StoryMpqa(StoryLabelled):
+    """Generated phrases of opinion, 1 if positive."""
 
     task = "mpqa"
