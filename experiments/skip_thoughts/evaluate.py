@@ -62,11 +62,11 @@ def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
       percent over the outer folds for labelled sentences.
     """
     if not is_pairs(name):
-        texts, labels = sentences.labelled(name, config.data.dir)
+        texts, labels = _labelled(name, config)
         return _classification(encode(texts, end_token=False), labels, config)
     parts = {}
     for part in PARTS:
-        a, b, scores = sentences.related(name, part, config.data.dir)
+        a, b, scores = _related(name, part, config)
         vectors = encode([*a, *b], end_token=True)
         parts[part] = (vectors[: len(a)], vectors[len(a) :], scores)
     return _relatedness(parts, config)
@@ -86,9 +86,9 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
       The same metrics as `transfer`.
     """
     if not is_pairs(name):
-        texts, labels = sentences.labelled(name, config.data.dir)
+        texts, labels = _labelled(name, config)
         return _classification(_word_counts(texts, _words(texts)), labels, config)
-    pairs = {part: sentences.related(name, part, config.data.dir) for part in PARTS}
+    pairs = {part: _related(name, part, config) for part in PARTS}
     first, second, _ = pairs["train"]
     words = _words([*first, *second])
     parts = {}
@@ -97,6 +97,18 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
         counts_b = _word_counts(b, words).toarray()
         parts[part] = (counts_a, counts_b, scores)
     return _relatedness(parts, config)
+
+
+def _labelled(name: str, config: ConfigDict) -> tuple[list[str], np.ndarray]:
+    columns = data.open_columns(name, "sentences", config.data.dir)
+    return sentences.labelled(columns)
+
+
+def _related(
+    name: str, part: str, config: ConfigDict
+) -> tuple[list[str], list[str], np.ndarray]:
+    columns = data.open_columns(name, part, config.data.dir)
+    return sentences.related(columns)
 
 
 def _relatedness(

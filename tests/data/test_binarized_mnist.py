@@ -7,6 +7,7 @@ import pytest
 from scipy.io import savemat
 
 from lnrepro import data
+from lnrepro.data.generated import digits
 from lnrepro.data.official import binarized_mnist as bm
 from lnrepro.data.official import matlab
 from lnrepro.engine.errors import DataError
@@ -219,7 +220,7 @@ def test_embedded_digits_are_the_same_everywhere(tmp_path):
 def test_enlarging_keeps_paper_ink_and_symmetry():
     grey = np.zeros((1, 8, 8))
     grey[0, 2:6, 2:6] = 1
-    large = bm.enlarge(grey)[0]
+    large = digits.enlarge(grey)[0]
     assert large.shape == (28, 28)
     assert large[14, 14] == 1
     assert large[0, 0] == 0
@@ -230,9 +231,9 @@ def test_enlarging_keeps_paper_ink_and_symmetry():
 
 def test_binarising_draws_each_pixel_with_its_grey_level():
     grey = np.full((2000, 4, 4), 0.3)
-    drawn = bm.binarise(grey)
+    drawn = digits.binarise(grey)
     assert abs(drawn.mean() - 0.3) < 5 * np.sqrt(0.21 / grey.size)
     assert not (drawn[0] == drawn).all()
-    np.testing.assert_array_equal(drawn, bm.binarise(grey))
-    assert bm.binarise(np.ones((1, 28, 28))).all()
-    assert not bm.binarise(np.zeros((1, 28, 28))).any()
+    np.testing.assert_array_equal(drawn, digits.binarise(grey))
+    assert digits.binarise(np.ones((1, 28, 28))).all()
+    assert not digits.binarise(np.zeros((1, 28, 28))).any()

@@ -76,7 +76,7 @@ def test_sick_is_prepared_and_read_back(tmp_path):
         data.prepare("sick", raw, tmp_path)
     data.prepare("sick", raw, tmp_path, any_checksum=True)
     for i, split in enumerate(("train", "trial", "test")):
-        a, b, scores = sentences.related("sick", split, tmp_path)
+        a, b, scores = sentences.related(data.open_columns("sick", split, tmp_path))
         assert (a, b) == (["A dog is running"] * (i + 1), ["The dog runs"] * (i + 1))
         np.testing.assert_array_equal(scores, np.float32([i + 1.25] * (i + 1)))
 
@@ -112,19 +112,24 @@ def test_labels_follow_the_files(tmp_path):
     (raw / "custrev.pos").write_bytes(b"good .\n\nfine .\n")
     (raw / "custrev.neg.xz").write_bytes(lzma.compress(b"bad\x97really .\n"))
     data.prepare("cr", raw, tmp_path, any_checksum=True)
-    texts, labels = sentences.labelled("cr", tmp_path)
+    texts, labels = sentences.labelled(data.open_columns("cr", "sentences", tmp_path))
     assert texts == ["good .", "fine .", "bad\u2014really ."]
     assert labels.tolist() == [1, 1, 0]
 
 
 def test_generated_sets_are_balanced_and_graded(tmp_path):
     for task in ("mr", "cr", "subj", "mpqa"):
-        texts, labels = sentences.labelled(f"story_{task}", tmp_path)
+        texts, labels = sentences.labelled(
+            data.open_columns(f"story_{task}", "sentences", tmp_path)
+        )
         assert len(texts) == stories.LABELLED
         assert labels.tolist() == sorted(labels.tolist(), reverse=True)
         assert labels.mean() == 0.5
     scores = np.concatenate(
-        [sentences.related("story_sick", split, tmp_path)[2] for split in stories.PAIRS]
+        [
+            sentences.related(data.open_columns("story_sick", split, tmp_path))[2]
+            for split in stories.PAIRS
+        ]
     )
     assert set(np.round(scores, 1)) <= {
         np.float32(s) for s in (1.0, 1.9, 2.8, 3.7, 4.6, 5.0)

@@ -1,1 +1,4 @@
-"""Generated data sets, so that every experiment runs without a download."""
+"""Embedded data sets, so that every experiment runs without a download.
+
+All are generated here, except the digits, which scikit-learn contains.
+"""

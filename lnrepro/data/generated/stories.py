@@ -1,4 +1,4 @@
-"""Generated stories and sentences: stand-ins for books and for the five transfer tasks.
+"""Generated stories and sentences: stand-ins for books and for the transfer tasks.
 
 A story has a character, a topic (its places, things and actions) and a mood, and keeps
 them for ten sentences. So a sentence tells much about the sentences around it, which is

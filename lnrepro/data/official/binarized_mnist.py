@@ -12,9 +12,6 @@ Other files of the same names are MATLAB 5.0 files with one variable X [N, 784].
 first bytes of the file tell which format it is. The splits have 50,000, 10,000 and
 10,000 images, in the order of the files.
 
-`binarized_digits` is embedded: the digits of scikit-learn, enlarged to 28x28 and
-binarised once. Bounds in nats on the two sets cannot be compared.
-
 An example is {"image": [28, 28] uint8}, where each pixel is 0 or 1.
 """
 
@@ -87,77 +84,6 @@ class BinarizedMnist(BinaryImages):
                 )
             splits[split] = [{"image": image} for image in images]
         return splits
-
-
-class BinarizedDigits(BinaryImages):
-    """The 1,797 digits of scikit-learn, enlarged to 28x28 and binarised once."""
-
-    source = (
-        "https://archive.ics.uci.edu/dataset/80 "
-        "(test part, as in sklearn.datasets.load_digits)"
-    )
-    licence = (
-        "CC BY 4.0 "
-        "(E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, UCI)"
-    )
-    size = "1,297 train, 250 valid, 250 test; nothing to download, 3 MB prepared"
-    embedded = True
-
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Enlarge and binarise the digits, and split them in scikit-learn's order."""
-        from sklearn.datasets import load_digits
-
-        images = binarise(enlarge(load_digits().images / 16.0))
-        examples = [{"image": image} for image in images]
-        return {
-            "train": examples[:1297],
-            "valid": examples[1297:1547],
-            "test": examples[1547:],
-        }
-
-
-def enlarge(images: np.ndarray) -> np.ndarray:
-    """Enlarge grey images from 8x8 to 28x28 by cubic convolution.
-
-    The result has 24x24 pixels and a border of two pixels. The contrast is raised
-    fivefold around 1/2, because binarised grey edges would be mostly noise.
-
-    Args:
-      images: grey levels from 0 to 1 [N, 8, 8].
-
-    Returns:
-      Grey levels from 0 to 1 [N, 28, 28].
-
-    References:
-      Keys (1981), for the kernel with a = -1/2.
-    """
-    side = images.shape[1]
-    # Centres of the new pixels, in units of the old pixels.
-    centres = (np.arange(24) + 0.5) * side / 24 - 0.5
-    t = np.abs(centres[:, None] - np.arange(-1, side + 1))
-    near, far = 1.5 * t**3 - 2.5 * t**2 + 1, -0.5 * t**3 + 2.5 * t**2 - 4 * t + 2
-    kernel = np.where(t <= 1, near, np.where(t < 2, far, 0))
-    # Pixels outside of the image are 0.
-    weights = kernel[:, 1:-1]
-    large = np.einsum("ya,nab,xb->nyx", weights, images, weights)
-    return np.pad(np.clip(5 * (large - 0.5) + 0.5, 0, 1), ((0, 0), (2, 2), (2, 2)))
-
-
-def binarise(images: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Draw each pixel as 0 or 1.
-
-    The random numbers come from the bit generator, whose stream NumPy guarantees. The
-    methods of Generator may change between versions.
-
-    Args:
-      images: probabilities of 1 [N, H, W].
-      seed: seed of the random numbers.
-
-    Returns:
-      The binary images [N, H, W] uint8.
-    """
-    bits = np.random.PCG64(seed).random_raw(images.size).reshape(images.shape)
-    return ((bits >> np.uint64(11)) * 2.0**-53 < images).astype(np.uint8)
 
 
 def parse(content: bytes, where: object) -> np.ndarray:

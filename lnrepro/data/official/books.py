@@ -34,7 +34,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from lnrepro.data.builder import Builder, Progress, array
-from lnrepro.data.generated import stories
 from lnrepro.data.ragged import OFFSETS, Writer
 from lnrepro.data.raw import DAMAGED, PACKINGS, Raw, RawFile, room
 from lnrepro.data.store import Written
@@ -126,20 +125,6 @@ class Gutenberg(Books):
     licence = "public domain in the USA"
     size = "whatever is in the folder; the fingerprint says which text it was"
     files = (RawFile("*.txt"),)
-
-
-class Stories(Books):
-    """Generated stories of ten sentences, with recurring characters and places."""
-
-    source = "lnrepro/data/generated/stories.py"
-    licence = "Apache-2.0, as the code that writes them"
-    size = "4,000 stories, 40,000 sentences; nothing to download, 2 MB prepared"
-    embedded = True
-
-    @classmethod
-    def texts(cls, raw: Raw) -> Iterator[Book]:
-        """Generate the stories. Each of them is a book."""
-        return stories.texts()
 
 
 def _all_texts(folder: pathlib.Path) -> list[pathlib.Path]:

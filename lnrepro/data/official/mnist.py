@@ -14,11 +14,8 @@ file with 60,000 images begins like this:
 The first 5,000 training images are the split valid, and the other 55,000 are train, as
 in section 6.6 of the paper. test has 10,000 images.
 
-`digits` is embedded: 8x8 images from scikit-learn, in its order. The splits have 1,437,
-180 and 180 images.
-
 An example is {"image": [height, width] uint8, "label": [] int32 from 0 to 9}. Pixels
-are not scaled: they are 0 to 255 in mnist, and 0 to 16 in digits.
+are not scaled, so they are 0 to 255.
 """
 
 from __future__ import annotations
@@ -94,38 +91,8 @@ class Mnist(Builder):
         return {"train": train[valid:], "valid": train[:valid], "test": test}
 
 
-class Digits(Builder):
-    """The 1,797 handwritten digits of scikit-learn, 8x8 with 17 grey levels."""
-
-    source = (
-        "https://archive.ics.uci.edu/dataset/80 "
-        "(its test part, as sklearn.datasets.load_digits gives it)"
-    )
-    licence = (
-        "CC BY 4.0 "
-        "(E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, UCI)"
-    )
-    size = "1,437 train, 180 valid, 180 test; nothing to download, 0.7 MB prepared"
-    embedded = True
-
-    def features(self):
-        """Return the features of an example."""
-        return {"image": array((8, 8), np.uint8), "label": array((), np.int32)}
-
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Split the digits in scikit-learn's order."""
-        from sklearn.datasets import load_digits
-
-        bunch = load_digits()
-        examples = _examples(bunch.images.astype(np.uint8), bunch.target)
-        return {
-            "train": examples[:1437],
-            "valid": examples[1437:1617],
-            "test": examples[1617:],
-        }
-
-
-def _examples(images: np.ndarray, labels: np.ndarray) -> list[Example]:
+def examples_of(images: np.ndarray, labels: np.ndarray) -> list[Example]:
+    """Make examples of images [N, height, width] and labels [N]."""
     labels = labels.astype(np.int32)
     pairs = zip(images, labels, strict=True)
     return [{"image": image, "label": label} for image, label in pairs]
@@ -192,4 +159,4 @@ def _read_part(raw: Raw, part: str) -> list[Example]:
             f"{raw.path(label_file)}: label {labels[bad[0]]} at {bad[0]} is not in "
             f"0..9; {AGAIN}"
         )
-    return _examples(images, labels)
+    return examples_of(images, labels)

@@ -1,4 +1,4 @@
-r"""Sets to evaluate sentence vectors on: SICK, MR, CR, SUBJ, MPQA, and generated ones.
+r"""Sets to evaluate sentence vectors on: SICK, MR, CR, SUBJ and MPQA.
 
 SICK is a table with tabs between its columns. Its lines end with "\n" or "\r\n":
 
@@ -20,14 +20,12 @@ and "label", [] int32, in the split "sentences", where label 1 comes first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from lnrepro.data import open_columns
 from lnrepro.data.builder import Builder, Example, array
-from lnrepro.data.generated import stories
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.engine.errors import DataError
 
@@ -41,40 +39,13 @@ HEADER = [
 CORNELL = "https://www.cs.cornell.edu/people/pabo/movie-review-data/"
 
 
-def labelled(name: str, data_dir: str | None = None) -> tuple[list[str], np.ndarray]:
-    """Read a prepared set of labelled sentences.
-
-    Args:
-      name: the set.
-      data_dir: the folder of all prepared sets.
-
-    Returns:
-      The sentences and their labels [N].
-
-    Raises:
-      DataError: the set is not prepared.
-    """
-    columns = open_columns(name, "sentences", data_dir)
+def labelled(columns: Mapping[str, Any]) -> tuple[list[str], np.ndarray]:
+    """Return the sentences and the labels [N] of a set's columns."""
     return _decode(columns["text"]), np.array(columns["label"])
 
 
-def related(
-    name: str, split: str, data_dir: str | None = None
-) -> tuple[list[str], list[str], np.ndarray]:
-    """Read a split of a prepared set of pairs.
-
-    Args:
-      name: the set.
-      split: the split.
-      data_dir: the folder of all prepared sets.
-
-    Returns:
-      The first sentences, the second sentences, and the scores [N].
-
-    Raises:
-      DataError: the set is not prepared.
-    """
-    columns = open_columns(name, split, data_dir)
+def related(columns: Mapping[str, Any]) -> tuple[list[str], list[str], np.ndarray]:
+    """Return the first and second sentences and the scores [N] of a split's columns."""
     return _decode(columns["a"]), _decode(columns["b"]), np.array(columns["score"])
 
 
@@ -319,63 +290,3 @@ class Mpqa(LabelledFiles):
             sha256="02e193d98c7715bc6200bb23dc6d2903482bd80c0432c53c3f3738c636df3f72",
         ),
     )
-
-
-class StorySick(Pairs):
-    """Generated pairs of sentences, more related if they share topic, mood and more."""
-
-    source = "lnrepro/data/generated/stories.py"
-    licence = "Apache-2.0, as the code that writes them"
-    size = "600 train, 150 trial, 600 test; nothing to download"
-    embedded = True
-
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Generate the examples."""
-        return {
-            split: [self.example(*row) for row in stories.pairs(split)]
-            for split in stories.PAIRS
-        }
-
-
-class StoryLabelled(Labelled):
-    """Base class of the generated sets of labelled sentences.
-
-    Attributes:
-      task: name of the official set that has the same task.
-    """
-
-    source = "lnrepro/data/generated/stories.py"
-    licence = "Apache-2.0, as the code that writes them"
-    size = "100 and 100; nothing to download"
-    embedded = True
-    task: ClassVar[str]
-
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Generate the examples."""
-        return {
-            "sentences": [self.example(*row) for row in stories.labelled(self.task)]
-        }
-
-
-class StoryMr(StoryLabelled):
-    """Generated sentences about feelings, 1 if the mood is good."""
-
-    task = "mr"
-
-
-class StoryCr(StoryLabelled):
-    """Generated sentences about things, 1 if they are praised."""
-
-    task = "cr"
-
-
-class StorySubj(StoryLabelled):
-    """Generated sentences, 1 if they tell something, 0 if they judge."""
-
-    task = "subj"
-
-
-class StoryMpqa(StoryLabelled):
-    """Generated phrases of opinion, 1 if positive."""
-
-    task = "mpqa"
