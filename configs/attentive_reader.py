@@ -1,8 +1,8 @@
 """The attentive reader (section 6.2, Figure 2): which entity is missing in a sentence.
 
-    python -m lnrepro.main --config=configs/attentive_reader.py        generated stories
-    python -m lnrepro.main --config=configs/attentive_reader.py:paper  CNN, 800,000 steps
-    python -m lnrepro.main --config=configs/attentive_reader.py:gutenberg   novels
+    python -m lnrepro.main --config=configs/attentive_reader.py            generated
+    python -m lnrepro.main --config=configs/attentive_reader.py:paper      CNN
+    python -m lnrepro.main --config=configs/attentive_reader.py:gutenberg  novels
     ... --config.norm=none | layer | batch | batch_everywhere
     ... --config.model.gain.layer=0.1  --config.model.bidirectional=True
 
@@ -13,14 +13,14 @@ steps. That code compares the norm with 100 where it should with 10, and then di
 its root; --config.optimizer.clip_mode=attentive_reader does that too. The four most
 relevant sentences of each story are chosen by overlap with the question. `:paper` reads
 cnn_top4, the authors' own choice (`--config.data.name=cnn` with its vocabulary and
-entities for the official files). Batch norm evaluates with population statistics of each
-time step; --config.model.evaluation_statistics=batch takes each validation batch's own,
-as that code state does. `:gutenberg` has the paper's sizes on novels, a stand-in.
+entities for the official files). Batch norm evaluates with population statistics of
+each time step; --config.model.evaluation_statistics=batch takes each validation batch's
+own, as that code state does. `:gutenberg` has the paper's sizes on novels, a stand-in.
 
-The default: 4,000 generated stories of about 56 words (`news_stories`), D = H = 64, Adam
-1e-3, 2,500 steps, about a minute on two idle cores. It guesses for 1,200 steps and then
-learns. The error ends near 0.17; always naming the most frequent entity of the story has
-0.86. artifacts/attention.png shows which words it looked at.
+The default: 4,000 generated stories of about 56 words (`news_stories`), D = H = 64,
+Adam 1e-3, 2,500 steps, about a minute on two idle cores. It guesses for 1,200 steps and
+then learns. The error ends near 0.17; always naming the most frequent entity of the
+story has 0.86. artifacts/attention.png shows which words it looked at.
 """
 
 from ml_collections import ConfigDict
@@ -138,5 +138,5 @@ def get_config(variant: str = "") -> ConfigDict:
 
 
 def sweep(name: str = "") -> list[dict[str, object]]:
-    """Figure 2 with three seeds; "learning_rate", "gain": each norm at several values."""
+    """Figure 2 with three seeds; "learning_rate" or "gain": several values of it."""
     return choose("sweep", SWEEPS, name)

@@ -102,15 +102,17 @@ import pathlib, re, numpy as np
 from experiments.order_embeddings.ranking import order_violations
 from lnrepro.engine import retrieval
 rng = np.random.default_rng(0)
-captions, images = rng.random((25_000, 1024), np.float32), rng.random((5_000, 1024), np.float32)
-scores = retrieval.scores(retrieval.error_matrix(order_violations, captions, images))
-print(re.search(r"VmHWM:\\s+(\\d+) kB", pathlib.Path("/proc/self/status").read_text())[1])
+captions, images = rng.random((25_000, 1024), np.float32), rng.random((5_000, 1024),
+np.float32) scores = retrieval.scores(retrieval.error_matrix(order_violations, captions,
+images)) print(re.search(r"VmHWM:\\s+(\\d+) kB",
+pathlib.Path("/proc/self/status").read_text())[1])
 """
 
 
 @pytest.mark.slow
 def test_all_5000_images_and_25000_captions_take_at_most_2_gib():
-    # Not ru_maxrss: a process inherits that from the one that started it, here a pytest worker that may have grown large.
+    # Not ru_maxrss: a process inherits that from the one that started it, here a pytest
+    # worker that may have grown large.
     done = subprocess.run(
         [sys.executable, "-c", LARGE], capture_output=True, text=True, check=True
     )

@@ -1,12 +1,12 @@
 """The attentive reader (section 6.2, Figure 2).
 
-It reads a passage and says which entity is missing in a sentence about it. `config.norm`
-is one of
+It reads a passage and says which entity is missing in a sentence about it.
+`config.norm` is one of
 
     none              no normalisation
     layer             layer norm in both LSTMs (eq. 20-22)
-    batch             the BN-LSTM of Cooijmans et al. (2016), with statistics by time step
-    batch_everywhere  the same, and batch norm on the five maps of attention and read-out
+    batch             the BN-LSTM of Cooijmans et al. (2016): statistics by time step
+    batch_everywhere  the same, and batch norm on the maps of attention and read-out
 
 Run with configs/attentive_reader.py.
 """

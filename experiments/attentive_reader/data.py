@@ -1,7 +1,7 @@
 """Questions about passages, in batches of few shapes.
 
-Shape letters: N questions, B batch, T words of the longest passage of a batch, S words of
-its longest question.
+Shape letters: N questions, B batch, T words of the longest passage of a batch, S words
+of its longest question.
 """
 
 from collections.abc import Iterator
@@ -45,8 +45,8 @@ def check(config: ConfigDict) -> None:
         buckets = spec[f"{name}_buckets"]
         if not buckets or list(buckets) != sorted(set(buckets)) or buckets[0] < 1:
             raise UserError(
-                f"config.data.{name}_buckets = {buckets}: give one or more lengths that "
-                "ascend"
+                f"config.data.{name}_buckets = {buckets}: give one or more lengths "
+                "that ascend"
             )
 
 
@@ -81,8 +81,9 @@ def open_split(config: ConfigDict, split: str) -> Columns:
         if spec.too_long == "refuse":
             raise UserError(
                 f"{spec.name} ({split}): {(lengths > last).sum()} {name}s are longer "
-                f"than {last} words, the last of config.data.{name}_buckets (the longest "
-                f"has {lengths.max()}); add a bucket or set config.data.too_long=cut"
+                f"than {last} words, the last of config.data.{name}_buckets (the "
+                f"longest has {lengths.max()}); add a bucket or set "
+                f"config.data.too_long=cut"
             )
         columns[name] = _keep(columns[name], _positions(columns[name]) < last)
     return columns

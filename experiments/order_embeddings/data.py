@@ -65,8 +65,8 @@ class Buckets:
         ascending = sorted(set(self.steps))
         if not self.steps or list(self.steps) != ascending or self.steps[0] < 2:
             raise UserError(
-                f"config.buckets = {config.buckets}: give numbers of steps that ascend, "
-                "at least 2 for a word and the end token"
+                f"config.buckets = {config.buckets}: give numbers of steps that "
+                "ascend, at least 2 for a word and the end token"
             )
 
     def fit(self, length: int) -> int:
@@ -127,11 +127,12 @@ def pack(batch: dict, buckets: Sequence[int]) -> dict:
     """Sort a batch by length, and cut its tokens in time.
 
     The pairs are sorted from the longest caption to the shortest. The tokens are cut at
-    `buckets`. Each part has only the rows whose captions have not ended, rounded up to a
-    quarter of the batch, so that there are few shapes. The loss does not depend on the
-    order of the pairs. On average, a third of the steps is saved.
+    `buckets`. Each part has only the rows whose captions have not ended, rounded up to
+    a quarter of the batch, so that there are few shapes. The loss does not depend on
+    the order of the pairs. On average, a third of the steps is saved.
 
-    With several devices, parts of a batch would hold different rows, so this is for one.
+    With several devices, parts of a batch would hold different rows, so this is for
+    one.
 
     Args:
       batch: "image", "length" and "tokens", a tuple of one array [B, T].

@@ -146,7 +146,10 @@ def table_2(*runs: tuple[ConfigDict, Mapping[str, float]]) -> str:
         data += f"; {folds} fold{'s' if folds > 1 else ''} of {fold} images"
         row = [_one_decimal(scores[column]) for column in TABLE_2_COLUMNS]
         lines.append(_line([f"{model} (this run)", data, *row]))
-    note = "The paper: mean over 5 folds of 1,000 images. Here ties count against the model."
+    note = (
+        "The paper: mean over 5 folds of 1,000 images. Here ties count against "
+        "the model."
+    )
     return "\n".join([*lines, "", note, ""])
 
 

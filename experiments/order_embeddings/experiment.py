@@ -22,9 +22,9 @@ def make(config: ConfigDict) -> Experiment:
     Metrics: own_error and other_error, the mean errors of pairs that match and of those
     that do not; and the scores of `evaluate.retrieval_scores`.
 
-    Evaluations: "valid" is one fold, the first `config.evaluation.fold` images. "test" is
-    the mean over `config.evaluation.folds` folds. "final" is "test" with a picture of what
-    was retrieved, and Table 2.
+    Evaluations: "valid" is one fold, the first `config.evaluation.fold` images. "test"
+    is the mean over `config.evaluation.folds` folds. "final" is "test" with a picture
+    of what was retrieved, and Table 2.
     """
     encoders = Encoders(config)
     errors = ERRORS[config.model.similarity]

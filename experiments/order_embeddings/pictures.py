@@ -1,7 +1,7 @@
 """A picture of what was retrieved.
 
-The left half shows the best captions for held-out images, the right half the best images
-for held-out captions.
+The left half shows the best captions for held-out images, the right half the best
+images for held-out captions.
 """
 
 from collections.abc import Mapping

@@ -20,8 +20,8 @@ def order_violations(captions: jax.Array, images: jax.Array) -> jax.Array:
     """Compute E of all pairs.
 
     No array of C x N x K is built. The sum is one fused reduction. max(0, d)^2 does not
-    factor, so it cannot be a matrix product. The gradient is a scan over captions, which
-    holds N x K differences at a time.
+    factor, so it cannot be a matrix product. The gradient is a scan over captions,
+    which holds N x K differences at a time.
 
     Args:
       captions: [C, K].

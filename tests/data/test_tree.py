@@ -1,4 +1,4 @@
-"""Folders and archives of official files: the same files out of each, and hostile archives refused."""
+"""Folders and archives of official files; hostile archives are refused."""
 
 import io
 import tarfile
@@ -94,7 +94,7 @@ def test_bombs(tmp_path, monkeypatch):
 
 
 def test_archives_that_grow_without_end(tmp_path, monkeypatch):
-    """Whatever it is that fills an archive: members that nobody wants, names, extended headers, pieces of sparse members."""
+    """Archives full of other members, names, extended headers or sparse pieces."""
     monkeypatch.setattr(raw, "ALWAYS", 10**6)
     write(tmp_path / "lines-all.tar.gz", {"other/a.bin": bytes(3 * 10**6)}, "w:gz")
     with pytest.raises(
@@ -186,6 +186,7 @@ def test_damaged_archives(tmp_path):
 def test_nothing_there(tmp_path):
     with pytest.raises(
         DataError,
-        match=r"lines: there is no such folder and no lines-all.tar, .*prepare.py set --list",
+        match=r"lines: there is no such folder and no lines-all.tar, .*prepare.py set "
+        r"--list",
     ):
         tree(tmp_path)

@@ -44,7 +44,7 @@ def batch_of(lengths=(7, 4, 1), asked=(3, 5, 2), seed=0):
 
 @functools.cache
 def network(norm, **sizes):
-    """(reader, float64 parameters with nothing left at zero, read(params, batch, population) compiled)."""
+    """(reader, random float64 parameters, compiled read(params, batch, population))."""
     reader = model.Reader(small(norm, **sizes))
     rng = np.random.RandomState(0)
     params = jax.tree.map(
@@ -60,7 +60,8 @@ def network(norm, **sizes):
     return reader, params, read
 
 
-# -- the oracle: lists of vectors, one case at a time; batch norm's statistics step by step over the rows that are there
+# -- the oracle: lists of vectors, one case at a time; batch norm's statistics step by
+# step over the rows that are there
 
 
 def standard(a, mean, var):
@@ -68,13 +69,13 @@ def standard(a, mean, var):
 
 
 def over_rows(rows, statistics=None):
-    """A list of vectors normalised per feature by their own, or the given, statistics."""
+    """Normalise vectors by feature with their own, or the given, statistics."""
     mean, var = statistics or (np.mean(rows, 0), np.var(rows, 0))
     return [standard(a, mean, var) for a in rows]
 
 
 def oracle_lstm(norm, p, h0, sequences, population=None):
-    """All h of every sequence (a list of vectors each), by eq. 17-22 or Cooijmans et al.'s."""
+    """All h of every sequence (eq. 17-22, or Cooijmans et al.)."""
     c = [np.zeros_like(h0) for _ in sequences]
     h = [h0 for _ in sequences]
     out = [[] for _ in sequences]
@@ -566,7 +567,8 @@ def test_what_needs_no_reading():
     question = Ragged(np.array([9, 1, 3, 9]), np.array([0, 2, 3, 4]))
     columns = {"passage": passage, "question": question, "answer": np.array([2, 4, 6])}
     known = evaluate.baselines(columns, 6)
-    # 1 and 2 tie, then 3 is wrong, then 5 is; without what is asked: 2 is right, 4 is right, 5 is wrong
+    # 1 and 2 tie, then 3 is wrong, then 5 is; without what is asked: 2 is right, 4 is
+    # right, 5 is wrong
     np.testing.assert_allclose(known["frequency_error"], (0.5 + 1 + 1) / 3)
     np.testing.assert_allclose(known["frequency_error_not_asked"], (0 + 0 + 1) / 3)
     np.testing.assert_allclose(known["answer_missing"], 1 / 3)
@@ -600,7 +602,8 @@ def test_default_data_end_to_end(tmp_path):
         ),
         (
             {"data.passage_buckets": (20, 40)},
-            "passages are longer than 40 words, the last of config.data.passage_buckets",
+            "passages are longer than 40 words, the last of "
+            "config.data.passage_buckets",
         ),
     ):
         wrong = config.copy_and_resolve_references()
@@ -651,7 +654,8 @@ def test_pictures_mark_the_words_that_are_looked_at():
     [
         (
             {"norm": "weight"},
-            "config.norm = 'weight': choose one of none, layer, batch, batch_everywhere",
+            "config.norm = 'weight': choose one of none, layer, batch, "
+            "batch_everywhere",
         ),
         ({"model.units": 0}, "config.model.units = 0: at least 1"),
         ({"model.dropout": 1.0}, "config.model.dropout = 1.0: it must lie in"),

@@ -67,7 +67,7 @@ def oracle_loss(config, params, images, captions):
 
 
 def setting(config, seed=0, batch=5):
-    """(params with nothing left at zero, features, captions of 1 to 6 words) in float64."""
+    """(random parameters, features, captions of 1 to 6 words) in float64."""
     rng = np.random.RandomState(seed)
     params = jax.jit(make(config).init)(jax.random.key(0))["params"]
     params = jax.tree.map(
@@ -220,7 +220,7 @@ def test_initial_values_of_the_authors_code():
 
 
 def test_optimiser_of_the_paper_config():
-    """The authors' Adam without effective bias correction; each tensor clipped at 2 by itself."""
+    """The authors' Adam without bias correction; each tensor is clipped at 2."""
     c = config_file.get_config("paper").optimizer
     c.learning_rate = 1.0
     tx = optim.make(c)
@@ -242,7 +242,7 @@ def test_optimiser_of_the_paper_config():
 
 
 def test_captions_end_where_they_end():
-    """What stands behind a caption's end token does not change its embedding; one more word does."""
+    """Words behind the end token do not change the embedding; one more word does."""
     config = small()
     encoders = model.Encoders(config)
     params = jax.jit(encoders.init)(jax.random.key(0))
@@ -313,8 +313,8 @@ def test_table_has_the_papers_rows_and_names_data():
         (other, dict.fromkeys(paper_results.TABLE_2_COLUMNS, 5)),
     )
     assert (
-        "| OE + LN (the paper's) | MS-COCO, VGG-19 | 48.5 | 80.6 | 89.8 | 5.1 | 38.9 | 74.3 | 86.3 | 7.6 |"
-        in text
+        "| OE + LN (the paper's) | MS-COCO, VGG-19 | 48.5 | 80.6 | 89.8 | 5.1 | 38.9 | "
+        "74.3 | 86.3 | 7.6 |" in text
     )
     assert "| Sym (Vendrov et al.) | MS-COCO, VGG-19 | 45.4 | - | 88.7 |" in text
     assert (
@@ -328,7 +328,8 @@ RESIDENT = """
 import sys, numpy as np
 from lnrepro.data.ragged import forget_pages
 def resident():  # of mapped files, kB
-    return int(next(l for l in open("/proc/self/status") if l.startswith("RssFile")).split()[1])
+    return int(next(l for l in open("/proc/self/status") if
+    l.startswith("RssFile")).split()[1])
 column = np.asarray(np.load(sys.argv[1], mmap_mode="r"))
 rng, before, most = np.random.default_rng(0), resident(), 0
 for _ in range(40):
@@ -344,7 +345,7 @@ print(most * 1024 / column.nbytes)
     not os.path.exists("/proc/self/status"), reason="resident memory is read from /proc"
 )
 def test_resident_memory_does_not_grow_with_the_feature_matrix(tmp_path):
-    """64 MB of features, every page of it read: without forgetting all of it stays, with it a batch's pages do."""
+    """Reading all of 64 MB of features leaves the pages of one batch in memory."""
     np.save(tmp_path / "x.npy", np.zeros((4096, 4096), np.float32))
 
     def share(how):

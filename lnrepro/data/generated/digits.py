@@ -1,12 +1,12 @@
 """`digits` and `binarized_digits`: the handwritten digits in scikit-learn, embedded.
 
 `digits` has the images as they are, 8x8 with 17 grey levels, which are not scaled. An
-example is {"image": [8, 8] uint8 from 0 to 16, "label": [] int32 from 0 to 9}. It stands
-in for MNIST.
+example is {"image": [8, 8] uint8 from 0 to 16, "label": [] int32 from 0 to 9}. It
+stands in for MNIST.
 
-`binarized_digits` has them enlarged to 28x28 and binarised once. An example is {"image":
-[28, 28] uint8}, where each pixel is 0 or 1. It stands in for binarised MNIST. Bounds in
-nats on the two sets cannot be compared.
+`binarized_digits` has them enlarged to 28x28 and binarised once. An example is
+{"image": [28, 28] uint8}, where each pixel is 0 or 1. It stands in for binarised MNIST.
+Bounds in nats on the two sets cannot be compared.
 
 The splits follow the order of scikit-learn.
 """
