@@ -1,4 +1,4 @@
-"""Ranks and recalls against a count by hand, and what must hold exactly."""
+"""Tests of ranks and recalls against sorted lists, and of exact properties."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from lnrepro.engine import retrieval
 
 
 def by_hand(errors):
-    """Ranks from 0, every tie against us, by sorting lists of pairs."""
+    """Compute ranks from 0 by sorting lists. Ties count against the model."""
     count, images = errors.shape
     per = count // images
     first, second = [], []
@@ -58,14 +58,18 @@ def test_nan_never_wins():
 
 def test_median_rank_is_rounded_down():
     errors = np.ones((2, 2)) - np.eye(2)
-    errors[0] = [1, 0]  # ranks 1 and 0: median 0.5
+    # The ranks are 1 and 0, so their median is 0.5.
+    errors[0] = [1, 0]
     assert retrieval.scores(errors)["image_median_rank"] == 1
 
 
 def test_matrix_in_pieces_is_the_matrix():
     rng = np.random.default_rng(0)
     captions, images = rng.random((35, 4), np.float32), rng.random((7, 4), np.float32)
-    errors = lambda s, im: jnp.sum(jnp.maximum(s[:, None] - im[None], 0) ** 2, -1)  # noqa: E731
+
+    def errors(s, im):
+        return jnp.sum(jnp.maximum(s[:, None] - im[None], 0) ** 2, -1)
+
     wanted = (np.maximum(captions[:, None] - images[None], 0) ** 2).sum(-1)
     for rows in (1, 8, 35, 100):
         np.testing.assert_allclose(
@@ -76,7 +80,10 @@ def test_matrix_in_pieces_is_the_matrix():
 def test_folds_are_averaged_in_order():
     rng = np.random.default_rng(1)
     captions, images = rng.random((60, 3), np.float32), rng.random((12, 3), np.float32)
-    distance = lambda s, im: jnp.sum((s[:, None] - im[None]) ** 2, -1)  # noqa: E731
+
+    def distance(s, im):
+        return jnp.sum((s[:, None] - im[None]) ** 2, -1)
+
     found = retrieval.mean_over_folds(distance, captions, images, 4)
     each = [
         retrieval.scores(
@@ -98,22 +105,25 @@ def test_captions_that_do_not_divide_over_images():
 
 
 LARGE = """
-import pathlib, re, numpy as np
+import pathlib, re
+import numpy as np
 from experiments.order_embeddings.ranking import order_violations
 from lnrepro.engine import retrieval
 rng = np.random.default_rng(0)
-captions, images = rng.random((25_000, 1024), np.float32), rng.random((5_000, 1024),
-np.float32) scores = retrieval.scores(retrieval.error_matrix(order_violations, captions,
-images)) print(re.search(r"VmHWM:\\s+(\\d+) kB",
-pathlib.Path("/proc/self/status").read_text())[1])
+captions = rng.random((25_000, 1024), np.float32)
+images = rng.random((5_000, 1024), np.float32)
+retrieval.scores(retrieval.error_matrix(order_violations, captions, images))
+status = pathlib.Path("/proc/self/status").read_text()
+print(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1])
 """
 
 
 @pytest.mark.slow
 def test_all_5000_images_and_25000_captions_take_at_most_2_gib():
-    # Not ru_maxrss: a process inherits that from the one that started it, here a pytest
-    # worker that may have grown large.
+    # A process inherits ru_maxrss from the one that started it, and a pytest worker may
+    # have grown large. Therefore the script reads VmHWM.
     done = subprocess.run(
         [sys.executable, "-c", LARGE], capture_output=True, text=True, check=True
     )
-    assert int(done.stdout) < 2 * 2**20  # KiB at the peak, the process whole
+    kib = int(done.stdout)
+    assert kib < 2 * 2**20

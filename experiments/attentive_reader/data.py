@@ -53,10 +53,11 @@ def check(config: ConfigDict) -> None:
 def open_split(config: ConfigDict, split: str) -> Columns:
     """Open the questions of a split.
 
-    `config.data.sentences` keeps so many sentences of each passage, the most relevant
-    ones in their order. None keeps all. `config.data.unanswerable` keeps or drops the
-    training questions whose answer is then not in the passage; other splits keep all.
-    `config.data.too_long` refuses or cuts texts that are longer than the last bucket.
+    `config.data.sentences` is the number of sentences that are kept of each passage:
+    the most relevant ones, in their order. None keeps all. `config.data.unanswerable`
+    keeps or drops the training questions whose answer is then not in the passage. Other
+    splits keep all. `config.data.too_long` refuses or cuts texts that are longer than
+    the last bucket.
 
     Raises:
       DataError: the set is missing, or does not fit the sizes in the config.
@@ -83,7 +84,7 @@ def open_split(config: ConfigDict, split: str) -> Columns:
                 f"{spec.name} ({split}): {(lengths > last).sum()} {name}s are longer "
                 f"than {last} words, the last of config.data.{name}_buckets (the "
                 f"longest has {lengths.max()}); add a bucket or set "
-                f"config.data.too_long=cut"
+                "config.data.too_long=cut"
             )
         columns[name] = _keep(columns[name], _positions(columns[name]) < last)
     return columns
@@ -124,7 +125,7 @@ def _positions(column: Ragged) -> np.ndarray:
 
 
 def _keep(column: Ragged, is_kept: np.ndarray) -> Ragged:
-    """Keep some of the values; every example must keep one."""
+    """Keep the values where `is_kept` is True. Every example must keep one."""
     offsets = np.concatenate([[0], np.cumsum(is_kept)])[column.offsets]
     return Ragged(column.values[is_kept], offsets)
 
@@ -212,7 +213,7 @@ class Shapes:
 def training_batches(
     config: ConfigDict, columns: Columns, start_step: int
 ) -> Iterator[Batch]:
-    """Return endless batches, and print their shapes.
+    """Yield endless batches, and print their shapes.
 
     A batch has "passage" [B, T], "question" [B, S], "answer", "passage_length" and
     "question_length" [B].
@@ -229,14 +230,10 @@ def training_batches(
         f"{config.data.name}: batches of {len(usage.shapes)} shapes (passage, "
         f"question), {usage.padding:.1%} padding: {usage.shapes}"
     )
-    stream = train_batches(columns, plan, start_step=start_step, pad=shapes.largest())
-
-    def cut_batches():
-        with stream:
-            for step, batch in enumerate(stream, start_step):
-                yield _cut(batch, shapes.shape(plan.rows(step)))
-
-    return cut_batches()
+    pad = shapes.largest()
+    with train_batches(columns, plan, start_step=start_step, pad=pad) as stream:
+        for step, batch in enumerate(stream, start_step):
+            yield _cut(batch, shapes.shape(plan.rows(step)))
 
 
 def evaluation_batches(config: ConfigDict, columns: Columns) -> Iterator[Batch]:
@@ -258,6 +255,7 @@ def evaluation_batches(config: ConfigDict, columns: Columns) -> Iterator[Batch]:
 
 
 def _cut(batch: Batch, shape: tuple[int, int]) -> Batch:
+    """Cut the padding of the texts down to a shape (T, S)."""
     texts = {
         name: batch[name][:, :length] for name, length in zip(TEXTS, shape, strict=True)
     }

@@ -136,7 +136,6 @@ class Reader:
           and variances 1; those of an LSTM are {site: (mean, var)} by time step. count
           is the number of batches that the statistics are the mean of.
         """
-
         steps = self.sizes.statistics_steps
 
         def fresh(*shape):

@@ -68,7 +68,6 @@ def embedder(
         images = embed_images(vars, batches, count)
         forget_pages(split.columns["image"])
         batches = caption_batches(split, count, batch_size, buckets)
-
         return Embeddings(images, embed_captions(vars, batches, PER_IMAGE * count))
 
     return embed

@@ -33,7 +33,7 @@ def x64():
 
 
 def batch_of(lengths=(7, 4, 1), asked=(3, 5, 2), seed=0):
-    """Questions of these lengths in one batch, with words in the padding."""
+    """Make a batch of questions of these lengths, with words in the padding."""
     rng = np.random.RandomState(seed)
     made = {"answer": rng.randint(1, 7, len(lengths)).astype(np.int32)}
     for name, n in (("passage", lengths), ("question", asked)):
@@ -60,8 +60,8 @@ def network(norm, **sizes):
     return reader, params, read
 
 
-# -- the oracle: lists of vectors, one case at a time; batch norm's statistics step by
-# step over the rows that are there
+# The oracle computes with lists of vectors, one case at a time. Batch norm's statistics
+# are computed step by step over the rows that have not ended.
 
 
 def standard(a, mean, var):
@@ -75,7 +75,7 @@ def over_rows(rows, statistics=None):
 
 
 def oracle_lstm(norm, p, h0, sequences, population=None):
-    """All h of every sequence (eq. 17-22, or Cooijmans et al.)."""
+    """Compute all h of every sequence (eq. 17-22, or Cooijmans et al.)."""
     c = [np.zeros_like(h0) for _ in sequences]
     h = [h0 for _ in sequences]
     out = [[] for _ in sequences]
@@ -116,7 +116,7 @@ def oracle_lstm(norm, p, h0, sequences, population=None):
 
 
 def oracle(norm, params, batch, population=None):
-    """(logits, attention) of every case."""
+    """Compute (logits, attention) of every case."""
     texts = {
         name: [
             list(params["embedding"][row[:n]])
@@ -126,7 +126,7 @@ def oracle(norm, params, batch, population=None):
     }
     encoded = {}
     for name, sequences in texts.items():
-        # one list of outputs for each direction, in the text's order
+        # One list of outputs for each direction, in the order of the text.
         encoded[name] = []
         for k, p in enumerate(params[name]):
             turned = [s[::-1] for s in sequences] if k else sequences
@@ -179,7 +179,7 @@ def oracle(norm, params, batch, population=None):
 
 
 def population_of(reader, seed=1):
-    """Made-up population statistics, the shape of the reader's."""
+    """Draw random population statistics of the reader's shapes."""
     rng = np.random.RandomState(seed)
 
     def fill(p):
@@ -218,11 +218,11 @@ def test_attention_and_answers_are_the_brute_force_in_float64(x64, norm, known, 
         assert not reading.attention[len(a) :, b].any()
 
 
-# -- what must hold exactly
+# Exact properties
 
 
 def padded(batch, passage, question):
-    """The batch at these lengths, padding zero."""
+    """Pad the texts of a batch with zeros to these lengths."""
     lengths = {"passage": passage, "question": question}
     return batch | {
         n: np.pad(batch[n], ((0, 0), (0, t - batch[n].shape[1])))
@@ -242,7 +242,7 @@ def test_what_stands_in_the_padding_changes_nothing(x64, norm):
         other[name] = np.where(padding, 13, clean[name])
         assert (other[name] != clean[name]).any()
     (_, a), (_, b) = read(params, clean), read(params, other)
-    np.testing.assert_array_equal(a.readout, b.readout)  # to the bit
+    np.testing.assert_array_equal(a.readout, b.readout)
     np.testing.assert_array_equal(a.attention, b.attention)
 
 
@@ -294,12 +294,10 @@ def test_statistics_by_time_step_are_those_of_the_rows_that_are_there(x64):
         population = remember(population, what)
     filled = model.filled(population["passage"][0])
     a, b = (what["passage"][0][0]["h"][0] for what in seen)
-    np.testing.assert_allclose(
-        filled["h"][0][:6], (a[:6] + b[:6]) / 2, atol=1e-7
-    )  # both batches have 6 words
-    np.testing.assert_allclose(
-        filled["h"][0][6:], np.repeat(a[6:7], 3, 0), atol=1e-7
-    )  # only the first has a 7th, none more
+    means = filled["h"][0]
+    # Both batches have 6 words. Only the first one has a 7th, and none has more.
+    np.testing.assert_allclose(means[:6], (a[:6] + b[:6]) / 2, atol=1e-7)
+    np.testing.assert_allclose(means[6:], np.repeat(a[6:7], 3, 0), atol=1e-7)
     means = [what["attend_passage"][0] for what in seen]
     np.testing.assert_allclose(
         population["attend_passage"]["sites"][0], sum(means) / 2, atol=1e-7
@@ -327,11 +325,10 @@ def test_running_average_after_many_batches(x64):
 )
 def test_evaluation_does_not_depend_on_the_batch(x64, norm):
     reader, params, read = network(norm)
-    population, batch = population_of(reader) if norm != "layer" else None, batch_of()
-    together, company = (
-        read(params, batch, population)[1].readout,
-        batch_of((2, 7, 3), (4, 1, 5), seed=1),
-    )
+    batch = batch_of()
+    population = population_of(reader) if norm != "layer" else None
+    together = read(params, batch, population)[1].readout
+    company = batch_of((2, 7, 3), (4, 1, 5), seed=1)
     for b in range(3):
         among = {
             k: np.concatenate([v[b : b + 1], company[k][1:]]) for k, v in batch.items()
@@ -339,7 +336,8 @@ def test_evaluation_does_not_depend_on_the_batch(x64, norm):
         np.testing.assert_allclose(
             together[b], read(params, among, population)[1].readout[0], rtol=1e-11
         )
-    if population:  # by the batch's own statistics it does
+    if population:
+        # With the statistics of the batch it does depend on the batch.
         again = batch | {
             name: batch[name][[0, 1, 1]]
             for name in ("passage", "passage_length", "question", "question_length")
@@ -367,13 +365,10 @@ def test_gradients_are_central_differences(x64, norm):
 
 def test_answers_likelihood_has_a_floor_and_autodiffs_gradients(x64):
     rng = np.random.RandomState(0)
-    g, w, bias, answer = (
-        rng.randn(3, 4),
-        rng.randn(4, 9),
-        rng.randn(9),
-        np.array([1, 8, 2]),
-    )
-    g[1] *= 30  # so sure of it, or so wrong, that the floor counts
+    g, w, bias = rng.randn(3, 4), rng.randn(4, 9), rng.randn(9)
+    answer = np.array([1, 8, 2])
+    # The second answer is so probable or improbable that the floor counts.
+    g[1] *= 30
     weights = rng.randn(3)
 
     def plain(g, w, bias):
@@ -409,7 +404,8 @@ def test_renaming_entities_alike_everywhere_renames_the_rows_of_the_network(x64)
         other = batch[name] > config.data.entities
         np.testing.assert_array_equal(there[name][other], batch[name][other])
         assert (there[name][~other] != batch[name][~other]).any()
-    ids = jnp.arange(23).at[1:7].set(1 + permutation)  # new[ids] = old
+    # Row i of a table moves to row ids[i].
+    ids = jnp.arange(23).at[1:7].set(1 + permutation)
     moved = params | {
         "embedding": jnp.asarray(params["embedding"]).at[ids].set(params["embedding"])
     }
@@ -477,7 +473,7 @@ def test_gains_start_where_the_config_says():
     np.testing.assert_allclose(block.T @ block, 0.05**2 * np.eye(5), atol=1e-8)
 
 
-# -- batches
+# Batches
 
 
 def columns_of(lengths, asked, seed=0):
@@ -567,14 +563,14 @@ def test_what_needs_no_reading():
     question = Ragged(np.array([9, 1, 3, 9]), np.array([0, 2, 3, 4]))
     columns = {"passage": passage, "question": question, "answer": np.array([2, 4, 6])}
     known = evaluate.baselines(columns, 6)
-    # 1 and 2 tie, then 3 is wrong, then 5 is; without what is asked: 2 is right, 4 is
-    # right, 5 is wrong
+    # Passage 1: 1 and 2 tie. Passages 2 and 3: 3 and 5 are wrong. Without the entities
+    # of the question, 2 and 4 are right and 5 is wrong.
     np.testing.assert_allclose(known["frequency_error"], (0.5 + 1 + 1) / 3)
     np.testing.assert_allclose(known["frequency_error_not_asked"], (0 + 0 + 1) / 3)
     np.testing.assert_allclose(known["answer_missing"], 1 / 3)
 
 
-# -- what users see
+# What users see
 
 
 @pytest.mark.slow
@@ -621,9 +617,8 @@ def test_default_data_end_to_end(tmp_path):
     columns = data.open_split(config, "train")
     assert columns["passage"].lengths.max() <= 40
     assert len(columns["answer"]) < 4000
-    assert data.open_split(config, "valid")["answer"].shape == (
-        400,
-    )  # evaluation never drops
+    # Only training questions are dropped.
+    assert len(data.open_split(config, "valid")["answer"]) == 400
 
 
 def test_pictures_mark_the_words_that_are_looked_at():

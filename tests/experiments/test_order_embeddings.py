@@ -33,7 +33,7 @@ def x64():
 
 
 def oracle_caption(norm, params, words):
-    """u after the words and the end token (eq. 23-28)."""
+    """Return the state u after the words and the end token (eq. 23-28)."""
     gates, candidate = params["gru"]["gates"], params["gru"]["candidate"]
     gru = {
         name: np.concatenate([gates[name], candidate[name]], axis=-1) for name in gates
@@ -46,16 +46,18 @@ def oracle_caption(norm, params, words):
 
 def oracle_loss(config, params, images, captions):
     positive = config.model.similarity == "order"
-    unit = lambda v: (np.abs if positive else np.asarray)(v / np.sqrt((v * v).sum()))  # noqa: E731
+
+    def unit(v):
+        v = v / np.sqrt((v * v).sum())
+        return np.abs(v) if positive else v
+
     s = [unit(oracle_caption(config.norm, params, words)) for words in captions]
     im = [unit(f @ params["image"]["w"] + params["image"]["bias"]) for f in images]
 
     def error(i, j):
-        return (
-            sum(max(0, a - b) ** 2 for a, b in zip(s[i], im[j], strict=True))
-            if positive
-            else -float(s[i] @ im[j])
-        )
+        if not positive:
+            return -float(s[i] @ im[j])
+        return sum(max(0, a - b) ** 2 for a, b in zip(s[i], im[j], strict=True))
 
     total = 0.0
     for i in range(len(s)):
@@ -160,12 +162,9 @@ def test_parts_of_a_batch_hold_every_word_once():
     parts = data.pack(
         {"image": np.arange(9), "tokens": (tokens,), "length": length}, (2, 4, 5, 20)
     )
-    assert [p.shape for p in parts["tokens"]] == [
-        (9, 2),
-        (6, 2),
-        (3, 1),
-        (3, 7),
-    ]  # thirds of nine, rounded up
+    # A quarter of nine rows is rounded up to three.
+    shapes = [p.shape for p in parts["tokens"]]
+    assert shapes == [(9, 2), (6, 2), (3, 1), (3, 7)]
     assert (np.diff(parts["length"]) <= 0).all()
     whole = np.concatenate(
         [np.pad(p, ((0, 9 - len(p)), (0, 0))) for p in parts["tokens"]], axis=1
@@ -195,7 +194,10 @@ def test_parameter_counts_of_the_paper(norm, more):
     config = config_file.get_config("paper")
     config.norm = norm
     params = jax.eval_shape(make(config).init, jax.random.key(0))["params"]
-    count = lambda tree: sum(a.size for a in jax.tree.leaves(tree))  # noqa: E731
+
+    def count(tree):
+        return sum(a.size for a in jax.tree.leaves(tree))
+
     assert count(params["gru"]) == 4_070_400 + more
     assert count(params["image"]) == 4_195_328
     assert count(params["words"]) == 300 * config.data.vocabulary
@@ -220,7 +222,7 @@ def test_initial_values_of_the_authors_code():
 
 
 def test_optimiser_of_the_paper_config():
-    """The authors' Adam without bias correction; each tensor is clipped at 2."""
+    """Each tensor is clipped at 2. Adam corrects its bias as the authors' code does."""
     c = config_file.get_config("paper").optimizer
     c.learning_rate = 1.0
     tx = optim.make(c)
@@ -235,9 +237,8 @@ def test_optimiser_of_the_paper_config():
     np.testing.assert_allclose(
         lengths, [[3.51, 3.51], [4.29, 4.29], [4.96, 4.96]], atol=6e-3
     )
-    np.testing.assert_allclose(
-        state[1].mu["a"], (1 - 0.9**3) * 1.0, rtol=1e-5
-    )  # 100 each was clipped to norm 2: 1 each
+    # Four entries of 100 are clipped to norm 2, which is 1 each.
+    np.testing.assert_allclose(state[1].mu["a"], (1 - 0.9**3) * 1.0, rtol=1e-5)
     np.testing.assert_allclose(state[1].mu["b"], (1 - 0.9**3) * 0.5, rtol=1e-5)
 
 
@@ -325,11 +326,13 @@ def test_table_has_the_papers_rows_and_names_data():
 
 
 RESIDENT = """
-import sys, numpy as np
+import pathlib, re, sys
+import numpy as np
 from lnrepro.data.ragged import forget_pages
-def resident():  # of mapped files, kB
-    return int(next(l for l in open("/proc/self/status") if
-    l.startswith("RssFile")).split()[1])
+def resident():
+    # Resident memory of mapped files in kB.
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(r"RssFile:\\s+(\\d+) kB", status)[1])
 column = np.asarray(np.load(sys.argv[1], mmap_mode="r"))
 rng, before, most = np.random.default_rng(0), resident(), 0
 for _ in range(40):
