@@ -37,5 +37,14 @@ TABLE_3 = {
     "the paper's + LN, 1.7M": (0.858, 0.788, 0.270, 79.4, 83.1, 93.7, 89.3),
 }
 
+# Fingerprints of official data sets, as `lnrepro.data.fingerprint` gives them. A run on
+# other data of the same name does not compare with the paper. Sets that are not listed
+# are identified by their name, which only files with the official checksums get.
+FINGERPRINTS = {
+    "mnist": "mnist/1.0.0/43f62791fc3ae99c",
+    "binarized_mnist": "binarized_mnist/1.0.0/d078bce36cd8dd15",
+    "iam_ondb": "iam_ondb/1.0.0/07f2ff4037766602",
+}
+
 # Data sets whose numbers can be compared with the paper's.
 COMPARABLE_DATA = {"coco_captions": "MS-COCO, VGG-19", "bookcorpus": "BookCorpus"}

@@ -45,7 +45,7 @@ def caption(figure: Figure, runs: Sequence[Run]) -> str:
       figure: the figure.
       runs: its runs.
     """
-    sets = sorted({run.config.data.name for run in runs})
+    sets = sorted({run.data for run in runs})
     steps = sorted({run.step for run in runs})
     n_steps = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
     text = f"Figure {figure.number}, {figure.name}. "

@@ -217,7 +217,7 @@ def write_points(
             title = panel.title or panel.ylabel
             for metric, lines in ((panel.metric, first), (panel.second, second)):
                 for curve in lines:
-                    name = metric.format(data=curve.data)
+                    name = metric.format(data=curve.data.partition(" ")[0])
                     row = [title, name, curve.norm, curve.data]
                     for seed, x, y in curve.points:
                         writer.writerow([*row, seed, f"{x:.8g}", f"{y:.8g}"])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.paper_results import FINGERPRINTS
 from lnrepro.engine import metrics, runs, seeds
 from lnrepro.engine.errors import UserError
 from scripts.paper.axes import Figure, Panel, Record
@@ -22,12 +23,15 @@ class Run(NamedTuple):
       about: the contents of config.json.
       config: the config.
       records: the records of metrics.jsonl.
+      data: what the data set is called in figures: its name, with the checksum of the
+        examples where other data has the same name.
     """
 
     folder: pathlib.Path
     about: Mapping[str, Any]
     config: ConfigDict
     records: Sequence[Record]
+    data: str
 
     @property
     def step(self) -> int:
@@ -107,14 +111,34 @@ def find(paths: Iterable[pathlib.Path]) -> list[Run]:
         for folder in folders:
             if folder not in found:
                 found[folder] = _read(folder)
-    return list(found.values())
+    return _with_distinct_data(list(found.values()))
 
 
 def _read(folder):
     loaded = runs.load(folder)
     file = folder / "metrics.jsonl"
     records = metrics.read(file) if file.exists() else []
-    return Run(folder, loaded.about, loaded.config, records)
+    return Run(folder, loaded.about, loaded.config, records, loaded.config.data.name)
+
+
+def _with_distinct_data(found: list[Run]) -> list[Run]:
+    """Give different data of the same name different names, by their checksums.
+
+    Only data with the official fingerprint, where that is known, keeps the plain name.
+    """
+    fingerprints = collections.defaultdict(set)
+    for run in found:
+        fingerprints[run.data].add(run.about["data"]["fingerprint"])
+    named = []
+    for run in found:
+        fingerprint = run.about["data"]["fingerprint"]
+        official = FINGERPRINTS.get(run.data)
+        is_ambiguous = len(fingerprints[run.data]) > 1
+        if fingerprint != official and (official or is_ambiguous):
+            checksum = fingerprint.rpartition("/")[2]
+            run = run._replace(data=f"{run.data} {checksum[:8]}")
+        named.append(run)
+    return named
 
 
 def of_figure(runs: Iterable[Run], figure: Figure) -> list[Run]:
@@ -186,7 +210,7 @@ def curves(
         if panel.where(run.config):
             position = order.index(run.config.norm)
             own = json.dumps(settings(run))
-            groups[position, run.config.data.name, own].append(run)
+            groups[position, run.data, own].append(run)
     lines = []
     for position, data, own in sorted(groups):
         others = [s for p, d, s in groups if (p, d) == (position, data) and s != own]
@@ -220,7 +244,7 @@ def _curve(runs, panel, metric, x):
     config = runs[0].config
     return Curve(
         config.norm,
-        config.data.name,
+        runs[0].data,
         tuple(sorted({seed for seed, _, _ in points})),
         np.array(xs),
         np.array([np.median(ys[at]) for at in xs]),

@@ -147,8 +147,7 @@ def _name(model, run):
 
 
 def _data(run):
-    name = run.config.data.name
-    return paper.COMPARABLE_DATA.get(name, name)
+    return paper.COMPARABLE_DATA.get(run.data, run.data)
 
 
 def _final_scores(run, columns):

@@ -9,16 +9,26 @@ import numpy as np
 import pytest
 
 from experiments import paper_results
-from scripts.paper import claims, picture, tables
+from scripts.paper import claims, page, picture, tables
 from scripts.paper.axes import FIGURES
 from scripts.paper.runs import find, of_figure
 from tests.runs import ROOT
 
 
 def write_run(
-    folder, experiment, norm, seed, records, data="binarized_mnist", **config
+    folder,
+    experiment,
+    norm,
+    seed,
+    records,
+    data="binarized_mnist",
+    fingerprint=None,
+    **config,
 ):
     folder.mkdir(parents=True)
+    fingerprint = fingerprint or paper_results.FINGERPRINTS.get(
+        data, f"{data}/1.0.0/abc"
+    )
     about = {
         "config": {
             "experiment": experiment,
@@ -28,7 +38,7 @@ def write_run(
             "data": {"name": data},
         }
         | config,
-        "data": {"name": data, "fingerprint": f"{data}/1.0.0/abc"},
+        "data": {"name": data, "fingerprint": fingerprint},
         "command": ["main.py", f"--config.norm={norm}"],
         "versions": {"jax": "0.10"},
         "git": "0123456",
@@ -123,6 +133,35 @@ def test_runs_with_other_settings_are_not_averaged(draw_runs):
     ]
 
 
+@pytest.mark.parametrize("name", ["binarized_mnist", "coco_captions"])
+def test_other_data_of_the_same_name_is_other_data(tmp_path, name):
+    """Two fingerprints make two data sets, also where none is known to be official."""
+    own = f"{name}/1.0.0/0123456789abcdef"
+    write_run(tmp_path / "a", "experiments.draw", "none", 0, bounds([99]), data=name)
+    write_run(
+        tmp_path / "b",
+        "experiments.draw",
+        "none",
+        1,
+        bounds([98]),
+        data=name,
+        fingerprint=own,
+    )
+    official, other = find([tmp_path])
+    assert other.data == f"{name} 01234567"
+    if name == "binarized_mnist":
+        assert official.data == name
+        ((_, lines, _),) = picture.curves_of(FIGURES[4], [official, other])
+        assert [(line.data, line.seeds) for line in lines] == [
+            ("binarized_mnist", (0,)),
+            ("binarized_mnist 01234567", (1,)),
+        ]
+        text = page.caption(FIGURES[4], [other])
+        assert "not to be compared" in text
+    else:
+        assert official.data == f"{name} abc"
+
+
 def figures(*args):
     command = [sys.executable, str(ROOT / "scripts/figures.py"), *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
@@ -157,7 +196,7 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path):
     }
     page = (out / "index.html").read_text()
     assert "--config=configs/draw.py:paper --config.norm=weight" in page
-    assert "binarized_mnist/1.0.0/abc" in page
+    assert paper_results.FINGERPRINTS["binarized_mnist"] in page
     assert "commit 0123456" in page
     assert "http" not in page.replace("https://", "").partition("<body>")[0]
     assert (
