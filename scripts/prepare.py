@@ -2,11 +2,12 @@
 
     python scripts/prepare.py --list            show every set: source, licence, files
     python scripts/prepare.py mnist --download  fetch the files, check and prepare them
-    python scripts/prepare.py mnist --raw DIR   prepare files that you have
+    python scripts/prepare.py mnist --raw DIR   prepare official files that you have
+    python scripts/prepare.py mnist --raw DIR --as my_digits    prepare your own files
 
-Files may be plain, .gz or .xz. They are checked against known checksums; --any-checksum
-accepts other files of the same format. Where something is missing or wrong, the exit
-code is 2, and nothing half-prepared is left behind.
+Files may be plain, .gz or .xz. Official files are checked against known checksums.
+Other files of the same format become a set with a name of their own. Where something is
+missing or wrong, the exit code is 2, and nothing half-prepared is left behind.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 
 from lnrepro import data
-from lnrepro.engine.errors import ended
+from lnrepro.engine.errors import UserError, ended
 from scripts.commands import Parser
 
 
@@ -50,9 +51,10 @@ def main(argv: list[str]) -> None:
         help="folder of the prepared sets; else $LNREPRO_DATA or ~/.cache/lnrepro",
     )
     add(
-        "--any-checksum",
-        action="store_true",
-        help="accept other files of the same format",
+        "--as",
+        dest="own_name",
+        metavar="OWN_NAME",
+        help="prepare other files of the same format, as a set of this name",
     )
     args = parser.parse_args(argv)
     if args.list:
@@ -111,8 +113,15 @@ def prepare(args: argparse.Namespace) -> None:
       UserError: files are missing or wrong.
     """
     name = args.name
-    if data.prepared(name, args.data_dir):
+    if args.own_name and not args.raw:
+        raise UserError(f"--as={args.own_name} needs --raw, the folder of your files")
+    if not args.own_name and data.prepared(name, args.data_dir):
         place = data.place(name, args.data_dir)
+        if args.raw:
+            raise UserError(
+                f"{name} is prepared already, and --raw was not read; to prepare files "
+                f"of your own, pass --as OWN_NAME; to prepare it again, remove {place}"
+            )
         print(f"{name} is prepared already; to prepare it again, first remove {place}")
         return
     raw = raw_folder(name, args.raw, args.data_dir)
@@ -123,10 +132,11 @@ def prepare(args: argparse.Namespace) -> None:
             name,
             raw,
             args.data_dir,
-            any_checksum=args.any_checksum,
+            own_name=args.own_name,
             progress=report,
         )
-    print(f"{data.fingerprint(name, args.data_dir)} is prepared in {where}")
+    fingerprint = data.fingerprint(args.own_name or name, args.data_dir)
+    print(f"{fingerprint} is prepared in {where}")
 
 
 def download_missing(

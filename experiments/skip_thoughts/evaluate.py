@@ -37,13 +37,18 @@ def transfer_sets(config: ConfigDict) -> list[str]:
     return [name for name in config.evals if name not in ("neighbours", "baselines")]
 
 
-def is_pairs(name: str) -> bool:
+def is_pairs(name: str, config: ConfigDict) -> bool:
     """Whether a set has related pairs. The others have labelled sentences.
+
+    Args:
+      name: the transfer set.
+      config: the config of the run.
 
     Raises:
       DataError: there is no such set.
     """
-    return issubclass(data.builder_class(name), sentences.Pairs)
+    builder = data.builder_class(name, config.data.dir)
+    return issubclass(builder, sentences.Pairs)
 
 
 def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
@@ -61,7 +66,7 @@ def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
       {"pearson", "spearman", "mse"} for related pairs; {"accuracy", "accuracy_std"} in
       percent over the outer folds for labelled sentences.
     """
-    if not is_pairs(name):
+    if not is_pairs(name, config):
         texts, labels = _labelled(name, config)
         return _classification(encode(texts, end_token=False), labels, config)
     parts = {}
@@ -85,7 +90,7 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
     Returns:
       The same metrics as `transfer`.
     """
-    if not is_pairs(name):
+    if not is_pairs(name, config):
         texts, labels = _labelled(name, config)
         return _classification(_word_counts(texts, _words(texts)), labels, config)
     pairs = {part: _related(name, part, config) for part in PARTS}

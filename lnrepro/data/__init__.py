@@ -29,6 +29,7 @@ import difflib
 import importlib
 import os
 import pathlib
+import re
 import tempfile
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,9 @@ __all__ = [
 # Folder of all prepared sets; None is the default, see the top of this module.
 DataDir = str | os.PathLike | None
 
+# What a set of own files may be called.
+OWN_NAME = re.compile(r"[A-Za-z0-9_]+")
+
 # Module and class of the builder of each set.
 TABLE = {
     "mnist": "lnrepro.data.official.mnist:Mnist",
@@ -93,18 +97,25 @@ TABLE = {
 }
 
 
-def builder_class(name: str) -> type[Builder]:
+def builder_class(name: str, data_dir: DataDir = None) -> type[Builder]:
     """Return the builder of a set: its source, licence, size and official files.
+
+    Args:
+      name: the set. A set of own files has the builder of the set whose format it has.
+      data_dir: the folder of all prepared sets, where own sets are found.
 
     Raises:
       DataError: there is no such set.
     """
-    if name not in TABLE:
+    original = name
+    if name not in TABLE and OWN_NAME.fullmatch(name):
+        original = store.read_original(data_root(data_dir) / name)
+    if original not in TABLE:
         near = difflib.get_close_matches(name, TABLE, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         names = ", ".join(sorted(TABLE))
         raise DataError(f"no data set is called {name!r}; {hint}there are: {names}")
-    module, _, builder = TABLE[name].partition(":")
+    module, _, builder = TABLE[original].partition(":")
     return getattr(importlib.import_module(module), builder)
 
 
@@ -124,7 +135,7 @@ def place(name: str, data_dir: DataDir = None) -> pathlib.Path:
     Raises:
       DataError: there is no such set.
     """
-    return data_root(data_dir) / name / builder_class(name).version
+    return data_root(data_dir) / name / builder_class(name, data_dir).version
 
 
 def prepared(name: str, data_dir: DataDir = None) -> bool:
@@ -145,10 +156,13 @@ def prepare(
     raw: str | os.PathLike | None = None,
     data_dir: DataDir = None,
     *,
-    any_checksum: bool = False,
+    own_name: str | None = None,
     progress: Progress | None = None,
 ) -> pathlib.Path:
     """Prepare a set from its official files, unless that is done already.
+
+    With `own_name`, the files may be any of the same format. The set gets that name, so
+    that it cannot be mistaken for the official one.
 
     The set is written to a temporary folder, which is then renamed. Therefore two
     processes may do this at once, and one that is killed leaves no half-written set.
@@ -157,24 +171,27 @@ def prepare(
       name: the set.
       raw: the folder of the official files. Default: `<data dir>/raw/<name>`.
       data_dir: the folder of all prepared sets.
-      any_checksum: accept other files of the same format.
+      own_name: name of a set of own files. None accepts the official files only.
       progress: called as `progress(what, done, total)` now and then.
 
     Returns:
       The folder of the prepared set.
 
     Raises:
-      DataError: a file is missing or wrong, or the data dir cannot be written.
+      DataError: a file is missing or wrong, `own_name` is taken, or the data dir cannot
+        be written.
     """
-    final = place(name, data_dir)
+    builder = builder_class(name)
+    root = data_root(data_dir)
+    if own_name is not None:
+        _check_own_name(own_name, root)
+    final = root / (own_name or name) / builder.version
     if store.read_seal(final):
         return final
     from lnrepro.data.raw import Raw
 
-    builder = builder_class(name)
-    root = data_root(data_dir)
     folder = pathlib.Path(raw or root / "raw" / name).expanduser()
-    files = Raw(name, folder, builder.files, any_checksum)
+    files = Raw(name, folder, builder.files, any_checksum=own_name is not None)
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(
@@ -182,7 +199,8 @@ def prepare(
         ) as scratch:
             scratch = pathlib.Path(scratch)
             written = builder.write(files, scratch, progress or _no_progress)
-            store.seal(written, name, builder.version)
+            original = name if own_name else None
+            store.seal(written, own_name or name, builder.version, original)
             final.parent.mkdir(exist_ok=True)
             store.publish(written.folder, final, scratch)
     except OSError as e:
@@ -191,6 +209,20 @@ def prepare(
             "choose another data dir with $LNREPRO_DATA"
         ) from e
     return final
+
+
+def _check_own_name(own_name: str, root: pathlib.Path) -> None:
+    if own_name in TABLE:
+        raise DataError(f"{own_name!r} is an official set; choose another name")
+    if not OWN_NAME.fullmatch(own_name):
+        raise DataError(
+            f"{own_name!r} cannot be the name of a set; use letters, digits and _"
+        )
+    if store.read_original(root / own_name):
+        raise DataError(
+            f"{own_name} is prepared already; choose another name, or remove "
+            f"{root / own_name} first"
+        )
 
 
 def open_columns(
@@ -290,7 +322,7 @@ def _folder(name: str, data_dir: DataDir, split: str | None = None) -> pathlib.P
     """
     folder = place(name, data_dir)
     if store.read_seal(folder) is None:
-        if not builder_class(name).embedded:
+        if not builder_class(name, data_dir).embedded:
             state = "is half-written or damaged" if folder.exists() else "is not there"
             raise DataError(
                 f"{name} is not prepared: {folder} {state}; run `python "

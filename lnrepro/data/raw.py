@@ -186,7 +186,7 @@ class Raw:
             if problem := checksum_problem(self.files[name], found):
                 raise DataError(
                     f"{self.path(name)}: {problem}; get the official file, or pass "
-                    "--any-checksum to use other files of this format"
+                    "--as NAME to prepare other files of this format"
                 )
 
 

@@ -54,6 +54,7 @@ class Seal(NamedTuple):
       sha256: checksum of the decoded examples and the facts.
       splits: number of examples of each split.
       files: size of each file in bytes.
+      original: for a set of own files, the official set whose format it has.
     """
 
     name: str
@@ -61,15 +62,19 @@ class Seal(NamedTuple):
     sha256: str
     splits: dict[str, int]
     files: dict[str, int]
+    original: str | None = None
 
 
-def seal(written: Written, name: str, version: str) -> None:
+def seal(
+    written: Written, name: str, version: str, original: str | None = None
+) -> None:
     """Write the facts of a set and then its seal.
 
     Args:
       written: the set.
       name: its name.
       version: its version.
+      original: for a set of own files, the official set whose format it has.
     """
     folder, digest = written.folder, written.digest
     if written.facts:
@@ -78,7 +83,7 @@ def seal(written: Written, name: str, version: str) -> None:
         (folder / FACTS).write_text(text, encoding="utf-8")
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     sizes = {str(path.relative_to(folder)): path.stat().st_size for path in paths}
-    content = Seal(name, version, digest.hexdigest(), written.splits, sizes)
+    content = Seal(name, version, digest.hexdigest(), written.splits, sizes, original)
     (folder / SEAL).write_text(json.dumps(content._asdict(), indent=1))
 
 
@@ -92,6 +97,21 @@ def read_seal(folder: pathlib.Path) -> Seal | None:
     except (OSError, ValueError, TypeError, AttributeError):
         return None
     return found
+
+
+def read_original(folder: pathlib.Path) -> str | None:
+    """Return the official set whose format a set of own files has.
+
+    Args:
+      folder: the folder of all versions of the set.
+
+    Returns:
+      Its name, or None if no version is prepared.
+    """
+    for path in sorted(folder.glob(f"*/{SEAL}")):
+        if found := read_seal(path.parent):
+            return found.original
+    return None
 
 
 def publish(folder: pathlib.Path, final: pathlib.Path, scratch: pathlib.Path) -> None:

@@ -12,7 +12,7 @@ from lnrepro import data
 from lnrepro.data.builder import Builder
 from lnrepro.data.raw import RawFile
 from lnrepro.engine.errors import DataError
-from tests.data import idx
+from tests.data import idx, unchecked
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def small(tmp_path_factory):
     """A folder of raw files and a data dir with `mnist` prepared from them."""
     root = tmp_path_factory.mktemp("prepared")
     raw = idx.write(root / "raw", idx.files())
-    data.prepare("mnist", raw, root / "data", any_checksum=True)
+    unchecked.prepare("mnist", raw, root / "data")
     return raw, root / "data"
 
 
@@ -109,7 +109,7 @@ DAMAGES = [lose_seal, lose_records, cut_records, cut_seal, odd_seal, empty_folde
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_set_is_not_prepared_and_can_be_prepared_again(damage, tmp_path):
     raw = idx.write(tmp_path / "raw", idx.files())
-    folder = data.prepare("mnist", raw, tmp_path, any_checksum=True)
+    folder = unchecked.prepare("mnist", raw, tmp_path)
     whole = data.fingerprint("mnist", tmp_path)
     damage(folder)
     assert not data.prepared("mnist", tmp_path)
@@ -118,7 +118,7 @@ def test_a_damaged_set_is_not_prepared_and_can_be_prepared_again(damage, tmp_pat
         DataError, match=f"{folder} is half-written or damaged; {command}"
     ):
         data.open_columns("mnist", "train", tmp_path)
-    data.prepare("mnist", raw, tmp_path, any_checksum=True)
+    unchecked.prepare("mnist", raw, tmp_path)
     assert data.fingerprint("mnist", tmp_path) == whole
     assert len(data.open_source("mnist", "train", tmp_path)) == 33
     assert [path.name for path in (tmp_path / "mnist").iterdir()] == [folder.name]
@@ -132,8 +132,8 @@ def test_preparing_leaves_nothing_in_the_temporary_folder(tmp_path, monkeypatch)
 
 
 def test_damaged_records_are_a_data_error(tmp_path):
-    folder = data.prepare(
-        "mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path, any_checksum=True
+    folder = unchecked.prepare(
+        "mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path
     )
     path = next(folder.glob("*-train.array_record*"))
     size = path.stat().st_size
@@ -169,11 +169,11 @@ def test_a_killed_process_leaves_no_prepared_set(tmp_path):
     killed = python(
         """
         import os, signal, sys
-        from lnrepro import data
+        from tests.data import unchecked
         def die(what, done, total):
             if what == "checking train":
                 os.kill(os.getpid(), signal.SIGKILL)
-        data.prepare("mnist", sys.argv[1], sys.argv[2], any_checksum=True, progress=die)
+        unchecked.prepare("mnist", sys.argv[1], sys.argv[2], progress=die)
         """,
         raw,
         tmp_path,
@@ -184,7 +184,7 @@ def test_a_killed_process_leaves_no_prepared_set(tmp_path):
         "it was killed before it wrote anything"
     )
     assert not data.prepared("mnist", tmp_path)
-    data.prepare("mnist", raw, tmp_path, any_checksum=True)
+    unchecked.prepare("mnist", raw, tmp_path)
     assert len(data.open_columns("mnist", "train", tmp_path)["label"]) == 33
 
 
@@ -227,8 +227,8 @@ def test_nothing_heavy_is_imported_before_it_is_needed(small):
 
 
 def test_a_prepared_set_that_names_a_module_is_not_opened(tmp_path):
-    folder = data.prepare(
-        "mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path, any_checksum=True
+    folder = unchecked.prepare(
+        "mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path
     )
     path = folder / "features.json"
     right = "tensorflow_datasets.core.features.features_dict"
@@ -239,3 +239,29 @@ def test_a_prepared_set_that_names_a_module_is_not_opened(tmp_path):
     with pytest.raises(DataError, match=message):
         data.open_source("mnist", "train", tmp_path)
     assert "antigravity" not in sys.modules
+
+
+def test_own_files_get_a_name_of_their_own(tmp_path):
+    raw = idx.write(tmp_path / "raw", idx.files())
+    root = tmp_path / "data"
+    data.prepare("mnist", raw, root, own_name="my_digits")
+    assert not data.prepared("mnist", root)
+    assert data.prepared("my_digits", root)
+    assert data.fingerprint("my_digits", root).startswith("my_digits/1.0.0/")
+    assert data.builder_class("my_digits", root) is data.builder_class("mnist")
+    assert len(data.open_columns("my_digits", "train", root)["label"]) == 33
+
+
+@pytest.mark.parametrize(
+    ("own_name", "message"),
+    [
+        ("mnist", "'mnist' is an official set; choose another name"),
+        ("../mnist", "'../mnist' cannot be the name of a set; use letters"),
+        ("taken", "taken is prepared already; choose another name, or remove"),
+    ],
+)
+def test_names_that_own_files_cannot_have(tmp_path, own_name, message):
+    raw = idx.write(tmp_path / "raw", idx.files())
+    data.prepare("mnist", raw, tmp_path / "data", own_name="taken")
+    with pytest.raises(DataError, match=message):
+        data.prepare("mnist", raw, tmp_path / "data", own_name=own_name)

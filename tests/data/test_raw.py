@@ -14,7 +14,7 @@ from lnrepro import data
 from lnrepro.data import raw
 from lnrepro.data.download import download
 from lnrepro.data.raw import RawFile, unpack
-from lnrepro.engine.errors import DataError
+from lnrepro.engine.errors import DataError, UserError
 from tests.data import idx
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "prepare.py"
@@ -149,6 +149,8 @@ def test_the_script_downloads_prepares_and_lists(
     ) == sorted(f"{n}.gz" for n in contents)
     script(["mnist", *where])
     assert "prepared already" in capsys.readouterr().out
+    with pytest.raises(UserError, match="--raw was not read.*pass --as OWN_NAME"):
+        script(["mnist", "--raw", str(tmp_path), *where])
     script(["mnist", "--list", *where])
     assert fingerprint in capsys.readouterr().out
 
@@ -156,6 +158,7 @@ def test_the_script_downloads_prepares_and_lists(
 def test_the_script_fails_with_one_line_and_exit_code_2(tmp_path):
     idx.write(tmp_path / "raw", idx.files())
     for args, line in [
+        (["mnist", "--as", "mine"], "--as=mine needs --raw"),
         (["minst"], "error: no data set is called 'minst'; did you mean 'mnist'?"),
         (
             ["mnist", "--raw", tmp_path / "none"],

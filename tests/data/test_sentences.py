@@ -10,6 +10,7 @@ from lnrepro.data.generated import stories
 from lnrepro.data.official import sentences
 from lnrepro.data.official.word2vec import Word2Vec
 from lnrepro.engine.errors import DataError
+from tests.data import unchecked
 
 HEADER = "\t".join(sentences.HEADER)
 
@@ -74,7 +75,7 @@ def test_sick_is_prepared_and_read_back(tmp_path):
         )
     with pytest.raises(DataError, match="checksum differs"):
         data.prepare("sick", raw, tmp_path)
-    data.prepare("sick", raw, tmp_path, any_checksum=True)
+    unchecked.prepare("sick", raw, tmp_path)
     for i, split in enumerate(("train", "trial", "test")):
         a, b, scores = sentences.related(data.open_columns("sick", split, tmp_path))
         assert (a, b) == (["A dog is running"] * (i + 1), ["The dog runs"] * (i + 1))
@@ -111,7 +112,7 @@ def test_labels_follow_the_files(tmp_path):
     raw.mkdir()
     (raw / "custrev.pos").write_bytes(b"good .\n\nfine .\n")
     (raw / "custrev.neg.xz").write_bytes(lzma.compress(b"bad\x97really .\n"))
-    data.prepare("cr", raw, tmp_path, any_checksum=True)
+    unchecked.prepare("cr", raw, tmp_path)
     texts, labels = sentences.labelled(data.open_columns("cr", "sentences", tmp_path))
     assert texts == ["good .", "fine .", "bad\u2014really ."]
     assert labels.tolist() == [1, 1, 0]

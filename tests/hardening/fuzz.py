@@ -55,6 +55,8 @@ PACK = {
     ".xz": functools.partial(lzma.compress, preset=0),
 }
 PREPARE = "prepare "
+# The name of the set that is prepared from damaged files.
+OWN_NAME = "damaged"
 
 
 class Result(NamedTuple):
@@ -345,12 +347,12 @@ def _prepare(
             (raw / path).parent.mkdir(parents=True, exist_ok=True)
             (raw / path).write_bytes(content if path == chosen else undamaged)
         begin = time.process_time()
-        prepare = functools.partial(data.prepare, any_checksum=True)
+        prepare = functools.partial(data.prepare, own_name=OWN_NAME)
         error, fault = _call(functools.partial(prepare, sample.name, raw, target))
         accepted = not error and not fault
         left = [str(path.relative_to(target)) for path in target.rglob("*")]
         if accepted:
-            unread, fault = _call(functools.partial(_read, sample.name, target))
+            unread, fault = _call(functools.partial(_read, OWN_NAME, target))
             if unread:
                 fault = f"prepared, but cannot be read: {unread}"
         elif left and not fault:

@@ -124,7 +124,7 @@ def test_every_kind_of_fault_is_found(monkeypatch, tmp_path, kind, fault):
 
 
 def test_what_a_preparation_leaves_behind_is_a_fault(monkeypatch):
-    def careless(name, raw, target, any_checksum):
+    def careless(name, raw, target, own_name):
         (pathlib.Path(target) / name).mkdir()
         raise DataError("refused")
 

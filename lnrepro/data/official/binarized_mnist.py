@@ -71,7 +71,7 @@ class BinarizedMnist(BinaryImages):
     )
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
-        """Read the three files. With --any-checksum, any number of images is valid."""
+        """Read the three files. Own files may have any number of images."""
         splits = {}
         for split, rows in ROWS.items():
             name = f"binarized_mnist_{split}.amat"

@@ -95,7 +95,7 @@ class CaptionFolder(Builder):
                 raise DataError(
                     f"{raw.folder}: {stem} has {count:,} images instead of "
                     f"{self.rows[split]:,}; get the official files, or pass "
-                    "--any-checksum to use other files of this format"
+                    "--as NAME to prepare other files of this format"
                 )
         # This reads all of the features, and therefore comes after the other checks.
         self.facts["not_unit"] = {
