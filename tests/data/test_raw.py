@@ -149,7 +149,7 @@ def test_the_script_downloads_prepares_and_lists(
     ) == sorted(f"{n}.gz" for n in contents)
     script(["mnist", *where])
     assert "prepared already" in capsys.readouterr().out
-    with pytest.raises(UserError, match="--raw was not read.*pass --as OWN_NAME"):
+    with pytest.raises(UserError, match=r"--raw was not read.*pass --as OWN_NAME"):
         script(["mnist", "--raw", str(tmp_path), *where])
     script(["mnist", "--list", *where])
     assert fingerprint in capsys.readouterr().out
