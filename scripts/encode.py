@@ -92,7 +92,7 @@ def open_run(
 
     if word2vec:
         run.config.encoding.word2vec = word2vec
-    return encoder(run.config, run.vars()["params"])
+    return encoder(run.config, run.vars()["params"], run.facts)
 
 
 def read(stream: BinaryIO) -> Iterator[list[str]]:

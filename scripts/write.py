@@ -24,8 +24,6 @@ from lnrepro.engine.errors import UserError, ended
 from scripts.commands import Parser
 
 if TYPE_CHECKING:
-    from ml_collections import ConfigDict
-
     from experiments.handwriting.writing import Style
     from lnrepro.engine.runs import LoadedRun
 
@@ -47,7 +45,7 @@ def main(argv: list[str]) -> None:
 
     run = runs.load(args.workdir, EXPERIMENT)
     if args.styles:
-        for name, text in styles(run.config):
+        for name, text in styles(run):
             print(f"{name}  {text}")
         return
     width = run.config.model.characters if args.lines is None else args.lines
@@ -128,36 +126,42 @@ def break_lines(text: str | None, width: int) -> list[str]:
     return lines
 
 
-def styles(config: ConfigDict, count: int = 20) -> list[tuple[str, str]]:
+def styles(run: LoadedRun, count: int = 20) -> list[tuple[str, str]]:
     """Return ids and texts of some lines of the validation set.
 
     Args:
-      config: the config of the run.
+      run: the run; the data must be the set that it was trained on.
       count: about how many.
+
+    Raises:
+      UserError: the data here is another.
     """
     from lnrepro import data
 
-    columns = data.open_columns(config.data.name, "valid", config.data.dir)
+    run.check_data()
+    spec = run.config.data
+    columns = data.open_columns(spec.name, "valid", spec.dir)
     ids, texts = columns["id"], columns["transcription"]
     rows = range(0, len(ids), max(1, len(ids) // count))
     return [(bytes(ids[i]).decode(), bytes(texts[i]).decode()) for i in rows]
 
 
-def find_style(config: ConfigDict, name: str) -> Style:
+def find_style(run: LoadedRun, name: str) -> Style:
     """Find a line of the data set.
 
     Args:
-      config: the config of the run.
+      run: the run; the data must be the set that it was trained on.
       name: the id of the line.
 
     Raises:
-      UserError: there is no such line.
+      UserError: there is no such line, or other data.
     """
     from experiments.handwriting.data import open_lines
     from experiments.handwriting.writing import Style
     from lnrepro import data
 
-    wanted = name.encode()
+    run.check_data()
+    config, wanted = run.config, name.encode()
     for split in ("valid", "train"):
         ids = data.open_columns(config.data.name, split, config.data.dir)["id"]
         for i in range(len(ids)):
@@ -182,7 +186,7 @@ def draw(args: argparse.Namespace, run: LoadedRun, lines: list[str]) -> None:
     from PIL import Image
 
     from experiments.handwriting import pictures
-    from experiments.handwriting.data import open_lines
+    from experiments.handwriting.data import Lines
     from experiments.handwriting.model import Network
     from experiments.handwriting.writing import write
     from lnrepro.data.official.iam_ondb import encode
@@ -206,11 +210,12 @@ def draw(args: argparse.Namespace, run: LoadedRun, lines: list[str]) -> None:
         jax.random.key(args.seed),
         bias=args.bias,
         steps=max_steps,
-        style=find_style(config, args.style) if args.style else None,
+        style=find_style(run, args.style) if args.style else None,
     )
-    data = open_lines(config, "valid")
+    # The scale of the steps; no line of the data is needed.
+    scale = Lines({"strokes": [], "text": []}, run.facts)
     strokes = [
-        pictures.strokes_of(data.denormalise(w.steps), w.lifted) for w in written
+        pictures.strokes_of(scale.denormalise(w.steps), w.lifted) for w in written
     ]
     for line, w in zip(lines, written, strict=True):
         if not w.ended:
@@ -224,7 +229,7 @@ def draw(args: argparse.Namespace, run: LoadedRun, lines: list[str]) -> None:
         Image.fromarray(pictures.page(strokes)).save(args.out)
     paths = [args.out]
     if args.density:
-        Image.fromarray(pictures.density(written[0], data)).save(args.density)
+        Image.fromarray(pictures.density(written[0], scale)).save(args.density)
         paths.append(args.density)
     if args.alignment:
         alignment = pictures.alignment(strokes[0], written[0].phi, lines[0])

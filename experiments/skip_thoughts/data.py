@@ -2,8 +2,7 @@
 
 from ml_collections import ConfigDict
 
-from lnrepro.data.text import Vocabulary
-from lnrepro.data.triples import Triples, words_of
+from lnrepro.data.triples import Triples
 from lnrepro.engine.checks import check_data
 
 
@@ -16,8 +15,3 @@ def open_books(config: ConfigDict) -> Triples:
     books = Triples.open(config.data.name, config.model.vocabulary, config.data.dir)
     check_data(config, "data.train_examples", len(books.tokens))
     return books
-
-
-def open_vocabulary(config: ConfigDict) -> Vocabulary:
-    """Open the words of the books, as many as the model knows."""
-    return words_of(config.data.name, config.model.vocabulary, config.data.dir)

@@ -1,17 +1,21 @@
 """The skip-thoughts experiment."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from lnrepro import data
 from lnrepro.data.batches import train_batches
 from lnrepro.data.official.word2vec import Word2Vec
-from lnrepro.data.triples import EqualLengths
+from lnrepro.data.triples import EqualLengths, vocabulary_of
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import evaluate as evaluations
-from .data import open_books, open_vocabulary
+from .data import open_books
 from .encoding import Encoder, WordVectors
 from .model import SkipThoughts
 
@@ -47,7 +51,7 @@ def make(config: ConfigDict) -> Experiment:
     def evaluate(vars, name):
         if name == "baselines":
             return Evaluation(evaluate_baselines())
-        encode = encoder(config, vars["params"], model)
+        encode = encoder(config, vars["params"], facts(), model)
         if name == "neighbours":
             text = evaluations.neighbours(encode, config)
             return Evaluation(files={"neighbours.txt": text})
@@ -55,7 +59,7 @@ def make(config: ConfigDict) -> Experiment:
 
     def evaluate_baselines():
         params = jax.jit(model.init)(jax.random.key(config.seed))
-        untrained = encoder(config, params, model)
+        untrained = encoder(config, params, facts(), model)
         scalars = {}
         for name in evaluations.transfer_sets(config):
             of_words = evaluations.bag_of_words(name, config)
@@ -66,26 +70,33 @@ def make(config: ConfigDict) -> Experiment:
                 scalars[f"{name}_{metric}_untrained"] = value
         return scalars
 
+    def facts():
+        return data.facts(config.data.name, config.data.dir)
+
     return Experiment(init, loss, batches, evaluate)
 
 
 def encoder(
-    config: ConfigDict, params: dict, model: SkipThoughts | None = None
+    config: ConfigDict,
+    params: dict,
+    facts: Mapping[str, Any],
+    model: SkipThoughts | None = None,
 ) -> Encoder:
     """Make a function from sentences to vectors.
 
     Args:
       config: the config of the run; `encoding` gives the options.
       params: parameters of the model.
+      facts: facts of the data set that it was trained on, which have its vocabulary.
       model: the model of `config`; None makes it.
 
     Raises:
-      DataError: the vocabulary or the file of word vectors is missing.
+      DataError: the file of word vectors is missing or damaged.
     """
     options = config.encoding
     word2vec = Word2Vec(options.word2vec) if options.word2vec else None
     table = np.asarray(params["embedding"])
-    words = WordVectors(table, open_vocabulary(config), word2vec)
+    words = WordVectors(table, vocabulary_of(facts, config.model.vocabulary), word2vec)
     return Encoder(
         model or SkipThoughts(config),
         params,

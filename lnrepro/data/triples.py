@@ -15,7 +15,8 @@ order of an epoch is computed for the rows of one batch at a time.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -76,7 +77,7 @@ class Triples:
         """
         columns = data.open_columns(name, "train", data_dir)
         by_length = data.facts(name, data_dir)["triples_by_length"]
-        words_of(name, vocabulary, data_dir)
+        vocabulary_of(data.facts(name, data_dir), vocabulary)
         return cls(columns["tokens"], columns["triples"], by_length, vocabulary)
 
     def __len__(self) -> int:
@@ -101,24 +102,23 @@ class Triples:
         return examples
 
 
-def words_of(name: str, size: int, data_dir: data.DataDir = None) -> Vocabulary:
-    """Return the vocabulary of a prepared set of books.
+def vocabulary_of(facts: Mapping[str, Any], size: int) -> Vocabulary:
+    """Return the vocabulary of books.
 
     Args:
-      name: the set.
+      facts: the facts of a set of books, or of a run that was trained on it.
       size: number of ids.
-      data_dir: the folder of all prepared sets.
 
     Raises:
-      DataError: the set is not prepared, or its books have fewer words.
+      DataError: the books have fewer words.
     """
-    words = data.facts(name, data_dir)["words"]
+    words = facts["words"]
     most = len(words) + 2
     if not 2 < size <= most:
         raise DataError(
-            f"a vocabulary of {size:,} does not fit {name}: its books have "
-            f"{len(words):,} different words, which with the end and the unknown token "
-            f"gives 3 to {most:,}; set config.model.vocabulary to one of these"
+            f"config.model.vocabulary = {size:,}, but the books have {len(words):,} "
+            f"different words; with the end and the unknown token, 3 to {most:,} is "
+            "possible"
         )
     return Vocabulary(words[: size - 2])
 

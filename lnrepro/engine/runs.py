@@ -8,7 +8,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from lnrepro.engine import seeds, train
+from lnrepro import data
+from lnrepro.engine import seeds, train, workdir
 from lnrepro.engine.checkpoint import Saved
 from lnrepro.engine.errors import UserError
 
@@ -32,6 +33,35 @@ class LoadedRun:
         self.folder = folder
         self.about = about
         self.config = ConfigDict(_with_tuples(about["config"]))
+
+    @functools.cached_property
+    def facts(self) -> dict[str, Any]:
+        """Facts of the data set that the run was trained on, such as its vocabulary.
+
+        They are stored in the run, so that it can be used without the data.
+
+        Raises:
+          UserError: the run has none, and its data is not here either.
+        """
+        path = self.folder / workdir.FACTS
+        if path.exists():
+            return json.loads(path.read_text(encoding="utf-8"))
+        self.check_data()
+        return data.facts(self.config.data.name, self.config.data.dir)
+
+    def check_data(self) -> None:
+        """Check that the data set here is the one that the run was trained on.
+
+        Raises:
+          UserError: it is not here, or it is other data of the same name.
+        """
+        fingerprint_there = self.about["data"]["fingerprint"]
+        fingerprint = data.fingerprint(self.config.data.name, self.config.data.dir)
+        if fingerprint != fingerprint_there:
+            raise UserError(
+                f"{self.folder} was trained on {fingerprint_there}, but the data set "
+                f"here is {fingerprint}; pass its folder with LNREPRO_DATA"
+            )
 
     @functools.cached_property
     def run(self) -> train.Run:

@@ -468,13 +468,13 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       signals.Stopped: SIGTERM or SIGINT arrived; the state is saved.
     """
     run = Run(config, folder, writing=True)
-    fingerprint = _fingerprint(config)
+    fingerprint, facts = _data_identity(config)
     lock = contextlib.nullcontext(lambda: None)
     if run.is_main:
         lock = workdir.lock(folder)
     with workdir.storage_errors(folder), lock as assert_lock_held:
         if run.is_main:
-            workdir.open_run(folder, config, fingerprint)
+            workdir.open_run(folder, config, fingerprint, facts)
         if (folder / "results.json").exists():
             if run.is_main:
                 print(
@@ -532,7 +532,7 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         raise UserError(
             f"--evaluate: {folder} holds no run; train it first or give its --workdir"
         )
-    workdir.open_run(folder, config, _fingerprint(config))
+    workdir.open_run(folder, config, *_data_identity(config))
     run = Run(config, folder)
     saved = run.chosen()
     if saved is None:
@@ -550,7 +550,9 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     return numbers
 
 
-def _fingerprint(config: ConfigDict) -> str:
+def _data_identity(config: ConfigDict) -> tuple[str, dict[str, Any]]:
+    """Return the fingerprint and the facts of the data set of a config."""
     from lnrepro import data
 
-    return data.fingerprint(config.data.name, config.data.get("dir"))
+    name, data_dir = config.data.name, config.data.get("dir")
+    return data.fingerprint(name, data_dir), data.facts(name, data_dir)

@@ -16,6 +16,9 @@ from ml_collections import ConfigDict
 
 from lnrepro.engine.errors import RunError, UserError
 
+# The facts of the data set that a run was trained on.
+FACTS = "data_facts.json"
+
 # Packages that a result may depend on.
 PACKAGES = (
     "lnrepro",
@@ -39,13 +42,20 @@ def default(config: ConfigDict, variant: str) -> pathlib.Path:
     return pathlib.Path("runs") / experiment / name
 
 
-def open_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> None:
+def open_run(
+    workdir: pathlib.Path,
+    config: ConfigDict,
+    fingerprint: str,
+    facts: Mapping[str, Any],
+) -> None:
     """Write config.json, or check that the directory has a run of this config and data.
 
     Args:
       workdir: the run directory.
       config: the config.
       fingerprint: identity of the data.
+      facts: facts of the whole data set, such as its vocabulary. They are kept, so that
+        the run can be used without the data.
 
     Raises:
       UserError: the run there has another config, whose fields are named, or other
@@ -62,6 +72,8 @@ def open_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> Non
             "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
             "processes": jax.process_count(),
         }
+        # First the facts, because a directory with a config.json is a run.
+        write_json(workdir / FACTS, facts)
         write_json(workdir / "config.json", record)
         return
     fingerprint_there = there["data"]["fingerprint"]

@@ -63,8 +63,8 @@ def shelf(tmp_path_factory):
 
 
 def test_every_sentence_is_there_and_decodes(shelf):
-    root, made, columns, facts = shelf
-    vocabulary = triples.words_of("gutenberg", len(facts["words"]) + 2, root)
+    _root, made, columns, facts = shelf
+    vocabulary = triples.vocabulary_of(facts, len(facts["words"]) + 2)
     found = [
         vocabulary.decode(columns["tokens"][i]) for i in range(len(columns["tokens"]))
     ]
@@ -215,7 +215,7 @@ def test_a_vocabulary_larger_than_the_books(shelf):
     )
     for size in (most + 1, 2):
         with pytest.raises(
-            DataError, match=f"a vocabulary of {size} does not fit .* 3 to {most}"
+            DataError, match=f"config.model.vocabulary = {size}, but .* 3 to {most} is"
         ):
             triples.Triples.open("gutenberg", size, root)
 
@@ -224,7 +224,7 @@ def test_examples_are_neighbours_and_end(shelf):
     root, made, columns, facts = shelf
     vocabulary = 12
     source = triples.Triples.open("gutenberg", vocabulary, root)
-    names = triples.words_of("gutenberg", vocabulary, root)
+    names = triples.vocabulary_of(data.facts("gutenberg", root), vocabulary)
     flat = [sentence for name in sorted(made) for sentence in made[name]]
     rows = [0, 5, len(source) - 1]
     for row, example in zip(rows, source.__getitems__(rows), strict=True):

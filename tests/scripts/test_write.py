@@ -1,12 +1,15 @@
 """scripts/write.py on a small run: pictures of a text, and bad input."""
 
+import json
 import re
+import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from configs import handwriting as config_file
+from lnrepro import data
 from lnrepro.engine import workdir
 from lnrepro.engine.errors import UserError
 from lnrepro.engine.train import train
@@ -36,6 +39,34 @@ def untrained(tmp_path_factory):
 
 def call(folder, *flags):
     write.main([f"--workdir={folder}", *flags])
+
+
+@pytest.mark.slow
+def test_a_run_writes_the_same_without_its_data(run, tmp_path, monkeypatch):
+    def call_in(folder, name):
+        call(folder, "--text=abc", f"--out={tmp_path / name}", "--steps=50")
+        return (tmp_path / name).read_text()
+
+    here = call_in(run, "a.svg")
+    moved = tmp_path / "moved"
+    shutil.copytree(run, moved)
+
+    def no_data(*args):
+        raise AssertionError("the data was opened")
+
+    monkeypatch.setattr(data, "_folder", no_data)
+    assert call_in(moved, "b.svg") == here
+
+
+@pytest.mark.slow
+def test_a_style_from_other_data_is_refused(run, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(run, moved)
+    about = json.loads((moved / "config.json").read_text())
+    about["data"]["fingerprint"] = "generated_strokes/1.0.0/0123456789abcdef"
+    (moved / "config.json").write_text(json.dumps(about))
+    with pytest.raises(UserError, match=r"was trained on .*0123456789abcdef, but"):
+        call(moved, "--text=abc", "--style=x", f"--out={tmp_path / 'a.svg'}")
 
 
 @pytest.mark.slow
