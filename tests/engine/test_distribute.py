@@ -15,7 +15,7 @@ ALONE = {"model": 1, "shard": (("w", 1),)}
 
 @pytest.fixture(autouse=True)
 def _no_data_set(monkeypatch):
-    monkeypatch.setattr(train, "_fingerprint", lambda config: "toy/1")
+    monkeypatch.setattr(train, "_data_identity", lambda config: ("toy/1", {}))
 
 
 def config(mesh, **changes):

@@ -16,7 +16,7 @@ from tests.engine.test_train import assert_same_bits, final_state, interrupt
 
 @pytest.fixture(autouse=True)
 def _no_data_set(monkeypatch):
-    monkeypatch.setattr(train, "_fingerprint", lambda config: "toy/1")
+    monkeypatch.setattr(train, "_data_identity", lambda config: ("toy/1", {}))
 
 
 def config(**changes):

@@ -20,7 +20,7 @@ from tests.engine import toy
 
 @pytest.fixture(autouse=True)
 def _no_data_set(monkeypatch):
-    monkeypatch.setattr(train, "_fingerprint", lambda config: "toy/1")
+    monkeypatch.setattr(train, "_data_identity", lambda config: ("toy/1", {}))
 
 
 def config(**changes):
@@ -295,7 +295,7 @@ def test_workdir_of_another_config_is_refused_by_field(tmp_path):
 
 def test_workdir_of_other_data_is_refused(tmp_path, monkeypatch):
     train.train(config(), tmp_path)
-    monkeypatch.setattr(train, "_fingerprint", lambda config: "toy/2")
+    monkeypatch.setattr(train, "_data_identity", lambda config: ("toy/2", {}))
     with pytest.raises(UserError, match="was trained on other data"):
         train.train(config(), tmp_path)
 
