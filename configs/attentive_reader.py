@@ -1,6 +1,7 @@
 """The attentive reader (section 6.2, Figure 2): which entity is missing in a sentence.
 
     python -m lnrepro.main --config=configs/attentive_reader.py            generated
+    python -m lnrepro.main --config=configs/attentive_reader.py:small      the same
     python -m lnrepro.main --config=configs/attentive_reader.py:paper      CNN
     python -m lnrepro.main --config=configs/attentive_reader.py:gutenberg  novels
     ... --config.norm=none | layer | batch | batch_everywhere
@@ -26,7 +27,7 @@ story has 0.86. artifacts/attention.png shows which words it looked at.
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from lnrepro.config import adam, choose, grid, variants
+from lnrepro.config import adam, choose, grid, small_sweeps, variants
 
 PAPER = {
     "batch_size": 64,
@@ -109,6 +110,7 @@ EMBEDDED = {
     "save_every": 250,
     "evals": {"valid": "250"},
 }
+SMALL = {"steps": 4000, "evals": {"valid": "200"}}
 SMOKE = {
     "model": {"units": 8, "statistics_steps": 40},
     "steps": 4,
@@ -121,6 +123,7 @@ VARIANTS = {
     "": (PAPER, EMBEDDED),
     "paper": (PAPER,),
     "gutenberg": (PAPER, GUTENBERG),
+    "small": (PAPER, EMBEDDED, SMALL),
     "smoke": (PAPER, EMBEDDED, SMOKE),
 }
 NORMS = ("none", "layer", "batch", "batch_everywhere")
@@ -130,6 +133,7 @@ SWEEPS = {
         {"norm": NORMS, "optimizer.learning_rate": (8e-5, 8e-4, 8e-3)}
     ),
     "gain": grid({"norm": ("layer",), "model.gain.layer": (0.1, 1.0)}),
+    **small_sweeps("small", dict.fromkeys(NORMS, 1e-3), (3e-4, 1e-3, 3e-3), steps=1300),
 }
 
 

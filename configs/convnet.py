@@ -1,6 +1,7 @@
 """Convolutional networks (section 6.7): the paper's remark.
 
     python -m lnrepro.main --config=configs/convnet.py
+    python -m lnrepro.main --config=configs/convnet.py:small    MNIST, 3 epochs
     python -m lnrepro.main --config=configs/convnet.py:paper    MNIST, 5 epochs
     ... --config.norm=none | batch | layer  --config.seed=1
     ... --config.layer_norm.statistics=position    over the channels of each position
@@ -13,7 +14,7 @@ evaluation "border" draws the statistics of the units near the image border
 
 from ml_collections import ConfigDict
 
-from lnrepro.config import adam, choose, grid, variants
+from lnrepro.config import adam, choose, grid, small_sweeps, variants
 
 PAPER = {
     "batch_size": 128,
@@ -50,10 +51,12 @@ EMBEDDED = {
     "log_every": None,
     "evals": {"valid": "epoch", "test": "epoch"},
 }
+SMALL = {"epochs": 3.0}
 SMOKE = {"model": {"channels": (4, 8)}, "batch_size": 64, "epochs": 2.0}
 VARIANTS = {
     "": (PAPER, EMBEDDED),
     "paper": (PAPER,),
+    "small": (PAPER, SMALL),
     "smoke": (PAPER, EMBEDDED, SMOKE),
 }
 NORMS = ("none", "batch", "layer")
@@ -62,6 +65,7 @@ SWEEPS = {
     "learning_rate": grid(
         {"norm": NORMS, "optimizer.learning_rate": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)}
     ),
+    **small_sweeps("small", dict.fromkeys(NORMS, 1e-3), (3e-4, 1e-3, 3e-3), epochs=1.0),
 }
 
 

@@ -1,6 +1,7 @@
 """DRAW (section 6.4, Figure 4): images drawn in glimpses by two LSTMs.
 
     python -m lnrepro.main --config=configs/draw.py          scikit-learn's digits
+    python -m lnrepro.main --config=configs/draw.py:small    binarised MNIST, 10 minutes
     python -m lnrepro.main --config=configs/draw.py:paper    binarised MNIST
     ... --config.norm=none | weight | layer_cell | layer
     ... --config.model.attention=False
@@ -22,7 +23,7 @@ nats on `binarized_digits`. Nothing else can be compared with that number.
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from lnrepro.config import adam, choose, grid, variants
+from lnrepro.config import adam, choose, grid, small_sweeps, variants
 
 PAPER = {
     "norm": "layer_cell",
@@ -69,6 +70,18 @@ EMBEDDED = {
     "eval_batch_size": 128,
     "evals": {"valid": "200", "test": "200"},
 }
+# Binarised MNIST with the default's network and more latents.
+SMALL = {
+    "data": {"name": "binarized_mnist", "train_examples": 50_000},
+    "model": {"latents": 32},
+    "epochs": None,
+    "steps": 9000,
+    "save_every": 500,
+    "eval_batch_size": 500,
+    "evals": {"valid": "450", "test": "450"},
+    "importance_samples": 10,
+    "importance_examples": 500,
+}
 SMOKE = {
     "model": {"glimpses": 3, "units": 8, "latents": 4},
     "steps": 4,
@@ -81,6 +94,7 @@ SMOKE = {
 VARIANTS = {
     "": (PAPER, EMBEDDED),
     "paper": (PAPER,),
+    "small": (PAPER, EMBEDDED, SMALL),
     "smoke": (PAPER, EMBEDDED, SMOKE),
 }
 NORMS = ("none", "weight", "layer_cell")
@@ -88,6 +102,12 @@ SWEEPS = {
     "": grid({"norm": NORMS, "seed": range(3)}),
     "learning_rate": grid(
         {"norm": NORMS, "optimizer.learning_rate": (3e-4, 1e-3, 3e-3)}
+    ),
+    **small_sweeps(
+        "small",
+        {"none": 3e-3, "weight": 3e-3, "layer_cell": 3e-3},
+        (1e-3, 3e-3, 1e-2),
+        steps=3000,
     ),
 }
 

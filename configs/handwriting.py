@@ -1,6 +1,7 @@
 """Handwriting synthesis (section 6.5, Figure 5): pen strokes that write a given text.
 
     python -m lnrepro.main --config=configs/handwriting.py        generated pen strokes
+    python -m lnrepro.main --config=configs/handwriting.py:small    IAM-OnDB, 10 minutes
     python -m lnrepro.main --config=configs/handwriting.py:paper    IAM-OnDB
     ... --config.norm=none | layer  --config.model.peephole=True
     ... --config.model.clip_cells=10.0 --config.model.clip_outputs=100.0
@@ -20,7 +21,7 @@ likelihoods.
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from lnrepro.config import adam, choose, grid, variants
+from lnrepro.config import adam, choose, grid, small_sweeps, variants
 
 PAPER = {
     "batch_size": 8,
@@ -80,6 +81,14 @@ EMBEDDED = {
     "evals": {"valid": "250"},
     "eval_examples": 100,
 }
+# IAM-OnDB with half the units, and lines cut after 300 steps.
+SMALL = {
+    "model": {"units": 200, "steps": 300},
+    "steps": 4000,
+    "save_every": 200,
+    "evals": {"valid": "200"},
+    "eval_examples": 640,
+}
 SMOKE = {
     "model": {"units": 8, "gaussians": 3, "window_gaussians": 2, "steps": 30},
     "steps": 4,
@@ -92,6 +101,7 @@ SMOKE = {
 VARIANTS = {
     "": (PAPER, EMBEDDED),
     "paper": (PAPER,),
+    "small": (PAPER, SMALL),
     "smoke": (PAPER, EMBEDDED, SMOKE),
 }
 NORMS = ("none", "layer")
@@ -99,6 +109,9 @@ SWEEPS = {
     "": grid({"norm": NORMS, "seed": range(3)}),
     "learning_rate": grid(
         {"norm": NORMS, "optimizer.learning_rate": (3e-4, 1e-3, 3e-3)}
+    ),
+    **small_sweeps(
+        "small", {"none": 1e-3, "layer": 1e-3}, (3e-4, 1e-3, 3e-3), steps=1300
     ),
 }
 

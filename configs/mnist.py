@@ -1,6 +1,8 @@
 """Permutation-invariant MNIST (section 6.6, Figure 6): 784-1000-1000-10.
 
     python -m lnrepro.main --config=configs/mnist.py
+    python -m lnrepro.main --config=configs/mnist.py:small       18 of 60 epochs
+    python -m lnrepro.main --config=configs/mnist.py:small_bz4   6 of 60 epochs
     python -m lnrepro.main --config=configs/mnist.py:paper       batch size 128, left
     python -m lnrepro.main --config=configs/mnist.py:paper_bz4   batch size 4, right
     ... --config.norm=none | layer | batch  --config.seed=1
@@ -12,7 +14,7 @@ initialisation are common defaults.
 
 from ml_collections import ConfigDict
 
-from lnrepro.config import adam, choose, grid, variants
+from lnrepro.config import adam, choose, grid, small_sweeps, variants
 
 PAPER = {
     "batch_size": 128,
@@ -56,11 +58,24 @@ EMBEDDED = {
     "epochs": 20.0,
     "save_every": None,
 }
+# An evaluation every third of an epoch, or every fifth.
+SMALL = {
+    "epochs": 18.0,
+    "log_every": 143,
+    "evals": {"valid": "143", "test": "143"},
+}
+SMALL_BATCHES_OF_4 = {
+    "epochs": 6.0,
+    "log_every": 2750,
+    "evals": {"valid": "2750", "test": "2750"},
+}
 SMOKE = {"model": {"hidden": (32, 32)}, "batch_size": 64, "epochs": 2.0}
 VARIANTS = {
     "": (PAPER, EMBEDDED),
     "paper": (PAPER,),
     "paper_bz4": (PAPER, BATCHES_OF_4),
+    "small": (PAPER, SMALL),
+    "small_bz4": (PAPER, BATCHES_OF_4, SMALL_BATCHES_OF_4),
     "smoke": (PAPER, EMBEDDED, SMOKE),
 }
 NORMS = ("none", "batch", "layer")
@@ -68,6 +83,10 @@ SWEEPS = {
     "": grid({"norm": NORMS, "seed": range(5)}),
     "learning_rate": grid(
         {"norm": NORMS, "optimizer.learning_rate": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)}
+    ),
+    **small_sweeps("small", dict.fromkeys(NORMS, 1e-3), (3e-4, 1e-3, 3e-3), epochs=6.0),
+    **small_sweeps(
+        "small_bz4", dict.fromkeys(NORMS, 3e-4), (1e-4, 3e-4, 1e-3), epochs=2.0
     ),
 }
 

@@ -23,7 +23,7 @@ run and gives no result.
 
 from ml_collections import ConfigDict
 
-from lnrepro.config import adam, choose, grid, variants
+from lnrepro.config import adam, choose, grid, small_sweeps, variants
 
 PAPER = {
     "batch_size": 128,
@@ -70,6 +70,12 @@ EMBEDDED = {
     "save_every": 200,
     "evals": {"valid": "200"},
 }
+# The proxy with a quarter of the units.
+SMALL = {
+    "model": {"words": 100, "units": 256},
+    "epochs": None,
+    "steps": 6000,
+}
 SMOKE = {
     "model": {"words": 6, "units": 8},
     "steps": 4,
@@ -82,6 +88,7 @@ VARIANTS = {
     "": (PAPER, EMBEDDED),
     "paper": (PAPER,),
     "proxy": (PAPER, PROXY),
+    "small": (PAPER, PROXY, SMALL),
     "smoke": (PAPER, EMBEDDED, SMOKE),
 }
 NORMS = ("none", "layer")
@@ -89,6 +96,9 @@ SWEEPS = {
     "": grid({"norm": NORMS, "seed": range(3)}),
     "learning_rate": grid(
         {"norm": NORMS, "optimizer.learning_rate": (3e-4, 1e-3, 3e-3)}
+    ),
+    **small_sweeps(
+        "small", {"none": 1e-3, "layer": 1e-3}, (3e-4, 1e-3, 3e-3), steps=2000
     ),
 }
 

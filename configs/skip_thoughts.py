@@ -2,6 +2,7 @@
 
     python -m lnrepro.main --config=configs/skip_thoughts.py           generated stories
     python -m lnrepro.main --config=configs/skip_thoughts.py:gutenberg   novels, narrow
+    python -m lnrepro.main --config=configs/skip_thoughts.py:small       half an hour
     python -m lnrepro.main --config=configs/skip_thoughts.py:paper       BookCorpus
     ... --config=configs/skip_thoughts.py:paper_gutenberg    the paper's sizes on novels
     ... --config.norm=none | layer  --config.model.condition=True
@@ -21,7 +22,7 @@ nothing else can be compared with them.
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from lnrepro.config import adam, choose, grid, variants
+from lnrepro.config import adam, choose, grid, small_sweeps, variants
 
 TASKS = ("sick", "mr", "cr", "subj", "mpqa")
 PAPER = {
@@ -89,6 +90,7 @@ EMBEDDED = {
     "log_every": 50,
     "save_every": 300,
 }
+SMALL = {"steps": 4000}
 SMOKE = {
     "model": {"units": 16, "word_size": 8},
     "batch_size": 16,
@@ -119,6 +121,7 @@ VARIANTS = {
     "gutenberg": (PAPER, ON_GUTENBERG, NARROW, transfer("", 200)),
     "paper": (PAPER, transfer("", 50_000), BASELINES),
     "paper_gutenberg": (PAPER, ON_GUTENBERG, transfer("", 50_000), BASELINES),
+    "small": (PAPER, ON_GUTENBERG, NARROW, SMALL, transfer("", 400)),
     "smoke": (PAPER, EMBEDDED, SMOKE, transfer("story_", 2), BASELINES),
 }
 NORMS = ("none", "layer")
@@ -126,6 +129,9 @@ SWEEPS = {
     "": grid({"norm": NORMS, "seed": range(3)}),
     "learning_rate": grid(
         {"norm": NORMS, "optimizer.learning_rate": (1e-4, 2e-4, 1e-3)}
+    ),
+    **small_sweeps(
+        "small", {"none": 1e-3, "layer": 1e-3}, (3e-4, 1e-3, 3e-3), steps=1300
     ),
 }
 

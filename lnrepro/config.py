@@ -156,6 +156,31 @@ def grid(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(names, combination, strict=True)) for combination in values]
 
 
+def small_sweeps(
+    variant: str, chosen: Mapping[str, float], rates: Sequence[float], **length: float
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the sweeps that answer the paper's question at a small size.
+
+    Args:
+      variant: name of the variant.
+      chosen: {norm: its best learning rate}, for the norms that the paper compares.
+      rates: the learning rates that each norm is tried with.
+      **length: `steps` or `epochs` of a try, a third of those of the variant.
+
+    Returns:
+      {VARIANT_rates: the tries, with a seed that is not used again; VARIANT: five seeds
+      of each norm with its best rate}.
+    """
+    tries = {"norm": chosen, "optimizer.learning_rate": rates, "seed": (100,)}
+    tries |= {name: (value,) for name, value in length.items()}
+    runs = []
+    for norm, rate in chosen.items():
+        runs += grid(
+            {"norm": (norm,), "optimizer.learning_rate": (rate,), "seed": range(5)}
+        )
+    return {f"{variant}_rates": grid(tries), variant: runs}
+
+
 def choose(kind: str, choices: Mapping[str, Choice], name: str) -> Choice:
     """Return choices[name].
 
