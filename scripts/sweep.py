@@ -61,9 +61,7 @@ def main(argv: list[str]) -> int:
 
     watch = Watch(runs)
     launcher = _launcher(args, where)
-    # These replace Ray's handlers. A shell's background jobs ignore SIGINT by default.
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, _interrupt)
+    stop_at(minutes=0)
     try:
         watch.say(f"{len(runs)} runs in {where}, {n_done} of them finished already")
         outcomes, stopped = drive(launcher, todo, watch)
@@ -115,29 +113,36 @@ def drive(launcher, todo: list, watch) -> tuple[dict, int]:
     return outcomes, stopped
 
 
-def report(runs: list, outcomes: dict, stopped: int) -> int:
+def report(
+    runs: list, outcomes: dict, stopped: int, where: pathlib.Path | None = None
+) -> int:
     """Print which runs are finished and which failed.
 
     Args:
       runs: all runs.
       outcomes: what `drive` returned.
       stopped: the signal that stopped the sweep, or 0.
+      where: the folder of the runs; by default that of the first.
 
     Returns:
-      The exit code.
+      The exit code. Where the time was up, it is that of runs that did not stop.
     """
     finished = sum(run.finished for run in runs)
-    where = runs[0].workdir.parent
+    where = where or runs[0].workdir.parent
     print(f"{finished} of {len(runs)} runs are finished, in {where}")
     failures = 0
     for run, (code, note) in outcomes.items():
-        if run.finished or (stopped and code > 128):
+        # A run that was not far enough to save is ended by the signal itself.
+        was_asked = stopped and (code > 128 or code == -signal.SIGTERM)
+        if run.finished or was_asked:
             continue
         failures += 1
         reason = note or _reason(run, code)
         log = run.workdir / "output.log"
         print(f"failed: {run.id}: {reason}  (exit code {code}; {log})")
-    if stopped:
+    if stopped == signal.SIGALRM:
+        print("the time is up; the same command resumes the runs")
+    elif stopped:
         print("stopped; the same command resumes the runs", file=sys.stderr)
         return 128 + stopped
     return 1 if failures else 0
@@ -154,6 +159,14 @@ def _reason(run, code):
     if code < 0:
         return f"killed by {signal.Signals(-code).name}; {last_line(run)}"
     return last_line(run)
+
+
+def stop_at(minutes: float) -> None:
+    """Let SIGTERM, SIGINT and, if it is not 0, the end of a time interrupt `drive`."""
+    # These replace Ray's handlers. A shell's background jobs ignore SIGINT by default.
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+        signal.signal(signum, _interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
 
 
 def _interrupt(signum, frame):
@@ -185,12 +198,12 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     add(
         "--processes",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="largest number of runs at a time",
     )
     add = parser.add_argument_group("ray and slurm, for each run").add_argument
-    add("--cpus", type=_positive, default=1, metavar="N")
+    add("--cpus", type=positive, default=1, metavar="N")
     add("--gpus", type=float, default=0, metavar="N", help="with ray also 0.5, say")
     add = parser.add_argument_group("ray (RAY_ADDRESS is the cluster)").add_argument
     add("--tpus", type=int, default=0, metavar="N", help="TPU chips for each run")
@@ -209,7 +222,7 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     add = parser.add_argument_group("slurm").add_argument
     add(
         "--time",
-        type=_positive,
+        type=positive,
         default=60,
         metavar="MINUTES",
         help="time limit of an allocation",
@@ -243,7 +256,8 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     return args, argv[split + 1 :]
 
 
-def _positive(word: str) -> int:
+def positive(word: str) -> int:
+    """Return a number of at least 1, as a type for argparse."""
     if not word.isdigit() or int(word) < 1:
         raise argparse.ArgumentTypeError(f"{word}: at least 1 is needed")
     return int(word)

@@ -23,6 +23,7 @@ import time
 
 import jax
 import optax
+from ml_collections import ConfigDict
 
 from lnrepro.engine import config_file, experiment, optim
 
@@ -66,24 +67,35 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
+def step_of(config: ConfigDict) -> "Step":
+    """Return the compiled optimiser step of a config, with its first batch."""
+    ours = experiment.load(config)
+    return _our_step(config, ours, _first_batch(ours), jax.random.key(config.seed))
+
+
+def _first_batch(ours):
+    with contextlib.closing(ours.batches(0)) as stream:
+        return next(stream)
+
+
+def _our_step(config, ours, batch, key):
+    collections_ = dict(jax.jit(ours.init)(key))
+    params = collections_.pop("params")
+
+    def loss(params, batch, key):
+        return ours.loss({"params": params, **collections_}, batch, key)[0]
+
+    return Step(config, params, loss, batch, key)
+
+
 def _compare(config, args):
     name = config.experiment.rpartition(".")[2]
     ours = experiment.load(config)
     direct = importlib.import_module(f"scripts.benches.direct.{name}")
     direct_init, direct_loss = direct.make(config)
     key = jax.random.key(config.seed)
-    if hasattr(direct, "batch"):
-        batch = direct.batch(config)
-    else:
-        with contextlib.closing(ours.batches(0)) as stream:
-            batch = next(stream)
-    collections_ = dict(jax.jit(ours.init)(key))
-    params = collections_.pop("params")
-
-    def our_loss(params, batch, key):
-        return ours.loss({"params": params, **collections_}, batch, key)[0]
-
-    a = Step(config, params, our_loss, batch, key)
+    batch = direct.batch(config) if hasattr(direct, "batch") else _first_batch(ours)
+    a = _our_step(config, ours, batch, key)
     b = Step(config, jax.jit(direct_init)(key), direct_loss, batch, key)
     # The first two rounds do not count.
     for _ in range(2):

@@ -56,6 +56,7 @@ class Figure(NamedTuple):
       columns: number of panels in a row.
       reported: {config.norm: final value of the first panel that the paper prints}.
       best: whether the "min" or the "max" of the first panel is better.
+      section: for curves that the paper describes and does not draw.
     """
 
     number: int
@@ -72,6 +73,12 @@ class Figure(NamedTuple):
     columns: int = 3
     reported: Mapping[str, float] = {}
     best: str = "min"
+    section: str = ""
+
+    @property
+    def title(self) -> str:
+        """Such as "Figure 6"."""
+        return f"Section {self.section}" if self.section else f"Figure {self.number}"
 
 
 def _steps_over(steps) -> Callable[[Record], float]:
@@ -226,6 +233,23 @@ _FIGURES = (
         xlim=(0, 60),
         x=_epoch,
         columns=2,
+    ),
+    Figure(
+        number=7,
+        name="Convolutional networks",
+        experiment="experiments.convnet",
+        # The paper names none.
+        paper_data="",
+        config="configs/convnet.py:paper",
+        panels=(
+            Panel("Test Err.", "test/error", (0, 0.1)),
+            Panel("Train NLL", "train/nll", (1e-3, 1), yscale="log"),
+        ),
+        curves={"batch": "BatchNorm", "none": "Baseline", "layer": "LayerNorm"},
+        xlabel="Epoch",
+        xlim=(0, 5),
+        x=_epoch,
+        section="6.7",
     ),
 )
 FIGURES = {figure.number: figure for figure in _FIGURES}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from scripts.paper import verdicts
 from scripts.paper.axes import Figure
 from scripts.paper.runs import Run
 from scripts.paper.tables import Table
@@ -48,7 +49,7 @@ def caption(figure: Figure, runs: Sequence[Run]) -> str:
     sets = sorted({run.data for run in runs})
     steps = sorted({run.step for run in runs})
     n_steps = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
-    text = f"Figure {figure.number}, {figure.name}. "
+    text = f"{figure.title}, {figure.name}. "
     text += f"Data: {', '.join(sets)}; {n_steps} steps."
     if sets != [figure.paper_data]:
         return (
@@ -82,7 +83,7 @@ def figure_part(
         commands.append(
             f"python -m lnrepro.main --config={config} --config.norm={norm}"
         )
-    title = _title(f"figure{figure.number}", f"Figure {figure.number}. {figure.name}")
+    title = _title(f"figure{figure.number}", f"{figure.title}. {figure.name}")
     missing = ""
     if absent:
         missing = _missing(f"Missing: {', '.join(absent)}.", "\n".join(commands))
@@ -107,6 +108,18 @@ def table_part(table: Table) -> Part:
         return Part(title + body, line)
     made = _count(table.runs) if table.runs else "computed"
     return Part(title + body + _made_from(table.runs), f"table {table.number}: {made}")
+
+
+def verdicts_part(judged: Sequence[verdicts.Verdict]) -> Part:
+    """Return the section of the claims and the verdicts about them."""
+    rows = "".join(_row("td", verdicts.row(verdict)) for verdict in judged)
+    body = f"<table>{_row('th', verdicts.HEAD)}{rows}</table>"
+    note = (
+        "Intervals hold 95 % of the numbers computed from seeds that were drawn again, "
+        "with replacement. Only finished runs count."
+    )
+    html = _title("verdicts", "Claims") + body + f"<p>{note}</p>"
+    return Part(html, f"{len(judged)} verdicts")
 
 
 def write(parts: Sequence[Part], path: pathlib.Path) -> None:

@@ -34,6 +34,10 @@ class Local:
         self._free = list(range(self.slots))
         self._children: dict[Run, tuple[int, subprocess.Popen]] = {}
 
+    def cores_of(self, slot: int) -> list[int]:
+        """Return the cores of a slot."""
+        return self._cores[slot]
+
     def submit(self, runs: Iterable[Run]) -> None:
         """Start these runs, at most as many as slots are free."""
         for run in runs:

@@ -12,6 +12,8 @@ from scripts.sweeps.runs import Run, last_line, log_size, progress
 PLAIN_SECONDS = 30.0
 # A run without a record for this many seconds shows for how long there was none.
 SILENT_SECONDS = 300.0
+# Larger tables show only runs that are neither finished nor queued.
+MOST_ROWS = 30
 # Number of records from which the speed is computed.
 MARKS = 20
 STYLE = {
@@ -133,6 +135,8 @@ def _table(rows):
 
     table = Table("run", "state", "step", "metric", "left")
     for run, row in rows.items():
+        if len(rows) > MOST_ROWS and row.state in ("finished", "queued"):
+            continue
         table.add_row(run.id, f"[{STYLE[row.state]}]{row.state}[/]", *row[1:])
     done = sum(row.state == "finished" for row in rows.values())
     table.caption = f"{done} of {len(rows)} finished"

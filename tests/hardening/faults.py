@@ -27,10 +27,9 @@ from typing import Any, NamedTuple
 import jax
 
 from lnrepro.engine.checkpoint import Store
-from tests.hardening.kills import LONGER, Trainer, differences, same_bits, steps
-from tests.runs import SMOKE
+from tests.hardening.kills import Trainer, differences, longer, same_bits, steps
 
-FLAGS = (SMOKE, *LONGER)
+FLAGS = longer("configs/mnist.py:smoke")
 DISK_MB = 32
 
 

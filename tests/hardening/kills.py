@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
+from lnrepro.engine import config_file
 from tests.runs import ROOT, environment, newest_state
 
 EXPERIMENTS = (
@@ -41,15 +42,9 @@ EXPERIMENTS = (
     "skip_thoughts",
 )
 TOTAL, EVAL_EVERY = 60, 6
-# EVAL_EVERY is no multiple of save_every, so that the best and the last checkpoint are
+# EVAL_EVERY is no multiple of SAVE_EVERY, so that the best and the last checkpoint are
 # sometimes saved at one step and sometimes at different ones.
-LONGER = (
-    f"--config.steps={TOTAL}",
-    "--config.log_every=2",
-    f"--config.evals.valid={EVAL_EVERY}",
-    f"--config.evals.test={EVAL_EVERY}",
-    "--config.save_every=4",
-)
+SAVE_EVERY = 4
 PHASES = ("start-up", "compile", "step", "evaluation", "checkpoint", "SIGTERM")
 # A kill that aims at a phase comes at most this many seconds after the phase's sign.
 LONGEST_DELAY = {
@@ -85,6 +80,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="folder for the runs and kills.md",
     )
+
+
+def longer(config: str) -> tuple[str, ...]:
+    """Return the flags that make a config long enough to be killed often.
+
+    Args:
+      config: FILE[:VARIANT].
+    """
+    flags = [f"--config={config}", f"--config.steps={TOTAL}", "--config.log_every=2"]
+    flags.append(f"--config.save_every={SAVE_EVERY}")
+    for name, schedule in config_file.read(config).evals.items():
+        if schedule.isdigit() or schedule == "epoch":
+            flags.append(f"--config.evals.{name}={EVAL_EVERY}")
+    return tuple(flags)
 
 
 class Trainer:
@@ -496,7 +505,7 @@ def main(args: argparse.Namespace) -> int:
     quota = dict.fromkeys(PHASES, share)
     out, trials, began = args.out.absolute(), [], time.monotonic()
     for name in args.experiments:
-        flags = (f"--config=configs/{name}.py:smoke", *LONGER)
+        flags = longer(f"configs/{name}.py:smoke")
         trial = Trial(name, flags, out / "home", out / name)
         trials.append(trial.run(quota, random.Random(f"{args.seed} {name}")))
         seconds = time.monotonic() - began

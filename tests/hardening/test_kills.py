@@ -7,13 +7,15 @@ import random
 
 import pytest
 
-from tests.hardening.kills import LONGER, PHASES, Trial
-from tests.runs import SMOKE
+from tests.hardening.kills import PHASES, Trial, longer
 
 
 def trial(folder, quota: dict[str, int], *flags: str) -> Trial:
     done = Trial(
-        "mnist", (SMOKE, *LONGER, *flags), folder / "home", folder / "runs"
+        "mnist",
+        (*longer("configs/mnist.py:smoke"), *flags),
+        folder / "home",
+        folder / "runs",
     ).run(quota, random.Random(0))
     assert done.losses == []
     assert all(done.kills[phase] >= n for phase, n in quota.items()), done.kills

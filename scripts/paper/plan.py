@@ -1,0 +1,145 @@
+"""The runs of all figures and tables at a scale, and what they cost."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from lnrepro import data
+from lnrepro.engine import config_file
+from lnrepro.engine.errors import UserError
+from scripts.sweeps import runs as sweeps
+
+# {experiment: what of the paper its runs are for}.
+PARTS = {
+    "mnist": "Figure 6",
+    "convnet": "Section 6.7",
+    "attentive_reader": "Figure 2",
+    "draw": "Figure 4",
+    "handwriting": "Figure 5",
+    "order_embeddings": "Figure 1, Table 2",
+    "skip_thoughts": "Figure 3, Table 3",
+}
+# {scale: {variant: name of its sweep}}. Only MNIST has the variants with batches of 4.
+SCALES = {
+    "smoke": {"smoke": ""},
+    "embedded": {"": ""},
+    "small": {"small": "small", "small_bz4": "small_bz4"},
+    "paper": {"paper": "", "paper_bz4": ""},
+}
+COSTS = "costs.json"
+
+
+class Item(NamedTuple):
+    """A sweep of the plan.
+
+    Attributes:
+      name: name of the experiment.
+      part: the figures and tables that it is for.
+      config: FILE:VARIANT.
+      runs: its runs.
+      seconds: {id of a run: estimated seconds of its training steps}.
+    """
+
+    name: str
+    part: str
+    config: str
+    runs: Sequence[sweeps.Run]
+    seconds: dict[str, float]
+
+    @property
+    def seconds_left(self) -> float:
+        """The estimated time of the runs that are not finished."""
+        return sum(self.seconds[run.id] for run in self.runs if not run.finished)
+
+
+def items(
+    scale: str, only: Iterable[str], root: pathlib.Path
+) -> tuple[list[Item], list[str]]:
+    """Return the sweeps of a scale whose data is here, without costs.
+
+    Args:
+      scale: a key of `SCALES`.
+      only: names of experiments; all if there are none.
+      root: folder of the runs.
+
+    Returns:
+      The sweeps, and a line for each that is left out.
+    """
+    found, skipped = [], []
+    only = set(only) or set(PARTS)
+    for name, part in PARTS.items():
+        if name not in only:
+            continue
+        for variant, sweep in SCALES[scale].items():
+            if variant.endswith("_bz4") and name != "mnist":
+                continue
+            config = f"configs/{name}.py:{variant}".removesuffix(":")
+            missing = _missing_data(config)
+            if missing:
+                skipped.append(f"left out: {part}, {config}: {missing}")
+                continue
+            folder = root / f"{name}-{variant or 'default'}"
+            few = ["seed=0,1"] if scale == "smoke" else []
+            runs = sweeps.plan(config, sweep, str(folder), [], few)
+            runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
+            found.append(Item(name, part, config, runs, {}))
+    return found, skipped
+
+
+def _missing_data(config: str) -> str:
+    """Return the message about the first data set that is not prepared, or ""."""
+    resolved = config_file.read(config)
+    names = [resolved.data.name]
+    # Evaluations of the transfer tasks are named after their data sets.
+    names += [name for name in resolved.evals if name in data.TABLE]
+    for name in names:
+        try:
+            data.fingerprint(name, resolved.data.dir)
+        except UserError as e:
+            return str(e)
+    return ""
+
+
+def with_costs(
+    planned: Iterable[Item], root: pathlib.Path, cores: Sequence[int]
+) -> list[Item]:
+    """Return the sweeps with the costs of their runs, the cheapest first.
+
+    A few steps are measured for each config and norm, in a process of its own, and
+    kept in ROOT/costs.json.
+
+    Args:
+      planned: the sweeps.
+      root: folder of the runs.
+      cores: the cores that a run will have; none: all.
+    """
+    path = root / COSTS
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    done = []
+    for item in planned:
+        seconds = {}
+        for run in item.runs:
+            norm = next(flag for flag in run.command if "config.norm=" in flag)
+            key = f"{item.config} {norm}"
+            if key not in known and not run.finished:
+                print(f"measuring {key}", flush=True)
+                known[key] = _seconds_per_step(item.config, norm, cores)
+                root.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(known, indent=1), encoding="utf-8")
+            seconds[run.id] = known.get(key, 0.0) * run.total
+        done.append(item._replace(seconds=seconds))
+    return sorted(done, key=lambda item: sum(item.seconds.values()))
+
+
+def _seconds_per_step(config, norm, cores):
+    command = [sys.executable, "-m", "scripts.paper.cost", config, norm]
+    command += [",".join(map(str, cores))]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise UserError(f"{config} {norm} cannot be measured: {last}")
+    return float(done.stdout.split()[-1])

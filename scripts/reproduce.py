@@ -1,0 +1,192 @@
+"""Train all runs behind the paper's figures and tables, and report what they show.
+
+    python scripts/reproduce.py --scale SCALE [flags]
+
+    python scripts/reproduce.py --scale embedded
+    python scripts/reproduce.py --scale small --hours 12 --processes 2
+    python scripts/reproduce.py --scale paper --only draw --minutes 9
+
+smoke     seconds; it tests the way and shows nothing
+embedded  about an hour on two cores, on data that needs no download
+small     the paper's questions at a small size, real data, five seeds; about 12 hours
+          on two cores
+paper     the paper's protocol
+
+The report is REPORT/index.html: every claim with its number, interval and verdict, the
+figures and the tables. Sets that are not prepared are named, and their runs are left
+out. The same command goes on where an earlier one stopped, and repeats no finished run.
+A run that diverges is counted in the verdicts and not started again.
+
+Exit codes: 0 done, or the time was up; 1 some runs failed; 2 a mistake; 128 + n stopped
+by signal n.
+"""
+
+import collections
+import pathlib
+
+from lnrepro.engine.errors import UserError, ended
+from scripts.commands import Parser
+from scripts.sweep import drive, positive, report, stop_at
+
+SCALES = ("smoke", "embedded", "small", "paper")
+# The last line of a run whose loss or parameters are not finite.
+DIVERGED = "stopped; the last good checkpoint is kept"
+
+
+def main(argv: list[str]) -> int:
+    """Run the command line.
+
+    Returns:
+      The exit code.
+
+    Raises:
+      UserError: something that the user can correct.
+    """
+    args = _arguments(argv)
+    from scripts.paper import plan
+    from scripts.sweeps.local import Local
+    from scripts.sweeps.watch import Watch
+
+    root = args.root or pathlib.Path("runs/reproduce") / args.scale
+    planned, skipped = plan.items(args.scale, args.only, root)
+    for line in skipped:
+        print(line, flush=True)
+    if not planned:
+        raise UserError("no run is left; prepare a data set, see above")
+    launcher = Local(args.processes)
+    planned = plan.with_costs(planned, root, launcher.cores_of(0))
+    print(_plan_table(planned, launcher.slots), flush=True)
+    if args.plan:
+        return 0
+    runs = [run for item in planned for run in item.runs]
+    todo = [run for run in runs if not run.finished and not diverged(run)]
+    outcomes, stopped = {}, 0
+    if todo:
+        watch = Watch(runs)
+        minutes = args.minutes or 60 * (args.hours or 0)
+        stop_at(minutes)
+        try:
+            outcomes, stopped = drive(launcher, todo, watch)
+        finally:
+            stop_at(0)
+            watch.close()
+            launcher.close()
+    write_report(planned, args.report)
+    print(f"look at {args.report / 'index.html'}")
+    outcomes = {run: outcomes[run] for run in outcomes if not diverged(run)}
+    return report(runs, outcomes, stopped, root)
+
+
+def write_report(planned: list, out: pathlib.Path) -> None:
+    """Draw the figures and tables of the runs, and write index.html and verdicts.md.
+
+    Args:
+      planned: the sweeps.
+      out: the folder.
+    """
+    from scripts import figures
+    from scripts.paper import page, runs, verdicts
+    from scripts.paper.axes import FIGURES
+
+    out.mkdir(parents=True, exist_ok=True)
+    folders, n_diverged = [], collections.Counter()
+    for item in planned:
+        for run in item.runs:
+            if (run.workdir / "metrics.jsonl").exists():
+                folders.append(run.workdir)
+    found = runs.find(folders)
+    by_folder = {run.folder: run for run in found}
+    for item in planned:
+        for run in item.runs:
+            if diverged(run) and run.workdir in by_folder:
+                n_diverged[verdicts.group(by_folder[run.workdir].config)] += 1
+    judged = verdicts.of_runs(found, verdicts.CLAIMS, n_diverged)
+    parts = [page.verdicts_part(judged)]
+    parts += [figures.draw_figure(number, found, out) for number in FIGURES]
+    parts += [figures.draw_table(number, found, out) for number in (1, 2, 3)]
+    (out / "verdicts.md").write_text(verdicts.markdown(judged), encoding="utf-8")
+    page.write(parts, out / "index.html")
+
+
+def diverged(run) -> bool:
+    """Whether a run ended with values that are not finite."""
+    from scripts.sweeps.runs import last_line
+
+    return not run.finished and DIVERGED in last_line(run)
+
+
+def _plan_table(planned, processes) -> str:
+    """Return the plan as lines of text."""
+    rows = [("", "config", "finished", "a run", "left")]
+    for item in planned:
+        n_finished = sum(run.finished for run in item.runs)
+        longest = max(item.seconds.values())
+        rows.append(
+            (
+                item.part,
+                item.config,
+                f"{n_finished} of {len(item.runs)}",
+                _time(longest) if longest else "",
+                _time(item.seconds_left),
+            )
+        )
+    total = sum(item.seconds_left for item in planned)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        lines.append("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
+    lines.append(
+        f"{_time(total)} hours of training steps are left; with {processes} at a time "
+        f"{_time(total / processes)}. Evaluations come on top."
+    )
+    return "\n".join(lines)
+
+
+def _time(seconds) -> str:
+    """Return hours and minutes."""
+    minutes = round(seconds / 60)
+    return f"{minutes // 60}:{minutes % 60:02}"
+
+
+def _arguments(argv):
+    from scripts.paper.plan import PARTS
+
+    parser = Parser(prog="reproduce.py", description=__doc__)
+    add = parser.add_argument
+    add("--scale", required=True, choices=SCALES)
+    add(
+        "--only",
+        nargs="+",
+        default=[],
+        choices=PARTS,
+        metavar="NAME",
+        help=f"only these experiments: {', '.join(PARTS)}",
+    )
+    add("--plan", action="store_true", help="show the plan and train nothing")
+    limit = parser.add_mutually_exclusive_group()
+    limit.add_argument("--hours", type=float, help="stop after this time")
+    limit.add_argument("--minutes", type=float, help="stop after this time")
+    add(
+        "--processes",
+        type=positive,
+        metavar="N",
+        help="number of runs at a time, each with its share of the cores or GPUs",
+    )
+    add(
+        "--root",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="folder of the run directories; runs/reproduce/SCALE by default",
+    )
+    add("--report", type=pathlib.Path, default=pathlib.Path("report"), metavar="DIR")
+    args = parser.parse_args(argv)
+    for name in ("hours", "minutes"):
+        value = getattr(args, name)
+        if value is not None and not 0 < value < 1e5:
+            parser.error(f"--{name} {value:g}: a time above 0 is needed")
+    return args
+
+
+if __name__ == "__main__":
+    ended(main, "this reproduction")

@@ -1,0 +1,161 @@
+"""scripts/reproduce.py: plan, resuming, report, and what it says when it cannot."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lnrepro.engine.errors import UserError
+from scripts import reproduce
+from scripts.paper import plan
+from tests.runs import ROOT, environment
+from tests.runs import run as train
+
+
+@pytest.fixture(autouse=True)
+def checkout(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def start(folder, *flags) -> subprocess.Popen:
+    command = [sys.executable, "scripts/reproduce.py", *flags]
+    command += ["--root", str(folder / "runs"), "--report", str(folder / "report")]
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment(folder / "home"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def results(folder) -> dict:
+    """{results.json of a finished run: when it was written}."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("results.json")}
+
+
+@pytest.mark.slow
+def test_killed_in_the_middle_it_goes_on_and_repeats_nothing(tmp_path):
+    flags = ("--scale", "smoke", "--only", "convnet", "--processes", "1")
+    first = start(tmp_path, *flags)
+    deadline = time.monotonic() + 300
+    while not results(tmp_path):
+        assert first.poll() is None, first.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    finished = results(tmp_path)
+    assert 1 <= len(finished) < 6
+
+    again = start(tmp_path, *flags)
+    out, err = again.communicate(timeout=300)
+    assert (again.returncode, err) == (0, "")
+    assert "measuring" not in out
+    assert "6 of 6 runs are finished" in out
+    assert finished.items() <= results(tmp_path).items()
+
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "Section 6.7" in page
+    assert "<img src='figure7.svg'" in page
+    verdicts = (tmp_path / "report" / "verdicts.md").read_text()
+    assert verdicts.count("| Section 6.7 |") == 4
+    assert "2 and 2" in verdicts
+
+
+@pytest.mark.slow
+def test_the_time_is_up_and_the_report_is_written(tmp_path):
+    flags = ("--scale", "smoke", "--only", "convnet", "--minutes", "0.05")
+    process = start(tmp_path, *flags)
+    out, err = process.communicate(timeout=300)
+    assert (process.returncode, err) == (0, "")
+    assert "the time is up; the same command resumes the runs" in out
+    assert (tmp_path / "report" / "index.html").exists()
+    assert len(results(tmp_path)) < 6
+
+
+def test_sets_that_are_not_prepared_are_named_and_left_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("LNREPRO_DATA", str(tmp_path))
+    found, skipped = plan.items("small", ["attentive_reader", "draw"], tmp_path)
+    assert [item.name for item in found] == ["attentive_reader"]
+    (line,) = skipped
+    assert line.startswith("left out: Figure 4, configs/draw.py:small: binarized_mnist")
+    assert "scripts/prepare.py binarized_mnist" in line
+
+
+def test_transfer_sets_are_data_too(tmp_path, monkeypatch):
+    from lnrepro import data
+
+    there = {"gutenberg", "sick", "mr", "cr", "subj"}
+
+    def fingerprint(name, data_dir=None):
+        if name not in there:
+            raise UserError(f"{name} is not prepared")
+        return f"{name}/1"
+
+    monkeypatch.setattr(data, "fingerprint", fingerprint)
+    _, skipped = plan.items("small", ["skip_thoughts"], tmp_path)
+    assert skipped[0].endswith("mpqa is not prepared")
+    there.add("mpqa")
+    found, skipped = plan.items("small", ["skip_thoughts"], tmp_path)
+    assert len(found[0].runs) == 10
+    assert not skipped
+
+
+def test_nothing_left_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("LNREPRO_DATA", str(tmp_path))
+    with pytest.raises(UserError, match="no run is left; prepare a data set"):
+        reproduce.main(["--scale", "small", "--only", "draw", "--root", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--scale", "large"], "invalid choice: 'large'"),
+        ([], "the following arguments are required: --scale"),
+        (["--scale", "smoke", "--only", "drow"], "invalid choice: 'drow'"),
+        (["--scale", "smoke", "--hours", "0"], "--hours 0: a time above 0"),
+        (["--scale", "smoke", "--hours", "nan"], "--hours nan: a time above 0"),
+        (["--scale", "smoke", "--hours", "1", "--minutes", "9"], "not allowed with"),
+        (["--scale", "smoke", "--processes", "0"], "at least 1 is needed"),
+    ],
+)
+def test_mistakes(flags, message):
+    with pytest.raises(UserError, match=message):
+        reproduce.main(flags)
+
+
+def test_items_are_sorted_by_cost_and_measured_once(tmp_path, monkeypatch):
+    seconds = {"mnist": 2.0, "convnet": 1.0}
+    measured = []
+
+    def cost(config, norm, cores):
+        measured.append((config, norm))
+        return seconds[config.split("/")[1].split(".")[0]]
+
+    monkeypatch.setattr(plan, "_seconds_per_step", cost)
+    items, _ = plan.items("smoke", ["mnist", "convnet"], tmp_path)
+    for _ in range(2):
+        costed = plan.with_costs(items, tmp_path, [0])
+        assert [item.name for item in costed] == ["convnet", "mnist"]
+        # Two seeds of three norms, each with its steps.
+        assert costed[0].seconds_left == 6 * 1.0 * costed[0].runs[0].total
+        assert len(measured) == 6
+
+
+@pytest.mark.slow
+def test_a_run_that_diverged_is_known_by_its_last_line(tmp_path):
+    from scripts.sweeps.start import LOG
+
+    (item,) = plan.items("smoke", ["convnet"], tmp_path / "runs")[0]
+    run = item.runs[0]
+    flags = [*run.command[2:], "--config.optimizer.learning_rate=1e30"]
+    code, _, err = train(tmp_path, *flags)
+    assert code == 1
+    run.workdir.mkdir(parents=True, exist_ok=True)
+    (run.workdir / LOG).write_text(err)
+    assert reproduce.diverged(run)
+    assert not reproduce.diverged(item.runs[1])
