@@ -90,7 +90,7 @@ def longer(config: str) -> tuple[str, ...]:
     """
     flags = [f"--config={config}", f"--config.steps={TOTAL}", "--config.log_every=2"]
     flags.append(f"--config.save_every={SAVE_EVERY}")
-    for name, schedule in config_file.read(config).evals.items():
+    for name, schedule in config_file.read(f"{ROOT}/{config}").evals.items():
         if schedule.isdigit() or schedule == "epoch":
             flags.append(f"--config.evals.{name}={EVAL_EVERY}")
     return tuple(flags)
