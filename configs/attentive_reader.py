@@ -110,7 +110,7 @@ EMBEDDED = {
     "save_every": 250,
     "evals": {"valid": "250"},
 }
-SMALL = {"steps": 4000, "evals": {"valid": "200"}}
+SMALL = {"steps": 7500}
 SMOKE = {
     "model": {"units": 8, "statistics_steps": 40},
     "steps": 4,
@@ -133,7 +133,7 @@ SWEEPS = {
         {"norm": NORMS, "optimizer.learning_rate": (8e-5, 8e-4, 8e-3)}
     ),
     "gain": grid({"norm": ("layer",), "model.gain.layer": (0.1, 1.0)}),
-    **small_sweeps("small", dict.fromkeys(NORMS, 1e-3), (3e-4, 1e-3, 3e-3), steps=1300),
+    **small_sweeps("small", dict.fromkeys(NORMS, 1e-3), (3e-4, 1e-3, 3e-3), steps=2500),
 }
 
 

@@ -105,7 +105,7 @@ SWEEPS = {
     ),
     **small_sweeps(
         "small",
-        {"none": 3e-3, "weight": 3e-3, "layer_cell": 3e-3},
+        {"none": 3e-3, "weight": 1e-2, "layer_cell": 3e-3},
         (1e-3, 3e-3, 1e-2),
         steps=3000,
     ),

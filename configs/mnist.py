@@ -84,7 +84,12 @@ SWEEPS = {
     "learning_rate": grid(
         {"norm": NORMS, "optimizer.learning_rate": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)}
     ),
-    **small_sweeps("small", dict.fromkeys(NORMS, 1e-3), (3e-4, 1e-3, 3e-3), epochs=6.0),
+    **small_sweeps(
+        "small",
+        {"none": 1e-3, "batch": 3e-4, "layer": 1e-3},
+        (3e-4, 1e-3, 3e-3),
+        epochs=6.0,
+    ),
     **small_sweeps(
         "small_bz4", dict.fromkeys(NORMS, 3e-4), (1e-4, 3e-4, 1e-3), epochs=2.0
     ),
