@@ -1,9 +1,12 @@
 """Transfer tasks: folds, logistic regression beside scikit-learn, SICK, encoders."""
 
+import contextlib
+
 import jax
 import numpy as np
 import pytest
 import scipy.sparse
+from ml_collections import ConfigDict
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
@@ -17,7 +20,7 @@ from experiments.skip_thoughts import (
     relatedness,
 )
 from lnrepro.data.text import Vocabulary
-from lnrepro.engine.errors import UserError
+from lnrepro.engine.errors import DataError, UserError
 from tests import oracle
 
 WORDS = Vocabulary(("the", "cat", "sat", "did", "n't", "."))
@@ -277,3 +280,15 @@ def test_a_smoke_evaluation_and_its_artifacts(tmp_path):
     assert page.count("\n    ") == 12 * 4
     bag = evaluate.bag_of_words("story_mpqa", config)
     assert bag["accuracy"] > 60, "a polarity of words shows in the words"
+
+
+def test_a_missing_transfer_set_is_named_before_training(tmp_path):
+    config = config_file.get_config("smoke")
+    config.data.dir = str(tmp_path)
+    config.evals = ConfigDict({"sick": "1000000", "mr": "never"})
+    experiment = make(config)
+    with pytest.raises(DataError, match="^sick is not prepared"):
+        next(experiment.batches(0))
+    config.evals.sick = "never"
+    with contextlib.closing(make(config).batches(0)) as batches:
+        assert next(batches)

@@ -1,0 +1,128 @@
+"""Make stand-ins for image features from the captions themselves.
+
+    python scripts/proxy_features.py FOLDER [--width 512] [--noise 1.0] [--seed 0]
+
+FOLDER has train.txt, val.txt and test.txt with five captions for each image, one on a
+line, their words separated by spaces. The script writes images/10crop/train.npy and so
+on, which `scripts/prepare.py captions_proxy --raw FOLDER` reads.
+
+The features of an image are a random projection of the words that at least two of its
+captions have, weighted by their rarity, with noise of --noise times their length, then
+ReLU and unit length, as those of VGG-19 have. They let a model be trained where no
+pictures are at hand. Results are about these features, and not about pictures.
+"""
+
+import collections
+import math
+import pathlib
+
+import numpy as np
+
+from lnrepro.data.official.caption_files import PER_IMAGE, parse_text
+from lnrepro.engine.errors import DataError, ended
+from scripts.commands import Parser
+
+SPLITS = ("train", "val", "test")
+# Number of captions of an image that must have a word.
+AGREE = 2
+
+
+def main(argv: list[str]) -> None:
+    """Write the features of the three splits.
+
+    Raises:
+      UserError: a wrong flag, or captions that are not there or not five an image.
+    """
+    parser = Parser(prog="proxy_features.py", description=__doc__)
+    add = parser.add_argument
+    add("folder", type=pathlib.Path)
+    add("--width", type=int, default=512, help="number of features")
+    add(
+        "--noise",
+        type=float,
+        default=1.0,
+        help="length of the noise; 1: that of the words",
+    )
+    add("--seed", type=int, default=0)
+    args = parser.parse_args(argv)
+    if args.width < 1:
+        parser.error(f"--width {args.width}: at least 1 is needed")
+    if not 0 <= args.noise < math.inf:
+        parser.error(f"--noise {args.noise}: 0 or more is needed")
+    images = {split: _words_of_images(args.folder, split) for split in SPLITS}
+    weights = rarity(images["train"])
+    out = args.folder / "images" / "10crop"
+    out.mkdir(parents=True, exist_ok=True)
+    vectors = word_vectors(weights, args.width, args.seed)
+    for number, split in enumerate(SPLITS):
+        rng = np.random.default_rng((args.seed, number))
+        values = features(images[split], vectors, args.width, args.noise, rng)
+        np.save(out / f"{split}.npy", values)
+        print(f"{out / split}.npy: {len(values):,} images, {args.width} features")
+
+
+def _words_of_images(folder, split) -> list[set[str]]:
+    """Return the words that enough captions of each image have."""
+    path = folder / f"{split}.txt"
+    try:
+        captions = parse_text(path.read_bytes(), path)
+    except OSError as e:
+        raise DataError(f"{path}: {e.strerror}; see --help for the files") from None
+    if len(captions) % PER_IMAGE:
+        raise DataError(
+            f"{path}: {len(captions):,} captions are not {PER_IMAGE} for each image"
+        )
+    images = []
+    for first in range(0, len(captions), PER_IMAGE):
+        counts = collections.Counter()
+        for caption in captions[first : first + PER_IMAGE]:
+            counts.update(set(caption))
+        images.append({word for word, n in counts.items() if n >= AGREE})
+    return images
+
+
+def rarity(images: list[set[str]]) -> dict[str, float]:
+    """Return log(N / n) of each word, for N images of which n have the word."""
+    counts = collections.Counter(word for words in images for word in words)
+    return {word: math.log(len(images) / n) for word, n in counts.items()}
+
+
+def word_vectors(
+    weights: dict[str, float], width: int, seed: int
+) -> dict[str, np.ndarray]:
+    """Return a random vector [width] for each word, as long as its weight."""
+    rng = np.random.default_rng(seed)
+    vectors = {}
+    for word in sorted(weights):
+        vectors[word] = weights[word] * rng.standard_normal(width) / math.sqrt(width)
+    return vectors
+
+
+def features(
+    images: list[set[str]],
+    vectors: dict[str, np.ndarray],
+    width: int,
+    noise: float,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Return the features [N, width] float32 of images.
+
+    Args:
+      images: the words of each image. Words without a vector are left out.
+      vectors: {word: [width]}.
+      width: number of features.
+      noise: length of the noise, in units of the length of the projected words.
+      rng: draws the noise.
+    """
+    rows = np.zeros((len(images), width))
+    for row, words in zip(rows, images, strict=True):
+        for word in sorted(words & vectors.keys()):
+            row += vectors[word]
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True) + 1e-9
+    rows += noise * rng.standard_normal(rows.shape) / math.sqrt(width)
+    rows = np.maximum(rows, 0)
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+if __name__ == "__main__":
+    ended(main, "making features")
