@@ -287,7 +287,7 @@ def test_a_missing_transfer_set_is_named_before_training(tmp_path):
     config.data.dir = str(tmp_path)
     config.evals = ConfigDict({"sick": "1000000", "mr": "never"})
     experiment = make(config)
-    with pytest.raises(DataError, match="^sick is not prepared"):
+    with pytest.raises(DataError, match=r"^sick is not prepared"):
         next(experiment.batches(0))
     config.evals.sick = "never"
     with contextlib.closing(make(config).batches(0)) as batches:
