@@ -1,0 +1,400 @@
+"""PPO with an LN-GRU on a task that needs memory, compiled as one program.
+
+    python docs/examples/recurrent_ppo.py --out curve.csv
+    python docs/examples/recurrent_ppo.py --memory none --out memoryless.csv
+
+The task is a T-maze: a sign at the entrance says whether to turn left or right at the
+junction, ten steps later. Whoever forgets the sign turns the right way half of the
+time, so a policy without memory gets a return of at most 0.5, and the largest is 1.
+
+What recurrent PPO must get right, and where it is done here:
+
+- A rollout begins in the middle of an episode. `Rollout.carry` is the carry before its
+  first step, and the loss starts from it.
+- An episode may end inside of a rollout. `resets` is True at the step that sees the
+  first observation of the new episode, and the carry starts anew before that step:
+
+      step        0    1    2    3    4
+      observation a0   a1   a2   b0   b1      episode b begins at step 3
+      done        no   no   yes  no   no      the action of step 2 ended episode a
+      resets      no   no   no   yes  no      done of the step before
+
+- The loss unrolls the stored rollout and must see what the policy saw when it acted.
+  Before the first gradient step, the ratio of the new and the old probability of every
+  action is therefore 1. `replay_error` is its largest deviation, and `main` checks it.
+
+Sources: Schulman et al. (2017) for PPO, Schulman et al. (2016) for the advantages,
+Bakker (2001) for the T-maze.
+
+Shape letters: N environments, T steps of a rollout, D observations, A actions.
+"""
+
+import argparse
+import csv
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from lnrepro.linen import RNN, GRUCell
+
+CORRIDOR = 10
+# An episode that takes longer ends without a reward.
+LONGEST = 3 * CORRIDOR
+FORWARD, LEFT, RIGHT = range(3)
+ACTIONS, OBSERVATIONS = 3, 3
+# The largest error of `replay_error` that rounding explains.
+REPLAY_TOLERANCE = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Sizes and rates.
+
+    Attributes:
+      memory: whether the policy has an LN-GRU, or a dense layer in its place.
+      features: units of the hidden layers.
+      environments: N, environments that run side by side.
+      steps: T, steps of a rollout.
+      updates: number of rollouts.
+      epochs: passes over each rollout.
+      minibatches: parts of a pass, each with a share of the environments.
+      learning_rate: the first one; it falls to zero linearly.
+      discount: of later rewards.
+      trace: lambda of the generalised advantage estimate.
+      clip: how far a ratio may leave 1.
+      entropy: weight of the entropy.
+      value: weight of the value's loss.
+    """
+
+    memory: bool = True
+    features: int = 64
+    environments: int = 64
+    steps: int = 64
+    updates: int = 150
+    epochs: int = 4
+    minibatches: int = 4
+    learning_rate: float = 2e-3
+    discount: float = 0.99
+    trace: float = 0.95
+    clip: float = 0.2
+    entropy: float = 0.01
+    value: float = 0.5
+
+
+# The task
+
+
+class Maze(NamedTuple):
+    """State of an environment: the sign (-1 left, 1 right), position and time."""
+
+    sign: jax.Array
+    position: jax.Array
+    time: jax.Array
+
+
+def new_maze(key: jax.Array) -> Maze:
+    """Return a maze at the entrance, with a random sign."""
+    sign = jnp.where(jax.random.bernoulli(key), 1, -1)
+    return Maze(sign, jnp.int32(0), jnp.int32(0))
+
+
+def observe(maze: Maze) -> jax.Array:
+    """Return [D = 3]: the sign at the entrance, whether at the junction, and 1."""
+    sign = jnp.where(maze.position == 0, maze.sign, 0)
+    at_junction = maze.position == CORRIDOR
+    return jnp.stack([sign, at_junction, 1]).astype(jnp.float32)
+
+
+def move(maze: Maze, action: jax.Array, key: jax.Array) -> tuple:
+    """Act.
+
+    Returns:
+      (maze, reward, done): after the end of an episode the maze is a new one.
+    """
+    at_junction = maze.position == CORRIDOR
+    turns = action != FORWARD
+    is_right_way = (action == RIGHT) == (maze.sign == 1)
+    # A turn in the corridor, or none at the junction, is a step against the wall.
+    hits_wall = turns != at_junction
+    reward = jnp.where(at_junction & turns & is_right_way, 1.0, 0.0)
+    reward = jnp.where(hits_wall, -0.1, reward)
+    done = (at_junction & turns) | (maze.time + 1 >= LONGEST)
+    position = maze.position + jnp.where(hits_wall | at_junction, 0, 1)
+    moved = Maze(maze.sign, position, maze.time + 1)
+    fresh = new_maze(key)
+    maze = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, moved)
+    return maze, reward, done
+
+
+# The policy
+
+
+class Policy(nn.Module):
+    """Logits of the actions and the value of a state, from a sequence of observations.
+
+    Attributes:
+      features: units of the hidden layers.
+      memory: whether the second layer is an LN-GRU.
+    """
+
+    features: int
+    memory: bool
+
+    def setup(self):
+        """Define the layers."""
+        self.dense = nn.Dense(self.features)
+        if self.memory:
+            self.recurrent = RNN(GRUCell(self.features, norm="layer"))
+        else:
+            self.second = nn.Dense(self.features)
+        self.logits = nn.Dense(
+            ACTIONS,
+            kernel_init=nn.initializers.variance_scaling(1e-4, "fan_in", "normal"),
+        )
+        self.value = nn.Dense(1)
+
+    def __call__(self, carry: Any, x: jax.Array, resets: jax.Array) -> tuple:
+        """Run over a sequence; acting is a sequence of one step.
+
+        Args:
+          carry: the carry before the first step, None without memory.
+          x: [N, T, D], observations.
+          resets: [N, T], True where x[:, t] is the first of an episode.
+
+        Returns:
+          (carry after the last step, logits [N, T, A], values [N, T]).
+        """
+        x = nn.relu(self.dense(x))
+        if self.memory:
+            carry, x = self.recurrent(
+                x, initial_carry=carry, resets=resets, return_carry=True
+            )
+        else:
+            x = nn.relu(self.second(x))
+        return carry, self.logits(x), self.value(x)[..., 0]
+
+    def first_carry(self, rows: int) -> Any:
+        """Return the carry of N = rows new episodes."""
+        if not self.memory:
+            return None
+        return jnp.zeros((rows, self.features))
+
+
+class Rollout(NamedTuple):
+    """What happened in T steps; every array but carry is [N, T, ...]."""
+
+    carry: Any
+    observations: jax.Array
+    resets: jax.Array
+    actions: jax.Array
+    log_probabilities: jax.Array
+    values: jax.Array
+    rewards: jax.Array
+    done: jax.Array
+
+
+class Acting(NamedTuple):
+    """The environments between two rollouts; `reset` is [N], done of the last step."""
+
+    mazes: Maze
+    carry: Any
+    reset: jax.Array
+
+
+def log_probability(logits: jax.Array, actions: jax.Array) -> jax.Array:
+    """Return log p of the actions that were taken."""
+    log_p = jax.nn.log_softmax(logits)
+    return jnp.take_along_axis(log_p, actions[..., None], -1)[..., 0]
+
+
+def act(policy: Policy, params: Any, acting: Acting, steps: int, key: jax.Array):
+    """Act for T = steps.
+
+    Returns:
+      (acting, rollout, value of the last state [N]).
+    """
+
+    def one_step(acting, key):
+        action_key, maze_key = jax.random.split(key)
+        x = jax.vmap(observe)(acting.mazes)
+        carry, logits, value = policy.apply(
+            params, acting.carry, x[:, None], acting.reset[:, None]
+        )
+        logits, value = logits[:, 0], value[:, 0]
+        action = jax.random.categorical(action_key, logits)
+        maze_keys = jax.random.split(maze_key, len(action))
+        mazes, reward, done = jax.vmap(move)(acting.mazes, action, maze_keys)
+        log_p = log_probability(logits, action)
+        seen = (x, acting.reset, action, log_p, value, reward, done)
+        return Acting(mazes, carry, done), seen
+
+    carry = acting.carry
+    acting, seen = jax.lax.scan(one_step, acting, jax.random.split(key, steps))
+    seen = jax.tree.map(lambda a: jnp.swapaxes(a, 0, 1), seen)
+    last = jax.vmap(observe)(acting.mazes)[:, None]
+    _, _, value = policy.apply(params, acting.carry, last, acting.reset[:, None])
+    return acting, Rollout(carry, *seen), value[:, 0]
+
+
+def advantages(rollout: Rollout, last_value: jax.Array, settings: Settings):
+    """Return the generalised advantage estimates [N, T]."""
+
+    def backwards(advantage, step):
+        reward, value, next_value, done = step
+        continues = settings.discount * (1.0 - done)
+        error = reward + continues * next_value - value
+        advantage = error + continues * settings.trace * advantage
+        return advantage, advantage
+
+    next_values = jnp.concatenate([rollout.values[:, 1:], last_value[:, None]], 1)
+    steps = (rollout.rewards, rollout.values, next_values, rollout.done * 1.0)
+    steps = jax.tree.map(jnp.transpose, steps)
+    _, found = jax.lax.scan(backwards, jnp.zeros_like(last_value), steps, reverse=True)
+    return found.T
+
+
+def loss(params: Any, policy: Policy, batch: tuple, settings: Settings) -> jax.Array:
+    """Return PPO's loss of some environments.
+
+    Args:
+      params: the parameters.
+      policy: the policy.
+      batch: (rollout, advantages, returns).
+      settings: the weights.
+    """
+    rollout, advantage, returns = batch
+    _, logits, values = policy.apply(
+        params, rollout.carry, rollout.observations, rollout.resets
+    )
+    new = log_probability(logits, rollout.actions)
+    ratio = jnp.exp(new - rollout.log_probabilities)
+    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    clipped = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip)
+    gain = jnp.minimum(ratio * advantage, clipped * advantage).mean()
+    entropy = -(jax.nn.softmax(logits) * jax.nn.log_softmax(logits)).sum(-1).mean()
+    value_loss = 0.5 * jnp.square(values - returns).mean()
+    return settings.value * value_loss - gain - settings.entropy * entropy
+
+
+def replay_error(params: Any, policy: Policy, rollout: Rollout) -> jax.Array:
+    """Return the largest |ratio - 1| of unchanged parameters; rounding alone."""
+    _, logits, _ = policy.apply(
+        params, rollout.carry, rollout.observations, rollout.resets
+    )
+    new = log_probability(logits, rollout.actions)
+    return jnp.abs(jnp.exp(new - rollout.log_probabilities) - 1).max()
+
+
+class Progress(NamedTuple):
+    """Of each update: the mean return of the episodes that ended, and `replay_error`.
+
+    The return is counted at the end of an episode: 1 for the right way, and -0.1 for
+    every step against a wall is left out.
+    """
+
+    score: jax.Array
+    replay_error: jax.Array
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def train(settings: Settings, key: jax.Array, report: Any = None) -> Progress:
+    """Train a policy.
+
+    Args:
+      settings: sizes and rates.
+      key: random key.
+      report: called with (update, score) after every update; None is silent.
+
+    Returns:
+      The progress, arrays [updates].
+    """
+    policy = Policy(settings.features, settings.memory)
+    init_key, maze_key, key = jax.random.split(key, 3)
+    rows = settings.environments
+    carry = policy.first_carry(rows)
+    resets = jnp.ones((rows, 1), bool)
+    params = policy.init(init_key, carry, jnp.zeros((rows, 1, OBSERVATIONS)), resets)
+    gradient_steps = settings.updates * settings.epochs * settings.minibatches
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(0.5),
+        optax.adam(optax.linear_schedule(settings.learning_rate, 0.0, gradient_steps)),
+    )
+    mazes = jax.vmap(new_maze)(jax.random.split(maze_key, rows))
+    acting = Acting(mazes, carry, jnp.ones(rows, bool))
+
+    def gradient_step(state, batch):
+        params, moments = state
+        gradients = jax.grad(loss)(params, policy, batch, settings)
+        updates, moments = optimizer.update(gradients, moments, params)
+        return (optax.apply_updates(params, updates), moments), None
+
+    def epoch(state, key, batch):
+        # Whole rows are drawn, because the policy reads each from its first step on.
+        order = jax.random.permutation(key, rows)
+        parts = jax.tree.map(
+            lambda a: a[order].reshape(settings.minibatches, -1, *a.shape[1:]), batch
+        )
+        return jax.lax.scan(gradient_step, state, parts)
+
+    def update(state, number_and_key):
+        number, key = number_and_key
+        params, moments, acting = state
+        act_key, epochs_key = jax.random.split(key)
+        acting, rollout, last_value = act(
+            policy, params, acting, settings.steps, act_key
+        )
+        error = replay_error(params, policy, rollout)
+        advantage = advantages(rollout, last_value, settings)
+        batch = (rollout, advantage, advantage + rollout.values)
+        (params, moments), _ = jax.lax.scan(
+            functools.partial(epoch, batch=batch),
+            (params, moments),
+            jax.random.split(epochs_key, settings.epochs),
+        )
+        ends = rollout.done
+        right = jnp.where(ends, jnp.maximum(rollout.rewards, 0), 0)
+        score = right.sum() / jnp.maximum(ends.sum(), 1)
+        if report is not None:
+            jax.debug.callback(report, number, score, ordered=True)
+        return (params, moments, acting), Progress(score, error)
+
+    state = (params, optimizer.init(params), acting)
+    numbers = jnp.arange(1, settings.updates + 1)
+    keys = jax.random.split(key, settings.updates)
+    return jax.lax.scan(update, state, (numbers, keys))[1]
+
+
+def main() -> None:
+    """Train, print the progress, check the replay, and write the curve."""
+    parser = argparse.ArgumentParser(description="Recurrent PPO on a T-maze.")
+    parser.add_argument("--memory", choices=("gru", "none"), default="gru")
+    parser.add_argument("--updates", type=int, default=Settings.updates)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", help="CSV file for the learning curve")
+    args = parser.parse_args()
+    settings = Settings(memory=args.memory == "gru", updates=args.updates)
+
+    def report(number, score):
+        if number % 10 == 0:
+            print(f"update {number}/{settings.updates}  return {score:.3f}", flush=True)
+
+    progress = train(settings, jax.random.key(args.seed), report)
+    worst = float(progress.replay_error.max())
+    assert worst <= REPLAY_TOLERANCE, f"the loss saw another policy: {worst}"
+    print(f"return of the last update {progress.score[-1]:.3f}; replay {worst:.1e}")
+    if args.out:
+        with open(args.out, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["environment steps", "return"])
+            per_update = settings.environments * settings.steps
+            for number, score in enumerate(progress.score, 1):
+                writer.writerow([number * per_update, f"{score:.4f}"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""docs/examples/recurrent_ppo.py: the maze, the replay check, and a short training."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from docs.examples import recurrent_ppo as ppo
+
+SHORT = ppo.Settings(features=8, environments=8, steps=40, updates=3, minibatches=2)
+
+
+def walk(sign, actions):
+    """Return the rewards and ends of a walk from the entrance."""
+    maze = ppo.Maze(jnp.int32(sign), jnp.int32(0), jnp.int32(0))
+    rewards, ends = [], []
+    for action in actions:
+        maze, reward, done = ppo.move(maze, jnp.int32(action), jax.random.key(0))
+        rewards.append(float(reward))
+        ends.append(bool(done))
+    return rewards, ends
+
+
+@pytest.mark.parametrize(
+    ("sign", "turn", "reward"),
+    [
+        (-1, ppo.LEFT, 1.0),
+        (1, ppo.RIGHT, 1.0),
+        (-1, ppo.RIGHT, 0.0),
+        (1, ppo.LEFT, 0.0),
+    ],
+)
+def test_only_the_turn_of_the_sign_is_rewarded(sign, turn, reward):
+    rewards, ends = walk(sign, [ppo.FORWARD] * ppo.CORRIDOR + [turn])
+    assert rewards == [0.0] * ppo.CORRIDOR + [reward]
+    assert ends == [False] * ppo.CORRIDOR + [True]
+
+
+def test_walls_cost_and_time_runs_out():
+    rewards, ends = walk(1, [ppo.LEFT] * ppo.LONGEST)
+    assert rewards == pytest.approx([-0.1] * ppo.LONGEST)
+    assert ends == [False] * (ppo.LONGEST - 1) + [True]
+
+
+def test_the_sign_is_seen_at_the_entrance_alone():
+    maze = ppo.Maze(jnp.int32(-1), jnp.int32(0), jnp.int32(0))
+    assert ppo.observe(maze).tolist() == [-1, 0, 1]
+    assert ppo.observe(maze._replace(position=jnp.int32(3))).tolist() == [0, 0, 1]
+    at_junction = maze._replace(position=jnp.int32(ppo.CORRIDOR))
+    assert ppo.observe(at_junction).tolist() == [0, 1, 1]
+
+
+def rollout(settings=SHORT, rollouts=2):
+    """Return the policy, its parameters, and the second rollout, in mid-episode."""
+    policy = ppo.Policy(settings.features, settings.memory)
+    rows = settings.environments
+    carry = policy.first_carry(rows)
+    key = jax.random.key(0)
+    x = jnp.zeros((rows, 1, ppo.OBSERVATIONS))
+    params = policy.init(key, carry, x, jnp.ones((rows, 1), bool))
+    mazes = jax.vmap(ppo.new_maze)(jax.random.split(key, rows))
+    acting = ppo.Acting(mazes, carry, jnp.ones(rows, bool))
+    for i in range(rollouts):
+        acting, seen, last = ppo.act(
+            policy, params, acting, settings.steps, jax.random.key(i)
+        )
+    return policy, params, seen, last
+
+
+def test_a_stored_rollout_is_replayed_and_an_early_reset_is_noticed():
+    policy, params, seen, _ = rollout()
+    inside = np.asarray(seen.resets[:, 1:])
+    assert inside.any()
+    assert not np.asarray(seen.resets[:, 0]).all()
+    assert np.array_equal(inside, np.asarray(seen.done[:, :-1]))
+    assert ppo.replay_error(params, policy, seen) <= ppo.REPLAY_TOLERANCE
+    # The common mistake: the carry starts anew one step too early or too late.
+    for shift in (-1, 1):
+        wrong = seen._replace(resets=jnp.roll(seen.resets, shift, axis=1))
+        assert ppo.replay_error(params, policy, wrong) > 1e-4
+    forgotten = seen._replace(carry=jnp.zeros_like(seen.carry))
+    assert ppo.replay_error(params, policy, forgotten) > 1e-4
+
+
+def test_advantages_are_the_sum_of_discounted_errors():
+    settings = SHORT
+    _, _, seen, last = rollout()
+    found = np.asarray(ppo.advantages(seen, last, settings), np.float64)
+    values = np.concatenate([seen.values, last[:, None]], 1).astype(np.float64)
+    n, steps = seen.rewards.shape
+    expected = np.zeros((n, steps))
+    for row in range(n):
+        for t in range(steps):
+            weight = 1.0
+            for k in range(t, steps):
+                goes_on = 1.0 - float(seen.done[row, k])
+                next_value = settings.discount * goes_on * values[row, k + 1]
+                error = float(seen.rewards[row, k]) + next_value - values[row, k]
+                expected[row, t] += weight * error
+                weight *= settings.discount * settings.trace * goes_on
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_a_short_training(memory):
+    settings = ppo.dataclasses.replace(SHORT, memory=memory)
+    progress = ppo.train(settings, jax.random.key(1))
+    assert progress.score.shape == (settings.updates,)
+    assert np.isfinite(progress.score).all()
+    assert progress.replay_error.max() <= ppo.REPLAY_TOLERANCE
