@@ -34,6 +34,7 @@ def one_dtype(cell: Cell, params: Params, x: Any) -> tuple:
             f"unroll: the first argument is {_kind(cell)}, not a cell; call "
             "unroll(cell, params, x)"
         )
+    # A swap of params and x would fail later with a message about a shape or a name.
     if isinstance(x, dict | tuple) or isinstance(params, jax.Array):
         raise TypeError(
             f"unroll: params is {_kind(params)} and x is {_kind(x)}; call "
@@ -54,6 +55,8 @@ def one_dtype(cell: Cell, params: Params, x: Any) -> tuple:
             "cell.init(key, features_in)"
         ) from error
     _check_features(cell, weights, x)
+    # The computation runs in the common dtype of x and the weights. Parameters of the
+    # step, such as gains, keep their own.
     dtypes = [weight.dtype for weight in weights.values()]
     dtype = jnp.result_type(x.dtype, *dtypes) if dtypes else x.dtype
     weights = {name: weight.astype(dtype) for name, weight in weights.items()}

@@ -80,6 +80,8 @@ def _forward(plan, keep, weights, params, carry, x, context):
       (last carry, what was kept [T, ...], aux [T, ...], projections [T, ...]).
     """
 
+    # `record` notes the product of every name, which `keep` may stack for the backward
+    # pass.
     def one_step(carry, inputs):
         x, context = inputs
         x_proj = x if plan.hoist else plan.project(named_dot(weights), x)
@@ -89,6 +91,8 @@ def _forward(plan, keep, weights, params, carry, x, context):
         x_proj = None if plan.hoist else x_proj
         return new, (keep(carry, new, record.outputs), aux, x_proj)
 
+    # Where projections are hoisted, one product per weight covers all steps of the
+    # chunk.
     def one_chunk(carry, inputs):
         x, context = inputs
         if plan.hoist:
@@ -120,6 +124,7 @@ def _over_chunks(function, state, inputs, size, reverse):
     steps = jax.tree.leaves(inputs)[0].shape[0]
     if steps == size:
         return function(state, inputs)
+    # [T, ...] -> [T / size, size, ...], and back below.
     split = jax.tree.map(lambda a: a.reshape(-1, size, *a.shape[1:]), inputs)
     state, stacked = jax.lax.scan(function, state, split, reverse=reverse)
     return state, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), stacked)
@@ -164,10 +169,14 @@ def _lean_forward(plan, weights, params, carry, x, context):
 
 def _outputs_after(plan, before, last):
     """Outputs after the steps, from the carries before them and the last carry."""
+    # The output after a step is a function of the carry before the next step, so the
+    # outputs are those of `before` shifted by one step. The last carry, as [1, ...],
+    # fills the end.
     first = plan.output(jax.tree.map(lambda a: a[None], last))
     others = plan.output(before)
 
     def shift(others, first):
+        # In a reversed scan, step 0 runs last.
         if plan.reverse:
             return jnp.concatenate([first, others[:-1]])
         return jnp.concatenate([others[1:], first])
@@ -193,6 +202,8 @@ def _lean_backward(plan, saved, gradients: ScanResult):
     """Return the gradients of weights, params, carry and x."""
     weights, params, last, x, context, kept = saved
 
+    # The weights enter as arguments, so that the vjp below also returns their
+    # gradients.
     def project(weights, x):
         record = named_products.with_own_derivative(weights)
         return plan.project(record.dot, x)
@@ -209,11 +220,14 @@ def _lean_backward(plan, saved, gradients: ScanResult):
             name: products.weight_gradient(inputs_of_products[name], d, weights[name])
             for name, d in d_products.items()
         }
+        # The projections do not depend on the carry, so their gradients need no loop.
         _, pull_projection = jax.vjp(project, weights, x)
         of_projection, d_x = pull_projection(d_x_proj)
         d_weights = _add_named(_add(d_weights, of_projection), of_step)
         return (state, d_weights), d_x
 
+    # The backward pass starts from the carry after the last step and takes the chunks
+    # in the opposite order. Gradients are summed over time in float32 at least.
     state = _State(gradients.carry, last, _wide_zeros(params))
     inputs = (x, context, kept, gradients.outputs, gradients.aux)
     (state, d_weights), d_x = _over_chunks(
@@ -224,6 +238,7 @@ def _lean_backward(plan, saved, gradients: ScanResult):
         not plan.reverse,
     )
     d_params = _cast_like(state.d_params, params)
+    # The last entry is that of `context`, which gets no gradient.
     return _cast_like(d_weights, weights), d_params, state.d_carry, d_x, None
 
 
@@ -243,6 +258,8 @@ def _complete(plan, weights, params, x, context, kept):
             plan.step(record.dot, params, carry, x_proj, context)
             return record.outputs
 
+        # The steps are independent, because the carry before each of them is kept. So
+        # `vmap` turns the products of the chunk into one large product per weight.
         outputs = jax.vmap(products_of)(kept.carry, x_proj, context)
     return Kept(kept.carry, x_proj, outputs)
 
@@ -257,10 +274,13 @@ def _replay_steps(plan, weights, params, kept, context, d_outputs, d_aux, state)
     # {product: number of the leaf of the carry that is its input}
     leaf_of_input: dict[str, int] = {}
     steps = jax.tree.leaves(kept.carry)[0].shape[0]
+    # The replay runs against the direction of the forward pass.
     first = 0 if plan.reverse else steps - 1
     toward = 1 if plan.reverse else -1
 
     def one_step(loop, inputs):
+        # `here` holds x_proj and the products of step t, which were read before this
+        # iteration.
         t, state, stacks, here = loop
         before, context, d_output, d_aux = inputs
         x_proj, kept_products = here
@@ -283,6 +303,7 @@ def _replay_steps(plan, weights, params, kept, context, d_outputs, d_aux, state)
         _, pull, stacked_inputs = jax.vjp(
             replay, params, before, x_proj, probes, has_aux=True
         )
+        # Backpropagate the gradients of the new carry and of aux through the step.
         d_params, d_carry, d_x_proj, d_products = pull((d_carry, d_aux))
         # The products of the next step are read from the stacks after this step has
         # written to them. In any other order XLA's CPU backend copies both stacks
@@ -291,6 +312,7 @@ def _replay_steps(plan, weights, params, kept, context, d_outputs, d_aux, state)
         # After the last step the index stays inside the stacks.
         t = jnp.clip(t + toward, 0, steps - 1)
         state = _State(d_carry, before, _add(state.d_params, d_params))
+        # The carry before this step is the carry after the step that is replayed next.
         return (t, state, stacks, _read(stacks, t)), stacked_inputs
 
     stacks = (kept.x_proj, kept.products)
@@ -300,6 +322,7 @@ def _replay_steps(plan, weights, params, kept, context, d_outputs, d_aux, state)
     (_, state, (d_x_proj, d_products), _), stacked_inputs = jax.lax.scan(
         one_step, loop, inputs, reverse=not plan.reverse, unroll=plan.unroll
     )
+    # Such an input is already stacked over time [T, ...] in the kept carries.
     leaves = jax.tree.leaves(kept.carry)
     in_carry = {name: leaves[leaf] for name, leaf in leaf_of_input.items()}
     return state, d_x_proj, d_products, stacked_inputs | in_carry
@@ -307,6 +330,8 @@ def _replay_steps(plan, weights, params, kept, context, d_outputs, d_aux, state)
 
 def _leaves_among(inputs, carry):
     """{product: leaf} for the inputs of products that are leaves of the carry."""
+    # Tracers are compared by identity: `h` that is passed on unchanged is the same
+    # object.
     leaf_of = {id(leaf): i for i, leaf in enumerate(jax.tree.leaves(carry))}
     return {name: leaf_of[id(v)] for name, v in inputs.items() if id(v) in leaf_of}
 

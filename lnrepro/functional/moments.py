@@ -85,10 +85,13 @@ def moments(
         count = total(keep.astype(jnp.finfo(sum_dtype).dtype))
 
     if subtract_mean:
+        # With a count of 0 the total is 0 too. Dividing by 1 then gives 0 in place of
+        # NaN.
         mean = (total(valid(x)) / jnp.maximum(count, 1)).astype(x.dtype)
     else:
         mean = jnp.zeros((1,) * x.ndim, x.dtype)
     centred = x - mean
+    # Second pass: the squares of x - mean. Padding counts as 0.
     squares = _square_abs(valid(centred))
     divisor = count - 1 if unbiased else count
     var = (total(squares) / jnp.maximum(divisor, 1)).astype(squares.dtype)
@@ -201,6 +204,7 @@ def _wide(dtype):
 
 def _square_abs(x):
     if jnp.iscomplexobj(x):
+        # |x|^2 without the square root of abs, whose gradient is NaN at 0.
         return jnp.square(x.real) + jnp.square(x.imag)
     return jnp.square(x)
 
@@ -227,6 +231,8 @@ def _expand_mask(mask, x, axes):
             f"mask has shape {mask.shape}, which does not broadcast to x's {x.shape}; "
             "for a mask of rows, add an axis: mask[..., None]"
         )
+    # The mask is expanded along the reduced axes, so that its sum is the count. Along
+    # the others it may keep size 1: one count then serves all their indices.
     mask = mask.reshape((1,) * (x.ndim - mask.ndim) + mask.shape)
     shape = tuple(
         x.shape[axis] if axis in axes else mask.shape[axis] for axis in range(x.ndim)

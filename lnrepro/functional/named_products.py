@@ -46,6 +46,8 @@ class NamedProducts:
                 f"dot: the product {name!r} is used twice in one step; give the second "
                 "one a name of its own in the weights"
             )
+        # The inputs are needed for the gradient of the weight, and the outputs to
+        # replay the step.
         self.inputs[name] = v
         self.outputs[name] = self.multiply(name, v)
         return self.outputs[name]
@@ -112,7 +114,7 @@ def _replayed_product_forward(v, weight, kept, probe):
 def _replayed_product_backward(saved, d):
     v, weight = saved
     # The gradient of the weight is formed after the loop, from `d` of all steps. It
-    # leaves the loop as the gradient of the probe.
+    # leaves the loop as the gradient of the probe. The order is v, weight, kept, probe.
     return products.input_gradient(d, v, weight), None, None, d
 
 

@@ -62,8 +62,12 @@ def layer_norm(
     bias = _expand("layer_norm", "bias", bias, x, axes)
 
     wide = x.astype(_statistics_dtype(x))
+    # Eq. 3: the mean and the variance run over the units of one case. `axes` keep size
+    # 1, so that both broadcast against x.
     centred = wide - jnp.mean(wide, axes, keepdims=True)
     var = jnp.mean(jnp.square(centred), axes, keepdims=True)
+    # rsqrt(var + epsilon) has a finite gradient where var is 0. sqrt(var) + epsilon has
+    # none there, and W_h h is 0 at the first step of a recurrent network.
     y = centred * jax.lax.rsqrt(var + epsilon)
     if gain is not None:
         y = y * gain.astype(y.dtype)
@@ -183,10 +187,12 @@ def batch_norm(
     wide = x.astype(_statistics_dtype(x))
     row_shape = (1,) * (x.ndim - 1) + features
     if mean is None:
+        # Training: the statistics are those of the rows of this batch.
         mean, var, centred = _row_statistics(
             "batch_norm", wide, mask=mask, unbiased=unbiased, axis_name=axis_name
         )
     else:
+        # Test time: the statistics are given.
         mean = jnp.asarray(mean, wide.dtype)
         var = jnp.asarray(var, wide.dtype)
         centred = wide - mean.reshape(row_shape)
@@ -228,6 +234,7 @@ def running_average(
     Array([0.25, 0.25], dtype=float32)
     """
     dtype = old.dtype
+    # Statistics start as real numbers, and a complex x has a complex mean.
     if jnp.iscomplexobj(new):
         dtype = jnp.promote_types(dtype, new.dtype)
     old = old.astype(dtype)
@@ -235,7 +242,10 @@ def running_average(
     moved = jax.lax.stop_gradient(moved)
     if mask is None:
         return moved
+    # A batch without a valid row has statistics of zero, which say nothing about the
+    # data.
     seen = jnp.any(jnp.asarray(mask) != 0)
+    # All devices decide alike, since the statistics are those of all of them.
     if axis_name is not None:
         seen = jax.lax.psum(seen.astype(jnp.int32), axis_name) > 0
     return jnp.where(seen, moved, old)
@@ -279,6 +289,7 @@ def weight_norm(v: jax.Array, g: jax.Array) -> jax.Array:
     # A zero norm is replaced by 1, so that neither the kernel nor its gradient is NaN.
     is_zero = square < jnp.finfo(dtype).tiny
     inverse = jax.lax.rsqrt(jnp.where(is_zero, 1, square))
+    # g / ||v||, [out], multiplies every column of v.
     scale = jnp.asarray(g, dtype) * inverse
     scale = scale.reshape((1,) * (v.ndim - 1) + scale.shape)
     return (direction * scale).astype(v.dtype)
@@ -347,6 +358,8 @@ def _row_statistics(function, x, *, mask=None, unbiased=False, axis_name=None):
         raise ValueError(f"{function}: x {x.shape} has no row to take statistics from")
     if mask is not None:
         try:
+            # The mask gets a last axis of size 1, so that it covers all features of a
+            # row.
             mask = jnp.broadcast_to(jnp.asarray(mask), rows)[..., None]
         except ValueError:
             raise ValueError(
@@ -417,6 +430,8 @@ def _expand(function, name, value, x, axes):
     if value is None:
         return None
     value = jnp.asarray(value)
+    # A shape shorter than the normalised axes is filled with ones from the left, as
+    # NumPy broadcasts. Then each size is 1 or that of its axis.
     normalised = tuple(x.shape[a] for a in axes)
     sizes = (1,) * (len(axes) - value.ndim) + value.shape
     fits = len(sizes) == len(axes) and all(
@@ -427,5 +442,6 @@ def _expand(function, name, value, x, axes):
             f"{function}: {name} has shape {value.shape}, but x {x.shape} is "
             f"normalised over axes {axes}, so it must broadcast to {normalised}"
         )
+    # Axes that are not normalised get size 1, such as the batch axis.
     size_of_axis = dict(zip(axes, sizes, strict=True))
     return value.reshape(tuple(size_of_axis.get(a, 1) for a in range(x.ndim)))

@@ -170,6 +170,7 @@ def scan(
     # x may be empty where the context gives the number of steps.
     steps = jax.tree.leaves((x, context))[0].shape[0]
     plan = _plan(step, project, output, reverse, x, steps, options)
+    # With no steps there is nothing to keep or to replay.
     if options.backward == "autodiff" or steps == 0:
         return plain_scan(plan, weights, params, carry, x, context)
     try:
@@ -192,6 +193,8 @@ def _plan(step, project, output, reverse, x, steps, options):
     if hoist is None:
         hoist = jax.default_backend() != "cpu"
     if options.chunk is not None:
+        # jax.export may leave T symbolic, and whether a chunk divides it is then not
+        # known.
         if not isinstance(steps, int) or steps % options.chunk:
             raise ValueError(
                 f"scan: chunk={options.chunk} must divide the number of steps, {steps}"
@@ -225,7 +228,11 @@ def _large_enough_chunk(x, steps):
     sizes = [size for shape in shapes for size in shape]
     if not shapes or not all(isinstance(size, int) for size in sizes):
         return steps  # jax.export has symbolic sizes.
+    # A leaf is [T, batch axes..., D], and a product over `chunk` steps has chunk * rows
+    # rows.
     rows = math.prod(shapes[0][1:-1])
+    # A chunk must divide T. A chunk of more than T / 2 steps that divides T is T
+    # itself.
     for chunk in range(max(1, min(steps, 4)), steps // 2 + 1):
         if steps % chunk == 0 and chunk * rows >= enough_rows:
             return chunk

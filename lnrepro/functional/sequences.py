@@ -31,6 +31,7 @@ def flip(sequences: Any, seq_lengths: jax.Array | None) -> Any:
         time = jnp.arange(a.shape[0]).reshape(-1, *[1] * seq_lengths.ndim)
         lengths = seq_lengths[None]
         source = jnp.where(time < lengths, lengths - 1 - time, time)
+        # take_along_axis needs an index [T, ..., n] of the shape of `a`.
         features = a.shape[1 + seq_lengths.ndim :]
         source = source.reshape(source.shape + (1,) * len(features))
         return jnp.take_along_axis(a, jnp.broadcast_to(source, a.shape), 0)
@@ -122,12 +123,14 @@ def padding_mask(
         )
     _check_range(seq_lengths, steps)
     time = jnp.arange(steps).reshape(-1, *[1] * seq_lengths.ndim)
+    # [T, 1, ...] < [1, ...] gives [T, ...].
     valid = time < seq_lengths[None]
     return valid if mask is None else valid & mask
 
 
 def _check_range(seq_lengths, steps):
     """Check lengths that are known while tracing."""
+    # Inside jit, lengths are tracers without a value and cannot be checked.
     is_known = not isinstance(seq_lengths, jax.core.Tracer)
     if not is_known or not isinstance(steps, int) or not seq_lengths.size:
         return
@@ -154,6 +157,7 @@ def statistics_of_steps(
     if not cell.sites:
         raise ValueError("unroll: statistics are for cells with norm='batch'")
 
+    # Steps beyond T_max use the last row, as Cooijmans et al. (2016) do.
     def of_steps(table):
         return table[jnp.minimum(step_index, table.shape[0] - 1)]
 
@@ -174,6 +178,7 @@ def vary_alike(params: Any, tree: Any) -> Any:
     then keeps one type, and gradients are summed over devices once, not at every step.
     """
     leaves = jax.tree.leaves((params, tree))
+    # No array varies outside shard_map.
     axes = frozenset().union(*map(_varying_axes, leaves))
     if not axes:
         return tree

@@ -142,9 +142,13 @@ def unroll(
     else:
         initial_carry = checks.carry_like(own_carry, initial_carry)
 
+    # Otherwise the scan itself runs from the end, which needs no flipped copy of x.
     runs_backwards = reverse and not in_processing_order
     step_index = jnp.arange(steps)
+    # Row i of the table belongs to input i, so a reversed scan reads the steps from the
+    # end.
     step_index = step_index[::-1] if runs_backwards else step_index
+    # The scan slices the arrays of the context along T. All steps share `inputs`.
     context = StepContext(
         index=step_index,
         mask=mask,
@@ -167,7 +171,8 @@ def unroll(
         reverse=runs_backwards,
         options=options,
     )
-    # Bring the outputs back to the order and the layout that was asked for.
+    # Bring the outputs back to the order and the layout that was asked for. With
+    # return_carries the scan stacked whole carries, from which the outputs are taken.
     outputs = cell.output(result.outputs) if return_carries else result.outputs
     outputs = sequences.without_padding(outputs, mask)
     carries = result.outputs if return_carries else None
@@ -236,6 +241,7 @@ def step(
     if key is not None and noise is None:
         key, noise_key = jax.random.split(key)
         noise = cell.sample(noise_key, x)
+    # The parts of `unroll` in the same order, without the time axis.
     x = cell.transform_input(x, noise)
     own_carry = cell.initial_carry(params, x)
     carry = checks.carry_like(own_carry, carry)
@@ -286,6 +292,8 @@ def track(running: Any, batch: BatchStatistics, momentum: Any) -> Any:
     """
 
     def move(old, new):
+        # A batch may be shorter or longer than the T_max steps that the running table
+        # has.
         known = min(old.shape[0], new.shape[0])
         new = jax.lax.stop_gradient(new[:known]).astype(old.dtype)
         moved = momentum * old[:known] + (1 - momentum) * new
@@ -349,6 +357,7 @@ def bidirectional(
             "bidirectional: params must be a pair, the parameters of the forward and "
             f"of the backward cell; it is a {type(params).__name__}"
         )
+    # Each cell draws its own noise, so the key is split.
     pairs = zip(
         (forward, backward),
         params,
@@ -377,6 +386,7 @@ def bidirectional(
         )
         for cell, cell_params, carry, cell_key, cell_statistics, reverse in pairs
     )
+    # Both outputs stand in the order of x, so row t of each belongs to input t.
     if merge == "concat":
         outputs = jnp.concatenate([left.outputs, right.outputs], -1)
     else:

@@ -85,6 +85,8 @@ class Zoneout(WrappedCell):
         for index, (old, fresh, rate) in enumerate(
             zip(old_leaves, new_leaves, rates, strict=True)
         ):
+            # Every leaf gets its own draw. The 1 keeps these keys apart from those of
+            # the wrapped cell, which uses the key of the step itself.
             key = None
             if context.key is not None:
                 key = jax.random.fold_in(jax.random.fold_in(context.key, 1), index)
@@ -96,6 +98,7 @@ def _zone_out(key, rate, old, new):
     """Keep each unit with probability `rate`; without a key, the expectation."""
     if not rate:
         return new
+    # At test time: E[mask * old + (1 - mask) * new].
     if key is None:
         return rate * old + (1 - rate) * new
     # An array of rates, so that the draws are sharded as the carry is.
@@ -131,6 +134,8 @@ class VariationalDropout(WrappedCell):
 
     def sample(self, key, x):
         """Draw the masks of a sequence: {"x": [..., D], "h": [..., H], "inner"}."""
+        # One mask per sequence, without a time axis, so that every step drops the same
+        # units.
         inner_key, x_key, h_key = jax.random.split(key, 3)
         h_shape = (*x.shape[:-1], self.cell.features)
         return {
@@ -144,6 +149,8 @@ class VariationalDropout(WrappedCell):
         if noise is None:
             return self.cell.transform_input(x, None)
         mask = noise["x"]
+        # x is [T, ..., D] in `unroll` and [..., D] in `step`. The mask is [..., D] in
+        # both.
         mask = mask.reshape((1,) * (x.ndim - mask.ndim) + mask.shape)
         return self.cell.transform_input(x * mask, noise["inner"])
 
@@ -185,6 +192,7 @@ def variational_dropout(cell: Cell, rate_x: float = 0.0, rate_h: float = 0.0) ->
 
 def _dropout_mask(key, rate, shape, dtype):
     keep = jax.random.bernoulli(key, 1 - rate, shape)
+    # Inverted dropout: dividing in training leaves nothing to scale at test time.
     return keep.astype(dtype) / jnp.asarray(1 - rate, dtype)
 
 
@@ -216,12 +224,14 @@ class Stack(Cell):
     @property
     def features(self):
         """The size of the output."""
+        # The output is that of all cells side by side, [..., sum of H].
         if self.skip == "graves":
             return sum(cell.features for cell in self.cells)
         return self.cells[-1].features
 
     def input_sizes(self, features_in: int) -> list[int]:
         """The number of input features of every cell."""
+        # A cell sees the output of the cell below and, with skip="graves", x beside it.
         sizes = [features_in]
         for cell in self.cells[:-1]:
             shortcut = features_in if self.skip == "graves" else 0
@@ -269,6 +279,8 @@ class Stack(Cell):
         for cell, cell_key, size in zip(
             self.cells, keys, self.input_sizes(x.shape[-1]), strict=True
         ):
+            # `sample` reads the shape and dtype of x only, here [..., input size of the
+            # cell].
             like = jnp.broadcast_to(x[..., :1], (*x.shape[:-1], size))
             noises.append(cell.sample(cell_key, like))
         return tuple(noises)
@@ -276,6 +288,8 @@ class Stack(Cell):
     def project(self, dot, x):
         """Return the projections of the lowest cell, and x where others read it."""
         others_read_x = self.skip != "none"
+        # Only the lowest projection is independent of the carry. An upper cell reads
+        # the output of the cell below at the same step.
         lowest = self.cells[0].project(_dot_of_cell(dot, 0), x)
         return (x if others_read_x else None), lowest
 
@@ -303,11 +317,13 @@ class Stack(Cell):
             for site, values in (cell_statistics or {}).items():
                 statistics[f"{index}/{site}"] = values
             below = self._input_of_next(x, below, cell.output(new))
+        # After the loop, `below` is the output of the top cell plus its input.
         if self.skip == "residual":
             carries.append(below)
         return tuple(carries), statistics or None
 
     def _input_of_next(self, x, below, output):
+        # The cell above reads [x, output], [..., D + H].
         if self.skip == "graves":
             return jnp.concatenate([x.astype(output.dtype), output], -1)
         if self.skip == "residual" and below.shape == output.shape:
@@ -316,6 +332,7 @@ class Stack(Cell):
 
     def output(self, carry):
         """Return the output of the top cell, or of all cells with skip="graves"."""
+        # `step` put the residual output [..., H] behind the carries of the cells.
         if self.skip == "residual":
             return carry[-1]
         outputs = [
