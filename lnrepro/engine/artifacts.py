@@ -20,6 +20,7 @@ def write(folder: pathlib.Path, evaluation: Evaluation) -> list[pathlib.Path]:
     """
     paths = []
     for name, image in evaluation.images.items():
+        # [height, width, 3] is a picture, [frames, height, width, 3] an animation.
         suffix = ".png" if image.ndim == 3 else ".gif"
         paths.append(_path(folder, name + suffix))
         _save_image(paths[-1], image)
@@ -42,6 +43,7 @@ def _save_image(path, image):
     if image.ndim == 3:
         Image.fromarray(image).save(path)
     else:
+        # 80 ms a frame; loop=0 repeats forever.
         first, *rest = [Image.fromarray(frame) for frame in image]
         first.save(path, save_all=True, append_images=rest, duration=80, loop=0)
 
@@ -63,6 +65,7 @@ def curves(
     """
     import matplotlib
 
+    # The backend Agg draws without a display.
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
@@ -86,6 +89,7 @@ def _draw_panel(ax, records, label, names, scale, unit=None):
         if not there:
             continue
         x = [r["step"] / unit if unit else r["epoch"] for r in there]
+        # With more points the markers would cover the line.
         marker = "." if len(there) < 40 else None
         ax.plot(x, [r[name] for r in there], label=name, marker=marker)
     ax.set(ylabel=label, yscale=scale, xlabel="epoch")

@@ -41,6 +41,7 @@ def digest(state: Any, notes: dict[str, Any]) -> int:
     """
     crc = 0
     for leaf in jax.tree.leaves(state):
+        # CRC-32 reads bytes. bfloat16 and 0-dimensional arrays are viewed as bytes too.
         crc = zlib.crc32(np.ascontiguousarray(leaf).view(np.uint8).reshape(-1), crc)
     return zlib.crc32(json.dumps(notes, sort_keys=True).encode(), crc)
 
@@ -98,6 +99,7 @@ class Store:
             ),
             "notes": ocp.JsonCheckpointHandler(multiprocessing_options=processes),
         }
+        # Orbax accepts absolute paths only.
         with _errors_of(f"open {self.folder / name}"):
             self._managers[name] = ocp.CheckpointManager(
                 (self.folder / name).absolute(), options=options, item_handlers=handlers
@@ -156,6 +158,7 @@ class Store:
         """
         if not (self.folder / name).is_dir():
             return None
+        # Newest first: the first one that can be read is the result.
         steps = sorted(self._manager(name).all_steps(), reverse=True)
         for step in steps:
             try:
@@ -165,6 +168,7 @@ class Store:
                 self._set_aside(name, step, e)
         if not steps:
             return None
+        # Starting silently from step 0 would look like a new run, so this is an error.
         hint = ""
         if self._writing:
             hint = (
@@ -178,6 +182,8 @@ class Store:
     def _read(self, name, step, like):
         import orbax.checkpoint as ocp
 
+        # NumPy arrays do not depend on the devices, so a run may be resumed on other
+        # ones.
         as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
         restore_args = jax.tree.map(lambda _: as_numpy, like)
         read = self._manager(name).restore(
@@ -188,6 +194,7 @@ class Store:
             ),
         )
         notes = dict(read.notes)
+        # The digest was taken before it was added to the notes.
         if notes.pop("digest", None) != digest(read.state, notes):
             raise ValueError("its contents do not match its digest")
         return Saved(step, read.state, notes)
@@ -203,6 +210,8 @@ class Store:
         )
         if not self._writing:
             return
+        # All processes share the folder, so one of them moves it and all read the list
+        # of steps again.
         if jax.process_index() == 0:
             target = self.folder / "damaged" / f"{name}-{step}"
             target.parent.mkdir(exist_ok=True)

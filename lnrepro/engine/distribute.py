@@ -69,6 +69,8 @@ def make(
         raise UserError(f"config.seeds = {seeds} needs config.placement = 'jit'")
     if kind == "pmap" and model > 1:
         raise UserError(f"config.mesh.model = {model} needs config.placement = 'jit'")
+    # Every row of devices along "model" holds one whole copy of the state, and every
+    # such row reads its own part of the batch.
     devices = jax.device_count()
     if model < 1 or devices % model:
         raise UserError(
@@ -80,6 +82,7 @@ def make(
         )
     data = devices // model
     if batch_size % data:
+        # Suggest the multiples next to the given size.
         below = batch_size // data * data
         near = [str(size) for size in (below, below + data) if size]
         raise UserError(
@@ -95,6 +98,7 @@ def _copy(x):
     if isinstance(x, jax.Array) and not (
         x.is_fully_addressable or x.is_fully_replicated
     ):
+        # An array that is split over processes is gathered from all of them first.
         from jax.experimental import multihost_utils
 
         return np.array(multihost_utils.process_allgather(x, tiled=True))
@@ -110,15 +114,19 @@ def _unchanged(tree):
 
 
 def _jit(seeds, model, shard):
+    # Auto axes: XLA derives the shardings inside the step from those of its arguments.
     mesh = jax.make_mesh(
         (jax.device_count() // model, model),
         (AXIS, MODEL),
         axis_types=(AxisType.Auto,) * 2,
     )
     replicated = NamedSharding(mesh, P())
+    # Batches are [K, B, ...], or [K, S, B, ...] with several seeds. B is split.
     split_rows = P(None, AXIS) if seeds == 1 else P(None, None, AXIS)
     rows = NamedSharding(mesh, split_rows)
 
+    # The slashes make "w" match ".../w" and not ".../new_w". Optimiser moments have
+    # paths that end as those of their parameters do, so they are split alike.
     def axis_to_split(name):
         for end, axis in shard:
             if f"/{name}".endswith(f"/{end}"):
@@ -141,6 +149,7 @@ def _jit(seeds, model, shard):
     def place(tree):
         def put(path, x):
             x = np.asarray(x)
+            # Each process passes only the parts that its own devices hold.
             return jax.make_array_from_callback(
                 x.shape, sharding_of(path, x), lambda index: x[index]
             )
@@ -155,6 +164,8 @@ def _jit(seeds, model, shard):
         )
 
     def compile(step, state):
+        # The new state must be placed as the old one is, whose memory it takes over.
+        # Without this XLA could choose another placement.
         shardings = jax.tree.map(lambda x: x.sharding, state)
         return jax.jit(
             lambda state, batches: step(state, batches, None),
@@ -170,6 +181,7 @@ def _pmap():
     local = jax.local_device_count()
 
     def place(tree):
+        # pmap maps over the first axis, so the state has a copy per local device.
         def copy_to_all(x):
             return np.broadcast_to(np.asarray(x), (local, *np.shape(x)))
 
@@ -214,6 +226,7 @@ def like(vars: Any, batch: Any) -> Any:
     Raises:
       UserError: the rows do not divide over the devices of several processes.
     """
+    # All leaves of a state are on the same mesh, so one of them tells it.
     leaf = jax.tree.leaves(vars)[0]
     if not isinstance(getattr(leaf, "sharding", None), NamedSharding):
         return batch
@@ -222,6 +235,8 @@ def like(vars: Any, batch: Any) -> Any:
         return batch
 
     def put(x):
+        # Every process has the same number of rows, so this is the size of the whole
+        # batch.
         rows = x.shape[0] * jax.process_count()
         divides = rows % mesh.shape[AXIS] == 0
         if not divides and jax.process_count() > 1:
@@ -230,6 +245,7 @@ def like(vars: Any, batch: Any) -> Any:
                 f"{mesh.shape[AXIS]} devices of {jax.process_count()} processes; set "
                 "config.eval_batch_size to a multiple"
             )
+        # P(AXIS) splits the rows, P() puts all of them on every device.
         sharding = NamedSharding(mesh, P(AXIS) if divides else P())
         return jax.make_array_from_process_local_data(sharding, np.asarray(x))
 

@@ -68,6 +68,7 @@ def classification(logits: jax.Array, labels: jax.Array) -> dict[str, jax.Array]
       {"nll": [B] in nats, "error": [B], 1 where another class has the largest logit}.
     """
     log_probabilities = jax.nn.log_softmax(logits)
+    # [B] -> [B, 1], since take_along_axis needs an index of the same rank.
     index = labels[:, None].astype(int)
     nll = -jnp.take_along_axis(log_probabilities, index, axis=-1)[:, 0]
     error = logits.argmax(-1) != labels
@@ -95,9 +96,11 @@ def rows_of_examples(
         for batch in batches:
             placed = batch if jax.process_count() > 1 else distribute.like(vars, batch)
             found = np.asarray(run(vars, placed))
+            # The last batch is padded with rows that belong to no example.
             is_example = np.asarray(batch["mask"]) > 0
             index = batch["index"][is_example]
             if out is None:
+                # The shape of a row is known only from the first batch.
                 out = np.empty((count, *found.shape[1:]), found.dtype)
             out[index] = found[is_example]
             seen[index] = True

@@ -61,6 +61,8 @@ class Meter:
         """
         while self._queue:
             step, metrics = self._queue[0]
+            # The queue is in the order of the steps: what has not arrived blocks all
+            # behind it.
             arrived = metrics is None or block or _is_ready(metrics)
             if not arrived:
                 return
@@ -102,6 +104,7 @@ def _is_ready(metrics):
 def _check_finite(name, values, first_step):
     if np.isfinite(values).all():
         return
+    # The first axis of `values` is that of the K steps of a call. Steps count from 1.
     bad = tuple(np.argwhere(~np.isfinite(values))[0])
     raise RunError(
         f"train/{name} is {values[bad]} at step {first_step + bad[0] + 1}: stopped; "
@@ -234,6 +237,8 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
                 raise TypeError
             records.append(record)
         except (ValueError, KeyError, TypeError):
+            # `split` leaves an empty last item behind a final newline, so the last item
+            # is a line that was cut.
             if number == len(lines):
                 break
             start = line[:60].decode(errors="replace")
@@ -245,6 +250,7 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
 
 def _rewrite(path, records):
     """Replace a metrics.jsonl atomically."""
+    # os.replace is atomic, so that a killed process leaves the old file or the new one.
     new = path.with_suffix(".new")
     new.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
     os.replace(new, path)

@@ -52,6 +52,7 @@ def scale_by_kiros_adam(
         mu = jax.tree.map(lambda g, m: b1 * m + (1 - b1) * g, updates, state.mu)
         nu = jax.tree.map(lambda g, v: b2 * v + (1 - b2) * g * g, updates, state.nu)
         t = count.astype(jnp.float32)
+        # Adam's sqrt(1 - b2^t) / (1 - b1^t), with 1 - b in place of b.
         correction = jnp.sqrt(1 - (1 - b2) ** t) / (1 - (1 - b1) ** t)
 
         def step(m, v):
@@ -67,6 +68,7 @@ def clip_each_tensor(max_norm: float) -> optax.GradientTransformation:
 
     def clip(g):
         norm = jnp.linalg.norm(g.ravel())
+        # The maximum keeps the branch that is not taken free of a division by zero.
         clipped = g * (max_norm / jnp.maximum(norm, max_norm))
         return jnp.where(norm > max_norm, clipped, g)
 
@@ -84,6 +86,7 @@ def clip_squared(max_norm: float) -> optax.GradientTransformation:
 
     def clip(updates, _):
         n = optax.tree.norm(updates)
+        # The maximum keeps the branch that is not taken finite where n is 0.
         clipped = max_norm * jax.lax.rsqrt(jnp.maximum(n, max_norm**2))
         scale = jnp.where(n > max_norm**2, clipped, 1.0)
         return jax.tree.map(lambda g: g * scale.astype(g.dtype), updates)
@@ -91,6 +94,7 @@ def clip_squared(max_norm: float) -> optax.GradientTransformation:
     return optax.stateless(clip)
 
 
+# Values of config.optimizer.name and config.optimizer.clip_mode.
 SCALINGS = {"adam": optax.scale_by_adam, "kiros_adam": scale_by_kiros_adam}
 CLIPS = {
     "global": optax.clip_by_global_norm,
@@ -122,6 +126,7 @@ def make(config: ConfigDict) -> optax.GradientTransformation:
         raise UserError(
             f"config.optimizer.clip = {config.clip}: a limit above 0, or None"
         )
+    # Clipping comes first, so that the moments see the clipped gradients.
     chain = []
     if config.clip is not None:
         chain.append(CLIPS[config.clip_mode](config.clip))

@@ -72,10 +72,12 @@ def ranks(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     own_image = np.arange(count) // captions_per_image
     own = errors[np.arange(count), own_image]
     by_image = own.reshape(images, captions_per_image)
+    # Caption retrieval counts the best of an image's own captions.
     best = by_image.min(axis=1)
 
     image_ranks = []
     caption_ranks = np.zeros(images, np.int64)
+    # Chunks bound the memory of a comparison, which makes [CHUNK, N] booleans.
     for start in range(0, count, CHUNK):
         chunk = errors[start : start + CHUNK]
         own_errors = own[start : start + CHUNK, None]
@@ -99,6 +101,8 @@ def scores(errors: np.ndarray) -> dict[str, float]:
       captions by images. The median is rounded down.
     """
     found = {}
+    # Ranks count from 0 here, so a recall at k counts ranks below k, and 1 is added to
+    # the mean and to the median, as in the code of order-embeddings.
     for name, found_ranks in zip(("image", "caption"), ranks(errors), strict=True):
         for k in RECALLS:
             found[f"{name}_r{k}"] = 100 * float(np.mean(found_ranks < k))
@@ -127,6 +131,8 @@ def mean_over_folds(
     run = jax.jit(errors)
     of_folds = []
     for start in range(0, len(images), fold):
+        # Captions are in the order of their images, so a fold of images has a slice of
+        # captions.
         first = captions_per_image * start
         some_captions = captions[first : first + captions_per_image * fold]
         matrix = error_matrix(run, some_captions, images[start : start + fold])
@@ -138,4 +144,5 @@ def mean_over_folds(
 
 
 def _not_larger(errors, than):
+    # Not the same as errors <= than, which is False for NaN.
     return ~(errors > than)

@@ -43,6 +43,7 @@ def stack(trees: Sequence[Any]) -> Any:
         return trees[0]
 
     def stack_leaves(*leaves):
+        # Arrays on the host stay there.
         numpy = np if isinstance(leaves[0], np.ndarray) else jnp
         return numpy.stack(leaves)
 
@@ -54,6 +55,7 @@ def parts(tree: Any, count: int) -> Iterator[Any]:
     if count == 1:
         yield tree
         return
+    # The index is an argument and not a constant, so that one program serves all seeds.
     take = jax.jit(lambda tree, i: jax.tree.map(lambda leaf: leaf[i], tree))
     for i in range(count):
         yield take(tree, i)
@@ -126,9 +128,11 @@ class Together:
 
 
 def _stack_padded(arrays):
+    # All have the same number of axes: [n, B, ...].
     largest = np.max([a.shape for a in arrays], axis=0)
     padded = []
     for a in arrays:
         missing = largest - a.shape
         padded.append(np.pad(a, [(0, size) for size in missing]))
+    # [n, B, ...] of each seed -> [n, S, B, ...].
     return np.stack(padded, axis=1)

@@ -63,6 +63,7 @@ def open_run(
     """
     there = same_config(workdir, config)
     if there is None:
+        # What one needs to know to run this again.
         record = {
             "config": as_json(config),
             "data": {"name": config.data.name, "fingerprint": fingerprint},
@@ -103,6 +104,7 @@ def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | N
         return None
     try:
         there = json.loads(path.read_text(encoding="utf-8"))
+        # Read all fields that are used later, so that a missing one is reported here.
         config_there, _ = there["config"], there["data"]["fingerprint"]
     except (ValueError, KeyError, TypeError):
         raise UserError(
@@ -124,6 +126,7 @@ def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | N
 
 def as_json(config: ConfigDict) -> dict[str, Any]:
     """Return the resolved config as JSON values; tuples become lists."""
+    # Values are compared with those of a config.json, which has lists for tuples.
     return json.loads(json.dumps(config.to_dict()))
 
 
@@ -135,6 +138,8 @@ def write_json(path: pathlib.Path, value: Any) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # os.replace is atomic, so that a reader sees the old file or the new one,
+        # whole.
         new = path.with_suffix(".new")
         new.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
         os.replace(new, path)
@@ -167,11 +172,13 @@ def lock(workdir: pathlib.Path) -> Iterator[Callable[[], None]]:
     path = workdir / "lock"
     try:
         workdir.mkdir(parents=True, exist_ok=True)
+        # "a+" makes the file and leaves the contents of one that is there.
         file = open(path, "a+")
     except OSError as e:
         raise UserError(f"cannot write to --workdir {workdir}: {e.strerror}") from None
     with file:
         try:
+            # LOCK_NB fails at once in place of waiting for the other run.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UserError(
@@ -180,6 +187,8 @@ def lock(workdir: pathlib.Path) -> Iterator[Callable[[], None]]:
             ) from None
 
         def assert_lock_held() -> None:
+            # The open file is still locked after its folder is moved, so the path is
+            # compared with it.
             ours = os.fstat(file.fileno())
             if not (path.exists() and os.path.samestat(path.stat(), ours)):
                 raise RunError(
