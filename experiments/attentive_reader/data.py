@@ -70,6 +70,8 @@ def open_split(config: ConfigDict, split: str) -> Columns:
     check_data(config, "data.entities", facts["entities"])
     columns = {name: stored[name] for name in (*TEXTS, "answer")}
     if spec.sentences is not None:
+        # "rank" holds for each word how relevant its sentence is, 0 for the most
+        # relevant one.
         is_kept = stored["rank"].values < spec.sentences
         columns["passage"] = _keep(columns["passage"], is_kept)
     if spec.unanswerable == "drop" and split == "train":
@@ -93,6 +95,8 @@ def open_split(config: ConfigDict, split: str) -> Columns:
 def is_answerable(columns: Columns) -> np.ndarray:
     """Return whether each answer is in its passage, [N] bool."""
     passage = columns["passage"]
+    # All passages at once: compare every word with the answer of its own passage, then
+    # find the passage of each match from the offsets.
     answers = np.repeat(columns["answer"], passage.lengths)
     matches = np.flatnonzero(passage.values == answers)
     found = np.zeros(len(passage), bool)
@@ -113,6 +117,8 @@ def select(columns: Columns, rows: np.ndarray) -> Columns:
 
 def _select_ragged(column: Ragged, rows: np.ndarray) -> Ragged:
     lengths = column.lengths[rows]
+    # Value j of the result comes from position j + shift, where the shift is constant
+    # within an example.
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     shift = np.repeat(column.offsets[:-1][rows] - offsets[:-1], lengths)
     return Ragged(column.values[np.arange(offsets[-1]) + shift], offsets)
@@ -126,6 +132,7 @@ def _positions(column: Ragged) -> np.ndarray:
 
 def _keep(column: Ragged, is_kept: np.ndarray) -> Ragged:
     """Keep the values where `is_kept` is True. Every example must keep one."""
+    # The number of kept values before each old offset is the new offset.
     offsets = np.concatenate([[0], np.cumsum(is_kept)])[column.offsets]
     return Ragged(column.values[is_kept], offsets)
 
@@ -139,6 +146,7 @@ def permute_entities(batch: dict, permutation: jax.Array, spec: ConfigDict) -> d
       spec: `config.data`.
     """
     entities = slice(FIRST_ENTITY, FIRST_ENTITY + spec.entities)
+    # A table from old to new word numbers. Words that are no entities keep theirs.
     numbers = jnp.arange(spec.vocabulary)
     numbers = numbers.at[entities].set(FIRST_ENTITY + permutation)
     renamed = {name: numbers[batch[name]] for name in (*TEXTS, "answer")}
@@ -190,6 +198,8 @@ class Shapes:
 
     def plan(self, config: ConfigDict) -> Plan:
         """Return the plan of batches of questions from the same bucket."""
+        # `Plan` sorts by bucket length. Here the number of the bucket takes its place,
+        # which groups questions in the same way.
         buckets = tuple(range(len(self.grid[0]) * len(self.grid[1])))
         return Plan(
             len(self.bucket),
@@ -232,6 +242,8 @@ def training_batches(
     )
     pad = shapes.largest()
     with train_batches(columns, plan, start_step=start_step, pad=pad) as stream:
+        # The stream pads to the largest shape. The shape of a batch follows from its
+        # rows of all processes.
         for step, batch in enumerate(stream, start_step):
             yield _cut(batch, shapes.shape(plan.rows(step)))
 
@@ -245,6 +257,7 @@ def evaluation_batches(config: ConfigDict, columns: Columns) -> Iterator[Batch]:
       config: the config of the run.
       columns: the questions.
     """
+    # Sorted by bucket, so that a batch has questions of similar lengths.
     order = np.argsort(Shapes(config, columns).bucket, kind="stable")
     columns = select(columns, order)
     shapes, size = Shapes(config, columns), config.eval_batch_size

@@ -47,6 +47,7 @@ def metrics(
         batch = permute_entities(batch, permutation, spec)
     readout, answer = read(reader, config, vars, batch).readout, batch["answer"]
     log_p, is_wrong = reader.answered(params, readout, answer)
+    # [B, V], once more: `answered` returns only what belongs to the answer.
     scores = reader.scores(params, readout)
     rows = jnp.arange(len(answer))[:, None]
     # Padding marks column 0, which is no entity.
@@ -78,6 +79,7 @@ def baselines(columns: Columns, entities: int) -> dict[str, float]:
     for passage, question, answer in zip(
         columns["passage"], columns["question"], columns["answer"], strict=True
     ):
+        # Word 0 stands for padding and is no entity.
         counts = np.bincount(passage[passage <= entities], minlength=entities + 1)
         counts[0] = 0
         wrong += _chance_of_error(counts, answer)
@@ -95,5 +97,6 @@ def _chance_of_error(counts: np.ndarray, answer: int) -> float:
     """Return the chance that a word with the largest count is not the answer."""
     if not counts.any():
         return 1.0
+    # One of them is drawn, each with the same probability.
     most_frequent = np.flatnonzero(counts == counts.max())
     return 1 - (answer in most_frequent) / len(most_frequent)

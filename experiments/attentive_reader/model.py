@@ -33,6 +33,7 @@ from lnrepro.functional import (
     unroll,
 )
 
+# "batch" normalises inside the LSTMs only.
 NORMS = ("none", "layer", "batch", "batch_everywhere")
 ENCODERS = ("passage", "question")
 # The affine maps; "batch_everywhere" normalises each of them.
@@ -86,6 +87,8 @@ class Reader:
         self.batch = config.norm.startswith("batch")
         self.everywhere = config.norm == "batch_everywhere"
         self.directions = 2 if sizes.bidirectional else 1
+        # Square kernels start as in the authors' code. The gains of batch norm start
+        # lower than those of layer norm, see `config.model.gain`.
         small = orthogonal(0.05)
         gain = sizes.gain.batch if self.batch else sizes.gain.layer
         self.cell = LSTMCell(
@@ -109,6 +112,7 @@ class Reader:
             name: tuple(self._encoder(next(keys)) for _ in range(self.directions))
             for name in ENCODERS
         }
+        # With both directions, W_d and M are [2H, H] and not square.
         square = orthogonal(0.05) if self.directions == 1 else uniform
         params["embedding"] = uniform(next(keys), (V, H))
         params["similarity"] = square(next(keys), (F, H))
@@ -117,6 +121,7 @@ class Reader:
         for name in MAPS:
             init = square if name == "attend_passage" else uniform
             params[name] = {"w": init(next(keys), (F, H))}
+            # One bias per sum: the other maps are added to one of these two.
             if name in ("attend_passage", "read_question"):
                 params[name]["bias"] = jnp.zeros(H)
             if self.everywhere:
@@ -136,6 +141,7 @@ class Reader:
           and variances 1; those of an LSTM are {site: (mean, var)} by time step. count
           is the number of batches that the statistics are the mean of.
         """
+        # Batch norm in an LSTM has its own statistics for each of the first time steps.
         steps = self.sizes.statistics_steps
 
         def fresh(*shape):
@@ -171,6 +177,8 @@ class Reader:
         """
 
         def momentum_of(count):
+            # With momentum count / (count + 1), old and new make the mean of count + 1
+            # batches.
             return jnp.minimum(count / (count + 1), self.sizes.momentum)
 
         def move_encoder(old, batch: BatchStatistics):
@@ -252,6 +260,7 @@ class Reader:
         with jax.named_scope("question"):
             u, _ = encode("question", question)
         with jax.named_scope("attention"):
+            # The mask [T, B] is True on words.
             lengths = batch["passage_length"]
             mask = jnp.arange(len(d))[:, None] < lengths
             m = params["similarity"]
@@ -259,9 +268,11 @@ class Reader:
             # for which XLA's CPU backend would reorder all of d.
             similarity = jnp.sum(d * ((u @ m) @ m.T), -1)
             query = affine("attend_question", u)
+            # [T, B, H]; the query [B, H] and the similarity [T, B, 1] broadcast.
             hidden = affine("attend_passage", d, mask) + query + similarity[..., None]
             scores = jnp.tanh(hidden) @ params["attention"]
             attention = masked_softmax(scores, mask)
+            # The passage [B, F] as the attention sees it.
             r = jnp.sum(attention[..., None] * d, 0)
             # D_t is zero on padding.
             mean = d.sum(0) / jnp.maximum(lengths, 1)[:, None].astype(d.dtype)
@@ -277,6 +288,7 @@ class Reader:
           (last h [B, F], all h [S, B, F], batch statistics of every direction)
         """
         zeros = jnp.zeros((x.shape[1], self.sizes.units), x.dtype)
+        # (c_0, h_0) of each direction: c_0 is zero, h_0 a learned vector.
         carries = tuple((zeros, zeros + one["h0"].astype(x.dtype)) for one in params)
         lstms = tuple(one["lstm"] for one in params)
         # Passages are long, so memory comes before speed.
@@ -293,6 +305,7 @@ class Reader:
                 statistics=statistics,
                 options=options,
             )
+            # [B, H] of each direction -> [B, 2H].
             last = [self.cell.output(carry) for carry in result.carry]
             return jnp.concatenate(last, -1), result.outputs, result.statistics
         result = unroll(
@@ -325,6 +338,7 @@ class Reader:
         bits = jax.lax.bitcast_convert_type(words, jnp.uint16)
         bits = bits.reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
         kept = x if scales_at_test else x / keep
+        # 16 uniform bits are below keep * 2^16 with probability `keep`.
         return jnp.where(bits < round(keep * 2**16), kept, 0)
 
     def scores(self, params: Params, g: jax.Array) -> jax.Array:
@@ -350,11 +364,14 @@ def masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
     Returns:
       [T, B], exactly 0 where the mask is False, also in a column without any True.
     """
+    # Subtracting the largest score does not change the softmax and keeps exp from
+    # overflow. No gradient has to flow through it.
     largest = jnp.max(jnp.where(mask, scores, -jnp.inf), 0)
     largest = jax.lax.stop_gradient(jnp.where(jnp.isfinite(largest), largest, 0))
     # The inner `where` keeps exp and its gradient finite on padding.
     powers = jnp.exp(jnp.where(mask, scores - largest, 0))
     powers = jnp.where(mask, powers, 0)
+    # The maximum avoids 0 / 0 in a column without any word.
     return powers / jnp.maximum(powers.sum(0), jnp.finfo(powers.dtype).tiny)
 
 
@@ -371,6 +388,8 @@ def filled(running: Params) -> Params:
       {site: (mean, var)}, each [T_max, n].
     """
     count = running["count"]
+    # At each step its own number if a batch has reached it, else 0. The running maximum
+    # is then the last step reached.
     reached = jnp.where(count > 0, jnp.arange(len(count)), 0)
     last_reached = jax.lax.cummax(reached)
     return jax.tree.map(lambda s: s[last_reached], running["sites"])
@@ -402,6 +421,7 @@ def _answered(g, w, bias, answer):
     scores = g @ w + bias
     of_answer = jnp.take_along_axis(scores, answer[:, None], 1)[:, 0]
     log_total = jax.nn.logsumexp(scores, 1)
+    # log(p + FLOOR) = logaddexp(log p, log FLOOR), without forming p.
     floor = jnp.log(FLOOR).astype(scores.dtype)
     log_p = jnp.logaddexp(of_answer - log_total, floor)
     is_wrong = scores.max(1) > of_answer
@@ -413,6 +433,7 @@ def _answered_backward(saved, gradients):
     p = jnp.exp(of_answer - log_total)
     # d log(p + FLOOR) / d log p = p / (p + FLOOR)
     factor = (gradients[0] * p / (p + FLOOR))[:, None]
+    # d log p(answer) / d scores = one-hot(answer) - softmax(scores), [B, V].
     is_answer = jnp.arange(scores.shape[1]) == answer[:, None]
     d_scores = factor * (is_answer - jnp.exp(scores - log_total[:, None]))
     # Without the barrier XLA computes this anew for each of the three uses.

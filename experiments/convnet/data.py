@@ -24,4 +24,5 @@ def open_split(config: ConfigDict, split: str) -> dict[str, np.ndarray]:
 
 def pixels(config: ConfigDict, batch: Mapping) -> jax.Array:
     """Return the images of a batch, [B, height, width, 1], as numbers from 0 to 1."""
+    # `full_ink` is the largest value that a pixel of this data set can have.
     return batch["image"][..., None].astype(jnp.float32) / config.data.full_ink

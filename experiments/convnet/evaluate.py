@@ -122,6 +122,7 @@ def border(height: int, width: int) -> np.ndarray:
 
 def _near_the_ends(n: int) -> np.ndarray:
     position = np.arange(n)
+    # The distance to the nearer end.
     return np.minimum(position, position[::-1]) < max(1, n // 7)
 
 
@@ -138,6 +139,7 @@ def border_metrics(layers: Sequence[Maps]) -> dict[str, float]:
     """
     metrics = {}
     for n, maps in enumerate(layers, 1):
+        # [H, W]; indexing with it takes all channels of these positions.
         near = border(*maps.active.shape[:2])
         for name, values in zip(NAMES, maps, strict=True):
             if values is None:

@@ -42,6 +42,8 @@ class ConvNet(nn.Module):
         """
         norm, model = self.config.norm, self.config.model
         for channels, stride in zip(model.channels, model.strides, strict=True):
+            # A normalised layer has the bias of its norm (eq. 5), so the convolution
+            # has none.
             x = nn.Conv(channels, (3, 3), strides=stride, use_bias=norm == "none")(x)
             self.sow("intermediates", "sums", x)
             if norm == "batch":
@@ -50,6 +52,7 @@ class ConvNet(nn.Module):
                 x = self._layer_norm(x)
             self.sow("intermediates", "normalised", x)
             x = nn.relu(x)
+        # [B, H, W, C] -> [B, H W C] -> [B, K].
         return nn.Dense(model.classes)(x.reshape(x.shape[0], -1))
 
     def _batch_norm(self, x: jax.Array, train: bool) -> jax.Array:

@@ -26,6 +26,8 @@ def bounds(draw: Draw, key: jax.Array) -> Values:
         x = pixels(batch)
         noise = noise_of(key, batch["index"], draw.sizes)
         canvas, seen = draw.infer(vars["params"], x, noise)
+        # The bound of Gregor et al. on -log p(x): L = L_x + L_z. L_z sums over
+        # glimpses.
         reconstruction = cross_entropy(canvas, x)
         kl = seen.kl.sum(0)
         bound = reconstruction + kl

@@ -78,6 +78,7 @@ class Draw:
         check_choice(config, "norm", NORMS)
         counts = ("glimpses", "units", "latents", "image_size")
         check_at_least(config, 1, *(f"model.{name}" for name in counts))
+        # Without attention there are no windows to check.
         for name in ("read_size", "write_size") if sizes.attention else ():
             if not 1 <= sizes[name] <= sizes.image_size:
                 raise UserError(
@@ -86,6 +87,9 @@ class Draw:
                 )
         self.sizes = sizes
         self.norm = config.norm
+        # Eq. 29 has LN on the cell output alone, so [x, h] can be multiplied by one
+        # joined kernel. norm="layer" normalises W_x x and W_h h apart (eq. 20) and
+        # needs both products.
         self.joined = config.norm != "layer"
         kernel_init = jax.nn.initializers.lecun_normal()
         self.cell = LSTMCell(
@@ -97,6 +101,8 @@ class Draw:
         )
         pixels = sizes.image_size**2
         if sizes.attention:
+            # N x N points of the image and as many of the error. "write" holds the
+            # numbers of the window, then the patch.
             read_size = 2 * sizes.read_size**2
             self.outputs = {
                 "latent": 2 * sizes.latents,
@@ -106,6 +112,7 @@ class Draw:
         else:
             read_size = 2 * pixels
             self.outputs = {"latent": 2 * sizes.latents, "write": pixels}
+        # The encoder reads [r_t, h_dec_{t-1}], the decoder z_t.
         self.inputs = {"encoder": read_size + sizes.units, "decoder": sizes.latents}
 
     def init(self, key: jax.Array) -> Params:
@@ -123,6 +130,8 @@ class Draw:
             w = self.sizes.init[name] * jax.random.normal(keys[name], shape)
             params[name] = {"w": w, "bias": jnp.zeros(size)}
             if self.norm == "weight":
+                # Start with g = ||v||, so that the network starts as the one without
+                # weight norm.
                 params[name]["length"] = norms.weight_norm_preserving(w)[1]
         return params
 
@@ -137,6 +146,7 @@ class Draw:
         for name in CELLS:
             prepared = self.cell.prepare(params[name])
             if self.joined:
+                # [D, 4H] on top of [H, 4H]: [x, h] times this is W_x x + W_h h.
                 kernels = [prepared.weights["w_x"], prepared.weights["w_h"]]
                 weights[name] = jnp.concatenate(kernels)
             else:
@@ -162,6 +172,7 @@ class Draw:
         def dot_of_cell(product, v):
             return dot(f"{name}/{product}", v)
 
+        # The joined product includes W_x x, so the projection given to the step is 0.
         def joined_dot(product, h):
             return dot(name, jnp.concatenate([x, h], -1))
 
@@ -188,6 +199,7 @@ class Draw:
           (what the encoder sees of x and of x - sigmoid(canvas), [B, 2 N^2], or without
           attention [B, 2 S^2]; numbers of the window [B, 5])
         """
+        # The image that the canvas stands for, with pixels in (0, 1).
         drawn = jax.nn.sigmoid(canvas)
         if not self.sizes.attention:
             seen = jnp.concatenate([x, x - drawn], axis=-1)
@@ -211,6 +223,8 @@ class Draw:
             no_window = jnp.zeros((len(z), 5), z.dtype)
             return decoder, canvas + out.reshape(canvas.shape), no_window
         points = self.sizes.write_size
+        # The first five numbers place the window, the others are the patch w_t [B, N,
+        # N].
         numbers, patch = out[:, :5], out[:, 5:].reshape(-1, points, points)
         window = attention.window(numbers, points, self.sizes.image_size)
         return decoder, canvas + attention.write(window, patch), numbers
@@ -241,10 +255,13 @@ class Draw:
             encoder_input = jnp.concatenate([r, h_dec], axis=-1)
             encoder = self.lstm(dot, rest, "encoder", carry.encoder, encoder_input)
         with jax.named_scope("latent"):
+            # One affine map gives mu and log s, [B, 2 Z].
             numbers = dot("latent", self.cell.output(encoder)) + rest["latent"]
             mu, log_s = jnp.split(numbers, 2, axis=-1)
             z = mu + jnp.exp(log_s) * noise
             kl = kl_from_standard(mu, log_s)
+            # log N(z; 0, 1) - log N(z; mu, s^2), where (z - mu) / s is the noise. The
+            # terms log 2 pi cancel.
             log_density_ratio = 0.5 * (jnp.square(noise) - jnp.square(z)) + log_s
             log_ratio = jnp.sum(log_density_ratio, axis=-1)
         with jax.named_scope("decoder_and_write"):
@@ -300,6 +317,7 @@ class Draw:
         """
         weights, rest = self.prepare(params)
 
+        # Only the decoder runs: no image is read, and z comes from the prior.
         def one_glimpse(carry, z):
             decoder, canvas = carry
             dot = named_dot(weights)
@@ -335,6 +353,8 @@ def cross_entropy(canvas: jax.Array, x: jax.Array) -> jax.Array:
       canvas: [B, S, S], logits of independent pixels.
       x: [B, S, S] in 0..1.
     """
+    # -x log sigmoid(a) - (1 - x) log(1 - sigmoid(a)) = softplus(a) - x a, which does
+    # not overflow.
     return jnp.sum(jax.nn.softplus(canvas) - x * canvas, axis=(-2, -1))
 
 
@@ -354,6 +374,7 @@ def noise_of(key: jax.Array, index: jax.Array, sizes: Any) -> jax.Array:
         example_key = jax.random.fold_in(key, i)
         return jax.random.normal(example_key, (sizes.glimpses, sizes.latents))
 
+    # [B, G, Z] -> [G, B, Z].
     return jnp.moveaxis(jax.vmap(draw_one)(index), 0, 1)
 
 
@@ -389,5 +410,7 @@ def importance_weighted(
         canvas, seen = draw.infer(params, x, noise_of(key, index, draw.sizes))
         return seen.log_ratio.sum(0) - cross_entropy(canvas, x)
 
+    # One draw after the other, so that memory does not grow with their number.
+    # [samples, B].
     log_weights = jax.lax.map(log_weight, jax.random.split(key, samples))
     return jax.nn.logsumexp(log_weights, axis=0) - jnp.log(samples)

@@ -55,6 +55,7 @@ class Lines(Sequence):
     def normalise(self, strokes: np.ndarray) -> np.ndarray:
         """Return offsets [t, 3] of the data as normalised float32 steps [t, 3]."""
         steps = np.asarray(strokes, np.float32)
+        # Only dx and dy are normalised. The third column is the end of a stroke.
         steps[:, :2] = (steps[:, :2] - self.mean) / self.std
         return steps
 

@@ -38,6 +38,7 @@ def metrics(network: Network, params: Mapping, batch: Mapping) -> dict[str, jax.
 
 def examples(lines: Lines, count: int | None) -> list[dict[str, np.ndarray]]:
     """Return `count` lines that are evenly spaced, or all, as `metrics` needs them."""
+    # log sigma_x + log sigma_y of the training set, the same for all lines.
     log_scale = np.float32(np.log(lines.std).sum())
     rows = evenly_spaced(len(lines), count)
     return [lines[i] | {"log_scale": log_scale} for i in rows]

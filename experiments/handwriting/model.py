@@ -106,6 +106,7 @@ class Network:
           layers' h, with weights N(0, 0.075^2).
         """
         *layer_keys, output_key = jax.random.split(key, len(LAYERS) + 1)
+        # Layers 2 and 3 read [x_t, h of the layer below, w_t].
         wide_input = 3 + self.sizes.units + self.sizes.symbols
         inputs = {"lstm1": 3, "lstm2": wide_input, "lstm3": wide_input}
         params = {}
@@ -119,6 +120,7 @@ class Network:
 
     def start(self, params: Params, rows: int) -> dict:
         """Return the carry before the first step of B = `rows` sequences."""
+        # The initial carries depend on the batch axes and the dtype of x only.
         x = jnp.zeros((rows, 1), params["output"]["w"].dtype)
         return {
             name: cell.initial_carry(params[name], x)
@@ -152,6 +154,7 @@ class Network:
             return result.outputs
 
         density, h1 = self._layers(params, layer, x, text)
+        # Graves clips the derivative with respect to the output vector.
         limit = _divided(self.sizes.clip_outputs, x.shape[1])
         if limit is not None:
             density = clip_gradient(density, limit)
@@ -176,12 +179,14 @@ class Network:
         """Apply the layers to x [..., B, 3] and return (density, h1)."""
         with jax.named_scope("layer1_and_window"):
             h1_and_w = layer("lstm1", x, memory=text)
+        # The window cell returns [h1, w], [..., B, H + V].
         h1, w = jnp.split(h1_and_w, [self.sizes.units], axis=-1)
         with jax.named_scope("layer2"):
             h2 = layer("lstm2", jnp.concatenate([x, h1_and_w], -1))
         with jax.named_scope("layer3"):
             h3 = layer("lstm3", jnp.concatenate([x, h2, w], -1))
         with jax.named_scope("output"):
+            # sum_n W_n h^n is one product with the three matrices on top of each other.
             hidden = jnp.concatenate([h1, h2, h3], -1)
             density = hidden @ params["output"]["w"] + params["output"]["bias"]
         return density, h1
@@ -197,6 +202,8 @@ class Network:
           lengths: [B], numbers of steps.
           text: [B, U, V], one-hot.
         """
+        # Step t reads x_t and predicts x_{t+1}: the inputs are the targets, delayed by
+        # one step.
         targets = jnp.moveaxis(steps, 1, 0)
         start = jnp.array(START, targets.dtype)
         first = jnp.broadcast_to(start, (1, *targets.shape[1:]))
@@ -204,6 +211,7 @@ class Network:
         density = self.run(params, inputs, text).density
         with jax.named_scope("density"):
             nats = mixture.negative_log_likelihood(density, targets)
+            # [T, B], True before the end of a line. `where` also drops NaN of padding.
             inside = jnp.arange(len(targets))[:, None] < lengths
             return jnp.sum(jnp.where(inside, nats, 0.0), axis=0)
 

@@ -36,6 +36,7 @@ class MLP(nn.Module):
         """
         norm, model = self.config.norm, self.config.model
         for width in model.hidden:
+            # Summed inputs [B, width], then their norm, then the non-linearity (eq. 5).
             x = nn.Dense(width, use_bias=norm == "none")(x)
             if norm == "layer":
                 x = LayerNorm(epsilon=self.config.layer_norm.eps)(x)

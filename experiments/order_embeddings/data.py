@@ -97,6 +97,7 @@ def training_batches(
         tokens, length = captions.take(numbers, buckets.steps[-1])
         return {"image": rows["image"], "tokens": tokens, "length": length}
 
+    # The row numbers travel with the images, since the transform needs them.
     examples = {"image": columns["image"], "row": np.arange(plan.size)}
     stream = train_batches(
         examples, plan, start_step=start_step, transform=add_captions
@@ -120,6 +121,7 @@ def choose_captions(images: np.ndarray, draws: np.ndarray) -> np.ndarray:
     Returns:
       Numbers of the captions [B].
     """
+    # Captions 5 i to 5 i + 4 belong to image i.
     return PER_IMAGE * images + (PER_IMAGE * draws).astype(np.int64)
 
 
@@ -145,10 +147,12 @@ def pack(batch: dict, buckets: Sequence[int]) -> dict:
     (tokens,) = batch["tokens"]
     tokens, length = tokens[order], batch["length"][order]
     rows, steps = tokens.shape
+    # Rounded up.
     quarter = -(-rows // 4)
     cuts = (0, *(cut for cut in buckets if cut < steps), steps)
     parts = []
     for start, end in itertools.pairwise(cuts):
+        # Rows are sorted by length, so those that have not ended at `start` come first.
         alive = int((length > start).sum())
         kept = min(rows, -(-alive // quarter) * quarter)
         parts.append(tokens[:kept, start:end])

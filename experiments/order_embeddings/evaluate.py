@@ -66,6 +66,7 @@ def embedder(
     def embed(vars, split, count):
         batches = image_batches(split, count, batch_size)
         images = embed_images(vars, batches, count)
+        # The features of the images are not read again.
         forget_pages(split.columns["image"])
         batches = caption_batches(split, count, batch_size, buckets)
         return Embeddings(images, embed_captions(vars, batches, PER_IMAGE * count))
@@ -135,6 +136,7 @@ def table_2(*runs: tuple[ConfigDict, Mapping[str, float]]) -> str:
     for name, row in TABLE_2.items():
         lines.append(_line([name, TABLE_2_DATA, *map(_one_decimal, row)]))
     for config, scores in runs:
+        # The names of Table 2.
         model = {"order": "OE", "cosine": "Sym"}[config.model.similarity]
         if config.norm == "layer":
             model += " + LN"

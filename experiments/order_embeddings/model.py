@@ -71,6 +71,7 @@ class Encoders:
         """
         sizes = self.sizes
         words_key, gru_key, image_key = jax.random.split(key, 3)
+        # Xavier: sqrt(6 / (inputs + outputs)).
         bound = (6 / (sizes.features + sizes.units)) ** 0.5
         return {
             "words": uniform(0.1)(words_key, (self.vocabulary, sizes.words)),
@@ -103,6 +104,7 @@ class Encoders:
             with jax.named_scope("words"):
                 x = params["words"][part]
             with jax.named_scope("gru"):
+                # A caption that ends inside this part passes its state on from there.
                 new = functional.unroll(
                     self.cell,
                     gru,
@@ -110,6 +112,7 @@ class Encoders:
                     initial_carry=None if state is None else state[:rows],
                     seq_lengths=jnp.clip(length[:rows] - steps_done, 0, steps),
                 ).carry
+            # Rows that have ended keep their state.
             state = new if state is None else jnp.concatenate([new, state[rows:]])
             steps_done += steps
         return self._normalise(state)
@@ -122,6 +125,7 @@ class Encoders:
 
     def _normalise(self, v: jax.Array) -> jax.Array:
         square = jnp.sum(jnp.square(v), axis=-1, keepdims=True)
+        # The inner `where` keeps the square root and its gradient finite at 0.
         v = v / jnp.sqrt(jnp.where(square > SMALLEST_SQUARE, square, 1))
         return jnp.abs(v) if self.positive else v
 

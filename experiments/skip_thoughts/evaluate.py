@@ -72,6 +72,7 @@ def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
     parts = {}
     for part in PARTS:
         a, b, scores = _related(name, part, config)
+        # One call for both sides, so that sentences of equal length share batches.
         vectors = encode([*a, *b], end_token=True)
         parts[part] = (vectors[: len(a)], vectors[len(a) :], scores)
     return _relatedness(parts, config)
@@ -158,10 +159,12 @@ def _word_counts(
         known = [words[token] for token in tokens if token in words]
         rows += [i] * len(known)
         columns += known
+    # csr_array adds up the ones of equal (row, column), which gives counts.
     ones = np.ones(len(rows), np.float32)
     shape = (len(texts), max(len(words), 1))
     counts = scipy.sparse.csr_array((ones, (rows, columns)), shape=shape)
     lengths = np.sqrt(np.asarray(counts.power(2).sum(axis=1)).ravel())
+    # A text without a known word has length 0 and stays 0.
     scale = scipy.sparse.diags_array(1 / np.maximum(lengths, 1e-12))
     return scipy.sparse.csr_array(scale @ counts, dtype=np.float32)
 
@@ -185,6 +188,7 @@ def neighbours(encode: Encode, config: ConfigDict) -> str:
     texts = [
         text for text in dict.fromkeys(candidates) if len(text.split()) >= MIN_WORDS
     ]
+    # The vectors have length 1, so a product is a cosine.
     vectors = encode(texts, end_token=False)
     lines = [f"nearest sentences, {config.norm}, data: {config.data.name}", ""]
     for i in evenly_spaced(len(texts), QUERIES):

@@ -103,8 +103,10 @@ class SkipThoughts:
           vector: [B, H], vectors of sentences.
           words: [2, S, B, D], word vectors of their neighbours.
         """
+        # Step s reads word s - 1 (teacher forcing). The first step reads a zero vector.
         x = jnp.pad(words[:, :-1], ((0, 0), (1, 0), (0, 0), (0, 0)))
         if self.sizes.condition:
+            # [2, S, B, H]: the vector beside every word.
             repeated = jnp.broadcast_to(vector, (*x.shape[:-1], vector.shape[-1]))
             x = jnp.concatenate([x, repeated], axis=-1)
 
@@ -114,6 +116,8 @@ class SkipThoughts:
 
         of_sides = [params["decoders"][side] for side in SIDES]
         if self.sizes.decoders_together:
+            # The two decoders have parameters of their own and equal shapes, so that
+            # `vmap` runs them as one batched network.
             stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *of_sides)
             return jax.vmap(decode_one)(stacked, x)
         return jnp.stack([decode_one(p, x) for p, x in zip(of_sides, x, strict=True)])
@@ -129,6 +133,7 @@ class SkipThoughts:
         Returns:
           (sum of the cross-entropies in nats, number of predicted words)
         """
+        # Time-major: current [T, B], targets [2, S, B], lengths [2, B].
         current = batch["current"].T
         targets = jnp.stack([batch[side].T for side in SIDES])
         lengths = jnp.stack([batch[f"{side}_length"] for side in SIDES])
@@ -138,6 +143,7 @@ class SkipThoughts:
         x = x.reshape(*current.shape, -1)
         vector = self.encode(params, x, batch["current_length"])
         h = self.decode(params, vector, words.reshape(*targets.shape, -1))
+        # [2, S, B], True on words and on the end token.
         valid = jnp.arange(targets.shape[1])[:, None] < lengths[:, None]
         groups = _groups(targets.shape[-1])
         total = cross_entropy(

@@ -108,6 +108,7 @@ def builder_class(name: str, data_dir: DataDir = None) -> type[Builder]:
       DataError: there is no such set.
     """
     original = name
+    # A set of own files says in its seal whose format it has.
     if name not in TABLE and OWN_NAME.fullmatch(name):
         original = store.read_original(data_root(data_dir) / name)
     if original not in TABLE:
@@ -186,6 +187,7 @@ def prepare(
     if own_name is not None:
         _check_own_name(own_name, root)
     final = root / (own_name or name) / builder.version
+    # A prepared set never changes, so nothing is left to do.
     if store.read_seal(final):
         return final
     from lnrepro.data.raw import Raw

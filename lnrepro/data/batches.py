@@ -89,6 +89,7 @@ class Stream(Iterator[Batch]):
             n -= self._next - start
             window = slice(start, self._next)
             parts.append({name: v[window] for name, v in self._block.items()})
+        # n batches may span several blocks. Each part is a view of one block.
         if len(parts) == 1:
             return parts[0]
         stacked = {}
@@ -146,6 +147,7 @@ def train_batches(
         raise UserError(
             f"the plan is for {plan.size} examples and the data has {_size(data)}"
         )
+    # This process's rows of every batch.
     part = _share(plan.batch_size, process)
     # Batches of different lengths cannot be stacked in a block.
     together = 1 if plan.buckets else max(1, BLOCK_ROWS // plan.batch_size)
@@ -153,6 +155,7 @@ def train_batches(
     def make_block(i: int) -> Batch:
         first = start_step + i * together
         steps = range(first, first + together)
+        # One indexing operation gathers the rows of all batches of the block.
         examples = _select(data, np.concatenate([plan.rows(k)[part] for k in steps]))
         if transform:
             draws = np.concatenate([plan.draws(k)[part] for k in steps])
@@ -201,12 +204,15 @@ def eval_batches(
     bucket = assign_buckets(lengths, buckets, size)
     order = np.arange(size) if bucket is None else np.argsort(bucket, kind="stable")
     steps = -(-size // batch_size)
+    # mode="edge" repeats the last row of `order`. The mask is 0 there.
     missing = steps * batch_size - size
     index = np.pad(order.astype(np.int32), (0, missing), mode="edge")
     mask = np.pad(np.ones(size, np.float32), (0, missing))
     index, mask = index.reshape(steps, -1), mask.reshape(steps, -1)
 
     def make_block(i: int) -> Batch:
+        # Buckets are those of the whole batch and not of this process's part, so that
+        # all processes have one shape.
         length = None if bucket is None else buckets[bucket[index[i]].max()]
         batch = _stack(_select(data, index[i, part]), length, pad)
         batch |= {"mask": mask[i, part], "index": index[i, part]}
@@ -252,6 +258,7 @@ def _stack(examples: Any, length: int | None, pad: Pad | None) -> Batch:
       length: bucket length T, if there are buckets.
       pad: see `train_batches`.
     """
+    # A list of examples becomes a dict of lists, as columns are.
     if not isinstance(examples, Mapping):
         examples = {
             name: [np.asarray(example[name]) for example in examples]
@@ -302,6 +309,8 @@ def _in_background(
     options = grain.ReadOptions(
         num_threads=1 if prefetch else 0, prefetch_buffer_size=prefetch
     )
+    # Grain calls make_block(0), make_block(1), ... in order. A block depends on its
+    # number only.
     blocks = grain.MapDataset.range(count).map(make_block)
     return Stream(iter(blocks.to_iter_dataset(options)))
 

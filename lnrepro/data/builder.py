@@ -63,6 +63,7 @@ class Builder:
     embedded: ClassVar[bool] = False
 
     def __init_subclass__(cls):
+        # "CnnTop4" -> "cnn_top4". An inherited name does not count.
         if "name" not in cls.__dict__:
             cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 

@@ -58,6 +58,9 @@ def download(
                 prefix="unfinished-", dir=folder, ignore_cleanup_errors=True
             ) as scratch:
                 part = pathlib.Path(scratch) / target.name
+                # The content is checked before the file gets its final name. The
+                # scratch folder is on the same file system, so that the rename is
+                # atomic.
                 limit = file.size or UNKNOWN_LIMIT
                 _fetch(url, part, limit, progress, timeout)
                 found = hashlib.sha256(unpack(part, limit)).hexdigest()
@@ -97,5 +100,6 @@ def _fetch(
                 )
             f.write(piece)
             progress(done, total)
+    # A connection that ends early raises no error by itself.
     if done < total:
         raise DataError(f"the connection ended after {done:,} of {total:,} bytes")

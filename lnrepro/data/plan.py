@@ -79,6 +79,7 @@ class Plan:
         A transform uses it for what else is random about an example.
         """
         bits = random_bits(self.seed, DRAWS | k, self.batch_size)
+        # The upper 53 bits, as many as a float64 holds exactly, scaled to [0, 1).
         return (bits >> np.uint64(11)) * 2.0**-53
 
     @property
@@ -104,9 +105,12 @@ def _epoch(plan: Plan, epoch: int) -> tuple[np.ndarray, np.ndarray]:
     a run can start at any step.
     """
     steps = plan.steps_per_epoch
+    # The last N mod B of the shuffled examples are left out, other ones in every epoch.
     order = permutation(plan.seed, ORDER | epoch, plan.size)[: steps * plan.batch_size]
     if plan.bucket is None:
         return order.reshape(steps, -1), np.empty(0, int)
+    # A stable sort keeps the random order inside a bucket. A batch at the boundary of
+    # two buckets mixes them and takes the longer one.
     rows = order[np.argsort(plan.bucket[order], kind="stable")].reshape(steps, -1)
     rows = rows[permutation(plan.seed, BATCH_ORDER | epoch, steps)]
     return rows, np.asarray(plan.buckets)[plan.bucket[rows].max(axis=1)]
@@ -134,4 +138,5 @@ def assign_buckets(
             f"{too_long} examples are longer than the last bucket, {buckets[-1]} (the "
             f"longest has {np.max(lengths)}); add a bucket, or leave them out"
         )
+    # The first bucket that is not shorter than the example.
     return np.searchsorted(buckets, lengths)

@@ -95,6 +95,8 @@ def load(folder: pathlib.Path) -> dict[str, np.ndarray | Ragged]:
     arrays = {}
     for file in sorted(folder.rglob("*.npy")):
         name = file.relative_to(folder).as_posix().removesuffix(".npy")
+        # A plain array in place of np.memmap, whose slices cost more. Pages are read at
+        # first use.
         arrays[name] = np.asarray(np.load(file, mmap_mode="r"))
     columns = {}
     for name, values in arrays.items():
@@ -113,6 +115,8 @@ def forget_pages(*columns: np.ndarray) -> None:
     not support it.
     """
     for column in columns:
+        # A view refers to the array it was taken from, and the first one to the map
+        # itself.
         while isinstance(column, np.ndarray):
             column = column.base
         if isinstance(column, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):

@@ -151,6 +151,8 @@ class Raw:
         archive = self._find_archive(root, archives)
         for name, content in members(archive, suffix, limit):
             parts = pathlib.PurePosixPath(_printable(name, archive)).parts
+            # The folder may lie at any depth of the archive. Its path is left out of
+            # the name.
             if folder in parts[:-1]:
                 yield "/".join(parts[parts.index(folder) + 1 :]), content
 
@@ -247,6 +249,8 @@ def plain(path: pathlib.Path, limit: int = UNKNOWN_LIMIT) -> bytes:
       DataError: it cannot be read or is too long.
     """
     with _one_line_errors(path), open(path, "rb") as f:
+        # One byte more than allowed shows that the file is too large, without reading
+        # all of it.
         content = f.read(limit + 1)
     if len(content) > limit:
         raise DataError(f"{path}: is larger than the {limit:,} bytes it may be")
@@ -271,10 +275,13 @@ def members(
     """
     total = 0
     with _one_line_errors(archive):
+        # The packing is told by the first bytes, whatever the name of the archive says.
         head, opener = _head(archive), open
         for magic, packing_opener in PACKINGS.values():
             if head.startswith(magic):
                 opener = packing_opener
+        # Mode "r|" reads the archive from front to back without seeking, since
+        # `_Bounded` has no seek.
         with (
             opener(archive, "rb") as packed,
             tarfile.open(
@@ -286,6 +293,8 @@ def members(
                 tar.members.clear()
                 _check_member(archive, member)
                 wanted = member.isreg() and member.name.endswith(suffix)
+                # Members that are not wanted are read too on the way, so they count
+                # in the total.
                 total += member.size
                 if (wanted and member.size > limit) or total > TREE_LIMIT:
                     raise DataError(
@@ -339,6 +348,8 @@ class _Bounded:
 
     def __init__(self, file, path: pathlib.Path, limit: int = sys.maxsize):
         self._file, self._path = file, path
+        # The limit of the content, or the limit on the ratio of expansion if that is
+        # smaller.
         self._limit = min(limit, room(path.stat().st_size))
         self._read = 0
 

@@ -51,6 +51,7 @@ def write(
         )
     folder = pathlib.Path(records.data_dir)
     features = _flatten(records.info.features.get_tensor_info())
+    # The digest is taken of what is read back, so it also covers what TFDS wrote.
     digest, sizes = hashlib.sha256(), {}
     for split in sorted(splits):
         source = records.as_data_source(split)
@@ -155,6 +156,7 @@ def _read_back(
     """
     columns = {}
     if all(
+        # Booleans, integers, unsigned integers and floats.
         np.dtype(info.np_dtype).kind in "biuf" and None not in info.shape[1:]
         for info in features.values()
     ):
@@ -166,10 +168,14 @@ def _read_back(
         for example in source.__getitems__(rows):
             for name, value in _flatten(example).items():
                 array = np.asarray(value)
+                # Strings are arrays of Python objects, whose memory holds only
+                # pointers.
                 is_object = array.dtype == object
                 content = (
                     repr(array.tolist()).encode() if is_object else array.tobytes()
                 )
+                # Name, dtype and shape come before the bytes, so that equal bytes of
+                # other arrays give another digest.
                 digest.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
                 digest.update(content)
                 if columns:

@@ -23,6 +23,8 @@ def random_bits(seed: int, counter: int, n: int) -> np.ndarray:
       counter: number of the random stream, below 2^64.
       n: how many numbers.
     """
+    # Philox has a key of two 64-bit words. The modulo maps negative seeds to valid
+    # ones.
     key = np.array([seed % 2**64, counter], np.uint64)
     return np.random.Philox(key=key).random_raw(n)
 
@@ -35,6 +37,7 @@ def permutation(seed: int, counter: int, n: int) -> np.ndarray:
       counter: number of the random stream, below 2^64.
       n: how many numbers.
     """
+    # "stable" makes the result of equal numbers independent of the sorting algorithm.
     return np.argsort(random_bits(seed, counter, n), kind="stable")
 
 
@@ -55,16 +58,20 @@ def permuted(positions: np.ndarray, n: int, seed: int, counter: int) -> np.ndarr
       Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom
       functions", 1988.
     """
+    # h bits on each side, where 4^h >= n.
     half = max(1, (max(n - 1, 1).bit_length() + 1) // 2)
     mask, shift = np.uint64((1 << half) - 1), np.uint64(half)
     keys = random_bits(seed, counter, ROUNDS)
 
     def network(x):
+        # A Feistel network is a permutation whatever its round function is: every round
+        # keeps one half and adds to the other what depends on the first only.
         left, right = x >> shift, x & mask
         for key in keys:
             left, right = right, left ^ (_mix(right + key) & mask)
         return left << shift | right
 
+    # uint64 arithmetic wraps modulo 2^64 on purpose.
     with np.errstate(over="ignore"):
         x = network(np.asarray(positions, np.uint64))
         while (outside := x >= n).any():

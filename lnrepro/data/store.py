@@ -78,6 +78,8 @@ def seal(
     """
     folder, digest = written.folder, written.digest
     if written.facts:
+        # Sorted keys make the checksum independent of the order in which facts were
+        # found.
         text = json.dumps(written.facts, ensure_ascii=False, sort_keys=True)
         digest.update(text.encode())
         (folder / FACTS).write_text(text, encoding="utf-8")
@@ -91,6 +93,7 @@ def read_seal(folder: pathlib.Path) -> Seal | None:
     """Return the seal of a prepared folder, or None if the folder is not whole."""
     try:
         found = Seal(**json.loads((folder / SEAL).read_text()))
+        # Sizes show truncated and missing files at no cost. Contents are not read here.
         for file, size in found.files.items():
             if (folder / file).stat().st_size != size:
                 return None
@@ -200,6 +203,8 @@ def _check_modules(file: pathlib.Path) -> None:
       DataError: it names another module, or cannot be read.
     """
     try:
+        # The file is walked with a list and not by recursion, which nested JSON could
+        # exhaust.
         pending = [json.loads(file.read_bytes())]
     except (OSError, ValueError, RecursionError) as e:
         raise DataError(
@@ -260,6 +265,7 @@ class Source:
                 raise IndexError(
                     f"{self._label} has {size} examples; there is no number {index}"
                 )
+        # Negative numbers count from the end.
         rows = [int(index) % size for index in indices]
         try:
             return self._records.__getitems__(rows)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+# The end of a text, and any word outside the vocabulary.
 SPECIALS = ("<eos>", "<unk>")
 
 
@@ -45,6 +46,7 @@ class Vocabulary:
         self.words, self.specials = tuple(words), tuple(specials)
         self._tokens = self.specials + self.words
         self._ids = {token: i for i, token in enumerate(self._tokens)}
+        # A dict keeps one id per token, so it is shorter if a token occurs twice.
         if len(self._ids) < len(self._tokens):
             token, _ = Counter(self._tokens).most_common(1)[0]
             raise ValueError(f"{token!r} is in the vocabulary twice")

@@ -87,14 +87,19 @@ class Triples:
         """Return several examples."""
         offsets, values = self.tokens.offsets, self.tokens.values
         self._reads += 1
+        # Pages in use count as memory of this process, and random rows touch all of
+        # them in time.
         if self._reads % RELEASE_EVERY == 0:
             forget_pages(values, offsets, self.triples)
         examples = []
         for line in self.triples[np.asarray(rows)].tolist():
+            # Three sentences in a row lie behind one another, so four offsets bound
+            # them.
             start, *ends = offsets[line - 1 : line + 3].tolist()
             example = {}
             for name, end in zip(self.pad, ends, strict=True):
                 ids = np.append(values[start:end], END).astype(np.int32)
+                # Ids are in the order of frequency, so the rarest words become unknown.
                 ids[ids >= self.vocabulary] = UNKNOWN
                 example[name] = ids
                 start = end
@@ -160,6 +165,8 @@ class EqualLengths:
         self.batch_size, self.seed, self.buckets = batch_size, seed, tuple(buckets)
         if batch_size < 1:
             raise UserError(f"config.batch_size = {batch_size}: at least 1 is needed")
+        # Triples are sorted by length: those of index l are rows _first_rows[l] and the
+        # following.
         self._counts = np.asarray(by_length, np.int64)
         self._first_rows = np.cumsum(self._counts) - self._counts
         self._batches = self._counts // batch_size
@@ -187,10 +194,15 @@ class EqualLengths:
           The index of its length, and its number among the batches of this length.
         """
         lengths = len(self._batches)
+        # The place of each length in the random order of this epoch. Counters epoch <<
+        # 8 | n are separate random streams: n = 0 for the lengths, n = index + 1 for
+        # the triples of one.
         rank = np.argsort(permutation(self.seed, epoch << 8, lengths))
         index = np.repeat(np.arange(lengths, dtype=np.int16), self._batches)
         first = np.cumsum(self._batches) - self._batches
         number = np.arange(self.steps_per_epoch, dtype=np.int64) - first[index]
+        # Sort by the number first and by the rank second. The first batch of every
+        # length then comes before the second batch of any.
         order = np.lexsort((rank[index], number))
         return index[order], number[order].astype(np.int32)
 
@@ -206,6 +218,7 @@ class EqualLengths:
     def length(self, k: int) -> int:
         """Return the bucket of the current sentences of batch k."""
         epoch, i = divmod(k, self.steps_per_epoch)
+        # Index 0 is one word, and the end token is one step more.
         steps = int(self._schedule(epoch)[0][i]) + 2
         return self.buckets[np.searchsorted(self.buckets, steps)]
 
