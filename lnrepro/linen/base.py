@@ -179,6 +179,7 @@ class SequenceModule(nn.Module):
         cell, inputs = self.functional_cell, jnp.asarray(inputs)
         params = self.parameters(cell, _features(inputs))
         params, x = cast(self.dtype, params, inputs)
+        # Zeros and learned carries are made by the cell itself.
         if initial_carry is None and self.carry_init is not nn.initializers.zeros:
             time_axis = 0 if time_major else x.ndim - 2
             step_shape = x.shape[:time_axis] + x.shape[time_axis + 1 :]

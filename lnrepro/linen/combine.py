@@ -161,6 +161,7 @@ class Stack(nn.Module):
         carries = []
         for key, layer in zip(keys, self.layers, strict=True):
             carries.append(layer.initialize_carry(key, input_shape))
+            # The output of a layer is the input of the next one.
             input_shape = (*input_shape[:-1], layer.features)
         return tuple(carries)
 
@@ -262,6 +263,7 @@ class Bidirectional(nn.Module):
             keep_order=True,
             **given,
         )
+        # Both outputs stand in the order of x.
         y = merge(left, right)
         returns_carry = self.return_carry if return_carry is None else return_carry
         return ((left_carry, right_carry), y) if returns_carry else y

@@ -111,6 +111,7 @@ class LayerNorm(nn.Module):
         feature_axes = canonical_axes("LayerNorm: feature_axes", self.feature_axes, x)
         feature_shape = tuple(x.shape[axis] for axis in feature_axes)
         wide = x.astype(compute_dtype)
+        # init may run outside of the mapped computation, where the axis does not exist.
         _, var, _, centred = moments(
             wide,
             reduction_axes,
@@ -334,6 +335,7 @@ class BatchNorm(nn.Module):
 
         wide = x.astype(compute_dtype)
         if use_running_average:
+            # Test time: [H] becomes [1, ..., H], which broadcasts against x.
             mean = running_mean.value.reshape(row_shape)
             var = running_var.value.reshape(row_shape)
             centred = wide - mean
@@ -346,10 +348,13 @@ class BatchNorm(nn.Module):
                 axis_name=None if self.is_initializing() else self.axis_name,
                 axis_index_groups=self.axis_index_groups,
             )
+            # The batch that init sees does not count in the running averages.
             if not self.is_initializing():
                 for running, new in ((running_mean, mean), (running_var, var)):
                     old = running.value.reshape(row_shape)
                     moved = running_average(old, new, self.momentum)
+                    # Where a mask left nothing, mean and variance are 0 and say
+                    # nothing.
                     kept = jnp.where(count > 0, moved, old)
                     running.value = kept.reshape(feature_shape)
 

@@ -99,6 +99,7 @@ def declare_parameters(
         fresh = cell.init(module.make_rng("params"), features_in, module.param_dtype)
         fresh = _nested(fresh, initializers)
     else:
+        # Not mutable: `scope.param` raises Flax's error for the missing parameter.
         fresh = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), names)
 
     values = {}

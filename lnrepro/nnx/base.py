@@ -52,11 +52,13 @@ class ParameterModule(nnx.Module):
         # that were drawn by different functions have equal graph definitions.
         self.functional_cell = wrapped(name, cell, wrap)
         drawing_cell = _with_initializers(cell, origins)
+        # operator.index accepts NumPy integers and refuses floats.
         self.in_features = operator.index(in_features)
         self.carry_init = carry_init
         self.dtype = dtype
         self.param_dtype = param_dtype
         self.deterministic = deterministic
+        # nnx.data lets the attribute become a random stream later.
         self.rngs = nnx.data(None)
         self.carry_rngs = nnx.data(None)
         params = wrapped(name, drawing_cell, wrap).init(
@@ -66,6 +68,8 @@ class ParameterModule(nnx.Module):
         # As nnx.Dropout: without a stream "dropout" it is the default stream.
         has_stream = "dropout" in rngs or "default" in rngs
         if self.functional_cell.is_noisy and has_stream:
+            # A stream of its own: other modules that share `rngs` do not change its
+            # draws.
             self.rngs = rngs["dropout"].fork()
         if carry_init is not None:
             # As flax.nnx.RNN without rngs.
@@ -97,6 +101,7 @@ class ParameterModule(nnx.Module):
           ValueError: `carry_init` is given here only, and there are no rngs.
         """
         dtype = self.param_dtype if self.dtype is None else self.dtype
+        # Only the batch axes and the dtype of x matter.
         params, x = self.cast(jnp.zeros(input_shape, dtype))
         carry = self.functional_cell.initial_carry(params, x)
         carry_init = self.carry_init if carry_init is None else carry_init

@@ -412,6 +412,7 @@ class BatchNorm(nnx.Module):
         wide = x.astype(compute_dtype)
         if use_running_average:
             var = var.reshape(row_shape)
+            # Test time: [H] becomes [1, ..., H], which broadcasts against x.
             centred = wide - mean.reshape(row_shape)
         else:
             mean, var, count, centred = moments(
@@ -425,6 +426,7 @@ class BatchNorm(nnx.Module):
             for running, new in ((self.mean, mean), (self.var, var)):
                 old = running[...]
                 new = new.reshape(old.shape)
+                # Where a mask left nothing, mean and variance are 0 and say nothing.
                 seen = jnp.broadcast_to(count > 0, row_shape).reshape(old.shape)
                 moved = running_average(old, new, self.momentum)
                 running[...] = jnp.where(seen, moved, old)

@@ -84,6 +84,7 @@ def set_parameters(
     paths = tuple(_names(path) for path, _ in leaves)
     variables = {}
     for path, (_, value) in zip(paths, leaves, strict=True):
+        # All gains have one initialiser and one metadata.
         name = "gain" if path[-1].startswith("gain_") else path[-1]
         variables[path] = _variable(value, origins.get(name))
     for name, variable in traverse_util.unflatten_dict(variables).items():
@@ -114,6 +115,7 @@ def _variable(value, origin):
         return nnx.Param(value)
     described = _described(origin.initializer, value)
     if described is not None:
+        # The metadata of the initialiser, around the joined value.
         value = dataclasses.replace(described, raw_value=value)
     return nnx.Param(value, **origin.metadata)
 

@@ -58,6 +58,7 @@ class SequenceMethods:
             )
         for site, size in cell.sites.items():
             mean_name, var_name = _statistics_names(site)
+            # Row t belongs to time step t.
             shape = (max_steps, size)
             setattr(self, mean_name, nnx.BatchStat(jnp.zeros(shape, jnp.float32)))
             setattr(self, var_name, nnx.BatchStat(jnp.ones(shape, jnp.float32)))
@@ -110,6 +111,7 @@ class SequenceMethods:
         cell = owner.functional_cell
         params, x = owner.cast(jnp.asarray(inputs))
         time_major = _chosen(time_major, self.time_major)
+        # Zeros and learned carries are made by the cell itself.
         if initial_carry is None and owner.carry_init is not None:
             time_axis = 0 if time_major else x.ndim - 2
             step_shape = x.shape[:time_axis] + x.shape[time_axis + 1 :]
@@ -133,6 +135,7 @@ class SequenceMethods:
             statistics=_values(running) if running and takes_running else None,
             options=_scan_options(self.options, self.unroll),
         )
+        # The batch's own statistics were used, so that the running ones move.
         if result.statistics is not None:
             moved = functional.track(_values(running), result.statistics, self.momentum)
             for site, variables in running.items():

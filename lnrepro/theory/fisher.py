@@ -66,6 +66,7 @@ class Outputs(NamedTuple):
     def divergence(self, h: jax.Array, other: jax.Array) -> jax.Array:
         """Return KL[P(y|h) || P(y|other)] in nats, [...], of parameters [..., H]."""
         total = jnp.vectorize(self.log_partition, signature="(h)->()")
+        # KL of an exponential family is the Bregman divergence of A, divided by phi.
         linear = ((other - h) * self.mean(h)).sum(-1)
         return (total(other) - total(h) - linear) / self.phi
 
@@ -137,8 +138,10 @@ def fisher(model: Model, theta: Any, x: jax.Array, outputs: Outputs) -> jax.Arra
       [P, P] in the order of `ravel_pytree(theta)`, a mean over x.
     """
     flat, unravel = ravel_pytree(theta)
+    # J = dh/dtheta, [B, H, P].
     jacobian = jax.jacfwd(lambda p: model(unravel(p), x))(flat)
     covariance = outputs.covariance(model(theta, x)) / outputs.phi**2
+    # J^T (Cov[y|x] / phi^2) J, summed over x.
     total = jnp.einsum("bhp,bhk,bkq->pq", jacobian, covariance, jacobian, optimize=True)
     return total / len(jacobian)
 
@@ -155,6 +158,7 @@ def metric(
       outputs: see above.
       direction: a step of the parameters, like theta.
     """
+    # `moved` is J direction, [B, H].
     h, moved = jax.jvp(lambda p: model(p, x), (theta,), (direction,))
     # The derivative of the mean A'(h) is A''(h) = Cov[y|x] / phi, so that no covariance
     # [B, H, H] is computed.
@@ -201,15 +205,19 @@ def block_fisher(
     kernel, bias, gain = _unpack(norm, theta, x)
     sums, (mean, deviation) = x @ kernel, scalars(norm, kernel, x)
     if gain is None:
+        # Eq. 12: the features of w_i and b_i are [x, 1], the same for every unit.
         features = jnp.broadcast_to(x[:, None], (*sums.shape, x.shape[-1]))
         features = jnp.concatenate([features, jnp.ones_like(sums)[..., None]], -1)
         h = sums + bias
     else:
         z = (sums - mean) / deviation
         # d mu_i / d w_i and d sigma_i / d w_i of the unit's own weights, as in eq. 14.
+        # [B, H, D, H]; "bidi->bid" takes the derivative by the unit's own weights.
         jacobians = jax.jacobian(lambda w: scalars(norm, w, x))(kernel)
         d_mean, d_deviation = (jnp.einsum("bidi->bid", j) for j in jacobians)
         chi = x[:, None] - d_mean - z[..., None] * d_deviation
+        # u_i = [g_i chi_i / sigma_i, 1, z_i], the features of w_i, b_i and g_i in eq.
+        # 13.
         of_weights = (gain / deviation)[..., None] * chi
         ones = jnp.ones_like(z)[..., None]
         features = jnp.concatenate([of_weights, ones, z[..., None]], -1)
@@ -241,6 +249,7 @@ def gain_metric(
     """
     kernel, _, _ = _unpack(norm, theta, x)
     covariance = outputs.covariance(layer_model(norm)(theta, x)) / outputs.phi**2
+    # Eq. 32 has the covariance alone.
     if norm == "batch":
         return covariance.mean(0)
     mean, deviation = scalars("weight" if norm == "none" else norm, kernel, x)
@@ -278,6 +287,7 @@ def weight_curvature(
     features = x.shape[-1]
     matrix = fisher(layer_model(norm), theta, x, outputs)
     blocks = matrix.reshape(*theta.shape, *theta.shape)
+    # The mean eigenvalue of a symmetric matrix is its trace over its size.
     trace = jnp.einsum("ipip->", blocks[:, :features, :, :features])
     return trace / (len(theta) * features)
 
@@ -296,6 +306,7 @@ def magnitude_curvature(
       outputs: see above.
     """
     features, units = x.shape[-1], len(theta)
+    # One direction for each unit, which moves the magnitude of this unit only.
     steps = jnp.zeros((units, *theta.shape), theta.dtype)
     own = jnp.arange(units)
     if norm == "none":
@@ -308,4 +319,5 @@ def magnitude_curvature(
     def half_curvature(step):
         return metric(layer_model(norm), theta, x, outputs, step)
 
+    # ds^2 of eq. 8 has a factor 1/2.
     return 2 * jax.vmap(half_curvature)(steps)

@@ -31,6 +31,7 @@ import jax.numpy as jnp
 
 Model = Callable[[jax.Array, jax.Array], Any]
 
+# The paper's spelling.
 COLUMNS = (
     "weight matrix re-scaling",
     "weight matrix re-centering",
@@ -92,6 +93,7 @@ def transformations(
       {column: (new kernel, new data)}.
     """
     weight_key, data_key = jax.random.split(key)
+    # The same shift for all units, as eq. 6 has it.
     weight_shift = jax.random.normal(weight_key, kernel.shape[:-1], kernel.dtype)
     data_shift = jax.random.normal(data_key, x.shape[-1:], x.dtype)
     pairs = (

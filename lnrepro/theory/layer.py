@@ -42,11 +42,14 @@ def normalized_sums(
     """
     _check_norm(norm)
     if norm == "batch":
+        # Eq. 2. The statistics of the B cases are those of the distribution here.
         return batch_norm(x @ kernel, gain, bias, epsilon=epsilon)[0]
     if norm == "layer":
+        # Eq. 3.
         return layer_norm(x @ kernel, gain, bias, epsilon=epsilon)
     if gain is None:
         gain = jnp.ones(kernel.shape[-1], kernel.dtype)
+    # weight_norm multiplies by g / ||w_i||, so that the product is normalised already.
     sums = x @ weight_norm(kernel, gain) if norm == "weight" else gain * (x @ kernel)
     return sums if bias is None else sums + bias
 
@@ -72,6 +75,7 @@ def scalars(norm: str, kernel: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.
     sums = x @ kernel
     mean, deviation = jnp.zeros_like(sums), jnp.ones_like(sums)
     if norm in ("batch", "layer"):
+        # Over the cases for each unit, or over the units for each case.
         axis = 0 if norm == "batch" else 1
         mean = sums.mean(axis, keepdims=True)
         deviation = sums.std(axis, keepdims=True)

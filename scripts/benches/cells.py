@@ -180,6 +180,8 @@ def _measure(
     rows, calls = _compile(functions)
     times = {label: [] for label in calls}
     start = time.perf_counter()
+    # Take turns, so that a slow phase of the machine affects all functions alike. At
+    # least `rounds` turns and `seconds` seconds.
     for done in itertools.count():
         if done >= args.rounds and time.perf_counter() - start > args.seconds:
             break
@@ -220,6 +222,7 @@ def _compile(
             # Some backends do not report their memory.
             if memory := compiled[label].memory_analysis():
                 rows[label]["temp_mb"] = memory.temp_size_in_bytes / 1e6
+        # The first call may allocate memory or load kernels, so it is not timed.
         calls[label]()
     return rows, calls
 

@@ -48,6 +48,7 @@ def main(args: argparse.Namespace) -> int:
     rows = []
     for variant in ("paper", "paper_bz4"):
         config = mnist.get_config(variant)
+        # Evaluations and pictures are no part of the loop's own cost.
         config.evals = {}
         config.best.metric = None
         config.curves = ()
@@ -87,11 +88,13 @@ def _ratio(config, args):
     n = config.steps_per_call
     batches = []
     with run.batches(0) as stream:
+        # Several batches, since one alone could stay in a cache of the processor.
         for _ in range(max(2, 400 // n)):
             batch = jax.tree.map(np.array, stream.take(n))
             batches.append(run.placement.batch(batch))
 
     def bare_seconds(calls: int) -> float:
+        # The first call is not timed, as in the loop.
         state, _ = compiled(run.placement.place(run.initial()), batches[0])
         jax.block_until_ready(state)
         began = time.perf_counter()
@@ -100,11 +103,14 @@ def _ratio(config, args):
         jax.block_until_ready(state)
         return time.perf_counter() - began
 
+    # A short measurement tells how many calls take about `seconds`.
     calls = max(2, round(args.seconds / (bare_seconds(20) / 20)))
     steps = calls * n
+    # The first call of n steps is not timed.
     config.steps = steps + n
     loop, bare = [], []
     for _ in range(args.rounds):
+        # In turns, so that a slow phase of the machine affects both.
         loop.append(_loop_seconds(config) / steps)
         bare.append(bare_seconds(calls) / steps)
     ratios = [a / b for a, b in zip(loop, bare, strict=True)]
@@ -153,6 +159,7 @@ def _first_steps():
     They are measured with an empty and with a warm compilation cache.
     """
     seconds = []
+    # The run does one step and nothing else that takes time.
     flags = (
         "--config=configs/mnist.py:paper",
         "--config.steps=1",
@@ -161,6 +168,7 @@ def _first_steps():
         "--config.best.metric=None",
     )
     with tempfile.TemporaryDirectory() as scratch:
+        # Both launches share a cache that is empty at first.
         env = os.environ | {"JAX_COMPILATION_CACHE_DIR": f"{scratch}/cache"}
         for name in ("first", "second"):
             command = [sys.executable, "-m", "lnrepro.main", *flags]

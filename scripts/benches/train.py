@@ -79,6 +79,8 @@ def _first_batch(ours):
 
 
 def _our_step(config, ours, batch, key):
+    # The direct version has parameters only. Other collections, such as running
+    # statistics, are constants of the loss here.
     collections_ = dict(jax.jit(ours.init)(key))
     params = collections_.pop("params")
 
@@ -109,6 +111,7 @@ def _compare(config, args):
         times_a.append(a.seconds())
         if not round % 2:
             times_b.append(b.seconds())
+    # The median of the ratios of neighbouring steps: slow phases of the machine cancel.
     ratio = statistics.median(x / y for x, y in zip(times_a, times_b, strict=True))
     seconds_a, seconds_b = statistics.median(times_a), statistics.median(times_b)
     memory_a, memory_b = a.temporary_bytes / 1e6, b.temporary_bytes / 1e6
@@ -141,6 +144,7 @@ class Step:
 
         self._state = (params, jax.jit(optimizer.init)(params))
         self._inputs = (batch, key)
+        # As in the trainer, the new state takes over the memory of the old one.
         lowered = jax.jit(step, donate_argnums=(0, 1)).lower(
             *self._state, *self._inputs
         )
@@ -164,6 +168,8 @@ class Step:
         """
         scopes = {}
         for line in self._compiled.as_text().splitlines():
+            # {name of an instruction of the compiled program: its scope}. The trace has
+            # the names only.
             found = re.match(r"\s*(?:ROOT )?%?([\w.-]+) = .*op_name=\"([^\"]*)\"", line)
             if found:
                 scopes[found[1]] = _scope(found[2])
@@ -175,6 +181,7 @@ class Step:
             trace = json.loads(gzip.decompress(file.read_bytes()))
         spent = collections.Counter()
         for event in trace["traceEvents"]:
+            # "X" are events with a duration, in microseconds.
             if event.get("ph") == "X" and "hlo_op" in event.get("args", {}):
                 spent[scopes.get(event["name"], "other")] += event["dur"]
         return [(scope, time / spent.total()) for scope, time in spent.most_common(12)]
@@ -182,6 +189,7 @@ class Step:
 
 def _scope(op_name):
     """Return the outermost named scope of an operation."""
+    # "jit(step)/transpose(jvp(encoder))/while/body/dot_general" -> "encoder".
     path = re.sub(r"(transpose|jvp|vmap)\(|jit\([^()]*\)|\)", "/", op_name)
     loop = ("", "while", "body", "closed_call")
     parts = [part for part in path.split("/") if part not in loop]

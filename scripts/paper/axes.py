@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 Record = Mapping[str, Any]
 
 
+# The default of `Panel.where`.
 def _any_run(config):
     return True
 
@@ -123,6 +124,7 @@ def _accuracy(task, low, high, original):
     return Panel("Accuracy", metric, (low, high), title=task, original=original)
 
 
+# Axes, labels and ranges are those printed in the paper.
 _FIGURES = (
     Figure(
         number=1,
@@ -167,6 +169,7 @@ _FIGURES = (
                 (82, 86),
                 title="SICK (r)",
                 factor=100.0,
+                # The original skip-thought vectors of Table 3, times 100.
                 original=84.8,
             ),
             Panel(
@@ -199,6 +202,7 @@ _FIGURES = (
         xlabel="Epoch",
         xlim=(0, 100),
         x=_epoch,
+        # Bounds in nats after 200 epochs, from section 6.4.
         reported={"none": 82.36, "layer_cell": 82.09},
     ),
     Figure(

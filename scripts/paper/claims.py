@@ -26,6 +26,7 @@ def sentences(figure: Figure, panels: Sequence[PanelCurves]) -> list[str]:
         for base in curves:
             if base.norm != BASELINE:
                 continue
+            # Curves of other data sets are not comparable with this baseline.
             for other in curves:
                 if other.norm != BASELINE and other.data == base.data:
                     found.append(_sentence(figure, panel, other, base))
@@ -53,6 +54,7 @@ def reach(
       best: "min" or "max".
       unit: the label of the x axis.
     """
+    # With this sign, smaller is better for both kinds of metrics.
     sign = 1 if best == "min" else -1
     i = int(np.argmin(sign * base.median))
     value, at = base.median[i], base.x[i]
@@ -61,6 +63,7 @@ def reach(
     if not len(reached):
         return f"{names[0]} does not reach {target}, by {other.x[-1]:.4g}"
     first = other.x[reached[0]]
+    # The paper states such shares: "60 % of the time".
     share = f", {100 * first / at:.0f} % of its" if at else ""
     return f"{names[0]} reaches {target}, at {first:.4g}{share}"
 
@@ -73,6 +76,7 @@ def gap(other: Curve, base: Curve, names: tuple[str, str]) -> str:
       base: the baseline.
       names: their names.
     """
+    # Runs may differ in length, so the last x of one may lie beyond the other.
     common = np.intersect1d(other.x, base.x)
     if not len(common):
         return "no x in common"

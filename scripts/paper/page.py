@@ -51,6 +51,7 @@ def caption(figure: Figure, runs: Sequence[Run]) -> str:
     n_steps = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
     text = f"{figure.title}, {figure.name}. "
     text += f"Data: {', '.join(sets)}; {n_steps} steps."
+    # Curves of other data, or of a mixture, are not comparable with the paper's.
     if sets != [figure.paper_data]:
         return (
             f"{text} The paper's data is {figure.paper_data}: not to be compared with "
@@ -78,6 +79,8 @@ def figure_part(
     absent = [norm for norm in figure.curves if norm not in norms]
     config = figure.config.partition(" ")[0]
     sweep = f"python scripts/sweep.py {config} --launcher local"
+    # A sweep trains all norms of the figure. The other commands train one missing norm
+    # each.
     commands = [sweep]
     for norm in absent:
         commands.append(

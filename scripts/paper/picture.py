@@ -24,6 +24,7 @@ STYLE = {
     # The same figure gives the same file.
     "svg.hashsalt": "lnrepro",
 }
+# Both kinds of layer norm have one colour, since no figure shows both.
 COLOURS = {
     "none": "C0",
     "layer": "C3",
@@ -80,6 +81,7 @@ def draw(
         )
         for ax, panel in zip(axes.flat, panels, strict=False):
             _draw_panel(ax, figure, panel)
+        # The last row may have more places than panels.
         for ax in axes.flat[len(panels) :]:
             ax.set_visible(False)
         fig.supxlabel(textwrap.fill(caption, LETTERS * columns), fontsize=8)
@@ -88,6 +90,7 @@ def draw(
 
 def _save(fig, stem, **options):
     fig.savefig(stem.with_suffix(".png"), dpi=150, **options)
+    # Without a date, the same figure gives the same bytes.
     fig.savefig(stem.with_suffix(".svg"), dpi=150, metadata={"Date": None}, **options)
     plt.close(fig)
 
@@ -128,6 +131,7 @@ def _draw_curve(ax, figure, curve, metric, line):
         curve.median,
         line,
         color=colour,
+        # With more points the markers would cover the line.
         marker="." if len(curve.x) < 30 else None,
         label=" ".join(words),
         lw=1.3,
@@ -141,6 +145,7 @@ def _draw_printed_numbers(ax, figure, panel):
     if panel.original is not None:
         label = "Original (the paper's)"
         ax.axhline(panel.original, color="0.4", ls="--", lw=1, label=label)
+    # The paper prints final values of the first panel only.
     if panel is figure.panels[0]:
         for norm, value in figure.reported.items():
             label = f"{figure.curves[norm]}, the paper's end: {value}"
@@ -179,6 +184,7 @@ def on_the_papers_axes(figure: Figure, lines: Sequence[Curve]) -> bool:
         return False
     scale = np.log if figure.xscale == "log" else float
     low, high = map(scale, figure.xlim)
+    # On a logarithmic axis, a third of its length is meant.
     end = max(curve.x[-1] for curve in lines)
     return scale(end) >= low + (high - low) / 3
 
@@ -187,6 +193,7 @@ def _widened(limits, values, scale) -> tuple[float, float]:
     """Return the limits, or wider ones that hold all values with a small margin."""
     low, high = limits
     if scale == "log":
+        # A logarithmic axis cannot show the others.
         values = values[values > 0]
     if not len(values):
         return limits
@@ -217,6 +224,7 @@ def write_points(
             title = panel.title or panel.ylabel
             for metric, lines in ((panel.metric, first), (panel.second, second)):
                 for curve in lines:
+                    # `curve.data` may have a checksum behind the name of the set.
                     name = metric.format(data=curve.data.partition(" ")[0])
                     row = [title, name, curve.norm, curve.data]
                     for seed, x, y in curve.points:
@@ -232,6 +240,7 @@ def draw_table(table: Table, stem: pathlib.Path) -> None:
     """
     columns = zip(table.head, *table.rows, strict=True)
     widths = np.array([max(len(cell) for cell in column) for column in columns])
+    # Inches: so much for a letter, and so much for the margin of a column.
     width = 0.085 * widths.sum() + 0.25 * len(widths)
     height = 0.3 * (len(table.rows) + 2)
     with plt.rc_context(STYLE | {"axes.grid": False}):

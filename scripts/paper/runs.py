@@ -51,6 +51,7 @@ class Run(NamedTuple):
         """Return {seed: [(record, value), ...]} of a metric."""
         metric = self.name_of(metric.format(data=self.config.data.name))
         first, count = self.config.seed, self.config.get("seeds", 1)
+        # Several seeds of one run have a name each, and their mean has the plain name.
         names = {first: metric}
         if count > 1:
             for seed in range(first, first + count):
@@ -109,6 +110,7 @@ def find(paths: Iterable[pathlib.Path]) -> list[Run]:
                 f"{path}: there is no run directory (with a config.json) at or below it"
             )
         for folder in folders:
+            # Paths on the command line may overlap.
             if folder not in found:
                 found[folder] = _read(folder)
     return _with_distinct_data(list(found.values()))
@@ -205,6 +207,7 @@ def curves(
       x: record -> x.
       order: the norms, in the order of the legend.
     """
+    # A curve joins the runs that share norm, data and settings.
     groups = collections.defaultdict(list)
     for run in runs:
         if panel.where(run.config):
@@ -231,6 +234,8 @@ def _difference(own, others):
 
 
 def _curve(runs, panel, metric, x):
+    # Values of all seeds by x. The median at x is over the seeds that have a record
+    # there.
     ys, points = collections.defaultdict(list), []
     for run in runs:
         for seed, values in run.values(metric).items():

@@ -81,6 +81,7 @@ def order_embeddings(runs: Iterable[Run]) -> Table:
         if not scores:
             continue
         used.append(run)
+        # The names of Table 2.
         model = {"order": "OE", "cosine": "Sym"}[run.config.model.similarity]
         folds = "{folds} x {fold} images".format(**run.config.evaluation)
         data = f"{_data(run)}, {folds}, {run.step:,} steps"
@@ -155,6 +156,7 @@ def _final_scores(run, columns):
     file = run.folder / "evaluation.json"
     evaluated = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     names = [f"final/{column}" for column in columns]
+    # The last record with all scores counts.
     for record in (evaluated, *reversed(run.records)):
         if all(name in record for name in names):
             return [record[name] for name in names]
@@ -166,4 +168,5 @@ def _one_decimal(values) -> list[str]:
 
 
 def _task_scores(row) -> list[str]:
+    # Pearson, Spearman and MSE have three digits, accuracies in percent have one.
     return [f"{value:.3f}" for value in row[:3]] + _one_decimal(row[3:])

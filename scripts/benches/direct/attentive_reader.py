@@ -71,6 +71,7 @@ class AttentiveReader(nn.Module):
             seq_lengths=batch["question_length"],
             initial_carry=self.start(q, "question"),
         )
+        # Unlike ours, arrays are batch-major here, [B, T, ...], as Flax has them.
         mask = jnp.arange(d.shape[1]) < lengths[:, None]
         similarity = nn.Dense(units, use_bias=False, name="similarity")
         s = jnp.sum(similarity(d) * similarity(u)[:, None], axis=-1)
@@ -87,6 +88,7 @@ class AttentiveReader(nn.Module):
             + nn.Dense(units, name="read_question")(u)
             + nn.Dense(units, use_bias=False, name="read_mean")(mean)
         )
+        # The softmax over all words, [B, V], as one array.
         p = nn.softmax(nn.Dense(c.data.vocabulary, name="output")(dropout(g)))
         return -jnp.mean(
             jnp.log(jnp.take_along_axis(p, batch["answer"][:, None], 1)[:, 0] + 1e-8)
@@ -119,6 +121,8 @@ def make(config: ml_collections.ConfigDict):
 
     def loss(params, batch, key):
         keys = jax.random.split(key)
+        # Entities are renamed anew in every training batch, as in
+        # `experiments.attentive_reader`.
         permuted = jax.random.permutation(keys[0], config.data.entities)
         ids = (
             jnp.arange(config.data.vocabulary)

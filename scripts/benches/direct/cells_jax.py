@@ -59,6 +59,7 @@ def implement(
     x = jax.random.normal(jax.random.key(0), (shape.steps, shape.batch, shape.features))
     w = jax.random.normal(jax.random.key(1), (shape.steps, shape.batch, shape.units))
 
+    # A random linear function of the outputs gives each of them a gradient of its own.
     def loss(params, x, w):
         return jnp.sum(apply(params, x) * w)
 
@@ -143,6 +144,7 @@ class LayerNormLSTMCell(nn.RNNCellBase):
         x_proj = nn.Dense(4 * self.features, use_bias=False, name="x")(x)
         h_proj = nn.Dense(4 * self.features, use_bias=False, name="h")(h)
         gates = nn.LayerNorm(1e-5, name="norm_x")(x_proj)
+        # One bias of the sum is enough. That of norm_x stands for all three of eq. 20.
         gates += nn.LayerNorm(1e-5, use_bias=False, name="norm_h")(h_proj)
         f, i, o, g = jnp.split(gates, 4, -1)
         c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)

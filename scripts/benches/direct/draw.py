@@ -37,6 +37,7 @@ class LayerNormLSTMCell(nn.Module):
 def filter_bank(window, n: int, size: int):
     """Window parameters [B, 5] -> gamma [B], F_Y and F_X [B, n, size]."""
     gx, gy, log_var, log_delta, log_gamma = jnp.split(window, 5, axis=-1)
+    # The grid of Gregor et al. (2015), section 3.2, as in `experiments.draw.attention`.
     delta = (size - 1) / (n - 1) * jnp.exp(log_delta)
     pixels = jnp.arange(size)
     banks = []
@@ -47,6 +48,7 @@ def filter_bank(window, n: int, size: int):
         bank = jnp.exp(
             -((pixels - centres[..., None]) ** 2) / (2 * jnp.exp(log_var)[..., None])
         )
+        # Each row of a filter bank sums to 1.
         banks.append(bank / jnp.maximum(bank.sum(-1, keepdims=True), 1e-8))
     return jnp.exp(log_gamma)[..., 0], *banks
 

@@ -61,9 +61,11 @@ class Writer(nn.Module):
             values = jnp.array([0.0, 0.0, m.kappa_bias])
             return jnp.repeat(values, m.window_gaussians)
 
+        # alpha, beta and the move of kappa are exponentials (Graves 2013, eq. 48-51).
         hats = nn.Dense(3 * m.window_gaussians, bias_init=bias, name="window")(h1)
         alpha, beta, move = jnp.split(jnp.exp(hats), 3, axis=-1)
         kappa = kappa + move
+        # Characters count from 1.
         u = jnp.arange(1, text.shape[1] + 1)
         phi = jnp.sum(
             alpha[..., None] * jnp.exp(-beta[..., None] * (kappa[..., None] - u) ** 2),
@@ -112,6 +114,8 @@ class Handwriting(nn.Module):
         e, pi, mu1, mu2, s1, s2, rho = jnp.split(
             y, [1, *(1 + m.gaussians * k for k in range(1, 6))], axis=-1
         )
+        # |rho| = 1 would divide by zero. s1 and s2 are logarithms of standard
+        # deviations, and exp(-9.2) is about 1e-4.
         rho = jnp.clip(jnp.tanh(rho), -0.9999, 0.9999)
         s1, s2 = jnp.maximum(s1, -9.2), jnp.maximum(s2, -9.2)
         a, b = (
@@ -121,6 +125,8 @@ class Handwriting(nn.Module):
         z = (a**2 + b**2 - 2 * rho * a * b) / (1 - rho**2)
         log_normal = -z / 2 - jnp.log(2 * jnp.pi) - s1 - s2 - 0.5 * jnp.log(1 - rho**2)
         offset = nn.logsumexp(nn.log_softmax(pi) + log_normal, axis=-1)
+        # -log(e) at the end of a stroke and -log(1 - e) elsewhere, with e = 1 / (1 +
+        # exp(e^)).
         pen = nn.softplus(e[..., 0] * jnp.where(steps[..., 2] > 0.5, 1.0, -1.0))
         there = jnp.arange(steps.shape[1]) < lengths[:, None]
         return jnp.mean(jnp.sum(jnp.where(there, pen - offset, 0.0), axis=1))

@@ -68,11 +68,13 @@ class OrderEmbeddings(nn.Module):
         s, im = (
             jnp.abs(v / jnp.linalg.norm(v, axis=-1, keepdims=True)) for v in (s, im)
         )
+        # [B, B]: row i is caption i, column j is image j. In between it is [B, B, K].
         errors = jnp.sum(jnp.maximum(s[:, None, :] - im[None, :, :], 0) ** 2, axis=-1)
         own = jnp.diag(errors)
         cost = nn.relu(c.margin - errors + own[:, None]) + nn.relu(
             c.margin - errors + own[None, :]
         )
+        # A pair is no negative of itself.
         return jnp.sum(cost * (1 - jnp.eye(len(errors))))
 
 
@@ -81,6 +83,7 @@ def make(config: ml_collections.ConfigDict):
     network = OrderEmbeddings(config)
 
     def init(key):
+        # Zero features have no direction, and their norm is 0.
         one = jnp.zeros((2, config.model.features)).at[:, 0].set(1.0)
         return network.init(key, one, jnp.ones((2, 3), int), jnp.array([3, 2]))
 

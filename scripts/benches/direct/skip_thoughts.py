@@ -77,11 +77,13 @@ class SkipThoughts(nn.Module):
         total = 0.0
         for side in ("previous", "next"):
             words, lengths = batch[side], batch[f"{side}_length"]
+            # Step s reads word s - 1, and the first step reads zeros.
             x = jnp.pad(embed(words)[:, :-1], ((0, 0), (1, 0), (0, 0)))
             if c.condition:
                 every = jnp.broadcast_to(vector[:, None], (*x.shape[:2], c.units))
                 x = jnp.concatenate([x, every], axis=-1)
             _, h = rnn(side)(x, initial_carry=vector)
+            # All probabilities at once, [B, S, V].
             p = jnp.take_along_axis(nn.softmax(output(h)), words[..., None], axis=-1)[
                 ..., 0
             ]
@@ -122,6 +124,7 @@ def batch(config: ml_collections.ConfigDict) -> dict[str, np.ndarray]:
     lengths = EqualLengths(
         books.by_length, config.batch_size, config.seed, config.data.buckets
     )
+    # The number of the first batch of the epoch with the longest sentences.
     longest = max(range(lengths.steps_per_epoch), key=lengths.length)
     with contextlib.closing(
         train_batches(books, lengths, start_step=longest, pad=books.pad)
