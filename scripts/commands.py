@@ -38,6 +38,7 @@ def dispatch(
     """
     parser = Parser(description=doc)
     commands = parser.add_subparsers(dest="command", required=True)
+    # All commands are known to the parser, for --help and for mistakes.
     wanted = next((a for a in arguments if a in names), None)
     for name in names:
         command = commands.add_parser(name)

@@ -91,6 +91,7 @@ def open_run(
     from experiments.skip_thoughts.experiment import encoder
 
     if word2vec:
+        # The encoder of the experiment reads this field.
         run.config.encoding.word2vec = word2vec
     return encoder(run.config, run.vars()["params"], run.facts)
 
@@ -176,6 +177,7 @@ def write(
     print(file=sys.stderr)
     file.seek(start)
     write_header(units)
+    # To the end, so that nothing is overwritten by what is written next.
     file.seek(0, 2)
     file.flush()
     return count

@@ -18,7 +18,8 @@ import pathlib
 from lnrepro.engine.errors import ended
 from scripts.commands import Parser
 
-# 7 is the remark about convolutional networks in section 6.7.
+# The paper has six figures with results. 7 is the remark about
+# convolutional networks in section 6.7.
 FIGURE_NUMBERS = range(1, 8)
 TABLE_NUMBERS = range(1, 4)
 
@@ -57,6 +58,7 @@ def main(argv: list[str]) -> None:
     if not figures and not tables:
         figures, tables = FIGURE_NUMBERS, TABLE_NUMBERS
 
+    # Imported late: --help and wrong flags need none of it.
     from scripts.paper import page, runs
 
     found = runs.find(args.runs)

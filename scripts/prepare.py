@@ -115,6 +115,7 @@ def prepare(args: argparse.Namespace) -> None:
     name = args.name
     if args.own_name and not args.raw:
         raise UserError(f"--as={args.own_name} needs --raw, the folder of your files")
+    # A prepared set is never overwritten.
     if not args.own_name and data.prepared(name, args.data_dir):
         place = data.place(name, args.data_dir)
         if args.raw:
@@ -172,6 +173,7 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
     def report(what: str, done: int, total: int) -> None:
         bars.start()
         if what not in tasks:
+            # rich shows a bar without an end where the total is not known.
             tasks[what] = bars.add_task(what, total=total or None)
         bars.update(tasks[what], completed=done)
 

@@ -29,6 +29,7 @@ from lnrepro.engine.errors import ended
 from scripts.commands import Parser
 
 LAUNCHERS = ("local", "ray", "slurm", "print")
+# Time between two looks at the runs.
 POLL_SECONDS = 0.5
 
 
@@ -89,6 +90,7 @@ def drive(launcher, todo: list, watch) -> tuple[dict, int]:
     while running or (waiting and not stopped):
         try:
             free = min(launcher.slots - len(running), len(waiting))
+            # Free slots are filled together: SLURM and Ray take several runs at once.
             if free > 0 and not stopped:
                 batch = [waiting.popleft() for _ in range(free)]
                 running |= set(batch)
@@ -170,6 +172,7 @@ def stop_at(minutes: float) -> None:
 
 
 def _interrupt(signum, frame):
+    # The argument tells `drive` which signal it was.
     raise KeyboardInterrupt(signum)
 
 
@@ -241,6 +244,7 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         default="slurm",
         help="local: submitit without SLURM",
     )
+    # What stands behind "--" goes to every run as it is.
     split = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[:split])
     if args.upload and not pathlib.Path(args.root or "").is_absolute():

@@ -67,7 +67,9 @@ def problem(norm: str, seed: int) -> tuple[jax.Array, jax.Array]:
     weights = rng.normal(size=(UNITS, FEATURES))
     bias = 0.5 * rng.normal(size=(UNITS, 1))
     lengths = rng.uniform(0.7, 1.4, (UNITS, 1))
+    # Each ||w_i|| is drawn from [0.7, 1.4].
     weights /= np.linalg.norm(weights, axis=1, keepdims=True) / lengths
+    # The data has a mean that is not zero, as most data has.
     x = rng.normal(size=(CASES, FEATURES)) + 0.5 * rng.normal(size=FEATURES)
     columns = [weights, bias]
     if norm != "none":
@@ -224,6 +226,7 @@ def print_formulas(console: Console, seed: int) -> None:
             blocks.append(
                 _distance(theory.block_fisher(norm, theta, x, outputs), exact)
             )
+            # The last column of theta is the gain g_i.
             magnitudes = exact[:, -1, :, -1]
             if norm == "none":
                 magnitudes = _along_weights(exact, theta)
@@ -381,6 +384,7 @@ def draw_geometry(path: pathlib.Path, seed: int, family: str) -> None:
 
 
 def _draw_slope(ax, start, slope, label):
+    # A slope s in logarithmic axes is a straight line through y = start (x / x_0)^s.
     xs = np.array([0.125, 1.0])
     ys = start * (xs / xs[0]) ** slope
     ax.plot(xs, ys, color="0.5", linestyle=":", linewidth=1.2)
@@ -418,6 +422,7 @@ def run(argv: list[str]) -> None:
             f"--out {args.out} cannot be made: {e.strerror}; give another folder"
         ) from None
     picture = args.out / "geometry.png"
+    # In float32, rounding would hide which formulas are exact.
     with jax.enable_x64(True):
         print_table_1(console, args.seed)
         print_formulas(console, args.seed)

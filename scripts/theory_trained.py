@@ -68,6 +68,7 @@ class Trained:
         self.norm = self.config.norm
         self.mlp = MLP(self.config)
         self.initial = loaded.initial
+        # Both checkpoints may be of the same step, and one of them may be missing.
         saved = [loaded.checkpoint(name) for name in ("best", "last")]
         self.states = {s.step: s.state for s in saved if s}
         if not self.states:
@@ -114,6 +115,7 @@ class Trained:
             steps = {}
             for name, k in zip(names, jax.random.split(key, len(names)), strict=True):
                 kernel = kernels[name]
+                # Every weight moves by one learning rate, up or down.
                 signs = jax.random.rademacher(k, kernel.shape, kernel.dtype)
                 steps[name] = self.config.optimizer.learning_rate * signs
             return steps
@@ -124,6 +126,8 @@ class Trained:
                 return self._apply(vars, {names[l]: kernel})[1][l]
 
             kernel = kernels[names[l]]
+            # With Gaussian outputs of variance 1, ds^2 is half the squared change of
+            # the sums.
             ds2 = theory.metric(layer, kernel, self.images, theory.gaussian(), step)
             return 2 * ds2 / kernel.shape[1]
 
@@ -139,6 +143,7 @@ class Trained:
             )
             return jnp.stack(changes), 2 * ds2
 
+        # The same random steps at every measurement, so that points can be compared.
         keys = jax.random.split(jax.random.key(0), PROBES)
         changes, predicted = jax.lax.map(probe, keys)
         norms = [jnp.linalg.norm(k, axis=0).mean() for k in kernels.values()]
@@ -161,6 +166,7 @@ class Trained:
           points: number of measurements, at steps that grow geometrically.
         """
         run, end = self.run, max(self.states)
+        # The first steps change most, so they are measured more often.
         stops = np.unique(np.geomspace(1, end, points).round().astype(int)).tolist()
         console.print(
             f"{self.folder}: training {end} steps again to measure on the way"
@@ -171,6 +177,7 @@ class Trained:
         with contextlib.closing(run.batches(0)) as batches:
             for stop in stops:
                 while step < stop:
+                    # A call ends at the next measurement.
                     n = min(self.config.steps_per_call, stop - step)
                     batch = run.placement.batch(train.take(batches, n))
                     state, _ = compiled(state, batch)

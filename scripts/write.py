@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from experiments.handwriting.writing import Style
     from lnrepro.engine.runs import LoadedRun
 
+# The only experiment whose runs are accepted: a config.json may name any module.
 EXPERIMENT = "experiments.handwriting"
 MAX_CHARACTERS = 1000
 # A line takes at most STEPS_PER_CHARACTER * characters + EXTRA_STEPS pen steps.
@@ -163,6 +164,7 @@ def find_style(run: LoadedRun, name: str) -> Style:
     run.check_data()
     config, wanted = run.config, name.encode()
     for split in ("valid", "train"):
+        # Styles are usually taken from the validation set, which --styles lists.
         ids = data.open_columns(config.data.name, split, config.data.dir)["id"]
         for i in range(len(ids)):
             if bytes(ids[i]) == wanted:
@@ -202,6 +204,7 @@ def draw(args: argparse.Namespace, run: LoadedRun, lines: list[str]) -> None:
             "not among the 57 symbols, written as 'other': " + " ".join(sorted(unknown))
         )
     longest = max(len(line) for line in lines)
+    # All lines are written as one batch, so the longest one sets the limit.
     max_steps = args.steps or STEPS_PER_CHARACTER * longest + EXTRA_STEPS
     written = write(
         Network(config),

@@ -118,6 +118,7 @@ def gru_arrays(
       ValueError: a missing parameter, or one that the target has no place for.
     """
     refuse_others(params, {*NAMES, *also}, target)
+    # `negate_update_gate` expects our order, so the sign changes before the order does.
     ours = _arrays(params, GRU_ORDER, GRU_ORDER)
     arrays = {}
     for name, a in zip(NAMES, ours, strict=True):
@@ -181,6 +182,8 @@ def fold_recurrent_bias(arrays: Arrays) -> tuple[np.ndarray, np.ndarray]:
     """
     bias = or_zeros(arrays.bias, arrays.w_h)
     recurrent = or_zeros(arrays.bias_recurrent, arrays.w_h)
+    # z and r come first in the order, 2H together. Their two biases are only ever added
+    # up. The candidate's recurrent bias is multiplied by the reset gate.
     gates = 2 * (len(bias) // 3)
     bias = np.concatenate([bias[:gates] + recurrent[:gates], bias[gates:]])
     return bias, np.array(recurrent[gates:])

@@ -43,6 +43,8 @@ from lnrepro.convert.layout import (
     take_optional,
 )
 
+# The order of the gates in weights of this library: z is the update gate, r the reset
+# gate, n the candidate.
 LSTM_GATES = "ifgo"
 GRU_GATES = "rzn"
 # The fields of both modules, besides the biases. The last three are no weights.
@@ -116,6 +118,7 @@ def gru_from_equinox(weights: Weights) -> Params:
     arrays = _read(weights)
     if has(weights, "bias") or has(weights, "bias_n"):
         arrays = arrays._replace(
+            # bias_n is the recurrent bias of the candidate. The gates have none.
             bias=take(weights, "bias"),
             bias_recurrent=pad_recurrent_bias(take(weights, "bias_n")),
         )

@@ -20,7 +20,9 @@ from lnrepro.convert.cells import (
 )
 from lnrepro.convert.layout import Arrays, Params, Weights, refuse_unknown, take
 
+# The order of the gates in weights of this library.
 GATES = "ifgo"
+# Our name of each norm's gain or bias, and the name in fastrnns.
 _NORMS = {
     "gain_x": "layernorm_i.weight",
     "bias_x": "layernorm_i.bias",
@@ -54,6 +56,7 @@ def lstm_from_fastrnns(weights: Weights) -> Params:
     >>> params["w_x"].shape, params["gain_c"].shape
     ((3, 8), (2,))
     """
+    # PyTorch stores kernels as [outputs, inputs].
     arrays = Arrays(take(weights, "weight_ih").T, take(weights, "weight_hh").T)
     known = ("weight_ih", "weight_hh", *_NORMS.values())
     refuse_unknown(weights, known, "fastrnns' LayerNormLSTMCell")
@@ -82,6 +85,7 @@ def lstm_to_fastrnns(params: Weights) -> dict[str, np.ndarray]:
     """
     target = "fastrnns' LayerNormLSTMCell"
     arrays = lstm_arrays(params, GATES, target, tuple(_NORMS))
+    # The biases of the norms take its place, and a bias of its own would be lost.
     if arrays.bias is not None:
         raise ValueError(f"convert: {target} has no place for bias (use_bias=False)")
     weights = {

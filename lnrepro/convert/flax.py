@@ -130,6 +130,7 @@ def gru_from_flax(weights: Weights) -> Params:
         "bias": [f"i{gate}/bias" for gate in GRU_ORDER],
     }
     known = [*names["w_x"], *names["w_h"], *names["bias"], "hn/bias"]
+    # With one bias, all are needed: a missing one is then reported by name.
     biased = any(name.endswith("/bias") for name in flat)
     if not biased:
         del names["bias"]
@@ -237,6 +238,7 @@ def read_lstm(weights: Weights, cell: str, forget: str = "if") -> Arrays:
       ValueError: a missing or unknown weight or a wrong shape.
     """
     flat = flatten(weights)
+    # The input layers have no bias in Flax's LSTM, and the recurrent ones have it.
     inputs = {gate: f"i{gate}" for gate in LSTM_ORDER} | {"f": forget}
     names = {
         "w_x": [f"{inputs[gate]}/kernel" for gate in LSTM_ORDER],

@@ -43,6 +43,8 @@ from lnrepro.convert.layout import (
     take_optional,
 )
 
+# The order of the gates in weights of this library: z is the update gate, r the reset
+# gate, n the candidate.
 LSTM_GATES = "igfo"
 GRU_GATES = "zrn"
 Tree = dict[str, dict[str, np.ndarray]]
@@ -104,8 +106,10 @@ def lstm_to_haiku(params: Weights, name: str = "lstm") -> Tree:
     ((5, 8), array([1., 1., 1., 1., 0., 0., 1., 1.]))
     """
     arrays = lstm_arrays(params, LSTM_ORDER, "haiku.LSTM")
+    # Haiku multiplies [x_t, h_{t-1}] by one matrix.
     w = np.concatenate([arrays.w_x, arrays.w_h])
     b = or_zeros(arrays.bias, arrays.w_h)
+    # Before the gates are reordered: f comes first in our order.
     _add_to_forget_gate(b, -1)
     linear = {
         "w": reorder(w, LSTM_ORDER, LSTM_GATES),

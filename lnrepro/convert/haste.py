@@ -40,6 +40,8 @@ from lnrepro.convert.layout import (
     take,
 )
 
+# The order of the gates in weights of this library: z is the update gate, r the reset
+# gate, n the candidate.
 LSTM_GATES = "igfo"
 GRU_GATES = "zrn"
 _CELL_NORM = ("gamma_h", "beta_h")
@@ -86,6 +88,7 @@ def lstm_from_haste(weights: Weights) -> Params:
             f"convert: gamma has shape {gamma.shape}; beside the kernels it must be "
             f"(2, {4 * len(arrays.w_h)})"
         )
+    # Row 0 of gamma is the gain of W x, row 1 that of U h.
     zeros = np.zeros_like(gamma[0])
     norms = {
         "gain_x": gamma[0],

@@ -44,6 +44,8 @@ from lnrepro.convert.layout import (
     take_optional,
 )
 
+# The order of the gates in weights of this library: z is the update gate, r the reset
+# gate, n the candidate.
 LSTM_GATES = "ifgo"
 GRU_GATES = "zrn"
 
@@ -111,6 +113,7 @@ def gru_from_keras(weights: Weights) -> Params:
     ((6,), (6,))
     """
     arrays = read(weights, "keras.layers.GRU")
+    # reset_after=True: row 0 is the bias of W x, row 1 that of U h.
     if arrays.bias is not None and arrays.bias.ndim == 2 and len(arrays.bias) == 2:
         bias, bias_recurrent = arrays.bias
         arrays = arrays._replace(bias=bias, bias_recurrent=bias_recurrent)
@@ -143,6 +146,7 @@ def gru_to_keras(
     arrays = gru_arrays(params, GRU_GATES, "keras.layers.GRU")
     if reset_after is None:
         reset_after = arrays.bias_recurrent is not None
+    # reset_after=False has one bias for both products.
     bias = add_biases(arrays.bias, arrays.bias_recurrent)
     if bias is not None and reset_after:
         both = (arrays.bias, arrays.bias_recurrent)

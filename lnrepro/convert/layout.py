@@ -45,10 +45,12 @@ def to_numpy(name: str, value: Any) -> np.ndarray:
     Raises:
       ValueError: the value is not an array.
     """
+    # A torch tensor, told by its method, since torch is not imported here.
     detach = getattr(value, "detach", None)
     if callable(detach):
         return _tensor_to_numpy(detach().cpu())
     array = np.asarray(value)
+    # Objects and strings are no numbers, and no weight is a scalar.
     if array.ndim == 0 or array.dtype.kind in "OSU":
         raise ValueError(
             f"convert: weight {name!r} is a {type(value).__name__}, not an array"
@@ -139,6 +141,7 @@ def reorder(a: np.ndarray, old: str, new: str) -> np.ndarray:
     >>> reorder(np.array([1, 2, 3, 4]), "ifgo", "fiog")
     array([2, 1, 4, 3])
     """
+    # One block of H columns for each gate.
     blocks = dict(zip(old, np.split(a, len(old), axis=-1), strict=True))
     return np.concatenate([blocks[gate] for gate in new], axis=-1)
 

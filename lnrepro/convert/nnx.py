@@ -40,6 +40,8 @@ from lnrepro.convert.layout import (
     take_optional,
 )
 
+# The order of the gates in weights of this library: z is the update gate, r the reset
+# gate, n the candidate.
 LSTM_GATES = "ifgo"
 GRU_GATES = "rzn"
 Tree = dict[str, dict[str, np.ndarray]]
@@ -145,6 +147,7 @@ def gru_to_nnx(params: Weights) -> Tree:
     (6,)
     """
     arrays = gru_arrays(params, GRU_GATES, "flax.nnx.GRUCell")
+    # The reset gate multiplies the candidate's recurrent bias, so it cannot be folded.
     bias, bias_n = fold_recurrent_bias(arrays)
     if bias_n.any():
         raise ValueError(

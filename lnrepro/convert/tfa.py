@@ -20,6 +20,7 @@ from lnrepro.convert.cells import (
 from lnrepro.convert.keras import LSTM_GATES, read, write
 from lnrepro.convert.layout import Params, Weights
 
+# Our name of each norm's gain or bias, and the name in TensorFlow Addons.
 _NORMS = {
     "gain_x": "kernel_norm/gamma",
     "bias_x": "kernel_norm/beta",
@@ -57,6 +58,7 @@ def lstm_from_tfa(weights: Weights) -> Params:
     >>> params["w_x"].shape, params["gain_c"].shape
     ((3, 8), (2,))
     """
+    # The kernels are those of a Keras LSTM. The norms are added.
     arrays = read(weights, _CELL, also=tuple(_NORMS.values()))
     params = lstm_params(arrays, LSTM_GATES)
     return params | lstm_norm_params(weights, _NORMS, LSTM_GATES, len(arrays.w_h))

@@ -39,9 +39,11 @@ from lnrepro.convert.layout import (
     take,
 )
 
+# The order of the gates in the authors' files.
 LSTM_GATES = "ifog"
 # The gates r and u share kernels, and the candidate has kernels of its own.
 GRU_GATES = "rzn"
+# Our name of each norm's gain or bias, and the authors' name.
 _LSTM_NORMS = {
     "gain_x": "s1",
     "bias_x": "b1",
@@ -50,6 +52,7 @@ _LSTM_NORMS = {
     "gain_c": "s3",
     "bias_c": "b3",
 }
+# Of each pair, the first is for both gates and the second for the candidate.
 _GRU_KERNELS = {"w_x": ("W", "Wx"), "w_h": ("U", "Ux"), "bias": ("b", "bx")}
 _GRU_NORMS = {
     "gain_x": ("s1", "s2"),
@@ -85,6 +88,7 @@ def lstm_from_theano(weights: Weights, prefix: str = "lnlstm") -> Params:
     names = [f"{prefix}_{name}" for name in ("W", "U", "b")]
     arrays = Arrays(*[take(weights, name) for name in names])
     params = lstm_params(arrays, LSTM_GATES)
+    # LN(W x + b) + ... + b: the same b inside the norm and outside of it.
     params["inner_bias"] = params["bias"].copy()
     units = len(arrays.w_h)
     norms = {ours: f"{prefix}_{theirs}" for ours, theirs in _LSTM_NORMS.items()}
@@ -94,6 +98,7 @@ def lstm_from_theano(weights: Weights, prefix: str = "lnlstm") -> Params:
     if has(weights, initial_h):
         params["h0"] = np.array(take(weights, initial_h))
         check_vector(initial_h, params["h0"], units)
+        # The authors learn h_0 only, and c_0 is zero.
         params["c0"] = np.zeros_like(params["h0"])
     _refuse_unknown(weights, prefix, {*names, *norms.values(), initial_h}, "LSTM")
     return params
@@ -172,6 +177,8 @@ def gru_from_theano(weights: Weights, prefix: str = "lngru") -> Params:
     """
     groups = [*_GRU_KERNELS.values(), *_GRU_NORMS.values()]
     known = {f"{prefix}_{name}" for names in groups for name in names}
+    # Layer norm takes its statistics over r and u together. A kernel of u with the
+    # other sign would change them, so gain and bias of u change sign instead.
     layered = any(has(weights, f"{prefix}_s{k}") for k in (1, 2, 3, 4))
     arrays = Arrays(*[_join(weights, prefix, n) for n in _GRU_KERNELS.values()])
     params = gru_params(arrays, GRU_GATES, negate=not layered)

@@ -38,6 +38,8 @@ from lnrepro.convert.cells import (
 )
 from lnrepro.convert.layout import Arrays, Params, Weights, check_mapping, has, take
 
+# The order of the gates in weights of this library: z is the update gate, r the reset
+# gate, n the candidate.
 LSTM_GATES = "ifgo"
 GRU_GATES = "rzn"
 
@@ -214,6 +216,7 @@ def _only_suffix(weights, suffix, prefix):
         return suffix
     check_mapping(weights)
     start = f"{prefix}weight_ih"
+    # "weight_ih_l0_reverse" -> "_l0_reverse", one for each layer and direction.
     found = [name[len(start) :] for name in weights if name.startswith(start)]
     if len(found) > 1:
         raise ValueError(
@@ -230,6 +233,7 @@ def _read(weights, suffix, prefix):
     biases = ["bias_ih", "bias_hh"]
     if any(has(weights, f"{prefix}{name}{suffix}") for name in biases):
         names += biases
+    # PyTorch stores kernels as [outputs, inputs]. The transpose of a bias is itself.
     arrays = [take(weights, f"{prefix}{name}{suffix}").T for name in names]
     return Arrays(*arrays)
 

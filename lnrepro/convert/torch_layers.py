@@ -177,12 +177,14 @@ def rnn_layers_to_torch(
 def _layers(convert: Callable, weights, prefix):
     """Convert layers 0 to L - 1, in one or two directions."""
     check_mapping(weights)
+    # Layers and directions are told by the names of their input kernels.
     pattern = re.compile(re.escape(prefix) + r"weight_ih_l(\d+)(_reverse)?")
     matches = [pattern.fullmatch(name) for name in weights]
     found = {match.groups() for match in matches if match}
     if not found:
         # This raises the message of a missing weight.
         take(weights, f"{prefix}weight_ih_l0")
+    # A layer missing in between is then reported by `convert`.
     count = max(int(number) for number, _ in found) + 1
     bidirectional = any(direction for _, direction in found)
     layers = []
@@ -226,6 +228,7 @@ def _check_layers(layers):
     first = _directions(layers[0])
     if len(first) not in (1, 2):
         raise ValueError(f"convert: a layer has 1 or 2 directions, not {len(first)}")
+    # torch has one number of units for all layers and directions.
     units = take(first[0], "w_h").shape[0]
     inputs = take(first[0], "w_x").shape[0]
     for k, layer in enumerate(layers):
@@ -247,4 +250,5 @@ def _check_layers(layers):
                     f"convert: layer {k} has the parameters {', '.join(params)}, but "
                     f"layer 0 has {', '.join(first[0])}"
                 )
+        # The next layer reads the outputs of all directions, side by side.
         inputs = units * len(first)

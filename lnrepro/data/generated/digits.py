@@ -68,6 +68,7 @@ class BinarizedDigits(BinaryImages):
         """Enlarge and binarise the digits, and split them in scikit-learn's order."""
         from sklearn.datasets import load_digits
 
+        # 16 is the largest grey level.
         images = binarise(enlarge(load_digits().images / 16.0))
         examples = [{"image": image} for image in images]
         return {

@@ -105,6 +105,7 @@ def story(choices: Choices) -> str:
     """Return the text of one .question file without its address."""
     numbers = choices.shuffle(range(ENTITIES))
     events = choices.shuffle(range(len(EVENTS)))[:EVENTS_IN_STORY]
+    # The events that happen at a place. People and places are different entities.
     with_place = choices.shuffle(range(EVENTS_IN_STORY))[:PLACES_IN_STORY]
     people = numbers[:EVENTS_IN_STORY]
     places = numbers[EVENTS_IN_STORY : EVENTS_IN_STORY + PLACES_IN_STORY]
@@ -124,8 +125,12 @@ def story(choices: Choices) -> str:
         sentences.append(f"{time} {text} ." if time_first else f"{text} {time} .")
         if choices.below(2):
             filler = choices.choose(FILLERS)
+            # Only entities that were named before, so that the filler gives nothing new
+            # away.
             entity = choices.choose(named)
             sentences.append(filler.replace("X", f"@entity{entity}") + " .")
+    # The question asks for the person or, where there is one, half of the time for the
+    # place.
     asked = choices.below(EVENTS_IN_STORY)
     question = EVENTS[events[asked]][1]
     if asked in place_of and choices.below(2):
@@ -134,6 +139,7 @@ def story(choices: Choices) -> str:
     else:
         answer = people[asked]
         question = question.replace("X", "@placeholder")
+    # More names than are needed are shuffled, and the rest is left over.
     names = dict(zip(people, choices.shuffle(PEOPLE), strict=False))
     names |= dict(zip(places, choices.shuffle(PLACES), strict=False))
     lines = [f"@entity{n}:{names[n]}" for n in sorted(names)]
@@ -148,6 +154,7 @@ def files() -> Iterator[tuple[str, str, bytes]]:
         choices = Choices(seed)
         for i in range(count):
             address = f"generated/{folder}/{i:05d}"
+            # Official files are named by the SHA-1 of their address.
             name = hashlib.sha1(address.encode()).hexdigest()
             content = f"{address}\n\n{story(choices)}".encode()
             yield FOLDERS[folder], f"questions/{folder}/{name}.question", content

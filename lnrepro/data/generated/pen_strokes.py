@@ -75,6 +75,7 @@ def generate(count: int, seed: int) -> Iterator[tuple[str, np.ndarray]]:
       count: number of lines.
       seed: seed of texts and jitter.
     """
+    # Seeds of their own, so that both splits have the same writers.
     writers = [Writer(np.random.RandomState(1000 + i)) for i in range(WRITERS)]
     rng = np.random.RandomState(seed)
     for _ in range(count):
@@ -97,8 +98,11 @@ def _random_word(rng: np.random.RandomState) -> str:
     for _ in range(rng.randint(2, 9)):
         letters = VOWELS if is_vowel else CONSONANTS
         word += letters[rng.randint(len(letters))]
+        # Vowels and consonants mostly take turns, so that the words can be pronounced.
         is_vowel = rng.rand() < (0.2 if is_vowel else 0.65)
     if rng.rand() < 0.25:
+        # A quarter of the words begins with a capital, and a tenth of these is all
+        # capitals.
         word = word.upper() if rng.rand() < 0.1 else word.capitalize()
     if rng.rand() < 0.12:
         word += PUNCTUATION[rng.randint(len(PUNCTUATION))]
@@ -135,16 +139,19 @@ class Writer:
             strokes, width = glyph(character)
             turn = rng.normal(0, 0.03)
             stretch = rng.normal(1, 0.03, 2)
+            # Slant, width, a small rotation and a stretch, as one linear map of (x, y).
             matrix = np.array([[self.width, turn], [-self.slant - turn, 1.0]]) * stretch
             shift = rng.normal(0, 0.4, 2)
             for stroke in strokes:
                 spacing = self.speed * rng.uniform(0.95, 1.05)
+                # The spacing of the points is the speed of the pen.
                 path = resample(stroke, spacing) @ matrix + shift + [x, 0]
                 paths.append(path + rng.normal(0, self.jitter, path.shape))
             x += (width + self.gap) * self.width
         lengths = [len(path) for path in paths]
         points = np.zeros((sum(lengths), 3), np.int32)
         points[:, :2] = np.rint(np.concatenate(paths) * SCALE * self.size)
+        # The last point of every stroke.
         points[np.cumsum(lengths) - 1, 2] = 1
         return points
 
@@ -181,6 +188,7 @@ def resample(path: np.ndarray, spacing: float) -> np.ndarray:
     """
     edges = np.diff(path, axis=0)
     length = np.hypot(*edges.T)
+    # Repeated points have no direction.
     edges, length = edges[length > 0], length[length > 0]
     path = np.concatenate([path[:1], path[0] + np.cumsum(edges, axis=0)])
     if not len(edges):
@@ -188,10 +196,12 @@ def resample(path: np.ndarray, spacing: float) -> np.ndarray:
     unit = edges / length[:, None]
     cosine = np.sum(unit[1:] * unit[:-1], axis=1)
     corners = np.flatnonzero(cosine < SHARP_COSINE) + 1
+    # The way along the polyline to each of its points.
     distance = np.concatenate([[0.0], np.cumsum(length)])
     parts = [np.zeros(1)]
     bounds = [0, *corners, len(path) - 1]
     for start, end in itertools.pairwise(bounds):
+        # Between two corners, the number of steps that comes nearest to the spacing.
         count = max(1, round((distance[end] - distance[start]) / spacing))
         parts.append(np.linspace(distance[start], distance[end], count + 1)[1:])
     wanted = np.concatenate(parts)

@@ -142,6 +142,7 @@ class Scenes(Builder):
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
         """Draw and describe the scenes of every split."""
         pictures, captions = {}, {}
+        # Every split has a random stream of its own, which depends on no other split.
         for seed, (split, count) in enumerate(EXAMPLES.items()):
             choices = IntegerChoices(seed)
             scenes = [random_scene(choices) for _ in range(count)]
@@ -185,6 +186,8 @@ def random_scene(choices: IntegerChoices) -> Scene:
     cells = list(range(GRID * GRID))
     things = []
     for _ in range(1 + choices.below(3)):
+        # `pop` takes the kind and the cell out of those that are left for the next
+        # object.
         shape, colour = kinds.pop(choices.below(len(kinds)))
         size = choices.choose(list(SIZES))
         cell = cells.pop(choices.below(len(cells)))
@@ -206,10 +209,13 @@ def draw(scene: Scene, choices: IntegerChoices) -> np.ndarray:
     y, x = np.mgrid[:SIDE, :SIDE]
     for thing in scene.things:
         row, column = divmod(thing.cell, GRID)
+        # The centre of the cell, moved by -1, 0 or 1 pixel.
         dy = y - (CELL * row + CELL // 2 - 1 + choices.below(3))
         dx = x - (CELL * column + CELL // 2 - 1 + choices.below(3))
         inside = is_inside(thing.shape, dx, dy, SIZES[thing.size])
         colour[inside] = COLOURS[thing.colour]
+    # Values of 0 and 1 become 25 and 230, and noise of at most 20 stays in the range of
+    # uint8.
     values = 25 + 205 * colour + choices.noise(colour.shape, 20)
     return np.clip(values, 0, 255).astype(np.uint8)
 
@@ -243,6 +249,7 @@ def describe(scene: Scene, choices: IntegerChoices) -> str:
     if not mentioned:
         mentioned = [choices.choose(scene.things)]
     things = []
+    # Draw the order in which objects are mentioned.
     while mentioned:
         things.append(mentioned.pop(choices.below(len(mentioned))))
     words = []
@@ -307,12 +314,15 @@ def _integer_features(pictures: np.ndarray) -> np.ndarray:
     for corner in (*COLOURS.values(), *GROUNDS.values()):
         # The similarity is a trilinear weight.
         weight = np.where(np.array(corner, bool), values, 255 - values)
+        # 255^3 / 2^16 is 253, so the product fits 8 bits.
         product = (weight[..., 0] * weight[..., 1] * weight[..., 2]) >> 16
         similarity = np.maximum(product - MIN_SIMILARITY, 0).astype(np.int16)
         # Edges are central differences.
         wide = np.pad(similarity, ((0, 0), (1, 1), (1, 1)), mode="edge")
         dx = wide[:, 1:-1, 2:] - wide[:, 1:-1, :-2]
         dy = wide[:, 2:, 1:-1] - wide[:, :-2, 1:-1]
+        # The derivative along each direction. Each pixel counts in the strongest one
+        # only.
         edges = np.stack([a * dx + b * dy for a, b in DIRECTIONS])
         strength = np.maximum(edges - MIN_EDGE, 0) // 7
         edges = np.where(edges == edges.max(0), strength, 0)

@@ -285,6 +285,7 @@ class Scene:
     def story(self) -> list[str]:
         """Return ten sentences. In a third of them, words are replaced by synonyms."""
         choose = self.choices.choose
+        # The middle is chosen before the beginning and the end.
         middle = []
         for _ in range(MIDDLE):
             sentence = self.telling() if choose((0, 1)) else self.judging()
@@ -302,6 +303,7 @@ class Scene:
 def with_synonyms(sentence: str, topic: Topic) -> str:
     """Replace words of a topic by their synonyms."""
     for word, synonym in topic.synonyms:
+        # The blanks keep parts of other words as they are.
         sentence = sentence.replace(f" {word} ", f" {synonym} ")
     return sentence
 
@@ -332,6 +334,7 @@ def labelled(task: str, count: int = LABELLED, seed: int = 2) -> list[tuple[str,
       count: number of sentences; label 1 comes first, as in the official files.
       seed: seed of all choices.
     """
+    # Every task has a seed of its own.
     choices = Choices(seed + ("mr", "cr", "subj", "mpqa").index(task))
     choose = choices.choose
 
@@ -373,6 +376,7 @@ def pairs(split: str, seed: int = 9) -> list[tuple[str, str, float]]:
       split: "train", "trial" or "test".
       seed: seed of all choices.
     """
+    # Every split has a seed of its own.
     choices = Choices(seed + list(PAIRS).index(split))
     return [_pair(choices) for _ in range(PAIRS[split])]
 
@@ -381,6 +385,7 @@ def _pair(choices: Choices) -> tuple[str, str, float]:
     scene = Scene(choices)
     is_telling = choices.choose((True, False))
     first = scene.telling() if is_telling else scene.judging()
+    # One sixth of the pairs is the same, half is near and a third is far.
     kind = choices.choose(("same", "near", "near", "near", "far", "far"))
     if kind == "same":
         return first, with_synonyms(first, scene.topic), 5.0
@@ -388,11 +393,13 @@ def _pair(choices: Choices) -> tuple[str, str, float]:
         other = Scene(choices, scene.topic, scene.mood)
     else:
         other = Scene(choices)
+    # The choice comes first, so that the stream of choices does not depend on the kind.
     if choices.choose((0, 1)) and kind == "near":
         other.name, other.pronoun = scene.name, scene.pronoun
         other.place, other.person = scene.place, scene.person
     same_kind = choices.choose((True, False))
     second = other.telling() if is_telling == same_kind else other.judging()
+    # Each of the four adds 0.9, see `pairs`.
     shared = [
         other.topic is scene.topic,
         other.mood == scene.mood,
