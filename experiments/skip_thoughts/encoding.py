@@ -11,12 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from lnrepro.data.official.word2vec import Word2Vec
-from lnrepro.data.text import Vocabulary
+from lnrepro.data.text import Vocabulary, plain_punctuation
 from lnrepro.engine.errors import UserError
 
 from .model import SkipThoughts
 
 UNKNOWN = "<unk>"
+# Books are written with one or the other of these.
+QUOTATION_MARKS = ("``", "''", '"')
 # Contractions are split as in the Penn treebank: "don't" into "do n't", "it's" into
 # "it 's".
 CONTRACTION = re.compile(r"(?<=\w)(n't|'(?:s|m|d|re|ll|ve))(?!\w)", re.IGNORECASE)
@@ -39,8 +41,7 @@ def tokens_of(sentence: str, lowercase: bool) -> list[str]:
       sentence: the text.
       lowercase: convert the tokens to lower case.
     """
-    straight = sentence.replace("\u2019", "'").replace("\u2018", "'")
-    split = CONTRACTION.sub(r" \1", straight)
+    split = CONTRACTION.sub(r" \1", plain_punctuation(sentence))
     return TOKEN.findall(split.lower() if lowercase else split)
 
 
@@ -49,8 +50,9 @@ class WordVectors:
 
     A word of the model has the vector of its table. Another word has its word2vec
     vector, mapped into the table's space by the linear regression with intercept over
-    the words in both. Words with "_", which are phrases, are left out. Every other
-    token has the vector of the unknown word.
+    the words in both. Words with "_", which are phrases, are left out. A quotation mark
+    that the model does not know has the vector of another one. Every other token has
+    the vector of the unknown word.
 
     References:
       Kiros et al. (2015), section 2.2.
@@ -78,6 +80,10 @@ class WordVectors:
         self._unknown = int(vocabulary.encode([UNKNOWN])[0])
         words = (*vocabulary.specials, *vocabulary.words)
         self._ids = {word: i for i, word in enumerate(words)}
+        known = [mark for mark in QUOTATION_MARKS if mark in self._ids]
+        if known:
+            for mark in QUOTATION_MARKS:
+                self._ids.setdefault(mark, self._ids[known[0]])
         self._mapped: dict[str, np.ndarray] = {}
         if word2vec is not None:
             self._fit(word2vec)

@@ -9,6 +9,33 @@ import numpy as np
 
 # The end of a text, and any word outside the vocabulary.
 SPECIALS = ("<eos>", "<unk>")
+# Typographic characters, and what tokenised text has in their place. The quotation
+# marks are those of the Penn treebank.
+PLAIN = str.maketrans(
+    {
+        "\ufeff": "",  # Byte order mark.
+        "\u00ad": "",  # Soft hyphen.
+        "\u00a0": " ",  # No-break space.
+        "\u2018": "'",
+        "\u2019": "'",
+        "\u201c": "``",
+        "\u201d": "''",
+        "\u201e": "``",
+        "\u2013": "--",
+        "\u2014": "--",
+        "\u2015": "--",
+        "\u2026": "...",
+    }
+)
+
+
+def plain_punctuation(text: str) -> str:
+    """Replace typographic quotation marks, dashes and spaces by those of ASCII.
+
+    >>> plain_punctuation("\u201cIt\u2019s late\u201d \u2014 he said")
+    "``It's late'' -- he said"
+    """
+    return text if text.isascii() else text.translate(PLAIN)
 
 
 def is_text(value: str) -> bool:
@@ -19,6 +46,15 @@ def is_text(value: str) -> bool:
     try:
         value.encode()
     except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_utf8(content: bytes) -> bool:
+    """Return whether bytes are text in UTF-8."""
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
         return False
     return True
 

@@ -139,6 +139,19 @@ def test_odd_lines(tmp_path):
     )
 
 
+def test_typographic_punctuation_becomes_that_of_tokenised_books(tmp_path):
+    typographic = "\ufeff\u201c it\u2019s \u2014 late \u201d .\na\nb\n"
+    columns, facts = prepare(tmp_path, one=typographic)
+    vocabulary = triples.vocabulary_of(facts, len(facts["words"]) + 2)
+    wanted = ["``", "it's", "--", "late", "''", "."]
+    assert vocabulary.decode(columns["tokens"][0]) == wanted
+
+
+def test_few_attached_full_stops_are_counted(tmp_path):
+    with pytest.warns(UserWarning, match="1 of 4 sentences end with a full stop that"):
+        prepare(tmp_path, one="he met mr.\nshe left .\n` why ? '\nnobody\n")
+
+
 def test_packed_books_are_the_same_books(tmp_path):
     text = as_text(library()["b0"]).encode()
     prepare(tmp_path, b0=text)
@@ -162,6 +175,15 @@ def test_packed_books_are_the_same_books(tmp_path):
         (b"a\nb\n", "2 sentences in 1 books, but nowhere three in a row"),
         (b"", "0 sentences in 0 books"),
         (b"x" * (3 << 20), r"one\.txt, line 1: longer than 1,048,576 bytes"),
+        (
+            b"The Project Gutenberg EBook\n\n*** START OF THIS PROJECT GUTENBERG EBOOK",
+            r"one\.txt, line 3: a raw file of Project Gutenberg .*scripts/sentences.py",
+        ),
+        (
+            b"It was late. The boat\ncame back.\nNobody spoke.\nIt rained .\n",
+            r"one\.txt: 2 lines end with a full stop that is attached to a word, and 1 "
+            r".* scripts/sentences.py",
+        ),
     ],
 )
 def test_bad_books_are_one_line_and_leave_nothing(tmp_path, text, message):

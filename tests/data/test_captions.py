@@ -204,6 +204,14 @@ def test_json_folders_are_the_same_set_as_text(raw, tmp_path):
     assert len(prints) == 1
 
 
+def test_a_byte_order_mark_is_not_part_of_the_first_word(raw, tmp_path):
+    text = (raw / "train.txt").read_text()
+    (raw / "train.txt").write_text(text, "utf-8-sig")
+    data.prepare("captions_proxy", raw, tmp_path / "data")
+    words = data.facts("captions_proxy", tmp_path / "data")["words"]
+    assert set(words) == set(text.split())
+
+
 def test_tokenising():
     assert files.tokenise("A man's dog, on  a (red) T-shirt. ") == [
         "a",

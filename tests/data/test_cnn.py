@@ -49,6 +49,7 @@ def test_a_file_is_read():
     ]
     assert q.question == ["who", "met", "@placeholder", "in", "@entity7"]
     assert (q.answer, q.names) == ("@entity12", {"@entity1": "A: B", "@entity12": "C"})
+    assert question.parse(b"\xef\xbb\xbf" + text(), "f") == q
     for more in (b"\n", b"\r\n\n"):
         assert question.parse(text().replace(b"\n", b"\r\n") + more, "f") == q
     assert question.parse(b"\n\n".join(text().split(b"\n\n")[:4]), "f").names == {}
@@ -212,7 +213,13 @@ def encoded(files):
 
 def test_few_files_out_of_layout_are_left_out_and_counted_and_many_are_refused():
     bad = text((3, "nobody"))
-    facts, made = encoded(FILES | {"training": [text()] * 200 + [bad]})
+    files = FILES | {"training": [text()] * 200 + [bad]}
+    with pytest.warns(
+        UserWarning,
+        match="1 of [0-9]+ files are malformed and left out; the first one: "
+        "training/200, line 7: the answer 'nobody'",
+    ):
+        facts, made = encoded(files)
     assert len(made["train"]) == 200
     assert facts["counts"]["train"]["left out"] == 1
     assert facts["left_out"] == [

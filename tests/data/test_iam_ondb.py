@@ -145,6 +145,8 @@ def test_bad_strokes_are_one_line(content, message):
 def test_transcription_takes_the_corrected_lines_and_breaks_them_at_percent_signs():
     content = b"OCR:\n\nwrong\n\nCSR:\n\nankle bone %%%%%% pinned.\n\nLast \xe9ne \n"
     assert iam.transcription(content, "f") == ["ankle bone", "pinned.", "Last éne"]
+    utf8 = "CSR:\n\nLast \u00e9ne\nit\u2019s late".encode("utf-8-sig")
+    assert iam.transcription(b"OCR:\n" + utf8[3:], "f") == ["Last éne", "it's late"]
     assert iam.transcription(content.replace(b"\n", b"\r\n"), "f") == [
         "ankle bone",
         "pinned.",
@@ -283,6 +285,12 @@ def test_a_split_without_lines_is_one_line(tmp_path, split):
                 raw / "lineStrokes/a01/a01-000/a01-000u-00.xml"
             ),
             "a01-000u-00.xml: lines are numbered from 01",
+        ),
+        (
+            lambda raw: (raw / "ascii/a01/a01-000/a01-000u.txt").write_text(
+                "\nCSR:\n" + "\u0442\u0435\u043a\u0441\u0442 " * 20 + "\nb\nc"
+            ),
+            "140 of 209 characters are not among the 56 symbols, such as \u0442 ",
         ),
         (
             lambda raw: (raw / "trainset.txt").write_text("\n"),

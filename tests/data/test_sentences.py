@@ -118,6 +118,14 @@ def test_labels_follow_the_files(tmp_path):
     assert labels.tolist() == [1, 1, 0]
 
 
+def test_own_sentences_may_be_in_utf8(tmp_path):
+    (tmp_path / "custrev.pos").write_text("\ufeffcaf\u00e9 \u2014 good\n", "utf-8")
+    (tmp_path / "custrev.neg").write_bytes(b"na\xefve\n")
+    data.prepare("cr", tmp_path, tmp_path, own_name="mine")
+    texts, _ = sentences.labelled(data.open_columns("mine", "sentences", tmp_path))
+    assert texts == ["caf\u00e9 \u2014 good", "na\u00efve"]
+
+
 def test_generated_sets_are_balanced_and_graded(tmp_path):
     for task in ("mr", "cr", "subj", "mpqa"):
         texts, labels = sentences.labelled(

@@ -177,6 +177,10 @@ def test_correlations_are_scipys():
             'they\u2019ll say "well-known ..."',
             ["they", "'ll", "say", '"', "well-known", "...", '"'],
         ),
+        (
+            "\ufeff\u201cWait\u2026\u201d \u2014 he said",
+            ["``", "Wait", "...", "''", "--", "he", "said"],
+        ),
         ("  ", []),
     ],
 )
@@ -243,6 +247,13 @@ def test_the_vector_is_the_last_state(encoder):
 
 class Vectors(dict):
     path = "vectors"
+
+
+def test_a_quotation_mark_is_that_of_the_books():
+    table = np.random.RandomState(0).randn(4, 3).astype(np.float32)
+    words = encoding.WordVectors(table, Vocabulary(["``", "late"]))
+    found = words(["``", "''", '"', "late", "--"])
+    np.testing.assert_array_equal(found, table[[2, 2, 2, 3, 1]])
 
 
 def test_expansion_is_the_linear_regression():

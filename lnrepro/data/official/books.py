@@ -17,6 +17,10 @@ large for ArrayRecord. `lnrepro.data.triples` makes batches of them.
              sentences in a row of one book with at most LONGEST words each. Triples are
              sorted by the length of the middle sentence, and then by line.
 
+Typographic quotation marks, dashes and spaces become those of ASCII, see
+`lnrepro.data.text`. Files with the licence of Project Gutenberg, and files in which
+most full stops are attached to a word, are refused: scripts/sentences.py converts them.
+
 `data.facts` contains the words in the order of their ids and the number of triples of
 each length. The text is read in blocks of lines, so that memory does not grow with the
 number of sentences.
@@ -27,6 +31,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import pathlib
+import re
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
@@ -37,7 +43,7 @@ from lnrepro.data.builder import Builder, Progress, array
 from lnrepro.data.ragged import OFFSETS, Writer
 from lnrepro.data.raw import DAMAGED, PACKINGS, Raw, RawFile, room
 from lnrepro.data.store import Written
-from lnrepro.data.text import SPECIALS
+from lnrepro.data.text import SPECIALS, plain_punctuation
 from lnrepro.engine.errors import DataError
 
 # Words of a sentence in a triple. The authors' code keeps sentences below 30 words.
@@ -50,6 +56,15 @@ LONGEST_LINE = 1 << 20
 CHUNK = 1 << 20
 # Whether each byte separates words, as in bytes.split().
 IS_SPACE = np.isin(np.arange(256), np.frombuffer(b" \t\n\r\x0b\x0c", np.uint8))
+# The end of a line whose last mark is attached to a word, and of one where it is a word
+# of its own.
+ATTACHED = re.compile(rb"[^\s.!?][.!?]+[\"')\]]*[ \t\r]*\n")
+APART = re.compile(rb"\s[.!?\"'`)\]]+[ \t\r]*\n")
+# The lines around the text in the files of Project Gutenberg.
+FRAME = re.compile(
+    rb"\*\*\* ?(?:START|END) OF TH(?:E|IS) PROJECT GUTENBERG", re.IGNORECASE
+)
+CONVERT = "convert it with `python scripts/sentences.py`"
 
 # Name, bytes on disk, and the opened file.
 Book = tuple[str, int, contextlib.AbstractContextManager[BinaryIO]]
@@ -164,61 +179,113 @@ def index(texts: Iterable[Book], folder: pathlib.Path, progress: Progress) -> di
     Raises:
       DataError: a book is damaged or not UTF-8 text, or there is no triple.
     """
-    tokens = Writer(folder / "tokens.npy", np.dtype(np.uint32), ())
-    offsets = Writer(folder / f"tokens{OFFSETS}.npy", np.dtype(np.int64), ())
-    offsets.append(np.zeros(1, np.int64))
-    # Preliminary ids, in the order of first appearance. A new word gets the next one.
-    ids = defaultdict()
-    ids.default_factory = ids.__len__
-    counts = np.zeros(0, np.int64)
-    lines = total = empty = 0
+    lines = _Lines(folder)
     name = "none"
-    # First line of each book, and the end of the last one.
-    starts = [0]
     for name, size, opened in texts:
+        task = f"reading {pathlib.PurePath(name).name}"
         with opened as file:
             for number, block in _blocks(name, size, file):
-                task = f"reading {pathlib.PurePath(name).name}"
                 progress(task, min(file.tell(), size), size)
-                _check_text(name, number, block)
-                words = block.split()
-                found = np.fromiter(map(ids.__getitem__, words), np.uint32, len(words))
-                old_counts, counts = counts, np.bincount(found, minlength=len(ids))
-                counts[: len(old_counts)] += old_counts
-                lengths = _words_per_line(block)
-                empty += int((lengths == 0).sum())
-                lengths = lengths[lengths > 0]
-                tokens.append(found)
-                offsets.append(total + np.cumsum(lengths))
-                total += len(found)
-                lines += len(lengths)
-        if lines > starts[-1]:
-            starts.append(lines)
-    tokens.close()
-    offsets.close()
-    if lines >= 2**31:
-        raise DataError(
-            f"{lines:,} sentences are more than the {2**31:,} that can be numbered; "
-            "leave some files out"
-        )
-    vocabulary = _renumber(folder / "tokens.npy", ids, counts, progress)
-    by_length = _write_triples(folder, np.array(starts), progress)
+                lines.add(_checked(name, number, block))
+        lines.end_book(name)
+    lines.close()
+    starts = np.array(lines.starts)
+    vocabulary = _renumber(folder / "tokens.npy", lines.ids, lines.counts, progress)
+    by_length = _write_triples(folder, starts, progress)
+    books = len(starts) - 1
     if not sum(by_length):
         raise DataError(
-            f"{lines:,} sentences in {len(starts) - 1} books, but nowhere three in a "
-            f"row of 1 to {LONGEST} words; one sentence per line and at least three "
-            f"lines per file are needed; the last file was {name}"
+            f"{lines.count:,} sentences in {books} books, but nowhere three in a row "
+            f"of 1 to {LONGEST} words; one sentence per line and at least three lines "
+            f"per file are needed; the last file was {name}"
+        )
+    if lines.attached:
+        warnings.warn(
+            f"{lines.attached:,} of {lines.count:,} sentences end with a full stop "
+            "that is attached to a word",
+            stacklevel=2,
         )
     return {
-        "lines": lines,
-        "tokens": total,
-        "books": len(starts) - 1,
+        "lines": lines.count,
+        "tokens": lines.tokens,
+        "books": books,
         "books_without_triple_for_shortness": int((np.diff(starts) < 3).sum()),
-        "empty_lines_left_out": empty,
+        "empty_lines_left_out": lines.empty,
         # Middle sentences of 1, 2, ... LONGEST words.
         "triples_by_length": by_length,
         "words": vocabulary,
     }
+
+
+class _Lines:
+    """The sentences of all books, written with preliminary ids as they are read.
+
+    Attributes:
+      ids: preliminary id of each word, in the order of first appearance.
+      counts: how often each word occurs.
+      starts: first line of each book, and the end of the last one.
+      count: number of sentences.
+      tokens: number of their words.
+      empty: number of empty lines, which are left out.
+      attached: number of lines whose full stop is attached to a word.
+    """
+
+    def __init__(self, folder: pathlib.Path):
+        self._tokens = Writer(folder / "tokens.npy", np.dtype(np.uint32), ())
+        self._offsets = Writer(folder / f"tokens{OFFSETS}.npy", np.dtype(np.int64), ())
+        self._offsets.append(np.zeros(1, np.int64))
+        # A new word gets the next id.
+        self.ids = defaultdict()
+        self.ids.default_factory = self.ids.__len__
+        self.counts = np.zeros(0, np.int64)
+        self.starts = [0]
+        self.count = self.tokens = self.empty = self.attached = 0
+        # Full stops of the current book.
+        self._attached = self._apart = 0
+
+    def add(self, block: bytes) -> None:
+        """Write the lines of a block."""
+        words = block.split()
+        found = np.fromiter(map(self.ids.__getitem__, words), np.uint32, len(words))
+        counts = np.bincount(found, minlength=len(self.ids))
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
+        lengths = _words_per_line(block)
+        self.empty += int((lengths == 0).sum())
+        lengths = lengths[lengths > 0]
+        self._tokens.append(found)
+        self._offsets.append(self.tokens + np.cumsum(lengths))
+        self.tokens += len(found)
+        self.count += len(lengths)
+        self._attached += len(ATTACHED.findall(block))
+        self._apart += len(APART.findall(block))
+
+    def end_book(self, name: str) -> None:
+        """Check the form of the book that was added last.
+
+        Raises:
+          DataError: it is not tokenised, or there are too many sentences.
+        """
+        if self._attached > self._apart:
+            raise DataError(
+                f"{name}: {self._attached:,} lines end with a full stop that is "
+                f"attached to a word, and {self._apart:,} with one apart; this is not "
+                f"one tokenised sentence per line; {CONVERT}"
+            )
+        if self.count >= 2**31:
+            raise DataError(
+                f"{self.count:,} sentences are more than the {2**31:,} that can be "
+                "numbered; leave some files out"
+            )
+        self.attached += self._attached
+        self._attached = self._apart = 0
+        if self.count > self.starts[-1]:
+            self.starts.append(self.count)
+
+    def close(self) -> None:
+        """Finish the files."""
+        self._tokens.close()
+        self._offsets.close()
 
 
 def _blocks(name: str, size: int, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -265,18 +332,38 @@ def _blocks(name: str, size: int, file: BinaryIO) -> Iterator[tuple[int, bytes]]
         yield number, rest + b"\n"
 
 
-def _check_text(name: str, number: int, block: bytes) -> None:
-    """Raise DataError if a block that begins at line `number` is not UTF-8 text."""
-    position, problem = block.find(b"\0"), "a NUL byte"
-    if position < 0:
-        try:
-            block.decode("utf-8")
-            return
-        except UnicodeDecodeError as e:
-            position = e.start
-            problem = f"the byte {block[position]:#x}, which is not UTF-8"
-    line = number + block.count(b"\n", 0, position)
-    raise DataError(f"{name}, line {line}: {problem}; save the file as UTF-8 text")
+def _checked(name: str, number: int, block: bytes) -> bytes:
+    """Return a block with plain punctuation.
+
+    Args:
+      name: name of the file, for error messages.
+      number: number of the block's first line.
+      block: whole lines.
+
+    Raises:
+      DataError: the block is not UTF-8 text, or has Project Gutenberg's licence.
+    """
+
+    def error(position: int, problem: str) -> DataError:
+        line = number + block.count(b"\n", 0, position)
+        return DataError(f"{name}, line {line}: {problem}")
+
+    if (position := block.find(b"\0")) >= 0:
+        raise error(position, "a NUL byte; save the file as UTF-8 text")
+    if frame := FRAME.search(block):
+        raise error(
+            frame.start(),
+            f"a raw file of Project Gutenberg with its licence; {CONVERT}",
+        )
+    if block.isascii():
+        return block
+    try:
+        return plain_punctuation(block.decode("utf-8")).encode("utf-8")
+    except UnicodeDecodeError as e:
+        byte = f"{block[e.start]:#x}"
+        raise error(
+            e.start, f"the byte {byte}, which is not UTF-8; save the file as UTF-8 text"
+        ) from None
 
 
 def _words_per_line(block: bytes) -> np.ndarray:

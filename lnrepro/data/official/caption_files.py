@@ -17,6 +17,7 @@ all values are checked.
 
 from __future__ import annotations
 
+import codecs
 import json
 import pathlib
 import string
@@ -106,7 +107,7 @@ def parse_text(content: bytes, where: object) -> Lines:
       DataError: a line is not a caption, or an image does not have five captions.
     """
     try:
-        lines = content.decode("utf-8").split("\n")
+        lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as e:
         number = content.count(b"\n", 0, e.start) + 1
         raise DataError(
@@ -286,7 +287,7 @@ def _read_ids(raw: Raw, stem: str, count: int | None) -> np.ndarray:
     if count is not None and not raw.find(name):
         return np.arange(count, dtype=np.int64)
     where = raw.path(name)
-    lines = unpack(where).split()
+    lines = unpack(where).removeprefix(codecs.BOM_UTF8).split()
     for number, line in enumerate(lines, 1):
         if not line.isdigit() or len(line) > 18:
             shown = ascii(line[:20].decode("latin-1"))

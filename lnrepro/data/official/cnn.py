@@ -33,6 +33,7 @@ Id 0 is padding, the next ids are the entities, and the other words follow by fr
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -128,6 +129,12 @@ class Cnn(Builder):
         if len(errors) > MALFORMED_LIMIT * files:
             more = f" ({len(errors)} files are malformed)" if len(errors) > 1 else ""
             raise DataError(f"{errors[0]}{more}; get the official files")
+        if errors:
+            warnings.warn(
+                f"{len(errors):,} of {files:,} files are malformed and left out; the "
+                f"first one: {errors[0]}",
+                stacklevel=2,
+            )
         if not splits["train"] or "valid" not in splits:
             raise DataError(
                 "questions: there must be files in questions/training and "

@@ -57,6 +57,7 @@ import numpy as np
 
 from lnrepro.data.builder import Builder, Example, array
 from lnrepro.data.raw import Raw, RawFile
+from lnrepro.data.text import is_utf8, plain_punctuation
 from lnrepro.engine.errors import DataError
 
 LISTS = ("trainset", "testset_v", "testset_t", "testset_f")
@@ -152,6 +153,16 @@ class IamOndb(Builder):
                 f"{len(skipped)} forms have fewer lines of text than of strokes and "
                 f"are left out: {', '.join(skipped[:9])}",
                 stacklevel=2,
+            )
+        characters = sum(
+            len(line["text"]) for split in splits.values() for line in split
+        )
+        if 2 * other.total() > characters:
+            shown = " ".join(c for c, _ in other.most_common(5))
+            raise DataError(
+                f"{raw.folder}: {other.total():,} of {characters:,} characters are "
+                f"not among the {len(SYMBOLS) - 1} symbols, such as {shown}; the texts "
+                "must be English"
             )
         if splits["train"]:
             self.facts |= facts(splits["train"], other)
@@ -306,17 +317,22 @@ def transcription(content: bytes, where: object) -> list[str]:
     Raises:
       DataError: there is no "CSR:".
     """
-    text = content.decode("latin-1").replace("\r\n", "\n")
+    text = plain_punctuation(_decoded(content)).replace("\r\n", "\n")
     _, found, body = text.partition("\nCSR:")
     if not found:
         raise DataError(f"{where}: no line says 'CSR:'; {AGAIN}")
     return [line for part in re.split("\n|%+", body) if (line := part.strip())]
 
 
+def _decoded(content: bytes) -> str:
+    """Decode text in UTF-8, or else in Latin-1. The official files are in ASCII."""
+    return content.decode("utf-8-sig" if is_utf8(content) else "latin-1")
+
+
 def _forms(raw: Raw, name: str) -> list[str]:
     """Return the ids of the forms in one of the lists, in its order."""
     forms = []
-    for number, line in enumerate(raw.read(name).decode("latin-1").split("\n"), 1):
+    for number, line in enumerate(_decoded(raw.read(name)).split("\n"), 1):
         for form in line.split():
             if not FORM.fullmatch(f"{form}.txt"):
                 raise DataError(

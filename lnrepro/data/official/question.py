@@ -75,7 +75,7 @@ def parse(content: bytes, where: object) -> Question:
         return DataError(f"{where}, line {line}: {problem}")
 
     try:
-        lines = [line.rstrip("\r") for line in content.decode("utf-8").split("\n")]
+        lines = [line.rstrip("\r") for line in content.decode("utf-8-sig").split("\n")]
     except UnicodeDecodeError as e:
         line = content.count(b"\n", 0, e.start) + 1
         byte = f"{content[e.start]:#04x}"

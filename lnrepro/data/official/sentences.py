@@ -8,7 +8,8 @@ SICK is a table with tabs between its columns. Its lines end with "\n" or "\r\n"
 
 Each other set has two files, with one sentence per line. Sentences of the first file
 have label 1, and those of the second file have label 0. MR and SUBJ use Windows-1252,
-in which 0x85 is an ellipsis. Lines end only at "\n", not where str.splitlines cuts:
+in which 0x85 is an ellipsis. Other files may be in UTF-8. Lines end only at "\n", not
+where str.splitlines cuts:
 
     a warm and funny film .
     the ending is a surprise\x85
@@ -20,6 +21,7 @@ and "label", [] int32, in the split "sentences", where label 1 comes first.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +29,7 @@ import numpy as np
 
 from lnrepro.data.builder import Builder, Example, array
 from lnrepro.data.raw import Raw, RawFile
+from lnrepro.data.text import is_utf8
 from lnrepro.engine.errors import DataError
 
 HEADER = [
@@ -185,6 +188,7 @@ def parse_lines(content: bytes, encoding: str, where: object) -> list[str]:
 def _lines(content: bytes, encoding: str, where: object) -> list[tuple[int, str]]:
     """Return the numbers and the texts of the lines that are not empty."""
     lines = []
+    content = content.removeprefix(codecs.BOM_UTF8)
     for number, line in enumerate(content.split(b"\n"), 1):
         line = line.removesuffix(b"\r")
         problem = "a NUL byte" if b"\0" in line else None
@@ -210,7 +214,9 @@ class LabelledFiles(Labelled):
         """Read both files."""
         examples = []
         for label, file in zip((1, 0), self.files, strict=True):
-            texts = parse_lines(raw.read(file.name), "cp1252", raw.path(file.name))
+            content = raw.read(file.name)
+            encoding = "utf-8" if is_utf8(content) else "cp1252"
+            texts = parse_lines(content, encoding, raw.path(file.name))
             examples += [self.example(text, label) for text in texts]
         return {"sentences": examples}
 
