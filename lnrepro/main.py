@@ -39,8 +39,16 @@ _WORKDIR = flags.DEFINE_string(
 _EVALUATE = flags.DEFINE_boolean(
     "evaluate", False, "Only evaluate the best checkpoint of --workdir."
 )
+_RESUME = flags.DEFINE_boolean(
+    "resume", False, "Go on with the run in --workdir, with its config."
+)
 _DEVICES = flags.DEFINE_integer(
-    "cpu_devices", 0, "Split the CPU into this many devices, to try several devices."
+    "cpu_devices",
+    0,
+    "Split the CPU into this many devices, to try several devices.",
+    lower_bound=0,
+    # Each device has a thread of its own for every core.
+    upper_bound=256,
 )
 _DISTRIBUTED = flags.DEFINE_boolean(
     "distributed",
@@ -51,18 +59,19 @@ _COORDINATOR = flags.DEFINE_string(
     "coordinator", None, "HOST:PORT of process 0; implies --distributed."
 )
 _PROCESSES = flags.DEFINE_integer(
-    "num_processes", None, "Number of processes, with --coordinator."
+    "num_processes", None, "Number of processes, with --coordinator.", lower_bound=1
 )
 _PROCESS = flags.DEFINE_integer(
-    "process_id", None, "Number of this process, with --coordinator."
+    "process_id", None, "Number of this process, with --coordinator.", lower_bound=0
 )
 _TIMEOUT = flags.DEFINE_integer(
-    "peer_timeout", 120, "Seconds to wait for the other processes."
+    "peer_timeout", 120, "Seconds to wait for the other processes.", lower_bound=1
 )
 _FLAGS = (
     _CONFIG,
     _WORKDIR,
     _EVALUATE,
+    _RESUME,
     _DEVICES,
     _DISTRIBUTED,
     _COORDINATOR,
@@ -98,7 +107,7 @@ def run(argv: list[str]) -> None:
 
     from lnrepro.engine import train, workdir
 
-    variant = _CONFIG.value.partition(":")[2]
+    variant = (_CONFIG.value or "").partition(":")[2]
     folder = _WORKDIR.value or workdir.default(config, variant)
     function = train.evaluate if _EVALUATE.value else train.train
     function(config, pathlib.Path(folder))
@@ -115,10 +124,37 @@ def _parse(argv):
         raise UserError(
             f"unexpected argument {rest[1]!r}; flags are --NAME=VALUE, see --help"
         )
+    _check_process_flags()
+    if _CONFIG.value and _RESUME.value:
+        raise UserError("--resume takes the config of the run; leave --config out")
+    if not _CONFIG.value and (_RESUME.value or _EVALUATE.value):
+        return _config_of_run(overrides)
     if not _CONFIG.value:
         there = ", ".join(config_file.configs()) or "no configs here"
         raise UserError(f"--config is missing; there are {there}")
     return config_file.read(_CONFIG.value, overrides)
+
+
+def _check_process_flags():
+    """Refuse the number of a process without the address of process 0."""
+    numbers = {"num_processes": _PROCESSES.value, "process_id": _PROCESS.value}
+    for name, value in numbers.items():
+        if value is not None and not _COORDINATOR.value:
+            raise UserError(f"--{name} needs --coordinator=HOST:PORT")
+
+
+def _config_of_run(overrides):
+    """Return the config of the run in --workdir."""
+    if not _WORKDIR.value:
+        raise UserError(
+            "--resume and --evaluate without --config need --workdir, a run directory"
+        )
+    if overrides:
+        raise UserError(f"{overrides[0]}: a run keeps its config; leave this out")
+
+    from lnrepro.engine import runs
+
+    return runs.load(pathlib.Path(_WORKDIR.value)).config
 
 
 def _help():

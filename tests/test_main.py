@@ -164,7 +164,7 @@ def test_evaluate_restores_the_best_checkpoint(home, one_device):
         (["--config=configs/mnst.py"], "did you mean configs/mnist.py?"),
         (
             ["--config=configs/mnist.py:papr"],
-            "no variant 'papr'; there are (none), paper, paper_bz4, smoke",
+            "no variant 'papr'; there are (none), paper, paper_bz4, small",
         ),
         ([SMOKE, "--config.sed=1"], "has no field 'sed'; did you mean 'seed'?"),
         (
@@ -184,6 +184,13 @@ def test_evaluate_restores_the_best_checkpoint(home, one_device):
             "Unknown command line flag 'wrkdir'. Did you mean: workdir",
         ),
         ([SMOKE, "stray"], "unexpected argument 'stray'"),
+        ([SMOKE, "--config.log_every=-1"], "config.log_every = -1: at least 1 is"),
+        ([SMOKE, "--cpu_devices=100000"], "--cpu_devices=100000"),
+        ([SMOKE, "--peer_timeout=0"], "--peer_timeout=0"),
+        ([SMOKE, "--num_processes=2"], "--num_processes needs --coordinator=HOST"),
+        ([SMOKE, "--resume"], "leave --config out"),
+        (["--resume"], "holds no run"),
+        (["--resume", "--config.seed=1"], "a run keeps its config; leave this out"),
         (
             [SMOKE, "--config.experiment=experiments.mnst"],
             "did you mean experiments.mnist?",
@@ -227,6 +234,20 @@ def test_mistakes_are_one_line_and_leave_nothing(home, tmp_path, flags, says):
     assert err.count("\n") == 1, err
     assert "Traceback" not in err
     assert not (workdir / "checkpoints").exists()
+
+
+@pytest.mark.slow
+def test_a_run_is_resumed_and_evaluated_with_its_own_config(home, tmp_path):
+    flags = [SMOKE.replace("=", " ").split()[0], SMOKE.split("=")[1]]
+    stopped = [*flags, "--config.norm=none", "--config.epochs=1", "--config.seed=3"]
+    workdir = f"--workdir={tmp_path / 'run'}"
+    code, out, err = run(home, *stopped, workdir)
+    assert (code, err) == (0, "")
+    assert "norm=none data=digits seed=3" in out
+    for flag, says in (("--resume", "is finished"), ("--evaluate", "at step 22")):
+        code, out, err = run(home, flag, workdir)
+        assert (code, err) == (0, "")
+        assert says in out
 
 
 @pytest.mark.slow

@@ -1,11 +1,74 @@
 """Checks of a config's fields, named as on the command line: "model.units"."""
 
-from collections.abc import Collection
+import math
+from collections.abc import Callable, Collection, Mapping
 from operator import attrgetter
+from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
 from lnrepro.engine.errors import DataError, UserError
+
+
+class Range(NamedTuple):
+    """The numbers that a field may have.
+
+    Attributes:
+      words: what is said about them.
+      holds: number -> whether it is one of them; false for NaN.
+    """
+
+    words: str
+    holds: Callable[[float], bool]
+
+
+AT_LEAST_1 = Range("at least 1 is needed", lambda x: 1 <= x < math.inf)
+ABOVE_0 = Range("a finite number above 0 is needed", lambda x: 0 < x < math.inf)
+DECAY = Range("a number from 0 to below 1 is needed", lambda x: 0 <= x < 1)
+# NumPy's and JAX's generators take larger seeds only modulo this number.
+SEED = Range("a number from 0 to 4294967295 is needed", lambda x: 0 <= x < 2**32)
+
+# Fields of every config. None means not set and is not checked.
+RANGES: Mapping[str, Range] = {
+    "seed": SEED,
+    "seeds": AT_LEAST_1,
+    "batch_size": AT_LEAST_1,
+    "steps": AT_LEAST_1,
+    "epochs": ABOVE_0,
+    "steps_per_call": AT_LEAST_1,
+    "log_every": AT_LEAST_1,
+    "save_every": AT_LEAST_1,
+    "eval_batch_size": AT_LEAST_1,
+    "mesh.model": AT_LEAST_1,
+    "data.train_examples": AT_LEAST_1,
+    "optimizer.learning_rate": ABOVE_0,
+    "optimizer.b1": DECAY,
+    "optimizer.b2": DECAY,
+    "optimizer.eps": ABOVE_0,
+    "optimizer.clip": ABOVE_0,
+}
+
+
+def check_ranges(config: ConfigDict) -> None:
+    """Check every number that all configs have, before a run writes anything.
+
+    Args:
+      config: the config of the run.
+
+    Raises:
+      UserError: a number is not in its range.
+    """
+    for field, allowed in RANGES.items():
+        value = attrgetter(field)(config)
+        if value is not None and not allowed.holds(value):
+            raise UserError(f"config.{field} = {value}: {allowed.words}")
+    last_seed = config.seed + config.seeds - 1
+    if not SEED.holds(last_seed):
+        raise UserError(
+            f"config.seeds = {config.seeds}: the last seed would be {last_seed}; "
+            f"{SEED.words}"
+        )
+    check_choice(config, "best.mode", ("min", "max"))
 
 
 def check_choice(config: ConfigDict, field: str, choices: Collection[str]) -> None:

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from typing import NoReturn
 
@@ -91,16 +92,24 @@ def initialize(
     _print_error(f"{name} waits for the others{where}, at most {timeout_s} s")
     if coordinator and process_id:
         _wait_for_coordinator(coordinator, timeout_s)
+    # JAX's runtime aborts the process when its own time is up, with a stack trace and
+    # exit code 134. This ends it a little earlier.
+    exit_code = UserError.exit_code
+    give_up = threading.Timer(timeout_s, _exit, (f"error: {not_joined}", exit_code))
+    give_up.daemon = True
+    give_up.start()
     try:
         jax.distributed.initialize(
             coordinator,
             num_processes,
             process_id,
-            initialization_timeout=timeout_s,
+            initialization_timeout=timeout_s + 10,
             heartbeat_timeout_seconds=max(10, timeout_s),
         )
     except (RuntimeError, ValueError) as e:
-        _exit(f"error: {not_joined} ({_first_line(e)})", UserError.exit_code)
+        _exit(f"error: {not_joined} ({_first_line(e)})", exit_code)
+    finally:
+        give_up.cancel()
     _last_line.set(ABORTED)
 
 

@@ -13,19 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.engine.errors import UserError
-
 
 def of(config: ConfigDict) -> tuple[int, ...]:
-    """Return the seeds of a run.
-
-    Raises:
-      UserError: `config.seeds` is below 1.
-    """
-    count = config.seeds
-    if count < 1:
-        raise UserError(f"config.seeds = {count}: at least 1 is needed")
-    return tuple(range(config.seed, config.seed + count))
+    """Return the seeds of a run."""
+    return tuple(range(config.seed, config.seed + config.seeds))
 
 
 def single(config: ConfigDict, seed: int) -> ConfigDict:

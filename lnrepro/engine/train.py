@@ -28,6 +28,7 @@ from lnrepro.engine import (
     workdir,
 )
 from lnrepro.engine.checkpoint import Saved, Store
+from lnrepro.engine.checks import check_ranges
 from lnrepro.engine.errors import RunError, UserError
 from lnrepro.engine.experiment import Experiment
 from lnrepro.engine.metrics import Log, Meter, is_better
@@ -171,6 +172,7 @@ class Run:
         Raises:
           UserError: a config that cannot run.
         """
+        check_ranges(config)
         self.config = config
         self.folder = folder
         self.seeds = seeds.of(config)
@@ -532,7 +534,8 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         raise UserError(
             f"--evaluate: {folder} holds no run; train it first or give its --workdir"
         )
-    workdir.open_run(folder, config, *_data_identity(config))
+    fingerprint, _ = _data_identity(config)
+    workdir.check_run(folder, config, fingerprint)
     run = Run(config, folder)
     saved = run.chosen()
     if saved is None:

@@ -19,6 +19,16 @@ from lnrepro.engine.errors import RunError, UserError
 # The facts of the data set that a run was trained on.
 FACTS = "data_facts.json"
 
+# What a run writes besides its lock. config.json is moved last.
+_RECORDS = (
+    FACTS,
+    "metrics.jsonl",
+    "tensorboard",
+    "artifacts",
+    "checkpoints",
+    "config.json",
+)
+
 # Packages that a result may depend on.
 PACKAGES = (
     "lnrepro",
@@ -50,6 +60,9 @@ def open_run(
 ) -> None:
     """Write config.json, or check that the directory has a run of this config and data.
 
+    A run without a checkpoint cannot be resumed. What it left is moved into the folder
+    without-checkpoint-N where another config or other data shall be trained.
+
     Args:
       workdir: the run directory.
       config: the config.
@@ -61,22 +74,46 @@ def open_run(
       UserError: the run there has another config, whose fields are named, or other
         data.
     """
+    try:
+        if check_run(workdir, config, fingerprint):
+            return
+    except UserError:
+        if not (workdir / "config.json").exists() or has_checkpoint(workdir):
+            raise
+        _set_aside(workdir)
+    # What one needs to know to run this again.
+    record = {
+        "config": as_json(config),
+        "data": {"name": config.data.name, "fingerprint": fingerprint},
+        "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+        "versions": versions(),
+        "git": git_commit(),
+        "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
+        "processes": jax.process_count(),
+    }
+    # First the facts, because a directory with a config.json is a run.
+    write_json(workdir / FACTS, facts)
+    write_json(workdir / "config.json", record)
+
+
+def check_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> bool:
+    """Check that the directory has a run of this config and data.
+
+    Args:
+      workdir: the run directory.
+      config: the config.
+      fingerprint: identity of the data.
+
+    Returns:
+      False if there is no run.
+
+    Raises:
+      UserError: the run there has another config, whose fields are named, or other
+        data.
+    """
     there = same_config(workdir, config)
     if there is None:
-        # What one needs to know to run this again.
-        record = {
-            "config": as_json(config),
-            "data": {"name": config.data.name, "fingerprint": fingerprint},
-            "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
-            "versions": versions(),
-            "git": git_commit(),
-            "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
-            "processes": jax.process_count(),
-        }
-        # First the facts, because a directory with a config.json is a run.
-        write_json(workdir / FACTS, facts)
-        write_json(workdir / "config.json", record)
-        return
+        return False
     fingerprint_there = there["data"]["fingerprint"]
     if fingerprint_there != fingerprint:
         raise UserError(
@@ -84,6 +121,25 @@ def open_run(
             f"{config.data.name!r}: fingerprint {fingerprint_there} there, "
             f"{fingerprint} now); give another --workdir"
         )
+    return True
+
+
+def has_checkpoint(workdir: pathlib.Path) -> bool:
+    """Whether a run directory has a complete checkpoint."""
+    # Orbax gives a folder its step as a name when it is complete.
+    return any(path.name.isdigit() for path in workdir.glob("checkpoints/*/*"))
+
+
+def _set_aside(workdir):
+    """Move what a run left, except the lock, into a folder of its own."""
+    number = 1
+    while (aside := workdir / f"without-checkpoint-{number}").exists():
+        number += 1
+    aside.mkdir()
+    for name in _RECORDS:
+        if (workdir / name).exists():
+            (workdir / name).rename(aside / name)
+    print(f"{workdir} had no checkpoint; its records are in {aside.name}", flush=True)
 
 
 def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | None:

@@ -106,7 +106,8 @@ def plan(
             folder = _default_folder(resolved.experiment, variant, common)
         id = _label(varied)
         where = folder / id
-        workdir.same_config(where, resolved)
+        if workdir.has_checkpoint(where):
+            workdir.same_config(where, resolved)
         command = ["-m", "lnrepro.main", f"--config={config}", *flags]
         command.append(f"--workdir={where}")
         metric = resolved.best.metric or "train/loss"

@@ -103,8 +103,6 @@ def test_batches_of_different_lengths_are_padded_to_the_longest():
 
 
 def test_refusals_and_names():
-    with pytest.raises(UserError, match=r"config\.seeds = 0: at least 1"):
-        seeds.of(config(seeds=0))
     with pytest.raises(
         UserError, match=r"config\.seeds = 2 needs config\.placement = 'jit'"
     ):

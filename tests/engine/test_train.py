@@ -300,6 +300,36 @@ def test_workdir_of_other_data_is_refused(tmp_path, monkeypatch):
         train.train(config(), tmp_path)
 
 
+def test_a_run_without_a_checkpoint_gives_way_to_the_corrected_command(
+    tmp_path, capsys
+):
+    for number, wrong in enumerate((config(nan_at=2), config(nan_at=1)), 1):
+        with pytest.raises(RunError, match="train/loss is nan"):
+            train.train(wrong, tmp_path)
+        assert not (tmp_path / f"without-checkpoint-{number}").exists()
+    assert (tmp_path / "without-checkpoint-1" / "config.json").exists()
+    train.train(config(), tmp_path)
+    assert "its records are in without-checkpoint-2" in capsys.readouterr().out
+    train.train(config(), tmp_path / "fresh")
+    records = "metrics.jsonl"
+    fresh = (tmp_path / "fresh" / records).read_bytes()
+    assert (tmp_path / records).read_bytes() == fresh
+
+
+def test_a_run_with_a_checkpoint_stays(tmp_path):
+    with pytest.raises(RunError):
+        train.train(config(nan_at=13), tmp_path)
+    with pytest.raises(UserError, match=r"config\.nan_at: 13 there, -1 now"):
+        train.train(config(), tmp_path)
+
+
+def test_evaluating_never_sets_records_aside(tmp_path):
+    with pytest.raises(RunError):
+        train.train(config(nan_at=2), tmp_path)
+    with pytest.raises(UserError, match=r"config\.nan_at: 2 there, -1 now"):
+        train.evaluate(config(), tmp_path)
+
+
 def test_second_run_in_one_workdir_is_refused(tmp_path):
     from lnrepro.engine import workdir
 
