@@ -5,6 +5,15 @@
 venv_with() {
   extra=$1
   python=${PYTHON:-python3}
+  if ! command -v "$python" >/dev/null; then
+    echo "there is no $python; install Python 3.11 or newer, or name it with PYTHON=..." >&2
+    exit 2
+  fi
+  # A .venv that another tool made, or that was left half-made, may have no pip.
+  if [ -x .venv/bin/python ] && ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    echo ".venv has no pip; adding it" >&2
+    .venv/bin/python -m ensurepip >/dev/null 2>&1 || rm -rf .venv
+  fi
   if [ ! -x .venv/bin/python ]; then
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
       echo "Python 3.11 or newer is needed; '$python' is $("$python" -V 2>&1). Name another with PYTHON=..." >&2
