@@ -106,6 +106,7 @@ def damage_each(
         return saved, stderr.getvalue()
 
     fresh_copy()
+    # What the newest checkpoint holds, and what the one before it holds.
     newest, _ = restored()
     folder = pathlib.Path("last") / str(newest.step)
     shutil.rmtree(copy / folder)
@@ -444,6 +445,7 @@ def fill(root: pathlib.Path, free_kib: int = 0) -> pathlib.Path:
       free_kib: how much is left free.
     """
     free = os.statvfs(root)
+    # f_bavail counts free blocks, f_frsize is the size of one.
     size = free.f_bavail * free.f_frsize - free_kib * 1024
     path = root / "filler"
     with open(path, "wb") as file:
@@ -508,6 +510,7 @@ def _damage_table(bench, flips, rng):
     from configs.mnist import get_config
     from lnrepro.engine import train
 
+    # A checkpoint is restored into the structure of this state.
     like = train.Run(get_config("smoke"), bench.whole).initial()
     lines = [
         "| one file of the newest checkpoint, each in turn | read as saved | the one "

@@ -185,6 +185,8 @@ def in_own_process(
     child = context.Process(target=_limited_trial, args=arguments)
     began = time.monotonic()
     child.start()
+    # The parent's copy is closed, so that `recv` sees the end of the pipe when the
+    # child dies.
     sender.close()
     try:
         if not receiver.poll(TOTAL_SECONDS):
@@ -343,6 +345,7 @@ def _prepare(
         for folder in (raw, target):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
+        # One file is damaged, and the others are whole.
         for path, undamaged in sample.files.items():
             (raw / path).parent.mkdir(parents=True, exist_ok=True)
             (raw / path).write_bytes(content if path == chosen else undamaged)
@@ -355,6 +358,7 @@ def _prepare(
             unread, fault = _call(functools.partial(_read, OWN_NAME, target))
             if unread:
                 fault = f"prepared, but cannot be read: {unread}"
+        # A refused set must leave nothing behind.
         elif left and not fault:
             fault = f"left in the data directory: {', '.join(left[:5])}"
         if error and not fault:
@@ -401,6 +405,8 @@ def _time_limit() -> Iterator[None]:
     def late(*_):
         raise Slow(f"took longer than {LIMIT_SECONDS:g} s")
 
+    # ITIMER_PROF counts processor time, so that a busy machine does not make a parser
+    # slow.
     before = signal.signal(signal.SIGPROF, late)
     signal.setitimer(signal.ITIMER_PROF, LIMIT_SECONDS)
     try:
@@ -413,6 +419,7 @@ def _time_limit() -> Iterator[None]:
 def _wrong_message(error, path):
     """Return what is wrong with a refusal, or None."""
     line, cause = str(error), error
+    # Parsers turn exceptions into DataErrors, so a MemoryError may stand behind one.
     while cause is not None:
         if isinstance(cause, MemoryError):
             return f"refused for want of memory: {line[:200]}"

@@ -373,8 +373,10 @@ class Trial:
         shutil.rmtree(workdir, ignore_errors=True)
         code = None
         while code != 0:
+            # Without a wanted phase the run goes on to its end.
             wanted = self._wanted(quota) if self.kills.total() <= max_kills else []
             phase = rng.choice(wanted) if wanted else None
+            # What was complete before the kill must still be there afterwards.
             checkpoints = steps(workdir)
             with self._cold_cache(phase == "compile"):
                 trainer = Trainer(self.home, workdir, self.flags)
@@ -407,6 +409,8 @@ class Trial:
                 self._terminate(trainer)
             else:
                 trainer.end(signal.SIGKILL)
+                # The kill counts for the phase that it hit, which may not be the one
+                # aimed at.
                 phase = trainer.phase()
                 self.kills[phase] += 1
         return trainer.end(), phase
@@ -428,6 +432,8 @@ class Trial:
             self._lose("SIGTERM", f"exit code {code}: {trainer.stderr[-300:]}")
             return
         step, checkpoints = int(stopped[1]), steps(trainer.workdir)
+        # The run had written this record before the signal, so it must not stop at an
+        # earlier step.
         recorded = json.loads(self._expected_lines[n_lines - 1])["step"]
         if checkpoints[-1] != step or step < recorded:
             self._lose(
@@ -461,6 +467,7 @@ class Trial:
             return
         cache, away = self.home / "lnrepro" / "xla", self.home / "compiled"
         away.mkdir()
+        # The compiled training step is a lambda of `lnrepro.engine.distribute`.
         for path in cache.glob("jit__lambda*"):
             path.rename(away / path.name)
         try:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 
 # Limit in bytes of a damaged file.
 LARGEST = 1 << 17
+# Texts in place of a number: extreme, not finite, too long for int(), or unusual
+# digits.
 NUMBERS = (
     b"0",
     b"-1",
@@ -18,6 +20,7 @@ NUMBERS = (
     b"7" * 5000,
 )
 NUMBERS += ("\u0663".encode(), b"1_0", b"+1", b"00", b"1.5", b"")
+# The same in binary: zero, one, and numbers around the largest signed one.
 BINARY = tuple(
     n.to_bytes(size, order)
     for size in (4, 8)
@@ -25,6 +28,8 @@ BINARY = tuple(
     for n in (0, 1, 1 << 31, (1 << 31) - 1)
 )
 BINARY += (b"\xff" * 4, b"\xff" * 8, b"\x00\x00\x00\x10", b"\x10\x00\x00\x00")
+# NUL, bytes that are not UTF-8, half of a surrogate pair, byte order marks, an escape
+# sequence and unusual line ends.
 ODD = (
     b"\0",
     b"\xff",
@@ -47,6 +52,7 @@ ODD += (
     b"\x0c",
     b"\x1c",
 )
+# Openings of brackets, which exhaust a parser that recurses.
 NESTED = (b"[", b"{", b"(", b'{"a":[', b"<a>", b"(l", b"](", b"[[", b"<Stroke>", b"(d")
 
 
@@ -64,6 +70,7 @@ class Damage:
 
     def draw(self, rng: random.Random) -> bytes:
         """Return a file with up to four damages, sometimes with none."""
+        # An undamaged file now and then shows that the parser takes what it should.
         content, count = rng.choice(self.seeds), 0
         if rng.random() < 0.95:
             count = rng.choice((0, 1, 1, 1, 1, 1, 2, 2, 3, 4))
@@ -173,6 +180,8 @@ KINDS: tuple[Callable[[Damage, random.Random, bytes], bytes], ...] = (
 def tar_checksums(content: bytes) -> bytes:
     """Return a tar archive with the checksums of its headers corrected."""
     corrected = bytearray(content)
+    # A header is a block of 512 bytes. Its checksum is the sum of its bytes, where the
+    # eight bytes of the checksum itself count as blanks.
     for at in range(0, len(corrected) - 511, 512):
         block = corrected[at : at + 512]
         if block[257:262] == b"ustar":

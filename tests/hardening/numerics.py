@@ -139,6 +139,7 @@ def check(name: str, norm: str, dtype: Any) -> Report:
     def loss(params, batch):
         return exp.loss({"params": params, **collections}, batch, key)
 
+    # One program for all inputs, since they have one shape.
     step = compiled(jax.value_and_grad(loss, has_aux=True))
     tried, wrong = 0, {}
     for what, p, b in stresses(inputs, params, batch):
@@ -151,6 +152,8 @@ def check(name: str, norm: str, dtype: Any) -> Report:
     poisoned, unseen = 0, []
     for where, p, b in poisons(inputs, params, batch):
         (value, _), _ = step(p, b)
+        # The trainer stops a run whose loss is not finite. A NaN that does not reach
+        # the loss would go on unseen.
         if np.isfinite(value):
             unseen.append(f"NaN in {where}")
         poisoned += 1
@@ -198,6 +201,7 @@ def stresses(
         yield f"inputs times {scale:g}", *change(functools.partial(_scaled, scale))
         yield f"all inputs {scale:g}", *change(functools.partial(_filled, scale))
     yield "all inputs 0", *change(jnp.zeros_like)
+    # Every integer entry but the lengths becomes zero: one word, one class.
     lengths = [name for name in batch if name.endswith("length")]
     words = {k: v for k, v in batch.items() if k not in (*inputs, *lengths)}
     zeros = jax.tree.map(jnp.zeros_like, words)

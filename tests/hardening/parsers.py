@@ -32,6 +32,7 @@ class Parser(NamedTuple):
     repair: Callable[[bytes], bytes] | None = None
 
 
+# Words of each format, which the damage inserts where they do not belong.
 XML = (
     b"<!DOCTYPE a>",
     b'<!DOCTYPE a [<!ENTITY b "cc"><!ENTITY c "&b;&b;">]>',
@@ -241,6 +242,7 @@ def parsers() -> dict[str, Parser]:
     def pickled(content, path):
         value = plain_pickle.load(content, path)
         storable(value)
+        # The numbers of the words in the pickles of samples.py.
         known = dict.fromkeys((*range(1, 9), 70000), "")
         storable(
             [
@@ -335,6 +337,8 @@ def parsers() -> dict[str, Parser]:
 
 def storable(value: object) -> None:
     """Raise UnicodeEncodeError for text that cannot be written with a set's facts."""
+    # A list in place of recursion, since the value may be nested thousands of levels
+    # deep.
     waiting = [value]
     while waiting:
         v = waiting.pop()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+# One form of handwriting for each split list.
 FORMS = {
     "trainset": "a01-000u",
     "testset_v": "a01-020x",
@@ -318,6 +319,8 @@ def _official(root):
             gzip.open(folder / "t10k-images-idx3-ubyte.gz") as f,
             gzip.open(folder / "t10k-labels-idx1-ubyte.gz") as g,
         ):
+            # An IDX file of images has a header of 16 bytes, one of labels a header of
+            # 8.
             images, labels = f.read(16 + 14 * SIDE * SIDE)[16:], g.read(8 + 14)[8:]
         yield Sample(
             "mnist",
@@ -341,6 +344,7 @@ def _official(root):
         )
     if (folder := root / "iam-ondb" / "sample").is_dir():
         xml = (folder / "lineStrokes/a01/a01-000/a01-000u-01.xml").read_bytes()
+        # The first two strokes, and what follows the last one.
         strokes = xml.split(b"</Stroke>")
         xml = b"</Stroke>".join([*strokes[:2], strokes[-1]])
         yield Sample(

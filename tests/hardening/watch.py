@@ -136,6 +136,8 @@ def _samples(args, pid, child):
         writer = csv.writer(file)
         writer.writerow(["seconds", *SLACK])
         for k in range(int(args.minutes * 60 / args.every) + 1):
+            # Samples have fixed times, so that slow ones do not shift those that
+            # follow.
             time.sleep(max(0.0, began + k * args.every - time.monotonic()))
             ended = child and child.poll() is not None
             values = None if ended else sample(pid)
@@ -143,6 +145,7 @@ def _samples(args, pid, child):
                 break
             samples.append((round(time.monotonic() - began, 2), *values))
             writer.writerow(samples[-1])
+            # The file can be read while the process runs.
             file.flush()
     return samples
 
@@ -174,6 +177,7 @@ def sample(pid: int) -> tuple[float, float, int, int] | None:
     def mib(name):
         return int(status[name].split()[0]) / 1024
 
+    # Mapped files and shared memory, whose pages the system may take back.
     in_files = mib("RssFile") + mib("RssShmem")
     return mib("RssAnon"), in_files, files, int(status["Threads"])
 
