@@ -67,6 +67,7 @@ class CellModule(nn.RNNCellBase):
         """
         cell, inputs = self.functional_cell, jnp.asarray(inputs)
         params = declare_parameters(self, cell, _features(inputs), self.initializers())
+        # A step does not know its number in the sequence. `init` needs no statistics.
         if cell.sites and not self.is_initializing():
             raise ValueError(
                 f"{type(self).__name__}: batch norm has statistics of each time step; "
@@ -186,6 +187,7 @@ class SequenceModule(nn.Module):
             initial_carry = self.initialize_carry(init_key, step_shape)
 
         running = running_statistics(self, cell)
+        # None lets `unroll` take the statistics of the batch.
         statistics = None
         if cell.sites and nn.merge_param(
             "use_running_average", self.use_running_average, use_running_average
@@ -207,6 +209,8 @@ class SequenceModule(nn.Module):
             statistics=statistics,
             options=scan_options(self.options, self.unroll),
         )
+        # The batch's own statistics were used, so the running ones move. `init` only
+        # makes the variables.
         if result.statistics is not None and not self.is_initializing():
             moved = functional.track(_values(running), result.statistics, self.momentum)
             for site, variables in running.items():
@@ -244,6 +248,7 @@ class SequenceModule(nn.Module):
             or batch norm, which needs the number of the step.
         """
         cell, inputs = self.functional_cell, jnp.asarray(inputs)
+        # A step does not know its number in the sequence.
         if cell.sites:
             raise ValueError(
                 f"{type(self).__name__}: batch norm has statistics of each time step; "
@@ -304,6 +309,8 @@ def refuse_sequence_noise(
     """Raise ValueError where a step would draw noise that lasts for a sequence."""
     if key is None:
         return
+    # `sample` draws what lasts for a sequence. eval_shape tells whether there is any
+    # without drawing it.
     if jax.tree.leaves(jax.eval_shape(cell.sample, key, x)):
         raise ValueError(
             f"{name}: variational dropout has one mask for a whole sequence, which one "
@@ -341,11 +348,14 @@ def first_carry(
         shapes = parameter_shapes(cell, features_in, module.param_dtype)
         params = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
     params, x = cast(module.dtype, params, jnp.zeros(input_shape, dtype))
+    # Only the batch axes and the dtype of x matter.
     carry = cell.initial_carry(params, x)
+    # The default stands for the cell's own carry: zeros, or the learned one.
     if module.carry_init is nn.initializers.zeros:
         return carry
     leaves, structure = jax.tree.flatten(carry)
     rng = jax.random.key(0) if rng is None else rng
+    # Flax's cells split the key for c and h, and use it as it is for a single h.
     keys = jax.random.split(rng, len(leaves)) if len(leaves) > 1 else [rng]
     drawn = [
         module.carry_init(key, leaf.shape, leaf.dtype)
@@ -368,6 +378,7 @@ def running_statistics(module: nn.Module, cell: functional.Cell) -> dict:
         )
     running = {}
     for site, size in cell.sites.items():
+        # A stack has sites such as "1/x", and "/" separates modules in Flax.
         suffix, shape = site.replace("/", "_"), (module.max_steps, size)
         mean = module.variable(
             "batch_stats", f"mean_{suffix}", jnp.zeros, shape, jnp.float32

@@ -88,6 +88,7 @@ class Stack(nn.Module):
         keys = [None] * count if init_key is None else jax.random.split(init_key, count)
         y, last_carries = inputs, []
         for index, layer in enumerate(self.layers):
+            # Passed only where they are needed, since a layer may have its own default.
             direction = {}
             if reverse:
                 # Between the layers, sequences stand in the order of x.
@@ -130,6 +131,7 @@ class Stack(nn.Module):
         Returns:
           (carry, y [..., H]).
         """
+        # The output of a layer at this step is the input of the next one.
         y, carries = inputs, []
         for layer, layer_carry in zip(self.layers, carry, strict=True):
             new, y = layer.step(
@@ -237,10 +239,13 @@ class Bidirectional(nn.Module):
         """
         merge = merge_function(self.merge_fn)
         left_carry, right_carry = initial_carry or (None, None)
+        # Each direction draws its own first carry.
         left_key, right_key = None, None
         if init_key is not None:
             left_key, right_key = jax.random.split(init_key)
         time_major = self.time_major if time_major is None else time_major
+        # Modules of Flax take neither masks nor resets, so only what is given is passed
+        # on.
         given = _given(mask, resets, memory, deterministic, use_running_average)
         left_carry, left = self.forward_rnn(
             inputs,

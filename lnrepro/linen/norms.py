@@ -110,6 +110,8 @@ class LayerNorm(nn.Module):
         )
         feature_axes = canonical_axes("LayerNorm: feature_axes", self.feature_axes, x)
         feature_shape = tuple(x.shape[axis] for axis in feature_axes)
+        # float32 at least for the statistics and the normaliser, unless it is switched
+        # off.
         wide = x.astype(compute_dtype)
         # init may run outside of the mapped computation, where the axis does not exist.
         _, var, _, centred = moments(
@@ -127,6 +129,7 @@ class LayerNorm(nn.Module):
             )
         if self.use_bias:
             bias = self.param("bias", self.bias_init, feature_shape, self.param_dtype)
+        # Eq. 3 and 15: (x - mean) / sqrt(var + epsilon) * scale + bias.
         y = normalize(
             centred,
             var,
@@ -204,6 +207,8 @@ class RMSNorm(nn.Module):
         feature_axes = canonical_axes("RMSNorm: feature_axes", self.feature_axes, x)
         feature_shape = tuple(x.shape[axis] for axis in feature_axes)
         wide = x.astype(compute_dtype)
+        # Without subtracting the mean, `centred` is x and the second moment is its mean
+        # square.
         _, mean_square, _, centred = moments(
             wide,
             reduction_axes,
@@ -317,6 +322,7 @@ class BatchNorm(nn.Module):
         compute_dtype, result_dtype = module_dtypes(
             "BatchNorm", x, self.dtype, self.force_float32_reductions
         )
+        # Eq. 2: the statistics run over all axes that are no feature axes.
         feature_axes = canonical_axes("BatchNorm: axis", self.axis, x)
         reduction_axes = tuple(i for i in range(x.ndim) if i not in feature_axes)
         feature_shape = tuple(x.shape[axis] for axis in feature_axes)
@@ -326,6 +332,7 @@ class BatchNorm(nn.Module):
         running_dtype = (
             jnp.float32 if self.force_float32_reductions else self.param_dtype
         )
+        # Mean 0 and variance 1 leave x as it is, but for epsilon.
         running_mean = self.variable(
             "batch_stats", "mean", jnp.zeros, feature_shape, running_dtype
         )

@@ -96,6 +96,7 @@ def declare_parameters(
         return stored
     names = _nested(shapes)
     if module.is_mutable_collection("params"):
+        # All parameters are drawn at once by the cell, and then declared one by one.
         fresh = cell.init(module.make_rng("params"), features_in, module.param_dtype)
         fresh = _nested(fresh, initializers)
     else:

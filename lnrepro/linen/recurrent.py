@@ -73,8 +73,11 @@ class RNN(SequenceModule):
 
     def __post_init__(self):
         """Check the cell, and make a module of a functional cell."""
+        # A module is a frozen dataclass, whose fields are set by object.__setattr__.
         if isinstance(self.cell, functional.Cell):
             object.__setattr__(self, "cell", FunctionalCell(self.cell, parent=None))
+        # A module with another `__call__` would not run as written: only its functional
+        # cell does.
         elif not _runs_functional_cell(self.cell):
             raise TypeError(
                 f"RNN: the cell is a {type(self.cell).__name__}; it must be a cell of "

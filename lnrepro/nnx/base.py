@@ -110,6 +110,7 @@ class ParameterModule(nnx.Module):
         rngs = self.carry_rngs if rngs is None else rngs
         if rngs is None:
             raise ValueError(f"{type(self).__name__}: carry_init needs rngs")
+        # Every leaf of the carry, such as c and h, draws its own key from the stream.
         stream = rngs.carry if isinstance(rngs, nnx.Rngs) else rngs
 
         def draw(leaf):
@@ -191,6 +192,7 @@ class CellModule(ParameterModule):
           ValueError: a shape that does not fit, variational dropout without a key, or
             batch norm, which needs the number of the step.
         """
+        # A step does not know its number in the sequence.
         if self.functional_cell.sites:
             raise ValueError(
                 f"{type(self).__name__}: batch norm has statistics of each time step; "
@@ -230,6 +232,7 @@ def _with_initializers(cell, origins):
     """The cell with the initialisers of its origins, which return plain arrays."""
     if not origins:
         return cell
+    # None keeps the cell's default: 1, and 0.1 for batch norm.
     scale_init = origins["gain"].initializer
     return dataclasses.replace(
         cell,
@@ -253,6 +256,8 @@ def refuse_sequence_noise(
     """
     if key is None or isinstance(rngs, jax.Array):
         return
+    # `sample` draws what lasts for a sequence. eval_shape tells whether there is any
+    # without drawing it.
     if jax.tree.leaves(jax.eval_shape(cell.sample, key, x)):
         raise ValueError(
             f"{name}: variational dropout has one mask for a whole sequence, and a "

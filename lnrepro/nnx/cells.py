@@ -97,6 +97,8 @@ class LSTMCell(CellModule):
         scale_metadata: Metadata = NO_METADATA,
         rngs: nnx.Rngs,
     ):
+        # The equations are those of the functional cell. The module keeps its
+        # parameters.
         cell = functional.LSTMCell(
             features=hidden_features,
             norm=norm,
@@ -112,6 +114,7 @@ class LSTMCell(CellModule):
             gate_fn=gate_fn,
             activation_fn=activation_fn,
         )
+        # What draws each parameter, and the metadata of its variable.
         origins = origins_of(
             kernel_init,
             recurrent_kernel_init,
@@ -213,6 +216,8 @@ class GRUCell(CellModule):
         scale_metadata: Metadata = NO_METADATA,
         rngs: nnx.Rngs,
     ):
+        # The equations are those of the functional cell. The module keeps its
+        # parameters.
         cell = functional.GRUCell(
             features=hidden_features,
             norm=norm,
@@ -225,6 +230,7 @@ class GRUCell(CellModule):
             gate_fn=gate_fn,
             activation_fn=activation_fn,
         )
+        # What draws each parameter, and the metadata of its variable.
         origins = origins_of(
             kernel_init,
             recurrent_kernel_init,
@@ -318,6 +324,8 @@ class SimpleCell(CellModule):
         scale_metadata: Metadata = NO_METADATA,
         rngs: nnx.Rngs,
     ):
+        # The equations are those of the functional cell. The module keeps its
+        # parameters.
         cell = functional.SimpleCell(
             features=hidden_features,
             norm=norm,
@@ -327,6 +335,7 @@ class SimpleCell(CellModule):
             epsilon=epsilon,
             activation_fn=activation_fn,
         )
+        # What draws each parameter, and the metadata of its variable.
         origins = origins_of(
             kernel_init,
             recurrent_kernel_init,

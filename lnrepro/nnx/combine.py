@@ -39,6 +39,7 @@ class Stack(nnx.Module):
         return_carry: bool = False,
         time_major: bool = False,
     ):
+        # nnx.List registers its modules, so that their parameters belong to the stack.
         self.layers = nnx.List(layers)
         self.return_carry = return_carry
         self.time_major = time_major
@@ -95,6 +96,7 @@ class Stack(nnx.Module):
         keys = _keys_of_parts(rngs, count)
         y, last_carries = inputs, []
         for index, layer in enumerate(self.layers):
+            # Passed only where they are needed, since a layer may have its own default.
             direction = {}
             if reverse:
                 # Between the layers, sequences stand in the order of x.
@@ -143,6 +145,7 @@ class Stack(nnx.Module):
           ValueError: another number of carries than of layers.
         """
         keys = _keys_of_parts(rngs, len(self.layers))
+        # The output of a layer at this step is the input of the next one.
         y, carries = inputs, []
         for layer, layer_carry, key in zip(self.layers, carry, keys, strict=True):
             new, y = layer.step(
@@ -174,6 +177,7 @@ class Stack(nnx.Module):
         carries = []
         for layer in self.layers:
             carries.append(layer.initialize_carry(input_shape, rngs))
+            # The output of a layer is the input of the next one.
             input_shape = (*input_shape[:-1], layer.hidden_features)
         return tuple(carries)
 
@@ -261,8 +265,11 @@ class Bidirectional(nnx.Module):
           y in the order of x, or (carry, y) with return_carry; carry is a pair.
         """
         carries = (None, None) if initial_carry is None else initial_carry
+        # Each direction draws its own noise.
         forward_keys, backward_keys = _keys_of_parts(rngs, 2)
         time_major = self.time_major if time_major is None else time_major
+        # Modules of Flax take neither masks nor resets, so only what is given is passed
+        # on.
         given = _given(mask, resets, memory, deterministic, use_running_average)
         forward_carry, forward = self.forward_rnn(
             inputs,
@@ -285,6 +292,7 @@ class Bidirectional(nnx.Module):
             rngs=backward_keys,
             **given,
         )
+        # Both outputs stand in the order of x.
         y = self._merge(forward, backward)
         returns_carry = self.return_carry if return_carry is None else return_carry
         return ((forward_carry, backward_carry), y) if returns_carry else y

@@ -90,6 +90,8 @@ class LayerNorm(nnx.Module):
         scale_metadata: Mapping[str, Any] = NO_METADATA,
     ):
         shape = _shape(num_features)
+        # Without a scale or a bias, the attribute is None and `normalize` leaves it
+        # out.
         self.scale = nnx.data(None)
         self.bias = nnx.data(None)
         if use_scale:
@@ -99,6 +101,7 @@ class LayerNorm(nnx.Module):
             bias = bias_init(rngs.params(), shape, param_dtype)
             self.bias = nnx.Param(bias, **bias_metadata)
 
+        # Static attributes are hashed, so lists become tuples.
         self.num_features = _static(num_features)
         self.epsilon = epsilon
         self.dtype = dtype
@@ -139,6 +142,7 @@ class LayerNorm(nnx.Module):
         feature_axes = canonical_axes("LayerNorm: feature_axes", self.feature_axes, x)
         _check_features("LayerNorm", self.num_features, x, feature_axes)
 
+        # float32 at least for the statistics and the normaliser, whatever x has.
         wide = x.astype(compute_dtype)
         _, var, _, centred = moments(
             wide,
@@ -147,6 +151,7 @@ class LayerNorm(nnx.Module):
             axis_name=self.axis_name,
             axis_index_groups=self.axis_index_groups,
         )
+        # Eq. 3 and 15: (x - mean) / sqrt(var + epsilon) * scale + bias.
         y = normalize(
             centred,
             var,
@@ -251,6 +256,8 @@ class RMSNorm(nnx.Module):
         _check_features("RMSNorm", self.num_features, x, feature_axes)
 
         wide = x.astype(compute_dtype)
+        # Without subtracting the mean, `centred` is x and the second moment is its mean
+        # square.
         _, mean_square, _, centred = moments(
             wide,
             reduction_axes,
@@ -336,6 +343,7 @@ class BatchNorm(nnx.Module):
         unbiased: bool = False,
     ):
         shape = _shape(num_features)
+        # Mean 0 and variance 1 leave x as it is, but for epsilon.
         self.mean = nnx.BatchStat(jnp.zeros(shape, jnp.float32))
         self.var = nnx.BatchStat(jnp.ones(shape, jnp.float32))
         self.scale = nnx.data(None)
@@ -402,6 +410,7 @@ class BatchNorm(nnx.Module):
                 (x, mean, var, scale, bias), dtype=self.dtype
             )
         compute_dtype, result_dtype = module_dtypes("BatchNorm", x, self.dtype)
+        # Eq. 2: the statistics run over all axes that are no feature axes.
         feature_axes = canonical_axes("BatchNorm: axis", self.axis, x)
         reduction_axes = tuple(i for i in range(x.ndim) if i not in feature_axes)
         _check_features("BatchNorm", self.num_features, x, feature_axes)
@@ -423,6 +432,7 @@ class BatchNorm(nnx.Module):
                 axis_name=self.axis_name,
                 axis_index_groups=self.axis_index_groups,
             )
+            # Training also moves the running averages.
             for running, new in ((self.mean, mean), (self.var, var)):
                 old = running[...]
                 new = new.reshape(old.shape)
@@ -476,6 +486,7 @@ def _check_features(name, num_features, x, feature_axes):
     if isinstance(num_features, tuple):
         fits = sizes == num_features
     else:
+        # One number stands for the product of the sizes.
         fits = math.prod(sizes) == num_features
     if not fits:
         raise ValueError(

@@ -88,6 +88,7 @@ def set_parameters(
         name = "gain" if path[-1].startswith("gain_") else path[-1]
         variables[path] = _variable(value, origins.get(name))
     for name, variable in traverse_util.unflatten_dict(variables).items():
+        # A parameter must not hide a method or another attribute.
         if hasattr(module, name):
             raise ValueError(
                 f"{type(module).__name__}: the cell has a parameter {name!r}, which is "
@@ -101,6 +102,7 @@ def set_parameters(
 def get_parameters(module: nnx.Module) -> Any:
     """Return the parameters of a module's cell as arrays."""
     leaves = []
+    # Follow the names, such as ("0", "w_h") of a stack, to the variable.
     for path in module.parameter_paths:
         node = module
         for name in path:

@@ -83,12 +83,15 @@ class RNN(SequenceMethods, nnx.Module):
         rngs: nnx.Rngs | None = None,
     ):
         if isinstance(cell, functional.Cell):
+            # A functional cell has no parameters of its own, so they are drawn here.
             if in_features is None or rngs is None:
                 raise ValueError(
                     "RNN: a cell of lnrepro.functional needs in_features=... and "
                     "rngs=nnx.Rngs(...) for its parameters"
                 )
             cell = FunctionalCell(cell, in_features, rngs=rngs)
+        # A module with another `__call__` would not run as written: only its functional
+        # cell does.
         elif not _runs_functional_cell(cell):
             raise TypeError(
                 f"RNN: the cell is a {type(cell).__name__}; it must be a cell of "

@@ -113,10 +113,12 @@ class SequenceMethods:
         time_major = _chosen(time_major, self.time_major)
         # Zeros and learned carries are made by the cell itself.
         if initial_carry is None and owner.carry_init is not None:
+            # The shape of the inputs of one step: that of x without its time axis.
             time_axis = 0 if time_major else x.ndim - 2
             step_shape = x.shape[:time_axis] + x.shape[time_axis + 1 :]
             initial_carry = owner.initialize_carry(step_shape, _carry_stream(rngs))
 
+        # Only batch norm has any.
         running = self._running_statistics(cell)
         takes_running = _chosen(use_running_average, self.use_running_average)
         result = functional.unroll(

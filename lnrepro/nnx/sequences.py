@@ -121,6 +121,8 @@ class LSTM(SequenceModule):
         scale_metadata: Metadata = NO_METADATA,
         rngs: nnx.Rngs,
     ):
+        # The equations are those of the functional cell. The module keeps its
+        # parameters.
         cell = functional.LSTMCell(
             features=hidden_features,
             norm=norm,
@@ -136,6 +138,7 @@ class LSTM(SequenceModule):
             gate_fn=gate_fn,
             activation_fn=activation_fn,
         )
+        # What draws each parameter, and the metadata of its variable.
         origins = origins_of(
             kernel_init,
             recurrent_kernel_init,
@@ -157,6 +160,8 @@ class LSTM(SequenceModule):
             deterministic=deterministic,
             rngs=rngs,
         )
+        # After the cell is known: batch norm gets running statistics for each of its
+        # sites.
         self.set_sequence_options(
             return_carry=return_carry,
             time_major=time_major,
@@ -271,6 +276,8 @@ class GRU(SequenceModule):
         scale_metadata: Metadata = NO_METADATA,
         rngs: nnx.Rngs,
     ):
+        # The equations are those of the functional cell. The module keeps its
+        # parameters.
         cell = functional.GRUCell(
             features=hidden_features,
             norm=norm,
@@ -283,6 +290,7 @@ class GRU(SequenceModule):
             gate_fn=gate_fn,
             activation_fn=activation_fn,
         )
+        # What draws each parameter, and the metadata of its variable.
         origins = origins_of(
             kernel_init,
             recurrent_kernel_init,
@@ -304,6 +312,8 @@ class GRU(SequenceModule):
             deterministic=deterministic,
             rngs=rngs,
         )
+        # After the cell is known: batch norm gets running statistics for each of its
+        # sites.
         self.set_sequence_options(
             return_carry=return_carry,
             time_major=time_major,
@@ -410,6 +420,8 @@ class SimpleRNN(SequenceModule):
         scale_metadata: Metadata = NO_METADATA,
         rngs: nnx.Rngs,
     ):
+        # The equations are those of the functional cell. The module keeps its
+        # parameters.
         cell = functional.SimpleCell(
             features=hidden_features,
             norm=norm,
@@ -419,6 +431,7 @@ class SimpleRNN(SequenceModule):
             epsilon=epsilon,
             activation_fn=activation_fn,
         )
+        # What draws each parameter, and the metadata of its variable.
         origins = origins_of(
             kernel_init,
             recurrent_kernel_init,
@@ -440,6 +453,8 @@ class SimpleRNN(SequenceModule):
             deterministic=deterministic,
             rngs=rngs,
         )
+        # After the cell is known: batch norm gets running statistics for each of its
+        # sites.
         self.set_sequence_options(
             return_carry=return_carry,
             time_major=time_major,
