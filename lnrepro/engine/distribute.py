@@ -190,6 +190,7 @@ def _pmap():
     def batch(tree):
         # [K, B, ...] -> [local, K, B / local, ...]
         def split(x):
+            # The rows of a batch are split evenly over the local devices.
             by_device = x.reshape(x.shape[0], local, -1, *x.shape[2:])
             return np.moveaxis(by_device, 1, 0)
 
@@ -202,6 +203,7 @@ def _pmap():
             donate_argnums=0,
         )
 
+    # All devices hold the same values.
     def vars(tree):
         # The first shard. x[0] would gather the whole array on one device first.
         return jax.tree.map(lambda x: x.addressable_data(0)[0], tree)

@@ -94,6 +94,7 @@ def rows_of_examples(
     def rows(vars, batches, count):
         out, seen = None, np.zeros(count, bool)
         for batch in batches:
+            # With several processes, each has all rows and computes them by itself.
             placed = batch if jax.process_count() > 1 else distribute.like(vars, batch)
             found = np.asarray(run(vars, placed))
             # The last batch is padded with rows that belong to no example.

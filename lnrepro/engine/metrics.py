@@ -89,7 +89,10 @@ class Meter:
             total = np.asarray(self._sums.get(name, 0.0))
             for value in values.astype(np.float64):
                 total = total + value
+            # Plain numbers, as `state` saves them in JSON. JSON keeps every bit of a
+            # float64.
             self._sums[name] = total.tolist()
+        # The number of steps, the same for all names.
         self._count += len(values)
 
     def state(self) -> dict[str, Any]:

@@ -69,6 +69,7 @@ def ranks(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             "same number of captions"
         )
     captions_per_image = count // images
+    # The error of each caption with its own image, [C].
     own_image = np.arange(count) // captions_per_image
     own = errors[np.arange(count), own_image]
     by_image = own.reshape(images, captions_per_image)

@@ -44,6 +44,8 @@ class LoadedRun:
           UserError: the run has none, and its data is not here either.
         """
         path = self.folder / workdir.FACTS
+        # A run knows the facts of its data. The data itself is needed only for runs
+        # without the file.
         if path.exists():
             return json.loads(path.read_text(encoding="utf-8"))
         self.check_data()
@@ -66,6 +68,7 @@ class LoadedRun:
     @functools.cached_property
     def run(self) -> train.Run:
         """The engine's run, which has the experiment's functions and the optimiser."""
+        # Building the run imports the experiment, so it is done at first use.
         return train.Run(self.config, self.folder)
 
     @functools.cached_property
@@ -75,6 +78,7 @@ class LoadedRun:
 
     def checkpoint(self, name: str) -> Saved | None:
         """Return the newest checkpoint called "best" or "last", or None."""
+        # The store of a run opened for reading changes nothing in its folder.
         store = self.run.store
         try:
             return store.restore(name, self.initial)
@@ -93,6 +97,7 @@ class LoadedRun:
         Raises:
           UserError: there is no checkpoint.
         """
+        # A run without config.best.metric keeps no best checkpoint.
         saved = self.checkpoint(checkpoint) or self.checkpoint("last")
         if saved is None:
             raise UserError(f"{self.folder} has no checkpoint yet; train it first")
@@ -116,6 +121,7 @@ def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
         config = about["config"]
+        # Read all fields that are used later, so that a missing one is reported here.
         name, _, _ = config["experiment"], config["norm"], config["data"]["name"]
     except OSError:
         raise UserError(

@@ -67,6 +67,8 @@ def spread(
     """
     if len(seeds) == 1:
         return dict(values)
+    # The plain name is the mean, so that figures and `best.metric` need no case of
+    # their own.
     named = {name: float(np.mean(numbers)) for name, numbers in values.items()}
     for i, seed in enumerate(seeds):
         for name, numbers in values.items():
@@ -105,6 +107,7 @@ class Together:
 
     def take(self, n: int) -> dict[str, np.ndarray]:
         """Return the next n batches of every seed, arrays [n, S, B, ...]."""
+        # {name: [n, B, ...]} of each seed.
         taken = [self._take(stream, n) for stream in self._streams]
         return {
             name: _stack_padded([np.asarray(batch[name]) for batch in taken])

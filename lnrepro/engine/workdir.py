@@ -270,6 +270,7 @@ def storage_errors(workdir: pathlib.Path) -> Iterator[None]:
 def versions() -> dict[str, str]:
     """Return the versions of Python and of PACKAGES."""
     found = {"python": sys.version.split()[0]}
+    # A package that is not installed is left out.
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
@@ -290,6 +291,7 @@ def git_commit() -> str | None:
 
 
 def _git(*arguments):
+    # The package's own checkout, whatever the current directory is.
     done = subprocess.run(
         ["git", *arguments],
         cwd=pathlib.Path(__file__).parent,

@@ -163,6 +163,7 @@ def _lean_forward(plan, weights, params, carry, x, context):
     # The outputs are derived from the carries, which are kept anyway. A second stack
     # would cost as much memory again.
     outputs = _outputs_after(plan, before, last)
+    # Everything that the backward pass reads, besides the gradients of the result.
     saved = (weights, params, last, x, context, kept)
     return ScanResult(last, outputs, aux), saved
 
@@ -254,6 +255,7 @@ def _complete(plan, weights, params, x, context, kept):
     if outputs is None:
 
         def products_of(carry, x_proj, context):
+            # Run the step for its products alone. XLA drops the rest.
             record = named_products.computed(weights)
             plan.step(record.dot, params, carry, x_proj, context)
             return record.outputs
@@ -315,6 +317,8 @@ def _replay_steps(plan, weights, params, kept, context, d_outputs, d_aux, state)
         # The carry before this step is the carry after the step that is replayed next.
         return (t, state, stacks, _read(stacks, t)), stacked_inputs
 
+    # The loop carries the stacks and writes each step's gradients over its products, so
+    # that gradients need no memory of their own.
     stacks = (kept.x_proj, kept.products)
     t = jnp.asarray(first)
     loop = (t, state, stacks, _read(stacks, t))

@@ -116,6 +116,7 @@ def rms_norm(
 
     wide = x.astype(_statistics_dtype(x))
     mean_square = jnp.mean(jnp.square(wide), axes, keepdims=True)
+    # The mean of x is not subtracted.
     y = wide * jax.lax.rsqrt(mean_square + epsilon)
     if gain is not None:
         y = y * gain.astype(y.dtype)
@@ -185,6 +186,7 @@ def batch_norm(
         )
 
     wide = x.astype(_statistics_dtype(x))
+    # Statistics are [H], and [1, ..., H] broadcasts against x.
     row_shape = (1,) * (x.ndim - 1) + features
     if mean is None:
         # Training: the statistics are those of the rows of this batch.
@@ -196,6 +198,7 @@ def batch_norm(
         mean = jnp.asarray(mean, wide.dtype)
         var = jnp.asarray(var, wide.dtype)
         centred = wide - mean.reshape(row_shape)
+    # Eq. 2: (x - mean) / sqrt(var + epsilon) * gain + bias, per feature.
     y = normalize(
         centred,
         var.reshape(row_shape),
@@ -346,6 +349,7 @@ def weight_norm_from_data(
     t = _floating("weight_norm_from_data", t)
     wide = t.astype(_statistics_dtype(t))
     mean, var, _ = _row_statistics("weight_norm_from_data", wide)
+    # g t + b then has standard deviation `scale` and mean 0.
     g = scale * jax.lax.rsqrt(var + epsilon)
     b = -mean * g
     return g.astype(t.dtype), b.astype(t.dtype)
@@ -416,6 +420,7 @@ def _check_axes(function, x, axis):
             raise ValueError(
                 f"{function}: axis {a} of x {x.shape} has no elements to normalise"
             )
+    # Negative axes count from the end.
     axes = tuple(sorted(a % x.ndim for a in given))
     if not axes or len(set(axes)) != len(axes):
         raise ValueError(

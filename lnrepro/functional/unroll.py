@@ -114,8 +114,10 @@ def unroll(
     # Everything from here on is time-major and has one dtype.
     x, params, weights, step_params = checks.one_dtype(cell, params, x)
     checks.sequence_inputs(x)
+    # Time comes first, [T, ..., D], as `lax.scan` wants it.
     x = x if time_major else jnp.moveaxis(x, -2, 0)
     steps, batch_axes = x.shape[0], x.ndim - 2
+    # One mask [T, ...] for lengths and mask, None where nothing is padding.
     mask = sequences.padding_mask(x, seq_lengths, mask, time_major)
     resets = sequences.time_major_flags("resets", resets, x, time_major)
 
@@ -159,6 +161,7 @@ def unroll(
     x, weights, inputs, initial_carry = sequences.vary_alike(
         params, (x, weights, inputs, initial_carry)
     )
+    # The guarded step restores carries at resets and keeps them at padding.
     result = scan(
         _guarded_step(cell),
         weights,
@@ -177,6 +180,8 @@ def unroll(
     outputs = sequences.without_padding(outputs, mask)
     carries = result.outputs if return_carries else None
 
+    # A sequence flipped within its length is flipped back. A reversed scan stacks its
+    # outputs in the order of x already.
     if in_processing_order and keep_order:
         outputs, carries = sequences.flip((outputs, carries), seq_lengths)
     elif runs_backwards and not keep_order:
@@ -297,6 +302,7 @@ def track(running: Any, batch: BatchStatistics, momentum: Any) -> Any:
         known = min(old.shape[0], new.shape[0])
         new = jax.lax.stop_gradient(new[:known]).astype(old.dtype)
         moved = momentum * old[:known] + (1 - momentum) * new
+        # At a step without a valid row, the batch's statistics say nothing.
         return old.at[:known].set(
             jnp.where(batch.seen[:known, None], moved, old[:known])
         )

@@ -371,6 +371,7 @@ def _dot_of_cell(dot, index):
 
 def _context_of_cell(context, index, key):
     """The context of one cell of a stack."""
+    # Keep the statistics of this cell's sites, without its number in front.
     statistics = None
     if context.statistics is not None:
         statistics = {
