@@ -50,6 +50,8 @@ def main(argv: list[str]) -> None:
         "--word2vec", metavar="FILE", help="word vectors in word2vec's binary format"
     )
     args = parser.parse_args(argv)
+    # Without these checks the program would wait for a keyboard, or print bytes to a
+    # terminal.
     if sys.stdin.isatty():
         raise UserError(
             "no sentences: give a file on standard input, python scripts/encode.py "
@@ -62,11 +64,14 @@ def main(argv: list[str]) -> None:
         )
     encode = open_run(args.workdir, args.word2vec)
     blocks = read(sys.stdin.buffer)
+    # The first block is read before anything is written, so that an empty input writes
+    # no file.
     first = next(blocks, None)
     if first is None:
         raise UserError("standard input is empty: one sentence a line is needed")
     with rewritable(sys.stdout.buffer) as file:
         count = write(file, encode, first, blocks, args.end_token)
+    # stdout belongs to the vectors.
     print(f"{count:,} sentences encoded", file=sys.stderr)
 
 

@@ -55,6 +55,7 @@ def main(argv: list[str]) -> None:
         )
     args = parser.parse_args(argv)
     figures, tables = sorted(set(args.figure or ())), sorted(set(args.table or ()))
+    # Without a choice, all are drawn.
     if not figures and not tables:
         figures, tables = FIGURE_NUMBERS, TABLE_NUMBERS
 
@@ -81,6 +82,7 @@ def draw_figure(number, runs, out):
     runs = of_figure(runs, figure)
     panels = picture.curves_of(figure, runs)
     has_curves = any(panel.curves for panel in panels)
+    # Without runs, the page still has a section with the commands that would make them.
     if has_curves:
         caption = page.caption(figure, runs)
         picture.draw(figure, panels, caption, out / f"figure{number}")

@@ -113,6 +113,7 @@ def prepare(args: argparse.Namespace) -> None:
       UserError: files are missing or wrong.
     """
     name = args.name
+    # The default folder is for the official files.
     if args.own_name and not args.raw:
         raise UserError(f"--as={args.own_name} needs --raw, the folder of your files")
     # A prepared set is never overwritten.
@@ -136,6 +137,7 @@ def prepare(args: argparse.Namespace) -> None:
             own_name=args.own_name,
             progress=report,
         )
+    # The fingerprint is what runs record of their data.
     fingerprint = data.fingerprint(args.own_name or name, args.data_dir)
     print(f"{fingerprint} is prepared in {where}")
 
@@ -155,6 +157,7 @@ def download_missing(
 
     files = data.builder_class(name).files
     for file in files:
+        # A file may be there plain or packed.
         if not Raw(name, raw, files).find(file.name):
             download(file, raw, progress=functools.partial(report, file.name))
 
@@ -168,6 +171,7 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
+    # On stderr, so that stdout has the result alone.
     bars, tasks = Progress(console=Console(stderr=True)), {}
 
     def report(what: str, done: int, total: int) -> None:
@@ -180,6 +184,7 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
     try:
         yield report
     finally:
+        # Nothing was started where nothing was reported.
         if tasks:
             bars.stop()
 

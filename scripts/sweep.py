@@ -43,12 +43,15 @@ def main(argv: list[str]) -> int:
       UserError: something that the user can correct.
     """
     args, common = _arguments(argv)
+    # Imported late: --help and wrong flags need none of it.
     from scripts.sweeps.runs import plan
 
     runs = plan(args.config, args.name, args.root, common, args.only)
+    # A run with a results.json is finished.
     todo = [run for run in runs if not run.finished]
     where = runs[0].workdir.parent
     n_done = len(runs) - len(todo)
+    # Only the commands go to stdout, so that they can be piped into a shell or a file.
     if args.launcher == "print":
         if n_done:
             print(f"{n_done} of {len(runs)} runs are finished already", file=sys.stderr)
@@ -95,6 +98,7 @@ def drive(launcher, todo: list, watch) -> tuple[dict, int]:
                 batch = [waiting.popleft() for _ in range(free)]
                 running |= set(batch)
                 launcher.submit(batch)
+            # Runs that have ended since the last look, with their exit codes.
             ended = launcher.poll()
             running -= ended.keys()
             outcomes |= ended
@@ -146,6 +150,7 @@ def report(
         print("the time is up; the same command resumes the runs")
     elif stopped:
         print("stopped; the same command resumes the runs", file=sys.stderr)
+        # As a shell reports a process that a signal ended.
         return 128 + stopped
     return 1 if failures else 0
 
@@ -158,6 +163,7 @@ def _reason(run, code):
             f"exit code 0, but {run.workdir / 'results.json'} is not here: --root "
             "must be seen by every node"
         )
+    # subprocess reports a process that signal n ended as -n.
     if code < 0:
         return f"killed by {signal.Signals(-code).name}; {last_line(run)}"
     return last_line(run)
@@ -247,6 +253,8 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     # What stands behind "--" goes to every run as it is.
     split = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[:split])
+    # The nodes unpack the checkout elsewhere, so a relative path would mean another
+    # folder.
     if args.upload and not pathlib.Path(args.root or "").is_absolute():
         parser.error(
             "--upload needs --root with the absolute path of a folder that every node "

@@ -71,6 +71,7 @@ def problem(norm: str, seed: int) -> tuple[jax.Array, jax.Array]:
     weights /= np.linalg.norm(weights, axis=1, keepdims=True) / lengths
     # The data has a mean that is not zero, as most data has.
     x = rng.normal(size=(CASES, FEATURES)) + 0.5 * rng.normal(size=FEATURES)
+    # theta has rows [w_i, b_i, g_i], as `lnrepro.theory.fisher` expects them.
     columns = [weights, bias]
     if norm != "none":
         columns.append(np.linalg.norm(weights, axis=1, keepdims=True))
@@ -116,6 +117,7 @@ def lstm_rows(seed: int) -> dict[str, dict[str, float]]:
     Returns:
       {name of a kernel and its input: {column: relative change of the output}}.
     """
+    # Without epsilon, as the invariances hold exactly only then.
     cell = functional.LSTMCell(UNITS, norm="layer", epsilon=0.0)
     key = jax.random.key(seed)
     params = cell.init(key, FEATURES, jnp.float64)
@@ -164,6 +166,8 @@ def print_table_1(console: Console, seed: int) -> None:
         cells, violations = [], []
         for norm in NORMALISERS:
             value, paper = measured[norm][column], theory.TABLE_1[norm][column]
+            # A small change where the table says "Invariant", or a large one where it
+            # says "No".
             agreeing += (value < TOLERANCE) == paper
             cells.append(f"{_measured(value)} ({_word(paper)})")
             changes = [f"{rows[norm][column]:.0e}" for rows in with_epsilon]
@@ -269,6 +273,7 @@ def _doubled(norm, theta, x, seed) -> tuple[float, float, float]:
         return float(a / b)
 
     step = _weight_step(theta, seed)
+    # sqrt(2 ds^2), after over before.
     length = _step_length(norm, doubled, x, outputs, step)
     length /= _step_length(norm, theta, x, outputs, step)
     return factor(weights), factor(others), float(length)
@@ -283,6 +288,7 @@ def _step_length(norm, theta, x, outputs, step):
 
 def _weight_step(theta, seed):
     """Return a random step of length 1 in the weights, and none in biases and gains."""
+    # Another seed than that of the layer.
     step = np.random.default_rng(seed + 1).normal(size=(UNITS, FEATURES))
     return jnp.zeros_like(theta).at[:, :FEATURES].set(step / np.linalg.norm(step))
 
@@ -305,6 +311,7 @@ def _exact(norm, theta, x, outputs):
 def _along_weights(exact, theta):
     weights = theta[:, :FEATURES]
     unit = weights / jnp.linalg.norm(weights, axis=1, keepdims=True)
+    # v^T F v for the directions w_i / ||w_i|| of all pairs of units, see eq. 35.
     return jnp.einsum("ip,ipjq,jq->ij", unit, exact[:, :FEATURES, :, :FEATURES], unit)
 
 
@@ -329,6 +336,7 @@ def geometry(norm: str, seed: int, outputs: theory.Outputs) -> dict[str, np.ndar
     def measure(scale):
         scaled = _scaled(theta, scale)
         return {
+            # The weights are scaled for the first two, the inputs for the third.
             "curvature": theory.weight_curvature(norm, scaled, x, outputs),
             "step": _step_length(norm, scaled, x, outputs, step),
             "gain": theory.magnitude_curvature(norm, theta, scale * x, outputs).mean(),

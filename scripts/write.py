@@ -49,8 +49,10 @@ def main(argv: list[str]) -> None:
         for name, text in styles(run):
             print(f"{name}  {text}")
         return
+    # The window was trained on texts of at most this many characters.
     width = run.config.model.characters if args.lines is None else args.lines
     lines = break_lines(args.text, width)
+    # All flags are checked before the network is loaded.
     _check_picture(args.out, (".png", ".svg"))
     for path in (args.density, args.alignment):
         if path:
@@ -122,6 +124,7 @@ def break_lines(text: str | None, width: int) -> list[str]:
     if width < 1:
         raise UserError(f"--lines={width}: at least 1 is needed")
     lines = []
+    # Line breaks of the text are kept.
     for paragraph in text.splitlines():
         lines += textwrap.wrap(paragraph, width)
     return lines
@@ -143,6 +146,7 @@ def styles(run: LoadedRun, count: int = 20) -> list[tuple[str, str]]:
     spec = run.config.data
     columns = data.open_columns(spec.name, "valid", spec.dir)
     ids, texts = columns["id"], columns["transcription"]
+    # Evenly spaced over the set.
     rows = range(0, len(ids), max(1, len(ids) // count))
     return [(bytes(ids[i]).decode(), bytes(texts[i]).decode()) for i in rows]
 
@@ -217,6 +221,7 @@ def draw(args: argparse.Namespace, run: LoadedRun, lines: list[str]) -> None:
     )
     # The scale of the steps; no line of the data is needed.
     scale = Lines({"strokes": [], "text": []}, run.facts)
+    # From normalised offsets to strokes in the units of the data.
     strokes = [
         pictures.strokes_of(scale.denormalise(w.steps), w.lifted) for w in written
     ]
@@ -231,6 +236,7 @@ def draw(args: argparse.Namespace, run: LoadedRun, lines: list[str]) -> None:
     else:
         Image.fromarray(pictures.page(strokes)).save(args.out)
     paths = [args.out]
+    # Both show the first line of the text only.
     if args.density:
         Image.fromarray(pictures.density(written[0], scale)).save(args.density)
         paths.append(args.density)

@@ -37,6 +37,8 @@ class Lines(Sequence):
         """
         self.strokes = columns["strokes"]
         self.texts = columns["text"]
+        # Statistics of the training set are facts of the data set, the same for all
+        # splits.
         self.symbols = facts["symbols"]
         self.mean = np.array(facts["mean"], np.float32)
         self.std = np.array(facts["std"], np.float32)
@@ -46,6 +48,7 @@ class Lines(Sequence):
         return len(self.strokes)
 
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
+        # The text of a line that is cut still has its last characters.
         strokes = self.strokes[i][: self.length]
         return {"steps": self.normalise(strokes), "text": self.texts[i]}
 
@@ -82,6 +85,7 @@ def open_lines(config: ConfigDict, split: str) -> Lines:
     columns = data.open_config(config.data, split)
     facts = data.facts(config.data.name, config.data.dir)
     check_data(config, "model.symbols", len(facts["symbols"]))
+    # Texts are padded to `characters` symbols, so the longest one must fit.
     longest = int(columns["text"].lengths.max())
     if longest > config.model.characters:
         raise DataError(

@@ -113,6 +113,7 @@ def retrieval_scores(
     scores = retrieval.mean_over_folds(
         errors, embeddings.captions, embeddings.images, fold
     )
+    # The authors keep the model whose sum of image recalls is largest.
     recalls = [scores[f"image_r{k}"] for k in retrieval.RECALLS]
     return scores | {"image_recall_sum": sum(recalls)}
 

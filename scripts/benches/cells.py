@@ -146,6 +146,8 @@ def implementations(
             nn.GRUCell,
             cells_jax.LayerNormGRUCell,
         )
+    # "inference" measures the outputs without gradients. "products alone" bounds the
+    # time from below, roughly: it has the matrix products and little else.
     layer = our_class(shape.units, norm="layer")
     none = our_class(shape.units, norm="none")
     made = {
@@ -239,6 +241,7 @@ def _shuffled(labels: Iterable[str], turn: int) -> list[str]:
 def _print_rows(shape: str, rows: Mapping[str, Row]) -> None:
     for label, row in rows.items():
         inference = label.endswith("inference")
+        # Inference is compared with inference only.
         plain = "Flax plain, inference" if inference else "Flax plain"
         ratios = [f"{row['ms'] / rows[plain]['ms']:.2f}", ""]
         if not inference:

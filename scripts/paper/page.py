@@ -105,6 +105,7 @@ def table_part(table: Table) -> Part:
     title = _title(f"table{table.number}", f"Table {table.number}. {table.name}")
     rows = "".join(_row("td", row) for row in table.rows)
     body = f"<table>{_row('th', table.head)}{rows}</table><p>{escape(table.note)}</p>"
+    # Table 1 has no command, since it needs no runs.
     if table.command and not table.runs:
         body += _missing("No row of ours.", table.command)
         line = f"table {table.number}: no row of ours; {table.command}"
@@ -169,6 +170,7 @@ def _made_from(runs):
 def _facts(run):
     about = run.about
     versions = about.get("versions", {})
+    # What one needs to make this run again.
     facts = "\n".join(
         [
             f"python -m lnrepro.main {shlex.join(about.get('command', ('',))[1:])}",

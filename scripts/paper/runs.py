@@ -136,6 +136,8 @@ def _with_distinct_data(found: list[Run]) -> list[Run]:
         fingerprint = run.about["data"]["fingerprint"]
         official = FINGERPRINTS.get(run.data)
         is_ambiguous = len(fingerprints[run.data]) > 1
+        # Where no official fingerprint is known, the name alone is enough for a single
+        # set of data.
         if fingerprint != official and (official or is_ambiguous):
             checksum = fingerprint.rpartition("/")[2]
             run = run._replace(data=f"{run.data} {checksum[:8]}")
@@ -212,10 +214,13 @@ def curves(
     for run in runs:
         if panel.where(run.config):
             position = order.index(run.config.norm)
+            # Settings as text can be the key of a dict.
             own = json.dumps(settings(run))
             groups[position, run.data, own].append(run)
     lines = []
     for position, data, own in sorted(groups):
+        # The settings that distinguish a curve are those in which others of its norm
+        # and data differ.
         others = [s for p, d, s in groups if (p, d) == (position, data) and s != own]
         curve = _curve(groups[position, data, own], panel, metric, x)
         if curve:

@@ -48,6 +48,7 @@ def invariances(runs: Iterable[Run] = ()) -> Table:
     A transformation counts as invariant where the largest relative change of a random
     layer's output is small. Runs are not used.
     """
+    # {norm: {column: relative change of the output}}.
     changes = table_1(seed=0)
     names = {"batch": "Batch norm", "weight": "Weight norm", "layer": "Layer norm"}
     rows = []
@@ -77,6 +78,7 @@ def order_embeddings(runs: Iterable[Run]) -> Table:
     for run in runs:
         if run.config.experiment != "experiments.order_embeddings":
             continue
+        # A run that is not finished has no final scores and no row.
         scores = _final_scores(run, paper.TABLE_2_COLUMNS)
         if not scores:
             continue
@@ -110,6 +112,7 @@ def skip_thoughts(runs: Iterable[Run]) -> Table:
     for run in runs:
         if run.config.experiment != "experiments.skip_thoughts":
             continue
+        # Runs on generated stories have the tasks story_sick, story_mr and so on.
         tasks = [run.name_of(task) for task in paper.TABLE_3_COLUMNS]
         records = [r for r in run.records if all(task in r for task in tasks)]
         if not records:

@@ -74,6 +74,7 @@ class AttentiveReader(nn.Module):
         # Unlike ours, arrays are batch-major here, [B, T, ...], as Flax has them.
         mask = jnp.arange(d.shape[1]) < lengths[:, None]
         similarity = nn.Dense(units, use_bias=False, name="similarity")
+        # (M D_t) . (M u), [B, T]: one M for both.
         s = jnp.sum(similarity(d) * similarity(u)[:, None], axis=-1)
         asked = nn.Dense(units, use_bias=False, name="attend_question")(u)
         hidden = nn.tanh(
@@ -81,6 +82,7 @@ class AttentiveReader(nn.Module):
         )
         scores = nn.Dense(1, use_bias=False, name="attention")(hidden)[..., 0]
         weights = nn.softmax(scores, axis=-1, where=mask)
+        # The passage as the attention sees it, and below its mean over time.
         r = jnp.einsum("bt,btf->bf", weights, d)
         mean = jnp.sum(jnp.where(mask[..., None], d, 0), 1) / lengths[:, None]
         g = nn.tanh(

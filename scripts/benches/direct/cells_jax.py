@@ -63,6 +63,7 @@ def implement(
     def loss(params, x, w):
         return jnp.sum(apply(params, x) * w)
 
+    # Gradients of parameters and inputs, as a layer inside a network needs them.
     function, arguments = jax.grad(loss, (0, 1)), (params, x, w)
     if inference:
         function, arguments = apply, (params, x)
@@ -174,6 +175,8 @@ class LayerNormGRUCell(nn.RNNCellBase):
             return nn.LayerNorm(1e-5, name=f"norm_{name}")(product)
 
         size = self.features
+        # Eq. 26: both gates share one layer norm per product. Eq. 27: the candidate has
+        # norms of its own.
         gates = normed("x", 2 * size, x, True) + normed("h", 2 * size, h, False)
         z, r = jnp.split(nn.sigmoid(gates), 2, -1)
         n = jnp.tanh(normed("xn", size, x, True) + r * normed("hn", size, h, False))

@@ -67,6 +67,8 @@ def products(name: str, shape: Shape) -> Implementation:
     """
     steps, batch, features, units = shape
     gates = (4 if name == "lstm" else 3) * units
+    # Random arrays of the right shapes stand for inputs, states and gradients of the
+    # gates.
     x = torch.randn(steps, batch, features)
     h = torch.randn(steps, batch, units)
     d = torch.randn(steps, batch, gates)
@@ -76,10 +78,13 @@ def products(name: str, shape: Shape) -> Implementation:
     @torch.no_grad()
     def call():
         x_rows @ w_x
+        # The recurrent product depends on the step before, so there is one per step, in
+        # either direction.
         for t in range(steps):
             h[t] @ w_h
         for t in range(steps):
             d[t] @ w_h.T
+        # The gradients of both kernels and of the inputs, over all steps at once.
         x_rows.T @ d_rows
         h_rows.T @ d_rows
         d_rows @ w_x.T
@@ -94,10 +99,12 @@ def scripted_layer_norm_lstm(shape: Shape) -> Implementation:
     w_x = torch.randn(features, 4 * units) / features**0.5
     w_h = torch.randn(units, 4 * units) / units**0.5
     parameters = [w_x, w_h]
+    # bias, gain_x and gain_h, then gain_c and bias_c.
     parameters += [torch.ones(4 * units) for _ in range(3)]
     parameters += [torch.ones(units) for _ in range(2)]
     for parameter in parameters:
         parameter.requires_grad_()
+    # TorchScript compiles the loop, so that Python does not run in every step.
     script = torch.jit.script(_layer_norm_lstm)
 
     def apply(x):

@@ -81,6 +81,8 @@ class Glimpse(nn.Module):
             patches = [image, error]
         r = jnp.concatenate([*patches, decoder[1]], axis=-1)
         encoder, h = self.cell("encoder")(encoder, r)
+        # q(z | x) is a normal distribution with mean mu and standard deviation
+        # exp(log_s).
         mu, log_s = jnp.split(nn.Dense(2 * c.latents, name="latent")(h), 2, axis=-1)
         z = mu + jnp.exp(log_s) * noise
         kl = 0.5 * jnp.sum(mu**2 + jnp.exp(2 * log_s) - 2 * log_s - 1, axis=-1)
@@ -118,6 +120,8 @@ class Draw(nn.Module):
         """Return the bound."""
         rows, units = len(x), self.config.units
         state = (jnp.zeros((rows, units)), jnp.zeros((rows, units)))
+        # One set of parameters for all glimpses. The noise is scanned over, the images
+        # are not.
         scan = nn.scan(
             Glimpse,
             variable_broadcast="params",
@@ -128,6 +132,7 @@ class Draw(nn.Module):
         (_, _, canvas), kl = scan(self.config, self.norm)(
             (state, state, jnp.zeros_like(x)), noise, x
         )
+        # L_x + L_z of Gregor et al. (2015), as in `experiments.draw.model`.
         reconstruction = jnp.sum(nn.softplus(canvas) - x * canvas, axis=-1)
         return jnp.mean(reconstruction + kl.sum(0))
 

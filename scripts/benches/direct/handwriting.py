@@ -111,6 +111,8 @@ class Handwriting(nn.Module):
             out_axes=1,
         )
         _, y = scan(m, self.norm)(start, x, text)
+        # The 1 + 6 M numbers of the density: end of stroke, weights, means, log
+        # deviations and correlations.
         e, pi, mu1, mu2, s1, s2, rho = jnp.split(
             y, [1, *(1 + m.gaussians * k for k in range(1, 6))], axis=-1
         )
