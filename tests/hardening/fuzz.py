@@ -233,6 +233,8 @@ def trial(
     """
     with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
         attempts = _prepare if name.startswith(PREPARE) else _parse
+        # The generator tries one input at a time, so that its number is known if it
+        # crashes.
         runs = attempts(name, range(count), seed, found, pathlib.Path(scratch))
         # This resets VmHWM.
         with contextlib.suppress(OSError):

@@ -84,6 +84,7 @@ def main(args: argparse.Namespace) -> int:
         head = f"| {name} | {norm} | {dtype} |"
         try:
             report = check(name, norm, jnp.dtype(dtype))
+        # float32 must run. Of the others, an experiment may refuse a dtype.
         except TypeError:
             if dtype == "float32":
                 raise
@@ -206,11 +207,13 @@ def stresses(
     words = {k: v for k, v in batch.items() if k not in (*inputs, *lengths)}
     zeros = jax.tree.map(jnp.zeros_like, words)
     yield "one word, one class", params, batch | zeros
+    # Each length by itself, and all of them together.
     groups = [[name] for name in lengths]
     if lengths:
         groups.append(lengths)
     for names in groups:
         empty = {name: jnp.zeros_like(batch[name]) for name in names}
+        # All sequences empty, then only the first one of the batch.
         yield f"{names} 0", params, batch | empty
         empty = {name: batch[name].at[0].set(0) for name in names}
         yield f"{names} 0 in a row", params, batch | empty
@@ -235,6 +238,7 @@ def poisons(
       batch: the batch.
     """
     for name in batch.keys() & set(inputs):
+        # Only the last row: the mean over the batch must still show it.
         poisoned = batch[name].at[-1].set(jnp.nan)
         yield f"a row of {name}", params, batch | {name: poisoned}
     leaves, tree = jax.tree.flatten(params)
@@ -263,6 +267,7 @@ def _binary(config, rng):
 def _strokes(config, rng):
     m = config.model
     steps = rng.normal(size=(ROWS, m.steps, 3))
+    # The third number of a step is 1 at the end of a stroke, else 0.
     steps[..., 2] = steps[..., 2] > 1
     text = {
         "text": _numbers(rng, m.symbols, m.characters),

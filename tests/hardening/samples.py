@@ -40,6 +40,7 @@ def samples(root: pathlib.Path | None = None) -> list[Sample]:
     Args:
       root: folder with official files, of which further samples are cut; or None.
     """
+    # Each sample is the smallest folder from which its set can be prepared.
     made = [
         Sample("mnist", _idx()),
         Sample("binarized_mnist", _amat(_matlab=False)),
@@ -190,6 +191,7 @@ def _pickles(protocol) -> dict[str, bytes]:
         "@entity2": 5,
         "@placeholder": 6,
         "caf\u00e9": 7,
+        # A number beyond the range of the others, and of uint16.
         "a": 70000,
     }
     lists = {
@@ -207,6 +209,7 @@ def _pickles(protocol) -> dict[str, bytes]:
 
 def _npy(rows):
     """Return features of unit length."""
+    # Features after a ReLU are not negative, and their rows have length 1.
     x = np.abs(np.random.default_rng(rows).normal(size=(rows, 4096))).astype(np.float32)
     out = io.BytesIO()
     np.save(out, x / np.linalg.norm(x, axis=1, keepdims=True))
@@ -281,6 +284,7 @@ def archives() -> list[bytes]:
         "lines/b.txt": b"",
         "lines/" + "n" * 120 + ".xml": b"3",
     }
+    # Links, devices and sparse files, which must be refused.
     kinds = (
         tarfile.SYMTYPE,
         tarfile.LNKTYPE,

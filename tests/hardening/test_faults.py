@@ -57,6 +57,7 @@ def whole(tmp_path_factory) -> pathlib.Path:
 
 def disturbed(monkeypatch, folder: pathlib.Path, at: int, harm) -> None:
     """Train in `folder`; `harm()` is done when batch `at` is asked for."""
+    # `harm` runs where the loop asks for batch `at`, in the middle of a run.
     make = toy.make
 
     def harmed(c):
@@ -114,6 +115,7 @@ def test_a_changed_note_is_noticed(tmp_path, capsys):
     (file,) = (
         p for p in (tmp_path / "last/2/notes").iterdir() if "records" in p.read_text()
     )
+    # Valid JSON with another number: only the digest can show it.
     file.write_text(json.dumps(json.loads(file.read_text()) | {"records": 7}))
     store = Store(tmp_path)
     assert store.restore("last", {"w": np.zeros(3)}).notes == {"records": 1}
@@ -131,6 +133,7 @@ def test_late_reads_of_a_damaged_checkpoint_say_nothing(tmp_path, monkeypatch, c
     for step in (1, 2):
         store.save("last", step, {"w": np.zeros(3)}, {})
     store.wait()
+    # Reading the rest of the checkpoint goes on while one of its files is missing.
     faults.remove(tmp_path / "last/2/state/manifest.ocdbt", random.Random(0))
     assert store.restore("last", {"w": np.zeros(3)}).step == 1
     store.close()
@@ -177,6 +180,7 @@ def test_full_disk_ends_the_run_in_one_line_and_it_resumes(
     with pytest.raises(RunError, match="checkpoints saved before are intact") as e:
         disturbed(monkeypatch, tmp_path / "full", 12, small_files)
     assert "File too large" in str(e.value)
+    # As if room had been made on the disk.
     small_files(resource.RLIM_INFINITY)
     train.train(config(), tmp_path / "full")
     assert (tmp_path / "full/metrics.jsonl").read_text() == (
@@ -189,6 +193,7 @@ def test_full_disk_ends_the_run_in_one_line_and_it_resumes(
 
 def test_pictures_that_cannot_be_written_end_the_run_in_one_line(tmp_path):
     (tmp_path / "run").mkdir()
+    # A file where the folder of pictures should be.
     (tmp_path / "run/artifacts").write_text("in the way")
     with pytest.raises(
         RunError,
@@ -245,7 +250,9 @@ def test_a_directory_that_vanishes_is_not_written_anew(
             "30",
         ]
     else:
+        # Nothing may appear where the directory was.
         assert not folder.exists()
+    # The moved run resumes and ends as the undisturbed one.
     train.train(config(), moved)
     assert (moved / "metrics.jsonl").read_text() == (
         whole / "metrics.jsonl"

@@ -20,6 +20,8 @@ SETS = sorted({sample.name for sample in FOUND} & set(data.TABLE))
 
 @pytest.mark.parametrize("name", parsers())
 def test_a_parser_refuses_what_it_does_not_take(name):
+    # A book takes longer than the other formats. Damage must leave some files readable,
+    # so both counts are above 0.
     found = fuzz.trial(name, 40 if "book" in name else 150, 1, FOUND)
     assert found.faults == []
     assert found.accepted
@@ -56,6 +58,7 @@ def test_undamaged_samples_are_taken(tmp_path):
 
 
 def test_every_builder_with_files_is_tried():
+    # Embedded sets have no files and no parser.
     wanted = {name for name in data.TABLE if not data.builder_class(name).embedded}
     alike = {
         "coco_captions",
@@ -111,6 +114,7 @@ def test_every_kind_of_fault_is_found(monkeypatch, tmp_path, kind, fault):
     monkeypatch.setattr(fuzz, "parsers", lambda: {"it": wrong(kind)})
     monkeypatch.setattr(fuzz, "LIMIT_SECONDS", 0.01)
     monkeypatch.setattr(fuzz, "TOTAL_SECONDS", 60)
+    # A limit on memory and a crash concern the whole process.
     run = fuzz.in_own_process if kind in ("memory", "crash") else fuzz.trial
     found = run("it", 2, 0, FOUND, tmp_path)
     assert (found.accepted, found.refused) == (0, 0)
@@ -124,6 +128,7 @@ def test_every_kind_of_fault_is_found(monkeypatch, tmp_path, kind, fault):
 
 
 def test_what_a_preparation_leaves_behind_is_a_fault(monkeypatch):
+    # Refuses, but leaves an empty folder.
     def careless(name, raw, target, own_name):
         (pathlib.Path(target) / name).mkdir()
         raise DataError("refused")
@@ -144,7 +149,9 @@ def test_damage_is_the_same_again_and_of_every_kind():
         mutate.Damage(seeds, [b"TOKEN"]).draw(random.Random(i)) for i in range(400)
     ]
     assert max(map(len, draws)) <= mutate.LARGEST
+    # Most draws are damaged.
     assert sum(d in seeds for d in draws) < 150
+    # One sign of each kind of damage.
     for sign in (
         b"TOKEN",
         b"\0",

@@ -23,10 +23,12 @@ from tests.hardening.numerics import (
     opened,
 )
 
+# The first experiment runs always, and the others only with the slow tests.
 LATER = [pytest.param(name, marks=pytest.mark.slow) for name in list(EXPERIMENTS)[1:]]
 
 
 def assert_sound(name, norm, dtype):
+    # At least so many inputs, so that an empty list cannot pass.
     tried, wrong, put, unseen = check(name, norm, dtype)
     assert tried >= 12
     assert put > 5
@@ -54,6 +56,7 @@ def test_finite_at_the_start_in_bfloat16(name):
 
 
 def inputs_like(x):
+    # Scaled inputs and constant ones; a constant has variance 0.
     return [x * s for s in SCALES] + [jnp.full_like(x, s) for s in (0, *SCALES)]
 
 
@@ -100,6 +103,7 @@ def test_cells_in_bfloat16(kind, norm):
 
     x = np.random.default_rng(0).normal(size=(ROWS, 7, 3))
     for lengths in np.array([[7] * 4, [0] * 4, [0, 1, 7, 3]]):
+        # NaN in the padding must not reach outputs or gradients.
         padding = np.arange(7)[None, :, None] >= lengths[:, None, None]
         for inputs in (*inputs_like(x), np.where(padding, np.nan, x)):
             assert (
@@ -120,6 +124,7 @@ def poisoned(exp, entry, batch, at):
         jax.eval_shape(exp.init, jax.random.key(0)),
     )
 
+    # `factor` is NaN in one batch and 1 in all others.
     def batches(start):
         for k in itertools.count(start):
             yield {
@@ -162,6 +167,7 @@ def test_the_guard_stops_each_experiment_and_keeps_the_last_good_checkpoint(
     run = train.Run(config, tmp_path)
     saved = run.store.restore("last", run.initial())
     run.store.close()
+    # Step 5 had the NaN, and a checkpoint is saved every second step.
     assert saved.step == 4
     assert not_finite(saved.state) == []
     assert not (tmp_path / "results.json").exists()

@@ -54,6 +54,7 @@ NAMES = {
 METHODS = {"extractall", "read_pickle", "find_class"}
 KEYWORDS = {"shell", "allow_pickle"}
 
+# (file, name): why it cannot execute what strangers wrote.
 ALLOWED = {
     (
         "lnrepro/data/official/plain_pickle.py",
@@ -106,6 +107,7 @@ def findings(source: str) -> set[str]:
         inner = dotted(node.value) if isinstance(node, ast.Attribute) else ""
         return f"{inner}.{node.attr}" if inner else ""
 
+    # `known` says what each local name stands for. Find where dangerous ones are used.
     found = {name.partition(".")[0] for name in known.values()} & MODULES
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -117,6 +119,7 @@ def findings(source: str) -> set[str]:
         if isinstance(node, ast.FunctionDef) and node.name in METHODS:
             found.add(f".{node.name}")
         if isinstance(node, ast.Call):
+            # `shell=False` and `allow_pickle=False` are safe.
             off = {
                 k.arg
                 for k in node.keywords
@@ -195,6 +198,7 @@ def happenings(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     watching.append(set())
     yield watching[-1]
+    # The planted module makes this file when it is imported.
     assert not (folder / "ran").exists()
     watching.pop()
 
@@ -266,6 +270,8 @@ def test_a_checkpoint_of_a_stranger_executes_nothing(
             path[-1]: [p for p in strings(content) if p[-1] == path[-1]]
             for path in strings(content)
         }
+        # Each file is replaced by a pickle that starts a program. In JSON files, the
+        # strings under each key also name the planted module.
         changed = [PROGRAM, *(tampered(content, some) for some in places.values())]
         for new in changed:
             copy = tmp_path / f"copy{tried}"
@@ -311,6 +317,7 @@ def test_config_json_of_a_stranger_is_data(
     file.write_text(
         json.dumps(replaced(json.loads(file.read_text()), field, f"{PLANTED}.Thing"))
     )
+    # Everything that opens the run directory of somebody else.
     for open_run in (
         lambda at: train.evaluate(config, at),
         encode.open_run,

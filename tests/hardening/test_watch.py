@@ -16,6 +16,7 @@ import pytest
 from lnrepro.engine.errors import UserError
 from tests.hardening import watch
 
+# Half an hour with a sample every five seconds.
 SECONDS = np.arange(0.0, 1800.0, 5.0)
 RNG = np.random.default_rng(0)
 
@@ -41,13 +42,16 @@ def test_trend(values, flat):
 
 def test_slope_is_per_hour():
     found = watch.trend(SECONDS, 10 + SECONDS * 2, slack=1.0)
+    # 2 a second.
     assert found.per_hour == pytest.approx(7200)
     assert (found.start, found.end) == pytest.approx((10 + 2 * 87.5, 10 + 2 * 1707.5))
 
 
+# A process that holds 40 MiB until its standard input is closed.
 HOLDS = (
     "import sys; held = b'x' * (40 << 20); print('up', flush=True); sys.stdin.read()"
 )
+# A process that takes 10 MiB and five open files more, twenty times a second.
 GROWS = """
 import time
 held = []
@@ -85,6 +89,7 @@ def test_a_process_that_holds_what_it_has_is_flat_and_goes_on(tmp_path):
         assert process.stdout.readline() == b"up\n"
         code, table = watched(tmp_path, str(process.pid))
         assert process.poll() is None
+        # Watching a process by its PID does not end it.
         process.stdin.close()
     assert code == 0
     assert {table[name] for name in watch.SLACK} == {"flat"}
@@ -119,6 +124,7 @@ def test_sample_counts_files_and_threads():
     assert during[2] - before[2] == 2
     assert during[3] >= 1
     ended = subprocess.Popen([sys.executable, "-c", ""])
+    # WNOWAIT leaves the ended process as a zombie, whose exit code is not read yet.
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
     assert watch.sample(ended.pid) is None  # a zombie
     ended.wait()
