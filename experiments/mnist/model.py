@@ -43,6 +43,7 @@ class MLP(nn.Module):
             elif norm == "batch":
                 x = self._batch_norm(x, train)
             x = nn.relu(x)
+        # The logits: layer norm leaves them alone, batch norm brings its own bias.
         x = nn.Dense(model.classes, use_bias=norm != "batch")(x)
         return self._batch_norm(x, train) if norm == "batch" else x
 

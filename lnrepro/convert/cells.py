@@ -95,6 +95,7 @@ def gru_params(arrays: Arrays, order: str, negate: bool = True) -> Params:
     params = _params(arrays, order, GRU_ORDER)
     if not negate:
         return params
+    # Kernels and biases alike: z enters by their sum only.
     return {name: negate_update_gate(a) for name, a in params.items()}
 
 
@@ -214,6 +215,7 @@ def _params(arrays, order, new_order):
     for name, a in zip(NAMES, arrays, strict=True):
         if a is None:
             continue
+        # Kernels are checked together, and a bias has one entry per column of a kernel.
         if name.startswith("bias"):
             check_vector(name, a, arrays.w_h.shape[1])
         params[name] = reorder(a, order, new_order)

@@ -92,6 +92,7 @@ def lstm_to_flax(params: Weights) -> Tree:
     arrays = lstm_arrays(params, LSTM_ORDER, "flax.linen.LSTMCell")
     bias = or_zeros(arrays.bias, arrays.w_h)
     tree = {}
+    # Flax has a layer for each gate and product, named such as "if" and "hf".
     for k, gate in enumerate(LSTM_ORDER):
         tree[f"i{gate}"] = {"kernel": _gate(arrays.w_x, k, 4)}
         tree[f"h{gate}"] = {
@@ -129,6 +130,8 @@ def gru_from_flax(weights: Weights) -> Params:
         "w_h": [f"h{gate}/kernel" for gate in GRU_ORDER],
         "bias": [f"i{gate}/bias" for gate in GRU_ORDER],
     }
+    # Collected before "bias" may be left out below: a bias of the wrong name is still
+    # refused.
     known = [*names["w_x"], *names["w_h"], *names["bias"], "hn/bias"]
     # With one bias, all are needed: a missing one is then reported by name.
     biased = any(name.endswith("/bias") for name in flat)
@@ -171,6 +174,7 @@ def gru_to_flax(params: Weights) -> Tree:
             "bias": _gate(bias, k, 3),
         }
         tree[f"h{gate}"] = {"kernel": _gate(arrays.w_h, k, 3)}
+    # Of the recurrent layers, only that of the candidate has a bias.
     tree["hn"]["bias"] = bias_n
     return tree
 

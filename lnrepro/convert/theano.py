@@ -175,6 +175,7 @@ def gru_from_theano(weights: Weights, prefix: str = "lngru") -> Params:
     >>> {name: a.shape for name, a in gru_from_theano(weights).items()}
     {'w_x': (3, 6), 'w_h': (2, 6), 'bias': (6,)}
     """
+    # All names that a layer can have, to refuse others.
     groups = [*_GRU_KERNELS.values(), *_GRU_NORMS.values()]
     known = {f"{prefix}_{name}" for names in groups for name in names}
     # Layer norm takes its statistics over r and u together. A kernel of u with the

@@ -196,6 +196,7 @@ def prepare(
     files = Raw(name, folder, builder.files, any_checksum=own_name is not None)
     try:
         root.mkdir(parents=True, exist_ok=True)
+        # A folder in the data dir itself, so that the rename stays on one file system.
         with tempfile.TemporaryDirectory(
             prefix="unfinished-", dir=root, ignore_cleanup_errors=True
         ) as scratch:
@@ -297,6 +298,7 @@ def fingerprint(name: str, data_dir: DataDir = None) -> str:
       DataError: the set is not prepared.
     """
     seal = store.read_seal(_folder(name, data_dir))
+    # Sixteen hexadecimal digits are 64 bits, enough to tell data sets apart.
     return f"{name}/{seal.version}/{seal.sha256[:16]}"
 
 

@@ -85,6 +85,7 @@ def seal(
         (folder / FACTS).write_text(text, encoding="utf-8")
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     sizes = {str(path.relative_to(folder)): path.stat().st_size for path in paths}
+    # The seal is written last: a folder without it is not prepared.
     content = Seal(name, version, digest.hexdigest(), written.splits, sizes, original)
     (folder / SEAL).write_text(json.dumps(content._asdict(), indent=1))
 
@@ -130,6 +131,7 @@ def publish(folder: pathlib.Path, final: pathlib.Path, scratch: pathlib.Path) ->
     Raises:
       OSError: the folder cannot be moved.
     """
+    # The rename fails if another process was faster, or if a damaged set is there.
     for attempt in range(10):
         try:
             folder.rename(final)

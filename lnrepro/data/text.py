@@ -105,6 +105,7 @@ class Vocabulary:
           size: the largest number of ids, including the special tokens. Default: no
             limit.
         """
+        # most_common keeps the order of insertion among equal counts.
         words = [word for word, _ in counts.most_common() if word not in specials]
         if size is not None:
             words = words[: max(0, size - len(specials))]

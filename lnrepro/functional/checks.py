@@ -86,6 +86,7 @@ def carry_like(own_carry: Any, carry: Any) -> Any:
       ValueError: another structure or shape.
       TypeError: another dtype.
     """
+    # Structure first: the leaves can be compared only if there are as many.
     own_structure = jax.tree.structure(own_carry)
     if own_structure != jax.tree.structure(carry):
         raise ValueError(

@@ -43,6 +43,7 @@ def where(condition: jax.Array, new: Any, old: Any) -> Any:
     """Choose between trees by booleans [...] that lack the last axes of the leaves."""
 
     def choose(new, old):
+        # [...] becomes [..., 1, 1] for a leaf of the carry with two more axes.
         missing = (1,) * (new.ndim - condition.ndim)
         return jnp.where(condition.reshape(condition.shape + missing), new, old)
 
@@ -67,6 +68,7 @@ def time_major_flags(
     if flags is None:
         return None
     flags = jnp.asarray(flags)
+    # x is [T, batch axes..., D] already, and the flags are as the user gave them.
     expected = x.shape[:-1] if time_major else (*x.shape[1:-1], x.shape[0])
     if flags.shape != expected:
         raise ValueError(

@@ -56,6 +56,8 @@ class SequenceMethods:
                 f"{type(self).__name__}: batch norm keeps running statistics of each "
                 "time step; give their number, max_steps=..."
             )
+        # Attributes such as mean_x and var_x, [T_max, n], in which nnx finds the
+        # variables.
         for site, size in cell.sites.items():
             mean_name, var_name = _statistics_names(site)
             # Row t belongs to time step t.
@@ -139,6 +141,7 @@ class SequenceMethods:
         )
         # The batch's own statistics were used, so that the running ones move.
         if result.statistics is not None:
+            # momentum * running + (1 - momentum) * batch, step by step.
             moved = functional.track(_values(running), result.statistics, self.momentum)
             for site, variables in running.items():
                 for variable, value in zip(variables, moved[site], strict=True):

@@ -96,6 +96,7 @@ def transformations(
     # The same shift for all units, as eq. 6 has it.
     weight_shift = jax.random.normal(weight_key, kernel.shape[:-1], kernel.dtype)
     data_shift = jax.random.normal(data_key, x.shape[-1:], x.dtype)
+    # In the order of COLUMNS.
     pairs = (
         (rescale_matrix(kernel, factor), x),
         (recenter_matrix(kernel, kernel.std() * weight_shift), x),

@@ -47,6 +47,7 @@ def caption(figure: Figure, runs: Sequence[Run]) -> str:
       runs: its runs.
     """
     sets = sorted({run.data for run in runs})
+    # Runs may have stopped at different steps.
     steps = sorted({run.step for run in runs})
     n_steps = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
     text = f"{figure.title}, {figure.name}. "
@@ -75,6 +76,7 @@ def figure_part(
       has_curves: whether the figure was drawn.
       claims: sentences about it.
     """
+    # Curves of the paper for which there is no run.
     norms = {run.config.norm for run in runs}
     absent = [norm for norm in figure.curves if norm not in norms]
     config = figure.config.partition(" ")[0]
