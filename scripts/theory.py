@@ -69,7 +69,7 @@ def problem(norm: str, seed: int) -> tuple[jax.Array, jax.Array]:
     lengths = rng.uniform(0.7, 1.4, (UNITS, 1))
     # Each ||w_i|| is drawn from [0.7, 1.4].
     weights /= np.linalg.norm(weights, axis=1, keepdims=True) / lengths
-    # The data has a mean that is not zero, as most data has.
+    # The data has a mean that is not zero.
     x = rng.normal(size=(CASES, FEATURES)) + 0.5 * rng.normal(size=FEATURES)
     # theta has rows [w_i, b_i, g_i], as `lnrepro.theory.fisher` expects them.
     columns = [weights, bias]

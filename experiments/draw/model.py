@@ -223,8 +223,7 @@ class Draw:
             no_window = jnp.zeros((len(z), 5), z.dtype)
             return decoder, canvas + out.reshape(canvas.shape), no_window
         points = self.sizes.write_size
-        # The first five numbers place the window, the others are the patch w_t [B, N,
-        # N].
+        # Five numbers place the window. The others are the patch w_t, [B, N, N].
         numbers, patch = out[:, :5], out[:, 5:].reshape(-1, points, points)
         window = attention.window(numbers, points, self.sizes.image_size)
         return decoder, canvas + attention.write(window, patch), numbers

@@ -72,7 +72,7 @@ def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
     parts = {}
     for part in PARTS:
         a, b, scores = _related(name, part, config)
-        # One call for both sides, so that sentences of equal length share batches.
+        # One call for both sides, so that sentences of similar length share batches.
         vectors = encode([*a, *b], end_token=True)
         parts[part] = (vectors[: len(a)], vectors[len(a) :], scores)
     return _relatedness(parts, config)

@@ -130,8 +130,6 @@ def gru_from_flax(weights: Weights) -> Params:
         "w_h": [f"h{gate}/kernel" for gate in GRU_ORDER],
         "bias": [f"i{gate}/bias" for gate in GRU_ORDER],
     }
-    # Collected before "bias" may be left out below: a bias of the wrong name is still
-    # refused.
     known = [*names["w_x"], *names["w_h"], *names["bias"], "hn/bias"]
     # With one bias, all are needed: a missing one is then reported by name.
     biased = any(name.endswith("/bias") for name in flat)

@@ -194,9 +194,9 @@ class EqualLengths:
           The index of its length, and its number among the batches of this length.
         """
         lengths = len(self._batches)
-        # The place of each length in the random order of this epoch. Counters epoch <<
-        # 8 | n are separate random streams: n = 0 for the lengths, n = index + 1 for
-        # the triples of one.
+        # The place of each length in the random order of this epoch. Every counter
+        # epoch << 8 | n is a random stream of its own: n = 0 for the order of the
+        # lengths, n = index + 1 for the triples of one length.
         rank = np.argsort(permutation(self.seed, epoch << 8, lengths))
         index = np.repeat(np.arange(lengths, dtype=np.int16), self._batches)
         first = np.cumsum(self._batches) - self._batches

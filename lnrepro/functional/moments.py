@@ -204,7 +204,7 @@ def _wide(dtype):
 
 def _square_abs(x):
     if jnp.iscomplexobj(x):
-        # |x|^2 without the square root of abs, whose gradient is NaN at 0.
+        # |x|^2 = re^2 + im^2, without a square root in between.
         return jnp.square(x.real) + jnp.square(x.imag)
     return jnp.square(x)
 

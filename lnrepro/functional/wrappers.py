@@ -317,7 +317,7 @@ class Stack(Cell):
             for site, values in (cell_statistics or {}).items():
                 statistics[f"{index}/{site}"] = values
             below = self._input_of_next(x, below, cell.output(new))
-        # After the loop, `below` is the output of the top cell plus its input.
+        # After the loop, `below` is the residual output of the top cell.
         if self.skip == "residual":
             carries.append(below)
         return tuple(carries), statistics or None

@@ -216,8 +216,7 @@ def block_fisher(
         jacobians = jax.jacobian(lambda w: scalars(norm, w, x))(kernel)
         d_mean, d_deviation = (jnp.einsum("bidi->bid", j) for j in jacobians)
         chi = x[:, None] - d_mean - z[..., None] * d_deviation
-        # u_i = [g_i chi_i / sigma_i, 1, z_i], the features of w_i, b_i and g_i in eq.
-        # 13.
+        # The features of w_i, b_i and g_i in eq. 13 are g_i chi_i / sigma_i, 1 and z_i.
         of_weights = (gain / deviation)[..., None] * chi
         ones = jnp.ones_like(z)[..., None]
         features = jnp.concatenate([of_weights, ones, z[..., None]], -1)

@@ -127,8 +127,8 @@ class Handwriting(nn.Module):
         z = (a**2 + b**2 - 2 * rho * a * b) / (1 - rho**2)
         log_normal = -z / 2 - jnp.log(2 * jnp.pi) - s1 - s2 - 0.5 * jnp.log(1 - rho**2)
         offset = nn.logsumexp(nn.log_softmax(pi) + log_normal, axis=-1)
-        # -log(e) at the end of a stroke and -log(1 - e) elsewhere, with e = 1 / (1 +
-        # exp(e^)).
+        # -log(e) at the end of a stroke and -log(1 - e) elsewhere, where
+        # e = 1 / (1 + exp(e^)).
         pen = nn.softplus(e[..., 0] * jnp.where(steps[..., 2] > 0.5, 1.0, -1.0))
         there = jnp.arange(steps.shape[1]) < lengths[:, None]
         return jnp.mean(jnp.sum(jnp.where(there, pen - offset, 0.0), axis=1))
