@@ -28,7 +28,7 @@ class Progress:
         self._last_print = 0.0
         self._bar = None
         if not quiet and sys.stdout.isatty():
-            self._bar, self._task = _start_bar(total, step)
+            self._bar = _Bar(total, step)
 
     def step(self, step: int) -> None:
         """Note that `step` steps have been dispatched."""
@@ -37,7 +37,7 @@ class Progress:
         if self._first_time is None:
             self._first_time, self._first_step = time.monotonic(), step
         if self._bar:
-            self._bar.update(self._task, completed=step, rate=self._rate(step))
+            self._bar.show(step, self._rate(step))
 
     def metrics(
         self, step: int, values: Mapping[str, float], important: bool = False
@@ -51,7 +51,7 @@ class Progress:
         """
         self._last_values.update(values)
         if self._bar:
-            self._bar.update(self._task, metrics=_brief(self._last_values))
+            self._bar.metrics.plain = _brief(self._last_values)
             return
         now = time.monotonic()
         if not self._quiet and (important or now - self._last_print > PRINT_EVERY_S):
@@ -64,14 +64,14 @@ class Progress:
     def say(self, text: str) -> None:
         """Print a line, above the bar if there is one."""
         if self._bar:
-            self._bar.console.print(text, highlight=False, soft_wrap=True)
+            self._bar.live.console.print(text, highlight=False, soft_wrap=True)
         elif not self._quiet:
             print(text, flush=True)
 
     def close(self) -> None:
         """End the bar."""
         if self._bar:
-            self._bar.stop()
+            self._bar.live.stop()
 
     def _rate(self, step):
         if self._first_time is None or step <= self._first_step:
@@ -85,21 +85,39 @@ class Progress:
         return f"{speed}  {_duration((self._total - step) / rate)} left"
 
 
-def _start_bar(total, step):
-    """Return a progress bar of rich and its task."""
-    from rich import progress
+class _Bar:
+    """Two lines of a terminal: the progress, and the last metrics below it.
 
-    bar = progress.Progress(
-        progress.TextColumn("step"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TextColumn("{task.fields[rate]}"),
-        progress.TimeRemainingColumn(),
-        progress.TextColumn("{task.fields[metrics]}"),
-    )
-    task = bar.add_task("", total=total, completed=step, rate="", metrics="")
-    bar.start()
-    return bar, task
+    Attributes:
+      live: what draws them.
+      metrics: the second line, which is cut to the width of the terminal.
+    """
+
+    def __init__(self, total, step):
+        from rich import console, live, progress, text
+
+        self._progress = progress.Progress(
+            progress.TextColumn("step"),
+            progress.MofNCompleteColumn(),
+            progress.BarColumn(),
+            progress.TextColumn("{task.fields[rate]}"),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("left"),
+        )
+        # The first call of the step compiles it, which may take a minute.
+        self._task = self._progress.add_task(
+            "", total=total, completed=step, rate="compiling"
+        )
+        self.metrics = text.Text(no_wrap=True, overflow="ellipsis")
+        self.live = live.Live(
+            console.Group(self._progress, self.metrics),
+            console=console.Console(file=sys.stdout),
+            refresh_per_second=4,
+        )
+        self.live.start()
+
+    def show(self, step, rate):
+        self._progress.update(self._task, completed=step, rate=rate)
 
 
 def _duration(seconds):

@@ -1,0 +1,51 @@
+"""What a terminal shows: the progress stays whole however long the metrics are."""
+
+import contextlib
+import io
+import re
+
+import pytest
+
+from lnrepro.engine.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(params=[80, 120, 200])
+def terminal(request, monkeypatch):
+    found = Terminal()
+    monkeypatch.setenv("COLUMNS", str(request.param))
+    monkeypatch.setenv("TERM", "xterm-256color")
+    found.width = request.param
+    return found
+
+
+def lines(terminal) -> list[str]:
+    """The lines without colours and cursor movements."""
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    return [line.strip("\r") for line in text.replace("\r", "\n").split("\n")]
+
+
+def test_the_bar_keeps_step_total_rate_and_time_beside_many_metrics(terminal):
+    values = {f"valid/a_long_name_{i}": 1 / 3 for i in range(20)}
+    with contextlib.redirect_stdout(terminal):
+        progress = Progress(total=300, step=0)
+        for step in (100, 200):
+            progress.step(step)
+            progress.metrics(step, values, important=True)
+        progress.close()
+    shown = lines(terminal)
+    bars = [line for line in shown if line.startswith("step 200/300")]
+    assert re.search(r"steps/s .*\d:\d\d:\d\d left$", bars[-1].rstrip())
+    metrics = [line for line in shown if line.startswith("valid/a_long_name_0 0.3333")]
+    assert metrics[-1].rstrip().endswith("…")
+    assert max(len(line.rstrip()) for line in shown) <= terminal.width
+
+
+def test_the_first_step_compiles(terminal):
+    with contextlib.redirect_stdout(terminal):
+        Progress(total=300, step=0).close()
+    assert any("compiling" in line for line in lines(terminal))
