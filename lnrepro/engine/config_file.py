@@ -2,8 +2,10 @@
 
 import difflib
 import importlib.util
+import os
 import pathlib
 import re
+import traceback
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -32,8 +34,14 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
       UserError: there is no such file, variant or field, or a value does not fit.
     """
     file = config.partition(":")[0]
-    check_file(file)
+    if not hasattr(load_module(file), "get_config"):
+        raise UserError(f"{file} has no get_config(variant), which returns its config")
     plain = _parse(config, ())
+    if not isinstance(plain, ConfigDict) or "experiment" not in plain:
+        raise UserError(
+            f"{file}: get_config must return a ConfigDict with the field experiment, "
+            "as lnrepro.config.base does"
+        )
     unset, rest = [], []
     for flag in overrides:
         field, equals, value = re.sub(r"^--?(no)?config\.", "", flag).partition("=")
@@ -60,16 +68,29 @@ def load_module(file: str) -> ModuleType:
     """Import a config file as a module.
 
     Raises:
-      UserError: there is no such file, or it fails.
+      UserError: there is no such file, or it fails; its line is named.
     """
     check_file(file)
     spec = importlib.util.spec_from_file_location("config_module", file)
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
+    except SyntaxError as e:
+        raise UserError(f"{e.filename}, line {e.lineno}: {e.msg}") from None
     except Exception as e:
-        raise UserError(f"{file} cannot be loaded: {type(e).__name__}: {e}") from None
+        raise UserError(_failure(file, e)) from None
     return module
+
+
+def _failure(file, error):
+    """Return a line about an exception that the code of a config file raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where, path = [file], os.path.abspath(file)
+    lines = [f.lineno for f in frames if os.path.abspath(f.filename) == path]
+    if lines:
+        where.append(f"line {lines[-1]}")
+    words = " ".join(str(error).split())
+    return f"{', '.join(where)}: {type(error).__name__}: {words}"
 
 
 def _parse(config, overrides):
@@ -80,11 +101,11 @@ def _parse(config, overrides):
     )
     try:
         values(argv)
-    # What a wrong value or a failing get_config raises.
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as e:
+    # What a wrong value or an unknown variant raises.
+    except (flags.Error, ValueError) as e:
         raise UserError(_error_line(config, e)) from None
-    except (SyntaxError, ImportError) as e:
-        raise UserError(_error_line(config, e)) from None
+    except Exception as e:
+        raise UserError(_failure(config.partition(":")[0], e)) from None
     return values.config
 
 
