@@ -142,6 +142,9 @@ def update(config: ConfigDict, change: Mapping[str, Any]) -> None:
         elif isinstance(value, FieldReference):
             # A placeholder of its own for each config: they keep the value.
             config[name] = placeholder(value.get_type())
+        elif value is None and config.get(name) is not None:
+            # The field keeps its type, so that a flag can set it again.
+            config[name] = placeholder(type(config[name]))
         else:
             config[name] = value
 

@@ -222,7 +222,8 @@ def test_evaluate_restores_the_best_checkpoint(home, one_device):
         ),
         (
             [SMOKE, "--config.data.features=63"],
-            "config.data.features = 63, but digits has 64; set it to that",
+            "config.data.features = 63, but digits has 64; pass "
+            "--config.data.features=64",
         ),
     ],
 )

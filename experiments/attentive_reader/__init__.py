@@ -11,4 +11,6 @@ It reads a passage and says which entity is missing in a sentence about it.
 Run with configs/attentive_reader.py.
 """
 
+from .data import SIZES as SIZES
+from .data import sizes as sizes
 from .experiment import make as make

@@ -16,7 +16,13 @@ from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches, train_batches
 from lnrepro.data.official.cnn import FIRST_ENTITY
 from lnrepro.data.ragged import Ragged
-from lnrepro.engine.checks import check_at_least, check_choice, check_data
+from lnrepro.engine.checks import (
+    Size,
+    check_ascending,
+    check_at_least,
+    check_choice,
+    check_sizes,
+)
 from lnrepro.engine.errors import UserError
 
 # "passage" and "question", ragged word numbers, and "answer" [N].
@@ -42,12 +48,61 @@ def check(config: ConfigDict) -> None:
     check_choice(config, "data.unanswerable", ("keep", "drop"))
     check_choice(config, "data.too_long", ("refuse", "cut"))
     for name in TEXTS:
-        buckets = spec[f"{name}_buckets"]
-        if not buckets or list(buckets) != sorted(set(buckets)) or buckets[0] < 1:
-            raise UserError(
-                f"config.data.{name}_buckets = {buckets}: give one or more lengths "
-                "that ascend"
-            )
+        check_ascending(f"config.data.{name}_buckets", spec[f"{name}_buckets"])
+
+
+# Fields of the config that the data set determines, see `sizes`.
+SIZES = (
+    "data.train_examples",
+    "data.vocabulary",
+    "data.entities",
+    *(f"data.{name}_buckets" for name in TEXTS),
+)
+
+
+def sizes(config: ConfigDict) -> dict[str, Size]:
+    """Return what the data set says about SIZES.
+
+    Raises:
+      DataError: the set is missing.
+    """
+    spec = config.data
+    facts = data.facts(spec.name, spec.dir)
+    examples = data.split_sizes(spec.name, spec.dir)
+    lengths = {name: [] for name in TEXTS}
+    for split in examples:
+        if split != "train" and split not in config.evals:
+            continue
+        stored = data.open_columns(spec.name, split, spec.dir)
+        lengths["passage"].append(_kept_lengths(stored, spec.sentences))
+        lengths["question"].append(stored["question"].lengths)
+    found = {
+        "data.train_examples": Size(examples["train"]),
+        "data.vocabulary": Size(len(facts["words"])),
+        "data.entities": Size(facts["entities"]),
+    }
+    for name in TEXTS:
+        buckets = suitable_buckets(np.concatenate(lengths[name]))
+        # Longer texts may be cut.
+        least = buckets[-1] if spec.too_long == "refuse" else 1
+        found[f"data.{name}_buckets"] = Size(buckets, least=least)
+    return found
+
+
+def suitable_buckets(lengths: np.ndarray) -> tuple[int, ...]:
+    """Return a few lengths to pad to: quantiles of `lengths`, the longest one last."""
+    quantiles = np.quantile(lengths, (0.25, 0.5, 0.75, 0.9, 0.98), method="higher")
+    rounded = (-(-quantiles // 8) * 8).astype(int).tolist()
+    longest = int(lengths.max())
+    return tuple(sorted({n for n in rounded if n < longest} | {longest}))
+
+
+def _kept_lengths(stored: Columns, sentences: int | None) -> np.ndarray:
+    """Return the number of words of each passage [N] in its first sentences by rank."""
+    if sentences is None:
+        return stored["passage"].lengths
+    is_kept = (stored["rank"].values < sentences).astype(np.int32)
+    return np.add.reduceat(is_kept, stored["passage"].offsets[:-1])
 
 
 def open_split(config: ConfigDict, split: str) -> Columns:
@@ -65,9 +120,7 @@ def open_split(config: ConfigDict, split: str) -> Columns:
     """
     spec = config.data
     stored = data.open_config(spec, split)
-    facts = data.facts(spec.name, spec.dir)
-    check_data(config, "data.vocabulary", len(facts["words"]))
-    check_data(config, "data.entities", facts["entities"])
+    check_sizes(config, sizes(config))
     columns = {name: stored[name] for name in (*TEXTS, "answer")}
     if spec.sentences is not None:
         # "rank" holds for each word how relevant its sentence is, 0 for the most

@@ -8,4 +8,6 @@ statistics from the rest". This experiment is our own demonstration. Its evaluat
 "border" measures the explanation on the test images. Run with configs/convnet.py.
 """
 
+from .data import SIZES as SIZES
+from .data import sizes as sizes
 from .experiment import make as make

@@ -10,4 +10,6 @@ An image is drawn in glimpses by two LSTMs. `config.norm` is one of
 Run with configs/draw.py.
 """
 
+from .data import SIZES as SIZES
+from .data import sizes as sizes
 from .experiment import make as make

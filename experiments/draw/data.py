@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.data.batches import evenly_spaced
+from lnrepro.engine.checks import Size, check_sizes
 from lnrepro.engine.errors import DataError
 
 Columns = Mapping[str, np.ndarray]
@@ -18,18 +19,34 @@ def open_split(config: ConfigDict, split: str) -> Columns:
     """Open a split: "image" [N, S, S], zeros and ones.
 
     Raises:
-      DataError: the set is missing, or `config.model.image_size` is not S.
+      DataError: the set is missing, or does not fit the sizes in the config.
     """
     columns = data.open_config(config.data, split)
-    size = config.model.image_size
-    _, *shape = columns["image"].shape
-    if shape != [size, size]:
-        found = " x ".join(map(str, shape))
-        raise DataError(
-            f"config.model.image_size = {size}, but {config.data.name} has images of "
-            f"{found} pixels"
-        )
+    check_sizes(config, sizes(config))
     return columns
+
+
+# Fields of the config that the data set determines, see `sizes`.
+SIZES = ("data.train_examples", "model.image_size")
+
+
+def sizes(config: ConfigDict) -> dict[str, Size]:
+    """Return what the data set says about SIZES.
+
+    Raises:
+      DataError: the set is missing, or its images are not square.
+    """
+    spec = config.data
+    shape = data.open_columns(spec.name, "train", spec.dir)["image"].shape
+    if shape[1] != shape[2]:
+        raise DataError(
+            f"{spec.name} has images of {shape[1]} x {shape[2]} pixels; DRAW needs "
+            "square ones"
+        )
+    return {
+        "data.train_examples": Size(shape[0]),
+        "model.image_size": Size(shape[1]),
+    }
 
 
 def select(columns: Columns, count: int | None) -> Columns:

@@ -6,4 +6,6 @@ three LSTMs. The window and the outputs are not normalised. Run with
 configs/handwriting.py.
 """
 
+from .data import SIZES as SIZES
+from .data import sizes as sizes
 from .experiment import make as make

@@ -10,8 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.engine.checks import check_data
-from lnrepro.engine.errors import DataError
+from lnrepro.engine.checks import Size, check_sizes
 
 
 class Lines(Sequence):
@@ -84,12 +83,29 @@ def open_lines(config: ConfigDict, split: str) -> Lines:
     """
     columns = data.open_config(config.data, split)
     facts = data.facts(config.data.name, config.data.dir)
-    check_data(config, "model.symbols", len(facts["symbols"]))
-    # Texts are padded to `characters` symbols, so the longest one must fit.
-    longest = int(columns["text"].lengths.max())
-    if longest > config.model.characters:
-        raise DataError(
-            f"config.model.characters = {config.model.characters}, but "
-            f"{config.data.name} has a line of {longest}; set it to that or more"
-        )
+    check_sizes(config, sizes(config))
     return Lines(columns, facts, config.model.steps)
+
+
+# Fields of the config that the data set determines, see `sizes`.
+SIZES = ("data.train_examples", "model.symbols", "model.characters")
+
+
+def sizes(config: ConfigDict) -> dict[str, Size]:
+    """Return what the data set says about SIZES.
+
+    Raises:
+      DataError: the set is missing.
+    """
+    spec = config.data
+    lines = data.split_sizes(spec.name, spec.dir)
+    symbols = len(data.facts(spec.name, spec.dir)["symbols"])
+    longest = 0
+    for split in lines:
+        texts = data.open_columns(spec.name, split, spec.dir)["text"]
+        longest = max(longest, int(texts.lengths.max()))
+    return {
+        "data.train_examples": Size(lines["train"]),
+        "model.symbols": Size(symbols),
+        "model.characters": Size(longest, least=longest),
+    }

@@ -7,4 +7,6 @@ Captions and images are embedded in one space, in which each is retrieved by the
 configs/order_embeddings.py.
 """
 
+from .data import SIZES as SIZES
+from .data import sizes as sizes
 from .experiment import make as make

@@ -4,8 +4,8 @@ Shape letters: B batch, T steps of the longest caption of a batch.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -14,8 +14,11 @@ from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches, train_batches
 from lnrepro.data.official.captions import PER_IMAGE, Captions
 from lnrepro.data.ragged import forget_pages
-from lnrepro.engine.checks import check_data
-from lnrepro.engine.errors import DataError, UserError
+from lnrepro.engine.checks import Size, check_ascending, check_sizes
+
+# Images of a fold, and number of folds, in Table 2.
+FOLD = 1000
+FOLDS = 5
 
 
 class Split(NamedTuple):
@@ -38,18 +41,52 @@ def open_split(config: ConfigDict, split: str) -> Split:
     """
     spec = config.data
     columns = data.open_config(spec, split)
-    check_data(config, "model.features", columns["image"].shape[1])
-    facts = data.facts(spec.name, spec.dir)
-    # Two special tokens: <eos> and <unk>.
-    words = 2 + len(facts["words"])
-    if spec.dev_words:
-        words += len(facts["dev_words"])
-    if words > spec.vocabulary:
-        raise DataError(
-            f"config.data.vocabulary = {spec.vocabulary}, but {spec.name} has {words} "
-            "words with <eos> and <unk>; set it to that or more"
-        )
+    check_sizes(config, sizes(config))
+    words = number_of_words(spec, data.facts(spec.name, spec.dir))
     return Split(columns, Captions(columns, words, config.buckets[-1]))
+
+
+def number_of_words(spec: ConfigDict, facts: Mapping[str, Any]) -> int:
+    """Return the number of words of a data set, with <eos> and <unk>."""
+    words = 2 + len(facts["words"])
+    return words + len(facts["dev_words"]) if spec.dev_words else words
+
+
+# Fields of the config that the data set determines, see `sizes`.
+SIZES = (
+    "data.train_examples",
+    "data.vocabulary",
+    "model.features",
+    "evaluation.fold",
+    "evaluation.folds",
+)
+
+
+def sizes(config: ConfigDict) -> dict[str, Size]:
+    """Return what the data set says about SIZES.
+
+    Raises:
+      DataError: the set is missing.
+    """
+    spec = config.data
+    images = data.split_sizes(spec.name, spec.dir)
+    words = number_of_words(spec, data.facts(spec.name, spec.dir))
+    features = data.open_columns(spec.name, "train", spec.dir)["image"].shape[1]
+    found = {
+        "data.train_examples": Size(images["train"]),
+        "data.vocabulary": Size(words, least=words),
+        "model.features": Size(features),
+    }
+    # "valid" is one fold, the other evaluations take several of the test set.
+    evals = {name for name, when in config.evals.items() if when != "never"}
+    splits = ["valid" if name == "valid" else "test" for name in evals]
+    most = min((images[split] for split in splits), default=images["valid"])
+    fold = config.evaluation.fold or min(FOLD, most)
+    found["evaluation.fold"] = Size(min(FOLD, most), least=1, most=most)
+    if "test" in splits:
+        folds = max(1, images["test"] // fold)
+        found["evaluation.folds"] = Size(min(FOLDS, folds), least=1, most=folds)
+    return found
 
 
 class Buckets:
@@ -62,12 +99,8 @@ class Buckets:
           UserError: they do not ascend, or are too short for a word and the end token.
         """
         self.steps = tuple(config.buckets)
-        ascending = sorted(set(self.steps))
-        if not self.steps or list(self.steps) != ascending or self.steps[0] < 2:
-            raise UserError(
-                f"config.buckets = {config.buckets}: give numbers of steps that "
-                "ascend, at least 2 for a word and the end token"
-            )
+        # A caption has at least a word and the end token.
+        check_ascending("config.buckets", self.steps, 2)
 
     def fit(self, length: int) -> int:
         """Return the smallest number of steps that holds `length`."""

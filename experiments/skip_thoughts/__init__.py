@@ -5,4 +5,6 @@ it. `config.norm` is "none", or "layer" for LN-GRUs in the encoder and in both d
 Run with configs/skip_thoughts.py.
 """
 
+from .data import SIZES as SIZES
+from .data import sizes as sizes
 from .experiment import make as make

@@ -18,9 +18,10 @@ The data dir is the argument `data_dir`, else $LNREPRO_DATA, else ~/.cache/lnrep
 embedded set is prepared at its first use. Other sets are prepared from their official
 files by `python scripts/prepare.py NAME --raw DIR`.
 
-To add a set, write a `Builder` in `lnrepro/data/official` and add it to `TABLE`;
-`official/mnist.py` is an example. This module imports neither TFDS nor Grain: reading
-columns needs NumPy only.
+To add a set of your own, write a `Builder` and call `register`, or name the builder in
+an entry point of the group "lnrepro.data": docs/your-own-data.md. Sets of this project
+are in `TABLE`. This module imports neither TFDS nor Grain: reading columns needs NumPy
+only.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import os
 import pathlib
 import re
 import tempfile
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from lnrepro.data import store
@@ -58,6 +60,8 @@ __all__ = [
     "place",
     "prepare",
     "prepared",
+    "register",
+    "split_sizes",
 ]
 
 # Folder of all prepared sets; None is the default, see the top of this module.
@@ -65,6 +69,8 @@ DataDir = str | os.PathLike | None
 
 # What a set of own files may be called.
 OWN_NAME = re.compile(r"[A-Za-z0-9_]+")
+# Other packages name their builders in entry points of this group.
+ENTRY_POINTS = "lnrepro.data"
 
 # Module and class of the builder of each set.
 TABLE = {
@@ -97,6 +103,26 @@ TABLE = {
 }
 
 
+# Builders of the user's own sets.
+_REGISTERED: dict[str, type[Builder]] = {}
+
+
+def register(name: str, builder: type[Builder]) -> None:
+    """Add a set of one's own for this process.
+
+    Once it is prepared, other processes find it by its name and need no builder.
+
+    Args:
+      name: the set. Its earlier builder, if there is one, is replaced.
+      builder: what reads its files.
+
+    Raises:
+      DataError: this project has a set of this name, or it cannot be a name.
+    """
+    _check_own_name(name)
+    _REGISTERED[name] = builder
+
+
 def builder_class(name: str, data_dir: DataDir = None) -> type[Builder]:
     """Return the builder of a set: its source, licence, size and official files.
 
@@ -109,15 +135,28 @@ def builder_class(name: str, data_dir: DataDir = None) -> type[Builder]:
     """
     original = name
     # A set of own files says in its seal whose format it has.
-    if name not in TABLE and OWN_NAME.fullmatch(name):
+    if not _is_known(name) and OWN_NAME.fullmatch(name):
         original = store.read_original(data_root(data_dir) / name)
-    if original not in TABLE:
-        near = difflib.get_close_matches(name, TABLE, 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        names = ", ".join(sorted(TABLE))
-        raise DataError(f"no data set is called {name!r}; {hint}there are: {names}")
-    module, _, builder = TABLE[original].partition(":")
-    return getattr(importlib.import_module(module), builder)
+    if original in TABLE:
+        module, _, builder = TABLE[original].partition(":")
+        return getattr(importlib.import_module(module), builder)
+    if original in _REGISTERED:
+        return _REGISTERED[original]
+    for entry_point in metadata.entry_points(group=ENTRY_POINTS, name=original or name):
+        return entry_point.load()
+    known = sorted([*TABLE, *_REGISTERED])
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise DataError(
+        f"no data set is called {name!r}; {hint}there are: {', '.join(known)}"
+    )
+
+
+def _is_known(name: str) -> bool:
+    """Return whether a set has a builder in this process."""
+    if name in TABLE or name in _REGISTERED:
+        return True
+    return bool(metadata.entry_points(group=ENTRY_POINTS, name=name))
 
 
 def data_root(data_dir: DataDir = None) -> pathlib.Path:
@@ -136,7 +175,13 @@ def place(name: str, data_dir: DataDir = None) -> pathlib.Path:
     Raises:
       DataError: there is no such set.
     """
-    return data_root(data_dir) / name / builder_class(name, data_dir).version
+    folder = data_root(data_dir) / name
+    if not _is_known(name) and OWN_NAME.fullmatch(name):
+        there = store.find_sealed(folder)
+        if there and store.read_seal(there).original is None:
+            # It was prepared by a builder that is registered in another process.
+            return there
+    return folder / builder_class(name, data_dir).version
 
 
 def prepared(name: str, data_dir: DataDir = None) -> bool:
@@ -185,7 +230,12 @@ def prepare(
     builder = builder_class(name)
     root = data_root(data_dir)
     if own_name is not None:
-        _check_own_name(own_name, root)
+        _check_own_name(own_name)
+        if store.find_sealed(root / own_name):
+            raise DataError(
+                f"{own_name} is prepared already; choose another name, or remove "
+                f"{root / own_name} first"
+            )
     final = root / (own_name or name) / builder.version
     # A prepared set never changes, so nothing is left to do.
     if store.read_seal(final):
@@ -214,17 +264,12 @@ def prepare(
     return final
 
 
-def _check_own_name(own_name: str, root: pathlib.Path) -> None:
+def _check_own_name(own_name: str) -> None:
     if own_name in TABLE:
         raise DataError(f"{own_name!r} is an official set; choose another name")
     if not OWN_NAME.fullmatch(own_name):
         raise DataError(
             f"{own_name!r} cannot be the name of a set; use letters, digits and _"
-        )
-    if store.read_original(root / own_name):
-        raise DataError(
-            f"{own_name} is prepared already; choose another name, or remove "
-            f"{root / own_name} first"
         )
 
 
@@ -300,6 +345,19 @@ def fingerprint(name: str, data_dir: DataDir = None) -> str:
     seal = store.read_seal(_folder(name, data_dir))
     # Sixteen hexadecimal digits are 64 bits, enough to tell data sets apart.
     return f"{name}/{seal.version}/{seal.sha256[:16]}"
+
+
+def split_sizes(name: str, data_dir: DataDir = None) -> dict[str, int]:
+    """Return the number of examples of each split.
+
+    Args:
+      name: the set.
+      data_dir: the folder of all prepared sets.
+
+    Raises:
+      DataError: the set is not prepared.
+    """
+    return store.read_seal(_folder(name, data_dir)).splits
 
 
 def facts(name: str, data_dir: DataDir = None) -> dict[str, Any]:

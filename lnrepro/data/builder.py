@@ -48,6 +48,7 @@ class Builder:
       source: where its official files are, as text for people.
       licence: its licence.
       size: number of examples and bytes, as text for people.
+      configs: config files of the experiments that can be trained on it.
       files: its official files.
       embedded: True if it needs no files. Such a set is prepared at its first use.
       facts: facts of the whole set as JSON values, such as its vocabulary. `examples`
@@ -56,9 +57,10 @@ class Builder:
 
     name: ClassVar[str]
     version: ClassVar[str] = "1.0.0"
-    source: ClassVar[str]
-    licence: ClassVar[str]
-    size: ClassVar[str]
+    source: ClassVar[str] = "not stated"
+    licence: ClassVar[str] = "not stated"
+    size: ClassVar[str] = "not stated"
+    configs: ClassVar[Sequence[str]] = ()
     files: ClassVar[Sequence[RawFile]] = ()
     embedded: ClassVar[bool] = False
 

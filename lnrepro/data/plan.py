@@ -11,6 +11,7 @@ import functools
 import numpy as np
 
 from lnrepro.data.shuffle import permutation, random_bits
+from lnrepro.engine.checks import check_ascending
 from lnrepro.engine.errors import UserError
 
 # Independent random streams of one seed, as the top bits of the second word of the key.
@@ -125,11 +126,9 @@ def assign_buckets(
     """
     if lengths is None and not buckets:
         return None
-    if lengths is None or not buckets or list(buckets) != sorted(set(buckets)):
-        raise UserError(
-            f"buckets {buckets} must ascend and come together with the lengths of the "
-            "examples"
-        )
+    if lengths is None:
+        raise UserError(f"buckets {buckets} need the lengths of the examples")
+    check_ascending("buckets", buckets, 0)
     if np.shape(lengths) != (size,):
         raise UserError(f"lengths of shape {np.shape(lengths)} for {size} examples")
     too_long = int(np.sum(np.asarray(lengths) > buckets[-1]))

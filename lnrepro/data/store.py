@@ -103,6 +103,18 @@ def read_seal(folder: pathlib.Path) -> Seal | None:
     return found
 
 
+def find_sealed(folder: pathlib.Path) -> pathlib.Path | None:
+    """Return the folder of the newest prepared version of a set, or None.
+
+    Args:
+      folder: the folder of all versions of the set.
+    """
+    for path in sorted(folder.glob(f"*/{SEAL}"), reverse=True):
+        if read_seal(path.parent):
+            return path.parent
+    return None
+
+
 def read_original(folder: pathlib.Path) -> str | None:
     """Return the official set whose format a set of own files has.
 
@@ -112,10 +124,8 @@ def read_original(folder: pathlib.Path) -> str | None:
     Returns:
       Its name, or None if no version is prepared.
     """
-    for path in sorted(folder.glob(f"*/{SEAL}")):
-        if found := read_seal(path.parent):
-            return found.original
-    return None
+    found = find_sealed(folder)
+    return read_seal(found).original if found else None
 
 
 def publish(folder: pathlib.Path, final: pathlib.Path, scratch: pathlib.Path) -> None:

@@ -25,6 +25,7 @@ from lnrepro.data.official.books import LONGEST
 from lnrepro.data.ragged import Ragged, forget_pages
 from lnrepro.data.shuffle import permutation, permuted
 from lnrepro.data.text import Vocabulary
+from lnrepro.engine.checks import check_ascending
 from lnrepro.engine.errors import DataError, UserError
 
 # Steps of the longest sentence, including its end token.
@@ -179,11 +180,11 @@ class EqualLengths:
             )
         # Index 0 is one word, and the end token is one step more.
         longest = int(np.flatnonzero(self._batches)[-1]) + 2
-        ascending = list(self.buckets) == sorted(set(self.buckets))
-        if not ascending or max(self.buckets, default=0) < longest:
+        check_ascending("config.data.buckets", self.buckets)
+        if self.buckets[-1] < longest:
             raise UserError(
-                f"buckets {self.buckets} must ascend and end with at least {longest}, "
-                "the longest sentence"
+                f"config.data.buckets = {self.buckets}: they must end with at least "
+                f"{longest}, the longest sentence"
             )
 
     @functools.lru_cache(maxsize=2)  # noqa: B019  A plan lives as long as its run.

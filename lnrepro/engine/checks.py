@@ -1,13 +1,16 @@
 """Checks of a config's fields, named as on the command line: "model.units"."""
 
-import math
-from collections.abc import Callable, Collection, Mapping
-from operator import attrgetter
-from typing import NamedTuple
+from __future__ import annotations
 
-from ml_collections import ConfigDict
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lnrepro.engine.errors import DataError, UserError
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
 
 
 class Range(NamedTuple):
@@ -105,20 +108,71 @@ def check_at_least(config: ConfigDict, least: int, *fields: str) -> None:
             raise UserError(f"config.{field} = {value}: at least {least} is needed")
 
 
-def check_data(config: ConfigDict, field: str, actual: object) -> None:
-    """Check that a field states what the data set `config.data.name` has.
+def check_ascending(name: str, lengths: Sequence[int], least: int = 1) -> None:
+    """Check lengths to pad to.
+
+    Args:
+      name: what they are called, for the message.
+      lengths: the lengths.
+      least: the smallest length allowed.
+
+    Raises:
+      UserError: there are none, they do not ascend, or the first one is too small.
+    """
+    if not lengths or list(lengths) != sorted(set(lengths)) or lengths[0] < least:
+        raise UserError(
+            f"{name} = {lengths}: give one or more lengths that ascend, each at least "
+            f"{least}"
+        )
+
+
+class Size(NamedTuple):
+    """What a data set says about a size in the config.
+
+    Attributes:
+      value: the value that a field gets which is None.
+      least: the smallest value that fits.
+      most: the largest value that fits. If neither is given, only `value` fits.
+    """
+
+    value: Any
+    least: float | None = None
+    most: float | None = None
+
+    def problem(self, stated: Any) -> str:
+        """Return why a value does not fit, or "". Of a tuple, the last entry counts."""
+        if self.least is None and self.most is None:
+            return "" if stated == self.value else f"has {self.value}"
+        number = stated[-1] if isinstance(stated, tuple) else stated
+        if self.least is not None and number < self.least:
+            return f"needs at least {self.least}"
+        if self.most is not None and number > self.most:
+            return f"allows at most {self.most}"
+        return ""
+
+
+def check_sizes(config: ConfigDict, sizes: Mapping[str, Size]) -> None:
+    """Check that the sizes in a config fit the data set `config.data.name`.
 
     Args:
       config: the config of the run.
-      field: dotted name of the field, such as "data.train_examples".
-      actual: the value that the data set has.
+      sizes: what the data set says, by the dotted name of the field.
 
     Raises:
-      DataError: the field has another value.
+      DataError: some do not fit; all of them are named.
     """
-    value = attrgetter(field)(config)
-    if value != actual:
-        raise DataError(
-            f"config.{field} = {value}, but {config.data.name} has {actual}; "
-            "set it to that"
-        )
+    problems, flags = [], []
+    for field, size in sizes.items():
+        stated = attrgetter(field)(config)
+        if problem := size.problem(stated):
+            problems.append(
+                f"config.{field} = {stated}, but {config.data.name} {problem}"
+            )
+            flags.append(size_flag(field, size))
+    if problems:
+        raise DataError(f"{'; '.join(problems)}; pass {' '.join(flags)}")
+
+
+def size_flag(field: str, size: Size) -> str:
+    """Return the flag that sets a field to what the data set says."""
+    return f"--config.{field}={str(size.value).replace(' ', '')}"

@@ -6,12 +6,15 @@ import importlib.util
 import math
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from lnrepro.engine.checks import check_sizes
 from lnrepro.engine.errors import UserError
 
 # {"params": pytree, and other collections such as "batch_stats"}
@@ -41,8 +44,8 @@ class Experiment(NamedTuple):
     """What `make(config)` of every module in `experiments` returns.
 
     `make` and `init` do not touch data: every size stands in the config. A model can
-    then be built, counted and tested without its data set. The sizes are checked when
-    the data is opened.
+    then be built, counted and tested without its data set. Before training, sizes that
+    are None are filled by `fill_sizes`, and the others are checked.
 
     Attributes:
       init: (key) -> vars.
@@ -77,6 +80,42 @@ def load(config: ConfigDict) -> Experiment:
     Raises:
       UserError: there is no such module, or it has no `make`.
     """
+    return _module(config).make(config)
+
+
+def fill_sizes(config: ConfigDict) -> ConfigDict:
+    """Replace the sizes that are None by what the data set says.
+
+    The module of the experiment names them in SIZES, and has `sizes(config)`. The data
+    is touched only if one of them is None.
+
+    Raises:
+      UserError: the data set is missing.
+    """
+    module = _module(config)
+    fields = getattr(module, "SIZES", ())
+    if all(attrgetter(field)(config) is not None for field in fields):
+        return config
+    filled = config.copy_and_resolve_references()
+    for field, size in module.sizes(config).items():
+        if attrgetter(field)(config) is None:
+            filled.update_from_flattened_dict({field: size.value})
+    return filled
+
+
+def check_data_sizes(config: ConfigDict) -> None:
+    """Check the sizes in a config against the data set.
+
+    Raises:
+      UserError: some do not fit, which are named; or the data set is missing.
+    """
+    module = _module(config)
+    if hasattr(module, "sizes"):
+        check_sizes(config, module.sizes(config))
+
+
+def _module(config: ConfigDict) -> ModuleType:
+    """Import the module of the experiment."""
     name = config.experiment
     try:
         spec = importlib.util.find_spec(name)
@@ -95,7 +134,7 @@ def load(config: ConfigDict) -> Experiment:
         raise UserError(
             f"config.experiment = {name!r}: the module exports no make(config)"
         )
-    return module.make(config)
+    return module
 
 
 def _suggestion(name: str) -> str:

@@ -469,8 +469,10 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       RunError: the run failed.
       signals.Stopped: SIGTERM or SIGINT arrived; the state is saved.
     """
+    config = experiment.fill_sizes(config)
     run = Run(config, folder, writing=True)
     fingerprint, facts = _data_identity(config)
+    experiment.check_data_sizes(config)
     lock = contextlib.nullcontext(lambda: None)
     if run.is_main:
         lock = workdir.lock(folder)
@@ -534,6 +536,7 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         raise UserError(
             f"--evaluate: {folder} holds no run; train it first or give its --workdir"
         )
+    config = experiment.fill_sizes(config)
     fingerprint, _ = _data_identity(config)
     workdir.check_run(folder, config, fingerprint)
     run = Run(config, folder)

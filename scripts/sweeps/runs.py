@@ -101,7 +101,7 @@ def plan(
             )
         settings = varied | common
         flags = [f"--config.{field}={settings[field]}" for field in sorted(settings)]
-        resolved = config_file.read(config, flags)
+        resolved = experiment.fill_sizes(config_file.read(config, flags))
         if folder is None:
             folder = _default_folder(resolved.experiment, variant, common)
         id = _label(varied)

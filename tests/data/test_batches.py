@@ -356,13 +356,13 @@ BAD = {
     ),
     "no lengths": (
         lambda c, e, n: Plan(N, 4, 0, buckets=(4, 8)),
-        r"buckets \(4, 8\) must ascend and come together",
+        r"buckets \(4, 8\) need the lengths",
     ),
     "no buckets": (
         lambda c, e, n: Plan(N, 4, 0, lengths=n),
-        "must ascend and come together",
+        r"buckets = \(\): give one or more lengths",
     ),
-    "unsorted buckets": (lambda c, e, n: Plan(N, 4, 0, n, (40, 20)), "must ascend"),
+    "unsorted buckets": (lambda c, e, n: Plan(N, 4, 0, n, (40, 20)), "that ascend"),
     "other lengths": (
         lambda c, e, n: Plan(N, 4, 0, n[:-1], (40,)),
         r"lengths of shape \(102,\) for 103 examples",

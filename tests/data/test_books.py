@@ -325,8 +325,8 @@ def test_large_ranges_need_no_array():
             "no sentence length has so many triples, the most frequent one has 23",
         ),
         (COUNTS, 0, (6,), "config.batch_size = 0"),
-        (COUNTS, 4, (5,), r"buckets \(5,\) must ascend and end with at least 6"),
-        (COUNTS, 4, (6, 3), "must ascend"),
+        (COUNTS, 4, (5,), r"buckets = \(5,\): they must end with at least 6"),
+        (COUNTS, 4, (6, 3), "that ascend"),
     ],
 )
 def test_sizes_that_cannot_be_batched(counts, batch, buckets, message):

@@ -458,7 +458,7 @@ def test_data_of_another_size_is_one_line(tmp_path):
     for change, message in (
         (
             {"model.image_size": 14},
-            "image_size = 14, but binarized_digits has images of 28 x 28",
+            "image_size = 14, but binarized_digits has 28; pass",
         ),
         (
             {"data.train_examples": 5000},

@@ -386,11 +386,12 @@ def test_data_of_another_size_is_one_line(smoke):
     for change, message in (
         (
             {"model.features": 4096},
-            "config.model.features = 4096, but scenes has 648; set",
+            "config.model.features = 4096, but scenes has 648; "
+            "pass --config.model.features=648",
         ),
         (
             {"data.vocabulary": 12},
-            r"config.data.vocabulary = 12, but scenes has \d+ words",
+            r"config.data.vocabulary = 12, but scenes needs at least \d+",
         ),
         ({"data.train_examples": 5000}, "train_examples = 5000, but scenes has 3000"),
     ):
@@ -402,6 +403,6 @@ def test_data_of_another_size_is_one_line(smoke):
     config.data = smoke[0].data
     config.evaluation.update({"fold": 300, "folds": 2})
     with pytest.raises(
-        DataError, match=r"scenes \(test\) has 500 images, too few for 2 of 300"
+        DataError, match=r"config.evaluation.folds = 2, but scenes allows at most 1"
     ):
         make(config).evaluate(smoke[2], "test")

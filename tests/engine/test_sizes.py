@@ -1,0 +1,68 @@
+"""Sizes in the config that come from the data set."""
+
+import importlib
+import pathlib
+
+import pytest
+
+from lnrepro.engine import config_file, experiment
+from lnrepro.engine.checks import Size, check_ascending
+from lnrepro.engine.errors import DataError, UserError
+from tests.runs import ROOT
+
+CONFIGS = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("data"))
+
+
+def read(name, data_dir, *flags):
+    return config_file.read(
+        f"{ROOT}/configs/{name}.py:smoke", [f"--config.data.dir={data_dir}", *flags]
+    )
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_sizes_that_are_none_come_from_the_data(name, data_dir):
+    stated = read(name, data_dir)
+    fields = importlib.import_module(stated.experiment).SIZES
+    unset = read(name, data_dir, *(f"--config.{field}=None" for field in fields))
+    filled = experiment.fill_sizes(unset)
+    experiment.check_data_sizes(filled)
+    assert filled.data.train_examples == stated.data.train_examples
+    experiment.load(filled)
+    assert experiment.total_steps(filled) == experiment.total_steps(stated)
+    # A set that states all its sizes is not opened.
+    stated.data.dir = str(pathlib.Path(data_dir) / "nowhere")
+    assert experiment.fill_sizes(stated) is stated
+    assert not pathlib.Path(stated.data.dir).exists()
+
+
+def test_all_sizes_that_do_not_fit_are_named_with_their_flags(data_dir):
+    flags = ["--config.data.features=63", "--config.data.train_examples=9"]
+    config = read("mnist", data_dir, *flags)
+    with pytest.raises(
+        DataError,
+        match=r"config.data.train_examples = 9, but digits has 1437; "
+        r"config.data.features = 63, but digits has 64; "
+        r"pass --config.data.train_examples=1437 --config.data.features=64$",
+    ):
+        experiment.check_data_sizes(config)
+
+
+def test_a_size_may_have_bounds():
+    assert Size(3).problem(4) == "has 3"
+    assert not Size((8, 8)).problem((8, 8))
+    assert not Size(16.0, least=16.0).problem(255.0)
+    assert Size(16.0, least=16.0).problem(1.0) == "needs at least 16.0"
+    assert Size(5, least=1, most=5).problem(6) == "allows at most 5"
+    assert Size((8, 40), least=40).problem((8, 16)) == "needs at least 40"
+
+
+@pytest.mark.parametrize("lengths", [(), (4, 4), (8, 4), (1, 4)])
+def test_lengths_that_do_not_ascend(lengths):
+    check_ascending("buckets", (2, 4, 8), 2)
+    with pytest.raises(UserError, match=r"buckets = \(.*\): give one or more lengths"):
+        check_ascending("buckets", lengths, 2)
