@@ -13,12 +13,23 @@ missing or wrong, the exit code is 2, and nothing half-prepared is left behind.
 import argparse
 import contextlib
 import functools
+import importlib
+import itertools
+import operator
 import pathlib
+import shlex
+import sys
+import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from lnrepro import data
 from lnrepro.engine.errors import UserError, ended
 from scripts.commands import Parser
+
+ROOT = pathlib.Path(__file__).parents[1]
+# Entries of a table of counts that are printed.
+SHOWN = 8
 
 
 def main(argv: list[str]) -> None:
@@ -57,6 +68,7 @@ def main(argv: list[str]) -> None:
         help="prepare other files of the same format, as a set of this name",
     )
     args = parser.parse_args(argv)
+    warnings.showwarning = print_warning
     if args.list:
         for name in [args.name] if args.name else sorted(data.TABLE):
             show(name, args.raw, args.data_dir)
@@ -137,9 +149,71 @@ def prepare(args: argparse.Namespace) -> None:
             own_name=args.own_name,
             progress=report,
         )
+    name = args.own_name or name
     # The fingerprint is what runs record of their data.
-    fingerprint = data.fingerprint(args.own_name or name, args.data_dir)
-    print(f"{fingerprint} is prepared in {where}")
+    print(f"{data.fingerprint(name, args.data_dir)} is prepared in {where}")
+    for line in summary(name, args.data_dir):
+        print(f"  {line}")
+
+
+def summary(name: str, data_dir: str | None) -> list[str]:
+    """Return what a set holds and the commands that train on it, as lines.
+
+    Args:
+      name: the set.
+      data_dir: --data_dir.
+    """
+    sizes = data.split_sizes(name, data_dir)
+    lines = [f"{split}: {count:,}" for split, count in sizes.items()]
+    for fact, value in data.facts(name, data_dir).items():
+        lines.append(f"{fact.replace('_', ' ')}: {in_short(value)}")
+    for config in data.builder_class(name, data_dir).configs:
+        lines.append(training_command(name, config, data_dir))
+    return lines
+
+
+def in_short(value: Any) -> str:
+    """Return a fact in a few words; of a long list, its length."""
+    if isinstance(value, dict):
+        few = itertools.islice(value.items(), SHOWN)
+        return "; ".join(f"{key}: {in_short(inner)}" for key, inner in few)
+    if isinstance(value, list):
+        if not 0 < len(value) <= SHOWN or not isinstance(value[0], float):
+            return f"{len(value):,}"
+        return " ".join(in_short(inner) for inner in value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def training_command(name: str, config: str, data_dir: str | None) -> str:
+    """Return the command that trains on a set.
+
+    Args:
+      name: the set.
+      config: the config file.
+      data_dir: --data_dir.
+    """
+    from lnrepro.engine import config_file
+    from lnrepro.engine.checks import size_flag
+
+    flags = [f"--config.data.name={name}"]
+    if config_file.read(f"{ROOT / config}:paper").data.name == name:
+        config += ":paper"
+        flags = []
+    if data_dir:
+        flags.append(shlex.quote(f"--config.data.dir={data_dir}"))
+    resolved = config_file.read(str(ROOT / config), shlex.split(" ".join(flags)))
+    sizes = importlib.import_module(resolved.experiment).sizes(resolved)
+    for field, size in sizes.items():
+        if size.problem(operator.attrgetter(field)(resolved)):
+            flags.append(size_flag(field, size))
+    return " ".join(["python -m lnrepro.main", f"--config={config}", *flags])
+
+
+def print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning as one line, in place of `warnings.showwarning`."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def download_missing(

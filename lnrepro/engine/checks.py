@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -174,5 +175,5 @@ def check_sizes(config: ConfigDict, sizes: Mapping[str, Size]) -> None:
 
 
 def size_flag(field: str, size: Size) -> str:
-    """Return the flag that sets a field to what the data set says."""
-    return f"--config.{field}={str(size.value).replace(' ', '')}"
+    """Return the flag, quoted for a shell, that sets a field to what the data says."""
+    return shlex.quote(f"--config.{field}={str(size.value).replace(' ', '')}")

@@ -42,6 +42,8 @@ def _official(split: str, sha256: str) -> RawFile:
 class BinaryImages(Builder):
     """Base class of the sets of binary images."""
 
+    configs = ("configs/draw.py",)
+
     def features(self):
         """Return the features of an example."""
         return {"image": array((SIDE, SIDE), np.uint8)}

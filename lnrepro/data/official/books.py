@@ -73,6 +73,8 @@ Book = tuple[str, int, contextlib.AbstractContextManager[BinaryIO]]
 class Books(Builder):
     """Base class of the sets of books."""
 
+    configs = ("configs/skip_thoughts.py",)
+
     def features(self) -> dict[str, Any]:
         """Return the features of a sentence."""
         return {"tokens": array((None,), np.uint32)}

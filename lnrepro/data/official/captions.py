@@ -63,6 +63,7 @@ class CaptionFolder(Builder):
       rows: number of images in each split, or None if any number is valid.
     """
 
+    configs = ("configs/order_embeddings.py",)
     rows: ClassVar[Mapping[str, int] | None] = None
     files = (
         *(RawFile(f"{stem}.txt") for stem in SPLITS.values()),

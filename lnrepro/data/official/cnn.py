@@ -62,6 +62,7 @@ MALFORMED_LIMIT = 0.01
 class Cnn(Builder):
     """CNN news stories and cloze questions about them, with anonymised entities."""
 
+    configs = ("configs/attentive_reader.py",)
     source = (
         "https://cs.nyu.edu/~kcho/DMQA/ "
         "(K. Cho's copy of K. M. Hermann et al.'s corpus)"

@@ -91,6 +91,7 @@ FEATURES = {
 class IamOndb(Builder):
     """IAM On-Line Handwriting Database: 12,179 lines of pen strokes with their text."""
 
+    configs = ("configs/handwriting.py",)
     source = "https://fki.tic.heia-fr.ch/databases/iam-on-line-handwriting-database"
     licence = (
         "free for non-commercial research after registration; "

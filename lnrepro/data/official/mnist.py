@@ -46,6 +46,7 @@ def _official(name: str, size: int, sha256: str) -> RawFile:
 class Mnist(Builder):
     """MNIST: 70,000 handwritten digits, 28x28."""
 
+    configs = ("configs/mnist.py", "configs/convnet.py")
     source = "http://yann.lecun.com/exdb/mnist/, mirrors: " + " ".join(MIRRORS)
     licence = (
         "copyright Yann LeCun and Corinna Cortes; "
