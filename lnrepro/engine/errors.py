@@ -1,5 +1,7 @@
 """Errors that end a command in one line and an exit code, without a traceback."""
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -72,6 +74,14 @@ def ended(main: Callable[[list[str]], int | None], doing: str) -> NoReturn:
         line, code = f"error: {e}", e.exit_code
     except ModuleNotFoundError as e:
         line, code = not_installed(e, doing), UserError.exit_code
+    except BrokenPipeError:
+        # Who read the output has enough, as `head` has. Python would complain about
+        # the closed pipe once more when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+    except OSError as e:
+        where = f"{e.filename}: " if e.filename else ""
+        line, code = f"error: {where}{e.strerror or e}", RunError.exit_code
     except KeyboardInterrupt:
         line, code = "interrupted", 130
     print(line, file=sys.stderr)

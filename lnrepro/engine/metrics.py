@@ -239,7 +239,7 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
             if not isinstance(record["step"], int):
                 raise TypeError
             records.append(record)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             # `split` leaves an empty last item behind a final newline, so the last item
             # is a line that was cut.
             if number == len(lines):

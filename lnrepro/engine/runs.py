@@ -128,7 +128,7 @@ def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
             f"{folder} holds no run: {path} cannot be read; train a run, or give "
             "another directory"
         ) from None
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
         raise UserError(
             f"{path}: not a run's config.json ({type(e).__name__}); give another "
             "directory"

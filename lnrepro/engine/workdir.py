@@ -162,7 +162,7 @@ def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | N
         there = json.loads(path.read_text(encoding="utf-8"))
         # Read all fields that are used later, so that a missing one is reported here.
         config_there, _ = there["config"], there["data"]["fingerprint"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise UserError(
             f"{path}: not a run's config.json; give another --workdir"
         ) from None

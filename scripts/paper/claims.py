@@ -35,11 +35,17 @@ def sentences(figure: Figure, panels: Sequence[PanelCurves]) -> list[str]:
 
 def _sentence(figure, panel, other, base):
     title = f" ({panel.title})" if panel.title else ""
-    names = figure.curves[other.norm], figure.curves[base.norm]
+    names = _name(figure, other), _name(figure, base)
     # Errors go down also in a figure whose other panels go up.
     best = "min" if "MSE" in panel.ylabel else figure.best
     when = reach(other, base, names, best, figure.xlabel)
     return f"{panel.ylabel}{title}, {base.data}: {when}; {gap(other, base, names)}."
+
+
+def _name(figure, curve):
+    """Return the legend of a curve, with the settings that others of its norm lack."""
+    note = f" ({curve.note})" if curve.note else ""
+    return figure.curves[curve.norm] + note
 
 
 def reach(

@@ -227,8 +227,14 @@ def write_points(
                     # `curve.data` may have a checksum behind the name of the set.
                     name = metric.format(data=curve.data.partition(" ")[0])
                     row = [title, name, curve.norm, curve.data]
+                    row = [_as_text(cell) for cell in row]
                     for seed, x, y in curve.points:
                         writer.writerow([*row, seed, f"{x:.8g}", f"{y:.8g}"])
+
+
+def _as_text(cell: str) -> str:
+    """Return a cell that no spreadsheet takes for a formula."""
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@")) else cell
 
 
 def draw_table(table: Table, stem: pathlib.Path) -> None:

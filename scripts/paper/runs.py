@@ -3,6 +3,7 @@
 import collections
 import json
 import pathlib
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -99,21 +100,50 @@ class PanelCurves(NamedTuple):
 def find(paths: Iterable[pathlib.Path]) -> list[Run]:
     """Read all run directories at and below the given ones.
 
+    A folder that cannot be read is named on stderr and left out, as is a run that
+    repeats another one's config and seed.
+
     Raises:
-      UserError: there is none at or below one of them, or a config.json is not a run's.
+      UserError: there is none that can be read at or below one of the paths.
     """
     found = {}
     for path in paths:
         folders = sorted(file.parent for file in path.rglob("config.json"))
-        if not folders:
+        for folder in folders:
+            if folder not in found:
+                try:
+                    found[folder] = _read(folder)
+                except (UserError, OSError) as e:
+                    print(f"left out: {e}", file=sys.stderr)
+        if not any(folder in found for folder in folders):
             raise UserError(
                 f"{path}: there is no run directory (with a config.json) at or below it"
             )
-        for folder in folders:
-            # Paths on the command line may overlap.
-            if folder not in found:
-                found[folder] = _read(folder)
-    return _with_distinct_data(list(found.values()))
+    return _without_repeats(_with_distinct_data(list(found.values())))
+
+
+def _without_repeats(found: list[Run]) -> list[Run]:
+    """Leave out runs with the data, config and seeds of another; the longest stays."""
+    kept: dict[str, Run] = {}
+    for run in found:
+        config = run.config
+        own = [
+            run.data,
+            config.norm,
+            config.seed,
+            config.get("seeds", 1),
+            settings(run),
+        ]
+        other = kept.setdefault(json.dumps(own), run)
+        if other is run:
+            continue
+        less, more = sorted((other, run), key=lambda r: r.step)
+        kept[json.dumps(own)] = more
+        print(
+            f"left out: {less.folder}: the config and the seed of {more.folder}",
+            file=sys.stderr,
+        )
+    return list(kept.values())
 
 
 def _read(folder):

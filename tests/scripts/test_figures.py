@@ -347,3 +347,65 @@ def test_bad_input(tmp_path):
     assert code == 2
     assert "not a run's config.json (KeyError)" in err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_broken_run_is_named_and_the_rest_is_drawn(tmp_path, capsys):
+    for seed in (0, 1):
+        write_run(
+            tmp_path / f"seed{seed}",
+            "experiments.draw",
+            "none",
+            seed,
+            bounds([90.0, 85.0 + seed]),
+        )
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text('{"config": 3}')
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "config.json").write_text("[" * 100_000)
+    found = find([tmp_path])
+    assert [run.config.seed for run in found] == [0, 1]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith(f"left out: {broken / 'config.json'}: not a run's")
+    assert len(lines) == 2
+
+
+def test_the_same_seed_in_two_folders_counts_once(tmp_path, capsys):
+    for name, values in (("short", [90.0]), ("long", [90.0, 85.0])):
+        write_run(tmp_path / name, "experiments.draw", "none", 0, bounds(values))
+    (run,) = find([tmp_path])
+    assert run.folder.name == "long"
+    assert capsys.readouterr().err == (
+        f"left out: {tmp_path / 'short'}: the config and the seed of "
+        f"{tmp_path / 'long'}\n"
+    )
+
+
+def test_claims_name_the_settings_of_two_baselines(tmp_path):
+    for i, rate in enumerate((0.1, 0.2)):
+        for norm in ("none", "layer_cell"):
+            if norm == "none" or not i:
+                write_run(
+                    tmp_path / f"{norm}{i}",
+                    "experiments.draw",
+                    norm,
+                    0,
+                    bounds([90.0, 85.0]),
+                    optimizer={"learning_rate": rate},
+                )
+    panels = picture.curves_of(FIGURES[4], find([tmp_path]))
+    sentences = claims.sentences(FIGURES[4], panels)
+    assert len(sentences) == 2
+    assert "Baseline (learning_rate 0.1)'s best" in sentences[0]
+    assert "Baseline (learning_rate 0.2)'s best" in sentences[1]
+
+
+def test_no_cell_of_the_points_is_a_formula(tmp_path):
+    records = [{"step": 390, "epoch": 1.0, "test/bound_=1+1": -90.0}]
+    write_run(tmp_path / "run", "experiments.draw", "none", 0, records, data="=1+1")
+    panels = picture.curves_of(FIGURES[4], find([tmp_path]))
+    picture.write_points(FIGURES[4], panels, tmp_path / "points.csv")
+    with open(tmp_path / "points.csv", newline="") as file:
+        _, (*_, data, _, _, value) = csv.reader(file)
+    # A number may begin with a sign.
+    assert (data, value) == ("'=1+1", "-90")
