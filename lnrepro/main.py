@@ -8,6 +8,12 @@ smoke (seconds). The run directory holds config.json, metrics.jsonl, TensorBoard
 checkpoints/ and artifacts/. The same command resumes an interrupted run.
 """
 
+from lnrepro.engine import interrupt
+
+if __name__ == "__main__":
+    # Before the imports below, which take a second.
+    interrupt.exit_at_once()
+
 import ast
 import os
 import pathlib
@@ -216,7 +222,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {e}", file=sys.stderr)
         return e.exit_code
     except KeyboardInterrupt:
-        return 130
+        return interrupt.EXIT_CODE
     except Exception as e:
         if not hasattr(e, "exit_code"):
             _abandon_if_peer_lost(e)

@@ -1,9 +1,13 @@
 """The command line: several devices and processes, and mistakes in flags."""
 
+import os
+import pathlib
+import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -235,6 +239,31 @@ def test_mistakes_are_one_line_and_leave_nothing(home, tmp_path, flags, says):
     assert err.count("\n") == 1, err
     assert "Traceback" not in err
     assert not (workdir / "checkpoints").exists()
+
+
+def is_importing(process, workdir):
+    maps = pathlib.Path(f"/proc/{process.pid}/maps")
+    return "jaxlib" in maps.read_text()
+
+
+def is_compiling(process, workdir):
+    return (workdir / "config.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="/proc is read")
+@pytest.mark.parametrize("sign", [is_importing, is_compiling])
+@pytest.mark.parametrize("delay", [0.0, 0.1, 0.3])
+def test_ctrl_c_before_training_ends_at_once(home, tmp_path, sign, delay):
+    process = start(home, SMOKE, f"--workdir={tmp_path / 'run'}", "--config.epochs=999")
+    while not sign(process, tmp_path / "run"):
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert re.fullmatch(r"interrupted\n|stopped by SIGINT at step \d+; .*\n", err)
 
 
 @pytest.mark.slow

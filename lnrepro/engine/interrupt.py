@@ -1,0 +1,45 @@
+"""Ctrl-C before and after training ends the process at once.
+
+Python calls signal handlers between two steps of its main thread. While that thread
+imports, a KeyboardInterrupt breaks the import; while it waits for XLA's compiler, the
+handler waits too. A thread that reads the signal from a pipe needs no main thread.
+
+This module imports nothing but the standard library, so that it can come first.
+"""
+
+import os
+import signal
+import sys
+import threading
+
+EXIT_CODE = 128 + signal.SIGINT
+
+
+def exit_at_once() -> None:
+    """End the process on SIGINT, with one line, while nothing else handles it.
+
+    The training loop has a handler of its own, which saves first.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, _left_to_the_thread)
+    threading.Thread(target=_wait, args=(reader,), daemon=True).start()
+
+
+def _left_to_the_thread(signum, frame):
+    """Do nothing, in place of raising KeyboardInterrupt."""
+
+
+def _wait(reader):
+    # The pipe has a byte for each signal: its number.
+    while number := os.read(reader, 1):
+        is_ours = signal.getsignal(signal.SIGINT) is _left_to_the_thread
+        if number[0] == signal.SIGINT and is_ours:
+            # A progress bar hides the cursor.
+            shown = "\x1b[?25h" if sys.stderr.isatty() else ""
+            os.write(2, f"{shown}interrupted\n".encode())
+            # This module may be half imported.
+            peers = sys.modules.get("lnrepro.engine.peers")
+            getattr(peers, "expect_exit", int)()
+            os._exit(EXIT_CODE)
