@@ -189,6 +189,10 @@ def test_evaluate_restores_the_best_checkpoint(home, one_device):
         ),
         ([SMOKE, "stray"], "unexpected argument 'stray'"),
         ([SMOKE, "--config.log_every=-1"], "config.log_every = -1: at least 1 is"),
+        (
+            ["--config=configs/draw.py:smoke", "--config.model.units=1000000"],
+            "GiB; make config.model smaller",
+        ),
         ([SMOKE, "--cpu_devices=100000"], "--cpu_devices=100000"),
         ([SMOKE, "--peer_timeout=0"], "--peer_timeout=0"),
         ([SMOKE, "--num_processes=2"], "--num_processes needs --coordinator=HOST"),

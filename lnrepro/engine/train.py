@@ -22,6 +22,7 @@ from lnrepro.engine import (
     artifacts,
     distribute,
     experiment,
+    memory,
     optim,
     seeds,
     signals,
@@ -193,8 +194,15 @@ class Run:
         self.is_main = jax.process_index() == 0
 
     def initial(self) -> State:
-        """Return the state before the first step, as NumPy arrays."""
+        """Return the state before the first step, as NumPy arrays.
+
+        Raises:
+          UserError: it does not fit into the memory.
+        """
         init = jax.jit(make_init(self.experiments[0], self.optimizer))
+        # This computes shapes alone.
+        shapes = init.eval_shape(self.init_keys[0])
+        memory.check(len(self.seeds) * memory.size(shapes), self.config.mesh.model)
         states = [jax.tree.map(np.array, init(key)) for key in self.init_keys]
         return seeds.stack(states)
 
