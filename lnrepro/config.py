@@ -149,6 +149,27 @@ def update(config: ConfigDict, change: Mapping[str, Any]) -> None:
             config[name] = value
 
 
+def add_defaults(config: ConfigDict) -> None:
+    """Add the fields of `base` that a config lacks.
+
+    Args:
+      config: a config with the field `experiment`.
+    """
+    with config.unlocked():
+        _add_missing(config, base(config.experiment))
+
+
+def _add_missing(config: ConfigDict, defaults: ConfigDict) -> None:
+    for name, value in defaults.items():
+        if name in config:
+            if isinstance(value, ConfigDict) and isinstance(config[name], ConfigDict):
+                _add_missing(config[name], value)
+        elif value is None:
+            config[name] = placeholder(defaults.get_type(name))
+        else:
+            config[name] = value
+
+
 def grid(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     """Return all combinations of the values, as overrides of a config.
 

@@ -28,6 +28,7 @@ try:
     from absl import flags, logging
 
     from lnrepro.engine import config_file
+    from lnrepro.engine.checks import missing_fields
 except ModuleNotFoundError as e:
     print(not_installed(e, "training"), file=sys.stderr)
     sys.exit(UserError.exit_code)
@@ -116,7 +117,8 @@ def run(argv: list[str]) -> None:
     variant = (_CONFIG.value or "").partition(":")[2]
     folder = _WORKDIR.value or workdir.default(config, variant)
     function = train.evaluate if _EVALUATE.value else train.train
-    function(config, pathlib.Path(folder))
+    with missing_fields(config):
+        function(config, pathlib.Path(folder))
 
 
 def _parse(argv):

@@ -22,10 +22,12 @@ RULES = {
     ),
     "lnrepro/theory": ({"functional", "theory"}, {"flax", "optax"}),
     "lnrepro/data": (
-        {"data", "engine.errors"},
+        {"data", "engine.checks", "engine.errors"},
         {"flax", "optax", "tensorflow", "pickle"},
     ),
-    "lnrepro/engine": ({"engine", "data"}, {"flax"}),
+    "lnrepro/engine": ({"engine", "data", "config"}, {"flax"}),
+    # The data sets use these checks.
+    "lnrepro/engine/checks.py": ({"engine.errors"}, {"jax", "flax", "optax"}),
     "lnrepro/engine/errors.py": (set(), {"jax", "flax", "optax"}),
     "lnrepro/main.py": ({"engine", "data"}, {"flax"}),
     "experiments": (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,6 +75,50 @@ def check_ranges(config: ConfigDict) -> None:
             f"{SEED.words}"
         )
     check_choice(config, "best.mode", ("min", "max"))
+
+
+@contextlib.contextmanager
+def missing_fields(config: ConfigDict) -> Iterator[None]:
+    """Name a field that is used and that the config does not have.
+
+    Raises:
+      UserError: there is such a field.
+    """
+    try:
+        yield
+    except (AttributeError, KeyError) as e:
+        if field := _missing_field(config, e):
+            raise UserError(
+                f"config.{field} is missing and has no default; add it to the config "
+                "file"
+            ) from None
+        raise
+
+
+def _missing_field(config: ConfigDict, error: Exception) -> str | None:
+    """Return the dotted name of the field whose absence raised an error, or None."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        found = frame.f_locals.get("self")
+        # The first of the config's own frames is the one that the caller asked.
+        if type(found).__name__ == "ConfigDict":
+            field = frame.f_locals.get("attribute") or frame.f_locals.get("key")
+            return ".".join([*(_path(config, found) or ()), field])
+    return None
+
+
+def _path(config: ConfigDict, inner: ConfigDict) -> list[str] | None:
+    """Return the names of the fields that lead to a part of a config, or None.
+
+    Copies of the config have equal parts.
+    """
+    if config == inner:
+        return []
+    for name, value in config.items():
+        if isinstance(value, type(config)):
+            path = _path(value, inner)
+            if path is not None:
+                return [name, *path]
+    return None
 
 
 def check_choice(config: ConfigDict, field: str, choices: Collection[str]) -> None:

@@ -12,6 +12,7 @@ from types import ModuleType
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from lnrepro.config import add_defaults
 from lnrepro.engine.errors import UserError
 
 
@@ -21,7 +22,7 @@ def configs() -> list[str]:
 
 
 def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
-    """Read a config.
+    """Read a config. Fields of `lnrepro.config.base` that it lacks are added.
 
     Args:
       config: FILE[:VARIANT].
@@ -36,12 +37,13 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
     file = config.partition(":")[0]
     if not hasattr(load_module(file), "get_config"):
         raise UserError(f"{file} has no get_config(variant), which returns its config")
-    plain = _parse(config, ())
+    plain = _parse(config)
     if not isinstance(plain, ConfigDict) or "experiment" not in plain:
         raise UserError(
             f"{file}: get_config must return a ConfigDict with the field experiment, "
             "as lnrepro.config.base does"
         )
+    add_defaults(plain)
     unset, rest = [], []
     for flag in overrides:
         field, equals, value = re.sub(r"^--?(no)?config\.", "", flag).partition("=")
@@ -50,7 +52,7 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
             unset.append(field)
         else:
             rest.append(flag)
-    parsed = _parse(config, rest)
+    parsed = _override(config, plain, rest)
     # ml_collections does not read None for a number.
     parsed.update_from_flattened_dict(dict.fromkeys(unset))
     return parsed
@@ -93,12 +95,23 @@ def _failure(file, error):
     return f"{', '.join(where)}: {type(error).__name__}: {words}"
 
 
-def _parse(config, overrides):
-    argv = ["lnrepro", f"--config={config}", *overrides]
+def _parse(config):
+    """Return what get_config of the file returns."""
+    argv = ["lnrepro", f"--config={config}"]
     values = flags.FlagValues()
-    config_flags.DEFINE_config_file(
-        "config", flag_values=values, lock_config=True, sys_argv=argv
-    )
+    config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
+    return _values(config, values, argv)
+
+
+def _override(config, plain, overrides):
+    """Return a config with the values of flags."""
+    argv = ["lnrepro", *overrides]
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_dict("config", plain, flag_values=values, sys_argv=argv)
+    return _values(config, values, argv)
+
+
+def _values(config, values, argv):
     try:
         values(argv)
     # What a wrong value or an unknown variant raises.

@@ -481,6 +481,8 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     run = Run(config, folder, writing=True)
     fingerprint, facts = _data_identity(config)
     experiment.check_data_sizes(config)
+    # A model that cannot be built must not leave a config.json.
+    jax.eval_shape(make_init(run.experiments[0], run.optimizer), run.init_keys[0])
     lock = contextlib.nullcontext(lambda: None)
     if run.is_main:
         lock = workdir.lock(folder)
