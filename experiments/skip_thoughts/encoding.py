@@ -77,6 +77,7 @@ class WordVectors:
         self.table = np.asarray(table)
         self.vocabulary = vocabulary
         self.word2vec = word2vec
+        self.unknown = 0
         self._unknown = int(vocabulary.encode([UNKNOWN])[0])
         words = (*vocabulary.specials, *vocabulary.words)
         self._ids = {word: i for i, word in enumerate(words)}
@@ -111,6 +112,7 @@ class WordVectors:
         if token in self._ids:
             return self.table[self._ids[token]]
         if self.word2vec is None or "_" in token or token not in self.word2vec:
+            self.unknown += 1
             return self.table[self._unknown]
         if token not in self._mapped:
             mapped = self.word2vec[token] @ self._map + self._shift
@@ -119,7 +121,12 @@ class WordVectors:
 
 
 class Encoder:
-    """A function from sentences to vectors."""
+    """A function from sentences to vectors.
+
+    Attributes:
+      words: vectors of tokens.
+      words_read: how many tokens it has read so far, without end tokens.
+    """
 
     def __init__(
         self,
@@ -140,6 +147,7 @@ class Encoder:
           batch_size: B, the largest number of sentences in a batch.
         """
         self.words = words
+        self.words_read = 0
         self.lowercase = lowercase
         self.batch_size = batch_size
         self.units = model.sizes.units
@@ -161,6 +169,7 @@ class Encoder:
         """
         end = [self.words.vocabulary.specials[0]] if end_token else []
         tokens = [tokens_of(sentence, self.lowercase) + end for sentence in sentences]
+        self.words_read += sum(len(found) - len(end) for found in tokens)
         lengths = np.array([_padded_length(len(found)) for found in tokens], int)
         parts = []
         for length in np.unique(lengths):

@@ -83,6 +83,25 @@ def load(config: ConfigDict) -> Experiment:
     return _module(config).make(config)
 
 
+def load_uses(config: ConfigDict) -> ModuleType | None:
+    """Import the module `use` of the experiment, which has a class `Model`.
+
+    Returns:
+      The module, or None where the experiment has none.
+
+    Raises:
+      UserError: there is no module of this experiment.
+    """
+    package = _module(config)
+    # An experiment in a single file is no package and has no such module.
+    if not hasattr(package, "__path__"):
+        return None
+    name = f"{config.experiment}.use"
+    if importlib.util.find_spec(name) is None:
+        return None
+    return importlib.import_module(name)
+
+
 def fill_sizes(config: ConfigDict) -> ConfigDict:
     """Replace the sizes that are None by what the data set says.
 

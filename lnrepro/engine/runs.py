@@ -1,24 +1,55 @@
-"""Run directories opened for reading, by the scripts that use trained networks."""
+"""Run directories opened for reading: their config, numbers and trained network.
+
+`load` opens any run and imports nothing of its experiment. `load_model`, which users
+call as `lnrepro.load`, returns an object with the functions of `EXPERIMENT.use`.
+"""
 
 import functools
 import json
+import logging
+import os
 import pathlib
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.engine import seeds, train, workdir
-from lnrepro.engine.checkpoint import Saved
+from lnrepro.engine import experiment as experiments
+from lnrepro.engine import export, metrics, optim, seeds, train, workdir
+from lnrepro.engine.checkpoint import Saved, Store
 from lnrepro.engine.errors import UserError
+
+logger = logging.getLogger("lnrepro")
+
+# The experiments that `load_model` imports without being told to.
+OWN_EXPERIMENT = re.compile(r"experiments\.[A-Za-z]\w*")
+# A larger share of unknown words is a warning.
+MANY_UNKNOWN = 0.1
+
+
+class Weights(NamedTuple):
+    """Trained parameters.
+
+    Attributes:
+      checkpoint: "best" or "last".
+      step: the number of steps that they were trained.
+      vars: what the experiment's functions take, as NumPy arrays.
+    """
+
+    checkpoint: str
+    step: int
+    vars: dict[str, Any]
 
 
 class LoadedRun:
-    """A run directory.
+    """A run directory, or a folder that `export` wrote.
 
     The experiment is imported, and checkpoints are read, at the first use of what needs
-    them.
+    them. Nothing in the folder is executed. No data set is needed.
 
     Attributes:
       folder: the run directory.
@@ -28,11 +59,19 @@ class LoadedRun:
       config: the config, with tuples where JSON has lists.
     """
 
-    def __init__(self, folder: pathlib.Path, about: Mapping[str, Any]):
+    def __init__(
+        self, folder: pathlib.Path, about: Mapping[str, Any], checkpoint: str = "best"
+    ):
         """Convert the config; see `load`."""
         self.folder = folder
         self.about = about
         self.config = ConfigDict(_with_tuples(about["config"]))
+        self._checkpoint = checkpoint
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Tell type checkers that `load_model` returns more methods than these."""
 
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
@@ -47,7 +86,7 @@ class LoadedRun:
         # A run knows the facts of its data. The data itself is needed only for runs
         # without the file.
         if path.exists():
-            return json.loads(path.read_text(encoding="utf-8"))
+            return _read_object(path)
         self.check_data()
         return data.facts(self.config.data.name, self.config.data.dir)
 
@@ -65,6 +104,32 @@ class LoadedRun:
                 f"here is {fingerprint}; pass its folder with LNREPRO_DATA"
             )
 
+    def fact(self, name: str) -> Any:
+        """Return one of the `facts`.
+
+        Raises:
+          UserError: there is none of this name.
+        """
+        if name not in self.facts:
+            raise UserError(
+                f"{self.folder / workdir.FACTS}: has no {name!r}; it is not that of a "
+                f"run of {self.config.experiment}"
+            )
+        return self.facts[name]
+
+    def words(self, name: str = "words") -> list[str]:
+        """Return one of the `facts` that is a list of words.
+
+        Raises:
+          UserError: there is none of this name, or it is something else.
+        """
+        words = self.fact(name)
+        if not isinstance(words, list) or not all(isinstance(w, str) for w in words):
+            raise UserError(
+                f"{self.folder / workdir.FACTS}: {name!r} is not a list of words"
+            )
+        return words
+
     @functools.cached_property
     def run(self) -> train.Run:
         """The engine's run, which has the experiment's functions and the optimiser."""
@@ -76,32 +141,141 @@ class LoadedRun:
         """The state before the first step, as NumPy arrays."""
         return self.run.initial()
 
+    @functools.cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The records of metrics.jsonl, [] if there is none.
+
+        Each has "step", "epoch" and "data", and the numbers measured then.
+
+        Raises:
+          UserError: a line is not a record.
+        """
+        path = self.folder / "metrics.jsonl"
+        return metrics.read(path) if path.exists() else []
+
+    @functools.cached_property
+    def weights(self) -> Weights:
+        """The parameters and collections of the checkpoint that `load` was asked for.
+
+        It is the last checkpoint where no best one is kept. Of several seeds, these are
+        those of the first.
+
+        Raises:
+          UserError: there is no checkpoint, or it does not fit the config.
+        """
+        # The optimiser and the mesh of the training are not needed here.
+        like = self._shapes(1)
+        if (self.folder / export.WEIGHTS).exists():
+            return Weights(*export.read_weights(self.folder, self.about, like.vars))
+        for name in (self._checkpoint, "last"):
+            saved = self.checkpoint(name)
+            if saved is not None:
+                count = seeds.of(self.config)
+                first = next(seeds.parts(saved.state.vars, len(count)))
+                arrays = jax.tree.map(np.asarray, first)
+                export.check_shapes(self.folder, arrays, like.vars)
+                return Weights(name, saved.step, arrays)
+        raise UserError(f"{self.folder} has no checkpoint yet; train it first")
+
+    @property
+    def vars(self) -> dict[str, Any]:
+        """What the experiment's functions take; see `weights`."""
+        return self.weights.vars
+
+    @property
+    def params(self) -> Any:
+        """The trained parameters, as NumPy arrays; see `weights`."""
+        return self.weights.vars["params"]
+
     def checkpoint(self, name: str) -> Saved | None:
         """Return the newest checkpoint called "best" or "last", or None."""
-        # The store of a run opened for reading changes nothing in its folder.
-        store = self.run.store
+        # A store opened for reading changes nothing in its folder.
+        store = Store(self.folder / "checkpoints", writing=False)
         try:
-            return store.restore(name, self.initial)
+            return store.restore(name, self._shapes(len(seeds.of(self.config))))
         finally:
             store.close()
 
-    def vars(self, checkpoint: str = "best") -> dict[str, Any]:
-        """Read the parameters and collections of a checkpoint.
+    def _shapes(self, count: int) -> train.State:
+        """Return the shapes of the state of so many seeds; nothing is computed."""
+        config = seeds.single(self.config, self.config.seed)
+        exp = experiments.load(config)
+        init = train.make_init(exp, optim.make(config.optimizer))
+
+        def states(key):
+            return seeds.stack([init(key) for _ in range(count)])
+
+        return jax.eval_shape(states, jax.random.key(0))
+
+    def export(self, path: str | os.PathLike) -> pathlib.Path:
+        """Write the network for others, in the layout of the Hugging Face hub.
+
+        The folder has model.safetensors, README.md (the model card), config.json,
+        data_facts.json and metrics.jsonl. `lnrepro.load` opens it like a run. Nothing
+        is uploaded.
 
         Args:
-          checkpoint: "best" or "last"; the last one is read where no best one is kept.
+          path: a folder that does not exist, or is empty.
 
         Returns:
-          What the experiment's functions take; of several seeds, that of the first.
+          The folder.
 
         Raises:
-          UserError: there is no checkpoint.
+          UserError: the folder is not empty or cannot be written, or there is no
+            checkpoint.
         """
-        # A run without config.best.metric keeps no best checkpoint.
-        saved = self.checkpoint(checkpoint) or self.checkpoint("last")
-        if saved is None:
-            raise UserError(f"{self.folder} has no checkpoint yet; train it first")
-        return next(seeds.parts(saved.state.vars, len(self.run.seeds)))
+        return export.write(self, pathlib.Path(path))
+
+    def log_unknown(self, unknown: int, words: int) -> None:
+        """Log how many of the words of a text the network does not know."""
+        if not words:
+            return
+        share = unknown / words
+        level = logging.WARNING if share > MANY_UNKNOWN else logging.INFO
+        logger.log(
+            level,
+            "%s: %d of %d words (%.1f %%) are not in the vocabulary",
+            self.folder,
+            unknown,
+            words,
+            100 * share,
+        )
+
+
+def load_model(
+    folder: str | os.PathLike,
+    *,
+    checkpoint: str = "best",
+    experiment: str | None = None,
+) -> LoadedRun:
+    """Open a run to use its network. This is `lnrepro.load`.
+
+    Args:
+      folder: the run directory, or a folder that `LoadedRun.export` wrote.
+      checkpoint: "best" or "last"; the last one is read where no best one is kept.
+      experiment: the only module in `config.experiment` that is accepted. None accepts
+        the modules `experiments.NAME`. No other module is imported without being named
+        here, because a config.json may come from a stranger.
+
+    Returns:
+      The class `Model` of EXPERIMENT.use, or a LoadedRun where there is none.
+
+    Raises:
+      UserError: there is no run, it is one of another experiment, or there is no module
+        of this name.
+    """
+    if checkpoint not in ("best", "last"):
+        raise UserError(f"checkpoint={checkpoint!r}: choose best or last")
+    run = load(pathlib.Path(folder), experiment)
+    name = run.config.experiment
+    if experiment is None and not OWN_EXPERIMENT.fullmatch(str(name)):
+        raise UserError(
+            f"{run.folder} holds a run of {name!r}; if you trust this module, name it "
+            "with experiment="
+        )
+    uses = experiments.load_uses(run.config)
+    model = uses.Model if uses else LoadedRun
+    return model(run.folder, run.about, checkpoint)
 
 
 def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
@@ -119,7 +293,7 @@ def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
     """
     path = folder / "config.json"
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = _read_object(path)
         config = about["config"]
         # Read all fields that are used later, so that a missing one is reported here.
         name, _, _ = config["experiment"], config["norm"], config["data"]["name"]
@@ -136,6 +310,22 @@ def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
     if experiment and name != experiment:
         raise UserError(f"{folder} holds a run of {name}, not of {experiment}")
     return LoadedRun(folder, about)
+
+
+def _read_object(path):
+    """Read a JSON file that has an object.
+
+    Raises:
+      UserError: it has something else.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    # JSON that is nested too deeply is a RecursionError.
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: not a JSON object; copy the run again")
+    return value
 
 
 def _with_tuples(value):

@@ -1,0 +1,164 @@
+"""Use of a trained network: `lnrepro.load(run)` returns a `Model`.
+
+Shape letters: T words of the passage that are read.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from lnrepro.data.official.cnn import NUMBER, UNKNOWN
+from lnrepro.data.official.question import ENTITY, PLACEHOLDER, ranks
+from lnrepro.data.text import plain_punctuation
+from lnrepro.engine import inputs
+from lnrepro.engine.errors import UserError
+from lnrepro.engine.runs import LoadedRun, logger
+
+from .data import TEXTS
+from .model import Reader
+
+
+class Answer(NamedTuple):
+    """The answer to a question.
+
+    Attributes:
+      entity: the most probable entity of the passage, such as "@entity3".
+      probabilities: of each entity of the passage, among all words.
+      words: the words of the passage that were read.
+      attention: [T], the weight of each of them; their sum is 1.
+    """
+
+    entity: str
+    probabilities: dict[str, float]
+    words: list[str]
+    attention: np.ndarray
+
+
+class Model(LoadedRun):
+    """A run of experiments.attentive_reader, which answers questions."""
+
+    def answer(self, passage: str, question: str) -> Answer:
+        """Say which entity of a passage is missing in a sentence about it.
+
+        Both texts are as in the .question files: tokens separated by spaces, and
+        "@entityN" in place of each name. The share of words that the network does not
+        know is logged, by the logger "lnrepro". Batch norm takes the population
+        statistics, because one question has no statistics of a batch.
+
+        Args:
+          passage: such as "@entity1 met @entity2 in a park ."
+          question: a sentence with one "@placeholder", such as "@placeholder was in a
+            park with @entity2".
+
+        Raises:
+          UserError: a text that is not of this form, or that is too long.
+        """
+        spec = self.config.data
+        words = self._tokens(passage, "passage")
+        asked = self._tokens(question, "question")
+        if not any(ENTITY.fullmatch(word) for word in words):
+            raise UserError("the passage names no @entityN, so there is no answer")
+        if asked.count(PLACEHOLDER) != 1:
+            raise UserError(
+                f"the question has {asked.count(PLACEHOLDER)} {PLACEHOLDER} tokens "
+                "instead of 1"
+            )
+        if spec.sentences is not None:
+            # The most relevant sentences of the passage, as in training.
+            is_kept = ranks(words, asked) < spec.sentences
+            words = [word for word, kept in zip(words, is_kept, strict=True) if kept]
+        words, asked = self._fitting(words, "passage"), self._fitting(asked, "question")
+        ids = {"passage": self._encode(words), "question": self._encode(asked)}
+        unknown = sum(
+            int((found == self._ids[UNKNOWN]).sum()) for found in ids.values()
+        )
+        self.log_unknown(unknown, len(words) + len(asked))
+        probabilities, attention = self._read(self.vars, self._batch(ids))
+        probabilities, attention = np.asarray(probabilities), np.asarray(attention)
+        of_entities = {
+            word: float(probabilities[self._ids[word]])
+            for word in words
+            if ENTITY.fullmatch(word)
+        }
+        if not of_entities:
+            raise UserError(
+                "the sentences of the passage that are read name no @entityN, so there "
+                "is no answer"
+            )
+        best = max(of_entities, key=of_entities.__getitem__)
+        return Answer(best, of_entities, words, attention[: len(words)])
+
+    def _tokens(self, text, what):
+        """Split a text, and check its entities."""
+        tokens = plain_punctuation(inputs.text(text, f"the {what}")).split()
+        for token in tokens:
+            if ENTITY.fullmatch(token) and token not in self._ids:
+                raise UserError(
+                    f"the {what} names {token}, but the network knows "
+                    f"{self.config.data.entities} entities from @entity0 on; number "
+                    "them anew"
+                )
+        return tokens
+
+    def _fitting(self, words: Sequence[str], what: str) -> list[str]:
+        """Cut a text that is too long, where `config.data.too_long` says so."""
+        spec = self.config.data
+        most = spec[f"{what}_buckets"][-1]
+        if len(words) <= most:
+            return list(words)
+        if spec.too_long == "refuse":
+            raise UserError(
+                f"the {what} has {len(words)} words: at most {most} are read"
+            )
+        logger.warning("the %s is cut from %d to %d words", what, len(words), most)
+        return list(words[:most])
+
+    def _encode(self, words):
+        """Return the numbers of words; see `lnrepro.data.official.cnn`."""
+        found = []
+        for word in words:
+            known = word if word in self._ids else word.lower()
+            default = NUMBER if word.isdigit() else UNKNOWN
+            found.append(self._ids.get(known, self._ids[default]))
+        return np.array(found, np.int32)
+
+    def _batch(self, ids):
+        """Return a batch of one question, padded to a length of the training."""
+        batch = {}
+        for name in TEXTS:
+            buckets = self.config.data[f"{name}_buckets"]
+            steps = buckets[np.searchsorted(buckets, len(ids[name]))]
+            batch[name] = np.pad(ids[name], (0, steps - len(ids[name])))[None]
+            batch[f"{name}_length"] = np.array([len(ids[name])], np.int32)
+        return batch
+
+    @functools.cached_property
+    def _ids(self):
+        words = self.words()
+        ids = {word: i for i, word in enumerate(words)}
+        if not {UNKNOWN, NUMBER} <= ids.keys() or len(words) != self.reader.vocabulary:
+            raise UserError(
+                f"{self.folder}: its words are not those of its config; copy it again"
+            )
+        return ids
+
+    @functools.cached_property
+    def reader(self) -> Reader:
+        """The network, as functions of its parameters."""
+        return Reader(self.config)
+
+    @functools.cached_property
+    def _read(self):
+        reader = self.reader
+
+        @jax.jit
+        def read(vars, batch):
+            population = vars.get("batch_stats")
+            reading = reader.read(vars["params"], batch, population=population)
+            scores = reader.scores(vars["params"], reading.readout)
+            return jax.nn.softmax(scores[0]), reading.attention[:, 0]
+
+        return read

@@ -1,0 +1,55 @@
+"""Use of a trained network: `lnrepro.load(run)` returns a `Model`.
+
+Shape letters: S side of an image.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lnrepro.engine.errors import UserError
+from lnrepro.engine.runs import LoadedRun
+
+from .model import Draw, noise_of
+
+# Images that are drawn together. Every glimpse of them is in memory.
+TOGETHER = 100
+
+
+class Model(LoadedRun):
+    """A run of experiments.draw, which draws images."""
+
+    def sample(self, n: int, seed: int = 0) -> np.ndarray:
+        """Draw images from the prior.
+
+        Args:
+          n: number of images. The first images do not depend on it.
+          seed: another seed draws other images.
+
+        Returns:
+          [n, S, S] float32: the probability of each pixel to be 1.
+
+        Raises:
+          UserError: `n` is negative.
+        """
+        if n < 0:
+            raise UserError(f"n = {n}: a number of images is needed")
+        key, side = jax.random.key(seed), self.config.model.image_size
+        images = [np.zeros((0, side, side), np.float32)]
+        for start in range(0, n, TOGETHER):
+            index = jnp.arange(start, start + TOGETHER)
+            images.append(np.asarray(self._draw(self.params, key, index)))
+        return np.concatenate(images)[:n]
+
+    @functools.cached_property
+    def _draw(self):
+        draw = Draw(self.config)
+
+        @jax.jit
+        def images(params, key, index):
+            canvases, _ = draw.generate(params, noise_of(key, index, draw.sizes))
+            return jax.nn.sigmoid(canvases[-1])
+
+        return images

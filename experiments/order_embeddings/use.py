@@ -1,0 +1,161 @@
+"""Use of trained encoders: `lnrepro.load(run)` returns a `Model`.
+
+Shape letters: C captions, N images, D features of an image, K dimensions of the joint
+space.
+"""
+
+import functools
+from collections.abc import Iterable
+
+import jax
+import numpy as np
+
+from lnrepro.data.batches import eval_batches
+from lnrepro.data.official.caption_files import tokenise
+from lnrepro.data.text import Vocabulary, plain_punctuation
+from lnrepro.engine import inputs
+from lnrepro.engine.errors import UserError
+from lnrepro.engine.evaluation import rows_of_examples
+from lnrepro.engine.retrieval import error_matrix
+from lnrepro.engine.runs import LoadedRun, logger
+
+from .data import Buckets
+from .model import Encoders
+from .ranking import ERRORS
+
+
+class Model(LoadedRun):
+    """A run of experiments.order_embeddings, which finds images by captions."""
+
+    def embed_captions(self, captions: Iterable[str]) -> np.ndarray:
+        """Return captions in the joint space, [C, K] float32.
+
+        Words are separated by spaces. One that is not in the vocabulary is looked up
+        again in lower case without punctuation. The share of words that are not found
+        is logged, by the logger "lnrepro".
+
+        Args:
+          captions: C texts.
+
+        Raises:
+          TypeError: `captions` is one str.
+          UserError: a caption has no word.
+        """
+        texts = inputs.texts(captions, "captions")
+        if not texts:
+            return np.zeros((0, self.config.model.units), np.float32)
+        tokens = [self.vocabulary.encode(self._words(text)) for text in texts]
+        unknown_id = int(self.vocabulary.encode(["<unk>"])[0])
+        unknown = sum(int((found == unknown_id).sum()) for found in tokens)
+        self.log_unknown(unknown, sum(map(len, tokens)))
+        buckets = Buckets(self.config)
+        longest = buckets.steps[-1]
+        for i, found in enumerate(tokens):
+            if not len(found):
+                raise UserError(f"captions[{i}] = {texts[i][:40]!r} has no word")
+            if len(found) >= longest:
+                logger.warning("captions[%d] is cut to %d words", i, longest - 1)
+        # One step more, of the end token 0.
+        lengths = np.array([min(len(found) + 1, longest) for found in tokens], np.int32)
+        padded = np.zeros((len(tokens), longest), np.int32)
+        for i, found in enumerate(tokens):
+            padded[i, : lengths[i] - 1] = found[: lengths[i] - 1]
+        # Short captions come in batches of fewer steps, each compiled once.
+        batches = eval_batches(
+            {"tokens": padded, "length": lengths},
+            self.config.eval_batch_size,
+            lengths=lengths,
+            buckets=buckets.steps,
+        )
+        cut = (_cut(batch, buckets) for batch in batches)
+        return self._embed_captions(self.vars, cut, len(tokens))
+
+    def embed_images(self, features: np.ndarray) -> np.ndarray:
+        """Return images in the joint space, [N, K] float32.
+
+        Args:
+          features: [N, D], made as those that the run was trained on.
+
+        Raises:
+          UserError: another number of features, or one that is not finite.
+        """
+        sizes = self.config.model
+        images = inputs.rows(features, (sizes.features,), "features")
+        if not len(images):
+            return np.zeros((0, sizes.units), np.float32)
+        batches = eval_batches({"image": images}, self.config.eval_batch_size)
+        return self._embed_images(self.vars, batches, len(images))
+
+    def errors(self, captions: np.ndarray, images: np.ndarray) -> np.ndarray:
+        """Return the errors of all pairs, [C, N] float32. A small one is a good match.
+
+        Args:
+          captions: [C, K], from `embed_captions`.
+          images: [N, K], from `embed_images`.
+
+        Raises:
+          UserError: arrays of another shape.
+        """
+        shape = (self.config.model.units,)
+        captions = inputs.rows(captions, shape, "captions")
+        images = inputs.rows(images, shape, "images")
+        if not len(captions) or not len(images):
+            return np.zeros((len(captions), len(images)), np.float32)
+        return error_matrix(self._errors, captions, images)
+
+    def rank(self, captions: np.ndarray, images: np.ndarray) -> np.ndarray:
+        """Return the numbers of the images from the best to the worst, [C, N].
+
+        For captions by images, sort `errors(captions, images).T`.
+
+        Args:
+          captions: [C, K], from `embed_captions`.
+          images: [N, K], from `embed_images`.
+
+        Raises:
+          UserError: arrays of another shape.
+        """
+        return np.argsort(self.errors(captions, images), axis=1, kind="stable")
+
+    @functools.cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The words of the training captions, stored in the run."""
+        words = self.words()
+        if self.config.data.dev_words:
+            words = words + self.words("dev_words")
+        return Vocabulary(words)
+
+    def _words(self, caption):
+        """Split a caption into words of the vocabulary, where it has them."""
+        words = []
+        for word in plain_punctuation(caption).split():
+            words += [word] if word in self.vocabulary else tokenise(word)
+        return words
+
+    @functools.cached_property
+    def _embed_captions(self):
+        encoders = Encoders(self.config)
+
+        def embed(vars, batch):
+            return encoders.captions(vars["params"], batch["tokens"], batch["length"])
+
+        return rows_of_examples(embed)
+
+    @functools.cached_property
+    def _embed_images(self):
+        encoders = Encoders(self.config)
+
+        def embed(vars, batch):
+            return encoders.images(vars["params"], batch["image"])
+
+        return rows_of_examples(embed)
+
+    @functools.cached_property
+    def _errors(self):
+        return jax.jit(ERRORS[self.config.model.similarity])
+
+
+def _cut(batch, buckets):
+    """Cut the tokens of a batch down to the steps of its longest caption."""
+    steps = buckets.fit(batch["length"].max())
+    return batch | {"tokens": (batch["tokens"][:, :steps],)}

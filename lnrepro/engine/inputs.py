@@ -1,0 +1,96 @@
+"""Checks of what users pass to a trained network.
+
+Shape letters: N examples.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from lnrepro.engine.errors import UserError
+
+
+def texts(values: Iterable[str], what: str) -> list[str]:
+    """Return texts as a list.
+
+    Args:
+      values: the texts.
+      what: what they are, for messages, such as "sentences".
+
+    Raises:
+      TypeError: it is one text, or something in it is no text.
+    """
+    # A text is an iterable of its characters, which nobody means.
+    if isinstance(values, str | bytes):
+        raise TypeError(f"{what}: give a list of str, not one {type(values).__name__}")
+    found = list(values)
+    for i, value in enumerate(found):
+        if not isinstance(value, str):
+            raise TypeError(
+                f"{what}[{i}] is of type {type(value).__name__}; give a list of str"
+            )
+    return found
+
+
+def text(value: str, what: str) -> str:
+    """Return one text.
+
+    Args:
+      value: the text.
+      what: what it is, for messages.
+
+    Raises:
+      TypeError: it is something else.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is of type {type(value).__name__}; give a str")
+    return value
+
+
+def rows(values: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
+    """Return finite float32 numbers [N, *shape].
+
+    Args:
+      values: the numbers.
+      shape: the shape of an example.
+      what: what they are, for messages.
+
+    Raises:
+      UserError: they have another shape, or one is not finite.
+    """
+    found = np.asarray(values)
+    if found.dtype.kind not in "biuf" or found.shape[1:] != shape or not found.ndim:
+        wanted = ", ".join(map(str, ("N", *shape)))
+        raise UserError(
+            f"{what}: an array of numbers [{wanted}] is needed, not {found.dtype} "
+            f"{list(found.shape)}"
+        )
+    found = found.astype(np.float32)
+    if not np.isfinite(found).all():
+        raise UserError(f"{what}: some numbers are not finite")
+    return found
+
+
+def pixels(values: np.ndarray, shape: tuple[int, ...], largest: float) -> np.ndarray:
+    """Return images [N, *shape] float32 whose pixels lie between 0 and `largest`.
+
+    Args:
+      values: the images.
+      shape: the shape of an image.
+      largest: the pixel of full ink.
+
+    Raises:
+      UserError: they have another shape or another scale.
+    """
+    found = rows(values, shape, "images")
+    if not found.size:
+        return found
+    low, high = found.min(), found.max()
+    # Fractions up to 1 are images that were scaled already.
+    is_scaled = largest > 1 and high <= 1 and (found % 1).any()
+    if low < 0 or high > largest or is_scaled:
+        raise UserError(
+            f"images: the pixels lie between {low:g} and {high:g}; this network reads "
+            f"0 to {largest:g}, as in its data"
+        )
+    return found
