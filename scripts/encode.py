@@ -10,19 +10,25 @@ With --word2vec FILE.bin, words that the network was not trained on get vectors 
 word2vec's vectors are mapped into the network's word table.
 """
 
+from __future__ import annotations
+
 import contextlib
+import functools
 import pathlib
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from lnrepro.engine.errors import UserError, ended
 from scripts.commands import Parser
+
+if TYPE_CHECKING:
+    from experiments.skip_thoughts.use import Model
 
 # Number of sentences that are encoded together.
 BLOCK = 4096
@@ -62,43 +68,38 @@ def main(argv: list[str]) -> None:
             "the vectors are a NumPy file: send standard output to one, ... > "
             "vectors.npy"
         )
-    encode = open_run(args.workdir, args.word2vec)
+    run = open_run(args.workdir)
+    encoder = run.encoder(args.word2vec)
     blocks = read(sys.stdin.buffer)
     # The first block is read before anything is written, so that an empty input writes
     # no file.
     first = next(blocks, None)
     if first is None:
         raise UserError("standard input is empty: one sentence a line is needed")
+    encode = functools.partial(encoder, end_token=args.end_token)
     with rewritable(sys.stdout.buffer) as file:
-        count = write(file, encode, first, blocks, args.end_token)
+        count = write(file, encode, first, blocks)
     # stdout belongs to the vectors.
-    print(f"{count:,} sentences encoded", file=sys.stderr)
+    share = encoder.words.unknown / max(encoder.words_read, 1)
+    print(
+        f"{count:,} sentences encoded; {share:.1%} of {encoder.words_read:,} words are "
+        "not in the vocabulary",
+        file=sys.stderr,
+    )
 
 
-def open_run(
-    workdir: pathlib.Path, word2vec: str | None = None
-) -> Callable[..., np.ndarray]:
-    """Return the encoder of a run.
+def open_run(workdir: pathlib.Path) -> Model:
+    """Open a run of skip-thoughts.
 
     Args:
       workdir: the run directory.
-      word2vec: a file of word vectors, or None.
-
-    Returns:
-      (sentences, end_token=...) -> [sentences, units].
 
     Raises:
-      UserError: there is no such run, or it has no checkpoint.
+      UserError: there is no such run.
     """
-    from lnrepro.engine import runs
+    import lnrepro
 
-    run = runs.load(workdir, "experiments.skip_thoughts")
-    from experiments.skip_thoughts.experiment import encoder
-
-    if word2vec:
-        # The encoder of the experiment reads this field.
-        run.config.encoding.word2vec = word2vec
-    return encoder(run.config, run.vars()["params"], run.facts)
+    return lnrepro.load(workdir, experiment="experiments.skip_thoughts")
 
 
 def read(stream: BinaryIO) -> Iterator[list[str]]:
@@ -143,19 +144,17 @@ def rewritable(out: BinaryIO) -> Iterator[BinaryIO]:
 
 def write(
     file: BinaryIO,
-    encode: Callable[..., np.ndarray],
+    encode: Callable[[list[str]], np.ndarray],
     first: list[str],
     blocks: Iterator[list[str]],
-    end_token: bool,
 ) -> int:
     """Encode blocks of sentences into a .npy file.
 
     Args:
       file: a file that can be rewound.
-      encode: (sentences, end_token=...) -> [sentences, units].
+      encode: sentences -> [sentences, units].
       first: the first block.
       blocks: the other blocks.
-      end_token: whether the end token is read.
 
     Returns:
       The number of sentences.
@@ -168,7 +167,7 @@ def write(
 
     block = first
     while block is not None:
-        vectors = encode(block, end_token=end_token).astype("<f4")
+        vectors = encode(block).astype("<f4")
         units = vectors.shape[1]
         if not count:
             # It leaves room for any number of rows, which is known at the end.

@@ -24,15 +24,12 @@ from lnrepro.engine.errors import UserError, ended
 from scripts.commands import Parser
 
 if TYPE_CHECKING:
+    from experiments.handwriting.use import Model
     from experiments.handwriting.writing import Style
-    from lnrepro.engine.runs import LoadedRun
 
 # The only experiment whose runs are accepted: a config.json may name any module.
 EXPERIMENT = "experiments.handwriting"
 MAX_CHARACTERS = 1000
-# A line takes at most STEPS_PER_CHARACTER * characters + EXTRA_STEPS pen steps.
-STEPS_PER_CHARACTER = 40
-EXTRA_STEPS = 50
 
 
 def main(argv: list[str]) -> None:
@@ -42,9 +39,9 @@ def main(argv: list[str]) -> None:
       UserError: a wrong flag, or no such run.
     """
     args = _arguments(argv)
-    from lnrepro.engine import runs
+    import lnrepro
 
-    run = runs.load(args.workdir, EXPERIMENT)
+    run = lnrepro.load(args.workdir, checkpoint=args.checkpoint, experiment=EXPERIMENT)
     if args.styles:
         for name, text in styles(run):
             print(f"{name}  {text}")
@@ -80,8 +77,7 @@ def _arguments(argv):
     add(
         "--steps",
         type=int,
-        help=f"largest number of pen steps in a line; {STEPS_PER_CHARACTER} for each "
-        "character by default",
+        help="largest number of pen steps in a line; 40 for each character by default",
     )
     add("--lines", type=int, metavar="N", help="largest number of characters in a line")
     add("--style", metavar="ID", help="id of a line of the data set to continue")
@@ -130,7 +126,7 @@ def break_lines(text: str | None, width: int) -> list[str]:
     return lines
 
 
-def styles(run: LoadedRun, count: int = 20) -> list[tuple[str, str]]:
+def styles(run: Model, count: int = 20) -> list[tuple[str, str]]:
     """Return ids and texts of some lines of the validation set.
 
     Args:
@@ -151,7 +147,7 @@ def styles(run: LoadedRun, count: int = 20) -> list[tuple[str, str]]:
     return [(bytes(ids[i]).decode(), bytes(texts[i]).decode()) for i in rows]
 
 
-def find_style(run: LoadedRun, name: str) -> Style:
+def find_style(run: Model, name: str) -> Style:
     """Find a line of the data set.
 
     Args:
@@ -180,7 +176,7 @@ def find_style(run: LoadedRun, name: str) -> Style:
     )
 
 
-def draw(args: argparse.Namespace, run: LoadedRun, lines: list[str]) -> None:
+def draw(args: argparse.Namespace, run: Model, lines: list[str]) -> None:
     """Write the lines with the network of a run, and save the pictures.
 
     Args:
@@ -188,60 +184,39 @@ def draw(args: argparse.Namespace, run: LoadedRun, lines: list[str]) -> None:
       run: the run.
       lines: the text.
     """
-    import jax
     from PIL import Image
 
     from experiments.handwriting import pictures
-    from experiments.handwriting.data import Lines
-    from experiments.handwriting.model import Network
-    from experiments.handwriting.writing import write
-    from lnrepro.data.official.iam_ondb import encode
 
-    config = run.config
-    symbols, unknown = [], set()
-    for line in lines:
-        encoded, others = encode(line)
-        symbols.append(encoded)
-        unknown.update(others)
-    if unknown:
-        _say(
-            "not among the 57 symbols, written as 'other': " + " ".join(sorted(unknown))
-        )
-    longest = max(len(line) for line in lines)
-    # All lines are written as one batch, so the longest one sets the limit.
-    max_steps = args.steps or STEPS_PER_CHARACTER * longest + EXTRA_STEPS
-    written = write(
-        Network(config),
-        run.vars(args.checkpoint)["params"],
-        symbols,
-        jax.random.key(args.seed),
+    written = run.write_lines(
+        lines,
+        args.seed,
         bias=args.bias,
-        steps=max_steps,
+        steps=args.steps,
         style=find_style(run, args.style) if args.style else None,
     )
-    # The scale of the steps; no line of the data is needed.
-    scale = Lines({"strokes": [], "text": []}, run.facts)
-    # From normalised offsets to strokes in the units of the data.
-    strokes = [
-        pictures.strokes_of(scale.denormalise(w.steps), w.lifted) for w in written
-    ]
-    for line, w in zip(lines, written, strict=True):
-        if not w.ended:
+    other = sorted({c for line in written for c in line.other})
+    if other:
+        _say(run.describe_other(other))
+    for line in written:
+        if not line.written.ended:
             _say(
-                f"{line!r} was not finished within {max_steps} steps; try --bias=1, "
-                "--steps, or train longer"
+                f"{line.text!r} was not finished within {len(line.written.steps)} "
+                "steps; try --bias=1, --steps, or train longer"
             )
+    strokes = [line.strokes for line in written]
     if args.out.suffix == ".svg":
         args.out.write_text(pictures.svg(strokes), encoding="utf-8")
     else:
         Image.fromarray(pictures.page(strokes)).save(args.out)
     paths = [args.out]
     # Both show the first line of the text only.
+    first = written[0]
     if args.density:
-        Image.fromarray(pictures.density(written[0], scale)).save(args.density)
+        Image.fromarray(pictures.density(first.written, run.scale)).save(args.density)
         paths.append(args.density)
     if args.alignment:
-        alignment = pictures.alignment(strokes[0], written[0].phi, lines[0])
+        alignment = pictures.alignment(first.strokes, first.written.phi, first.text)
         Image.fromarray(alignment).save(args.alignment)
         paths.append(args.alignment)
     print(f"wrote {', '.join(str(path) for path in paths)}")

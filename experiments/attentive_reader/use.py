@@ -20,6 +20,8 @@ from lnrepro.engine.runs import LoadedRun, logger
 from .data import TEXTS
 from .model import Reader
 
+PADDING_ID = 0
+
 
 class Answer(NamedTuple):
     """The answer to a question.
@@ -116,13 +118,16 @@ class Model(LoadedRun):
         logger.warning("the %s is cut from %d to %d words", what, len(words), most)
         return list(words[:most])
 
+    def _known(self, word):
+        """Return what a word is looked up as; see `lnrepro.data.official.cnn`."""
+        for known in (word, word.lower()):
+            if known in self._ids:
+                return known
+        return NUMBER if word.isdigit() else UNKNOWN
+
     def _encode(self, words):
-        """Return the numbers of words; see `lnrepro.data.official.cnn`."""
-        found = []
-        for word in words:
-            known = word if word in self._ids else word.lower()
-            default = NUMBER if word.isdigit() else UNKNOWN
-            found.append(self._ids.get(known, self._ids[default]))
+        # The words of cnn_top4 need not have one for unknown words.
+        found = [self._ids.get(self._known(word), PADDING_ID) for word in words]
         return np.array(found, np.int32)
 
     def _batch(self, ids):
@@ -139,7 +144,7 @@ class Model(LoadedRun):
     def _ids(self):
         words = self.words()
         ids = {word: i for i, word in enumerate(words)}
-        if not {UNKNOWN, NUMBER} <= ids.keys() or len(words) != self.reader.vocabulary:
+        if len(words) != self.reader.vocabulary:
             raise UserError(
                 f"{self.folder}: its words are not those of its config; copy it again"
             )

@@ -141,7 +141,7 @@ class Model(LoadedRun):
     def describe_other(self, other: Sequence[str]) -> str:
         """Return a line about characters that are not symbols."""
         return (
-            f"not among the {len(self._numbers)} symbols, written as 'other': "
+            f"not among the {len(self._numbers) + 1} symbols, written as 'other': "
             + " ".join(other)
         )
 

@@ -77,6 +77,10 @@ ALLOWED = {
         "importlib.import_module",
     ): "one of the names the script gives",
     (
+        "scripts/prepare.py",
+        "importlib.import_module",
+    ): "the experiment of a config file that the builder of a set names",
+    (
         "scripts/benches/train.py",
         "importlib.import_module",
     ): "one of the experiments that argparse admits",
@@ -240,7 +244,7 @@ def replaced(value, path, new):
 def trained(tmp_path_factory):
     """The directory of a finished run of the toy, its config and its first state."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "_fingerprint", lambda config: "toy/1")
+        patch.setattr(train, "_data_identity", lambda config: ("toy/1", {}))
         folder, config = tmp_path_factory.mktemp("runs") / "toy", toy.get_config()
         config.steps, config.curves, config.evals.picture = 5, (), "never"
         train.train(config, folder)
@@ -306,12 +310,13 @@ def tampered(content, paths) -> bytes:
 def test_config_json_of_a_stranger_is_data(
     trained, tmp_path, monkeypatch, happenings, field
 ):
+    import lnrepro
     from lnrepro.engine import runs
     from scripts import encode, theory_trained
     from scripts.paper.runs import find
 
     folder, config, _ = trained
-    monkeypatch.setattr(train, "_fingerprint", lambda config: "toy/1")
+    monkeypatch.setattr(train, "_data_identity", lambda config: ("toy/1", {}))
     shutil.copytree(folder, tmp_path / "run")
     file = tmp_path / "run" / "config.json"
     file.write_text(
@@ -321,7 +326,8 @@ def test_config_json_of_a_stranger_is_data(
     for open_run in (
         lambda at: train.evaluate(config, at),
         encode.open_run,
-        lambda at: runs.load(at, "experiments.handwriting").vars(),
+        lambda at: runs.load(at, "experiments.handwriting").vars,
+        lambda at: lnrepro.load(at).export(tmp_path / "export"),
         theory_trained.Trained,
         lambda at: find([at]),
     ):
