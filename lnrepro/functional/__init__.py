@@ -10,6 +10,8 @@ Norms, recurrent cells, and cells over time:
 
 from lnrepro.functional.cells import (
     Cell,
+    DreamerBlockGRUCell,
+    DreamerGRUCell,
     GRUCell,
     LSTMCell,
     Prepared,
@@ -41,6 +43,8 @@ from lnrepro.functional.wrappers import Stack, stack, variational_dropout, zoneo
 __all__ = [
     "BatchStatistics",
     "Cell",
+    "DreamerBlockGRUCell",
+    "DreamerGRUCell",
     "GRUCell",
     "LSTMCell",
     "Prepared",

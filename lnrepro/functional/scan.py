@@ -135,7 +135,8 @@ def scan(
     Args:
       step: (dot, params, carry, x_proj, context) -> (carry, aux). It uses the weights
         only as dot(name, v [..., D]) -> [..., N], each name at most once.
-      weights: {name: [D, N], or block-diagonal [G, D / G, N / G]}.
+      weights: {name: [D, N], or block-diagonal [G, D / G, N / G] or, with its units in
+        the order gate, block, unit, [G, D / G, gates, units]}.
       params: pytree of floating-point arrays that every step reads.
       carry: pytree, the carry before the first step.
       x: pytree of floating-point arrays [T, ...], the inputs.

@@ -49,7 +49,8 @@ class Prepared(NamedTuple):
     """What `Cell.prepare` makes of the parameters, once per sequence.
 
     Attributes:
-      weights: {name: [D, N]} or block-diagonal [G, D / G, N / G], for `dot`.
+      weights: {name: [D, N]} or block-diagonal [G, D / G, N / G] or [G, D / G, gates,
+        units], for `dot`; see `lnrepro.functional.scan`.
       params: what `step` reads besides.
     """
 

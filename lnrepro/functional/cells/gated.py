@@ -62,6 +62,8 @@ class GatedCell(Cell):
     bias_init: Initializer = zeros
     scale_init: Initializer | None = None
 
+    # Number of blocks of w_h, for the cells that have such a field.
+    blocks: ClassVar[int] = 1
     # Number of gates in a row of pre-activations, names of the learned carry in the
     # order of the carry, and names of the norms. Each kind of cell sets its own.
     gates: ClassVar[int]
@@ -77,6 +79,43 @@ class GatedCell(Cell):
         object.__setattr__(self, "features", features)
         choice(name, "norm", self.norm, self.norm_names)
         check_rate(f"{name}: recurrent_dropout", self.recurrent_dropout)
+        blocks = positive_integer(name, "blocks", self.blocks)
+        if features % blocks:
+            raise ValueError(f"{name}: blocks={blocks} must divide features={features}")
+        if blocks > 1:
+            object.__setattr__(self, "blocks", blocks)
+            others = tuple(norm for norm in self.norm_names if norm != "weight")
+            self._check_norm("blocks", blocks, others)
+
+    def check_norm_groups(self, default: str, others: tuple[str, ...]) -> None:
+        """Check the field `norm_groups` of a cell that has it.
+
+        Args:
+          default: the value that every norm knows.
+          others: values for layer and RMS norm.
+
+        Raises:
+          ValueError: an unknown value, a norm that does not know it, or heads where
+            there are no blocks.
+        """
+        name = type(self).__name__
+        choice(name, "norm_groups", self.norm_groups, (default, *others))
+        if self.norm_groups == default:
+            return
+        self._check_norm("norm_groups", self.norm_groups, ("none", "layer", "rms"))
+        if self.norm_groups == "heads" and self.blocks == 1:
+            raise ValueError(
+                f"{name}: norm_groups='heads' normalises each block by itself; give "
+                "their number, blocks=2 or more"
+            )
+
+    def _check_norm(self, option, value, norms):
+        """Raise ValueError where the norm does not know an option."""
+        if self.norm not in norms:
+            raise ValueError(
+                f"{type(self).__name__}: {option}={value!r} is for norm="
+                f"{' or '.join(map(repr, norms))}, not {self.norm!r}"
+            )
 
     def site_norms(self) -> dict[str, Norm]:
         """The norm at every site of the cell."""
@@ -85,7 +124,7 @@ class GatedCell(Cell):
     def site_sizes(self) -> dict[str, int]:
         """The number of units at every site."""
         units = self.gates * self.features
-        return {"x": units, "h": units}
+        return {"x": units, "h": units, "joint": units}
 
     def extra_specs(self) -> dict[str, ParamSpec]:
         """Specs of the parameters that only this kind of cell has."""
@@ -106,11 +145,16 @@ class GatedCell(Cell):
         units = self.gates * self.features
         kernel = _by_gate(self.kernel_init, self.gates)
         recurrent_kernel = _by_gate(self.recurrent_kernel_init, self.gates)
+        recurrent_shape = (self.features, units)
+        if self.blocks > 1:
+            recurrent_kernel = by_block(recurrent_kernel)
+            rows = self.features // self.blocks
+            recurrent_shape = (self.blocks, rows, self.gates * rows)
         # The order is part of the interface: each parameter is drawn from the key of
         # its position.
         specs = {
             "w_x": ParamSpec(kernel, (features_in, units)),
-            "w_h": ParamSpec(recurrent_kernel, (self.features, units)),
+            "w_h": ParamSpec(recurrent_kernel, recurrent_shape),
         }
         if self.use_bias:
             specs["bias"] = ParamSpec(self.bias_init, (units,))
@@ -138,12 +182,15 @@ class GatedCell(Cell):
         """
         self._check_names(params)
         site_norms = self.site_norms()
-        weights = {
-            f"w_{site}": site_norms[site].prepare(
-                site_params(params, site), params[f"w_{site}"]
-            )
-            for site in ("x", "h")
-        }
+        joint = site_norms.get("joint", Norm())
+        weights = {}
+        for site in ("x", "h"):
+            of_site = site_params(params, site)
+            weight = site_norms[site].prepare(of_site, params[f"w_{site}"])
+            # The mean of a sum is zero where both kernels are centred.
+            weights[f"w_{site}"] = joint.prepare({}, weight)
+        if self.blocks > 1:
+            weights["w_h"] = gates_of_blocks(weights["w_h"], self.gates)
         # The step does not read these. Leaving them out spares the backward pass sums
         # over time that would be zero.
         only_here = {"w_x", "w_h", "length_x", "length_h", "h0", "c0"}
@@ -195,6 +242,21 @@ class GatedCell(Cell):
     def is_noisy(self):
         """Whether recurrent dropout draws random numbers."""
         return self.recurrent_dropout > 0
+
+
+def gates_of_blocks(weight: jax.Array, gates: int) -> jax.Array:
+    """Return blocks [G, D / G, gates U] as [G, D / G, gates, U], for `dot`."""
+    return weight.reshape(*weight.shape[:2], gates, -1)
+
+
+def by_block(initializer: Initializer) -> Initializer:
+    """Return an initialiser of [G, ...] that draws each block by itself."""
+
+    def init(key, shape, dtype):
+        keys = jax.random.split(key, shape[0])
+        return jnp.stack([initializer(k, shape[1:], dtype) for k in keys])
+
+    return init
 
 
 def _by_gate(initializer, gates):

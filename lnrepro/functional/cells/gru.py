@@ -17,7 +17,7 @@ from lnrepro.functional.cells.base import (
     row,
     wide,
 )
-from lnrepro.functional.cells.gated import GatedCell, zeros
+from lnrepro.functional.cells.gated import GatedCell, gates_of_blocks, zeros
 from lnrepro.functional.cells.sites import (
     BatchNorm,
     Norm,
@@ -25,6 +25,7 @@ from lnrepro.functional.cells.sites import (
     RMSNorm,
     WeightNorm,
     add_row,
+    groups_of_gates,
     site_params,
 )
 
@@ -37,20 +38,29 @@ class GRUCell(GatedCell):
         n = tanh(N_x(W x_t + b) + sigmoid(r) * N_h(U h_{t-1}))           (eq. 27)
         h_t = (1 - sigmoid(z)) * h_{t-1} + sigmoid(z) * n                (eq. 28)
 
-    Layer norm spans both gates jointly (2H) and the candidate by itself (H). The bias
+    Layer norm spans both gates jointly (2H) and the candidate by itself (H), unless
+    norm_groups says otherwise; "all" is the layer norm over 3H of haste. The bias
     stands on the input projections inside their norm, as in the authors' code; the
     paper prints none. `reset="before"` is Cho's n = tanh(N_x(W x_t + b) +
     N_u(U (sigmoid(r) * h_{t-1}))), whose candidate product is a site "u" of its own.
 
     The norm is one of none, layer, rms, batch (statistics of each time step, gain 0.1,
-    no bias) and weight. Libraries that compute h_t = u h_{t-1} + (1 - u) n have
-    u = sigmoid(-z): see `lnrepro.convert`.
+    no bias) and weight. One norm of the sum of both products needs a reset gate on the
+    whole candidate: that is `DreamerGRUCell`. Libraries that compute
+    h_t = u h_{t-1} + (1 - u) n have u = sigmoid(-z): see `lnrepro.convert`.
 
     Parameters: w_x [D, 3H], w_h [H, 3H], bias [3H]; gain_x, bias_x, gain_h, bias_h [3H]
     as the norm asks for (with reset="before" gain_h, bias_h [2H] and gain_u, bias_u
-    [H]); length_x, length_h [3H] for weight norm; bias_recurrent [3H]; h0 [H].
+    [H]); length_x, length_h [3H] for weight norm; bias_recurrent [3H]; h0 [H]. With
+    blocks w_h is [blocks, H / blocks, 3H / blocks].
 
     Attributes:
+      norm_groups: "paper" as above; "all" normalises z, r and the candidate jointly;
+        "per_gate" each of them by itself; "heads" all of them jointly, but each block
+        by itself. With reset="before" the recurrent candidate is a product, and a norm,
+        of its own. For the norms none, layer and rms.
+      blocks: number of blocks of the block-diagonal recurrent kernel, of which each
+        maps a part of h to the same part of all gates. Not for weight norm.
       reset: "after" multiplies by the reset gate after the product, as the paper does;
         "before" multiplies h_{t-1}, as Cho et al. do.
       recurrent_bias: whether the recurrent products have a bias too, as in torch and
@@ -59,7 +69,8 @@ class GRUCell(GatedCell):
       activation_fn: the function of the candidate.
 
     Raises:
-      ValueError: an unknown norm or reset, features below 1, a recurrent bias with a
+      ValueError: an unknown norm or option, an option that the norm does not know,
+        blocks that do not divide features, features below 1, a recurrent bias with a
         norm.
 
     >>> GRUCell(8).init(jax.random.key(0), features_in=3)["w_x"].shape
@@ -67,6 +78,8 @@ class GRUCell(GatedCell):
     """
 
     _: dataclasses.KW_ONLY
+    norm_groups: str = "paper"
+    blocks: int = 1
     reset: str = "after"
     recurrent_bias: bool = False
     gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
@@ -79,6 +92,7 @@ class GRUCell(GatedCell):
         """Check the fields."""
         super().__post_init__()
         choice("GRUCell", "reset", self.reset, ("after", "before"))
+        self.check_norm_groups("paper", ("all", "per_gate", "heads"))
         if self.recurrent_bias and self.norm not in ("none", "weight"):
             raise ValueError(
                 "GRUCell: recurrent_bias is for norm='none' or 'weight', "
@@ -87,21 +101,24 @@ class GRUCell(GatedCell):
 
     def site_norms(self):
         """The norms at the sites x and h, and u where the reset comes before."""
-        # Layer norm spans the two gates jointly, and the candidate by itself.
-        groups = (2, 1)
-        eps = self.epsilon
-        norm = {
-            "none": Norm(eps, groups=groups),
-            "layer": ProductLayerNorm(eps, groups=groups),
-            "rms": RMSNorm(eps, groups=groups),
-            "batch": BatchNorm(eps, use_bias=False, groups=groups),
-            "weight": WeightNorm(eps, groups=groups),
-        }[self.norm]
+        x, h = self._norm_of_gates(3), self._norm_of_gates(3)
         if self.reset == "after":
-            return {"x": norm, "h": norm}
+            return {"x": x, "h": h.of_blocks(self.blocks)}
         # The gates and the candidate are products of their own here.
-        of_one_group = dataclasses.replace(norm, groups=(1,))
-        return {"x": norm, "h": of_one_group, "u": of_one_group}
+        h, u = self._norm_of_gates(2), self._norm_of_gates(1)
+        return {"x": x, "h": h.of_blocks(self.blocks), "u": u.of_blocks(self.blocks)}
+
+    def _norm_of_gates(self, gates):
+        """The norm of a product that holds that many gates."""
+        groups = groups_of_gates(self.norm_groups, gates, self.blocks)
+        eps = self.epsilon
+        return {
+            "none": Norm(eps, **groups),
+            "layer": ProductLayerNorm(eps, **groups),
+            "rms": RMSNorm(eps, **groups),
+            "batch": BatchNorm(eps, use_bias=False, **groups),
+            "weight": WeightNorm(eps, **groups),
+        }[self.norm]
 
     def site_sizes(self):
         """The number of units at every site."""
@@ -124,10 +141,21 @@ class GRUCell(GatedCell):
         if "bias" in rest:
             rest["bias"] = norm.prepare_bias(rest["bias"])
         if self.reset == "before":
-            w_h = norm.prepare(site_params(params, "h"), params["w_h"])
-            w_gates, w_candidate = jnp.split(w_h, [2 * self.features], -1)
-            weights = {**weights, "w_h": w_gates, "w_u": w_candidate}
+            weights |= self._prepare_before(params)
         return Prepared(weights, rest)
+
+    def _prepare_before(self, params):
+        """Prepare w_h as the kernels of the gates and of the candidate."""
+        norms = self.site_norms()
+        # The groups of both side by side are those of the whole kernel.
+        groups = norms["h"].groups + norms["u"].groups
+        norm = dataclasses.replace(norms["h"], groups=groups)
+        w_h = norm.prepare(site_params(params, "h"), params["w_h"])
+        w_gates, w_candidate = jnp.split(w_h, [2 * w_h.shape[-1] // 3], -1)
+        if self.blocks > 1:
+            w_gates = gates_of_blocks(w_gates, 2)
+            w_candidate = gates_of_blocks(w_candidate, 1)
+        return {"w_h": w_gates, "w_u": w_candidate}
 
     def step(
         self,

@@ -26,6 +26,7 @@ from lnrepro.functional.cells.sites import (
     RMSNorm,
     WeightNorm,
     add_row,
+    groups_of_gates,
 )
 
 
@@ -47,11 +48,30 @@ class LSTMCell(GatedCell):
                     a bias at N_c only (Cooijmans et al. 2016)
         weight      the two kernels are weight-normalised
 
+    Two options move the norms of the products. norm_site="joint" puts one norm on the
+    sum of both products, and norm_groups cuts its units into groups:
+
+        (f, i, o, g) = N_joint(W_h h_{t-1} + W_x x_t) + b
+
+    With cell_norm="carry", the joint norm is that of speech transducers (torchaudio's
+    RNN-T), and with norm_groups="per_gate" that of TensorFlow 1's
+    LayerNormBasicLSTMCell, whose epsilon is 1e-12. b takes the place of the joint
+    norm's bias.
+
     Parameters: w_x [D, 4H], w_h [H, 4H], bias [4H]; gain_x, bias_x, gain_h, bias_h
     [4H], gain_c, bias_c [H] as the norm asks for; length_x, length_h [4H] for weight
-    norm; peephole [3, H]; inner_bias [4H]; h0, c0 [H].
+    norm; peephole [3, H]; inner_bias [4H]; h0, c0 [H]. norm_site="joint" has gain_joint
+    [4H] in place of gain_x, bias_x, gain_h and bias_h. With blocks w_h is
+    [blocks, H / blocks, 4H / blocks].
 
     Attributes:
+      norm_site: "products" normalises each product by itself, as the paper does;
+        "joint" their sum. For the norms none, layer, rms and batch.
+      norm_groups: "all" normalises all gates jointly, as the paper does; "per_gate"
+        each gate by itself; "heads" all gates jointly, but each block by itself, and
+        each block of the cell at N_c. For the norms none, layer and rms.
+      blocks: number of blocks of the block-diagonal recurrent kernel, of which each
+        maps a part of h to the same part of all gates. Not for weight norm.
       cell_norm: "output" carries c_t as it is, as the paper does. "carry" carries
         N_c(c_t), as TensorFlow Addons and torch's fastrnns do.
       forget_bias: is added to the start of the bias of f.
@@ -64,7 +84,8 @@ class LSTMCell(GatedCell):
       activation_fn: the function of g, and of the cell that the output shows.
 
     Raises:
-      ValueError: an unknown norm or cell_norm, features below 1, a rate outside [0, 1).
+      ValueError: an unknown norm or option, an option that the norm does not know,
+        blocks that do not divide features, features below 1, a rate outside [0, 1).
 
     >>> cell = LSTMCell(8, norm="layer")
     >>> params = cell.init(jax.random.key(0), features_in=3)
@@ -73,6 +94,9 @@ class LSTMCell(GatedCell):
     """
 
     _: dataclasses.KW_ONLY
+    norm_site: str = "products"
+    norm_groups: str = "all"
+    blocks: int = 1
     cell_norm: str = "output"
     forget_bias: float = 0.0
     peephole: bool = False
@@ -96,22 +120,36 @@ class LSTMCell(GatedCell):
         """Check the fields."""
         super().__post_init__()
         choice("LSTMCell", "cell_norm", self.cell_norm, ("output", "carry"))
+        choice("LSTMCell", "norm_site", self.norm_site, ("products", "joint"))
+        if self.norm_site == "joint":
+            self._check_norm("norm_site", "joint", ("none", "layer", "rms", "batch"))
+        self.check_norm_groups("all", ("per_gate", "heads"))
 
     def site_norms(self):
-        """The norms at the sites x, h and c."""
-        # In this order: the norm of W_x x, of W_h h, and of c.
+        """The norms at the sites x, h, joint and c."""
         none, eps = Norm(), self.epsilon
-        product_norm, layer_norm = ProductLayerNorm(eps), LayerNorm(eps)
-        batch_norm, batch_norm_c = BatchNorm(eps, use_bias=False), BatchNorm(eps)
-        x, h, c = {
-            "none": (none, none, none),
-            "layer": (product_norm, product_norm, layer_norm),
-            "layer_cell": (none, none, layer_norm),
-            "rms": (RMSNorm(eps), RMSNorm(eps), RMSNorm(eps)),
-            "batch": (batch_norm, batch_norm, batch_norm_c),
-            "weight": (WeightNorm(), WeightNorm(), none),
+        groups = groups_of_gates(self.norm_groups, 4, self.blocks)
+        groups_c = groups_of_gates(self.norm_groups, 1, self.blocks)
+        # The bias of a joint norm would be that of the cell again.
+        of_products = self.norm_site == "products"
+        layer_norm = ProductLayerNorm(eps, use_bias=of_products, **groups)
+        layer_norm_c = LayerNorm(eps, **groups_c)
+        # In this order: the norm of the products, and of c.
+        product, c = {
+            "none": (none, none),
+            "layer": (layer_norm, layer_norm_c),
+            "layer_cell": (none, layer_norm_c),
+            "rms": (RMSNorm(eps, **groups), RMSNorm(eps, **groups_c)),
+            "batch": (BatchNorm(eps, use_bias=False), BatchNorm(eps)),
+            "weight": (WeightNorm(), none),
         }[self.norm]
-        return {"x": x, "h": h, "c": c}
+        # The norm of W_x x, of W_h h, and of their sum.
+        recurrent = product.of_blocks(self.blocks)
+        x, h, joint = {
+            "products": (product, recurrent, none),
+            "joint": (none, none, recurrent),
+        }[self.norm_site]
+        return {"x": x, "h": h, "joint": joint, "c": c}
 
     def site_sizes(self):
         """The number of units at every site."""
@@ -139,8 +177,9 @@ class LSTMCell(GatedCell):
         weights, rest = super().prepare(params)
         # The inner bias is inside the norm of W_x x, so it is prepared as W_x is.
         if "inner_bias" in rest:
-            x_norm = self.site_norms()["x"]
-            rest["inner_bias"] = x_norm.prepare_bias(rest["inner_bias"])
+            norms = self.site_norms()
+            inner_bias = norms["x"].prepare_bias(rest["inner_bias"])
+            rest["inner_bias"] = norms["joint"].prepare_bias(inner_bias)
         # The biases of the two norms and of the cell only occur as a sum.
         biases = [rest.pop(n) for n in ("bias", "bias_x", "bias_h") if n in rest]
         if biases:
@@ -162,7 +201,7 @@ class LSTMCell(GatedCell):
         # Eq. 20: both products, each under its norm, and the bias.
         x_gates = normalise("x", add_row(x_proj, params, "inner_bias"))
         h_gates = normalise("h", dot("w_h", h))
-        a = add_row(x_gates + h_gates, params, "bias")
+        a = add_row(normalise("joint", x_gates + h_gates), params, "bias")
         if self.gradient_clip is not None:
             a = clip_gradient(a, self.gradient_clip)
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.cells.base import Dot, Prepared, StepContext, dropout
+from lnrepro.functional.cells.base import Dot, StepContext, dropout
 from lnrepro.functional.cells.gated import GatedCell
 from lnrepro.functional.cells.sites import (
     BatchNorm,
@@ -60,18 +60,6 @@ class SimpleCell(GatedCell):
             "weight": (WeightNorm(), WeightNorm(), none),
         }[self.norm]
         return {"x": x, "h": h, "joint": joint}
-
-    def site_sizes(self):
-        """The number of units at every site."""
-        return {**super().site_sizes(), "joint": self.features}
-
-    def prepare(self, params):
-        """Prepare the kernels; a norm of their sum prepares both."""
-        weights, rest = super().prepare(params)
-        # The mean of the sum is zero where both kernels are centred.
-        joint = self.site_norms()["joint"]
-        weights = {name: joint.prepare({}, w) for name, w in weights.items()}
-        return Prepared(weights, rest)
 
     def step(
         self,

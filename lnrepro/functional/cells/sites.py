@@ -1,8 +1,9 @@
 """The norms as objects, and which of them stands at which site of a cell.
 
-A site is a place in a cell's equations where the paper puts a norm: "x", the projected
-input; "h", the projected state; "c", the cell that the LSTM's output shows. A cell
-applies whatever stands at its sites and does not ask for the norm's name.
+A site is a place in a cell's equations where a norm can stand: "x", the projected
+input; "h", the projected state; "joint", their sum; "c", the cell that the LSTM's
+output shows. A cell applies whatever stands at its sites and does not ask for the
+norm's name.
 """
 
 import dataclasses
@@ -35,11 +36,13 @@ class Norm:
       use_bias: whether the site has a bias of its own.
       groups: sizes of the groups of units that are normalised by themselves, relative
         to each other.
+      blocks: number of blocks of every gate that are normalised by themselves.
     """
 
     epsilon: float = 1e-5
     use_bias: bool = True
     groups: Groups = (1,)
+    blocks: int = 1
     has_batch_statistics: ClassVar[bool] = False
     # Names of what `init_from_weight` returns.
     names_from_weight: ClassVar[tuple[str, ...]] = ()
@@ -59,6 +62,10 @@ class Norm:
     def prepare_bias(self, bias: jax.Array) -> jax.Array:
         """Return a bias [N] that is added to the product before the norm."""
         return bias
+
+    def of_blocks(self, count: int) -> "Norm":
+        """Return the norm of a product whose weight consists of `count` blocks."""
+        return self
 
     def apply(
         self, params: dict, a: jax.Array, mask: jax.Array | None, statistics: Any
@@ -90,13 +97,14 @@ class LayerNorm(Norm):
 
     def apply(self, params, a, mask, statistics):
         """Normalise each group of a [..., N]."""
-        a = centre(wide(a), groups=self.groups)
+        a = centre(wide(a), groups=self.groups, blocks=self.blocks)
         y = layer_norm_centred(
             a,
             params["gain"],
             params.get("bias"),
             epsilon=self.epsilon,
             groups=self.groups,
+            blocks=self.blocks,
         )
         return y, None
 
@@ -111,11 +119,20 @@ class ProductLayerNorm(LayerNorm):
 
     def prepare(self, params, weight):
         """Centre the weight."""
-        return centre(weight, groups=self.groups)
+        # The blocks of a block-diagonal weight are an axis of it.
+        blocks = 1 if weight.ndim == 3 else self.blocks
+        return centre(weight, groups=self.groups, blocks=blocks)
 
     def prepare_bias(self, bias):
         """Centre the bias."""
-        return centre(bias, groups=self.groups)
+        return centre(bias, groups=self.groups, blocks=self.blocks)
+
+    def of_blocks(self, count):
+        """Return a norm that centres the product, where its groups span blocks."""
+        # No change of a block makes the mean over several blocks zero.
+        if count in (1, self.blocks):
+            return self
+        return LayerNorm(self.epsilon, self.use_bias, self.groups, self.blocks)
 
     def apply(self, params, a, mask, statistics):
         """Normalise each group of a [..., N], whose mean is zero."""
@@ -125,6 +142,7 @@ class ProductLayerNorm(LayerNorm):
             params.get("bias"),
             epsilon=self.epsilon,
             groups=self.groups,
+            blocks=self.blocks,
         )
         return y, None
 
@@ -140,7 +158,11 @@ class RMSNorm(Norm):
     def apply(self, params, a, mask, statistics):
         """Normalise each group of a [..., N]."""
         y = layer_norm_centred(
-            a, params["gain"], epsilon=self.epsilon, groups=self.groups
+            a,
+            params["gain"],
+            epsilon=self.epsilon,
+            groups=self.groups,
+            blocks=self.blocks,
         )
         return y, None
 
@@ -187,6 +209,26 @@ class WeightNorm(Norm):
     def prepare(self, params, weight):
         """Give every column of the weight its length."""
         return norms.weight_norm(weight, params["length"])
+
+
+def groups_of_gates(norm_groups: str, gates: int, blocks: int) -> dict[str, Any]:
+    """Return the fields `groups` and `blocks` of a norm over some gates.
+
+    Args:
+      norm_groups: "all": all gates jointly; "per_gate": each gate by itself; "heads":
+        all gates jointly, each of the blocks by itself; "paper": the GRU's two gates
+        jointly and its candidate by itself.
+      gates: number of gates at the site.
+      blocks: number of blocks of every gate.
+    """
+    jointly = (gates,)
+    groups = {
+        "all": jointly,
+        "per_gate": (1,) * gates,
+        "heads": jointly,
+        "paper": (2, 1) if gates == 3 else jointly,
+    }[norm_groups]
+    return {"groups": groups, "blocks": blocks if norm_groups == "heads" else 1}
 
 
 class Normaliser:
@@ -256,6 +298,7 @@ __all__ = [
     "RMSNorm",
     "WeightNorm",
     "add_row",
+    "groups_of_gates",
     "site_params",
     "site_specs",
 ]

@@ -1,4 +1,4 @@
-"""Layer norm of vectors whose mean is zero already, for one or two groups of units.
+"""Layer norm of vectors whose mean is zero already, for groups of their units.
 
 The plain form is `lnrepro.functional.norms.layer_norm` of each group. Two things make
 this form faster in a recurrent step:
@@ -20,16 +20,25 @@ import jax.numpy as jnp
 Groups = tuple[int, ...]
 
 
-def centre(w: jax.Array, *, groups: Groups = (1,)) -> jax.Array:
+def centre(w: jax.Array, *, groups: Groups = (1,), blocks: int = 1) -> jax.Array:
     """Subtract from w [..., N] its mean over the last axis, in each group by itself.
 
     Args:
       w: a weight [D, N] or a bias [N]. After centring, v W has zero mean for every v.
       groups: sizes of the groups of units relative to each other. (1,) is one group of
-        all units; (2, 1) is the GRU's, whose two gates are one group and whose
-        candidate is another.
+        all units; (1, 1, 1) is three groups of equal size; (2, 1) is the GRU's, whose
+        two gates are one group and whose candidate is another.
+      blocks: number of blocks of every gate. A group of `size` gates falls apart into
+        as many groups, each of which holds one block of each of its gates.
+
+    Raises:
+      ValueError: groups of unequal sizes other than two, or with blocks.
     """
     wide = w.astype(jnp.promote_types(w.dtype, jnp.float32))
+    if _by_axes(groups, blocks):
+        parts = _group_axes(wide, groups, blocks)
+        centred = parts - jnp.mean(parts, GROUP_AXES, keepdims=True)
+        return centred.reshape(w.shape).astype(w.dtype)
     if len(groups) == 1 or any(jax.typeof(w).sharding.spec):
         return (wide - _means(wide, groups)).astype(w.dtype)
     # By a product with the matrix that says which parts make up a group. Its derivative
@@ -62,6 +71,7 @@ def layer_norm_centred(
     *,
     epsilon: float = 1e-5,
     groups: Groups = (1,),
+    blocks: int = 1,
 ) -> jax.Array:
     """Layer norm of a [..., N] whose mean over each group is zero already.
 
@@ -70,14 +80,58 @@ def layer_norm_centred(
       gain: [N].
       bias: [N], or None for 0.
       epsilon: added to the variance under the root.
-      groups: one or two groups of units, as for `centre`.
+      groups: groups of units, as for `centre`.
+      blocks: number of blocks of every gate, as for `centre`.
 
     Returns:
       Array [..., N] in float32 at least.
+
+    Raises:
+      ValueError: groups of unequal sizes other than two, or with blocks.
     """
     a = a.astype(jnp.promote_types(a.dtype, jnp.float32))
-    y = _normalised_once(a, gain.astype(a.dtype), epsilon, groups)
+    gain = gain.astype(a.dtype)
+    if _by_axes(groups, blocks):
+        parts = _group_axes(a, groups, blocks)
+        gain = _group_axes(gain, groups, blocks)
+        y = _normalised_by_axes(parts, gain, epsilon).reshape(a.shape)
+    else:
+        y = _normalised_once(a, gain, epsilon, groups)
     return y if bias is None else y + _row(bias.astype(y.dtype), y)
+
+
+# Axes of `_group_axes` that belong to one group: gates, and units of a block.
+GROUP_AXES = (-3, -1)
+
+
+def _by_axes(groups, blocks):
+    """Whether the groups are axes of an array: equal groups, more than one of them.
+
+    One group of all units, and the GRU's two unequal ones, have a faster form.
+
+    Raises:
+      ValueError: groups that are neither.
+    """
+    is_equal = len(set(groups)) == 1
+    if blocks == 1 and (len(groups) == 1 or (len(groups) == 2 and not is_equal)):
+        return False
+    if not is_equal:
+        raise ValueError(
+            f"layer norm: groups of sizes {groups} in {blocks} blocks; groups are of "
+            "one size, or two without blocks"
+        )
+    return True
+
+
+def _group_axes(a, groups, blocks):
+    """The units of a [..., N] as [..., groups, gates, blocks, units of a block]."""
+    return a.reshape(*a.shape[:-1], len(groups), groups[0], blocks, -1)
+
+
+def _normalised_by_axes(a, gain, epsilon):
+    """Each group of a, in `_group_axes`, over its deviation, times gain."""
+    mean_square = jnp.mean(jnp.square(a), GROUP_AXES, keepdims=True)
+    return a * jax.lax.rsqrt(mean_square + epsilon) * gain
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))

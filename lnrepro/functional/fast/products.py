@@ -7,15 +7,18 @@ import jax.numpy as jnp
 def multiply(v: jax.Array, weight: jax.Array) -> jax.Array:
     """Multiply v [..., D] by a weight [D, N], or by blocks [G, D / G, N / G].
 
+    Blocks may also be [G, D / G, K, U] for K gates, where N = K G U. The units of the
+    result are then in the order gate, block, unit, as those of a dense weight are.
+
     Under a mesh with Explicit axes the units of the result are gathered, so that a
     weight may be sharded along its units while the carry of a scan is not.
     """
     if weight.ndim == 2:
         return gather_last(v @ weight)
-    blocks, rows, columns = weight.shape
-    parts = v.reshape(*v.shape[:-1], blocks, rows)
-    y = jnp.einsum("...gd,gdn->...gn", parts, weight)
-    return y.reshape(*v.shape[:-1], blocks * columns)
+    parts = v.reshape(*v.shape[:-1], *weight.shape[:2])
+    by_block = "...gd,gdn->...gn" if weight.ndim == 3 else "...gd,gdku->...kgu"
+    y = jnp.einsum(by_block, parts, weight)
+    return y.reshape(*v.shape[:-1], weight.size // weight.shape[1])
 
 
 def gather_last(a: jax.Array) -> jax.Array:
@@ -47,7 +50,7 @@ def input_gradient(d: jax.Array, v: jax.Array, weight: jax.Array) -> jax.Array:
     from turning the product around.
     """
     on_cpu = jax.default_backend() == "cpu"
-    if weight.ndim == 3 or not on_cpu or _is_sharded(d, v, weight):
+    if weight.ndim > 2 or not on_cpu or _is_sharded(d, v, weight):
         return jax.vjp(lambda v: multiply(v, weight), v)[1](d)[0]
     rows = d.reshape(-1, d.shape[-1])
     product = jax.lax.dot_general(weight, rows, (((1,), (1,)), ((), ())))
@@ -60,9 +63,9 @@ def weight_gradient(v: jax.Array, d: jax.Array, weight: jax.Array) -> jax.Array:
     Args:
       v: [..., D], the inputs of the product, all steps at once.
       d: [..., N], the cotangents of the product.
-      weight: [D, N] or [G, D / G, N / G].
+      weight: [D, N] or blocks, as for `multiply`.
     """
-    if weight.ndim == 3 or _is_sharded(d, v, weight):
+    if weight.ndim > 2 or _is_sharded(d, v, weight):
         return jax.vjp(lambda w: multiply(v, w), weight)[1](d)[0]
     # As one product of two matrices, XLA's CPU backend needs no transposed copies.
     rows_v = v.reshape(-1, v.shape[-1])

@@ -1,0 +1,321 @@
+"""The recurrent cells of the world models DreamerV2 and DreamerV3.
+
+In both, the reset gate multiplies the whole pre-activation of the candidate, the part
+of the input included, and the update gate has a bias of -1.
+
+Shape letters: D input features, H hidden units, K units of an input layer, G blocks,
+P parts of the input.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from lnrepro.functional.cells.base import (
+    Cell,
+    Dot,
+    Initializer,
+    ParamSpec,
+    Prepared,
+    StepContext,
+    choice,
+    draw,
+    dropout,
+    positive_integer,
+    wide,
+    zeros_for,
+)
+from lnrepro.functional.cells.gated import (
+    GatedCell,
+    gates_of_blocks,
+    zeros,
+)
+from lnrepro.functional.cells.sites import (
+    LayerNorm,
+    Norm,
+    Normaliser,
+    ProductLayerNorm,
+    RMSNorm,
+    add_row,
+    groups_of_gates,
+    site_specs,
+)
+
+lecun_normal = jax.nn.initializers.lecun_normal()
+
+
+@dataclasses.dataclass(frozen=True)
+class DreamerGRUCell(GatedCell):
+    """GRU of PlaNet, DreamerV1 and V2; carry h, order reset, candidate, update.
+
+        (r, n, u) = N(W_h h_{t-1} + W_x x_t + b)          one norm over all 3H
+        n = tanh(sigmoid(r) * n)
+        u = sigmoid(u + update_bias)
+        h_t = u * n + (1 - u) * h_{t-1}
+
+    The norm is none, layer or rms, at the site "joint". DreamerV2 itself has
+    norm="layer" with the epsilon of Keras, 1e-3; ports to torch have 1e-3 or 1e-5.
+
+    Parameters: w_x [D, 3H], w_h [H, 3H], bias [3H]; gain_joint, bias_joint [3H] as the
+    norm asks for; h0 [H]. With blocks w_h is [blocks, H / blocks, 3H / blocks].
+
+    Attributes:
+      norm_groups: "all" normalises all gates jointly, as Dreamer does; "per_gate" each
+        by itself; "heads" all gates jointly, but each block by itself.
+      blocks: number of blocks of the block-diagonal recurrent kernel, of which each
+        maps a part of h to the same part of all gates.
+      update_bias: is added to the update gate's pre-activation, after the norm. It is
+        no parameter.
+      gate_fn: the function of reset and update.
+      activation_fn: the function of the candidate.
+
+    Raises:
+      ValueError: an unknown norm or option, blocks that do not divide features,
+        features below 1.
+
+    References:
+      Hafner et al., Mastering Atari with Discrete World Models, 2021.
+
+    >>> params = DreamerGRUCell(8, "layer").init(jax.random.key(0), features_in=3)
+    >>> sorted(params)
+    ['bias', 'bias_joint', 'gain_joint', 'w_h', 'w_x']
+    """
+
+    _: dataclasses.KW_ONLY
+    norm_groups: str = "all"
+    blocks: int = 1
+    update_bias: float = -1.0
+    gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
+    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
+
+    gates: ClassVar[int] = 3
+    norm_names: ClassVar[tuple[str, ...]] = ("none", "layer", "rms")
+
+    def __post_init__(self):
+        """Check the fields."""
+        super().__post_init__()
+        self.check_norm_groups("all", ("per_gate", "heads"))
+
+    def site_norms(self):
+        """The norms at the sites x, h and joint."""
+        groups = groups_of_gates(self.norm_groups, 3, self.blocks)
+        eps = self.epsilon
+        joint = {
+            "none": Norm(eps, **groups),
+            "layer": ProductLayerNorm(eps, **groups),
+            "rms": RMSNorm(eps, **groups),
+        }[self.norm]
+        return {"x": Norm(), "h": Norm(), "joint": joint.of_blocks(self.blocks)}
+
+    def prepare(self, params):
+        """Prepare the kernels, and the bias that stands inside the norm."""
+        weights, rest = super().prepare(params)
+        if "bias" in rest:
+            rest["bias"] = self.site_norms()["joint"].prepare_bias(rest["bias"])
+        return Prepared(weights, rest)
+
+    def step(
+        self,
+        dot: Dot,
+        params: dict[str, jax.Array],
+        carry: jax.Array,
+        x_proj: jax.Array,
+        context: StepContext,
+    ) -> tuple[jax.Array, dict | None]:
+        """Take one step."""
+        normalise = self.normaliser(params, context)
+        total = wide(x_proj) + wide(dot("w_h", carry))
+        a = normalise("joint", add_row(total, params, "bias"))
+        h = _mix(self, a, carry, context.key, self.recurrent_dropout)
+        return h.astype(carry.dtype), normalise.statistics
+
+
+@dataclasses.dataclass(frozen=True)
+class DreamerBlockGRUCell(Cell):
+    """GRU of DreamerV3 with block-diagonal weights; carry h.
+
+        y_0 = f(N(W_0 h_{t-1} + b_0))                                  [K]
+        y_p = f(N(W_p x_t^p + b_p))          for every part p of x_t   [K]
+        s = f(N(V h_{t-1} + U [y_0, y_1, ...] + b_s))                  [H]
+        (r, n, u) = W_g s + b_g                                        [3H]
+
+    and then n, u and h_t as in `DreamerGRUCell`. V and W_g are block-diagonal with G
+    blocks, and U is dense: every block reads all of y. The gates are not normalised.
+
+    DreamerV3 has two parts of the input, the stochastic state and the action, and
+    blocks=8. It divides an action by max(1, |action|), and where an episode begins the
+    action is zero as well as h. Both are up to the caller.
+
+    Parameters: w_0 [H, K], w_1 [D_1, K], ...; w_hidden [G, H / G + (1 + P) K, H / G],
+    whose blocks are those of V over those of U; w_gates [G, H / G, 3H / G];
+    inner_bias_0 [K], ..., inner_bias_hidden [H]; bias_gates [3H] in the order r, n, u;
+    gain_0 [K], ..., gain_hidden [H], and for layer norm bias_0, ..., bias_hidden.
+
+    Attributes:
+      features: H, the number of hidden units.
+      hidden_features: K, the number of units of each input layer.
+      input_sizes: numbers of features of the parts of the input, which is their
+        concatenation.
+      norm: "rms" as in DreamerV3, "layer" or "none".
+      blocks: G, the number of blocks.
+      epsilon: added to the mean squares under the root.
+      update_bias: is added to the update gate's pre-activation. It is no parameter.
+      hidden_fn: f, the function of the hidden layers.
+      gate_fn: the function of reset and update.
+      activation_fn: the function of the candidate.
+      kernel_init: initialiser of all kernels.
+
+    Raises:
+      ValueError: an unknown norm, sizes below 1, blocks that do not divide features,
+        inputs whose features are not the sum of input_sizes.
+
+    References:
+      Hafner et al., Mastering Diverse Domains through World Models, 2023.
+
+    >>> cell = DreamerBlockGRUCell(16, hidden_features=4, input_sizes=(3, 2), blocks=8)
+    >>> params = cell.init(jax.random.key(0), features_in=5)
+    >>> params["w_hidden"].shape, params["w_gates"].shape
+    ((8, 14, 2), (8, 2, 6))
+    """
+
+    features: int
+    _: dataclasses.KW_ONLY
+    hidden_features: int
+    input_sizes: tuple[int, ...]
+    norm: str = "rms"
+    blocks: int = 8
+    epsilon: float = 1e-4
+    update_bias: float = -1.0
+    hidden_fn: Callable[[jax.Array], jax.Array] = jax.nn.silu
+    gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
+    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
+    kernel_init: Initializer = lecun_normal
+
+    def __post_init__(self):
+        """Check the fields."""
+        name = type(self).__name__
+        for field in ("features", "hidden_features", "blocks"):
+            number = positive_integer(name, field, getattr(self, field))
+            object.__setattr__(self, field, number)
+        sizes = tuple(
+            positive_integer(name, "input_sizes", n) for n in self.input_sizes
+        )
+        object.__setattr__(self, "input_sizes", sizes)
+        choice(name, "norm", self.norm, ("none", "layer", "rms"))
+        if self.features % self.blocks:
+            raise ValueError(
+                f"{name}: blocks={self.blocks} must divide features={self.features}"
+            )
+
+    def site_norms(self) -> dict[str, Norm]:
+        """The norms of the input layers "0", "1" and so on, and of "hidden"."""
+        norm = {
+            "none": Norm(),
+            "layer": LayerNorm(self.epsilon),
+            "rms": RMSNorm(self.epsilon),
+        }[self.norm]
+        return dict.fromkeys(self._sites(), norm)
+
+    def _sites(self):
+        return {
+            **{str(i): self.hidden_features for i in range(self._layers)},
+            "hidden": self.features,
+        }
+
+    def init(self, key, features_in, dtype=jnp.float32):
+        """Draw fresh parameters; features_in is the sum of input_sizes."""
+        self._check_input(features_in)
+        H, K, G = self.features, self.hidden_features, self.blocks
+        # The first input layer reads h, the others a part of the input.
+        layers = (H, *self.input_sizes)
+        specs = {
+            f"w_{i}": ParamSpec(self.kernel_init, (size, K))
+            for i, size in enumerate(layers)
+        }
+        rows = H // G
+        inputs = rows + len(layers) * K
+        specs["w_hidden"] = ParamSpec(self.kernel_init, (G, inputs, rows))
+        specs["w_gates"] = ParamSpec(self.kernel_init, (G, rows, 3 * rows))
+        for site, size in self._sites().items():
+            specs[f"inner_bias_{site}"] = ParamSpec(zeros, (size,))
+        specs["bias_gates"] = ParamSpec(zeros, (3 * H,))
+        specs |= site_specs(self.site_norms(), self._sites(), None)
+        return draw(specs, key, dtype)
+
+    def initial_carry(self, params, x):
+        """Return zeros [..., H]."""
+        del params
+        return zeros_for(x, self.features)
+
+    def prepare(self, params):
+        """Take the hidden layer's kernel apart into V, which is blocks, and U."""
+        rest = dict(params)
+        weights = {f"w_{i}": rest.pop(f"w_{i}") for i in range(self._layers)}
+        rows = self.features // self.blocks
+        v, u = jnp.split(rest.pop("w_hidden"), [rows], 1)
+        weights["w_h"] = v
+        # U maps the same inputs to all blocks, so that it is one dense matrix.
+        weights["w_y"] = jnp.moveaxis(u, 0, 1).reshape(u.shape[1], self.features)
+        weights["w_gates"] = gates_of_blocks(rest.pop("w_gates"), 3)
+        return Prepared(weights, rest)
+
+    def project(self, dot, x):
+        """Return W_p x^p of every part of the input."""
+        self._check_input(x.shape[-1])
+        ends = itertools.accumulate(self.input_sizes)
+        parts = jnp.split(x, list(ends)[:-1], -1)
+        return tuple(dot(f"w_{i}", part) for i, part in enumerate(parts, start=1))
+
+    def step(
+        self,
+        dot: Dot,
+        params: dict[str, jax.Array],
+        carry: jax.Array,
+        x_proj: tuple[jax.Array, ...],
+        context: StepContext,
+    ) -> tuple[jax.Array, dict | None]:
+        """Take one step."""
+        normalise = Normaliser(self.site_norms(), params, context)
+
+        def layer(site, product):
+            a = add_row(product, params, f"inner_bias_{site}")
+            return self.hidden_fn(normalise(site, a)).astype(carry.dtype)
+
+        products = (dot("w_0", carry), *x_proj)
+        y = [layer(str(i), product) for i, product in enumerate(products)]
+        total = wide(dot("w_h", carry)) + wide(dot("w_y", jnp.concatenate(y, -1)))
+        gates = dot("w_gates", layer("hidden", total))
+        h = _mix(self, add_row(gates, params, "bias_gates"), carry)
+        return h.astype(carry.dtype), None
+
+    def output(self, carry):
+        """Return h, the carry itself."""
+        return carry
+
+    @property
+    def _layers(self):
+        """The number of input layers."""
+        return 1 + len(self.input_sizes)
+
+    def _check_input(self, features_in):
+        """Raise ValueError unless the input consists of its parts."""
+        if features_in != sum(self.input_sizes):
+            raise ValueError(
+                f"DreamerBlockGRUCell: inputs have {features_in} features, but "
+                f"input_sizes={self.input_sizes} add up to {sum(self.input_sizes)}"
+            )
+
+
+def _mix(cell, a, h, key=None, dropout_rate=0.0):
+    """Return h_t from the pre-activations a [..., 3H] and h_{t-1} [..., H]."""
+    r, n, u = jnp.split(a, 3, -1)
+    # The reset gate multiplies the input's part of the candidate as well.
+    n = cell.activation_fn(cell.gate_fn(r) * n)
+    n = dropout(key, dropout_rate, n)
+    u = cell.gate_fn(u + cell.update_bias)
+    previous_h = h.astype(n.dtype)
+    return previous_h + u * (n - previous_h)

@@ -1,0 +1,158 @@
+"""Dreamer's cells against their equations, in the layout of Dreamer's own weights.
+
+The equations here are written from the publications alone, with one concatenated
+product, as Dreamer has it. Parameters reach them through the converters.
+
+Sources: Hafner et al. 2021 (DreamerV2), the recurrent cell of the world model; Hafner
+et al. 2023 (DreamerV3), the sequence model with block-diagonal weights.
+
+Shape letters: B batch, T time, D input features, H hidden units, G blocks, K units of
+an input layer.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lnrepro import convert, functional
+from lnrepro.functional import DreamerBlockGRUCell, DreamerGRUCell
+
+B, T, D, H = 3, 6, 4, 6
+
+
+@pytest.fixture(autouse=True)
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+def sigmoid(a):
+    return 1 / (1 + np.exp(-a))
+
+
+def silu(a):
+    return a * sigmoid(a)
+
+
+def mix(reset, candidate, update, h):
+    """The gates of all Dreamer cells, from their pre-activations."""
+    candidate = np.tanh(sigmoid(reset) * candidate)
+    u = sigmoid(update - 1.0)
+    return u * candidate + (1 - u) * h
+
+
+def gru_step(p, h, x, epsilon):
+    """DreamerV2: one dense layer of [x; h], one layer norm over 3H, then the gates."""
+    a = np.concatenate([x, h], -1) @ p["kernel"] + p.get("bias", 0)
+    if "scale" in p:
+        mean = a.mean(-1, keepdims=True)
+        var = ((a - mean) ** 2).mean(-1, keepdims=True)
+        a = (a - mean) / np.sqrt(var + epsilon) * p["scale"] + p["offset"]
+    return mix(*np.split(a, 3, -1), h)
+
+
+def rms(a, scale, epsilon):
+    return a / np.sqrt((a * a).mean(-1, keepdims=True) + epsilon) * scale
+
+
+def blocks_of(p, name, a):
+    """A block-diagonal linear layer; its kernel is [G, inputs / G, outputs / G]."""
+    kernel = p[f"{name}/kernel"]
+    outputs = [
+        part @ block
+        for part, block in zip(np.split(a, len(kernel), -1), kernel, strict=True)
+    ]
+    return np.concatenate(outputs, -1) + p[f"{name}/bias"]
+
+
+def block_gru_step(p, h, x, epsilon, sizes):
+    """DreamerV3: an input layer of each part, a hidden block layer, then the gates."""
+    G = len(p["dyngru/kernel"])
+    parts = [h, *np.split(x, np.cumsum(sizes)[:-1], -1)]
+    layers = []
+    for i, part in enumerate(parts):
+        y = part @ p[f"dynin{i}/kernel"] + p[f"dynin{i}/bias"]
+        layers.append(silu(rms(y, p[f"dynin{i}norm/scale"], epsilon)))
+    # Every block sees its part of h, and all of the input layers.
+    together = []
+    for h_of_block in np.split(h, G, -1):
+        together += [h_of_block, *layers]
+    hidden = blocks_of(p, "dynhid0", np.concatenate(together, -1))
+    hidden = silu(rms(hidden, p["dynhid0norm/scale"], epsilon))
+    a = blocks_of(p, "dyngru", hidden)
+    # The split is within each block.
+    gates = [np.split(of_block, 3, -1) for of_block in np.split(a, G, -1)]
+    reset, candidate, update = (
+        np.concatenate([of_block[k] for of_block in gates], -1) for k in range(3)
+    )
+    return mix(reset, candidate, update, h)
+
+
+def run(step, p, x, first, **options):
+    """A cell over x [B, T, D]; at the steps marked in `first` [B, T] h is zero."""
+    dtype = np.result_type(x, *p.values())
+    h, outputs = np.zeros((B, H), dtype), []
+    for t in range(T):
+        h = np.where(first[:, t, None], 0, h)
+        h = step(p, h, x[:, t], **options)
+        outputs.append(h)
+    return np.stack(outputs, 1)
+
+
+def draw(tree, seed=0):
+    """Random weights of the shapes of a tree."""
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda a: 0.7 * rng.standard_normal(a.shape), tree)
+
+
+def check(cell, to_dreamer, step, features_in, **options):
+    """Compare outputs and the slope along one direction of all weights and of x."""
+    rng = np.random.default_rng(1)
+    init = jax.eval_shape(lambda: cell.init(jax.random.key(0), features_in))
+    params, along = draw(init), draw(init, seed=2)
+    x, x_along = rng.standard_normal((2, B, T, features_in))
+    first = rng.random((B, T)) < 0.3
+    weight = rng.standard_normal((B, T, H))
+
+    def ours(params, x):
+        outputs = functional.unroll(cell, params, x, resets=first).outputs
+        return jnp.sum(weight * outputs), outputs
+
+    (_, outputs), (d_params, d_x) = jax.jit(
+        jax.value_and_grad(ours, (0, 1), has_aux=True)
+    )(params, x)
+    dreamer = to_dreamer(params)
+    theirs = run(step, dreamer, x, first, **options)
+    np.testing.assert_allclose(outputs, theirs, atol=1e-12)
+
+    # The imaginary part along a tiny step is the exact slope. A converter only moves
+    # numbers, so that it moves a direction as it moves weights.
+    direction = to_dreamer(along)
+    moved = {n: a + 1e-30j * direction[n] for n, a in dreamer.items()}
+    moved = run(step, moved, x + 1e-30j * x_along, first, **options)
+    slope = (weight * moved).sum().imag / 1e-30
+    mine = (np.asarray(d_x) * x_along).sum()
+    mine += sum((np.asarray(d_params[n]) * along[n]).sum() for n in params)
+    np.testing.assert_allclose(mine, slope, rtol=1e-9)
+
+
+@pytest.mark.parametrize("norm", ["none", "layer"])
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_gru_equals_the_equations(norm, use_bias):
+    cell = DreamerGRUCell(H, norm, use_bias=use_bias, epsilon=1e-3)
+    check(cell, convert.gru_to_dreamer, gru_step, D, epsilon=1e-3)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_block_gru_equals_the_equations(blocks):
+    sizes = (3, 2)
+    cell = DreamerBlockGRUCell(H, blocks=blocks, input_features=5, input_sizes=sizes)
+    check(
+        cell,
+        convert.block_gru_to_dreamer,
+        block_gru_step,
+        sum(sizes),
+        epsilon=1e-4,
+        sizes=sizes,
+    )
