@@ -10,7 +10,12 @@ to. X is one of:
 - torch, keras, flax (linen), nnx, haiku: LSTM, GRU and simple RNN;
 - equinox, haste, theano (the authors' code): LSTM and GRU, the last two with layer norm
   where the library has the model of the paper;
-- fastrnns, tfa (TensorFlow Addons): the LSTM with layer norm.
+- fastrnns, tfa (TensorFlow Addons), torchaudio (RNN-T): the LSTM with layer norm;
+- dreamer: the GRU of DreamerV2, and `block_gru_from_dreamer` for that of DreamerV3.
+
+The modules of TorchRL, LSTMModule and GRUModule, have the weights of torch:
+`lstm_from_torch(weights, prefix="lstm.")`, `gru_from_torch(weights, prefix="gru.")`.
+Their `is_init` is our `resets`.
 
 `lstm_layers_from_torch` and so on convert all layers and directions at once.
 
@@ -25,6 +30,12 @@ Four differences recur:
 A round trip gives the same bits, but for the last two differences.
 """
 
+from lnrepro.convert.dreamer import (
+    block_gru_from_dreamer,
+    block_gru_to_dreamer,
+    gru_from_dreamer,
+    gru_to_dreamer,
+)
 from lnrepro.convert.equinox import (
     gru_from_equinox,
     gru_to_equinox,
@@ -93,8 +104,12 @@ from lnrepro.convert.torch_layers import (
     rnn_layers_from_torch,
     rnn_layers_to_torch,
 )
+from lnrepro.convert.torchaudio import lstm_from_torchaudio, lstm_to_torchaudio
 
 __all__ = [
+    "block_gru_from_dreamer",
+    "block_gru_to_dreamer",
+    "gru_from_dreamer",
     "gru_from_equinox",
     "gru_from_flax",
     "gru_from_haiku",
@@ -105,6 +120,7 @@ __all__ = [
     "gru_from_torch",
     "gru_layers_from_torch",
     "gru_layers_to_torch",
+    "gru_to_dreamer",
     "gru_to_equinox",
     "gru_to_flax",
     "gru_to_haiku",
@@ -123,6 +139,7 @@ __all__ = [
     "lstm_from_tfa",
     "lstm_from_theano",
     "lstm_from_torch",
+    "lstm_from_torchaudio",
     "lstm_layers_from_torch",
     "lstm_layers_to_torch",
     "lstm_to_equinox",
@@ -135,6 +152,7 @@ __all__ = [
     "lstm_to_tfa",
     "lstm_to_theano",
     "lstm_to_torch",
+    "lstm_to_torchaudio",
     "rnn_from_flax",
     "rnn_from_haiku",
     "rnn_from_keras",

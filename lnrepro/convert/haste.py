@@ -137,8 +137,8 @@ def lstm_to_haste(params: Weights) -> dict[str, np.ndarray]:
 def gru_from_haste(weights: Weights) -> Params:
     """Convert haste's GRU into GRUCell(H, norm="none", recurrent_bias=True).
 
-    haste's LayerNormGRU normalises z, r and the candidate jointly. Eq. 26-28 do not, so
-    that it has no counterpart here.
+    haste's LayerNormGRU is not converted. It normalises z, r and the candidate jointly,
+    as GRUCell(norm_groups="all") does.
 
     Args:
       weights: kernel [D, 3H], recurrent_kernel [H, 3H], bias [3H] and recurrent_bias
@@ -157,8 +157,8 @@ def gru_from_haste(weights: Weights) -> Params:
     """
     if has(weights, "gamma"):
         raise ValueError(
-            "convert: weights have 'gamma'; haste's LayerNormGRU normalises z, r and "
-            "the candidate jointly, and no cell here does"
+            "convert: weights have 'gamma'; haste's LayerNormGRU, which normalises z, "
+            "r and the candidate jointly, is not converted"
         )
     names = ("kernel", "recurrent_kernel", "bias", "recurrent_bias")
     arrays = Arrays(*[take(weights, name) for name in names])

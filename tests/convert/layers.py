@@ -7,11 +7,13 @@ from collections.abc import Callable
 import jax
 
 from lnrepro import convert
-from lnrepro.functional import Cell, GRUCell, LSTMCell, SimpleCell
+from lnrepro.functional import Cell, DreamerGRUCell, GRUCell, LSTMCell, SimpleCell
 from tests.convert.libraries import (
     D,
     H,
     draw,
+    dreamer_gru,
+    dreamer_weights,
     equinox_gru,
     equinox_lstm,
     equinox_weights,
@@ -48,6 +50,8 @@ from tests.convert.libraries import (
     torch_lstm,
     torch_rnn,
     torch_weights,
+    torchaudio_lstm,
+    torchaudio_weights,
 )
 
 
@@ -117,6 +121,14 @@ haste_lstms = convert.lstm_from_haste, convert.lstm_to_haste
 haste_grus = convert.gru_from_haste, convert.gru_to_haste
 theano_lstms = convert.lstm_from_theano, convert.lstm_to_theano
 theano_grus = convert.gru_from_theano, convert.gru_to_theano
+
+torchaudio_lstms = convert.lstm_from_torchaudio, convert.lstm_to_torchaudio
+torchaudio_cell = LSTMCell(H, norm="layer", norm_site="joint", cell_norm="carry")
+dreamers = convert.gru_from_dreamer, convert.gru_to_dreamer
+dreamers_state_first = [functools.partial(f, state_first=True) for f in dreamers]
+dreamer_gru_state_first = functools.partial(dreamer_gru, state_first=True)
+dreamer_cell = DreamerGRUCell(H, "layer", epsilon=1e-3)
+dreamer_no_bias = dataclasses.replace(dreamer_cell, use_bias=False)
 
 haiku_lstm_weights = {"lstm/linear": {"w": draw(D + H, 4 * H), "b": draw(4 * H)}}
 haiku_gru_weights = {
@@ -278,5 +290,29 @@ LAYERS = {
         theano_gru,
         GRUCell(H, norm="layer"),
         *theano_grus,
+    ),
+    "torchaudio-lstm": Layer(
+        torchaudio_weights(norms=False), torchaudio_lstm, lstm, *torchaudio_lstms
+    ),
+    "torchaudio-ln-lstm": Layer(
+        torchaudio_weights(norms=True),
+        torchaudio_lstm,
+        torchaudio_cell,
+        *torchaudio_lstms,
+    ),
+    "dreamer-gru": Layer(
+        dreamer_weights(norm=True, bias=True), dreamer_gru, dreamer_cell, *dreamers
+    ),
+    "dreamer-gru-state-first": Layer(
+        dreamer_weights(norm=True, bias=False),
+        dreamer_gru_state_first,
+        dreamer_no_bias,
+        *dreamers_state_first,
+    ),
+    "dreamer-gru-no-norm": Layer(
+        dreamer_weights(norm=False, bias=True),
+        dreamer_gru,
+        DreamerGRUCell(H),
+        *dreamers,
     ),
 }

@@ -49,6 +49,57 @@ def outputs(step, weights, x=X):
     return np.stack(hs, 1)
 
 
+# torchaudio
+
+
+def torchaudio_weights(norms):
+    """Draw the state dict of a _CustomLSTM."""
+    weights = {"x2g.weight": draw(4 * H, D), "p2g.weight": draw(4 * H, H)}
+    if not norms:
+        return weights | {"x2g.bias": draw(4 * H)}
+    for name, size in (("g_norm", 4 * H), ("c_norm", H)):
+        weights[f"{name}.weight"], weights[f"{name}.bias"] = draw(size), draw(size)
+    return weights
+
+
+def torchaudio_lstm(weights, x, h, c):
+    """torchaudio's _CustomLSTM: gates i, f, g, o, one norm of the sum, c carried."""
+
+    def norm(name, a):
+        if f"{name}.weight" not in weights:
+            return a
+        return layer_norm(a, weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+    a = x @ weights["x2g.weight"].T + weights.get("x2g.bias", 0)
+    i, f, g, o = np.split(norm("g_norm", a + h @ weights["p2g.weight"].T), 4, -1)
+    c = norm("c_norm", sigmoid(f) * c + sigmoid(i) * np.tanh(g))
+    return sigmoid(o) * np.tanh(c), c
+
+
+# Dreamer
+
+
+def dreamer_weights(norm, bias):
+    """Draw the weights of Dreamer's GRU."""
+    weights = {"kernel": draw(D + H, 3 * H)}
+    if bias:
+        weights["bias"] = draw(3 * H)
+    if norm:
+        weights |= {"norm/scale": draw(3 * H), "norm/bias": draw(3 * H)}
+    return weights
+
+
+def dreamer_gru(weights, x, h, c, state_first=False):
+    """Dreamer's GRU: reset, candidate, update."""
+    together = np.concatenate([h, x] if state_first else [x, h], -1)
+    a = together @ weights["kernel"] + weights.get("bias", 0)
+    if "norm/scale" in weights:
+        a = layer_norm(a, weights["norm/scale"], weights["norm/bias"], 1e-3)
+    r, n, u = np.split(a, 3, -1)
+    u = sigmoid(u - 1)
+    return u * np.tanh(sigmoid(r) * n) + (1 - u) * h, c
+
+
 # torch.nn
 
 

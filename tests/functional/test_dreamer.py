@@ -45,10 +45,10 @@ def mix(reset, candidate, update, h):
 def gru_step(p, h, x, epsilon):
     """DreamerV2: one dense layer of [x; h], one layer norm over 3H, then the gates."""
     a = np.concatenate([x, h], -1) @ p["kernel"] + p.get("bias", 0)
-    if "scale" in p:
+    if "norm/scale" in p:
         mean = a.mean(-1, keepdims=True)
         var = ((a - mean) ** 2).mean(-1, keepdims=True)
-        a = (a - mean) / np.sqrt(var + epsilon) * p["scale"] + p["offset"]
+        a = (a - mean) / np.sqrt(var + epsilon) * p["norm/scale"] + p["norm/bias"]
     return mix(*np.split(a, 3, -1), h)
 
 
@@ -147,7 +147,7 @@ def test_gru_equals_the_equations(norm, use_bias):
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 def test_block_gru_equals_the_equations(blocks):
     sizes = (3, 2)
-    cell = DreamerBlockGRUCell(H, blocks=blocks, input_features=5, input_sizes=sizes)
+    cell = DreamerBlockGRUCell(H, blocks=blocks, hidden_features=5, input_sizes=sizes)
     check(
         cell,
         convert.block_gru_to_dreamer,

@@ -1,0 +1,121 @@
+"""Converted weights give the outputs of torchaudio and TorchRL, where installed."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lnrepro import convert
+from lnrepro.functional import DreamerBlockGRUCell, GRUCell, LSTMCell, unroll
+
+B, T, D, H = 3, 5, 4, 6
+
+
+def randomise(torch, module):
+    """Draw all parameters anew, so that no norm has a gain of 1."""
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+
+
+def imported(name):
+    """The torch module and a library on top of it."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    return torch, pytest.importorskip(name, exc_type=ImportError)
+
+
+@pytest.mark.parametrize("layer_norm", [True, False])
+def test_torchaudio(layer_norm):
+    torch, rnnt = imported("torchaudio.models.rnnt")
+    module = rnnt._CustomLSTM(D, H, layer_norm=layer_norm)
+    randomise(torch, module)
+    x = torch.randn(T, B, D)
+    with torch.no_grad():
+        outputs, (h, c) = module(x, None)
+
+    cell = LSTMCell(H)
+    if layer_norm:
+        cell = LSTMCell(H, "layer", norm_site="joint", cell_norm="carry")
+    params = convert.lstm_from_torchaudio(module.state_dict())
+    result = unroll(cell, params, jnp.asarray(x.numpy()), time_major=True)
+    np.testing.assert_allclose(result.outputs, outputs, atol=1e-5)
+    np.testing.assert_allclose(result.carry[0], c, atol=1e-5)
+    np.testing.assert_allclose(result.carry[1], h, atol=1e-5)
+
+    back = {
+        name: torch.as_tensor(a)
+        for name, a in convert.lstm_to_torchaudio(params).items()
+    }
+    module.load_state_dict(back)
+    with torch.no_grad():
+        np.testing.assert_allclose(module(x, None)[0], outputs, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_torchrl_modules_with_episodes(kind):
+    """Also the meaning of `is_init`: it is `resets`."""
+    torch, modules = imported("torchrl.modules")
+    tensordict = pytest.importorskip("tensordict")
+    options = {"input_size": D, "hidden_size": H, "in_key": "x", "out_key": "y"}
+    if kind == "lstm":
+        module, cell = modules.LSTMModule(**options), LSTMCell(H)
+        carry_keys = ("recurrent_state_h", "recurrent_state_c")
+        from_torch = convert.lstm_from_torch
+    else:
+        module, cell = modules.GRUModule(**options), GRUCell(H, recurrent_bias=True)
+        carry_keys = ("recurrent_state",)
+        from_torch = convert.gru_from_torch
+    randomise(torch, module)
+    x = torch.randn(B, T, D)
+    is_init = torch.zeros(B, T, 1, dtype=torch.bool)
+    is_init[:, 0] = True
+    is_init[0, 2] = is_init[2, 4] = True
+    data = {"x": x, "is_init": is_init}
+    data |= {key: torch.zeros(B, T, 1, H) for key in carry_keys}
+    data = tensordict.TensorDict(data, batch_size=(B, T))
+    with torch.no_grad(), modules.set_recurrent_mode(True):
+        outputs = module(data)["y"]
+
+    params = from_torch(module.state_dict(), prefix=f"{kind}.")
+    resets = is_init[..., 0].numpy()
+    ours = unroll(cell, params, jnp.asarray(x.numpy()), resets=resets).outputs
+    np.testing.assert_allclose(ours, outputs, atol=1e-5)
+
+
+def test_torchrl_block_gru():
+    torch, dreamer = imported("torchrl.modules.models.dreamer_v3")
+    if not hasattr(dreamer, "_DreamerV3BlockGRU"):
+        pytest.skip("this TorchRL has no block GRU")
+    blocks, state, action, hidden = 2, 3, 2, 5
+    module = dreamer._DreamerV3BlockGRU(
+        state_dim=state,
+        action_dim=action,
+        hidden_dim=hidden,
+        belief_dim=H,
+        num_blocks=blocks,
+        num_layers=1,
+        norm_eps=1e-4,
+    )
+    randomise(torch, module)
+    x = torch.rand(B, T, state + action)
+    h, outputs = torch.zeros(B, H), []
+    with torch.no_grad():
+        for t in range(T):
+            h = module(x[:, t, :state], h, x[:, t, state:])
+            outputs.append(h)
+
+    theirs = {name: a.numpy() for name, a in module.state_dict().items()}
+    weights = {}
+    for i, name in enumerate(("belief", "state", "action")):
+        weights[f"dynin{i}/kernel"] = theirs[f"{name}_projection.0.weight"].T
+        weights[f"dynin{i}/bias"] = theirs[f"{name}_projection.0.bias"]
+        weights[f"dynin{i}norm/scale"] = theirs[f"{name}_projection.1.weight"]
+    for ours, name in (("dynhid0", "hidden_layers.0"), ("dyngru", "gates")):
+        weights[f"{ours}/kernel"] = theirs[f"{name}.weight"]
+        weights[f"{ours}/bias"] = theirs[f"{name}.bias"]
+    weights["dynhid0norm/scale"] = theirs["hidden_layers.1.weight"]
+    cell = DreamerBlockGRUCell(
+        H, hidden_features=hidden, input_sizes=(state, action), blocks=blocks
+    )
+    params = convert.block_gru_from_dreamer(weights)
+    ours = unroll(cell, params, jnp.asarray(x.numpy())).outputs
+    np.testing.assert_allclose(ours, torch.stack(outputs, 1), atol=1e-5)
