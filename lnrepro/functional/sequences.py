@@ -64,10 +64,13 @@ def time_major_flags(
 
     Raises:
       ValueError: a shape other than that of x [T, ..., D] asks for.
+      TypeError: resets that are neither booleans nor integers.
     """
     if flags is None:
         return None
     flags = jnp.asarray(flags)
+    if name == "resets":
+        _check_resets(f"unroll: {name}", flags)
     # x is [T, batch axes..., D] already, and the flags are as the user gave them.
     expected = x.shape[:-1] if time_major else (*x.shape[1:-1], x.shape[0])
     if flags.shape != expected:
@@ -78,15 +81,28 @@ def time_major_flags(
     return flags if time_major else jnp.moveaxis(flags, -1, 0)
 
 
-def flags_of_step(flags: Any, x: jax.Array) -> jax.Array | None:
-    """Return the flags of one step as booleans [...].
+def _check_resets(name: str, resets: jax.Array) -> None:
+    """Raise TypeError unless resets are booleans or integers."""
+    # Floating-point numbers are likely discounts, which are 0 where an episode ends.
+    if resets.dtype != bool and not jnp.issubdtype(resets.dtype, jnp.integer):
+        raise TypeError(
+            f"{name} has dtype {resets.dtype}; it must hold booleans or integers, such "
+            "as done != 0"
+        )
+
+
+def flags_of_step(name: str, flags: Any, x: jax.Array) -> jax.Array | None:
+    """Return the flags of one step, `mask` or `reset`, as booleans [...].
 
     Raises:
       ValueError: a shape other than the batch axes of x [..., D].
+      TypeError: a reset that is neither boolean nor integer.
     """
     if flags is None:
         return None
     flags = jnp.asarray(flags)
+    if name == "reset":
+        _check_resets(f"step: {name}", flags)
     if flags.shape != x.shape[:-1]:
         raise ValueError(
             f"step: mask or reset has shape {flags.shape}; these inputs ask for "

@@ -73,6 +73,19 @@ def unroll(
 ) -> Unrolled:
     """Run a cell over a sequence.
 
+    A sequence may hold several episodes, as rollouts of reinforcement learning do.
+    `resets` marks the steps that see the first observation of an episode. The carry
+    starts anew before such a step, so that resets[t] is done[t - 1], and not done[t]:
+
+        step t       0    1    2    3    4    5
+        x[t]         a0   a1   a2   b0   b1   c0     observations of episodes a, b, c
+        done[t]      0    0    1    0    1    0      the action ends the episode
+        resets[t]    1    0    0    1    0    1
+        carry        * -> . -> .    * -> .    * ->   * the cell's own initial carry
+
+    Where the first step goes on with an episode, resets[0] is False and initial_carry
+    is the carry of the rollout before it, a row for each sequence.
+
     Args:
       cell: an LSTMCell, GRUCell, SimpleCell, a wrapped cell, a Stack, or your own.
       params: its parameters; they and x are brought to one dtype.
@@ -81,8 +94,8 @@ def unroll(
       seq_lengths: [...], integers in [0, T]. Steps at and beyond a length are padding.
       mask: [..., T], False where a step is padding, anywhere. Padded steps pass the
         carry on, and their output is zero. x may hold anything there.
-      resets: [..., T], True where the carry starts anew before that step, at the
-        cell's own initial carry (zeros, or the learned one).
+      resets: [..., T], booleans or integers, True where the carry starts anew before
+        that step, at the cell's own initial carry (zeros, or the learned one).
       reverse: run from the end to the start; padding is skipped wherever it is.
       keep_order: with reverse, whether the outputs stand in the order of x, or in the
         order of processing (with seq_lengths, each sequence's own, padding last).
@@ -99,8 +112,8 @@ def unroll(
       Unrolled: (carry, outputs, carries or None, statistics or None).
 
     Raises:
-      TypeError: integer inputs, a carry of another dtype, forward-mode differentiation
-        of the lean backward pass.
+      TypeError: integer inputs, a carry of another dtype, floating-point resets,
+        forward-mode differentiation of the lean backward pass.
       ValueError: a shape that does not fit, lengths outside [0, T] where they are
         known, statistics for a cell without batch norm.
 
@@ -221,7 +234,8 @@ def step(
       carry: the carry before the step.
       x: [..., D].
       mask: [...], False where the step is padding.
-      reset: [...], True where the carry starts anew before the step.
+      reset: [...], booleans or integers, True where the carry starts anew before the
+        step, which sees the first observation of an episode.
       key: random key for zoneout and dropout; None means test time.
       memory: what the step reads as `StepContext.memory`.
       noise: what `cell.sample` drew once for the sequence. Where it is None and there
@@ -250,7 +264,8 @@ def step(
     x = cell.transform_input(x, noise)
     own_carry = cell.initial_carry(params, x)
     carry = checks.carry_like(own_carry, carry)
-    mask, reset = (sequences.flags_of_step(flags, x) for flags in (mask, reset))
+    mask = sequences.flags_of_step("mask", mask, x)
+    reset = sequences.flags_of_step("reset", reset, x)
     inputs = _Inputs(step_params, own_carry, memory, noise)
     context = StepContext(mask=mask, key=key, statistics=statistics)
     x_proj = cell.project(named_dot(weights), x)

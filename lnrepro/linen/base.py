@@ -153,8 +153,9 @@ class SequenceModule(nn.Module):
           seq_lengths: integers [...] in [0, T]. Steps at and beyond a length are
             padding: the carry passes through them, and their output is zero.
           mask: [..., T], False where a step is padding, anywhere in the sequence.
-          resets: [..., T], True where the carry starts anew before the step, at zeros
-            or at the learned carry.
+          resets: [..., T], True at the first observation of an episode: the carry
+            starts anew before that step, at zeros or at the learned carry. See the
+            picture at `lnrepro.functional.unroll`.
           return_carry: overrides the attribute, as do time_major, reverse and
             keep_order.
           time_major: see above.

@@ -12,6 +12,9 @@ def lstm_cell(module: nn.Module) -> functional.Cell:
     cell = functional.LSTMCell(
         features=module.features,
         norm=module.norm,
+        norm_site=module.norm_site,
+        norm_groups=module.norm_groups,
+        blocks=module.blocks,
         cell_norm=module.cell_norm,
         forget_bias=module.forget_bias,
         peephole=module.peephole,
@@ -37,6 +40,8 @@ def gru_cell(module: nn.Module) -> functional.Cell:
     cell = functional.GRUCell(
         features=module.features,
         norm=module.norm,
+        norm_groups=module.norm_groups,
+        blocks=module.blocks,
         reset=module.reset,
         recurrent_bias=module.recurrent_bias,
         use_bias=module.use_bias,

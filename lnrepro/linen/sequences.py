@@ -27,6 +27,10 @@ class LSTM(SequenceModule):
       features: H, the number of hidden units.
       norm: "layer", "none", "layer_cell", "rms", "batch" or "weight"; see
         `lnrepro.functional.LSTMCell`.
+      norm_site: "products" normalises each product by itself, "joint" their sum.
+      norm_groups: "all" normalises all gates jointly, "per_gate" each by itself,
+        "heads" each block by itself.
+      blocks: number of blocks of the block-diagonal recurrent kernel.
       cell_norm: "output" carries c as it is; "carry" carries the normalised c.
       forget_bias: is added to the start of the forget gate's bias.
       peephole: whether there are Graves' peephole weights.
@@ -77,6 +81,9 @@ class LSTM(SequenceModule):
 
     features: int
     norm: str = "layer"
+    norm_site: str = "products"
+    norm_groups: str = "all"
+    blocks: int = 1
     cell_norm: str = "output"
     forget_bias: float = 0.0
     peephole: bool = False
@@ -129,6 +136,10 @@ class GRU(SequenceModule):
       features: H, the number of hidden units.
       norm: "layer", "none", "rms", "batch" or "weight"; see
         `lnrepro.functional.GRUCell`.
+      norm_groups: "paper" normalises the gates jointly and the candidate by itself,
+        "all" all three jointly, "per_gate" each by itself, "heads" each block by
+        itself.
+      blocks: number of blocks of the block-diagonal recurrent kernel.
       reset: "after" multiplies by the reset gate after the recurrent product, "before"
         before it.
       recurrent_bias: whether the recurrent product has a bias too; with norm "none" or
@@ -178,6 +189,8 @@ class GRU(SequenceModule):
 
     features: int
     norm: str = "layer"
+    norm_groups: str = "paper"
+    blocks: int = 1
     reset: str = "after"
     recurrent_bias: bool = False
     use_bias: bool = True

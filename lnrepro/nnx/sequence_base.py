@@ -90,8 +90,9 @@ class SequenceMethods:
           seq_lengths: integers [...] in [0, T]. Steps at and beyond a length are
             padding: the carry passes through them, and their output is zero.
           mask: [..., T], False where a step is padding, anywhere in the sequence.
-          resets: [..., T], True where the carry starts anew before the step, at zeros
-            or at the learned carry.
+          resets: [..., T], True at the first observation of an episode: the carry
+            starts anew before that step, at zeros or at the learned carry. See the
+            picture at `lnrepro.functional.unroll`.
           return_carry: whether to return (carry, y).
           time_major: whether x is [T, ..., D].
           reverse: whether to run from the end to the start.

@@ -452,8 +452,9 @@ def test_parameters_have_their_functional_names(sequence, cell, functional_cell)
         {"norm": "none", "use_bias": False, "gradient_clip": 0.1},
         {"gate_fn": jax.nn.hard_sigmoid, "activation_fn": jax.nn.relu, "epsilon": 1e-2},
         {"norm": "rms", "learned_carry": True},
+        {"norm_site": "joint", "norm_groups": "heads", "blocks": 2},
     ],
-    ids=["peephole", "layer_cell", "no bias", "functions", "learned"],
+    ids=["peephole", "layer_cell", "no bias", "functions", "learned", "sites"],
 )
 def test_options_of_the_cell_reach_it(options):
     plain = functional.LSTMCell(H, **PLAIN, **{"norm": "layer", **options})
