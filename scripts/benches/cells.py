@@ -15,13 +15,13 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 
 from lnrepro import functional
-from scripts.benches.direct import cells_jax
+from scripts.benches.direct import cells_jax, variants_jax
 from scripts.benches.direct.cells_jax import Implementation, Shape
 
 # The shapes of the paper's experiments.
@@ -31,6 +31,97 @@ SHAPES = {
     "reader": Shape(steps=300, batch=32, features=240, units=240),
     "order": Shape(steps=25, batch=128, features=300, units=1024),
     "skip": Shape(steps=30, batch=64, features=620, units=2400),
+}
+
+
+class Compared(NamedTuple):
+    """A cell of ours, and what it is measured against.
+
+    Attributes:
+      ours: (sizes) -> our cell with its norm.
+      plain: (sizes) -> our cell without a norm.
+      flax: the same cell written with nn.Dense and Flax's norms.
+      flax_plain: Flax's own cell without a norm.
+      peer: "lstm" or "gru", the cell of torch and Haiku; None measures none.
+    """
+
+    ours: Callable[[Shape], functional.Cell]
+    plain: Callable[[Shape], functional.Cell]
+    flax: type[nn.RNNCellBase]
+    flax_plain: type[nn.RNNCellBase]
+    peer: str | None = None
+
+
+def _of_units(cell_class, **options):
+    """(sizes) -> a cell of that class."""
+
+    def make(shape):
+        return cell_class(shape.units, **options)
+
+    return make
+
+
+def _dreamer_block(norm):
+    """(sizes) -> DreamerV3's cell, whose input is one part."""
+
+    def make(shape):
+        return functional.DreamerBlockGRUCell(
+            shape.units,
+            hidden_features=shape.units // 2,
+            input_sizes=(shape.features,),
+            norm=norm,
+        )
+
+    return make
+
+
+_plain_lstm = _of_units(functional.LSTMCell)
+_joint = {"norm": "layer", "norm_site": "joint", "cell_norm": "carry"}
+CELLS = {
+    "lstm": Compared(
+        _of_units(functional.LSTMCell, norm="layer"),
+        _plain_lstm,
+        cells_jax.LayerNormLSTMCell,
+        nn.OptimizedLSTMCell,
+        "lstm",
+    ),
+    "gru": Compared(
+        _of_units(functional.GRUCell, norm="layer"),
+        _of_units(functional.GRUCell),
+        cells_jax.LayerNormGRUCell,
+        nn.GRUCell,
+        "gru",
+    ),
+    "lstm-rms": Compared(
+        _of_units(functional.LSTMCell, norm="rms"),
+        _plain_lstm,
+        variants_jax.RMSLSTMCell,
+        nn.OptimizedLSTMCell,
+    ),
+    "lstm-rnnt": Compared(
+        _of_units(functional.LSTMCell, **_joint),
+        _plain_lstm,
+        variants_jax.RNNTLSTMCell,
+        nn.OptimizedLSTMCell,
+    ),
+    "lstm-per-gate": Compared(
+        _of_units(functional.LSTMCell, norm_groups="per_gate", **_joint),
+        _plain_lstm,
+        variants_jax.PerGateLSTMCell,
+        nn.OptimizedLSTMCell,
+    ),
+    "dreamer": Compared(
+        _of_units(functional.DreamerGRUCell, norm="layer"),
+        _of_units(functional.DreamerGRUCell),
+        variants_jax.DreamerGRUCell,
+        nn.GRUCell,
+    ),
+    "dreamer-block": Compared(
+        _dreamer_block("rms"),
+        _dreamer_block("none"),
+        variants_jax.DreamerBlockGRUCell,
+        nn.GRUCell,
+    ),
 }
 
 # Number of compilations of each function, in turns; their median is reported.
@@ -59,7 +150,7 @@ Row = dict[str, float | None]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `cells`."""
-    parser.add_argument("--cell", choices=("lstm", "gru"), default="lstm")
+    parser.add_argument("--cell", choices=tuple(CELLS), default="lstm")
     parser.add_argument(
         "--shapes", nargs="+", choices=tuple(SHAPES), default=list(SHAPES)
     )
@@ -135,42 +226,35 @@ def implementations(
       args: the flags.
       shape: the sizes.
     """
-    our_class, flax_class, flax_ln_class = (
-        functional.LSTMCell,
-        nn.OptimizedLSTMCell,
-        cells_jax.LayerNormLSTMCell,
-    )
-    if args.cell == "gru":
-        our_class, flax_class, flax_ln_class = (
-            functional.GRUCell,
-            nn.GRUCell,
-            cells_jax.LayerNormGRUCell,
-        )
+    compared = CELLS[args.cell]
+    normed, plain = compared.ours(shape), compared.plain(shape)
+    flax_plain = compared.flax_plain
     # "inference" measures the outputs without gradients. "products alone" bounds the
     # time from below, roughly: it has the matrix products and little else.
-    layer = our_class(shape.units, norm="layer")
-    none = our_class(shape.units, norm="none")
     made = {
-        "ours LN": cells_jax.ours(layer, shape),
-        "ours plain": cells_jax.ours(none, shape),
-        "Flax LN": cells_jax.flax(flax_ln_class, shape),
-        "Flax plain": cells_jax.flax(flax_class, shape),
-        "ours LN, inference": cells_jax.ours(layer, shape, inference=True),
-        "Flax plain, inference": cells_jax.flax(flax_class, shape, inference=True),
-        "products alone": cells_jax.our_products(our_class, shape),
-        "products alone, inference": cells_jax.our_products(
-            our_class, shape, inference=True
-        ),
+        "ours LN": cells_jax.ours(normed, shape),
+        "ours plain": cells_jax.ours(plain, shape),
+        "Flax LN": cells_jax.flax(compared.flax, shape),
+        "Flax plain": cells_jax.flax(flax_plain, shape),
+        "ours LN, inference": cells_jax.ours(normed, shape, inference=True),
+        "Flax plain, inference": cells_jax.flax(flax_plain, shape, inference=True),
     }
+    if compared.peer is None:
+        return made
+    our_class = type(plain)
+    made["products alone"] = cells_jax.our_products(our_class, shape)
+    made["products alone, inference"] = cells_jax.our_products(
+        our_class, shape, inference=True
+    )
     if "haiku" in args.peers and importlib.util.find_spec("haiku"):
-        made["haiku plain"] = cells_jax.haiku(args.cell, shape)
+        made["haiku plain"] = cells_jax.haiku(compared.peer, shape)
     if "torch" in args.peers and importlib.util.find_spec("torch"):
         from scripts.benches.direct import cells_torch
 
         if cells_torch.use_device_of_jax():
-            made["torch plain"] = cells_torch.plain(args.cell, shape)
-            made["torch products alone"] = cells_torch.products(args.cell, shape)
-            if args.cell == "lstm":
+            made["torch plain"] = cells_torch.plain(compared.peer, shape)
+            made["torch products alone"] = cells_torch.products(compared.peer, shape)
+            if compared.peer == "lstm":
                 made["torch script LN"] = cells_torch.scripted_layer_norm_lstm(shape)
     return made
 
