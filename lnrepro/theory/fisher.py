@@ -55,11 +55,11 @@ class Outputs(NamedTuple):
     phi: float = 1.0
 
     def mean(self, h: jax.Array) -> jax.Array:
-        """Return E[y|h] [..., H] of natural parameters h [..., H] (eq. 11)."""
+        """Return E[y|h], [..., H], of natural parameters h [..., H] (eq. 11)."""
         return jnp.vectorize(jax.grad(self.log_partition), signature="(h)->(h)")(h)
 
     def covariance(self, h: jax.Array) -> jax.Array:
-        """Return Cov[y|h] [..., H, H] of natural parameters h [..., H] (eq. 11)."""
+        """Return Cov[y|h], [..., H, H], of natural parameters h [..., H] (eq. 11)."""
         hessian = jax.hessian(self.log_partition)
         return self.phi * jnp.vectorize(hessian, signature="(h)->(h,h)")(h)
 
