@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from lnrepro.engine.runs import LoadedRun
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def load(

@@ -1,0 +1,90 @@
+"""The package, its metadata and the files that GitHub reads."""
+
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+
+import pytest
+
+import lnrepro
+from scripts import package
+from tests.runs import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
+FORMS = ".github/ISSUE_TEMPLATE"
+
+
+def test_one_version_everywhere():
+    version = PROJECT["version"]
+    assert lnrepro.__version__ == version
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    # The newest section of the changelog: "## [Unreleased] 0.2.0" or "## [0.2.0] DATE".
+    heading = re.search(r"^## .*", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert heading is not None
+    assert version in re.findall(r"\d+\.\d+\.\d+", heading[0])
+
+
+def test_ci_tests_the_lower_bounds():
+    pins = re.search(r"pins: (.*)", (ROOT / ".github/workflows/ci.yml").read_text())
+    assert pins is not None
+    bounds = dict(d.split(">=") for d in PROJECT["dependencies"])
+    tested = dict(pin.split("==") for pin in pins[1].split())
+    assert tested == {name: f"{bound}.0" for name, bound in bounds.items()}
+
+
+@pytest.mark.parametrize(
+    ("schema", "pattern"),
+    [
+        ("github-workflows", ".github/workflows/*.yml"),
+        ("dependabot", ".github/dependabot.yml"),
+        ("github-issue-config", f"{FORMS}/config.yml"),
+        ("github-issue-forms", f"{FORMS}/[!c]*.yml"),
+        ("citation-file-format", "CITATION.cff"),
+    ],
+)
+def test_files_that_github_reads_fit_their_schema(schema, pattern):
+    files = sorted(ROOT.glob(pattern))
+    assert files
+    done = _check_schema(schema, *files)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_schema_check_finds_a_mistake(tmp_path):
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    wrong = tmp_path / "ci.yml"
+    wrong.write_text(workflow.replace("runs-on:", "run-on:"), encoding="utf-8")
+    assert _check_schema("github-workflows", wrong).returncode == 1
+
+
+def _check_schema(schema, *files):
+    name = f"vendor.{schema}"
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", name]
+    return subprocess.run([*command, *files], capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_the_wheel_runs_alone(tmp_path, capsys):
+    assert package.main(["--out", str(tmp_path)]) == 0
+    source, wheel = sorted(tmp_path.iterdir(), reverse=True)
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "lnrepro/py.typed" in names
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"lnrepro"}
+    with tarfile.open(source) as archive:
+        inside = {name.split("/", 1)[1] for name in archive.getnames()}
+    assert {"README.md", "LICENSE", "configs/mnist.py", "scripts/package.py"} <= inside
+
+
+def test_a_folder_with_packages_is_refused(tmp_path):
+    (tmp_path / "lnrepro-0.1.0.tar.gz").touch()
+    with pytest.raises(package.UserError, match="is not empty"):
+        package.main(["--out", str(tmp_path)])
+
+
+def test_a_wheel_that_fails_is_reported(tmp_path):
+    with pytest.raises(package.RunError, match="pip install failed"):
+        package._try_alone(tmp_path / "lnrepro-0.0.0-py3-none-any.whl", tmp_path)
