@@ -29,7 +29,7 @@ from tests.hardening import faults
 @pytest.fixture(autouse=True, scope="module")
 def _no_data_set():
     with pytest.MonkeyPatch.context() as m:
-        m.setattr(train, "_fingerprint", lambda config: "toy/1")
+        m.setattr(train, "_data_identity", lambda config: ("toy/1", {}))
         yield
 
 

@@ -157,7 +157,7 @@ def test_the_guard_stops_each_experiment_and_keeps_the_last_good_checkpoint(
         "load",
         lambda c: poisoned(exp, EXPERIMENTS[name].inputs[0], batch, 4),
     )
-    monkeypatch.setattr(train, "_fingerprint", lambda c: "made up")
+    monkeypatch.setattr(train, "_data_identity", lambda c: ("made up", {}))
     with pytest.raises(
         RunError,
         match=r"^train/\w+ is nan at step 5: stopped; the last good checkpoint is kept",
