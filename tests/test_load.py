@@ -1,0 +1,314 @@
+"""`lnrepro.load`: a run stands alone, and so does its export."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import lnrepro
+from configs import mnist, skip_thoughts
+from lnrepro import data
+from lnrepro.engine import export, runs
+from lnrepro.engine.errors import UserError
+from lnrepro.engine.train import train
+from tests.runs import ROOT, environment
+
+SENTENCES = ["anna went to the harbour .", "the cook laughed .", "zzz"]
+ENCODE = """
+import sys, numpy, lnrepro
+run = lnrepro.load(sys.argv[1])
+numpy.save(sys.argv[2], run.encode(sys.argv[3:]))
+"""
+
+
+def smoke_run(module, home: pathlib.Path, **changes) -> pathlib.Path:
+    """Train a few steps of a smoke config, with its data in home/data."""
+    config = module.get_config("smoke")
+    config.data.dir = str(home / "data")
+    config.steps, config.curves = 3, ()
+    config.update_from_flattened_dict(changes)
+    train(config, home / "run")
+    return home / "run"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A run of MNIST."""
+    return smoke_run(mnist, tmp_path_factory.mktemp("small"))
+
+
+def run_python(home, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", *arguments],
+        cwd=ROOT,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_import_brings_nothing_heavy(tmp_path):
+    code = (
+        "import sys, lnrepro; print(lnrepro.load.__name__, lnrepro.__version__);"
+        "heavy = {'jax', 'flax', 'numpy', 'optax', 'grain', 'orbax', 'ml_collections'};"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    done = run_python(tmp_path, code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_the_trainer_one_line_says_what_to_install(tmp_path):
+    code = (
+        "import sys; sys.modules['optax'] = None; import lnrepro\n"
+        "try: lnrepro.load('nowhere')\n"
+        "except ModuleNotFoundError as e: print(e)"
+    )
+    done = run_python(tmp_path, code)
+    assert done.stdout.startswith("optax is not installed; lnrepro.load needs: pip")
+    assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_copied_run_without_its_data_encodes_the_same_bits(tmp_path):
+    home = tmp_path / "here"
+    evals = dict.fromkeys(skip_thoughts.get_config("smoke").evals, "never")
+    run = smoke_run(skip_thoughts, home, **{"evals": evals, "best.metric": None})
+    lnrepro.load(run).export(home / "export")
+
+    def encoded(folder, machine):
+        file = tmp_path / f"{machine}-{folder.name}.npy"
+        machine = tmp_path / machine
+        machine.mkdir(exist_ok=True)
+        done = run_python(machine, ENCODE, str(folder), str(file), *SENTENCES)
+        assert done.returncode == 0, done.stderr
+        return np.load(file)
+
+    expected = encoded(run, "here")
+    assert np.abs(expected).sum() > 0
+    for name in ("run", "export"):
+        shutil.copytree(home / name, tmp_path / "there" / name)
+    shutil.rmtree(home)
+    for name in ("run", "export"):
+        folder = tmp_path / "there" / name
+        np.testing.assert_array_equal(encoded(folder, "there"), expected)
+    # Nothing was prepared or written there.
+    assert not (tmp_path / "there" / "data").exists()
+    assert not list((tmp_path / "there").rglob("generated*"))
+
+
+def test_config_params_and_metrics(small):
+    run = lnrepro.load(small)
+    assert run.config.model.hidden == (32, 32)
+    assert run.config.experiment == "experiments.mnist"
+    kernel = run.params["Dense_0"]["kernel"]
+    assert isinstance(kernel, np.ndarray)
+    assert kernel.shape == (64, 32)
+    assert 0 <= run.metrics[-1]["valid/error"] <= 1
+    assert run.weights.checkpoint == "best"
+    assert lnrepro.load(str(small), checkpoint="last").weights.step == 3
+    with pytest.raises(UserError, match="checkpoint='new': choose best or last"):
+        lnrepro.load(small, checkpoint="new")
+
+
+def test_parameters_need_neither_the_batch_size_nor_the_mesh_of_the_training(
+    small, tmp_path
+):
+    moved = shutil.copytree(small, tmp_path / "run")
+    about = json.loads((moved / "config.json").read_text())
+    # These fit neither one device nor the four of the tests.
+    about["config"]["mesh"]["model"] = 3
+    about["config"]["batch_size"] = 7
+    (moved / "config.json").write_text(json.dumps(about))
+    images = np.zeros((2, 8, 8))
+    expected = lnrepro.load(small).probabilities(images)
+    np.testing.assert_array_equal(lnrepro.load(moved).probabilities(images), expected)
+
+
+def test_several_seeds_give_the_first(tmp_path):
+    together = lnrepro.load(smoke_run(mnist, tmp_path, seeds=2, seed=5))
+    alone = lnrepro.load(smoke_run(mnist, tmp_path / "alone", seed=5))
+    for name, array in alone.params["Dense_0"].items():
+        np.testing.assert_allclose(together.params["Dense_0"][name], array, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def exported(small, tmp_path_factory):
+    return lnrepro.load(small).export(tmp_path_factory.mktemp("hub") / "mnist")
+
+
+def test_an_export_is_the_run(small, exported):
+    from safetensors.numpy import load_file
+
+    files = {path.name for path in exported.iterdir()}
+    assert files == {
+        "README.md",
+        "model.safetensors",
+        "config.json",
+        "data_facts.json",
+        "metrics.jsonl",
+    }
+    run, copy = lnrepro.load(small), lnrepro.load(exported)
+    arrays = load_file(exported / "model.safetensors")
+    np.testing.assert_array_equal(
+        arrays["params.Dense_0.kernel"], run.params["Dense_0"]["kernel"]
+    )
+    assert copy.metrics == run.metrics
+    assert copy.weights.step == run.weights.step
+    images = np.arange(128.0).reshape(2, 8, 8) % 17
+    np.testing.assert_array_equal(copy.probabilities(images), run.probabilities(images))
+    again = copy.export(exported.parent / "again")
+    for name in files:
+        assert (again / name).read_bytes() == (exported / name).read_bytes()
+
+
+def test_the_card_says_what_it_is(small, exported):
+    card = (exported / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: lnrepro\n")
+    run = lnrepro.load(small)
+    step = run.weights.step
+    (record,) = (r for r in run.metrics if r["step"] == step and "valid/error" in r)
+    assert f"| valid/error | {record['valid/error']:.6g} |" in card
+    assert f"fingerprint: `{data.fingerprint('digits', small.parent / 'data')}`" in card
+    assert f"licence: {data.builder_class('digits').licence}" in card
+    assert "- `run.classify(images)`: Return the most probable class" in card
+    assert '"norm": "layer"' in card
+    # Nothing of this machine is in it.
+    for path in exported.iterdir():
+        assert os.fsencode(small.parent) not in path.read_bytes(), path.name
+
+
+def test_the_licence_of_own_files_is_not_that_of_the_official_ones(small, tmp_path):
+    moved = shutil.copytree(small, tmp_path / "run")
+    about = json.loads((moved / "config.json").read_text())
+    about["data"]["name"] = about["config"]["data"]["name"] = "my_digits"
+    (moved / "config.json").write_text(json.dumps(about))
+    card = lnrepro.load(moved).export(tmp_path / "export") / "README.md"
+    assert "licence: not known here: these are files of the author's own" in (
+        card.read_text()
+    )
+
+
+def test_an_export_is_written_completely_or_not_at_all(
+    small, exported, tmp_path, monkeypatch
+):
+    before = {path: path.read_bytes() for path in exported.iterdir()}
+    with pytest.raises(UserError, match=r"is not empty; give another folder"):
+        lnrepro.load(small).export(exported)
+    assert {path: path.read_bytes() for path in exported.iterdir()} == before
+
+    def fail(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(export, "card", fail)
+    with pytest.raises(UserError, match=r"cannot export to .*: No space left"):
+        lnrepro.load(small).export(tmp_path / "export")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_safetensors_one_line_says_what_to_install(
+    small, exported, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    for use in (
+        lambda: lnrepro.load(small).export(tmp_path / "export"),
+        lambda: lnrepro.load(exported).params,
+    ):
+        with pytest.raises(UserError, match="safetensors is not installed; exports"):
+            use()
+
+
+def test_other_modules_must_be_named(small, tmp_path):
+    moved = shutil.copytree(small, tmp_path / "run")
+    about = json.loads((moved / "config.json").read_text())
+    about["config"]["experiment"] = "tests.engine.toy"
+    (moved / "config.json").write_text(json.dumps(about))
+    with pytest.raises(UserError, match=r"a run of 'tests\.engine\.toy'; if you trust"):
+        lnrepro.load(moved)
+    run = lnrepro.load(moved, experiment="tests.engine.toy")
+    # An experiment without uses of its own.
+    assert type(run) is runs.LoadedRun
+    with pytest.raises(UserError, match=r"holds a run of experiments\.mnist, not of"):
+        lnrepro.load(small, experiment="experiments.draw")
+    about["config"]["experiment"] = "experiments.mnits"
+    (moved / "config.json").write_text(json.dumps(about))
+    with pytest.raises(UserError, match=r"did you mean experiments\.mnist\?"):
+        lnrepro.load(moved)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", b"[1]", "not a JSON object"),
+        ("config.json", b"{}", "not a run's config.json"),
+        ("config.json", b"[" * 100_000, "not a JSON object"),
+        ("model.safetensors", b"cposix\nsystem\n(S'true'\ntR.", "cannot be read"),
+        ("model.safetensors", b"", "cannot be read"),
+        ("model.safetensors", b"\xff" * 8 + b"{}", "cannot be read"),
+    ],
+)
+def test_damaged_exports_are_refused_in_one_line(
+    exported, tmp_path, file, content, message
+):
+    moved = shutil.copytree(exported, tmp_path / "export")
+    (moved / file).write_bytes(content)
+    with pytest.raises(UserError, match=message) as e:
+        _ = lnrepro.load(moved).params
+    assert "\n" not in str(e.value)
+    assert str(moved) in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"params.Dense_0.kernel": None}, "has no array 'params.Dense_0.kernel'"),
+        ({"params.more": np.zeros(1)}, "has an array too many, 'params.more'"),
+        (
+            {"params.Dense_0.kernel": np.zeros((64, 31), np.float32)},
+            r"params.Dense_0.kernel is float32 \[64, 31\], but its config asks for "
+            r"float32 \[64, 32\]",
+        ),
+        ({"params.Dense_0.kernel": np.zeros((64, 32))}, "is float64"),
+    ],
+)
+def test_arrays_of_another_config_are_refused(exported, tmp_path, change, message):
+    from safetensors.numpy import load_file, save_file
+
+    moved = shutil.copytree(exported, tmp_path / "export")
+    path = moved / "model.safetensors"
+    arrays = load_file(path) | change
+    save_file({name: a for name, a in arrays.items() if a is not None}, path)
+    with pytest.raises(UserError, match=message):
+        _ = lnrepro.load(moved).params
+
+
+def test_a_checkpoint_of_another_config_is_refused(small, tmp_path):
+    moved = shutil.copytree(small, tmp_path / "run")
+    about = json.loads((moved / "config.json").read_text())
+    about["config"]["model"]["hidden"] = [32, 31]
+    (moved / "config.json").write_text(json.dumps(about))
+    with pytest.raises(UserError, match=r"is float32 \[32, 32\], but its config asks"):
+        _ = lnrepro.load(moved).params
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ("[]", "not a JSON object"),
+        ("{}", "has no 'words'"),
+        ('{"words": "abc"}', "'words' is not a list of words"),
+        ('{"words": [1, 2]}', "'words' is not a list of words"),
+    ],
+)
+def test_facts_that_are_not_those_of_the_run_are_refused(tmp_path, facts, message):
+    config = skip_thoughts.get_config("smoke")
+    about = {"config": json.loads(config.to_json()), "data": {"fingerprint": "x"}}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    (tmp_path / "data_facts.json").write_text(facts)
+    with pytest.raises(UserError, match=message):
+        lnrepro.load(tmp_path).encode(["a"])
