@@ -129,6 +129,7 @@ def test_parameters_need_neither_the_batch_size_nor_the_mesh_of_the_training(
     np.testing.assert_array_equal(lnrepro.load(moved).probabilities(images), expected)
 
 
+@pytest.mark.slow
 def test_several_seeds_give_the_first(tmp_path):
     together = lnrepro.load(smoke_run(mnist, tmp_path, seeds=2, seed=5))
     alone = lnrepro.load(smoke_run(mnist, tmp_path / "alone", seed=5))
@@ -299,6 +300,7 @@ def test_a_checkpoint_of_another_config_is_refused(small, tmp_path):
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
+        (None, r"data_facts.json is missing, and so is the data set stories; copy"),
         ("[]", "not a JSON object"),
         ("{}", "has no 'words'"),
         ('{"words": "abc"}', "'words' is not a list of words"),
@@ -307,8 +309,13 @@ def test_a_checkpoint_of_another_config_is_refused(small, tmp_path):
 )
 def test_facts_that_are_not_those_of_the_run_are_refused(tmp_path, facts, message):
     config = skip_thoughts.get_config("smoke")
+    config.data.dir = str(tmp_path / "data")
     about = {"config": json.loads(config.to_json()), "data": {"fingerprint": "x"}}
     (tmp_path / "config.json").write_text(json.dumps(about))
-    (tmp_path / "data_facts.json").write_text(facts)
+    if facts is not None:
+        (tmp_path / "data_facts.json").write_text(facts)
+    before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError, match=message):
         lnrepro.load(tmp_path).encode(["a"])
+    # Nothing is prepared where the config of a stranger says.
+    assert sorted(tmp_path.rglob("*")) == before

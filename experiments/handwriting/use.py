@@ -158,7 +158,12 @@ class Model(LoadedRun):
     @functools.cached_property
     def _numbers(self):
         """Number of each symbol. 0 stands for all other characters."""
-        symbols = self.words("symbols")
+        symbols, wanted = self.words("symbols"), self.config.model.symbols
+        if len(symbols) != wanted:
+            raise UserError(
+                f"{self.folder}: it has {len(symbols)} symbols, but its config has "
+                f"{wanted}; copy the run again"
+            )
         return {symbol: i for i, symbol in enumerate(symbols) if i}
 
     def _encode(self, text):

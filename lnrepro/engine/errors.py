@@ -10,7 +10,8 @@ from typing import NoReturn
 EXTRAS = {
     "train": (
         "absl ml_collections optax orbax tensorflow_datasets grain array_record "
-        "sklearn tensorboardX matplotlib PIL rich importlib_resources HersheyFonts"
+        "sklearn tensorboardX matplotlib PIL rich importlib_resources HersheyFonts "
+        "safetensors"
     ),
     "sweep": "ray submitit",
 }

@@ -83,10 +83,15 @@ class LoadedRun:
           UserError: the run has none, and its data is not here either.
         """
         path = self.folder / workdir.FACTS
-        # A run knows the facts of its data. The data itself is needed only for runs
-        # without the file.
+        # Only runs without this file need their data. An embedded set is not prepared
+        # for it, because the config of a stranger may name any folder.
         if path.exists():
             return _read_object(path)
+        if not data.prepared(self.config.data.name, self.config.data.dir):
+            raise UserError(
+                f"{path} is missing, and so is the data set {self.config.data.name}; "
+                "copy the whole run"
+            )
         self.check_data()
         return data.facts(self.config.data.name, self.config.data.dir)
 

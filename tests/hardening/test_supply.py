@@ -6,8 +6,11 @@ import json
 import shutil
 import sys
 
+import numpy as np
 import pytest
 
+import lnrepro
+from configs import mnist
 from lnrepro.engine import train
 from lnrepro.engine.checkpoint import Store
 from lnrepro.engine.errors import UserError
@@ -310,7 +313,6 @@ def tampered(content, paths) -> bytes:
 def test_config_json_of_a_stranger_is_data(
     trained, tmp_path, monkeypatch, happenings, field
 ):
-    import lnrepro
     from lnrepro.engine import runs
     from scripts import encode, theory_trained
     from scripts.paper.runs import find
@@ -333,4 +335,40 @@ def test_config_json_of_a_stranger_is_data(
     ):
         with contextlib.suppress(UserError):
             open_run(tmp_path / "run")
+    assert happenings == set()
+
+
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory):
+    """The directory of a run of MNIST, and its export."""
+    home = tmp_path_factory.mktemp("small")
+    config = mnist.get_config("smoke")
+    config.data.dir, config.steps, config.curves = str(home / "data"), 2, ()
+    train.train(config, home / "run")
+    lnrepro.load(home / "run").export(home / "export")
+    return home
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["run", "export"])
+def test_nothing_is_executed_to_use_what_a_stranger_trained(
+    small_run, tmp_path, happenings, kind
+):
+    whole = small_run / kind
+    changes = [(path.name, PROGRAM) for path in whole.iterdir() if path.is_file()]
+    about = json.loads((whole / "config.json").read_text())
+    for place in strings(about):
+        changes.append(("config.json", tampered(about, [place])))
+    changes.append(("data_facts.json", tampered({"words": ["a"]}, [("words", 0)])))
+    for number, (file, new) in enumerate(changes):
+        copy = shutil.copytree(whole, tmp_path / str(number))
+        (copy / file).write_bytes(new)
+        # Code of the stranger's beside the run.
+        for name in ("experiments", "scripts", PLANTED):
+            (copy / f"{name}.py").write_text(f"import {PLANTED}\n")
+        with contextlib.suppress(UserError):
+            run = lnrepro.load(copy)
+            run.classify(np.zeros((1, 8, 8)))
+            run.export(tmp_path / f"export{number}")
+    assert len(changes) > 20
     assert happenings == set()

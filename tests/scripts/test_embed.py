@@ -1,0 +1,98 @@
+"""scripts/embed.py on a small run, and bad input."""
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import lnrepro
+from configs import order_embeddings
+from lnrepro.engine.errors import UserError
+from lnrepro.engine.train import train
+from scripts import embed
+from tests.runs import ROOT, environment
+
+CAPTIONS = ["a red square", "a blue circle above a red square", "zzz"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    home = tmp_path_factory.mktemp("embed")
+    config = order_embeddings.get_config("smoke")
+    config.data.dir = str(home / "data")
+    config.steps, config.curves, config.best.metric = 3, (), None
+    config.evals = dict.fromkeys(config.evals, "never")
+    train(config, home / "run")
+    return home / "run"
+
+
+def call(home, *flags, text=""):
+    command = [sys.executable, "scripts/embed.py", *map(str, flags)]
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment(home),
+        input=text.encode(),
+        capture_output=True,
+    )
+
+
+@pytest.mark.slow
+def test_captions_find_images(folder, tmp_path):
+    run = lnrepro.load(folder)
+    features = np.random.default_rng(0).normal(size=(7, 648))
+    np.save(tmp_path / "features.npy", features)
+    text = "".join(f"{caption}\n" for caption in CAPTIONS)
+
+    done = call(tmp_path, "--workdir", folder, text=text)
+    assert done.returncode == 0, done.stderr
+    captions = np.load(io.BytesIO(done.stdout))
+    np.testing.assert_allclose(captions, run.embed_captions(CAPTIONS), atol=1e-6)
+    assert b"3 captions embedded" in done.stderr
+
+    flags = ("--workdir", folder, "--images", tmp_path / "features.npy")
+    done = call(tmp_path, *flags)
+    assert done.returncode == 0, done.stderr
+    images = np.load(io.BytesIO(done.stdout))
+    np.testing.assert_allclose(images, run.embed_images(features), atol=1e-6)
+
+    np.save(tmp_path / "images.npy", images)
+    flags = ("--workdir", folder, "--find", tmp_path / "images.npy", "--best", 3)
+    done = call(tmp_path, *flags, text=text)
+    assert done.returncode == 0, done.stderr
+    found = [list(map(int, line.split())) for line in done.stdout.splitlines()]
+    np.testing.assert_array_equal(found, run.rank(captions, images)[:, :3])
+
+    for flags, message in (
+        (("--workdir", folder), "standard input is empty: one caption a line"),
+        (("--workdir", tmp_path), "holds no run"),
+        (("--workdir", folder, "--best", 0), "--best=0: at least 1 is needed"),
+        (
+            ("--workdir", folder, "--images", tmp_path / "images.npy"),
+            "features: an array of numbers [N, 648] is needed, not float32 [7, 8]",
+        ),
+    ):
+        done = call(tmp_path, *flags)
+        assert done.returncode == 2
+        assert done.stdout == b""
+        assert message in done.stderr.decode()
+        assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"cposix\nsystem\n(S'true'\ntR.",
+        b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': ()}",
+    ],
+)
+def test_other_files_are_refused(tmp_path, content):
+    path = tmp_path / "features.npy"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"features.npy: not a .npy file of numbers"):
+        embed.open_array(path)
+    with pytest.raises(UserError, match="No such file"):
+        embed.open_array(tmp_path / "nowhere.npy")
