@@ -297,6 +297,34 @@ def test_a_checkpoint_of_another_config_is_refused(small, tmp_path):
         _ = lnrepro.load(moved).params
 
 
+def leaves(config, path=()):
+    """The places of all fields of a config."""
+    for name, value in config.items():
+        yield (*path, name)
+        if isinstance(value, dict):
+            yield from leaves(value, (*path, name))
+
+
+def test_fields_that_are_missing_have_defaults_or_are_named(small, tmp_path):
+    moved = shutil.copytree(small, tmp_path / "run")
+    text = (small / "config.json").read_text()
+    refused = set()
+    for path in leaves(json.loads(text)["config"]):
+        about = json.loads(text)
+        inner = about["config"]
+        for name in path[:-1]:
+            inner = inner[name]
+        del inner[path[-1]]
+        (moved / "config.json").write_text(json.dumps(about))
+        try:
+            assert lnrepro.load(moved).params
+        except UserError:
+            refused.add(".".join(path))
+    # Without these there is no network, or its parameters have another shape.
+    assert refused >= {"experiment", "norm", "model", "model.hidden"}
+    assert not refused & {"seed", "evals", "optimizer.eps", "mesh.shard", "save_every"}
+
+
 @pytest.mark.parametrize(
     ("facts", "message"),
     [

@@ -18,9 +18,11 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
+from lnrepro.config import add_defaults
 from lnrepro.engine import experiment as experiments
 from lnrepro.engine import export, metrics, optim, seeds, train, workdir
 from lnrepro.engine.checkpoint import Saved, Store
+from lnrepro.engine.checks import missing_fields
 from lnrepro.engine.errors import UserError
 
 logger = logging.getLogger("lnrepro")
@@ -168,8 +170,9 @@ class LoadedRun:
         Raises:
           UserError: there is no checkpoint, or it does not fit the config.
         """
-        # The optimiser and the mesh of the training are not needed here.
-        like = self._shapes(1)
+        # The batch size and the mesh of the training are not needed here.
+        with missing_fields(self.config):
+            like = self._shapes(1)
         if (self.folder / export.WEIGHTS).exists():
             return Weights(*export.read_weights(self.folder, self.about, like.vars))
         for name in (self._checkpoint, "last"):
@@ -280,7 +283,10 @@ def load_model(
         )
     uses = experiments.load_uses(run.config)
     model = uses.Model if uses else LoadedRun
-    return model(run.folder, run.about, checkpoint)
+    opened = model(run.folder, run.about, checkpoint)
+    # A run of an earlier version may lack fields.
+    add_defaults(opened.config)
+    return opened
 
 
 def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
