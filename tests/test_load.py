@@ -245,9 +245,9 @@ def test_other_modules_must_be_named(small, tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("config.json", b"[1]", "not a JSON object"),
+        ("config.json", b"[1]", "not a run's config.json"),
         ("config.json", b"{}", "not a run's config.json"),
-        ("config.json", b"[" * 100_000, "not a JSON object"),
+        ("config.json", b"[" * 100_000, "not a run's config.json"),
         ("model.safetensors", b"cposix\nsystem\n(S'true'\ntR.", "cannot be read"),
         ("model.safetensors", b"", "cannot be read"),
         ("model.safetensors", b"\xff" * 8 + b"{}", "cannot be read"),

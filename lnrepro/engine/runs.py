@@ -304,7 +304,7 @@ def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
     """
     path = folder / "config.json"
     try:
-        about = _read_object(path)
+        about = json.loads(path.read_text(encoding="utf-8"))
         config = about["config"]
         # Read all fields that are used later, so that a missing one is reported here.
         name, _, _ = config["experiment"], config["norm"], config["data"]["name"]
