@@ -78,7 +78,7 @@ def test_a_config_that_fails_is_named_with_its_line(tmp_path, source, says):
 @pytest.mark.parametrize("content", ["[" * 100_000, "{", '{"config": 3}', "null"])
 def test_a_config_json_that_is_none_is_named(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(UserError, match=r"not a (run.s config\.json|JSON object)"):
+    with pytest.raises(UserError, match=r"not a run.s config\.json"):
         runs.load(tmp_path)
     with pytest.raises(UserError, match=r"not a run.s config\.json"):
         workdir.same_config(tmp_path, toy.get_config())

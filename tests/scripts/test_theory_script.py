@@ -146,7 +146,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "not a JSON object"),
+        ("{", "not a run's config.json"),
         (
             '{"config": {"experiment": "experiments.draw", "norm": "none", '
             '"data": {"name": "x"}}}',
