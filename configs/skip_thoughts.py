@@ -52,7 +52,7 @@ PAPER = {
         "chunk_rows": 512,
     },
     "optimizer": adam(2e-4, name="kiros_adam", clip=5.0),
-    # How sentences are encoded for the tasks. word2vec is a .bin file whose words are
+    # How sentences are encoded for the tasks. word2vec is a file whose words are
     # mapped into the table, or None.
     "encoding": {
         "batch_size": 128,

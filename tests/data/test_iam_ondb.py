@@ -91,6 +91,71 @@ def test_points_and_offsets_are_the_files_numbers():
     np.testing.assert_array_equal(iam.offsets(line)[:, 2], line[1:, 2])
 
 
+def test_coordinates_may_have_decimals():
+    line = iam.points(xml([[("0.5", "-1.25"), (3, "1e1")]]), "f")
+    np.testing.assert_array_equal(line, [[0.5, -1.25, 0], [3, 10, 1]])
+    assert iam.points(xml([[(1, 2), (3, 4)]]), "f").dtype == np.int32
+    for bad in ("nan", "inf", "-1e9"):
+        with pytest.raises(DataError, match=f"a Point at 1, {bad}, which is 100000"):
+            iam.points(xml([[(1, bad), (3, 4)]]), "f")
+
+
+OWN_FORMS = [f"my form.{i}" for i in range(12)]
+
+
+def own(folder):
+    """The files of a set of own forms, without lists."""
+    for i, form in enumerate(OWN_FORMS):
+        for name in ("ascii", "lineStrokes"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / f"ascii/{form}.txt").write_bytes(ascii_file([f"Line {i}"]))
+        line = [[(0.5 * x, y) for x, y in stroke] for stroke in strokes(i)]
+        (folder / f"lineStrokes/{form}-1.xml").write_bytes(xml(line))
+    return folder
+
+
+def prepare_own(folder, data_dir):
+    """The ids of the training and the validation lines, and the data set."""
+    data.prepare("iam_ondb", folder, data_dir, own_name="own")
+    splits = [data.open_columns("own", split, data_dir) for split in ("train", "valid")]
+    return [[name.tobytes().decode() for name in split["id"]] for split in splits]
+
+
+def test_own_forms_need_no_lists(tmp_path):
+    raw = own(tmp_path / "raw")
+    train, valid = prepare_own(raw, tmp_path / "a")
+    by_name = sorted(OWN_FORMS)
+    assert valid == [f"{by_name[9]}-01"]
+    assert sorted(train + valid) == [f"{form}-01" for form in by_name]
+    columns = data.open_columns("own", "train", tmp_path / "a")
+    assert columns["strokes"].values.dtype == np.float32
+    number = OWN_FORMS.index(train[3].removesuffix("-01"))
+    wanted = np.concatenate(strokes(number)) * [0.5, 1]
+    np.testing.assert_allclose(columns["strokes"][3][:, :2], np.diff(wanted, axis=0))
+
+    # Lists that are there are followed.
+    (raw / "testset_v.txt").write_text("")
+    assert prepare_own(raw, tmp_path / "b") == [train, valid]
+
+
+def test_own_lists_may_have_any_ids_without_spaces(tmp_path):
+    raw = official(tmp_path / "raw")
+    for path in sorted(raw.rglob("b01-000*")):
+        if path.is_file():
+            path.rename(path.with_name(path.name.replace("b01-000", "Ada_7")))
+    (raw / "testset_v.txt").write_text("Ada_7")
+    (raw / "testset_t.txt").unlink()
+    train, valid = prepare_own(raw, tmp_path / "data")
+    assert valid == ["Ada_7-01", "Ada_7-02"]
+    # c01-000x is in no list.
+    forms = {line.rpartition("-")[0] for line in train}
+    assert forms == {"a01-000u", "d01-000z"}
+    (raw / "trainset.txt").unlink()
+    train, _ = prepare_own(raw, tmp_path / "data2")
+    forms = {line.rpartition("-")[0] for line in train}
+    assert forms == {"a01-000u", "c01-000x", "d01-000z"}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -101,10 +166,10 @@ def test_points_and_offsets_are_the_files_numbers():
         (xml([]).replace(b"StrokeSet", b"Other"), "f: no StrokeSet"),
         (xml([[(1, 2)], [], [(3, 4)]]), "f, line 8: a Stroke without points"),
         (
-            xml([[("1.5", 2), (3, 4)]]),
-            "f, line 5: a Point at '1.5', '2', which are not integers",
+            xml([[("1.5", "nine"), (3, 4)]]),
+            "f, line 5: a Point at '1.5', 'nine', which are not numbers",
         ),
-        (xml([[(1, "")]]), "f, line 5: a Point at '1', '', which are not integers"),
+        (xml([[(1, "")]]), "f, line 5: a Point at '1', '', which are not numbers"),
         (xml([[(1, 2)]]).replace(b'y="2"', b""), "f, line 5: a Point without y"),
         (
             xml([[(1, 2), (10**9, 4)]]),

@@ -183,6 +183,40 @@ def test_word2vec_is_read_with_or_without_newlines(tmp_path, newline):
         np.testing.assert_array_equal(found[word], np.float32(vector))
 
 
+def as_text(vectors, end=b"\n"):
+    lines = [f"{len(vectors)} {len(next(iter(vectors.values())))}"]
+    lines += [f"{w} {' '.join(map(str, v))}" for w, v in vectors.items()]
+    return end.join(line.encode() for line in lines) + end
+
+
+@pytest.mark.parametrize("end", [b"\n", b" \n", b"\r\n"])
+def test_word2vec_in_text_format(tmp_path, end):
+    (tmp_path / "v.txt").write_bytes(as_text(VECTORS, end))
+    found = Word2Vec(tmp_path / "v.txt")
+    assert (list(found), len(found), found.size) == (list(VECTORS), 3, 3)
+    for word, vector in VECTORS.items():
+        np.testing.assert_array_equal(found[word], np.float32(vector))
+    (tmp_path / "v.txt").write_bytes(as_text(VECTORS, end).removesuffix(end))
+    found = Word2Vec(tmp_path / "v.txt")
+    np.testing.assert_array_equal(found["New_York"], [3, 4, 5])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"3 2\na 1 2\nb 1\nc 1 2\n", "line 3: not a word and 2 numbers"),
+        (b"3 2\na 1 2\nb 1 2\n", "has 2 words, but its first line says 3"),
+        (b"1 2\na 1 2\nb 1 2\n", "has 2 words, but its first line says 1"),
+        (b"2 2\na 1 2\nb 1 x\n", "'b': could not convert string to float"),
+    ],
+)
+def test_bad_word2vec_in_text_format_is_one_line(tmp_path, content, message):
+    (tmp_path / "v.txt").write_bytes(content)
+    with pytest.raises(DataError, match=message) as e:
+        Word2Vec(tmp_path / "v.txt")["b"]
+    assert "\n" not in str(e.value)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -27,10 +27,15 @@ lineStrokes and ascii are folders, or archives such as lineStrokes-all.tar.gz. T
 splits are those of Graves (2013). train is trainset, testset_t and testset_f, 10,741
 lines. valid is testset_v, 1,438 lines.
 
+Own files may have coordinates with decimals and any names of forms. Their lists may be
+missing or empty: then all forms that no list has are for training, and one in ten of
+them is for validation.
+
 An example is one line with these features, for T points and U characters:
 
     strokes        [T - 1, 3] int32: dx and dy to the next point in units of the
-                   whiteboard, where y grows downwards; 1 if that point ends a stroke
+                   whiteboard, where y grows downwards; 1 if that point ends a stroke.
+                   They are float32 if coordinates have decimals
     text           [U] uint8: symbol numbers, see `encode`
     transcription  UTF-8 bytes of the text in the file
     id             ASCII bytes, such as "a01-000u-01"
@@ -50,7 +55,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NoReturn
 from xml.parsers import expat
 
 import numpy as np
@@ -75,8 +81,14 @@ NUMBERS = {symbol: i for i, symbol in enumerate(SYMBOLS)}
 LIMIT = 4 << 20
 # Largest coordinate. The official lines stay below 10,000.
 FARTHEST = 100_000
+# Names of the files, with the id of the form and the number of the line. The ids of
+# own forms are any names.
 LINE = re.compile(r"(?:^|/)([a-z]\d\d-\d{3}[a-z]?)-(\d\d)\.xml$")
 FORM = re.compile(r"(?:^|/)([a-z]\d\d-\d{3}[a-z]?)\.txt$")
+OWN_LINE = re.compile(r"(?:^|/)([^/]+)-(\d{1,6})\.xml$")
+OWN_FORM = re.compile(r"(?:^|/)([^/]+)\.txt$")
+# Without testset_v.txt, one in so many own forms is for validation.
+HELD_OUT = 10
 AGAIN = "get the official file"
 
 FEATURES = {
@@ -107,68 +119,130 @@ class IamOndb(Builder):
         *(RawFile(f"{name}.txt") for name in LISTS),
     )
 
+    # Type of the offsets. `examples` sets it to float32 if coordinates have decimals.
+    dtype = np.int32
+
     def features(self):
         """Return the features of an example, see the module."""
-        return FEATURES
+        return FEATURES | {"strokes": array((None, 3), self.dtype)}
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
         """Read the lists, the transcriptions and the strokes."""
+        line_name, form_name = LINE, FORM
+        if raw.any_checksum:
+            line_name, form_name = OWN_LINE, OWN_FORM
         list_of = {}
         for name in LISTS:
-            list_of |= dict.fromkeys(_forms(raw, f"{name}.txt"), name)
-        texts: dict[str, list[str]] = {}
-        for path, content in raw.tree(
-            "ascii", ("ascii-all",), suffix=".txt", limit=LIMIT
-        ):
-            if (found := FORM.search(path)) and found[1] in list_of:
-                texts[found[1]] = transcription(content, path)
-        strokes: dict[str, dict[int, np.ndarray]] = defaultdict(dict)
-        for path, content in raw.tree(
-            "lineStrokes", ("lineStrokes-all",), suffix=".xml", limit=LIMIT
-        ):
-            if (found := LINE.search(path)) and found[1] in list_of:
-                number = int(found[2])
-                if number == 0:
-                    raise DataError(f"{path}: lines are numbered from 01; {AGAIN}")
-                strokes[found[1]][number] = offsets(points(content, path))
-        splits, skipped = {"train": [], "valid": []}, []
-        other, counts = Counter(), dict.fromkeys(LISTS, 0)
-        for form, name in list_of.items():
-            for kind, present in (("stroke file", strokes), ("transcription", texts)):
-                if form not in present:
-                    raise DataError(
-                        f"{raw.folder / name}.txt lists {form}, which has no {kind}; "
-                        f"{AGAIN}s"
-                    )
-            if max(strokes[form]) > len(texts[form]):
-                skipped.append(form)
-                continue
-            counts[name] += len(strokes[form])
-            for number, line in sorted(strokes[form].items()):
-                line_id, text = f"{form}-{number:02}", texts[form][number - 1]
-                splits["valid" if name == VALID else "train"].append(
-                    example(line, text, line_id, LISTS.index(name), other)
-                )
+            forms = _forms(raw, f"{name}.txt", form_name)
+            list_of |= dict.fromkeys(forms, name)
+        # Without a list of training forms, all forms are read.
+        wanted = list_of if LISTS[0] in list_of.values() else None
+        texts = _texts(raw, form_name, wanted)
+        strokes = _strokes(raw, line_name, wanted)
+        if raw.any_checksum:
+            _add_missing_lists(list_of, strokes)
+        _check_files(raw, list_of, texts, strokes)
+        skipped = [form for form in list_of if max(strokes[form]) > len(texts[form])]
         if skipped:
             warnings.warn(
                 f"{len(skipped)} forms have fewer lines of text than of strokes and "
                 f"are left out: {', '.join(skipped[:9])}",
                 stacklevel=2,
             )
-        characters = sum(
-            len(line["text"]) for split in splits.values() for line in split
-        )
-        if 2 * other.total() > characters:
-            shown = " ".join(c for c, _ in other.most_common(5))
-            raise DataError(
-                f"{raw.folder}: {other.total():,} of {characters:,} characters are "
-                f"not among the {len(SYMBOLS) - 1} symbols, such as {shown}; the texts "
-                "must be English"
-            )
+        kept = {form: name for form, name in list_of.items() if form not in skipped}
+        if any(line.dtype.kind == "f" for f in kept for line in strokes[f].values()):
+            self.dtype = np.float32
+        splits, other = {"train": [], "valid": []}, Counter()
+        for form, name in kept.items():
+            for number, line in sorted(strokes[form].items()):
+                line_id, text = f"{form}-{number:02}", texts[form][number - 1]
+                line = line.astype(self.dtype)
+                splits["valid" if name == VALID else "train"].append(
+                    example(line, text, line_id, LISTS.index(name), other)
+                )
+        _check_symbols(raw, splits, other)
         if splits["train"]:
             self.facts |= facts(splits["train"], other)
+        counts = dict.fromkeys(LISTS, 0)
+        for form, name in kept.items():
+            counts[name] += len(strokes[form])
         self.facts |= {"skipped": skipped, "lines": counts}
         return splits
+
+
+def _texts(
+    raw: Raw, form_name: re.Pattern, wanted: Collection[str] | None
+) -> dict[str, list[str]]:
+    """Read the lines of text of each form; `wanted` are forms, or None for all."""
+    texts = {}
+    for path, content in raw.tree("ascii", ("ascii-all",), suffix=".txt", limit=LIMIT):
+        found = form_name.search(path)
+        if found and (wanted is None or found[1] in wanted):
+            texts[found[1]] = transcription(content, path)
+    return texts
+
+
+def _strokes(
+    raw: Raw, line_name: re.Pattern, wanted: Collection[str] | None
+) -> dict[str, dict[int, np.ndarray]]:
+    """Read the offsets of each line, by the form and the number of the line."""
+    strokes = defaultdict(dict)
+    for path, content in raw.tree(
+        "lineStrokes", ("lineStrokes-all",), suffix=".xml", limit=LIMIT
+    ):
+        found = line_name.search(path)
+        if found and (wanted is None or found[1] in wanted):
+            number = int(found[2])
+            if number == 0:
+                raise DataError(f"{path}: lines are numbered from 01; {AGAIN}")
+            strokes[found[1]][number] = offsets(points(content, path))
+    return strokes
+
+
+def _add_missing_lists(list_of: dict[str, str], forms: Iterable[str]) -> None:
+    """Divide own forms where lists are missing or empty.
+
+    Without trainset.txt, all forms that no list has are for training. Without
+    testset_v.txt, one in HELD_OUT training forms is for validation.
+
+    Args:
+      list_of: the list of each form, which is changed.
+      forms: all forms.
+    """
+    if LISTS[0] not in list_of.values():
+        list_of |= {form: LISTS[0] for form in sorted(forms) if form not in list_of}
+    if VALID not in list_of.values():
+        train = [form for form, name in list_of.items() if name == LISTS[0]]
+        # The last of every ten, and at least one.
+        step = min(HELD_OUT, len(train))
+        list_of |= dict.fromkeys(train[step - 1 :: step] if step > 1 else (), VALID)
+
+
+def _check_files(
+    raw: Raw, list_of: Mapping[str, str], texts: Collection, strokes: Collection
+) -> None:
+    """Raise DataError if a form has no file."""
+    for form, name in list_of.items():
+        for kind, present in (("stroke file", strokes), ("transcription", texts)):
+            if form not in present:
+                raise DataError(
+                    f"{raw.folder / name}.txt lists {form}, which has no {kind}; "
+                    f"{AGAIN}s"
+                )
+
+
+def _check_symbols(
+    raw: Raw, splits: Mapping[str, Sequence[Example]], other: Counter
+) -> None:
+    """Raise DataError if most characters are not symbols."""
+    characters = sum(len(line["text"]) for split in splits.values() for line in split)
+    if 2 * other.total() > characters:
+        shown = " ".join(c for c, _ in other.most_common(5))
+        raise DataError(
+            f"{raw.folder}: {other.total():,} of {characters:,} characters are "
+            f"not among the {len(SYMBOLS) - 1} symbols, such as {shown}; the texts "
+            "must be English"
+        )
 
 
 def example(
@@ -177,7 +251,7 @@ def example(
     """Return the example of a line.
 
     Args:
-      strokes: offsets [T - 1, 3].
+      strokes: offsets [T - 1, 3], int32 or float32.
       text: the transcription.
       name: id of the line.
       number: index of its list in LISTS.
@@ -186,7 +260,7 @@ def example(
     tokens, unknown = encode(text)
     other.update(unknown)
     return {
-        "strokes": strokes.astype(np.int32),
+        "strokes": strokes,
         "text": tokens,
         "transcription": np.frombuffer(text.encode(), np.uint8),
         "id": np.frombuffer(name.encode(), np.uint8),
@@ -228,73 +302,108 @@ def points(content: bytes, where: object) -> np.ndarray:
       where: name of the file, for error messages.
 
     Returns:
-      The points [T, 3] int32: x, y, and 1 if the point ends a stroke.
+      The points [T, 3]: x, y, and 1 if the point ends a stroke. They are int32, or
+      float64 if a coordinate has decimals.
 
     Raises:
       DataError: the XML is broken or is not a line of handwriting. Document types are
         an error, and therefore also all entities and external references.
     """
-    parser = expat.ParserCreate()
-    seen: set[str] = set()
-    found: list[tuple[int, int]] = []
-    # Number of points at the end of each stroke.
-    ends: list[int] = []
-
-    def fail(problem: str):
-        raise DataError(f"{where}, line {parser.CurrentLineNumber}: {problem}; {AGAIN}")
-
-    def start(name: str, attributes: dict[str, str]):
-        seen.add(name)
-        if name != "Point":
-            return
-        for key in ("x", "y"):
-            if key not in attributes:
-                fail(f"a Point without {key}")
-        x, y = attributes["x"], attributes["y"]
-        try:
-            point = int(x), int(y)
-        except ValueError:
-            fail(f"a Point at {x[:12]!a}, {y[:12]!a}, which are not integers")
-        if max(map(abs, point)) >= FARTHEST:
-            fail(f"a Point at {x[:12]}, {y[:12]}, which is {FARTHEST} or more")
-        if "StrokeSet" not in seen:
-            fail("a Point outside of a StrokeSet")
-        found.append(point)
-
-    def end(name: str):
-        if name == "Stroke":
-            if len(found) == (ends[-1] if ends else 0):
-                fail("a Stroke without points")
-            ends.append(len(found))
-
-    def document_type(*_):
-        fail("a document type, which these files do not have")
-
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.StartDoctypeDeclHandler = document_type
-    try:
-        parser.Parse(content, True)
-    except expat.ExpatError as e:
-        problem = expat.ErrorString(e.code)
-        raise DataError(
-            f"{where}, line {e.lineno}: broken XML ({problem}); {AGAIN}"
-        ) from None
-    # Python's codecs raise these errors.
-    except (LookupError, ValueError) as e:
-        raise DataError(
-            f"{where}, line 1: unknown encoding ({str(e)[:60]!a}); {AGAIN}"
-        ) from None
-    if "StrokeSet" not in seen:
+    reader = _Reader(where)
+    reader.read(content)
+    found, ends = reader.found, reader.ends
+    if "StrokeSet" not in reader.seen:
         raise DataError(f"{where}: no StrokeSet; {AGAIN}")
     if len(found) < 2 or not ends or ends[-1] != len(found):
         raise DataError(
             f"{where}: {len(found)} points in {len(ends)} strokes are not a line of "
             f"handwriting; {AGAIN}"
         )
-    line = np.zeros((len(found), 3), np.int32)
+    is_whole = all(isinstance(number, int) for point in found for number in point)
+    line = np.zeros((len(found), 3), np.int32 if is_whole else np.float64)
     line[:, :2] = found
+    # A point at which a stroke ends has the number of points up to it in `ends`.
     line[np.array(ends) - 1, 2] = 1
     return line
+
+
+class _Reader:
+    """Reader of the elements of a lineStrokes XML file.
+
+    Attributes:
+      seen: names of the elements.
+      found: the points.
+      ends: number of points at the end of each stroke.
+    """
+
+    def __init__(self, where: object):
+        self.seen: set[str] = set()
+        self.found: list[tuple[float, float]] = []
+        self.ends: list[int] = []
+        self._where = where
+        self._parser = expat.ParserCreate()
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.StartDoctypeDeclHandler = self._document_type
+
+    def read(self, content: bytes) -> None:
+        """Read a whole file.
+
+        Raises:
+          DataError: the XML is broken, or a stroke or point is wrong.
+        """
+        try:
+            self._parser.Parse(content, True)
+        except expat.ExpatError as e:
+            problem = expat.ErrorString(e.code)
+            raise DataError(
+                f"{self._where}, line {e.lineno}: broken XML ({problem}); {AGAIN}"
+            ) from None
+        # Python's codecs raise these errors.
+        except (LookupError, ValueError) as e:
+            raise DataError(
+                f"{self._where}, line 1: unknown encoding ({str(e)[:60]!a}); {AGAIN}"
+            ) from None
+
+    def _fail(self, problem: str) -> NoReturn:
+        line = self._parser.CurrentLineNumber
+        raise DataError(f"{self._where}, line {line}: {problem}; {AGAIN}")
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self.seen.add(name)
+        if name != "Point":
+            return
+        for key in ("x", "y"):
+            if key not in attributes:
+                self._fail(f"a Point without {key}")
+        x, y = attributes["x"], attributes["y"]
+        try:
+            point = _number(x), _number(y)
+        except ValueError:
+            self._fail(f"a Point at {x[:12]!a}, {y[:12]!a}, which are not numbers")
+        # No comparison with NaN is true.
+        if not all(abs(number) < FARTHEST for number in point):
+            self._fail(f"a Point at {x[:12]}, {y[:12]}, which is {FARTHEST} or more")
+        if "StrokeSet" not in self.seen:
+            self._fail("a Point outside of a StrokeSet")
+        self.found.append(point)
+
+    def _end(self, name: str) -> None:
+        if name == "Stroke":
+            if len(self.found) == (self.ends[-1] if self.ends else 0):
+                self._fail("a Stroke without points")
+            self.ends.append(len(self.found))
+
+    def _document_type(self, *_: object) -> None:
+        self._fail("a document type, which these files do not have")
+
+
+def _number(text: str) -> int | float:
+    """Return a number, an int where it has no decimals. Raise ValueError if none."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def offsets(line: np.ndarray) -> np.ndarray:
@@ -330,17 +439,25 @@ def _decoded(content: bytes) -> str:
     return content.decode("utf-8-sig" if is_utf8(content) else "latin-1")
 
 
-def _forms(raw: Raw, name: str) -> list[str]:
-    """Return the ids of the forms in one of the lists, in its order."""
+def _forms(raw: Raw, name: str, form_name: re.Pattern) -> list[str]:
+    """Return the ids of the forms in one of the lists, in its order.
+
+    Args:
+      raw: the folder.
+      name: name of the list.
+      form_name: pattern of the names of the forms' files.
+    """
+    if raw.any_checksum and not raw.find(name):
+        return []
     forms = []
     for number, line in enumerate(_decoded(raw.read(name)).split("\n"), 1):
         for form in line.split():
-            if not FORM.fullmatch(f"{form}.txt"):
+            if not form_name.fullmatch(f"{form}.txt"):
                 raise DataError(
                     f"{raw.path(name)}, line {number}: {form[:20]!a} is not an id of a "
                     f"form, such as a01-000u; {AGAIN}"
                 )
             forms.append(form)
-    if not forms:
+    if not forms and not raw.any_checksum:
         raise DataError(f"{raw.path(name)}: lists no form; {AGAIN}")
     return forms

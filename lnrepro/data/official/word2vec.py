@@ -1,13 +1,19 @@
-r"""Word vectors in the binary format of word2vec.
+r"""Word vectors in the binary and the text format of word2vec.
 
-The first line is text: the number of words and the size of the vectors. Each entry is
-a word, a space, and a vector of little-endian float32 numbers. Some programs write a
-newline after each entry. This file has two words and vectors of size 2, where "...." is
-one number:
+The first line is text: the number of words and the size of the vectors. In the binary
+format, each entry is a word, a space, and a vector of little-endian float32 numbers.
+Some programs write a newline after each entry. This file has two words and vectors of
+size 2, where "...." is one number:
 
     2 2\n
     red ........
     blue ........
+
+In the text format, each entry is a line:
+
+    2 2
+    red 0.5 -1.25
+    blue 1e-3 0
 """
 
 from __future__ import annotations
@@ -58,7 +64,7 @@ class Word2Vec(Mapping):
         if len(header) != 2 or not all(field.isdigit() for field in header):
             raise DataError(
                 f"{self.path}: begins with {self._map[:24]!r} instead of a line of two "
-                "numbers; a word2vec file in binary format (.bin, unpacked) is needed"
+                "numbers; a word2vec file, binary or text, unpacked, is needed"
             )
         count, self.size = map(int, header)
         if not count or not self.size:
@@ -66,7 +72,54 @@ class Word2Vec(Mapping):
                 f"{self.path}: its first line says {count} words of size {self.size}; "
                 f"{AGAIN}"
             )
-        self._positions = self._index(end + 1, count)
+        self._is_text = self._holds_text(end + 1)
+        index = self._index_text if self._is_text else self._index
+        self._positions = index(end + 1, count)
+
+    def _holds_text(self, at: int) -> bool:
+        """Return whether the entry that begins at a position is in the text format."""
+        # The longest entry: a word, and for each number at most 32 characters.
+        end = self._map.find(b"\n", at, at + LONGEST_WORD + 32 * self.size)
+        fields = self._map[at : max(end, at)].split()
+        if len(fields) != self.size + 1:
+            return False
+        try:
+            np.array(fields[1:], np.float32)
+        except ValueError:
+            return False
+        return True
+
+    def _index_text(self, at: int, count: int) -> dict[str, int]:
+        """Return where the vector of each word begins, in the text format.
+
+        Args:
+          at: where the first entry begins.
+          count: number of words.
+
+        Raises:
+          DataError: there are more or fewer entries, or one has another size.
+        """
+        positions = {}
+        for number, line in enumerate(self._lines(at), 2):
+            word, _, numbers = line.rstrip().partition(b" ")
+            if numbers.count(b" ") + 1 != self.size:
+                raise DataError(
+                    f"{self.path}, line {number}: not a word and {self.size} numbers "
+                    f"with single spaces between them; {AGAIN}"
+                )
+            positions.setdefault(word.decode("utf-8", "replace"), at + len(word) + 1)
+            at += len(line)
+        found = number - 1
+        if found != count:
+            raise DataError(
+                f"{self.path}: has {found:,} words, but its first line says {count:,}; "
+                f"{AGAIN}"
+            )
+        return positions
+
+    def _lines(self, at: int) -> Iterator[bytes]:
+        self._map.seek(at)
+        return iter(self._map.readline, b"")
 
     def _index(self, at: int, count: int) -> dict[str, int]:
         """Return where the vector of each word begins.
@@ -100,7 +153,15 @@ class Word2Vec(Mapping):
         return positions
 
     def __getitem__(self, word: str) -> np.ndarray:
-        return np.frombuffer(self._map, "<f4", self.size, self._positions[word])
+        at = self._positions[word]
+        if not self._is_text:
+            return np.frombuffer(self._map, "<f4", self.size, at)
+        end = self._map.find(b"\n", at)
+        numbers = self._map[at : end if end >= 0 else len(self._map)].split()
+        try:
+            return np.array(numbers, np.float32)
+        except ValueError as e:
+            raise DataError(f"{self.path}, {word!a}: {e}; {AGAIN}") from None
 
     def __contains__(self, word: object) -> bool:
         return word in self._positions
