@@ -10,31 +10,71 @@ import pytest
 from lnrepro.engine import retrieval
 
 
-def by_hand(errors):
-    """Compute ranks from 0 by sorting lists. Ties count against the model."""
-    count, images = errors.shape
-    per = count // images
+def by_hand(errors, image_of, key):
+    """Compute ranks from 0 by sorting lists.
+
+    `key(error, is_right, number)` gives the place of an answer.
+    """
+    captions, images = (range(n) for n in errors.shape)
     first, second = [], []
-    for c in range(count):
-        order = sorted(range(images), key=lambda n: (errors[c, n], n == c // per))
-        first.append(order.index(c // per))
-    for n in range(images):
-        order = sorted(range(count), key=lambda c: (errors[c, n], c // per == n))
-        second.append(next(i for i, c in enumerate(order) if c // per == n))
+    for c in captions:
+        places = {n: key(errors[c, n], n == image_of[c], n) for n in images}
+        first.append(sorted(images, key=places.get).index(image_of[c]))
+    for n in images:
+        places = {c: key(errors[c, n], n == image_of[c], c) for c in captions}
+        found = sorted(captions, key=places.get)
+        second.append([image_of[c] for c in found].index(n))
     return first, second
 
 
+KEYS = {
+    "last": lambda error, is_right, number: (error, is_right, number),
+    "sorted": lambda error, is_right, number: (error, number),
+    "first": lambda error, is_right, number: (error, not is_right, number),
+}
+CAPTIONS = {
+    "1": np.arange(13),
+    "5": np.repeat(np.arange(13), 5),
+    "1 to 4": np.repeat(np.arange(13), [1, 4, 2, 3, 1, 1, 4, 2, 2, 3, 1, 4, 2]),
+}
+
+
 @pytest.mark.parametrize("levels", [2, 7, 10_000])
-@pytest.mark.parametrize("per", [1, 5])
-def test_ranks_are_those_of_sorting_with_ties_last(levels, per):
-    errors = (
-        np.random.default_rng(levels + per)
-        .integers(0, levels, (per * 13, 13))
-        .astype(np.float32)
-    )
-    found = retrieval.ranks(errors)
-    for a, b in zip(found, by_hand(errors), strict=True):
-        np.testing.assert_array_equal(a, b)
+@pytest.mark.parametrize("captions", CAPTIONS)
+def test_ranks_are_those_of_sorting(monkeypatch, levels, captions):
+    monkeypatch.setattr(retrieval, "CHUNK", 6)
+    image_of = CAPTIONS[captions]
+    errors = np.random.default_rng(levels).integers(0, levels, (len(image_of), 13))
+    errors = errors.astype(np.float32)
+    for ties in retrieval.TIES:
+        found = retrieval.ranks(errors, image_of, ties)
+        wanted = by_hand(errors, image_of, KEYS[ties])
+        best = by_hand(errors, image_of, KEYS["first"])
+        worst = by_hand(errors, image_of, KEYS["last"])
+        for i in range(2):
+            np.testing.assert_array_equal(found[i].ranks, wanted[i])
+            np.testing.assert_array_equal(found[i].best, best[i])
+            np.testing.assert_array_equal(
+                found[i].tied, np.not_equal(best[i], worst[i])
+            )
+    if captions != "1 to 4":
+        by_default = retrieval.ranks(errors)
+        np.testing.assert_array_equal(by_default[0].ranks, worst[0])
+
+
+def test_ties_are_counted_and_said():
+    # Captions 1 and 2 of images 0 and 1 are the same text.
+    errors = np.array([[0, 9], [5, 4], [5, 4], [9, 0]], np.float32)
+    found = retrieval.scores(errors)
+    assert (found["image_ties"], found["caption_ties"]) == (0, 0)
+    errors = np.array([[9, 9], [5, 4], [5, 4], [9, 9]], np.float32)
+    found = retrieval.scores(errors)
+    assert (found["image_ties"], found["caption_ties"]) == (50, 100)
+    assert (found["caption_r1"], found["caption_r1_ties_first"]) == (0, 100)
+    in_order = retrieval.scores(errors, ties="sorted")
+    assert (in_order["caption_r1"], in_order["caption_r1_ties_first"]) == (50, 100)
+    with pytest.raises(ValueError, match="ties = 'first': there are last, sorted"):
+        retrieval.scores(errors, ties="first")
 
 
 def test_identity_is_perfect_and_a_constant_is_worst():
@@ -52,8 +92,9 @@ def test_identity_is_perfect_and_a_constant_is_worst():
 def test_nan_never_wins():
     errors = 1 - np.eye(6)
     errors[2, 2] = np.nan
-    image, caption = retrieval.ranks(errors)
-    assert image.tolist() == caption.tolist() == [0, 0, 5, 0, 0, 0]
+    for ties in retrieval.TIES:
+        for found in retrieval.ranks(errors, ties=ties):
+            assert found.ranks.tolist() == [0, 0, 5, 0, 0, 0]
 
 
 def test_median_rank_is_rounded_down():

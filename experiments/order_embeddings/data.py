@@ -1,4 +1,4 @@
-"""Images with five captions each, as batches of one caption per image.
+"""Images with captions, as batches of one caption per image.
 
 Shape letters: B batch, T steps of the longest caption of a batch.
 """
@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches, train_batches
-from lnrepro.data.official.captions import PER_IMAGE, Captions
+from lnrepro.data.official.captions import Captions
 from lnrepro.data.ragged import forget_pages
 from lnrepro.engine.checks import Size, check_ascending, check_sizes
 
@@ -26,7 +26,7 @@ class Split(NamedTuple):
 
     Attributes:
       columns: "image" [N, D], and the other columns of the data set.
-      captions: the 5 N captions.
+      captions: the captions.
     """
 
     columns: dict[str, np.ndarray]
@@ -126,7 +126,7 @@ def training_batches(
 
     def add_captions(rows, draws):
         forget_pages(columns["image"])
-        numbers = choose_captions(rows["row"], draws)
+        numbers = choose_captions(captions.starts, rows["row"], draws)
         tokens, length = captions.take(numbers, buckets.steps[-1])
         return {"image": rows["image"], "tokens": tokens, "length": length}
 
@@ -138,16 +138,20 @@ def training_batches(
     with stream:
         for step, batch in enumerate(stream, start_step):
             # The longest caption over all processes decides the number of steps.
-            numbers = choose_captions(plan.rows(step), plan.draws(step))
+            rows, draws = plan.rows(step), plan.draws(step)
+            numbers = choose_captions(captions.starts, rows, draws)
             steps = buckets.fit(captions.lengths[numbers].max())
             batch["tokens"] = (batch["tokens"][:, :steps],)
             yield pack(batch, buckets.steps) if packed else batch
 
 
-def choose_captions(images: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """Choose one of the five captions of each image.
+def choose_captions(
+    starts: np.ndarray, images: np.ndarray, draws: np.ndarray
+) -> np.ndarray:
+    """Choose one of the captions of each image.
 
     Args:
+      starts: number of the first caption of each image, and of all captions [N + 1].
       images: [B], rows of the images.
       draws: [B], uniform numbers in [0, 1).
 
@@ -155,7 +159,8 @@ def choose_captions(images: np.ndarray, draws: np.ndarray) -> np.ndarray:
       Numbers of the captions [B].
     """
     # Captions 5 i to 5 i + 4 belong to image i.
-    return PER_IMAGE * images + (PER_IMAGE * draws).astype(np.int64)
+    counts = starts[images + 1] - starts[images]
+    return starts[images] + (counts * draws).astype(np.int64)
 
 
 def pack(batch: dict, buckets: Sequence[int]) -> dict:
@@ -218,7 +223,7 @@ def caption_batches(
       batch_size: captions in a batch.
       buckets: the numbers of steps.
     """
-    lengths = split.captions.lengths[: PER_IMAGE * count]
+    lengths = split.captions.lengths[: split.captions.starts[count]]
     rows = eval_batches(
         {"row": np.arange(len(lengths))},
         batch_size,

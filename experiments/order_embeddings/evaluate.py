@@ -18,7 +18,6 @@ from experiments.paper_results import (
     TABLE_2_COLUMNS,
     TABLE_2_DATA,
 )
-from lnrepro.data.official.captions import PER_IMAGE
 from lnrepro.data.ragged import forget_pages
 from lnrepro.engine import retrieval
 from lnrepro.engine.errors import DataError
@@ -33,11 +32,13 @@ class Embeddings(NamedTuple):
 
     Attributes:
       images: [N, K].
-      captions: [5 N, K].
+      captions: [C, K].
+      image: row of the image of each caption [C].
     """
 
     images: np.ndarray
     captions: np.ndarray
+    image: np.ndarray
 
 
 def embedder(
@@ -69,7 +70,9 @@ def embedder(
         # The features of the images are not read again.
         forget_pages(split.columns["image"])
         batches = caption_batches(split, count, batch_size, buckets)
-        return Embeddings(images, embed_captions(vars, batches, PER_IMAGE * count))
+        captions = int(split.captions.starts[count])
+        embedded = embed_captions(vars, batches, captions)
+        return Embeddings(images, embedded, split.captions.image[:captions])
 
     return embed
 
@@ -99,7 +102,7 @@ def number_of_images(config: ConfigDict, name: str, split: Split) -> int:
 
 
 def retrieval_scores(
-    errors: Callable, embeddings: Embeddings, fold: int
+    errors: Callable, embeddings: Embeddings, fold: int, ties: str
 ) -> dict[str, float]:
     """Compute recalls and ranks, means over folds of `fold` images.
 
@@ -109,9 +112,15 @@ def retrieval_scores(
       errors: the error function of `ranking.ERRORS`.
       embeddings: the images and captions.
       fold: images in a fold.
+      ties: the rule for equal errors, see `lnrepro.engine.retrieval.ranks`.
     """
     scores = retrieval.mean_over_folds(
-        errors, embeddings.captions, embeddings.images, fold
+        errors,
+        embeddings.captions,
+        embeddings.images,
+        fold,
+        image_of=embeddings.image,
+        ties=ties,
     )
     # The authors keep the model whose sum of image recalls is largest.
     recalls = [scores[f"image_r{k}"] for k in retrieval.RECALLS]
@@ -148,11 +157,23 @@ def table_2(*runs: tuple[ConfigDict, Mapping[str, float]]) -> str:
         data += f"; {folds} fold{'s' if folds > 1 else ''} of {fold} images"
         row = [_one_decimal(scores[column]) for column in TABLE_2_COLUMNS]
         lines.append(_line([f"{model} (this run)", data, *row]))
-    note = (
-        "The paper: mean over 5 folds of 1,000 images. Here ties count against "
-        "the model."
-    )
-    return "\n".join([*lines, "", note, ""])
+    notes = ["The paper: mean over 5 folds of 1,000 images."]
+    for config, scores in runs:
+        notes.append(_about_ties(config.evaluation.ties, scores))
+    return "\n".join([*lines, "", " ".join(notes), ""])
+
+
+def _about_ties(rule: str, scores: Mapping[str, float]) -> str:
+    """Say how many queries have ties, and what the rule for them does to R@1."""
+    parts = []
+    for way in ("caption", "image"):
+        r1, first = scores[f"{way}_r1"], scores[f"{way}_r1_ties_first"]
+        parts.append(
+            f"{scores[f'{way}_ties']:.2f} % of the queries for a {way} (R@1 {r1:.2f}, "
+            f"and {first:.2f} if ties counted for the model)"
+        )
+    rules = {"last": "count against the model", "sorted": "are in the data's order"}
+    return f"Ties {rules[rule]}: {' and '.join(parts)}."
 
 
 def _line(cells: list[str]) -> str:

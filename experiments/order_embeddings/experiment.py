@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.data.official.captions import PER_IMAGE
 from lnrepro.engine import retrieval
+from lnrepro.engine.checks import check_choice
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import evaluate as evaluations
@@ -26,6 +26,7 @@ def make(config: ConfigDict) -> Experiment:
     is the mean over `config.evaluation.folds` folds. "final" is "test" with a picture
     of what was retrieved, and Table 2.
     """
+    check_choice(config, "evaluation.ties", retrieval.TIES)
     encoders = Encoders(config)
     errors = ERRORS[config.model.similarity]
     buckets = Buckets(config)
@@ -62,16 +63,15 @@ def make(config: ConfigDict) -> Experiment:
         count = evaluations.number_of_images(config, name, split)
         embeddings = embed(vars, split, count)
         fold = config.evaluation.fold
-        scores = evaluations.retrieval_scores(errors, embeddings, fold)
+        ties = config.evaluation.ties
+        scores = evaluations.retrieval_scores(errors, embeddings, fold, ties)
         return scores, split, embeddings
 
     def evaluate_final(vars):
         scores, split, embeddings = score(vars, "test")
         fold = config.evaluation.fold
-        captions, images = embeddings.captions, embeddings.images
-        matrix = retrieval.error_matrix(
-            errors, captions[: PER_IMAGE * fold], images[:fold]
-        )
+        captions = embeddings.captions[: split.captions.starts[fold]]
+        matrix = retrieval.error_matrix(errors, captions, embeddings.images[:fold])
         facts = data.facts(config.data.name, config.data.dir)
         picture = retrievals(matrix, split, facts, config.data.name)
         table = evaluations.table_2((config, scores))

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from lnrepro.data.batches import evenly_spaced
-from lnrepro.data.official.captions import PER_IMAGE
 from lnrepro.data.text import Vocabulary
 
 from .data import Split
@@ -30,7 +29,7 @@ def retrievals(
     """Draw what was retrieved, with the errors. Matches are green.
 
     Args:
-      errors: [5 N, N], of the captions and images of a fold.
+      errors: [C, N], of the captions and images of a fold.
       split: its columns and captions. Images are shown where there is a column
         "picture", otherwise their numbers.
       facts: the words of the data set.
@@ -44,6 +43,7 @@ def retrievals(
 
     words = Vocabulary([*facts["words"], *facts.get("dev_words", ())])
     shown = evenly_spaced(errors.shape[1], EXAMPLES)
+    starts, image_of = split.captions.starts, split.captions.image
     figure = Figure(figsize=(17, 1.75 * len(shown) + 0.6), layout="constrained", dpi=90)
     canvas = FigureCanvasAgg(figure)
     figure.suptitle(
@@ -67,11 +67,11 @@ def retrievals(
                 0,
                 1 - (i + 0.5) / BEST_CAPTIONS,
                 f"{errors[caption, image]:.3f}  {text_of(caption, 78)}",
-                color=_colour(caption // PER_IMAGE == image),
+                color=_colour(image_of[caption] == image),
                 va="center",
                 fontsize=8,
             )
-        caption = PER_IMAGE * image + row % PER_IMAGE
+        caption = starts[image] + row % (starts[image + 1] - starts[image])
         axes = figure.add_subplot(grid[row, 2])
         axes.axis("off")
         axes.text(1, 0.5, text_of(caption, 34), ha="right", va="center", fontsize=9)

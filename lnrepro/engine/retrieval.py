@@ -1,18 +1,21 @@
 """Retrieval of images by captions and of captions by images.
 
-Caption c belongs to image c // P: each of the N images has P captions. Ranks count from
-0. Ties count against the model: among equal errors the right one comes last. An error
-that is NaN is never the smaller one.
+The captions are in the order of their images. Ranks count from 0. By default, ties
+count against the model: among equal errors the right one comes last. An error that is
+NaN is never the smaller one.
 
-Shape letters: N images, P captions of an image, C = P N captions, K dimensions.
+Shape letters: N images, C captions, K dimensions.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 RECALLS = (1, 5, 10)
+# Rules for equal errors, see `ranks`.
+TIES = ("last", "sorted")
 # Rows of the error matrix that are compared at once.
 CHUNK = 1000
 
@@ -48,72 +51,159 @@ def error_matrix(
     return matrix
 
 
-def ranks(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+class Ranks(NamedTuple):
+    """Where the right answers to the queries of one direction are.
+
+    Attributes:
+      ranks: rank of the right answer, counted from 0.
+      best: the rank if ties counted for the model.
+      tied: whether a wrong answer has the same error as the right one.
+    """
+
+    ranks: np.ndarray
+    best: np.ndarray
+    tied: np.ndarray
+
+
+def ranks(
+    errors: np.ndarray, image_of: np.ndarray | None = None, ties: str = "last"
+) -> tuple[Ranks, Ranks]:
     """Compute the rank of the right answer to every query.
+
+    The right answer to a caption is its image. That to an image is the best one of its
+    captions.
 
     Args:
       errors: [C, N].
+      image_of: row of the image of each caption [C], ascending. Each image has a
+        caption. By default, each image has the same number of captions.
+      ties: "last": among equal errors the right one comes last. "sorted": they are in
+        the order of the captions or images, which is the result of a stable argsort.
+        The authors take the position in an argsort that need not be stable.
 
     Returns:
-      ([C], [N]). For each caption, the number of other images whose error is not larger
-      than its own image's. For each image, the number of captions of other images whose
-      error is not larger than that of its best caption.
+      The ranks of images by captions [C] and of captions by images [N].
 
     Raises:
-      ValueError: C is not a multiple of N.
+      ValueError: C is not a multiple of N, or the rule is unknown.
     """
     count, images = errors.shape
-    if not images or not count or count % images:
-        raise ValueError(
-            f"errors of {count} captions and {images} images: each image needs the "
-            "same number of captions"
-        )
-    captions_per_image = count // images
-    # The error of each caption with its own image, [C].
-    own_image = np.arange(count) // captions_per_image
-    own = errors[np.arange(count), own_image]
-    by_image = own.reshape(images, captions_per_image)
-    # Caption retrieval counts the best of an image's own captions.
-    best = by_image.min(axis=1)
+    if ties not in TIES:
+        raise ValueError(f"ties = {ties!r}: there are {', '.join(TIES)}")
+    if image_of is None:
+        image_of = _equal_numbers(count, images)
+    numbers, rows = np.arange(count), np.arange(images)
+    # The error of each caption with its own image [C], and the smallest of an image's.
+    own = errors[numbers, image_of]
+    first = np.searchsorted(image_of, rows)
+    best = np.minimum.reduceat(own, first)
+    # Number of the first caption of an image that has this error.
+    candidates = np.where(own == best[image_of], numbers, count)
+    best_caption = np.minimum.reduceat(candidates, first)
 
-    image_ranks = []
-    caption_ranks = np.zeros(images, np.int64)
+    by_captions, by_images = [], np.zeros((3, images), np.int64)
     # Chunks bound the memory of a comparison, which makes [CHUNK, N] booleans.
     for start in range(0, count, CHUNK):
-        chunk = errors[start : start + CHUNK]
-        own_errors = own[start : start + CHUNK, None]
-        # The caption's own image is among those counted.
-        image_ranks.append(_not_larger(chunk, own_errors).sum(axis=1) - 1)
-        caption_ranks += _not_larger(chunk, best).sum(axis=0)
-    # The image's own captions are among those counted.
-    caption_ranks -= _not_larger(by_image, best[:, None]).sum(axis=1)
-    return np.concatenate(image_ranks), caption_ranks
+        chunk = numbers[start : start + CHUNK]
+        wrong = errors[chunk]
+        # In both directions, the right answers are the captions with their own images.
+        wrong[np.arange(len(chunk)), image_of[chunk]] = np.inf
+        is_before = rows < image_of[chunk, None]
+        by_captions.append(_counts(wrong, own[chunk, None], is_before, axis=1))
+        is_before = chunk[:, None] < best_caption
+        by_images += _counts(wrong, best, is_before, axis=0)
+    return (
+        _ranks(np.concatenate(by_captions, axis=1), images - 1, ties),
+        _ranks(by_images, count - np.bincount(image_of), ties),
+    )
 
 
-def scores(errors: np.ndarray) -> dict[str, float]:
+def _equal_numbers(captions: int, images: int) -> np.ndarray:
+    """Return `image_of` for images with the same number of captions each."""
+    if not images or not captions or captions % images:
+        raise ValueError(
+            f"errors of {captions} captions and {images} images: each image needs the "
+            "same number of captions"
+        )
+    return np.repeat(np.arange(images), captions // images)
+
+
+def _counts(
+    wrong: np.ndarray, right: np.ndarray, is_before: np.ndarray, axis: int
+) -> np.ndarray:
+    """Count the wrong answers whose errors are not larger than that of the right one.
+
+    Args:
+      wrong: errors of the wrong answers.
+      right: errors of the right answers.
+      is_before: which wrong answers come before the right one in the data.
+      axis: the axis of the answers.
+
+    Returns:
+      The numbers of all of them, of those with an equal error, and of those with an
+      equal error that come before, [3, queries].
+    """
+    # Not the same as wrong <= right, which is False for NaN.
+    not_larger = ~(wrong > right)
+    equal = wrong == right
+    return np.stack([part.sum(axis) for part in (not_larger, equal, equal & is_before)])
+
+
+def _ranks(counts: np.ndarray, most: int | np.ndarray, ties: str) -> Ranks:
+    """Return the ranks.
+
+    Args:
+      counts: what `_counts` returns.
+      most: number of wrong answers.
+      ties: see `ranks`.
+    """
+    not_larger, equal, before = counts
+    # If the right error is NaN, the right answers were counted too.
+    last = np.minimum(not_larger, most)
+    best = last - equal
+    return Ranks(last if ties == "last" else best + before, best, equal > 0)
+
+
+def scores(
+    errors: np.ndarray, image_of: np.ndarray | None = None, ties: str = "last"
+) -> dict[str, float]:
     """Compute recalls and mean and median ranks.
 
     Args:
       errors: [C, N].
+      image_of: see `ranks`.
+      ties: see `ranks`.
 
     Returns:
       image_r1, image_r5, image_r10 in percent, image_mean_rank and image_median_rank
       counted from 1, of the retrieval of images by captions; and caption_..., of
-      captions by images. The median is rounded down.
+      captions by images. The median is rounded down. image_ties is the percentage of
+      queries whose right answer has the same error as a wrong one, and
+      image_r1_ties_first is image_r1 if these counted for the model.
     """
     found = {}
     # Ranks count from 0 here, so a recall at k counts ranks below k, and 1 is added to
     # the mean and to the median, as in the code of order-embeddings.
-    for name, found_ranks in zip(("image", "caption"), ranks(errors), strict=True):
+    ways = zip(("image", "caption"), ranks(errors, image_of, ties), strict=True)
+    for name, of_way in ways:
         for k in RECALLS:
-            found[f"{name}_r{k}"] = 100 * float(np.mean(found_ranks < k))
-        found[f"{name}_mean_rank"] = float(found_ranks.mean()) + 1
-        found[f"{name}_median_rank"] = float(np.floor(np.median(found_ranks))) + 1
+            found[f"{name}_r{k}"] = 100 * float(np.mean(of_way.ranks < k))
+        found[f"{name}_mean_rank"] = float(of_way.ranks.mean()) + 1
+        # An even number of queries may have a median between two ranks.
+        found[f"{name}_median_rank"] = float(np.floor(np.median(of_way.ranks))) + 1
+        found[f"{name}_ties"] = 100 * float(of_way.tied.mean())
+        found[f"{name}_r1_ties_first"] = 100 * float(np.mean(of_way.best < 1))
     return found
 
 
 def mean_over_folds(
-    errors: Errors, captions: np.ndarray, images: np.ndarray, fold: int
+    errors: Errors,
+    captions: np.ndarray,
+    images: np.ndarray,
+    fold: int,
+    *,
+    image_of: np.ndarray | None = None,
+    ties: str = "last",
 ) -> dict[str, float]:
     """Average `scores` over folds.
 
@@ -122,28 +212,24 @@ def mean_over_folds(
       captions: [C, K].
       images: [N, K].
       fold: number of images in a fold. The folds are taken in order.
+      image_of: see `ranks`.
+      ties: see `ranks`.
 
     Raises:
       ValueError: N is not a multiple of `fold`.
     """
     if fold < 1 or not len(images) or len(images) % fold:
         raise ValueError(f"{len(images)} images cannot be cut into folds of {fold}")
-    captions_per_image = len(captions) // len(images)
+    if image_of is None:
+        image_of = _equal_numbers(len(captions), len(images))
     run = jax.jit(errors)
     of_folds = []
     for start in range(0, len(images), fold):
-        # Captions are in the order of their images, so a fold of images has a slice of
-        # captions.
-        first = captions_per_image * start
-        some_captions = captions[first : first + captions_per_image * fold]
-        matrix = error_matrix(run, some_captions, images[start : start + fold])
-        of_folds.append(scores(matrix))
+        # The captions of an image stay in its fold.
+        rows = slice(*np.searchsorted(image_of, (start, start + fold)))
+        matrix = error_matrix(run, captions[rows], images[start : start + fold])
+        of_folds.append(scores(matrix, image_of[rows] - start, ties))
     return {
         name: float(np.mean([found[name] for found in of_folds]))
         for name in of_folds[0]
     }
-
-
-def _not_larger(errors, than):
-    # Not the same as errors <= than, which is False for NaN.
-    return ~(errors > than)

@@ -87,6 +87,9 @@ def order_embeddings(runs: Iterable[Run]) -> Table:
         model = {"order": "OE", "cosine": "Sym"}[run.config.model.similarity]
         folds = "{folds} x {fold} images".format(**run.config.evaluation)
         data = f"{_data(run)}, {folds}, {run.step:,} steps"
+        # Runs from before there was a choice count ties against the model.
+        if run.config.evaluation.get("ties", "last") == "sorted":
+            data += ", ties in the order of the data"
         rows.append((_name(model, run), data, *_one_decimal(scores)))
     return Table(
         number=2,

@@ -136,6 +136,56 @@ def test_ids_one_an_image_or_one_a_caption(raw, tmp_path):
     ].tolist() == [300, 301]
 
 
+# Number of captions of each image.
+COUNTS = {"train": [1, 3, 2, 4], "val": [2, 1, 1], "test": [3, 2]}
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A set with 512 features and different numbers of captions."""
+    root = tmp_path_factory.mktemp("own")
+    folder = write(root / "raw")
+    for stem, counts in COUNTS.items():
+        lines, numbers = [], []
+        for image, count in enumerate(counts):
+            lines += [f"{stem} image {image} caption {k}" for k in range(count)]
+            numbers += [f"{40 + image}"] * count
+        (folder / f"{stem}.txt").write_text("\n".join(lines))
+        (folder / f"{stem}_ids.txt").write_text("\n".join(numbers))
+        images = unit_rows(len(counts))[:, :512]
+        images /= np.linalg.norm(images, axis=1, keepdims=True)
+        np.save(folder / "images" / "10crop" / f"{stem}.npy", images)
+    data.prepare("coco_captions", folder, root / "data", own_name="own")
+    return root / "data"
+
+
+def test_own_sets_have_any_features_and_any_number_of_captions(own):
+    columns = data.open_columns("own", "train", own)
+    assert columns["image"].shape == (4, 512)
+    assert columns["id"].tolist() == [40, 41, 42, 43]
+    facts = data.facts("own", own)
+    assert facts["captions_per_image"] == [1, 4]
+    captions = cap.Captions(columns, 99, 30)
+    assert captions.starts.tolist() == [0, 1, 4, 6, 10]
+    assert captions.image.tolist() == [0, 1, 1, 1, 2, 2, 3, 3, 3, 3]
+    words = cap.Vocabulary([*facts["words"], *facts["dev_words"]])
+    assert words.decode(captions.ids(5)) == ["train", "image", "2", "caption", "1"]
+    tokens, lengths = captions.take(np.array([3, 9]), 6)
+    assert lengths.tolist() == [6, 6]
+    assert words.decode(tokens[1]) == ["train", "image", "3", "caption", "3", "<eos>"]
+
+
+@pytest.mark.parametrize("per_image", [1, 3])
+def test_the_same_number_of_captions_needs_no_ids(raw, tmp_path, per_image):
+    for stem, rows in ROWS.items():
+        (raw / f"{stem}.txt").write_text("one caption\n" * (rows * per_image))
+    data.prepare("captions_proxy", raw, tmp_path)
+    columns = data.open_columns("captions_proxy", "train", tmp_path)
+    assert columns["lengths"].shape == (4, per_image)
+    captions = cap.Captions(columns, 99, 30)
+    assert captions.starts.tolist() == [per_image * i for i in range(5)]
+
+
 def karpathy(
     stem_of=lambda n: ("train", "restval", "train", "val", "test")[n % 5], images=10
 ):
@@ -152,7 +202,8 @@ def karpathy(
 
 def test_karpathy_json_gives_the_first_five_and_restval_behind_train():
     found = files.parse_karpathy(json.dumps(karpathy()).encode(), "f")
-    captions, ids = found["train"]
+    captions, ids, counts = found["train"]
+    assert counts.tolist() == [5] * 6
     assert ids.tolist() == [100, 102, 105, 107, 101, 106]
     assert captions[9] == ["image", "2", "sentence", "4"]
     assert captions[10] == ["image", "5", "sentence", "0"]
@@ -226,16 +277,19 @@ def test_tokenising():
 
 TEXT = "\n".join(lines_of("train", 4)) + "\n"
 BAD_TEXT = {
-    "count": (TEXT + "one more\n", "21 captions are not 5 for each image"),
+    "count": (
+        TEXT + "one more\n",
+        "21 captions are not the same number for each of 4 images",
+    ),
     "empty line": (
         TEXT.replace("a train of image 0 caption very 1\n", " \n"),
         "line 2: empty caption",
     ),
     "rows": (
         TEXT + "\n".join(lines_of("train", 1)),
-        "4 rows, but train has captions of 5 images",
+        "25 captions are not the same number for each of 4 images",
     ),
-    "empty": ("", "0 captions are not 5"),
+    "empty": ("", "contains no caption"),
     "bytes": (b"a man\n\xff\xfe\n", "line 2: not UTF-8"),
     "long": ("x" * 70_000, "line 1: 70000 characters are too many"),
 }
@@ -266,15 +320,21 @@ def with_value(x, value):
 BAD_FEATURES = {
     "nan": (lambda x: with_value(x, np.nan), "row 2: contains NaN or infinity"),
     "inf": (lambda x: with_value(x, np.inf), "row 2: contains NaN or infinity"),
-    "none": (lambda x: x[:0], "is 0 x 4096 instead of N x 4096"),
+    "none": (lambda x: x[:0], "is 0 x 4096 instead of images x features"),
     "dtype": (
         lambda x: x.astype(np.float64),
         "contains float64 values instead of float32",
     ),
     "integers": (lambda x: x.astype(np.int64), "contains int64 values"),
-    "dimension": (lambda x: x[:, :4095].copy(), "is 4 x 4095 instead of N x 4096"),
-    "flat": (lambda x: x.ravel(), "is 16384 instead of N x 4096"),
-    "rows": (lambda x: x[:3].copy(), "3 rows, but train has captions of 4 images"),
+    "dimension": (
+        lambda x: x[:, :4095].copy(),
+        "val.npy: 4096 features of an image, but .*train.npy has 4095",
+    ),
+    "flat": (lambda x: x.ravel(), "is 16384 instead of images x features"),
+    "rows": (
+        lambda x: x[:3].copy(),
+        "20 captions are not the same number for each of 3 images",
+    ),
     "pickled": (
         lambda x: np.array([{"a": 1}, None], object),
         "pickled objects, which are never read",
@@ -286,7 +346,7 @@ BAD_FEATURES = {
 def test_bad_features_are_one_clear_line_and_leave_nothing(raw, tmp_path, kind):
     make, message = BAD_FEATURES[kind]
     np.save(raw / "images" / "10crop" / "train.npy", make(unit_rows(4)))
-    refused(raw, tmp_path, message, "train.npy")
+    refused(raw, tmp_path, message, "train")
 
 
 def test_files_that_are_no_npy(raw, tmp_path):
@@ -325,10 +385,18 @@ def test_rows_off_the_unit_sphere_are_counted_in_one_warning(raw, tmp_path):
     }
 
 
-def test_coco_has_its_official_size(raw, tmp_path):
-    refused(
-        raw, tmp_path, "train has 4 images instead of 113,287", "", name="coco_captions"
-    )
+def test_coco_has_its_official_size(raw, tmp_path, monkeypatch):
+    def refused_as_coco(message):
+        refused(raw, tmp_path, message, "", name="coco_captions")
+
+    refused_as_coco("train has 4 images instead of 113,287; .* pass --as NAME")
+    monkeypatch.setattr(cap.CocoCaptions, "rows", {"train": 4, "valid": 3, "test": 2})
+    (raw / "test.txt").write_text("one caption\n" * 2)
+    refused_as_coco("images without exactly 5 captions")
+    for seed, (stem, rows) in enumerate(ROWS.items()):
+        file = raw / "images" / "10crop" / f"{stem}.npy"
+        np.save(file, unit_rows(rows, seed)[:, :512])
+    refused_as_coco("512 features of an image instead of 4,096")
 
 
 BAD_JSON = {
@@ -342,16 +410,6 @@ BAD_JSON = {
     "half": (
         json.dumps(karpathy(lambda n: "train")).encode(),
         "no images of the split valid",
-    ),
-    "few": (
-        json.dumps(
-            {
-                "images": [
-                    {"split": "train", "cocoid": 3, "sentences": [{"tokens": ["a"]}]}
-                ]
-            }
-        ).encode(),
-        "image 3 has 1 captions; every image needs 5",
     ),
     "infinity": (
         b'{"images": [{"split": "train", "cocoid": 1e999, "sentences": []}]}',
@@ -417,11 +475,12 @@ def test_bad_coco_json_and_ids(raw, tmp_path):
             files.parse_coco(content, "f")
     for text, message in (
         ("1\nx\n", "line 2: 'x' is not an image id"),
-        ("1\n2\n", "2 images, but there are captions of 4"),
+        ("1\n2\n", "2 ids, which are not one for each of 4 images or of 20 captions"),
+        ("1\n" * 20, "4 rows, but train has captions of 1 images"),
         ("\n", "contains no image id"),
     ):
         (raw / "train_ids.txt").write_text(text)
-        refused(raw, tmp_path, message, "train_ids.txt")
+        refused(raw, tmp_path, message, "train")
 
 
 def test_a_mapped_column_lets_its_pages_go(prepared):

@@ -13,7 +13,8 @@ from jax.test_util import check_grads
 from configs import order_embeddings as config_file
 from experiments import paper_results
 from experiments.order_embeddings import data, evaluate, make, model, ranking
-from lnrepro.engine import optim
+from lnrepro.data import prepare
+from lnrepro.engine import experiment, optim, retrieval
 from lnrepro.engine.errors import DataError, UserError
 from tests import oracle
 
@@ -279,10 +280,12 @@ def test_batches_draw_all_five_captions_and_resume_anywhere(smoke):
     for row, n in zip(tokens, length, strict=True):
         assert (row[: n - 1] > 1).all()
         assert not row[n - 1 :].any()
-    drawn = data.choose_captions(
-        np.zeros(1000, int), np.random.default_rng(0).random(1000)
-    )
-    assert np.bincount(drawn, minlength=5).min() > 150
+    starts, draws = np.array([0, 2, 7]), np.random.default_rng(0).random(1000)
+    drawn = data.choose_captions(starts, np.ones(1000, int), draws)
+    assert np.bincount(drawn, minlength=7)[2:].min() > 150
+    assert drawn.min() == 2
+    drawn = data.choose_captions(starts, np.zeros(1000, int), draws)
+    assert set(drawn) == {0, 1}
     first.close()
     resumed.close()
 
@@ -304,14 +307,57 @@ def test_evaluation_scores_and_shows(smoke):
         in files["table2.md"]
     )
     assert set(final) == set(scores)
+    note = f"Ties count against the model: {final['caption_ties']:.2f} % of the queries"
+    assert note in files["table2.md"]
+
+
+@pytest.mark.slow
+def test_own_captions_of_any_number_and_features_of_any_size(tmp_path):
+    """Different numbers of captions train, are scored and drawn."""
+    folder, rng = tmp_path / "raw", np.random.RandomState(0)
+    (folder / "images/10crop").mkdir(parents=True)
+    for stem, images in {"train": 40, "val": 10, "test": 11}.items():
+        counts = rng.randint(1, 5, images)
+        lines = [f"image {i} of {k}" for i, k in enumerate(counts) for _ in range(k)]
+        numbers = np.repeat(np.arange(images), counts)
+        (folder / f"{stem}.txt").write_text("\n".join(lines))
+        (folder / f"{stem}_ids.txt").write_text("\n".join(map(str, numbers)))
+        features = rng.rand(images, 12).astype(np.float32)
+        features /= np.linalg.norm(features, axis=1, keepdims=True)
+        np.save(folder / f"images/10crop/{stem}.npy", features)
+    prepare("coco_captions", folder, tmp_path, own_name="own")
+    config = config_file.get_config("smoke")
+    config.data.update({"name": "own", "dir": str(tmp_path)})
+    config.batch_size = 8
+    for field in data.SIZES:
+        config.update_from_flattened_dict({field: None})
+    config = experiment.fill_sizes(config)
+    assert config.model.features == 12
+    assert config.evaluation.fold == 10
+    exp = make(config)
+    vars = exp.init(jax.random.key(0))
+    batch = next(exp.batches(0))
+    assert np.isfinite(exp.loss(vars, batch, None)[0])
+    scores = exp.evaluate(vars, "valid").scalars
+    _, images, _ = exp.evaluate(vars, "final")
+    assert images["retrievals"].ndim == 3
+    split = data.open_split(config, "valid")
+    embed = evaluate.embedder(model.Encoders(config), 7, data.Buckets(config))
+    found = embed(vars, split, 10)
+    assert len(found.captions) == split.captions.starts[10]
+    errors = np.asarray(ranking.order_violations(found.captions, found.images))
+    assert scores["image_r1"] == retrieval.scores(errors, found.image)["image_r1"]
 
 
 def test_table_has_the_papers_rows_and_names_data():
     paper, other = config_file.get_config("paper"), config_file.get_config("paper")
     other.norm, other.model.similarity = "none", "cosine"
+    columns = set(paper_results.TABLE_2_COLUMNS)
+    for way in ("image", "caption"):
+        columns |= {f"{way}_{name}" for name in ("r1", "ties", "r1_ties_first")}
     text = evaluate.table_2(
-        (paper, dict.fromkeys(paper_results.TABLE_2_COLUMNS, 12.34)),
-        (other, dict.fromkeys(paper_results.TABLE_2_COLUMNS, 5)),
+        (paper, dict.fromkeys(columns, 12.34)),
+        (other, dict.fromkeys(columns, 5)),
     )
     assert (
         "| OE + LN (the paper's) | MS-COCO, VGG-19 | 48.5 | 80.6 | 89.8 | 5.1 | 38.9 | "

@@ -24,7 +24,8 @@ import numpy as np
 
 from lnrepro.data.builder import Builder, Example, array
 from lnrepro.data.generated.choices import Choices
-from lnrepro.data.official.captions import PER_IMAGE, Captioned, vocabulary
+from lnrepro.data.official.caption_files import PER_IMAGE, Split
+from lnrepro.data.official.captions import Captioned, vocabulary
 from lnrepro.data.raw import Raw
 from lnrepro.data.text import Vocabulary
 
@@ -173,7 +174,9 @@ class Pictured(Captioned):
           captions: tokens, five lists for each picture.
           words: the vocabulary.
         """
-        super().__init__(features(pictures), captions, words, np.arange(len(pictures)))
+        count = len(pictures)
+        split = Split(captions, np.arange(count), np.full(count, PER_IMAGE))
+        super().__init__(features(pictures), split, words)
         self.pictures = pictures
 
     def __getitem__(self, i: int) -> Example:

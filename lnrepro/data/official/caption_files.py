@@ -10,9 +10,9 @@ together with {train,val,test}_ids.txt, which have one image id per line:
     captions_train2014.json
         {"annotations": [{"image_id": 7, "id": 1, "caption": "A red kite."}, ...]}
 
-COCO's captions are converted to lower case, without punctuation, as Karpathy did. The
-first five captions of an image are used. The files may be damaged or hostile, so that
-all values are checked.
+COCO's captions are converted to lower case, without punctuation, as Karpathy did. Of
+both JSON formats the first five captions of an image are used. The files may be damaged
+or hostile, so that all values are checked.
 """
 
 from __future__ import annotations
@@ -43,15 +43,22 @@ LARGEST = 1 << 29
 CHUNK = 1024
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
-# Captions, each a list of words. Five of them in a row belong to one image.
+# Captions, each a list of words. Those of one image are in a row.
 Lines = list[list[str]]
 
 
 class Split(NamedTuple):
-    """Captions of a split and ids of its images [N]."""
+    """Captions of a split.
+
+    Attributes:
+      captions: the captions.
+      ids: ids of the images [N].
+      counts: number of captions of each image [N].
+    """
 
     captions: Lines
     ids: np.ndarray
+    counts: np.ndarray
 
 
 def tokenise(text: str) -> list[str]:
@@ -59,20 +66,20 @@ def tokenise(text: str) -> list[str]:
     return text.lower().translate(PUNCTUATION).split()
 
 
-def read_captions(raw: Raw) -> dict[str, Split]:
+def read_captions(raw: Raw, rows: Mapping[str, int]) -> dict[str, Split]:
     """Read the captions of all splits, in the first format that is there.
+
+    Args:
+      raw: the folder.
+      rows: number of images of each split.
 
     Raises:
       DataError: a file is missing or wrong.
     """
-    found: dict[str, Split] = {}
     if raw.find("train.txt"):
-        for split, stem in SPLITS.items():
-            file = raw.path(f"{stem}.txt")
-            captions = parse_text(unpack(file, LARGEST), file)
-            ids = _read_ids(raw, stem, len(captions) // PER_IMAGE)
-            found[split] = Split(captions, ids)
-        return found
+        return {
+            split: _read_text(raw, stem, rows[split]) for split, stem in SPLITS.items()
+        }
     if file := raw.find("dataset_coco.json"):
         return parse_karpathy(unpack(file, LARGEST), file)
     texts: dict[int, list[str]] = {}
@@ -81,19 +88,56 @@ def read_captions(raw: Raw) -> dict[str, Split]:
     if not texts:
         # This raises the error that says which files are needed.
         raw.path("train.txt")
+    found: dict[str, Split] = {}
     for split, stem in SPLITS.items():
-        ids, where = _read_ids(raw, stem, None), raw.path(f"{stem}_ids.txt")
+        ids, where = _read_ids(raw, stem), raw.path(f"{stem}_ids.txt")
+        if len(ids) != rows[split]:
+            # The file may have one line per caption.
+            ids = ids[np.flatnonzero(np.diff(ids, prepend=-1))]
         if missing := [image for image in ids.tolist() if image not in texts]:
             raise DataError(
                 f"{where}: no captions_*.json has the image {missing[0]} "
                 f"({len(missing)} images are missing)"
             )
-        captions = []
+        captions, counts = [], []
         for image in ids.tolist():
-            words = [tokenise(text) for text in texts[image]]
-            captions += _first_five(words, image, where)
-        found[split] = Split(captions, ids)
+            words = _first([tokenise(text) for text in texts[image]], image, where)
+            captions += words
+            counts.append(len(words))
+        found[split] = Split(captions, ids, np.array(counts))
     return found
+
+
+def _read_text(raw: Raw, stem: str, rows: int) -> Split:
+    """Read a text file of captions, and the ids that say to which image each belongs.
+
+    Args:
+      raw: the folder.
+      stem: name of the split in the files.
+      rows: number of images. Without a file of ids, or with one id per image, each
+        image has the same number of captions.
+    """
+    file = raw.path(f"{stem}.txt")
+    captions = parse_text(unpack(file, LARGEST), file)
+    ids = np.arange(rows, dtype=np.int64)
+    if where := raw.find(f"{stem}_ids.txt"):
+        ids = _read_ids(raw, stem)
+        if len(ids) == len(captions):
+            starts = np.flatnonzero(np.diff(ids, prepend=-1))
+            counts = np.diff(starts, append=len(ids))
+            return Split(captions, ids[starts], counts)
+        if len(ids) != rows:
+            raise DataError(
+                f"{where}: {len(ids)} ids, which are not one for each of {rows} images "
+                f"or of {len(captions)} captions"
+            )
+    if len(captions) % rows:
+        raise DataError(
+            f"{file}: {len(captions)} captions are not the same number for each of "
+            f"{rows} images; if the numbers differ, write {stem}_ids.txt with the "
+            "number of the image of each caption"
+        )
+    return Split(captions, ids, np.full(rows, len(captions) // rows))
 
 
 def parse_text(content: bytes, where: object) -> Lines:
@@ -104,7 +148,7 @@ def parse_text(content: bytes, where: object) -> Lines:
       where: name of the file, for error messages.
 
     Raises:
-      DataError: a line is not a caption, or an image does not have five captions.
+      DataError: a line is not a caption, or there is none.
     """
     try:
         lines = content.decode("utf-8-sig").split("\n")
@@ -125,15 +169,11 @@ def parse_text(content: bytes, where: object) -> Lines:
         words = line.split()
         if not words:
             raise DataError(
-                f"{where}, line {number}: empty caption; every image needs {PER_IMAGE} "
-                "captions with words"
+                f"{where}, line {number}: empty caption; every caption needs words"
             )
         captions.append(words)
-    if not captions or len(captions) % PER_IMAGE:
-        raise DataError(
-            f"{where}: {len(captions)} captions are not {PER_IMAGE} for each image; "
-            "the file is truncated or has another format"
-        )
+    if not captions:
+        raise DataError(f"{where}: contains no caption")
     return captions
 
 
@@ -151,6 +191,7 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
     """
     captions = {"train": [], "restval": [], "val": [], "test": []}
     ids = {name: [] for name in captions}
+    counts = {name: [] for name in captions}
     for n, image in enumerate(_load_list(content, "images", where)):
         words = []
         try:
@@ -167,15 +208,19 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
                 f"{where}: images[{n}] is of the split {split[:20]!a}, which is not "
                 f"one of {', '.join(ids)}"
             )
-        captions[split] += _first_five(words, number, where)
+        words = _first(words, number, where)
+        captions[split] += words
         ids[split].append(number)
-    captions["train"] += captions["restval"]
-    ids["train"] += ids["restval"]
+        counts[split].append(len(words))
+    for lists in (captions, ids, counts):
+        lists["train"] += lists["restval"]
     found = {}
     for split, stem in SPLITS.items():
         if not ids[stem]:
             raise DataError(f"{where}: has no images of the split {split}")
-        found[split] = Split(captions[stem], np.array(ids[stem], np.int64))
+        found[split] = Split(
+            captions[stem], np.array(ids[stem], np.int64), np.array(counts[stem])
+        )
     return found
 
 
@@ -208,7 +253,7 @@ def parse_coco(content: bytes, where: object) -> dict[int, list[str]]:
 
 
 def read_features(file: pathlib.Path) -> np.ndarray:
-    """Map a .npy file of features [N, 4096] into memory. Pickles are never read.
+    """Map a .npy file of features [N, D] into memory. Pickles are never read.
 
     Raises:
       DataError: the file is missing, or is not a float32 array of this shape.
@@ -232,9 +277,9 @@ def read_features(file: pathlib.Path) -> np.ndarray:
         problem = "an archive of arrays (.npz) instead of one .npy array"
     elif found.dtype != np.float32:
         problem = f"contains {str(found.dtype)[:40]} values instead of float32"
-    elif found.ndim != 2 or found.shape[1] != FEATURES or not len(found):
+    elif found.ndim != 2 or not found.size:
         shape = " x ".join(map(str, found.shape[:5]))
-        problem = f"is {shape} instead of N x {FEATURES}"
+        problem = f"is {shape} instead of images x features"
     else:
         return found
     raise DataError(f"{file}: {problem}; get the official file")
@@ -272,52 +317,32 @@ def check_features(images: np.ndarray, where: object) -> int:
     return count
 
 
-def _read_ids(raw: Raw, stem: str, count: int | None) -> np.ndarray:
-    """Read the image ids of a split from its _ids.txt.
+def _read_ids(raw: Raw, stem: str) -> np.ndarray:
+    """Return the ids [n] int64 in the file _ids.txt of a split.
 
     Args:
       raw: the folder.
       stem: name of the split in the files.
-      count: number of images. None if only this file says it, and must be there.
-
-    Returns:
-      The ids [N] int64, which are 0, 1, ... if there is no such file.
     """
-    name = f"{stem}_ids.txt"
-    if count is not None and not raw.find(name):
-        return np.arange(count, dtype=np.int64)
-    where = raw.path(name)
+    where = raw.path(f"{stem}_ids.txt")
     lines = unpack(where).removeprefix(codecs.BOM_UTF8).split()
     for number, line in enumerate(lines, 1):
+        # A number of 18 digits fits into int64.
         if not line.isdigit() or len(line) > 18:
             shown = ascii(line[:20].decode("latin-1"))
             raise DataError(f"{where}, line {number}: {shown} is not an image id")
-    found = np.array(lines, np.int64)
-    if len(found) % PER_IMAGE == 0:
-        # The file may have one line per caption.
-        groups = found.reshape(-1, PER_IMAGE)
-        if (groups == groups[:, :1]).all():
-            found = groups[:, 0]
-    if not len(found):
+    if not lines:
         raise DataError(f"{where}: contains no image id; get the official file")
-    if count not in (None, len(found)):
-        raise DataError(
-            f"{where}: {len(found)} images, but there are captions of {count}"
-        )
-    return found
+    return np.array(lines, np.int64)
 
 
-def _first_five(captions: Lines, image: int, where: object) -> Lines:
-    """Return the first five captions of an image. Raise DataError if one is missing."""
-    if len(captions) < PER_IMAGE:
-        raise DataError(
-            f"{where}: image {image} has {len(captions)} captions; every image needs "
-            f"{PER_IMAGE}"
-        )
+def _first(captions: Lines, image: int, where: object) -> Lines:
+    """Return the first five captions of an image. Raise DataError if one is empty."""
+    if not captions:
+        raise DataError(f"{where}: image {image} has no captions")
     if not all(captions[:PER_IMAGE]):
         raise DataError(
-            f"{where}: image {image} has an empty caption; every image needs "
-            f"{PER_IMAGE} captions with words"
+            f"{where}: image {image} has an empty caption; every caption needs words"
         )
     return captions[:PER_IMAGE]
 

@@ -1,12 +1,14 @@
-"""Images with five captions each, in the file format of the order-embeddings code.
+"""Images with captions, in the file format of the order-embeddings code.
 
 A folder has these files, for train, val and test. Five lines of a text file belong to
-one row of the features. caption_files.py describes other formats of the captions:
+one row of the features. Own files may have any number of captions for each image, and
+features of any size. caption_files.py describes other formats of the captions:
 
     train.txt                one caption per line, its words separated by spaces, as in
                                  a red kite above a beach
                                  two people fly a kite
-    train_ids.txt            optional: one image id per image or per caption
+    train_ids.txt            optional: one image id per image or per caption. If the
+                             numbers of captions differ, it says which are an image's
     images/10crop/train.npy  float32 [N, 4096], one row per image: layer fc7 of VGG-19
                              after ReLU, averaged over ten crops, scaled to length 1
 
@@ -16,20 +18,23 @@ in this format.
 An example is an image with these features:
 
     image    [4096] float32: its features
-    tokens   [T] int32: word ids of its five captions, one caption after the other
-    lengths  [5] int32: number of words of each caption
+    tokens   [T] int32: word ids of its captions, one caption after the other
+    lengths  [5] int32: number of words of each caption. `Ragged` if the numbers of
+             captions differ
     id       [] int64: its COCO number, or else its position in the split
 
 Word id 0 is the end token and 1 is an unknown word. The words of the training captions
 follow by frequency, none is left out. After them come the words that occur only in the
 first 1,000 validation images. The authors' vocabulary contains both. `data.facts` has
 "words", "dev_words", and "not_unit", the number of rows in each split that do not have
-unit length.
+unit length. If an image has another number of captions than five, "captions_per_image"
+has the smallest and the largest number.
 """
 
 from __future__ import annotations
 
 import itertools
+import pathlib
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -43,10 +48,12 @@ from lnrepro.data.official.caption_files import (
     PER_IMAGE,
     SPLITS,
     Lines,
+    Split,
     check_features,
     read_captions,
     read_features,
 )
+from lnrepro.data.ragged import Ragged
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.data.text import SPECIALS, Vocabulary
 from lnrepro.engine.errors import DataError
@@ -60,7 +67,8 @@ class CaptionFolder(Builder):
     """Base class of the sets in the format of the order-embeddings code.
 
     Attributes:
-      rows: number of images in each split, or None if any number is valid.
+      rows: number of images in each split. None if any number of images, captions and
+        features is valid.
     """
 
     configs = ("configs/order_embeddings.py",)
@@ -70,49 +78,87 @@ class CaptionFolder(Builder):
         *(RawFile(f"images/10crop/{stem}.npy") for stem in SPLITS.values()),
     )
 
+    # Number of features of an image. `examples` sets it to that of the files.
+    width = FEATURES
+    # Number of captions of every image. `examples` sets it to None if they differ.
+    per_image: int | None = PER_IMAGE
+
     def features(self):
         """Return the features of an example, see the module."""
         return {
-            "image": array((FEATURES,), np.float32),
+            "image": array((self.width,), np.float32),
             "tokens": array((None,), np.int32),
-            "lengths": array((PER_IMAGE,), np.int32),
+            "lengths": array((self.per_image,), np.int32),
             "id": array((), np.int64),
         }
 
     def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
         """Read the captions and map the features into memory."""
-        captions = read_captions(raw)
-        files, images = {}, {}
-        for split, stem in SPLITS.items():
-            files[split] = raw.folder / f"images/10crop/{stem}.npy"
-            images[split] = read_features(files[split])
-            rows, count = len(images[split]), len(captions[split].ids)
-            if rows != count:
+        files = {
+            split: raw.folder / f"images/10crop/{stem}.npy"
+            for split, stem in SPLITS.items()
+        }
+        images = {split: read_features(file) for split, file in files.items()}
+        rows = {split: len(image) for split, image in images.items()}
+        captions = read_captions(raw, rows)
+        for split, found in captions.items():
+            if rows[split] != len(found.ids):
                 raise DataError(
-                    f"{files[split]}: {rows} rows, but {stem} has captions of {count} "
-                    "images"
+                    f"{files[split]}: {rows[split]} rows, but {SPLITS[split]} has "
+                    f"captions of {len(found.ids)} images"
                 )
-            if self.rows and count != self.rows[split] and not raw.any_checksum:
-                raise DataError(
-                    f"{raw.folder}: {stem} has {count:,} images instead of "
-                    f"{self.rows[split]:,}; get the official files, or pass "
-                    "--as NAME to prepare other files of this format"
-                )
+        self._measure(images, captions, files)
+        if self.rows and not raw.any_checksum:
+            self._check_official(raw, rows)
         # This reads all of the features, and therefore comes after the other checks.
         self.facts["not_unit"] = {
             split: check_features(images[split], files[split]) for split in SPLITS
         }
         words, dev_words = vocabulary(
-            captions["train"].captions, captions["valid"].captions
+            captions["train"].captions,
+            captions["valid"].captions[: captions["valid"].counts[:DEV].sum()],
         )
         self.facts |= {"words": words, "dev_words": dev_words}
         ids = Vocabulary([*words, *dev_words])
         return {
-            split: Captioned(
-                images[split], captions[split].captions, ids, captions[split].ids
-            )
-            for split in SPLITS
+            split: Captioned(images[split], captions[split], ids) for split in SPLITS
         }
+
+    def _measure(
+        self,
+        images: Mapping[str, np.ndarray],
+        captions: Mapping[str, Split],
+        files: Mapping[str, pathlib.Path],
+    ) -> None:
+        """Set `width` and `per_image`. Raise DataError if the widths differ."""
+        self.width = images["train"].shape[1]
+        for split, image in images.items():
+            if image.shape[1] != self.width:
+                raise DataError(
+                    f"{files[split]}: {image.shape[1]} features of an image, but "
+                    f"{files['train']} has {self.width}"
+                )
+        counts = np.concatenate([found.counts for found in captions.values()])
+        least, most = int(counts.min()), int(counts.max())
+        self.per_image = least if least == most else None
+        if self.per_image != PER_IMAGE:
+            self.facts["captions_per_image"] = [least, most]
+
+    def _check_official(self, raw: Raw, rows: Mapping[str, int]) -> None:
+        """Raise DataError if the sizes are not those of the official files."""
+        for split, count in rows.items():
+            problem = None
+            if count != self.rows[split]:
+                problem = f"{count:,} images instead of {self.rows[split]:,}"
+            elif self.width != FEATURES:
+                problem = f"{self.width:,} features of an image instead of {FEATURES:,}"
+            elif self.per_image != PER_IMAGE:
+                problem = f"images without exactly {PER_IMAGE} captions"
+            if problem:
+                raise DataError(
+                    f"{raw.folder}: {SPLITS[split]} has {problem}; get the official "
+                    "files, or pass --as NAME to prepare other files of this format"
+                )
 
 
 class CocoCaptions(CaptionFolder):
@@ -139,15 +185,15 @@ class CaptionsProxy(CaptionFolder):
 
 
 class Captioned(Sequence):
-    """Examples made of features [N, D], captions (five per image) and ids [N].
+    """Examples made of features [N, D] and captions.
 
     A row of the features is read when its example is taken.
     """
 
-    def __init__(
-        self, images: np.ndarray, captions: Lines, words: Vocabulary, ids: np.ndarray
-    ):
-        self.images, self.captions, self.words, self.ids = images, captions, words, ids
+    def __init__(self, images: np.ndarray, split: Split, words: Vocabulary):
+        self.images, self.words = images, words
+        self.captions, self.ids, counts = split
+        self.starts = np.cumsum([0, *counts])
 
     def __len__(self) -> int:
         return len(self.images)
@@ -155,7 +201,7 @@ class Captioned(Sequence):
     def __getitem__(self, i: int) -> Example:
         # The range raises IndexError.
         i = range(len(self))[i]
-        captions = self.captions[PER_IMAGE * i : PER_IMAGE * (i + 1)]
+        captions = self.captions[self.starts[i] : self.starts[i + 1]]
         return {
             "image": np.array(self.images[i], np.float32),
             "tokens": self.words.encode(itertools.chain.from_iterable(captions)),
@@ -165,7 +211,11 @@ class Captioned(Sequence):
 
 
 class Captions:
-    """The captions of a prepared split. Caption c belongs to image c // 5."""
+    """The captions of a prepared split.
+
+    Attributes:
+      starts: number of the first caption of each image, and of all captions [N + 1].
+    """
 
     def __init__(self, columns: Mapping[str, Any], vocabulary: int, longest: int):
         """Use the columns of a split. Warn if some captions are too long.
@@ -178,7 +228,13 @@ class Captions:
         """
         self._values = columns["tokens"].values
         self._vocabulary, self._longest = vocabulary, longest
-        self._words = np.asarray(columns["lengths"], np.int64).reshape(-1)
+        words = columns["lengths"]
+        if isinstance(words, Ragged):
+            self.starts = np.asarray(words.offsets)
+            words = words.values
+        else:
+            self.starts = words.shape[1] * np.arange(len(words) + 1)
+        self._words = np.asarray(words, np.int64).reshape(-1)
         self._starts = np.cumsum(self._words) - self._words
         if cut := int((self._words >= longest).sum()):
             warnings.warn(
@@ -192,8 +248,13 @@ class Captions:
         return len(self._words)
 
     @property
+    def image(self) -> np.ndarray:
+        """Row of the image of each caption [C]."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    @property
     def lengths(self) -> np.ndarray:
-        """Number of steps of each caption, including the end token, [5 N]."""
+        """Number of steps of each caption, including the end token, [C]."""
         return np.minimum(self._words + 1, self._longest)
 
     def ids(self, caption: int) -> np.ndarray:
@@ -220,18 +281,16 @@ class Captions:
         return tokens.astype(np.int32), lengths[:, 0].astype(np.int32)
 
 
-def vocabulary(train: Lines, valid: Lines) -> tuple[list[str], list[str]]:
+def vocabulary(train: Lines, dev: Lines) -> tuple[list[str], list[str]]:
     """Collect the words of captions, the most frequent ones first.
 
     Args:
       train: the training captions.
-      valid: the validation captions.
+      dev: the captions of the first DEV validation images.
 
     Returns:
-      The words of the training captions, and the words that occur only in the captions
-      of the first 1,000 validation images.
+      The words of `train`, and the words that occur only in `dev`.
     """
     words = Vocabulary.of_counts(Counter(itertools.chain.from_iterable(train)))
-    dev = itertools.chain.from_iterable(valid[: PER_IMAGE * DEV])
-    dev_words = Vocabulary.of_counts(Counter(dev)).words
+    dev_words = Vocabulary.of_counts(Counter(itertools.chain.from_iterable(dev))).words
     return list(words.words), [word for word in dev_words if word not in words]
