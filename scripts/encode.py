@@ -53,7 +53,9 @@ def main(argv: list[str]) -> None:
         help="also read the end token, as for pairs of sentences",
     )
     parser.add_argument(
-        "--word2vec", metavar="FILE", help="word vectors in word2vec's binary format"
+        "--word2vec",
+        metavar="FILE",
+        help="word vectors in word2vec's binary or text format",
     )
     args = parser.parse_args(argv)
     # Without these checks the program would wait for a keyboard, or print bytes to a

@@ -33,7 +33,7 @@ class Model(LoadedRun):
         Args:
           sentences: N texts. An empty one has the vector zero, without the end token.
           end_token: whether to read the end token too, as for pairs of sentences.
-          word2vec: a file of word vectors in word2vec's binary format, for words that
+          word2vec: a file of word vectors in word2vec's formats, for words that
             the network was not trained on. None takes `config.encoding.word2vec`.
 
         Returns:
