@@ -207,7 +207,7 @@ def test_word2vec_in_text_format(tmp_path, end):
         (b"3 2\na 1 2\nb 1\nc 1 2\n", "line 3: not a word and 2 numbers"),
         (b"3 2\na 1 2\nb 1 2\n", "has 2 words, but its first line says 3"),
         (b"1 2\na 1 2\nb 1 2\n", "has 2 words, but its first line says 1"),
-        (b"2 2\na 1 2\nb 1 x\n", "'b': could not convert string to float"),
+        (b"2 2\na 1 2\nb 1 x\n", "the vector of 'b' does not consist of numbers"),
     ],
 )
 def test_bad_word2vec_in_text_format_is_one_line(tmp_path, content, message):

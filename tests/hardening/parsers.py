@@ -232,7 +232,9 @@ def parsers() -> dict[str, Parser]:
 
     def forms(content, path):
         iam_ondb._forms(
-            raw.Raw("iam_ondb", path.parent, (raw.RawFile(path.name),)), path.name
+            raw.Raw("iam_ondb", path.parent, (raw.RawFile(path.name),)),
+            path.name,
+            iam_ondb.FORM,
         )
 
     def asked(content, path):
@@ -257,7 +259,10 @@ def parsers() -> dict[str, Parser]:
 
     def karpathy(content, path):
         storable(
-            [lines for lines, _ in caption_files.parse_karpathy(content, path).values()]
+            [
+                split.captions
+                for split in caption_files.parse_karpathy(content, path).values()
+            ]
         )
 
     def coco(content, path):
@@ -274,7 +279,6 @@ def parsers() -> dict[str, Parser]:
         caption_files._read_ids(
             raw.Raw("captions_proxy", path.parent),
             path.name.removesuffix("_ids.txt"),
-            None,
         )
 
     def features(content, path):
@@ -326,7 +330,8 @@ def parsers() -> dict[str, Parser]:
         "book text": Parser("gutenberg/*.txt", book, name="b.txt"),
         "book text .gz": Parser("gutenberg/*.txt", book, name="b.txt", packing=".gz"),
         "book text .xz": Parser("gutenberg/*.txt", book, name="b.txt", packing=".xz"),
-        "word2vec .bin": Parser("word2vec/*", vectors, WORD2VEC),
+        "word2vec .bin": Parser("word2vec/*.bin", vectors, WORD2VEC),
+        "word2vec .txt": Parser("word2vec/*.txt", vectors),
     }
     for packing in ("", ".gz", ".xz"):
         found[f"archive .tar{packing}"] = Parser(

@@ -74,7 +74,11 @@ def samples(root: pathlib.Path | None = None) -> list[Sample]:
         ),
         Sample(
             "word2vec",
-            {"vectors.bin": _word2vec(b""), "newlines.bin": _word2vec(b"\n")},
+            {
+                "vectors.bin": _word2vec(b""),
+                "newlines.bin": _word2vec(b"\n"),
+                "vectors.txt": "2 3\nthe 0.5 -1e-3 2\ncaf\u00e9 1 0 -7.25\n".encode(),
+            },
         ),
     ]
     return made + (list(_official(root)) if root else [])

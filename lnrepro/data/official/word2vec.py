@@ -160,8 +160,11 @@ class Word2Vec(Mapping):
         numbers = self._map[at : end if end >= 0 else len(self._map)].split()
         try:
             return np.array(numbers, np.float32)
-        except ValueError as e:
-            raise DataError(f"{self.path}, {word!a}: {e}; {AGAIN}") from None
+        except ValueError:
+            raise DataError(
+                f"{self.path}: the vector of {word[:40]!a} does not consist of "
+                f"numbers; {AGAIN}"
+            ) from None
 
     def __contains__(self, word: object) -> bool:
         return word in self._positions
