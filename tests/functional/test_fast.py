@@ -130,6 +130,46 @@ def test_the_product_of_a_centred_weight_is_the_centred_product(groups):
     same(of_weight, centre(v @ weight + bias, groups=groups))
 
 
+# Units of each group by hand, of 12 units: gates of 3, and blocks of gates.
+REGULAR = {
+    ((1, 1, 1, 1), 1): np.arange(12).reshape(4, 3),
+    ((4,), 3): np.arange(12).reshape(4, 3).T,
+    ((1,), 2): np.arange(12).reshape(2, 6),
+    ((1, 1), 3): np.arange(12).reshape(2, 3, 2).reshape(6, 2),
+}
+
+
+@pytest.mark.parametrize("shape", [(12,), (2, 3, 12)])
+@pytest.mark.parametrize("number", range(len(REGULAR)))
+def test_several_groups_of_one_size(number, shape):
+    (groups, blocks), units = list(REGULAR.items())[number]
+    options = {"groups": groups, "blocks": blocks, "epsilon": 0.1}
+    arguments = draw(0, *shape) + 3.0, draw(1, 12)
+
+    def fast(a, gain):
+        return layer_norm_centred(
+            centre(a, groups=groups, blocks=blocks), gain, **options
+        )
+
+    def plain(a, gain):
+        y = jnp.zeros_like(a)
+        for of_group in units:
+            part = layer_norm(a[..., of_group], epsilon=0.1)
+            y = y.at[..., of_group].set(part * gain[of_group])
+        return y
+
+    same(derivatives(fast, arguments), derivatives(plain, arguments))
+    same(
+        second_derivatives(fast, arguments), second_derivatives(plain, arguments), 1e-11
+    )
+
+
+def test_groups_that_no_form_knows_are_refused():
+    for groups, blocks in (((2, 1), 2), ((1, 2, 1), 1)):
+        with pytest.raises(ValueError, match="groups are of one size"):
+            layer_norm_centred(draw(0, 12), draw(1, 12), groups=groups, blocks=blocks)
+
+
 @pytest.mark.parametrize("groups", GROUPS)
 def test_layer_norm_centred_without_variance(groups):
     gain = jnp.ones(12)
@@ -161,6 +201,17 @@ def weight_of(kind, rows=6, columns=4):
         return weight, weight
     blocks = draw(1, 2, rows // 2, columns // 2)
     return blocks, jax.scipy.linalg.block_diag(*blocks)
+
+
+def test_blocks_of_gates_are_blocks_in_another_order():
+    v, weight = draw(0, 3, 6), draw(1, 2, 3, 4, 5)
+    by_block = products.multiply(v, weight.reshape(2, 3, 20))
+    by_gate = by_block.reshape(3, 2, 4, 5).swapaxes(1, 2).reshape(3, 40)
+    same(products.multiply(v, weight), by_gate)
+    d = draw(2, 3, 40)
+    d_v, d_weight = jax.vjp(products.multiply, v, weight)[1](d)
+    same(products.input_gradient(d, v, weight), d_v)
+    same(products.weight_gradient(v, d, weight), d_weight)
 
 
 @pytest.mark.parametrize("shape", [(6,), (5, 6), (3, 2, 6)])

@@ -35,9 +35,9 @@ def centre(w: jax.Array, *, groups: Groups = (1,), blocks: int = 1) -> jax.Array
       ValueError: groups of unequal sizes other than two, or with blocks.
     """
     wide = w.astype(jnp.promote_types(w.dtype, jnp.float32))
-    if _by_axes(groups, blocks):
+    if _is_regular(groups, blocks):
         parts = _group_axes(wide, groups, blocks)
-        centred = parts - jnp.mean(parts, GROUP_AXES, keepdims=True)
+        centred = parts - _group_means(wide, groups, blocks)
         return centred.reshape(w.shape).astype(w.dtype)
     if len(groups) == 1 or any(jax.typeof(w).sharding.spec):
         return (wide - _means(wide, groups)).astype(w.dtype)
@@ -91,26 +91,20 @@ def layer_norm_centred(
     """
     a = a.astype(jnp.promote_types(a.dtype, jnp.float32))
     gain = gain.astype(a.dtype)
-    if _by_axes(groups, blocks):
-        parts = _group_axes(a, groups, blocks)
-        gain = _group_axes(gain, groups, blocks)
-        y = _normalised_by_axes(parts, gain, epsilon).reshape(a.shape)
+    if _is_regular(groups, blocks):
+        y = _normalised_groups_once(a, gain, epsilon, groups, blocks)
     else:
         y = _normalised_once(a, gain, epsilon, groups)
     return y if bias is None else y + _row(bias.astype(y.dtype), y)
 
 
-# Axes of `_group_axes` that belong to one group: gates, and units of a block.
-GROUP_AXES = (-3, -1)
+def _is_regular(groups, blocks):
+    """Whether there are several groups of one size.
 
-
-def _by_axes(groups, blocks):
-    """Whether the groups are axes of an array: equal groups, more than one of them.
-
-    One group of all units, and the GRU's two unequal ones, have a faster form.
+    One group of all units, and the GRU's two unequal ones, have a form of their own.
 
     Raises:
-      ValueError: groups that are neither.
+      ValueError: groups of unequal sizes other than two, or with blocks.
     """
     is_equal = len(set(groups)) == 1
     if blocks == 1 and (len(groups) == 1 or (len(groups) == 2 and not is_equal)):
@@ -123,15 +117,63 @@ def _by_axes(groups, blocks):
     return True
 
 
+# Axes of `_group_axes` that belong to one group: gates, and units of a block.
+_GROUP_AXES = (-3, -1)
+
+
 def _group_axes(a, groups, blocks):
     """The units of a [..., N] as [..., groups, gates, blocks, units of a block]."""
     return a.reshape(*a.shape[:-1], len(groups), groups[0], blocks, -1)
 
 
-def _normalised_by_axes(a, gain, epsilon):
-    """Each group of a, in `_group_axes`, over its deviation, times gain."""
-    mean_square = jnp.mean(jnp.square(a), GROUP_AXES, keepdims=True)
-    return a * jax.lax.rsqrt(mean_square + epsilon) * gain
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3, 4))
+def _normalised_groups(a, gain, epsilon, groups, blocks):
+    """Each of several groups of a [..., N] over its deviation, times gain [N]."""
+    scale = _group_scales(a, epsilon, groups, blocks)
+    return a * _for_units(scale, a, groups, blocks) * _row(gain, a)
+
+
+@_normalised_groups.defjvp
+def _(epsilon, groups, blocks, primals, tangents):
+    # As the rule of `_normalised`, with as many scales as there are groups.
+    a, gain = primals
+    da, dgain = tangents
+    scale = _group_scales(a, epsilon, groups, blocks)
+    change = -(scale**2) * _group_means(a * da, groups, blocks)
+    change = change.reshape(*a.shape[:-1], -1)
+    gain_of_group = _gain_of_group(gain, groups, blocks)
+    change = jnp.matmul(change, gain_of_group, precision="highest") + _row(dgain, a)
+    scale = _for_units(scale, a, groups, blocks)
+    gain = _row(gain, a)
+    return a * scale * gain, da * (scale * gain) + a * (scale * change)
+
+
+_normalised_groups_once = jax.jit(_normalised_groups, static_argnums=(2, 3, 4))
+
+
+def _group_means(a, groups, blocks):
+    """The mean of each group of a [..., N], [..., groups, 1, blocks, 1]."""
+    return jnp.mean(_group_axes(a, groups, blocks), _GROUP_AXES, keepdims=True)
+
+
+def _group_scales(a, epsilon, groups, blocks):
+    """One over the deviation of each group, as `_group_means`."""
+    return jax.lax.rsqrt(_group_means(jnp.square(a), groups, blocks) + epsilon)
+
+
+def _for_units(values, a, groups, blocks):
+    """The value of each unit's group, [..., N] as a is."""
+    shape = _group_axes(a, groups, blocks).shape
+    return jnp.broadcast_to(values, shape).reshape(a.shape)
+
+
+def _gain_of_group(gain, groups, blocks):
+    """The gain [N] of each group, zero elsewhere: [number of groups, N]."""
+    gain = _group_axes(gain, groups, blocks)
+    count = len(groups) * blocks
+    is_own = jnp.eye(count, dtype=gain.dtype)
+    is_own = is_own.reshape(count, len(groups), 1, blocks, 1)
+    return (is_own * gain).reshape(count, gain.size)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
