@@ -524,7 +524,7 @@ def test_data_of_another_size_is_one_line(embedded):
         ),
         (
             {"model.characters": 9},
-            "config.model.characters = 9, but generated_strokes has a line of 20",
+            "config.model.characters = 9, but generated_strokes needs at least 20",
         ),
         (
             {"data.train_examples": 5},
