@@ -679,7 +679,7 @@ ZEROS = jnp.zeros((2, H))
         ),
         (ValueError, "time and a feature axis", X[0, 0], {}),
         (ValueError, "mask has shape", X, {"mask": jnp.ones((2, 5))}),
-        (ValueError, "resets has shape", X, {"resets": jnp.ones((6, 2))}),
+        (ValueError, "resets has shape", X, {"resets": jnp.ones((6, 2), bool)}),
         (ValueError, r"-1\.\.3 must lie in 0\.\.6", X, {"seq_lengths": [-1, 3]}),
         (ValueError, r"2\.\.7 must lie in 0\.\.6", X, {"seq_lengths": [2, 7]}),
         (ValueError, "seq_lengths has shape", X, {"seq_lengths": [2]}),
