@@ -33,6 +33,8 @@ from lnrepro.functional import (
     unroll,
 )
 
+from .all_rows import AllRowsLSTM, unroll_all_rows
+
 # "batch" normalises inside the LSTMs only.
 NORMS = ("none", "layer", "batch", "batch_everywhere")
 ENCODERS = ("passage", "question")
@@ -77,6 +79,7 @@ class Reader:
         statistics = ("population", "batch")
         check_choice(config, "model.evaluation_statistics", statistics)
         check_choice(config, "model.dropout_scaling", ("train", "test"))
+        check_choice(config, "model.batch_norm_rows", ("words", "all"))
         check_at_least(config, 1, "model.units", "data.vocabulary")
         if not 0 <= sizes.dropout < 1:
             raise UserError(
@@ -87,11 +90,18 @@ class Reader:
         self.batch = config.norm.startswith("batch")
         self.everywhere = config.norm == "batch_everywhere"
         self.directions = 2 if sizes.bidirectional else 1
+        self.all_rows = self.batch and sizes.batch_norm_rows == "all"
+        if self.all_rows and sizes.bidirectional:
+            raise UserError(
+                "config.model.batch_norm_rows = 'all' is for one direction; set "
+                "config.model.bidirectional to False"
+            )
         # Square kernels start as in the authors' code. The gains of batch norm start
         # lower than those of layer norm, see `config.model.gain`.
         small = orthogonal(0.05)
         gain = sizes.gain.batch if self.batch else sizes.gain.layer
-        self.cell = LSTMCell(
+        cell = AllRowsLSTM if self.all_rows else LSTMCell
+        self.cell = cell(
             sizes.units,
             norm="batch" if self.batch else config.norm,
             kernel_init=small,
@@ -263,18 +273,21 @@ class Reader:
             # The mask [T, B] is True on words.
             lengths = batch["passage_length"]
             mask = jnp.arange(len(d))[:, None] < lengths
+            # Behind the end of a text, D_t is zero, or its last state with `all_rows`.
+            all_states, d = d, jnp.where(mask[..., None], d, 0)
+            rows = None if self.all_rows else mask
             m = params["similarity"]
             # (M D_t) . (M u) without the product M D_t. It is a sum and no einsum,
             # for which XLA's CPU backend would reorder all of d.
             similarity = jnp.sum(d * ((u @ m) @ m.T), -1)
             query = affine("attend_question", u)
             # [T, B, H]; the query [B, H] and the similarity [T, B, 1] broadcast.
-            hidden = affine("attend_passage", d, mask) + query + similarity[..., None]
+            hidden = affine("attend_passage", all_states, rows) + query
+            hidden = hidden + similarity[..., None]
             scores = jnp.tanh(hidden) @ params["attention"]
             attention = masked_softmax(scores, mask)
             # The passage [B, F] as the attention sees it.
             r = jnp.sum(attention[..., None] * d, 0)
-            # D_t is zero on padding.
             mean = d.sum(0) / jnp.maximum(lengths, 1)[:, None].astype(d.dtype)
         with jax.named_scope("readout"):
             g = affine("read_passage", r) + affine("read_question", u)
@@ -293,6 +306,18 @@ class Reader:
         lstms = tuple(one["lstm"] for one in params)
         # Passages are long, so memory comes before speed.
         options = ScanOptions(save="recurrent")
+        known = None if statistics is None else statistics[0]
+        if self.all_rows:
+            result = unroll_all_rows(
+                self.cell,
+                lstms[0],
+                x,
+                lengths,
+                initial_carry=carries[0],
+                statistics=known,
+                options=options,
+            )
+            return self.cell.output(result.carry), result.outputs, (result.statistics,)
         if self.directions == 2:
             result = bidirectional(
                 self.cell,
@@ -315,7 +340,7 @@ class Reader:
             initial_carry=carries[0],
             seq_lengths=lengths,
             time_major=True,
-            statistics=None if statistics is None else statistics[0],
+            statistics=known,
             options=options,
         )
         return self.cell.output(result.carry), result.outputs, (result.statistics,)

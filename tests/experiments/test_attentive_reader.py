@@ -219,6 +219,86 @@ def test_attention_and_answers_are_the_brute_force_in_float64(x64, norm, known, 
         assert not reading.attention[len(a) :, b].any()
 
 
+def standardised(x):
+    """Normalise over all axes but the last."""
+    axes = tuple(range(x.ndim - 1))
+    return (x - x.mean(axes)) / np.sqrt(x.var(axes) + 1e-5)
+
+
+def authors_lstm(p, h0, x, lengths):
+    """Compute all h [T, B, H] as `bnlstm_layer` of the code state 94f7398 does."""
+    c, h, out = np.zeros_like(h0), h0, []
+    for t, x_t in enumerate(x):
+        mask = (t < lengths)[:, None]
+        a = standardised(h @ p["w_h"]) * p["gain_h"]
+        a = a + standardised(x_t @ p["w_x"]) * p["gain_x"] + p["bias"]
+        f, i, o, g = np.split(a, 4, -1)
+        c = np.where(mask, sigmoid(f) * c + sigmoid(i) * np.tanh(g), c)
+        shown = standardised(c) * p["gain_c"] + p["bias_c"]
+        h = np.where(mask, sigmoid(o) * np.tanh(shown), h)
+        out.append(h)
+    return np.stack(out)
+
+
+def authors_logits(norm, params, batch):
+    """Compute the logits [B, V] with batch norm over all rows, padding included."""
+
+    def encode(name):
+        (p,), lengths = params[name], batch[f"{name}_length"]
+        h0 = np.tile(p["h0"], (len(lengths), 1))
+        return authors_lstm(p["lstm"], h0, params["embedding"][batch[name].T], lengths)
+
+    def affine(name, rows):
+        p, y = params[name], rows @ params[name]["w"]
+        if norm == "batch_everywhere":
+            y = standardised(y) * p["gain"]
+        return y + p.get("bias", 0)
+
+    d, u, lengths = encode("passage"), encode("question")[-1], batch["passage_length"]
+    mask = (np.arange(len(d))[:, None] < lengths)[..., None]
+    m = params["similarity"]
+    similarity = ((d * mask @ m) * (u @ m)).sum(-1, keepdims=True)
+    hidden = affine("attend_passage", d) + affine("attend_question", u) + similarity
+    weights = np.exp(np.tanh(hidden) @ params["attention"])[..., None] * mask
+    r = (d * weights / weights.sum(0)).sum(0)
+    mean = (d * mask).sum(0) / mask.sum(0)
+    g = affine("read_passage", r) + affine("read_question", u)
+    g = np.tanh(g + affine("read_mean", mean))
+    return g @ params["output"]["w"] + params["output"]["bias"]
+
+
+@pytest.mark.parametrize(
+    "norm", ["batch_everywhere", pytest.param("batch", marks=pytest.mark.slow)]
+)
+def test_batch_norm_over_all_rows_is_that_of_the_authors_code(x64, norm):
+    reader, params, read = network(norm, batch_norm_rows="all")
+    # That code pads to one word more than the longest text has.
+    batch = padded(batch_of(), 8, 6)
+    logits, reading = read(params, batch)
+    wanted = authors_logits(norm, jax.tree.map(np.asarray, params), batch)
+    np.testing.assert_allclose(logits, wanted, rtol=1e-8)
+    other_rows, _ = network(norm)[2](params, batch)
+    assert np.abs(logits - other_rows).max() > 1e-3
+    # The last step has no word, so that population statistics leave it out.
+    moved = reader.remember(reader.population(), reading.seen)
+    assert moved["passage"][0]["count"].tolist() == [1] * 7 + [0] * 2
+
+
+def test_the_published_curves_were_evaluated_with_the_statistics_of_each_batch():
+    found = {
+        variant: config_file.get_config(variant).model.evaluation_statistics
+        for variant in config_file.VARIANTS
+    }
+    assert {variant for variant, how in found.items() if how == "batch"} == {"paper"}
+
+
+def test_all_rows_without_batch_norm_change_nothing(x64):
+    batch, params = padded(batch_of(), 8, 6), network("layer")[1]
+    for rows in ("words", "all"):
+        logits, _ = network("layer", batch_norm_rows=rows)[2](params, batch)
+        np.testing.assert_array_equal(logits, network("layer")[2](params, batch)[0])
+
+
 # Exact properties
 
 
@@ -348,9 +428,12 @@ def test_evaluation_does_not_depend_on_the_batch(x64, norm):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("norm", ["layer", "batch_everywhere"])
-def test_gradients_are_central_differences(x64, norm):
-    reader, params, _ = network(norm)
+@pytest.mark.parametrize(
+    ("norm", "rows"),
+    [("layer", "words"), ("batch_everywhere", "words"), ("batch_everywhere", "all")],
+)
+def test_gradients_are_central_differences(x64, norm, rows):
+    reader, params, _ = network(norm, batch_norm_rows=rows)
     batch = batch_of()
 
     @jax.jit
@@ -670,6 +753,14 @@ def test_pictures_mark_the_words_that_are_looked_at():
         (
             {"model.dropout_scaling": "both"},
             "config.model.dropout_scaling = 'both': choose one of train, test",
+        ),
+        (
+            {
+                "norm": "batch",
+                "model.batch_norm_rows": "all",
+                "model.bidirectional": True,
+            },
+            "config.model.batch_norm_rows = 'all' is for one direction",
         ),
         (
             {"model.evaluation_statistics": "none"},
