@@ -1,9 +1,11 @@
 """Draw the paper's figures and tables from runs.
 
     python scripts/figures.py RUN_OR_FOLDER ... --out DIR [--figure N] [--table N]
+    python scripts/figures.py RUN_OR_FOLDER ... --out DIR --metric NAME
 
     python scripts/figures.py runs --out figures
     python scripts/figures.py runs/draw --out figures --figure 4
+    python scripts/figures.py my_runs --out figures --metric valid/perplexity
 
 Figure 7 is the remark of section 6.7. It writes figureN.png, .svg and .csv, tableN.png,
 .svg and .md, and index.html, which shows them all with the commands, data sets and
@@ -11,6 +13,9 @@ versions that they were made from.
 Curves are medians over seeds, bands are their range. The paper's own numbers are drawn
 only beside runs on the paper's data. For what is missing, the page names the command
 that makes it.
+
+--metric draws a metric of metrics.jsonl from the runs of any experiment, a panel for
+each experiment, without the paper's axes.
 """
 
 import pathlib
@@ -53,10 +58,17 @@ def main(argv: list[str]) -> None:
             choices=numbers,
             help=f"only this {name}; may be repeated",
         )
+    add(
+        "--metric",
+        action="append",
+        metavar="NAME",
+        help="only the curves of this metric, such as valid/error; may be repeated",
+    )
     args = parser.parse_args(argv)
+    metrics = sorted(set(args.metric or ()))
     figures, tables = sorted(set(args.figure or ())), sorted(set(args.table or ()))
     # Without a choice, all are drawn.
-    if not figures and not tables:
+    if not (figures or tables or metrics):
         figures, tables = FIGURE_NUMBERS, TABLE_NUMBERS
 
     # Imported late: --help and wrong flags need none of it.
@@ -66,6 +78,7 @@ def main(argv: list[str]) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     parts = [draw_figure(number, found, args.out) for number in figures]
     parts += [draw_table(number, found, args.out) for number in tables]
+    parts += [draw_metric(metric, found, args.out) for metric in metrics]
     page.write(parts, args.out / "index.html")
     for part in parts:
         print(part.line)
@@ -99,6 +112,19 @@ def draw_table(number, runs, out):
     picture.draw_table(table, out / f"table{number}")
     (out / f"table{number}.md").write_text(table.markdown(), encoding="utf-8")
     return page.table_part(table)
+
+
+def draw_metric(metric, runs, out):
+    """Write the pictures and points of a metric, and return its part of the page."""
+    from scripts.paper import own, page, picture
+
+    runs = own.with_metric(runs, metric)
+    figure = own.figure(metric, runs)
+    stem = out / own.file_name(metric)
+    panels = picture.curves_of(figure, runs)
+    picture.draw(figure, panels, own.caption(metric, runs), stem)
+    picture.write_points(figure, panels, stem.with_suffix(".csv"))
+    return page.metric_part(metric, stem.name, own.caption(metric, runs), runs)
 
 
 if __name__ == "__main__":

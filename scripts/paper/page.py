@@ -116,6 +116,19 @@ def table_part(table: Table) -> Part:
     return Part(title + body + _made_from(table.runs), f"table {table.number}: {made}")
 
 
+def metric_part(metric: str, name: str, text: str, runs: Sequence[Run]) -> Part:
+    """Return the section of a metric.
+
+    Args:
+      metric: the metric.
+      name: name of its pictures, without suffix.
+      text: the text below the picture.
+      runs: the runs that were drawn.
+    """
+    body = _picture(name, text) + _made_from(runs)
+    return Part(_title(name, metric) + body, f"{metric}: {_count(runs)}")
+
+
 def verdicts_part(judged: Sequence[verdicts.Verdict]) -> Part:
     """Return the section of the claims and the verdicts about them."""
     rows = "".join(_row("td", verdicts.row(verdict)) for verdict in judged)

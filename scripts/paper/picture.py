@@ -125,8 +125,8 @@ def _draw_curve(ax, figure, curve, metric, line):
         words.append(metric.split("/")[0])
     if notes:
         words.append(f"({', '.join(notes)})")
-    colour = COLOURS[curve.norm]
-    ax.plot(
+    colour = COLOURS.get(curve.norm)
+    (line_drawn,) = ax.plot(
         curve.x,
         curve.median,
         line,
@@ -136,6 +136,8 @@ def _draw_curve(ax, figure, curve, metric, line):
         label=" ".join(words),
         lw=1.3,
     )
+    # Norms of other experiments have the next colour of the cycle.
+    colour = line_drawn.get_color()
     if len(curve.seeds) > 1:
         ax.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.15, lw=0)
 

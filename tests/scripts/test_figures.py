@@ -209,6 +209,41 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path):
     )
 
 
+def test_any_metric_of_any_experiment_is_drawn_without_the_papers_axes(tmp_path):
+    root = tmp_path / "runs"
+    for seed, values in enumerate(([300, 200], [320, 180], [310, 150])):
+        records = [{"step": 1, "epoch": 0.1, "train/nll": 3.0}]
+        records += [
+            {"step": 10 * (i + 1), "epoch": i + 1.0, "valid/perplexity": value}
+            for i, value in enumerate(values)
+        ]
+        write_run(root / f"l{seed}", "mine.language", "rms", seed, records, "books")
+    write_run(root / "d", "experiments.draw", "none", 0, bounds([90]))
+    other = [{"step": 5, "epoch": 1.0, "valid/perplexity": 99.0}]
+    write_run(root / "o", "experiments.skip_thoughts", "none", 0, other, "bookcorpus")
+    out = tmp_path / "out"
+    code, said, err = figures(root, "--out", out, "--metric", "valid/perplexity")
+    assert (code, err) == (0, "")
+    assert "valid/perplexity: 4 runs" in said
+    names = {path.name for path in out.iterdir()}
+    files = {f"valid_perplexity.{kind}" for kind in ("png", "svg", "csv")}
+    assert names == files | {"index.html"}
+    rows = list(csv.DictReader((out / "valid_perplexity.csv").open()))
+    points = {(r["panel"], r["norm"], r["seed"], r["step"], r["value"]) for r in rows}
+    assert len(points) == len(rows) == 7
+    assert ("language", "rms", "2", "20", "150") in points
+    assert ("skip_thoughts", "none", "0", "5", "99") in points
+    page = (out / "index.html").read_text()
+    assert "valid/perplexity: median and range over seeds. Data: bookcorpus" in page
+    picture = (out / "valid_perplexity.svg").read_text()
+    for text in (page.partition("<h2")[2], picture):
+        assert "aper's" not in text
+    code, _, err = figures(root, "--out", out, "--metric", "valid/perplexty")
+    assert code == 2
+    assert "no run has recorded the metric 'valid/perplexty'; did you mean" in err
+    assert len(err.splitlines()) == 1
+
+
 def test_paper_numbers_stand_beside_its_own_data_only(draw_runs, tmp_path):
     write_run(
         tmp_path / "other/x", "experiments.draw", "none", 0, [], "binarized_digits"
