@@ -11,7 +11,7 @@ EXTRAS = {
     "train": (
         "absl ml_collections optax orbax tensorflow_datasets grain array_record "
         "sklearn tensorboardX matplotlib PIL rich importlib_resources HersheyFonts "
-        "safetensors"
+        "sentencex safetensors"
     ),
     "sweep": "ray submitit",
 }

@@ -1,0 +1,125 @@
+"""Convert books to tokenised sentences: python scripts/sentences.py FILE ... --out DIR
+
+    python scripts/sentences.py raw/*.txt --out sentences
+    python scripts/prepare.py gutenberg --raw sentences --as my_books
+
+A FILE is a text of Project Gutenberg as it was downloaded, or any other plain text with
+empty lines between its paragraphs. The header and the licence are left out, and so are
+headings without lower-case letters. DIR/FILE then has one sentence per line in lower
+case, its words separated by spaces, as scripts/encode.py separates those of a sentence.
+A speech in quotation marks is one sentence.
+"""
+
+import pathlib
+import re
+import sys
+from collections.abc import Iterator, Sequence
+
+from lnrepro.data.text import is_utf8
+from lnrepro.engine.errors import UserError, ended
+from scripts.commands import Parser
+
+# The lines around a book. A second line often stands before the one with stars.
+START = re.compile(r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG.*$", re.I | re.M)
+END = re.compile(r"^(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG", re.I | re.M)
+# A paragraph ends at an empty line.
+PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
+
+
+def main(argv: list[str]) -> None:
+    """Convert books.
+
+    Raises:
+      UserError: a wrong flag, a file that is no book, or an output that exists.
+    """
+    parser = Parser(description=__doc__)
+    parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE")
+    parser.add_argument(
+        "--out",
+        required=True,
+        type=pathlib.Path,
+        metavar="DIR",
+        help="where the converted files go",
+    )
+    args = parser.parse_args(argv)
+    targets = output_files(args.files, args.out)
+    args.out.mkdir(parents=True, exist_ok=True)
+    for source, target in zip(args.files, targets, strict=True):
+        lines = [" ".join(tokens) for tokens in sentences(read(source))]
+        if not lines:
+            raise UserError(f"{source}: contains no sentence")
+        write(target, lines)
+        print(f"{target}: {len(lines):,} sentences", file=sys.stderr)
+
+
+def output_files(
+    files: Sequence[pathlib.Path], folder: pathlib.Path
+) -> list[pathlib.Path]:
+    """Return where each book is written.
+
+    Raises:
+      UserError: two books have the same name, or one is there already.
+    """
+    targets = [folder / f"{file.stem}.txt" for file in files]
+    for target in targets:
+        if targets.count(target) > 1:
+            raise UserError(f"two files are called {target.stem}; rename one of them")
+        if target.exists():
+            raise UserError(f"{target} is there already; remove it, or choose --out")
+    return targets
+
+
+def read(file: pathlib.Path) -> str:
+    """Return the text of a book without the licence of Project Gutenberg.
+
+    Raises:
+      UserError: the file cannot be read, is not text, or its licence cannot be found.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as e:
+        raise UserError(f"{file}: cannot be read ({e.strerror})") from e
+    if b"\0" in content:
+        raise UserError(f"{file}: contains a NUL byte; a text file is needed")
+    # Older files are in Latin-1.
+    text = content.decode("utf-8-sig" if is_utf8(content) else "latin-1")
+    text = text.replace("\r\n", "\n")
+    start, end = START.search(text), END.search(text)
+    if start and end:
+        return text[start.end() : end.start()]
+    if start or end or "project gutenberg" in text.lower():
+        missing = "END" if start else "START"
+        raise UserError(
+            f"{file}: names Project Gutenberg, but has no line that begins with "
+            f"'*** {missing} OF THE PROJECT GUTENBERG'; remove the licence by hand"
+        )
+    return text
+
+
+def sentences(text: str) -> Iterator[list[str]]:
+    """Yield the words of each sentence of a book."""
+    import sentencex
+
+    # The same function splits the sentences that are encoded.
+    from experiments.skip_thoughts.encoding import tokens_of
+
+    for paragraph in PARAGRAPH.split(text):
+        if not any(letter.islower() for letter in paragraph):
+            # A heading, or a row of stars.
+            continue
+        # Underscores mark italics. Lines end where the page was full.
+        flowing = " ".join(paragraph.replace("_", "").split())
+        for sentence in sentencex.segment("en", flowing):
+            if tokens := tokens_of(sentence, lowercase=True):
+                yield tokens
+
+
+def write(file: pathlib.Path, lines: Sequence[str]) -> None:
+    """Write the lines of a file, which exists afterwards only as a whole."""
+    unfinished = file.with_suffix(".unfinished")
+    unfinished.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    unfinished.replace(file)
+
+
+if __name__ == "__main__":
+    ended(main, "splitting sentences")

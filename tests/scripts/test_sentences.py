@@ -1,0 +1,107 @@
+"""Raw books to tokenised sentences, and from there to a prepared set."""
+
+import pytest
+
+from experiments.skip_thoughts import encoding
+from lnrepro import data
+from lnrepro.engine.errors import UserError
+from scripts import sentences
+
+BOOK = """The Project Gutenberg EBook of A Walk, by Nobody
+
+This eBook is for the use of anyone. Read the licence.
+
+*** START OF THIS PROJECT GUTENBERG EBOOK A WALK ***
+
+
+A WALK
+
+CHAPTER I.
+
+Mr. Ames went _out_. "It's late," he said. He did not
+come back until 3.5 hours
+later!
+
+\u201cWhere were you?\u201d asked Ada \u2014 nobody answered.
+
+       *       *       *
+
+The End of it.
+
+End of Project Gutenberg's A Walk, by Nobody
+
+*** END OF THIS PROJECT GUTENBERG EBOOK A WALK ***
+
+Section 1. General terms of use.
+"""
+WANTED = """\
+mr . ames went out .
+" it 's late , " he said .
+he did not come back until 3.5 hours later !
+`` where were you ? \'\' asked ada -- nobody answered .
+the end of it .
+"""
+
+
+def convert(tmp_path, content, name="walk.txt"):
+    (tmp_path / name).write_bytes(content)
+    sentences.main([str(tmp_path / name), f"--out={tmp_path / 'out'}"])
+    return (tmp_path / "out" / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        BOOK.encode(),
+        BOOK.replace("\n", "\r\n").encode("utf-8-sig"),
+        BOOK.replace("START OF THIS", "START OF THE").encode(),
+        # A book without licence.
+        BOOK[BOOK.index("A WALK\n") : BOOK.index("End of Pro")].encode(),
+    ],
+)
+def test_a_book_becomes_tokenised_sentences(tmp_path, content):
+    assert convert(tmp_path, content) == WANTED
+
+
+def test_older_books_are_in_latin_1(tmp_path):
+    assert convert(tmp_path, b"The caf\xe9 was shut.") == "the caf\u00e9 was shut .\n"
+
+
+def test_sentences_are_tokenised_as_those_that_are_encoded(tmp_path):
+    for line in convert(tmp_path, BOOK.encode()).splitlines():
+        assert encoding.tokens_of(line, lowercase=True) == line.split()
+
+
+def test_converted_books_are_a_set(tmp_path):
+    convert(tmp_path, BOOK.encode())
+    data.prepare("gutenberg", tmp_path / "out", tmp_path, own_name="walks")
+    facts = data.facts("walks", tmp_path)
+    assert (facts["lines"], facts["books"]) == (5, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (BOOK.partition("End of Pro")[0], "has no line that begins with '.*END OF THE"),
+        (BOOK.partition("EBOOK A WALK")[2], "has no line that begins with '.*START"),
+        ("made by Project Gutenberg.", "remove the licence by hand"),
+        ("A\n\n***\n", "walk.txt: contains no sentence"),
+        ("a\0b", "walk.txt: contains a NUL byte"),
+    ],
+)
+def test_what_is_no_book_is_one_line_and_leaves_nothing(tmp_path, content, message):
+    with pytest.raises(UserError, match=message) as e:
+        convert(tmp_path, content.encode())
+    assert "\n" not in str(e.value)
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_outputs_are_not_overwritten(tmp_path):
+    convert(tmp_path, BOOK.encode())
+    with pytest.raises(UserError, match=r"walk.txt is there already; remove it"):
+        convert(tmp_path, BOOK.encode())
+    files = [tmp_path / "a/walk.txt", tmp_path / "b/walk.txt"]
+    with pytest.raises(UserError, match="two files are called walk"):
+        sentences.output_files(files, tmp_path)
+    with pytest.raises(UserError, match=r"nowhere.txt: cannot be read \(No such file"):
+        sentences.main([str(tmp_path / "nowhere.txt"), f"--out={tmp_path / 'o'}"])
