@@ -178,7 +178,7 @@ def in_short(value: Any) -> str:
         few = itertools.islice(value.items(), SHOWN)
         return "; ".join(f"{key}: {in_short(inner)}" for key, inner in few)
     if isinstance(value, list):
-        if not 0 < len(value) <= SHOWN or not isinstance(value[0], float):
+        if not 0 < len(value) <= SHOWN or not isinstance(value[0], int | float):
             return f"{len(value):,}"
         return " ".join(in_short(inner) for inner in value)
     if isinstance(value, float):
@@ -198,7 +198,8 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
     from lnrepro.engine.checks import size_flag
 
     flags = [f"--config.data.name={name}"]
-    if config_file.read(f"{ROOT / config}:paper").data.name == name:
+    is_paper = config_file.read(f"{ROOT / config}:paper").data.name == name
+    if is_paper:
         config += ":paper"
         flags = []
     if data_dir:
@@ -206,7 +207,9 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
     resolved = config_file.read(str(ROOT / config), shlex.split(" ".join(flags)))
     sizes = importlib.import_module(resolved.experiment).sizes(resolved)
     for field, size in sizes.items():
-        if size.problem(operator.attrgetter(field)(resolved)):
+        stated = operator.attrgetter(field)(resolved)
+        # The default config has sizes of small sets, such as that of a vocabulary.
+        if size.problem(stated) or (not is_paper and stated != size.value):
             flags.append(size_flag(field, size))
     return " ".join(["python -m lnrepro.main", f"--config={config}", *flags])
 

@@ -56,7 +56,8 @@ class Lines(Sequence):
 
     def normalise(self, strokes: np.ndarray) -> np.ndarray:
         """Return offsets [t, 3] of the data as normalised float32 steps [t, 3]."""
-        steps = np.asarray(strokes, np.float32)
+        # A copy, because the columns are read-only.
+        steps = np.array(strokes, np.float32)
         # Only dx and dy are normalised. The third column is the end of a stroke.
         steps[:, :2] = (steps[:, :2] - self.mean) / self.std
         return steps

@@ -1,5 +1,6 @@
 """The books of the skip-thoughts experiment."""
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
@@ -8,6 +9,8 @@ from lnrepro.engine.checks import Size, check_sizes
 
 # The number of words of the authors.
 VOCABULARY = 20_000
+# Lengths to which current sentences are padded.
+BUCKETS = (5, 10, 15, 20, 25, 30)
 
 
 def open_books(config: ConfigDict) -> Triples:
@@ -21,7 +24,7 @@ def open_books(config: ConfigDict) -> Triples:
 
 
 # Fields of the config that the data set determines, see `sizes`.
-SIZES = ("data.train_examples", "model.vocabulary")
+SIZES = ("data.train_examples", "data.buckets", "model.vocabulary")
 
 
 def sizes(config: ConfigDict) -> dict[str, Size]:
@@ -33,7 +36,12 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     facts = data.facts(config.data.name, config.data.dir)
     # The words, the end token and the unknown word.
     most = len(facts["words"]) + 2
+    # Steps of the longest sentence of which there is a whole batch, with the end token.
+    counts = np.array(facts["triples_by_length"])
+    longest = int(np.flatnonzero(counts >= config.batch_size).max(initial=0)) + 2
+    buckets = BUCKETS[: np.searchsorted(BUCKETS, longest) + 1]
     return {
         "data.train_examples": Size(facts["lines"]),
+        "data.buckets": Size(buckets, least=longest),
         "model.vocabulary": Size(min(VOCABULARY, most), least=3, most=most),
     }

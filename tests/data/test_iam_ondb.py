@@ -103,9 +103,9 @@ def test_coordinates_may_have_decimals():
 OWN_FORMS = [f"my form.{i}" for i in range(12)]
 
 
-def own(folder):
+def own(folder, forms=OWN_FORMS):
     """The files of a set of own forms, without lists."""
-    for i, form in enumerate(OWN_FORMS):
+    for i, form in enumerate(forms):
         for name in ("ascii", "lineStrokes"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / f"ascii/{form}.txt").write_bytes(ascii_file([f"Line {i}"]))

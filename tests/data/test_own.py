@@ -17,6 +17,10 @@ from tests.data import idx
 from tests.runs import ROOT, environment, run
 
 PAGE = (ROOT / "docs/your-own-data.md").read_text(encoding="utf-8")
+BLOCKS = {
+    language: re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
+    for language in ("python", "sh")
+}
 CONFIG_FLAGS = re.compile(r"--config\S+")
 
 
@@ -39,7 +43,7 @@ def _no_registered_sets(monkeypatch):
 
 @pytest.mark.slow
 def test_the_builder_of_the_documentation_trains_without_being_registered(tmp_path):
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    (block,) = (b for b in BLOCKS["python"] if "data.register" in b)
     rng = np.random.RandomState(0)
     labels = np.arange(600) % 10
     images = rng.randint(0, 50, (600, 28, 28)) + 20 * labels[:, None, None]
@@ -53,7 +57,7 @@ def test_the_builder_of_the_documentation_trains_without_being_registered(tmp_pa
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    (command,) = re.findall(r"```sh\n(python -m lnrepro.main.*?)```", PAGE, re.S)
+    (command,) = (b for b in BLOCKS["sh"] if "=clothes" in b)
     flags = CONFIG_FLAGS.findall(command)
     flags += ["--config.steps=20", f"--workdir={tmp_path / 'run'}"]
     code, _, error = run(tmp_path, *flags)

@@ -394,6 +394,14 @@ def test_original_coordinates_are_the_same_density_with_its_jacobian(x64):
     )
 
 
+def test_strokes_with_decimals_are_not_changed_in_place():
+    raw = np.array([[0.5, -1.25, 1.0]], np.float32)
+    raw.flags.writeable = False
+    facts = {"mean": [0.5, 0.75], "std": [1.0, 2.0], "symbols": []}
+    lines = Lines({"strokes": [raw], "text": [[]]}, facts)
+    np.testing.assert_array_equal(lines[0]["steps"], [[0, -1, 1]])
+
+
 # -- what users see
 
 

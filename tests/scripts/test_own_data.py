@@ -1,0 +1,92 @@
+"""The commands of docs/your-own-data.md, from own files to the use of a run."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.data.test_iam_ondb import own as strokes
+from tests.runs import ROOT, environment
+from tests.scripts.test_sentences import BOOK
+
+PAGE = (ROOT / "docs/your-own-data.md").read_text(encoding="utf-8")
+WORDS = ["a", "red", "blue", "dog", "runs", "on", "the", "beach"]
+
+
+def captions(folder):
+    """Images with 512 features and one to three captions."""
+    rng = np.random.RandomState(0)
+    (folder / "images/10crop").mkdir(parents=True)
+    for stem, images in {"train": 150, "val": 20, "test": 30}.items():
+        counts = rng.randint(1, 4, images)
+        lines = [" ".join(rng.choice(WORDS, 5)) for _ in range(counts.sum())]
+        numbers = np.repeat(np.arange(images), counts)
+        (folder / f"{stem}.txt").write_text("\n".join(lines))
+        (folder / f"{stem}_ids.txt").write_text("\n".join(map(str, numbers)))
+        features = rng.rand(images, 512).astype(np.float32)
+        features /= np.linalg.norm(features, axis=1, keepdims=True)
+        np.save(folder / f"images/10crop/{stem}.npy", features)
+
+
+def books(folder):
+    """Three raw files of Project Gutenberg."""
+    folder.mkdir()
+    start, end = BOOK.index("Mr. Ames"), BOOK.index("The End")
+    for i in range(3):
+        text = BOOK[:start] + BOOK[start:end] * 30 + BOOK[end:]
+        (folder / f"book{i}.txt").write_text(text)
+
+
+def block(language, *words):
+    """The block of the page that contains all the words."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
+    (found,) = (text for text in blocks if all(word in text for word in words))
+    return found
+
+
+def run_block(folder, text):
+    """Run the commands of a block in a folder; the trainings take seconds."""
+    for name in ("configs", "scripts"):
+        if not (folder / name).exists():
+            (folder / name).symlink_to(ROOT / name)
+    text = re.sub(r"(--config=configs/\w+\.py)", r"\1:smoke", text)
+    command = f'python() {{ "{sys.executable}" "$@"; }}\n{text}'
+    env = environment(folder)
+    done = subprocess.run(
+        ["bash", "-ec", command], cwd=folder, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_own_captions_are_queried_with_a_sentence(tmp_path, monkeypatch):
+    captions(tmp_path / "my_files")
+    run_block(tmp_path, block("sh", "my_captions"))
+    monkeypatch.chdir(tmp_path)
+    found = {}
+    exec(block("python", "rank"), found)
+    assert sorted(found["best"]) == list(range(30))
+
+
+@pytest.mark.slow
+def test_raw_novels_become_sentence_vectors(tmp_path):
+    books(tmp_path / "raw")
+    (tmp_path / "sentences.txt").write_text("It's late, he said.\nNobody came.\n")
+    run_block(tmp_path, block("sh", "my_books"))
+    vectors = np.load(tmp_path / "vectors.npy")
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+    # A copy of the run needs no data.
+    (tmp_path / "books_run").rename(tmp_path / "elsewhere")
+    (tmp_path / "data").rename(tmp_path / "gone")
+    encode = "python scripts/encode.py --workdir elsewhere < sentences.txt > again.npy"
+    run_block(tmp_path, encode)
+    np.testing.assert_array_equal(np.load(tmp_path / "again.npy"), vectors)
+
+
+@pytest.mark.slow
+def test_own_strokes_become_a_written_line(tmp_path):
+    strokes(tmp_path / "my_files", [f"form {i}" for i in range(20)])
+    run_block(tmp_path, block("sh", "my_strokes"))
+    assert "<svg" in (tmp_path / "line.svg").read_text()
