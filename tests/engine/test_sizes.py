@@ -52,6 +52,14 @@ def test_all_sizes_that_do_not_fit_are_named_with_their_flags(data_dir):
         experiment.check_data_sizes(config)
 
 
+def test_a_field_that_a_variant_unsets_can_be_set_again(data_dir):
+    assert read("attentive_reader", data_dir).data.sentences is None
+    config = read("attentive_reader", data_dir, "--config.data.sentences=3")
+    assert config.data.sentences == 3
+    with pytest.raises(UserError):
+        read("attentive_reader", data_dir, "--config.data.sentences=few")
+
+
 def test_a_size_may_have_bounds():
     assert Size(3).problem(4) == "has 3"
     assert not Size((8, 8)).problem((8, 8))
