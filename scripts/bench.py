@@ -1,7 +1,8 @@
-"""Benchmarks on this machine: python scripts/bench.py engine | cells | train [flags]
+"""Benchmarks here: python scripts/bench.py engine | cells | precision | train [flags]
 
 engine  what the trainer costs beyond the compiled step, on permutation-invariant MNIST
 cells   the recurrent cells against Flax, torch and other libraries that are installed
+precision  the error of gradients in bfloat16 and float16 against float64
 train   one optimiser step of an experiment against its most direct Flax version
 
 Results are ratios of medians. The compared programs run in turns.
@@ -10,7 +11,7 @@ Results are ratios of medians. The compared programs run in turns.
 from lnrepro.engine.errors import ended
 from scripts.commands import dispatch
 
-COMMANDS = ("engine", "cells", "train")
+COMMANDS = ("engine", "cells", "precision", "train")
 
 
 def main(argv: list[str]) -> int:

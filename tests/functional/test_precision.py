@@ -1,0 +1,83 @@
+"""What bfloat16 and float16 cost: errors of gradients against float64.
+
+The numbers for longer sequences are printed by `python scripts/bench.py precision`.
+The gains are 0.3. At 1 a fresh network is chaotic, so that even float32 is far from
+float64 after some hundred steps.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lnrepro.functional import DreamerGRUCell, GRUCell, LSTMCell, unroll
+
+B, T, H = 4, 128, 32
+# Relative errors of the whole gradient, about twice those that were measured.
+LIMITS = {"float32": 6e-6, "bfloat16": 0.04, "float16": 0.008}
+CELLS = {"lstm": LSTMCell, "gru": GRUCell, "dreamer": DreamerGRUCell}
+
+
+@pytest.fixture
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+def gradient_error(cell, dtype, scale=1.0):
+    """|g - g64| / |g64| over all parameters, and the narrow gradient."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    params = cell.init(keys[0], H, jnp.float64)
+    x, w = (jax.random.normal(key, (B, T, H), jnp.float64) for key in keys[1:])
+    # Both start from the numbers that the narrow dtype can hold.
+    narrow = jax.tree.map(lambda a: a.astype(dtype), (params, x))
+    exact = jax.tree.map(lambda a: a.astype(jnp.float64), narrow)
+
+    def loss(params, x):
+        outputs = unroll(cell, params, x).outputs
+        assert outputs.dtype == x.dtype
+        return scale * jnp.sum(outputs.astype(jnp.float32) * w.astype(jnp.float32))
+
+    mine = jax.jit(jax.grad(loss))(*narrow)
+    theirs = jax.jit(jax.grad(loss))(*exact)
+    assert {a.dtype for a in mine.values()} == {jnp.dtype(dtype)}
+    flat = [
+        np.concatenate([np.asarray(a, np.float64).ravel() for a in tree.values()])
+        for tree in (mine, theirs)
+    ]
+    return np.linalg.norm(flat[0] - flat[1]) / np.linalg.norm(flat[1])
+
+
+@pytest.mark.parametrize("norm", ["none", "layer", "rms"])
+@pytest.mark.parametrize("name", CELLS)
+def test_error_of_the_gradient(double, name, norm):
+    gain = jax.nn.initializers.constant(0.3)
+    cell = CELLS[name](H, norm, scale_init=gain)
+    errors = {dtype: gradient_error(cell, dtype) for dtype in LIMITS}
+    for dtype, limit in LIMITS.items():
+        assert errors[dtype] < limit, errors
+    # Where the loss is scaled, float16 is the more exact of the two.
+    assert errors["float16"] < errors["bfloat16"]
+
+
+def test_float16_needs_a_scaled_loss(double):
+    """The terms of a mean over many outputs are below its range."""
+    cell = LSTMCell(H)
+    mean = 2.0**-20
+    assert gradient_error(cell, "float16", mean) > 0.05
+    assert gradient_error(cell, "bfloat16", mean) < LIMITS["bfloat16"]
+
+
+def test_sums_over_time_are_taken_in_float32():
+    """The sum of 4096 ones is 256 in bfloat16, where each is added by itself."""
+    cell = LSTMCell(1, use_bias=True)
+    params = jax.tree.map(jnp.zeros_like, cell.init(jax.random.key(0), 1))
+    params = jax.tree.map(lambda a: a.astype(jnp.bfloat16), params)
+    x = jnp.ones((1, 4096, 1), jnp.bfloat16)
+
+    def loss(params, x):
+        return unroll(cell, params, x).outputs.astype(jnp.float32).sum()
+
+    narrow = jax.jit(jax.grad(loss))(params, x)["bias"].astype(jnp.float32)
+    wide = jax.tree.map(lambda a: a.astype(jnp.float32), (params, x))
+    np.testing.assert_allclose(narrow, jax.grad(loss)(*wide)["bias"], rtol=0.01)
