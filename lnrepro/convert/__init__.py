@@ -15,7 +15,7 @@ to. X is one of:
 
 The modules of TorchRL, LSTMModule and GRUModule, have the weights of torch:
 `lstm_from_torch(weights, prefix="lstm.")`, `gru_from_torch(weights, prefix="gru.")`.
-Their `is_init` is our `resets`.
+Their `is_init` is our `resets`, where the states stored in a batch are zeros.
 
 `lstm_layers_from_torch` and so on convert all layers and directions at once.
 

@@ -1,0 +1,358 @@
+"""What every cell can do with every norm, one check per column of the documentation.
+
+docs/capabilities.md shows `table()` and links each entry to its check here. After a
+change, write the page anew:
+
+    python -m tests.functional.test_capabilities
+"""
+
+import functools
+import inspect
+import pathlib
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from lnrepro.functional import (
+    DreamerBlockGRUCell,
+    DreamerGRUCell,
+    GRUCell,
+    LSTMCell,
+    ScanOptions,
+    SimpleCell,
+    step,
+    unroll,
+    zoneout,
+)
+from tests.convert.layers import LAYERS
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "capabilities.md"
+SOURCE = (
+    "https://github.com/lnrepro/lnrepro/blob/main/tests/functional/test_capabilities.py"
+)
+B, T, D, H = 4, 5, 3, 8
+X = np.random.default_rng(0).standard_normal((B, T, D))
+MASK = np.array(
+    [[1, 1, 1, 1, 1], [1, 0, 1, 0, 0], [0, 1, 1, 0, 1], [1, 1, 0, 1, 0]], bool
+)
+AUTODIFF = ScanOptions(backward="autodiff")
+JOINT = {"norm_site": "joint", "cell_norm": "carry"}
+CELLS = {
+    **{f"LSTM, {norm}": LSTMCell(H, norm) for norm in LSTMCell.norm_names},
+    "LSTM, layer, joint": LSTMCell(H, "layer", **JOINT),
+    "LSTM, layer, joint, per_gate": LSTMCell(
+        H, "layer", norm_groups="per_gate", **JOINT
+    ),
+    "LSTM, layer, heads, 2 blocks": LSTMCell(H, "layer", norm_groups="heads", blocks=2),
+    **{f"GRU, {norm}": GRUCell(H, norm) for norm in GRUCell.norm_names},
+    "GRU, layer, reset before": GRUCell(H, "layer", reset="before"),
+    "GRU, layer, all": GRUCell(H, "layer", norm_groups="all"),
+    "GRU, rms, 2 blocks": GRUCell(H, "rms", blocks=2),
+    **{f"Simple, {norm}": SimpleCell(H, norm) for norm in SimpleCell.norm_names},
+    **{
+        f"DreamerGRU, {norm}": DreamerGRUCell(H, norm)
+        for norm in DreamerGRUCell.norm_names
+    },
+    "DreamerBlockGRU, rms": DreamerBlockGRUCell(
+        H, hidden_features=3, input_sizes=(2, 1), blocks=2
+    ),
+}
+# One norm of each cell runs by default, the others with the slow tests.
+QUICK = (
+    "LSTM, layer",
+    "GRU, batch",
+    "DreamerGRU, layer",
+)
+
+
+@pytest.fixture(autouse=True)
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+@functools.cache
+def params_of(cell):
+    params = cell.init(jax.random.key(0), D, jnp.float64)
+    # Away from the starting values, at which many parts are zero.
+    return jax.tree.map(lambda a: a + 0.1, params)
+
+
+def close(a, b, tolerance=1e-9):
+    a, b = jax.device_get((a, b))
+    jax.tree.map(
+        lambda u, v: np.testing.assert_allclose(u, v, rtol=tolerance, atol=tolerance),
+        a,
+        b,
+    )
+
+
+def run(cell, x=X, params=None, **options):
+    params = params_of(cell) if params is None else params
+    return jax.jit(lambda params, x: unroll(cell, params, x, **options))(params, x)
+
+
+def loss(cell, params, x, **options):
+    result = unroll(cell, params, x, **options)
+    carry = sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(result.carry))
+    return jnp.sum(jnp.sin(result.outputs)) + carry
+
+
+def gradient(cell, **options):
+    function = functools.partial(loss, cell, **options)
+    return jax.jit(jax.grad(function, (0, 1)))
+
+
+# The columns of the table, in this order
+
+
+def masks_with_holes(cell):
+    """Padding anywhere may hold NaN: outputs are zero there, the carry passes on."""
+    x = np.where(MASK[..., None], X, np.nan)
+    result = run(cell, x, mask=MASK, return_carries=True)
+    close(result, run(cell, mask=MASK, return_carries=True))
+    assert not result.outputs[~MASK].any()
+    for leaf in jax.tree.leaves(result.carries):
+        np.testing.assert_array_equal(leaf[1, 1], leaf[1, 0])
+    close(gradient(cell, mask=MASK)(params_of(cell), x)[1][~MASK], 0)
+
+
+def length_0(cell):
+    """A sequence of length 0 returns the first carry."""
+    lengths = np.array([5, 0, 2, 0])
+    result = run(cell, seq_lengths=lengths)
+    first = cell.initial_carry(params_of(cell), jnp.asarray(X[:, 0]))
+    close(*jax.tree.map(lambda a: a[lengths == 0], (result.carry, first)))
+    assert not result.outputs[lengths == 0].any()
+
+
+def resets(cell):
+    """After a reset, everything is as in a sequence that begins there."""
+    at_3 = np.broadcast_to(np.arange(T) == 3, (B, T))
+    result, rest = run(cell, resets=at_3), run(cell, X[:, 3:])
+    close(result.outputs[:, 3:], rest.outputs)
+    close(result.carry, rest.carry)
+
+
+def reverse(cell):
+    """From the end to the start."""
+    backwards = run(cell, reverse=True, keep_order=True)
+    flipped = run(cell, X[:, ::-1])
+    close(backwards.outputs, flipped.outputs[:, ::-1])
+    close(backwards.carry, flipped.carry)
+
+
+def any_batch_axes(cell):
+    """Two batch axes, and none."""
+    two = run(cell, X.reshape(2, 2, T, D), mask=MASK.reshape(2, 2, T))
+    close(two.outputs.reshape(B, T, H), run(cell, mask=MASK).outputs)
+    close(run(cell, X[0]).outputs, run(cell, X[:1]).outputs[0])
+
+
+def streaming(cell):
+    """Steps equal the sequence; batch norm takes the statistics of each step."""
+    whole = run(cell)
+    carry = cell.initial_carry(params_of(cell), jnp.asarray(X[:, 0]))
+
+    @jax.jit
+    def one_step(carry, x, statistics):
+        return step(cell, params_of(cell), carry, x, statistics=statistics)
+
+    for t in range(T):
+        statistics = None
+        if whole.statistics is not None:
+            statistics = jax.tree.map(lambda a, t=t: a[t], whole.statistics.values)
+        carry, y = one_step(carry, X[:, t], statistics)
+        close(y, whole.outputs[:, t])
+    close(carry, whole.carry)
+
+
+def bfloat16(cell):
+    """Outputs and gradients stay bfloat16, near those in float64."""
+    narrow = jax.tree.map(lambda a: a.astype(jnp.bfloat16), (params_of(cell), X))
+    exact = jax.tree.map(lambda a: a.astype(jnp.float64), narrow)
+    assert run(cell, narrow[1], narrow[0]).outputs.dtype == jnp.bfloat16
+    mine, theirs = gradient(cell)(*narrow), gradient(cell)(*exact)
+    assert {a.dtype for a in jax.tree.leaves(mine)} == {jnp.dtype(jnp.bfloat16)}
+    flat = [
+        np.concatenate([np.asarray(a, float).ravel() for a in jax.tree.leaves(tree)])
+        for tree in (mine, theirs)
+    ]
+    assert np.linalg.norm(flat[0] - flat[1]) < 0.1 * np.linalg.norm(flat[1])
+
+
+def jvp(cell):
+    """Forward mode, with ScanOptions(backward="autodiff")."""
+    arguments = params_of(cell), jnp.asarray(X)
+    tangents = jax.tree.map(jnp.cos, arguments)
+    plain = functools.partial(loss, cell, options=AUTODIFF)
+    slope = jax.jit(lambda a, t: jax.jvp(plain, a, t)[1])(arguments, tangents)
+    products = jax.tree.map(
+        lambda g, t: jnp.sum(g * t), gradient(cell)(*arguments), tangents
+    )
+    close(slope, sum(jax.tree.leaves(products)))
+    with pytest.raises(TypeError, match="use ScanOptions"):
+        jax.jvp(functools.partial(loss, cell), arguments, tangents)
+
+
+def second_derivatives(cell):
+    """The gradient of the length of the gradient."""
+
+    def of_gradient(params, x, options):
+        g = jax.grad(functools.partial(loss, cell, options=options), (0, 1))(params, x)
+        return sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(g))
+
+    lean, plain = (
+        jax.jit(jax.grad(functools.partial(of_gradient, options=options), (0, 1)))(
+            params_of(cell), jnp.asarray(X)
+        )
+        for options in (None, AUTODIFF)
+    )
+    close(lean, plain, 1e-7)
+
+
+def explicit_mesh(cell):
+    """The batch sharded over a mesh with Explicit axes."""
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        params = jax.device_put(params_of(cell), NamedSharding(mesh, P()))
+        x = jax.device_put(X, NamedSharding(mesh, P("data")))
+        sharded = gradient(cell)(params, x)
+    close(sharded, gradient(cell)(params_of(cell), X))
+
+
+def shard_map(cell):
+    """Each device runs its rows; batch norm then has statistics of its own rows."""
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+
+    @functools.partial(
+        jax.shard_map, mesh=mesh, in_specs=(P(), P("data")), out_specs=P()
+    )
+    def total(params, x):
+        return jax.lax.psum(loss(cell, params, x), "data")
+
+    sharded = jax.jit(jax.grad(total))(params_of(cell), X)
+    halves = [gradient(cell)(params_of(cell), x)[0] for x in (X[:2], X[2:])]
+    close(sharded, jax.tree.map(jnp.add, *halves))
+
+
+def jax_export(cell):
+    """jax.export of the gradient, with any batch and any number of steps."""
+    params = params_of(cell)
+    b, t = export.symbolic_shape("b, t")
+    shapes = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
+    x = jax.ShapeDtypeStruct((b, t, D), jnp.float64)
+    written = export.export(gradient(cell))(shapes, x).serialize()
+    exported = export.deserialize(written)
+    close(exported.call(params, X[:3, :4]), gradient(cell)(params, X[:3, :4]))
+
+
+def with_zoneout(cell):
+    """Zoneout keeps units of the carry, and takes the expectation at test time."""
+    half = zoneout(cell, 0.5, 0.5)
+    params, x = params_of(cell), jnp.asarray(X[:, 0])
+    carry = jax.tree.map(lambda a: a + 0.5, cell.initial_carry(params, x))
+    new, _ = step(cell, params, carry, x)
+    mean, _ = step(half, params, carry, x)
+    close(mean, jax.tree.map(lambda a, b: 0.5 * (a + b), carry, new))
+    drawn, _ = step(half, params, carry, x, key=jax.random.key(0))
+    for old, fresh, kept in zip(
+        *map(jax.tree.leaves, (carry, new, drawn)), strict=True
+    ):
+        is_old, is_new = np.isclose(kept, old), np.isclose(kept, fresh)
+        assert (is_old | is_new).all()
+        assert is_old.any()
+
+
+COLUMNS = (
+    masks_with_holes,
+    length_0,
+    resets,
+    reverse,
+    any_batch_axes,
+    streaming,
+    bfloat16,
+    jvp,
+    second_derivatives,
+    explicit_mesh,
+    shard_map,
+    jax_export,
+    with_zoneout,
+)
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.__name__)
+@pytest.mark.parametrize(
+    "row",
+    [
+        row if row in QUICK else pytest.param(row, marks=pytest.mark.slow)
+        for row in CELLS
+    ],
+)
+def test_capability(row, column):
+    column(CELLS[row])
+
+
+# The page
+
+
+def libraries_of(cell):
+    """The libraries whose weights tests/convert turns into this cell's."""
+    fields = ("norm", "norm_site", "norm_groups", "blocks", "reset")
+
+    def kind(cell):
+        return type(cell), [getattr(cell, name, None) for name in fields]
+
+    found = [name.split("-")[0] for name, layer in LAYERS.items()]
+    cells = [layer.cell for layer in LAYERS.values()]
+    same = {n for n, c in zip(found, cells, strict=True) if kind(c) == kind(cell)}
+    if isinstance(cell, DreamerBlockGRUCell):
+        same = {"dreamer"}
+    return ", ".join(sorted(same))
+
+
+def table():
+    """The table of the page in Markdown."""
+    names = [column.__name__.removeprefix("with_") for column in COLUMNS]
+    header = ["cell, norm", *(name.replace("_", " ") for name in names), "converters"]
+    lines = [header, ["---"] * len(header)]
+    for row, cell in CELLS.items():
+        entries = [f"[yes][{name}]" for name in names]
+        # Statistics over the batch are those of the rows of one device.
+        if cell.sites:
+            entries[names.index("shard_map")] = "[per device][shard_map]"
+        lines.append([row, *entries, libraries_of(cell)])
+    links = []
+    for name, column in zip(names, COLUMNS, strict=True):
+        line = inspect.getsourcelines(column)[1]
+        links.append(f"[{name}]: {SOURCE}#L{line}")
+    rows = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([*rows, "", *links])
+
+
+BEGIN, END = "<!-- begin of the table -->\n", "\n<!-- end of the table -->"
+
+
+def test_the_page_shows_the_table():
+    text = PAGE.read_text()
+    shown = text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
+    assert shown == table(), "write the page by python -m tests.functional." + (
+        "test_capabilities"
+    )
+
+
+def main():
+    """Write the table into the page."""
+    text = PAGE.read_text()
+    before, rest = text.split(BEGIN)
+    PAGE.write_text(before + BEGIN + table() + END + rest.split(END)[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
