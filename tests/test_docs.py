@@ -1,0 +1,229 @@
+"""The documentation tells the truth: its Python runs, and what it names exists."""
+
+import functools
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from lnrepro import data
+from lnrepro.engine.config_file import read
+from tests.runs import ROOT, environment, run
+
+DOCS = ROOT / "docs"
+PAGES = {
+    path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted(DOCS.glob("**/*.md"))
+}
+NOTEBOOKS = sorted(path.stem for path in (DOCS / "notebooks").glob("*.py"))
+# Their blocks are tested by themselves: below, and in tests/data/test_own.py.
+FILES_PAGE, OWN_DATA_PAGE = "add-experiment.md", "your-own-data.md"
+REPOSITORY = "https://github.com/lnrepro/lnrepro"
+
+
+def blocks(page, language):
+    """The code blocks of a page, also those of its tabs."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", PAGES[page], re.S | re.M)
+    return [textwrap.dedent(block) for _, block in found]
+
+
+WITH_PYTHON = [
+    page
+    for page in PAGES
+    if blocks(page, "python") and page not in (FILES_PAGE, OWN_DATA_PAGE)
+]
+
+
+def execute(arguments, folder, **variables):
+    """Run Python in a folder as a user does."""
+    paths = os.pathsep.join([str(folder), str(ROOT)])
+    env = environment(folder) | {"PYTHONPATH": paths, "MPLBACKEND": "agg"}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=env | variables,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_PYTHON)
+def test_python_blocks_run(page, tmp_path):
+    # What the commands of the pages leave behind, for the blocks that read it.
+    for path in (DOCS / "pictures/recurrent_ppo").glob("*.csv"):
+        shutil.copy(path, tmp_path)
+    if page == "training.md":
+        workdir = tmp_path / "runs/mnist/smoke-layer-seed0"
+        code, _, error = run(
+            tmp_path, "--config=configs/mnist.py:smoke", f"--workdir={workdir}"
+        )
+        assert code == 0, error
+    # A block may continue those above it.
+    execute(["-c", "\n".join(blocks(page, "python"))], tmp_path)
+
+
+@pytest.mark.slow
+def test_the_experiment_of_the_documentation_trains(tmp_path):
+    files = {}
+    for block in blocks(FILES_PAGE, "python"):
+        name = re.match(r"# (\w+/\w+\.py)\n", block)[1]
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(block, encoding="utf-8")
+        files[name] = block
+    assert sorted(files) == ["configs/linear.py", "experiments/linear.py"]
+    (command,) = blocks(FILES_PAGE, "sh")
+    execute([*shlex.split(command)[1:], "--workdir=run"], tmp_path)
+    results = json.loads((tmp_path / "run/results.json").read_text())
+    assert results["test/error"] < 0.2
+
+
+def commands(page):
+    """The words of each `python ...` command in the shell blocks of a page."""
+    for block in blocks(page, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if "python" in words:
+                yield words[words.index("python") + 1 :]
+
+
+@functools.cache
+def help_of(*program):
+    """What a program prints with --help."""
+    return subprocess.run(
+        [sys.executable, *program, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+CONFIG_FLAG = re.compile(r"--config(?:\.\S+)?=")
+
+
+def check_config(flags):
+    """Read the config of a command, with its fields."""
+    (config,) = (
+        f.removeprefix("--config=") for f in flags if f.startswith("--config=")
+    )
+    file = config.partition(":")[0]
+    if not (ROOT / file).exists():
+        assert file in PAGES[FILES_PAGE]
+        return
+    read(str(ROOT / config), [f for f in flags if f.startswith("--config.")])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if "```sh" in PAGES[page]])
+def test_commands_name_files_and_flags_that_exist(page):
+    for words in commands(page):
+        if words[0] == "-m" and words[1] != "lnrepro.main":
+            continue
+        size = 2 if words[0] == "-m" else 1
+        program, flags = words[:size], words[size:]
+        named = [f for f in flags if re.match(r"configs/\w+\.py", f)]
+        for config in named:
+            read(str(ROOT / config))
+        own = flags[: flags.index("--")] if "--" in flags else flags
+        if any(f.startswith("--config=") for f in own):
+            check_config(own)
+        known = help_of(*program)
+        for flag in own:
+            name = flag.partition("=")[0]
+            if name.startswith("--") and not CONFIG_FLAG.match(flag):
+                assert re.search(rf"{name}\b", known), (page, words)
+
+
+def test_scripts_and_configs_that_the_pages_name_exist():
+    for page, text in PAGES.items():
+        named = re.findall(r"\b(?:configs|scripts|docs)/[\w/]+\.(?:py|sh)\b", text)
+        for name in set(named):
+            assert (ROOT / name).exists() or page == FILES_PAGE, (page, name)
+
+
+def test_links_to_the_repository_lead_to_files():
+    pattern = re.compile(rf"{REPOSITORY}/(?:blob|tree)/main/([^)#\s]+)")
+    links = [name for text in PAGES.values() for name in pattern.findall(text)]
+    assert links
+    for name in links:
+        assert (ROOT / name).exists(), name
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in PAGES:
+        assert f": {page}\n" in navigation, page
+
+
+def test_the_data_page_has_every_set():
+    for name in data.TABLE:
+        assert f"`{name}`" in PAGES["data.md"], name
+
+
+def test_the_reference_has_every_module_of_the_engine():
+    for path in (ROOT / "lnrepro/engine").glob("*.py"):
+        module = f"::: lnrepro.engine.{path.stem}\n"
+        assert path.stem == "__init__" or module in PAGES["api/engine.md"], path
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings(tmp_path):
+    site = tmp_path / "site"
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", site],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    for module in ("functional", "linen", "nnx", "convert", "theory"):
+        reference = (site / "api" / module / "index.html").read_text(encoding="utf-8")
+        exported = re.findall(
+            r'^    "(\w+)",$',
+            (ROOT / f"lnrepro/{module}/__init__.py").read_text(encoding="utf-8"),
+            re.M,
+        )
+        for name in exported:
+            if not name.isupper():
+                assert re.search(rf'id="lnrepro\.{module}[\w.]*\.{name}"', reference), (
+                    module,
+                    name,
+                )
+        # Markdown would make quotations of the doctests.
+        assert "<blockquote>" not in reference
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_run(name, tmp_path):
+    program = (DOCS / f"notebooks/{name}.py").read_text(encoding="utf-8")
+    # The small config takes minutes; the same cells run with the smoke config.
+    program = program.replace(
+        'configs/handwriting.py"', 'configs/handwriting.py:smoke"'
+    )
+    # Configs and experiments are read from the checkout.
+    for folder in ("configs", "experiments"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    execute(["-c", program], tmp_path)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_and_their_programs_agree(name):
+    import jupytext
+
+    program, notebook = (
+        jupytext.read(DOCS / f"notebooks/{name}.{suffix}") for suffix in ("py", "ipynb")
+    )
+    cells = [
+        [(cell.cell_type, cell.source) for cell in part.cells]
+        for part in (program, notebook)
+    ]
+    assert cells[0] == cells[1]
