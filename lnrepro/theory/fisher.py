@@ -79,10 +79,11 @@ def _half_square(h):
     return 0.5 * h @ h
 
 
-# H independent binary outputs; h are the logits.
 bernoulli = Outputs(_sum_of_softplus)
-# One of H classes, y one-hot; h are the logits.
+"""H independent binary outputs; h are the logits."""
+
 categorical = Outputs(jax.nn.logsumexp)
+"""One of H classes, y one-hot; h are the logits."""
 
 
 def gaussian(variance: float = 1.0) -> Outputs:

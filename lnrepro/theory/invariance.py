@@ -31,7 +31,6 @@ import jax.numpy as jnp
 
 Model = Callable[[jax.Array, jax.Array], Any]
 
-# The paper's spelling.
 COLUMNS = (
     "weight matrix re-scaling",
     "weight matrix re-centering",
@@ -40,12 +39,14 @@ COLUMNS = (
     "dataset re-centering",
     "single training case re-scaling",
 )
-# The paper's Table 1: True is "Invariant", False is "No".
+"""The columns of Table 1, in the paper's spelling."""
+
 TABLE_1 = {
     "batch": dict(zip(COLUMNS, (True, False, True, True, True, False), strict=True)),
     "weight": dict(zip(COLUMNS, (True, False, True, False, False, False), strict=True)),
     "layer": dict(zip(COLUMNS, (True, True, False, True, False, True), strict=True)),
 }
+"""The paper's Table 1: True is "Invariant", False is "No"."""
 
 
 def rescale_matrix(kernel: jax.Array, factor: float) -> jax.Array:

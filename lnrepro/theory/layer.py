@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from lnrepro.functional.norms import batch_norm, layer_norm, weight_norm
 
 NORMS = ("none", "batch", "weight", "layer")
+"""The norms of eq. 5."""
 
 
 def normalized_sums(
