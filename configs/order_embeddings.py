@@ -72,9 +72,10 @@ EMBEDDED = {
     "save_every": 200,
     "evals": {"valid": "200"},
 }
-# The proxy with a quarter of the units.
+# The proxy with 512 features, as scripts/proxy_features.py makes them, and a quarter of
+# the units.
 SMALL = {
-    "model": {"words": 100, "units": 256},
+    "model": {"features": 512, "words": 100, "units": 256},
     "epochs": None,
     "steps": 6000,
 }
