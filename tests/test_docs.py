@@ -61,12 +61,13 @@ def test_python_blocks_run(page, tmp_path):
     # What the commands of the pages leave behind, for the blocks that read it.
     for path in (DOCS / "pictures/recurrent_ppo").glob("*.csv"):
         shutil.copy(path, tmp_path)
-    if page == "training.md":
-        workdir = tmp_path / "runs/mnist/smoke-layer-seed0"
-        code, _, error = run(
-            tmp_path, "--config=configs/mnist.py:smoke", f"--workdir={workdir}"
-        )
-        assert code == 0, error
+    for words in commands(page):
+        config = words[-1]
+        if config.endswith(":smoke"):
+            name = re.search(r"configs/(\w+)\.py", config)[1]
+            workdir = tmp_path / f"runs/{name}/smoke-layer-seed0"
+            code, _, error = run(tmp_path, config, f"--workdir={workdir}")
+            assert code == 0, error
     # A block may continue those above it.
     execute(["-c", "\n".join(blocks(page, "python"))], tmp_path)
 
