@@ -65,7 +65,7 @@ SWEEPS = {
     "learning_rate": grid(
         {"norm": NORMS, "optimizer.learning_rate": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)}
     ),
-    **small_sweeps("small", dict.fromkeys(NORMS, 1e-3), (1e-3, 3e-3, 1e-2), epochs=1.0),
+    **small_sweeps("small", dict.fromkeys(NORMS, 3e-3), (1e-3, 3e-3, 1e-2), epochs=1.0),
 }
 
 

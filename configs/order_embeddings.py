@@ -101,7 +101,7 @@ SWEEPS = {
         {"norm": NORMS, "optimizer.learning_rate": (3e-4, 1e-3, 3e-3)}
     ),
     **small_sweeps(
-        "small", {"none": 1e-3, "layer": 1e-3}, (3e-4, 1e-3, 3e-3), steps=2000
+        "small", {"none": 1e-3, "layer": 3e-3}, (3e-4, 1e-3, 3e-3), steps=2000
     ),
 }
 

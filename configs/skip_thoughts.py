@@ -131,7 +131,7 @@ SWEEPS = {
         {"norm": NORMS, "optimizer.learning_rate": (1e-4, 2e-4, 1e-3)}
     ),
     **small_sweeps(
-        "small", {"none": 1e-3, "layer": 1e-3}, (3e-4, 1e-3, 3e-3), steps=1300
+        "small", {"none": 3e-3, "layer": 3e-3}, (3e-4, 1e-3, 3e-3), steps=1300
     ),
 }
 
