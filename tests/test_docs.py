@@ -81,10 +81,26 @@ def test_the_experiment_of_the_documentation_trains(tmp_path):
         (tmp_path / name).write_text(block, encoding="utf-8")
         files[name] = block
     assert sorted(files) == ["configs/linear.py", "experiments/linear.py"]
+    # As in the repository, whose settings hold for ruff.
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "lnrepro").symlink_to(ROOT / "lnrepro")
+    for arguments in (["check"], ["format", "--check"]):
+        subprocess.run(
+            [sys.executable, "-m", "ruff", *arguments, "configs", "experiments"],
+            cwd=tmp_path,
+            check=True,
+        )
     (command,) = blocks(FILES_PAGE, "sh")
-    execute([*shlex.split(command)[1:], "--workdir=run"], tmp_path)
+    command = shlex.split(command)[1:]
+    execute([*command, "--workdir=run"], tmp_path)
     results = json.loads((tmp_path / "run/results.json").read_text())
     assert results["test/error"] < 0.2
+    for flag, message in (
+        ("--config.norm=batch", "config.norm = 'batch'"),
+        ("--config=configs/linear.py:paper", "there is no variant 'paper'"),
+    ):
+        with pytest.raises(AssertionError, match=message):
+            execute([*command, flag, "--workdir=refused"], tmp_path)
 
 
 def commands(page):

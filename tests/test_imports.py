@@ -73,7 +73,7 @@ def _allowed(name: str, allowed: set[str]) -> bool:
 def test_imports(place):
     allowed, forbidden = RULES[place]
     found = files(place)
-    assert found, f"{place} is gone: bring the rules and README's tree up to date"
+    assert found, f"{place} is gone: bring the rules and docs/code.md up to date"
     for path in found:
         for name in imported(path):
             top, _, rest = name.partition(".")
