@@ -1,6 +1,8 @@
-"""README tells the truth: its Python runs, and what it names exists."""
+"""README and the results pages are short, and what they name exists."""
 
 import re
+
+import pytest
 
 from tests.runs import ROOT
 
@@ -32,3 +34,14 @@ def test_links_lead_to_files():
 def test_every_config_is_in_the_readme():
     for path in (ROOT / "configs").glob("*.py"):
         assert f"configs/{path.name}" in README, path
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "experiments/results").glob("*.md")), ids=lambda p: p.stem
+)
+def test_a_results_page_is_one_screen(page):
+    text = page.read_text(encoding="utf-8")
+    prose = re.sub(r"^\|[^\n]*|```.*?```", "", text, flags=re.S | re.M)
+    assert len(prose.split()) <= 500
+    for link in re.findall(r"\]\((?!https:)([^)#]+)", text):
+        assert (page.parent / link).exists(), link
