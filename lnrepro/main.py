@@ -226,11 +226,12 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return interrupt.EXIT_CODE
     except Exception as e:
-        if not hasattr(e, "exit_code"):
+        exit_code = getattr(e, "exit_code", None)
+        if exit_code is None:
             _abandon_if_peer_lost(e)
             raise
         print(e, file=sys.stderr)
-        return e.exit_code
+        return exit_code
     return 0
 
 

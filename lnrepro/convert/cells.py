@@ -3,6 +3,8 @@
 `*_params` builds our parameters, `*_arrays` takes them apart again.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from lnrepro.convert.layout import (
@@ -53,7 +55,7 @@ def lstm_arrays(
 
 
 def lstm_norm_params(
-    weights: Weights, names: dict[str, str], order: str, units: int
+    weights: Weights, names: Mapping[str, str], order: str, units: int
 ) -> Params:
     """Return gains and biases of the norms of LSTMCell(H, norm="layer").
 
@@ -74,7 +76,7 @@ def lstm_norm_params(
 
 
 def lstm_norm_arrays(
-    params: Weights, names: dict[str, str], order: str, units: int
+    params: Weights, names: Mapping[str, str], order: str, units: int
 ) -> dict[str, np.ndarray]:
     """Return gains and biases under their foreign names: undo `lstm_norm_params`."""
     weights = {}

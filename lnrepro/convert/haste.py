@@ -47,7 +47,7 @@ GRU_GATES = "zrn"
 _CELL_NORM = ("gamma_h", "beta_h")
 # gamma holds two gains, so the norms' parameters are renamed by hand.
 _NORM_PARAMS = ("gain_x", "bias_x", "gain_h", "bias_h", "gain_c", "bias_c")
-_NORMS = dict(zip(_NORM_PARAMS, _NORM_PARAMS, strict=True))
+_NORMS: dict[str, str] = dict(zip(_NORM_PARAMS, _NORM_PARAMS, strict=True))
 
 
 def lstm_from_haste(weights: Weights) -> Params:

@@ -46,9 +46,8 @@ def to_numpy(name: str, value: Any) -> np.ndarray:
       ValueError: the value is not an array.
     """
     # A torch tensor, told by its method, since torch is not imported here.
-    detach = getattr(value, "detach", None)
-    if callable(detach):
-        return _tensor_to_numpy(detach().cpu())
+    if hasattr(value, "detach"):
+        return _tensor_to_numpy(value.detach().cpu())
     array = np.asarray(value)
     # Objects and strings are no numbers, and no weight is a scalar.
     if array.ndim == 0 or array.dtype.kind in "OSU":

@@ -42,7 +42,8 @@ def digest(state: Any, notes: dict[str, Any]) -> int:
     crc = 0
     for leaf in jax.tree.leaves(state):
         # CRC-32 reads bytes. bfloat16 and 0-dimensional arrays are viewed as bytes too.
-        crc = zlib.crc32(np.ascontiguousarray(leaf).view(np.uint8).reshape(-1), crc)
+        data = np.ascontiguousarray(leaf).view(np.uint8).reshape(-1)
+        crc = zlib.crc32(data.data, crc)
     return zlib.crc32(json.dumps(notes, sort_keys=True).encode(), crc)
 
 

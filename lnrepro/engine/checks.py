@@ -8,7 +8,7 @@ import shlex
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from lnrepro.engine.errors import DataError, UserError
 
@@ -101,7 +101,8 @@ def _missing_field(config: ConfigDict, error: Exception) -> str | None:
         found = frame.f_locals.get("self")
         # The first of the config's own frames is the one that the caller asked.
         if type(found).__name__ == "ConfigDict":
-            field = frame.f_locals.get("attribute") or frame.f_locals.get("key")
+            found = cast("ConfigDict", found)
+            field = str(frame.f_locals.get("attribute") or frame.f_locals.get("key"))
             return ".".join([*(_path(config, found) or ()), field])
     return None
 

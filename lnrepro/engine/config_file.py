@@ -74,6 +74,8 @@ def load_module(file: str) -> ModuleType:
     """
     check_file(file)
     spec = importlib.util.spec_from_file_location("config_module", file)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

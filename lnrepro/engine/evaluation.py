@@ -92,7 +92,7 @@ def rows_of_examples(
     run = jax.jit(values)
 
     def rows(vars, batches, count):
-        out, seen = None, np.zeros(count, bool)
+        out, seen = np.empty(0), np.zeros(count, bool)
         for batch in batches:
             # With several processes, each has all rows and computes them by itself.
             placed = batch if jax.process_count() > 1 else distribute.like(vars, batch)
@@ -100,7 +100,7 @@ def rows_of_examples(
             # The last batch is padded with rows that belong to no example.
             is_example = np.asarray(batch["mask"]) > 0
             index = batch["index"][is_example]
-            if out is None:
+            if not seen.any():
                 # The shape of a row is known only from the first batch.
                 out = np.empty((count, *found.shape[1:]), found.dtype)
             out[index] = found[is_example]

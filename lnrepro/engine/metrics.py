@@ -203,14 +203,17 @@ class Events:
             hides none.
         """
         from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.proto import event_pb2
         from tensorboardX.summary import scalar
 
-        self._event, self._summary = Event, scalar
+        # The module is generated, so type checkers do not see its classes.
+        proto: Any = event_pb2
+        self._event, self._summary = proto.Event, scalar
         folder.mkdir(parents=True, exist_ok=True)
         self._file = EventsWriter(str(folder / "events"))
         if purge:
-            self._add(step=purge, session_log=SessionLog(status=SessionLog.START))
+            start = proto.SessionLog(status=proto.SessionLog.START)
+            self._add(step=purge, session_log=start)
         self.flush, self.close = self._file.flush, self._file.close
 
     def scalar(self, name: str, value: float, step: int) -> None:

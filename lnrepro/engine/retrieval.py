@@ -40,14 +40,14 @@ def error_matrix(
     Returns:
       [C, N] float32.
     """
-    run, images = jax.jit(errors), jax.numpy.asarray(images)
+    run, placed = jax.jit(errors), jax.numpy.asarray(images)
     matrix = np.empty((len(captions), len(images)), np.float32)
     rows = min(rows, len(captions))
     for start in range(0, len(captions), rows):
         # The last piece overlaps the one before, so that one compiled program is
         # enough.
         start = min(start, len(captions) - rows)
-        matrix[start : start + rows] = run(captions[start : start + rows], images)
+        matrix[start : start + rows] = run(captions[start : start + rows], placed)
     return matrix
 
 

@@ -52,9 +52,7 @@ def parts(tree: Any, count: int) -> Iterator[Any]:
         yield take(tree, i)
 
 
-def spread(
-    values: Mapping[str, float | Sequence[float]], seeds: Sequence[int]
-) -> dict[str, float]:
+def spread(values: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, float]:
     """Name the numbers of several seeds.
 
     Args:
@@ -117,8 +115,9 @@ class Together:
     def close(self) -> None:
         """Close every stream that can be closed."""
         for stream in self._streams:
-            if hasattr(stream, "close"):
-                stream.close()
+            close = getattr(stream, "close", None)
+            if close is not None:
+                close()
 
 
 def _stack_padded(arrays):

@@ -57,6 +57,10 @@ class State(NamedTuple):
         return {"params": self.params, **self.collections}
 
 
+# Training batches of one seed, or of several together.
+Batches = Iterator[Any] | seeds.Together
+
+
 class Results(NamedTuple):
     """Numbers of a run, and the artifacts that it wrote."""
 
@@ -72,7 +76,7 @@ def make_init(
     def init(key):
         collections = dict(exp.init(key))
         params = collections.pop("params")
-        step = np.zeros([], np.int32)
+        step: Any = np.zeros([], np.int32)
         return State(step, params, collections, optimizer.init(params))
 
     return init
@@ -132,7 +136,7 @@ def make_step(
     return steps
 
 
-def take(batches: Iterator[Any], n: int) -> Any:
+def take(batches: Batches, n: int) -> Any:
     """Return the next n batches as one tree of arrays [n, B, ...].
 
     Args:
@@ -142,7 +146,7 @@ def take(batches: Iterator[Any], n: int) -> Any:
     Raises:
       UserError: their shapes differ, or there are too few.
     """
-    if hasattr(batches, "take"):
+    if not isinstance(batches, Iterator):
         return batches.take(n)
     taken = list(itertools.islice(batches, n))
     if len(taken) < n:
@@ -220,7 +224,7 @@ class Run:
         key = seeds.stack(self.step_keys)
         return make_step(self.experiments[0], self.optimizer, key)
 
-    def batches(self, start_step: int) -> Iterator[Any]:
+    def batches(self, start_step: int) -> Batches:
         """Return the training batches from `start_step` on, those of all seeds."""
         streams = [exp.batches(start_step) for exp in self.experiments]
         return streams[0] if len(streams) == 1 else seeds.Together(streams, take)
@@ -325,15 +329,17 @@ class Loop:
             caught = stack.enter_context(signals.collect())
             stack.callback(self.progress.close)
             batches = self.run.batches(self.step)
-            if hasattr(batches, "close"):
-                stack.callback(batches.close)
+            close = getattr(batches, "close", None)
+            if close is not None:
+                stack.callback(close)
             while self.step < self.run.total_steps:
                 self.take_steps(batches)
                 self.log(wait=False)
                 signal = caught.agreed(self.step, self.log_every)
                 is_best = self.evaluate()
                 if signal or is_best or self.is_due(self.save_every):
-                    self.save(is_best, is_last=signal or self.is_due(self.save_every))
+                    is_last = bool(signal) or self.is_due(self.save_every)
+                    self.save(is_best, is_last)
                 if signal:
                     self.run.store.wait()
                     raise signals.Stopped(signal, self.step)
@@ -343,7 +349,7 @@ class Loop:
         """Whether what is done every so many steps, and at the end, is due now."""
         return self.step % every == 0 or self.step == self.run.total_steps
 
-    def take_steps(self, batches: Iterator[Any]) -> None:
+    def take_steps(self, batches: Batches) -> None:
         """Take the steps up to the next point where something is due."""
         n = min(every - self.step % every for every in self.intervals)
         n = min(n, self.run.total_steps - self.step)

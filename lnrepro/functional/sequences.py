@@ -6,6 +6,7 @@ Everything here is time-major: [T, ...].
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 
 

@@ -33,14 +33,14 @@ class Unrolled(NamedTuple):
       outputs: [..., T, H].
       carries: the carries after every step, each leaf [..., T, H], where
         `return_carries`; else None.
-      statistics: for a cell with batch norm that used the batch's own statistics;
-        else None.
+      statistics: BatchStatistics of a cell with batch norm that used the batch's own
+        statistics; else None.
     """
 
     carry: Carry
     outputs: jax.Array
     carries: Carry | None
-    statistics: BatchStatistics | None
+    statistics: Any
 
 
 class _Inputs(NamedTuple):

@@ -177,7 +177,7 @@ class SequenceModule(nn.Module):
             twice.
         """
         return_carry = _chosen(return_carry, self.return_carry)
-        time_major = _chosen(time_major, self.time_major)
+        time_major = bool(_chosen(time_major, self.time_major))
         cell, inputs = self.functional_cell, jnp.asarray(inputs)
         params = self.parameters(cell, _features(inputs))
         params, x = cast(self.dtype, params, inputs)
@@ -410,5 +410,5 @@ def _features(inputs):
     return inputs.shape[-1] if inputs.ndim else 0
 
 
-def _chosen(argument, attribute):
+def _chosen(argument: Any, attribute: Any) -> Any:
     return attribute if argument is None else argument

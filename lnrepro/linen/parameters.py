@@ -4,16 +4,15 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import flax
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import traverse_util
+from flax.errors import ScopeParamShapeError
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import wide_dtype
+from lnrepro.functional.cells.base import Initializer, wide_dtype
 
-Initializer = nn.initializers.Initializer
 Wrap = Callable[[functional.Cell], functional.Cell]
 
 
@@ -103,6 +102,7 @@ def declare_parameters(
         # Not mutable: `scope.param` raises Flax's error for the missing parameter.
         fresh = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), names)
 
+    assert module.scope is not None
     values = {}
     for name in names:
         # The scope's own method works outside of the module's call too, where `RNN`
@@ -132,7 +132,7 @@ def _check_shapes(module, shapes, params):
     leaves, _ = jax.tree_util.tree_flatten_with_path(shapes)
     for (path, own), given in zip(leaves, jax.tree.leaves(params), strict=True):
         if own.shape != jnp.shape(given):
-            raise flax.errors.ScopeParamShapeError(
+            raise ScopeParamShapeError(
                 "/".join(_names(path)),
                 module.scope.path_text,
                 jnp.shape(given),

@@ -12,7 +12,7 @@ from Flax in these points, and so do `LSTM`, `GRU` and `SimpleRNN`:
 4. Integers are refused unless the cell has a `dtype`. Complex numbers are refused.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -87,45 +87,50 @@ class RNN(SequenceModule):
         super().__post_init__()
 
     @property
+    def _module(self) -> CellModule:
+        """The cell, which is a module after `__post_init__`."""
+        return cast(CellModule, self.cell)
+
+    @property
     def features(self) -> int:
         """H, the size of the output."""
-        return self.cell.functional_cell.features
+        return self._module.functional_cell.features
 
     @property
     def functional_cell(self) -> functional.Cell:
         """The cell of `lnrepro.functional` that the module stands for."""
-        return self.cell.functional_cell
+        return self._module.functional_cell
 
     @property
     def dtype(self) -> jax.typing.DTypeLike | None:
         """The dtype of the cell."""
-        return self.cell.dtype
+        return self._module.dtype
 
     @property
     def param_dtype(self) -> jax.typing.DTypeLike:
         """The dtype of the cell's parameters."""
-        return self.cell.param_dtype
+        return self._module.param_dtype
 
     @property
     def carry_init(self) -> nn.initializers.Initializer:
         """The cell's initialiser of the carry."""
-        return self.cell.carry_init
+        return self._module.carry_init
 
     @property
     def learned_carry(self) -> bool:
         """Whether the cell learns its first carry."""
-        return self.cell.learned_carry
+        return self._module.learned_carry
 
     @property
     def deterministic(self) -> bool | None:
         """Whether the cell is without noise."""
-        return self.cell.deterministic
+        return self._module.deterministic
 
     @nn.nowrap
     def parameters(self, cell: functional.Cell, features_in: int) -> Any:
         """Return the parameters of the cell; make them if it has none."""
         return declare_parameters(
-            self.cell, cell, features_in, self.cell.initializers()
+            self._module, cell, features_in, self._module.initializers()
         )
 
     @nn.nowrap
@@ -144,7 +149,7 @@ class RNN(SequenceModule):
         Raises:
           ValueError: a learned carry of a module that is not bound to its parameters.
         """
-        return self.cell.initialize_carry(rng, input_shape)
+        return self._module.initialize_carry(rng, input_shape)
 
 
 def _runs_functional_cell(cell):

@@ -40,7 +40,7 @@ class Stack(nnx.Module):
         time_major: bool = False,
     ):
         # nnx.List registers its modules, so that their parameters belong to the stack.
-        self.layers = nnx.List(layers)
+        self.layers: Any = nnx.List(layers)
         self.return_carry = return_carry
         self.time_major = time_major
 
@@ -205,8 +205,8 @@ class Bidirectional(nnx.Module):
 
     def __init__(
         self,
-        forward_rnn: nnx.Module,
-        backward_rnn: nnx.Module,
+        forward_rnn: Any,
+        backward_rnn: Any,
         *,
         merge_fn: str | MergeFn = "concat",
         time_major: bool = False,
@@ -219,7 +219,7 @@ class Bidirectional(nnx.Module):
             )
         self.forward_rnn = forward_rnn
         self.backward_rnn = backward_rnn
-        self.merge_fn = merge_fn
+        self.merge_fn: Any = merge_fn
         self.time_major = time_major
         self.return_carry = return_carry
 

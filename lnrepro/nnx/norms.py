@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from flax import nnx
 from flax.typing import PromoteDtypeFn
 
+from lnrepro.functional.cells.base import Initializer
 from lnrepro.functional.moments import (
     canonical_axes,
     module_dtypes,
@@ -28,7 +29,6 @@ from lnrepro.functional.moments import (
 from lnrepro.functional.norms import running_average
 
 Axes = int | Sequence[int]
-Initializer = nnx.initializers.Initializer
 NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 
 

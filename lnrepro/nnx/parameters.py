@@ -10,9 +10,8 @@ import jax.numpy as jnp
 from flax import nnx, traverse_util
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import wide_dtype
+from lnrepro.functional.cells.base import Initializer, wide_dtype
 
-Initializer = nnx.initializers.Initializer
 Metadata = Mapping[str, Any]
 NO_METADATA: Metadata = MappingProxyType({})
 Wrap = Callable[[functional.Cell], functional.Cell]
@@ -22,7 +21,7 @@ Wrap = Callable[[functional.Cell], functional.Cell]
 class Origin:
     """How a parameter is made: its initialiser, and metadata of its variable."""
 
-    initializer: Initializer
+    initializer: Initializer | None
     metadata: Metadata
 
 
@@ -62,9 +61,7 @@ def wrapped(name: str, cell: functional.Cell, wrap: Wrap | None) -> functional.C
     return result
 
 
-def set_parameters(
-    module: nnx.Module, params: Any, origins: Mapping[str, Origin]
-) -> None:
+def set_parameters(module: Any, params: Any, origins: Mapping[str, Origin]) -> None:
     """Keep the parameters of a cell in a module.
 
     A cell whose parameters are a dict has them in the module by their names. Where they
@@ -99,7 +96,7 @@ def set_parameters(
     module.parameter_structure = structure
 
 
-def get_parameters(module: nnx.Module) -> Any:
+def get_parameters(module: Any) -> Any:
     """Return the parameters of a module's cell as arrays."""
     leaves = []
     # Follow the names, such as ("0", "w_h") of a stack, to the variable.

@@ -20,7 +20,8 @@ import jax.numpy as jnp
 Carry = Any
 Params = Any
 Dot = Callable[[str, jax.Array], jax.Array]
-Initializer = jax.nn.initializers.Initializer
+# (key, shape, dtype) -> array, as those of `jax.nn.initializers`.
+Initializer = Callable[..., jax.Array]
 
 
 class StepContext(NamedTuple):
@@ -205,7 +206,7 @@ def check_rate(name: str, rate: float) -> None:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def clip_gradient(x: jax.Array, limit: float) -> jax.Array:
+def clip_gradient(x: Any, limit: float) -> Any:
     """Return x [...]; its gradient is clipped to [-limit, limit], entry by entry.
 
     >>> print(jax.grad(lambda x: 3.0 * clip_gradient(x, 1.0))(2.0))

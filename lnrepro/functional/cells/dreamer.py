@@ -213,7 +213,7 @@ class DreamerBlockGRUCell(Cell):
 
     def site_norms(self) -> dict[str, Norm]:
         """The norms of the input layers "0", "1" and so on, and of "hidden"."""
-        norm = {
+        norm: Norm = {
             "none": Norm(),
             "layer": LayerNorm(self.epsilon),
             "rms": RMSNorm(self.epsilon),

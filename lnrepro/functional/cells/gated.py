@@ -62,8 +62,10 @@ class GatedCell(Cell):
     bias_init: Initializer = zeros
     scale_init: Initializer | None = None
 
-    # Number of blocks of w_h, for the cells that have such a field.
+    # Number of blocks of w_h, and the groups that norms treat by themselves, for the
+    # cells that have such fields.
     blocks: ClassVar[int] = 1
+    norm_groups: ClassVar[str] = "all"
     # Number of gates in a row of pre-activations, names of the learned carry in the
     # order of the carry, and names of the norms. Each kind of cell sets its own.
     gates: ClassVar[int]
@@ -168,11 +170,10 @@ class GatedCell(Cell):
     def initial_carry(self, params, x):
         """Return zeros, or the learned carry: h [..., H], or (c, h) for the LSTM."""
         zero = zeros_for(x, self.features)
+        parts = [zero] * len(self.carry_names)
         if self.learned_carry:
-            parts = tuple(zero + row(params[name], zero) for name in self.carry_names)
-        else:
-            parts = (zero,) * len(self.carry_names)
-        return parts if len(parts) > 1 else parts[0]
+            parts = [zero + row(params[name], zero) for name in self.carry_names]
+        return tuple(parts) if len(parts) > 1 else parts[0]
 
     def prepare(self, params):
         """Centre or weight-normalise the kernels, as the norms ask for.

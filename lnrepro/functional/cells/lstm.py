@@ -203,7 +203,7 @@ class LSTMCell(GatedCell):
         h_gates = normalise("h", dot("w_h", h))
         a = add_row(normalise("joint", x_gates + h_gates), params, "bias")
         if self.gradient_clip is not None:
-            a = clip_gradient(a, self.gradient_clip)
+            a = jnp.asarray(clip_gradient(a, self.gradient_clip))
 
         # Eq. 21: the cell. Only the recurrent path of c keeps the carry's dtype.
         previous_c = c.astype(a.dtype)

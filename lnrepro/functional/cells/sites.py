@@ -47,7 +47,7 @@ class Norm:
     # Names of what `init_from_weight` returns.
     names_from_weight: ClassVar[tuple[str, ...]] = ()
 
-    def init(self, size: int, scale_init: Initializer) -> dict[str, ParamSpec]:
+    def init(self, size: int, scale_init: Initializer | None) -> dict[str, ParamSpec]:
         """Return the specs of the parameters for a site of `size` units."""
         return {}
 
@@ -88,7 +88,7 @@ class Norm:
 class LayerNorm(Norm):
     """Layer norm of a site that is no product, such as the LSTM's cell (eq. 15-16)."""
 
-    def init(self, size: int, scale_init: Initializer) -> dict[str, ParamSpec]:
+    def init(self, size: int, scale_init: Initializer | None) -> dict[str, ParamSpec]:
         """Return the specs of gain and bias."""
         gain = {"gain": ParamSpec(scale_init or ones, (size,))}
         if not self.use_bias:
