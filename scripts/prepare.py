@@ -4,6 +4,7 @@
     python scripts/prepare.py mnist --download  fetch the files, check and prepare them
     python scripts/prepare.py mnist --raw DIR   prepare official files that you have
     python scripts/prepare.py mnist --raw DIR --as my_digits    prepare your own files
+    python scripts/prepare.py mnist --verify    compare every file with its checksum
 
 Files may be plain, .gz or .xz. Official files are checked against known checksums.
 Other files of the same format become a set with a name of their own. Where something is
@@ -67,11 +68,18 @@ def main(argv: list[str]) -> None:
         metavar="OWN_NAME",
         help="prepare other files of the same format, as a set of this name",
     )
+    add(
+        "--verify",
+        action="store_true",
+        help="only compare the files of the prepared set with their checksums",
+    )
     args = parser.parse_args(argv)
     warnings.showwarning = print_warning
     if args.list:
         for name in [args.name] if args.name else sorted(data.TABLE):
             show(name, args.raw, args.data_dir)
+    elif args.name and args.verify:
+        verify(args.name, args.data_dir)
     elif args.name:
         prepare(args)
     else:
@@ -116,6 +124,27 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
         print(f"  files     {names} (plain, .gz or .xz)")
         print(f"  put into  {folder}  (or another folder, with --raw)")
     print(f"  prepared  {data.place(name, data_dir)}")
+
+
+def verify(name: str, data_dir: str | None) -> None:
+    """Compare every file of a prepared set with its checksum.
+
+    Args:
+      name: the set.
+      data_dir: --data_dir.
+
+    Raises:
+      UserError: the set is not prepared, or a file has changed.
+    """
+    place = data.place(name, data_dir)
+    if not data.prepared(name, data_dir):
+        raise UserError(f"{name} is not prepared in {place}, or a file is missing")
+    if damaged := data.damaged_files(name, data_dir):
+        raise UserError(
+            f"{place}: {', '.join(damaged)}: changed since the set was prepared; "
+            "remove that folder and prepare the set again"
+        )
+    print(f"{data.fingerprint(name, data_dir)}: every file in {place} is unchanged")
 
 
 def prepare(args: argparse.Namespace) -> None:

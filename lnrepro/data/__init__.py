@@ -178,7 +178,7 @@ def place(name: str, data_dir: DataDir = None) -> pathlib.Path:
     folder = data_root(data_dir) / name
     if not _is_known(name) and OWN_NAME.fullmatch(name):
         there = store.find_sealed(folder)
-        if there and store.read_seal(there).original is None:
+        if there and store.seal_of(there).original is None:
             # It was prepared by a builder that is registered in another process.
             return there
     return folder / builder_class(name, data_dir).version
@@ -195,6 +195,22 @@ def prepared(name: str, data_dir: DataDir = None) -> bool:
       DataError: there is no such set.
     """
     return store.read_seal(place(name, data_dir)) is not None
+
+
+def damaged_files(name: str, data_dir: DataDir = None) -> list[str]:
+    """Return the files of a prepared set whose content has changed.
+
+    Args:
+      name: the set.
+      data_dir: the folder of all prepared sets.
+
+    Returns:
+      Their paths within the folder of the set.
+
+    Raises:
+      DataError: there is no such set, or it is not whole.
+    """
+    return store.damaged_files(place(name, data_dir))
 
 
 def prepare(
@@ -342,7 +358,7 @@ def fingerprint(name: str, data_dir: DataDir = None) -> str:
     Raises:
       DataError: the set is not prepared.
     """
-    seal = store.read_seal(_folder(name, data_dir))
+    seal = store.seal_of(_folder(name, data_dir))
     # Sixteen hexadecimal digits are 64 bits, enough to tell data sets apart.
     return f"{name}/{seal.version}/{seal.sha256[:16]}"
 
@@ -357,7 +373,7 @@ def split_sizes(name: str, data_dir: DataDir = None) -> dict[str, int]:
     Raises:
       DataError: the set is not prepared.
     """
-    return store.read_seal(_folder(name, data_dir)).splits
+    return store.seal_of(_folder(name, data_dir)).splits
 
 
 def facts(name: str, data_dir: DataDir = None) -> dict[str, Any]:
@@ -391,7 +407,7 @@ def _folder(name: str, data_dir: DataDir, split: str | None = None) -> pathlib.P
                 f"scripts/prepare.py {name} --raw DIR` with the official files in DIR"
             )
         prepare(name, data_dir=data_dir)
-    splits = store.read_seal(folder).splits
+    splits = store.seal_of(folder).splits
     if split is not None and split not in splits:
         raise DataError(f"{name} has no split {split!r}; it has: {', '.join(splits)}")
     return folder

@@ -240,7 +240,7 @@ def _select(data: Data, rows: np.ndarray) -> Any:
     if isinstance(data, list):
         return [data[i] for i in rows]
     if not isinstance(data, Mapping):
-        return data.__getitems__(rows)
+        return data.__getitems__(rows.tolist())
     found = {}
     for name, column in data.items():
         if isinstance(column, Ragged):

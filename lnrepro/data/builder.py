@@ -77,7 +77,7 @@ class Builder:
         """Return the TFDS features of one example."""
         raise NotImplementedError
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Parse the official files.
 
         Returns:

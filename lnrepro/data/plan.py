@@ -91,7 +91,7 @@ class Plan:
     @property
     def padding(self) -> float:
         """The fraction of padding among the time steps of epoch 0."""
-        if not self.buckets:
+        if not self.buckets or self.lengths is None:
             return 0.0
         rows, lengths = _epoch(self, 0)
         steps = lengths.sum() * self.batch_size

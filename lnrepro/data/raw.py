@@ -17,6 +17,7 @@ import sys
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from lnrepro.engine.errors import DataError
 
@@ -280,29 +281,27 @@ def members(
         for magic, packing_opener in PACKINGS.values():
             if head.startswith(magic):
                 opener = packing_opener
-        # Mode "r|" reads the archive from front to back without seeking, since
-        # `_Bounded` has no seek.
-        with (
-            opener(archive, "rb") as packed,
-            tarfile.open(
-                fileobj=_Bounded(packed, archive), mode="r|", tarinfo=_Member
-            ) as tar,
-        ):
-            while (member := tar.next()) is not None:
-                # Without this, tarfile keeps all members in memory.
-                tar.members.clear()
-                _check_member(archive, member)
-                wanted = member.isreg() and member.name.endswith(suffix)
-                # Members that are not wanted are read too on the way, so they count
-                # in the total.
-                total += member.size
-                if (wanted and member.size > limit) or total > TREE_LIMIT:
-                    raise DataError(
-                        f"{archive}: {member.name[:80]!a} is larger than the "
-                        f"{limit:,} bytes it may be"
-                    )
-                if wanted:
-                    yield member.name, tar.extractfile(member).read()
+        with opener(archive, "rb") as packed:
+            content: Any = _Bounded(packed, archive)
+            # Mode "r|" reads the archive from front to back without seeking, since
+            # `_Bounded` has no seek.
+            tar: Any = tarfile.open(fileobj=content, mode="r|", tarinfo=_Member)
+            with tar:
+                while (member := tar.next()) is not None:
+                    # Without this, tarfile keeps all members in memory.
+                    tar.members.clear()
+                    _check_member(archive, member)
+                    wanted = member.isreg() and member.name.endswith(suffix)
+                    # Members that are not wanted are read too on the way, so they count
+                    # in the total.
+                    total += member.size
+                    if (wanted and member.size > limit) or total > TREE_LIMIT:
+                        raise DataError(
+                            f"{archive}: {member.name[:80]!a} is larger than the "
+                            f"{limit:,} bytes it may be"
+                        )
+                    if wanted:
+                        yield member.name, tar.extractfile(member).read()
 
 
 def _check_member(archive: pathlib.Path, member: tarfile.TarInfo) -> None:

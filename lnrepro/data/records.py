@@ -12,7 +12,7 @@ import hashlib
 import io
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -50,11 +50,11 @@ def write(
             download_config=tfds.download.DownloadConfig(try_download_gcs=False),
         )
     folder = pathlib.Path(records.data_dir)
-    features = _flatten(records.info.features.get_tensor_info())
+    features = _flatten(cast(Any, records.info.features).get_tensor_info())
     # The digest is taken of what is read back, so it also covers what TFDS wrote.
     digest, sizes = hashlib.sha256(), {}
     for split in sorted(splits):
-        source = records.as_data_source(split)
+        source = cast(Any, records).as_data_source(split)
         sizes[split] = len(source)
         digest.update(f"{split}:{len(source)};".encode())
         checking = functools.partial(progress, f"checking {split}")
@@ -87,7 +87,7 @@ class _Records(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         scratch: pathlib.Path,
         progress: Progress,
     ):
-        self.name = builder.name
+        self.name = builder.name  # pyright: ignore[reportAttributeAccessIssue]
         self.VERSION = tfds.core.Version(builder.version)
         self._builder, self._splits, self._progress = builder, splits, progress
         super().__init__(data_dir=str(scratch), file_format="array_record")
@@ -122,7 +122,7 @@ class _Column:
     second file says where each begins.
     """
 
-    def __init__(self, folder: pathlib.Path, name: str, info: tfds.features.TensorInfo):
+    def __init__(self, folder: pathlib.Path, name: str, info: Any):
         self._ragged = info.shape[:1] == (None,)
         shape = info.shape[1:] if self._ragged else info.shape
         self._rows = Writer(folder / f"{name}.npy", np.dtype(info.np_dtype), shape)
@@ -143,7 +143,7 @@ class _Column:
 
 
 def _read_back(
-    source: Sequence[Example],
+    source: Any,
     features: Mapping[str, tfds.features.TensorInfo],
     folder: pathlib.Path,
     digest: Any,

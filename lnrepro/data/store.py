@@ -6,15 +6,18 @@ A prepared set is one folder, <data dir>/<name>/<version>, which never changes:
     columns/train/ink.offsets.npy     where each example begins in ink.npy
     features.json, *.array_record*    the same examples as ArrayRecord, written by TFDS
     facts.json                        facts of the whole set, if it has any
-    sealed.json                       version, checksum, splits, size of each file
+    sealed.json                       version, checksum, splits, size and checksum of
+                                      each file
 
 The last file to be written is sealed.json. A folder counts as prepared only if this
-file can be read and every file that it lists has the size stated there.
+file can be read and every file that it lists has the size stated there. Checksums of
+small files are compared when they are opened, those of all files by `damaged_files`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import pathlib
 from collections.abc import Sequence
@@ -27,6 +30,9 @@ from lnrepro.engine.errors import DataError
 
 SEAL = "sealed.json"
 FACTS = "facts.json"
+# Columns of a split up to this many bytes are checked whenever they are opened. This
+# takes at most 0.1 seconds.
+CHECKED_BYTES = 64 * 2**20
 
 
 class Written(NamedTuple):
@@ -55,6 +61,7 @@ class Seal(NamedTuple):
       splits: number of examples of each split.
       files: size of each file in bytes.
       original: for a set of own files, the official set whose format it has.
+      checksums: SHA-256 of each file. None in sets that an older version prepared.
     """
 
     name: str
@@ -63,6 +70,7 @@ class Seal(NamedTuple):
     splits: dict[str, int]
     files: dict[str, int]
     original: str | None = None
+    checksums: dict[str, str] | None = None
 
 
 def seal(
@@ -84,10 +92,61 @@ def seal(
         digest.update(text.encode())
         (folder / FACTS).write_text(text, encoding="utf-8")
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    sizes = {str(path.relative_to(folder)): path.stat().st_size for path in paths}
+    content = Seal(
+        name,
+        version,
+        sha256=digest.hexdigest(),
+        splits=written.splits,
+        files={str(path.relative_to(folder)): path.stat().st_size for path in paths},
+        original=original,
+        checksums={str(path.relative_to(folder)): _checksum(path) for path in paths},
+    )
     # The seal is written last: a folder without it is not prepared.
-    content = Seal(name, version, digest.hexdigest(), written.splits, sizes, original)
     (folder / SEAL).write_text(json.dumps(content._asdict(), indent=1))
+
+
+def _checksum(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def damaged_files(
+    folder: pathlib.Path, files: Sequence[str] | None = None
+) -> list[str]:
+    """Return the files whose content has changed since the set was prepared.
+
+    Args:
+      folder: the prepared folder.
+      files: paths within the folder. None checks all.
+
+    Raises:
+      DataError: the folder is not whole, or its seal holds no checksums of files.
+    """
+    checksums = seal_of(folder).checksums
+    if not checksums:
+        raise DataError(
+            f"{folder} holds no checksums of its files, as it was prepared by an older "
+            "version; remove that folder and prepare the set again"
+        )
+    names = checksums if files is None else files
+    return [n for n in names if _checksum(folder / n) != checksums.get(n)]
+
+
+def _check_small(folder: pathlib.Path, prefix: str) -> None:
+    """Check the files below a prefix, if they are small.
+
+    Raises:
+      DataError: a file has changed.
+    """
+    seal = seal_of(folder)
+    files = [name for name in seal.files if name.startswith(prefix)]
+    if not seal.checksums or sum(seal.files[name] for name in files) > CHECKED_BYTES:
+        return
+    for name in damaged_files(folder, files):
+        raise DataError(
+            f"{folder / name} has changed since the set was prepared (other checksum); "
+            "remove that folder and prepare the set again"
+        )
 
 
 def read_seal(folder: pathlib.Path) -> Seal | None:
@@ -101,6 +160,18 @@ def read_seal(folder: pathlib.Path) -> Seal | None:
     except (OSError, ValueError, TypeError, AttributeError):
         return None
     return found
+
+
+def seal_of(folder: pathlib.Path) -> Seal:
+    """Return the seal of a prepared folder.
+
+    Raises:
+      DataError: the folder is not whole.
+    """
+    seal = read_seal(folder)
+    if seal is None:
+        raise DataError(f"{folder} is half-written or damaged; prepare the set again")
+    return seal
 
 
 def find_sealed(folder: pathlib.Path) -> pathlib.Path | None:
@@ -125,7 +196,7 @@ def read_original(folder: pathlib.Path) -> str | None:
       Its name, or None if no version is prepared.
     """
     found = find_sealed(folder)
-    return read_seal(found).original if found else None
+    return seal_of(found).original if found else None
 
 
 def publish(folder: pathlib.Path, final: pathlib.Path, scratch: pathlib.Path) -> None:
@@ -157,7 +228,12 @@ def publish(folder: pathlib.Path, final: pathlib.Path, scratch: pathlib.Path) ->
 
 
 def read_facts(folder: pathlib.Path) -> dict[str, Any]:
-    """Return the facts of a prepared set, {} if it has none."""
+    """Return the facts of a prepared set, {} if it has none.
+
+    Raises:
+      DataError: they have changed since the set was prepared.
+    """
+    _check_small(folder, FACTS)
     file = folder / FACTS
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
@@ -172,8 +248,10 @@ def read_columns(
       split: the split.
 
     Raises:
-      DataError: the set has no columns, because its examples are not all numbers.
+      DataError: the set has no columns, because its examples are not all numbers, or
+        its files have changed since it was prepared.
     """
+    _check_small(folder, f"columns/{split}/")
     columns = ragged.load(folder / "columns" / split)
     if not columns:
         raise DataError(
@@ -201,7 +279,7 @@ def read_source(folder: pathlib.Path, split: str) -> Source:
     _check_modules(features)
     import tensorflow_datasets as tfds
 
-    builder = tfds.builder_from_directory(str(folder))
+    builder: Any = tfds.builder_from_directory(str(folder))
     return Source(builder.as_data_source(split), f"{folder} ({split})")
 
 

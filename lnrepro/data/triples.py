@@ -76,7 +76,7 @@ class Triples:
         Raises:
           DataError: the set is not prepared, or its books have fewer words.
         """
-        columns = data.open_columns(name, "train", data_dir)
+        columns: Any = data.open_columns(name, "train", data_dir)
         by_length = data.facts(name, data_dir)["triples_by_length"]
         vocabulary_of(data.facts(name, data_dir), vocabulary)
         return cls(columns["tokens"], columns["triples"], by_length, vocabulary)

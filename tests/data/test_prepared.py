@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from lnrepro import data
+from lnrepro.data import store
 from lnrepro.data.builder import Builder
 from lnrepro.data.raw import RawFile
-from lnrepro.engine.errors import DataError
+from lnrepro.engine.errors import DataError, UserError
+from scripts import prepare
 from tests.data import idx, unchecked
 
 
@@ -143,6 +145,58 @@ def test_damaged_records_are_a_data_error(tmp_path):
     ) as failure:
         data.open_source("mnist", "train", tmp_path)[0]
     assert "\n" not in str(failure.value)
+
+
+def flip_bytes(path):
+    """Change some bytes in the middle of a file, whose size stays."""
+    content = bytearray(path.read_bytes())
+    for i in range(len(content) // 2, len(content) // 2 + 64):
+        content[i] ^= 255
+    path.write_bytes(content)
+
+
+def test_changed_bytes_are_found_when_small_columns_are_opened(tmp_path):
+    raw = idx.write(tmp_path / "raw", idx.files())
+    folder = unchecked.prepare("mnist", raw, tmp_path)
+    prepare.main(["mnist", "--verify", f"--data_dir={tmp_path}"])
+    flip_bytes(folder / "columns/train/image.npy")
+    with pytest.raises(DataError, match=r"train/image.npy has changed since .*again"):
+        data.open_columns("mnist", "train", tmp_path)
+    data.open_columns("mnist", "test", tmp_path)
+
+
+def test_verify_names_every_changed_file_of_any_size(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(store, "CHECKED_BYTES", 0)
+    raw = idx.write(tmp_path / "raw", idx.files())
+    folder = unchecked.prepare("mnist", raw, tmp_path)
+    flags = ["mnist", "--verify", f"--data_dir={tmp_path}"]
+    prepare.main(flags)
+    expected = f"{data.fingerprint('mnist', tmp_path)}: every file in {folder} is"
+    assert expected in capsys.readouterr().out
+    records = next(folder.glob("*-train.array_record*"))
+    for path in (folder / "columns/train/image.npy", records):
+        flip_bytes(path)
+    # Columns of this size are not read as a whole when they are opened.
+    data.open_columns("mnist", "train", tmp_path)
+    with pytest.raises(
+        UserError, match=rf"columns/train/image.npy, {records.name}: changed since .*"
+    ):
+        prepare.main(flags)
+    (folder / "columns/train/image.npy").unlink()
+    with pytest.raises(UserError, match=r"is not prepared in .*, or a file is missing"):
+        prepare.main(flags)
+
+
+def test_verify_needs_checksums(tmp_path):
+    raw = idx.write(tmp_path / "raw", idx.files())
+    folder = unchecked.prepare("mnist", raw, tmp_path)
+    seal = json.loads((folder / data.SEAL).read_text())
+    # As an older version wrote it.
+    del seal["checksums"]
+    (folder / data.SEAL).write_text(json.dumps(seal))
+    data.open_columns("mnist", "train", tmp_path)
+    with pytest.raises(UserError, match=f"{folder} holds no checksums .*again"):
+        prepare.main(["mnist", "--verify", f"--data_dir={tmp_path}"])
 
 
 def test_the_error_for_an_unwritable_data_dir(tmp_path):

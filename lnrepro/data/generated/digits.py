@@ -13,7 +13,8 @@ The splits follow the order of scikit-learn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,12 +44,12 @@ class Digits(Builder):
         """Return the features of an example."""
         return {"image": array((8, 8), np.uint8), "label": array((), np.int32)}
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Split the digits in scikit-learn's order."""
         from sklearn.datasets import load_digits
 
-        bunch = load_digits()
-        examples = examples_of(bunch.images.astype(np.uint8), bunch.target)
+        digits: Any = load_digits()
+        examples = examples_of(digits.images.astype(np.uint8), digits.target)
         return {
             "train": examples[:1437],
             "valid": examples[1437:1617],
@@ -64,12 +65,13 @@ class BinarizedDigits(BinaryImages):
     size = "1,297 train, 250 valid, 250 test; nothing to download, 3 MB prepared"
     embedded = True
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Enlarge and binarise the digits, and split them in scikit-learn's order."""
         from sklearn.datasets import load_digits
 
+        digits: Any = load_digits()
         # 16 is the largest grey level.
-        images = binarise(enlarge(load_digits().images / 16.0))
+        images = binarise(enlarge(digits.images / 16.0))
         examples = [{"image": image} for image in images]
         return {
             "train": examples[:1297],

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -54,7 +54,7 @@ class GeneratedStrokes(Builder):
         """Return the features of one example, which are those of IAM-OnDB."""
         return FEATURES
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Generate the lines of both splits."""
         unknown: Counter = Counter()
         splits: dict[str, list[Example]] = {}
@@ -202,7 +202,7 @@ def resample(path: np.ndarray, spacing: float) -> np.ndarray:
     bounds = [0, *corners, len(path) - 1]
     for start, end in itertools.pairwise(bounds):
         # Between two corners, the number of steps that comes nearest to the spacing.
-        count = max(1, round((distance[end] - distance[start]) / spacing))
+        count = max(1, round(float(distance[end] - distance[start]) / spacing))
         parts.append(np.linspace(distance[start], distance[end], count + 1)[1:])
     wanted = np.concatenate(parts)
     x = np.interp(wanted, distance, path[:, 0])

@@ -17,7 +17,7 @@ Shape letters: N pictures.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -140,7 +140,7 @@ class Scenes(Builder):
             "picture": array((SIDE, SIDE, 3), np.uint8),
         }
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Draw and describe the scenes of every split."""
         pictures, captions = {}, {}
         # Every split has a random stream of its own, which depends on no other split.

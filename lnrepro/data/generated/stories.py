@@ -53,7 +53,7 @@ class Topic(NamedTuple):
     things: tuple[str, ...]
     people: tuple[str, ...]
     verbs: tuple[str, ...]
-    synonyms: tuple[tuple[str, str], ...]
+    synonyms: tuple[tuple[str, ...], ...]
 
 
 def _topic(places: str, things: str, people: str, verbs: str, synonyms: str) -> Topic:

@@ -6,7 +6,7 @@ Their examples are those of `lnrepro.data.official.books` and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from lnrepro.data.builder import Example
@@ -38,7 +38,7 @@ class StorySick(Pairs):
     size = "600 train, 150 trial, 600 test; nothing to download"
     embedded = True
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Generate the examples."""
         return {
             split: [self.example(*row) for row in stories.pairs(split)]
@@ -59,7 +59,7 @@ class StoryLabelled(Labelled):
     embedded = True
     task: ClassVar[str]
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Generate the examples."""
         return {
             "sentences": [self.example(*row) for row in stories.labelled(self.task)]

@@ -17,7 +17,7 @@ An example is {"image": [28, 28] uint8}, where each pixel is 0 or 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class BinarizedMnist(BinaryImages):
         ),
     )
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Read the three files. Own files may have any number of images."""
         splits = {}
         for split, rows in ROWS.items():

@@ -92,7 +92,7 @@ class CaptionFolder(Builder):
             "id": array((), np.int64),
         }
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Read the captions and map the features into memory."""
         files = {
             split: raw.folder / f"images/10crop/{stem}.npy"
@@ -109,7 +109,7 @@ class CaptionFolder(Builder):
                 )
         self._measure(images, captions, files)
         if self.rows and not raw.any_checksum:
-            self._check_official(raw, rows)
+            self._check_official(raw, rows, self.rows)
         # This reads all of the features, and therefore comes after the other checks.
         self.facts["not_unit"] = {
             split: check_features(images[split], files[split]) for split in SPLITS
@@ -144,12 +144,14 @@ class CaptionFolder(Builder):
         if self.per_image != PER_IMAGE:
             self.facts["captions_per_image"] = [least, most]
 
-    def _check_official(self, raw: Raw, rows: Mapping[str, int]) -> None:
+    def _check_official(
+        self, raw: Raw, rows: Mapping[str, int], official: Mapping[str, int]
+    ) -> None:
         """Raise DataError if the sizes are not those of the official files."""
         for split, count in rows.items():
             problem = None
-            if count != self.rows[split]:
-                problem = f"{count:,} images instead of {self.rows[split]:,}"
+            if count != official[split]:
+                problem = f"{count:,} images instead of {official[split]:,}"
             elif self.width != FEATURES:
                 problem = f"{self.width:,} features of an image instead of {FEATURES:,}"
             elif self.per_image != PER_IMAGE:
@@ -273,9 +275,9 @@ class Captions:
           of each caption [B] int32.
         """
         lengths = self.lengths[captions][:, None]
-        steps = np.arange(steps)
-        is_word = steps < lengths - 1
-        positions = np.where(is_word, self._starts[captions][:, None] + steps, 0)
+        times = np.arange(steps)
+        is_word = times < lengths - 1
+        positions = np.where(is_word, self._starts[captions][:, None] + times, 0)
         tokens = np.where(is_word, self._values[positions], EOS)
         tokens[tokens >= self._vocabulary] = UNKNOWN
         return tokens.astype(np.int32), lengths[:, 0].astype(np.int32)

@@ -35,7 +35,8 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -82,7 +83,7 @@ class Cnn(Builder):
             "answer": array((), np.int32),
         }
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Read questions/{training,validation,test}/*.question."""
         return self.encode(self.contents(raw))
 
@@ -102,7 +103,7 @@ class Cnn(Builder):
 
     def encode(
         self, contents: Iterable[tuple[str, object, bytes]]
-    ) -> dict[str, list[Example]]:
+    ) -> dict[str, list[dict[str, Any]]]:
         """Parse the files and choose the vocabulary.
 
         Args:
@@ -149,12 +150,12 @@ class Cnn(Builder):
 
     def _finish(
         self,
-        splits: dict[str, list[Example]],
+        splits: dict[str, list[dict[str, Any]]],
         words: dict[str, int],
         vocabulary: Sequence[str],
         left_out: Counter[str],
         errors: Sequence[str],
-    ) -> dict[str, list[Example]]:
+    ) -> dict[str, list[dict[str, Any]]]:
         """Replace the preliminary ids of the examples by the final ones.
 
         Args:
@@ -210,7 +211,7 @@ class CnnTop4(Cnn):
         RawFile("valid4_ans.pkl"),
     )
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Read the pickles. Nothing in them is executed."""
 
         def load(file: str) -> object:
@@ -306,7 +307,7 @@ def _example(
     question: Sequence[str],
     answer: str,
     rank: np.ndarray,
-) -> dict[str, np.ndarray]:
+) -> dict[str, Any]:
     """Return an example with preliminary word ids."""
     return {
         "passage": np.array([words[token] for token in passage], np.int32),

@@ -126,7 +126,7 @@ class IamOndb(Builder):
         """Return the features of an example, see the module."""
         return FEATURES | {"strokes": array((None, 3), self.dtype)}
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Read the lists, the transcriptions and the strokes."""
         line_name, form_name = LINE, FORM
         if raw.any_checksum:

@@ -148,7 +148,7 @@ def _variable(data: memoryview, order: str) -> Variable:
     kind = "complex" if flags & COMPLEX else CLASSES.get(flags & 0xFF, "unknown")
     if flags & 0xFF not in NUMBERS or flags & COMPLEX:
         return Variable(shown_name, shape, kind, None)
-    stored, values = next(parts, (0, None))
+    stored, values = next(parts, (0, memoryview(b"")))
     if stored not in TYPES or len(shape) < 2 or min(shape) < 0:
         raise ValueError("a variable without numbers")
     dtype = np.dtype(order + TYPES[stored])

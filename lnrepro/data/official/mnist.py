@@ -21,7 +21,7 @@ are not scaled, so they are 0 to 255.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class Mnist(Builder):
         """Return the features of an example."""
         return {"image": array((28, 28), np.uint8), "label": array((), np.int32)}
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Read the four files. The first twelfth of the training images is valid."""
         train, test = _read_part(raw, "train"), _read_part(raw, "t10k")
         valid = len(train) // 12

@@ -39,13 +39,13 @@ class _PlainUnpickler(pickle._Unpickler):
             "the pickle refers to data outside itself, and may contain plain data only"
         )
 
-    def _load_bytearray(self):
+    def _load_bytearray(self) -> None:
         # The unpickler would allocate it before it reads its bytes.
         raise DataError(
             "the pickle contains a bytearray, and may contain plain data only"
         )
 
-    dispatch = pickle._Unpickler.dispatch | {pickle.BYTEARRAY8[0]: _load_bytearray}
+    dispatch: Any = pickle._Unpickler.dispatch | {pickle.BYTEARRAY8[0]: _load_bytearray}
 
 
 def load(content: bytes, where: object) -> Any:

@@ -114,7 +114,7 @@ class Sick(Pairs):
         ),
     )
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Read the three tables."""
         examples = {}
         for split, file in zip(("train", "trial", "test"), self.files, strict=True):
@@ -210,7 +210,7 @@ class LabelledFiles(Labelled):
       files: the file of label 1 and the file of label 0.
     """
 
-    def examples(self, raw: Raw) -> dict[str, Sequence[Example]]:
+    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Read both files."""
         examples = []
         for label, file in zip((1, 0), self.files, strict=True):
