@@ -144,7 +144,12 @@ SWEEPS = {
         {"norm": NORMS, "optimizer.learning_rate": (8e-5, 8e-4, 8e-3)}
     ),
     "gain": grid({"norm": ("layer",), "model.gain.layer": (0.1, 1.0)}),
-    **small_sweeps("small", dict.fromkeys(NORMS, 1e-3), (3e-4, 1e-3, 3e-3), steps=2500),
+    **small_sweeps(
+        "small",
+        {"none": 3e-4, "layer": 3e-4, "batch": 3e-3, "batch_everywhere": 1e-3},
+        (1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
+        steps=2500,
+    ),
 }
 
 
