@@ -79,8 +79,12 @@ PAPER = {
     "evals": {"valid": "1000", "attention": "end"},
     "best": {"metric": "valid/error", "mode": "min"},
     "curves": (
-        ("error rate", ("valid/error", "valid/entity_error", "train/error"), "linear"),
-        ("nats", ("valid/nll", "train/nll"), "linear"),
+        (
+            "error, fraction",
+            ("valid/error", "valid/entity_error", "train/error"),
+            "linear",
+        ),
+        ("NLL, nats per question", ("valid/nll", "train/nll"), "linear"),
     ),
 }
 GUTENBERG = {
@@ -146,7 +150,7 @@ SWEEPS = {
     "gain": grid({"norm": ("layer",), "model.gain.layer": (0.1, 1.0)}),
     **small_sweeps(
         "small",
-        {"none": 3e-4, "layer": 3e-4, "batch": 3e-3, "batch_everywhere": 1e-3},
+        {"none": 3e-4, "layer": 1e-2, "batch": 3e-3, "batch_everywhere": 1e-3},
         (1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
         steps=2500,
     ),

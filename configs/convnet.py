@@ -34,8 +34,8 @@ PAPER = {
     "evals": {"valid": "86", "test": "86", "border": "end"},
     "best": {"metric": "valid/error", "mode": "min"},
     "curves": (
-        ("NLL", ("train/nll", "test/nll"), "log"),
-        ("test error", ("test/error",), "linear"),
+        ("NLL, nats per image", ("train/nll", "test/nll"), "log"),
+        ("test error, fraction", ("test/error",), "linear"),
     ),
 }
 EMBEDDED = {

@@ -111,7 +111,7 @@ SWEEPS = {
         {"norm": NORMS, "optimizer.learning_rate": (3e-4, 1e-3, 3e-3)}
     ),
     **small_sweeps(
-        "small", {"none": 3e-3, "layer": 3e-3}, (1e-3, 3e-3, 1e-2), steps=1300
+        "small", {"none": 1e-2, "layer": 3e-3}, (1e-3, 3e-3, 1e-2), steps=1300
     ),
 }
 

@@ -36,8 +36,8 @@ PAPER = {
     "evals": {"valid": "epoch", "test": "epoch"},
     "best": {"metric": "valid/error", "mode": "min"},
     "curves": (
-        ("NLL", ("train/nll", "test/nll"), "log"),
-        ("test error", ("test/error",), "linear"),
+        ("NLL, nats per image", ("train/nll", "test/nll"), "log"),
+        ("test error, fraction", ("test/error",), "linear"),
     ),
 }
 BATCHES_OF_4 = {

@@ -50,9 +50,9 @@ PAPER = {
     "evals": {"valid": "300", "final": "end"},
     "best": {"metric": "valid/image_recall_sum", "mode": "max"},
     "curves": (
-        ("mean Recall@1", ("valid/image_r1",), "linear"),
-        ("mean Recall@5", ("valid/image_r5",), "linear"),
-        ("mean Recall@10", ("valid/image_r10",), "linear"),
+        ("mean Recall@1, %", ("valid/image_r1",), "linear"),
+        ("mean Recall@5, %", ("valid/image_r5",), "linear"),
+        ("mean Recall@10, %", ("valid/image_r10",), "linear"),
     ),
 }
 PROXY = {

@@ -23,6 +23,13 @@ from .data import (
 )
 from .model import Reader
 
+UNITS = {
+    "loss": "nats per question",
+    "nll": "nats per question",
+    "error": "fraction",
+    "entity_error": "fraction, among the entities of the passage",
+}
+
 
 def make(config: ConfigDict) -> Experiment:
     """Make the experiment.
@@ -97,4 +104,4 @@ def make(config: ConfigDict) -> Experiment:
             files={"attention.html": pictures.html_page(examples, caption)},
         )
 
-    return Experiment(init, loss, batches, evaluate)
+    return Experiment(init, loss, batches, evaluate, UNITS)

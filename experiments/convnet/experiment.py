@@ -15,6 +15,8 @@ from .evaluate import add, batch_moments, border_metrics, unit_statistics
 from .model import NORMS, STATISTICS, ConvNet
 from .pictures import statistics
 
+UNITS = {"loss": "nats per image", "nll": "nats per image", "error": "fraction"}
+
 
 def make(config: ConfigDict) -> Experiment:
     """Make the experiment.
@@ -78,7 +80,7 @@ def make(config: ConfigDict) -> Experiment:
         picture = statistics(layers, title)
         return Evaluation(border_metrics(layers), {"statistics": picture})
 
-    return Experiment(init, loss, batches, evaluate)
+    return Experiment(init, loss, batches, evaluate, UNITS)
 
 
 def _check(config: ConfigDict) -> None:

@@ -1,4 +1,4 @@
-"""The bound of DRAW and an estimate of log p(x), for every image of a batch."""
+"""The bound of DRAW and an estimate of -log p(x), for every image of a batch."""
 
 from collections.abc import Callable, Mapping
 
@@ -36,8 +36,8 @@ def bounds(draw: Draw, key: jax.Array) -> Values:
     return values
 
 
-def log_likelihood(draw: Draw, key: jax.Array, samples: int) -> Values:
-    """Make a function that estimates log p(x) of each image.
+def nll(draw: Draw, key: jax.Array, samples: int) -> Values:
+    """Make a function that estimates -log p(x) of each image.
 
     Args:
       draw: the network.
@@ -45,12 +45,12 @@ def log_likelihood(draw: Draw, key: jax.Array, samples: int) -> Values:
       samples: draws of z for an image.
 
     Returns:
-      (vars, batch) -> {"log_likelihood_iwSAMPLES": [B] in nats}
+      (vars, batch) -> {"nll_iwSAMPLES": [B] in nats}, in the mean an upper bound
     """
 
     def values(vars, batch):
         x, index = pixels(batch), batch["index"]
         estimate = importance_weighted(draw, vars["params"], x, index, key, samples)
-        return {f"log_likelihood_iw{samples}": estimate}
+        return {f"nll_iw{samples}": -estimate}
 
     return values

@@ -13,21 +13,21 @@ from . import pictures
 from .data import open_split, pixels, select
 from .model import Draw, cross_entropy
 
+UNIT = "nats per image"
+
 
 def make(config: ConfigDict) -> Experiment:
     """Make the experiment.
 
     Metrics are nats per image. Their names end in the name of the data set, because
-    they compare within one data set only. The evaluation "final" estimates log p(x) on
-    the test images and draws pictures. The other evaluations are names of splits.
+    they compare within one data set only. The evaluation "final" estimates -log p(x)
+    on the test images and draws pictures. The other evaluations are names of splits.
     """
     check_at_least(config, 1, "importance_samples")
     draw = Draw(config)
     key = jax.random.key(config.evaluation_seed)
     mean_bounds = mean_over_examples(evaluations.bounds(draw, key))
-    mean_log_likelihood = mean_over_examples(
-        evaluations.log_likelihood(draw, key, config.importance_samples)
-    )
+    mean_nll = mean_over_examples(evaluations.nll(draw, key, config.importance_samples))
 
     def init(key):
         return {"params": draw.init(key)}
@@ -56,11 +56,17 @@ def make(config: ConfigDict) -> Experiment:
         columns = open_split(config, "test")
         selected = select(columns, config.importance_examples)
         examples = eval_batches(selected, config.eval_batch_size)
-        scalars = with_data_name(mean_log_likelihood(vars, examples))
+        scalars = with_data_name(mean_nll(vars, examples))
         shown = select(columns, pictures.EXAMPLES)["image"]
-        return Evaluation(scalars, pictures.draw_all(draw, vars["params"], shown, key))
+        images = pictures.draw_all(draw, vars["params"], shown, key)
+        return Evaluation(scalars, images, captions=pictures.CAPTIONS)
 
     def with_data_name(metrics):
-        return {f"{metric}_{config.data.name}": metrics[metric] for metric in metrics}
+        return {name_with_data(name): value for name, value in metrics.items()}
 
-    return Experiment(init, loss, batches, evaluate)
+    def name_with_data(name):
+        return f"{name}_{config.data.name}"
+
+    names = ["bound", "reconstruction", "kl", f"nll_iw{config.importance_samples}"]
+    units = dict.fromkeys(["loss", *names, *map(name_with_data, names)], UNIT)
+    return Experiment(init, loss, batches, evaluate, units)

@@ -22,6 +22,15 @@ MAX_GLIMPSES = 12
 ZOOM = 4
 # The animation shows its last frame this many times more.
 LAST_FRAMES = 12
+CAPTIONS = {
+    "samples": "images drawn from the prior: the mean of each pixel",
+    "samples_over_glimpses": "images drawn from the prior, glimpse by glimpse; "
+    "red: the window that is written to",
+    "glimpses": "two rows for each test image, glimpses from left to right. Upper row: "
+    "the image, and the window that is read (green). Lower row: what is drawn so far, "
+    "and the window that is written to (red). Thicker lines are wider filters.",
+    "reconstructions": "pairs: test image | its reconstruction",
+}
 READ_COLOUR = (80, 220, 80)
 WRITE_COLOUR = (255, 70, 70)
 

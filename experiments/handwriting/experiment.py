@@ -11,6 +11,13 @@ from . import evaluate as evaluations
 from .data import open_lines
 from .model import Network
 
+UNITS = {
+    "loss": "nats per line",
+    "nll": "nats per line",
+    "nll_original": "nats per line, in the data's coordinates",
+    "nll_per_step": "nats per pen position",
+}
+
 
 def make(config: ConfigDict) -> Experiment:
     """Make the experiment.
@@ -56,4 +63,4 @@ def make(config: ConfigDict) -> Experiment:
         scalars["nll_per_step"] = scalars["nll"] / steps
         return Evaluation(scalars)
 
-    return Experiment(init, loss, batches, evaluate)
+    return Experiment(init, loss, batches, evaluate, UNITS)

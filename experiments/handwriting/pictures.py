@@ -84,13 +84,22 @@ def draw_all(
     line = lines[longest]
     phi = read_alignment(network, params, line["steps"], line["text"])
     read = strokes_of(lines.denormalise(line["steps"]))
+    biased = f"with a bias of {wanted.bias:g}"
+    captions = {
+        "samples": f"written by the network: each text {biased}, then without a bias",
+        "alignment": f"above: written {biased}. Below: the weight of each character "
+        "(from top to bottom) while this part was written",
+        "density": f"above: written {biased}. Below: the density of the next position",
+        "reading": "above: a line of the data. Below: the weight of each character "
+        "(from top to bottom) while this part was read",
+    }
     images = {
         "samples": page(strokes),
         "alignment": alignment(strokes[0], written[0].phi, wanted.texts[0]),
         "density": density(written[0], lines),
         "reading": alignment(read, phi, lines.text(longest)),
     }
-    return Evaluation({}, images, {"samples.svg": svg(strokes)})
+    return Evaluation({}, images, {"samples.svg": svg(strokes)}, captions)
 
 
 def strokes_of(steps: np.ndarray, lifted: bool = False) -> list[np.ndarray]:

@@ -12,6 +12,8 @@ from lnrepro.engine.experiment import Evaluation, Experiment
 from .data import open_split, pixels
 from .model import MLP, NORMS
 
+UNITS = {"loss": "nats per image", "nll": "nats per image", "error": "fraction"}
+
 
 def make(config: ConfigDict) -> Experiment:
     """Make the experiment.
@@ -48,4 +50,4 @@ def make(config: ConfigDict) -> Experiment:
         examples = eval_batches(columns, config.eval_batch_size)
         return Evaluation(mean_metrics(vars, examples))
 
-    return Experiment(init, loss, batches, evaluate)
+    return Experiment(init, loss, batches, evaluate, UNITS)

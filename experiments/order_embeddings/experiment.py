@@ -15,6 +15,21 @@ from .model import Encoders
 from .pictures import retrievals
 from .ranking import ERRORS, ranking_loss
 
+RECALL = "% of queries"
+RANK = "rank, from 1"
+SCORE_UNITS = {
+    "r1": RECALL,
+    "r5": RECALL,
+    "r10": RECALL,
+    "r1_ties_first": RECALL,
+    "ties": RECALL,
+    "mean_rank": RANK,
+    "median_rank": RANK,
+}
+UNITS = {f"image_{score}": unit for score, unit in SCORE_UNITS.items()}
+UNITS |= {f"caption_{score}": unit for score, unit in SCORE_UNITS.items()}
+UNITS["image_recall_sum"] = "R@1 + R@5 + R@10, in %"
+
 
 def make(config: ConfigDict) -> Experiment:
     """Make the experiment.
@@ -77,4 +92,4 @@ def make(config: ConfigDict) -> Experiment:
         table = evaluations.table_2((config, scores))
         return Evaluation(scores, {"retrievals": picture}, {"table2.md": table})
 
-    return Experiment(init, loss, batches, evaluate)
+    return Experiment(init, loss, batches, evaluate, UNITS)

@@ -19,6 +19,16 @@ from .data import open_books
 from .encoding import Encoder, WordVectors
 from .model import SkipThoughts
 
+UNITS = {
+    "loss": "nats per example",
+    "nll": "nats per word",
+    "accuracy": "%",
+    "accuracy_std": "%, over the folds",
+    "pearson": "correlation",
+    "spearman": "correlation",
+    "mse": "squared score",
+}
+
 
 def make(config: ConfigDict) -> Experiment:
     """Make the experiment.
@@ -80,7 +90,7 @@ def make(config: ConfigDict) -> Experiment:
     def facts():
         return data.facts(config.data.name, config.data.dir)
 
-    return Experiment(init, loss, batches, evaluate)
+    return Experiment(init, loss, batches, evaluate, UNITS)
 
 
 def encoder(

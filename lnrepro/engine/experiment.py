@@ -33,11 +33,13 @@ class Evaluation(NamedTuple):
       images: {name: uint8 [H, W, 3], written as a PNG, or [frames, H, W, 3], written as
         an animated GIF}.
       files: {file name: text}, such as an .html or .svg file.
+      captions: {name of an image: the text above it in the file}.
     """
 
     scalars: Mapping[str, float] = {}
     images: Mapping[str, np.ndarray] = {}
     files: Mapping[str, str] = {}
+    captions: Mapping[str, str] = {}
 
 
 class Experiment(NamedTuple):
@@ -54,12 +56,18 @@ class Experiment(NamedTuple):
       batches: (start_step) -> training batches from that step on. Batch k depends on
         (config.seed, k) alone.
       evaluate: (vars, name) -> Evaluation. The names are those of `config.evals`.
+      units: {name of a scalar or a metric: its unit}, for those who read the numbers.
     """
 
     init: Callable[[jax.Array], Vars]
     loss: Callable[[Vars, Batch, jax.Array], tuple[jax.Array, tuple[Vars, Metrics]]]
     batches: Callable[[int], Iterator[Batch]]
     evaluate: Callable[[Vars, str], Evaluation]
+    units: Mapping[str, str] = {}
+
+    def unit(self, name: str) -> str:
+        """Return the unit of a number such as "valid/nll"; "" where none is stated."""
+        return self.units.get(name.rpartition("/")[2], "")
 
 
 class Evals(NamedTuple):

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 # Where there is no terminal, training metrics are printed at most this often.
 PRINT_EVERY_S = 5.0
@@ -130,23 +131,46 @@ def _brief(values):
     return "  ".join(f"{name} {value:.4g}" for name, value in values.items())
 
 
-def table(title: str, values: Mapping[str, float], lines: Sequence[str]) -> None:
+class Row(NamedTuple):
+    """A number in a table.
+
+    Attributes:
+      name: what it is.
+      value: the number, or the mean over several seeds.
+      spread: standard deviation over the seeds; None with one seed.
+      unit: its unit; "" if it has none.
+    """
+
+    name: str
+    value: float
+    spread: float | None = None
+    unit: str = ""
+
+
+def table(title: str, numbers: Sequence[Row], lines: Sequence[str]) -> None:
     """Print a table of numbers, and lines below it.
 
     Args:
       title: stands above the table.
-      values: {name: number}; without any there is no table.
+      numbers: the rows; without any there is no table.
       lines: say where to look further.
     """
     from rich.console import Console
     from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    if values:
+    if numbers:
         console.print(title, highlight=False, soft_wrap=True, markup=False)
-        rows = Table("metric", "value")
-        for name, value in values.items():
-            rows.add_row(name, f"{value:.6g}")
-        console.print(rows)
+        has_spread = any(row.spread is not None for row in numbers)
+        columns = ["metric", "value"]
+        if has_spread:
+            columns = ["metric", "mean", "std over seeds"]
+        cells = Table(*columns, "unit")
+        for row in numbers:
+            values = [row.name, f"{row.value:.6g}"]
+            if has_spread:
+                values.append("" if row.spread is None else f"{row.spread:.2g}")
+            cells.add_row(*values, row.unit)
+        console.print(cells)
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True, markup=False)

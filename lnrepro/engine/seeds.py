@@ -74,6 +74,25 @@ def spread(values: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, float]:
     return named
 
 
+def deviation(
+    values: Mapping[str, float], name: str, seeds: Sequence[int]
+) -> float | None:
+    """Return the sample standard deviation over the seeds of a number.
+
+    Args:
+      values: what `spread` returned.
+      name: the number.
+      seeds: the seeds.
+
+    Returns:
+      The deviation, or None where `values` has no number of every seed.
+    """
+    names = [name_of(name, seed) for seed in seeds]
+    if len(seeds) == 1 or not all(name in values for name in names):
+        return None
+    return float(np.std([values[name] for name in names], ddof=1))
+
+
 def name_of(name: str, seed: int) -> str:
     """Return what `spread` calls a number of one seed."""
     return f"{name}/seed{seed}"

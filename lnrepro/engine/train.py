@@ -33,7 +33,7 @@ from lnrepro.engine.checks import check_ranges
 from lnrepro.engine.errors import RunError, UserError
 from lnrepro.engine.experiment import Experiment
 from lnrepro.engine.metrics import Log, Meter, is_better
-from lnrepro.engine.progress import Progress, table
+from lnrepro.engine.progress import Progress, Row, table
 
 
 class State(NamedTuple):
@@ -373,7 +373,8 @@ class Loop:
         self.numbers.update(values)
         if self.log_file:
             self.log_file.write(step, step / self.run.steps_per_epoch, values)
-        self.progress.metrics(step, values, important)
+        shown = {name: v for name, v in values.items() if not seeds.is_one(name)}
+        self.progress.metrics(step, shown, important)
 
     def evaluate(self) -> bool:
         """Run the evaluations that are due; return whether the state is the best."""
@@ -520,19 +521,28 @@ def _write_results(run, results):
         title = f"{name}, {config.norm}, data: {config.data.name}"
         paths = [artifacts.draw_curves(run.folder, config.curves, title), *paths]
     workdir.write_json(run.folder / "results.json", results.numbers)
-    # Only the means of several seeds are shown.
-    shown = {
-        name: value for name, value in results.numbers.items() if not seeds.is_one(name)
-    }
     table(
         f"{config.experiment} norm={config.norm} on {config.data.name}, "
         f"{run.total_steps} steps",
-        shown,
+        _rows(run, results.numbers),
         [
             f"numbers    {run.folder / 'metrics.jsonl'}",
             *(f"picture    {path}" for path in paths),
         ],
     )
+
+
+def _rows(run, numbers):
+    """Return the rows of the table of a run's numbers."""
+    rows = []
+    for name, value in numbers.items():
+        # Of several seeds, the mean and the deviation are shown.
+        if seeds.is_one(name):
+            continue
+        spread = seeds.deviation(numbers, name, run.seeds)
+        unit = "steps" if name == "best step" else run.experiments[0].unit(name)
+        rows.append(Row(name, value, spread, unit))
+    return rows
 
 
 def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
@@ -568,7 +578,7 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
             workdir.write_json(folder / "evaluation.json", record)
     if run.is_main:
         lines = [f"picture    {path}" for path in paths]
-        table(f"{folder} at step {saved.step}", numbers, lines)
+        table(f"{folder} at step {saved.step}", _rows(run, numbers), lines)
     return numbers
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lnrepro.engine.progress import Progress
+from lnrepro.engine.progress import Progress, Row, table
 
 
 class Terminal(io.StringIO):
@@ -49,3 +49,26 @@ def test_the_first_step_compiles(terminal):
     with contextlib.redirect_stdout(terminal):
         Progress(total=300, step=0).close()
     assert any("compiling" in line for line in lines(terminal))
+
+
+def cells(line):
+    # Without the borders on the left and on the right.
+    return [cell.strip() for cell in line.replace("┃", "│").split("│")[1:-1]]
+
+
+def test_the_table_has_units_and_the_spread_over_seeds(capsys):
+    table("title", [Row("loss", 1 / 3, unit="nats"), Row("best step", 40)], ["a line"])
+    title, _, head, _, *rows, _, line = capsys.readouterr().out.splitlines()
+    assert (title, line) == ("title", "a line")
+    assert cells(head) == ["metric", "value", "unit"]
+    assert [cells(row) for row in rows] == [
+        ["loss", "0.333333", "nats"],
+        ["best step", "40", ""],
+    ]
+    table("title", [Row("loss", 2.0, spread=0.5), Row("best step", 40)], [])
+    _, _, head, _, *rows, _ = capsys.readouterr().out.splitlines()
+    assert cells(head) == ["metric", "mean", "std over seeds", "unit"]
+    assert [cells(row) for row in rows] == [
+        ["loss", "2", "0.5", ""],
+        ["best step", "40", "", ""],
+    ]

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.engine import distribute, signals, train
+from lnrepro.engine import artifacts, distribute, signals, train
 from lnrepro.engine.checkpoint import Saved, Store
 from lnrepro.engine.errors import RunError, UserError
-from lnrepro.engine.experiment import Experiment
+from lnrepro.engine.experiment import Evaluation, Experiment
 from tests.engine import toy
 
 
@@ -178,6 +178,33 @@ def test_artifacts_and_summary(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "curves.png" in out
     assert "data=digits" in out
+
+
+def test_a_caption_stands_above_a_picture_whose_pixels_stay(tmp_path):
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    square = random.integers(0, 256, (90, 120, 3), dtype=np.uint8)
+    # GIFs have 256 colours, so that the frames are grey.
+    frames = np.repeat(random.integers(0, 256, (3, 90, 120, 1), dtype=np.uint8), 3, -1)
+    evaluation = Evaluation(
+        images={"square": square, "plain": square, "frames": frames},
+        captions={"square": "one line", "frames": "as many lines as it needs " * 5},
+    )
+    paths = artifacts.write(tmp_path, evaluation)
+    drawn, plain = (np.asarray(Image.open(path)) for path in paths[:2])
+    np.testing.assert_array_equal(plain, square)
+    np.testing.assert_array_equal(drawn[-90:], square)
+    caption = drawn[:-90]
+    assert caption.shape[0] < 2.5 * artifacts.CAPTION_SIZE
+    assert caption.min() < 128 < caption.max()
+    animation = Image.open(paths[2])
+    assert animation.n_frames == 3
+    assert animation.size[1] > 90 + 4 * artifacts.CAPTION_SIZE
+    for i, frame in enumerate(frames):
+        animation.seek(i)
+        shown = np.asarray(animation.convert("RGB"))[-90:]
+        np.testing.assert_array_equal(shown, frame)
 
 
 def test_finished_run_does_nothing(tmp_path, capsys):

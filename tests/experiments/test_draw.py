@@ -9,7 +9,7 @@ import pytest
 from jax.test_util import check_grads
 
 from configs import draw as config_file
-from experiments.draw import attention, make, model, pictures
+from experiments.draw import attention, evaluate, make, model, pictures
 from lnrepro.engine.errors import UserError
 from lnrepro.functional import ScanOptions
 from tests import oracle
@@ -384,6 +384,10 @@ def test_importance_weights_are_exact_where_the_posterior_is_the_prior(x64):
         draw, params, x, jnp.arange(3), jax.random.key(1), 5
     )
     np.testing.assert_allclose(estimate, -81 * np.log(2))
+    # The metric has the sign of the bound.
+    batch = {"image": np.asarray(x), "index": jnp.arange(3)}
+    values = evaluate.nll(draw, jax.random.key(1), 5)({"params": params}, batch)
+    np.testing.assert_allclose(values["nll_iw5"], 81 * np.log(2))
 
 
 def test_noise_of_an_example_does_not_depend_on_its_batch():
