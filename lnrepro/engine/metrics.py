@@ -1,19 +1,21 @@
-"""Numbers of a run: means over log intervals, metrics.jsonl, TensorBoard events."""
+"""Numbers of a run: means over log intervals, metrics.jsonl, metrics.csv."""
 
 import collections
 import contextlib
+import csv
 import json
 import math
 import os
 import pathlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from lnrepro.engine.errors import RunError, UserError
+from lnrepro.engine.events import Events
 
 
 class Meter:
@@ -163,6 +165,18 @@ class Log:
                 self._events.scalar(name, value, step)
         self.records += 1
 
+    def describe(self, config: ConfigDict) -> None:
+        """Write the config for TensorBoard, as text and as hyperparameters."""
+        with self._write_errors():
+            self._events.config(config)
+
+    def pictures(self, step: int, paths: Iterable[pathlib.Path]) -> None:
+        """Copy those of the files that are pictures into the TensorBoard events."""
+        with self._write_errors():
+            for path in paths:
+                if path.suffix in (".png", ".gif"):
+                    self._events.picture(path, step)
+
     def flush(self) -> None:
         """Put everything on disk, before a checkpoint that counts the records."""
         with self._write_errors():
@@ -184,44 +198,6 @@ class Log:
         self.flush()
         self._file.close()
         self._events.close()
-
-
-class Events:
-    """TensorBoard's event file of one process.
-
-    It is written in the calling thread. tensorboardX's SummaryWriter has a thread and a
-    queue for it. On a full disk that thread ends without an error, and once the queue
-    is full the program waits forever.
-    """
-
-    def __init__(self, folder: pathlib.Path, purge: int):
-        """Open the file.
-
-        Args:
-          folder: where it is.
-          purge: TensorBoard hides events of earlier processes from this step on; 0
-            hides none.
-        """
-        from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto import event_pb2
-        from tensorboardX.summary import scalar
-
-        # The module is generated, so type checkers do not see its classes.
-        proto: Any = event_pb2
-        self._event, self._summary = proto.Event, scalar
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file = EventsWriter(str(folder / "events"))
-        if purge:
-            start = proto.SessionLog(status=proto.SessionLog.START)
-            self._add(step=purge, session_log=start)
-        self.flush, self.close = self._file.flush, self._file.close
-
-    def scalar(self, name: str, value: float, step: int) -> None:
-        """Append one number."""
-        self._add(step=step, summary=self._summary(name, value))
-
-    def _add(self, **fields):
-        self._file.write_event(self._event(wall_time=time.time(), **fields))
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -252,6 +228,21 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
                 f"{path}:{number}: not a metrics record: {start!r}"
             ) from None
     return records
+
+
+def write_csv(workdir: pathlib.Path) -> None:
+    """Write the records of a run directory as metrics.csv.
+
+    Each record is a row, with empty cells for the numbers that it does not have.
+    """
+    records = read(workdir / "metrics.jsonl")
+    columns = {}
+    for record in records:
+        columns |= dict.fromkeys(record)
+    with open(workdir / "metrics.csv", "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(records)
 
 
 def _rewrite(path, records):

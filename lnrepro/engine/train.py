@@ -32,7 +32,7 @@ from lnrepro.engine.checkpoint import Saved, Store
 from lnrepro.engine.checks import check_ranges
 from lnrepro.engine.errors import RunError, UserError
 from lnrepro.engine.experiment import Experiment
-from lnrepro.engine.metrics import Log, Meter, is_better
+from lnrepro.engine.metrics import Log, Meter, is_better, write_csv
 from lnrepro.engine.progress import Progress, Row, table
 
 
@@ -321,6 +321,8 @@ class Loop:
         if run.is_main:
             records = notes.get("records", 0)
             self.log_file = Log(run.folder, config.data.name, self.step, records)
+            if not self.step:
+                self.log_file.describe(config)
         self.compiled = run.placement.compile(run.step(), self.state)
 
     def train(self) -> Results:
@@ -387,6 +389,8 @@ class Loop:
         self.assert_lock_held()
         numbers, paths = self.run.evaluate(self.vars(), names)
         self.record(self.step, numbers, important=True)
+        if self.log_file:
+            self.log_file.pictures(self.step, paths)
         self.paths |= dict.fromkeys(paths)
         return self.update_best(numbers, names)
 
@@ -450,6 +454,7 @@ class Loop:
             if numbers:
                 epoch = self.step / self.run.steps_per_epoch
                 self.log_file.write(self.step, epoch, numbers)
+            self.log_file.pictures(self.step, paths)
             self.log_file.close()
         if self.best:
             self.numbers[f"best {self.best['metric']}"] = self.best["value"]
@@ -514,8 +519,9 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
 
 
 def _write_results(run, results):
-    """Draw the curves, write results.json and print the table."""
+    """Draw the curves, write metrics.csv and results.json, and print the table."""
     config, paths = run.config, results.paths
+    write_csv(run.folder)
     if config.curves:
         name = config.experiment.rpartition(".")[2]
         title = f"{name}, {config.norm}, data: {config.data.name}"
@@ -526,7 +532,7 @@ def _write_results(run, results):
         f"{run.total_steps} steps",
         _rows(run, results.numbers),
         [
-            f"numbers    {run.folder / 'metrics.jsonl'}",
+            f"numbers    {run.folder / 'metrics.jsonl'} (metrics.csv)",
             *(f"picture    {path}" for path in paths),
         ],
     )

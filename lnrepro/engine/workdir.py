@@ -23,6 +23,7 @@ FACTS = "data_facts.json"
 _RECORDS = (
     FACTS,
     "metrics.jsonl",
+    "metrics.csv",
     "tensorboard",
     "artifacts",
     "checkpoints",

@@ -21,7 +21,7 @@ import pytest
 from lnrepro.engine import train
 from lnrepro.engine.checkpoint import Store
 from lnrepro.engine.errors import RunError, UserError
-from lnrepro.engine.metrics import Events
+from lnrepro.engine.events import Events
 from tests.engine import toy
 from tests.hardening import faults
 

@@ -1,0 +1,94 @@
+"""TensorBoard's event file of a run."""
+
+import json
+import pathlib
+import time
+from typing import Any
+
+from ml_collections import ConfigDict
+
+
+class Events:
+    """TensorBoard's event file of one process.
+
+    It is written in the calling thread. tensorboardX's SummaryWriter has a thread and a
+    queue for it. On a full disk that thread ends without an error, and once the queue
+    is full the program waits forever.
+    """
+
+    def __init__(self, folder: pathlib.Path, purge: int):
+        """Open the file.
+
+        Args:
+          folder: where it is.
+          purge: TensorBoard hides events of earlier processes from this step on; 0
+            hides none.
+        """
+        from tensorboardX import summary
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2, summary_pb2
+
+        # The modules are generated, so type checkers do not see their classes.
+        events: Any = event_pb2
+        summaries: Any = summary_pb2
+        self._event, self._proto, self._summary = events.Event, summaries, summary
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = EventsWriter(str(folder / "events"))
+        if purge:
+            start = events.SessionLog(status=events.SessionLog.START)
+            self._add(step=purge, session_log=start)
+        self.flush, self.close = self._file.flush, self._file.close
+
+    def scalar(self, name: str, value: float, step: int) -> None:
+        """Append one number."""
+        self._add(step=step, summary=self._summary.scalar(name, value))
+
+    def config(self, config: ConfigDict) -> None:
+        """Append a config, as text and as hyperparameters with the metric of the best.
+
+        Args:
+          config: the config.
+        """
+        text = json.dumps(config.to_dict(), indent=2, default=str)
+        # Four spaces make it a block of code in Markdown.
+        block = "    " + text.replace("\n", "\n    ")
+        self._add(step=0, summary=self._summary.text("config", block))
+        metric = config.best.metric or "train/loss"
+        for part in self._summary.hparams(_flat(config), {metric: None}):
+            self._add(step=0, summary=part)
+
+    def picture(self, path: pathlib.Path, step: int) -> None:
+        """Append a PNG or GIF file, under its name.
+
+        Args:
+          path: the file.
+          step: the step it belongs to.
+        """
+        from PIL import Image
+
+        with Image.open(path) as picture:
+            width, height = picture.size
+        image = self._proto.Summary.Image(
+            height=height,
+            width=width,
+            colorspace=3,
+            encoded_image_string=path.read_bytes(),
+        )
+        value = self._proto.Summary.Value(tag=path.stem, image=image)
+        self._add(step=step, summary=self._proto.Summary(value=[value]))
+
+    def _add(self, **fields):
+        self._file.write_event(self._event(wall_time=time.time(), **fields))
+
+
+def _flat(config: ConfigDict, prefix: str = "") -> dict[str, Any]:
+    """Return {"optimizer.learning_rate": 0.001, ...}; lists and the like as text."""
+    fields = {}
+    for name, value in config.items():
+        if isinstance(value, ConfigDict):
+            fields |= _flat(value, f"{prefix}{name}.")
+        elif value is None or isinstance(value, str | bool | int | float):
+            fields[prefix + name] = value
+        else:
+            fields[prefix + name] = str(value)
+    return fields
