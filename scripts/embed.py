@@ -19,8 +19,8 @@ import sys
 
 import numpy as np
 
+from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
-from scripts.commands import Parser
 from scripts.encode import read, rewritable, write
 
 

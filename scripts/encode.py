@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
-from scripts.commands import Parser
 
 if TYPE_CHECKING:
     from experiments.skip_thoughts.use import Model

@@ -20,8 +20,8 @@ each experiment, without the paper's axes.
 
 import pathlib
 
+from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import ended
-from scripts.commands import Parser
 
 # The paper has six figures with results. 7 is the remark about
 # convolutional networks in section 6.7.
@@ -101,7 +101,7 @@ def draw_figure(number, runs, out):
         picture.draw(figure, panels, caption, out / f"figure{number}")
         picture.write_points(figure, panels, out / f"figure{number}.csv")
     sentences = claims.sentences(figure, panels)
-    return page.figure_part(figure, runs, has_curves, sentences)
+    return page.figure_part(figure, runs, has_curves, sentences, out)
 
 
 def draw_table(number, runs, out):
@@ -111,7 +111,7 @@ def draw_table(number, runs, out):
     table = tables.TABLES[number](runs)
     picture.draw_table(table, out / f"table{number}")
     (out / f"table{number}.md").write_text(table.markdown(), encoding="utf-8")
-    return page.table_part(table)
+    return page.table_part(table, out)
 
 
 def draw_metric(metric, runs, out):
@@ -122,9 +122,10 @@ def draw_metric(metric, runs, out):
     figure = own.figure(metric, runs)
     stem = out / own.file_name(metric)
     panels = picture.curves_of(figure, runs)
-    picture.draw(figure, panels, own.caption(metric, runs), stem)
+    caption = own.caption(metric, runs)
+    picture.draw(figure, panels, caption, stem)
     picture.write_points(figure, panels, stem.with_suffix(".csv"))
-    return page.metric_part(metric, stem.name, own.caption(metric, runs), runs)
+    return page.metric_part(metric, stem.name, caption, runs, out)
 
 
 if __name__ == "__main__":

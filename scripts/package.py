@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 
+from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import RunError, UserError, ended
-from scripts.commands import Parser
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 

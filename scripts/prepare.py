@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lnrepro import data
+from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
-from scripts.commands import Parser
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Entries of a table of counts that are printed.

@@ -19,8 +19,8 @@ import pathlib
 import numpy as np
 
 from lnrepro.data.official.caption_files import PER_IMAGE, parse_text
+from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import DataError, ended
-from scripts.commands import Parser
 
 SPLITS = ("train", "val", "test")
 # Number of captions of an image that must have a word.

@@ -24,8 +24,8 @@ by signal n.
 import collections
 import pathlib
 
+from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
-from scripts.commands import Parser
 from scripts.sweep import drive, positive, report, stop_at
 
 SCALES = ("smoke", "embedded", "small", "paper")

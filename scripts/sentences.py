@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from lnrepro.data.text import is_utf8
+from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
-from scripts.commands import Parser
 
 # The lines around a book. A second line often stands before the one with stars.
 START = re.compile(r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG.*$", re.I | re.M)

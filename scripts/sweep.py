@@ -25,8 +25,8 @@ import signal
 import sys
 import time
 
+from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import ended
-from scripts.commands import Parser
 
 LAUNCHERS = ("local", "ray", "slurm", "print")
 # Time between two looks at the runs.

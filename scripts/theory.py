@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from lnrepro import functional, theory
+from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError
-from scripts.commands import Parser
 
 # Number of random cases, inputs and units of the layer.
 CASES, FEATURES, UNITS = 256, 16, 8

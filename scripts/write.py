@@ -20,8 +20,8 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING
 
+from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
-from scripts.commands import Parser
 
 if TYPE_CHECKING:
     from experiments.handwriting.use import Model

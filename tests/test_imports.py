@@ -30,6 +30,7 @@ RULES = {
     "lnrepro/engine/checks.py": ({"engine.errors"}, {"jax", "flax", "optax"}),
     "lnrepro/engine/errors.py": (set(), {"jax", "flax", "optax"}),
     "lnrepro/main.py": ({"engine", "data"}, {"flax"}),
+    "lnrepro/runs.py": ({"engine"}, {"flax"}),
     "experiments": (
         {"engine", "linen", "functional", "data", "theory"},
         {"scripts", "configs", "tests"},

@@ -8,6 +8,7 @@ Shape letters: K steps in one call of the compiled program, B batch, S seeds.
 
 import contextlib
 import itertools
+import json
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from lnrepro.engine import (
     experiment,
     memory,
     optim,
+    report,
     seeds,
     signals,
     workdir,
@@ -519,20 +521,24 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
 
 
 def _write_results(run, results):
-    """Draw the curves, write metrics.csv and results.json, and print the table."""
+    """Write metrics.csv, report.html and results.json, and print the table."""
     config, paths = run.config, results.paths
     write_csv(run.folder)
     if config.curves:
         name = config.experiment.rpartition(".")[2]
         title = f"{name}, {config.norm}, data: {config.data.name}"
         paths = [artifacts.draw_curves(run.folder, config.curves, title), *paths]
+    rows = _rows(run, results.numbers)
+    about = json.loads((run.folder / "config.json").read_text(encoding="utf-8"))
+    page = report.write(run.folder, about, rows, f"finished, {run.total_steps} steps")
     workdir.write_json(run.folder / "results.json", results.numbers)
     table(
         f"{config.experiment} norm={config.norm} on {config.data.name}, "
         f"{run.total_steps} steps",
-        _rows(run, results.numbers),
+        rows,
         [
             f"numbers    {run.folder / 'metrics.jsonl'} (metrics.csv)",
+            f"page       {page}",
             *(f"picture    {path}" for path in paths),
         ],
     )

@@ -24,6 +24,7 @@ _RECORDS = (
     FACTS,
     "metrics.jsonl",
     "metrics.csv",
+    "report.html",
     "tensorboard",
     "artifacts",
     "checkpoints",

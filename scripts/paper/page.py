@@ -1,32 +1,17 @@
 """index.html, which shows every figure and table with what it was made from."""
 
-import json
+import os
 import pathlib
-import shlex
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from lnrepro.engine import report
+from lnrepro.engine.report import table_row
 from scripts.paper import verdicts
 from scripts.paper.axes import Figure
 from scripts.paper.runs import Run
 from scripts.paper.tables import Table
-
-HEAD = """<!doctype html><html lang='en'><meta charset='utf-8'>
-<title>Layer Normalization, regenerated</title>
-<style>
-body { font-family: Georgia, serif; max-width: 62rem; margin: 2rem auto;
-  padding: 0 1rem; color: #222; }
-img { max-width: 100%; }
-code, pre { font-size: .82rem; background: #f5f5f5; }
-pre { padding: .5rem; overflow-x: auto; }
-summary { cursor: pointer; }
-.missing { color: #a00; }
-table { border-collapse: collapse; font-size: .85rem; }
-td, th { border-bottom: 1px solid #ddd; padding: .2rem .6rem; text-align: left; }
-</style>
-<body><h1>Layer Normalization: figures and tables, from runs</h1>
-"""
 
 
 class Part(NamedTuple):
@@ -66,7 +51,11 @@ def caption(figure: Figure, runs: Sequence[Run]) -> str:
 
 
 def figure_part(
-    figure: Figure, runs: Sequence[Run], has_curves: bool, claims: Sequence[str]
+    figure: Figure,
+    runs: Sequence[Run],
+    has_curves: bool,
+    claims: Sequence[str],
+    out: pathlib.Path,
 ) -> Part:
     """Return the section of a figure, or that with the commands that would make it.
 
@@ -75,6 +64,7 @@ def figure_part(
       runs: its runs.
       has_curves: whether the figure was drawn.
       claims: sentences about it.
+      out: the folder of the page.
     """
     # Curves of the paper for which there is no run.
     norms = {run.config.norm for run in runs}
@@ -99,24 +89,35 @@ def figure_part(
     body += "".join(f"<p>{escape(claim)}</p>" for claim in claims)
     without = f", without {', '.join(absent)}" if absent else ""
     line = f"figure {figure.number}: {_count(runs)}{without}"
-    return Part(title + body + missing + _made_from(runs), line)
+    return Part(title + body + missing + _made_from(runs, out), line)
 
 
-def table_part(table: Table) -> Part:
-    """Return the section of a table."""
+def table_part(table: Table, out: pathlib.Path) -> Part:
+    """Return the section of a table.
+
+    Args:
+      table: the table.
+      out: the folder of the page.
+    """
     title = _title(f"table{table.number}", f"Table {table.number}. {table.name}")
-    rows = "".join(_row("td", row) for row in table.rows)
-    body = f"<table>{_row('th', table.head)}{rows}</table><p>{escape(table.note)}</p>"
+    rows = "".join(table_row("td", row) for row in table.rows)
+    body = (
+        f"<table>{table_row('th', table.head)}{rows}</table><p>{escape(table.note)}</p>"
+    )
     # Table 1 has no command, since it needs no runs.
     if table.command and not table.runs:
         body += _missing("No row of ours.", table.command)
         line = f"table {table.number}: no row of ours; {table.command}"
         return Part(title + body, line)
     made = _count(table.runs) if table.runs else "computed"
-    return Part(title + body + _made_from(table.runs), f"table {table.number}: {made}")
+    return Part(
+        title + body + _made_from(table.runs, out), f"table {table.number}: {made}"
+    )
 
 
-def metric_part(metric: str, name: str, text: str, runs: Sequence[Run]) -> Part:
+def metric_part(
+    metric: str, name: str, text: str, runs: Sequence[Run], out: pathlib.Path
+) -> Part:
     """Return the section of a metric.
 
     Args:
@@ -124,15 +125,16 @@ def metric_part(metric: str, name: str, text: str, runs: Sequence[Run]) -> Part:
       name: name of its pictures, without suffix.
       text: the text below the picture.
       runs: the runs that were drawn.
+      out: the folder of the page.
     """
-    body = _picture(name, text) + _made_from(runs)
+    body = _picture(name, text) + _made_from(runs, out)
     return Part(_title(name, metric) + body, f"{metric}: {_count(runs)}")
 
 
 def verdicts_part(judged: Sequence[verdicts.Verdict]) -> Part:
     """Return the section of the claims and the verdicts about them."""
-    rows = "".join(_row("td", verdicts.row(verdict)) for verdict in judged)
-    body = f"<table>{_row('th', verdicts.HEAD)}{rows}</table>"
+    rows = "".join(table_row("td", verdicts.row(verdict)) for verdict in judged)
+    body = f"<table>{table_row('th', verdicts.HEAD)}{rows}</table>"
     note = (
         "Intervals hold 95 % of the numbers computed from seeds that were drawn again, "
         "with replacement. Only finished runs count."
@@ -144,7 +146,8 @@ def verdicts_part(judged: Sequence[verdicts.Verdict]) -> Part:
 def write(parts: Sequence[Part], path: pathlib.Path) -> None:
     """Write the page."""
     body = "".join(part.html for part in parts)
-    path.write_text(f"{HEAD}{body}</body></html>\n", encoding="utf-8")
+    head = report.head("Layer Normalization: figures and tables, from runs")
+    path.write_text(f"{head}{body}</body></html>\n", encoding="utf-8")
 
 
 def _count(runs):
@@ -159,11 +162,6 @@ def _missing(text, commands):
     return f"<p class='missing'>{text} Made by</p><pre>{escape(commands)}</pre>"
 
 
-def _row(tag, cells):
-    inner = "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
-    return f"<tr>{inner}</tr>"
-
-
 def _picture(name, text):
     links = " ".join(f"<a href='{name}.{k}'>{k}</a>" for k in ("png", "svg", "csv"))
     text = escape(text)
@@ -173,27 +171,22 @@ def _picture(name, text):
     )
 
 
-def _made_from(runs):
+def _made_from(runs, out):
     """Return the commands, data, versions and configs of runs."""
     if not runs:
         return ""
-    items = "".join(_facts(run) for run in runs)
+    items = "".join(_facts(run, out) for run in runs)
     summary = f"<summary>Made from {_count(runs)}</summary>"
     return f"<details>{summary}{items}</details>"
 
 
-def _facts(run):
-    about = run.about
-    versions = about.get("versions", {})
-    # What one needs to make this run again.
-    facts = "\n".join(
-        [
-            f"python -m lnrepro.main {shlex.join(about.get('command', ('',))[1:])}",
-            f"data {about['data'].get('fingerprint')}; commit {about.get('git')}; "
-            f"devices {', '.join(about.get('devices', ()))}",
-            " ".join(f"{name} {version}" for name, version in versions.items()),
-            json.dumps(about["config"], indent=1),
-        ]
-    )
+def _facts(run, out):
+    """Return how a run was made, with a link to its own page if it has one."""
+    facts = report.how_it_was_made(run.about)
+    link, own = "", run.folder / report.REPORT
+    if own.exists():
+        # Relative to the folder of the page, so that both can be moved together.
+        target = os.path.relpath(own, out)
+        link = f" <a href='{escape(target, quote=True)}'>its page</a>"
     summary = f"<summary>{escape(str(run.folder))}: {run.step:,} steps</summary>"
-    return f"<details>{summary}<pre>{escape(facts)}</pre></details>"
+    return f"<details>{summary}{link}<pre>{escape(facts)}</pre></details>"

@@ -1,0 +1,125 @@
+"""report.html of a run: its numbers, pictures and config in one page.
+
+The page holds its pictures, so that it can be sent and kept as a single file.
+"""
+
+import base64
+import json
+import pathlib
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from lnrepro.engine.progress import Row
+
+REPORT = "report.html"
+HEAD = """<!doctype html><html lang='en'><meta charset='utf-8'>
+<meta name='viewport' content='width=device-width, initial-scale=1'>
+<title>{title}</title>
+<style>
+body {{ font-family: Georgia, serif; max-width: 62rem; margin: 2rem auto;
+  padding: 0 1rem; color: #222; }}
+img, iframe {{ max-width: 100%; }}
+iframe {{ width: 100%; height: 30rem; border: 1px solid #ddd; }}
+code, pre {{ font-size: .82rem; background: #f5f5f5; }}
+pre {{ padding: .5rem; overflow-x: auto; }}
+summary {{ cursor: pointer; }}
+.missing {{ color: #a00; }}
+table {{ border-collapse: collapse; font-size: .85rem; }}
+td, th {{ border-bottom: 1px solid #ddd; padding: .2rem .6rem; text-align: left; }}
+</style>
+<body><h1>{title}</h1>
+"""
+PICTURES = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml"}
+TEXTS = (".md", ".txt")
+
+
+def head(title: str) -> str:
+    """Return the beginning of a page, with its title as a heading."""
+    return HEAD.format(title=escape(title))
+
+
+def table_row(tag: str, cells: Iterable[str]) -> str:
+    """Return a row of a table.
+
+    Args:
+      tag: "td" or "th".
+      cells: the texts of the cells.
+    """
+    inner = "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
+    return f"<tr>{inner}</tr>"
+
+
+def how_it_was_made(about: Mapping[str, Any]) -> str:
+    """Return what one needs to make a run again, as lines of text.
+
+    Args:
+      about: the contents of its config.json.
+    """
+    versions = about.get("versions", {})
+    return "\n".join(
+        [
+            f"python -m lnrepro.main {shlex.join(about.get('command', ('',))[1:])}",
+            f"data {about['data'].get('fingerprint')}; commit {about.get('git')}; "
+            f"devices {', '.join(about.get('devices', ()))}",
+            " ".join(f"{name} {version}" for name, version in versions.items()),
+            json.dumps(about["config"], indent=1),
+        ]
+    )
+
+
+def write(
+    folder: pathlib.Path, about: Mapping[str, Any], numbers: Sequence[Row], state: str
+) -> pathlib.Path:
+    """Write report.html.
+
+    Args:
+      folder: the run directory, with its artifacts.
+      about: the contents of its config.json.
+      numbers: the rows of the table.
+      state: what is said about the run, such as "1,000 of 1,000 steps".
+
+    Returns:
+      The path of the page.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    config = about["config"]
+    name = str(config["experiment"]).rpartition(".")[2]
+    title = f"{name}, {config['norm']}, data: {config['data']['name']}"
+    rows = [table_row("td", _cells(row)) for row in numbers]
+    names = table_row("th", ("metric", "value", "std over seeds", "unit"))
+    parts = [head(title), f"<p>{escape(state)}</p>"]
+    parts.append(f"<h2>Numbers</h2><table>{names}{''.join(rows)}</table>")
+    # The curves first.
+    files = [path for path in (folder / "artifacts").rglob("*") if path.is_file()]
+    for path in sorted(files, key=lambda path: (path.stem != "curves", path)):
+        parts.append(_shown(path, str(path.relative_to(folder / "artifacts"))))
+    parts.append(f"<h2>How it was made</h2><pre>{escape(how_it_was_made(about))}</pre>")
+    page = folder / REPORT
+    page.write_text("\n".join([*parts, "</body></html>\n"]), encoding="utf-8")
+    return page
+
+
+def _cells(row):
+    spread = "" if row.spread is None else f"{row.spread:.2g}"
+    return row.name, f"{row.value:.6g}", spread, row.unit
+
+
+def _shown(path, name):
+    """Return a file as a section of the page, "" for files that cannot be shown."""
+    title = f"<h2>{escape(name)}</h2>"
+    if path.suffix in PICTURES:
+        # Scripts in an SVG do not run within <img>.
+        content = base64.b64encode(path.read_bytes()).decode()
+        source = f"data:{PICTURES[path.suffix]};base64,{content}"
+        return f"{title}<img src='{source}' alt='{escape(name)}'>"
+    if path.suffix == ".html":
+        # The sandbox keeps scripts of the file from running.
+        text = escape(path.read_text(encoding="utf-8"))
+        return f'{title}<iframe sandbox srcdoc="{text}"></iframe>'
+    if path.suffix in TEXTS:
+        return f"{title}<pre>{escape(path.read_text(encoding='utf-8'))}</pre>"
+    return ""

@@ -1,0 +1,206 @@
+"""List the runs below a folder: python -m lnrepro.runs [DIR]
+
+    python -m lnrepro.runs                      all runs in the folder runs
+    python -m lnrepro.runs runs/draw --report   also write the report.html of each
+
+A run is "training" while a process holds its lock, "finished" when it has trained to
+its end, and else "stopped". Runs that are stopped go on with the command
+python -m lnrepro.main --resume --workdir=RUN
+"""
+
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lnrepro.engine.command_line import Parser
+from lnrepro.engine.errors import UserError, ended
+
+
+class Line(NamedTuple):
+    """What is shown of a run, as text."""
+
+    run: str
+    experiment: str
+    variant: str
+    norm: str
+    seed: str
+    data: str
+    state: str
+    step: str
+    best: str
+    age: str
+
+
+def main(argv: Sequence[str]) -> None:
+    """Print the table.
+
+    Raises:
+      UserError: a wrong argument, or there is no run.
+    """
+    parser = Parser(prog="python -m lnrepro.runs", description=__doc__)
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=pathlib.Path,
+        default=pathlib.Path("runs"),
+        metavar="DIR",
+        help="where to look; runs by default",
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="write the report.html of every run"
+    )
+    args = parser.parse_args(argv)
+    from lnrepro.engine import runs
+
+    lines, locks = [], held_locks()
+    for path in sorted(args.folder.rglob("config.json")):
+        try:
+            run = runs.load(path.parent)
+            lines.append(describe(run, args.folder, locks))
+            if args.report:
+                write_report(run, lines[-1])
+        except (UserError, OSError) as e:
+            print(f"left out: {e}", file=sys.stderr)
+    if not lines:
+        raise UserError(
+            f"{args.folder}: there is no run directory (with a config.json) at or "
+            "below it"
+        )
+    _print(lines)
+
+
+def describe(run, root: pathlib.Path, locks: set[int]) -> Line:
+    """Return what is shown of a run.
+
+    Args:
+      run: the run, as `lnrepro.engine.runs.load` returns it.
+      root: its name is the path from here.
+      locks: what `held_locks` returned.
+
+    Raises:
+      UserError: its metrics.jsonl cannot be read, or its config has no total.
+    """
+    from lnrepro.engine import experiment
+    from lnrepro.engine.checks import missing_fields
+
+    config, records = run.config, run.metrics
+    with missing_fields(config):
+        total = experiment.total_steps(config)
+        seed = str(config.seed)
+        if config.seeds > 1:
+            seed += f" to {config.seed + config.seeds - 1}"
+    step = records[-1]["step"] if records else 0
+    newest = run.folder / ("metrics.jsonl" if records else "config.json")
+    return Line(
+        run=os.path.relpath(run.folder, root),
+        experiment=str(config.experiment).rpartition(".")[2],
+        variant=_variant(run.about),
+        norm=str(config.norm),
+        seed=seed,
+        data=str(config.data.name),
+        state=_state(run.folder, locks),
+        step=f"{step}/{total}",
+        best=_best(config, records),
+        age=_age(time.time() - newest.stat().st_mtime),
+    )
+
+
+def write_report(run, line: Line) -> None:
+    """Write the report.html of a run, with the last value of every number.
+
+    Args:
+      run: the run.
+      line: what is shown of it.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    from lnrepro.engine import artifacts, report
+    from lnrepro.engine.progress import Row
+
+    numbers = {}
+    for record in run.metrics:
+        numbers |= record
+    rows = []
+    for name, value in numbers.items():
+        if "/" in name and isinstance(value, int | float):
+            rows.append(Row(name, value))
+    if run.config.get("curves") and run.metrics:
+        title = f"{line.experiment}, {line.norm}, data: {line.data}"
+        artifacts.draw_curves(run.folder, run.config.curves, title)
+    state = f"{line.state}, step {line.step}"
+    print(report.write(run.folder, run.about, rows, state))
+
+
+def held_locks() -> set[int]:
+    """Return the inodes of the files that processes of this machine have locked."""
+    try:
+        lines = pathlib.Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        # Only Linux has this file.
+        return set()
+    inodes = set()
+    for line in lines:
+        # 1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF, where 5678 is the inode. A
+        # line with an arrow is a process that waits for the lock.
+        if "->" not in line:
+            inodes.add(int(line.split()[5].rpartition(":")[2]))
+    return inodes
+
+
+def _state(folder, locks):
+    try:
+        if (folder / "lock").stat().st_ino in locks:
+            return "training"
+    except OSError:
+        # Runs that were copied from elsewhere may have no lock.
+        pass
+    return "finished" if (folder / "results.json").exists() else "stopped"
+
+
+def _variant(about):
+    """Return the variant that the command of a run names."""
+    command = about.get("command", [])
+    for i, flag in enumerate(command):
+        name, equals, value = str(flag).lstrip("-").partition("=")
+        if name == "config":
+            value = value if equals else "".join(map(str, command[i + 1 : i + 2]))
+            return value.partition(":")[2]
+    return ""
+
+
+def _best(config, records):
+    """Return the best value of `config.best.metric`."""
+    metric = config.best.metric
+    values = [record[metric] for record in records if metric in record]
+    if not values:
+        return ""
+    best = min(values) if config.best.mode == "min" else max(values)
+    return f"{metric} {best:.4g}"
+
+
+def _age(seconds):
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def _print(lines):
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*Line._fields, box=box.SIMPLE)
+    for line in lines:
+        table.add_row(*line)
+    # Where there is no terminal, a line of the table is one line of text.
+    console = Console() if sys.stdout.isatty() else Console(width=300)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    ended(main, "the table of runs")

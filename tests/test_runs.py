@@ -1,0 +1,119 @@
+"""`python -m lnrepro.runs`: the table of runs, and report.html."""
+
+import fcntl
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from lnrepro import runs
+from tests.runs import ROOT, SMOKE, environment, run
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A folder with one finished run."""
+    home = tmp_path_factory.mktemp("runs")
+    workdir = home / "all/mnist/smoke-layer-seed3"
+    code, _, error = run(home, SMOKE, "--config.seed=3", f"--workdir={workdir}")
+    assert code == 0, error
+    return home / "all"
+
+
+def table(root, capsys):
+    """The table as a list of dicts."""
+    runs.main([str(root)])
+    lines = capsys.readouterr().out.splitlines()
+    rows = [re.split(r"\s{2,}", line.strip()) for line in lines if line.strip(" ─")]
+    names, *rows = rows
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def test_a_finished_run(root, capsys):
+    (row,) = table(root, capsys)
+    assert row.pop("age").endswith((" s", " min"))
+    assert re.fullmatch(r"valid/error [\d.]+", row.pop("best"))
+    step, total = row.pop("step").split("/")
+    assert step == total
+    assert row == {
+        "run": "mnist/smoke-layer-seed3",
+        "experiment": "mnist",
+        "variant": "smoke",
+        "norm": "layer",
+        "seed": "3",
+        "data": "digits",
+        "state": "finished",
+    }
+
+
+def test_stopped_and_training(root, capsys, tmp_path):
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    whole = root / "mnist/smoke-layer-seed3"
+    for name in ("config.json", "metrics.jsonl", "lock"):
+        (folder / name).write_bytes((whole / name).read_bytes())
+    (row,) = table(tmp_path, capsys)
+    assert row["state"] == "stopped"
+    with open(folder / "lock") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        (row,) = table(tmp_path, capsys)
+    assert row["state"] == "training"
+
+
+def test_a_broken_run_is_named_and_the_others_are_shown(root, capsys, tmp_path):
+    shutil.copytree(root, tmp_path / "whole")
+    for name, text in {"a": "{", "b": '{"config": {"experiment": 1}}'}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
+    runs.main([str(tmp_path)])
+    shown = capsys.readouterr()
+    assert "whole/mnist/smoke-layer-seed3" in shown.out
+    left_out = shown.err.splitlines()
+    assert len(left_out) == 2
+    for name, line in zip("ab", left_out, strict=True):
+        assert line.startswith(f"left out: {tmp_path / name}/config.json")
+
+
+def test_no_runs_are_one_line(tmp_path):
+    command = [sys.executable, "-m", "lnrepro.runs", str(tmp_path / "none")]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert re.fullmatch("error: .*none: there is no run directory.*\n", done.stderr)
+
+
+def test_the_report_holds_everything(root, capsys):
+    folder = root / "mnist/smoke-layer-seed3"
+    page = (folder / "report.html").read_text()
+    assert "<td>valid/error</td>" in page
+    assert "<td>nats per image</td>" in page
+    assert "configs/mnist.py:smoke" in page
+    assert "src='data:image/png;base64," in page
+    # Nothing is loaded from elsewhere.
+    assert set(re.findall(r"(?:src|href)='(\w+):", page)) == {"data"}
+    # It can be written at any time.
+    (folder / "report.html").unlink()
+    runs.main([str(root), "--report"])
+    assert capsys.readouterr().out.startswith(f"{folder / 'report.html'}\n")
+    again = (folder / "report.html").read_text()
+    assert "finished, step" in again
+    assert "<td>valid/error</td>" in again
+
+
+def test_texts_of_a_run_are_not_html(tmp_path):
+    from lnrepro.engine import report
+    from lnrepro.engine.progress import Row
+
+    evil = "<script>alert(1)</script>\"'"
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts" / "note.md").write_text(evil)
+    (tmp_path / "artifacts" / "page.html").write_text(evil)
+    config = {"experiment": evil, "norm": evil, "data": {"name": evil}}
+    about = {"config": config, "data": {"fingerprint": evil}, "command": ["x", evil]}
+    page = report.write(tmp_path, about, [Row(evil, 1.0)], evil).read_text()
+    assert "<script" not in page
+    assert "<iframe sandbox srcdoc=" in page
