@@ -37,18 +37,15 @@ PAPER = {
     # With mesh.model > 1, several devices share these, which are as large as the
     # vocabulary.
     "mesh": {"shard": (("embedding", 0), ("output/w", 1), ("output/bias", 0))},
-    # Or "always", at evaluation too, or "never".
     "permute_entities": "training",
     "data": {
         "name": "cnn_top4",
         "train_examples": 380_298,
         "vocabulary": 65_830,
         "entities": 600,
-        # Number of sentences of a story that are read; None reads all.
         "sentences": 4,
         "unanswerable": "keep",
         "too_long": "refuse",
-        # Lengths that passages and questions are padded to.
         "passage_buckets": (48, 64, 80, 96, 112, 128, 144, 160, 192, 256, 512, 2048),
         "question_buckets": (12, 16, 20, 24, 32, 48, 128),
     },
@@ -59,22 +56,18 @@ PAPER = {
         # "test": kept values are not scaled up in training, all are scaled down at test
         # time.
         "dropout_scaling": "train",
-        # First values of the gains.
         "gain": {"layer": 1.0, "batch": 0.1},
         # Number of time steps with population statistics of their own; later steps use
         # the last ones.
         "statistics_steps": 320,
         "momentum": 0.99,
-        # "batch": the statistics of the evaluated batch, or "population".
         "evaluation_statistics": "batch",
-        # "words": statistics over the rows that have a word, or "all": over all rows.
         "batch_norm_rows": "words",
     },
     "optimizer": adam(8e-5, clip=10.0),
     "log_every": 100,
     "save_every": 1000,
     "eval_batch_size": 64,
-    # Number of questions of a split that are evaluated, evenly spaced; None takes all.
     "evaluation_questions": placeholder(int),
     "evals": {"valid": "1000", "attention": "end"},
     "best": {"metric": "valid/error", "mode": "min"},
@@ -140,6 +133,27 @@ VARIANTS = {
     "gutenberg": (PAPER, GUTENBERG),
     "small": (PAPER, EMBEDDED, SMALL),
     "smoke": (PAPER, EMBEDDED, SMOKE),
+}
+HELP = {
+    "permute_entities": "training, always (at evaluation too) or never",
+    "data.vocabulary": "words with a vector of their own",
+    "data.entities": "number of entity markers, the answers",
+    "data.sentences": "sentences of a story that are read; None reads all",
+    "data.unanswerable": "keep or drop training questions whose answer is not read",
+    "data.too_long": "refuse, or cut, stories longer than the buckets",
+    "data.passage_buckets": "lengths that passages are padded to",
+    "data.question_buckets": "lengths that questions are padded to",
+    "model.units": "units of each LSTM, and size of a word vector",
+    "model.bidirectional": "read in both directions",
+    "model.dropout": "share of values that are dropped",
+    "model.dropout_scaling": "train: kept values are scaled up; test: all are down",
+    "model.gain.layer": "first value of the gains of layer norm",
+    "model.gain.batch": "first value of the gains of batch norm",
+    "model.statistics_steps": "time steps with population statistics of their own",
+    "model.momentum": "weight of the old value in the population statistics",
+    "model.evaluation_statistics": "batch (of the evaluated batch) or population",
+    "model.batch_norm_rows": "words: statistics over rows that have a word; all",
+    "evaluation_questions": "questions of a split that are evaluated; None takes all",
 }
 NORMS = ("none", "layer", "batch", "batch_everywhere")
 SWEEPS = {

@@ -59,6 +59,18 @@ VARIANTS = {
     "small": (PAPER, SMALL),
     "smoke": (PAPER, EMBEDDED, SMOKE),
 }
+HELP = {
+    "data.image": "height and width of an image",
+    "data.full_ink": "value of a black pixel, which becomes 1",
+    "model.channels": "channels of each convolution",
+    "model.strides": "stride of each convolution",
+    "model.classes": "number of classes",
+    "layer_norm.eps": "added to the variance",
+    "layer_norm.statistics": "layer: over all units; position: over its channels",
+    "layer_norm.gain_per_unit": "a gain and bias for each unit, not each channel",
+    "batch_norm.eps": "added to the variance",
+    "batch_norm.momentum": "weight of the old value in the running statistics",
+}
 NORMS = ("none", "batch", "layer")
 SWEEPS = {
     "": grid({"norm": NORMS, "seed": range(5)}),

@@ -47,7 +47,6 @@ PAPER = {
     "eval_batch_size": 500,
     "evaluation_seed": 0,
     "importance_samples": 100,
-    # Number of test images for the estimate, evenly spaced; None takes all.
     "importance_examples": placeholder(int),
     "evals": {"valid": "epoch", "test": "epoch", "final": "end"},
 }
@@ -96,6 +95,22 @@ VARIANTS = {
     "paper": (PAPER,),
     "small": (PAPER, EMBEDDED, SMALL),
     "smoke": (PAPER, EMBEDDED, SMOKE),
+}
+HELP = {
+    "model.image_size": "height and width of an image",
+    "model.attention": "read and write windows; False: the whole image",
+    "model.read_size": "filters along each side of the window that is read",
+    "model.write_size": "filters along each side of the window that is written",
+    "model.glimpses": "number of time steps",
+    "model.units": "units of each LSTM",
+    "model.latents": "numbers in the latent vector of a glimpse",
+    "model.init.read": "std of the kernel of the read window at the start",
+    "model.init.latent": "std of the kernel of the latents at the start",
+    "model.init.write": "std of the kernels of the write window at the start",
+    "model.init.gain": "first value of the gains of layer norm",
+    "evaluation_seed": "seed of the noise of evaluations",
+    "importance_samples": "draws for an image in the estimate of -log p(x)",
+    "importance_examples": "test images of that estimate, spaced; None takes all",
 }
 NORMS = ("none", "weight", "layer_cell")
 SWEEPS = {

@@ -32,9 +32,7 @@ PAPER = {
         "gaussians": 20,
         "window_gaussians": 10,
         "symbols": 57,
-        # The largest number of steps of a line; the rest is cut off.
         "steps": 500,
-        # The largest number of characters of a text, at least the longest line's.
         "characters": 64,
         "kappa_bias": -3.0,  # exp(-3) = 0.05 characters a step.
         "peephole": False,
@@ -45,7 +43,6 @@ PAPER = {
     "log_every": 20,
     "save_every": 1000,
     "eval_batch_size": 64,
-    # Number of lines of a split that are evaluated, evenly spaced; None takes all.
     "eval_examples": placeholder(int),
     "evals": {"valid": "1000", "final": "end"},
     "samples": {
@@ -103,6 +100,22 @@ VARIANTS = {
     "paper": (PAPER,),
     "small": (PAPER, SMALL),
     "smoke": (PAPER, EMBEDDED, SMOKE),
+}
+HELP = {
+    "model.units": "units of each of the three LSTMs",
+    "model.gaussians": "components of the mixture density",
+    "model.window_gaussians": "Gaussians of the window over the text",
+    "model.symbols": "number of different characters",
+    "model.steps": "largest number of steps of a line; the rest is cut off",
+    "model.characters": "characters of a text, at least the longest one's",
+    "model.kappa_bias": "log of the window's first speed, in characters a step",
+    "model.peephole": "peephole connections in the LSTMs",
+    "model.clip_cells": "limit of the gradients of cells, Graves: 10; None: none",
+    "model.clip_outputs": "limit of the gradients of outputs, Graves: 100; None: none",
+    "eval_examples": "lines of a split that are evaluated, spaced; None takes all",
+    "samples.texts": "what is written at the end",
+    "samples.bias": "larger is neater and less varied; 0 samples the density",
+    "samples.steps": "largest number of steps of a written line",
 }
 NORMS = ("none", "layer")
 SWEEPS = {

@@ -78,6 +78,16 @@ VARIANTS = {
     "small_bz4": (PAPER, BATCHES_OF_4, SMALL_BATCHES_OF_4),
     "smoke": (PAPER, EMBEDDED, SMOKE),
 }
+HELP = {
+    "data.features": "pixels of an image",
+    "data.full_ink": "value of a black pixel, which becomes 1",
+    "model.hidden": "units of each hidden layer",
+    "model.classes": "number of classes",
+    "layer_norm.eps": "added to the variance",
+    "batch_norm.eps": "added to the variance",
+    "batch_norm.momentum": "weight of the old value in the running statistics",
+    "batch_norm.unbiased": "divide by N - 1 in the variance of a batch",
+}
 NORMS = ("none", "batch", "layer")
 SWEEPS = {
     "": grid({"norm": NORMS, "seed": range(5)}),

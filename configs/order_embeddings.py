@@ -36,9 +36,7 @@ PAPER = {
     },
     "model": {"similarity": "order", "features": 4096, "words": 300, "units": 1024},
     "margin": 0.05,
-    # Lengths that captions are padded to, the end token included.
     "buckets": (12, 16, 20, 30),
-    # Drop captions that have ended from a training batch at these steps (one device).
     "packed": True,
     "optimizer": adam(1e-3, name="kiros_adam", clip=2.0, clip_mode="per_tensor"),
     "log_every": 100,
@@ -93,6 +91,20 @@ VARIANTS = {
     "proxy": (PAPER, PROXY),
     "small": (PAPER, PROXY, SMALL),
     "smoke": (PAPER, EMBEDDED, SMOKE),
+}
+HELP = {
+    "data.vocabulary": "words with a vector of their own",
+    "data.dev_words": "count the words of the validation captions too",
+    "model.similarity": "order (Vendrov et al. 2016) or cosine",
+    "model.features": "numbers that describe an image",
+    "model.words": "size of a word vector",
+    "model.units": "units of the GRU, and size of the embedding",
+    "margin": "margin of the ranking loss",
+    "buckets": "lengths that captions are padded to, the end token included",
+    "packed": "drop captions that have ended at the steps of buckets (one device)",
+    "evaluation.fold": "images in a fold",
+    "evaluation.folds": "number of folds of the test set",
+    "evaluation.ties": "last: equal errors count as wrong; sorted: as argsort leaves",
 }
 NORMS = ("none", "layer")
 SWEEPS = {

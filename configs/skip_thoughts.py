@@ -36,24 +36,20 @@ PAPER = {
         # Number of sentences, an epoch of the log. Only triples of short sentences are
         # trained on.
         "train_examples": 74_004_228,
-        # Lengths that the encoder is compiled for.
         "buckets": (5, 10, 15, 20, 25, 30),
     },
     "model": {
         "units": 2400,
         "word_size": 620,
         "vocabulary": 20_000,
-        # Feed the vector to every step of the decoders (Kiros et al. 2015).
         "condition": False,
         # Run both decoders as one batched product. It helps where small products leave
         # the device idle.
         "decoders_together": False,
-        # Number of positions whose logits exist at once.
         "chunk_rows": 512,
     },
     "optimizer": adam(2e-4, name="kiros_adam", clip=5.0),
-    # How sentences are encoded for the tasks. word2vec is a file whose words are
-    # mapped into the table, or None.
+    # How sentences are encoded for the tasks.
     "encoding": {
         "batch_size": 128,
         "lowercase": False,
@@ -123,6 +119,23 @@ VARIANTS = {
     "paper_gutenberg": (PAPER, ON_GUTENBERG, transfer("", 50_000), BASELINES),
     "small": (PAPER, ON_GUTENBERG, NARROW, SMALL, transfer("", 400)),
     "smoke": (PAPER, EMBEDDED, SMOKE, transfer("story_", 2), BASELINES),
+}
+HELP = {
+    "data.buckets": "lengths that the encoder is compiled for",
+    "model.units": "units of the GRUs, and size of a sentence vector",
+    "model.word_size": "size of a word vector",
+    "model.vocabulary": "words with a vector of their own",
+    "model.condition": "feed the vector to every step of the decoders",
+    "model.decoders_together": "run both decoders as one batched product",
+    "model.chunk_rows": "positions whose logits exist at once",
+    "encoding.batch_size": "sentences encoded together",
+    "encoding.lowercase": "whether sentences of the tasks are lowercased",
+    "encoding.word2vec": "file whose words are mapped into the table, or None",
+    "transfer.folds": "folds of the cross-validation",
+    "transfer.seed": "seed of the tasks' splits and batches",
+    "transfer.sick_epochs": "epochs between two tests on the trial pairs of SICK",
+    "transfer.sick_batch": "pairs in a batch",
+    "transfer.sick_blocks": "largest number of such tests",
 }
 NORMS = ("none", "layer")
 SWEEPS = {

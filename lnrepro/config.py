@@ -21,6 +21,40 @@ from ml_collections.config_dict import placeholder
 
 Choice = TypeVar("Choice")
 
+# What the fields mean, for people and for `lnrepro.main --help --config=FILE`. A config
+# file has a HELP of its own for the fields that it adds.
+HELP = {
+    "experiment": "dotted name of the module that has make(config)",
+    "norm": "name of the normalisation",
+    "seed": "seed of parameters, batches and noise",
+    "seeds": "number of seeds trained together: seed, seed + 1, ...",
+    "batch_size": "examples in a training batch, over all devices",
+    "steps": "number of optimiser steps",
+    "epochs": "number of passes over the training set, where steps is None",
+    "steps_per_call": "optimiser steps in one call of the compiled program",
+    "placement": "jit, or pmap for statistics per device",
+    "mesh.model": "number of devices that share each array that mesh.shard names",
+    "mesh.shard": "(parameter, axis) pairs, see lnrepro.engine.distribute",
+    "data.name": "name of the data set, see scripts/prepare.py --list",
+    "data.dir": "folder of prepared sets; None: LNREPRO_DATA or ~/.cache/lnrepro",
+    "data.train_examples": "size of the training set; None takes that of the data",
+    "model": "sizes of the network",
+    "optimizer.name": "adam, or kiros_adam without effective bias correction",
+    "optimizer.learning_rate": "the step size",
+    "optimizer.b1": "decay rate of the first moment",
+    "optimizer.b2": "decay rate of the second moment",
+    "optimizer.eps": "added to the root of the second moment",
+    "optimizer.clip": "largest norm of the gradient; None does not clip",
+    "optimizer.clip_mode": "global, per_tensor or attentive_reader, see engine.optim",
+    "log_every": "steps between two records of training; None is an epoch",
+    "save_every": "steps between two checkpoints; None is an epoch",
+    "eval_batch_size": "examples in a batch of an evaluation",
+    "evals": "when each evaluation runs: epoch, a number of steps, end or never",
+    "best.metric": "EVAL/NAME whose best checkpoint is kept; None keeps none",
+    "best.mode": "min or max",
+    "curves": "panels of curves.png: (label, (metric, ...), linear or log)",
+}
+
 
 def base(experiment: str) -> ConfigDict:
     """Return the fields that every run has, with their defaults.
@@ -29,30 +63,7 @@ def base(experiment: str) -> ConfigDict:
       experiment: dotted name of the module that has `make`.
 
     Returns:
-      A config of these fields:
-
-      norm: name of the normalisation.
-      seed: seed of parameters, batches and noise.
-      seeds: number of seeds trained together: seed, seed + 1, ...
-      batch_size: examples in a training batch, over all devices.
-      steps: number of optimiser steps.
-      epochs: number of passes over the training set, where steps is None.
-      steps_per_call: optimiser steps in one call of the compiled program.
-      placement: "jit", or "pmap" for statistics per device.
-      mesh: `model` devices share each array that `shard` names, see
-        `lnrepro.engine.distribute`.
-      data: name of the data set; dir, the folder of prepared sets, None for the
-        default; train_examples, the size of the training set.
-      model: sizes of the network.
-      optimizer: see `adam`.
-      log_every: steps between two records of training; None is an epoch.
-      save_every: steps between two checkpoints; None is an epoch.
-      eval_batch_size: examples in a batch of an evaluation.
-      evals: {name: schedule}. A schedule is "epoch", a number of steps such as "300",
-        "end" (once, after training) or "never".
-      best: the checkpoint with the best value of `metric` ("EVAL/NAME") is kept; mode
-        is "min" or "max". None keeps none.
-      curves: panels of curves.png: (label, (metric, ...), "linear" or "log").
+      A config. HELP says what its fields mean.
     """
     return ConfigDict(
         {
@@ -87,10 +98,7 @@ def adam(learning_rate: float = 1e-3, **changes: Any) -> dict[str, Any]:
       **changes: other values of the fields below.
 
     Returns:
-      name: "adam", or "kiros_adam" without effective bias correction; learning_rate; b1
-      and b2, the decay rates of the moments; eps, added to the root of the second
-      moment; clip, a limit of the gradient or None; clip_mode: "global", "per_tensor"
-      or "attentive_reader", see `lnrepro.engine.optim`.
+      The fields. HELP says what they mean.
 
     Raises:
       TypeError: a field that does not exist.

@@ -88,6 +88,11 @@ _FLAGS = (
 )
 
 
+def flag_names() -> list[str]:
+    """Return the names of the flags, without --config.FIELD."""
+    return [flag.name for flag in _FLAGS]
+
+
 def run(argv: list[str]) -> None:
     """Parse the flags, then train or evaluate.
 
@@ -165,9 +170,15 @@ def _config_of_run(overrides):
     return runs.load(pathlib.Path(_WORKDIR.value)).config
 
 
-def _help():
-    """Return the text of --help."""
-    lines = [__doc__, "configs:"]
+def _help(argv):
+    """Return the text of --help, or of --help --config=FILE."""
+    config = _config_of(argv)
+    if config:
+        from lnrepro.engine import config_help
+
+        return config_help.text(config)
+    lines = [__doc__, "--help --config=FILE shows the variants and fields of a config."]
+    lines += ["", "configs:"]
     for path in config_file.configs():
         source = pathlib.Path(path).read_text(encoding="utf-8")
         docstring = ast.get_docstring(ast.parse(source)) or ""
@@ -176,6 +187,15 @@ def _help():
     lines += ["", "flags:"]
     lines += [f"  --{f.name:<30} {flags.FLAGS[f.name].help}" for f in _FLAGS]
     return "\n".join(lines)
+
+
+def _config_of(argv):
+    """Return the value of --config, "" without it."""
+    for i, argument in enumerate(argv):
+        name, equals, value = argument.lstrip("-").partition("=")
+        if argument.startswith("-") and name == "config":
+            return value if equals else "".join(argv[i + 1 : i + 2])
+    return ""
 
 
 def _use_compilation_cache(jax):
@@ -209,14 +229,14 @@ def main(argv: list[str] | None = None) -> int:
       by signal n.
     """
     argv = sys.argv if argv is None else argv
-    if {"--help", "-h", "-help"} & set(argv):
-        print(_help())
-        return 0
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # `experiments` and `configs` are imported from the current directory.
     sys.path.insert(0, os.getcwd())
     try:
-        run(argv)
+        if {"--help", "-h", "-help"} & set(argv):
+            print(_help(argv))
+        else:
+            run(argv)
     except ModuleNotFoundError as e:
         print(not_installed(e, "training"), file=sys.stderr)
         return UserError.exit_code

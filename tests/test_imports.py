@@ -31,6 +31,7 @@ RULES = {
     "lnrepro/engine/errors.py": (set(), {"jax", "flax", "optax"}),
     "lnrepro/main.py": ({"engine", "data"}, {"flax"}),
     "lnrepro/runs.py": ({"engine"}, {"flax"}),
+    "lnrepro/completion.py": ({"engine", "main", "config"}, {"flax"}),
     "experiments": (
         {"engine", "linen", "functional", "data", "theory"},
         {"scripts", "configs", "tests"},

@@ -7,6 +7,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from lnrepro.engine.config_help import fields
+
 
 class Events:
     """TensorBoard's event file of one process.
@@ -54,7 +56,11 @@ class Events:
         block = "    " + text.replace("\n", "\n    ")
         self._add(step=0, summary=self._summary.text("config", block))
         metric = config.best.metric or "train/loss"
-        for part in self._summary.hparams(_flat(config), {metric: None}):
+        values = {}
+        for name, value in fields(config).items():
+            plain = value is None or isinstance(value, str | bool | int | float)
+            values[name] = value if plain else str(value)
+        for part in self._summary.hparams(values, {metric: None}):
             self._add(step=0, summary=part)
 
     def picture(self, path: pathlib.Path, step: int) -> None:
@@ -79,16 +85,3 @@ class Events:
 
     def _add(self, **fields):
         self._file.write_event(self._event(wall_time=time.time(), **fields))
-
-
-def _flat(config: ConfigDict, prefix: str = "") -> dict[str, Any]:
-    """Return {"optimizer.learning_rate": 0.001, ...}; lists and the like as text."""
-    fields = {}
-    for name, value in config.items():
-        if isinstance(value, ConfigDict):
-            fields |= _flat(value, f"{prefix}{name}.")
-        elif value is None or isinstance(value, str | bool | int | float):
-            fields[prefix + name] = value
-        else:
-            fields[prefix + name] = str(value)
-    return fields
