@@ -1,9 +1,10 @@
-"""Benchmarks here: python scripts/bench.py engine | cells | precision | train [flags]
+"""Benchmarks: python scripts/bench.py COMMAND [flags]
 
 engine  what the trainer costs beyond the compiled step, on permutation-invariant MNIST
 cells   the recurrent cells against Flax, torch and other libraries that are installed
 precision  the error of gradients in bfloat16 and float16 against float64
 train   one optimiser step of an experiment against its most direct Flax version
+history  the ratios over commits, from the records that the others write with --json
 
 Results are ratios of medians. The compared programs run in turns.
 """
@@ -11,7 +12,7 @@ Results are ratios of medians. The compared programs run in turns.
 from lnrepro.engine.errors import ended
 from scripts.commands import dispatch
 
-COMMANDS = ("engine", "cells", "precision", "train")
+COMMANDS = ("engine", "cells", "precision", "train", "history")
 
 
 def main(argv: list[str]) -> int:

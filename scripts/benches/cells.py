@@ -7,12 +7,8 @@ import argparse
 import functools
 import importlib.util
 import itertools
-import json
-import pathlib
-import platform
 import random
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -21,6 +17,8 @@ import flax.linen as nn
 import jax
 
 from lnrepro import functional
+from lnrepro.engine import workdir
+from scripts.benches import records
 from scripts.benches.direct import cells_jax, variants_jax
 from scripts.benches.direct.cells_jax import Implementation, Shape
 
@@ -172,9 +170,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=["torch", "haiku"],
         help="libraries to measure if they are installed",
     )
-    parser.add_argument(
-        "--json", type=pathlib.Path, help="also write the numbers to this file"
-    )
+    records.add_json_flag(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -183,14 +179,8 @@ def main(args: argparse.Namespace) -> int:
     Returns:
       0.
     """
-    git = ["git", "rev-parse", "--short", "HEAD"]
-    found = subprocess.run(git, capture_output=True, text=True, check=False)
-    commit = found.stdout.strip()
-    device = jax.devices()[0]
-    print(
-        f"{args.cell}, {device.device_kind} ({platform.machine()}, "
-        f"{jax.device_count()} device), jax {jax.__version__}, commit {commit}"
-    )
+    commit = (workdir.git_commit() or "unknown")[:7]
+    print(f"{args.cell}, {records.device()}, jax {jax.__version__}, commit {commit}")
     print(
         "forward + backward unless it says `inference`; medians of at least "
         f"{args.rounds} interleaved rounds and {args.seconds:g} s a shape; temp = "
@@ -204,16 +194,11 @@ def main(args: argparse.Namespace) -> int:
     for name in args.shapes:
         table[name] = _measure(implementations(args, SHAPES[name]), args)
         _print_rows(name, table[name])
-    _print_means(table.values())
-    if args.json:
-        record = {
-            "cell": args.cell,
-            "device": device.device_kind,
-            "jax": jax.__version__,
-            "commit": commit,
-            "shapes": table,
-        }
-        args.json.write_text(json.dumps(record, indent=2) + "\n")
+    means = _means(table.values())
+    print("\ngeometric means over the shapes measured:")
+    for name, mean in means.items():
+        print(f"- {name}: {mean:.3f}")
+    records.write(args.json, f"cells, {args.cell}", means, table)
     return 0
 
 
@@ -336,23 +321,22 @@ def _print_rows(shape: str, rows: Mapping[str, Row]) -> None:
         print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def _print_means(table: Iterable[Mapping[str, Row]]) -> None:
+def _means(table: Iterable[Mapping[str, Row]]) -> dict[str, float]:
+    """Return the geometric means of ratios over the shapes, by their names."""
     table = list(table)
-    print("\ngeometric means over the shapes measured:")
+    means = {}
     for ours, theirs in PAIRS:
         if ratios := _ratios(table, "ms", ours, theirs):
-            mean = statistics.geometric_mean(ratios)
-            print(f"- time, {ours} / {theirs}: {mean:.3f}")
+            means[f"time, {ours} / {theirs}"] = statistics.geometric_mean(ratios)
     for theirs in ("Flax LN", "Flax plain"):
         if ratios := _ratios(table, "temp_mb", "ours LN", theirs):
-            mean = statistics.geometric_mean(ratios)
-            print(
-                f"- temporary memory, ours LN / {theirs}: {mean:.3f} (at most "
-                f"{max(ratios):.2f})"
-            )
+            name = f"temporary memory, ours LN / {theirs}"
+            means[name] = statistics.geometric_mean(ratios)
+            means[f"{name}, largest"] = max(ratios)
     if ratios := _ratios(table, "compile_s", "ours LN", "Flax plain"):
-        mean = statistics.geometric_mean(ratios)
-        print(f"- time to compile, ours LN / Flax plain: {mean:.3f}")
+        name = "time to compile, ours LN / Flax plain"
+        means[name] = statistics.geometric_mean(ratios)
+    return means
 
 
 def _ratios(

@@ -4,10 +4,8 @@ The cost is that of data, dispatch, logging and checkpoints.
 """
 
 import argparse
-import json
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
@@ -16,6 +14,8 @@ import time
 
 import jax
 import numpy as np
+
+from scripts.benches import records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=15.0,
         help="approximate duration of each measurement",
     )
-    parser.add_argument(
-        "--json", type=pathlib.Path, help="also write the numbers to this file"
-    )
+    records.add_json_flag(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -66,13 +64,11 @@ def main(args: argparse.Namespace) -> int:
         f"command to first step: first launch {first:.1f} s, second (warm compilation "
         f"cache) {second:.1f} s"
     )
-    if args.json:
-        numbers = {
-            "machine": platform.processor(),
-            "rows": rows,
-            "to_first_step_s": [first, second],
-        }
-        args.json.write_text(json.dumps(numbers, indent=2) + "\n")
+    ratios = {}
+    for row in rows:
+        ratios[f"loop / bare step, batch {row['batch_size']}"] = row["ratio"]
+    details = {"rows": rows, "to_first_step_s": [first, second]}
+    records.write(args.json, "engine", ratios, details)
     return 0
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lnrepro.functional import DreamerGRUCell, GRUCell, LSTMCell, unroll
+from scripts.benches import records
 
 CELLS = {"lstm": LSTMCell, "gru": GRUCell, "dreamer": DreamerGRUCell}
 DTYPES = ("float32", "bfloat16", "float16")
@@ -32,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="gain of the norms; at 1 a fresh network is chaotic over long sequences",
     )
     parser.add_argument("--seeds", type=int, default=3)
+    records.add_json_flag(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -50,17 +52,20 @@ def main(args: argparse.Namespace) -> int:
     )
     print("| norm | T | dtype | error of the gradient | ms | temp MB |")
     print("|---|---|---|---|---|---|")
+    errors = {}
     for norm in args.norms:
         gain = jax.nn.initializers.constant(args.gain)
         cell = CELLS[args.cell](args.units, norm, scale_init=gain)
         for steps in args.steps:
             for dtype in DTYPES:
                 error, ms, megabytes = measure(cell, steps, dtype, args)
+                errors[f"error, {norm}, T {steps}, {dtype}"] = error
                 print(
                     f"| {norm} | {steps} | {dtype} | {error:.2g} | {ms:.0f} | "
                     f"{megabytes:.0f} |",
                     flush=True,
                 )
+    records.write(args.json, f"precision, {args.cell}", errors)
     return 0
 
 

@@ -26,6 +26,7 @@ import optax
 from ml_collections import ConfigDict
 
 from lnrepro.engine import config_file, experiment, optim
+from scripts.benches import records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also print where ours spends its time, by jax.named_scope",
     )
+    records.add_json_flag(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -60,10 +62,14 @@ def main(args: argparse.Namespace) -> int:
     Returns:
       0.
     """
+    ratios = {}
     for norm in args.norms or [None]:
         config = config_file.read(args.config)
         config.norm = norm or config.norm
-        _compare(config, args)
+        time_ratio, memory_ratio = _compare(config, args)
+        ratios[f"time, ours / direct, {config.norm}"] = time_ratio
+        ratios[f"temporary memory, ours / direct, {config.norm}"] = memory_ratio
+    records.write(args.json, f"train, {args.config}", ratios)
     return 0
 
 
@@ -91,6 +97,7 @@ def _our_step(config, ours, batch, key):
 
 
 def _compare(config, args):
+    """Measure, print a line, and return the ratios of time and of memory."""
     name = config.experiment.rpartition(".")[2]
     ours = experiment.load(config)
     direct = importlib.import_module(f"scripts.benches.direct.{name}")
@@ -125,6 +132,7 @@ def _compare(config, args):
     if args.shares:
         for scope, share in a.shares():
             print(f"  {share:6.1%} {scope}")
+    return ratio, memory_a / memory_b
 
 
 class Step:

@@ -1,0 +1,82 @@
+"""Records of benchmarks, which `history` draws over commits.
+
+A record is a JSON file:
+
+    {"benchmark": "cells, lstm", "date": "2026-11-24", "commit": "1a2b3c4",
+     "device": "AMD EPYC 7R13", "versions": {"jax": "0.10.2", ...},
+     "ratios": {"time, ours LN / Flax LN": 0.58, ...}, "details": ...}
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from lnrepro.engine import workdir
+
+FOLDER = pathlib.Path("docs/benchmarks")
+FIELDS = ("benchmark", "date", "commit", "device", "ratios")
+
+
+def add_json_flag(parser: argparse.ArgumentParser) -> None:
+    """Add --json to a benchmark."""
+    parser.add_argument(
+        "--json",
+        type=pathlib.Path,
+        metavar="FILE",
+        help=f"also write a record; those in {FOLDER} are drawn by history",
+    )
+
+
+def write(
+    path: pathlib.Path | None,
+    benchmark: str,
+    ratios: Mapping[str, float],
+    details: Any = None,
+) -> None:
+    """Write a record.
+
+    Args:
+      path: the file; None writes nothing.
+      benchmark: its name, with the flags that make its ratios different ones.
+      ratios: {name: ratio}.
+      details: other numbers, as JSON values.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    if path is None:
+        return
+    record = {
+        "benchmark": benchmark,
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": (workdir.git_commit() or "unknown")[:7],
+        "device": device(),
+        "versions": workdir.versions(),
+        "ratios": dict(ratios),
+        "details": details,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def device() -> str:
+    """Return the name of the device, of a CPU with its number of cores."""
+    first = jax.devices()[0]
+    if first.platform != "cpu":
+        return f"{jax.device_count()} {first.device_kind}"
+    name = platform.processor() or platform.machine()
+    try:
+        text = pathlib.Path("/proc/cpuinfo").read_text()
+        name = re.search(r"model name\s*: (.*)", text)[1]
+    except (OSError, TypeError):
+        # Only Linux has this file, and not on every processor this line.
+        pass
+    return f"{name}, {len(os.sched_getaffinity(0))} cores"
