@@ -8,8 +8,9 @@
     python scripts/figures.py my_runs --out figures --metric valid/perplexity
 
 Figure 7 is the remark of section 6.7. It writes figureN.png, .svg and .csv, tableN.png,
-.svg and .md, and index.html, which shows them all with the commands, data sets and
-versions that they were made from.
+.svg and .md, verdicts.md, which says what the runs show of the paper's claims, and
+index.html, which shows them all with the commands, data sets and versions that they
+were made from.
 Curves are medians over seeds, bands are their range. The paper's own numbers are drawn
 only beside runs on the paper's data. For what is missing, the page names the command
 that makes it.
@@ -76,13 +77,31 @@ def main(argv: list[str]) -> None:
 
     found = runs.find(args.runs)
     args.out.mkdir(parents=True, exist_ok=True)
-    parts = [draw_figure(number, found, args.out) for number in figures]
+    parts = []
+    if len(figures) == len(FIGURE_NUMBERS):
+        parts.append(write_verdicts(found, args.out))
+    parts += [draw_figure(number, found, args.out) for number in figures]
     parts += [draw_table(number, found, args.out) for number in tables]
     parts += [draw_metric(metric, found, args.out) for metric in metrics]
     page.write(parts, args.out / "index.html")
     for part in parts:
         print(part.line)
     print(f"look at {args.out / 'index.html'}")
+
+
+def write_verdicts(runs, out, diverged=None):
+    """Write verdicts.md, and return the part of the page about the claims.
+
+    Args:
+      runs: the runs.
+      out: the folder of the page.
+      diverged: {group of runs: number of those that diverged}, see `verdicts.of_runs`.
+    """
+    from scripts.paper import page, verdicts
+
+    judged = verdicts.of_runs(runs, verdicts.CLAIMS, diverged or {})
+    (out / "verdicts.md").write_text(verdicts.markdown(judged), encoding="utf-8")
+    return page.verdicts_part(judged)
 
 
 def draw_figure(number, runs, out):

@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     from scripts.sweeps.watch import Watch
 
     root = args.root or pathlib.Path("runs/reproduce") / args.scale
-    planned, skipped = plan.items(args.scale, args.only, root)
+    planned, skipped = plan.items(args.scale, args.only, root, args.together)
     for line in skipped:
         print(line, flush=True)
     if not planned:
@@ -100,11 +100,9 @@ def write_report(planned: list, out: pathlib.Path) -> None:
         for run in item.runs:
             if diverged(run) and run.workdir in by_folder:
                 n_diverged[verdicts.group(by_folder[run.workdir].config)] += 1
-    judged = verdicts.of_runs(found, verdicts.CLAIMS, n_diverged)
-    parts = [page.verdicts_part(judged)]
+    parts = [figures.write_verdicts(found, out, n_diverged)]
     parts += [figures.draw_figure(number, found, out) for number in FIGURES]
     parts += [figures.draw_table(number, found, out) for number in (1, 2, 3)]
-    (out / "verdicts.md").write_text(verdicts.markdown(judged), encoding="utf-8")
     page.write(parts, out / "index.html")
 
 
@@ -178,6 +176,14 @@ def _arguments(argv):
         type=pathlib.Path,
         metavar="DIR",
         help="folder of the run directories; runs/reproduce/SCALE by default",
+    )
+    add(
+        "--together",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="train seeds 0 to N - 1 of each norm in one run (config.seeds), which "
+        "uses a GPU or TPU better",
     )
     add("--report", type=pathlib.Path, default=pathlib.Path("report"), metavar="DIR")
     args = parser.parse_args(argv)

@@ -22,13 +22,14 @@ RULES = {
     ),
     "lnrepro/theory": ({"functional", "theory"}, {"flax", "optax"}),
     "lnrepro/data": (
-        {"data", "engine.checks", "engine.errors"},
+        {"data", "engine.checks", "engine.errors", "engine.optional"},
         {"flax", "optax", "tensorflow", "pickle"},
     ),
     "lnrepro/engine": ({"engine", "data", "config"}, {"flax"}),
     # The data sets use these checks.
     "lnrepro/engine/checks.py": ({"engine.errors"}, {"jax", "flax", "optax"}),
     "lnrepro/engine/errors.py": (set(), {"jax", "flax", "optax"}),
+    "lnrepro/engine/optional.py": (set(), {"jax", "flax", "optax"}),
     "lnrepro/main.py": ({"engine", "data"}, {"flax"}),
     "lnrepro/runs.py": ({"engine"}, {"flax"}),
     "lnrepro/completion.py": ({"engine", "main", "config"}, {"flax"}),

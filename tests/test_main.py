@@ -1,5 +1,6 @@
 """The command line: several devices and processes, and mistakes in flags."""
 
+import json
 import os
 import pathlib
 import re
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from lnrepro import main
-from lnrepro.engine import config_file
+from lnrepro.engine import config_file, optional
 from tests.runs import ROOT, SMOKE, environment, newest_state, run, start
 
 
@@ -285,7 +286,7 @@ def test_a_run_is_resumed_and_evaluated_with_its_own_config(home, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["absl", "ml_collections", "optax", "tensorboardX"])
+@pytest.mark.parametrize("module", ["absl", "ml_collections", "optax", "orbax"])
 def test_missing_extra_names_the_pip_command(home, tmp_path, module):
     # None in sys.modules is how Python itself marks a module that cannot be imported.
     code = (
@@ -307,6 +308,39 @@ def test_missing_extra_names_the_pip_command(home, tmp_path, module):
         in done.stderr
     )
     assert done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["mnist", "convnet"])
+def test_training_without_the_packages_that_it_can_do_without(home, tmp_path, config):
+    whole, bare = tmp_path / "whole", tmp_path / "bare"
+    flags = [f"--config=configs/{config}.py:smoke"]
+    # This also prepares the data set, which needs the packages.
+    code, _, error = run(home, *flags, f"--workdir={whole}")
+    assert code == 0, error
+    missing = [*optional.LEFT_OUT, "tensorflow_datasets", "sklearn", "array_record"]
+    program = (
+        f"import runpy, sys; sys.modules |= dict.fromkeys({missing}); "
+        f"runpy.run_module('lnrepro.main', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *flags, f"--workdir={bare}"],
+        cwd=ROOT,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    said = {line.partition(" ")[0] for line in done.stderr.splitlines()}
+    assert said <= set(optional.LEFT_OUT)
+    assert {"grain", "tensorboardX", "matplotlib"} <= said
+    assert "valid/error" in done.stdout
+    trained = json.loads((whole / "results.json").read_text())
+    without = json.loads((bare / "results.json").read_text())
+    # What cannot be drawn is left out. All other numbers are the same to the bit.
+    assert without == {name: trained[name] for name in without}
+    assert "valid/error" in without
+    np.testing.assert_equal(newest_state(bare), newest_state(whole))
 
 
 def test_help_lists_the_configs(capsys):

@@ -33,6 +33,7 @@ import numpy as np
 
 from lnrepro.data.plan import Plan, assign_buckets
 from lnrepro.data.ragged import Ragged
+from lnrepro.engine import optional
 from lnrepro.engine.errors import UserError
 
 Batch = dict[str, np.ndarray]
@@ -303,7 +304,12 @@ def _padded(name: str, values: list[np.ndarray], length: int | None) -> np.ndarr
 def _in_background(
     make_block: Callable[[int], Batch], count: int, prefetch: int
 ) -> Stream:
-    """Return the stream of blocks 0 to count - 1, made ahead by a thread of Grain."""
+    """Return the stream of blocks 0 to count - 1, made ahead by a thread of Grain.
+
+    Where Grain is not installed, they are made when they are asked for.
+    """
+    if not optional.installed("grain"):
+        return Stream(make_block(i) for i in range(count))
     import grain
 
     options = grain.ReadOptions(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lnrepro.engine import metrics
+from lnrepro.engine import metrics, optional
 from lnrepro.engine.experiment import Evaluation
 
 # Height of the letters above a picture, in pixels.
@@ -26,7 +26,10 @@ def write(folder: pathlib.Path, evaluation: Evaluation) -> list[pathlib.Path]:
       The paths written.
     """
     paths = []
-    for name, image in evaluation.images.items():
+    images = evaluation.images
+    if images and not optional.installed("PIL"):
+        images = {}
+    for name, image in images.items():
         # [height, width, 3] is a picture, [frames, height, width, 3] an animation.
         suffix = ".png" if image.ndim == 3 else ".gif"
         paths.append(_path(folder, name + suffix))
@@ -152,8 +155,16 @@ def _label_decimals(axis) -> None:
     axis.set_minor_formatter(ticker.NullFormatter())
 
 
-def draw_curves(workdir: pathlib.Path, panels: Sequence, title: str) -> pathlib.Path:
-    """Draw `curves` of a run directory as artifacts/curves.png and return the path."""
+def draw_curves(
+    workdir: pathlib.Path, panels: Sequence, title: str
+) -> list[pathlib.Path]:
+    """Draw `curves` of a run directory as artifacts/curves.png.
+
+    Returns:
+      The path, or nothing where matplotlib is not installed.
+    """
+    if not optional.installed("matplotlib"):
+        return []
     path = _path(workdir / "artifacts", "curves.png")
     curves(path, metrics.read(workdir / "metrics.jsonl"), panels, title)
-    return path
+    return [path]

@@ -7,6 +7,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from lnrepro.engine import optional
 from lnrepro.engine.config_help import fields
 
 
@@ -16,6 +17,8 @@ class Events:
     It is written in the calling thread. tensorboardX's SummaryWriter has a thread and a
     queue for it. On a full disk that thread ends without an error, and once the queue
     is full the program waits forever.
+
+    Nothing is written where tensorboardX is not installed.
     """
 
     def __init__(self, folder: pathlib.Path, purge: int):
@@ -26,6 +29,9 @@ class Events:
           purge: TensorBoard hides events of earlier processes from this step on; 0
             hides none.
         """
+        self._file = None
+        if not optional.installed("tensorboardX"):
+            return
         from tensorboardX import summary
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2, summary_pb2
@@ -39,11 +45,21 @@ class Events:
         if purge:
             start = events.SessionLog(status=events.SessionLog.START)
             self._add(step=purge, session_log=start)
-        self.flush, self.close = self._file.flush, self._file.close
+
+    def flush(self) -> None:
+        """Write what the file object still holds."""
+        if self._file:
+            self._file.flush()
+
+    def close(self) -> None:
+        """Flush and close."""
+        if self._file:
+            self._file.close()
 
     def scalar(self, name: str, value: float, step: int) -> None:
         """Append one number."""
-        self._add(step=step, summary=self._summary.scalar(name, value))
+        if self._file:
+            self._add(step=step, summary=self._summary.scalar(name, value))
 
     def config(self, config: ConfigDict) -> None:
         """Append a config, as text and as hyperparameters with the metric of the best.
@@ -51,6 +67,8 @@ class Events:
         Args:
           config: the config.
         """
+        if not self._file:
+            return
         text = json.dumps(config.to_dict(), indent=2, default=str)
         # Four spaces make it a block of code in Markdown.
         block = "    " + text.replace("\n", "\n    ")
@@ -70,6 +88,8 @@ class Events:
           path: the file.
           step: the step it belongs to.
         """
+        if not self._file:
+            return
         from PIL import Image
 
         with Image.open(path) as picture:

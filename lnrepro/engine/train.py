@@ -25,6 +25,7 @@ from lnrepro.engine import (
     experiment,
     memory,
     optim,
+    optional,
     report,
     seeds,
     signals,
@@ -250,7 +251,13 @@ class Run:
                 folder = folder / f"seed{seed}"
             numbers = {}
             for name in names:
-                evaluation = exp.evaluate(part, name)
+                try:
+                    evaluation = exp.evaluate(part, name)
+                except ModuleNotFoundError as e:
+                    # Some evaluations need a package to draw their pictures.
+                    if not optional.can_do_without(e):
+                        raise
+                    continue
                 for scalar, value in evaluation.scalars.items():
                     numbers[f"{name}/{scalar}"] = float(value)
                 if self.is_main:
@@ -527,7 +534,7 @@ def _write_results(run, results):
     if config.curves:
         name = config.experiment.rpartition(".")[2]
         title = f"{name}, {config.norm}, data: {config.data.name}"
-        paths = [artifacts.draw_curves(run.folder, config.curves, title), *paths]
+        paths = artifacts.draw_curves(run.folder, config.curves, title) + paths
     rows = _rows(run, results.numbers)
     about = json.loads((run.folder / "config.json").read_text(encoding="utf-8"))
     page = report.write(run.folder, about, rows, f"finished, {run.total_steps} steps")

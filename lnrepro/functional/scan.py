@@ -54,6 +54,7 @@ from typing import Any
 
 import jax
 
+from lnrepro.functional.fast import choices
 from lnrepro.functional.lean_backward import Plan, ScanResult, lean_scan, plain_scan
 from lnrepro.functional.named_products import Dot, Weights, named_dot
 
@@ -71,9 +72,12 @@ class ScanOptions:
       chunk: number of steps in a chunk, a divisor of T. None chooses enough steps for
         a large matrix product.
       hoist: True computes `project` over a whole chunk before its steps, False inside
-        each step. None takes False on a CPU, which then reads each projection from its
-        cache, and True elsewhere.
-      unroll: steps per iteration of the loop, as in `jax.lax.scan`.
+        each step. None takes what was measured to be faster, see `fast.choices`.
+      unroll: steps per iteration of the loop, as in `jax.lax.scan`. None takes what was
+        measured to be faster.
+      cudnn: whether `unroll` runs an LSTM without norms by cuDNN, where it can: on an
+        NVIDIA GPU, in float32, without masks, resets and noise, and with gates as in
+        eq. 17-19. Elsewhere the scan runs. cuDNN's gradient has no derivative.
 
     Raises:
       ValueError: an unknown value.
@@ -83,15 +87,16 @@ class ScanOptions:
     save: str = "products"
     chunk: int | None = None
     hoist: bool | None = None
-    unroll: int = 1
+    unroll: int | None = None
+    cudnn: bool = False
 
     def __post_init__(self):
         """Check the values."""
-        choices = {
+        known = {
             "backward": ("lean", "autodiff"),
             "save": ("products", "recurrent", "carries"),
         }
-        for name, allowed in choices.items():
+        for name, allowed in known.items():
             value = getattr(self, name)
             if value not in allowed:
                 raise ValueError(
@@ -170,7 +175,7 @@ def scan(
     options = ScanOptions() if options is None else options
     # x may be empty where the context gives the number of steps.
     steps = jax.tree.leaves((x, context))[0].shape[0]
-    plan = _plan(step, project, output, reverse, x, steps, options)
+    plan = _plan(step, project, output, reverse, carry, x, steps, options)
     # With no steps there is nothing to keep or to replay.
     if options.backward == "autodiff" or steps == 0:
         return plain_scan(plan, weights, params, carry, x, context)
@@ -186,13 +191,11 @@ def scan(
         ) from error
 
 
-def _plan(step, project, output, reverse, x, steps, options):
+def _plan(step, project, output, reverse, carry, x, steps, options):
     """Choose values for the options that are None, and check the chunk."""
-    hoist = options.hoist
-    # One product per step leaves its result in the cache of a CPU; on other backends
-    # one large product is faster than many small ones.
-    if hoist is None:
-        hoist = jax.default_backend() != "cpu"
+    choice = choices.best(jax.default_backend(), *_rows_and_width(carry))
+    hoist = choice.hoist if options.hoist is None else options.hoist
+    unroll = choice.unroll if options.unroll is None else options.unroll
     if options.chunk is not None:
         # jax.export may leave T symbolic, and whether a chunk divides it is then not
         # known.
@@ -217,8 +220,17 @@ def _plan(step, project, output, reverse, x, steps, options):
         hoist,
         forward_chunk,
         backward_chunk,
-        options.unroll,
+        unroll,
     )
+
+
+def _rows_and_width(carry):
+    """Return the rows and the width of the first leaf of a carry, 0 if symbolic."""
+    leaves = jax.tree.leaves(carry)
+    shape = leaves[0].shape if leaves else ()
+    # jax.export has symbolic sizes.
+    sizes = [size if isinstance(size, int) else 0 for size in shape]
+    return math.prod(sizes[:-1]), sizes[-1] if sizes else 0
 
 
 def _large_enough_chunk(x, steps):

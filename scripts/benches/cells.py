@@ -5,10 +5,14 @@ Time, temporary memory and compile time are measured.
 
 import argparse
 import functools
+import gzip
 import importlib.util
 import itertools
+import json
+import pathlib
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -29,6 +33,16 @@ SHAPES = {
     "reader": Shape(steps=300, batch=32, features=240, units=240),
     "order": Shape(steps=25, batch=128, features=300, units=1024),
     "skip": Shape(steps=30, batch=64, features=620, units=2400),
+}
+# Those of benchmarks that others published, for GPUs.
+RIVALS = {
+    # FlashRNN's figure.
+    "flashrnn": Shape(steps=1024, batch=16, features=768, units=768),
+    # TorchRL's benchmark of resets.
+    "torchrl": Shape(steps=128, batch=128, features=256, units=256, resets=0.03),
+    # TorchRL's block GRU; its cell here is dreamer-block.
+    "blocks-64": Shape(steps=64, batch=16, features=512, units=512),
+    "blocks-512": Shape(steps=512, batch=16, features=512, units=512),
 }
 
 
@@ -131,6 +145,8 @@ PAIRS = (
     ("ours LN", "Flax plain"),
     ("ours LN", "torch plain"),
     ("ours LN", "torch script LN"),
+    ("ours LN", "torch compile LN"),
+    ("ours LN", "cuDNN plain"),
     ("ours LN", "haiku plain"),
     ("ours LN, inference", "Flax plain, inference"),
     ("products alone", "Flax LN"),
@@ -141,8 +157,8 @@ PAIRS = (
     ("torch products alone", "torch script LN"),
 )
 
-# What is measured of a function: "ms", "temp_mb", "compile_s" and "rounds". None where
-# it is not known.
+# What is measured of a function: "ms", "temp_mb", "compile_s", "rounds" and, on a GPU,
+# "launches" of kernels in a step. None where it is not known.
 Row = dict[str, float | None]
 
 
@@ -150,7 +166,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `cells`."""
     parser.add_argument("--cell", choices=tuple(CELLS), default="lstm")
     parser.add_argument(
-        "--shapes", nargs="+", choices=tuple(SHAPES), default=list(SHAPES)
+        "--shapes",
+        nargs="+",
+        choices=(*SHAPES, *RIVALS),
+        default=list(SHAPES),
+        help="those of the paper by default",
+    )
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        help="calls between two looks at the clock; by default 1, on a GPU or TPU 10, "
+        "so that the time to start a call does not count",
     )
     parser.add_argument(
         "--rounds",
@@ -186,19 +213,24 @@ def main(args: argparse.Namespace) -> int:
         f"{args.rounds} interleaved rounds and {args.seconds:g} s a shape; temp = "
         "temporary memory\n"
     )
-    print("| shape | what | ms | x Flax plain | x Flax LN | temp MB | compile s |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| shape | what | ms | x Flax plain | x Flax LN | temp MB | compile s | "
+        "launches a step |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     # The first compilation of a process takes longer.
     cells_jax.ours(functional.LSTMCell(1), Shape(2, 1, 1, 1)).compile()
     table = {}
     for name in args.shapes:
-        table[name] = _measure(implementations(args, SHAPES[name]), args)
+        shape = (SHAPES | RIVALS)[name]._replace(dtype=args.dtype)
+        table[name] = measure(implementations(args, shape), args, shape.steps)
         _print_rows(name, table[name])
     means = _means(table.values())
     print("\ngeometric means over the shapes measured:")
     for name, mean in means.items():
         print(f"- {name}: {mean:.3f}")
-    records.write(args.json, f"cells, {args.cell}", means, table)
+    of = args.cell if args.dtype == "float32" else f"{args.cell}, {args.dtype}"
+    records.write(args.json, f"cells, {of}", means, table)
     return 0
 
 
@@ -226,6 +258,11 @@ def implementations(
     }
     if compared.peer is None:
         return made
+    if shape.resets:
+        # Neither cuDNN nor the other libraries start rows anew within a sequence.
+        return made
+    if compared.peer == "lstm" and jax.default_backend() == "gpu":
+        made["cuDNN plain"] = cells_jax.cudnn_lstm(shape)
     our_class = type(plain)
     made["products alone"] = cells_jax.our_products(our_class, shape)
     made["products alone, inference"] = cells_jax.our_products(
@@ -240,14 +277,26 @@ def implementations(
             made["torch plain"] = cells_torch.plain(compared.peer, shape)
             made["torch products alone"] = cells_torch.products(compared.peer, shape)
             if compared.peer == "lstm":
-                made["torch script LN"] = cells_torch.scripted_layer_norm_lstm(shape)
+                normed_lstm = cells_torch.layer_norm_lstm
+                made["torch script LN"] = normed_lstm(shape, "script")
+                if jax.default_backend() == "gpu":
+                    made["torch compile LN"] = normed_lstm(shape, "compile")
     return made
 
 
-def _measure(
-    functions: Mapping[str, Implementation], args: argparse.Namespace
+def measure(
+    functions: Mapping[str, Implementation], args: argparse.Namespace, steps: int
 ) -> dict[str, Row]:
-    """Measure functions in turns."""
+    """Measure functions in turns.
+
+    Args:
+      functions: {label: function}.
+      args: the flags.
+      steps: the time steps of a call.
+    """
+    repeats = args.repeats
+    if repeats is None:
+        repeats = 1 if jax.default_backend() == "cpu" else 10
     rows, calls = _compile(functions)
     times = {label: [] for label in calls}
     start = time.perf_counter()
@@ -258,12 +307,45 @@ def _measure(
             break
         for label in _shuffled(calls, done):
             begin = time.perf_counter()
-            calls[label]()
-            times[label].append(time.perf_counter() - begin)
+            # Calls are queued on the device, which then never waits for Python.
+            for _ in range(repeats):
+                result = calls[label]()
+            functions[label].wait(result)
+            times[label].append((time.perf_counter() - begin) / repeats)
     for label, row in rows.items():
         row["ms"] = 1e3 * statistics.median(times[label])
         row["rounds"] = done
+        row["launches"] = None
+        if jax.default_backend() == "gpu" and functions[label].compile:
+            row["launches"] = _launches(calls[label]) / steps
     return rows
+
+
+def _launches(call: Callable[[], Any]) -> int:
+    """Count the kernels that a call starts on a GPU, from a trace of the profiler."""
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            jax.block_until_ready(call())
+        (file,) = pathlib.Path(folder).glob("**/*.trace.json.gz")
+        events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    return count_launches(events)
+
+
+def count_launches(events: Iterable[Mapping[str, Any]]) -> int:
+    """Count the events of the GPUs' streams in a trace.
+
+    Args:
+      events: "traceEvents" of a trace, as Chrome's trace viewer reads them.
+    """
+    streams, durations = set(), []
+    for event in events:
+        # "M" events name processes and their threads, "X" events have a duration.
+        if event.get("ph") == "M" and event.get("name") == "thread_name":
+            if str(event["args"]["name"]).startswith("Stream"):
+                streams.add((event["pid"], event["tid"]))
+        elif event.get("ph") == "X":
+            durations.append((event["pid"], event["tid"]))
+    return sum(where in streams for where in durations)
 
 
 def _compile(
@@ -294,7 +376,7 @@ def _compile(
             if memory := compiled[label].memory_analysis():
                 rows[label]["temp_mb"] = memory.temp_size_in_bytes / 1e6
         # The first call may allocate memory or load kernels, so it is not timed.
-        calls[label]()
+        function.wait(calls[label]())
     return rows, calls
 
 
@@ -317,7 +399,8 @@ def _print_rows(shape: str, rows: Mapping[str, Row]) -> None:
             ratios[1] = f"{row['ms'] / rows['Flax LN']['ms']:.2f}"
         temp = "" if row["temp_mb"] is None else f"{row['temp_mb']:.0f}"
         seconds = "" if row["compile_s"] is None else f"{row['compile_s']:.2f}"
-        cells = (shape, label, f"{row['ms']:.1f}", *ratios, temp, seconds)
+        launches = "" if row["launches"] is None else f"{row['launches']:.1f}"
+        cells = (shape, label, f"{row['ms']:.1f}", *ratios, temp, seconds, launches)
         print(f"| {' | '.join(cells)} |", flush=True)
 
 

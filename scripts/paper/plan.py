@@ -57,7 +57,7 @@ class Item(NamedTuple):
 
 
 def items(
-    scale: str, only: Iterable[str], root: pathlib.Path
+    scale: str, only: Iterable[str], root: pathlib.Path, together: int = 1
 ) -> tuple[list[Item], list[str]]:
     """Return the sweeps of a scale whose data is here, without costs.
 
@@ -65,6 +65,8 @@ def items(
       scale: a key of `SCALES`.
       only: names of experiments; all if there are none.
       root: folder of the runs.
+      together: number of seeds that one run trains, `config.seeds`. With more than one,
+        a run stands for so many of the sweep.
 
     Returns:
       The sweeps, and a line for each that is left out.
@@ -84,7 +86,11 @@ def items(
                 continue
             folder = root / f"{name}-{variant or 'default'}"
             few = ["seed=0,1"] if scale == "smoke" else []
-            runs = sweeps.plan(config, sweep, str(folder), [], few)
+            common = []
+            if together > 1:
+                folder = folder.with_name(f"{folder.name}-{together}-seeds")
+                few, common = ["seed=0"], [f"--config.seeds={together}"]
+            runs = sweeps.plan(config, sweep, str(folder), common, few)
             runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
             found.append(Item(name, part, config, runs, {}))
     return found, skipped

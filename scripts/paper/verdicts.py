@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
+from lnrepro.config import add_defaults
 from lnrepro.engine.experiment import total_steps
 from scripts.paper.runs import Run
 
@@ -170,8 +171,11 @@ def group(config: ConfigDict) -> str:
 
 def _is_finished(run):
     config = ConfigDict(run.config)
+    add_defaults(config)
     # In records of version 0.1, 0 means that steps are not set.
     config.steps = config.steps or None
+    if config.steps is None and config.epochs is None:
+        return False
     return run.step >= total_steps(config)
 
 
@@ -180,8 +184,10 @@ def _verdict(claim, data, groups, diverged):
     for norm in (claim.better, claim.baseline):
         chosen = groups[claim.experiment, norm, data]
         chosen = [run for run in chosen if claim.where(run.config)]
-        found = [_curve(run, claim.metric) for run in chosen]
-        curves.append([curve for curve in found if curve])
+        found = []
+        for run in chosen:
+            found += _curves(run, claim.metric)
+        curves.append(found)
         if chosen:
             n_diverged += diverged.get(group(chosen[0].config), 0)
     if not all(curves):
@@ -213,10 +219,13 @@ def _verdict(claim, data, groups, diverged):
     )
 
 
-def _curve(run, metric):
-    """Return {step: value} of a run."""
-    values = run.values(metric).get(run.config.seed, ())
-    return {record["step"]: value for record, value in values}
+def _curves(run, metric):
+    """Return {step: value} of each seed of a run that has the metric."""
+    curves = []
+    for values in run.values(metric).values():
+        if values:
+            curves.append({record["step"]: value for record, value in values})
+    return curves
 
 
 def _aligned(better, baseline):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lnrepro.functional import layer_norm, rms_norm
-from lnrepro.functional.fast import products
+from lnrepro.functional.fast import choices, products
 from lnrepro.functional.fast.layer_norm import centre, layer_norm_centred
 
 GROUPS = [(1,), (2, 1)]
@@ -269,3 +269,23 @@ def test_product_has_the_gradients_of_matmul(kind):
         for product in (products.product, products.multiply)
     )
     same(fast, plain)
+
+
+def test_the_first_choice_that_fits_is_taken(monkeypatch):
+    def choice(backend, rows, width, unroll):
+        return choices.Choice(backend, rows, width, True, unroll, "")
+
+    table = [
+        choice("gpu", 8, 256, 8),
+        choice("gpu", None, 256, 4),
+        choice("gpu", None, None, 2),
+        choice(None, None, None, 1),
+    ]
+    monkeypatch.setattr(choices, "CHOICES", table)
+    for sizes, unroll in (
+        (("gpu", 8, 256), 8),
+        (("gpu", 9, 256), 4),
+        (("gpu", 8, 257), 2),
+        (("tpu", 8, 256), 1),
+    ):
+        assert choices.best(*sizes).unroll == unroll

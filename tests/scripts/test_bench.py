@@ -1,14 +1,20 @@
 """Records of benchmarks, and the picture of their history."""
 
+import argparse
 import json
 import re
 
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from PIL import Image
 
-from lnrepro.engine.errors import UserError
+from lnrepro.engine.errors import RunError, UserError
 from scripts import bench
-from scripts.benches import history, records
+from scripts.benches import cells, history, records, switches
+from scripts.benches.direct import cells_jax
 
 
 def write(folder, name, date, **ratios):
@@ -59,8 +65,6 @@ def test_what_is_no_record_is_one_line(tmp_path):
 
 @pytest.mark.slow
 def test_cells_write_a_record(tmp_path, capsys, monkeypatch):
-    from scripts.benches import cells
-
     monkeypatch.setitem(cells.SHAPES, "draw", cells.Shape(4, 2, 3, 8))
     monkeypatch.setattr(cells, "COMPILATIONS", 1)
     path = tmp_path / "cells.json"
@@ -72,6 +76,87 @@ def test_cells_write_a_record(tmp_path, capsys, monkeypatch):
     assert f"- time, ours LN / Flax LN: {ratio:.3f}\n" in capsys.readouterr().out
     rows = record["details"]["draw"]
     assert ratio == pytest.approx(rows["ours LN"]["ms"] / rows["Flax LN"]["ms"])
+
+
+def test_launches_are_the_events_of_the_streams():
+    def named(pid, tid, name):
+        return {
+            "ph": "M",
+            "name": "thread_name",
+            "pid": pid,
+            "tid": tid,
+            "args": {"name": name},
+        }
+
+    def lasting(pid, tid):
+        return {"ph": "X", "name": "kernel", "pid": pid, "tid": tid, "dur": 1}
+
+    events = [
+        named(1, 13, "Stream #13(Compute)"),
+        named(1, 20, "XLA Modules"),
+        named(2, 13, "python"),
+        *[lasting(1, 13)] * 5,
+        lasting(1, 20),
+        lasting(2, 13),
+        {"ph": "C", "pid": 1, "tid": 13},
+    ]
+    assert cells.count_launches(events) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_cells_with_resets_and_in_bfloat16(tmp_path, monkeypatch, dtype):
+    monkeypatch.setitem(cells.RIVALS, "torchrl", cells.Shape(6, 2, 3, 8, resets=0.3))
+    monkeypatch.setattr(cells, "COMPILATIONS", 1)
+    path = tmp_path / "cells.json"
+    flags = ["--shapes", "torchrl", "--rounds", "1", "--seconds", "0", "--cell", "gru"]
+    bench.main(["cells", *flags, "--dtype", dtype, "--repeats", "2", f"--json={path}"])
+    (record,) = history.read([path])
+    rows = record["details"]["torchrl"]
+    assert {"ours LN", "Flax LN", "Flax plain"} <= rows.keys()
+    assert not any("torch" in name or "haiku" in name for name in rows)
+
+
+def test_a_reset_of_the_compared_flax_cell_is_ours():
+    cell = cells_jax.LayerNormLSTMCell(4)
+    rnn = nn.RNN(cells_jax.Resetting(cell), time_major=True)
+    x = jax.random.normal(jax.random.key(0), (5, 2, 3))
+    resets = jnp.zeros((5, 2)).at[3, 1].set(1.0)
+    together = jnp.concatenate([x, resets[..., None]], -1)
+    variables = rnn.init(jax.random.key(1), together)
+    outputs = rnn.apply(variables, together)
+    # After its reset, the row goes on as a sequence that starts there.
+    anew = rnn.apply(variables, together[3:])
+    np.testing.assert_allclose(outputs[3:, 1], anew[:, 1], rtol=1e-6)
+    assert not np.allclose(outputs[3:, 0], anew[:, 0])
+
+
+@pytest.mark.slow
+def test_switches(tmp_path, monkeypatch, capfd):
+    # The processes with flags of XLA are children, which have the shapes of the file.
+    flags = ["--shapes", "order", "--rounds", "1", "--seconds", "0"]
+    path = tmp_path / "switches.json"
+    monkeypatch.setitem(cells.SHAPES, "order", cells.Shape(6, 2, 3, 8))
+    monkeypatch.setattr(cells, "COMPILATIONS", 1)
+    bench.main(["switches", *flags, "--xla_flags", "--json", str(path)])
+    out = capfd.readouterr().out
+    assert "| default | 1.000 |" in out
+    (record,) = history.read([path])
+    named = {name.partition(" / ")[0] for name in record["ratios"]}
+    precisions = {f"products in {name}" for name in switches.PRECISIONS}
+    assert named == switches.OPTIONS.keys() | precisions
+
+
+def test_a_process_that_fails_is_one_line(monkeypatch):
+    class Failed:
+        returncode, stdout, stderr = 1, "", "Traceback\nF1124 unknown flag"
+
+    monkeypatch.setattr(switches.subprocess, "run", lambda *a, **k: Failed)
+    args = argparse.Namespace(
+        cell="lstm", dtype="float32", seconds=1, shapes=["draw"], repeats=None
+    )
+    with pytest.raises(RunError, match=r"XLA_FLAGS='--xla_no': the process .* unknown"):
+        switches._in_child("--xla_no", args)
 
 
 @pytest.mark.slow

@@ -183,6 +183,7 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path):
     names = {p.name for p in out.iterdir()}
     assert names == {
         "index.html",
+        "verdicts.md",
         *(f"figure{n}.{kind}" for n in (4, 6) for kind in ("png", "svg", "csv")),
         *(f"table{n}.{kind}" for n in (1, 2, 3) for kind in ("png", "svg", "md")),
     }

@@ -86,6 +86,16 @@ def test_sets_that_are_not_prepared_are_named_and_left_out(tmp_path, monkeypatch
     assert "scripts/prepare.py binarized_mnist" in line
 
 
+def test_seeds_together_are_one_run_for_each_norm(tmp_path):
+    ((item,), _) = plan.items("embedded", ["mnist"], tmp_path, together=3)
+    norms = [run.id.partition("norm=")[2].partition(",")[0] for run in item.runs]
+    assert sorted(norms) == ["batch", "layer", "none"]
+    for run in item.runs:
+        assert "--config.seeds=3" in run.command
+        assert "--config.seed=0" in run.command
+        assert run.workdir.parent == tmp_path / "mnist-default-3-seeds"
+
+
 def test_transfer_sets_are_data_too(tmp_path, monkeypatch):
     from lnrepro import data
 

@@ -139,3 +139,19 @@ def test_every_claim_names_norms_of_its_config(claim):
     name = claim.experiment.rpartition(".")[2]
     norms = config_file.load_module(f"configs/{name}.py").NORMS
     assert {claim.better, claim.baseline} <= set(norms)
+
+
+def test_the_seeds_that_one_run_trained_together_count_each():
+    curves = {"layer": FAST, "none": SLOW}
+    apart, together = [], []
+    for norm, curve in curves.items():
+        noisy = seeds(curve, 3, 0.1)
+        apart += [run(norm, seed, noisy[seed]) for seed in range(3)]
+        whole = run(norm, 0, noisy.mean(0))
+        whole.config.seeds = 3
+        for i, record in enumerate(whole.records):
+            for seed in range(3):
+                record[f"valid/loss/seed{seed}"] = float(noisy[seed, i])
+        together.append(whole)
+    (expected,) = verdicts.of_runs(apart, [CLAIM], {})
+    assert verdicts.of_runs(together, [CLAIM], {}) == [expected]

@@ -21,29 +21,39 @@ class Shape(NamedTuple):
       batch: B.
       features: D.
       units: H.
+      resets: share of the steps before which a row starts anew.
+      dtype: dtype of parameters and inputs.
     """
 
     steps: int
     batch: int
     features: int
     units: int
+    resets: float = 0.0
+    dtype: str = "float32"
 
 
 class Implementation(NamedTuple):
     """A function that is measured.
 
     Attributes:
-      call: runs it once and waits for the result. If there is a `compile`, it takes the
-        compiled program.
+      call: starts it once and returns the result, which may not be there yet. If there
+        is a `compile`, it takes the compiled program.
+      wait: waits for a result.
       compile: returns the compiled program; None where nothing is compiled.
     """
 
     call: Callable[..., Any]
+    wait: Callable[[Any], Any]
     compile: Callable[[], Any] | None = None
 
 
 def implement(
-    apply: Callable, params: Any, shape: Shape, inference: bool = False
+    apply: Callable,
+    params: Any,
+    shape: Shape,
+    inference: bool = False,
+    precision: str | None = None,
 ) -> Implementation:
     """Make the gradient with respect to parameters and inputs, or for inference y.
 
@@ -51,43 +61,57 @@ def implement(
     would count as compile time.
 
     Args:
-      apply: (params, x [T, B, D]) -> y [T, B, H].
+      apply: (params, x [T, B, D], resets) -> y [T, B, H]. `resets` is [T, B], or None
+        where the shape has none.
       params: the parameters.
       shape: the sizes.
       inference: measure y alone.
+      precision: of the matrix products, see jax.default_matmul_precision.
     """
-    x = jax.random.normal(jax.random.key(0), (shape.steps, shape.batch, shape.features))
-    w = jax.random.normal(jax.random.key(1), (shape.steps, shape.batch, shape.units))
+    steps = (shape.steps, shape.batch)
+    x = jax.random.normal(jax.random.key(0), (*steps, shape.features))
+    w = jax.random.normal(jax.random.key(1), (*steps, shape.units))
+    resets = None
+    if shape.resets:
+        resets = jax.random.bernoulli(jax.random.key(3), shape.resets, steps)
+    params, x, w = jax.tree.map(lambda a: a.astype(shape.dtype), (params, x, w))
 
     # A random linear function of the outputs gives each of them a gradient of its own.
-    def loss(params, x, w):
-        return jnp.sum(apply(params, x) * w)
+    def loss(params, x, resets, w):
+        return jnp.sum(apply(params, x, resets) * w)
 
     # Gradients of parameters and inputs, as a layer inside a network needs them.
-    function, arguments = jax.grad(loss, (0, 1)), (params, x, w)
+    function, arguments = jax.grad(loss, (0, 1)), (params, x, resets, w)
     if inference:
-        function, arguments = apply, (params, x)
+        function, arguments = apply, (params, x, resets)
     jax.block_until_ready(arguments)
 
     def call(compiled):
-        jax.block_until_ready(compiled(*arguments))
+        return compiled(*arguments)
 
     def compile():
-        return jax.jit(function).lower(*arguments).compile()
+        with jax.default_matmul_precision(precision):
+            return jax.jit(function).lower(*arguments).compile()
 
-    return Implementation(call, compile)
+    return Implementation(call, jax.block_until_ready, compile)
 
 
 def ours(
-    cell: functional.Cell, shape: Shape, inference: bool = False
+    cell: functional.Cell,
+    shape: Shape,
+    inference: bool = False,
+    options: functional.ScanOptions | None = None,
+    precision: str | None = None,
 ) -> Implementation:
-    """`functional.unroll` of a cell."""
+    """`functional.unroll` of a cell; for the arguments see `implement`."""
     params = cell.init(jax.random.key(2), shape.features)
 
-    def apply(params, x):
-        return functional.unroll(cell, params, x, time_major=True).outputs
+    def apply(params, x, resets):
+        return functional.unroll(
+            cell, params, x, time_major=True, resets=resets, options=options
+        ).outputs
 
-    return implement(apply, params, shape, inference)
+    return implement(apply, params, shape, inference, precision)
 
 
 def our_products(
@@ -113,10 +137,68 @@ def flax(
     cell_class: type[nn.RNNCellBase], shape: Shape, inference: bool = False
 ) -> Implementation:
     """`nn.RNN` of a cell."""
-    module = nn.RNN(cell_class(shape.units), time_major=True)
-    example = jnp.zeros((1, shape.batch, shape.features))
+    cell = cell_class(shape.units)
+    features = shape.features
+    if shape.resets:
+        cell = Resetting(cell)
+        features += 1
+    module = nn.RNN(cell, time_major=True)
+    example = jnp.zeros((1, shape.batch, features))
     variables = module.init(jax.random.key(2), example)
-    return implement(module.apply, variables, shape, inference)
+    carry = cell.initialize_carry(jax.random.key(2), (shape.batch, features))
+    # Flax's cells start with zeros in float32.
+    carry = jax.tree.map(lambda a: a.astype(shape.dtype), carry)
+
+    def apply(variables, x, resets):
+        if resets is not None:
+            # The reset travels as one more feature, since nn.RNN takes one array.
+            x = jnp.concatenate([x, resets[..., None].astype(x.dtype)], -1)
+        return module.apply(variables, x, initial_carry=carry)
+
+    return implement(apply, variables, shape, inference)
+
+
+class Resetting(nn.RNNCellBase):
+    """A cell whose carry is zero before each step that has a reset.
+
+    The last feature of x is 1 where there is one. Users of Flax in reinforcement
+    learning write it like this.
+    """
+
+    cell: nn.RNNCellBase
+
+    @nn.compact
+    def __call__(self, carry, x):
+        """One step: carry, and x [B, D + 1]."""
+        keep = 1 - x[..., -1:]
+        carry = jax.tree.map(lambda a: a * keep, carry)
+        return self.cell(carry, x[..., :-1])
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        """Return that of the cell."""
+        inner = (*input_shape[:-1], input_shape[-1] - 1)
+        return self.cell.initialize_carry(rng, inner)
+
+    num_feature_axes = 1
+
+
+def cudnn_lstm(shape: Shape) -> Implementation:
+    """cuDNN's LSTM without norms, as jax.experimental.rnn runs it on a GPU."""
+    from jax.experimental import rnn
+
+    sizes = (shape.features, shape.units, 1)
+    weights = rnn.init_lstm_weight(jax.random.key(2), *sizes, False)
+    zeros = jnp.zeros((1, shape.batch, shape.units))
+    lengths = jnp.full(shape.batch, shape.steps, jnp.int32)
+
+    def apply(weights, x, resets):
+        del resets
+        x = x.swapaxes(0, 1)
+        y, _, _ = rnn.lstm(x, zeros, zeros, weights, lengths, *sizes, 0.0, False)
+        return y.swapaxes(0, 1)
+
+    return implement(apply, weights, shape)
 
 
 def haiku(name: str, shape: Shape) -> Implementation:
@@ -130,7 +212,12 @@ def haiku(name: str, shape: Shape) -> Implementation:
     model = hk.without_apply_rng(hk.transform(run))
     example = jnp.zeros((1, shape.batch, shape.features))
     params = model.init(jax.random.key(2), example)
-    return implement(model.apply, params, shape)
+
+    def apply(params, x, resets):
+        del resets
+        return model.apply(params, x)
+
+    return implement(apply, params, shape)
 
 
 class LayerNormLSTMCell(nn.RNNCellBase):
