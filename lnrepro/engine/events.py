@@ -104,4 +104,5 @@ class Events:
         self._add(step=step, summary=self._proto.Summary(value=[value]))
 
     def _add(self, **fields):
-        self._file.write_event(self._event(wall_time=time.time(), **fields))
+        if self._file:
+            self._file.write_event(self._event(wall_time=time.time(), **fields))

@@ -49,7 +49,7 @@ def can_run(cell: Cell, x: jax.Array) -> bool:
 def unroll(
     weights: dict[str, jax.Array],
     params: dict[str, jax.Array],
-    carry: tuple[jax.Array, jax.Array],
+    carry: Any,
     x: jax.Array,
     seq_lengths: jax.Array | None,
 ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
