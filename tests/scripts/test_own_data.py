@@ -1,5 +1,6 @@
 """The commands of docs/your-own-data.md, from own files to the use of a run."""
 
+import json
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from tests.data import idx
 from tests.data.test_iam_ondb import own as strokes
 from tests.runs import ROOT, environment
 from tests.scripts.test_sentences import BOOK
@@ -47,7 +49,10 @@ def block(language, *words):
 
 
 def run_block(folder, text):
-    """Run the commands of a block in a folder; the trainings take seconds."""
+    """Run the commands of a block in a folder, and return what they print.
+
+    The trainings take seconds.
+    """
     for name in ("configs", "scripts"):
         if not (folder / name).exists():
             (folder / name).symlink_to(ROOT / name)
@@ -58,6 +63,20 @@ def run_block(folder, text):
         ["bash", "-ec", command], cwd=folder, env=env, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_own_images_train_by_the_command_that_prepare_prints(tmp_path):
+    idx.write(tmp_path / "my_files", idx.files())
+    printed = run_block(tmp_path, block("sh", "mnist --raw my_files"))
+    # It prints a command for each experiment. The page shows the beginning of one.
+    shown = block("sh", "config.data.name=my_digits").partition(" --config.data.train_")
+    commands = [line.strip() for line in printed.splitlines()]
+    (command,) = [c for c in commands if c.startswith(f"{shown[0].strip()} ")]
+    run_block(tmp_path, f"{command} --config.batch_size=8 --workdir=images_run")
+    results = json.loads((tmp_path / "images_run/results.json").read_text())
+    assert 0 <= results["test/error"] <= 1
 
 
 @pytest.mark.slow
