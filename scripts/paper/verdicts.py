@@ -247,11 +247,11 @@ HEAD = (
     "",
     "compared",
     "quantity",
-    "the paper",
     "here (95 % interval)",
+    "verdict",
+    "the paper",
     "seeds",
     "data",
-    "verdict",
 )
 
 
@@ -273,11 +273,11 @@ def row(verdict: Verdict) -> tuple[str, ...]:
         claim.part,
         f"{claim.better} against {claim.baseline}",
         quantity,
-        claim.paper,
         ours,
+        verdict.word,
+        claim.paper,
         seeds,
         verdict.data,
-        verdict.word,
     )
 
 

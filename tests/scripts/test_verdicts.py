@@ -107,7 +107,7 @@ def test_words(kind, best, layer, none, expected):
 def test_two_seeds_leave_a_claim_open():
     (verdict,) = verdicts.of_runs(runs(FAST, SLOW, n=2), [CLAIM], {})
     assert verdict.word == "open"
-    assert verdicts.row(verdict)[4] == "50 %"
+    assert verdicts.row(verdict)[3] == "50 %"
 
 
 def test_unfinished_runs_do_not_count_and_diverged_ones_are_shown():
@@ -116,7 +116,7 @@ def test_unfinished_runs_do_not_count_and_diverged_ones_are_shown():
     diverged = {verdicts.group(found[-1].config): 1}
     (verdict,) = verdicts.of_runs(found, [CLAIM], diverged)
     assert (verdict.n_better, verdict.n_baseline, verdict.diverged) == (3, 4, 1)
-    assert verdicts.row(verdict)[5] == "3 and 4, 1 diverged"
+    assert verdicts.row(verdict)[6] == "3 and 4, 1 diverged"
 
 
 def test_a_claim_needs_both_norms_on_the_same_data():
