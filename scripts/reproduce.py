@@ -24,6 +24,7 @@ by signal n.
 import collections
 import pathlib
 
+from lnrepro.engine import optional
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
 from scripts.sweep import drive, positive, report, stop_at
@@ -71,8 +72,10 @@ def main(argv: list[str]) -> int:
             stop_at(0)
             watch.close()
             launcher.close()
-    write_report(planned, args.report)
-    print(f"look at {args.report / 'index.html'}")
+    # A machine that only trains may have nothing to draw with.
+    if optional.installed("matplotlib"):
+        write_report(planned, args.report)
+        print(f"look at {args.report / 'index.html'}")
     outcomes = {run: outcomes[run] for run in outcomes if not diverged(run)}
     return report(runs, outcomes, stopped, root)
 
