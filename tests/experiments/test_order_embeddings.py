@@ -298,7 +298,7 @@ def test_evaluation_scores_and_shows(smoke):
         sum(scores[f"image_r{k}"] for k in (1, 5, 10))
     )
     assert 1 <= scores["image_mean_rank"] <= 50
-    final, images, files = exp.evaluate(vars, "final")
+    final, images, files, _captions = exp.evaluate(vars, "final")
     picture = images["retrievals"]
     assert picture.dtype == np.uint8
     assert picture.shape[-1] == 3
@@ -339,7 +339,7 @@ def test_own_captions_of_any_number_and_features_of_any_size(tmp_path):
     batch = next(exp.batches(0))
     assert np.isfinite(exp.loss(vars, batch, None)[0])
     scores = exp.evaluate(vars, "valid").scalars
-    _, images, _ = exp.evaluate(vars, "final")
+    images = exp.evaluate(vars, "final").images
     assert images["retrievals"].ndim == 3
     split = data.open_split(config, "valid")
     embed = evaluate.embedder(model.Encoders(config), 7, data.Buckets(config))
