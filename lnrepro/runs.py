@@ -92,7 +92,12 @@ def describe(run, root: pathlib.Path, locks: set[int]) -> Line:
         seed = str(config.seed)
         if config.seeds > 1:
             seed += f" to {config.seed + config.seeds - 1}"
-    step = records[-1]["step"] if records else 0
+    # A stopped run has a checkpoint of a later step than its last record.
+    checkpoints = (run.folder / "checkpoints" / "last").glob("*")
+    steps = [int(path.name) for path in checkpoints if path.name.isdigit()]
+    step = max(steps, default=0)
+    if records:
+        step = max(step, records[-1]["step"])
     newest = run.folder / ("metrics.jsonl" if records else "config.json")
     return Line(
         run=os.path.relpath(run.folder, root),

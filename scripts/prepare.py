@@ -240,6 +240,10 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
         # The default config has sizes of small sets, such as that of a vocabulary.
         if size.problem(stated) or (not is_paper and stated != size.value):
             flags.append(size_flag(field, size))
+    if not is_paper:
+        # The default directory belongs to the config's own data.
+        experiment = resolved.experiment.rpartition(".")[2]
+        flags.append(f"--workdir=runs/{experiment}/{name}")
     return " ".join(["python -m lnrepro.main", f"--config={config}", *flags])
 
 

@@ -62,6 +62,17 @@ def test_stopped_and_training(root, capsys, tmp_path):
     assert row["state"] == "training"
 
 
+def test_the_step_is_that_of_the_newest_checkpoint(root, capsys, tmp_path):
+    shutil.copytree(root, tmp_path / "whole")
+    folder = tmp_path / "whole/mnist/smoke-layer-seed3"
+    (folder / "results.json").unlink()
+    records = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_text("".join(records[:2]))
+    (row,) = table(tmp_path, capsys)
+    step, total = row["step"].split("/")
+    assert step == total
+
+
 def test_a_broken_run_is_named_and_the_others_are_shown(root, capsys, tmp_path):
     shutil.copytree(root, tmp_path / "whole")
     for name, text in {"a": "{", "b": '{"config": {"experiment": 1}}'}.items():

@@ -400,11 +400,14 @@ def _folder(name: str, data_dir: DataDir, split: str | None = None) -> pathlib.P
     """
     folder = place(name, data_dir)
     if store.read_seal(folder) is None:
-        if not builder_class(name, data_dir).embedded:
+        builder = builder_class(name, data_dir)
+        if not builder.embedded:
             state = "is half-written or damaged" if folder.exists() else "is not there"
+            hint = ", or with --download" if any(f.urls for f in builder.files) else ""
             raise DataError(
                 f"{name} is not prepared: {folder} {state}; run `python "
                 f"scripts/prepare.py {name} --raw DIR` with the official files in DIR"
+                f"{hint}"
             )
         prepare(name, data_dir=data_dir)
     splits = store.seal_of(folder).splits

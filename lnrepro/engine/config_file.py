@@ -63,6 +63,8 @@ def check_file(file: str) -> None:
     if not pathlib.Path(file).is_file():
         near = difflib.get_close_matches(file, configs(), 1, 0.4)
         hint = f"; did you mean {near[0]}?" if near else ""
+        if not configs():
+            hint = "; run the command in the folder of the checkout"
         raise UserError(f"there is no config file {file}{hint}")
 
 

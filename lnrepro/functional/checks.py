@@ -108,6 +108,37 @@ def carry_like(own_carry: Any, carry: Any) -> Any:
     return jax.tree.map(_sharded_like, carry, own_carry)
 
 
+def step_result(cell: Cell, carry: Any, result: Any) -> tuple:
+    """Check what the step of a cell returned, so that the message names the cell.
+
+    Args:
+      cell: the cell.
+      carry: the carry that the step got.
+      result: what it returned.
+
+    Returns:
+      (carry, statistics) as the step returned them.
+
+    Raises:
+      TypeError: no pair, or a carry of another structure or shape.
+    """
+    where = f"{type(cell).__name__}.step"
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(
+            f"{where} must return a pair: the new carry, and the statistics, which are "
+            "None without batch norm"
+        )
+    structure, new_structure = jax.tree.structure(carry), jax.tree.structure(result[0])
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(carry)]
+    new_shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(result[0])]
+    if (structure, shapes) != (new_structure, new_shapes):
+        raise TypeError(
+            f"{where} returned a carry {new_structure} of shapes {new_shapes}, but "
+            f"initial_carry returns {structure} of shapes {shapes}"
+        )
+    return result
+
+
 def _sharded_like(a, like):
     """Return a in the sharding of `like`, under a mesh with Explicit axes."""
     a = jnp.asarray(a)

@@ -298,7 +298,8 @@ def _guarded_step(cell):
         # A reset stands before the step that sees the first input of a new sequence.
         if reset is not None:
             carry = sequences.where(reset, inputs.reset_carry, carry)
-        new, statistics = cell.step(dot, inputs.params, carry, x_proj, context)
+        result = cell.step(dot, inputs.params, carry, x_proj, context)
+        new, statistics = checks.step_result(cell, carry, result)
         # A padded step passes the carry on.
         if context.mask is not None:
             new = sequences.where(context.mask, new, carry)

@@ -105,6 +105,15 @@ def empty_folder(folder):
         path.rmdir() if path.is_dir() else path.unlink()
 
 
+@pytest.mark.parametrize(("name", "can"), [("mnist", True), ("iam_ondb", False)])
+def test_a_set_that_is_missing_names_the_download_where_there_is_one(
+    name, can, tmp_path
+):
+    with pytest.raises(DataError, match=f"{name} is not prepared") as error:
+        data.open_columns(name, "train", tmp_path)
+    assert ("--download" in str(error.value)) == can
+
+
 DAMAGES = [lose_seal, lose_records, cut_records, cut_seal, odd_seal, empty_folder]
 
 

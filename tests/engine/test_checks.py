@@ -2,7 +2,7 @@
 
 import pytest
 
-from lnrepro.engine import train
+from lnrepro.engine import config_file, train
 from lnrepro.engine.checks import RANGES
 from lnrepro.engine.errors import UserError
 from tests.engine import toy
@@ -62,3 +62,11 @@ def test_best_is_the_largest_or_the_smallest(tmp_path):
     config.best.mode = "lowest"
     with pytest.raises(UserError, match=r"config\.best.mode = 'lowest': choose one of"):
         train.train(config, tmp_path / "run")
+
+
+def test_a_config_outside_of_the_checkout_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        UserError, match="run the command in the folder of the checkout"
+    ):
+        config_file.check_file("configs/mnist.py")

@@ -337,6 +337,28 @@ def test_an_abstract_method_that_is_missing_is_named():
         unroll(Empty(), {}, X)
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda new: new, "must return a pair"),
+        (lambda new: ((new, new), None), "returned a carry PyTreeDef"),
+        (lambda new: (new[0], None), r"shapes \[\(4,\)\], but initial_carry returns"),
+    ],
+)
+def test_a_step_with_a_wrong_result_is_named(change, says):
+    class Wrong(functional.SimpleCell):
+        def step(self, dot, params, carry, x_proj, context):
+            return change(carry)
+
+    cell = Wrong(4, norm="none")
+    params = cell.init(jax.random.key(0), 3)
+    carry, x = jnp.zeros((2, 4)), jnp.ones((2, 3))
+    with pytest.raises(TypeError, match=rf"Wrong.*{says}"):
+        functional.step(cell, params, carry, x)
+    with pytest.raises(TypeError, match=r"Wrong\.step"):
+        functional.unroll(cell, params, x[None])
+
+
 def test_the_example_imports_public_names_only():
     source = inspect.getsource(user_cells)
     imports = [line for line in source.splitlines() if "import" in line]
