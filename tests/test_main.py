@@ -271,6 +271,20 @@ def test_ctrl_c_before_training_ends_at_once(home, tmp_path, sign, delay):
     assert re.fullmatch(r"interrupted\n|stopped by SIGINT at step \d+; .*\n", err)
 
 
+def test_a_signal_is_not_lost_where_training_takes_over_the_handling():
+    # Only the new handler is left when the thread of `interrupt` reads the signal.
+    code = (
+        "import signal, time; from lnrepro.engine import interrupt, signals; "
+        "interrupt.exit_at_once(); signal.raise_signal(signal.SIGINT)\n"
+        "with signals.collect() as caught:\n"
+        "    time.sleep(1)\n"
+        "raise SystemExit('not lost' if caught else 'lost')"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 @pytest.mark.slow
 def test_a_run_is_resumed_and_evaluated_with_its_own_config(home, tmp_path):
     flags = [SMOKE.replace("=", " ").split()[0], SMOKE.split("=")[1]]
