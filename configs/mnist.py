@@ -101,7 +101,10 @@ SWEEPS = {
         epochs=6.0,
     ),
     **small_sweeps(
-        "small_bz4", dict.fromkeys(NORMS, 3e-4), (1e-4, 3e-4, 1e-3), epochs=2.0
+        "small_bz4",
+        {"none": 1e-4, "batch": 3e-4, "layer": 1e-3},
+        (1e-4, 3e-4, 1e-3),
+        epochs=2.0,
     ),
 }
 
