@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.batches import Plan, eval_batches
 from lnrepro.engine import evaluation
 from lnrepro.engine.checks import check_choice
 from lnrepro.engine.errors import UserError
 from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.engine.resident import train_batches
 
 from .data import open_split, pixels
 from .evaluate import add, batch_moments, border_metrics, unit_statistics

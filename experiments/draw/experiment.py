@@ -3,10 +3,11 @@
 import jax
 from ml_collections import ConfigDict
 
-from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.batches import Plan, eval_batches
 from lnrepro.engine.checks import check_at_least
 from lnrepro.engine.evaluation import mean_over_examples
 from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.engine.resident import train_batches
 
 from . import evaluate as evaluations
 from . import pictures

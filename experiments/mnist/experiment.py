@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.batches import Plan, eval_batches
 from lnrepro.engine import evaluation
 from lnrepro.engine.checks import check_choice
 from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.engine.resident import train_batches
 
 from .data import open_split, pixels
 from .model import MLP, NORMS

@@ -98,7 +98,8 @@ class Plan:
         return 1.0 - float(self.lengths[rows].sum() / steps)
 
 
-@functools.lru_cache(maxsize=4)
+# A run of several seeds has a plan for each of them.
+@functools.lru_cache(maxsize=32)
 def _epoch(plan: Plan, epoch: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows [steps, B] and the bucket lengths [steps] of an epoch.
 

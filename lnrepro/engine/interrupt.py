@@ -28,20 +28,24 @@ def exit_at_once() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGINT, _end)
+    signal.signal(signal.SIGINT, _handle)
     threading.Thread(target=_wait, args=(reader,), daemon=True).start()
 
 
 def _wait(reader):
     # The pipe has a byte for each signal: its number.
     while number := os.read(reader, 1):
-        is_ours = signal.getsignal(signal.SIGINT) is _end
+        is_ours = signal.getsignal(signal.SIGINT) is _handle
         if number[0] == signal.SIGINT and is_ours:
             _end()
 
 
-def _end(signum=signal.SIGINT, frame=None):
-    """End the process, in place of raising KeyboardInterrupt."""
+def _handle(signum, frame):
+    # Instead of raising KeyboardInterrupt.
+    _end()
+
+
+def _end():
     if not _ending.acquire(blocking=False):
         return
     # A progress bar hides the cursor.

@@ -122,13 +122,12 @@ class Together:
         self._streams = streams
         self._take = take
 
-    def take(self, n: int) -> dict[str, np.ndarray]:
+    def take(self, n: int) -> dict[str, Any]:
         """Return the next n batches of every seed, arrays [n, S, B, ...]."""
         # {name: [n, B, ...]} of each seed.
         taken = [self._take(stream, n) for stream in self._streams]
         return {
-            name: _stack_padded([np.asarray(batch[name]) for batch in taken])
-            for name in taken[0]
+            name: _stack_padded([batch[name] for batch in taken]) for name in taken[0]
         }
 
     def close(self) -> None:
@@ -140,11 +139,13 @@ class Together:
 
 
 def _stack_padded(arrays):
+    # Arrays on a device stay there.
+    numpy = jnp if isinstance(arrays[0], jax.Array) else np
     # All have the same number of axes: [n, B, ...].
     largest = np.max([a.shape for a in arrays], axis=0)
     padded = []
     for a in arrays:
         missing = largest - a.shape
-        padded.append(np.pad(a, [(0, size) for size in missing]))
+        padded.append(numpy.pad(a, [(0, size) for size in missing]))
     # [n, B, ...] of each seed -> [n, S, B, ...].
-    return np.stack(padded, axis=1)
+    return numpy.stack(padded, axis=1)

@@ -11,7 +11,7 @@ import itertools
 import json
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -60,8 +60,16 @@ class State(NamedTuple):
         return {"params": self.params, **self.collections}
 
 
+@runtime_checkable
+class Stacked(Protocol):
+    """Batches that can be taken several at a time."""
+
+    def take(self, n: int) -> Any:
+        """Return the next n batches as one tree of arrays [n, B, ...]."""
+
+
 # Training batches of one seed, or of several together.
-Batches = Iterator[Any] | seeds.Together
+Batches = Iterator[Any] | Stacked
 
 
 class Results(NamedTuple):
@@ -143,13 +151,13 @@ def take(batches: Batches, n: int) -> Any:
     """Return the next n batches as one tree of arrays [n, B, ...].
 
     Args:
-      batches: an iterator. Where it has a method `take(n)`, that one is used.
+      batches: an iterator, or batches that can be taken several at a time.
       n: number of batches.
 
     Raises:
       UserError: their shapes differ, or there are too few.
     """
-    if not isinstance(batches, Iterator):
+    if isinstance(batches, Stacked):
         return batches.take(n)
     taken = list(itertools.islice(batches, n))
     if len(taken) < n:

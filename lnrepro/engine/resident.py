@@ -1,0 +1,75 @@
+"""Training batches that are gathered on the device, which keeps the whole data set.
+
+A small data set then crosses to an accelerator once. A step sends the numbers of its
+rows there, and no examples.
+
+Shapes: K stacked batches, B batch, N examples of the split.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from lnrepro.data import batches
+from lnrepro.data.batches import Plan, Stream
+
+# Larger data sets stay on the host.
+LARGEST_BYTES = 2**30
+
+
+class Resident(Iterator[dict[str, jax.Array]]):
+    """The endless batches of a plan, equal to those of `data.batches.train_batches`."""
+
+    def __init__(self, columns: Mapping[str, np.ndarray], plan: Plan, start_step: int):
+        """Copy the data set to the device.
+
+        Args:
+          columns: arrays [N, ...].
+          plan: which rows each batch holds.
+          start_step: number of the first batch.
+        """
+        self._columns = jax.device_put(dict(columns))
+        self._plan, self._step = plan, start_step
+
+    def __next__(self) -> dict[str, jax.Array]:
+        return {name: x[0] for name, x in self.take(1).items()}
+
+    def take(self, n: int) -> dict[str, jax.Array]:
+        """Return the next K = n batches, stacked: arrays [K, B, ...] on the device."""
+        steps = range(self._step, self._step + n)
+        self._step += n
+        return _gather(self._columns, np.stack([self._plan.rows(k) for k in steps]))
+
+
+@jax.jit
+def _gather(columns, rows):
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def train_batches(
+    columns: Mapping[str, np.ndarray], plan: Plan, *, start_step: int = 0
+) -> Resident | Stream:
+    """Return the endless batches of a plan, from the device where that helps.
+
+    That is where one accelerator trains and the data set takes at most `LARGEST_BYTES`.
+
+    Args:
+      columns: arrays [N, ...].
+      plan: which rows each batch holds.
+      start_step: number of the first batch.
+
+    Raises:
+      UserError: see `data.batches.train_batches`.
+    """
+    if _helps(columns):
+        return Resident(columns, plan, start_step)
+    return batches.train_batches(columns, plan, start_step=start_step)
+
+
+def _helps(columns: Mapping[str, Any]) -> bool:
+    # The memory of a CPU is where the data set is already.
+    has_one_accelerator = jax.default_backend() != "cpu" and jax.device_count() == 1
+    n_bytes = sum(column.nbytes for column in columns.values())
+    return has_one_accelerator and n_bytes <= LARGEST_BYTES
