@@ -19,8 +19,10 @@ def environment(home: pathlib.Path) -> dict[str, str]:
         for k, v in os.environ.items()
         if not k.startswith(("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE"))
     }
+    # Quick compilation, as in conftest.py.
+    kept = [f for f in os.environ["XLA_FLAGS"].split() if "device_count" not in f]
     env |= {
-        "XLA_FLAGS": "",
+        "XLA_FLAGS": " ".join(kept),
         "JAX_PLATFORMS": "cpu",
         "XDG_CACHE_HOME": str(home),
         "COLUMNS": "120",

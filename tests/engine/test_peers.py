@@ -73,7 +73,7 @@ def test_a_peer_that_never_comes(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_killed_peer_stops_the_other_and_the_restart_resumes(tmp_path, killed):
-    port, end = free_port(), ["--config.epochs=100", "--config.save_every=22"]
+    port, end = free_port(), ["--config.epochs=40", "--config.save_every=22"]
     both = [start(tmp_path, *flags_of(tmp_path, port, i, 15), *end) for i in range(2)]
     steps = tmp_path / "run" / "checkpoints" / "last"
     while not (steps.is_dir() and any(p.name.isdigit() for p in steps.iterdir())):

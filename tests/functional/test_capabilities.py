@@ -93,9 +93,18 @@ def close(a, b, tolerance=1e-9):
     )
 
 
+FLAGS = ("reverse", "keep_order", "return_carries")
+
+
+# Compiled programs are shared by the checks of a cell.
+@functools.partial(jax.jit, static_argnames=("cell", *FLAGS))
+def compiled(cell, params, x, **options):
+    return unroll(cell, params, x, **options)
+
+
 def run(cell, x=X, params=None, **options):
     params = params_of(cell) if params is None else params
-    return jax.jit(lambda params, x: unroll(cell, params, x, **options))(params, x)
+    return compiled(cell, params, x, **options)
 
 
 def loss(cell, params, x, **options):
@@ -104,9 +113,9 @@ def loss(cell, params, x, **options):
     return jnp.sum(jnp.sin(result.outputs)) + carry
 
 
-def gradient(cell, **options):
-    function = functools.partial(loss, cell, **options)
-    return jax.jit(jax.grad(function, (0, 1)))
+@functools.cache
+def gradient(cell):
+    return jax.jit(jax.grad(functools.partial(loss, cell), (0, 1)))
 
 
 # The columns of the table, in this order
@@ -120,7 +129,7 @@ def masks_with_holes(cell):
     assert not result.outputs[~MASK].any()
     for leaf in jax.tree.leaves(result.carries):
         np.testing.assert_array_equal(leaf[1, 1], leaf[1, 0])
-    close(gradient(cell, mask=MASK)(params_of(cell), x)[1][~MASK], 0)
+    close(gradient(cell)(params_of(cell), x, mask=MASK)[1][~MASK], 0)
 
 
 def length_0(cell):

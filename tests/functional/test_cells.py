@@ -83,30 +83,16 @@ def padding(way, rng):
     return np.ones((B, T), bool)
 
 
-def check(name, norm, options, way, scan_options=None):
-    """Compare outputs, carries and all gradients of a cell with the oracle's."""
-    cell, params, x, rng = problem(name, norm, options)
-    mask = padding(way, rng)
-    resets = rng.random((B, T)) < 0.3 if way == "resets" else None
-    reverse = way == "reverse"
-    padding_argument = {"mask": mask}
-    if way == "lengths":
-        padding_argument = {"seq_lengths": LENGTHS}
-    of_step = ("cell_norm", "reset", "gate_fn", "activation_fn")
-    oracle_options = {k: v for k, v in options.items() if k in of_step}
-    weight_h, weight_c = rng.standard_normal((2, B, H))
-    weight_y = rng.standard_normal((B, T, H))
+def weigh(weights, c, h, y):
+    weight_c, weight_h, weight_y = weights
+    total = (weight_h * h).sum() + (weight_y * y).sum()
+    return total if c is None else total + (weight_c * c).sum()
 
-    def weigh(c, h, y):
-        total = (weight_h * h).sum() + (weight_y * y).sum()
-        return total if c is None else total + (weight_c * c).sum()
 
-    def run_oracle(params, x):
-        return oracle.run(
-            name, norm, params, x, mask, resets, reverse, **oracle_options
-        )
-
-    def run_ours(params, x):
+# One compiled program serves all masks and resets of a cell.
+@functools.partial(jax.jit, static_argnames=("cell", "reverse", "options"))
+def values_and_gradients(cell, params, x, padding, resets, weights, reverse, options):
+    def run(params, x):
         result = unroll(
             cell,
             params,
@@ -114,14 +100,42 @@ def check(name, norm, options, way, scan_options=None):
             resets=resets,
             reverse=reverse,
             keep_order=True,
-            options=scan_options,
-            **padding_argument,
+            options=options,
+            **padding,
         )
-        c, h = result.carry if name == "lstm" else (None, result.carry)
-        return weigh(c, h, result.outputs), (c, h, result.outputs)
+        c, h = result.carry if isinstance(cell, LSTMCell) else (None, result.carry)
+        return weigh(weights, c, h, result.outputs), (c, h, result.outputs)
 
-    run_with_grads = jax.jit(jax.value_and_grad(run_ours, (0, 1), has_aux=True))
-    (_, ours), (d_params, d_x) = run_with_grads(params, x)
+    value_and_grad = jax.value_and_grad(run, (0, 1), has_aux=True)
+    (_, values), gradients = value_and_grad(params, x)
+    return values, gradients
+
+
+def check(name, norm, options, way, scan_options=None):
+    """Compare outputs, carries and all gradients of a cell with the oracle's."""
+    cell, params, x, rng = problem(name, norm, options)
+    mask = padding(way, rng)
+    padding_argument = {"mask": mask}
+    resets = rng.random((B, T)) < (0.3 if way == "resets" else -1)
+    reverse = way == "reverse"
+    if way == "lengths":
+        padding_argument = {"seq_lengths": LENGTHS}
+    # Without resets, the unroll has other code.
+    if way in ("lengths", "reverse"):
+        resets = None
+    of_step = ("cell_norm", "reset", "gate_fn", "activation_fn")
+    oracle_options = {k: v for k, v in options.items() if k in of_step}
+    weight_h, weight_c = rng.standard_normal((2, B, H))
+    weights = weight_c, weight_h, rng.standard_normal((B, T, H))
+
+    def run_oracle(params, x):
+        return oracle.run(
+            name, norm, params, x, mask, resets, reverse, **oracle_options
+        )
+
+    ours, (d_params, d_x) = values_and_gradients(
+        cell, params, x, padding_argument, resets, weights, reverse, scan_options
+    )
     for mine, expected in zip(ours, run_oracle(params, x), strict=True):
         if expected is not None:
             np.testing.assert_allclose(mine, expected, atol=1e-12)
@@ -129,7 +143,7 @@ def check(name, norm, options, way, scan_options=None):
     def compare_slope(grad, value, oracle_of, name):
         direction = rng.standard_normal(value.shape)
         moved = oracle_of(value + 1e-30j * direction)
-        slope = weigh(*moved).imag / 1e-30
+        slope = weigh(weights, *moved).imag / 1e-30
         mine = (np.asarray(grad) * direction).sum()
         np.testing.assert_allclose(mine, slope, rtol=1e-9, atol=1e-9, err_msg=name)
 

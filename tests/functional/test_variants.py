@@ -7,6 +7,7 @@ Shape letters: B batch, T time, D input features, H hidden units, K gates.
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -208,21 +209,15 @@ def run(cell, p, x, mask, resets, reverse):
 # The comparison
 
 
-def check(cell, way, options=None):
-    rng = np.random.default_rng(0)
-    shapes = jax.eval_shape(lambda: cell.init(jax.random.key(0), D))
-    params = {n: 0.7 * rng.standard_normal(a.shape) for n, a in shapes.items()}
-    x = rng.standard_normal((B, T, D))
-    mask = rng.random((B, T)) < (0.7 if way == "holes" else 2)
-    resets = rng.random((B, T)) < (0.3 if way in ("resets", "reverse") else -1)
-    reverse = way == "reverse"
-    weight_c, weight_h = rng.standard_normal((2, B, H))
-    weight_y = rng.standard_normal((B, T, H))
+def weigh(weights, c, h, y):
+    weight_c, weight_h, weight_y = weights
+    total = (weight_h * h).sum() + (weight_y * y).sum()
+    return total if c is None else total + (weight_c * c).sum()
 
-    def weigh(c, h, y):
-        total = (weight_h * h).sum() + (weight_y * y).sum()
-        return total if c is None else total + (weight_c * c).sum()
 
+# One compiled program serves all masks and resets of a cell.
+@functools.partial(jax.jit, static_argnames=("cell", "reverse", "options"))
+def values_and_gradients(cell, params, x, mask, resets, weights, reverse, options):
     def ours(params, x):
         result = unroll(
             cell,
@@ -235,10 +230,26 @@ def check(cell, way, options=None):
             options=options,
         )
         c, h = result.carry if isinstance(cell, LSTMCell) else (None, result.carry)
-        return weigh(c, h, result.outputs), (c, h, result.outputs)
+        return weigh(weights, c, h, result.outputs), (c, h, result.outputs)
 
-    value_and_grad = jax.jit(jax.value_and_grad(ours, (0, 1), has_aux=True))
-    (_, mine), (d_params, d_x) = value_and_grad(params, x)
+    value_and_grad = jax.value_and_grad(ours, (0, 1), has_aux=True)
+    (_, values), gradients = value_and_grad(params, x)
+    return values, gradients
+
+
+def check(cell, way, options=None):
+    rng = np.random.default_rng(0)
+    shapes = jax.eval_shape(lambda: cell.init(jax.random.key(0), D))
+    params = {n: 0.7 * rng.standard_normal(a.shape) for n, a in shapes.items()}
+    x = rng.standard_normal((B, T, D))
+    mask = rng.random((B, T)) < (0.7 if way == "holes" else 2)
+    resets = rng.random((B, T)) < (0.3 if way in ("resets", "reverse") else -1)
+    reverse = way == "reverse"
+    weight_c, weight_h = rng.standard_normal((2, B, H))
+    weights = weight_c, weight_h, rng.standard_normal((B, T, H))
+    mine, (d_params, d_x) = values_and_gradients(
+        cell, params, x, mask, resets, weights, reverse, options
+    )
     theirs = run(cell, params, x, mask, resets, reverse)
     for a, b in zip(mine, theirs, strict=True):
         if b is not None:
@@ -250,7 +261,8 @@ def check(cell, way, options=None):
         value = x if name == "x" else params[name]
         moved = value + 1e-30j * direction
         p, moved_x = (params, moved) if name == "x" else ({**params, name: moved}, x)
-        slope = weigh(*run(cell, p, moved_x, mask, resets, reverse)).imag / 1e-30
+        moved_run = run(cell, p, moved_x, mask, resets, reverse)
+        slope = weigh(weights, *moved_run).imag / 1e-30
         mine = (np.asarray(grad) * direction).sum()
         np.testing.assert_allclose(mine, slope, rtol=1e-9, atol=1e-9, err_msg=name)
 
