@@ -223,7 +223,8 @@ def main(args: argparse.Namespace) -> int:
     table = {}
     for name in args.shapes:
         shape = (SHAPES | RIVALS)[name]._replace(dtype=args.dtype)
-        table[name] = measure(implementations(args, shape), args, shape.steps)
+        functions = implementations(args, shape)
+        table[name] = measure(functions, args, shape.steps, COMPILATIONS)
         _print_rows(name, table[name])
     means = _means(table.values())
     print("\ngeometric means over the shapes measured:")
@@ -285,7 +286,10 @@ def implementations(
 
 
 def measure(
-    functions: Mapping[str, Implementation], args: argparse.Namespace, steps: int
+    functions: Mapping[str, Implementation],
+    args: argparse.Namespace,
+    steps: int,
+    compilations: int,
 ) -> dict[str, Row]:
     """Measure functions in turns.
 
@@ -293,11 +297,12 @@ def measure(
       functions: {label: function}.
       args: the flags.
       steps: the time steps of a call.
+      compilations: number of times that each function is compiled.
     """
     repeats = args.repeats
     if repeats is None:
         repeats = 1 if jax.default_backend() == "cpu" else 10
-    rows, calls = _compile(functions)
+    rows, calls = _compile(functions, compilations)
     times = {label: [] for label in calls}
     start = time.perf_counter()
     # Take turns, so that a slow phase of the machine affects all functions alike. At
@@ -349,7 +354,7 @@ def count_launches(events: Iterable[Mapping[str, Any]]) -> int:
 
 
 def _compile(
-    functions: Mapping[str, Implementation],
+    functions: Mapping[str, Implementation], compilations: int
 ) -> tuple[dict[str, Row], dict[str, Callable[[], Any]]]:
     """Compile functions in turns, and call each once.
 
@@ -358,7 +363,7 @@ def _compile(
     """
     compiled = {}
     seconds = {label: [] for label, f in functions.items() if f.compile}
-    for turn in range(COMPILATIONS):
+    for turn in range(compilations):
         for label in _shuffled(seconds, turn):
             # A function would otherwise find traced parts of the one before it.
             jax.clear_caches()

@@ -137,7 +137,6 @@ def test_switches(tmp_path, monkeypatch, capfd):
     flags = ["--shapes", "order", "--rounds", "1", "--seconds", "0"]
     path = tmp_path / "switches.json"
     monkeypatch.setitem(cells.SHAPES, "order", cells.Shape(6, 2, 3, 8))
-    monkeypatch.setattr(cells, "COMPILATIONS", 1)
     bench.main(["switches", *flags, "--xla_flags", "--json", str(path)])
     out = capfd.readouterr().out
     assert "| default | 1.000 |" in out
