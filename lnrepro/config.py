@@ -197,7 +197,7 @@ def small_sweeps(
       variant: name of the variant.
       chosen: {norm: its best learning rate}, for the norms that the paper compares.
       rates: the learning rates that each norm is tried with.
-      **length: `steps` or `epochs` of a try, a third of those of the variant.
+      **length: `steps` or `epochs` of a try, mostly a third of those of the variant.
 
     Returns:
       {VARIANT_rates: the tries, with a seed that is not used again; VARIANT: five seeds
