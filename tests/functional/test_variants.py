@@ -7,7 +7,6 @@ Shape letters: B batch, T time, D input features, H hidden units, K gates.
 """
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +21,7 @@ from lnrepro.functional import (
     ScanOptions,
     unroll,
 )
+from tests.functional.test_cells import values_and_gradients, weigh
 from tests.oracle import layer_norm, rms_norm, sigmoid
 
 B, T, D, H = 3, 6, 4, 6
@@ -209,34 +209,6 @@ def run(cell, p, x, mask, resets, reverse):
 # The comparison
 
 
-def weigh(weights, c, h, y):
-    weight_c, weight_h, weight_y = weights
-    total = (weight_h * h).sum() + (weight_y * y).sum()
-    return total if c is None else total + (weight_c * c).sum()
-
-
-# One compiled program serves all masks and resets of a cell.
-@functools.partial(jax.jit, static_argnames=("cell", "reverse", "options"))
-def values_and_gradients(cell, params, x, mask, resets, weights, reverse, options):
-    def ours(params, x):
-        result = unroll(
-            cell,
-            params,
-            x,
-            mask=mask,
-            resets=resets,
-            reverse=reverse,
-            keep_order=True,
-            options=options,
-        )
-        c, h = result.carry if isinstance(cell, LSTMCell) else (None, result.carry)
-        return weigh(weights, c, h, result.outputs), (c, h, result.outputs)
-
-    value_and_grad = jax.value_and_grad(ours, (0, 1), has_aux=True)
-    (_, values), gradients = value_and_grad(params, x)
-    return values, gradients
-
-
 def check(cell, way, options=None):
     rng = np.random.default_rng(0)
     shapes = jax.eval_shape(lambda: cell.init(jax.random.key(0), D))
@@ -248,7 +220,7 @@ def check(cell, way, options=None):
     weight_c, weight_h = rng.standard_normal((2, B, H))
     weights = weight_c, weight_h, rng.standard_normal((B, T, H))
     mine, (d_params, d_x) = values_and_gradients(
-        cell, params, x, mask, resets, weights, reverse, options
+        cell, params, x, {"mask": mask}, resets, weights, reverse, options
     )
     theirs = run(cell, params, x, mask, resets, reverse)
     for a, b in zip(mine, theirs, strict=True):
