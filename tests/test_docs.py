@@ -145,9 +145,12 @@ def test_commands_name_files_and_flags_that_exist(page):
     for words in commands(page):
         if words[0] == "-m" and words[1] != "lnrepro.main":
             continue
-        size = 2 if words[0] == "-m" else 1
-        program, flags = words[:size], words[size:]
-        named = [f for f in flags if re.match(r"configs/\w+\.py", f)]
+        # The words before the flags may name a command, which has flags of its own.
+        first = 2 if words[0] == "-m" else 1
+        while first < len(words) and not words[first].startswith("-"):
+            first += 1
+        program, flags = words[:first], words[first:]
+        named = [word for word in words if re.match(r"configs/\w+\.py", word)]
         for config in named:
             read(str(ROOT / config))
         own = flags[: flags.index("--")] if "--" in flags else flags
