@@ -4,7 +4,7 @@
     python -m lnrepro.main --config=configs/attentive_reader.py:small      the same
     python -m lnrepro.main --config=configs/attentive_reader.py:paper      CNN
     python -m lnrepro.main --config=configs/attentive_reader.py:gutenberg  novels
-    ... --config.norm=none | layer | batch | batch_everywhere
+    ... --config.norm=none | layer | batch | batch_everywhere | layer_everywhere
     ... --config.model.gain.layer=0.1  --config.model.bidirectional=True
 
 Settings are those of the code state 94f7398, with which the paper's curves were made:

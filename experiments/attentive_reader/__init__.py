@@ -7,6 +7,7 @@ It reads a passage and says which entity is missing in a sentence about it.
     layer             layer norm in both LSTMs (eq. 20-22)
     batch             the BN-LSTM of Cooijmans et al. (2016): statistics by time step
     batch_everywhere  the same, and batch norm on the maps of attention and read-out
+    layer_everywhere  the same with layer norm; the paper does not have it
 
 Run with configs/attentive_reader.py.
 """

@@ -35,10 +35,12 @@ from lnrepro.functional import (
 
 from .all_rows import AllRowsLSTM, unroll_all_rows
 
-# "batch" normalises inside the LSTMs only.
-NORMS = ("none", "layer", "batch", "batch_everywhere")
+# "layer" and "batch" normalise inside the LSTMs only. Those with "_everywhere" also
+# normalise each of `MAPS`.
+EVERYWHERE = "_everywhere"
+NORMS = ("none", "layer", "layer_everywhere", "batch", "batch_everywhere")
 ENCODERS = ("passage", "question")
-# The affine maps; "batch_everywhere" normalises each of them.
+# The affine maps of attention and read-out.
 MAPS = (
     "attend_passage",
     "attend_question",
@@ -87,8 +89,9 @@ class Reader:
             )
         self.sizes = sizes
         self.vocabulary = config.data.vocabulary
-        self.batch = config.norm.startswith("batch")
-        self.everywhere = config.norm == "batch_everywhere"
+        self.everywhere = config.norm.endswith(EVERYWHERE)
+        norm = config.norm.removesuffix(EVERYWHERE)
+        self.batch = norm == "batch"
         self.directions = 2 if sizes.bidirectional else 1
         self.all_rows = self.batch and sizes.batch_norm_rows == "all"
         if self.all_rows and sizes.bidirectional:
@@ -99,14 +102,14 @@ class Reader:
         # Square kernels start as in the authors' code. The gains of batch norm start
         # lower than those of layer norm, see `config.model.gain`.
         small = orthogonal(0.05)
-        gain = sizes.gain.batch if self.batch else sizes.gain.layer
+        self.gain = sizes.gain.batch if self.batch else sizes.gain.layer
         cell = AllRowsLSTM if self.all_rows else LSTMCell
         self.cell = cell(
             sizes.units,
-            norm="batch" if self.batch else config.norm,
+            norm=norm,
             kernel_init=small,
             recurrent_kernel_init=small,
-            scale_init=jax.nn.initializers.constant(gain),
+            scale_init=jax.nn.initializers.constant(self.gain),
         )
 
     def init(self, key: jax.Array) -> Params:
@@ -135,7 +138,7 @@ class Reader:
             if name in ("attend_passage", "read_question"):
                 params[name]["bias"] = jnp.zeros(H)
             if self.everywhere:
-                params[name]["gain"] = jnp.full(H, self.sizes.gain.batch)
+                params[name]["gain"] = jnp.full(H, self.gain)
         params["output"] = {"w": uniform(next(keys), (H, V)), "bias": jnp.zeros(V)}
         return params
 
@@ -165,7 +168,7 @@ class Reader:
         if self.batch:
             for name in ENCODERS:
                 made[name] = tuple(of_direction() for _ in range(self.directions))
-        if self.everywhere:
+        if self.batch and self.everywhere:
             for name in MAPS:
                 sites = fresh(self.sizes.units)
                 made[name] = {"sites": sites, "count": jnp.zeros(())}
@@ -256,7 +259,9 @@ class Reader:
             # The product of a matrix needs no copies in the backward pass.
             flat = x.reshape(-1, x.shape[-1]) @ weights["w"]
             y = flat.reshape(*x.shape[:-1], -1)
-            if self.everywhere:
+            if self.everywhere and not self.batch:
+                y = norms.layer_norm(y, weights["gain"])
+            elif self.everywhere:
                 mean, var = None, None
                 if population is not None:
                     mean, var = population[name]["sites"]

@@ -58,6 +58,7 @@ class Figure(NamedTuple):
       reported: {config.norm: final value of the first panel that the paper prints}.
       best: whether the "min" or the "max" of the first panel is better.
       section: for curves that the paper describes and does not draw.
+      added: like `curves`, for norms that the paper does not have.
     """
 
     number: int
@@ -75,6 +76,12 @@ class Figure(NamedTuple):
     reported: Mapping[str, float] = {}
     best: str = "min"
     section: str = ""
+    added: Mapping[str, str] = {}
+
+    @property
+    def legends(self) -> dict[str, str]:
+        """The text of the legend of each norm."""
+        return {**self.curves, **self.added}
 
     @property
     def title(self) -> str:
@@ -155,6 +162,7 @@ _FIGURES = (
         xlabel="training steps (thousands)",
         xlim=(0, 800),
         x=_steps_over(1000),
+        added={"layer_everywhere": "LN-everywhere"},
     ),
     Figure(
         number=3,

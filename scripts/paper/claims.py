@@ -45,7 +45,7 @@ def _sentence(figure, panel, other, base):
 def _name(figure, curve):
     """Return the legend of a curve, with the settings that others of its norm lack."""
     note = f" ({curve.note})" if curve.note else ""
-    return figure.curves[curve.norm] + note
+    return figure.legends[curve.norm] + note
 
 
 def reach(

@@ -24,7 +24,7 @@ STYLE = {
     # The same figure gives the same file.
     "svg.hashsalt": "lnrepro",
 }
-# Both kinds of layer norm have one colour, since no figure shows both.
+# Norms that no figure shows together may have one colour.
 COLOURS = {
     "none": "C0",
     "layer": "C3",
@@ -32,6 +32,7 @@ COLOURS = {
     "batch": "C2",
     "batch_everywhere": "C1",
     "weight": "C4",
+    "layer_everywhere": "C4",
 }
 # Number of letters of the caption that fit below a panel.
 LETTERS = 74
@@ -44,7 +45,7 @@ def curves_of(figure: Figure, runs: Sequence[Run]) -> list[PanelCurves]:
       figure: the figure.
       runs: its runs.
     """
-    order = tuple(figure.curves)
+    order = tuple(figure.legends)
     panels = []
     for panel in figure.panels:
         first, second = curves(runs, panel, panel.metric, figure.x, order), []
@@ -120,7 +121,7 @@ def _draw_curve(ax, figure, curve, metric, line):
     notes = [curve.note] if curve.note else []
     if curve.data != figure.paper_data:
         notes.insert(0, curve.data)
-    words = [figure.curves[curve.norm]]
+    words = [figure.legends[curve.norm]]
     if metric:
         words.append(metric.split("/")[0])
     if notes:

@@ -180,7 +180,7 @@ def of_figure(runs: Iterable[Run], figure: Figure) -> list[Run]:
     chosen = []
     for run in runs:
         config = run.config
-        if config.experiment == figure.experiment and config.norm in figure.curves:
+        if config.experiment == figure.experiment and config.norm in figure.legends:
             chosen.append(run)
     return chosen
 

@@ -329,6 +329,15 @@ def _claims() -> list[Claim]:
         "min",
         ("faster", "lower error"),
     )
+    # The paper normalises the whole network with batch norm only.
+    found += _speed_and_end(
+        "Figure 2",
+        "attentive_reader",
+        [("layer_everywhere", "batch_everywhere")],
+        "valid/error",
+        "min",
+        ("not tried", "not tried"),
+    )
     tasks = ["mr", "cr", "subj", "mpqa"]
     metrics = [("sick/pearson", "max"), ("sick/mse", "min")]
     metrics += [(f"{task}/accuracy", "max") for task in tasks]

@@ -87,7 +87,7 @@ def oracle_lstm(norm, p, h0, sequences, population=None):
             [h[b] @ p["w_h"] for b in alive],
         )
         at = {k: [s[t] for s in v] for k, v in population.items()} if population else {}
-        if norm == "layer":
+        if norm.startswith("layer"):
             px = [
                 standard(a, a.mean(), a.var()) * p["gain_x"] + p["bias_x"] for a in px
             ]
@@ -101,7 +101,7 @@ def oracle_lstm(norm, p, h0, sequences, population=None):
         for b, (f, i, _, g) in zip(alive, gates, strict=True):
             c[b] = sigmoid(f) * c[b] + sigmoid(i) * np.tanh(g)
         shown = [c[b] for b in alive]
-        if norm == "layer":
+        if norm.startswith("layer"):
             shown = [
                 standard(a, a.mean(), a.var()) * p["gain_c"] + p["bias_c"]
                 for a in shown
@@ -156,6 +156,8 @@ def oracle(norm, params, batch, population=None):
                 a * p["gain"]
                 for a in over_rows(rows, population and population[name]["sites"])
             ]
+        elif norm == "layer_everywhere":
+            rows = [standard(a, a.mean(), a.var()) * p["gain"] for a in rows]
         return [a + p.get("bias", 0) for a in rows]
 
     flat = iter(apply("attend_passage", [a for case in d for a in case]))
@@ -200,6 +202,7 @@ def population_of(reader, seed=1):
     [
         ("none", 0, 0),
         ("layer", 0, 1),
+        ("layer_everywhere", 0, 0),
         ("batch_everywhere", 0, 0),
         ("batch_everywhere", 1, 0),
         pytest.param("batch", 0, 0, marks=pytest.mark.slow),
@@ -312,7 +315,8 @@ def padded(batch, passage, question):
 
 
 @pytest.mark.parametrize(
-    "norm", ["batch_everywhere", pytest.param("layer", marks=pytest.mark.slow)]
+    "norm",
+    ["batch_everywhere", pytest.param("layer_everywhere", marks=pytest.mark.slow)],
 )
 def test_what_stands_in_the_padding_changes_nothing(x64, norm):
     _, params, read = network(norm)
@@ -328,7 +332,7 @@ def test_what_stands_in_the_padding_changes_nothing(x64, norm):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("norm", ["batch_everywhere", "layer"])
+@pytest.mark.parametrize("norm", ["batch_everywhere", "layer_everywhere"])
 def test_how_much_padding_there_is_changes_nothing(x64, norm):
     _, params, read = network(norm)
     (_, a), (_, b) = read(params, batch_of()), read(params, padded(batch_of(), 11, 8))
@@ -402,12 +406,13 @@ def test_running_average_after_many_batches(x64):
 
 
 @pytest.mark.parametrize(
-    "norm", ["batch_everywhere", pytest.param("layer", marks=pytest.mark.slow)]
+    "norm",
+    ["batch_everywhere", pytest.param("layer_everywhere", marks=pytest.mark.slow)],
 )
 def test_evaluation_does_not_depend_on_the_batch(x64, norm):
     reader, params, read = network(norm)
     batch = batch_of()
-    population = population_of(reader) if norm != "layer" else None
+    population = population_of(reader) if norm == "batch_everywhere" else None
     together = read(params, batch, population)[1].readout
     company = batch_of((2, 7, 3), (4, 1, 5), seed=1)
     for b in range(3):
@@ -430,7 +435,11 @@ def test_evaluation_does_not_depend_on_the_batch(x64, norm):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("norm", "rows"),
-    [("layer", "words"), ("batch_everywhere", "words"), ("batch_everywhere", "all")],
+    [
+        ("layer_everywhere", "words"),
+        ("batch_everywhere", "words"),
+        ("batch_everywhere", "all"),
+    ],
 )
 def test_gradients_are_central_differences(x64, norm, rows):
     reader, params, _ = network(norm, batch_norm_rows=rows)
@@ -531,7 +540,13 @@ def test_dropout_scales_in_training_or_at_test(x64):
 
 @pytest.mark.parametrize(
     ("norm", "more"),
-    [("none", 0), ("layer", 8640), ("batch", 4800), ("batch_everywhere", 6000)],
+    [
+        ("none", 0),
+        ("layer", 8640),
+        ("layer_everywhere", 9840),
+        ("batch", 4800),
+        ("batch_everywhere", 6000),
+    ],
 )
 def test_parameter_counts_of_the_paper(norm, more):
     config = config_file.get_config("paper")
@@ -745,8 +760,8 @@ def test_pictures_mark_the_words_that_are_looked_at():
     [
         (
             {"norm": "weight"},
-            "config.norm = 'weight': choose one of none, layer, batch, "
-            "batch_everywhere",
+            "config.norm = 'weight': choose one of none, layer, layer_everywhere, "
+            "batch, batch_everywhere",
         ),
         ({"model.units": 0}, "config.model.units = 0: at least 1"),
         ({"model.dropout": 1.0}, "config.model.dropout = 1.0: it must lie in"),
