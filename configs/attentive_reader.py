@@ -166,7 +166,13 @@ SWEEPS = {
     # guess, and a rate that is best then may be worst at the end.
     **small_sweeps(
         "small",
-        {"none": 1e-3, "layer": 3e-3, "batch": 1e-3, "batch_everywhere": 3e-4},
+        {
+            "none": 1e-3,
+            "layer": 3e-3,
+            "layer_everywhere": 3e-4,
+            "batch": 1e-3,
+            "batch_everywhere": 3e-4,
+        },
         (3e-4, 1e-3, 3e-3),
         steps=7500,
     ),

@@ -195,7 +195,7 @@ def small_sweeps(
 
     Args:
       variant: name of the variant.
-      chosen: {norm: its best learning rate}, for the norms that the paper compares.
+      chosen: {norm: its best learning rate}, for the norms that are compared.
       rates: the learning rates that each norm is tried with.
       **length: `steps` or `epochs` of a try, mostly a third of those of the variant.
 

@@ -333,7 +333,7 @@ def _claims() -> list[Claim]:
     found += _speed_and_end(
         "Figure 2",
         "attentive_reader",
-        [("layer_everywhere", "batch_everywhere")],
+        [("layer_everywhere", "layer"), ("layer_everywhere", "batch_everywhere")],
         "valid/error",
         "min",
         ("not tried", "not tried"),
