@@ -189,7 +189,11 @@ def grid(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
 
 
 def small_sweeps(
-    variant: str, chosen: Mapping[str, float], rates: Sequence[float], **length: float
+    variant: str,
+    chosen: Mapping[str, float],
+    rates: Sequence[float],
+    seeds: Sequence[int] = (100,),
+    **length: float,
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the sweeps that answer the paper's question at a small size.
 
@@ -197,13 +201,13 @@ def small_sweeps(
       variant: name of the variant.
       chosen: {norm: its best learning rate}, for the norms that are compared.
       rates: the learning rates that each norm is tried with.
+      seeds: seeds of the tries, which no other run uses.
       **length: `steps` or `epochs` of a try, mostly a third of those of the variant.
 
     Returns:
-      {VARIANT_rates: the tries, with a seed that is not used again; VARIANT: five seeds
-      of each norm with its best rate}.
+      {VARIANT_rates: the tries; VARIANT: seeds 0 to 4 of each norm with its best rate}.
     """
-    tries = {"norm": chosen, "optimizer.learning_rate": rates, "seed": (100,)}
+    tries = {"norm": chosen, "optimizer.learning_rate": rates, "seed": seeds}
     tries |= {name: (value,) for name, value in length.items()}
     runs = []
     for norm, rate in chosen.items():
