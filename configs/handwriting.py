@@ -123,6 +123,8 @@ SWEEPS = {
     "learning_rate": grid(
         {"norm": NORMS, "optimizer.learning_rate": (3e-4, 1e-3, 3e-3)}
     ),
+    # The tries cannot tell 3e-3 and 1e-2 apart for layer norm. Runs of the whole length
+    # with seeds 0 and 1 can: docs/log.md, 2026-11-25.
     **small_sweeps(
         "small", {"none": 1e-2, "layer": 3e-3}, (1e-3, 3e-3, 1e-2), steps=1300
     ),
