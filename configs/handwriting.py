@@ -1,7 +1,7 @@
 """Handwriting synthesis (section 6.5, Figure 5): pen strokes that write a given text.
 
     python -m lnrepro.main --config=configs/handwriting.py        generated pen strokes
-    python -m lnrepro.main --config=configs/handwriting.py:small    IAM-OnDB, 10 minutes
+    python -m lnrepro.main --config=configs/handwriting.py:small    IAM-OnDB, 17 minutes
     python -m lnrepro.main --config=configs/handwriting.py:paper    IAM-OnDB
     ... --config.norm=none | layer  --config.model.peephole=True
     ... --config.model.clip_cells=10.0 --config.model.clip_outputs=100.0

@@ -2,7 +2,7 @@
 
     python -m lnrepro.main --config=configs/skip_thoughts.py           generated stories
     python -m lnrepro.main --config=configs/skip_thoughts.py:gutenberg   novels, narrow
-    python -m lnrepro.main --config=configs/skip_thoughts.py:small       half an hour
+    python -m lnrepro.main --config=configs/skip_thoughts.py:small       42 minutes
     python -m lnrepro.main --config=configs/skip_thoughts.py:paper       BookCorpus
     ... --config=configs/skip_thoughts.py:paper_gutenberg    the paper's sizes on novels
     ... --config.norm=none | layer  --config.model.condition=True
