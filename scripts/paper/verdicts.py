@@ -265,10 +265,10 @@ def row(verdict: Verdict) -> tuple[str, ...]:
     seeds = f"{verdict.n_better} and {verdict.n_baseline}"
     if verdict.diverged:
         seeds += f", {verdict.diverged} diverged"
-    numbers = [_number(x, claim.kind) for x in verdict[5:8]]
-    ours = f"{numbers[0]} ({numbers[1]} to {numbers[2]})"
-    if min(verdict.n_better, verdict.n_baseline) < FEWEST_SEEDS:
-        ours = numbers[0]
+    ours = _number(verdict.value, claim.kind)
+    if min(verdict.n_better, verdict.n_baseline) >= FEWEST_SEEDS:
+        low, high = _number(verdict.low, claim.kind), _number(verdict.high, claim.kind)
+        ours += f" ({low} to {high})"
     return (
         claim.part,
         f"{claim.better} against {claim.baseline}",
