@@ -21,6 +21,11 @@ def sequence_inputs(x: Any) -> None:
 def one_dtype(cell: Cell, params: Params, x: Any) -> tuple:
     """Check inputs and parameters of a cell, and bring them to one dtype.
 
+    Args:
+      cell: the cell.
+      params: its parameters.
+      x: [..., D], the inputs.
+
     Returns:
       (x, params, weights, step_params): weights and step_params are those of
       `cell.prepare`; x and weights have one dtype.
@@ -81,6 +86,13 @@ def _check_features(cell, weights, x):
 
 def carry_like(own_carry: Any, carry: Any) -> Any:
     """Check a carry that a user passed against the cell's own.
+
+    Args:
+      own_carry: what `cell.initial_carry` returned.
+      carry: what the user passed.
+
+    Returns:
+      The carry, with its leaves sharded as those of the cell's own.
 
     Raises:
       ValueError: another structure or shape.

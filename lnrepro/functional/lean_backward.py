@@ -53,7 +53,16 @@ class ScanResult(NamedTuple):
 
 
 def plain_scan(plan, weights, params, carry, x, context) -> ScanResult:
-    """Run the scan for JAX's own derivatives."""
+    """Run the scan for JAX's own derivatives.
+
+    Args:
+      plan: the static part of the scan.
+      weights: {name: weight}, as given to `scan`.
+      params: pytree that every step reads.
+      carry: pytree, the carry before the first step.
+      x: pytree of [T, ...], the inputs.
+      context: pytree of [T, ...] that gets no gradient, or None.
+    """
 
     def keep_output(before, after, step_products):
         return plan.output(after)
@@ -70,11 +79,11 @@ def _forward(plan, keep, weights, params, carry, x, context):
     Args:
       plan: the static part of the scan.
       keep: (carry before, carry after, {name: product}) -> what is stacked of a step.
-      weights: as given to `scan`, as are params, carry, x and context.
-      params: see above.
-      carry: see above.
-      x: see above.
-      context: see above.
+      weights: as for `plain_scan`, as are the other arguments.
+      params: see `plain_scan`.
+      carry: see `plain_scan`.
+      x: see `plain_scan`.
+      context: see `plain_scan`.
 
     Returns:
       (last carry, what was kept [T, ...], aux [T, ...], projections [T, ...]).
@@ -132,7 +141,10 @@ def _over_chunks(function, state, inputs, size, reverse):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def lean_scan(plan, weights, params, carry, x, context) -> ScanResult:
-    """Run the scan; its derivative keeps the carries and the products only."""
+    """Run the scan; its derivative keeps the carries and the products only.
+
+    The arguments are those of `plain_scan`.
+    """
     return plain_scan(plan, weights, params, carry, x, context)
 
 

@@ -30,7 +30,14 @@ class NamedProducts:
         self.outputs: dict[str, jax.Array] = {}
 
     def dot(self, name: str, v: jax.Array) -> jax.Array:
-        """Multiply v [..., D] by the weight of that name.
+        """Multiply by the weight of that name.
+
+        Args:
+          name: name of the weight.
+          v: [..., D].
+
+        Returns:
+          The product [..., N].
 
         Raises:
           ValueError: there is no such weight, or its product was taken before.
@@ -72,7 +79,12 @@ def with_own_derivative(weights: Weights) -> NamedProducts:
 
 
 def read_from(weights: Weights, kept: dict[str, jax.Array]) -> NamedProducts:
-    """Products that are read from memory, for the inputs they were taken of."""
+    """Products that are read from memory.
+
+    Args:
+      weights: {name: weight}.
+      kept: {name: product [..., N]}, which must be those of the same inputs.
+    """
 
     def multiply(name, v):
         del v
@@ -84,7 +96,14 @@ def read_from(weights: Weights, kept: dict[str, jax.Array]) -> NamedProducts:
 def replayed(
     weights: Weights, kept: dict[str, jax.Array], probes: dict[str, jax.Array]
 ) -> NamedProducts:
-    """Products read from memory, whose gradients go to their inputs and to `probes`."""
+    """Products read from memory, whose gradients go to their inputs and to `probes`.
+
+    Args:
+      weights: {name: weight}.
+      kept: {name: product [..., N]}, which must be those of the same inputs.
+      probes: {name: [..., N]}. Their values are not used. The gradient of a probe is
+        that of the product of its name.
+    """
 
     def multiply(name, v):
         return _replayed_product(v, weights[name], kept[name], probes[name])

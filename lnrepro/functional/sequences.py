@@ -41,7 +41,13 @@ def flip(sequences: Any, seq_lengths: jax.Array | None) -> Any:
 
 
 def where(condition: jax.Array, new: Any, old: Any) -> Any:
-    """Choose between trees by booleans [...] that lack the last axes of the leaves."""
+    """Choose between two trees of arrays, row by row.
+
+    Args:
+      condition: booleans [...], the first axes of every leaf.
+      new: pytree of [..., n], taken where the condition is True.
+      old: the same, taken elsewhere.
+    """
 
     def choose(new, old):
         # [...] becomes [..., 1, 1] for a leaf of the carry with two more axes.
@@ -61,7 +67,14 @@ def without_padding(a: jax.Array, mask: jax.Array | None) -> jax.Array:
 def time_major_flags(
     name: str, flags: Any, x: jax.Array, time_major: bool
 ) -> jax.Array | None:
-    """Return flags [..., T] or [T, ...] as booleans [T, ...].
+    """Return the flags of all steps as booleans [T, ...].
+
+    Args:
+      name: "mask" or "resets", for the message.
+      flags: booleans or numbers [..., T], or [T, ...] with `time_major`. None returns
+        None.
+      x: [T, ..., D], the inputs.
+      time_major: whether the time axis of the flags is the first one.
 
     Raises:
       ValueError: a shape other than that of x [T, ..., D] asks for.
@@ -93,7 +106,12 @@ def _check_resets(name: str, resets: jax.Array) -> None:
 
 
 def flags_of_step(name: str, flags: Any, x: jax.Array) -> jax.Array | None:
-    """Return the flags of one step, `mask` or `reset`, as booleans [...].
+    """Return the flags of one step as booleans [...].
+
+    Args:
+      name: "mask" or "reset", for the message.
+      flags: booleans or numbers [...]. None returns None.
+      x: [..., D], the inputs of the step.
 
     Raises:
       ValueError: a shape other than the batch axes of x [..., D].
@@ -121,6 +139,12 @@ def padding_mask(
     x: jax.Array, seq_lengths: Any, mask: Any, time_major: bool
 ) -> jax.Array | None:
     """Join lengths and mask to one mask [T, ...], None where there is neither.
+
+    Args:
+      x: [T, ..., D], the inputs.
+      seq_lengths: integers [...]; steps from the length on are padding.
+      mask: [..., T], or [T, ...] with `time_major`; False where a step is padding.
+      time_major: whether the time axis of the mask is the first one.
 
     Raises:
       ValueError: lengths outside [0, T] or of another shape.
@@ -166,7 +190,15 @@ def _check_range(seq_lengths, steps):
 def statistics_of_steps(
     cell: Any, statistics: dict | None, step_index: jax.Array
 ) -> dict | None:
-    """Population statistics [T_max, n] as those of each step [T, n].
+    """Return population statistics as those of each step.
+
+    Args:
+      cell: the cell.
+      statistics: {site: (mean, var)}, each [T_max, n]. None returns None.
+      step_index: [T], the numbers of the steps.
+
+    Returns:
+      {site: (mean, var)}, each [T, n]. Steps beyond T_max have those of the last one.
 
     Raises:
       ValueError: the cell has no batch norm.
@@ -184,7 +216,12 @@ def statistics_of_steps(
 
 
 def steps_with_a_row(mask: jax.Array | None, steps: int) -> jax.Array:
-    """Which steps have a row that is not padding, [T]."""
+    """Return which steps have a row that is not padding, booleans [T].
+
+    Args:
+      mask: [T, ...], False where a row is padding. None means no padding.
+      steps: T.
+    """
     if mask is None:
         return jnp.ones((steps,), bool)
     return mask.any(tuple(range(1, mask.ndim)))
@@ -195,6 +232,13 @@ def vary_alike(params: Any, tree: Any) -> Any:
 
     They are the axes over which the inputs or a parameter vary. The carry of the loop
     then keeps one type, and gradients are summed over devices once, not at every step.
+
+    Args:
+      params: the parameters. They are read for their axes only.
+      tree: pytree of arrays.
+
+    Returns:
+      The tree.
     """
     leaves = jax.tree.leaves((params, tree))
     # No array varies outside shard_map.

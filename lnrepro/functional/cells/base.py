@@ -74,7 +74,13 @@ class Cell:
         features_in: int,
         dtype: jax.typing.DTypeLike = jnp.float32,
     ) -> Params:
-        """Draw fresh parameters for inputs [..., D = features_in]."""
+        """Draw fresh parameters.
+
+        Args:
+          key: random key.
+          features_in: D, the size of the input.
+          dtype: dtype of the parameters.
+        """
         raise TypeError(f"{type(self).__name__} does not define init")
 
     def initial_carry(self, params: Params, x: jax.Array) -> Carry:
@@ -91,7 +97,14 @@ class Cell:
         raise TypeError(f"{type(self).__name__} does not define prepare")
 
     def project(self, dot: Dot, x: jax.Array) -> Any:
-        """Return the products that do not depend on the carry, of x [..., D]."""
+        """Return the products that do not depend on the carry.
+
+        They run over many steps at once where that is faster.
+
+        Args:
+          dot: as for `step`.
+          x: [..., D], with or without the time axis.
+        """
         del dot
         return x
 
@@ -123,12 +136,22 @@ class Cell:
         raise TypeError(f"{type(self).__name__} does not define output")
 
     def transform_input(self, x: jax.Array, noise: Any) -> jax.Array:
-        """Change x [T, ..., D] before it is projected; noise is what `sample` drew."""
+        """Change the input before it is projected, as dropout does.
+
+        Args:
+          x: [T, ..., D], or [..., D] for one step.
+          noise: what `sample` drew, or None.
+        """
         del noise
         return x
 
     def sample(self, key: jax.Array, x: jax.Array) -> Any:
-        """Draw noise once for a whole sequence of inputs x [..., D]; None is none."""
+        """Draw noise once for a whole sequence. None means that there is none.
+
+        Args:
+          key: random key.
+          x: [..., D], inputs of one step: the noise has their batch axes.
+        """
         del key, x
 
     @property
@@ -147,7 +170,16 @@ class Cell:
 
 
 def positive_integer(cell: str, name: str, value: Any) -> int:
-    """Return value as an int, or raise ValueError where it is no positive integer."""
+    """Return value as an int.
+
+    Args:
+      cell: name of the cell, for the message.
+      name: name of the field, for the message.
+      value: what the user gave.
+
+    Raises:
+      ValueError: value is no positive integer.
+    """
     try:
         number = operator.index(value)
     except TypeError:
@@ -158,7 +190,17 @@ def positive_integer(cell: str, name: str, value: Any) -> int:
 
 
 def choice(cell: str, name: str, value: str, allowed: tuple[str, ...]) -> None:
-    """Raise ValueError unless value is one of the allowed ones."""
+    """Check a field that has a few allowed values.
+
+    Args:
+      cell: name of the cell, for the message.
+      name: name of the field, for the message.
+      value: what the user gave.
+      allowed: the values that the field may have.
+
+    Raises:
+      ValueError: value is none of them.
+    """
     if value not in allowed:
         raise ValueError(
             f"{cell}: {name}={value!r}; choose one of {', '.join(map(repr, allowed))}"
@@ -190,7 +232,10 @@ def wide(a: jax.Array) -> jax.Array:
 def dropout(key: jax.Array | None, rate: float, a: jax.Array) -> jax.Array:
     """Set each entry to zero with probability `rate`, and divide the rest by 1 - rate.
 
-    Without a key, or at rate 0, return a.
+    Args:
+      key: random key. None returns a as it is.
+      rate: in [0, 1). Zero returns a as it is.
+      a: floating-point array of any shape.
     """
     if key is None or not rate:
         return a
@@ -207,7 +252,11 @@ def check_rate(name: str, rate: float) -> None:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def clip_gradient(x: Any, limit: float) -> Any:
-    """Return x [...]; its gradient is clipped to [-limit, limit], entry by entry.
+    """Return x; its gradient is clipped to [-limit, limit], entry by entry.
+
+    Args:
+      x: array of any shape.
+      limit: positive number.
 
     >>> print(jax.grad(lambda x: 3.0 * clip_gradient(x, 1.0))(2.0))
     1.0
@@ -239,6 +288,14 @@ def draw(specs: dict[str, ParamSpec], key: jax.Array, dtype: Any) -> dict:
 
     They are drawn in float32 at least and then cast, so that orthogonal kernels exist
     in bfloat16 too.
+
+    Args:
+      specs: {name: shape and initialiser}.
+      key: random key.
+      dtype: dtype of the parameters.
+
+    Returns:
+      {name: array}.
     """
     # Orthogonal initialisers need a QR decomposition, which bfloat16 does not have.
     draw_dtype = wide_dtype(dtype)

@@ -48,7 +48,12 @@ class Norm:
     names_from_weight: ClassVar[tuple[str, ...]] = ()
 
     def init(self, size: int, scale_init: Initializer | None) -> dict[str, ParamSpec]:
-        """Return the specs of the parameters for a site of `size` units."""
+        """Return the specs of the parameters of a site.
+
+        Args:
+          size: number of units at the site.
+          scale_init: initialiser of the gain; None takes the norm's own.
+        """
         return {}
 
     def init_from_weight(self, weight: jax.Array) -> dict[str, jax.Array]:
@@ -56,7 +61,12 @@ class Norm:
         return {}
 
     def prepare(self, params: dict, weight: jax.Array) -> jax.Array:
-        """Return the weight [D, N] of the product at this site, ready to multiply."""
+        """Return the weight of the product at this site, ready to multiply.
+
+        Args:
+          params: the site's parameters.
+          weight: [D, N], or block-diagonal, see `Prepared`.
+        """
         return weight
 
     def prepare_bias(self, bias: jax.Array) -> jax.Array:
@@ -260,7 +270,11 @@ class Normaliser:
 
 
 def site_params(params: dict, site: str) -> dict:
-    """The parameters of one site, by their short names.
+    """Return the parameters of one site, by their short names.
+
+    Args:
+      params: parameters of all sites.
+      site: name of the site.
 
     >>> site_params({"gain_x": 1, "gain_h": 2, "bias": 3}, "h")
     {'gain': 2}
@@ -274,7 +288,16 @@ def site_specs(
     sizes: dict[str, int],
     scale_init: Initializer | None,
 ) -> dict[str, ParamSpec]:
-    """Specs of the norms' parameters of all sites, named such as "gain_x"."""
+    """Return the specs of the norms' parameters of all sites.
+
+    Args:
+      site_norms: {site: norm}.
+      sizes: {site: number of units}.
+      scale_init: initialiser of the gains; None takes each norm's own.
+
+    Returns:
+      {name: spec}, with names such as "gain_x".
+    """
     specs = {}
     for site, norm in site_norms.items():
         for name, spec in norm.init(sizes[site], scale_init).items():
@@ -283,7 +306,16 @@ def site_specs(
 
 
 def add_row(a: jax.Array, params: dict, name: str) -> jax.Array:
-    """Add the bias params[name] [N] to a [..., N], where there is one."""
+    """Add a bias where there is one.
+
+    Args:
+      a: [..., N].
+      params: parameters, which may have the bias [N].
+      name: name of the bias.
+
+    Returns:
+      The sum in float32 at least, or a as it is.
+    """
     if name not in params:
         return a
     return wide(a) + row(params[name], wide(a))
