@@ -22,6 +22,7 @@ from .data import (
     training_batches,
 )
 from .model import Reader
+from .population import move
 
 UNITS = {
     "loss": "nats per question",
@@ -60,7 +61,9 @@ def make(config: ConfigDict) -> Experiment:
         nll = -log_p.mean()
         new = {}
         if reader.batch:
-            new["batch_stats"] = reader.remember(vars["batch_stats"], reading.seen)
+            new["batch_stats"] = move(
+                vars["batch_stats"], reading.seen, reader.sizes.momentum
+            )
         return nll, (new, {"nll": nll, "error": is_wrong.mean()})
 
     def metrics(vars, batch):

@@ -23,17 +23,11 @@ from ml_collections import ConfigDict
 
 from lnrepro.engine.checks import check_at_least, check_choice
 from lnrepro.engine.errors import UserError
-from lnrepro.functional import (
-    BatchStatistics,
-    LSTMCell,
-    ScanOptions,
-    bidirectional,
-    norms,
-    track,
-    unroll,
-)
+from lnrepro.functional import LSTMCell, ScanOptions, bidirectional, norms, unroll
 
 from .all_rows import AllRowsLSTM, unroll_all_rows
+from .population import filled, fresh_lstm, fresh_map
+from .softmax import answered, masked_softmax
 
 # "layer" and "batch" normalise inside the LSTMs only. Those with "_everywhere" also
 # normalise each of `MAPS`.
@@ -48,8 +42,6 @@ MAPS = (
     "read_question",
     "read_mean",
 )
-# Is added to the answer's probability, as in the authors' code.
-FLOOR = 1e-8
 Params = dict[str, Any]
 
 
@@ -59,7 +51,7 @@ class Reading(NamedTuple):
     Attributes:
       readout: g [B, H], the input of the output layer.
       attention: a [T, B].
-      seen: batch statistics by the name of the encoder or map, for `Reader.remember`.
+      seen: batch statistics by the name of the encoder or map, for `population.move`.
     """
 
     readout: jax.Array
@@ -150,73 +142,19 @@ class Reader:
         """Return batch norm's population statistics before the first step.
 
         Returns:
-          {encoder or map: {"sites", "count"}}, {} without batch norm. sites are means 0
-          and variances 1; those of an LSTM are {site: (mean, var)} by time step. count
-          is the number of batches that the statistics are the mean of.
+          As described in population.py; {} without batch norm.
         """
-        # Batch norm in an LSTM has its own statistics for each of the first time steps.
-        steps = self.sizes.statistics_steps
-
-        def fresh(*shape):
-            return jnp.zeros(shape), jnp.ones(shape)
-
-        def of_direction():
-            sites = {site: fresh(steps, n) for site, n in self.cell.sites.items()}
-            return {"sites": sites, "count": jnp.zeros(steps)}
-
+        sites, steps = self.cell.sites, self.sizes.statistics_steps
         made = {}
         if self.batch:
             for name in ENCODERS:
-                made[name] = tuple(of_direction() for _ in range(self.directions))
+                made[name] = tuple(
+                    fresh_lstm(sites, steps) for _ in range(self.directions)
+                )
         if self.batch and self.everywhere:
             for name in MAPS:
-                sites = fresh(self.sizes.units)
-                made[name] = {"sites": sites, "count": jnp.zeros(())}
+                made[name] = fresh_map(self.sizes.units)
         return made
-
-    def remember(self, population: Params, seen: Params) -> Params:
-        """Move population statistics by one batch.
-
-        They are the mean over the batches so far, until 1 / (1 - momentum) batches
-        make them a running average. Step t counts the batches that had a word there. No
-        gradient flows.
-
-        Args:
-          population: as `population` returns them.
-          seen: `Reading.seen` of a batch in training.
-
-        Returns:
-          The population statistics.
-        """
-
-        def momentum_of(count):
-            # With momentum count / (count + 1), old and new make the mean of count + 1
-            # batches.
-            return jnp.minimum(count / (count + 1), self.sizes.momentum)
-
-        def move_encoder(old, batch: BatchStatistics):
-            # Steps beyond those with statistics of their own change nothing.
-            known = min(len(old["count"]), len(batch.seen))
-            momentum = momentum_of(old["count"][:known, None])
-            count = old["count"].at[:known].add(batch.seen[:known])
-            return {"sites": track(old["sites"], batch, momentum), "count": count}
-
-        def move_map(old, batch):
-            momentum = momentum_of(old["count"])
-            sites = tuple(
-                norms.running_average(before, new, momentum)
-                for before, new in zip(old["sites"], batch, strict=True)
-            )
-            return {"sites": sites, "count": old["count"] + 1}
-
-        moved = {}
-        for name, old in population.items():
-            if name in ENCODERS:
-                pairs = zip(old, seen[name], strict=True)
-                moved[name] = tuple(move_encoder(o, batch) for o, batch in pairs)
-            else:
-                moved[name] = move_map(old, seen[name])
-        return moved
 
     def read(
         self,
@@ -382,97 +320,6 @@ class Reader:
         with jax.named_scope("output"):
             output = params["output"]
             return answered(g, output["w"], output["bias"], answer)
-
-
-def masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
-    """Softmax over time of the scores where the mask is True.
-
-    Args:
-      scores: [T, B].
-      mask: [T, B].
-
-    Returns:
-      [T, B], exactly 0 where the mask is False, also in a column without any True.
-    """
-    # Subtracting the largest score does not change the softmax and keeps exp from
-    # overflow. No gradient has to flow through it.
-    largest = jnp.max(jnp.where(mask, scores, -jnp.inf), 0)
-    largest = jax.lax.stop_gradient(jnp.where(jnp.isfinite(largest), largest, 0))
-    # The inner `where` keeps exp and its gradient finite on padding.
-    powers = jnp.exp(jnp.where(mask, scores - largest, 0))
-    powers = jnp.where(mask, powers, 0)
-    # The maximum avoids 0 / 0 in a column without any word.
-    return powers / jnp.maximum(powers.sum(0), jnp.finfo(powers.dtype).tiny)
-
-
-def filled(running: Params) -> Params:
-    """Fill statistics by time step at the steps that no batch has reached.
-
-    Such a step takes the statistics of the last step before it that a batch has
-    reached. Source: popstats.py of the authors' code.
-
-    Args:
-      running: {"sites": {site: (mean, var)}, each [T_max, n], "count": [T_max]}.
-
-    Returns:
-      {site: (mean, var)}, each [T_max, n].
-    """
-    count = running["count"]
-    # At each step its own number if a batch has reached it, else 0. The running maximum
-    # is then the last step reached.
-    reached = jnp.where(count > 0, jnp.arange(len(count)), 0)
-    last_reached = jax.lax.cummax(reached)
-    return jax.tree.map(lambda s: s[last_reached], running["sites"])
-
-
-@jax.custom_vjp
-def answered(
-    g: jax.Array, w: jax.Array, bias: jax.Array, answer: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Compare an answer with the softmax over all words of g w + bias.
-
-    Its backward pass forms the gradient of the scores [B, V] once and takes the bias's
-    from it as a product. On two CPU cores at V = 65,830 this takes half the time of
-    JAX's own derivative, which computes the softmax in three places.
-
-    Args:
-      g: [B, H].
-      w: [H, V].
-      bias: [V].
-      answer: [B], word numbers.
-
-    Returns:
-      (log(p(answer) + 1e-8) in nats [B], whether another word scores higher [B]).
-    """
-    return _answered(g, w, bias, answer)[0]
-
-
-def _answered(g, w, bias, answer):
-    scores = g @ w + bias
-    of_answer = jnp.take_along_axis(scores, answer[:, None], 1)[:, 0]
-    log_total = jax.nn.logsumexp(scores, 1)
-    # log(p + FLOOR) = logaddexp(log p, log FLOOR), without forming p.
-    floor = jnp.log(FLOOR).astype(scores.dtype)
-    log_p = jnp.logaddexp(of_answer - log_total, floor)
-    is_wrong = scores.max(1) > of_answer
-    return (log_p, is_wrong), (g, w, scores, log_total, of_answer, answer)
-
-
-def _answered_backward(saved, gradients):
-    g, w, scores, log_total, of_answer, answer = saved
-    p = jnp.exp(of_answer - log_total)
-    # d log(p + FLOOR) / d log p = p / (p + FLOOR)
-    factor = (gradients[0] * p / (p + FLOOR))[:, None]
-    # d log p(answer) / d scores = one-hot(answer) - softmax(scores), [B, V].
-    is_answer = jnp.arange(scores.shape[1]) == answer[:, None]
-    d_scores = factor * (is_answer - jnp.exp(scores - log_total[:, None]))
-    # Without the barrier XLA computes this anew for each of the three uses.
-    d_scores = jax.lax.optimization_barrier(d_scores)
-    d_bias = jnp.ones(len(d_scores), d_scores.dtype) @ d_scores
-    return d_scores @ w.T, g.T @ d_scores, d_bias, None
-
-
-answered.defvjp(_answered, _answered_backward)
 
 
 def orthogonal(scale: float):

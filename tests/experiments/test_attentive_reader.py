@@ -10,7 +10,15 @@ import pytest
 from jax.test_util import check_grads
 
 from configs import attentive_reader as config_file
-from experiments.attentive_reader import data, evaluate, make, model, pictures
+from experiments.attentive_reader import (
+    data,
+    evaluate,
+    make,
+    model,
+    pictures,
+    population,
+    softmax,
+)
 from lnrepro.data.ragged import Ragged
 from lnrepro.engine.errors import DataError, UserError
 from tests.oracle import sigmoid
@@ -283,7 +291,7 @@ def test_batch_norm_over_all_rows_is_that_of_the_authors_code(x64, norm):
     other_rows, _ = network(norm)[2](params, batch)
     assert np.abs(logits - other_rows).max() > 1e-3
     # The last step has no word, so that population statistics leave it out.
-    moved = reader.remember(reader.population(), reading.seen)
+    moved = population.move(reader.population(), reading.seen, 0.9)
     assert moved["passage"][0]["count"].tolist() == [1] * 7 + [0] * 2
 
 
@@ -345,14 +353,14 @@ def test_masked_softmax_is_softmax_of_what_is_there():
     scores = np.random.RandomState(0).randn(6, 4).astype(np.float32) * 30
     lengths = np.array([6, 3, 1, 0])
     mask = np.arange(6)[:, None] < lengths
-    softmax = jax.jit(model.masked_softmax)
+    masked = jax.jit(softmax.masked_softmax)
     for rubbish in (0, np.nan, np.inf, 1e30):
-        a = softmax(np.where(mask, scores, np.float32(rubbish)), mask)
+        a = masked(np.where(mask, scores, np.float32(rubbish)), mask)
         for b, n in enumerate(lengths):
             e = np.exp(scores[:n, b].astype(float) - scores[:n, b].max(initial=0))
             np.testing.assert_allclose(a[:n, b], e / e.sum(), rtol=1e-5, atol=1e-30)
         assert not np.asarray(a)[~mask].any()
-    grad = jax.jit(jax.grad(lambda s: (model.masked_softmax(s, mask) ** 2).sum()))(
+    grad = jax.jit(jax.grad(lambda s: (softmax.masked_softmax(s, mask) ** 2).sum()))(
         np.where(mask, scores, np.nan)
     )
     assert np.isfinite(np.asarray(grad)[mask]).all()
@@ -374,10 +382,10 @@ def test_statistics_by_time_step_are_those_of_the_rows_that_are_there(x64):
             np.testing.assert_allclose(stats["x"][0][t], np.mean(rows, 0), atol=1e-12)
             np.testing.assert_allclose(stats["x"][1][t], np.var(rows, 0), atol=1e-12)
         assert alive.tolist() == [t < max(lengths) for t in range(7)]
-    population, remember = reader.population(), jax.jit(reader.remember)
+    moved, move = reader.population(), jax.jit(population.move)
     for what in seen:
-        population = remember(population, what)
-    filled = model.filled(population["passage"][0])
+        moved = move(moved, what, reader.sizes.momentum)
+    filled = population.filled(moved["passage"][0])
     a, b = (what["passage"][0][0]["h"][0] for what in seen)
     means = filled["h"][0]
     # Both batches have 6 words. Only the first one has a 7th, and none has more.
@@ -385,23 +393,21 @@ def test_statistics_by_time_step_are_those_of_the_rows_that_are_there(x64):
     np.testing.assert_allclose(means[6:], np.repeat(a[6:7], 3, 0), atol=1e-7)
     means = [what["attend_passage"][0] for what in seen]
     np.testing.assert_allclose(
-        population["attend_passage"]["sites"][0], sum(means) / 2, atol=1e-7
+        moved["attend_passage"]["sites"][0], sum(means) / 2, atol=1e-7
     )
 
 
 def test_running_average_after_many_batches(x64):
     _, params, read = network("batch_everywhere")
-    reader = model.Reader(small("batch_everywhere", momentum=0.75))
+    reader = model.Reader(small("batch_everywhere"))
     seen = read(params, batch_of())[1].seen
-    population, wanted, remember = reader.population(), 0.0, jax.jit(reader.remember)
+    moved, wanted, move = reader.population(), 0.0, jax.jit(population.move)
     for k in range(1, 9):
         scaled = jax.tree.map(lambda a, k=k: a * k if a.dtype != bool else a, seen)
-        population = remember(population, scaled)
+        moved = move(moved, scaled, 0.75)
         rate = min((k - 1) / k, 0.75)
         wanted = rate * wanted + (1 - rate) * k
-    ratio = (
-        population["passage"][0]["sites"]["c"][1][0] / seen["passage"][0][0]["c"][1][0]
-    )
+    ratio = moved["passage"][0]["sites"]["c"][1][0] / seen["passage"][0][0]["c"][1][0]
     np.testing.assert_allclose(ratio, wanted, rtol=1e-4)
 
 
@@ -469,7 +475,7 @@ def test_answers_likelihood_has_a_floor_and_autodiffs_gradients(x64):
         return weights @ jnp.log(p[jnp.arange(3), answer] + 1e-8)
 
     def ours(g, w, bias):
-        return weights @ model.answered(g, w, bias, answer)[0]
+        return weights @ softmax.answered(g, w, bias, answer)[0]
 
     found, wanted = (
         jax.jit(jax.value_and_grad(f, (0, 1, 2)))(g, w, bias) for f in (ours, plain)
@@ -479,9 +485,9 @@ def test_answers_likelihood_has_a_floor_and_autodiffs_gradients(x64):
         found,
         wanted,
     )
-    wrong = model.answered(g, w, bias, answer)[1]
+    wrong = softmax.answered(g, w, bias, answer)[1]
     np.testing.assert_array_equal(wrong, (g @ w + bias).argmax(1) != answer)
-    impossible = model.answered(
+    impossible = softmax.answered(
         g[:1], np.zeros((4, 2)), np.array([0.0, 1e3]), np.array([0])
     )[0]
     np.testing.assert_allclose(impossible, np.log(1e-8))

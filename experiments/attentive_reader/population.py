@@ -1,0 +1,108 @@
+"""Batch norm's population statistics, which stand for a batch's at test time.
+
+    {encoder or map: {"sites", "count"}}
+
+"sites" holds means and variances. Those of an LSTM are {site: (mean, var)}, each
+[T_max, n] with a row for every time step, and an encoder has a tuple of one or two
+LSTMs, its directions. Those of an affine map are (mean, var), each [H]. "count" is the
+number of batches that the statistics are the mean of, [T_max] or [].
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lnrepro.functional import BatchStatistics, norms, track
+
+Population = dict[str, Any]
+
+
+def fresh_lstm(sites: dict[str, int], steps: int) -> Population:
+    """Return the statistics of one LSTM before the first batch.
+
+    Args:
+      sites: {site: number of units n}.
+      steps: T_max, the number of time steps with statistics of their own.
+
+    Returns:
+      {"sites", "count"}: means 0, variances 1 and counts 0.
+    """
+    statistics = {site: _standard(steps, n) for site, n in sites.items()}
+    return {"sites": statistics, "count": jnp.zeros(steps)}
+
+
+def fresh_map(units: int) -> Population:
+    """Return the statistics of an affine map to `units` units, as `fresh_lstm` does."""
+    return {"sites": _standard(units), "count": jnp.zeros(())}
+
+
+def _standard(*shape: int) -> tuple[jax.Array, jax.Array]:
+    return jnp.zeros(shape), jnp.ones(shape)
+
+
+def move(population: Population, seen: dict[str, Any], momentum: float) -> Population:
+    """Move population statistics by one batch.
+
+    They are the mean over the batches so far, until 1 / (1 - momentum) batches make
+    them a running average. Step t counts the batches that had a word there. No gradient
+    flows.
+
+    Args:
+      population: the statistics before the batch.
+      seen: `Reading.seen` of a batch in training.
+      momentum: the largest weight of the old statistics, 0 to 1.
+
+    Returns:
+      The population statistics.
+    """
+    moved = {}
+    for name, old in population.items():
+        if isinstance(old, tuple):
+            directions = zip(old, seen[name], strict=True)
+            moved[name] = tuple(_move_lstm(*pair, momentum) for pair in directions)
+        else:
+            moved[name] = _move_map(old, seen[name], momentum)
+    return moved
+
+
+def _momentum_after(count, limit):
+    # With momentum count / (count + 1), old and new make the mean of count + 1 batches.
+    return jnp.minimum(count / (count + 1), limit)
+
+
+def _move_lstm(old, batch: BatchStatistics, limit):
+    # Steps beyond those with statistics of their own change nothing.
+    known = min(len(old["count"]), len(batch.seen))
+    momentum = _momentum_after(old["count"][:known, None], limit)
+    count = old["count"].at[:known].add(batch.seen[:known])
+    return {"sites": track(old["sites"], batch, momentum), "count": count}
+
+
+def _move_map(old, batch, limit):
+    momentum = _momentum_after(old["count"], limit)
+    sites = tuple(
+        norms.running_average(before, new, momentum)
+        for before, new in zip(old["sites"], batch, strict=True)
+    )
+    return {"sites": sites, "count": old["count"] + 1}
+
+
+def filled(running: Population) -> Population:
+    """Fill statistics by time step at the steps that no batch has reached.
+
+    Such a step takes the statistics of the last step before it that a batch has
+    reached. Source: popstats.py of the authors' code.
+
+    Args:
+      running: {"sites": {site: (mean, var)}, each [T_max, n], "count": [T_max]}.
+
+    Returns:
+      {site: (mean, var)}, each [T_max, n].
+    """
+    count = running["count"]
+    # At each step its own number if a batch has reached it, else 0. The running maximum
+    # is then the last step reached.
+    reached = jnp.where(count > 0, jnp.arange(len(count)), 0)
+    last_reached = jax.lax.cummax(reached)
+    return jax.tree.map(lambda s: s[last_reached], running["sites"])

