@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 
 import jax
 
+from .bound import cross_entropy, importance_weighted, noise_of
 from .data import pixels
-from .model import Draw, cross_entropy, importance_weighted, noise_of
+from .model import Draw
 
 Values = Callable[[Mapping, Mapping], dict[str, jax.Array]]
 

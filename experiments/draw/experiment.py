@@ -11,8 +11,9 @@ from lnrepro.engine.resident import train_batches
 
 from . import evaluate as evaluations
 from . import pictures
+from .bound import cross_entropy
 from .data import open_split, pixels, select
-from .model import Draw, cross_entropy
+from .model import Draw
 
 UNIT = "nats per image"
 

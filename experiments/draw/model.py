@@ -1,4 +1,4 @@
-"""DRAW's network and its bound.
+"""DRAW's network.
 
 Gregor et al. (2015) with the LSTM of Ba, Kiros and Hinton (2016), section 6.4. Glimpse
 t of G:
@@ -343,73 +343,3 @@ def kl_from_standard(mu: jax.Array, log_s: jax.Array) -> jax.Array:
     """
     terms = jnp.square(mu) + jnp.exp(2 * log_s) - 2 * log_s - 1
     return 0.5 * jnp.sum(terms, axis=-1)
-
-
-def cross_entropy(canvas: jax.Array, x: jax.Array) -> jax.Array:
-    """Return -log p(x | canvas) in nats per image [B].
-
-    Args:
-      canvas: [B, S, S], logits of independent pixels.
-      x: [B, S, S] in 0..1.
-    """
-    # -x log sigmoid(a) - (1 - x) log(1 - sigmoid(a)) = softplus(a) - x a, which does
-    # not overflow.
-    return jnp.sum(jax.nn.softplus(canvas) - x * canvas, axis=(-2, -1))
-
-
-def noise_of(key: jax.Array, index: jax.Array, sizes: Any) -> jax.Array:
-    """Draw the noise of some examples; it does not depend on the batch they are in.
-
-    Args:
-      key: random key.
-      index: [B], numbers of the examples.
-      sizes: config.model.
-
-    Returns:
-      [G, B, Z]
-    """
-
-    def draw_one(i):
-        example_key = jax.random.fold_in(key, i)
-        return jax.random.normal(example_key, (sizes.glimpses, sizes.latents))
-
-    # [B, G, Z] -> [G, B, Z].
-    return jnp.moveaxis(jax.vmap(draw_one)(index), 0, 1)
-
-
-def importance_weighted(
-    draw: Draw,
-    params: Params,
-    x: jax.Array,
-    index: jax.Array,
-    key: jax.Array,
-    samples: int,
-) -> jax.Array:
-    """Estimate log p(x) in nats by importance sampling.
-
-    log mean_k p(x | z_k) p(z_k) / q(z_k | x) over draws z_k from q is a lower bound in
-    expectation that tightens as their number grows.
-
-    Args:
-      draw: the network.
-      params: its parameters.
-      x: [B, S, S].
-      index: [B], numbers of the examples, which their noise depends on.
-      key: random key.
-      samples: number of draws per image.
-
-    Returns:
-      [B]
-
-    References:
-      Burda, Grosse and Salakhutdinov (2015), eq. 8.
-    """
-
-    def log_weight(key):
-        canvas, seen = draw.infer(params, x, noise_of(key, index, draw.sizes))
-        return seen.log_ratio.sum(0) - cross_entropy(canvas, x)
-
-    # One draw after the other, so that memory does not grow with their number.
-    # [samples, B].
-    log_weights = jax.lax.map(log_weight, jax.random.split(key, samples))
-    return jax.nn.logsumexp(log_weights, axis=0) - jnp.log(samples)

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .attention import geometry
-from .model import Draw, noise_of
+from .bound import noise_of
+from .model import Draw
 
 # Number of test images that are shown.
 EXAMPLES = 10

@@ -12,7 +12,8 @@ import numpy as np
 from lnrepro.engine.errors import UserError
 from lnrepro.engine.runs import LoadedRun
 
-from .model import Draw, noise_of
+from .bound import noise_of
+from .model import Draw
 
 # Images that are drawn together. Every glimpse of them is in memory.
 TOGETHER = 100

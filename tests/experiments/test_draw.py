@@ -10,6 +10,7 @@ from jax.test_util import check_grads
 
 from configs import draw as config_file
 from experiments.draw import attention, evaluate, make, model, pictures
+from experiments.draw.bound import cross_entropy, importance_weighted, noise_of
 from lnrepro.engine.errors import UserError
 from lnrepro.functional import ScanOptions
 from tests import oracle
@@ -139,7 +140,7 @@ def setting(config, batch=2):
 def mean_bound(draw, x, noise):
     def bound(params):
         canvas, seen = draw.infer(params, x, noise)
-        return jnp.mean(model.cross_entropy(canvas, x) + seen.kl.sum(0))
+        return jnp.mean(cross_entropy(canvas, x) + seen.kl.sum(0))
 
     return bound
 
@@ -236,7 +237,7 @@ def test_bound_is_the_brute_force_in_float64(x64, norm, windows):
             config, jax.tree.map(np.asarray, params), x[b], noise[:, b]
         )
         np.testing.assert_allclose(
-            model.cross_entropy(canvas, x)[b], reconstruction, rtol=1e-9
+            cross_entropy(canvas, x)[b], reconstruction, rtol=1e-9
         )
         np.testing.assert_allclose(seen.kl.sum(0)[b], kl, rtol=1e-9)
 
@@ -352,12 +353,12 @@ def test_importance_weighting_tightens_the_bound(x64):
 
     @jax.jit
     def elbo(key):
-        canvas, seen = draw.infer(params, x, model.noise_of(key, index, draw.sizes))
-        return jnp.mean(seen.log_ratio.sum(0) - model.cross_entropy(canvas, x))
+        canvas, seen = draw.infer(params, x, noise_of(key, index, draw.sizes))
+        return jnp.mean(seen.log_ratio.sum(0) - cross_entropy(canvas, x))
 
     one, many = (
         jax.jit(
-            lambda k=k: model.importance_weighted(draw, params, x, index, key, k).mean()
+            lambda k=k: importance_weighted(draw, params, x, index, key, k).mean()
         )()
         for k in (1, 300)
     )
@@ -373,16 +374,14 @@ def test_importance_weights_are_exact_where_the_posterior_is_the_prior(x64):
         jnp.zeros_like, params["latent"]
     )  # q(z|x) = p(z): weights are p(x|z)
     _, seen = jax.jit(draw.infer)(
-        params, x, model.noise_of(jax.random.key(0), jnp.arange(3), draw.sizes)
+        params, x, noise_of(jax.random.key(0), jnp.arange(3), draw.sizes)
     )
     np.testing.assert_allclose(seen.log_ratio, 0, atol=1e-12)
     np.testing.assert_allclose(seen.kl, 0, atol=1e-12)
     params["write"] = jax.tree.map(
         jnp.zeros_like, params["write"]
     )  # and x does not depend on z
-    estimate = model.importance_weighted(
-        draw, params, x, jnp.arange(3), jax.random.key(1), 5
-    )
+    estimate = importance_weighted(draw, params, x, jnp.arange(3), jax.random.key(1), 5)
     np.testing.assert_allclose(estimate, -81 * np.log(2))
     # The metric has the sign of the bound.
     batch = {"image": np.asarray(x), "index": jnp.arange(3)}
@@ -394,9 +393,9 @@ def test_importance_weights_are_exact_where_the_posterior_is_the_prior(x64):
 def test_noise_of_an_example_does_not_depend_on_its_batch():
     sizes = small().model
     key = jax.random.key(0)
-    together = model.noise_of(key, jnp.array([4, 7, 9]), sizes)
+    together = noise_of(key, jnp.array([4, 7, 9]), sizes)
     np.testing.assert_array_equal(
-        together[:, 1:2], model.noise_of(key, jnp.array([7]), sizes)
+        together[:, 1:2], noise_of(key, jnp.array([7]), sizes)
     )
 
 
