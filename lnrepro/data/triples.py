@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from lnrepro import data
-from lnrepro.data.official.books import LONGEST
+from lnrepro.data.official.book_files import LONGEST
 from lnrepro.data.ragged import Ragged, forget_pages
 from lnrepro.data.shuffle import permutation, permuted
 from lnrepro.data.text import Vocabulary

@@ -12,7 +12,7 @@ from lnrepro import data
 from lnrepro.data import raw as data_raw
 from lnrepro.data import triples
 from lnrepro.data.batches import train_batches
-from lnrepro.data.official import books
+from lnrepro.data.official import book_files
 from lnrepro.data.shuffle import permuted
 from lnrepro.engine.errors import DataError, UserError
 
@@ -88,21 +88,21 @@ def test_triples_are_the_brute_force(shelf):
     for name in sorted(made):
         book = made[name]
         for i in range(1, len(book) - 1):
-            if all(len(book[i + d]) <= books.LONGEST for d in (-1, 0, 1)):
+            if all(len(book[i + d]) <= book_files.LONGEST for d in (-1, 0, 1)):
                 wanted.append((len(book[i]), line + i))
         line += len(book)
     wanted.sort()
     assert columns["triples"].tolist() == [i for _, i in wanted]
     lengths = [n for n, _ in wanted]
     assert facts["triples_by_length"] == [
-        lengths.count(n) for n in range(1, books.LONGEST + 1)
+        lengths.count(n) for n in range(1, book_files.LONGEST + 1)
     ]
 
 
 @pytest.mark.parametrize(("block", "chunk"), [(64, 7), (1000, 50)])
 def test_blocks_and_chunks_do_not_show(shelf, tmp_path, monkeypatch, block, chunk):
-    monkeypatch.setattr(books, "BLOCK", block)
-    monkeypatch.setattr(books, "CHUNK", chunk)
+    monkeypatch.setattr(book_files, "BLOCK", block)
+    monkeypatch.setattr(book_files, "CHUNK", chunk)
     root, made, _, _ = shelf
     prepare(tmp_path, **{name: as_text(book) for name, book in made.items()})
     assert data.fingerprint("gutenberg", tmp_path / "data") == data.fingerprint(

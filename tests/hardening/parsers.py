@@ -212,6 +212,7 @@ def parsers() -> dict[str, Parser]:
     from lnrepro.data import raw
     from lnrepro.data.official import (
         binarized_mnist,
+        book_files,
         books,
         caption_files,
         captions,
@@ -289,7 +290,7 @@ def parsers() -> dict[str, Parser]:
 
     def book(content, path):
         opened = books.Gutenberg.texts(raw.Raw("gutenberg", path.parent))
-        books.index(opened, path.parent / "columns", lambda *_: None)
+        book_files.index(opened, path.parent / "columns", lambda *_: None)
 
     def vectors(content, path):
         found = word2vec.Word2Vec(path)

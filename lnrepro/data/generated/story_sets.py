@@ -11,7 +11,8 @@ from typing import ClassVar
 
 from lnrepro.data.builder import Example
 from lnrepro.data.generated import stories
-from lnrepro.data.official.books import Book, Books
+from lnrepro.data.official.book_files import Book
+from lnrepro.data.official.books import Books
 from lnrepro.data.official.sentences import Labelled, Pairs
 from lnrepro.data.raw import Raw
 

@@ -1,0 +1,362 @@
+"""Reading the files of books, and writing the columns of `lnrepro.data.official.books`.
+
+The text is read in blocks of lines, so that memory does not grow with the number of
+sentences.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import re
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import BinaryIO
+
+import numpy as np
+
+from lnrepro.data.builder import Progress
+from lnrepro.data.ragged import OFFSETS, Writer
+from lnrepro.data.raw import DAMAGED, room
+from lnrepro.data.text import SPECIALS, plain_punctuation
+from lnrepro.engine.errors import DataError
+
+# Words of a sentence in a triple. The authors' code keeps sentences below 30 words.
+LONGEST = 29
+# Bytes that are read at a time.
+BLOCK = 1 << 22
+# Bytes of a line.
+LONGEST_LINE = 1 << 20
+# Words or lines that are processed at a time, after reading.
+CHUNK = 1 << 20
+# Whether each byte separates words, as in bytes.split().
+IS_SPACE = np.isin(np.arange(256), np.frombuffer(b" \t\n\r\x0b\x0c", np.uint8))
+# The end of a line whose last mark is attached to a word, and of one where it is a word
+# of its own.
+ATTACHED = re.compile(rb"[^\s.!?][.!?]+[\"')\]]*[ \t\r]*\n")
+APART = re.compile(rb"\s[.!?\"'`)\]]+[ \t\r]*\n")
+# The lines around the text in the files of Project Gutenberg.
+FRAME = re.compile(
+    rb"\*\*\* ?(?:START|END) OF TH(?:E|IS) PROJECT GUTENBERG", re.IGNORECASE
+)
+CONVERT = "convert it with `python scripts/sentences.py`"
+
+# Name, bytes on disk, and the opened file.
+Book = tuple[str, int, contextlib.AbstractContextManager[BinaryIO]]
+
+
+def index(texts: Iterable[Book], folder: pathlib.Path, progress: Progress) -> dict:
+    """Write the columns of books.
+
+    Args:
+      texts: the books.
+      folder: where the columns are written.
+      progress: called now and then.
+
+    Returns:
+      The facts of the set.
+
+    Raises:
+      DataError: a book is damaged or not UTF-8 text, or there is no triple.
+    """
+    lines = _Lines(folder)
+    name = "none"
+    for name, size, opened in texts:
+        task = f"reading {pathlib.PurePath(name).name}"
+        with opened as file:
+            for number, block in _blocks(name, size, file):
+                progress(task, min(file.tell(), size), size)
+                lines.add(_checked(name, number, block))
+        lines.end_book(name)
+    lines.close()
+    starts = np.array(lines.starts)
+    vocabulary = _renumber(folder / "tokens.npy", lines.ids, lines.counts, progress)
+    by_length = _write_triples(folder, starts, progress)
+    books = len(starts) - 1
+    if not sum(by_length):
+        raise DataError(
+            f"{lines.count:,} sentences in {books} books, but nowhere three in a row "
+            f"of 1 to {LONGEST} words; one sentence per line and at least three lines "
+            f"per file are needed; the last file was {name}"
+        )
+    if lines.attached:
+        warnings.warn(
+            f"{lines.attached:,} of {lines.count:,} sentences end with a full stop "
+            "that is attached to a word",
+            stacklevel=2,
+        )
+    return {
+        "lines": lines.count,
+        "tokens": lines.tokens,
+        "books": books,
+        "books_without_triple_for_shortness": int((np.diff(starts) < 3).sum()),
+        "empty_lines_left_out": lines.empty,
+        # Middle sentences of 1, 2, ... LONGEST words.
+        "triples_by_length": by_length,
+        "words": vocabulary,
+    }
+
+
+class _Lines:
+    """The sentences of all books, written with preliminary ids as they are read.
+
+    Attributes:
+      ids: preliminary id of each word, in the order of first appearance.
+      counts: how often each word occurs.
+      starts: first line of each book, and the end of the last one.
+      count: number of sentences.
+      tokens: number of their words.
+      empty: number of empty lines, which are left out.
+      attached: number of lines whose full stop is attached to a word.
+    """
+
+    def __init__(self, folder: pathlib.Path):
+        self._tokens = Writer(folder / "tokens.npy", np.dtype(np.uint32), ())
+        self._offsets = Writer(folder / f"tokens{OFFSETS}.npy", np.dtype(np.int64), ())
+        self._offsets.append(np.zeros(1, np.int64))
+        # A new word gets the next id.
+        self.ids = defaultdict()
+        self.ids.default_factory = self.ids.__len__
+        self.counts = np.zeros(0, np.int64)
+        self.starts = [0]
+        self.count = self.tokens = self.empty = self.attached = 0
+        # Full stops of the current book.
+        self._attached = self._apart = 0
+
+    def add(self, block: bytes) -> None:
+        """Write the lines of a block."""
+        words = block.split()
+        found = np.fromiter(map(self.ids.__getitem__, words), np.uint32, len(words))
+        counts = np.bincount(found, minlength=len(self.ids))
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
+        lengths = _words_per_line(block)
+        self.empty += int((lengths == 0).sum())
+        lengths = lengths[lengths > 0]
+        self._tokens.append(found)
+        self._offsets.append(self.tokens + np.cumsum(lengths))
+        self.tokens += len(found)
+        self.count += len(lengths)
+        self._attached += len(ATTACHED.findall(block))
+        self._apart += len(APART.findall(block))
+
+    def end_book(self, name: str) -> None:
+        """Check the form of the book that was added last.
+
+        Raises:
+          DataError: it is not tokenised, or there are too many sentences.
+        """
+        if self._attached > self._apart:
+            raise DataError(
+                f"{name}: {self._attached:,} lines end with a full stop that is "
+                f"attached to a word, and {self._apart:,} with one apart; this is not "
+                f"one tokenised sentence per line; {CONVERT}"
+            )
+        if self.count >= 2**31:
+            raise DataError(
+                f"{self.count:,} sentences are more than the {2**31:,} that can be "
+                "numbered; leave some files out"
+            )
+        self.attached += self._attached
+        self._attached = self._apart = 0
+        if self.count > self.starts[-1]:
+            self.starts.append(self.count)
+
+    def close(self) -> None:
+        """Finish the files."""
+        self._tokens.close()
+        self._offsets.close()
+
+
+def _blocks(name: str, size: int, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Read a file in blocks of whole lines.
+
+    Args:
+      name: name of the file, for error messages.
+      size: bytes on disk.
+      file: the opened file.
+
+    Yields:
+      The number of the first line, and lines of about BLOCK bytes. The last line of the
+      file also ends with a newline.
+
+    Raises:
+      DataError: the file is damaged or too large, or a line is too long.
+    """
+    number, rest, left = 1, b"", room(size)
+    try:
+        while piece := file.read(BLOCK):
+            left -= len(piece)
+            if left < 0:
+                raise DataError(
+                    f"{name}: contains more than the {room(size):,} bytes it may; get "
+                    "it again"
+                )
+            head, newline, tail = piece.rpartition(b"\n")
+            if newline:
+                block, rest = rest + head + newline, b""
+                yield number, block
+                number += block.count(b"\n")
+            rest += tail
+            if len(rest) > LONGEST_LINE:
+                raise DataError(
+                    f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes; one "
+                    "sentence per line is needed"
+                )
+    except (*DAMAGED, OSError, EOFError) as e:
+        reason = e or type(e).__name__
+        raise DataError(
+            f"{name}: cannot be read or unpacked ({reason}); get it again"
+        ) from e
+    if rest:
+        yield number, rest + b"\n"
+
+
+def _checked(name: str, number: int, block: bytes) -> bytes:
+    """Return a block with plain punctuation.
+
+    Args:
+      name: name of the file, for error messages.
+      number: number of the block's first line.
+      block: whole lines.
+
+    Raises:
+      DataError: the block is not UTF-8 text, or has Project Gutenberg's licence.
+    """
+
+    def error(position: int, problem: str) -> DataError:
+        line = number + block.count(b"\n", 0, position)
+        return DataError(f"{name}, line {line}: {problem}")
+
+    if (position := block.find(b"\0")) >= 0:
+        raise error(position, "a NUL byte; save the file as UTF-8 text")
+    if frame := FRAME.search(block):
+        raise error(
+            frame.start(),
+            f"a raw file of Project Gutenberg with its licence; {CONVERT}",
+        )
+    if block.isascii():
+        return block
+    try:
+        return plain_punctuation(block.decode("utf-8")).encode("utf-8")
+    except UnicodeDecodeError as e:
+        byte = f"{block[e.start]:#x}"
+        raise error(
+            e.start, f"the byte {byte}, which is not UTF-8; save the file as UTF-8 text"
+        ) from None
+
+
+def _words_per_line(block: bytes) -> np.ndarray:
+    """Return the number of words of each line, [lines] int64."""
+    text = np.frombuffer(block, np.uint8)
+    space = IS_SPACE[text]
+    is_start = ~space
+    is_start[1:] &= space[:-1]
+    newlines = np.flatnonzero(text == ord("\n"))
+    words_before = np.searchsorted(np.flatnonzero(is_start), newlines)
+    return np.diff(words_before, prepend=0)
+
+
+def _renumber(
+    file: pathlib.Path, ids: Mapping[bytes, int], counts: np.ndarray, progress: Progress
+) -> list[str]:
+    """Replace the preliminary ids in tokens.npy by ids in the order of frequency.
+
+    Words of the same frequency stay in the order of first appearance. A word that is
+    spelled like a special token becomes that token.
+
+    Args:
+      file: tokens.npy.
+      ids: preliminary id of each word, in ascending order.
+      counts: how often each word occurs.
+      progress: called now and then.
+
+    Returns:
+      The words in the order of their final ids, without the special tokens.
+    """
+    words = [word.decode("utf-8") for word in ids]
+    final = np.zeros(len(words), np.uint32)
+    ordered = []
+    for i in np.argsort(-counts, kind="stable").tolist():
+        if words[i] in SPECIALS:
+            final[i] = SPECIALS.index(words[i])
+        else:
+            final[i] = len(SPECIALS) + len(ordered)
+            ordered.append(words[i])
+    # The file is not mapped, because mapped pages count as memory of this process.
+    with open(file, "r+b") as f:
+        np.lib.format.read_magic(f)
+        (total,), _, _ = np.lib.format.read_array_header_1_0(f)
+        for i in range(0, total, CHUNK):
+            progress("numbering", i, total)
+            piece = f.read(4 * CHUNK)
+            f.seek(-len(piece), 1)
+            f.write(final[np.frombuffer(piece, np.uint32)].data)
+    progress("numbering", total, total)
+    return ordered
+
+
+def _write_triples(
+    folder: pathlib.Path, starts: np.ndarray, progress: Progress
+) -> list[int]:
+    """Write triples.npy.
+
+    This is a counting sort: the first pass counts the triples of each length, and the
+    second pass writes each triple to its final position.
+
+    Args:
+      folder: the columns.
+      starts: first line of each book, and the end of the last one.
+      progress: called now and then.
+
+    Returns:
+      The number of triples whose middle sentence has 1, 2, ... LONGEST words.
+    """
+    offsets = np.load(folder / f"tokens{OFFSETS}.npy", mmap_mode="r")
+    lines = len(offsets) - 1
+    counts = np.zeros(LONGEST + 1, np.int64)
+    for _, lengths in _middle_lines(offsets, starts):
+        counts += np.bincount(lengths, minlength=LONGEST + 1)
+    total = int(counts.sum())
+    if not total:
+        return []
+    out = np.lib.format.open_memmap(folder / "triples.npy", "w+", np.int32, (total,))
+    # Where the next triple of each length is written.
+    next_position = np.cumsum(counts) - counts
+    for middles, lengths in _middle_lines(offsets, starts):
+        progress("sorting", int(middles[-1]) if len(middles) else 0, lines)
+        order = np.argsort(lengths, kind="stable")
+        counts_here = np.bincount(lengths, minlength=LONGEST + 1)
+        first = np.cumsum(counts_here) - counts_here
+        shift = np.repeat(next_position - first, counts_here)
+        out[shift + np.arange(len(order))] = middles[order]
+        next_position += counts_here
+    out.flush()
+    progress("sorting", lines, lines)
+    return counts[1:].tolist()
+
+
+def _middle_lines(
+    offsets: np.ndarray, starts: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Find the triples, some CHUNK lines at a time.
+
+    Args:
+      offsets: where each sentence begins [lines + 1].
+      starts: first line of each book, and the end of the last one.
+
+    Yields:
+      The middle lines of triples, and their numbers of words.
+    """
+    lines = len(offsets) - 1
+    # The first and the last line of a book are not in the middle of a triple.
+    edges = np.concatenate([starts, starts - 1])
+    for low in range(1, lines - 1, CHUNK):
+        high = min(low + CHUNK, lines - 1)
+        lengths = np.diff(offsets[low - 1 : high + 2])
+        short = lengths <= LONGEST
+        kept = short[:-2] & short[1:-1] & short[2:]
+        kept[edges[(edges >= low) & (edges < high)] - low] = False
+        found = np.flatnonzero(kept)
+        yield found + low, lengths[1:-1][found]
