@@ -6,7 +6,7 @@
     python scripts/reproduce.py --scale small --hours 12 --processes 2
     python scripts/reproduce.py --scale paper --only draw --minutes 9
 
-smoke     seconds; it tests the way and shows nothing
+smoke     minutes; it only checks that every step runs
 embedded  about an hour on two cores, on data that needs no download
 small     the paper's questions at a small size, real data, five seeds; about 12 hours
           on two cores
