@@ -8,7 +8,7 @@
 
 smoke     minutes; it only checks that every step runs
 embedded  about an hour on two cores, on data that needs no download
-small     the paper's questions at a small size, real data, five seeds; about 12 hours
+small     the paper's questions at a small size, real data, five seeds; about 8 hours
           on two cores
 paper     the paper's protocol
 
