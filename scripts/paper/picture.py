@@ -156,9 +156,17 @@ def _draw_printed_numbers(ax, figure, panel):
 
 
 def _set_limits(ax, figure, panel, lines):
-    """Set the paper's ranges, widened to hold all curves, and frame the paper's."""
+    """Set the paper's ranges, widened where curves leave them, and frame the paper's.
+
+    The y axis holds the last third of every curve. The first steps lie far outside the
+    paper's range, and would leave little of the picture to it.
+    """
     xs = np.concatenate([curve.x for curve in lines])
-    ys = np.concatenate([(*curve.low, *curve.high) for curve in lines])
+    ys = []
+    for curve in lines:
+        start = 2 * len(curve.x) // 3
+        ys += [*curve.low[start:], *curve.high[start:]]
+    ys = np.array(ys)
     xlim = _widened(figure.xlim, xs, figure.xscale)
     ylim = _widened(panel.ylim, ys, panel.yscale)
     ax.set(xlim=xlim, ylim=ylim)
