@@ -22,7 +22,7 @@ from .data import (
     training_batches,
 )
 from .model import Reader
-from .population import move
+from .population import update_population
 
 UNITS = {
     "loss": "nats per question",
@@ -61,7 +61,7 @@ def make(config: ConfigDict) -> Experiment:
         nll = -log_p.mean()
         new = {}
         if reader.batch:
-            new["batch_stats"] = move(
+            new["batch_stats"] = update_population(
                 vars["batch_stats"], reading.seen, reader.sizes.momentum
             )
         return nll, (new, {"nll": nll, "error": is_wrong.mean()})

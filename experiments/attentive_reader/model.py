@@ -51,7 +51,7 @@ class Reading(NamedTuple):
     Attributes:
       readout: g [B, H], the input of the output layer.
       attention: a [T, B].
-      seen: batch statistics by the name of the encoder or map, for `population.move`.
+      seen: batch statistics by the name of the encoder or map, for `update_population`.
     """
 
     readout: jax.Array

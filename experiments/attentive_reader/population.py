@@ -41,8 +41,10 @@ def _standard(*shape: int) -> tuple[jax.Array, jax.Array]:
     return jnp.zeros(shape), jnp.ones(shape)
 
 
-def move(population: Population, seen: dict[str, Any], momentum: float) -> Population:
-    """Move population statistics by one batch.
+def update_population(
+    population: Population, seen: dict[str, Any], momentum: float
+) -> Population:
+    """Update population statistics with one batch.
 
     They are the mean over the batches so far, until 1 / (1 - momentum) batches make
     them a running average. Step t counts the batches that had a word there. No gradient
@@ -56,14 +58,14 @@ def move(population: Population, seen: dict[str, Any], momentum: float) -> Popul
     Returns:
       The population statistics.
     """
-    moved = {}
+    updated = {}
     for name, old in population.items():
         if isinstance(old, tuple):
             directions = zip(old, seen[name], strict=True)
-            moved[name] = tuple(_move_lstm(*pair, momentum) for pair in directions)
+            updated[name] = tuple(_update_lstm(*pair, momentum) for pair in directions)
         else:
-            moved[name] = _move_map(old, seen[name], momentum)
-    return moved
+            updated[name] = _update_map(old, seen[name], momentum)
+    return updated
 
 
 def _momentum_after(count, limit):
@@ -71,7 +73,7 @@ def _momentum_after(count, limit):
     return jnp.minimum(count / (count + 1), limit)
 
 
-def _move_lstm(old, batch: BatchStatistics, limit):
+def _update_lstm(old, batch: BatchStatistics, limit):
     # Steps beyond those with statistics of their own change nothing.
     known = min(len(old["count"]), len(batch.seen))
     momentum = _momentum_after(old["count"][:known, None], limit)
@@ -79,7 +81,7 @@ def _move_lstm(old, batch: BatchStatistics, limit):
     return {"sites": track(old["sites"], batch, momentum), "count": count}
 
 
-def _move_map(old, batch, limit):
+def _update_map(old, batch, limit):
     momentum = _momentum_after(old["count"], limit)
     sites = tuple(
         norms.running_average(before, new, momentum)

@@ -291,7 +291,7 @@ def test_batch_norm_over_all_rows_is_that_of_the_authors_code(x64, norm):
     other_rows, _ = network(norm)[2](params, batch)
     assert np.abs(logits - other_rows).max() > 1e-3
     # The last step has no word, so that population statistics leave it out.
-    moved = population.move(reader.population(), reading.seen, 0.9)
+    moved = population.update_population(reader.population(), reading.seen, 0.9)
     assert moved["passage"][0]["count"].tolist() == [1] * 7 + [0] * 2
 
 
@@ -382,9 +382,9 @@ def test_statistics_by_time_step_are_those_of_the_rows_that_are_there(x64):
             np.testing.assert_allclose(stats["x"][0][t], np.mean(rows, 0), atol=1e-12)
             np.testing.assert_allclose(stats["x"][1][t], np.var(rows, 0), atol=1e-12)
         assert alive.tolist() == [t < max(lengths) for t in range(7)]
-    moved, move = reader.population(), jax.jit(population.move)
+    moved, update = reader.population(), jax.jit(population.update_population)
     for what in seen:
-        moved = move(moved, what, reader.sizes.momentum)
+        moved = update(moved, what, reader.sizes.momentum)
     filled = population.filled(moved["passage"][0])
     a, b = (what["passage"][0][0]["h"][0] for what in seen)
     means = filled["h"][0]
@@ -401,14 +401,35 @@ def test_running_average_after_many_batches(x64):
     _, params, read = network("batch_everywhere")
     reader = model.Reader(small("batch_everywhere"))
     seen = read(params, batch_of())[1].seen
-    moved, wanted, move = reader.population(), 0.0, jax.jit(population.move)
+    moved, wanted = reader.population(), 0.0
+    update = jax.jit(population.update_population)
     for k in range(1, 9):
         scaled = jax.tree.map(lambda a, k=k: a * k if a.dtype != bool else a, seen)
-        moved = move(moved, scaled, 0.75)
+        moved = update(moved, scaled, 0.75)
         rate = min((k - 1) / k, 0.75)
         wanted = rate * wanted + (1 - rate) * k
     ratio = moved["passage"][0]["sites"]["c"][1][0] / seen["passage"][0][0]["c"][1][0]
     np.testing.assert_allclose(ratio, wanted, rtol=1e-4)
+
+
+def test_training_uses_the_momentum_of_the_config():
+    # With momentum 0 the statistics are those of the last batch alone.
+    experiment = make(small("batch", momentum=0.0))
+    vars, key = experiment.init(jax.random.key(0)), jax.random.key(1)
+    first, second = batch_of(), batch_of(seed=1)
+
+    @jax.jit
+    def after(batch_stats, batch):
+        return experiment.loss({**vars, "batch_stats": batch_stats}, batch, key)[1][0]
+
+    fresh = vars["batch_stats"]
+    once = after(fresh, second)["batch_stats"]
+    twice = after(after(fresh, first)["batch_stats"], second)["batch_stats"]
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6),
+        once["question"][0]["sites"],
+        twice["question"][0]["sites"],
+    )
 
 
 @pytest.mark.parametrize(

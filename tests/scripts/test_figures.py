@@ -261,6 +261,23 @@ def test_paper_numbers_stand_beside_its_own_data_only(draw_runs, tmp_path):
     assert not picture.on_the_papers_axes(figure, [])
 
 
+@pytest.mark.parametrize(
+    ("outlier", "widens"), [(0, False), (50, False), (80, True), (99, True)]
+)
+def test_only_the_end_of_a_curve_widens_the_papers_range(tmp_path, outlier, widens):
+    values = np.linspace(99, 82, 100)
+    values[outlier] = 190
+    write_run(tmp_path / "y", "experiments.draw", "none", 0, bounds(values))
+    figure = FIGURES[4]
+    ((panel, lines, _),) = picture.curves_of(figure, find([tmp_path / "y"]))
+    _, ax = picture.plt.subplots()
+    picture._set_limits(ax, figure, panel, lines)
+    low, high = ax.get_ylim()
+    picture.plt.close()
+    assert low == 80
+    assert high == 100 if not widens else high > 190
+
+
 def test_table_1_is_the_papers():
     assert [row[1:] for row in tables.invariances().rows] == [
         ("Invariant", "No", "Invariant", "Invariant", "Invariant", "No"),
