@@ -7,7 +7,7 @@ precision  the error of gradients in bfloat16 and float16 against float64
 train   one optimiser step of an experiment against its most direct Flax version
 history  the ratios over commits, from the records that the others write with --json
 
-Results are ratios of medians. The compared programs run in turns.
+Results are ratios of medians. The compared programs run interleaved.
 """
 
 from lnrepro.engine.errors import ended

@@ -136,7 +136,7 @@ CELLS = {
     ),
 }
 
-# Number of compilations of each function, in turns; their median is reported.
+# Number of compilations of each function. Their median is reported.
 COMPILATIONS = 7
 
 # Functions whose times are compared.
@@ -291,7 +291,7 @@ def measure(
     steps: int,
     compilations: int,
 ) -> dict[str, Row]:
-    """Measure functions in turns.
+    """Measure functions interleaved.
 
     Args:
       functions: {label: function}.
@@ -356,7 +356,7 @@ def count_launches(events: Iterable[Mapping[str, Any]]) -> int:
 def _compile(
     functions: Mapping[str, Implementation], compilations: int
 ) -> tuple[dict[str, Row], dict[str, Callable[[], Any]]]:
-    """Compile functions in turns, and call each once.
+    """Compile functions interleaved, and call each once.
 
     Returns:
       {label: compile time and memory}, {label: function that runs it once}

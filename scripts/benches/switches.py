@@ -2,9 +2,9 @@
 
     python scripts/bench.py switches --shapes draw torchrl --json FILE
 
-Options of the scan and precisions are measured in turns in one process. A flag of XLA
-is read when a process starts, so that each has processes of its own, which take turns
-with others that have none. Ratios are to the defaults.
+Options of the scan and precisions are measured interleaved in one process. XLA reads a
+flag when a process starts. So each flag has its own processes, interleaved with
+processes that have no flag. Ratios are to the defaults.
 """
 
 import argparse

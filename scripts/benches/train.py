@@ -5,8 +5,8 @@
 The time and XLA's temporary memory are measured. The direct version of experiments.NAME
 is scripts/benches/direct/NAME.py: `make(config)` returns `init(key)`, which gives the
 parameters, and `loss(params, batch, key)`, which gives a scalar. Both versions get the
-config's batches, keys and optimiser and take steps in turns. If the direct version has
-`batch(config)`, that batch is used, and the data set is not needed.
+config's batches, keys and optimiser and take steps alternately. If the direct version
+has `batch(config)`, that batch is used, and the data set is not needed.
 """
 
 import argparse
