@@ -21,7 +21,7 @@ from rich.table import Table
 
 from experiments.mnist.model import MLP
 from lnrepro import data, theory
-from lnrepro.engine import runs, train
+from lnrepro.engine import runs, train_step
 from lnrepro.engine.errors import UserError
 
 COLOUR = {"none": "0.5", "batch": "C0", "layer": "C3"}
@@ -149,7 +149,7 @@ class Trained:
         norms = [jnp.linalg.norm(k, axis=0).mean() for k in kernels.values()]
         return jnp.stack(norms), jnp.sqrt(changes.mean(0)), jnp.sqrt(predicted.mean())
 
-    def at(self, state: train.State) -> Point:
+    def at(self, state: train_step.State) -> Point:
         """Measure one state."""
         return Point(int(state.step), *map(np.asarray, self.measure(state.vars)))
 
@@ -179,7 +179,7 @@ class Trained:
                 while step < stop:
                     # A call ends at the next measurement.
                     n = min(self.config.steps_per_call, stop - step)
-                    batch = run.placement.batch(train.take(batches, n))
+                    batch = run.placement.batch(train_step.take(batches, n))
                     state, _ = compiled(state, batch)
                     step += n
                 measured.append(self.at(state))

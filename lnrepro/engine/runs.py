@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from lnrepro import data
 from lnrepro.config import add_defaults
 from lnrepro.engine import experiment as experiments
-from lnrepro.engine import export, metrics, optim, seeds, train, workdir
+from lnrepro.engine import export, metrics, optim, seeds, train, train_step, workdir
 from lnrepro.engine.checkpoint import Saved, Store
 from lnrepro.engine.checks import missing_fields
 from lnrepro.engine.errors import UserError
@@ -144,7 +144,7 @@ class LoadedRun:
         return train.Run(self.config, self.folder)
 
     @functools.cached_property
-    def initial(self) -> train.State:
+    def initial(self) -> train_step.State:
         """The state before the first step, as NumPy arrays."""
         return self.run.initial()
 
@@ -204,11 +204,11 @@ class LoadedRun:
         finally:
             store.close()
 
-    def _shapes(self, count: int) -> train.State:
+    def _shapes(self, count: int) -> train_step.State:
         """Return the shapes of the state of so many seeds; nothing is computed."""
         config = seeds.single(self.config, self.config.seed)
         exp = experiments.load(config)
-        init = train.make_init(exp, optim.make(config.optimizer))
+        init = train_step.make_init(exp, optim.make(config.optimizer))
 
         def states(key):
             return seeds.stack([init(key) for _ in range(count)])

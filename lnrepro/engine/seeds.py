@@ -2,16 +2,18 @@
 
 Every array of the state has a first axis S of seeds. A batch has it behind the axis of
 the stacked steps: [K, S, B, ...]. The numbers of each seed equal those of its own run,
-up to the order in which the hardware adds.
+up to rounding.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
+
+from lnrepro.engine.train_step import Batches, take
 
 
 def of(config: ConfigDict) -> tuple[int, ...]:
@@ -47,9 +49,9 @@ def parts(tree: Any, count: int) -> Iterator[Any]:
         yield tree
         return
     # The index is an argument and not a constant, so that one program serves all seeds.
-    take = jax.jit(lambda tree, i: jax.tree.map(lambda leaf: leaf[i], tree))
+    one_seed = jax.jit(lambda tree, i: jax.tree.map(lambda leaf: leaf[i], tree))
     for i in range(count):
-        yield take(tree, i)
+        yield one_seed(tree, i)
 
 
 def spread(values: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, float]:
@@ -110,22 +112,14 @@ class Together:
     zeros.
     """
 
-    def __init__(
-        self, streams: Sequence[Iterator[Mapping[str, np.ndarray]]], take: Callable
-    ):
-        """Keep the streams.
-
-        Args:
-          streams: the batches of each seed.
-          take: (stream, n) -> the next n batches of a stream, arrays [n, B, ...].
-        """
+    def __init__(self, streams: Sequence[Batches]):
+        """Keep the streams, the batches of each seed."""
         self._streams = streams
-        self._take = take
 
     def take(self, n: int) -> dict[str, Any]:
         """Return the next n batches of every seed, arrays [n, S, B, ...]."""
         # {name: [n, B, ...]} of each seed.
-        taken = [self._take(stream, n) for stream in self._streams]
+        taken = [take(stream, n) for stream in self._streams]
         return {
             name: _stack_padded([batch[name] for batch in taken]) for name in taken[0]
         }

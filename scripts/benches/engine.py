@@ -106,7 +106,7 @@ def _ratio(config, args):
     config.steps = steps + n
     loop, bare = [], []
     for _ in range(args.rounds):
-        # In turns, so that a slow phase of the machine affects both.
+        # Interleaved, so that a slow phase of the machine affects both.
         loop.append(_loop_seconds(config) / steps)
         bare.append(bare_seconds(calls) / steps)
     ratios = [a / b for a, b in zip(loop, bare, strict=True)]

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from lnrepro.engine import distribute, train
+from lnrepro.engine import distribute, train, train_step
 from lnrepro.engine.errors import UserError
 from tests.engine import toy
 from tests.engine.test_train import final_state, interrupt
@@ -36,7 +36,9 @@ def test_state_lies_where_the_config_says(tmp_path):
     assert state.collections["stats"]["seen"].sharding.spec == spec()
     compiled = run.placement.compile(run.step(), state)
     before = jax.tree.map(lambda x: x.sharding, state)
-    with_one, _ = compiled(state, run.placement.batch(train.take(run.batches(0), 1)))
+    with_one, _ = compiled(
+        state, run.placement.batch(train_step.take(run.batches(0), 1))
+    )
     assert jax.tree.map(lambda x: x.sharding, with_one) == before
 
 

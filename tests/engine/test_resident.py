@@ -6,7 +6,7 @@ import pytest
 
 from lnrepro.data import batches
 from lnrepro.data.batches import Plan
-from lnrepro.engine import config_file, resident, train
+from lnrepro.engine import config_file, resident, train, train_step
 from tests.engine.test_train import assert_same_bits, final_state
 
 
@@ -26,7 +26,7 @@ def test_batches_equal_those_of_the_host_across_epochs(on_device):
     assert isinstance(ours, resident.Resident)
     with batches.train_batches(columns, plan, start_step=2) as theirs:
         for n in (1, 4, 3):
-            batch, expected = train.take(ours, n), train.take(theirs, n)
+            batch, expected = train_step.take(ours, n), train_step.take(theirs, n)
             assert all(isinstance(x, jax.Array) for x in batch.values())
             for name, x in expected.items():
                 np.testing.assert_array_equal(batch[name], x)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.engine import artifacts, distribute, signals, train
+from lnrepro.engine import artifacts, distribute, signals, train, train_step
 from lnrepro.engine.checkpoint import Saved, Store
 from lnrepro.engine.errors import RunError, UserError
 from lnrepro.engine.experiment import Evaluation, Experiment
@@ -440,7 +440,7 @@ def test_unlike_batches_in_one_call_are_refused():
     with pytest.raises(
         UserError, match="steps_per_call = 2 needs batches of one shape"
     ):
-        train.take(batches, 2)
+        train_step.take(batches, 2)
 
 
 def test_parameters_that_broke_in_the_step_before_a_save_are_not_saved(

@@ -1,0 +1,143 @@
+"""The optimiser step: its state, its batches and its compiled function.
+
+Shape letters: K steps in one call of the compiled program, B batch, S seeds.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+import optax
+
+from lnrepro.engine.errors import UserError
+from lnrepro.engine.experiment import Experiment
+
+
+class State(NamedTuple):
+    """All that an optimiser step changes.
+
+    Attributes:
+      step: [], the number of steps taken.
+      params: the parameters.
+      collections: {name: pytree} of the experiment, such as "batch_stats".
+      opt_state: state of the optimiser.
+    """
+
+    step: jax.Array
+    params: Any
+    collections: Any
+    opt_state: Any
+
+    @property
+    def vars(self) -> dict[str, Any]:
+        """What the functions of an experiment take."""
+        return {"params": self.params, **self.collections}
+
+
+@runtime_checkable
+class Stacked(Protocol):
+    """Batches that can be taken several at a time."""
+
+    def take(self, n: int) -> Any:
+        """Return the next n batches as one tree of arrays [n, B, ...]."""
+
+
+# Training batches of one seed, or of several together.
+Batches = Iterator[Any] | Stacked
+
+
+def make_init(
+    exp: Experiment, optimizer: optax.GradientTransformation
+) -> Callable[[jax.Array], State]:
+    """Return (key) -> the state before the first step."""
+
+    def init(key):
+        collections = dict(exp.init(key))
+        params = collections.pop("params")
+        step: Any = np.zeros([], np.int32)
+        return State(step, params, collections, optimizer.init(params))
+
+    return init
+
+
+def make_step(
+    exp: Experiment, optimizer: optax.GradientTransformation, key: jax.Array
+) -> Callable:
+    """Return the function that takes K optimiser steps.
+
+    Args:
+      exp: the experiment.
+      optimizer: the optimiser.
+      key: random key of the run. Step t uses fold_in(key, t). With keys [S], S seeds
+        take their steps together.
+
+    Returns:
+      (state, batches, axis) -> (state, metrics). `batches` are K stacked batches
+      [K, B, ...], and metrics are [K]. `axis` is the pmap axis over which gradients,
+      collections and metrics are averaged, or None under jit. With S seeds: state
+      [S, ...], batches [K, S, B, ...], metrics [K, S].
+    """
+
+    def one_step(state: State, batch, key, axis):
+        step_key = jax.random.fold_in(key, state.step)
+        if axis is not None:
+            # Each device draws numbers of its own.
+            step_key = jax.random.fold_in(step_key, jax.lax.axis_index(axis))
+
+        def loss(params):
+            return exp.loss({"params": params, **state.collections}, batch, step_key)
+
+        value_and_grad = jax.value_and_grad(loss, has_aux=True)
+        (value, (collections, metrics)), grads = value_and_grad(state.params)
+        metrics = {"loss": value, **metrics}
+        if axis is not None:
+            grads, collections, metrics = jax.lax.pmean(
+                (grads, collections, metrics), axis
+            )
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return State(state.step + 1, params, collections, opt_state), metrics
+
+    if key.ndim:
+        one_step = jax.vmap(one_step, in_axes=(0, 0, 0, None))
+
+    def steps(state: State, batches, axis):
+        def body(state, batch):
+            return one_step(state, batch, key, axis)
+
+        if jax.tree.leaves(batches)[0].shape[0] > 1:
+            return jax.lax.scan(body, state, batches)
+        # A loop around a single step would only cost time.
+        state, metrics = body(state, jax.tree.map(lambda x: x[0], batches))
+        return state, jax.tree.map(lambda x: x[None], metrics)
+
+    return steps
+
+
+def take(batches: Batches, n: int) -> Any:
+    """Return the next n batches as one tree of arrays [n, B, ...].
+
+    Args:
+      batches: an iterator, or batches that can be taken several at a time.
+      n: number of batches.
+
+    Raises:
+      UserError: their shapes differ, or there are too few.
+    """
+    if isinstance(batches, Stacked):
+        return batches.take(n)
+    taken = list(itertools.islice(batches, n))
+    if len(taken) < n:
+        raise UserError(
+            "the training batches ended before the last step; experiment.batches must "
+            "never end"
+        )
+    try:
+        return jax.tree.map(lambda *x: np.stack(x), *taken)
+    except ValueError:
+        raise UserError(
+            f"config.steps_per_call = {n} needs batches of one shape; these differ: "
+            "set it to 1"
+        ) from None
