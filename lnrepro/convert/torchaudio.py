@@ -29,7 +29,8 @@ def lstm_from_torchaudio(weights: Weights, *, prefix: str = "") -> Params:
     """Convert one LSTM layer of torchaudio's RNN-T predictor.
 
     With layer_norm=True, it becomes LSTMCell(H, norm="layer", norm_site="joint",
-    cell_norm="carry"), and else LSTMCell(H, norm="none").
+    cell_norm="carry"), and else LSTMCell(H, norm="none"). Give the cell the epsilon of
+    the model: `emformer_rnnt_base` has 1e-3, and the default of LSTMCell is 1e-5.
 
     Args:
       weights: the state dict: x2g.weight [4H, D], p2g.weight [4H, H]; with layer norm

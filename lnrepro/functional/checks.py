@@ -8,6 +8,12 @@ import jax.numpy as jnp
 from lnrepro.functional.cells.base import Cell, Params
 from lnrepro.functional.fast import products
 
+# How the functions are called, for messages about the order of arguments.
+SIGNATURES = {
+    "unroll": "unroll(cell, params, x)",
+    "step": "step(cell, params, carry, x)",
+}
+
 
 def sequence_inputs(x: Any) -> None:
     """Raise ValueError unless x has a time and a feature axis."""
@@ -18,76 +24,77 @@ def sequence_inputs(x: Any) -> None:
         )
 
 
-def one_dtype(cell: Cell, params: Params, x: Any) -> tuple:
-    """Check inputs and parameters of a cell, and bring them to one dtype.
+def one_dtype(function: str, cell: Cell, params: Params, x: Any) -> tuple:
+    """Check inputs and parameters of a cell; bring inputs and weights to one dtype.
 
     Args:
+      function: "unroll" or "step", for the messages.
       cell: the cell.
       params: its parameters.
       x: [..., D], the inputs.
 
     Returns:
-      (x, params, weights, step_params): weights and step_params are those of
-      `cell.prepare`; x and weights have one dtype.
+      (x, weights, step_params): weights and step_params are those of `cell.prepare`; x
+      and weights have one dtype.
 
     Raises:
       TypeError: x is not floating point, or cell, params and x stand in another order.
       ValueError: parameters that are not the cell's, or another number of features.
     """
+    call = f"call {SIGNATURES[function]} in this order"
     if not isinstance(cell, Cell):
         raise TypeError(
-            f"unroll: the first argument is {_kind(cell)}, not a cell; call "
-            "unroll(cell, params, x)"
+            f"{function}: the first argument is {_kind(cell)}, not a cell; {call}"
         )
     # A swap of params and x would fail later with a message about a shape or a name.
     if isinstance(x, dict | tuple) or isinstance(params, jax.Array):
         raise TypeError(
-            f"unroll: params is {_kind(params)} and x is {_kind(x)}; call "
-            "unroll(cell, params, x) in this order"
+            f"{function}: params is {_kind(params)} and x is {_kind(x)}; {call}"
         )
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(
-            f"unroll: inputs have dtype {x.dtype}; they must be floating point (embed "
-            "or convert them first)"
+            f"{function}: inputs have dtype {x.dtype}; they must be floating point "
+            "(embed or convert them first)"
         )
     try:
         # Prepared at the precision of the parameters, before any cast.
         weights, step_params = cell.prepare(params)
     except KeyError as error:
         raise ValueError(
-            f"unroll: params has no {error}, only {sorted(params)}; make them with "
+            f"{function}: params has no {error}, only {sorted(params)}; make them with "
             "cell.init(key, features_in)"
         ) from error
-    _check_features(cell, weights, x)
+    _check_features(function, cell, weights, x)
     # The computation runs in the common dtype of x and the weights. Parameters of the
     # step, such as gains, keep their own.
     dtypes = [weight.dtype for weight in weights.values()]
     dtype = jnp.result_type(x.dtype, *dtypes) if dtypes else x.dtype
     weights = {name: weight.astype(dtype) for name, weight in weights.items()}
     step_params = jax.tree.map(products.gather, step_params)
-    return x.astype(dtype), params, weights, step_params
+    return x.astype(dtype), weights, step_params
 
 
-def _check_features(cell, weights, x):
+def _check_features(function, cell, weights, x):
     """Raise ValueError unless the last axis of x fits the cell's projection."""
     if x.ndim < 1:
-        raise ValueError("unroll: x is a scalar; it needs a last axis of features")
+        raise ValueError(f"{function}: x is a scalar; it needs an axis of features")
     kernel = weights.get("w_x")
     if kernel is None or kernel.ndim != 2:
         return  # A cell with another projection checks its input itself.
     features = kernel.shape[0]
     if x.shape[-1] != features:
         raise ValueError(
-            f"unroll: inputs {x.shape} have {x.shape[-1]} features, but w_x of "
+            f"{function}: inputs {x.shape} have {x.shape[-1]} features, but w_x of "
             f"{type(cell).__name__} takes {features}"
         )
 
 
-def carry_like(own_carry: Any, carry: Any) -> Any:
+def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
     """Check a carry that a user passed against the cell's own.
 
     Args:
+      function: "unroll" or "step", for the messages.
       own_carry: what `cell.initial_carry` returned.
       carry: what the user passed.
 
@@ -102,19 +109,19 @@ def carry_like(own_carry: Any, carry: Any) -> Any:
     own_structure = jax.tree.structure(own_carry)
     if own_structure != jax.tree.structure(carry):
         raise ValueError(
-            f"unroll: the initial carry is {jax.tree.structure(carry)}, but this "
+            f"{function}: the carry is {jax.tree.structure(carry)}, but this "
             f"cell's is {own_structure}: (c, h) for an LSTM, h for a GRU"
         )
     leaves = zip(jax.tree.leaves(carry), jax.tree.leaves(own_carry), strict=True)
     for given, own in leaves:
         if jnp.shape(given) != own.shape:
             raise ValueError(
-                f"unroll: the initial carry has shape {jnp.shape(given)}, but these "
+                f"{function}: the carry has shape {jnp.shape(given)}, but these "
                 f"inputs ask for {own.shape}"
             )
         if jnp.result_type(given) != own.dtype:
             raise TypeError(
-                f"unroll: the initial carry has dtype {jnp.result_type(given)}, but "
+                f"{function}: the carry has dtype {jnp.result_type(given)}, but "
                 f"the computation runs in {own.dtype}; cast it"
             )
     return jax.tree.map(_sharded_like, carry, own_carry)

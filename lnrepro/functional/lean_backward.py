@@ -164,6 +164,13 @@ class Kept(NamedTuple):
 
 def _lean_forward(plan, weights, params, carry, x, context):
     """Run the scan; return its result and what the backward pass reads."""
+    for leaf in jax.tree.leaves(carry):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise TypeError(
+                f"scan: the carry has an array of dtype {leaf.dtype}, which the "
+                "memory-lean backward pass cannot differentiate; make it floating "
+                "point, or use ScanOptions(backward='autodiff')"
+            )
 
     def keep_carry_and_products(before, after, step_products):
         return before, None if plan.save == "carries" else step_products

@@ -78,21 +78,6 @@ def with_own_derivative(weights: Weights) -> NamedProducts:
     return NamedProducts(weights, multiply)
 
 
-def read_from(weights: Weights, kept: dict[str, jax.Array]) -> NamedProducts:
-    """Products that are read from memory.
-
-    Args:
-      weights: {name: weight}.
-      kept: {name: product [..., N]}, which must be those of the same inputs.
-    """
-
-    def multiply(name, v):
-        del v
-        return kept[name]
-
-    return NamedProducts(weights, multiply)
-
-
 def replayed(
     weights: Weights, kept: dict[str, jax.Array], probes: dict[str, jax.Array]
 ) -> NamedProducts:

@@ -76,8 +76,9 @@ class ScanOptions:
       unroll: steps per iteration of the loop, as in `jax.lax.scan`. None takes what was
         measured to be faster.
       cudnn: whether `unroll` runs an LSTM without norms by cuDNN, where it can: on an
-        NVIDIA GPU, in float32, without masks, resets and noise, and with gates as in
-        eq. 17-19. Elsewhere the scan runs. cuDNN's gradient has no derivative.
+        NVIDIA GPU, in float32, without masks, resets, noise, reverse and
+        return_carries, and with gates as in eq. 17-19. Elsewhere the scan runs.
+        cuDNN's gradient has no derivative.
 
     Raises:
       ValueError: an unknown value.
@@ -111,11 +112,6 @@ def identity(carry: Any) -> Any:
     return carry
 
 
-def no_output(carry: Any) -> None:
-    """Return nothing, as the output of a scan whose carries are not asked for."""
-    del carry
-
-
 def no_projection(dot: Dot, x: Any) -> Any:
     """Return x itself, as the projection of a step that reads its input as it is."""
     del dot
@@ -143,7 +139,8 @@ def scan(
       weights: {name: [D, N], or block-diagonal [G, D / G, N / G] or, with its units in
         the order gate, block, unit, [G, D / G, gates, units]}.
       params: pytree of floating-point arrays that every step reads.
-      carry: pytree, the carry before the first step.
+      carry: pytree of arrays, the carry before the first step. The lean backward pass
+        asks for floating-point ones.
       x: pytree of floating-point arrays [T, ...], the inputs.
       project: (dot, x) -> x_proj, the products that do not depend on the carry. It
         accepts x with and without the time axis.
@@ -159,7 +156,8 @@ def scan(
     Raises:
       ValueError: `dot` got an unknown name or one name twice; a chunk that does not
         divide T.
-      TypeError: forward-mode differentiation of the lean backward pass.
+      TypeError: forward-mode differentiation of the lean backward pass, or the
+        derivative of a carry that is not floating point.
 
     >>> import jax.numpy as jnp
     >>> def step(dot, params, h, x_proj, context):

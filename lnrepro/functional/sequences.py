@@ -124,8 +124,7 @@ def flags_of_step(name: str, flags: Any, x: jax.Array) -> jax.Array | None:
         _check_resets(f"step: {name}", flags)
     if flags.shape != x.shape[:-1]:
         raise ValueError(
-            f"step: mask or reset has shape {flags.shape}; these inputs ask for "
-            f"{x.shape[:-1]}"
+            f"step: {name} has shape {flags.shape}; these inputs ask for {x.shape[:-1]}"
         )
     return as_booleans(flags)
 

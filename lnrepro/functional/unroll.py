@@ -126,7 +126,7 @@ def unroll(
     (2, 5, 8)
     """
     # Everything from here on is time-major and has one dtype.
-    x, params, weights, step_params = checks.one_dtype(cell, params, x)
+    x, weights, step_params = checks.one_dtype("unroll", cell, params, x)
     checks.sequence_inputs(x)
     # Time comes first, [T, ..., D], as `lax.scan` wants it.
     x = x if time_major else jnp.moveaxis(x, -2, 0)
@@ -144,7 +144,7 @@ def unroll(
     in_processing_order = reverse and seq_lengths is not None
     in_processing_order &= bool(cell.sites) or not keep_order
     if in_processing_order:
-        x, resets = sequences.flip((x, resets), seq_lengths)
+        x, resets, mask = sequences.flip((x, resets, mask), seq_lengths)
     # Padding may hold anything, even NaN, which would reach the gradients.
     x = sequences.without_padding(x, mask)
 
@@ -160,7 +160,7 @@ def unroll(
     if initial_carry is None:
         initial_carry = own_carry
     else:
-        initial_carry = checks.carry_like(own_carry, initial_carry)
+        initial_carry = checks.carry_like("unroll", own_carry, initial_carry)
 
     if is_for_cudnn:
         carry, outputs = cudnn.unroll(
@@ -270,16 +270,18 @@ def step(
     >>> y.shape
     (2, 8)
     """
-    x, params, weights, step_params = checks.one_dtype(cell, params, x)
+    x, weights, step_params = checks.one_dtype("step", cell, params, x)
+    mask = sequences.flags_of_step("mask", mask, x)
+    reset = sequences.flags_of_step("reset", reset, x)
+    # Padding may hold anything, even NaN, which would reach the gradients.
+    x = sequences.without_padding(x, mask)
     if key is not None and noise is None:
         key, noise_key = jax.random.split(key)
         noise = cell.sample(noise_key, x)
     # The parts of `unroll` in the same order, without the time axis.
     x = cell.transform_input(x, noise)
     own_carry = cell.initial_carry(params, x)
-    carry = checks.carry_like(own_carry, carry)
-    mask = sequences.flags_of_step("mask", mask, x)
-    reset = sequences.flags_of_step("reset", reset, x)
+    carry = checks.carry_like("step", own_carry, carry)
     inputs = _Inputs(step_params, own_carry, memory, noise)
     context = StepContext(mask=mask, key=key, statistics=statistics)
     x_proj = cell.project(named_dot(weights), x)

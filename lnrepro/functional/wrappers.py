@@ -24,6 +24,11 @@ class WrappedCell(Cell):
         """The size of the output."""
         return self.cell.features
 
+    @property
+    def recurrent_weights(self):
+        """Names of the weights of the wrapped cell that may multiply h_{t-1}."""
+        return self.cell.recurrent_weights
+
     def init(self, key, features_in, dtype=jnp.float32):
         """Draw fresh parameters of the wrapped cell."""
         return self.cell.init(key, features_in, dtype)
@@ -65,6 +70,11 @@ class WrappedCell(Cell):
     def is_noisy(self):
         """Whether training draws random numbers."""
         return True
+
+    @property
+    def learns_carry(self):
+        """Whether the wrapped cell has its first carry among the parameters."""
+        return self.cell.learns_carry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +142,22 @@ class VariationalDropout(WrappedCell):
     rate_x: float
     rate_h: float
 
+    def prepare(self, params):
+        """Prepare the parameters of the wrapped cell.
+
+        Raises:
+          ValueError: units of h are to be dropped, but no weight is known to read h.
+        """
+        weights, rest = self.cell.prepare(params)
+        if self.rate_h and not set(self.recurrent_weights) & set(weights):
+            raise ValueError(
+                f"variational_dropout: rate_h={self.rate_h}, but "
+                f"{type(self.cell).__name__} has no weight of the names "
+                f"{', '.join(self.recurrent_weights)}; set its recurrent_weights to "
+                "the names of the weights that multiply h"
+            )
+        return Prepared(weights, rest)
+
     def sample(self, key, x):
         """Draw the masks of a sequence: {"x": [..., D], "h": [..., H], "inner"}."""
         # One mask per sequence, without a time axis, so that every step drops the same
@@ -163,7 +189,8 @@ class VariationalDropout(WrappedCell):
         # The mask is part of the product's input, not of the carry, so that the GRU's
         # mix of old and new h reads h whole.
         def dot_of_masked(name, v):
-            return dot(name, v * noise["h"] if name == "w_h" else v)
+            reads_h = name in self.recurrent_weights
+            return dot(name, v * noise["h"] if reads_h else v)
 
         context = context._replace(noise=noise["inner"])
         return self.cell.step(dot_of_masked, params, carry, x_proj, context)
@@ -173,10 +200,10 @@ def variational_dropout(cell: Cell, rate_x: float = 0.0, rate_h: float = 0.0) ->
     """Drop units by one mask for a whole sequence (Gal and Ghahramani 2016).
 
     Args:
-      cell: a cell whose recurrent product is named "w_h"; a stack wraps each of its
-        cells.
+      cell: a cell whose `recurrent_weights` name the weights that multiply h; a stack
+        wraps each of its cells.
       rate_x: probability of dropping a unit of x_t, in [0, 1).
-      rate_h: probability of dropping a unit of h_{t-1} in the recurrent product.
+      rate_h: probability of dropping a unit of h_{t-1} in the recurrent products.
 
     Returns:
       The cell with dropout; what is kept is divided by 1 - rate. In a loop of your own
@@ -259,7 +286,17 @@ class Stack(Cell):
         return tuple(carries)
 
     def prepare(self, params):
-        """Prepare all cells; their weights are named such as "1/w_h"."""
+        """Prepare all cells; their weights are named such as "1/w_h".
+
+        Raises:
+          ValueError: params have not one entry per cell.
+        """
+        if not isinstance(params, tuple | list) or len(params) != len(self.cells):
+            kind = type(params).__name__
+            raise ValueError(
+                f"stack: params must be a tuple with one entry for each of the "
+                f"{len(self.cells)} cells; it is a {kind} of length {len(params)}"
+            )
         weights, rest = {}, []
         for index, cell in enumerate(self.cells):
             prepared = cell.prepare(params[index])
@@ -354,6 +391,11 @@ class Stack(Cell):
     def is_noisy(self):
         """Whether any cell draws random numbers in training."""
         return any(cell.is_noisy for cell in self.cells)
+
+    @property
+    def learns_carry(self):
+        """Whether any cell has its first carry among the parameters."""
+        return any(cell.learns_carry for cell in self.cells)
 
     def map_cells(self, wrap):
         """Wrap each of the cells."""

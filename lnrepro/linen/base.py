@@ -27,8 +27,8 @@ Carry = Any
 class CellModule(nn.RNNCellBase):
     """One step of a cell, with the interface of Flax's cells.
 
-    A subclass has the fields dtype, param_dtype, carry_init, learned_carry and
-    deterministic, and defines `functional_cell` and `initializers`.
+    A subclass has the fields dtype, param_dtype, carry_init and deterministic, and
+    defines `functional_cell` and `initializers`.
     """
 
     @property
@@ -95,7 +95,7 @@ class CellModule(nn.RNNCellBase):
         Raises:
           ValueError: a learned carry of a module that is not bound to its parameters.
         """
-        return first_carry(self, self, rng, input_shape)
+        return first_carry(self, rng, input_shape)
 
     @property
     def num_feature_axes(self) -> int:
@@ -106,9 +106,9 @@ class CellModule(nn.RNNCellBase):
 class SequenceModule(nn.Module):
     """A cell over a whole sequence, with the interface of flax.linen.RNN.
 
-    A subclass has the attributes dtype, param_dtype, carry_init, learned_carry and
-    deterministic, the fields of `RNN` about sequences, and defines `functional_cell`
-    and `initializers`, or `parameters`.
+    A subclass has the attributes dtype, param_dtype, carry_init and deterministic, the
+    fields of `RNN` about sequences, and defines `functional_cell` and `initializers`,
+    or `parameters`.
     """
 
     @property
@@ -186,6 +186,9 @@ class SequenceModule(nn.Module):
             time_axis = 0 if time_major else x.ndim - 2
             step_shape = x.shape[:time_axis] + x.shape[time_axis + 1 :]
             initial_carry = self.initialize_carry(init_key, step_shape)
+            # The computation runs in the common dtype of inputs and parameters.
+            dtype = jnp.result_type(x, *jax.tree.leaves(params))
+            initial_carry = jax.tree.map(lambda a: a.astype(dtype), initial_carry)
 
         running = running_statistics(self, cell)
         # None lets `unroll` take the statistics of the batch.
@@ -279,13 +282,19 @@ class SequenceModule(nn.Module):
         Raises:
           ValueError: a learned carry of a module that is not bound to its parameters.
         """
-        return first_carry(self, self, rng, input_shape)
+        return first_carry(self, rng, input_shape)
 
 
 def cast(dtype: jax.typing.DTypeLike | None, params: Any, x: jax.Array) -> tuple:
-    """Return parameters and inputs in `dtype`, or as they are where it is None."""
+    """Return parameters and inputs in `dtype`, or as they are where it is None.
+
+    Raises:
+      TypeError: complex inputs, whose imaginary part a cast would drop.
+    """
     if dtype is None:
         return params, x
+    if jnp.iscomplexobj(x):
+        raise TypeError(f"inputs have dtype {x.dtype}; they must be real")
     return jax.tree.map(lambda p: p.astype(dtype), params), x.astype(dtype)
 
 
@@ -322,7 +331,6 @@ def refuse_sequence_noise(
 
 def first_carry(
     module: nn.Module,
-    owner: nn.Module,
     rng: jax.Array | None,
     input_shape: tuple[int, ...],
 ) -> Carry:
@@ -330,16 +338,15 @@ def first_carry(
 
     Args:
       module: a cell or sequence module.
-      owner: the module that keeps the parameters.
       rng: random key for `carry_init`; None takes jax.random.key(0).
       input_shape: [..., D].
     """
     cell, features_in = module.functional_cell, input_shape[-1]
     dtype = module.param_dtype if module.dtype is None else module.dtype
     params = None
-    if owner.scope is not None:
-        params = stored_parameters(owner, cell, features_in)
-    elif module.learned_carry:
+    if module.scope is not None:
+        params = stored_parameters(module, cell, features_in)
+    elif cell.learns_carry:
         raise ValueError(
             f"{type(module).__name__}: a learned carry is among the parameters; call "
             "module.bind(variables).initialize_carry(...)"

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 
 from lnrepro import functional
 from lnrepro.functional.cells.gated import (
-    GatedCell,
     glorot_uniform,
     orthogonal,
     zeros,
@@ -53,7 +52,7 @@ class LSTMCell(CellModule):
       bias_init: initialiser of the bias.
       scale_init: initialiser of the gains; None means 1, and 0.1 for batch norm.
       carry_init: initialiser of the carry before the first step, as in Flax. A reset
-        restores zeros.
+        restores zeros, or the learned carry.
       wrap: function from functional cell to functional cell, such as
         `functools.partial(functional.zoneout, rate_h=0.1)`.
       dtype: dtype of the computation and the result; None takes the one that inputs and
@@ -139,7 +138,7 @@ class GRUCell(CellModule):
       bias_init: initialiser of the bias.
       scale_init: initialiser of the gains; None means 1, and 0.1 for batch norm.
       carry_init: initialiser of the carry before the first step, as in Flax. A reset
-        restores zeros.
+        restores zeros, or the learned carry.
       wrap: function from functional cell to functional cell, such as
         `functools.partial(functional.zoneout, rate_h=0.1)`.
       dtype: dtype of the computation and the result; None takes the one that inputs and
@@ -212,7 +211,7 @@ class SimpleCell(CellModule):
       bias_init: initialiser of the bias.
       scale_init: initialiser of the gains; None means 1, and 0.1 for batch norm.
       carry_init: initialiser of the carry before the first step, as in Flax. A reset
-        restores zeros.
+        restores zeros, or the learned carry.
       wrap: function from functional cell to functional cell, such as
         `functools.partial(functional.zoneout, rate_h=0.1)`.
       dtype: dtype of the computation and the result; None takes the one that inputs and
@@ -292,8 +291,3 @@ class FunctionalCell(CellModule):
     def functional_cell(self) -> functional.Cell:
         """The cell of `lnrepro.functional` that the module stands for."""
         return self.cell
-
-    @property
-    def learned_carry(self) -> bool:
-        """Whether the first carry is known to be among the parameters."""
-        return isinstance(self.cell, GatedCell) and self.cell.learned_carry

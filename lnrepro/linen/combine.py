@@ -130,10 +130,15 @@ class Stack(nn.Module):
 
         Returns:
           (carry, y [..., H]).
+
+        Raises:
+          TypeError: a layer is bidirectional, which needs the whole sequence.
         """
         # The output of a layer at this step is the input of the next one.
         y, carries = inputs, []
         for layer, layer_carry in zip(self.layers, carry, strict=True):
+            if isinstance(layer, Bidirectional):
+                raise TypeError("Stack: a Bidirectional layer has no single step")
             new, y = layer.step(
                 layer_carry,
                 y,
@@ -272,6 +277,22 @@ class Bidirectional(nn.Module):
         y = merge(left, right)
         returns_carry = self.return_carry if return_carry is None else return_carry
         return ((left_carry, right_carry), y) if returns_carry else y
+
+    @nn.nowrap
+    def initialize_carry(
+        self, rng: jax.Array | None, input_shape: tuple[int, ...]
+    ) -> tuple[Carry, Carry]:
+        """Return the carries of both modules before their first step.
+
+        Args:
+          rng: random key for `carry_init`; zeros do not need it.
+          input_shape: shape [..., D] of the inputs of one step.
+        """
+        left_key, right_key = (None, None) if rng is None else jax.random.split(rng)
+        return (
+            self.forward_rnn.initialize_carry(left_key, input_shape),
+            self.backward_rnn.initialize_carry(right_key, input_shape),
+        )
 
 
 def merge_function(merge_fn: str | MergeFn) -> MergeFn:

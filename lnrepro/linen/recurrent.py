@@ -117,11 +117,6 @@ class RNN(SequenceModule):
         return self._module.carry_init
 
     @property
-    def learned_carry(self) -> bool:
-        """Whether the cell learns its first carry."""
-        return self._module.learned_carry
-
-    @property
     def deterministic(self) -> bool | None:
         """Whether the cell is without noise."""
         return self._module.deterministic

@@ -48,7 +48,7 @@ class LSTM(SequenceModule):
       bias_init: initialiser of the bias.
       scale_init: initialiser of the gains; None means 1, and 0.1 for batch norm.
       carry_init: initialiser of the carry before the first step, as in Flax. A reset
-        restores zeros.
+        restores zeros, or the learned carry.
       wrap: function from functional cell to functional cell, such as
         `functools.partial(functional.zoneout, rate_h=0.1)`.
       return_carry: whether the call returns (carry, y) in place of y.
@@ -156,7 +156,7 @@ class GRU(SequenceModule):
       bias_init: initialiser of the bias.
       scale_init: initialiser of the gains; None means 1, and 0.1 for batch norm.
       carry_init: initialiser of the carry before the first step, as in Flax. A reset
-        restores zeros.
+        restores zeros, or the learned carry.
       wrap: function from functional cell to functional cell, such as
         `functools.partial(functional.zoneout, rate_h=0.1)`.
       return_carry: whether the call returns (carry, y) in place of y.
@@ -251,7 +251,7 @@ class SimpleRNN(SequenceModule):
       bias_init: initialiser of the bias.
       scale_init: initialiser of the gains; None means 1, and 0.1 for batch norm.
       carry_init: initialiser of the carry before the first step, as in Flax. A reset
-        restores zeros.
+        restores zeros, or the learned carry.
       wrap: function from functional cell to functional cell, such as
         `functools.partial(functional.zoneout, rate_h=0.1)`.
       return_carry: whether the call returns (carry, y) in place of y.

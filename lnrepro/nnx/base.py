@@ -119,10 +119,16 @@ class ParameterModule(nnx.Module):
         return jax.tree.map(draw, carry)
 
     def cast(self, inputs: jax.Array) -> tuple[Any, jax.Array]:
-        """Return parameters and inputs in `dtype`, or as they are where it is None."""
+        """Return parameters and inputs in `dtype`, or as they are where it is None.
+
+        Raises:
+          TypeError: complex inputs, whose imaginary part a cast would drop.
+        """
         params = get_parameters(self)
         if self.dtype is None:
             return params, inputs
+        if jnp.iscomplexobj(inputs):
+            raise TypeError(f"inputs have dtype {inputs.dtype}; they must be real")
         params = jax.tree.map(lambda p: p.astype(self.dtype), params)
         return params, inputs.astype(self.dtype)
 

@@ -143,11 +143,14 @@ class Stack(nnx.Module):
 
         Raises:
           ValueError: another number of carries than of layers.
+          TypeError: a layer is bidirectional, which needs the whole sequence.
         """
         keys = _keys_of_parts(rngs, len(self.layers))
         # The output of a layer at this step is the input of the next one.
         y, carries = inputs, []
         for layer, layer_carry, key in zip(self.layers, carry, keys, strict=True):
+            if isinstance(layer, Bidirectional):
+                raise TypeError("Stack: a Bidirectional layer has no single step")
             new, y = layer.step(
                 layer_carry,
                 y,
@@ -296,6 +299,22 @@ class Bidirectional(nnx.Module):
         y = self._merge(forward, backward)
         returns_carry = self.return_carry if return_carry is None else return_carry
         return ((forward_carry, backward_carry), y) if returns_carry else y
+
+    def initialize_carry(
+        self,
+        input_shape: tuple[int, ...],
+        rngs: nnx.Rngs | nnx.RngStream | None = None,
+    ) -> tuple[Carry, Carry]:
+        """Return the carries of both modules before their first step.
+
+        Args:
+          input_shape: shape [..., D] of the inputs of one step.
+          rngs: keys for `carry_init`, of the stream "carry".
+        """
+        return (
+            self.forward_rnn.initialize_carry(input_shape, rngs),
+            self.backward_rnn.initialize_carry(input_shape, rngs),
+        )
 
     def _merge(self, forward, backward):
         """The outputs of both directions as one array."""

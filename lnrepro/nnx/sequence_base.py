@@ -120,6 +120,9 @@ class SequenceMethods:
             time_axis = 0 if time_major else x.ndim - 2
             step_shape = x.shape[:time_axis] + x.shape[time_axis + 1 :]
             initial_carry = owner.initialize_carry(step_shape, _carry_stream(rngs))
+            # The computation runs in the common dtype of inputs and parameters.
+            dtype = jnp.result_type(x, *jax.tree.leaves(params))
+            initial_carry = jax.tree.map(lambda a: a.astype(dtype), initial_carry)
 
         # Only batch norm has any.
         running = self._running_statistics(cell)

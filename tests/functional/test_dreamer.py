@@ -144,6 +144,22 @@ def test_gru_equals_the_equations(norm, use_bias):
     check(cell, convert.gru_to_dreamer, gru_step, D, epsilon=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("norm", "other", "message"),
+    [
+        ("rms", "layer", "params has 'bias_0'"),
+        ("layer", "rms", "params has no 'bias_0'"),
+        ("rms", "none", "params has no 'gain_0'"),
+    ],
+)
+def test_block_gru_refuses_parameters_of_another_norm(norm, other, message):
+    sizes = {"hidden_features": 5, "input_sizes": (3,), "blocks": 2}
+    params = DreamerBlockGRUCell(H, norm=other, **sizes).init(jax.random.key(0), 3)
+    cell = DreamerBlockGRUCell(H, norm=norm, **sizes)
+    with pytest.raises(ValueError, match=message):
+        functional.unroll(cell, params, jnp.ones((2, 4, 3)))
+
+
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 def test_block_gru_equals_the_equations(blocks):
     sizes = (3, 2)

@@ -329,6 +329,24 @@ def test_options_are_hashable_and_equal():
         ScanOptions(remat=True)
 
 
+def test_a_carry_of_integers_has_a_derivative_by_autodiff_only():
+    def step(dot, params, carry, x_proj, context):
+        h, count = carry
+        return (jnp.tanh(x_proj + dot("w_h", h)), count + 1), None
+
+    def loss(h, options):
+        weights = {"w_h": jnp.eye(2)}
+        carry = (h, jnp.zeros((), jnp.int32))
+        result = scan(step, weights, {}, carry, jnp.ones((3, 2)), options=options)
+        return jnp.sum(result.carry[0])
+
+    h = jnp.ones(2)
+    assert loss(h, ScanOptions()) == loss(h, AUTODIFF)
+    with pytest.raises(TypeError, match=r"dtype int32.*backward='autodiff'"):
+        jax.grad(loss)(h, ScanOptions())
+    assert jax.grad(loss)(h, AUTODIFF).all()
+
+
 def test_forward_mode_names_the_option_that_allows_it(double):
     arguments, context = problem()
 

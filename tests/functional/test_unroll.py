@@ -210,6 +210,18 @@ def test_padding_may_hold_nan():
     same(gradients(PARAMS, bad), gradients(PARAMS, X))
 
 
+def test_a_masked_step_may_hold_nan():
+    mask = jnp.array([True, False])
+    bad = X[:, 0].at[1].set(jnp.nan)
+    carry = CELL.initial_carry(PARAMS, X[:, 0])
+
+    def loss(params, x):
+        return jnp.sum(step(CELL, params, carry, x, mask=mask)[1])
+
+    gradients = jax.jit(jax.grad(loss, (0, 1)))
+    same(gradients(PARAMS, bad), gradients(PARAMS, X[:, 0]))
+
+
 def test_a_masked_step_passes_the_carry_on():
     carry = (jnp.ones((2, H)), 2 * jnp.ones((2, H)))
     mask = jnp.array([True, False])
@@ -236,6 +248,32 @@ def test_reverse_equals_running_the_reversed_sequence(keep_order):
         CELL, PARAMS, X, seq_lengths=lengths, reverse=True, keep_order=keep_order
     )
     same((carry, outputs), (result.carry, result.outputs))
+
+
+@pytest.mark.parametrize("keep_order", [True, False])
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_reverse_with_lengths_and_a_mask_skips_the_same_steps(norm, keep_order):
+    cell = LSTMCell(H, norm)
+    params = cell.init(jax.random.key(0), D)
+    lengths, length = jnp.array([5, 5]), 5
+    # Both sequences have the same holes, so that batch norm sees whole steps.
+    mask = jnp.array([[1, 0, 1, 1, 1, 1]] * 2, bool)
+    valid = np.array([0, 2, 3, 4])
+    alone = unroll(cell, params, X[:, valid[::-1]])
+    result = unroll(
+        cell,
+        params,
+        X,
+        seq_lengths=lengths,
+        mask=mask,
+        reverse=True,
+        keep_order=keep_order,
+    )
+    same(result.carry, alone.carry)
+    # Without keep_order, step t stands at length - 1 - t.
+    rows = valid[::-1] if keep_order else length - 1 - valid[::-1]
+    same(result.outputs[:, rows], alone.outputs)
+    assert is_zero(np.delete(result.outputs, rows, 1))
 
 
 @pytest.mark.parametrize("keep_order", [True, False])
@@ -709,7 +747,8 @@ def test_swapped_arguments_are_named(cell):
     params = cell.init(jax.random.key(0), D)
     with pytest.raises(TypeError, match=r"unroll\(cell, params, x\) in this order"):
         unroll(cell, X, params)
-    with pytest.raises(TypeError, match=r"params is .* and x is"):
+    order = r"step\(cell, params, carry, x\) in this order"
+    with pytest.raises(TypeError, match=rf"params is .* and x is .*{order}"):
         step(cell, X[:, 0], cell.initial_carry(params, X[:, 0]), params)
     with pytest.raises(TypeError, match="not a cell"):
         unroll(params, cell, X)
@@ -727,5 +766,5 @@ def test_parameters_of_another_cell_are_named():
 @pytest.mark.parametrize("name", ["mask", "reset"])
 def test_flags_of_a_step_of_another_shape_are_refused(name):
     carry = CELL.initial_carry(PARAMS, X[:, 0])
-    with pytest.raises(ValueError, match="mask or reset has shape"):
+    with pytest.raises(ValueError, match=f"step: {name} has shape"):
         step(CELL, PARAMS, carry, X[:, 0], **{name: jnp.ones((3,), bool)})

@@ -356,6 +356,18 @@ def test_bad_options_are_refused(build, message):
     assert "\n" not in str(error.value)
 
 
+def test_a_reset_before_the_product_takes_any_number_of_units():
+    cell = GRUCell(7, "layer", norm_groups="per_gate", reset="before")
+    params = cell.init(jax.random.key(0), 3)
+    weights, _ = cell.prepare(params)
+    assert weights["w_h"].shape == (7, 14)
+    # Layer norm takes the mean of each gate's product out of its kernel.
+    gates = [*jnp.split(weights["w_h"], 2, -1), weights["w_u"]]
+    for gate, kernel in zip(gates, jnp.split(params["w_h"], 3, -1), strict=True):
+        centred = kernel - kernel.mean(-1, keepdims=True)
+        np.testing.assert_allclose(gate, centred, atol=1e-6)
+
+
 def test_options_of_another_form_are_no_fields():
     for options in ({"reset": "before"}, {"recurrent_bias": True}):
         with pytest.raises(TypeError, match="unexpected keyword"):

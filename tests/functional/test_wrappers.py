@@ -7,6 +7,7 @@ import pytest
 
 from lnrepro import functional
 from lnrepro.functional import (
+    DreamerBlockGRUCell,
     GRUCell,
     LSTMCell,
     ScanOptions,
@@ -72,6 +73,29 @@ def test_variational_dropout_uses_one_mask_for_the_whole_sequence():
     same(unroll(cell, params, X, noise=noise).outputs, jnp.stack(outputs, 1))
     # It does nothing at test time.
     same(unroll(cell, params, X), unroll(SimpleCell(H), params, X))
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        GRUCell(H, reset="before"),
+        DreamerBlockGRUCell(H, hidden_features=5, input_sizes=(D,), blocks=2),
+    ],
+    ids=["gru", "dreamer"],
+)
+def test_variational_dropout_reaches_every_product_with_h(cell):
+    params = init(cell)
+    h = jax.random.normal(jax.random.key(2), (2, H))
+    noise = variational_dropout(cell, 0.0, 0.5).sample(jax.random.key(5), X[:, 0])
+    dropped = dict(noise, h=jnp.zeros_like(noise["h"]))
+    # A unit of h that all products drop reaches the new h by the update gate alone.
+    wrapped = variational_dropout(cell, 0.0, 0.5)
+
+    def other_units(h):
+        return step(wrapped, params, h, X[:, 0], noise=dropped)[1][0]
+
+    slopes = jax.jacobian(other_units)(h)[:, 0]
+    same(slopes, jnp.diag(jnp.diag(slopes)), 0)
 
 
 def test_unroll_draws_the_masks_from_its_key():
@@ -364,6 +388,26 @@ def test_a_bidirectional_pair_of_which_one_has_batch_norm():
 def test_bad_options_are_refused(call):
     with pytest.raises(ValueError, match=r"rate|stack|merge='mean'"):
         call()
+
+
+def test_dropout_of_h_asks_for_the_names_of_the_recurrent_weights():
+    class Renamed(SimpleCell):
+        def prepare(self, params):
+            weights, rest = super().prepare(params)
+            weights["recurrent"] = weights.pop("w_h")
+            return weights, rest
+
+    params = init(SimpleCell(H))
+    cell = variational_dropout(Renamed(H), rate_h=0.5)
+    with pytest.raises(ValueError, match="Renamed has no weight of the names w_h"):
+        unroll(cell, params, X)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_params_of_another_number_of_cells_are_refused(count):
+    params = (init(GRUCell(D)),) * count
+    with pytest.raises(ValueError, match=f"2 cells; it is a tuple of length {count}"):
+        unroll(stack(GRUCell(D), GRUCell(D)), params, X)
 
 
 def test_params_of_a_pair_that_are_no_pair_are_refused():

@@ -238,6 +238,11 @@ def test_a_carry_init_draws_the_first_carry():
     assert differ(c, h)
     expected = module.apply(variables, X, initial_carry=(c, h))
     same(module.apply(variables, X, init_key=key), expected)
+    # It is drawn in the dtype of the parameters, and the computation has a wider one.
+    narrow = LSTM(H, carry_init=nn.initializers.ones, param_dtype=jnp.bfloat16)
+    ones = (jnp.ones((B, H)), jnp.ones((B, H)))
+    params = variables_of(narrow)
+    same(narrow.apply(params, X), narrow.apply(params, X, initial_carry=ones))
 
 
 # Noise
@@ -423,6 +428,12 @@ def test_combined_modules_refuse_what_does_not_fit():
         module.apply(variables, X, initial_carry=[None])
     with pytest.raises(ValueError, match="merge_fn='mean'; choose 'concat', 'sum'"):
         Bidirectional(LSTM(H), GRU(H), merge_fn="mean").init(jax.random.key(0), X)
+    module = Stack([Bidirectional(LSTM(H), GRU(H)), GRU(5)], return_carry=True)
+    variables = variables_of(module)
+    carry = module.initialize_carry(jax.random.key(0), (B, D))
+    same(module.apply(variables, X, initial_carry=carry), module.apply(variables, X))
+    with pytest.raises(TypeError, match="a Bidirectional layer has no single step"):
+        module.apply(variables, carry, X[:, 0], method="step")
 
 
 # Parameters, dtypes, sharding
@@ -595,6 +606,9 @@ def test_a_missing_parameter_of_a_stack_is_named():
         module.apply(variables, X)
 
 
+LEARNED_STACK = functional.stack(functional.LSTMCell(H, learned_carry=True))
+
+
 def test_what_cannot_work_is_refused_in_one_line():
     key = jax.random.key(0)
     for make, message in (
@@ -606,6 +620,8 @@ def test_what_cannot_work_is_refused_in_one_line():
             lambda: LSTMCell(H, learned_carry=True).initialize_carry(key, (2, D)),
             "learned carry",
         ),
+        (lambda: RNN(LEARNED_STACK).initialize_carry(key, (2, D)), "learned carry"),
+        (lambda: GRU(H, dtype=float).init(key, X + 1j), "complex64; they must be real"),
     ):
         with pytest.raises((TypeError, ValueError), match=message) as e:
             make()

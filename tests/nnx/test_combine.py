@@ -110,6 +110,13 @@ def test_combined_modules_refuse_what_does_not_fit():
         Stack(layers)(X, initial_carry=[None])
     with pytest.raises(ValueError, match="merge_fn='mean'; choose 'concat', 'sum'"):
         Bidirectional(*layers, merge_fn="mean")
+    rngs = nnx.Rngs(0)
+    pair = GRU(D, H, rngs=rngs), LSTM(D, H, rngs=rngs)
+    module = Stack([Bidirectional(*pair), GRU(2 * H, 5, rngs=rngs)])
+    carry = module.initialize_carry((B, D))
+    same(module(X, initial_carry=carry), module(X))
+    with pytest.raises(TypeError, match="a Bidirectional layer has no single step"):
+        module.step(carry, X[:, 0])
 
 
 # Inside Flax's own modules

@@ -116,6 +116,8 @@ def test_messages_about_inputs():
     module = GRU(D, H, rngs=nnx.Rngs(0))
     with pytest.raises(TypeError, match="int"):
         module(jnp.ones((B, T, D), int))
+    with pytest.raises(TypeError, match="complex64; they must be real"):
+        GRU(D, H, dtype=jnp.float32, rngs=nnx.Rngs(0))(X + 1j)
     with pytest.raises(ValueError, match=str(D + 1)):
         module(jnp.ones((B, T, D + 1)))
     with pytest.raises(ValueError, match="carry"):

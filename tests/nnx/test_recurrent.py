@@ -235,6 +235,9 @@ def test_carry_init():
 
     plain = GRU(D, H, rngs=nnx.Rngs(0))
     ones = nnx.initializers.ones
+    # It is drawn in the dtype of the parameters, and the computation has a wider one.
+    narrow = GRU(D, H, carry_init=ones, param_dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
+    same(narrow(X), narrow(X, initial_carry=jnp.ones((B, H))))
     assert (plain.initialize_carry((B, D), nnx.Rngs(0), ones) == 1).all()
     with pytest.raises(ValueError, match="carry_init needs rngs"):
         plain.initialize_carry((B, D), carry_init=ones)

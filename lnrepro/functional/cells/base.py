@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -64,9 +64,12 @@ class Cell:
 
     Attributes:
       features: H, the size of the output.
+      recurrent_weights: names of the weights that may multiply h_{t-1}, [H, N]. Those
+        of them that a cell has are where `variational_dropout` drops units of h.
     """
 
     features: int
+    recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h",)
 
     def init(
         self,
@@ -164,6 +167,11 @@ class Cell:
         """Whether training draws random numbers, so that a key is needed."""
         return False
 
+    @property
+    def learns_carry(self) -> bool:
+        """Whether the carry before the first step is among the parameters."""
+        return False
+
     def map_cells(self, wrap: Callable[["Cell"], "Cell"]) -> "Cell":
         """Wrap the cell; a stack wraps each of its cells."""
         return wrap(self)
@@ -242,6 +250,31 @@ def dropout(key: jax.Array | None, rate: float, a: jax.Array) -> jax.Array:
     # An array of rates, so that the draws are sharded as a is.
     keep = jax.random.bernoulli(key, jnp.full_like(a, 1 - rate, jnp.float32))
     return jnp.where(keep, a / (1 - rate), jnp.zeros((), a.dtype))
+
+
+def check_names(cell: str, params: dict, expected: set[str]) -> None:
+    """Check the names of parameters.
+
+    Args:
+      cell: name of the cell, for the message.
+      params: {name: array}, what the user gave.
+      expected: the names that a cell with these options has.
+
+    Raises:
+      ValueError: a name is missing, or there is one more.
+    """
+    missing = sorted(expected - set(params))
+    if missing:
+        raise ValueError(
+            f"{cell}: params has no {', '.join(map(repr, missing))}, only "
+            f"{sorted(params)}; make them with cell.init(key, features_in)"
+        )
+    unused = sorted(set(params) - expected)
+    if unused:
+        raise ValueError(
+            f"{cell}: params has {', '.join(map(repr, unused))}, which a cell with "
+            "these options does not have"
+        )
 
 
 def check_rate(name: str, rate: float) -> None:

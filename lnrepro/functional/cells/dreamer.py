@@ -22,6 +22,7 @@ from lnrepro.functional.cells.base import (
     ParamSpec,
     Prepared,
     StepContext,
+    check_names,
     choice,
     draw,
     dropout,
@@ -195,6 +196,8 @@ class DreamerBlockGRUCell(Cell):
     activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
     kernel_init: Initializer = lecun_normal
 
+    recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h", "w_0")
+
     def __post_init__(self):
         """Check the fields."""
         name = type(self).__name__
@@ -229,6 +232,9 @@ class DreamerBlockGRUCell(Cell):
     def init(self, key, features_in, dtype=jnp.float32):
         """Draw fresh parameters; features_in is the sum of input_sizes."""
         self._check_input(features_in)
+        return draw(self._specs(), key, dtype)
+
+    def _specs(self):
         H, K, G = self.features, self.hidden_features, self.blocks
         # The first input layer reads h, the others a part of the input.
         layers = (H, *self.input_sizes)
@@ -243,8 +249,7 @@ class DreamerBlockGRUCell(Cell):
         for site, size in self._sites().items():
             specs[f"inner_bias_{site}"] = ParamSpec(zeros, (size,))
         specs["bias_gates"] = ParamSpec(zeros, (3 * H,))
-        specs |= site_specs(self.site_norms(), self._sites(), None)
-        return draw(specs, key, dtype)
+        return specs | site_specs(self.site_norms(), self._sites(), None)
 
     def initial_carry(self, params, x):
         """Return zeros [..., H]."""
@@ -252,7 +257,12 @@ class DreamerBlockGRUCell(Cell):
         return zeros_for(x, self.features)
 
     def prepare(self, params):
-        """Take the hidden layer's kernel apart into V, which is blocks, and U."""
+        """Take the hidden layer's kernel apart into V, which is blocks, and U.
+
+        Raises:
+          ValueError: parameters that belong to a cell with other options.
+        """
+        check_names(type(self).__name__, params, set(self._specs()))
         rest = dict(params)
         weights = {f"w_{i}": rest.pop(f"w_{i}") for i in range(self._layers)}
         rows = self.features // self.blocks

@@ -12,6 +12,7 @@ from lnrepro.functional.cells.base import (
     ParamSpec,
     Prepared,
     StepContext,
+    check_names,
     check_rate,
     choice,
     draw,
@@ -182,40 +183,34 @@ class GatedCell(Cell):
           ValueError: parameters that belong to a cell with other options.
         """
         self._check_names(params)
-        site_norms = self.site_norms()
-        joint = site_norms.get("joint", Norm())
-        weights = {}
-        for site in ("x", "h"):
-            of_site = site_params(params, site)
-            weight = site_norms[site].prepare(of_site, params[f"w_{site}"])
-            # The mean of a sum is zero where both kernels are centred.
-            weights[f"w_{site}"] = joint.prepare({}, weight)
-        if self.blocks > 1:
-            weights["w_h"] = gates_of_blocks(weights["w_h"], self.gates)
+        norm = self.site_norms()["x"]
+        w_x = norm.prepare(site_params(params, "x"), params["w_x"])
+        weights = {"w_x": self._prepare_joint(w_x)}
+        weights |= self.prepare_recurrent(params)
         # The step does not read these. Leaving them out spares the backward pass sums
         # over time that would be zero.
         only_here = {"w_x", "w_h", "length_x", "length_h", "h0", "c0"}
         rest = {n: value for n, value in params.items() if n not in only_here}
         return Prepared(weights, rest)
 
+    def prepare_recurrent(self, params: dict) -> dict[str, jax.Array]:
+        """Return the prepared weights that multiply h_{t-1}, by their names."""
+        norm = self.site_norms()["h"]
+        w_h = norm.prepare(site_params(params, "h"), params["w_h"])
+        w_h = self._prepare_joint(w_h)
+        return {"w_h": gates_of_blocks(w_h, self.gates) if self.blocks > 1 else w_h}
+
+    def _prepare_joint(self, weight):
+        """Prepare a kernel for the norm of the sum of both products, if any."""
+        # The mean of a sum is zero where both kernels are centred.
+        return self.site_norms().get("joint", Norm()).prepare({}, weight)
+
     def _check_names(self, params):
         expected = set(self._specs(features_in=1))
         for site in ("x", "h"):
             of_norm = self.site_norms()[site].names_from_weight
             expected |= {f"{name}_{site}" for name in of_norm}
-        name = type(self).__name__
-        missing = sorted(expected - set(params))
-        if missing:
-            raise ValueError(
-                f"{name}: params has no {', '.join(map(repr, missing))}, only "
-                f"{sorted(params)}; make them with cell.init(key, features_in)"
-            )
-        unused = sorted(set(params) - expected)
-        if unused:
-            raise ValueError(
-                f"{name}: params has {', '.join(map(repr, unused))}, which a cell with "
-                "these options does not have"
-            )
+        check_names(type(self).__name__, params, expected)
 
     def project(self, dot, x):
         """Return W_x x, [..., N]."""
@@ -243,6 +238,11 @@ class GatedCell(Cell):
     def is_noisy(self):
         """Whether recurrent dropout draws random numbers."""
         return self.recurrent_dropout > 0
+
+    @property
+    def learns_carry(self):
+        """The field `learned_carry`."""
+        return self.learned_carry
 
 
 def gates_of_blocks(weight: jax.Array, gates: int) -> jax.Array:

@@ -85,6 +85,7 @@ class GRUCell(GatedCell):
     gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
     activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
 
+    recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h", "w_u")
     gates: ClassVar[int] = 3
     norm_names: ClassVar[tuple[str, ...]] = ("none", "layer", "rms", "batch", "weight")
 
@@ -140,12 +141,12 @@ class GRUCell(GatedCell):
         # The bias stands on the input inside its norm, so it is prepared as W_x is.
         if "bias" in rest:
             rest["bias"] = norm.prepare_bias(rest["bias"])
-        if self.reset == "before":
-            weights |= self._prepare_before(params)
         return Prepared(weights, rest)
 
-    def _prepare_before(self, params):
-        """Prepare w_h as the kernels of the gates and of the candidate."""
+    def prepare_recurrent(self, params):
+        """Return w_h, split into gates and candidate where the reset comes before."""
+        if self.reset == "after":
+            return super().prepare_recurrent(params)
         norms = self.site_norms()
         # The groups of both side by side are those of the whole kernel.
         groups = norms["h"].groups + norms["u"].groups

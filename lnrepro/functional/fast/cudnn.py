@@ -2,8 +2,9 @@
 
 It is off unless `ScanOptions(cudnn=True)` asks for it. What it buys is not measured
 yet; `python scripts/bench.py cells` has a row for cuDNN on a GPU. `unroll` takes the
-scan where cuDNN cannot run a cell, without a message: `can_run` has the conditions. The
-gradient can be taken once, in reverse mode, as cuDNN has no further derivatives.
+scan where cuDNN cannot run, without a message: `can_run` has the conditions on the
+cell, and `unroll` those on the sequence. The gradient can be taken once, in reverse
+mode, as cuDNN has no further derivatives.
 
 The parameters are those of `LSTMCell`. `flat_weights` brings them into cuDNN's order.
 tests/functional/test_cudnn.py compares values and gradients with the reference of
@@ -73,7 +74,7 @@ def unroll(
     c, h = (a.reshape(1, rows, a.shape[-1]) for a in carry)
     lengths = jnp.full(rows, steps, jnp.int32)
     if seq_lengths is not None:
-        lengths = seq_lengths.reshape(rows).astype(jnp.int32)
+        lengths = jnp.asarray(seq_lengths, jnp.int32).reshape(rows)
     # It cannot run sequences of length 0, whose result is discarded.
     outputs, last_h, last_c = _run(
         x_rows, h, c, flat_weights(weights, params), jnp.maximum(lengths, 1)
@@ -104,10 +105,9 @@ def flat_weights(
         f, i, o, g = jnp.split(a, 4, -1)
         return jnp.concatenate([i, f, g, o], -1)
 
-    # `prepare` may have given the bias an axis of one row. cuDNN has two biases, of
-    # which one is enough.
+    # cuDNN has two biases, of which one is enough.
     parts = [reorder(weights["w_x"]).T, reorder(weights["w_h"]).T]
-    parts += [reorder(bias.reshape(-1)), jnp.zeros(4 * units, bias.dtype)]
+    parts += [reorder(bias), jnp.zeros(4 * units, bias.dtype)]
     return jnp.concatenate([part.reshape(-1) for part in parts])
 
 

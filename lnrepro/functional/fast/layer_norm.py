@@ -9,7 +9,9 @@ this form faster in a recurrent step:
 2. Its derivative rule takes both of its sums, over the units and over the rows, from
    one product a * dy. JAX's own derivative makes more passes over all of a.
 
-Gain: see docs of the bench, `python scripts/bench.py cells`, row `ours LN`.
+The derivative rule takes 1.5 to 5 % off the time of an LSTM and 5 to 25 % off that of a
+GRU, forward and backward, on two cores of an AMD EPYC: docs/log.md, 2026-11-23, on the
+shapes of `python scripts/bench.py cells`. Centring was not measured by itself.
 """
 
 import functools
