@@ -43,6 +43,8 @@ class Ragged(Sequence):
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> np.ndarray:
+        if isinstance(i, slice):
+            raise TypeError("rows of different lengths are read one by one, a[i]")
         # The range counts negative numbers from the end and raises IndexError.
         i = range(len(self))[i]
         return self.values[self.offsets[i] : self.offsets[i + 1]]

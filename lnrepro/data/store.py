@@ -20,6 +20,7 @@ import contextlib
 import hashlib
 import json
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -180,10 +181,16 @@ def find_sealed(folder: pathlib.Path) -> pathlib.Path | None:
     Args:
       folder: the folder of all versions of the set.
     """
-    for path in sorted(folder.glob(f"*/{SEAL}"), reverse=True):
-        if read_seal(path.parent):
-            return path.parent
+    sealed = [path.parent for path in folder.glob(f"*/{SEAL}")]
+    for version in sorted(sealed, key=_version_number, reverse=True):
+        if read_seal(version):
+            return version
     return None
+
+
+def _version_number(folder):
+    """The version that a folder is named after, as numbers: 1.10.0 follows 1.9.0."""
+    return [int(number) for number in re.findall(r"\d+", folder.name)]
 
 
 def read_original(folder: pathlib.Path) -> str | None:

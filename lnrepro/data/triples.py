@@ -77,8 +77,9 @@ class Triples:
           DataError: the set is not prepared, or its books have fewer words.
         """
         columns: Any = data.open_columns(name, "train", data_dir)
-        by_length = data.facts(name, data_dir)["triples_by_length"]
-        vocabulary_of(data.facts(name, data_dir), vocabulary)
+        facts = data.facts(name, data_dir)
+        vocabulary_of(facts, vocabulary)
+        by_length = facts["triples_by_length"]
         return cls(columns["tokens"], columns["triples"], by_length, vocabulary)
 
     def __len__(self) -> int:

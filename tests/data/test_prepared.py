@@ -1,6 +1,7 @@
 """Tests of preparing data sets and opening them by name."""
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -274,6 +275,8 @@ def test_nothing_heavy_is_imported_before_it_is_needed(small):
             return sorted(packages & set(sys.modules))
         from lnrepro import data
         from lnrepro.data import batches
+        for name in data.TABLE:
+            data.builder_class(name)
         seen = [heavy()]
         columns = data.open_columns("mnist", "train", sys.argv[1])
         data.fingerprint("mnist", sys.argv[1])
@@ -328,3 +331,12 @@ def test_names_that_own_files_cannot_have(tmp_path, own_name, message):
     data.prepare("mnist", raw, tmp_path / "data", own_name="taken")
     with pytest.raises(DataError, match=message):
         data.prepare("mnist", raw, tmp_path / "data", own_name=own_name)
+
+
+def test_the_newest_version_is_that_of_the_largest_number(tmp_path):
+    folder = unchecked.prepare(
+        "mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path
+    )
+    for version in ("1.9.0", "1.10.0"):
+        shutil.copytree(folder, folder.parent / version)
+    assert store.find_sealed(folder.parent).name == "1.10.0"

@@ -120,3 +120,10 @@ def test_offsets_that_do_not_fit():
         ValueError, match=r"offsets from \(0, 2\) do not span the 3 values"
     ):
         Ragged(np.zeros(3), np.array([0, 2]))
+
+
+def test_rows_are_read_one_by_one():
+    ragged = Ragged(np.arange(5), np.array([0, 2, 5]))
+    assert ragged[-1].tolist() == [2, 3, 4]
+    with pytest.raises(TypeError, match="one by one"):
+        ragged[:1]

@@ -19,7 +19,12 @@ from functools import cache
 import numpy as np
 
 from lnrepro.data.builder import Builder, Example
-from lnrepro.data.official.iam_ondb import FEATURES, example, facts, offsets
+from lnrepro.data.official.iam_ondb import (
+    example,
+    facts,
+    features_of_lines,
+    offsets,
+)
 from lnrepro.data.raw import Raw
 
 LINES = {"train": 3000, "valid": 200}
@@ -52,7 +57,7 @@ class GeneratedStrokes(Builder):
 
     def features(self):
         """Return the features of one example, which are those of IAM-OnDB."""
-        return FEATURES
+        return features_of_lines()
 
     def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Generate the lines of both splits."""

@@ -91,13 +91,16 @@ OWN_FORM = re.compile(r"(?:^|/)([^/]+)\.txt$")
 HELD_OUT = 10
 AGAIN = "get the official file"
 
-FEATURES = {
-    "strokes": array((None, 3), np.int32),
-    "text": array((None,), np.uint8),
-    "transcription": array((None,), np.uint8),
-    "id": array((None,), np.uint8),
-    "list": array((), np.uint8),
-}
+
+def features_of_lines() -> dict:
+    """Return the TFDS features of a line of pen strokes."""
+    return {
+        "strokes": array((None, 3), np.int32),
+        "text": array((None,), np.uint8),
+        "transcription": array((None,), np.uint8),
+        "id": array((None,), np.uint8),
+        "list": array((), np.uint8),
+    }
 
 
 class IamOndb(Builder):
@@ -124,7 +127,7 @@ class IamOndb(Builder):
 
     def features(self):
         """Return the features of an example, see the module."""
-        return FEATURES | {"strokes": array((None, 3), self.dtype)}
+        return features_of_lines() | {"strokes": array((None, 3), self.dtype)}
 
     def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Read the lists, the transcriptions and the strokes."""
