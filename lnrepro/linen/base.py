@@ -7,7 +7,6 @@ equations are in `lnrepro.functional.cells`, the loop over time is
 Shape letters: B batch (any number of axes), T time, D input features, H hidden units.
 """
 
-import dataclasses
 from typing import Any
 
 import flax.linen as nn
@@ -15,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro import functional
+from lnrepro.functional.flax_modules import chosen, scan_options
 from lnrepro.linen.parameters import (
     declare_parameters,
     parameter_shapes,
@@ -176,8 +176,8 @@ class SequenceModule(nn.Module):
           ValueError: a shape that does not fit; an option that is not given, or given
             twice.
         """
-        return_carry = _chosen(return_carry, self.return_carry)
-        time_major = bool(_chosen(time_major, self.time_major))
+        return_carry = chosen(return_carry, self.return_carry)
+        time_major = chosen(time_major, self.time_major)
         cell, inputs = self.functional_cell, jnp.asarray(inputs)
         params = self.parameters(cell, _features(inputs))
         params, x = cast(self.dtype, params, inputs)
@@ -205,8 +205,8 @@ class SequenceModule(nn.Module):
             seq_lengths=seq_lengths,
             mask=mask,
             resets=resets,
-            reverse=_chosen(reverse, self.reverse),
-            keep_order=_chosen(keep_order, self.keep_order),
+            reverse=chosen(reverse, self.reverse),
+            keep_order=chosen(keep_order, self.keep_order),
             time_major=time_major,
             key=noise_key(self, cell, deterministic),
             memory=memory,
@@ -398,16 +398,6 @@ def running_statistics(module: nn.Module, cell: functional.Cell) -> dict:
     return running
 
 
-def scan_options(
-    options: functional.ScanOptions | None, unroll: int
-) -> functional.ScanOptions:
-    """Return the options of the scan, with Flax's `unroll` in them."""
-    options = functional.ScanOptions() if options is None else options
-    if unroll == 1:
-        return options
-    return dataclasses.replace(options, unroll=unroll)
-
-
 def _values(running):
     return {site: (mean.value, var.value) for site, (mean, var) in running.items()}
 
@@ -415,7 +405,3 @@ def _values(running):
 def _features(inputs):
     """The size of the last axis; 0 for a scalar, which no cell accepts."""
     return inputs.shape[-1] if inputs.ndim else 0
-
-
-def _chosen(argument: Any, attribute: Any) -> Any:
-    return attribute if argument is None else argument

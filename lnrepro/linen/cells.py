@@ -12,9 +12,10 @@ from lnrepro.functional.cells.gated import (
     orthogonal,
     zeros,
 )
+from lnrepro.functional.flax_modules import Wrap
 from lnrepro.linen import definitions
 from lnrepro.linen.base import CellModule
-from lnrepro.linen.parameters import Initializer, Wrap
+from lnrepro.linen.parameters import Initializer
 
 Activation = Callable[[jax.Array], jax.Array]
 DTypeLike = jax.typing.DTypeLike

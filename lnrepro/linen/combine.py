@@ -7,6 +7,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.flax_modules import given
+
 Carry = Any
 MergeFn = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -86,6 +88,15 @@ class Stack(nn.Module):
         if len(carries) != count:
             raise ValueError(f"Stack: {len(carries)} carries for {count} layers")
         keys = [None] * count if init_key is None else jax.random.split(init_key, count)
+        # Modules of Flax take neither masks nor resets, so only what is given is passed
+        # on.
+        passed_on = given(
+            mask=mask,
+            resets=resets,
+            memory=memory,
+            deterministic=deterministic,
+            use_running_average=use_running_average,
+        )
         y, last_carries = inputs, []
         for index, layer in enumerate(self.layers):
             # Passed only where they are needed, since a layer may have its own default.
@@ -102,7 +113,7 @@ class Stack(nn.Module):
                 return_carry=True,
                 time_major=self.time_major if time_major is None else time_major,
                 **direction,
-                **_given(mask, resets, memory, deterministic, use_running_average),
+                **passed_on,
             )
             last_carries.append(carry)
         returns_carry = self.return_carry if return_carry is None else return_carry
@@ -251,7 +262,13 @@ class Bidirectional(nn.Module):
         time_major = self.time_major if time_major is None else time_major
         # Modules of Flax take neither masks nor resets, so only what is given is passed
         # on.
-        given = _given(mask, resets, memory, deterministic, use_running_average)
+        passed_on = given(
+            mask=mask,
+            resets=resets,
+            memory=memory,
+            deterministic=deterministic,
+            use_running_average=use_running_average,
+        )
         left_carry, left = self.forward_rnn(
             inputs,
             initial_carry=left_carry,
@@ -260,7 +277,7 @@ class Bidirectional(nn.Module):
             return_carry=True,
             time_major=time_major,
             reverse=False,
-            **given,
+            **passed_on,
         )
         right_carry, right = self.backward_rnn(
             inputs,
@@ -271,7 +288,7 @@ class Bidirectional(nn.Module):
             time_major=time_major,
             reverse=True,
             keep_order=True,
-            **given,
+            **passed_on,
         )
         # Both outputs stand in the order of x.
         y = merge(left, right)
@@ -311,15 +328,3 @@ def merge_function(merge_fn: str | MergeFn) -> MergeFn:
 
 def _concatenate(left, right):
     return jnp.concatenate([left, right], -1)
-
-
-def _given(mask, resets, memory, deterministic, use_running_average):
-    """The arguments that are given, so that modules without the others work too."""
-    arguments = {
-        "mask": mask,
-        "resets": resets,
-        "memory": memory,
-        "deterministic": deterministic,
-        "use_running_average": use_running_average,
-    }
-    return {name: value for name, value in arguments.items() if value is not None}

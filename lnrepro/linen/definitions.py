@@ -3,7 +3,8 @@
 import flax.linen as nn
 
 from lnrepro import functional
-from lnrepro.linen.parameters import Initializer, Unboxed, wrapped
+from lnrepro.functional.flax_modules import wrapped
+from lnrepro.linen.parameters import Initializer, Unboxed
 
 
 def lstm_cell(module: nn.Module) -> functional.Cell:

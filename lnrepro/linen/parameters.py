@@ -1,7 +1,7 @@
 """The parameters of a functional cell as parameters of a linen module."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -12,8 +12,7 @@ from flax.errors import ScopeParamShapeError
 
 from lnrepro import functional
 from lnrepro.functional.cells.base import Initializer, wide_dtype
-
-Wrap = Callable[[functional.Cell], functional.Cell]
+from lnrepro.functional.flax_modules import parameter_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,24 +30,6 @@ class Unboxed:
         # The only leaf of a box is its value. `unbox` also constrains its sharding.
         (value,) = jax.tree.leaves(self.initializer(key, shape, dtype))
         return value
-
-
-def wrapped(name: str, cell: functional.Cell, wrap: Wrap | None) -> functional.Cell:
-    """Return wrap(cell), or cell where wrap is None.
-
-    Raises:
-      TypeError: wrap returned something else than a cell.
-    """
-    if wrap is None:
-        return cell
-    result = wrap(cell)
-    if not isinstance(result, functional.Cell):
-        raise TypeError(
-            f"{name}: wrap returned a {type(result).__name__}, not a Cell; it is a "
-            "function from cell to cell, such as functools.partial("
-            "lnrepro.functional.zoneout, rate_h=0.1)"
-        )
-    return result
 
 
 def parameter_shapes(
@@ -133,7 +114,7 @@ def _check_shapes(module, shapes, params):
     for (path, own), given in zip(leaves, jax.tree.leaves(params), strict=True):
         if own.shape != jnp.shape(given):
             raise ScopeParamShapeError(
-                "/".join(_names(path)),
+                "/".join(parameter_names(path)),
                 module.scope.path_text,
                 jnp.shape(given),
                 own.shape,
@@ -144,7 +125,7 @@ def _nested(params, initializers=None):
     """Parameters as nested dicts, in the boxes that the initialisers give."""
     leaves = {}
     for path, value in jax.tree_util.tree_flatten_with_path(params)[0]:
-        path = _names(path)
+        path = parameter_names(path)
         if initializers is not None:
             value = _boxed(_initializer_of(path[-1], initializers), value)
         leaves[path] = value
@@ -174,14 +155,8 @@ def _like(shapes, nested):
     """Nested dicts in the structure of the cell's own parameters."""
     leaves = traverse_util.flatten_dict(nested)
     paths, structure = jax.tree_util.tree_flatten_with_path(shapes)
-    names = [_names(path) for path, _ in paths]
+    names = [parameter_names(path) for path, _ in paths]
     missing = ["/".join(name) for name in names if name not in leaves]
     if missing:
         raise ValueError(f"the parameters of the cell have no {', '.join(missing)}")
     return jax.tree.unflatten(structure, [leaves[name] for name in names])
-
-
-def _names(path):
-    """The names along the path to a parameter; a lone array is called "value"."""
-    names = tuple(jax.tree_util.keystr((key,), simple=True) for key in path)
-    return names or ("value",)

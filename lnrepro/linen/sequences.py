@@ -8,9 +8,10 @@ import jax.numpy as jnp
 
 from lnrepro import functional
 from lnrepro.functional.cells.gated import glorot_uniform, orthogonal, zeros
+from lnrepro.functional.flax_modules import Wrap
 from lnrepro.linen import definitions
 from lnrepro.linen.base import SequenceModule
-from lnrepro.linen.parameters import Initializer, Wrap
+from lnrepro.linen.parameters import Initializer
 
 Activation = Callable[[jax.Array], jax.Array]
 DTypeLike = jax.typing.DTypeLike

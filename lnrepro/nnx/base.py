@@ -16,15 +16,14 @@ import jax.numpy as jnp
 from flax import nnx
 
 from lnrepro import functional
+from lnrepro.functional.flax_modules import Wrap, wrapped
 from lnrepro.nnx.parameters import (
     NO_METADATA,
     Initializer,
     Origin,
     Plain,
-    Wrap,
     get_parameters,
     set_parameters,
-    wrapped,
 )
 
 Carry = Any

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from lnrepro.functional.flax_modules import given
 from lnrepro.nnx.base import Carry, Keys
 
 MergeFn = Callable[[jax.Array, jax.Array], jax.Array]
@@ -94,6 +95,15 @@ class Stack(nnx.Module):
         if len(carries) != count:
             raise ValueError(f"Stack: {len(carries)} carries for {count} layers")
         keys = _keys_of_parts(rngs, count)
+        # Modules of Flax take neither masks nor resets, so only what is given is passed
+        # on.
+        passed_on = given(
+            mask=mask,
+            resets=resets,
+            memory=memory,
+            deterministic=deterministic,
+            use_running_average=use_running_average,
+        )
         y, last_carries = inputs, []
         for index, layer in enumerate(self.layers):
             # Passed only where they are needed, since a layer may have its own default.
@@ -110,7 +120,7 @@ class Stack(nnx.Module):
                 time_major=self.time_major if time_major is None else time_major,
                 rngs=keys[index],
                 **direction,
-                **_given(mask, resets, memory, deterministic, use_running_average),
+                **passed_on,
             )
             last_carries.append(carry)
         returns_carry = self.return_carry if return_carry is None else return_carry
@@ -273,7 +283,13 @@ class Bidirectional(nnx.Module):
         time_major = self.time_major if time_major is None else time_major
         # Modules of Flax take neither masks nor resets, so only what is given is passed
         # on.
-        given = _given(mask, resets, memory, deterministic, use_running_average)
+        passed_on = given(
+            mask=mask,
+            resets=resets,
+            memory=memory,
+            deterministic=deterministic,
+            use_running_average=use_running_average,
+        )
         forward_carry, forward = self.forward_rnn(
             inputs,
             initial_carry=carries[0],
@@ -282,7 +298,7 @@ class Bidirectional(nnx.Module):
             time_major=time_major,
             reverse=False,
             rngs=forward_keys,
-            **given,
+            **passed_on,
         )
         backward_carry, backward = self.backward_rnn(
             inputs,
@@ -293,7 +309,7 @@ class Bidirectional(nnx.Module):
             reverse=True,
             keep_order=True,
             rngs=backward_keys,
-            **given,
+            **passed_on,
         )
         # Both outputs stand in the order of x.
         y = self._merge(forward, backward)
@@ -330,15 +346,3 @@ def _keys_of_parts(rngs, count):
     if rngs is None or isinstance(rngs, nnx.Rngs | nnx.RngStream):
         return [rngs] * count
     return list(jax.random.split(rngs, count))
-
-
-def _given(mask, resets, memory, deterministic, use_running_average):
-    """The arguments that are given, so that modules without the others work too."""
-    arguments = {
-        "mask": mask,
-        "resets": resets,
-        "memory": memory,
-        "deterministic": deterministic,
-        "use_running_average": use_running_average,
-    }
-    return {name: value for name, value in arguments.items() if value is not None}

@@ -1,7 +1,7 @@
 """The parameters of a functional cell as variables of an nnx module."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx, traverse_util
 
-from lnrepro import functional
 from lnrepro.functional.cells.base import Initializer, wide_dtype
+from lnrepro.functional.flax_modules import parameter_names
 
 Metadata = Mapping[str, Any]
 NO_METADATA: Metadata = MappingProxyType({})
-Wrap = Callable[[functional.Cell], functional.Cell]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,24 +42,6 @@ class Plain:
         return value
 
 
-def wrapped(name: str, cell: functional.Cell, wrap: Wrap | None) -> functional.Cell:
-    """Return wrap(cell), or cell where wrap is None.
-
-    Raises:
-      TypeError: wrap returned something else than a cell.
-    """
-    if wrap is None:
-        return cell
-    result = wrap(cell)
-    if not isinstance(result, functional.Cell):
-        raise TypeError(
-            f"{name}: wrap returned a {type(result).__name__}, not a Cell; it is a "
-            "function from cell to cell, such as functools.partial("
-            "lnrepro.functional.zoneout, rate_h=0.1)"
-        )
-    return result
-
-
 def set_parameters(module: Any, params: Any, origins: Mapping[str, Origin]) -> None:
     """Keep the parameters of a cell in a module.
 
@@ -78,7 +59,7 @@ def set_parameters(module: Any, params: Any, origins: Mapping[str, Origin]) -> N
       ValueError: the module has another attribute of that name.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(params)
-    paths = tuple(_names(path) for path, _ in leaves)
+    paths = tuple(parameter_names(path) for path, _ in leaves)
     variables = {}
     for path, (_, value) in zip(paths, leaves, strict=True):
         # All gains have one initialiser and one metadata.
@@ -143,9 +124,3 @@ def _as_module(tree):
     if not isinstance(tree, dict):
         return tree
     return nnx.Dict({name: _as_module(value) for name, value in tree.items()})
-
-
-def _names(path):
-    """The names along the path to a parameter; a lone array is called "value"."""
-    names = tuple(jax.tree_util.keystr((key,), simple=True) for key in path)
-    return names or ("value",)

@@ -5,7 +5,6 @@ The loop over time is `lnrepro.functional.unroll`.
 Shape letters: B batch (any number of axes), T time, D input features, H hidden units.
 """
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from lnrepro import functional
+from lnrepro.functional.flax_modules import chosen, scan_options
 from lnrepro.nnx.base import Carry, Keys, ParameterModule, refuse_sequence_noise
 
 
@@ -113,7 +113,7 @@ class SequenceMethods:
         owner = self.parameter_module
         cell = owner.functional_cell
         params, x = owner.cast(jnp.asarray(inputs))
-        time_major = _chosen(time_major, self.time_major)
+        time_major = chosen(time_major, self.time_major)
         # Zeros and learned carries are made by the cell itself.
         if initial_carry is None and owner.carry_init is not None:
             # The shape of the inputs of one step: that of x without its time axis.
@@ -126,7 +126,7 @@ class SequenceMethods:
 
         # Only batch norm has any.
         running = self._running_statistics(cell)
-        takes_running = _chosen(use_running_average, self.use_running_average)
+        takes_running = chosen(use_running_average, self.use_running_average)
         result = functional.unroll(
             cell,
             params,
@@ -135,13 +135,13 @@ class SequenceMethods:
             seq_lengths=seq_lengths,
             mask=mask,
             resets=resets,
-            reverse=_chosen(reverse, self.reverse),
-            keep_order=_chosen(keep_order, self.keep_order),
+            reverse=chosen(reverse, self.reverse),
+            keep_order=chosen(keep_order, self.keep_order),
             time_major=time_major,
             key=owner.noise_key(deterministic, rngs),
             memory=memory,
             statistics=_values(running) if running and takes_running else None,
-            options=_scan_options(self.options, self.unroll),
+            options=scan_options(self.options, self.unroll),
         )
         # The batch's own statistics were used, so that the running ones move.
         if result.statistics is not None:
@@ -150,7 +150,7 @@ class SequenceMethods:
             for site, variables in running.items():
                 for variable, value in zip(variables, moved[site], strict=True):
                     variable[...] = value
-        if _chosen(return_carry, self.return_carry):
+        if chosen(return_carry, self.return_carry):
             return result.carry, result.outputs
         return result.outputs
 
@@ -239,12 +239,6 @@ def _carry_stream(rngs):
     return rngs if isinstance(rngs, nnx.RngStream) else None
 
 
-def _scan_options(options, unroll):
-    """The options of the scan, with Flax's `unroll` in them."""
-    options = functional.ScanOptions() if options is None else options
-    return options if unroll == 1 else dataclasses.replace(options, unroll=unroll)
-
-
 def _statistics_names(site):
     suffix = site.replace("/", "_")
     return f"mean_{suffix}", f"var_{suffix}"
@@ -252,7 +246,3 @@ def _statistics_names(site):
 
 def _values(running):
     return {site: (mean[...], var[...]) for site, (mean, var) in running.items()}
-
-
-def _chosen(argument, attribute):
-    return attribute if argument is None else argument

@@ -8,8 +8,9 @@ from flax import nnx
 
 from lnrepro import functional
 from lnrepro.functional.cells.gated import glorot_uniform, orthogonal, zeros
+from lnrepro.functional.flax_modules import Wrap
 from lnrepro.nnx.base import origins_of
-from lnrepro.nnx.parameters import NO_METADATA, Initializer, Metadata, Wrap
+from lnrepro.nnx.parameters import NO_METADATA, Initializer, Metadata
 from lnrepro.nnx.sequence_base import SequenceModule
 
 Activation = Callable[[jax.Array], jax.Array]

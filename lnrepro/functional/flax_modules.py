@@ -1,0 +1,66 @@
+"""What the modules of `lnrepro.linen` and `lnrepro.nnx` have in common."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+
+from lnrepro.functional.cells.base import Cell
+from lnrepro.functional.scan import ScanOptions
+
+Wrap = Callable[[Cell], Cell]
+T = TypeVar("T")
+
+
+def wrapped(name: str, cell: Cell, wrap: Wrap | None) -> Cell:
+    """Return wrap(cell), or cell where wrap is None.
+
+    Args:
+      name: name of the module, for the message.
+      cell: the cell.
+      wrap: function from cell to cell.
+
+    Raises:
+      TypeError: wrap returned something else than a cell.
+    """
+    if wrap is None:
+        return cell
+    result = wrap(cell)
+    if not isinstance(result, Cell):
+        raise TypeError(
+            f"{name}: wrap returned a {type(result).__name__}, not a Cell; it is a "
+            "function from cell to cell, such as functools.partial("
+            "lnrepro.functional.zoneout, rate_h=0.1)"
+        )
+    return result
+
+
+def chosen(argument: T | None, attribute: T) -> T:
+    """Return the argument of a call, or the module's attribute where it is None."""
+    return attribute if argument is None else argument
+
+
+def given(**arguments: Any) -> dict[str, Any]:
+    """Return the arguments that are not None, so that layers without the others work.
+
+    >>> given(mask=None, deterministic=True)
+    {'deterministic': True}
+    """
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def scan_options(options: ScanOptions | None, unroll: int) -> ScanOptions:
+    """Return the options of the scan, with Flax's `unroll` in them."""
+    options = ScanOptions() if options is None else options
+    return options if unroll == 1 else dataclasses.replace(options, unroll=unroll)
+
+
+def parameter_names(path: tuple) -> tuple[str, ...]:
+    """Return the names along the path to a parameter; a lone array is called "value".
+
+    Args:
+      path: key path of `jax.tree_util.tree_flatten_with_path`.
+    """
+    names = tuple(jax.tree_util.keystr((key,), simple=True) for key in path)
+    return names or ("value",)
