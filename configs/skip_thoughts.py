@@ -66,7 +66,7 @@ PAPER = {
     "save_every": 50_000,
 }
 ON_GUTENBERG = {
-    "data": {"name": "gutenberg", "train_examples": 214_263},
+    "data": {"name": "gutenberg", "train_examples": None},
     "encoding": {"lowercase": True},
 }
 NARROW = {

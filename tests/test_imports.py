@@ -34,7 +34,20 @@ RULES = {
     "lnrepro/runs.py": ({"engine"}, {"flax"}),
     "lnrepro/completion.py": ({"engine", "main", "config"}, {"flax"}),
     "experiments": (
-        {"engine", "linen", "functional", "data", "theory"},
+        {
+            "engine.checks",
+            "engine.errors",
+            "engine.evaluation",
+            "engine.experiment",
+            "engine.inputs",
+            "engine.resident",
+            "engine.retrieval",
+            "engine.runs",
+            "linen",
+            "functional",
+            "data",
+            "theory",
+        },
         {"scripts", "configs", "tests"},
     ),
     "lnrepro/config.py": (set(), {"jax", "flax", "numpy", "optax", "absl"}),
@@ -117,6 +130,14 @@ def test_experiments_do_not_import_one_another():
             if name.startswith("experiments."):
                 module = name.split(".")[1]
                 assert module in (own, "paper_results"), f"{path} imports {name}"
+
+
+def test_experiments_open_runs_in_use_only():
+    for path in files("experiments"):
+        opens_runs = any(
+            _allowed(name, {"lnrepro.engine.runs"}) for name in imported(path)
+        )
+        assert not opens_runs or path.name == "use.py", path
 
 
 def test_core_import_brings_jax_and_flax_only():
