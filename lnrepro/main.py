@@ -28,7 +28,7 @@ try:
     from absl import flags, logging
 
     from lnrepro.engine import config_file
-    from lnrepro.engine.checks import missing_fields
+    from lnrepro.engine.checks import check_ranges, missing_fields
 except ModuleNotFoundError as e:
     print(not_installed(e, "training"), file=sys.stderr)
     sys.exit(UserError.exit_code)
@@ -120,9 +120,11 @@ def run(argv: list[str]) -> None:
     from lnrepro.engine import train, workdir
 
     variant = (_CONFIG.value or "").partition(":")[2]
-    folder = _WORKDIR.value or workdir.default(config, variant)
     function = train.evaluate if _EVALUATE.value else train.train
     with missing_fields(config):
+        # The name of the folder has the seeds.
+        check_ranges(config)
+        folder = _WORKDIR.value or workdir.default(config, variant)
         function(config, pathlib.Path(folder))
 
 
@@ -167,7 +169,14 @@ def _config_of_run(overrides):
 
     from lnrepro.engine import runs
 
-    return runs.load(pathlib.Path(_WORKDIR.value)).config
+    config = runs.load(pathlib.Path(_WORKDIR.value)).config
+    if not runs.OWN_EXPERIMENT.fullmatch(str(config.experiment)):
+        # A config.json may come from a stranger, and the module would be imported.
+        raise UserError(
+            f"{_WORKDIR.value} holds a run of {config.experiment!r}; if you trust this "
+            "module, give the --config that the run was trained with, without --resume"
+        )
+    return config
 
 
 def _help(argv):

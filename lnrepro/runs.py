@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> None:
     from lnrepro.engine import runs
 
     lines, locks = [], held_locks()
-    for path in sorted(args.folder.rglob("config.json")):
+    for path in _configs(args.folder):
         try:
             run = runs.load(path.parent)
             lines.append(describe(run, args.folder, locks))
@@ -64,12 +64,28 @@ def main(argv: Sequence[str]) -> None:
                 write_report(run, lines[-1])
         except (UserError, OSError) as e:
             print(f"left out: {e}", file=sys.stderr)
+        except (AttributeError, KeyError, TypeError, ValueError) as e:
+            # A field that the trainer would not have written, such as a string in place
+            # of a number.
+            print(f"left out: {path}: not a run's config.json ({e})", file=sys.stderr)
     if not lines:
         raise UserError(
             f"{args.folder}: there is no run directory (with a config.json) at or "
             "below it"
         )
     _print(lines)
+
+
+def _configs(folder):
+    """Return the config.json of every run below a folder, sorted."""
+    from lnrepro.engine.workdir import SET_ASIDE
+
+    found = []
+    for path in sorted(folder.rglob("config.json")):
+        parents = path.relative_to(folder).parts[:-1]
+        if not any(name.startswith(SET_ASIDE) for name in parents):
+            found.append(path)
+    return found
 
 
 def describe(run, root: pathlib.Path, locks: set[int]) -> Line:
@@ -81,17 +97,20 @@ def describe(run, root: pathlib.Path, locks: set[int]) -> Line:
       locks: what `held_locks` returned.
 
     Raises:
-      UserError: its metrics.jsonl cannot be read, or its config has no total.
+      UserError: its metrics.jsonl cannot be read, or a number in its config is
+        missing or out of its range.
     """
     from lnrepro.engine import experiment
-    from lnrepro.engine.checks import missing_fields
+    from lnrepro.engine.checks import check_ranges, missing_fields
 
     config, records = run.config, run.metrics
+    run.add_defaults()
     with missing_fields(config):
+        check_ranges(config)
         total = experiment.total_steps(config)
-        seed = str(config.seed)
-        if config.seeds > 1:
-            seed += f" to {config.seed + config.seeds - 1}"
+    seed = str(config.seed)
+    if config.seeds > 1:
+        seed += f" to {config.seed + config.seeds - 1}"
     # A stopped run has a checkpoint of a later step than its last record.
     checkpoints = (run.folder / "checkpoints" / "last").glob("*")
     steps = [int(path.name) for path in checkpoints if path.name.isdigit()]
@@ -133,7 +152,7 @@ def write_report(run, line: Line) -> None:
     for name, value in numbers.items():
         if "/" in name and isinstance(value, int | float):
             rows.append(Row(name, value))
-    if run.config.get("curves") and run.metrics:
+    if run.config.curves and run.metrics:
         title = f"{line.experiment}, {line.norm}, data: {line.data}"
         artifacts.draw_curves(run.folder, run.config.curves, title)
     state = f"{line.state}, step {line.step}"
@@ -198,10 +217,12 @@ def _print(lines):
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*Line._fields, box=box.SIMPLE)
     for line in lines:
-        table.add_row(*line)
+        # Brackets in a plain string would be rich's markup.
+        table.add_row(*map(Text, line))
     # Where there is no terminal, a line of the table is one line of text.
     console = Console() if sys.stdout.isatty() else Console(width=300)
     console.print(table)

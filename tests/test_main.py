@@ -299,6 +299,24 @@ def test_a_run_is_resumed_and_evaluated_with_its_own_config(home, tmp_path):
         assert says in out
 
 
+@pytest.mark.parametrize("field", ["seeds", "experiment"])
+def test_fields_that_name_the_default_folder_must_be_set(home, field):
+    code, out, err = run(home, SMOKE, f"--config.{field}=None")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: config.{field} = None: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--evaluate"])
+def test_the_module_of_a_strangers_run_is_not_imported(home, tmp_path, flag):
+    config = {"experiment": "antigravity", "norm": "none", "data": {"name": "x"}}
+    (tmp_path / "config.json").write_text(json.dumps({"config": config}))
+    code, out, err = run(home, flag, f"--workdir={tmp_path}")
+    assert (code, out) == (2, "")
+    assert "holds a run of 'antigravity'; if you trust this module, give" in err
+    assert err.count("\n") == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["absl", "ml_collections", "optax", "orbax"])
 def test_missing_extra_names_the_pip_command(home, tmp_path, module):

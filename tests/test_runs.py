@@ -1,6 +1,7 @@
 """`python -m lnrepro.runs`: the table of runs, and report.html."""
 
 import fcntl
+import json
 import re
 import shutil
 import subprocess
@@ -85,6 +86,61 @@ def test_a_broken_run_is_named_and_the_others_are_shown(root, capsys, tmp_path):
     assert len(left_out) == 2
     for name, line in zip("ab", left_out, strict=True):
         assert line.startswith(f"left out: {tmp_path / name}/config.json")
+
+
+def test_brackets_in_the_name_of_a_folder_are_shown(root, capsys, tmp_path):
+    names = {"[a]", "[/a]x"}
+    for name in names:
+        shutil.copytree(root / "mnist/smoke-layer-seed3", tmp_path / name)
+    rows = table(tmp_path, capsys)
+    assert {row["run"] for row in rows} == names
+
+
+def test_what_was_set_aside_is_no_run(root, capsys, tmp_path):
+    whole = shutil.copytree(root / "mnist/smoke-layer-seed3", tmp_path / "run")
+    shutil.copytree(whole, whole / "without-checkpoint-1")
+    (row,) = table(tmp_path, capsys)
+    assert row["run"] == "run"
+    # It can be looked at by its name.
+    (row,) = table(whole / "without-checkpoint-1", capsys)
+    assert row["run"] == "."
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("seed", "x"),
+        ("seeds", None),
+        ("batch_size", 0),
+        ("optimizer", 1),
+        ("best", "valid/error"),
+        ("curves", 3),
+        ("curves", [["error"]]),
+    ],
+)
+def test_an_unusual_config_is_named(root, capsys, tmp_path, field, value):
+    run = shutil.copytree(root / "mnist/smoke-layer-seed3", tmp_path / "run")
+    about = json.loads((run / "config.json").read_text())
+    about["config"][field] = value
+    (run / "config.json").write_text(json.dumps(about))
+    shutil.copytree(root / "mnist/smoke-layer-seed3", tmp_path / "whole")
+    runs.main([str(tmp_path), "--report"])
+    shown = capsys.readouterr()
+    assert "whole" in shown.out
+    assert shown.err.startswith("left out: ")
+    assert shown.err.count("\n") == 1
+
+
+def test_a_config_of_an_earlier_version_has_defaults(root, capsys, tmp_path):
+    run = shutil.copytree(root / "mnist/smoke-layer-seed3", tmp_path / "run")
+    about = json.loads((run / "config.json").read_text())
+    for field in ("seeds", "best", "curves"):
+        del about["config"][field]
+    (run / "config.json").write_text(json.dumps(about))
+    runs.main([str(tmp_path), "--report"])
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert "finished" in shown.out
 
 
 def test_no_runs_are_one_line(tmp_path):

@@ -74,10 +74,10 @@ class Model(LoadedRun):
             words = [word for word, kept in zip(words, is_kept, strict=True) if kept]
         words, asked = self._fitting(words, "passage"), self._fitting(asked, "question")
         ids = {"passage": self._encode(words), "question": self._encode(asked)}
-        unknown = sum(
-            int((found == self._ids[UNKNOWN]).sum()) for found in ids.values()
-        )
-        self.log_unknown(unknown, len(words) + len(asked))
+        known = [self._known(word) for word in (*words, *asked)]
+        # The words of cnn_top4 need not have one for unknown words.
+        unknown = [word for word in known if word == UNKNOWN or word not in self._ids]
+        self.log_unknown(len(unknown), len(known))
         probabilities, attention = self._read(self.vars, self._batch(ids))
         probabilities, attention = np.asarray(probabilities), np.asarray(attention)
         of_entities = {
@@ -126,7 +126,7 @@ class Model(LoadedRun):
         return NUMBER if word.isdigit() else UNKNOWN
 
     def _encode(self, words):
-        # The words of cnn_top4 need not have one for unknown words.
+        # Without a word for unknown words, they are read as padding.
         found = [self._ids.get(self._known(word), PADDING_ID) for word in words]
         return np.array(found, np.int32)
 

@@ -51,7 +51,7 @@ def make(config: ConfigDict) -> Experiment:
 
     def evaluate(vars, name):
         if name == "final":
-            # Matplotlib and Pillow are needed for the pictures only.
+            # Pillow is needed for the pictures only.
             from . import pictures
 
             lines = open_lines(config, "valid")

@@ -19,7 +19,7 @@ from lnrepro.engine.experiment import Evaluation
 from . import mixture
 from .data import Lines
 from .model import Network
-from .writing import Written, read_alignment, write
+from .writing import Written, positions, read_alignment, strokes_of, write
 
 # Largest height and width of a line of ink, and the margin around it, in pixels.
 HEIGHT = 110
@@ -100,25 +100,6 @@ def draw_all(
         "reading": alignment(read, phi, lines.text(longest)),
     }
     return Evaluation({}, images, {"samples.svg": svg(strokes)}, captions)
-
-
-def strokes_of(steps: np.ndarray, lifted: bool = False) -> list[np.ndarray]:
-    """Turn steps into strokes, each [n, 2] points with y downwards.
-
-    Args:
-      steps: [t, 3], offsets in the coordinates of the data. The pen starts at (0, 0).
-      lifted: the pen was up at the start, so that the first offset leaves no ink.
-    """
-    if not len(steps):
-        return []
-    points = _positions(steps)
-    cuts = list(np.flatnonzero(steps[:, 2] > 0.5) + 2)
-    if lifted:
-        cuts.insert(0, 1)
-    strokes = np.split(points, cuts)
-    if lifted:
-        strokes = strokes[1:]
-    return [stroke for stroke in strokes if len(stroke)]
 
 
 def page(lines: Sequence[Strokes]) -> np.ndarray:
@@ -213,7 +194,7 @@ def density(written: Written, lines: Lines) -> np.ndarray:
     scale = _scale(frame.height, frame.width)
     ink = _ink(strokes, frame, scale)
     m = mixture.split(written.outputs)
-    before = _positions(steps)[:-1]
+    before = positions(steps)[:-1]
     mean = before[:, None] + np.stack(m.mu, -1) * lines.std + lines.mean
     centre = (mean - [frame.left, frame.top]) * scale + MARGIN
     sigma = np.exp(np.stack(m.log_sigma, -1)) * lines.std * scale
@@ -263,11 +244,6 @@ def _add_density(
     height = weight / (sigma.prod(-1) * np.sqrt(one_minus_rho2))
     total = (height * np.exp(-z / 2)).sum(-1)
     heat[low[1] : high[1], low[0] : high[0]] += total / max(total.max(), 1e-12)
-
-
-def _positions(steps: np.ndarray) -> np.ndarray:
-    """Return where the pen was before the first step and after each, [t + 1, 2]."""
-    return np.concatenate([[[0.0, 0.0]], np.cumsum(steps[:, :2], axis=0)])
 
 
 def _frame(strokes: Strokes) -> Frame:

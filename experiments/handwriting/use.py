@@ -17,8 +17,7 @@ from lnrepro.engine.runs import LoadedRun, logger
 
 from .data import Lines
 from .model import Network
-from .pictures import strokes_of
-from .writing import Style, Written
+from .writing import Style, Written, strokes_of
 from .writing import write as sample
 
 MAX_CHARACTERS = 1000

@@ -2,8 +2,8 @@
 
 A text is written in the network's own hand, or in the style of a given line.
 
-Shape letters: B texts, T time, t steps of one line, U characters, V symbols, M
-Gaussians.
+Shape letters: B texts, T time, t steps of one line, n points, U characters, V symbols,
+M Gaussians.
 """
 
 from functools import partial
@@ -154,6 +154,30 @@ def read_alignment(
         return alignment(params["lstm1"], h1, len(text))
 
     return np.asarray(phi(params))[:, 0]
+
+
+def strokes_of(steps: np.ndarray, lifted: bool = False) -> list[np.ndarray]:
+    """Turn steps into strokes, each [n, 2] points with y downwards.
+
+    Args:
+      steps: [t, 3], offsets in the coordinates of the data. The pen starts at (0, 0).
+      lifted: the pen was up at the start, so that the first offset leaves no ink.
+    """
+    if not len(steps):
+        return []
+    points = positions(steps)
+    cuts = list(np.flatnonzero(steps[:, 2] > 0.5) + 2)
+    if lifted:
+        cuts.insert(0, 1)
+    strokes = np.split(points, cuts)
+    if lifted:
+        strokes = strokes[1:]
+    return [stroke for stroke in strokes if len(stroke)]
+
+
+def positions(steps: np.ndarray) -> np.ndarray:
+    """Return where the pen was before the first step and after each, [t + 1, 2]."""
+    return np.concatenate([[[0.0, 0.0]], np.cumsum(steps[:, :2], axis=0)])
 
 
 @partial(jax.jit, static_argnums=0)

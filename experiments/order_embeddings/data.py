@@ -158,7 +158,7 @@ def choose_captions(
     Returns:
       Numbers of the captions [B].
     """
-    # Captions 5 i to 5 i + 4 belong to image i.
+    # Captions starts[i] to starts[i + 1] - 1 belong to image i.
     counts = starts[images + 1] - starts[images]
     return starts[images] + (counts * draws).astype(np.int64)
 

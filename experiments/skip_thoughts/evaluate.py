@@ -16,6 +16,7 @@ from lnrepro import data
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.data.official import sentences
 from lnrepro.data.text import Vocabulary
+from lnrepro.engine.errors import DataError
 
 from . import logistic_regression, relatedness
 from .encoding import tokens_of
@@ -65,10 +66,14 @@ def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
     Returns:
       {"pearson", "spearman", "mse"} for related pairs; {"accuracy", "accuracy_std"} in
       percent over the outer folds for labelled sentences.
+
+    Raises:
+      DataError: a fold of the labelled sentences has one label only.
     """
     if not is_pairs(name, config):
         texts, labels = _labelled(name, config)
-        return _classification(encode(texts, end_token=False), labels, config)
+        vectors = encode(texts, end_token=False)
+        return _classification(name, vectors, labels, config)
     parts = {}
     for part in PARTS:
         a, b, scores = _related(name, part, config)
@@ -93,7 +98,8 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
     """
     if not is_pairs(name, config):
         texts, labels = _labelled(name, config)
-        return _classification(_word_counts(texts, _words(texts)), labels, config)
+        counts = _word_counts(texts, _words(texts))
+        return _classification(name, counts, labels, config)
     pairs = {part: _related(name, part, config) for part in PARTS}
     first, second, _ = pairs["train"]
     words = _words([*first, *second])
@@ -130,11 +136,24 @@ def _relatedness(
     )
 
 
-def _classification(x, labels: np.ndarray, config: ConfigDict) -> dict[str, float]:
+def _classification(
+    name: str, x, labels: np.ndarray, config: ConfigDict
+) -> dict[str, float]:
+    """Classify sentences by their features.
+
+    Raises:
+      DataError: the set cannot be divided into folds that have both labels.
+    """
     options = config.transfer
-    result = logistic_regression.nested_cross_validation(
-        x, labels, options.folds, options.seed
-    )
+    try:
+        result = logistic_regression.nested_cross_validation(
+            x, labels, options.folds, options.seed
+        )
+    except logistic_regression.OneLabel as e:
+        raise DataError(
+            f"the set {name}: {e}; give it more sentences of the rarer label, or set "
+            f"config.evals.{name} to never"
+        ) from None
     return {
         "accuracy": float(result.accuracy.mean()),
         "accuracy_std": float(result.accuracy.std()),

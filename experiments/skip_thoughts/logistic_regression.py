@@ -31,6 +31,10 @@ CG_TURNS = 50
 HALVINGS = 12
 
 
+class OneLabel(ValueError):
+    """The training rows of a fold have one label only."""
+
+
 class Folds(NamedTuple):
     """The problems of nested cross-validation.
 
@@ -108,14 +112,14 @@ def nested_cross_validation(
       seed: seed of the shuffle.
 
     Raises:
-      ValueError: the training rows of a fold have one label only.
+      OneLabel: the training rows of a fold have one label only.
     """
     f = folds(len(labels), outer, seed)
     x = _with_constant(x[f.order])
     y = np.asarray(labels)[f.order] > 0
     positive = (f.train & y[:, None]).sum(0) / f.train.sum(0)
     if positive.min() == 0 or positive.max() == 1:
-        raise ValueError(
+        raise OneLabel(
             f"of {len(labels)} sentences, {int(y.sum())} are labelled 1: a fold has "
             "one label only"
         )

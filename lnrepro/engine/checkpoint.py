@@ -1,6 +1,7 @@
 """Checkpoints of a run, written by Orbax, each with a digest of its contents."""
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -18,6 +19,9 @@ from lnrepro.engine.errors import RunError, UserError
 
 # Number of checkpoints of each kind that are kept.
 KEPT = {"last": 2, "best": 1}
+# Errors of the system that mean a damaged checkpoint: a file is missing or is something
+# else. After all others, such as too many open files, another try may succeed.
+DAMAGE = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR)
 
 
 class Saved(NamedTuple):
@@ -130,22 +134,28 @@ class Store:
         # before.
         what = f"save a checkpoint in {self.folder / name}, at or before step {step}"
         with _errors_of(what):
-            if step in manager.all_steps():
-                # A run that fell back to an older checkpoint saves this step again.
-                manager.delete(step)
-            manager.save(
+            # A run that fell back to an older checkpoint takes these steps again. Orbax
+            # saves nothing where there is an equal or a later one.
+            for later in [s for s in manager.all_steps() if s >= step]:
+                manager.delete(later)
+            is_saved = manager.save(
                 step,
                 args=ocp.args.Composite(
                     state=ocp.args.PyTreeSave(state),
                     notes=ocp.args.JsonSave(notes | {"digest": digest(state, notes)}),
                 ),
             )
+        if not is_saved:
+            raise RunError(
+                f"{self.folder / name}: Orbax did not save the checkpoint of step "
+                f"{step}; checkpoints saved before are intact"
+            )
 
     def restore(self, name: str, like: Any) -> Saved | None:
         """Read the newest checkpoint that can be read.
 
-        A checkpoint that cannot be read is reported on stderr and, if writing, moved to
-        `damaged/`. Then the one before it is read.
+        Checkpoints that are damaged are reported on stderr and, if writing, moved to
+        `damaged/`. The one before them is read.
 
         Args:
           name: "last" or "best".
@@ -155,20 +165,36 @@ class Store:
           The checkpoint, or None if there is none.
 
         Raises:
-          UserError: there are checkpoints, and none can be read.
+          UserError: there are checkpoints, and none can be read. Where they are those
+            of another model, they stay where they are.
+          RunError: the system refuses to read one. It stays where it is.
         """
         if not (self.folder / name).is_dir():
             return None
         # Newest first: the first one that can be read is the result.
         steps = sorted(self._manager(name).all_steps(), reverse=True)
+        errors = {}
+        saved = None
         for step in steps:
             try:
-                return self._read(name, step, like)
+                saved = self._read(name, step, like)
+                break
+            except MemoryError:
+                raise
             except Exception as e:
+                if _errno(e) not in (None, *DAMAGE):
+                    raise RunError(
+                        f"could not read {self.folder / name / str(step)}: "
+                        f"{_reason(e)}; it stays there, the same command tries again"
+                    ) from e
                 # Orbax and TensorStore raise many types for damaged files.
-                self._set_aside(name, step, e)
-        if not steps:
-            return None
+                errors[step] = e
+        if errors and saved is None:
+            self._check_model(name, steps, like)
+        for step, error in errors.items():
+            self._set_aside(name, step, error)
+        if saved or not steps:
+            return saved
         # Starting silently from step 0 would look like a new run, so this is an error.
         hint = ""
         if self._writing:
@@ -200,6 +226,28 @@ class Store:
             raise ValueError("its contents do not match its digest")
         return Saved(step, read.state, notes)
 
+    def _check_model(self, name, steps, like):
+        """Check that checkpoints have the arrays of `like`, as far as can be told.
+
+        Raises:
+          UserError: they are those of another model.
+        """
+        wanted = _names(like)
+        for step in steps:
+            try:
+                there = _names(self._manager(name).item_metadata(step).state.tree)
+            except Exception:
+                # The list of its arrays is damaged too.
+                continue
+            if there != wanted:
+                array = min(there ^ wanted)
+                has = "has" if array in there else "lacks"
+                raise UserError(
+                    f"{self.folder / name / str(step)} is of another model: it {has} "
+                    f"{array!r}; use the code that trained it, or give another "
+                    "--workdir"
+                )
+
     def _set_aside(self, name, step, error):
         """Report a checkpoint that cannot be read, and move it away if writing."""
         first_line = (str(error).strip().splitlines() or [""])[0][:200]
@@ -214,9 +262,12 @@ class Store:
         # All processes share the folder, so one of them moves it and all read the list
         # of steps again.
         if jax.process_index() == 0:
-            target = self.folder / "damaged" / f"{name}-{step}"
-            target.parent.mkdir(exist_ok=True)
-            shutil.rmtree(target, ignore_errors=True)
+            damaged = self.folder / "damaged"
+            damaged.mkdir(exist_ok=True)
+            target, number = damaged / f"{name}-{step}", 1
+            while target.exists():
+                number += 1
+                target = damaged / f"{name}-{step}-{number}"
             shutil.move(self.folder / name / str(step), target)
         self._manager(name).reload()
 
@@ -250,12 +301,26 @@ def _errors_of(what):
         ) from e
 
 
-def _reason(error):
-    # TensorStore gives the number of the system's error at the end of a long message.
+def _names(tree):
+    """Return the names of the leaves of a tree, and of its empty parts."""
+
+    def is_empty(part):
+        return isinstance(part, dict | list | tuple) and not part
+
+    leaves = jax.tree.leaves_with_path(tree, is_leaf=is_empty)
+    return {jax.tree_util.keystr(p, simple=True, separator="/") for p, _ in leaves}
+
+
+def _errno(error):
+    """Return the number of the system's error behind an error, or None."""
+    # TensorStore gives it at the end of a long message.
     number = re.search(r"os_error_code='(\d+)'", str(error))
-    if number:
-        return os.strerror(int(number[1]))
-    if getattr(error, "strerror", None):
-        return error.strerror
+    return int(number[1]) if number else getattr(error, "errno", None)
+
+
+def _reason(error):
+    number = _errno(error)
+    if number is not None:
+        return os.strerror(number)
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import numbers
 import shlex
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ class Range(NamedTuple):
     """
 
     words: str
-    holds: Callable[[float], bool]
+    holds: Callable[[Any], bool]
 
 
 AT_LEAST_1 = Range("at least 1 is needed", lambda x: 1 <= x < math.inf)
@@ -34,7 +35,7 @@ DECAY = Range("a number from 0 to below 1 is needed", lambda x: 0 <= x < 1)
 # NumPy's and JAX's generators take larger seeds only modulo this number.
 SEED = Range("a number from 0 to 4294967295 is needed", lambda x: 0 <= x < 2**32)
 
-# Fields of every config. None means not set and is not checked.
+# Fields of every config.
 RANGES: Mapping[str, Range] = {
     "seed": SEED,
     "seeds": AT_LEAST_1,
@@ -53,6 +54,15 @@ RANGES: Mapping[str, Range] = {
     "optimizer.eps": ABOVE_0,
     "optimizer.clip": ABOVE_0,
 }
+# Those of them that may be None, which means not set.
+MAY_BE_NONE = (
+    "steps",
+    "epochs",
+    "log_every",
+    "save_every",
+    "data.train_examples",
+    "optimizer.clip",
+)
 
 
 def check_ranges(config: ConfigDict) -> None:
@@ -64,10 +74,9 @@ def check_ranges(config: ConfigDict) -> None:
     Raises:
       UserError: a number is not in its range.
     """
-    for field, allowed in RANGES.items():
-        value = attrgetter(field)(config)
-        if value is not None and not allowed.holds(value):
-            raise UserError(f"config.{field} = {value}: {allowed.words}")
+    for field in RANGES:
+        if field not in MAY_BE_NONE or attrgetter(field)(config) is not None:
+            check_range(config, field)
     last_seed = config.seed + config.seeds - 1
     if not SEED.holds(last_seed):
         raise UserError(
@@ -75,6 +84,21 @@ def check_ranges(config: ConfigDict) -> None:
             f"{SEED.words}"
         )
     check_choice(config, "best.mode", ("min", "max"))
+
+
+def check_range(config: ConfigDict, field: str) -> None:
+    """Check that a field is a number that it may have.
+
+    Args:
+      config: the config of the run.
+      field: one of RANGES.
+
+    Raises:
+      UserError: it is another number, or None.
+    """
+    value, allowed = attrgetter(field)(config), RANGES[field]
+    if not isinstance(value, numbers.Real) or not allowed.holds(value):
+        raise UserError(f"config.{field} = {value}: {allowed.words}")
 
 
 @contextlib.contextmanager

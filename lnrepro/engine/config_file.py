@@ -7,6 +7,7 @@ import pathlib
 import re
 import traceback
 from collections.abc import Sequence
+from operator import attrgetter
 from types import ModuleType
 
 from absl import flags
@@ -17,7 +18,7 @@ from lnrepro.engine.errors import UserError
 
 
 def configs() -> list[str]:
-    """Return the config files below the current directory, sorted."""
+    """Return the files configs/*.py of the current directory, sorted."""
     return sorted(str(path) for path in pathlib.Path("configs").glob("*.py"))
 
 
@@ -49,6 +50,10 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
         field, equals, value = re.sub(r"^--?(no)?config\.", "", flag).partition("=")
         _check_field(plain, field, file)
         if equals and value == "None":
+            if isinstance(attrgetter(field)(plain), ConfigDict):
+                raise UserError(
+                    f"config.{field} = None: it is a group of fields; set one of them"
+                )
             unset.append(field)
         else:
             rest.append(flag)

@@ -69,6 +69,12 @@ def make(
         raise UserError(f"config.seeds = {seeds} needs config.placement = 'jit'")
     if kind == "pmap" and model > 1:
         raise UserError(f"config.mesh.model = {model} needs config.placement = 'jit'")
+    if kind == "pmap" and jax.process_count() > 1:
+        # Evaluations would count the rows of this process alone.
+        raise UserError(
+            f"config.placement = 'pmap' trains in one process, not in "
+            f"{jax.process_count()}; set config.placement to 'jit'"
+        )
     # Every row of devices along "model" holds one whole copy of the state, and every
     # such row reads its own part of the batch.
     devices = jax.device_count()

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.engine.checks import check_sizes
+from lnrepro.engine.checks import check_range, check_sizes
 from lnrepro.engine.errors import UserError
 
 # {"params": pytree, and other collections such as "batch_stats"}
@@ -144,6 +144,12 @@ def check_data_sizes(config: ConfigDict) -> None:
 def _module(config: ConfigDict) -> ModuleType:
     """Import the module of the experiment."""
     name = config.experiment
+    parts = name.split(".") if isinstance(name, str) else [""]
+    if not all(part.isidentifier() for part in parts):
+        raise UserError(
+            f"config.experiment = {name!r}: give the dotted name of a module, such as "
+            "experiments.mnist"
+        )
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as e:
@@ -180,9 +186,9 @@ def steps_per_epoch(config: ConfigDict) -> int:
     Raises:
       UserError: a batch size that does not fit the training set.
     """
+    check_range(config, "batch_size")
+    check_range(config, "data.train_examples")
     size, examples = config.batch_size, config.data.train_examples
-    if size < 1:
-        raise UserError(f"config.batch_size = {size}: at least 1 is needed")
     if size > examples:
         raise UserError(
             f"config.batch_size = {size} is larger than config.data.train_examples = "

@@ -110,7 +110,7 @@ def make(config: ConfigDict) -> optax.GradientTransformation:
     the learning rate. See `lnrepro.config.adam` for the fields.
 
     Raises:
-      UserError: an unknown name or clip_mode, or a limit that is not above 0.
+      UserError: an unknown name or clip_mode.
     """
     if config.name not in SCALINGS:
         raise UserError(
@@ -121,10 +121,6 @@ def make(config: ConfigDict) -> optax.GradientTransformation:
         raise UserError(
             f"config.optimizer.clip_mode = {config.clip_mode!r}: choose one of "
             f"{', '.join(CLIPS)}"
-        )
-    if config.clip is not None and config.clip <= 0:
-        raise UserError(
-            f"config.optimizer.clip = {config.clip}: a limit above 0, or None"
         )
     # Clipping comes first, so that the moments see the clipped gradients.
     chain = []

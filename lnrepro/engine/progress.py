@@ -65,7 +65,9 @@ class Progress:
     def say(self, text: str) -> None:
         """Print a line, above the bar if there is one."""
         if self._bar:
-            self._bar.live.console.print(text, highlight=False, soft_wrap=True)
+            self._bar.live.console.print(
+                text, highlight=False, soft_wrap=True, markup=False
+            )
         elif not self._quiet:
             print(text, flush=True)
 
@@ -157,6 +159,7 @@ def table(title: str, numbers: Sequence[Row], lines: Sequence[str]) -> None:
     """
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     if numbers:
@@ -170,7 +173,8 @@ def table(title: str, numbers: Sequence[Row], lines: Sequence[str]) -> None:
             values = [row.name, f"{row.value:.6g}"]
             if has_spread:
                 values.append("" if row.spread is None else f"{row.spread:.2g}")
-            cells.add_row(*values, row.unit)
+            # Brackets in a plain string would be rich's markup.
+            cells.add_row(*map(Text, (*values, row.unit)))
         console.print(cells)
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True, markup=False)

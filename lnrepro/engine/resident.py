@@ -42,6 +42,15 @@ class Resident(Iterator[dict[str, jax.Array]]):
         self._step += n
         return _gather(self._columns, np.stack([self._plan.rows(k) for k in steps]))
 
+    def close(self) -> None:
+        """Do nothing: no thread makes these batches. `Stream` has one to stop."""
+
+    def __enter__(self) -> "Resident":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
 
 @jax.jit
 def _gather(columns, rows):

@@ -97,6 +97,10 @@ class LoadedRun:
         self.check_data()
         return data.facts(self.config.data.name, self.config.data.dir)
 
+    def add_defaults(self) -> None:
+        """Give the config the fields that it lacks, as that of an earlier version."""
+        add_defaults(self.config)
+
     def check_data(self) -> None:
         """Check that the data set here is the one that the run was trained on.
 
@@ -108,7 +112,9 @@ class LoadedRun:
         if fingerprint != fingerprint_there:
             raise UserError(
                 f"{self.folder} was trained on {fingerprint_there}, but the data set "
-                f"here is {fingerprint}; pass its folder with LNREPRO_DATA"
+                f"in {data.data_root(self.config.data.dir)} is {fingerprint}; give "
+                "another folder with config.data.dir, or with LNREPRO_DATA where that "
+                "is None"
             )
 
     def fact(self, name: str) -> Any:
@@ -178,8 +184,8 @@ class LoadedRun:
         for name in (self._checkpoint, "last"):
             saved = self.checkpoint(name)
             if saved is not None:
-                count = seeds.of(self.config)
-                first = next(seeds.parts(saved.state.vars, len(count)))
+                run_seeds = seeds.of(self.config)
+                first = next(seeds.parts(saved.state.vars, len(run_seeds)))
                 arrays = jax.tree.map(np.asarray, first)
                 export.check_shapes(self.folder, arrays, like.vars)
                 return Weights(name, saved.step, arrays)
@@ -284,8 +290,7 @@ def load_model(
     uses = experiments.load_uses(run.config)
     model = uses.Model if uses else LoadedRun
     opened = model(run.folder, run.about, checkpoint)
-    # A run of an earlier version may lack fields.
-    add_defaults(opened.config)
+    opened.add_defaults()
     return opened
 
 

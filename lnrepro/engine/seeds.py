@@ -5,6 +5,7 @@ the stacked steps: [K, S, B, ...]. The numbers of each seed equal those of its o
 up to rounding.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.engine.train_step import Batches, take
+from lnrepro.engine.train_step import Batches, close, take
 
 
 def of(config: ConfigDict) -> tuple[int, ...]:
@@ -102,7 +103,7 @@ def name_of(name: str, seed: int) -> str:
 
 def is_one(name: str) -> bool:
     """Whether a number that `spread` named is that of one seed among several."""
-    return name.rpartition("/")[2].removeprefix("seed").isdecimal()
+    return re.search(r"/seed\d+$", name) is not None
 
 
 class Together:
@@ -125,11 +126,9 @@ class Together:
         }
 
     def close(self) -> None:
-        """Close every stream that can be closed."""
+        """Close every stream."""
         for stream in self._streams:
-            close = getattr(stream, "close", None)
-            if close is not None:
-                close()
+            close(stream)
 
 
 def _stack_padded(arrays):

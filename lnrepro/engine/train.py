@@ -32,7 +32,7 @@ from lnrepro.engine.checks import check_ranges
 from lnrepro.engine.errors import RunError, UserError
 from lnrepro.engine.metrics import Log, Meter, is_better, write_csv
 from lnrepro.engine.progress import Progress, Row, table
-from lnrepro.engine.train_step import Batches, State, make_init, make_step, take
+from lnrepro.engine.train_step import Batches, State, close, make_init, make_step, take
 
 
 class Results(NamedTuple):
@@ -186,6 +186,7 @@ class Loop:
         self.assert_lock_held = assert_lock_held
         state = run.initial()
         saved = run.store.restore("last", state)
+        _check_same_step(saved)
         notes = saved.notes if saved else {}
         self.step = saved.step if saved else 0
         self.state = run.placement.place(saved.state if saved else state)
@@ -216,9 +217,7 @@ class Loop:
             caught = stack.enter_context(signals.collect())
             stack.callback(self.progress.close)
             batches = self.run.batches(self.step)
-            close = getattr(batches, "close", None)
-            if close is not None:
-                stack.callback(close)
+            stack.callback(close, batches)
             while self.step < self.run.total_steps:
                 self.take_steps(batches)
                 self.log(wait=False)
@@ -351,6 +350,25 @@ class Loop:
         return self.run.placement.vars(self.state).vars
 
 
+def _check_same_step(saved: Saved | None) -> None:
+    """Check that all processes have read the checkpoint of the same step.
+
+    Raises:
+      UserError: they have not.
+    """
+    if jax.process_count() == 1:
+        return
+    from jax.experimental import multihost_utils
+
+    own = np.array(saved.step if saved else 0)
+    steps = multihost_utils.process_allgather(own).tolist()
+    if len(set(steps)) > 1:
+        raise UserError(
+            f"the processes read checkpoints of different steps, {steps}; give all of "
+            "them the same --workdir, on a disk that they share"
+        )
+
+
 @jax.jit
 def _all_finite(state) -> jax.Array:
     numbers = [
@@ -462,6 +480,7 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     workdir.check_run(folder, config, fingerprint)
     run = Run(config, folder)
     saved = run.chosen()
+    _check_same_step(saved)
     if saved is None:
         raise UserError(f"--evaluate: {folder} has no checkpoint yet")
     vars = run.placement.vars(run.placement.place(saved.state)).vars

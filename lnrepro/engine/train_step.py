@@ -44,6 +44,14 @@ class Stacked(Protocol):
         """Return the next n batches as one tree of arrays [n, B, ...]."""
 
 
+@runtime_checkable
+class Closable(Protocol):
+    """Batches that hold something until they are closed, such as a thread."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 # Training batches of one seed, or of several together.
 Batches = Iterator[Any] | Stacked
 
@@ -114,6 +122,12 @@ def make_step(
         return state, jax.tree.map(lambda x: x[None], metrics)
 
     return steps
+
+
+def close(batches: Batches) -> None:
+    """Close training batches. Iterators that cannot be closed need not be."""
+    if isinstance(batches, Closable):
+        batches.close()
 
 
 def take(batches: Batches, n: int) -> Any:

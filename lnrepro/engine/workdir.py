@@ -28,8 +28,13 @@ _RECORDS = (
     "tensorboard",
     "artifacts",
     "checkpoints",
+    "evaluation.json",
+    "results.json",
     "config.json",
 )
+
+# The folder of the records of a run that had no checkpoint is called this and a number.
+SET_ASIDE = "without-checkpoint-"
 
 # Packages that a result may depend on.
 PACKAGES = (
@@ -47,7 +52,8 @@ PACKAGES = (
 
 def default(config: ConfigDict, variant: str) -> pathlib.Path:
     """Return runs/EXPERIMENT/VARIANT-NORM-seedSEED; no variant is called "default"."""
-    experiment = config.experiment.rpartition(".")[2]
+    # What is no name of a module is refused later, when it is imported.
+    experiment = str(config.experiment).rpartition(".")[2]
     name = f"{variant or 'default'}-{config.norm}-seed{config.seed}"
     if config.seeds > 1:
         name += f"to{config.seed + config.seeds - 1}"
@@ -135,7 +141,7 @@ def has_checkpoint(workdir: pathlib.Path) -> bool:
 def _set_aside(workdir):
     """Move what a run left, except the lock, into a folder of its own."""
     number = 1
-    while (aside := workdir / f"without-checkpoint-{number}").exists():
+    while (aside := workdir / f"{SET_ASIDE}{number}").exists():
         number += 1
     aside.mkdir()
     for name in _RECORDS:

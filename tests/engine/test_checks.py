@@ -2,7 +2,7 @@
 
 import pytest
 
-from lnrepro.engine import config_file, train
+from lnrepro.engine import config_file, experiment, train
 from lnrepro.engine.checks import RANGES
 from lnrepro.engine.errors import UserError
 from tests.engine import toy
@@ -29,6 +29,12 @@ from tests.engine import toy
         ("optimizer.eps", 0.0),
         ("optimizer.clip", 0.0),
         ("optimizer.clip", float("inf")),
+        ("seed", None),
+        ("seeds", None),
+        ("batch_size", None),
+        ("steps_per_call", None),
+        ("data.train_examples", None),
+        ("optimizer.learning_rate", None),
     ],
 )
 def test_a_number_out_of_its_range_is_named(tmp_path, field, value):
@@ -48,6 +54,20 @@ def test_a_schedule_that_is_none_is_named(tmp_path, schedule):
     with pytest.raises(UserError, match=f"config.evals.test = '{schedule}'"):
         train.train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["", None, ".x", "x..y", "experiments."])
+def test_what_is_no_name_of_a_module_is_one_line(name):
+    config = toy.get_config()
+    config.experiment = name
+    with pytest.raises(UserError, match="give the dotted name of a module") as e:
+        experiment.load(config)
+    assert str(e.value).startswith(f"config.experiment = {name!r}: ")
+
+
+def test_a_group_of_fields_cannot_be_none():
+    with pytest.raises(UserError, match=r"config\.evals = None: it is a group of"):
+        config_file.read("configs/mnist.py:smoke", ["--config.evals=None"])
 
 
 def test_the_last_of_several_seeds_has_a_range_too(tmp_path):

@@ -97,6 +97,17 @@ def test_refusals(options, says):
         distribute.make(**{"kind": "jit", "batch_size": 8} | options)
 
 
+def test_pmap_is_refused_with_several_processes(monkeypatch):
+    assert distribute.make("pmap", 8)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(
+        UserError,
+        match=r"config\.placement = 'pmap' trains in one process, not in 2; set "
+        r"config\.placement to 'jit'",
+    ):
+        distribute.make("pmap", 8)
+
+
 def test_an_axis_that_does_not_divide():
     placement = distribute.make("jit", 8, model=2, shard=(("w", 0),))
     with pytest.raises(

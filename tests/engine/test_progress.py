@@ -45,6 +45,19 @@ def test_the_bar_keeps_step_total_rate_and_time_beside_many_metrics(terminal):
     assert max(len(line.rstrip()) for line in shown) <= terminal.width
 
 
+def test_brackets_are_no_markup(terminal, capsys):
+    with contextlib.redirect_stdout(terminal):
+        progress = Progress(total=3, step=0)
+        progress.say("training, in runs/[red]/x and runs/[/a]/y")
+        progress.close()
+    assert "training, in runs/[red]/x and runs/[/a]/y" in map(
+        str.strip, lines(terminal)
+    )
+    table("title", [Row("at [/5]", 1.0, unit="[red]nats")], [])
+    *_, row, _ = capsys.readouterr().out.splitlines()
+    assert cells(row) == ["at [/5]", "1", "[red]nats"]
+
+
 def test_the_first_step_compiles(terminal):
     with contextlib.redirect_stdout(terminal):
         Progress(total=300, step=0).close()

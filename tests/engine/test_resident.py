@@ -1,5 +1,7 @@
 """Batches from a data set on the device equal those from the host."""
 
+import contextlib
+
 import jax
 import numpy as np
 import pytest
@@ -31,6 +33,15 @@ def test_batches_equal_those_of_the_host_across_epochs(on_device):
             for name, x in expected.items():
                 np.testing.assert_array_equal(batch[name], x)
         jax.tree.map(np.testing.assert_array_equal, next(ours), next(theirs))
+
+
+def test_batches_are_closed_as_those_of_the_host_are(on_device):
+    columns = {"label": np.arange(8)}
+    with resident.train_batches(columns, Plan(8, 2, seed=0)) as stream:
+        assert isinstance(stream, resident.Resident)
+        next(stream)
+    with contextlib.closing(stream):
+        next(stream)
 
 
 @pytest.mark.parametrize("seeds", [1, 2])

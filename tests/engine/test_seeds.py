@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from lnrepro.engine import seeds, train, workdir
+from lnrepro.engine import seeds, train, train_step, workdir
 from lnrepro.engine.errors import UserError
 from tests.engine import toy
 from tests.engine.test_train import assert_same_bits, final_state, interrupt
@@ -112,3 +112,23 @@ def test_refusals_and_names():
     )
     assert seeds.is_one("test/error/seed12")
     assert not seeds.is_one("test/error")
+    # Metrics at a length or at a rank.
+    assert not seeds.is_one("valid/5")
+    assert not seeds.is_one("valid/seed")
+
+
+def test_batches_of_every_seed_are_closed():
+    closed = []
+
+    def stream(name):
+        try:
+            yield {"n": np.zeros(2)}
+        finally:
+            closed.append(name)
+
+    streams = [stream("a"), stream("b")]
+    for one in streams:
+        next(one)
+    # An iterator that cannot be closed need not be.
+    train_step.close(seeds.Together([*streams, iter([])]))
+    assert closed == ["a", "b"]

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 import signal
 
 import jax
@@ -341,6 +342,17 @@ def test_a_run_without_a_checkpoint_gives_way_to_the_corrected_command(
     records = "metrics.jsonl"
     fresh = (tmp_path / "fresh" / records).read_bytes()
     assert (tmp_path / records).read_bytes() == fresh
+
+
+def test_a_finished_run_without_its_checkpoints_gives_way_too(tmp_path, capsys):
+    train.train(config(steps=5), tmp_path)
+    train.evaluate(config(steps=5), tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints")
+    numbers = train.train(config(steps=10), tmp_path)
+    assert numbers["best step"] == 10
+    assert "is finished" not in capsys.readouterr().out
+    aside = {path.name for path in (tmp_path / "without-checkpoint-1").iterdir()}
+    assert aside >= {"config.json", "results.json", "evaluation.json"}
 
 
 def test_a_run_with_a_checkpoint_stays(tmp_path):

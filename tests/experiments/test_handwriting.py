@@ -1,5 +1,8 @@
 """Handwriting against its equations in NumPy float64, and properties of sampling."""
 
+import importlib
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -481,6 +484,13 @@ def test_writing_ends_with_the_text_and_repeats_with_its_key(embedded):
     assert not np.array_equal(styled[0].steps[:1], made[0].steps[:1])
 
 
+def test_writing_needs_no_pillow(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    for name in ("pictures", "use"):
+        monkeypatch.delitem(sys.modules, f"experiments.handwriting.{name}", False)
+    assert importlib.import_module("experiments.handwriting.use").Model
+
+
 @pytest.mark.slow
 def test_pictures_and_svg_of_strokes_and_of_none(embedded):
     config, _, vars = embedded
@@ -491,12 +501,12 @@ def test_pictures_and_svg_of_strokes_and_of_none(embedded):
     for image in shown.images.values():
         assert image.dtype == np.uint8
         assert image.shape[-1] == 3
-    strokes = pictures.strokes_of(
+    strokes = writing.strokes_of(
         np.array([[10, 0, 0], [0, 10, 1], [5, 5, 0], [1, 1, 1.0]])
     )
     np.testing.assert_array_equal(strokes[0], [[0, 0], [10, 0], [10, 10]])
     np.testing.assert_array_equal(strokes[1], [[15, 15], [16, 16]])
-    later = pictures.strokes_of(
+    later = writing.strokes_of(
         np.array([[10, 0, 0], [0, 10, 1], [5, 5, 0], [1, 1, 1.0]]), lifted=True
     )
     np.testing.assert_array_equal(later[0], [[10, 0], [10, 10]])
@@ -504,7 +514,7 @@ def test_pictures_and_svg_of_strokes_and_of_none(embedded):
     drawing = pictures.svg([strokes])
     assert drawing.count("<path") == 1
     assert drawing.count("M") == 2
-    assert pictures.page([pictures.strokes_of(np.zeros((0, 3)))]).shape[-1] == 3
+    assert pictures.page([writing.strokes_of(np.zeros((0, 3)))]).shape[-1] == 3
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,15 @@ def test_labels_of_one_kind_are_refused():
         )
 
 
+def test_labels_of_one_kind_name_the_set(monkeypatch):
+    one_label = (["a b", "c d"] * 20, np.zeros(40, int))
+    monkeypatch.setattr(evaluate, "is_pairs", lambda name, config: False)
+    monkeypatch.setattr(evaluate, "_labelled", lambda name, config: one_label)
+    config = ConfigDict({"transfer": {"folds": 4, "seed": 0}})
+    with pytest.raises(DataError, match=r"the set my_own: of 40 .* one label only"):
+        evaluate.bag_of_words("my_own", config)
+
+
 # -- SICK
 
 

@@ -1,5 +1,6 @@
 """`lnrepro.load(run)` of each experiment gives what the run's own evaluation gives."""
 
+import json
 import logging
 
 import numpy as np
@@ -175,6 +176,15 @@ def test_answers_are_those_of_the_evaluation(norm, data_dir, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "lnrepro"):
         run.answer("@entity1 zzz yyy xxx .", "@placeholder zzz")
     assert "are not in the vocabulary" in caplog.text
+    # The words of cnn_top4 need not have one for unknown words.
+    words = json.loads((tmp_path / "run/data_facts.json").read_text())
+    words["words"][words["words"].index("<unk>")] = "<other>"
+    (tmp_path / "run/data_facts.json").write_text(json.dumps(words))
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "lnrepro"):
+        without = lnrepro.load(tmp_path / "run")
+        without.answer("@entity1 zzz yyy xxx .", "@placeholder zzz")
+    assert "4 of 7 words" in caplog.text
     for passage, question, message in (
         ("nobody was here", "@placeholder was", "names no @entityN"),
         ("@entity1 was here", "who was", "has 0 @placeholder tokens"),
