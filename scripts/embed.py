@@ -14,6 +14,7 @@ line with the numbers of the best images, counted from 0, separated by tabs.
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import sys
 
@@ -75,7 +76,7 @@ def main(argv: list[str]) -> None:
         print(f"{count:,} captions embedded", file=sys.stderr)
         return
     images = open_array(args.find)
-    for block in (first, *blocks):
+    for block in itertools.chain([first], blocks):
         for best in run.rank(run.embed_captions(block), images)[:, : args.best]:
             print(*best, sep="\t")
 

@@ -89,17 +89,17 @@ def main(argv: list[str]) -> None:
     print(f"look at {args.out / 'index.html'}")
 
 
-def write_verdicts(runs, out, diverged=None):
+def write_verdicts(runs, out, diverged=()):
     """Write verdicts.md, and return the part of the page about the claims.
 
     Args:
       runs: the runs.
       out: the folder of the page.
-      diverged: {group of runs: number of those that diverged}, see `verdicts.of_runs`.
+      diverged: the folders of the runs that diverged.
     """
     from scripts.paper import page, verdicts
 
-    judged = verdicts.of_runs(runs, verdicts.CLAIMS, diverged or {})
+    judged = verdicts.of_runs(runs, verdicts.CLAIMS, diverged)
     (out / "verdicts.md").write_text(verdicts.markdown(judged), encoding="utf-8")
     return page.verdicts_part(judged)
 

@@ -107,7 +107,7 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
       raw: --raw.
       data_dir: --data_dir.
     """
-    builder = data.builder_class(name)
+    builder = data.builder_class(name, data_dir)
     state = "not prepared"
     if data.prepared(name, data_dir):
         state = data.fingerprint(name, data_dir)

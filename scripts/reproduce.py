@@ -21,13 +21,12 @@ Exit codes: 0 done, or the time was up; 1 some runs failed; 2 a mistake; 128 + n
 by signal n.
 """
 
-import collections
 import pathlib
 
 from lnrepro.engine import optional
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
-from scripts.sweep import drive, positive, report, stop_at
+from scripts.sweep import drive, positive, report
 
 SCALES = ("smoke", "embedded", "small", "paper")
 # The last line of a run whose loss or parameters are not finite.
@@ -65,11 +64,9 @@ def main(argv: list[str]) -> int:
     if todo:
         watch = Watch(runs)
         minutes = args.minutes or 60 * (args.hours or 0)
-        stop_at(minutes)
         try:
-            outcomes, stopped = drive(launcher, todo, watch)
+            outcomes, stopped = drive(launcher, todo, watch, minutes)
         finally:
-            stop_at(0)
             watch.close()
             launcher.close()
     # A machine that only trains may have nothing to draw with.
@@ -88,22 +85,19 @@ def write_report(planned: list, out: pathlib.Path) -> None:
       out: the folder.
     """
     from scripts import figures
-    from scripts.paper import page, runs, verdicts
+    from scripts.paper import page, runs
     from scripts.paper.axes import FIGURES
 
     out.mkdir(parents=True, exist_ok=True)
-    folders, n_diverged = [], collections.Counter()
+    folders, of_diverged = [], set()
     for item in planned:
         for run in item.runs:
             if (run.workdir / "metrics.jsonl").exists():
                 folders.append(run.workdir)
+            if diverged(run):
+                of_diverged.add(run.workdir)
     found = runs.find(folders)
-    by_folder = {run.folder: run for run in found}
-    for item in planned:
-        for run in item.runs:
-            if diverged(run) and run.workdir in by_folder:
-                n_diverged[verdicts.group(by_folder[run.workdir].config)] += 1
-    parts = [figures.write_verdicts(found, out, n_diverged)]
+    parts = [figures.write_verdicts(found, out, of_diverged)]
     parts += [figures.draw_figure(number, found, out) for number in FIGURES]
     parts += [figures.draw_table(number, found, out) for number in (1, 2, 3)]
     page.write(parts, out / "index.html")

@@ -19,11 +19,13 @@ signal n.
 
 import argparse
 import collections
+import contextlib
 import pathlib
 import shlex
 import signal
 import sys
 import time
+from collections.abc import Iterator
 
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import ended
@@ -65,7 +67,6 @@ def main(argv: list[str]) -> int:
 
     watch = Watch(runs)
     launcher = _launcher(args, where)
-    stop_at(minutes=0)
     try:
         watch.say(f"{len(runs)} runs in {where}, {n_done} of them finished already")
         outcomes, stopped = drive(launcher, todo, watch)
@@ -75,23 +76,37 @@ def main(argv: list[str]) -> int:
     return report(runs, outcomes, stopped)
 
 
-def drive(launcher, todo: list, watch) -> tuple[dict, int]:
+def drive(launcher, todo: list, watch, minutes: float = 0) -> tuple[dict, int]:
     """Start runs whenever the launcher has a free slot, until all have ended.
 
-    The first interrupt asks the runs to save and stop, and a second one ends them.
+    SIGINT, SIGTERM and the end of the time ask the runs to save and stop. A second
+    signal ends them.
 
     Args:
       launcher: a launcher of scripts/sweeps.
       todo: the runs.
       watch: the Watch that shows them.
+      minutes: the time after which the runs stop; 0: none.
 
     Returns:
       {run: (exit code, note)}, and the signal that stopped the sweep, or 0.
     """
     waiting, running = collections.deque(todo), set()
     outcomes, stopped = {}, 0
-    while running or (waiting and not stopped):
-        try:
+    with _noted_signals(minutes) as signals:
+        while running or (waiting and not stopped):
+            while signals:
+                signum = signals.popleft()
+                if stopped:
+                    watch.say("ending all runs now")
+                    launcher.kill()
+                    continue
+                stopped = signum
+                watch.say(
+                    f"stopping: {len(running)} runs save and end; a second interrupt "
+                    "ends them at once"
+                )
+                launcher.stop()
             free = min(launcher.slots - len(running), len(waiting))
             # Free slots are filled together: SLURM and Ray take several runs at once.
             if free > 0 and not stopped:
@@ -105,18 +120,37 @@ def drive(launcher, todo: list, watch) -> tuple[dict, int]:
             watch.show({run: code for run, (code, _) in outcomes.items()})
             if running:
                 time.sleep(POLL_SECONDS)
-        except KeyboardInterrupt as e:
-            if stopped:
-                watch.say("ending all runs now")
-                launcher.kill()
-            else:
-                stopped = e.args[0] if e.args else signal.SIGINT
-                watch.say(
-                    f"stopping: {len(running)} runs save and end; a second interrupt "
-                    "ends them at once"
-                )
-                launcher.stop()
     return outcomes, stopped
+
+
+@contextlib.contextmanager
+def _noted_signals(minutes: float) -> Iterator[collections.deque[int]]:
+    """Yield the signals that arrive, instead of acting on them.
+
+    An exception in the middle of a launcher's call would leave runs that nothing waits
+    for.
+
+    Args:
+      minutes: the time after which SIGALRM arrives; 0: never.
+    """
+    noted = collections.deque()
+
+    def note(signum, frame):
+        noted.append(signum)
+
+    # These replace Ray's handlers. A shell's background jobs ignore SIGINT by default.
+    before = {
+        signum: signal.signal(signum, note)
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+    }
+    signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
+    try:
+        yield noted
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for signum, handler in before.items():
+            # None stands for a handler that was not set from Python.
+            signal.signal(signum, handler or signal.SIG_DFL)
 
 
 def report(
@@ -167,19 +201,6 @@ def _reason(run, code):
     if code < 0:
         return f"killed by {signal.Signals(-code).name}; {last_line(run)}"
     return last_line(run)
-
-
-def stop_at(minutes: float) -> None:
-    """Let SIGTERM, SIGINT and, if it is not 0, the end of a time interrupt `drive`."""
-    # These replace Ray's handlers. A shell's background jobs ignore SIGINT by default.
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
-        signal.signal(signum, _interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
-
-
-def _interrupt(signum, frame):
-    # The argument tells `drive` which signal it was.
-    raise KeyboardInterrupt(signum)
 
 
 def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:

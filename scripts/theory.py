@@ -8,20 +8,21 @@ layer on random data in float64. With runs of experiments/mnist, it also measure
 trained networks and draws trained.png; see theory_trained.py.
 """
 
+from __future__ import annotations
+
 import pathlib
-import sys
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
-from matplotlib import pyplot
-from rich.console import Console
-from rich.table import Table
 
 from lnrepro import functional, theory
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError
+from lnrepro.engine.errors import UserError, ended
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # Number of random cases, inputs and units of the layer.
 CASES, FEATURES, UNITS = 256, 16, 8
@@ -147,6 +148,8 @@ def print_table_1(console: Console, seed: int) -> None:
       console: where to print.
       seed: of the layer.
     """
+    from rich.table import Table
+
     measured = table_1(seed)
     with_epsilon = [table_1(seed, 1e-5, factor) for factor in (2.5, 0.1)]
     names = [LABEL[norm] for norm in NORMALISERS]
@@ -209,6 +212,8 @@ def print_formulas(console: Console, seed: int) -> None:
       console: where to print.
       seed: of the layer.
     """
+    from rich.table import Table
+
     names = [LABEL[norm] for norm in theory.NORMS]
     errors = Table(
         "",
@@ -355,6 +360,8 @@ def draw_geometry(path: pathlib.Path, seed: int, family: str) -> None:
       seed: of the layer.
       family: a name of FAMILIES.
     """
+    from matplotlib import pyplot
+
     fig, axes = pyplot.subplots(1, 3, figsize=(13, 4.1), layout="constrained")
     for norm in theory.NORMS:
         measured = geometry(norm, seed, FAMILIES[family])
@@ -409,13 +416,17 @@ def _draw_slope(ax, start, slope, label):
 # Command line
 
 
-def run(argv: list[str]) -> None:
+def main(argv: list[str]) -> None:
     """Print and draw what the command line asks for.
 
     Raises:
       UserError: a wrong flag, or no such run.
     """
     args = _arguments(argv)
+    # Imported late: a mistake in the flags needs none of it.
+    import matplotlib
+    from rich.console import Console
+
     matplotlib.use("Agg")
     console, trained = Console(), []
     if args.workdir:
@@ -477,22 +488,5 @@ def _arguments(argv):
     return args
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-      argv: the flags; None takes those of the process.
-
-    Returns:
-      The exit code: 0 done, 2 a mistake of the user.
-    """
-    try:
-        run(sys.argv[1:] if argv is None else argv)
-    except UserError as e:
-        print(f"error: {e}", file=sys.stderr)
-        return e.exit_code
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    ended(main, "this measurement")

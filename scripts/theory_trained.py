@@ -61,9 +61,15 @@ class Trained:
           folder: the run directory.
 
         Raises:
-          UserError: there is no such run, or it has no checkpoint.
+          UserError: there is no such run, or it has no checkpoint, or several seeds.
         """
         loaded = runs.load(folder, "experiments.mnist")
+        n_seeds = loaded.config.get("seeds", 1)
+        if n_seeds > 1:
+            raise UserError(
+                f"{folder} has {n_seeds} seeds in one run; give a run with "
+                "--config.seeds=1"
+            )
         self.folder, self.config, self.run = folder, loaded.config, loaded.run
         self.norm = self.config.norm
         self.mlp = MLP(self.config)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 # The only experiment whose runs are accepted: a config.json may name any module.
 EXPERIMENT = "experiments.handwriting"
-MAX_CHARACTERS = 1000
 
 
 def main(argv: list[str]) -> None:
@@ -49,15 +48,12 @@ def main(argv: list[str]) -> None:
     # The window was trained on texts of at most this many characters.
     width = run.config.model.characters if args.lines is None else args.lines
     lines = break_lines(args.text, width)
-    # All flags are checked before the network is loaded.
+    # These flags are checked before the network is loaded, and `Model.write_lines`
+    # checks the others.
     _check_picture(args.out, (".png", ".svg"))
     for path in (args.density, args.alignment):
         if path:
             _check_picture(path, (".png",))
-    if not 0 <= args.bias <= 20:
-        raise UserError(f"--bias={args.bias}: it must lie between 0 and 20")
-    if args.steps is not None and args.steps < 1:
-        raise UserError(f"--steps={args.steps}: at least 1 is needed")
     draw(args, run, lines)
 
 
@@ -110,6 +106,8 @@ def break_lines(text: str | None, width: int) -> list[str]:
     Raises:
       UserError: the text is empty or too long, or the width is below 1.
     """
+    from experiments.handwriting.use import MAX_CHARACTERS
+
     if not text or not text.strip():
         raise UserError("--text is empty: give the text to write")
     if len(text) > MAX_CHARACTERS:

@@ -6,7 +6,7 @@ Recalls are percent. Ranks count from 1. Ties count against the model. See
 Shape letters: N images, K dimensions of the joint space.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -133,34 +133,42 @@ def table_2(*runs: tuple[ConfigDict, Mapping[str, float]]) -> str:
     Args:
       *runs: (config, scores).
     """
-    names = ("R@1", "R@5", "R@10", "mean r")
-    head = [
-        "model",
-        "data",
-        f"caption {names[0]}",
-        *names[1:],
-        f"image {names[0]}",
-        *names[1:],
-    ]
-    lines = [_line(head), "|---" * len(head) + "|"]
-    for name, row in TABLE_2.items():
-        lines.append(_line([name, TABLE_2_DATA, *map(_one_decimal, row)]))
+    described = []
+    notes = ["The paper: mean over 5 folds of 1,000 images."]
     for config, scores in runs:
-        # The names of Table 2.
-        model = {"order": "OE", "cosine": "Sym"}[config.model.similarity]
-        if config.norm == "layer":
-            model += " + LN"
         data = COMPARABLE_DATA.get(
             config.data.name, f"{config.data.name}: not to be compared"
         )
         folds, fold = config.evaluation.folds, config.evaluation.fold
         data += f"; {folds} fold{'s' if folds > 1 else ''} of {fold} images"
-        row = [_one_decimal(scores[column]) for column in TABLE_2_COLUMNS]
-        lines.append(_line([f"{model} (this run)", data, *row]))
-    notes = ["The paper: mean over 5 folds of 1,000 images."]
-    for config, scores in runs:
+        described.append((config, "this run", data, scores))
         notes.append(_about_ties(config.evaluation.ties, scores))
+    head, rows = table_2_rows(described)
+    lines = [_line(head), "|---" * len(head) + "|", *map(_line, rows)]
     return "\n".join([*lines, "", " ".join(notes), ""])
+
+
+def table_2_rows(
+    runs: Iterable[tuple[ConfigDict, str, str, Mapping[str, float]]],
+) -> tuple[list[str], list[list[str]]]:
+    """Return the head of Table 2, and its rows: the paper's, and one for each run.
+
+    Args:
+      runs: (config, name, data, scores).
+    """
+    head = ["model", "data"]
+    for way in ("caption", "image"):
+        head += [f"{way} {name}" for name in ("R@1", "R@5", "R@10", "mean r")]
+    rows = []
+    for name, scores in TABLE_2.items():
+        rows.append([name, TABLE_2_DATA, *map(_one_decimal, scores)])
+    for config, name, data, scores in runs:
+        # The names of Table 2.
+        model = {"order": "OE", "cosine": "Sym"}[config.model.similarity]
+        norm = " + LN" if config.norm == "layer" else ""
+        own = [_one_decimal(scores[column]) for column in TABLE_2_COLUMNS]
+        rows.append([f"{model}{norm} ({name})", data, *own])
+    return head, rows
 
 
 def _about_ties(rule: str, scores: Mapping[str, float]) -> str:

@@ -38,6 +38,8 @@ def caption(figure: Figure, runs: Sequence[Run]) -> str:
     text = f"{figure.title}, {figure.name}. "
     text += f"Data: {', '.join(sets)}; {n_steps} steps."
     # Curves of other data, or of a mixture, are not comparable with the paper's.
+    if not figure.paper_data:
+        return f"{text} The paper names no data."
     if sets != [figure.paper_data]:
         return (
             f"{text} The paper's data is {figure.paper_data}: not to be compared with "

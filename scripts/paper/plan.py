@@ -115,13 +115,13 @@ def with_costs(
 ) -> list[Item]:
     """Return the sweeps with the costs of their runs, the cheapest first.
 
-    A few steps are measured for each config and norm, in a process of its own, and
-    kept in ROOT/costs.json.
+    A few steps are measured for all runs that differ in nothing but the seed, in a
+    process of its own, and kept in ROOT/costs.json.
 
     Args:
       planned: the sweeps.
       root: folder of the runs.
-      cores: the cores that a run will have; none: all.
+      cores: the cores that a run will have.
     """
     path = root / COSTS
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -129,11 +129,11 @@ def with_costs(
     for item in planned:
         seconds = {}
         for run in item.runs:
-            norm = next(flag for flag in run.command if "config.norm=" in flag)
-            key = f"{item.config} {norm}"
+            flags = [flag for flag in run.command if _affects_time(flag)]
+            key = f"{item.config} {' '.join(flags)} cores={len(cores)}"
             if key not in known and not run.finished:
                 print(f"measuring {key}", flush=True)
-                known[key] = _seconds_per_step(item.config, norm, cores)
+                known[key] = _seconds_per_step(item.config, flags, cores)
                 root.mkdir(parents=True, exist_ok=True)
                 path.write_text(json.dumps(known, indent=1), encoding="utf-8")
             seconds[run.id] = known.get(key, 0.0) * run.total
@@ -141,11 +141,16 @@ def with_costs(
     return sorted(done, key=lambda item: sum(item.seconds.values()))
 
 
-def _seconds_per_step(config, norm, cores):
-    command = [sys.executable, "-m", "scripts.paper.cost", config, norm]
-    command += [",".join(map(str, cores))]
+def _affects_time(flag):
+    """Whether a word of a command is a flag that may change the time of a step."""
+    return flag.startswith("--config.") and not flag.startswith("--config.seed=")
+
+
+def _seconds_per_step(config, flags, cores):
+    words = [config, ",".join(map(str, cores)), *flags]
+    command = [sys.executable, "-m", "scripts.paper.cost", *words]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        raise UserError(f"{config} {norm} cannot be measured: {last}")
+        raise UserError(f"{config} {' '.join(flags)} cannot be measured: {last}")
     return float(done.stdout.split()[-1])

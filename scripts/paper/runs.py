@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from experiments.paper_results import FINGERPRINTS
 from lnrepro.engine import metrics, runs, seeds
 from lnrepro.engine.errors import UserError
+from lnrepro.engine.workdir import SET_ASIDE
 from scripts.paper.axes import Figure, Panel, Record
 
 
@@ -101,7 +102,8 @@ def find(paths: Iterable[pathlib.Path]) -> list[Run]:
     """Read all run directories at and below the given ones.
 
     A folder that cannot be read is named on stderr and left out, as is a run that
-    repeats another one's config and seed.
+    repeats another one's config and seed. The folders without-checkpoint-N, where the
+    trainer keeps the records of runs that were started again, are left out.
 
     Raises:
       UserError: there is none that can be read at or below one of the paths.
@@ -109,6 +111,7 @@ def find(paths: Iterable[pathlib.Path]) -> list[Run]:
     found = {}
     for path in paths:
         folders = sorted(file.parent for file in path.rglob("config.json"))
+        folders = [f for f in folders if not f.name.startswith(SET_ASIDE)]
         for folder in folders:
             if folder not in found:
                 try:
@@ -185,7 +188,8 @@ def of_figure(runs: Iterable[Run], figure: Figure) -> list[Run]:
     return chosen
 
 
-# Fields of a config in which runs may differ and still share a curve.
+# Fields of a config in which runs may differ and still share a curve. Only records of
+# version 0.1 have eval_every, eval_splits and final_splits.
 _FREE_FIELDS = {
     "seed",
     "seeds",

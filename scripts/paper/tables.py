@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from experiments import paper_results as paper
+from experiments.order_embeddings.evaluate import table_2_rows
 from scripts.paper.runs import Run
 from scripts.theory import NORMALISERS, TOLERANCE, table_1
 
@@ -68,13 +69,7 @@ def invariances(runs: Iterable[Run] = ()) -> Table:
 
 def order_embeddings(runs: Iterable[Run]) -> Table:
     """Return Table 2: caption and image retrieval."""
-    head = ["model", "data"]
-    for way in ("caption", "image"):
-        head += [f"{way} {name}" for name in ("R@1", "R@5", "R@10", "mean r")]
-    rows = []
-    for name, scores in paper.TABLE_2.items():
-        rows.append((name, paper.TABLE_2_DATA, *_one_decimal(scores)))
-    used = []
+    used, described, rules = [], [], set()
     for run in runs:
         if run.config.experiment != "experiments.order_embeddings":
             continue
@@ -83,21 +78,29 @@ def order_embeddings(runs: Iterable[Run]) -> Table:
         if not scores:
             continue
         used.append(run)
-        # The names of Table 2.
-        model = {"order": "OE", "cosine": "Sym"}[run.config.model.similarity]
         folds = "{folds} x {fold} images".format(**run.config.evaluation)
         data = f"{_data(run)}, {folds}, {run.step:,} steps"
         # Runs from before there was a choice count ties against the model.
-        if run.config.evaluation.get("ties", "last") == "sorted":
+        rule = run.config.evaluation.get("ties", "last")
+        rules.add(rule)
+        if rule == "sorted":
             data += ", ties in the order of the data"
-        rows.append((_name(model, run), data, *_one_decimal(scores)))
+        described.append((run.config, f"seed {run.config.seed}", data, scores))
+    head, rows = table_2_rows(described)
+    note = (
+        "The paper: mean over 5 folds of 1,000 images. Rows with other data are "
+        f"{NOT_COMPARABLE}."
+    )
+    if rules == {"last"}:
+        note += " Ties count against the model."
+    elif "last" in rules:
+        note += " Ties count against the model unless a row says otherwise."
     return Table(
         number=2,
         name="Caption and image retrieval",
         head=tuple(head),
-        rows=tuple(rows),
-        note="The paper: mean over 5 folds of 1,000 images. Rows with other data are "
-        f"{NOT_COMPARABLE}. Ties count against the model.",
+        rows=tuple(map(tuple, rows)),
+        note=note,
         runs=tuple(used),
         command=_command("order_embeddings"),
     )
@@ -127,7 +130,9 @@ def skip_thoughts(runs: Iterable[Run]) -> Table:
             corpus += " and generated tasks"
         corpus += f"; {run.config.model.units}-d, {last['step']:,} steps"
         scores = _task_scores([last[task] for task in tasks])
-        rows.append((_name("skip-thoughts", run), corpus, *scores))
+        norm = " + LN" if run.config.norm == "layer" else ""
+        name = f"skip-thoughts{norm} (seed {run.config.seed})"
+        rows.append((name, corpus, *scores))
     return Table(
         number=3,
         name="Skip-thoughts",
@@ -148,11 +153,6 @@ def _command(name):
     return f"python -m lnrepro.main --config=configs/{name}.py:paper"
 
 
-def _name(model, run):
-    norm = " + LN" if run.config.norm == "layer" else ""
-    return f"{model}{norm} (seed {run.config.seed})"
-
-
 def _data(run):
     return paper.COMPARABLE_DATA.get(run.data, run.data)
 
@@ -165,14 +165,10 @@ def _final_scores(run, columns):
     # The last record with all scores counts.
     for record in (evaluated, *reversed(run.records)):
         if all(name in record for name in names):
-            return [record[name] for name in names]
+            return {column: record[f"final/{column}"] for column in columns}
     return None
-
-
-def _one_decimal(values) -> list[str]:
-    return ["-" if value is None else f"{value:.1f}" for value in values]
 
 
 def _task_scores(row) -> list[str]:
     # Pearson, Spearman and MSE have three digits, accuracies in percent have one.
-    return [f"{value:.3f}" for value in row[:3]] + _one_decimal(row[3:])
+    return [f"{value:.3f}" for value in row[:3]] + [f"{value:.1f}" for value in row[3:]]

@@ -5,10 +5,18 @@ best value, or how far apart they end. Both come with a 95 % bootstrap interval:
 are drawn with replacement, for each norm by itself, and the number is computed again. A
 claim is supported where the whole interval agrees with it, contradicted where the whole
 interval is against it, and open otherwise.
+
+Runs are seeds of one another where their settings and their number of steps are equal,
+and both norms are compared at the same settings. Only the learning rate may differ
+between the norms, since each has its best one. Of several such comparisons, a claim
+takes the one with the most seeds, then the longest. The other runs, such as those that
+tried learning rates, are left out.
 """
 
 import collections
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+import pathlib
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +24,7 @@ from ml_collections import ConfigDict
 
 from lnrepro.config import add_defaults
 from lnrepro.engine.experiment import total_steps
-from scripts.paper.runs import Run
+from scripts.paper.runs import Run, settings
 
 RESAMPLES = 4000
 # With fewer seeds an interval says nothing.
@@ -24,6 +32,8 @@ FEWEST_SEEDS = 3
 # The end of a run is the mean over this fraction of its evaluations.
 END = 0.1
 SUPPORTED, CONTRADICTED, OPEN = "supported", "contradicted", "open"
+# The only setting that may differ between two norms that are compared.
+LEARNING_RATE = "optimizer.learning_rate"
 
 
 def _any_run(config):
@@ -62,10 +72,11 @@ class Verdict(NamedTuple):
     Attributes:
       claim: the claim.
       data: the data set.
-      n_better: number of finished runs with the better norm.
+      n_better: number of seeds that finished with the better norm.
       n_baseline: number of those with the baseline.
       diverged: number of runs of both that ended in values that are not finite.
-      value: the number; infinite where the baseline's best is never reached.
+      value: the number; infinite where the baseline's best is never reached, and NaN
+        where all runs of a norm diverged.
       low: lower end of its interval.
       high: upper end of its interval.
       word: supported, contradicted or open.
@@ -142,81 +153,113 @@ def interval(
 
 
 def of_runs(
-    runs: Iterable[Run], claims: Sequence[Claim], diverged: Mapping[str, int]
+    runs: Iterable[Run],
+    claims: Sequence[Claim],
+    diverged: Collection[pathlib.Path] = (),
 ) -> list[Verdict]:
     """Return the verdicts about all claims that the runs have both norms for.
 
     Args:
-      runs: the runs. Those that are not finished are left out.
+      runs: the runs. Those that have neither finished nor diverged are left out.
       claims: the claims.
-      diverged: {`group` of a run: number of such runs that diverged}.
+      diverged: the folders of the runs that diverged.
     """
-    groups = collections.defaultdict(list)
+    ended = collections.defaultdict(list)
     for run in runs:
-        if _is_finished(run):
-            groups[run.config.experiment, run.config.norm, run.data].append(run)
+        if run.folder in diverged or 0 < _length(run) <= run.step:
+            ended[run.config.experiment, run.config.norm, run.data].append(run)
     found = []
     for claim in claims:
-        for data in sorted({data for experiment, _, data in groups}):
-            verdict = _verdict(claim, data, groups, diverged)
+        for data in sorted({data for experiment, _, data in ended}):
+            better = ended[claim.experiment, claim.better, data]
+            baseline = ended[claim.experiment, claim.baseline, data]
+            verdict = _verdict(claim, data, better, baseline, diverged)
             if verdict:
                 found.append(verdict)
     return found
 
 
-def group(config: ConfigDict) -> str:
-    """Return the name under which diverged runs of a config are counted."""
-    return f"{config.experiment} {config.norm} {config.batch_size}"
-
-
-def _is_finished(run):
+def _length(run):
+    """Return the number of steps that a run shall train; 0 if its config has none."""
     config = ConfigDict(run.config)
     add_defaults(config)
     # In records of version 0.1, 0 means that steps are not set.
     config.steps = config.steps or None
     if config.steps is None and config.epochs is None:
-        return False
-    return run.step >= total_steps(config)
+        return 0
+    return total_steps(config)
 
 
-def _verdict(claim, data, groups, diverged):
-    curves, n_diverged = [], 0
-    for norm in (claim.better, claim.baseline):
-        chosen = groups[claim.experiment, norm, data]
-        chosen = [run for run in chosen if claim.where(run.config)]
-        found = []
-        for run in chosen:
-            found += _curves(run, claim.metric)
-        curves.append(found)
-        if chosen:
-            n_diverged += diverged.get(group(chosen[0].config), 0)
-    if not all(curves):
+def _verdict(claim, data, better, baseline, diverged):
+    """Return the verdict about a claim, or None where the runs say nothing about it."""
+    finished, n_diverged = [], 0
+    for runs in _compared(claim, better, baseline, diverged):
+        curves = []
+        for run in runs:
+            if run.folder in diverged:
+                n_diverged += 1
+            else:
+                curves += _curves(run, claim.metric)
+        finished.append(curves)
+    if not finished:
         return None
-    steps, better, baseline = _aligned(*curves)
+    counts = [len(curves) for curves in finished]
+    if min(counts) == 0:
+        nan = float("nan")
+        return Verdict(claim, data, *counts, n_diverged, nan, nan, nan, OPEN)
+    steps, *values = _aligned(*finished)
+    if not len(steps):
+        return None
     quantity, equal = QUANTITIES[claim.kind]
     sign = 1 if claim.best == "min" else -1
-    arguments = (steps, better, baseline, sign)
-    value = quantity(*arguments)
-    low, high = interval(quantity, *arguments)
+    value = quantity(steps, *values, sign)
+    low, high = interval(quantity, steps, *values, sign)
     # A smaller share of the steps is always better.
     direction = 1 if claim.kind == "speed" else sign
     word = OPEN
-    if min(len(better), len(baseline)) >= FEWEST_SEEDS:
+    if min(counts) >= FEWEST_SEEDS:
         if max(direction * low, direction * high) < direction * equal:
             word = SUPPORTED
         elif min(direction * low, direction * high) > direction * equal:
             word = CONTRADICTED
-    return Verdict(
-        claim,
-        data,
-        len(better),
-        len(baseline),
-        n_diverged,
-        value,
-        low,
-        high,
-        word,
-    )
+    return Verdict(claim, data, *counts, n_diverged, value, low, high, word)
+
+
+def _compared(claim, better, baseline, diverged):
+    """Return the runs of both norms that a claim compares, or () if there are none."""
+    pairs = []
+    for ours in _seeds(claim, better, diverged):
+        for theirs in _seeds(claim, baseline, diverged):
+            if _shared_settings(ours[0]) == _shared_settings(theirs[0]):
+                pairs.append((ours, theirs))
+    return max(pairs, key=_size, default=())
+
+
+def _seeds(claim, runs, diverged):
+    """Return the groups of runs of one norm that are seeds of one another."""
+    groups = collections.defaultdict(list)
+    for run in runs:
+        # Runs with the same settings may have other evaluations.
+        has_metric = run.folder in diverged or _curves(run, claim.metric)
+        if has_metric and claim.where(run.config):
+            groups[json.dumps(settings(run)), _length(run)].append(run)
+    return groups.values()
+
+
+def _shared_settings(run):
+    """Return the settings that both norms of a comparison share."""
+    found = settings(run)
+    found.pop(LEARNING_RATE, None)
+    return found
+
+
+def _size(pair):
+    """Return the number of seeds and the length of a comparison, to find the largest.
+
+    The norm with fewer seeds counts first.
+    """
+    n_seeds = [sum(run.config.get("seeds", 1) for run in runs) for runs in pair]
+    return min(n_seeds), sum(n_seeds), sum(_length(runs[0]) for runs in pair)
 
 
 def _curves(run, metric):
@@ -266,7 +309,11 @@ def row(verdict: Verdict) -> tuple[str, ...]:
     if verdict.diverged:
         seeds += f", {verdict.diverged} diverged"
     ours = _number(verdict.value, claim.kind)
-    if min(verdict.n_better, verdict.n_baseline) >= FEWEST_SEEDS:
+    counts = {claim.better: verdict.n_better, claim.baseline: verdict.n_baseline}
+    without = [norm for norm, count in counts.items() if count == 0]
+    if without:
+        ours = f"all runs of {' and '.join(without)} diverged"
+    elif min(counts.values()) >= FEWEST_SEEDS:
         low, high = _number(verdict.low, claim.kind), _number(verdict.high, claim.kind)
         ours += f" ({low} to {high})"
     return (

@@ -119,7 +119,9 @@ def _gpus():
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return [name for name in visible.split(",") if name]
+        # CUDA, too, ignores everything from the first name on that is no GPU.
+        names = [name.strip() for name in visible.split(",")]
+        return list(itertools.takewhile(lambda name: name not in ("", "-1"), names))
     command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
     try:
         done = subprocess.run(

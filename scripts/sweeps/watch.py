@@ -132,12 +132,16 @@ class Watch:
 
 def _table(rows):
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("run", "state", "step", "metric", "left")
     for run, row in rows.items():
         if len(rows) > MOST_ROWS and row.state in ("finished", "queued"):
             continue
-        table.add_row(run.id, f"[{STYLE[row.state]}]{row.state}[/]", *row[1:])
+        # A plain string would be read as markup, and a line of a run may have brackets.
+        state, *cells = map(Text, row)
+        state.style = STYLE[row.state]
+        table.add_row(Text(run.id), state, *cells)
     done = sum(row.state == "finished" for row in rows.values())
     table.caption = f"{done} of {len(rows)} finished"
     return table

@@ -81,6 +81,29 @@ def test_captions_find_images(folder, tmp_path):
         assert done.stderr.count(b"\n") == 1
 
 
+def test_a_block_is_answered_before_the_next_is_read(tmp_path, monkeypatch, capsys):
+    class Run:
+        def embed_captions(self, block):
+            return np.zeros((len(block), 2))
+
+        def rank(self, captions, images):
+            return np.tile(np.arange(len(images)), (len(captions), 1))
+
+    answers = []
+
+    def blocks(stream):
+        for block in (["a", "b"], ["c"]):
+            answers.append(capsys.readouterr().out)
+            yield block
+
+    monkeypatch.setattr(lnrepro, "load", lambda *_, **__: Run())
+    monkeypatch.setattr(embed, "read", blocks)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    np.save(tmp_path / "images.npy", np.zeros((2, 2)))
+    embed.main(["--workdir=run", f"--find={tmp_path / 'images.npy'}"])
+    assert answers == ["", "0\t1\n0\t1\n"]
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -363,6 +363,36 @@ def test_rows_of_tables_2_and_3(tmp_path):
     assert two.rows[3][2] == "48.5"
 
 
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        (["last", "last"], "Ties count against the model."),
+        (["last", "sorted"], "Ties count against the model unless a row says"),
+        (["sorted", "sorted"], None),
+    ],
+)
+def test_table_2_says_how_ties_count(tmp_path, rules, says):
+    scores = {f"final/{column}": 1.0 for column in paper_results.TABLE_2_COLUMNS}
+    for seed, rule in enumerate(rules):
+        write_run(
+            tmp_path / str(seed),
+            "experiments.order_embeddings",
+            "none",
+            seed,
+            [{"step": 9, "epoch": 1.0} | scores],
+            "scenes",
+            model={"similarity": "order"},
+            evaluation={"fold": 50, "folds": 1, "ties": rule},
+        )
+    table = tables.order_embeddings(find([tmp_path]))
+    for row, rule in zip(table.rows[-len(rules) :], rules, strict=True):
+        assert ("ties in the order of the data" in row[1]) == (rule == "sorted")
+    if says:
+        assert says in table.note
+    else:
+        assert "count against" not in table.note
+
+
 @pytest.mark.parametrize("number", FIGURES)
 def test_kept_figures_are_those_of_the_kept_runs(tmp_path, number):
     results, figure = ROOT / "experiments/results", FIGURES[number]
@@ -432,6 +462,21 @@ def test_the_same_seed_in_two_folders_counts_once(tmp_path, capsys):
         f"left out: {tmp_path / 'short'}: the config and the seed of "
         f"{tmp_path / 'long'}\n"
     )
+
+
+def test_records_that_the_trainer_set_aside_are_no_run(tmp_path, capsys):
+    write_run(tmp_path / "run", "experiments.draw", "none", 0, bounds([90.0]))
+    aside = tmp_path / "run" / "without-checkpoint-1"
+    write_run(aside, "experiments.draw", "none", 1, bounds([99.0]))
+    assert [run.folder.name for run in find([tmp_path])] == ["run"]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_caption_names_the_papers_data_where_the_paper_does(tmp_path):
+    record = {"step": 9, "epoch": 1.0, "test/error": 0.1}
+    write_run(tmp_path / "run", "experiments.convnet", "none", 0, [record], "mnist")
+    caption = page.caption(FIGURES[7], find([tmp_path]))
+    assert caption.endswith("Data: mnist; 9 steps. The paper names no data.")
 
 
 def test_claims_name_the_settings_of_two_baselines(tmp_path):

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from scripts import prepare
 from tests.data import idx
 from tests.data.test_iam_ondb import own as strokes
 from tests.runs import ROOT, environment
@@ -64,6 +65,18 @@ def run_block(folder, text):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_an_own_set_is_listed_from_its_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("LNREPRO_DATA", raising=False)
+    idx.write(tmp_path / "my_files", idx.files())
+    where = f"--data_dir={tmp_path / 'data'}"
+    prepare.main(["mnist", f"--raw={tmp_path / 'my_files'}", "--as=listed", where])
+    capsys.readouterr()
+    prepare.main(["listed", "--list", where])
+    out = capsys.readouterr().out
+    assert out.startswith("listed  listed/")
+    assert str(tmp_path / "data/listed") in out
 
 
 @pytest.mark.slow

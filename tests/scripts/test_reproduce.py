@@ -1,5 +1,6 @@
 """scripts/reproduce.py: plan, resuming, report, and what it says when it cannot."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -7,9 +8,10 @@ import time
 
 import pytest
 
+from lnrepro.engine import seeds
 from lnrepro.engine.errors import UserError
 from scripts import reproduce
-from scripts.paper import plan
+from scripts.paper import cost, plan
 from tests.runs import ROOT, environment
 from tests.runs import run as train
 
@@ -107,6 +109,9 @@ def test_transfer_sets_are_data_too(tmp_path, monkeypatch):
         return f"{name}/1"
 
     monkeypatch.setattr(data, "fingerprint", fingerprint)
+    # The config leaves the number of sentences to the data.
+    facts = {"lines": 9000, "words": ["a"] * 9000, "triples_by_length": [9000] * 30}
+    monkeypatch.setattr(data, "facts", lambda name, data_dir=None: facts)
     _, skipped = plan.items("small", ["skip_thoughts"], tmp_path)
     assert skipped[0].endswith("mpqa is not prepared")
     there.add("mpqa")
@@ -142,11 +147,11 @@ def test_items_are_sorted_by_cost_and_measured_once(tmp_path, monkeypatch):
     seconds = {"mnist": 2.0, "convnet": 1.0}
     measured = []
 
-    def cost(config, norm, cores):
-        measured.append((config, norm))
+    def seconds_per_step(config, flags, cores):
+        measured.append((config, flags))
         return seconds[config.split("/")[1].split(".")[0]]
 
-    monkeypatch.setattr(plan, "_seconds_per_step", cost)
+    monkeypatch.setattr(plan, "_seconds_per_step", seconds_per_step)
     items, _ = plan.items("smoke", ["mnist", "convnet"], tmp_path)
     for _ in range(2):
         costed = plan.with_costs(items, tmp_path, [0])
@@ -154,6 +159,40 @@ def test_items_are_sorted_by_cost_and_measured_once(tmp_path, monkeypatch):
         # Two seeds of three norms, each with its steps.
         assert costed[0].seconds_left == 6 * 1.0 * costed[0].runs[0].total
         assert len(measured) == 6
+
+
+def test_costs_are_those_of_the_runs_flags_and_cores(tmp_path, monkeypatch):
+    measured = []
+
+    def seconds_per_step(config, flags, cores):
+        measured.append((sorted(flags), len(cores)))
+        return float(len(measured))
+
+    monkeypatch.setattr(plan, "_seconds_per_step", seconds_per_step)
+    for together, cores in ((1, [0]), (3, [0]), (3, [0, 1]), (3, [1, 2])):
+        ((item,), _) = plan.items("smoke", ["convnet"], tmp_path, together)
+        plan.with_costs([item], tmp_path, cores)
+    norms = [[f"--config.norm={norm}"] for norm in ("none", "batch", "layer")]
+    together = ["--config.seeds=3"]
+    expected = [(norm, 1) for norm in norms]
+    expected += [(norm + together, n) for n in (1, 2) for norm in norms]
+    assert sorted(measured) == sorted(expected)
+
+
+def test_the_cost_of_several_seeds_is_that_of_their_common_step(monkeypatch, capsys):
+    shapes, take = [], seeds.Together.take
+
+    def noted_take(batches, n):
+        batch = take(batches, n)
+        shapes.append(batch["image"].shape[:2])
+        return batch
+
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: None, False)
+    monkeypatch.setattr(seeds.Together, "take", noted_take)
+    flags = ["--config.seeds=3", "--config.steps_per_call=2"]
+    cost.main(["configs/mnist.py:smoke", "0", *flags])
+    assert float(capsys.readouterr().out) > 0
+    assert shapes == [(2, 3)]
 
 
 @pytest.mark.slow

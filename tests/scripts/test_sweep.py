@@ -2,6 +2,7 @@
 
 import fcntl
 import importlib
+import io
 import json
 import os
 import pathlib
@@ -15,12 +16,13 @@ import time
 import numpy as np
 import pytest
 from jax._src import xla_bridge
+from rich.console import Console
 
 from lnrepro.engine import config_file
 from lnrepro.engine.errors import UserError
 from scripts import sweep as script
 from scripts.sweeps import local, on_ray, runs
-from scripts.sweeps.watch import Watch
+from scripts.sweeps.watch import Row, Watch, _table
 from tests.runs import ROOT, environment, newest_state
 from tests.runs import run as train
 
@@ -335,7 +337,7 @@ def test_an_interrupt_lets_the_runs_save_and_starts_no_more(tmp_path, capsys):
                 and not self.sent
             ):
                 self.sent = True
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
 
         sent = False
 
@@ -345,6 +347,75 @@ def test_an_interrupt_lets_the_runs_save_and_starts_no_more(tmp_path, capsys):
     assert (tmp_path / "first/saved").exists()
     assert not (tmp_path / "second").exists()
     assert "first: stopped" in capsys.readouterr().out
+
+
+class Slow:
+    """A launcher that gets signals in the middle of its calls.
+
+    Its runs end one turn after they are asked to stop, or when they are killed.
+    """
+
+    slots = 2
+
+    def __init__(self, signals):
+        self.signals = list(signals)
+        self.runs, self.calls, self.turns = [], [], 0
+
+    def interrupted(self):
+        if self.signals:
+            signal.raise_signal(self.signals.pop(0))
+
+    def submit(self, runs):
+        self.interrupted()
+        self.runs += runs
+
+    def poll(self):
+        self.turns += 1
+        assert self.turns < 20, "drive does not end"
+        if self.calls and self.turns > 5:
+            ended = dict.fromkeys(self.runs, (143, ""))
+            self.runs = []
+            self.interrupted()
+            return ended
+        return {}
+
+    def stop(self):
+        self.calls.append(("stop", len(self.runs)))
+        self.interrupted()
+
+    def kill(self):
+        self.calls.append(("kill", len(self.runs)))
+
+
+@pytest.mark.parametrize(
+    ("signals", "calls"),
+    [
+        ([signal.SIGTERM], [("stop", 2)]),
+        ([signal.SIGALRM], [("stop", 2)]),
+        ([signal.SIGINT, signal.SIGINT], [("stop", 2), ("kill", 2)]),
+    ],
+)
+def test_a_signal_in_a_launchers_call_loses_no_run(
+    tmp_path, monkeypatch, signals, calls
+):
+    monkeypatch.setattr(script, "POLL_SECONDS", 0.0)
+    both = [stub(tmp_path, "first", ""), stub(tmp_path, "second", "")]
+    launcher = Slow(signals)
+    before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGALRM)]
+    outcomes, stopped = script.drive(launcher, both, Watch(both))
+    assert launcher.calls == calls
+    assert outcomes.keys() == set(both)
+    assert stopped == signals[0]
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGALRM)] == before
+
+
+def test_the_end_of_the_time_stops_the_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "POLL_SECONDS", 0.05)
+    run = stub(tmp_path, "long", "")
+    launcher = Slow([])
+    _, stopped = script.drive(launcher, [run], Watch([run]), minutes=0.1 / 60)
+    assert stopped == signal.SIGALRM
+    assert launcher.calls == [("stop", 1)]
 
 
 def test_a_child_waits_for_the_run_that_still_trains_there(tmp_path):
@@ -433,6 +504,16 @@ def test_shares_cover_everything_and_differ_by_one(n, slots):
         assert sum(sizes) == n
 
 
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [("-1", []), ("", []), ("0,1", ["0", "1"]), ("2,-1,3", ["2"]), ("2,,3", ["2"])],
+)
+def test_gpus_end_at_the_first_name_that_is_none(monkeypatch, visible, names):
+    monkeypatch.delenv("JAX_PLATFORMS")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert local._gpus() == names
+
+
 def test_gpus_are_divided_by_their_names(monkeypatch):
     monkeypatch.delenv("JAX_PLATFORMS")
     monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
@@ -480,6 +561,16 @@ def test_what_is_shown_comes_from_the_records(tmp_path, capsys):
         lines[2] == "shown: running  6/10  valid/error 0.25  0:40 left"
     )  # 4 steps took 40 s, 4 are left
     assert lines[3] == "shown: running  6/10  valid/error 0.25  no record for 10:10"
+
+
+def test_a_line_of_a_failed_run_is_no_markup(tmp_path):
+    run = stub(tmp_path, "hidden=[a]", "")
+    table = _table({run: Row("failed", "2/10", "cannot read [/tmp/x]", "")})
+    console = Console(file=io.StringIO(), width=120)
+    console.print(table)
+    shown = console.file.getvalue()
+    assert "hidden=[a]" in shown
+    assert "cannot read [/tmp/x]" in shown
 
 
 # The real thing.

@@ -1,6 +1,8 @@
 """scripts/theory.py: tables as in the paper, figures, bad input."""
 
 import re
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -10,6 +12,7 @@ from rich.console import Console
 from configs import mnist
 from lnrepro import theory
 from lnrepro.engine import train
+from lnrepro.engine.errors import UserError
 from scripts import theory as script
 from scripts import theory_trained
 
@@ -74,12 +77,7 @@ def test_slopes_of_the_figure(norm):
 
 @pytest.mark.slow
 def test_the_whole_script(tmp_path, capsys):
-    assert (
-        script.main(
-            ["--out", str(tmp_path / "new" / "folder"), "--outputs", "bernoulli"]
-        )
-        == 0
-    )
+    script.main(["--out", str(tmp_path / "new" / "folder"), "--outputs", "bernoulli"])
     out = capsys.readouterr().out
     assert "18 of 18 entries are the paper's" in out
     assert len(re.findall(r"exact \(\de-", out)) > 10
@@ -132,15 +130,22 @@ def test_trained_runs_are_measured_on_the_way(tmp_path, capsys):
         (["--colour"], "--colour"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(
-    arguments, words, capsys, monkeypatch, tmp_path
-):
+def test_bad_input_is_one_line(arguments, words, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert script.main(arguments) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
-    assert words in error
+    with pytest.raises(UserError) as error:
+        script.main(arguments)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_package_is_one_line_and_exit_code_2(tmp_path):
+    argv = ["theory.py", "--out", str(tmp_path / "out")]
+    code = f"import runpy, sys; sys.modules['matplotlib'] = None; sys.argv = {argv!r}\n"
+    code += f"runpy.run_path({script.__file__!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: matplotlib is not installed; this")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -152,10 +157,17 @@ def test_bad_input_is_one_line_and_exit_code_2(
             '"data": {"name": "x"}}}',
             "not of experiments.mnist",
         ),
+        (
+            '{"config": {"experiment": "experiments.mnist", "norm": "none", '
+            '"seeds": 2, "data": {"name": "x"}}}',
+            "has 2 seeds in one run; give a run with --config.seeds=1",
+        ),
     ],
 )
-def test_a_folder_that_is_no_mnist_run(text, words, tmp_path, capsys, monkeypatch):
+def test_a_folder_that_is_no_run_of_mnist_with_one_seed(
+    text, words, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text(text)
-    assert script.main(["--workdir", str(tmp_path)]) == 2
-    assert words in capsys.readouterr().err
+    with pytest.raises(UserError, match=words):
+        script.main(["--workdir", str(tmp_path)])

@@ -68,14 +68,18 @@ def test_interval_covers_the_true_difference_about_as_often_as_it_says():
     assert covered >= 33
 
 
-def run(norm, seed, curve, metric="valid/loss", steps=1000) -> Run:
+def run(norm, seed, curve, steps=1000, rate=0.1, units=8) -> Run:
+    """A run whose curve begins with the values of `curve`, at STEPS."""
     config = base("experiments.toy")
     config.update(norm=norm, seed=seed, steps=steps)
+    config.model = {"units": units}
+    config.optimizer.learning_rate = rate
     records = [
-        {"step": int(step), metric: float(y)}
-        for step, y in zip(STEPS, curve, strict=True)
+        {"step": int(step), "valid/loss": float(y)}
+        for step, y in zip(STEPS, curve, strict=False)
     ]
-    return Run(pathlib.Path(f"{norm}{seed}"), {}, config, records, "toy")
+    folder = pathlib.Path(f"{norm}-{seed}-{steps}-{rate}-{units}")
+    return Run(folder, {"config": config.to_dict()}, config, records, "toy")
 
 
 def runs(layer, none, n=3):
@@ -99,13 +103,13 @@ def runs(layer, none, n=3):
 )
 def test_words(kind, best, layer, none, expected):
     claim = CLAIM._replace(kind=kind, best=best)
-    (verdict,) = verdicts.of_runs(runs(layer, none), [claim], {})
+    (verdict,) = verdicts.of_runs(runs(layer, none), [claim])
     assert verdict.word == expected
     assert (verdict.n_better, verdict.n_baseline) == (3, 3)
 
 
 def test_two_seeds_leave_a_claim_open():
-    (verdict,) = verdicts.of_runs(runs(FAST, SLOW, n=2), [CLAIM], {})
+    (verdict,) = verdicts.of_runs(runs(FAST, SLOW, n=2), [CLAIM])
     assert verdict.word == "open"
     assert verdicts.row(verdict)[3] == "50 %"
 
@@ -113,20 +117,67 @@ def test_two_seeds_leave_a_claim_open():
 def test_unfinished_runs_do_not_count_and_diverged_ones_are_shown():
     found = runs(FAST, SLOW, n=4)
     found[0].config.steps = 2000
-    diverged = {verdicts.group(found[-1].config): 1}
+    (verdict,) = verdicts.of_runs(found, [CLAIM], {found[-1].folder})
+    assert (verdict.n_better, verdict.n_baseline, verdict.diverged) == (3, 3, 1)
+    assert verdicts.row(verdict)[6] == "3 and 3, 1 diverged"
+
+
+def test_a_norm_whose_runs_all_diverged_keeps_its_row():
+    found = runs(FAST, SLOW, n=4)
+    diverged = {r.folder for r in found if r.config.norm == "none"}
+    # One of them diverged before its first record.
+    found[-1] = found[-1]._replace(records=[])
     (verdict,) = verdicts.of_runs(found, [CLAIM], diverged)
-    assert (verdict.n_better, verdict.n_baseline, verdict.diverged) == (3, 4, 1)
-    assert verdicts.row(verdict)[6] == "3 and 4, 1 diverged"
+    assert verdict.word == "open"
+    cells = verdicts.row(verdict)
+    assert cells[3] == "all runs of none diverged"
+    assert cells[6] == "4 and 0, 4 diverged"
+
+
+def test_tries_of_learning_rates_are_no_seeds():
+    """They are of seed 100, with fewer steps, and lie beside the runs."""
+    rates = {"layer": 0.1, "none": 0.3}
+    found, tries = [], []
+    for norm, curve in (("layer", FAST), ("none", SLOW)):
+        found += [run(norm, seed, curve, rate=rates[norm]) for seed in range(3)]
+        for rate in (0.1, 0.3, 1.0):
+            tries.append(run(norm, 100, curve[:3] - 5, steps=300, rate=rate))
+    (expected,) = verdicts.of_runs(found, [CLAIM])
+    assert (expected.n_better, expected.value) == (3, 0.5)
+    assert verdicts.of_runs([*tries, *found], [CLAIM]) == [expected]
+
+
+def test_of_as_many_seeds_the_longest_runs_count():
+    short = [run("none", 3 + seed, FAST[:9], steps=900) for seed in range(3)]
+    found = runs(FAST, SLOW)
+    assert verdicts.of_runs([*short, *found], [CLAIM]) == verdicts.of_runs(
+        found, [CLAIM]
+    )
+
+
+def test_only_runs_of_the_same_size_are_compared():
+    small, large = runs(FAST, SLOW), [run("layer", s, FAST, units=9) for s in range(4)]
+    (verdict,) = verdicts.of_runs([*large, *small], [CLAIM])
+    assert verdict.n_better == 3
+    assert verdicts.of_runs([*large, *small[3:]], [CLAIM]) == []
+
+
+def test_curves_without_a_common_step_have_no_verdict():
+    found = runs(FAST, SLOW)
+    for r in found[:3]:
+        for record in r.records:
+            record["step"] += 1
+    assert verdicts.of_runs(found, [CLAIM]) == []
 
 
 def test_a_claim_needs_both_norms_on_the_same_data():
     found = runs(FAST, SLOW)
     found = [r._replace(data=r.config.norm) for r in found]
-    assert verdicts.of_runs(found, [CLAIM], {}) == []
+    assert verdicts.of_runs(found, [CLAIM]) == []
 
 
 def test_markdown_has_a_row_for_each_verdict():
-    text = verdicts.markdown(verdicts.of_runs(runs(FAST, SLOW), [CLAIM], {}))
+    text = verdicts.markdown(verdicts.of_runs(runs(FAST, SLOW), [CLAIM]))
     head, _, row = text.splitlines()
     assert head.count("|") == row.count("|")
     assert "50 % (50 % to 60 %)" in row
@@ -154,5 +205,5 @@ def test_the_seeds_that_one_run_trained_together_count_each():
             for seed in range(3):
                 record[f"valid/loss/seed{seed}"] = float(noisy[seed, i])
         together.append(whole)
-    (expected,) = verdicts.of_runs(apart, [CLAIM], {})
-    assert verdicts.of_runs(together, [CLAIM], {}) == [expected]
+    (expected,) = verdicts.of_runs(apart, [CLAIM])
+    assert verdicts.of_runs(together, [CLAIM]) == [expected]

@@ -140,8 +140,8 @@ def test_long_text_is_broken_between_words():
         (["--text=a", "--out=a.jpg"], r"a.jpg: the name must end in .png or .svg"),
         (["--text=a", "--density=a.svg"], r"a.svg: the name must end in .png$"),
         (["--text=a", "--out=nowhere/a.svg"], "there is no folder nowhere"),
-        (["--text=a", "--bias=-1"], "--bias=-1.0: it must lie between"),
-        (["--text=a", "--steps=-1"], "--steps=-1: at least 1"),
+        (["--text=a", "--bias=-1"], "bias = -1.0: it must lie between"),
+        (["--text=a", "--steps=-1"], "steps = -1: at least 1"),
         (["--text=a", "--lines=-1"], "--lines=-1: at least 1"),
     ],
 )
