@@ -66,17 +66,22 @@ MAY_BE_NONE = (
 
 
 def check_ranges(config: ConfigDict) -> None:
-    """Check every number that all configs have, before a run writes anything.
+    """Check the numbers and names that all configs have, before a run writes anything.
 
     Args:
       config: the config of the run.
 
     Raises:
-      UserError: a number is not in its range.
+      UserError: a number is not in its range, or a name is not one.
     """
     for field in RANGES:
         if field not in MAY_BE_NONE or attrgetter(field)(config) is not None:
             check_range(config, field)
+    if not isinstance(config.data.name, str):
+        raise UserError(
+            f"config.data.name = {config.data.name}: the name of a data set is needed; "
+            "python scripts/prepare.py --list shows them"
+        )
     last_seed = config.seed + config.seeds - 1
     if not SEED.holds(last_seed):
         raise UserError(

@@ -47,6 +47,14 @@ def test_a_number_out_of_its_range_is_named(tmp_path, field, value):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_data_set_without_a_name_is_refused(tmp_path):
+    config = toy.get_config()
+    config.update_from_flattened_dict({"data.name": None})
+    with pytest.raises(UserError, match=r"config\.data\.name = None: the name"):
+        train.train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("schedule", ["-1", "0", "2.5", "often"])
 def test_a_schedule_that_is_none_is_named(tmp_path, schedule):
     config = toy.get_config()
