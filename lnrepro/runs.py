@@ -59,15 +59,19 @@ def main(argv: Sequence[str]) -> None:
     for path in _configs(args.folder):
         try:
             run = runs.load(path.parent)
-            lines.append(describe(run, args.folder, locks))
+            line = describe(run, args.folder, locks)
             if args.report:
-                write_report(run, lines[-1])
+                write_report(run, line)
+            lines.append(line)
         except (UserError, OSError) as e:
-            print(f"left out: {e}", file=sys.stderr)
+            # An error of `load` names the folder itself.
+            where = "" if str(path.parent) in str(e) else f"{path.parent}: "
+            print(f"left out: {where}{e}", file=sys.stderr)
         except (AttributeError, KeyError, TypeError, ValueError) as e:
             # A field that the trainer would not have written, such as a string in place
             # of a number.
-            print(f"left out: {path}: not a run's config.json ({e})", file=sys.stderr)
+            reason = f"not a run's config.json ({e})"
+            print(f"left out: {path.parent}: {reason}", file=sys.stderr)
     if not lines:
         raise UserError(
             f"{args.folder}: there is no run directory (with a config.json) at or "

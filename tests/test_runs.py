@@ -126,9 +126,16 @@ def test_an_unusual_config_is_named(root, capsys, tmp_path, field, value):
     shutil.copytree(root / "mnist/smoke-layer-seed3", tmp_path / "whole")
     runs.main([str(tmp_path), "--report"])
     shown = capsys.readouterr()
-    assert "whole" in shown.out
-    assert shown.err.startswith("left out: ")
+    assert [line.split()[0] for line in shown.out.splitlines() if "mnist" in line] == [
+        "whole"
+    ]
+    assert shown.err.startswith(f"left out: {run}: ")
     assert shown.err.count("\n") == 1
+
+
+def test_kept_records_of_version_0_1_are_listed(capsys):
+    runs.main([str(ROOT / "experiments/results/runs")])
+    assert capsys.readouterr().err == ""
 
 
 def test_a_config_of_an_earlier_version_has_defaults(root, capsys, tmp_path):

@@ -189,7 +189,8 @@ def find_sealed(folder: pathlib.Path) -> pathlib.Path | None:
 
 
 def _version_number(folder):
-    """The version that a folder is named after, as numbers: 1.10.0 follows 1.9.0."""
+    """Return the version in a folder's name as numbers."""
+    # As strings, 1.9.0 would be newer than 1.10.0.
     return [int(number) for number in re.findall(r"\d+", folder.name)]
 
 

@@ -19,9 +19,9 @@ from lnrepro.engine.errors import RunError, UserError
 
 # Number of checkpoints of each kind that are kept.
 KEPT = {"last": 2, "best": 1}
-# Errors of the system that mean a damaged checkpoint: a file is missing or is something
-# else. After all others, such as too many open files, another try may succeed.
-DAMAGE = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR)
+# System errors that mean damage: a file is missing or unreadable, or a folder is in its
+# place. Other errors, such as too many open files, may be temporary.
+DAMAGE = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO)
 
 
 class Saved(NamedTuple):
@@ -121,8 +121,8 @@ class Store:
           notes: JSON values to save with it.
 
         Raises:
-          RunError: this save or the one before it failed. Earlier checkpoints are
-            intact.
+          RunError: this save or the one before it failed. Checkpoints of earlier steps
+            are intact.
         """
         import orbax.checkpoint as ocp
 
@@ -148,7 +148,7 @@ class Store:
         if not is_saved:
             raise RunError(
                 f"{self.folder / name}: Orbax did not save the checkpoint of step "
-                f"{step}; checkpoints saved before are intact"
+                f"{step}; checkpoints of earlier steps are intact"
             )
 
     def restore(self, name: str, like: Any) -> Saved | None:
@@ -296,18 +296,14 @@ def _errors_of(what):
         yield
     except (OSError, ValueError, RuntimeError) as e:
         raise RunError(
-            f"could not {what}: {_reason(e)}; checkpoints saved before are intact, the "
-            "same command resumes"
+            f"could not {what}: {_reason(e)}; checkpoints of earlier steps are intact, "
+            "the same command resumes"
         ) from e
 
 
 def _names(tree):
-    """Return the names of the leaves of a tree, and of its empty parts."""
-
-    def is_empty(part):
-        return isinstance(part, dict | list | tuple) and not part
-
-    leaves = jax.tree.leaves_with_path(tree, is_leaf=is_empty)
+    """Return the names of the arrays of a tree."""
+    leaves = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(p, simple=True, separator="/") for p, _ in leaves}
 
 

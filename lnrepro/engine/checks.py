@@ -54,7 +54,7 @@ RANGES: Mapping[str, Range] = {
     "optimizer.eps": ABOVE_0,
     "optimizer.clip": ABOVE_0,
 }
-# Those of them that may be None, which means not set.
+# Fields of RANGES that may be None. None means not set.
 MAY_BE_NONE = (
     "steps",
     "epochs",
@@ -72,7 +72,7 @@ def check_ranges(config: ConfigDict) -> None:
       config: the config of the run.
 
     Raises:
-      UserError: a number is not in its range, or a name is not one.
+      UserError: a number is not in its range, or the data set has no name.
     """
     for field in RANGES:
         if field not in MAY_BE_NONE or attrgetter(field)(config) is not None:

@@ -144,8 +144,7 @@ def check_data_sizes(config: ConfigDict) -> None:
 def _module(config: ConfigDict) -> ModuleType:
     """Import the module of the experiment."""
     name = config.experiment
-    parts = name.split(".") if isinstance(name, str) else [""]
-    if not all(part.isidentifier() for part in parts):
+    if not isinstance(name, str) or not all(name.split(".")):
         raise UserError(
             f"config.experiment = {name!r}: give the dotted name of a module, such as "
             "experiments.mnist"

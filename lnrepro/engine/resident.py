@@ -43,7 +43,10 @@ class Resident(Iterator[dict[str, jax.Array]]):
         return _gather(self._columns, np.stack([self._plan.rows(k) for k in steps]))
 
     def close(self) -> None:
-        """Do nothing: no thread makes these batches. `Stream` has one to stop."""
+        """Do nothing.
+
+        `Stream`, which this replaces, has a thread to stop.
+        """
 
     def __enter__(self) -> "Resident":
         return self

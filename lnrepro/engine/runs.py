@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ from lnrepro.config import add_defaults
 from lnrepro.engine import experiment as experiments
 from lnrepro.engine import export, metrics, optim, seeds, train, train_step, workdir
 from lnrepro.engine.checkpoint import Saved, Store
-from lnrepro.engine.checks import missing_fields
+from lnrepro.engine.checks import MAY_BE_NONE, missing_fields
 from lnrepro.engine.errors import UserError
 
 logger = logging.getLogger("lnrepro")
@@ -98,8 +99,12 @@ class LoadedRun:
         return data.facts(self.config.data.name, self.config.data.dir)
 
     def add_defaults(self) -> None:
-        """Give the config the fields that it lacks, as that of an earlier version."""
+        """Give the config of an earlier version the fields and values of this one."""
         add_defaults(self.config)
+        # Version 0.1 wrote 0 for what is not set.
+        for field in MAY_BE_NONE:
+            if attrgetter(field)(self.config) == 0:
+                self.config.update_from_flattened_dict({field: None})
 
     def check_data(self) -> None:
         """Check that the data set here is the one that the run was trained on.

@@ -404,7 +404,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     with workdir.storage_errors(folder), lock as assert_lock_held:
         if run.is_main:
             workdir.open_run(folder, config, fingerprint, facts)
-        if (folder / "results.json").exists():
+        if _is_finished(folder):
             if run.is_main:
                 print(
                     f"{folder} is finished ({run.total_steps} steps); --evaluate shows "
@@ -419,6 +419,16 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         if run.is_main:
             _write_results(run, results)
         return results.numbers
+
+
+def _is_finished(folder):
+    """Whether the run has its results. Process 0, which may move them, decides."""
+    finished = (folder / "results.json").exists()
+    if jax.process_count() > 1:
+        from jax.experimental import multihost_utils
+
+        finished = bool(multihost_utils.broadcast_one_to_all(np.array(finished)))
+    return finished
 
 
 def _write_results(run, results):

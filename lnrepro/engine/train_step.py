@@ -49,7 +49,7 @@ class Closable(Protocol):
     """Batches that hold something until they are closed, such as a thread."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release what the batches hold."""
 
 
 # Training batches of one seed, or of several together.
@@ -125,7 +125,7 @@ def make_step(
 
 
 def close(batches: Batches) -> None:
-    """Close training batches. Iterators that cannot be closed need not be."""
+    """Close training batches, where they can be closed."""
     if isinstance(batches, Closable):
         batches.close()
 

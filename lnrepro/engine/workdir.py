@@ -33,7 +33,7 @@ _RECORDS = (
     "config.json",
 )
 
-# The folder of the records of a run that had no checkpoint is called this and a number.
+# Prefix of the folder that keeps the records of a run without a checkpoint.
 SET_ASIDE = "without-checkpoint-"
 
 # Packages that a result may depend on.
@@ -52,7 +52,7 @@ PACKAGES = (
 
 def default(config: ConfigDict, variant: str) -> pathlib.Path:
     """Return runs/EXPERIMENT/VARIANT-NORM-seedSEED; no variant is called "default"."""
-    # What is no name of a module is refused later, when it is imported.
+    # A value that is not the name of a module is refused when it is imported.
     experiment = str(config.experiment).rpartition(".")[2]
     name = f"{variant or 'default'}-{config.norm}-seed{config.seed}"
     if config.seeds > 1:

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 
-from lnrepro.functional.cells.base import Cell
+from lnrepro.functional.cells.base import Carry, Cell, Params
 from lnrepro.functional.scan import ScanOptions
 
 Wrap = Callable[[Cell], Cell]
@@ -48,6 +49,26 @@ def given(**arguments: Any) -> dict[str, Any]:
     {'deterministic': True}
     """
     return {name: value for name, value in arguments.items() if value is not None}
+
+
+def drawn_carry(cell: Cell, params: Params, x: jax.Array, carry: Carry) -> Carry:
+    """Return a carry that `carry_init` drew, in the dtype of the computation.
+
+    Args:
+      cell: the cell.
+      params: its parameters.
+      x: the inputs of the sequence.
+      carry: the carry, drawn in the dtype of the parameters.
+    """
+    # As `unroll`: the computation runs in the common dtype of inputs and weights.
+    weights = jax.tree.leaves(cell.prepare(params)[0])
+    dtype = jnp.result_type(x, *weights)
+
+    def cast(leaf):
+        is_floating = jnp.issubdtype(leaf.dtype, jnp.floating)
+        return leaf.astype(dtype) if is_floating else leaf
+
+    return jax.tree.map(cast, carry)
 
 
 def scan_options(options: ScanOptions | None, unroll: int) -> ScanOptions:

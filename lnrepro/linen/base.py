@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro import functional
-from lnrepro.functional.flax_modules import chosen, scan_options
+from lnrepro.functional.flax_modules import chosen, drawn_carry, scan_options
 from lnrepro.linen.parameters import (
     declare_parameters,
     parameter_shapes,
@@ -186,9 +186,7 @@ class SequenceModule(nn.Module):
             time_axis = 0 if time_major else x.ndim - 2
             step_shape = x.shape[:time_axis] + x.shape[time_axis + 1 :]
             initial_carry = self.initialize_carry(init_key, step_shape)
-            # The computation runs in the common dtype of inputs and parameters.
-            dtype = jnp.result_type(x, *jax.tree.leaves(params))
-            initial_carry = jax.tree.map(lambda a: a.astype(dtype), initial_carry)
+            initial_carry = drawn_carry(cell, params, x, initial_carry)
 
         running = running_statistics(self, cell)
         # None lets `unroll` take the statistics of the batch.

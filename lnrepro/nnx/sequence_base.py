@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from lnrepro import functional
-from lnrepro.functional.flax_modules import chosen, scan_options
+from lnrepro.functional.flax_modules import chosen, drawn_carry, scan_options
 from lnrepro.nnx.base import Carry, Keys, ParameterModule, refuse_sequence_noise
 
 
@@ -120,9 +120,7 @@ class SequenceMethods:
             time_axis = 0 if time_major else x.ndim - 2
             step_shape = x.shape[:time_axis] + x.shape[time_axis + 1 :]
             initial_carry = owner.initialize_carry(step_shape, _carry_stream(rngs))
-            # The computation runs in the common dtype of inputs and parameters.
-            dtype = jnp.result_type(x, *jax.tree.leaves(params))
-            initial_carry = jax.tree.map(lambda a: a.astype(dtype), initial_carry)
+            initial_carry = drawn_carry(cell, params, x, initial_carry)
 
         # Only batch norm has any.
         running = self._running_statistics(cell)

@@ -110,8 +110,11 @@ def find(paths: Iterable[pathlib.Path]) -> list[Run]:
     """
     found = {}
     for path in paths:
-        folders = sorted(file.parent for file in path.rglob("config.json"))
-        folders = [f for f in folders if not f.name.startswith(SET_ASIDE)]
+        folders = []
+        for file in sorted(path.rglob("config.json")):
+            names = file.parent.relative_to(path).parts
+            if not any(name.startswith(SET_ASIDE) for name in names):
+                folders.append(file.parent)
         for folder in folders:
             if folder not in found:
                 try:

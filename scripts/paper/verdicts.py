@@ -6,11 +6,11 @@ are drawn with replacement, for each norm by itself, and the number is computed 
 claim is supported where the whole interval agrees with it, contradicted where the whole
 interval is against it, and open otherwise.
 
-Runs are seeds of one another where their settings and their number of steps are equal,
-and both norms are compared at the same settings. Only the learning rate may differ
-between the norms, since each has its best one. Of several such comparisons, a claim
-takes the one with the most seeds, then the longest. The other runs, such as those that
-tried learning rates, are left out.
+Runs are seeds of one another where their settings and their number of steps are equal.
+Both norms are compared at the same settings and number of steps. Only the learning rate
+may differ between the norms, since each has its best one. Of several such comparisons,
+a claim takes the one with the most seeds, then the longest, then the one that was found
+first. The other runs, such as those that tried learning rates, are left out.
 """
 
 import collections
@@ -230,7 +230,7 @@ def _compared(claim, better, baseline, diverged):
     pairs = []
     for ours in _seeds(claim, better, diverged):
         for theirs in _seeds(claim, baseline, diverged):
-            if _shared_settings(ours[0]) == _shared_settings(theirs[0]):
+            if _shared(ours[0]) == _shared(theirs[0]):
                 pairs.append((ours, theirs))
     return max(pairs, key=_size, default=())
 
@@ -246,11 +246,11 @@ def _seeds(claim, runs, diverged):
     return groups.values()
 
 
-def _shared_settings(run):
-    """Return the settings that both norms of a comparison share."""
-    found = settings(run)
-    found.pop(LEARNING_RATE, None)
-    return found
+def _shared(run):
+    """Return the settings and the number of steps that both norms must share."""
+    shared = settings(run)
+    shared.pop(LEARNING_RATE, None)
+    return shared, _length(run)
 
 
 def _size(pair):

@@ -119,7 +119,7 @@ def _gpus():
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        # CUDA, too, ignores everything from the first name on that is no GPU.
+        # CUDA ignores the first invalid name and all names after it.
         names = [name.strip() for name in visible.split(",")]
         return list(itertools.takewhile(lambda name: name not in ("", "-1"), names))
     command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]

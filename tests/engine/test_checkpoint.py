@@ -1,6 +1,7 @@
 """Checkpoints: which are set aside, which stay, and which are replaced."""
 
 import numpy as np
+import optax
 import pytest
 
 from lnrepro.engine import train
@@ -10,8 +11,7 @@ from lnrepro.engine.errors import RunError, UserError
 
 def state(value=0.0, **more):
     arrays = {"w": np.full((3, 2), value), **more}
-    # Optax has empty tuples for parts without arrays.
-    return {"params": arrays, "opt_state": ({"mu": np.zeros(3)}, ())}
+    return {"params": arrays, "opt_state": ({"mu": np.zeros(3)}, optax.EmptyState())}
 
 
 @pytest.fixture
@@ -65,12 +65,23 @@ def test_what_is_no_damage_moves_nothing(store, monkeypatch, error, raised):
     assert store.restore("last", state()).step == 10
 
 
+def test_a_flipped_byte_is_damage(store):
+    save(store, "last", 5)
+    # The list of the arrays is intact, and a byte of their values is not.
+    for file in (store.folder / "last/5/state").rglob("d/*"):
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    with pytest.raises(UserError, match="none of the checkpoints"):
+        store.restore("last", state())
+    assert (store.folder / "damaged/last-5").exists()
+
+
 @pytest.mark.parametrize(
     ("other", "says"),
     [
         (state(v=np.zeros(1)), "5 is of another model: it lacks 'params/v'"),
         ({"params": state()["params"]}, "it has 'opt_state/0/mu'"),
-        (state() | {"opt_state": ({"mu": np.zeros(3)},)}, "it has 'opt_state/1'"),
     ],
 )
 def test_checkpoints_of_another_model_stay(store, capsys, other, says):

@@ -243,6 +243,11 @@ def test_a_carry_init_draws_the_first_carry():
     ones = (jnp.ones((B, H)), jnp.ones((B, H)))
     params = variables_of(narrow)
     same(narrow.apply(params, X), narrow.apply(params, X, initial_carry=ones))
+    # Gains keep their own dtype, and do not decide it.
+    gains = {name: value for name, value in params["params"].items() if "gain" in name}
+    wide = jax.tree.map(lambda a: a.astype(jnp.float32), gains)
+    y = narrow.apply({"params": params["params"] | wide}, X.astype(jnp.bfloat16))
+    assert y.dtype == jnp.bfloat16
 
 
 # Noise

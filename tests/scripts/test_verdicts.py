@@ -145,6 +145,14 @@ def test_tries_of_learning_rates_are_no_seeds():
     (expected,) = verdicts.of_runs(found, [CLAIM])
     assert (expected.n_better, expected.value) == (3, 0.5)
     assert verdicts.of_runs([*tries, *found], [CLAIM]) == [expected]
+    # Runs of one norm are not compared with tries of the other.
+    more = [
+        run("none", 101 + i, SLOW[:3], steps=300, rate=rate)
+        for rate in (0.1, 0.3, 1.0)
+        for i in range(3)
+    ]
+    of_layer = [r for r in found if r.config.norm == "layer"]
+    assert verdicts.of_runs([*of_layer, *more], [CLAIM]) == []
 
 
 def test_of_as_many_seeds_the_longest_runs_count():
