@@ -177,7 +177,7 @@ def test_looking_at_a_run_in_progress_changes_nothing(tmp_path, capsys):
 def test_full_disk_ends_the_run_in_one_line_and_it_resumes(
     tmp_path, monkeypatch, whole, small_files
 ):
-    with pytest.raises(RunError, match="checkpoints of earlier steps are intact") as e:
+    with pytest.raises(RunError, match=r"checkpoints .* are intact") as e:
         disturbed(monkeypatch, tmp_path / "full", 12, small_files)
     assert "File too large" in str(e.value)
     # As if room had been made on the disk.
