@@ -43,6 +43,7 @@ def main(argv: list[str]) -> int:
       UserError: something that the user can correct.
     """
     args = _arguments(argv)
+    from lnrepro.engine.workdir import storage_errors
     from scripts.paper import plan
     from scripts.sweeps.local import Local
     from scripts.sweeps.watch import Watch
@@ -71,7 +72,8 @@ def main(argv: list[str]) -> int:
             launcher.close()
     # A machine that only trains may have nothing to draw with.
     if optional.installed("matplotlib"):
-        write_report(planned, args.report)
+        with storage_errors(args.report):
+            write_report(planned, args.report)
         print(f"look at {args.report / 'index.html'}")
     outcomes = {run: outcomes[run] for run in outcomes if not diverged(run)}
     return report(runs, outcomes, stopped, root)

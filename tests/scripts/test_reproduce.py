@@ -1,15 +1,17 @@
 """scripts/reproduce.py: plan, resuming, report, and what it says when it cannot."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from lnrepro.engine import seeds
-from lnrepro.engine.errors import UserError
+from lnrepro.engine.errors import RunError, UserError
 from scripts import reproduce
 from scripts.paper import cost, plan
 from tests.runs import ROOT, environment
@@ -140,6 +142,24 @@ def test_nothing_left_is_an_error(tmp_path, monkeypatch):
 )
 def test_mistakes(flags, message):
     with pytest.raises(UserError, match=message):
+        reproduce.main(flags)
+
+
+def test_a_report_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
+    folder = tmp_path / "runs"
+    run = SimpleNamespace(finished=True)
+    item = SimpleNamespace(
+        part="", config="", runs=[run], seconds={"": 0.0}, seconds_left=0.0
+    )
+    monkeypatch.setattr(plan, "items", lambda *args: ([item], []))
+    monkeypatch.setattr(plan, "with_costs", lambda *args: [item])
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(reproduce, "write_report", full)
+    flags = ["--scale", "smoke", "--root", str(folder), "--report", str(tmp_path / "r")]
+    with pytest.raises(RunError, match=f"{tmp_path / 'r'}: No space left on device; "):
         reproduce.main(flags)
 
 
