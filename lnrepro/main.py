@@ -28,7 +28,7 @@ try:
     from absl import flags, logging
 
     from lnrepro.engine import config_file
-    from lnrepro.engine.checks import check_ranges, missing_fields
+    from lnrepro.engine.checks import check_range, missing_fields
 except ModuleNotFoundError as e:
     print(not_installed(e, "training"), file=sys.stderr)
     sys.exit(UserError.exit_code)
@@ -123,7 +123,8 @@ def run(argv: list[str]) -> None:
     function = train.evaluate if _EVALUATE.value else train.train
     with missing_fields(config):
         # The name of the folder has the seeds.
-        check_ranges(config)
+        check_range(config, "seed")
+        check_range(config, "seeds")
         folder = _WORKDIR.value or workdir.default(config, variant)
         function(config, pathlib.Path(folder))
 
