@@ -42,12 +42,23 @@ def chosen(argument: T | None, attribute: T) -> T:
     return attribute if argument is None else argument
 
 
-def given(**arguments: Any) -> dict[str, Any]:
-    """Return the arguments that are not None, so that layers without the others work.
+def given(
+    mask: Any, resets: Any, memory: Any, deterministic: Any, use_running_average: Any
+) -> dict[str, Any]:
+    """Return the arguments of a call that are not None, by their names.
 
-    >>> given(mask=None, deterministic=True)
+    Modules of Flax do not take all of them, so only what is given is passed on.
+
+    >>> given(None, None, None, True, None)
     {'deterministic': True}
     """
+    arguments = {
+        "mask": mask,
+        "resets": resets,
+        "memory": memory,
+        "deterministic": deterministic,
+        "use_running_average": use_running_average,
+    }
     return {name: value for name, value in arguments.items() if value is not None}
 
 

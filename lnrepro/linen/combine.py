@@ -88,15 +88,7 @@ class Stack(nn.Module):
         if len(carries) != count:
             raise ValueError(f"Stack: {len(carries)} carries for {count} layers")
         keys = [None] * count if init_key is None else jax.random.split(init_key, count)
-        # Modules of Flax take neither masks nor resets, so only what is given is passed
-        # on.
-        passed_on = given(
-            mask=mask,
-            resets=resets,
-            memory=memory,
-            deterministic=deterministic,
-            use_running_average=use_running_average,
-        )
+        passed_on = given(mask, resets, memory, deterministic, use_running_average)
         y, last_carries = inputs, []
         for index, layer in enumerate(self.layers):
             # Passed only where they are needed, since a layer may have its own default.
@@ -260,15 +252,7 @@ class Bidirectional(nn.Module):
         if init_key is not None:
             left_key, right_key = jax.random.split(init_key)
         time_major = self.time_major if time_major is None else time_major
-        # Modules of Flax take neither masks nor resets, so only what is given is passed
-        # on.
-        passed_on = given(
-            mask=mask,
-            resets=resets,
-            memory=memory,
-            deterministic=deterministic,
-            use_running_average=use_running_average,
-        )
+        passed_on = given(mask, resets, memory, deterministic, use_running_average)
         left_carry, left = self.forward_rnn(
             inputs,
             initial_carry=left_carry,

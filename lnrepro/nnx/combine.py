@@ -95,15 +95,7 @@ class Stack(nnx.Module):
         if len(carries) != count:
             raise ValueError(f"Stack: {len(carries)} carries for {count} layers")
         keys = _keys_of_parts(rngs, count)
-        # Modules of Flax take neither masks nor resets, so only what is given is passed
-        # on.
-        passed_on = given(
-            mask=mask,
-            resets=resets,
-            memory=memory,
-            deterministic=deterministic,
-            use_running_average=use_running_average,
-        )
+        passed_on = given(mask, resets, memory, deterministic, use_running_average)
         y, last_carries = inputs, []
         for index, layer in enumerate(self.layers):
             # Passed only where they are needed, since a layer may have its own default.
@@ -281,15 +273,7 @@ class Bidirectional(nnx.Module):
         # Each direction draws its own noise.
         forward_keys, backward_keys = _keys_of_parts(rngs, 2)
         time_major = self.time_major if time_major is None else time_major
-        # Modules of Flax take neither masks nor resets, so only what is given is passed
-        # on.
-        passed_on = given(
-            mask=mask,
-            resets=resets,
-            memory=memory,
-            deterministic=deterministic,
-            use_running_average=use_running_average,
-        )
+        passed_on = given(mask, resets, memory, deterministic, use_running_average)
         forward_carry, forward = self.forward_rnn(
             inputs,
             initial_carry=carries[0],
