@@ -3,7 +3,7 @@
     python -m lnrepro.main --config=configs/handwriting.py        generated pen strokes
     python -m lnrepro.main --config=configs/handwriting.py:small    IAM-OnDB, 17 minutes
     python -m lnrepro.main --config=configs/handwriting.py:paper    IAM-OnDB
-    ... --config.norm=none | layer  --config.model.peephole=True
+    ... --config.norm=none | layer_cell | layer  --config.model.peephole=True
     ... --config.model.clip_cells=10.0 --config.model.clip_outputs=100.0
     python scripts/write.py --workdir=RUN --text="layer normalization" --out=line.svg
 

@@ -46,6 +46,7 @@ HELP = {
     "optimizer.eps": "added to the root of the second moment",
     "optimizer.clip": "largest norm of the gradient; None does not clip",
     "optimizer.clip_mode": "global, per_tensor or attentive_reader, see engine.optim",
+    "optimizer.decay": "cosine: the rate falls to zero over the run; None: constant",
     "log_every": "steps between two records of training; None is an epoch",
     "save_every": "steps between two checkpoints; None is an epoch",
     "eval_batch_size": "examples in a batch of an evaluation",
@@ -111,6 +112,7 @@ def adam(learning_rate: float = 1e-3, **changes: Any) -> dict[str, Any]:
         "eps": 1e-8,
         "clip": placeholder(float),
         "clip_mode": "global",
+        "decay": placeholder(str),
     }
     unknown = sorted(set(changes) - set(fields))
     if unknown:

@@ -31,7 +31,7 @@ from lnrepro.functional import (
 from . import mixture
 from .window import WindowCell
 
-NORMS = ("none", "layer")
+NORMS = ("none", "layer_cell", "layer")
 LAYERS = ("lstm1", "lstm2", "lstm3")
 START = (0.0, 0.0, 1.0)  # x_1: no offset, and the pen is put down anew.
 Params = dict[str, dict[str, jax.Array]]

@@ -94,23 +94,30 @@ def clip_squared(max_norm: float) -> optax.GradientTransformation:
     return optax.stateless(clip)
 
 
-# Values of config.optimizer.name and config.optimizer.clip_mode.
+# Values of config.optimizer.name, clip_mode and decay.
 SCALINGS = {"adam": optax.scale_by_adam, "kiros_adam": scale_by_kiros_adam}
 CLIPS = {
     "global": optax.clip_by_global_norm,
     "per_tensor": clip_each_tensor,
     "attentive_reader": clip_squared,
 }
+DECAYS = {None: None, "cosine": optax.cosine_decay_schedule}
 
 
-def make(config: ConfigDict) -> optax.GradientTransformation:
+def make(config: ConfigDict, steps: int) -> optax.GradientTransformation:
     """Return the optimiser of `config.optimizer`.
 
     It clips, where `clip` is not None, then scales as `name` says, then multiplies by
-    the learning rate. See `lnrepro.config.adam` for the fields.
+    the learning rate. With decay="cosine", that of step t = 0, 1, ... is
+
+        learning_rate (1 + cos(pi t / steps)) / 2.
+
+    Args:
+      config: the fields; see `lnrepro.config.adam`.
+      steps: number of steps of the whole run.
 
     Raises:
-      UserError: an unknown name or clip_mode.
+      UserError: an unknown name, clip_mode or decay.
     """
     if config.name not in SCALINGS:
         raise UserError(
@@ -122,10 +129,18 @@ def make(config: ConfigDict) -> optax.GradientTransformation:
             f"config.optimizer.clip_mode = {config.clip_mode!r}: choose one of "
             f"{', '.join(CLIPS)}"
         )
+    if config.decay not in DECAYS:
+        raise UserError(
+            f"config.optimizer.decay = {config.decay!r}: choose one of "
+            f"{', '.join(map(str, DECAYS))}"
+        )
     # Clipping comes first, so that the moments see the clipped gradients.
     chain = []
     if config.clip is not None:
         chain.append(CLIPS[config.clip_mode](config.clip))
     chain.append(SCALINGS[config.name](b1=config.b1, b2=config.b2, eps=config.eps))
-    chain.append(optax.scale_by_learning_rate(config.learning_rate))
+    rate = config.learning_rate
+    if config.decay is not None:
+        rate = DECAYS[config.decay](rate, steps)
+    chain.append(optax.scale_by_learning_rate(rate))
     return optax.chain(*chain)

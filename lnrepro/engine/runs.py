@@ -219,7 +219,8 @@ class LoadedRun:
         """Return the shapes of the state of so many seeds; nothing is computed."""
         config = seeds.single(self.config, self.config.seed)
         exp = experiments.load(config)
-        init = train_step.make_init(exp, optim.make(config.optimizer))
+        steps = experiments.total_steps(config)
+        init = train_step.make_init(exp, optim.make(config.optimizer, steps))
 
         def states(key):
             return seeds.stack([init(key) for _ in range(count)])

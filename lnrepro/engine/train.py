@@ -69,7 +69,7 @@ class Run:
         self.placement = distribute.make(
             config.placement, config.batch_size, len(self.seeds), **config.mesh
         )
-        self.optimizer = optim.make(config.optimizer)
+        self.optimizer = optim.make(config.optimizer, self.total_steps)
         # For each seed, the key of its parameters and the key of its training.
         keys = [jax.random.split(jax.random.key(seed)) for seed in self.seeds]
         self.init_keys, self.step_keys = zip(*keys, strict=True)

@@ -143,7 +143,7 @@ class Step:
     """
 
     def __init__(self, config, params, loss, batch, key):
-        optimizer = optim.make(config.optimizer)
+        optimizer = optim.make(config.optimizer, experiment.total_steps(config))
 
         def step(params, state, batch, key):
             value, grads = jax.value_and_grad(loss)(params, batch, key)

@@ -56,7 +56,7 @@ def test_a_config_of_one_field_gets_all_defaults():
     config = ConfigDict({"experiment": "experiments.mnist"})
     add_defaults(config)
     assert config.to_dict() == base("experiments.mnist").to_dict()
-    assert config.optimizer.to_dict() == adam() | {"clip": None}
+    assert config.optimizer.to_dict() == adam() | {"clip": None, "decay": None}
     # Fields that are not set have a type, as those of base have.
     config.steps = 3
     with pytest.raises(TypeError):

@@ -20,6 +20,7 @@ def config(**changes):
         "eps": 1e-8,
         "clip": None,
         "clip_mode": "global",
+        "decay": None,
     }
     return ConfigDict(c | changes)
 
@@ -50,7 +51,7 @@ def test_kiros_adam_step_sizes_for_a_constant_gradient():
 def test_kiros_adam_matches_the_recurrence():
     rng = np.random.default_rng(0)
     grads = rng.normal(size=(6, 4))
-    tx = optim.make(config(name="kiros_adam"))
+    tx = optim.make(config(name="kiros_adam"), steps=6)
     params = jnp.ones(4)
     state = tx.init(params)
     p, m, v = np.ones(4), np.zeros(4), np.zeros(4)
@@ -87,15 +88,37 @@ def test_clipping_as_the_attentive_readers_code_has_it(norm, left):
 
 
 def test_global_clip_comes_before_the_moments():
-    tx = optim.make(config(clip=1.0))
+    tx = optim.make(config(clip=1.0), steps=1)
     state = tx.init(jnp.zeros(2))
     _, clipped = tx.update(jnp.asarray([30.0, 40.0]), state)
     np.testing.assert_allclose(optax.tree.get(clipped, "mu"), [0.06, 0.08], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("field", "value"), [("name", "sgdd"), ("clip_mode", "each")])
+def test_cosine_decay_to_zero_over_the_run():
+    """Adam's steps for a constant gradient have the length of the learning rate."""
+    steps = 7
+    tx = optim.make(config(decay="cosine"), steps)
+    state = tx.init(jnp.zeros(()))
+    update = jax.jit(tx.update)
+    for t in range(steps + 1):
+        u, state = update(jnp.float32(0.3), state)
+        rate = 0.1 * (1 + np.cos(np.pi * t / steps)) / 2
+        np.testing.assert_allclose(u, -rate, rtol=1e-5, atol=1e-8)
+
+
+def test_a_constant_rate_has_the_state_of_plain_adam():
+    """Checkpoints that were written before there was a decay are restored."""
+    state = optim.make(config(), steps=7).init(jnp.zeros(2))
+    plain = optax.chain(optax.scale_by_adam(), optax.scale(-0.1)).init(jnp.zeros(2))
+    assert jax.tree.structure(state) == jax.tree.structure(plain)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("name", "sgdd"), ("clip_mode", "each"), ("decay", "linear")],
+)
 def test_unknown_choices_name_the_known(field, value):
     with pytest.raises(
         UserError, match=rf"config\.optimizer\.{field} = '{value}': choose one of"
     ):
-        optim.make(config(clip=1.0, **{field: value}))
+        optim.make(config(clip=1.0, **{field: value}), steps=1)

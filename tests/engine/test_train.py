@@ -65,13 +65,14 @@ def interrupt(monkeypatch, at: int):
 
 
 @pytest.mark.parametrize(
-    ("placement", "steps_per_call"),
-    [("jit", 1), pytest.param("pmap", 3, marks=pytest.mark.slow)],
+    ("placement", "steps_per_call", "decay"),
+    [("jit", 1, "cosine"), pytest.param("pmap", 3, None, marks=pytest.mark.slow)],
 )
 def test_interrupted_run_ends_with_the_same_bits_and_records(
-    tmp_path, monkeypatch, placement, steps_per_call
+    tmp_path, monkeypatch, placement, steps_per_call, decay
 ):
-    c = config(placement=placement, steps_per_call=steps_per_call)
+    changes = {"optimizer.decay": decay}
+    c = config(placement=placement, steps_per_call=steps_per_call, **changes)
     train.train(c, tmp_path / "whole")
     for at in (2, 17, 29):
         with monkeypatch.context() as m:

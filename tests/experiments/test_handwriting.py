@@ -228,7 +228,11 @@ def test_draws_have_the_moments_of_the_density(x64):
 
 @pytest.mark.parametrize(
     ("norm", "peephole"),
-    [pytest.param("none", True, marks=pytest.mark.slow), ("layer", False)],
+    [
+        pytest.param("none", True, marks=pytest.mark.slow),
+        pytest.param("layer_cell", True, marks=pytest.mark.slow),
+        ("layer", False),
+    ],
 )
 def test_loss_and_its_gradient_are_the_oracles_in_float64(x64, norm, peephole):
     config = small(norm, peephole=peephole)
@@ -357,7 +361,7 @@ def test_clipping_bounds_derivatives_on_their_way_back_and_only_there(trained):
     [("none", False, 3_650_151), ("none", True, 3_653_751)],
 )
 def test_parameter_counts_of_the_paper(norm, peephole, count):
-    for norm, more in (("none", 0), ("layer", 21_600)):
+    for norm, more in (("none", 0), ("layer_cell", 2400), ("layer", 21_600)):
         config = config_file.get_config("paper")
         config.norm, config.model.peephole = norm, peephole
         shapes = jax.eval_shape(make(config).init, jax.random.key(0))["params"]
@@ -520,7 +524,10 @@ def test_pictures_and_svg_of_strokes_and_of_none(embedded):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"norm": "batch"}, "config.norm = 'batch': choose one of none, layer"),
+        (
+            {"norm": "batch"},
+            "config.norm = 'batch': choose one of none, layer_cell, layer",
+        ),
         ({"model.units": 0}, "config.model.units = 0: at least 1"),
         ({"model.clip_cells": -1.0}, "config.model.clip_cells = -1.0: a limit above 0"),
     ],

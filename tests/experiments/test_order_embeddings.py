@@ -226,7 +226,7 @@ def test_optimiser_of_the_paper_config():
     """Each tensor is clipped at 2. Adam corrects its bias as the authors' code does."""
     c = config_file.get_config("paper").optimizer
     c.learning_rate = 1.0
-    tx = optim.make(c)
+    tx = optim.make(c, steps=3)
     params = {"a": jnp.zeros(4), "b": jnp.zeros(1)}
     state = tx.init(params)
     lengths = []
