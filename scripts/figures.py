@@ -73,9 +73,9 @@ def main(argv: list[str]) -> None:
         figures, tables = FIGURE_NUMBERS, TABLE_NUMBERS
 
     # Imported late: --help and wrong flags need none of it.
-    from scripts.paper import page, runs
+    from scripts.paper import page, records
 
-    found = runs.find(args.runs)
+    found = records.find(args.runs)
     args.out.mkdir(parents=True, exist_ok=True)
     parts = []
     if len(figures) == len(FIGURE_NUMBERS):
@@ -108,7 +108,7 @@ def draw_figure(number, runs, out):
     """Write the pictures and points of a figure, and return its part of the page."""
     from scripts.paper import claims, page, picture
     from scripts.paper.axes import FIGURES
-    from scripts.paper.runs import of_figure
+    from scripts.paper.records import of_figure
 
     figure = FIGURES[number]
     runs = of_figure(runs, figure)

@@ -87,7 +87,7 @@ def write_report(planned: list, out: pathlib.Path) -> None:
       out: the folder.
     """
     from scripts import figures
-    from scripts.paper import page, runs
+    from scripts.paper import page, records
     from scripts.paper.axes import FIGURES
 
     out.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def write_report(planned: list, out: pathlib.Path) -> None:
                 folders.append(run.workdir)
             if diverged(run):
                 of_diverged.add(run.workdir)
-    found = runs.find(folders)
+    found = records.find(folders)
     parts = [figures.write_verdicts(found, out, of_diverged)]
     parts += [figures.draw_figure(number, found, out) for number in FIGURES]
     parts += [figures.draw_table(number, found, out) for number in (1, 2, 3)]
@@ -107,7 +107,7 @@ def write_report(planned: list, out: pathlib.Path) -> None:
 
 def diverged(run) -> bool:
     """Whether a run ended with values that are not finite."""
-    from scripts.sweeps.runs import last_line
+    from scripts.sweeps.planned_runs import last_line
 
     return not run.finished and DIVERGED in last_line(run)
 

@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     """
     args, common = _arguments(argv)
     # Imported late: --help and wrong flags need none of it.
-    from scripts.sweeps.runs import plan
+    from scripts.sweeps.planned_runs import plan
 
     runs = plan(args.config, args.name, args.root, common, args.only)
     # A run with a results.json is finished.
@@ -190,7 +190,7 @@ def report(
 
 
 def _reason(run, code):
-    from scripts.sweeps.runs import last_line
+    from scripts.sweeps.planned_runs import last_line
 
     if code == 0:
         return (

@@ -133,8 +133,16 @@ def test_an_unusual_config_is_named(root, capsys, tmp_path, field, value):
     assert shown.err.count("\n") == 1
 
 
-def test_kept_records_of_version_0_1_are_listed(capsys):
-    runs.main([str(ROOT / "experiments/results/runs")])
+def test_kept_records_of_version_0_1_are_listed(capsys, tmp_path):
+    for file in (ROOT / "experiments/results/runs").iterdir():
+        for line in file.read_text().splitlines():
+            files = json.loads(line)
+            folder = tmp_path / file.name / files["run"]
+            folder.mkdir(parents=True)
+            (folder / "config.json").write_text(json.dumps(files["config.json"]))
+            records = "".join(json.dumps(r) + "\n" for r in files["metrics.jsonl"])
+            (folder / "metrics.jsonl").write_text(records)
+    runs.main([str(tmp_path)])
     assert capsys.readouterr().err == ""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scripts.paper.axes import Figure
-from scripts.paper.runs import Curve, PanelCurves
+from scripts.paper.curves import Curve, PanelCurves
 
 BASELINE = "none"
 

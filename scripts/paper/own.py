@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from lnrepro.engine.errors import UserError
 from scripts.paper.axes import Figure, Panel
-from scripts.paper.runs import Run
+from scripts.paper.records import RecordedRun
 
 
-def with_metric(runs: Sequence[Run], metric: str) -> list[Run]:
+def with_metric(runs: Sequence[RecordedRun], metric: str) -> list[RecordedRun]:
     """Return the runs that have recorded a metric.
 
     Args:
@@ -27,7 +27,7 @@ def with_metric(runs: Sequence[Run], metric: str) -> list[Run]:
     return [run for run in runs if any(metric in record for record in run.records)]
 
 
-def figure(metric: str, runs: Sequence[Run]) -> Figure:
+def figure(metric: str, runs: Sequence[RecordedRun]) -> Figure:
     """Return a figure with a panel for each experiment.
 
     Args:
@@ -51,7 +51,7 @@ def figure(metric: str, runs: Sequence[Run]) -> Figure:
     )
 
 
-def caption(metric: str, runs: Sequence[Run]) -> str:
+def caption(metric: str, runs: Sequence[RecordedRun]) -> str:
     """Return the text below the figure.
 
     Args:

@@ -10,7 +10,7 @@ from lnrepro.engine import report
 from lnrepro.engine.report import table_row
 from scripts.paper import verdicts
 from scripts.paper.axes import Figure
-from scripts.paper.runs import Run
+from scripts.paper.records import RecordedRun
 from scripts.paper.tables import Table
 
 
@@ -21,7 +21,7 @@ class Part(NamedTuple):
     line: str
 
 
-def caption(figure: Figure, runs: Sequence[Run]) -> str:
+def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
     """Return the text below a figure.
 
     It has the number, the data sets and the number of steps. On other data than the
@@ -54,7 +54,7 @@ def caption(figure: Figure, runs: Sequence[Run]) -> str:
 
 def figure_part(
     figure: Figure,
-    runs: Sequence[Run],
+    runs: Sequence[RecordedRun],
     has_curves: bool,
     claims: Sequence[str],
     out: pathlib.Path,
@@ -118,7 +118,7 @@ def table_part(table: Table, out: pathlib.Path) -> Part:
 
 
 def metric_part(
-    metric: str, name: str, text: str, runs: Sequence[Run], out: pathlib.Path
+    metric: str, name: str, text: str, runs: Sequence[RecordedRun], out: pathlib.Path
 ) -> Part:
     """Return the section of a metric.
 

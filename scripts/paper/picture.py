@@ -12,7 +12,8 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 from scripts.paper.axes import Figure
-from scripts.paper.runs import Curve, PanelCurves, Run, curves
+from scripts.paper.curves import Curve, PanelCurves, curves
+from scripts.paper.records import RecordedRun
 from scripts.paper.tables import Table
 
 STYLE = {
@@ -38,7 +39,7 @@ COLOURS = {
 LETTERS = 74
 
 
-def curves_of(figure: Figure, runs: Sequence[Run]) -> list[PanelCurves]:
+def curves_of(figure: Figure, runs: Sequence[RecordedRun]) -> list[PanelCurves]:
     """Return the panels of a figure with their curves.
 
     Args:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from lnrepro import data
 from lnrepro.engine import config_file
 from lnrepro.engine.errors import UserError
-from scripts.sweeps import runs as sweeps
+from scripts.sweeps import planned_runs
 
 # {experiment: what of the paper its runs are for}.
 PARTS = {
@@ -47,7 +47,7 @@ class Item(NamedTuple):
     name: str
     part: str
     config: str
-    runs: Sequence[sweeps.Run]
+    runs: Sequence[planned_runs.PlannedRun]
     seconds: dict[str, float]
 
     @property
@@ -90,7 +90,7 @@ def items(
             if together > 1:
                 folder = folder.with_name(f"{folder.name}-{together}-seeds")
                 few, common = ["seed=0"], [f"--config.seeds={together}"]
-            runs = sweeps.plan(config, sweep, str(folder), common, few)
+            runs = planned_runs.plan(config, sweep, str(folder), common, few)
             runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
             found.append(Item(name, part, config, runs, {}))
     return found, skipped

@@ -3,13 +3,12 @@
 Table 1 is computed. Tables 2 and 3 come from runs.
 """
 
-import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from experiments import paper_results as paper
 from experiments.order_embeddings.evaluate import table_2_rows
-from scripts.paper.runs import Run
+from scripts.paper.records import RecordedRun
 from scripts.theory import NORMALISERS, TOLERANCE, table_1
 
 NOT_COMPARABLE = "not to be compared with the paper's rows"
@@ -33,7 +32,7 @@ class Table(NamedTuple):
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str
-    runs: tuple[Run, ...] = ()
+    runs: tuple[RecordedRun, ...] = ()
     command: str = ""
 
     def markdown(self) -> str:
@@ -43,7 +42,7 @@ class Table(NamedTuple):
         return "\n".join([*lines, "", self.note, ""])
 
 
-def invariances(runs: Iterable[Run] = ()) -> Table:
+def invariances(runs: Iterable[RecordedRun] = ()) -> Table:
     """Return Table 1: what leaves the output of a normalised layer unchanged.
 
     A transformation counts as invariant where the largest relative change of a random
@@ -67,7 +66,7 @@ def invariances(runs: Iterable[Run] = ()) -> Table:
     )
 
 
-def order_embeddings(runs: Iterable[Run]) -> Table:
+def order_embeddings(runs: Iterable[RecordedRun]) -> Table:
     """Return Table 2: caption and image retrieval."""
     used, described, rules = [], [], set()
     for run in runs:
@@ -106,7 +105,7 @@ def order_embeddings(runs: Iterable[Run]) -> Table:
     )
 
 
-def skip_thoughts(runs: Iterable[Run]) -> Table:
+def skip_thoughts(runs: Iterable[RecordedRun]) -> Table:
     """Return Table 3: the transfer tasks, or generated ones.
 
     A run's row is its last record with all scores.
@@ -159,11 +158,9 @@ def _data(run):
 
 def _final_scores(run, columns):
     """Return the scores of --evaluate, or else those at the end of training."""
-    file = run.folder / "evaluation.json"
-    evaluated = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     names = [f"final/{column}" for column in columns]
     # The last record with all scores counts.
-    for record in (evaluated, *reversed(run.records)):
+    for record in (run.evaluation, *reversed(run.records)):
         if all(name in record for name in names):
             return {column: record[f"final/{column}"] for column in columns}
     return None

@@ -22,9 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.config import add_defaults
-from lnrepro.engine.experiment import total_steps
-from scripts.paper.runs import Run, settings
+from scripts.paper.records import RecordedRun, settings
 
 RESAMPLES = 4000
 # With fewer seeds an interval says nothing.
@@ -153,7 +151,7 @@ def interval(
 
 
 def of_runs(
-    runs: Iterable[Run],
+    runs: Iterable[RecordedRun],
     claims: Sequence[Claim],
     diverged: Collection[pathlib.Path] = (),
 ) -> list[Verdict]:
@@ -166,7 +164,7 @@ def of_runs(
     """
     ended = collections.defaultdict(list)
     for run in runs:
-        if run.folder in diverged or 0 < _length(run) <= run.step:
+        if run.folder in diverged or run.finished:
             ended[run.config.experiment, run.config.norm, run.data].append(run)
     found = []
     for claim in claims:
@@ -177,17 +175,6 @@ def of_runs(
             if verdict:
                 found.append(verdict)
     return found
-
-
-def _length(run):
-    """Return the number of steps that a run shall train; 0 if its config has none."""
-    config = ConfigDict(run.config)
-    add_defaults(config)
-    # In records of version 0.1, 0 means that steps are not set.
-    config.steps = config.steps or None
-    if config.steps is None and config.epochs is None:
-        return 0
-    return total_steps(config)
 
 
 def _verdict(claim, data, better, baseline, diverged):
@@ -242,7 +229,7 @@ def _seeds(claim, runs, diverged):
         # Runs with the same settings may have other evaluations.
         has_metric = run.folder in diverged or _curves(run, claim.metric)
         if has_metric and claim.where(run.config):
-            groups[json.dumps(settings(run)), _length(run)].append(run)
+            groups[json.dumps(settings(run)), run.length].append(run)
     return groups.values()
 
 
@@ -250,7 +237,7 @@ def _shared(run):
     """Return the settings and the number of steps that both norms must share."""
     shared = settings(run)
     shared.pop(LEARNING_RATE, None)
-    return shared, _length(run)
+    return shared, run.length
 
 
 def _size(pair):
@@ -259,7 +246,7 @@ def _size(pair):
     The norm with fewer seeds counts first.
     """
     n_seeds = [sum(run.config.get("seeds", 1) for run in runs) for runs in pair]
-    return min(n_seeds), sum(n_seeds), sum(_length(runs[0]) for runs in pair)
+    return min(n_seeds), sum(n_seeds), sum(runs[0].length for runs in pair)
 
 
 def _curves(run, metric):

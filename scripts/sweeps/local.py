@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-from scripts.sweeps.runs import Run
+from scripts.sweeps.planned_runs import PlannedRun
 
 CORES_PER_RUN = 4
 
@@ -32,13 +32,13 @@ class Local:
         self._gpus = divide(gpus, self.slots)
         self._runs_per_gpu = -(-self.slots // len(gpus)) if gpus else 1
         self._free = list(range(self.slots))
-        self._children: dict[Run, tuple[int, subprocess.Popen]] = {}
+        self._children: dict[PlannedRun, tuple[int, subprocess.Popen]] = {}
 
     def cores_of(self, slot: int) -> list[int]:
         """Return the cores of a slot."""
         return self._cores[slot]
 
-    def submit(self, runs: Iterable[Run]) -> None:
+    def submit(self, runs: Iterable[PlannedRun]) -> None:
         """Start these runs, at most as many as slots are free."""
         for run in runs:
             slot = self._free.pop(0)
@@ -54,7 +54,7 @@ class Local:
             )
             self._children[run] = slot, child
 
-    def poll(self) -> dict[Run, tuple[int, str]]:
+    def poll(self) -> dict[PlannedRun, tuple[int, str]]:
         """Return {run: (exit code, "")} of the runs that ended since the last call."""
         ended = {}
         for run, (slot, child) in list(self._children.items()):

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from lnrepro.engine.errors import UserError
 from scripts.sweeps.local import cores
-from scripts.sweeps.runs import Run
+from scripts.sweeps.planned_runs import PlannedRun
 
 # These are not uploaded: they are large, or belong to this machine.
 EXCLUDES = [".git", ".venv", "runs", "**/__pycache__"]
@@ -84,7 +84,7 @@ class OnRay:
         self._output.enter_context(log)
         self._output.enter_context(contextlib.redirect_stdout(log))
 
-    def submit(self, runs: Iterable[Run]) -> None:
+    def submit(self, runs: Iterable[PlannedRun]) -> None:
         """Hand these runs to Ray."""
         env = {k: v for k, v in os.environ.items() if k.startswith("LNREPRO_")}
         cwd = None if self._upload else os.getcwd()
@@ -97,7 +97,7 @@ class OnRay:
             train = self._train.options(name=run.id, **self._options)
             self._tasks[train.remote(start, cwd, env)] = run
 
-    def poll(self) -> dict[Run, tuple[int, str]]:
+    def poll(self) -> dict[PlannedRun, tuple[int, str]]:
         """Return {run: (exit code, note)} of the runs that ended since the last call.
 
         The note is what to report besides the run's last line.

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lnrepro.engine.errors import UserError
-from scripts.sweeps.runs import Run
+from scripts.sweeps.planned_runs import PlannedRun
 
 QUEUE_SECONDS = 10.0
 # How often a run may reach its time limit and be queued again.
@@ -48,7 +48,7 @@ class Options:
 class Job:
     """A task of the array, which SLURM calls."""
 
-    def __init__(self, run: Run, cwd: str, threads: int):
+    def __init__(self, run: PlannedRun, cwd: str, threads: int):
         """Prepare the task.
 
         Args:
@@ -167,13 +167,13 @@ class OnSlurm:
         }
         given = {name: value for name, value in parameters.items() if value is not None}
         self._executor.update_parameters(**given)
-        self._jobs: dict[Run, Any] = {}
+        self._jobs: dict[PlannedRun, Any] = {}
         self._stopped = False
         # When the queue was last read, and the runs that were not in it.
         self._queue_read = 0.0
-        self._missing: set[Run] = set()
+        self._missing: set[PlannedRun] = set()
 
-    def submit(self, runs: Iterable[Run]) -> None:
+    def submit(self, runs: Iterable[PlannedRun]) -> None:
         """Queue these runs as one array.
 
         Raises:
@@ -192,7 +192,7 @@ class OnSlurm:
             raise UserError(f"sbatch refused: {' '.join(str(e).split())}") from None
         self._jobs |= jobs
 
-    def poll(self) -> dict[Run, tuple[int, str]]:
+    def poll(self) -> dict[PlannedRun, tuple[int, str]]:
         """Return {run: (exit code, note)} of the runs that ended since the last call.
 
         The note is what to report besides the run's last line.
@@ -225,7 +225,7 @@ class OnSlurm:
         # submitit would ask sacct, which many clusters do not have.
         return job.done() if self._local else job.paths.result_pickle.exists()
 
-    def _gone(self) -> set[Run]:
+    def _gone(self) -> set[PlannedRun]:
         """Return the runs that have left SLURM's queue.
 
         They must be missing twice, because a result may appear on this disk a little

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from scripts.sweeps.runs import Run, last_line, log_size, progress
+from scripts.sweeps.planned_runs import PlannedRun, last_line, log_size, progress
 
 # Seconds between two lines about a run that goes on, where there is no terminal.
 PLAIN_SECONDS = 30.0
@@ -37,16 +37,16 @@ class Row(NamedTuple):
 class Watch:
     """Shows state, step, metric and time left of every run, read from its files."""
 
-    def __init__(self, runs: list[Run]):
+    def __init__(self, runs: list[PlannedRun]):
         """Start to watch, and draw nothing yet."""
         # A launcher may send to another place what libraries print.
         self._out = sys.stdout
         self._runs = runs
         self._log_sizes = {run: log_size(run) for run in runs}
         # (step, time) of a run's newest records.
-        self._marks: dict[Run, collections.deque] = {}
+        self._marks: dict[PlannedRun, collections.deque] = {}
         # The state that was printed last, and when.
-        self._printed: dict[Run, tuple[str, float]] = {}
+        self._printed: dict[PlannedRun, tuple[str, float]] = {}
         self._live = None
         if sys.stdout.isatty():
             from rich.console import Console
@@ -57,7 +57,7 @@ class Watch:
                 console=console, auto_refresh=False, redirect_stdout=False
             )
 
-    def show(self, codes: Mapping[Run, int]) -> None:
+    def show(self, codes: Mapping[PlannedRun, int]) -> None:
         """Read the files and show what has changed.
 
         Args:

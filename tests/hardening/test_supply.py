@@ -315,7 +315,7 @@ def test_config_json_of_a_stranger_is_data(
 ):
     from lnrepro.engine import runs
     from scripts import encode, theory_trained
-    from scripts.paper.runs import find
+    from scripts.paper.records import find
 
     folder, config, _ = trained
     monkeypatch.setattr(train, "_data_identity", lambda config: ("toy/1", {}))

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from experiments import paper_results
-from scripts.paper import claims, page, picture, tables
+from lnrepro.engine.errors import UserError
+from scripts.paper import claims, page, picture, records, tables
 from scripts.paper.axes import FIGURES
-from scripts.paper.runs import find, of_figure
+from scripts.paper.records import find, of_figure
 from tests.runs import ROOT
 
 
@@ -507,3 +508,71 @@ def test_no_cell_of_the_points_is_a_formula(tmp_path):
         _, (*_, data, _, _, value) = csv.reader(file)
     # A number may begin with a sign.
     assert (data, value) == ("'=1+1", "-90")
+
+
+@pytest.fixture
+def packed(draw_runs, tmp_path):
+    """The runs of `draw_runs`, finished, in a file."""
+    for config in draw_runs.rglob("config.json"):
+        about = json.loads(config.read_text())
+        about["config"]["steps"] = 4 * 390
+        config.write_text(json.dumps(about))
+    file = tmp_path / "packed" / "draw.runs.jsonl"
+    records.main([str(draw_runs), "--out", str(file)])
+    return file
+
+
+def test_packed_runs_are_the_runs(draw_runs, packed):
+    fields = ("about", "records", "data", "evaluation", "step")
+    apart, together = find([draw_runs]), find([packed.parent])
+    for own, other in zip(apart, together, strict=True):
+        assert own.folder.name == other.folder.name
+        assert own.config.to_dict() == other.config.to_dict()
+        assert all(getattr(own, name) == getattr(other, name) for name in fields)
+    # The same runs, and those of the file itself, give the same bytes.
+    before = packed.read_bytes()
+    records.main([str(draw_runs), "--out", str(packed)])
+    assert packed.read_bytes() == before
+
+
+def test_unfinished_runs_are_not_packed(draw_runs, packed, capsys):
+    config = draw_runs / "a/config.json"
+    about = json.loads(config.read_text())
+    about["config"]["steps"] = 10_000
+    config.write_text(json.dumps(about))
+    records.main([str(draw_runs), "--out", str(packed.parent / "b.runs.jsonl")])
+    shown = capsys.readouterr()
+    assert shown.err == f"left out: {draw_runs / 'a'}: it is not finished\n"
+    assert "2 runs are in" in shown.out
+
+
+@pytest.mark.parametrize(
+    "line", ["{", "[]", '{"run": 3}', '{"run": "a", "config.json": {}}', "[" * 10**5]
+)
+def test_a_broken_line_of_a_file_is_named_and_the_rest_is_read(packed, capsys, line):
+    packed.write_text(line + "\n" + packed.read_text())
+    assert len(find([packed])) == 3
+    (message,) = capsys.readouterr().err.splitlines()
+    assert message.startswith(f"left out: {packed}:1: not the records of a run (")
+
+
+def test_records_are_packed_into_files_of_their_own_name_only(draw_runs, tmp_path):
+    with pytest.raises(UserError, match=r"a name that ends in \.runs\.jsonl"):
+        records.main([str(draw_runs), "--out", str(tmp_path / "draw.json")])
+
+
+def test_a_field_that_an_earlier_version_lacks_is_not_set(draw_runs):
+    """Otherwise a new field of the configs would part old runs from new ones."""
+    config = draw_runs / "b/config.json"
+    about = json.loads(config.read_text())
+    about["config"]["decay"] = None
+    config.write_text(json.dumps(about))
+    ((_, lines, _),) = picture.curves_of(FIGURES[4], find([draw_runs]))
+    assert [line.seeds for line in lines] == [(3, 4), (0, 1)]
+
+
+def test_numbers_that_were_not_finite_are_no_points(tmp_path):
+    values = bounds([90.0, None, 85.0])
+    write_run(tmp_path / "run", "experiments.draw", "none", 0, values)
+    ((_, (curve,), _),) = picture.curves_of(FIGURES[4], find([tmp_path]))
+    assert list(curve.x) == [1.0, 3.0]

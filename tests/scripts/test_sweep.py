@@ -21,7 +21,7 @@ from rich.console import Console
 from lnrepro.engine import config_file
 from lnrepro.engine.errors import UserError
 from scripts import sweep as script
-from scripts.sweeps import local, on_ray, runs
+from scripts.sweeps import local, on_ray, planned_runs
 from scripts.sweeps.watch import Row, Watch, _table
 from tests.runs import ROOT, environment, newest_state
 from tests.runs import run as train
@@ -39,9 +39,9 @@ def checkout(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
-def stub(folder: pathlib.Path, id: str, code: str) -> runs.Run:
+def stub(folder: pathlib.Path, id: str, code: str) -> planned_runs.PlannedRun:
     """A run whose command is a line of Python, in the directory of its id."""
-    return runs.Run(
+    return planned_runs.PlannedRun(
         id,
         folder / id,
         ("-c", f"import os; os.chdir({str(folder / id)!r})\n{code}"),
@@ -66,7 +66,7 @@ def until(condition, seconds: float = 20.0):
 
 
 def test_ids_directories_and_commands_follow_from_the_overrides(tmp_path):
-    planned = runs.plan(
+    planned = planned_runs.plan(
         SMOKE, "", str(tmp_path), ["--config.epochs=4"], ["norm=layer", "seed=1,3"]
     )
     assert [r.id for r in planned] == ["norm=layer,seed=1", "norm=layer,seed=3"]
@@ -87,7 +87,7 @@ def test_ids_directories_and_commands_follow_from_the_overrides(tmp_path):
 def test_settings_of_all_runs_name_the_default_root():
     where = {
         r.workdir.parent
-        for r in runs.plan(
+        for r in planned_runs.plan(
             SMOKE, "", None, ["--config.epochs=4", "--config.batch_size=32"], []
         )
     }
@@ -99,10 +99,12 @@ def test_every_sweep_of_every_config_resolves_to_what_it_says(name):
     config = importlib.import_module(f"configs.{name}")
     assert {"", "learning_rate"} <= config.SWEEPS.keys()
     for sweep in config.SWEEPS:
-        planned = runs.plan(f"configs/{name}.py:smoke", sweep, None, [], [])
+        planned = planned_runs.plan(f"configs/{name}.py:smoke", sweep, None, [], [])
         assert len({r.workdir for r in planned}) == len(config.sweep(sweep))
         for overrides in config.sweep(sweep):
-            flags = [f"--config.{k}={runs.text(v)}" for k, v in overrides.items()]
+            flags = [
+                f"--config.{k}={planned_runs.text(v)}" for k, v in overrides.items()
+            ]
             resolved = config_file.read(f"configs/{name}.py:smoke", flags)
             for field, value in overrides.items():
                 at = resolved
@@ -224,7 +226,7 @@ def test_configs_whose_sweep_is_wrong(tmp_path, body, says):
     file = tmp_path / "mine.py"
     file.write_text("from configs.mnist import get_config\n" + body)
     with pytest.raises(UserError) as error:
-        runs.plan(f"{file}:smoke", "", str(tmp_path), [], [])
+        planned_runs.plan(f"{file}:smoke", "", str(tmp_path), [], [])
     assert says in str(error.value)
 
 
@@ -237,14 +239,14 @@ def test_a_directory_with_a_run_of_another_config_is_refused(tmp_path):
     (where / "config.json").write_text(
         json.dumps({"config": held.to_dict(), "data": {"fingerprint": "x"}})
     )
-    assert runs.plan(SMOKE, "", str(tmp_path), ["--config.epochs=3"], [])
+    assert planned_runs.plan(SMOKE, "", str(tmp_path), ["--config.epochs=3"], [])
     # Without a checkpoint the run would only be started anew.
-    assert runs.plan(SMOKE, "", str(tmp_path), [], [])
+    assert planned_runs.plan(SMOKE, "", str(tmp_path), [], [])
     (where / "checkpoints" / "last" / "5").mkdir(parents=True)
     with pytest.raises(
         UserError, match=r"another config \(config.epochs: 3.0 there, 2.0 now\)"
     ):
-        runs.plan(SMOKE, "", str(tmp_path), [], [])
+        planned_runs.plan(SMOKE, "", str(tmp_path), [], [])
 
 
 def test_a_missing_extra_is_one_line(tmp_path):
@@ -425,7 +427,7 @@ def test_a_child_waits_for_the_run_that_still_trains_there(tmp_path):
         fcntl.flock(held, fcntl.LOCK_EX)
         child = subprocess.Popen(run.start(sys.executable, os.getpid(), signal.SIGTERM))
         until(
-            lambda: runs.last_line(run).startswith(
+            lambda: planned_runs.last_line(run).startswith(
                 "waiting: another process still trains"
             )
         )
@@ -460,8 +462,8 @@ def test_a_child_dies_with_its_parent(tmp_path):
     pid = int(
         until(
             lambda: (
-                runs.last_line(run).startswith("pid ")
-                and runs.last_line(run).split()[1]
+                planned_runs.last_line(run).startswith("pid ")
+                and planned_runs.last_line(run).split()[1]
             )
         )
     )
@@ -489,7 +491,7 @@ def test_a_child_has_its_cores_and_ignores_the_schedulers_signal(tmp_path):
     subprocess.run(
         run.start(sys.executable, os.getpid(), signal.SIGTERM, [core]), check=True
     )
-    assert runs.last_line(run) == f"[{core}] True"
+    assert planned_runs.last_line(run) == f"[{core}] True"
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 8])
@@ -544,7 +546,7 @@ def test_what_is_shown_comes_from_the_records(tmp_path, capsys):
             "".join(json.dumps(r) + "\n" for r in records[:n]) + '{"step": 8, "val'
         )  # torn: being written
         os.utime(path, (t, t))
-        assert runs.progress(run) == (
+        assert planned_runs.progress(run) == (
             records[n - 1]["step"],
             pytest.approx(t),
             records[min(n, 2) - 1]["valid/error"],

@@ -7,7 +7,7 @@ import pytest
 
 from lnrepro.config import base
 from scripts.paper import verdicts
-from scripts.paper.runs import Run
+from scripts.paper.records import RecordedRun
 from scripts.paper.verdicts import Claim
 
 STEPS = np.arange(1, 11) * 100
@@ -68,7 +68,7 @@ def test_interval_covers_the_true_difference_about_as_often_as_it_says():
     assert covered >= 33
 
 
-def run(norm, seed, curve, steps=1000, rate=0.1, units=8) -> Run:
+def run(norm, seed, curve, steps=1000, rate=0.1, units=8) -> RecordedRun:
     """A run whose curve begins with the values of `curve`, at STEPS."""
     config = base("experiments.toy")
     config.update(norm=norm, seed=seed, steps=steps)
@@ -79,7 +79,7 @@ def run(norm, seed, curve, steps=1000, rate=0.1, units=8) -> Run:
         for step, y in zip(STEPS, curve, strict=False)
     ]
     folder = pathlib.Path(f"{norm}-{seed}-{steps}-{rate}-{units}")
-    return Run(folder, {"config": config.to_dict()}, config, records, "toy")
+    return RecordedRun(folder, {"config": config.to_dict()}, config, records, "toy")
 
 
 def runs(layer, none, n=3):
