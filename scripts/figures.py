@@ -10,7 +10,8 @@
 Figure 7 is the remark of section 6.7. It writes figureN.png, .svg and .csv, tableN.png,
 .svg and .md, verdicts.md, which says what the runs show of the paper's claims, and
 index.html, which shows them all with the commands, data sets and versions that they
-were made from.
+were made from. figureN-shares.png, .svg and .csv show how many of the steps layer norm
+needs to reach what another norm has, over its steps.
 Curves are medians over seeds, bands are their range. The paper's own numbers are drawn
 only beside runs on the paper's data. For what is missing, the page names the command
 that makes it.
@@ -42,7 +43,7 @@ def main(argv: list[str]) -> None:
         "runs",
         nargs="+",
         type=pathlib.Path,
-        help="run directories, or folders that contain some",
+        help="run directories, files *.runs.jsonl, or folders that contain some",
     )
     add(
         "--out",
@@ -98,15 +99,16 @@ def write_verdicts(runs, out, diverged=()):
       diverged: the folders of the runs that diverged.
     """
     from scripts.paper import page, verdicts
+    from scripts.paper.claims import CLAIMS
 
-    judged = verdicts.of_runs(runs, verdicts.CLAIMS, diverged)
-    (out / "verdicts.md").write_text(verdicts.markdown(judged), encoding="utf-8")
-    return page.verdicts_part(judged)
+    rows = verdicts.of_runs(runs, CLAIMS, diverged)
+    (out / "verdicts.md").write_text(verdicts.markdown(rows), encoding="utf-8")
+    return page.verdicts_part(rows)
 
 
 def draw_figure(number, runs, out):
     """Write the pictures and points of a figure, and return its part of the page."""
-    from scripts.paper import claims, page, picture
+    from scripts.paper import claims, page, picture, shares, verdicts
     from scripts.paper.axes import FIGURES
     from scripts.paper.records import of_figure
 
@@ -119,8 +121,10 @@ def draw_figure(number, runs, out):
         caption = page.caption(figure, runs)
         picture.draw(figure, panels, caption, out / f"figure{number}")
         picture.write_points(figure, panels, out / f"figure{number}.csv")
-    sentences = claims.sentences(figure, panels)
-    return page.figure_part(figure, runs, has_curves, sentences, out)
+    rows = verdicts.of_runs(runs, claims.of_figure(figure))
+    has_shares = shares.draw(figure, rows, out / f"figure{number}-shares")
+    sentences = verdicts.sentences(rows)
+    return page.figure_part(figure, runs, has_curves, has_shares, sentences, out)
 
 
 def draw_table(number, runs, out):

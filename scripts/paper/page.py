@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lnrepro.engine import report
 from lnrepro.engine.report import table_row
-from scripts.paper import verdicts
+from scripts.paper import shares, verdicts
 from scripts.paper.axes import Figure
 from scripts.paper.records import RecordedRun
 from scripts.paper.tables import Table
@@ -56,7 +56,8 @@ def figure_part(
     figure: Figure,
     runs: Sequence[RecordedRun],
     has_curves: bool,
-    claims: Sequence[str],
+    has_shares: bool,
+    sentences: Sequence[str],
     out: pathlib.Path,
 ) -> Part:
     """Return the section of a figure, or that with the commands that would make it.
@@ -65,7 +66,8 @@ def figure_part(
       figure: the figure.
       runs: its runs.
       has_curves: whether the figure was drawn.
-      claims: sentences about it.
+      has_shares: whether the shares of the steps were drawn.
+      sentences: sentences about it.
       out: the folder of the page.
     """
     # Curves of the paper for which there is no run.
@@ -88,7 +90,9 @@ def figure_part(
         line = f"figure {figure.number}: no runs of {figure.experiment}; {sweep}"
         return Part(title + missing, line)
     body = _picture(f"figure{figure.number}", caption(figure, runs))
-    body += "".join(f"<p>{escape(claim)}</p>" for claim in claims)
+    if has_shares:
+        body += _picture(f"figure{figure.number}-shares", shares.caption(figure))
+    body += "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
     without = f", without {', '.join(absent)}" if absent else ""
     line = f"figure {figure.number}: {_count(runs)}{without}"
     return Part(title + body + missing + _made_from(runs, out), line)
@@ -133,16 +137,13 @@ def metric_part(
     return Part(_title(name, metric) + body, f"{metric}: {_count(runs)}")
 
 
-def verdicts_part(judged: Sequence[verdicts.Verdict]) -> Part:
+def verdicts_part(rows: Sequence[verdicts.Row]) -> Part:
     """Return the section of the claims and the verdicts about them."""
-    rows = "".join(table_row("td", verdicts.row(verdict)) for verdict in judged)
-    body = f"<table>{table_row('th', verdicts.HEAD)}{rows}</table>"
-    note = (
-        "Intervals hold 95 % of the numbers computed from seeds that were drawn again, "
-        "with replacement. Only finished runs count."
-    )
-    html = _title("verdicts", "Claims") + body + f"<p>{note}</p>"
-    return Part(html, f"{len(judged)} verdicts")
+    cells = "".join(table_row("td", row) for row in verdicts.cells(rows))
+    body = f"<table>{table_row('th', verdicts.HEAD)}{cells}</table>"
+    notes = "".join(f"<p>{escape(note)}</p>" for note in verdicts.notes(rows))
+    html = _title("verdicts", "Claims") + body + notes
+    return Part(html, f"{len(rows)} verdicts")
 
 
 def write(parts: Sequence[Part], path: pathlib.Path) -> None:

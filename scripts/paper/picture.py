@@ -1,5 +1,6 @@
 """Figures and tables as pictures (PNG and SVG), and the points of a figure as CSV."""
 
+import contextlib
 import csv
 import pathlib
 import textwrap
@@ -11,6 +12,7 @@ import numpy as np
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
+from scripts.paper import protocols
 from scripts.paper.axes import Figure
 from scripts.paper.curves import Curve, PanelCurves, curves
 from scripts.paper.records import RecordedRun
@@ -42,17 +44,23 @@ LETTERS = 74
 def curves_of(figure: Figure, runs: Sequence[RecordedRun]) -> list[PanelCurves]:
     """Return the panels of a figure with their curves.
 
+    Where norms were trained under both protocols, each protocol has its panels.
+
     Args:
       figure: the figure.
       runs: its runs.
     """
     order = tuple(figure.legends)
     panels = []
-    for panel in figure.panels:
-        first, second = curves(runs, panel, panel.metric, figure.x, order), []
-        if panel.second:
-            second = curves(runs, panel, panel.second, figure.x, order)
-        panels.append(PanelCurves(panel, first, second))
+    for protocol, own in protocols.by_protocol(runs).items():
+        for panel in figure.panels:
+            if protocol:
+                words = filter(None, (panel.title, protocol))
+                panel = panel._replace(title=", ".join(words))
+            first, second = curves(own, panel, panel.metric, figure.x, order), []
+            if panel.second:
+                second = curves(own, panel, panel.second, figure.x, order)
+            panels.append(PanelCurves(panel, first, second))
     return panels
 
 
@@ -71,8 +79,26 @@ def draw(
       caption: the text below it.
       stem: the path without its suffix.
     """
-    columns = min(figure.columns, len(panels))
-    rows = -(-len(panels) // columns)
+    with panels_of(len(panels), figure.columns, caption, stem) as axes:
+        for ax, panel in zip(axes, panels, strict=False):
+            _draw_panel(ax, figure, panel)
+
+
+@contextlib.contextmanager
+def panels_of(count: int, columns: int, caption: str, stem: pathlib.Path):
+    """Write a picture of several panels as STEM.png and STEM.svg.
+
+    Args:
+      count: number of panels.
+      columns: largest number of panels in a row.
+      caption: the text below the picture.
+      stem: the path without its suffix.
+
+    Yields:
+      The axes to draw into.
+    """
+    columns = min(columns, count)
+    rows = -(-count // columns)
     with plt.rc_context(STYLE):
         fig, axes = plt.subplots(
             rows,
@@ -81,10 +107,9 @@ def draw(
             squeeze=False,
             layout="constrained",
         )
-        for ax, panel in zip(axes.flat, panels, strict=False):
-            _draw_panel(ax, figure, panel)
+        yield axes.flat
         # The last row may have more places than panels.
-        for ax in axes.flat[len(panels) :]:
+        for ax in axes.flat[count:]:
             ax.set_visible(False)
         fig.supxlabel(textwrap.fill(caption, LETTERS * columns), fontsize=8)
         _save(fig, stem)
@@ -150,7 +175,7 @@ def _draw_printed_numbers(ax, figure, panel):
         label = "Original (the paper's)"
         ax.axhline(panel.original, color="0.4", ls="--", lw=1, label=label)
     # The paper prints final values of the first panel only.
-    if panel is figure.panels[0]:
+    if panel.metric == figure.panels[0].metric:
         for norm, value in figure.reported.items():
             label = f"{figure.curves[norm]}, the paper's end: {value}"
             ax.axhline(value, color=COLOURS[norm], ls="-.", lw=0.8, label=label)
@@ -239,12 +264,12 @@ def write_points(
                     # `curve.data` may have a checksum behind the name of the set.
                     name = metric.format(data=curve.data.partition(" ")[0])
                     row = [title, name, curve.norm, curve.data]
-                    row = [_as_text(cell) for cell in row]
+                    row = [as_text(cell) for cell in row]
                     for seed, x, y in curve.points:
                         writer.writerow([*row, seed, f"{x:.8g}", f"{y:.8g}"])
 
 
-def _as_text(cell: str) -> str:
+def as_text(cell: str) -> str:
     """Return a cell that no spreadsheet takes for a formula."""
     return f"'{cell}" if cell.startswith(("=", "+", "-", "@")) else cell
 

@@ -1,160 +1,94 @@
 """Whether runs support what the paper claims, with intervals over seeds.
 
-Every claim compares two norms in one number: how soon the first reaches the second's
-best value, or how far apart they end. Both come with a 95 % bootstrap interval: seeds
-are drawn with replacement, for each norm by itself, and the number is computed again. A
-claim is supported where the whole interval agrees with it, contradicted where the whole
-interval is against it, and open otherwise.
+Every claim compares two norms in one number of `scripts.paper.compare`: how soon the
+first reaches the other's best value, or how far apart they end. A claim is supported
+where the whole 95 % interval agrees with it, contradicted where the whole interval is
+against it, and open otherwise.
 
 Runs are seeds of one another where their settings and their number of steps are equal.
-Both norms are compared at the same settings and number of steps. Only the learning rate
-may differ between the norms, since each has its best one. Of several such comparisons,
-a claim takes the one with the most seeds, then the longest, then the one that was found
-first. The other runs, such as those that tried learning rates, are left out.
+Both norms are compared at the same settings, number of steps and seeds. Only the
+learning rates may differ, as `scripts.paper.protocols` says. Of several such
+comparisons, a claim takes the one with the most seeds, then the longest, then the one
+that was found first. The other runs, such as those that tried learning rates, are left
+out.
 """
 
 import collections
 import json
 import pathlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 
+from lnrepro.config import PROTOCOLS, SAME_RATE
+from scripts.paper import compare, protocols
+from scripts.paper.claims import Claim
+from scripts.paper.compare import Pairs
 from scripts.paper.records import RecordedRun, settings
 
-RESAMPLES = 4000
 # With fewer seeds an interval says nothing.
 FEWEST_SEEDS = 3
-# The end of a run is the mean over this fraction of its evaluations.
-END = 0.1
 SUPPORTED, CONTRADICTED, OPEN = "supported", "contradicted", "open"
-# The only setting that may differ between two norms that are compared.
+# Verdicts with a larger corrected p-value are marked.
+LEVEL = 0.05
 LEARNING_RATE = "optimizer.learning_rate"
-
-
-def _any_run(config):
-    return True
-
-
-class Claim(NamedTuple):
-    """A claim of the paper.
-
-    Attributes:
-      part: the figure or section.
-      experiment: config.experiment of its runs.
-      better: the norm that is claimed to be better.
-      baseline: the norm that it is compared with.
-      metric: the metric; `{data}` stands for the data set.
-      best: whether the "min" or the "max" is better.
-      kind: "speed" or "end", a key of `QUANTITIES`.
-      paper: what the paper says.
-      where: config -> whether a run belongs to this claim.
-    """
-
-    part: str
-    experiment: str
-    better: str
-    baseline: str
-    metric: str
-    best: str
-    kind: str
-    paper: str
-    where: Callable[[ConfigDict], bool] = _any_run
+# {kind of a claim: (the function, its value where there is no difference)}.
+QUANTITIES = {"speed": (compare.speed, 1.0), "end": (compare.end, 0.0)}
 
 
 class Verdict(NamedTuple):
-    """What runs say about a claim.
+    """What runs say about a claim under a protocol.
 
     Attributes:
-      claim: the claim.
-      data: the data set.
-      n_better: number of seeds that finished with the better norm.
-      n_baseline: number of those with the baseline.
+      norms: the better norm and the baseline.
+      rates: their learning rates.
+      seeds: number of seeds that finished with both norms.
       diverged: number of runs of both that ended in values that are not finite.
       value: the number; infinite where the baseline's best is never reached, and NaN
-        where all runs of a norm diverged.
-      low: lower end of its interval.
+        where no seed finished with both norms.
+      low: lower end of its interval; NaN where there are fewer than `FEWEST_SEEDS`.
       high: upper end of its interval.
+      p: p-value of `compare.p_value`, NaN as `low` is.
+      ends: where the two norms end, for `disagreements`.
       word: supported, contradicted or open.
+      unfinished: norms of which all runs diverged.
     """
 
-    claim: Claim
-    data: str
-    n_better: int
-    n_baseline: int
+    norms: tuple[str, str]
+    rates: tuple[float | None, float | None]
+    seeds: int
     diverged: int
     value: float
     low: float
     high: float
+    p: float
+    ends: tuple[float, float]
     word: str
+    unfinished: tuple[str, ...] = ()
 
 
-def speed(
-    steps: np.ndarray, better: np.ndarray, baseline: np.ndarray, sign: int
-) -> float:
-    """Return when the mean curve of `better` reaches the baseline's best mean value.
+class Row(NamedTuple):
+    """A claim on a data set under each protocol that was run.
 
-    Args:
-      steps: [T].
-      better: [S1, T], a row for each seed.
-      baseline: [S2, T].
-      sign: 1 if smaller values are better, -1 otherwise.
-
-    Returns:
-      The number of steps over that of the baseline; infinite if it is not reached.
+    Attributes:
+      claim: the claim.
+      data: the data set.
+      verdicts: {protocol: verdict}.
+      pairs: {protocol: the values of a verdict}, where a seed has both norms.
     """
-    theirs, ours = sign * baseline.mean(0), sign * better.mean(0)
-    at = int(np.argmin(theirs))
-    reached = np.flatnonzero(ours <= theirs[at])
-    return float(steps[reached[0]] / steps[at]) if len(reached) else np.inf
 
-
-def end(
-    steps: np.ndarray, better: np.ndarray, baseline: np.ndarray, sign: int
-) -> float:
-    """Return the mean of `better` at the end minus that of `baseline`.
-
-    Arguments are those of `speed`.
-    """
-    n = max(1, round(END * len(steps)))
-    return float(better[:, -n:].mean() - baseline[:, -n:].mean())
-
-
-# {kind: (function, its value where there is no difference)}.
-QUANTITIES = {"speed": (speed, 1.0), "end": (end, 0.0)}
-
-
-def interval(
-    quantity: Callable[..., float],
-    steps: np.ndarray,
-    better: np.ndarray,
-    baseline: np.ndarray,
-    sign: int,
-) -> tuple[float, float]:
-    """Return the 95 % bootstrap interval of a quantity over seeds.
-
-    Args:
-      quantity: `speed` or `end`.
-      steps, better, baseline, sign: its arguments.
-    """
-    rng = np.random.default_rng(0)
-    values = []
-    for _ in range(RESAMPLES):
-        rows_a = rng.integers(len(better), size=len(better))
-        rows_b = rng.integers(len(baseline), size=len(baseline))
-        values.append(quantity(steps, better[rows_a], baseline[rows_b], sign))
-    # Values may be infinite, so none are interpolated.
-    low, high = np.quantile(values, (0.025, 0.975), method="inverted_cdf")
-    return float(low), float(high)
+    claim: Claim
+    data: str
+    verdicts: Mapping[str, Verdict]
+    pairs: Mapping[str, Pairs]
 
 
 def of_runs(
     runs: Iterable[RecordedRun],
     claims: Sequence[Claim],
     diverged: Collection[pathlib.Path] = (),
-) -> list[Verdict]:
+) -> list[Row]:
     """Return the verdicts about all claims that the runs have both norms for.
 
     Args:
@@ -166,69 +100,82 @@ def of_runs(
     for run in runs:
         if run.folder in diverged or run.finished:
             ended[run.config.experiment, run.config.norm, run.data].append(run)
-    found = []
+    rows = []
     for claim in claims:
         for data in sorted({data for experiment, _, data in ended}):
             better = ended[claim.experiment, claim.better, data]
             baseline = ended[claim.experiment, claim.baseline, data]
-            verdict = _verdict(claim, data, better, baseline, diverged)
-            if verdict:
-                found.append(verdict)
-    return found
+            row = Row(claim, data, {}, {})
+            for protocol in PROTOCOLS:
+                pair = _compared(claim, protocol, better, baseline, diverged)
+                if pair:
+                    _add_verdict(row, protocol, pair, diverged)
+            if row.verdicts:
+                rows.append(row)
+    return rows
 
 
-def _verdict(claim, data, better, baseline, diverged):
-    """Return the verdict about a claim, or None where the runs say nothing about it."""
-    finished, n_diverged = [], 0
-    for runs in _compared(claim, better, baseline, diverged):
-        curves = []
-        for run in runs:
-            if run.folder in diverged:
-                n_diverged += 1
-            else:
-                curves += _curves(run, claim.metric)
-        finished.append(curves)
-    if not finished:
-        return None
-    counts = [len(curves) for curves in finished]
-    if min(counts) == 0:
-        nan = float("nan")
-        return Verdict(claim, data, *counts, n_diverged, nan, nan, nan, OPEN)
-    steps, *values = _aligned(*finished)
-    if not len(steps):
-        return None
+def _add_verdict(row, protocol, pair, diverged):
+    """Add the verdict of a pair of lists of runs, unless no step is common."""
+    claim = row.claim
+    rates = tuple(protocols.rate(runs[0]) for runs in pair)
+    n_diverged = sum(run.folder in diverged for runs in pair for run in runs)
+    curves = [
+        _by_seed([run for run in runs if run.folder not in diverged], claim.metric)
+        for runs in pair
+    ]
+    norms = claim.better, claim.baseline
+    nan = float("nan")
+    nothing = Verdict(norms, rates, 0, n_diverged, nan, nan, nan, nan, (nan, nan), OPEN)
+    if not curves[0].keys() & curves[1].keys():
+        without = [n for n, by_seed in zip(norms, curves, strict=True) if not by_seed]
+        row.verdicts[protocol] = nothing._replace(unfinished=tuple(without))
+        return
+    pairs = _pairs(*curves, 1 if claim.best == "min" else -1)
+    if len(pairs.steps):
+        row.verdicts[protocol] = _judged(claim, nothing, pairs)
+        row.pairs[protocol] = pairs
+
+
+def _judged(claim, verdict, pairs):
+    """Return a verdict with its numbers and its word."""
     quantity, equal = QUANTITIES[claim.kind]
-    sign = 1 if claim.best == "min" else -1
-    value = quantity(steps, *values, sign)
-    low, high = interval(quantity, steps, *values, sign)
+    n = len(pairs.better)
+    verdict = verdict._replace(seeds=n, value=quantity(pairs), ends=compare.ends(pairs))
+    if n < FEWEST_SEEDS:
+        return verdict
+    low, high = map(float, compare.interval(quantity, pairs))
     # A smaller share of the steps is always better.
-    direction = 1 if claim.kind == "speed" else sign
+    direction = 1 if claim.kind == "speed" else pairs.sign
     word = OPEN
-    if min(counts) >= FEWEST_SEEDS:
-        if max(direction * low, direction * high) < direction * equal:
-            word = SUPPORTED
-        elif min(direction * low, direction * high) > direction * equal:
-            word = CONTRADICTED
-    return Verdict(claim, data, *counts, n_diverged, value, low, high, word)
+    if max(direction * low, direction * high) < direction * equal:
+        word = SUPPORTED
+    elif min(direction * low, direction * high) > direction * equal:
+        word = CONTRADICTED
+    p = compare.p_value(quantity, pairs)
+    return verdict._replace(low=low, high=high, p=p, word=word)
 
 
-def _compared(claim, better, baseline, diverged):
+def _compared(claim, protocol, better, baseline, diverged):
     """Return the runs of both norms that a claim compares, or () if there are none."""
     pairs = []
-    for ours in _seeds(claim, better, diverged):
-        for theirs in _seeds(claim, baseline, diverged):
+    for ours in _seeds(claim, protocol, better, diverged):
+        for theirs in _seeds(claim, protocol, baseline, diverged):
+            is_one_rate = protocols.rate(ours[0]) == protocols.rate(theirs[0])
+            if protocol == protocols.SAME and not is_one_rate:
+                continue
             if _shared(ours[0]) == _shared(theirs[0]):
                 pairs.append((ours, theirs))
     return max(pairs, key=_size, default=())
 
 
-def _seeds(claim, runs, diverged):
+def _seeds(claim, protocol, runs, diverged):
     """Return the groups of runs of one norm that are seeds of one another."""
     groups = collections.defaultdict(list)
     for run in runs:
         # Runs with the same settings may have other evaluations.
-        has_metric = run.folder in diverged or _curves(run, claim.metric)
-        if has_metric and claim.where(run.config):
+        has_metric = run.folder in diverged or any(run.values(claim.metric).values())
+        if has_metric and claim.where(run.config) and protocols.belongs(run, protocol):
             groups[json.dumps(settings(run)), run.length].append(run)
     return groups.values()
 
@@ -249,70 +196,122 @@ def _size(pair):
     return min(n_seeds), sum(n_seeds), sum(runs[0].length for runs in pair)
 
 
-def _curves(run, metric):
-    """Return {step: value} of each seed of a run that has the metric."""
-    curves = []
-    for values in run.values(metric).values():
-        if values:
-            curves.append({record["step"]: value for record, value in values})
+def _by_seed(runs, metric):
+    """Return {seed: {step: value}} of runs."""
+    curves = {}
+    for run in runs:
+        for seed, values in run.values(metric).items():
+            if values:
+                curves[seed] = {record["step"]: value for record, value in values}
     return curves
 
 
-def _aligned(better, baseline):
-    """Return the steps that all curves have [T], and the values [S1, T] and [S2, T]."""
-    curves = [*better, *baseline]
-    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+def _pairs(better, baseline, sign):
+    """Return the values of the seeds and at the steps that both norms have."""
+    seeds = sorted(better.keys() & baseline.keys())
+    curves = [curves[seed] for curves in (better, baseline) for seed in seeds]
+    steps = sorted(set.intersection(*map(set, curves)))
     values = np.array([[curve[step] for step in steps] for curve in curves])
-    return np.array(steps), values[: len(better)], values[len(better) :]
+    n = len(seeds)
+    return Pairs(np.array(steps), values[:n], values[n:], sign)
 
 
-def markdown(verdicts: Sequence[Verdict]) -> str:
-    """Return the verdicts as a table in Markdown."""
-    lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
-    lines += [f"| {' | '.join(row(verdict))} |" for verdict in verdicts]
-    return "\n".join(lines) + "\n"
+def corrected(rows: Iterable[Row]) -> dict[Verdict, float]:
+    """Return the p-value of each verdict with Holm's correction for their number.
+
+    What both protocols share is one comparison.
+    """
+    judged = {}
+    for row in rows:
+        for verdict in row.verdicts.values():
+            if verdict.seeds >= FEWEST_SEEDS:
+                judged[row.claim.part, row.claim.metric, row.data, verdict] = verdict.p
+    values = compare.holm(list(judged.values()))
+    return {key[-1]: value for key, value in zip(judged, values, strict=True)}
 
 
 HEAD = (
     "",
     "compared",
     "quantity",
-    "here (95 % interval)",
-    "verdict",
     "the paper",
+    *(
+        f"{protocol}{what}"
+        for protocol in PROTOCOLS
+        for what in (" (95 % interval)", ": rates", ": verdict")
+    ),
     "seeds",
     "data",
 )
 
 
-def row(verdict: Verdict) -> tuple[str, ...]:
-    """Return the cells of a verdict, in the order of `HEAD`."""
-    claim = verdict.claim
-    metric = claim.metric.format(data=verdict.data.partition(" ")[0])
-    quantity = f"end of {metric}, difference"
-    if claim.kind == "speed":
-        quantity = f"steps to the other's best {metric}, share"
-    seeds = f"{verdict.n_better} and {verdict.n_baseline}"
-    if verdict.diverged:
-        seeds += f", {verdict.diverged} diverged"
-    ours = _number(verdict.value, claim.kind)
-    counts = {claim.better: verdict.n_better, claim.baseline: verdict.n_baseline}
-    without = [norm for norm, count in counts.items() if count == 0]
-    if without:
-        ours = f"all runs of {' and '.join(without)} diverged"
-    elif min(counts.values()) >= FEWEST_SEEDS:
-        low, high = _number(verdict.low, claim.kind), _number(verdict.high, claim.kind)
-        ours += f" ({low} to {high})"
-    return (
+def cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return the cells of each row, in the order of `HEAD`."""
+    p_values = corrected(rows)
+    return [_cells(row, p_values) for row in rows]
+
+
+def _cells(row, p_values):
+    claim = row.claim
+    found = [
         claim.part,
         f"{claim.better} against {claim.baseline}",
-        quantity,
-        ours,
-        verdict.word,
+        quantity(row),
         claim.paper,
-        seeds,
-        verdict.data,
-    )
+    ]
+    seeds = []
+    for protocol in PROTOCOLS:
+        verdict = row.verdicts.get(protocol)
+        if verdict is None:
+            found += ["not run", "", ""]
+            continue
+        rates = [f"{rate:g}" if rate else "?" for rate in verdict.rates]
+        found += [
+            number(verdict, claim.kind),
+            rates[0] if rates[0] == rates[1] else ", ".join(rates),
+            word(verdict, p_values),
+        ]
+        note = f", {verdict.diverged} diverged" if verdict.diverged else ""
+        seeds.append(f"{verdict.seeds}{note}")
+    # Most often both protocols have the same seeds.
+    return (*found, "; ".join(dict.fromkeys(seeds)), row.data)
+
+
+def quantity(row: Row) -> str:
+    """Return what a row's number is."""
+    metric = row.claim.metric.format(data=row.data.partition(" ")[0])
+    if row.claim.kind == "speed":
+        return f"steps to the other's best {metric}, share"
+    return f"end of {metric}, difference"
+
+
+def word(verdict: Verdict, p_values: Mapping[Verdict, float]) -> str:
+    """Return a verdict's word, marked where Holm's correction makes it uncertain.
+
+    Args:
+      verdict: the verdict.
+      p_values: what `corrected` returned.
+    """
+    if verdict.word != OPEN and p_values[verdict] > LEVEL:
+        return f"{verdict.word} *"
+    return verdict.word
+
+
+def number(verdict: Verdict, kind: str) -> str:
+    """Return a verdict's number with its interval, as text.
+
+    Args:
+      verdict: the verdict.
+      kind: that of its claim.
+    """
+    if verdict.unfinished:
+        return f"all runs of {' and '.join(verdict.unfinished)} diverged"
+    if not verdict.seeds:
+        return "no seed in common"
+    text = _number(verdict.value, kind)
+    if verdict.seeds >= FEWEST_SEEDS:
+        text += f" ({_number(verdict.low, kind)} to {_number(verdict.high, kind)})"
+    return text
 
 
 def _number(value, kind):
@@ -321,105 +320,68 @@ def _number(value, kind):
     return f"{100 * value:.0f} %" if kind == "speed" else f"{value:+.3g}"
 
 
-def _speed_and_end(part, experiment, pairs, metric, best, papers, where=_any_run):
-    """Return both claims about each pair of norms."""
-    found = []
-    for better, baseline in pairs:
-        for kind, paper in zip(("speed", "end"), papers, strict=True):
-            found.append(
-                Claim(
-                    part,
-                    f"experiments.{experiment}",
-                    better,
-                    baseline,
-                    metric,
-                    best,
-                    kind,
-                    paper,
-                    where,
+def notes(rows: Sequence[Row]) -> list[str]:
+    """Return what stands below the table, and a sentence for each disagreement."""
+    n = len(corrected(rows))
+    text = (
+        "Rates: those of the two norms, one number where they are equal. tuned: each "
+        f"norm has its own best rate. same_rate: both have {SAME_RATE:g}, or the one "
+        "rate of their sweep. Intervals: paired bootstrap over seeds, with expanded "
+        f"percentiles. {n} comparisons; *: a paired t-test does not reject equality at "
+        f"{LEVEL:g} after Holm's correction for {n}. Only finished runs count."
+    )
+    return [text, *disagreements(rows)]
+
+
+def disagreements(rows: Iterable[Row]) -> list[str]:
+    """Return a sentence for each claim whose verdict depends on the protocol."""
+    sentences = []
+    for row in rows:
+        if len(row.verdicts) < len(PROTOCOLS):
+            continue
+        verdicts = [row.verdicts[protocol] for protocol in PROTOCOLS]
+        if verdicts[0].word == verdicts[1].word:
+            continue
+        words = [
+            f"{verdict.word} under {protocol}"
+            for protocol, verdict in zip(PROTOCOLS, verdicts, strict=True)
+        ]
+        moved = []
+        for i, norm in enumerate(verdicts[0].norms):
+            (a, b), (x, y) = zip(
+                *((verdict.rates[i], verdict.ends[i]) for verdict in verdicts),
+                strict=True,
+            )
+            if a != b:
+                moved.append(
+                    f"{norm} ends at {x:.4g} with {a:g} and at {y:.4g} with {b:g}"
                 )
-            )
-    return found
-
-
-def _batch(size):
-    return lambda config: config.batch_size == size
-
-
-def _claims() -> list[Claim]:
-    found = _speed_and_end(
-        "Figure 1",
-        "order_embeddings",
-        [("layer", "none")],
-        "valid/image_recall_sum",
-        "max",
-        ("60 % of the time", "R@1 37.8 and 38.9"),
-    )
-    found += _speed_and_end(
-        "Figure 2",
-        "attentive_reader",
-        [("layer", "none"), ("layer", "batch"), ("layer", "batch_everywhere")],
-        "valid/error",
-        "min",
-        ("faster", "lower error"),
-    )
-    # The paper normalises the whole network with batch norm only.
-    found += _speed_and_end(
-        "Figure 2",
-        "attentive_reader",
-        [("layer_everywhere", "layer"), ("layer_everywhere", "batch_everywhere")],
-        "valid/error",
-        "min",
-        ("not tried", "not tried"),
-    )
-    tasks = ["mr", "cr", "subj", "mpqa"]
-    metrics = [("sick/pearson", "max"), ("sick/mse", "min")]
-    metrics += [(f"{task}/accuracy", "max") for task in tasks]
-    for metric, best in metrics:
-        found += _speed_and_end(
-            "Figure 3",
-            "skip_thoughts",
-            [("layer", "none")],
-            metric,
-            best,
-            ("faster", "better"),
+        sentences.append(
+            f"{row.claim.part}, {row.claim.better} against {row.claim.baseline}, "
+            f"{quantity(row)}: {', '.join(words)}. {' and '.join(moved)}."
         )
-    found += _speed_and_end(
-        "Figure 4",
-        "draw",
-        [("layer_cell", "none")],
-        "test/bound_{data}",
-        "min",
-        ("almost twice as fast", "82.36 and 82.09 nats"),
-    )
-    found += _speed_and_end(
-        "Figure 5",
-        "handwriting",
-        [("layer", "none")],
-        "valid/nll",
-        "min",
-        ("much faster", "comparable"),
-    )
-    for size in (128, 4):
-        for metric in ("train/nll", "test/error"):
-            found += _speed_and_end(
-                f"Figure 6, batch size {size}",
-                "mnist",
-                [("layer", "none"), ("layer", "batch")],
-                metric,
-                "min",
-                ("faster", "lower"),
-                _batch(size),
+    return sentences
+
+
+def sentences(rows: Iterable[Row]) -> list[str]:
+    """Return a sentence for each row and protocol, for below a figure."""
+    found = []
+    for row in rows:
+        for protocol, verdict in row.verdicts.items():
+            n_seeds = "1 seed" if verdict.seeds == 1 else f"{verdict.seeds} seeds"
+            found.append(
+                f"{row.claim.part}, {row.claim.better} against {row.claim.baseline}, "
+                f"{quantity(row)}: {number(verdict, row.claim.kind)} ({protocol}, "
+                f"{row.data}, {n_seeds})."
             )
-    found += _speed_and_end(
-        "Section 6.7",
-        "convnet",
-        [("layer", "none"), ("batch", "layer")],
-        "test/error",
-        "min",
-        ("faster", "better"),
-    )
     return found
 
 
-CLAIMS = _claims()
+def markdown(rows: Sequence[Row]) -> str:
+    """Return the verdicts as a table in Markdown, with its notes."""
+    lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
+    lines += [f"| {' | '.join(row)} |" for row in cells(rows)]
+    text, *others = notes(rows)
+    lines += ["", text, ""]
+    lines += [f"- {sentence}" for sentence in others]
+    return "\n".join(lines).rstrip() + "\n"

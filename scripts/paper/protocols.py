@@ -1,0 +1,83 @@
+"""The two protocols of `lnrepro.config`, told apart by the recorded learning rates.
+
+The sweeps "small" of configs/NAME.py state a rate for each norm. Runs of their batch
+size and length belong to "tuned" with this rate, and to "same_rate" with `SAME_RATE`.
+Runs of other sizes have no rate of their own, and only norms with one rate are
+compared: they belong to "same_rate". A run with a decaying rate belongs to neither.
+"""
+
+import functools
+import importlib
+from collections.abc import Mapping, Sequence
+
+from lnrepro.config import PROTOCOLS, SAME_RATE
+from lnrepro.engine.experiment import total_steps
+from scripts.paper.records import RecordedRun
+
+TUNED, SAME = PROTOCOLS
+
+
+def rate(run: RecordedRun) -> float | None:
+    """Return the learning rate of a run, None if its config has none."""
+    return run.config.get("optimizer", {}).get("learning_rate")
+
+
+def tuned_rate(run: RecordedRun) -> float | None:
+    """Return the rate that the configs state for a run's norm, None if for no such."""
+    config = run.config
+    found = _tuned_rates(config.experiment, config.get("batch_size"), run.length)
+    return found.get(config.norm)
+
+
+@functools.cache
+def _tuned_rates(experiment: str, batch_size: int, length: int) -> Mapping[str, float]:
+    """Return {norm: its rate} for the runs of this batch size and length."""
+    parent, _, name = experiment.rpartition(".")
+    try:
+        module = importlib.import_module(f"configs.{name}")
+    except ModuleNotFoundError:
+        return {}
+    if parent != "experiments":
+        return {}
+    # Runs of the variant "smoke" only check that everything works.
+    sweeps = {"small": "small", "small_bz4": "small_bz4", "smoke": "small"}
+    for variant, sweep in sweeps.items():
+        if sweep not in module.SWEEPS or variant not in module.VARIANTS:
+            continue
+        config = module.get_config(variant)
+        if (config.batch_size, total_steps(config)) == (batch_size, length):
+            return {
+                run["norm"]: run["optimizer.learning_rate"]
+                for run in module.SWEEPS[sweep]
+            }
+    return {}
+
+
+def belongs(run: RecordedRun, protocol: str) -> bool:
+    """Whether a run may be compared with others under a protocol.
+
+    Args:
+      run: the run.
+      protocol: one of `PROTOCOLS`.
+    """
+    if run.config.get("optimizer", {}).get("decay") is not None:
+        return False
+    own = tuned_rate(run)
+    if protocol == TUNED:
+        return own is not None and rate(run) == own
+    return own is None or rate(run) == SAME_RATE
+
+
+def by_protocol(runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
+    """Return the runs of each protocol, or {"": runs} where they are not of both.
+
+    Runs are of both where some norm was trained with its own rate and with `SAME_RATE`,
+    which differ.
+
+    Args:
+      runs: the runs of a figure.
+    """
+    of_both = {p: [run for run in runs if belongs(run, p)] for p in PROTOCOLS}
+    only_tuned = {run.config.norm for run in of_both[TUNED] if not belongs(run, SAME)}
+    only_same = {run.config.norm for run in of_both[SAME] if not belongs(run, TUNED)}
+    return of_both if only_tuned & only_same else {"": list(runs)}
