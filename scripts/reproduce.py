@@ -8,8 +8,9 @@
 
 smoke     minutes; it only checks that every step runs
 embedded  about an hour on two cores, on data that needs no download
-small     the paper's questions at a small size, real data, five seeds; about 8 hours
-          on two cores
+small     the paper's questions at a small size, real data, five seeds, each norm with
+          its own learning rate (tuned) and all with one (same_rate); about 16 hours on
+          two cores
 paper     the paper's protocol
 
 The report is REPORT/index.html: every claim with its number, interval and verdict, the
@@ -23,6 +24,7 @@ by signal n.
 
 import pathlib
 
+from lnrepro.config import PROTOCOLS
 from lnrepro.engine import optional
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
@@ -49,11 +51,17 @@ def main(argv: list[str]) -> int:
     from scripts.sweeps.watch import Watch
 
     root = args.root or pathlib.Path("runs/reproduce") / args.scale
-    planned, skipped = plan.items(args.scale, args.only, root, args.together)
+    protocols = [args.protocol] if args.protocol else PROTOCOLS
+    planned, skipped = plan.items(args.scale, args.only, root, args.together, protocols)
     for line in skipped:
         print(line, flush=True)
     if not planned:
-        raise UserError("no run is left; prepare a data set, see above")
+        if skipped:
+            raise UserError("no run is left; prepare a data set, see above")
+        raise UserError(
+            f"--scale {args.scale} has no runs of the protocol {args.protocol}; its "
+            "sweeps have one learning rate for all norms"
+        )
     launcher = Local(args.processes)
     planned = plan.with_costs(planned, root, launcher.cores_of(0))
     print(_plan_table(planned, launcher.slots), flush=True)
@@ -114,7 +122,7 @@ def diverged(run) -> bool:
 
 def _plan_table(planned, processes) -> str:
     """Return the plan as lines of text."""
-    rows = [("", "config", "finished", "a run", "left")]
+    rows = [("", "config", "protocol", "finished", "a run", "left")]
     for item in planned:
         n_finished = sum(run.finished for run in item.runs)
         longest = max(item.seconds.values())
@@ -122,12 +130,17 @@ def _plan_table(planned, processes) -> str:
             (
                 item.part,
                 item.config,
+                item.protocol,
                 f"{n_finished} of {len(item.runs)}",
                 _time(longest) if longest else "",
                 _time(item.seconds_left),
             )
         )
     total = sum(item.seconds_left for item in planned)
+    for protocol in dict.fromkeys(item.protocol for item in planned):
+        of_it = [item for item in planned if item.protocol == protocol]
+        left = _time(sum(item.seconds_left for item in of_it))
+        rows.append(("all", "", protocol, "", "", left))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -159,6 +172,12 @@ def _arguments(argv):
         choices=PARTS,
         metavar="NAME",
         help=f"only these experiments: {', '.join(PARTS)}",
+    )
+    add(
+        "--protocol",
+        choices=PROTOCOLS,
+        help="only the runs in which each norm has its own learning rate, or those in "
+        "which all have one; both by default",
     )
     add("--plan", action="store_true", help="show the plan and train nothing")
     limit = parser.add_mutually_exclusive_group()

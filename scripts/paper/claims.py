@@ -154,7 +154,8 @@ def of_figure(figure: Figure) -> list[Claim]:
     for panel in figure.panels:
         # Errors go down also in a figure whose other panels go up.
         best = "min" if "MSE" in panel.ylabel else figure.best
-        part = f"{figure.title}, {panel.title}" if panel.title else figure.title
+        words = [figure.title, panel.ylabel, panel.title]
+        part = ", ".join(word for word in words if word)
         pairs = [(layer_norm, norm) for norm in others]
         found += _speed_and_end(
             part,

@@ -138,7 +138,7 @@ def p_value(quantity: Callable[[Pairs], float], pairs: Pairs) -> float:
     else:
         differences = (pairs.better - pairs.baseline)[:, _best(pairs)]
     # The test is not defined for differences that are all equal.
-    if np.ptp(differences) == 0:
+    if np.allclose(differences, differences[0], rtol=1e-9, atol=0):
         return float(differences[0] == 0)
     return float(stats.ttest_1samp(differences, 0.0).pvalue)
 

@@ -5,10 +5,11 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from lnrepro import data
+from lnrepro.config import PROTOCOLS
 from lnrepro.engine import config_file
 from lnrepro.engine.errors import UserError
 from scripts.sweeps import planned_runs
@@ -23,12 +24,17 @@ PARTS = {
     "order_embeddings": "Figure 1, Table 2",
     "skip_thoughts": "Figure 3, Table 3",
 }
-# {scale: {variant: name of its sweep}}. Only MNIST has the variants with batches of 4.
+TUNED, SAME = PROTOCOLS
+# {scale: {variant: {protocol: name of its sweep}}}. Only MNIST has the variants with
+# batches of 4. The sweeps of the paper's figures have one rate for all norms.
 SCALES = {
-    "smoke": {"smoke": ""},
-    "embedded": {"": ""},
-    "small": {"small": "small", "small_bz4": "small_bz4"},
-    "paper": {"paper": "", "paper_bz4": ""},
+    "smoke": {"smoke": {TUNED: "small", SAME: "small_same_rate"}},
+    "embedded": {"": {SAME: ""}},
+    "small": {
+        "small": {TUNED: "small", SAME: "small_same_rate"},
+        "small_bz4": {TUNED: "small_bz4", SAME: "small_bz4_same_rate"},
+    },
+    "paper": {"paper": {SAME: ""}, "paper_bz4": {SAME: ""}},
 }
 COSTS = "costs.json"
 
@@ -40,13 +46,15 @@ class Item(NamedTuple):
       name: name of the experiment.
       part: the figures and tables that it is for.
       config: FILE:VARIANT.
-      runs: its runs.
+      protocol: one of `PROTOCOLS`.
+      runs: its runs, without those that belong to an earlier item too.
       seconds: {id of a run: estimated seconds of its training steps}.
     """
 
     name: str
     part: str
     config: str
+    protocol: str
     runs: Sequence[planned_runs.PlannedRun]
     seconds: dict[str, float]
 
@@ -57,7 +65,11 @@ class Item(NamedTuple):
 
 
 def items(
-    scale: str, only: Iterable[str], root: pathlib.Path, together: int = 1
+    scale: str,
+    only: Iterable[str],
+    root: pathlib.Path,
+    together: int = 1,
+    protocols: Collection[str] = PROTOCOLS,
 ) -> tuple[list[Item], list[str]]:
     """Return the sweeps of a scale whose data is here, without costs.
 
@@ -67,6 +79,7 @@ def items(
       root: folder of the runs.
       together: number of seeds that one run trains, `config.seeds`. With more than one,
         a run stands for so many of the sweep.
+      protocols: the protocols that are planned. A run of both is planned once.
 
     Returns:
       The sweeps, and a line for each that is left out.
@@ -76,7 +89,7 @@ def items(
     for name, part in PARTS.items():
         if name not in only:
             continue
-        for variant, sweep in SCALES[scale].items():
+        for variant, sweeps in SCALES[scale].items():
             if variant.endswith("_bz4") and name != "mnist":
                 continue
             config = f"configs/{name}.py:{variant}".removesuffix(":")
@@ -90,9 +103,16 @@ def items(
             if together > 1:
                 folder = folder.with_name(f"{folder.name}-{together}-seeds")
                 few, common = ["seed=0"], [f"--config.seeds={together}"]
-            runs = planned_runs.plan(config, sweep, str(folder), common, few)
-            runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
-            found.append(Item(name, part, config, runs, {}))
+            planned = set()
+            for protocol, sweep in sweeps.items():
+                if protocol not in protocols:
+                    continue
+                runs = planned_runs.plan(config, sweep, str(folder), common, few)
+                runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
+                runs = [run for run in runs if run.id not in planned]
+                planned |= {run.id for run in runs}
+                if runs:
+                    found.append(Item(name, part, config, protocol, runs, {}))
     return found, skipped
 
 
@@ -115,8 +135,8 @@ def with_costs(
 ) -> list[Item]:
     """Return the sweeps with the costs of their runs, the cheapest first.
 
-    A few steps are measured for all runs that differ in nothing but the seed, in a
-    process of its own, and kept in ROOT/costs.json.
+    A few steps are measured for all runs that differ in nothing but the seed and the
+    learning rate, in a process of its own, and kept in ROOT/costs.json.
 
     Args:
       planned: the sweeps.
@@ -143,7 +163,8 @@ def with_costs(
 
 def _affects_time(flag):
     """Whether a word of a command is a flag that may change the time of a step."""
-    return flag.startswith("--config.") and not flag.startswith("--config.seed=")
+    without_effect = ("--config.seed=", "--config.optimizer.learning_rate=")
+    return flag.startswith("--config.") and not flag.startswith(without_effect)
 
 
 def _seconds_per_step(config, flags, cores):

@@ -55,6 +55,7 @@ def draw(figure: Figure, rows: Sequence[Row], stem: pathlib.Path) -> bool:
                 ylabel="share of its steps, %",
                 ylim=(0, 100 * TOP),
             )
+            ax.locator_params(axis="x", nbins=6)
             ax.legend(fontsize=7)
     _write(lines, stem.with_suffix(".csv"))
     return True

@@ -216,18 +216,19 @@ def _pairs(better, baseline, sign):
     return Pairs(np.array(steps), values[:n], values[n:], sign)
 
 
-def corrected(rows: Iterable[Row]) -> dict[Verdict, float]:
-    """Return the p-value of each verdict with Holm's correction for their number.
+# A verdict is known by its claim and its data set. What both protocols share is one.
+Key = tuple[Claim, str, Verdict]
 
-    What both protocols share is one comparison.
-    """
-    judged = {}
+
+def corrected(rows: Iterable[Row]) -> dict[Key, float]:
+    """Return the p-value of each verdict with Holm's correction for their number."""
+    judged: dict[Key, float] = {}
     for row in rows:
         for verdict in row.verdicts.values():
             if verdict.seeds >= FEWEST_SEEDS:
-                judged[row.claim.part, row.claim.metric, row.data, verdict] = verdict.p
+                judged[row.claim, row.data, verdict] = verdict.p
     values = compare.holm(list(judged.values()))
-    return {key[-1]: value for key, value in zip(judged, values, strict=True)}
+    return dict(zip(judged, values, strict=True))
 
 
 HEAD = (
@@ -265,11 +266,15 @@ def _cells(row, p_values):
         if verdict is None:
             found += ["not run", "", ""]
             continue
+        # An interval that leaves a claim open needs no second test.
+        is_uncertain = (
+            verdict.word != OPEN and p_values[claim, row.data, verdict] > LEVEL
+        )
         rates = [f"{rate:g}" if rate else "?" for rate in verdict.rates]
         found += [
             number(verdict, claim.kind),
             rates[0] if rates[0] == rates[1] else ", ".join(rates),
-            word(verdict, p_values),
+            f"{verdict.word} *" if is_uncertain else verdict.word,
         ]
         note = f", {verdict.diverged} diverged" if verdict.diverged else ""
         seeds.append(f"{verdict.seeds}{note}")
@@ -283,18 +288,6 @@ def quantity(row: Row) -> str:
     if row.claim.kind == "speed":
         return f"steps to the other's best {metric}, share"
     return f"end of {metric}, difference"
-
-
-def word(verdict: Verdict, p_values: Mapping[Verdict, float]) -> str:
-    """Return a verdict's word, marked where Holm's correction makes it uncertain.
-
-    Args:
-      verdict: the verdict.
-      p_values: what `corrected` returned.
-    """
-    if verdict.word != OPEN and p_values[verdict] > LEVEL:
-        return f"{verdict.word} *"
-    return verdict.word
 
 
 def number(verdict: Verdict, kind: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from experiments import paper_results
 from lnrepro.engine.errors import UserError
-from scripts.paper import claims, page, picture, records, tables
+from scripts.paper import claims, page, picture, records, shares, tables, verdicts
 from scripts.paper.axes import FIGURES
 from scripts.paper.records import find, of_figure
 from tests.runs import ROOT
@@ -101,19 +101,70 @@ def test_curves_are_medians_over_seeds_with_their_range(draw_runs):
     np.testing.assert_allclose(base.median, [120.5, 103.5, 98.5, 93.5])
 
 
-def test_claims_are_computed(draw_runs):
+def test_sentences_and_shares_are_those_of_the_comparison(draw_runs, tmp_path):
+    for name, values in (("none3", [117, 100, 95, 90]), ("none4", [118, 101, 96, 91])):
+        seed = int(name[-1]) - 3
+        write_run(
+            tmp_path / name,
+            "experiments.draw",
+            "none",
+            seed,
+            bounds(values),
+            steps=1560,
+        )
+    for seed, name in enumerate("ab"):
+        config = draw_runs / name / "config.json"
+        about = json.loads(config.read_text())
+        about["config"]["steps"] = 1560
+        config.write_text(json.dumps(about))
     figure = FIGURES[4]
-    panels = picture.curves_of(figure, of_figure(find([draw_runs]), figure))
-    (text,) = claims.sentences(figure, panels)
-    assert "LN reaches Baseline's best, 93.5 (at Epoch 4), at 3, 75 % of its" in text
-    assert (
-        "at 4: LN 86, Baseline 93.5 (difference -7.5; 85 to 87 over 2 seeds and 93 to "
-        "94 over 2 seeds)" in text
+    runs = find(
+        [draw_runs / "a", draw_runs / "b", tmp_path / "none3", tmp_path / "none4"]
     )
-    (_, (base, ours), _) = panels[0]
-    assert "Baseline does not reach LN's best, 86" in claims.reach(
-        base, ours, ("Baseline", "LN"), "min", "Epoch"
-    )
+    rows = verdicts.of_runs(runs, claims.of_figure(figure))
+    speed, end = verdicts.sentences(rows)
+    # The mean of none is best at the last step, 90.5. That of LN is 91 one before.
+    assert "layer_cell against none" in speed
+    assert ": 100 % (same_rate, binarized_mnist, 2 seeds)." in speed
+    assert ": -4.5 (same_rate, binarized_mnist, 2 seeds)." in end
+    assert shares.draw(figure, rows, tmp_path / "figure4-shares")
+    with open(tmp_path / "figure4-shares.csv", newline="") as file:
+        points = list(csv.DictReader(file))
+    assert [(p["step"], p["share"]) for p in points] == [
+        ("390", "2"),
+        ("780", "1"),
+        ("1170", "1"),
+        ("1560", "1"),
+    ]
+    assert {p["norm"] + p["other"] + p["protocol"] for p in points} == {
+        "layer_cellnonesame_rate"
+    }
+    assert (tmp_path / "figure4-shares.svg").exists()
+    assert not shares.draw(figure, [], tmp_path / "none")
+
+
+def test_each_protocol_has_panels_of_its_own(tmp_path):
+    """Runs of the small size with their own rates, and with the common one."""
+    own = {"none": 3e-3, "layer_cell": 3e-3}
+    for norm, rate in own.items():
+        for seed, other in ((0, rate), (0, 1e-3), (0, 1e-2)):
+            write_run(
+                tmp_path / f"{norm}-{other}",
+                "experiments.draw",
+                norm,
+                seed,
+                [{"step": 9000, "epoch": 1.0, "test/bound_binarized_mnist": other}],
+                batch_size=64,
+                steps=9000,
+                optimizer={"learning_rate": other},
+            )
+    panels = picture.curves_of(FIGURES[4], find([tmp_path]))
+    assert [panel.panel.title for panel in panels] == ["tuned", "same_rate"]
+    for (_, lines, _), rate in zip(panels, (3e-3, 1e-3), strict=True):
+        assert [(line.norm, line.median[0]) for line in lines] == [
+            ("none", rate),
+            ("layer_cell", rate),
+        ]
 
 
 def test_runs_with_other_settings_are_not_averaged(draw_runs):
@@ -478,25 +529,6 @@ def test_a_caption_names_the_papers_data_where_the_paper_does(tmp_path):
     write_run(tmp_path / "run", "experiments.convnet", "none", 0, [record], "mnist")
     caption = page.caption(FIGURES[7], find([tmp_path]))
     assert caption.endswith("Data: mnist; 9 steps. The paper names no data.")
-
-
-def test_claims_name_the_settings_of_two_baselines(tmp_path):
-    for i, rate in enumerate((0.1, 0.2)):
-        for norm in ("none", "layer_cell"):
-            if norm == "none" or not i:
-                write_run(
-                    tmp_path / f"{norm}{i}",
-                    "experiments.draw",
-                    norm,
-                    0,
-                    bounds([90.0, 85.0]),
-                    optimizer={"learning_rate": rate},
-                )
-    panels = picture.curves_of(FIGURES[4], find([tmp_path]))
-    sentences = claims.sentences(FIGURES[4], panels)
-    assert len(sentences) == 2
-    assert "Baseline (learning_rate 0.1)'s best" in sentences[0]
-    assert "Baseline (learning_rate 0.2)'s best" in sentences[1]
 
 
 def test_no_cell_of_the_points_is_a_formula(tmp_path):

@@ -53,21 +53,24 @@ def test_killed_in_the_middle_it_goes_on_and_repeats_nothing(tmp_path):
     first.send_signal(signal.SIGKILL)
     first.communicate()
     finished = results(tmp_path)
-    assert 1 <= len(finished) < 6
+    assert 1 <= len(finished) < 12
 
     again = start(tmp_path, *flags)
     out, err = again.communicate(timeout=300)
     assert (again.returncode, err) == (0, "")
     assert "measuring" not in out
-    assert "6 of 6 runs are finished" in out
+    assert "12 of 12 runs are finished" in out
     assert finished.items() <= results(tmp_path).items()
 
     page = (tmp_path / "report" / "index.html").read_text()
     assert "Section 6.7" in page
     assert "<img src='figure7.svg'" in page
     verdicts = (tmp_path / "report" / "verdicts.md").read_text()
-    assert verdicts.count("| Section 6.7 |") == 4
-    assert "2 and 2" in verdicts
+    rows = [line.split(" | ") for line in verdicts.splitlines() if "Section" in line]
+    assert len(rows) == 4
+    for row in rows:
+        # The rates of both protocols, and the number of seeds.
+        assert (row[5], row[8], row[10]) == ("0.003", "0.001", "2")
 
 
 @pytest.mark.slow
@@ -78,16 +81,45 @@ def test_the_time_is_up_and_the_report_is_written(tmp_path):
     assert (process.returncode, err) == (0, "")
     assert "the time is up; the same command resumes the runs" in out
     assert (tmp_path / "report" / "index.html").exists()
-    assert len(results(tmp_path)) < 6
+    assert len(results(tmp_path)) < 12
 
 
 def test_sets_that_are_not_prepared_are_named_and_left_out(tmp_path, monkeypatch):
     monkeypatch.setenv("LNREPRO_DATA", str(tmp_path))
     found, skipped = plan.items("small", ["attentive_reader", "draw"], tmp_path)
-    assert [item.name for item in found] == ["attentive_reader"]
+    assert {item.name for item in found} == {"attentive_reader"}
     (line,) = skipped
     assert line.startswith("left out: Figure 4, configs/draw.py:small: binarized_mnist")
     assert "scripts/prepare.py binarized_mnist" in line
+
+
+def test_a_run_of_both_protocols_is_planned_once(tmp_path):
+    def planned(name, protocols):
+        items, _ = plan.items("smoke", [name], tmp_path, protocols=protocols)
+        runs = [run for item in items for run in item.runs]
+        assert len({run.id for run in runs}) == len(runs)
+        return {run.workdir for run in runs}
+
+    tuned = planned("mnist", ["tuned"])
+    same_rate = planned("mnist", ["same_rate"])
+    both = planned("mnist", ["tuned", "same_rate"])
+    assert both == tuned | same_rate
+    # Two seeds of none and of layer, whose own rate is the common one.
+    assert len(tuned & same_rate) == 4
+    for workdir in same_rate:
+        assert "optimizer.learning_rate=0.001" in workdir.name
+
+
+def test_the_plan_says_what_each_protocol_costs(tmp_path):
+    items, _ = plan.items("smoke", ["convnet"], tmp_path)
+    costs = {"tuned": 600.0, "same_rate": 1200.0}
+    costed = [
+        item._replace(seconds={run.id: costs[item.protocol] for run in item.runs})
+        for item in items
+    ]
+    text = reproduce._plan_table(costed, 1)
+    totals = [line.split() for line in text.splitlines() if line.startswith("all")]
+    assert totals == [["all", "tuned", "1:00"], ["all", "same_rate", "2:00"]]
 
 
 def test_seeds_together_are_one_run_for_each_norm(tmp_path):
@@ -118,7 +150,7 @@ def test_transfer_sets_are_data_too(tmp_path, monkeypatch):
     assert skipped[0].endswith("mpqa is not prepared")
     there.add("mpqa")
     found, skipped = plan.items("small", ["skip_thoughts"], tmp_path)
-    assert len(found[0].runs) == 10
+    assert [len(item.runs) for item in found] == [10, 10]
     assert not skipped
 
 
@@ -134,6 +166,11 @@ def test_nothing_left_is_an_error(tmp_path, monkeypatch):
         (["--scale", "large"], "invalid choice: 'large'"),
         ([], "the following arguments are required: --scale"),
         (["--scale", "smoke", "--only", "drow"], "invalid choice: 'drow'"),
+        (["--scale", "smoke", "--protocol", "same"], "from '?tuned'?, '?same_rate'?"),
+        (
+            ["--scale", "embedded", "--protocol", "tuned"],
+            "no runs of the protocol tuned",
+        ),
         (["--scale", "smoke", "--hours", "0"], "--hours 0: a time above 0"),
         (["--scale", "smoke", "--hours", "nan"], "--hours nan: a time above 0"),
         (["--scale", "smoke", "--hours", "1", "--minutes", "9"], "not allowed with"),
@@ -149,7 +186,7 @@ def test_a_report_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
     folder = tmp_path / "runs"
     run = SimpleNamespace(finished=True)
     item = SimpleNamespace(
-        part="", config="", runs=[run], seconds={"": 0.0}, seconds_left=0.0
+        part="", config="", protocol="", runs=[run], seconds={"": 0.0}, seconds_left=0.0
     )
     monkeypatch.setattr(plan, "items", lambda *args: ([item], []))
     monkeypatch.setattr(plan, "with_costs", lambda *args: [item])
@@ -175,9 +212,17 @@ def test_items_are_sorted_by_cost_and_measured_once(tmp_path, monkeypatch):
     items, _ = plan.items("smoke", ["mnist", "convnet"], tmp_path)
     for _ in range(2):
         costed = plan.with_costs(items, tmp_path, [0])
-        assert [item.name for item in costed] == ["convnet", "mnist"]
+        # What is left of same_rate for MNIST is batch norm.
+        names = [(item.name, item.protocol) for item in costed]
+        mnist = [("mnist", "same_rate"), ("mnist", "tuned")]
+        convnet = [("convnet", "tuned"), ("convnet", "same_rate")]
+        assert sorted(names) == sorted(mnist + convnet)
+        cost = {
+            name: item.seconds_left for name, item in zip(names, costed, strict=True)
+        }
+        assert list(cost.values()) == sorted(cost.values())
         # Two seeds of three norms, each with its steps.
-        assert costed[0].seconds_left == 6 * 1.0 * costed[0].runs[0].total
+        assert cost["convnet", "tuned"] == 6 * 1.0 * costed[0].runs[0].total
         assert len(measured) == 6
 
 
@@ -190,8 +235,8 @@ def test_costs_are_those_of_the_runs_flags_and_cores(tmp_path, monkeypatch):
 
     monkeypatch.setattr(plan, "_seconds_per_step", seconds_per_step)
     for together, cores in ((1, [0]), (3, [0]), (3, [0, 1]), (3, [1, 2])):
-        ((item,), _) = plan.items("smoke", ["convnet"], tmp_path, together)
-        plan.with_costs([item], tmp_path, cores)
+        items, _ = plan.items("smoke", ["convnet"], tmp_path, together)
+        plan.with_costs(items, tmp_path, cores)
     norms = [[f"--config.norm={norm}"] for norm in ("none", "batch", "layer")]
     together = ["--config.seeds=3"]
     expected = [(norm, 1) for norm in norms]
@@ -219,7 +264,7 @@ def test_the_cost_of_several_seeds_is_that_of_their_common_step(monkeypatch, cap
 def test_a_run_that_diverged_is_known_by_its_last_line(tmp_path):
     from scripts.sweeps.start import LOG
 
-    (item,) = plan.items("smoke", ["convnet"], tmp_path / "runs")[0]
+    item, _ = plan.items("smoke", ["convnet"], tmp_path / "runs")[0]
     run = item.runs[0]
     flags = [*run.command[2:], "--config.optimizer.learning_rate=1e30"]
     code, _, err = train(tmp_path, *flags)

@@ -1,4 +1,4 @@
-"""scripts/paper/verdicts.py: quantities, intervals and words from runs."""
+"""scripts/paper/verdicts.py: what is compared, and words from runs."""
 
 import pathlib
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lnrepro.config import base
-from scripts.paper import verdicts
+from scripts.paper import claims, protocols, verdicts
+from scripts.paper.claims import Claim
 from scripts.paper.records import RecordedRun
-from scripts.paper.verdicts import Claim
 
 STEPS = np.arange(1, 11) * 100
 CLAIM = Claim(
@@ -17,74 +17,50 @@ CLAIM = Claim(
 # Both fall below 1.1. The first takes half of the steps.
 FAST = np.maximum(0.5, 11.0 - STEPS / 50)
 SLOW = 11.0 - STEPS / 100
+# The rates that the config of the toy states for runs of 1000 steps.
+OWN = {"layer": 0.01, "none": 0.001}
 
 
-def seeds(curve, n, spread=0.0):
-    noise = np.random.default_rng(1).normal(0, spread, (n, 1))
-    return curve + noise
+@pytest.fixture(autouse=True)
+def _rates_of_the_toy(monkeypatch):
+    def tuned_rates(experiment, batch_size, length):
+        return OWN if length == 1000 else {}
+
+    monkeypatch.setattr(protocols, "_tuned_rates", tuned_rates)
 
 
-def test_speed_is_the_share_of_the_steps_to_the_baselines_best_mean():
-    assert verdicts.speed(STEPS, seeds(FAST, 2), seeds(SLOW, 3), 1) == 0.5
-    # The other way round, the baseline's best is 1 after 500 steps.
-    fast = np.maximum(FAST, 1.0)
-    assert verdicts.speed(STEPS, seeds(SLOW, 3), seeds(fast, 2), 1) == 2.0
-
-
-def test_speed_is_infinite_where_the_best_is_not_reached():
-    assert verdicts.speed(STEPS, seeds(FAST + 3, 2), seeds(SLOW, 3), 1) == np.inf
-
-
-def test_speed_of_what_grows_is_that_of_what_falls():
-    a, b = seeds(FAST, 3, 0.1), seeds(SLOW, 3, 0.1)
-    expected = verdicts.speed(STEPS, a, b, 1)
-    assert verdicts.speed(STEPS, -a, -b, -1) == expected
-
-
-def test_end_is_the_difference_of_the_means_over_the_last_tenth():
-    a, b = np.zeros((2, 20)), np.zeros((3, 20))
-    a[:, -2:] = [[1.0, 3.0], [5.0, 7.0]]
-    b[:, -1] = 2.0
-    assert verdicts.end(np.arange(20), a, b, 1) == 4.0 - 1.0
-
-
-def test_interval_is_a_point_without_spread_and_holds_the_mean_with_it():
-    point = verdicts.interval(verdicts.end, STEPS, seeds(FAST, 5), seeds(SLOW, 5), 1)
-    assert point == (-0.5, -0.5)
-    low, high = verdicts.interval(
-        verdicts.end, STEPS, seeds(FAST, 5, 0.5), seeds(SLOW, 5), 1
-    )
-    difference = seeds(FAST, 5, 0.5)[:, -1].mean() - 1.0
-    assert low < difference < high
-
-
-def test_interval_covers_the_true_difference_about_as_often_as_it_says():
-    rng = np.random.default_rng(0)
-    covered = 0
-    for _ in range(40):
-        a, b = rng.normal(1.0, 1.0, (12, 1)), rng.normal(0.0, 1.0, (12, 1))
-        low, high = verdicts.interval(verdicts.end, STEPS[:1], a, b, 1)
-        covered += low <= 1.0 <= high
-    assert covered >= 33
-
-
-def run(norm, seed, curve, steps=1000, rate=0.1, units=8) -> RecordedRun:
+def run(norm, seed, curve, steps=1000, rate=0.001, units=8, decay=None) -> RecordedRun:
     """A run whose curve begins with the values of `curve`, at STEPS."""
     config = base("experiments.toy")
     config.update(norm=norm, seed=seed, steps=steps)
     config.model = {"units": units}
     config.optimizer.learning_rate = rate
+    config.optimizer.decay = decay
     records = [
         {"step": int(step), "valid/loss": float(y)}
         for step, y in zip(STEPS, curve, strict=False)
     ]
-    folder = pathlib.Path(f"{norm}-{seed}-{steps}-{rate}-{units}")
+    folder = pathlib.Path(f"{norm}-{seed}-{steps}-{rate}-{units}-{decay}")
     return RecordedRun(folder, {"config": config.to_dict()}, config, records, "toy")
 
 
-def runs(layer, none, n=3):
-    found = [run("layer", seed, layer + 0.01 * seed) for seed in range(n)]
-    return found + [run("none", seed, none + 0.01 * seed) for seed in range(n)]
+def runs(layer, none, n=3, layer_rate=0.001):
+    found = []
+    for norm, curve, rate in (("layer", layer, layer_rate), ("none", none, 0.001)):
+        found += [run(norm, seed, curve + 0.01 * seed, rate=rate) for seed in range(n)]
+    return found
+
+
+def judge(found, claim=CLAIM, diverged=(), protocol="same_rate"):
+    """The verdict about a claim under one protocol."""
+    (row,) = verdicts.of_runs(found, [claim], diverged)
+    return row.verdicts[protocol]
+
+
+def cells(found, diverged=()):
+    """The cells of the only row, by the head of their column."""
+    (row,) = verdicts.cells(verdicts.of_runs(found, [CLAIM], diverged))
+    return dict(zip(verdicts.HEAD, row, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -103,23 +79,34 @@ def runs(layer, none, n=3):
 )
 def test_words(kind, best, layer, none, expected):
     claim = CLAIM._replace(kind=kind, best=best)
-    (verdict,) = verdicts.of_runs(runs(layer, none), [claim])
-    assert verdict.word == expected
-    assert (verdict.n_better, verdict.n_baseline) == (3, 3)
+    verdict = judge(runs(layer, none), claim)
+    assert (verdict.word, verdict.seeds) == (expected, 3)
 
 
 def test_two_seeds_leave_a_claim_open():
-    (verdict,) = verdicts.of_runs(runs(FAST, SLOW, n=2), [CLAIM])
-    assert verdict.word == "open"
-    assert verdicts.row(verdict)[3] == "50 %"
+    found = runs(FAST, SLOW, n=2)
+    assert judge(found).word == "open"
+    assert cells(found)["same_rate (95 % interval)"] == "50 %"
+
+
+def test_norms_are_compared_in_the_seeds_that_both_have():
+    found = runs(FAST, SLOW)
+    # A seed that only one norm has, and that would decide the mean.
+    assert judge([*found, run("none", 9, SLOW - 100)]) == judge(found)
+    apart = [r for r in found if r.config.norm == "layer" or r.config.seed == 9]
+    apart += [run("none", 9 + i, SLOW) for i in range(3)]
+    assert judge(apart).seeds == 0
+    assert cells(apart)["same_rate (95 % interval)"] == "no seed in common"
 
 
 def test_unfinished_runs_do_not_count_and_diverged_ones_are_shown():
-    found = runs(FAST, SLOW, n=4)
+    found = runs(FAST, SLOW, n=5)
     found[0].config.steps = 2000
-    (verdict,) = verdicts.of_runs(found, [CLAIM], {found[-1].folder})
-    assert (verdict.n_better, verdict.n_baseline, verdict.diverged) == (3, 3, 1)
-    assert verdicts.row(verdict)[6] == "3 and 3, 1 diverged"
+    diverged = {found[-1].folder}
+    verdict = judge(found, diverged=diverged)
+    # Seed 0 of layer is not finished, seed 4 of none diverged.
+    assert (verdict.seeds, verdict.diverged) == (3, 1)
+    assert cells(found, diverged)["seeds"] == "3, 1 diverged"
 
 
 def test_a_norm_whose_runs_all_diverged_keeps_its_row():
@@ -127,28 +114,99 @@ def test_a_norm_whose_runs_all_diverged_keeps_its_row():
     diverged = {r.folder for r in found if r.config.norm == "none"}
     # One of them diverged before its first record.
     found[-1] = found[-1]._replace(records=[])
-    (verdict,) = verdicts.of_runs(found, [CLAIM], diverged)
-    assert verdict.word == "open"
-    cells = verdicts.row(verdict)
-    assert cells[3] == "all runs of none diverged"
-    assert cells[6] == "4 and 0, 4 diverged"
+    assert judge(found, diverged=diverged).word == "open"
+    row = cells(found, diverged)
+    assert row["same_rate (95 % interval)"] == "all runs of none diverged"
+    assert row["seeds"] == "0, 4 diverged"
+
+
+def test_protocols_are_told_apart_by_the_recorded_rates():
+    """Runs of both lie in one folder; none is in the verdict of the other."""
+    tuned = runs(FAST, SLOW, layer_rate=OWN["layer"])
+    same = runs(SLOW, SLOW)
+    of_layer = [r for r in same if r.config.norm == "layer"]
+    (row,) = verdicts.of_runs([*of_layer, *tuned], [CLAIM])
+    assert row.verdicts["tuned"] == judge(tuned, protocol="tuned")
+    assert row.verdicts["tuned"].rates == (0.01, 0.001)
+    assert row.verdicts["tuned"].value == 0.5
+    assert row.verdicts["same_rate"] == judge(same)
+    assert row.verdicts["same_rate"].rates == (0.001, 0.001)
+    assert row.verdicts["same_rate"].value == 1.0
+    (text,) = verdicts.disagreements([row])
+    assert "supported under tuned, open under same_rate" in text
+    assert "layer ends at 0.51 with 0.01 and at 1.01 with 0.001." in text
+    assert "none ends" not in text
+
+
+def test_a_protocol_without_runs_was_not_run():
+    tuned = runs(FAST, SLOW, layer_rate=OWN["layer"])
+    row = cells(tuned)
+    assert row["same_rate (95 % interval)"] == "not run"
+    assert row["tuned: rates"] == "0.01, 0.001"
+    (row,) = verdicts.of_runs(tuned, [CLAIM])
+    assert verdicts.disagreements([row]) == []
+
+
+def test_what_both_protocols_share_is_one_comparison():
+    found = runs(FAST, SLOW, layer_rate=OWN["layer"])
+    shared = [r for r in runs(FAST, SLOW) if r.config.norm == "layer"]
+    claim = CLAIM._replace(better="none", baseline="none")
+    rows = verdicts.of_runs([*found, *shared], [claim])
+    assert len(rows[0].verdicts) == 2
+    assert len(verdicts.corrected(rows)) == 1
+    rows = verdicts.of_runs([*found, *shared], [CLAIM, claim])
+    assert len(verdicts.corrected(rows)) == 3
+
+
+def test_verdicts_that_holms_correction_makes_uncertain_are_marked():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 0.8, 5)
+    found = [run("layer", s, SLOW - 1 + noise[s]) for s in range(5)]
+    found += [run("none", s, SLOW) for s in range(5)]
+    alone = [CLAIM._replace(kind="end")]
+    rows = verdicts.of_runs(found, alone)
+    p = rows[0].verdicts["same_rate"].p
+    assert 0.0001 < p < 0.05
+    assert verdicts.cells(rows)[0][9] == "supported"
+    # The same claim about so many other metrics.
+    many = [alone[0]._replace(part=str(i)) for i in range(int(0.05 / p) + 1)]
+    rows = verdicts.of_runs(found, many)
+    assert {row[9] for row in verdicts.cells(rows)} == {"supported *"}
+    assert f"{len(many)} comparisons" in verdicts.markdown(rows)
+
+
+def test_runs_with_a_decaying_rate_are_of_no_protocol():
+    decayed = [run(n, s, FAST, decay="cosine") for n in OWN for s in range(5)]
+    assert verdicts.of_runs(decayed, [CLAIM]) == []
+    found = runs(FAST, SLOW)
+    assert judge([*decayed, *found]) == judge(found)
+
+
+def test_other_lengths_have_no_rates_of_their_own():
+    """Their norms are compared where they have one rate, whichever it is."""
+    kwargs = {"steps": 900, "rate": 0.3}
+    found = [run("layer", s, FAST[:9], **kwargs) for s in range(3)]
+    found += [run("none", s, SLOW[:9], **kwargs) for s in range(3)]
+    verdict = judge(found)
+    assert (verdict.rates, verdict.seeds) == ((0.3, 0.3), 3)
+    other = [run("none", s, SLOW[:9], steps=900, rate=0.1) for s in range(3)]
+    assert verdicts.of_runs([*found[:3], *other], [CLAIM]) == []
 
 
 def test_tries_of_learning_rates_are_no_seeds():
     """They are of seed 100, with fewer steps, and lie beside the runs."""
-    rates = {"layer": 0.1, "none": 0.3}
     found, tries = [], []
     for norm, curve in (("layer", FAST), ("none", SLOW)):
-        found += [run(norm, seed, curve, rate=rates[norm]) for seed in range(3)]
-        for rate in (0.1, 0.3, 1.0):
+        found += [run(norm, seed, curve, rate=OWN[norm]) for seed in range(3)]
+        for rate in (0.001, 0.01, 1.0):
             tries.append(run(norm, 100, curve[:3] - 5, steps=300, rate=rate))
-    (expected,) = verdicts.of_runs(found, [CLAIM])
-    assert (expected.n_better, expected.value) == (3, 0.5)
-    assert verdicts.of_runs([*tries, *found], [CLAIM]) == [expected]
+    expected = judge(found, protocol="tuned")
+    assert (expected.seeds, expected.value) == (3, 0.5)
+    assert judge([*tries, *found], protocol="tuned") == expected
     # Runs of one norm are not compared with tries of the other.
     more = [
         run("none", 101 + i, SLOW[:3], steps=300, rate=rate)
-        for rate in (0.1, 0.3, 1.0)
+        for rate in (0.001, 0.01, 1.0)
         for i in range(3)
     ]
     of_layer = [r for r in found if r.config.norm == "layer"]
@@ -156,17 +214,18 @@ def test_tries_of_learning_rates_are_no_seeds():
 
 
 def test_of_as_many_seeds_the_longest_runs_count():
-    short = [run("none", 3 + seed, FAST[:9], steps=900) for seed in range(3)]
+    short = [
+        run(norm, seed, curve[:9], steps=900)
+        for norm, curve in (("layer", SLOW), ("none", FAST))
+        for seed in range(3)
+    ]
     found = runs(FAST, SLOW)
-    assert verdicts.of_runs([*short, *found], [CLAIM]) == verdicts.of_runs(
-        found, [CLAIM]
-    )
+    assert judge([*short, *found]) == judge(found)
 
 
 def test_only_runs_of_the_same_size_are_compared():
     small, large = runs(FAST, SLOW), [run("layer", s, FAST, units=9) for s in range(4)]
-    (verdict,) = verdicts.of_runs([*large, *small], [CLAIM])
-    assert verdict.n_better == 3
+    assert judge([*large, *small]).seeds == 3
     assert verdicts.of_runs([*large, *small[3:]], [CLAIM]) == []
 
 
@@ -184,14 +243,23 @@ def test_a_claim_needs_both_norms_on_the_same_data():
     assert verdicts.of_runs(found, [CLAIM]) == []
 
 
-def test_markdown_has_a_row_for_each_verdict():
+def test_markdown_has_a_row_for_each_claim_and_data_set():
     text = verdicts.markdown(verdicts.of_runs(runs(FAST, SLOW), [CLAIM]))
-    head, _, row = text.splitlines()
+    head, _, row, _, note = text.splitlines()
     assert head.count("|") == row.count("|")
-    assert "50 % (50 % to 60 %)" in row
+    assert "50 % (50 % to 50 %)" in row
+    assert "1 comparisons" in note
 
 
-@pytest.mark.parametrize("claim", verdicts.CLAIMS)
+def test_sentences_have_the_numbers_of_the_table():
+    found = runs(FAST, SLOW)
+    rows = verdicts.of_runs(found, [CLAIM])
+    (sentence,) = verdicts.sentences(rows)
+    assert cells(found)["same_rate (95 % interval)"] in sentence
+    assert "(same_rate, toy, 3 seeds)" in sentence
+
+
+@pytest.mark.parametrize("claim", claims.CLAIMS)
 def test_every_claim_names_norms_that_a_sweep_of_its_config_trains(claim):
     from lnrepro.engine import config_file
 
@@ -205,7 +273,7 @@ def test_the_seeds_that_one_run_trained_together_count_each():
     curves = {"layer": FAST, "none": SLOW}
     apart, together = [], []
     for norm, curve in curves.items():
-        noisy = seeds(curve, 3, 0.1)
+        noisy = curve + np.random.default_rng(len(norm)).normal(0, 0.1, (3, 1))
         apart += [run(norm, seed, noisy[seed]) for seed in range(3)]
         whole = run(norm, 0, noisy.mean(0))
         whole.config.seeds = 3
@@ -213,5 +281,4 @@ def test_the_seeds_that_one_run_trained_together_count_each():
             for seed in range(3):
                 record[f"valid/loss/seed{seed}"] = float(noisy[seed, i])
         together.append(whole)
-    (expected,) = verdicts.of_runs(apart, [CLAIM])
-    assert verdicts.of_runs(together, [CLAIM]) == [expected]
+    assert judge(together) == judge(apart)
