@@ -9,6 +9,7 @@ of evaluation.json where there is one. The same runs give the same bytes.
 
 import collections
 import json
+import math
 import os
 import pathlib
 import sys
@@ -91,10 +92,14 @@ class RecordedRun(NamedTuple):
                 names[seed] = seeds.name_of(metric, seed)
         values = {}
         for seed, name in names.items():
-            # A number that was not finite is recorded as null.
-            has_value = [r for r in self.records if r.get(name) is not None]
-            values[seed] = [(record, record[name]) for record in has_value]
+            finite = [r for r in self.records if _is_finite(r.get(name))]
+            values[seed] = [(record, record[name]) for record in finite]
         return values
+
+
+def _is_finite(value: float | None) -> bool:
+    """Whether a record has a number; null stands for one that was not finite."""
+    return value is not None and math.isfinite(value)
 
 
 def find(paths: Iterable[pathlib.Path]) -> list[RecordedRun]:
@@ -182,7 +187,7 @@ def pack(found: Iterable[RecordedRun], path: pathlib.Path) -> None:
     lines = []
     for run in sorted(found, key=_name_and_data):
         files = {"run": run.folder.name, "config.json": run.about}
-        files["metrics.jsonl"] = run.records
+        files["metrics.jsonl"] = [_with_null(record) for record in run.records]
         if run.evaluation:
             files["evaluation.json"] = run.evaluation
         lines.append(json.dumps(files) + "\n")
@@ -190,6 +195,14 @@ def pack(found: Iterable[RecordedRun], path: pathlib.Path) -> None:
     new = path.with_suffix(".new")
     new.write_text("".join(lines), encoding="utf-8")
     os.replace(new, path)
+
+
+def _with_null(record):
+    """Return a record in which null stands for numbers that are not finite."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in record.items()
+    }
 
 
 def _name_and_data(run):

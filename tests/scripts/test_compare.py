@@ -82,15 +82,15 @@ def test_what_both_norms_owe_to_the_seed_does_not_widen_the_interval(quantity):
     np.testing.assert_allclose([low, high], value)
 
 
-@pytest.mark.parametrize(("n", "least"), [(5, 0.90), (12, 0.92)])
-def test_interval_holds_the_true_difference_about_as_often_as_it_says(n, least):
+def test_interval_of_five_seeds_holds_the_true_difference_in_93_percent():
     rng = np.random.default_rng(0)
-    held = 0
-    for _ in range(200 if n == 5 else 40):
+    n, held = 5, 0
+    for _ in range(200):
         a, b = rng.normal(1.0, 1.0, (n, 1)), rng.normal(0.0, 1.0, (n, 1))
         low, high = compare.interval(compare.end, pairs(a, b, steps=STEPS[:1]))
         held += low <= 1.0 <= high
-    assert held >= least * (200 if n == 5 else 40)
+    # The binomial deviation is 1.8 %. Without expanded percentiles it is 84 %.
+    assert held >= 0.90 * 200
 
 
 def test_p_value_is_that_of_the_paired_t_test():

@@ -112,7 +112,7 @@ def test_sentences_and_shares_are_those_of_the_comparison(draw_runs, tmp_path):
             bounds(values),
             steps=1560,
         )
-    for seed, name in enumerate("ab"):
+    for name in "ab":
         config = draw_runs / name / "config.json"
         about = json.loads(config.read_text())
         about["config"]["steps"] = 1560
@@ -603,8 +603,9 @@ def test_a_field_that_an_earlier_version_lacks_is_not_set(draw_runs):
     assert [line.seeds for line in lines] == [(3, 4), (0, 1)]
 
 
-def test_numbers_that_were_not_finite_are_no_points(tmp_path):
-    values = bounds([90.0, None, 85.0])
+@pytest.mark.parametrize("value", [None, float("nan")])
+def test_numbers_that_were_not_finite_are_no_points(tmp_path, value):
+    values = bounds([90.0, value, 85.0])
     write_run(tmp_path / "run", "experiments.draw", "none", 0, values)
     ((_, (curve,), _),) = picture.curves_of(FIGURES[4], find([tmp_path]))
     assert list(curve.x) == [1.0, 3.0]
