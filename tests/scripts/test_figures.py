@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 
@@ -457,6 +458,24 @@ def test_kept_figures_are_those_of_the_kept_runs(tmp_path, number):
             figure, picture.curves_of(figure, own), tmp_path / "points.csv"
         )
         assert (tmp_path / "points.csv").read_text() == kept.read_text()
+
+
+def test_kept_verdicts_are_those_of_the_kept_runs():
+    results = ROOT / "experiments/results/small"
+    rows = verdicts.of_runs(find([results]), claims.CLAIMS)
+    assert verdicts.markdown(rows) == (results / "verdicts.md").read_text()
+
+
+PAGES = ["README.md", "experiments/README.md", "experiments/results/small.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_shares_of_the_steps_on_a_page_are_those_of_the_verdicts(page):
+    known = (ROOT / "experiments/results/small/verdicts.md").read_text()
+    text = (ROOT / page).read_text()
+    for share, low, high in re.findall(r"(\d+) % \((\d+) to (\w+)\) of", text):
+        number = f"{share} % ({low} % to {high}"
+        assert f"{number} %)" in known or f"{number})" in known, number
 
 
 @pytest.mark.parametrize("number", [2, 3])
