@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from configs import convnet as configs
+from experiments.classification import open_split
 from experiments.convnet import evaluate, make, pictures
-from experiments.convnet.data import open_split
 from experiments.convnet.model import NORMS, ConvNet
 from lnrepro import theory
 from lnrepro.engine import train
