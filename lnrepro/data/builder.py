@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from lnrepro.data.raw import Raw, RawFile
-from lnrepro.data.store import Written
+from lnrepro.data.seal import Written
 from lnrepro.engine.errors import DataError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from lnrepro.data.ragged import OFFSETS, Writer
-from lnrepro.data.store import Written
+from lnrepro.data.seal import Written
 
 if TYPE_CHECKING:
     from lnrepro.data.builder import Builder, Example, Progress
