@@ -7,14 +7,13 @@ import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import linen as nn
 from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches
 from lnrepro.engine import evaluation
-from lnrepro.engine.checks import Size, check_sizes
+from lnrepro.engine.checks import Size
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.resident import train_batches
 
@@ -43,17 +42,6 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     else:
         found["data.features"] = Size(math.prod(images.shape[1:]))
     return found
-
-
-def open_split(config: ConfigDict, split: str) -> dict[str, np.ndarray]:
-    """Open a split: "image" [N, height, width], "label" [N].
-
-    Raises:
-      DataError: the set is missing, or does not fit the sizes in the config.
-    """
-    columns = data.open_config(config.data, split)
-    check_sizes(config, sizes(config))
-    return columns
 
 
 def pixels(config: ConfigDict, image: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -101,12 +89,12 @@ def make(config: ConfigDict, network: nn.Module, shape: tuple[int, ...]) -> Expe
     mean_metrics = evaluation.mean_over_examples(metrics)
 
     def batches(start_step):
-        columns = open_split(config, "train")
+        columns = data.open_config(config.data, "train")
         plan = Plan(len(columns["label"]), config.batch_size, config.seed)
         return train_batches(columns, plan, start_step=start_step)
 
     def evaluate(vars, split):
-        columns = open_split(config, split)
+        columns = data.open_config(config.data, split)
         examples = eval_batches(columns, config.eval_batch_size)
         return Evaluation(mean_metrics(vars, examples))
 

@@ -4,7 +4,8 @@ import jax
 from ml_collections import ConfigDict
 
 from experiments import classification
-from experiments.classification import open_split, pixels
+from experiments.classification import pixels
+from lnrepro import data
 from lnrepro.data.batches import eval_batches
 from lnrepro.engine.checks import check_choice
 from lnrepro.engine.errors import UserError
@@ -43,7 +44,7 @@ def make(config: ConfigDict) -> Experiment:
         )
 
     def evaluate_border(vars):
-        columns = open_split(config, "test")
+        columns = data.open_config(config.data, "test")
         # Every process of a multi-process run takes all images, because the maps are
         # small and are drawn once.
         examples = eval_batches(columns, config.eval_batch_size, process=(0, 1))

@@ -90,7 +90,9 @@ def test_a_registered_set_is_prepared_at_its_first_use(tmp_path):
 
 
 def test_an_entry_point_names_a_builder(tmp_path, monkeypatch):
-    point = metadata.EntryPoint("constant", f"{__name__}:Constant", data.ENTRY_POINTS)
+    point = metadata.EntryPoint(
+        "constant", f"{__name__}:Constant", registry.ENTRY_POINTS
+    )
 
     def entry_points(group, name):
         wanted = (point.group, point.name)
