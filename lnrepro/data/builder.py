@@ -113,4 +113,13 @@ class Builder:
                     f"{raw.folder}: the files hold no example of the split {split}; "
                     "get the official ones"
                 )
-        return records.write(builder, splits, scratch, progress)
+        about = records.About(
+            builder.name,
+            builder.version,
+            builder.features(),
+            description=builder.__doc__,
+            homepage=builder.source,
+            license=builder.licence,
+        )
+        written = records.write(about, splits, scratch, progress)
+        return Written(*written, builder.facts)
