@@ -9,7 +9,7 @@
 smoke     minutes; it only checks that every step runs
 embedded  about an hour on two cores, on data that needs no download
 small     the paper's questions at a small size, real data, five seeds, each norm with
-          its own learning rate (tuned) and all with one (same_rate); about 16 hours on
+          its own learning rate (tuned) and all with one (same_rate); about 14 hours on
           two cores
 paper     the paper's protocol
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lnrepro.engine import report
 from lnrepro.engine.report import table_row
-from scripts.paper import shares, verdicts
+from scripts.paper import protocols, shares, verdicts
 from scripts.paper.axes import Figure
 from scripts.paper.records import RecordedRun
 from scripts.paper.tables import Table
@@ -37,6 +37,9 @@ def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
     n_steps = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
     text = f"{figure.title}, {figure.name}. "
     text += f"Data: {', '.join(sets)}; {n_steps} steps."
+    drawn = {run.folder for own in protocols.by_protocol(runs).values() for run in own}
+    if n_others := sum(run.folder not in drawn for run in runs):
+        text += f" Not drawn: {n_others} of neither protocol."
     # Curves of other data, or of a mixture, are not comparable with the paper's.
     if not figure.paper_data:
         return f"{text} The paper names no data."

@@ -90,7 +90,8 @@ def items(
         if name not in only:
             continue
         for variant, sweeps in SCALES[scale].items():
-            if variant.endswith("_bz4") and name != "mnist":
+            sweeps = {p: s for p, s in sweeps.items() if p in protocols}
+            if not sweeps or (variant.endswith("_bz4") and name != "mnist"):
                 continue
             config = f"configs/{name}.py:{variant}".removesuffix(":")
             missing = _missing_data(config)
@@ -105,8 +106,6 @@ def items(
                 few, common = ["seed=0"], [f"--config.seeds={together}"]
             planned = set()
             for protocol, sweep in sweeps.items():
-                if protocol not in protocols:
-                    continue
                 runs = planned_runs.plan(config, sweep, str(folder), common, few)
                 runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
                 runs = [run for run in runs if run.id not in planned]

@@ -3,7 +3,7 @@
 The sweeps "small" of configs/NAME.py state a rate for each norm. Runs of their batch
 size and length belong to "tuned" with this rate, and to "same_rate" with `SAME_RATE`.
 Runs of other sizes have no rate of their own, and only norms with one rate are
-compared: they belong to "same_rate". A run with a decaying rate belongs to neither.
+compared: they belong to "same_rate".
 """
 
 import functools
@@ -22,22 +22,26 @@ def rate(run: RecordedRun) -> float | None:
     return run.config.get("optimizer", {}).get("learning_rate")
 
 
-def tuned_rate(run: RecordedRun) -> float | None:
-    """Return the rate that the configs state for a run's norm, None if for no such."""
+def is_constant(run: RecordedRun) -> bool:
+    """Whether a run has kept its learning rate to the end."""
+    return run.config.get("optimizer", {}).get("decay") is None
+
+
+def tuned_rates(run: RecordedRun) -> Mapping[str, float]:
+    """Return {norm: the rate that the configs state} for runs of a run's size."""
     config = run.config
-    found = _tuned_rates(config.experiment, config.get("batch_size"), run.length)
-    return found.get(config.norm)
+    return _tuned_rates(config.experiment, config.get("batch_size"), run.length)
 
 
 @functools.cache
 def _tuned_rates(experiment: str, batch_size: int, length: int) -> Mapping[str, float]:
     """Return {norm: its rate} for the runs of this batch size and length."""
     parent, _, name = experiment.rpartition(".")
+    if parent != "experiments":
+        return {}
     try:
         module = importlib.import_module(f"configs.{name}")
     except ModuleNotFoundError:
-        return {}
-    if parent != "experiments":
         return {}
     # Runs of the variant "smoke" only check that everything works.
     sweeps = {"small": "small", "small_bz4": "small_bz4", "smoke": "small"}
@@ -60,12 +64,10 @@ def belongs(run: RecordedRun, protocol: str) -> bool:
       run: the run.
       protocol: one of `PROTOCOLS`.
     """
-    if run.config.get("optimizer", {}).get("decay") is not None:
-        return False
-    own = tuned_rate(run)
+    own = tuned_rates(run)
     if protocol == TUNED:
-        return own is not None and rate(run) == own
-    return own is None or rate(run) == SAME_RATE
+        return run.config.norm in own and rate(run) == own[run.config.norm]
+    return not own or rate(run) == SAME_RATE
 
 
 def by_protocol(runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:

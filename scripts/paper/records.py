@@ -58,14 +58,17 @@ class RecordedRun(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The number of steps that the run shall train; 0 if its config has none."""
+        """The number of steps that the run shall train; 0 if its config gives none."""
         config = ConfigDict(self.config)
         add_defaults(config)
         # In records of version 0.1, 0 means that steps are not set.
         config.steps = config.steps or None
         if config.steps is None and config.epochs is None:
             return 0
-        return total_steps(config)
+        try:
+            return total_steps(config)
+        except UserError:
+            return 0
 
     @property
     def finished(self) -> bool:

@@ -8,9 +8,9 @@ against it, and open otherwise.
 Runs are seeds of one another where their settings and their number of steps are equal.
 Both norms are compared at the same settings, number of steps and seeds. Only the
 learning rates may differ, as `scripts.paper.protocols` says. Of several such
-comparisons, a claim takes the one with the most seeds, then the longest, then the one
-that was found first. The other runs, such as those that tried learning rates, are left
-out.
+comparisons, a claim takes the one with constant learning rates, then the one with the
+most seeds, then the longest, then the one that was found first. The other runs, such as
+those that tried learning rates, are left out.
 """
 
 import collections
@@ -188,12 +188,14 @@ def _shared(run):
 
 
 def _size(pair):
-    """Return the number of seeds and the length of a comparison, to find the largest.
+    """Return what decides between several comparisons; the largest is taken.
 
-    The norm with fewer seeds counts first.
+    Constant learning rates come before decaying ones, then the number of seeds, of
+    which the norm with fewer counts first, then the length.
     """
+    constant = all(protocols.is_constant(runs[0]) for runs in pair)
     n_seeds = [sum(run.config.get("seeds", 1) for run in runs) for runs in pair]
-    return min(n_seeds), sum(n_seeds), sum(runs[0].length for runs in pair)
+    return constant, min(n_seeds), sum(n_seeds), sum(runs[0].length for runs in pair)
 
 
 def _by_seed(runs, metric):
@@ -328,32 +330,27 @@ def notes(rows: Sequence[Row]) -> list[str]:
 
 def disagreements(rows: Iterable[Row]) -> list[str]:
     """Return a sentence for each claim whose verdict depends on the protocol."""
-    sentences = []
+    tuned_name, same_name = PROTOCOLS
+    found = []
     for row in rows:
-        if len(row.verdicts) < len(PROTOCOLS):
+        tuned, same = map(row.verdicts.get, PROTOCOLS)
+        if not (tuned and same) or tuned.word == same.word:
             continue
-        verdicts = [row.verdicts[protocol] for protocol in PROTOCOLS]
-        if verdicts[0].word == verdicts[1].word:
+        if min(tuned.seeds, same.seeds) < FEWEST_SEEDS:
             continue
-        words = [
-            f"{verdict.word} under {protocol}"
-            for protocol, verdict in zip(PROTOCOLS, verdicts, strict=True)
-        ]
-        moved = []
-        for i, norm in enumerate(verdicts[0].norms):
-            (a, b), (x, y) = zip(
-                *((verdict.rates[i], verdict.ends[i]) for verdict in verdicts),
-                strict=True,
-            )
-            if a != b:
-                moved.append(
-                    f"{norm} ends at {x:.4g} with {a:g} and at {y:.4g} with {b:g}"
+        ends = []
+        for i, norm in enumerate(tuned.norms):
+            if tuned.rates[i] != same.rates[i]:
+                ends.append(
+                    f"{norm} ends at {tuned.ends[i]:.4g} with {tuned.rates[i]:g} and "
+                    f"at {same.ends[i]:.4g} with {same.rates[i]:g}"
                 )
-        sentences.append(
+        found.append(
             f"{row.claim.part}, {row.claim.better} against {row.claim.baseline}, "
-            f"{quantity(row)}: {', '.join(words)}. {' and '.join(moved)}."
+            f"{quantity(row)}: {tuned.word} under {tuned_name}, {same.word} under "
+            f"{same_name}. The rates decide: {'; '.join(ends)}."
         )
-    return sentences
+    return found
 
 
 def sentences(rows: Iterable[Row]) -> list[str]:

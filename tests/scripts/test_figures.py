@@ -159,7 +159,9 @@ def test_each_protocol_has_panels_of_its_own(tmp_path):
                 steps=9000,
                 optimizer={"learning_rate": other},
             )
-    panels = picture.curves_of(FIGURES[4], find([tmp_path]))
+    runs = find([tmp_path])
+    panels = picture.curves_of(FIGURES[4], runs)
+    assert "Not drawn: 2 of neither protocol." in page.caption(FIGURES[4], runs)
     assert [panel.panel.title for panel in panels] == ["tuned", "same_rate"]
     for (_, lines, _), rate in zip(panels, (3e-3, 1e-3), strict=True):
         assert [(line.norm, line.median[0]) for line in lines] == [

@@ -175,11 +175,15 @@ def test_verdicts_that_holms_correction_makes_uncertain_are_marked():
     assert f"{len(many)} comparisons" in verdicts.markdown(rows)
 
 
-def test_runs_with_a_decaying_rate_are_of_no_protocol():
+def test_runs_with_decaying_rates_are_compared_where_there_are_no_others():
     decayed = [run(n, s, FAST, decay="cosine") for n in OWN for s in range(5)]
-    assert verdicts.of_runs(decayed, [CLAIM]) == []
+    assert judge(decayed).seeds == 5
     found = runs(FAST, SLOW)
     assert judge([*decayed, *found]) == judge(found)
+    # They are never compared with constant ones.
+    constant = [r for r in found if r.config.norm == "none"]
+    of_layer = [r for r in decayed if r.config.norm == "layer"]
+    assert verdicts.of_runs([*constant, *of_layer], [CLAIM]) == []
 
 
 def test_other_lengths_have_no_rates_of_their_own():
