@@ -1,5 +1,7 @@
 """Whether runs support what the paper claims, with intervals over seeds.
 
+    python -m scripts.paper.verdicts RUN_OR_FOLDER ... --into PAGE.md
+
 Every claim compares two norms in one number of `scripts.paper.compare`: how soon the
 first reaches the other's best value, or how far apart they end. A claim is supported
 where the whole 95 % interval agrees with it, contradicted where the whole interval is
@@ -15,6 +17,7 @@ those that tried learning rates, are left out.
 
 import collections
 import json
+import os
 import pathlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -22,11 +25,15 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.config import PROTOCOLS, SAME_RATE
+from lnrepro.engine.command_line import Parser
+from lnrepro.engine.errors import UserError, ended
 from scripts.paper import compare, protocols
-from scripts.paper.claims import Claim
+from scripts.paper.claims import CLAIMS, Claim
 from scripts.paper.compare import Pairs
-from scripts.paper.records import RecordedRun, settings
+from scripts.paper.records import RecordedRun, find, settings
 
+# What this module writes into a page stands between these lines.
+BEGIN, END = "<!-- written by scripts.paper.verdicts -->", "<!-- end -->"
 # With fewer seeds an interval says nothing.
 FEWEST_SEEDS = 3
 SUPPORTED, CONTRADICTED, OPEN = "supported", "contradicted", "open"
@@ -233,15 +240,17 @@ def corrected(rows: Iterable[Row]) -> dict[Key, float]:
     return dict(zip(judged, values, strict=True))
 
 
+# What the columns of the two kinds of claims are called.
+KINDS = {"speed": "steps to the other's best", "end": "difference at the end"}
 HEAD = (
     "",
     "compared",
-    "quantity",
+    "metric",
     "the paper",
     *(
-        f"{protocol}{what}"
+        f"{protocol}: {what}"
         for protocol in PROTOCOLS
-        for what in (" (95 % interval)", ": rates", ": verdict")
+        for what in ("rates", *KINDS.values())
     ),
     "seeds",
     "data",
@@ -249,47 +258,58 @@ HEAD = (
 
 
 def cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return the cells of each row, in the order of `HEAD`."""
+    """Return the cells of the table, in the order of `HEAD`.
+
+    The two kinds of claims about a pair of norms stand in one row of it.
+    """
     p_values = corrected(rows)
-    return [_cells(row, p_values) for row in rows]
+    together = collections.defaultdict(dict)
+    for row in rows:
+        key = row.claim._replace(kind="", paper=""), row.data
+        together[key][row.claim.kind] = row
+    return [_cells(of_kind, p_values) for of_kind in together.values()]
 
 
-def _cells(row, p_values):
-    claim = row.claim
-    found = [
-        claim.part,
-        f"{claim.better} against {claim.baseline}",
-        quantity(row),
-        claim.paper,
-    ]
+def _cells(of_kind, p_values):
+    """Return the cells of {kind: row}."""
+    first = next(iter(of_kind.values()))
+    claim, data = first.claim, first.data
+    papers = dict.fromkeys(row.claim.paper for row in of_kind.values())
+    found = [claim.part, f"{claim.better} against {claim.baseline}"]
+    found += [metric(first), "; ".join(papers)]
     seeds = []
     for protocol in PROTOCOLS:
-        verdict = row.verdicts.get(protocol)
+        verdict = first.verdicts.get(protocol)
         if verdict is None:
-            found += ["not run", "", ""]
+            found += ["", *("not run" if kind in of_kind else "" for kind in KINDS)]
             continue
-        # An interval that leaves a claim open needs no second test.
-        is_uncertain = (
-            verdict.word != OPEN and p_values[claim, row.data, verdict] > LEVEL
-        )
         rates = [f"{rate:g}" if rate else "?" for rate in verdict.rates]
-        found += [
-            number(verdict, claim.kind),
-            rates[0] if rates[0] == rates[1] else ", ".join(rates),
-            f"{verdict.word} *" if is_uncertain else verdict.word,
-        ]
+        found.append(rates[0] if rates[0] == rates[1] else ", ".join(rates))
+        for kind in KINDS:
+            row = of_kind.get(kind)
+            found.append(_cell(row, row.verdicts[protocol], p_values) if row else "")
         note = f", {verdict.diverged} diverged" if verdict.diverged else ""
         seeds.append(f"{verdict.seeds}{note}")
     # Most often both protocols have the same seeds.
-    return (*found, "; ".join(dict.fromkeys(seeds)), row.data)
+    return (*found, "; ".join(dict.fromkeys(seeds)), data)
+
+
+def _cell(row, verdict, p_values):
+    word = verdict.word
+    # An interval that leaves a claim open needs no second test.
+    if word != OPEN and p_values[row.claim, row.data, verdict] > LEVEL:
+        word += " *"
+    return f"{word}: {number(verdict, row.claim.kind)}"
+
+
+def metric(row: Row) -> str:
+    """Return the name of a row's metric."""
+    return row.claim.metric.format(data=row.data.partition(" ")[0])
 
 
 def quantity(row: Row) -> str:
     """Return what a row's number is."""
-    metric = row.claim.metric.format(data=row.data.partition(" ")[0])
-    if row.claim.kind == "speed":
-        return f"steps to the other's best {metric}, share"
-    return f"end of {metric}, difference"
+    return f"{metric(row)}, {KINDS[row.claim.kind]}"
 
 
 def number(verdict: Verdict, kind: str) -> str:
@@ -375,3 +395,43 @@ def markdown(rows: Sequence[Row]) -> str:
     lines += ["", text, ""]
     lines += [f"- {sentence}" for sentence in others]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def write_into(page: pathlib.Path, text: str) -> None:
+    """Replace what stands between the lines `BEGIN` and `END` of a page.
+
+    Args:
+      page: the page.
+      text: the new lines.
+
+    Raises:
+      UserError: the page does not have these lines.
+    """
+    before, begin, rest = page.read_text(encoding="utf-8").partition(f"{BEGIN}\n")
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise UserError(f"{page}: the lines {BEGIN} and {END} are needed")
+    # os.replace is atomic, so that a reader sees the old page or the new one, whole.
+    new = page.with_suffix(".new")
+    new.write_text(f"{before}{begin}{text}{end}{after}", encoding="utf-8")
+    os.replace(new, page)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Write the verdicts about runs into a page.
+
+    Raises:
+      UserError: a wrong flag, a path without runs, or a page without the lines.
+    """
+    parser = Parser(prog="python -m scripts.paper.verdicts", description=__doc__)
+    add = parser.add_argument
+    add("runs", nargs="+", type=pathlib.Path, help="as scripts/figures.py takes them")
+    add("--into", required=True, type=pathlib.Path, metavar="PAGE")
+    args = parser.parse_args(argv)
+    rows = of_runs(find(args.runs), CLAIMS)
+    write_into(args.into, f"\n{markdown(rows)}\n")
+    print(f"{len(rows)} verdicts are in {args.into}")
+
+
+if __name__ == "__main__":
+    ended(main, "writing verdicts")

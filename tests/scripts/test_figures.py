@@ -464,11 +464,12 @@ def test_kept_figures_are_those_of_the_kept_runs(tmp_path, number):
 
 def test_kept_verdicts_are_those_of_the_kept_runs():
     results = ROOT / "experiments/results/small"
-    rows = verdicts.of_runs(find([results]), claims.CLAIMS)
-    assert verdicts.markdown(rows) == (results / "verdicts.md").read_text()
+    text = verdicts.markdown(verdicts.of_runs(find([results]), claims.CLAIMS))
+    assert text == (results / "verdicts.md").read_text()
+    assert text in (ROOT / "experiments/README.md").read_text()
 
 
-PAGES = ["README.md", "experiments/README.md", "experiments/results/small.md"]
+PAGES = ["README.md", "experiments/results/small.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lnrepro.config import base
+from lnrepro.engine.errors import UserError
 from scripts.paper import claims, protocols, verdicts
 from scripts.paper.claims import Claim
 from scripts.paper.records import RecordedRun
@@ -86,7 +87,7 @@ def test_words(kind, best, layer, none, expected):
 def test_two_seeds_leave_a_claim_open():
     found = runs(FAST, SLOW, n=2)
     assert judge(found).word == "open"
-    assert cells(found)["same_rate (95 % interval)"] == "50 %"
+    assert cells(found)["same_rate: steps to the other's best"] == "open: 50 %"
 
 
 def test_norms_are_compared_in_the_seeds_that_both_have():
@@ -96,7 +97,9 @@ def test_norms_are_compared_in_the_seeds_that_both_have():
     apart = [r for r in found if r.config.norm == "layer" or r.config.seed == 9]
     apart += [run("none", 9 + i, SLOW) for i in range(3)]
     assert judge(apart).seeds == 0
-    assert cells(apart)["same_rate (95 % interval)"] == "no seed in common"
+    assert cells(apart)["same_rate: steps to the other's best"].endswith(
+        ": no seed in common"
+    )
 
 
 def test_unfinished_runs_do_not_count_and_diverged_ones_are_shown():
@@ -116,7 +119,9 @@ def test_a_norm_whose_runs_all_diverged_keeps_its_row():
     found[-1] = found[-1]._replace(records=[])
     assert judge(found, diverged=diverged).word == "open"
     row = cells(found, diverged)
-    assert row["same_rate (95 % interval)"] == "all runs of none diverged"
+    assert (
+        row["same_rate: steps to the other's best"] == "open: all runs of none diverged"
+    )
     assert row["seeds"] == "0, 4 diverged"
 
 
@@ -141,7 +146,7 @@ def test_protocols_are_told_apart_by_the_recorded_rates():
 def test_a_protocol_without_runs_was_not_run():
     tuned = runs(FAST, SLOW, layer_rate=OWN["layer"])
     row = cells(tuned)
-    assert row["same_rate (95 % interval)"] == "not run"
+    assert row["same_rate: steps to the other's best"] == "not run"
     assert row["tuned: rates"] == "0.01, 0.001"
     (row,) = verdicts.of_runs(tuned, [CLAIM])
     assert verdicts.disagreements([row]) == []
@@ -167,11 +172,11 @@ def test_verdicts_that_holms_correction_makes_uncertain_are_marked():
     rows = verdicts.of_runs(found, alone)
     p = rows[0].verdicts["same_rate"].p
     assert 0.0001 < p < 0.05
-    assert verdicts.cells(rows)[0][9] == "supported"
+    assert verdicts.cells(rows)[0][9].startswith("supported: -0.9")
     # The same claim about so many other metrics.
     many = [alone[0]._replace(part=str(i)) for i in range(int(0.05 / p) + 1)]
     rows = verdicts.of_runs(found, many)
-    assert {row[9] for row in verdicts.cells(rows)} == {"supported *"}
+    assert {row[9][:13] for row in verdicts.cells(rows)} == {"supported *: "}
     assert f"{len(many)} comparisons" in verdicts.markdown(rows)
 
 
@@ -255,11 +260,35 @@ def test_markdown_has_a_row_for_each_claim_and_data_set():
     assert "1 comparisons" in note
 
 
+def test_both_kinds_of_claims_stand_in_one_row_and_in_the_page(tmp_path):
+    both = [CLAIM, CLAIM._replace(kind="end", paper="lower")]
+    rows = verdicts.of_runs(runs(FAST, SLOW), both)
+    (row,) = verdicts.cells(rows)
+    assert row[3] == "fast; lower"
+    assert row[8:10] == (
+        "supported: 50 % (50 % to 50 %)",
+        "supported: -0.5 (-0.5 to -0.5)",
+    )
+    page = tmp_path / "page.md"
+    page.write_text(f"# Title\n{verdicts.BEGIN}\nold\n{verdicts.END}\n\nmore\n")
+    for _ in range(2):
+        verdicts.write_into(page, verdicts.markdown(rows))
+        text = page.read_text()
+        assert verdicts.markdown(rows) in text
+        assert "old" not in text
+        assert text.startswith("# Title\n")
+        assert text.endswith("\n\nmore\n")
+    page.write_text("no lines")
+    with pytest.raises(UserError, match="the lines <!-- written"):
+        verdicts.write_into(page, "")
+    assert page.read_text() == "no lines"
+
+
 def test_sentences_have_the_numbers_of_the_table():
     found = runs(FAST, SLOW)
     rows = verdicts.of_runs(found, [CLAIM])
     (sentence,) = verdicts.sentences(rows)
-    assert cells(found)["same_rate (95 % interval)"] in sentence
+    assert "50 % (50 % to 50 %)" in sentence
     assert "(same_rate, toy, 3 seeds)" in sentence
 
 
