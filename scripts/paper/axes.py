@@ -1,4 +1,4 @@
-"""What the paper's figures show: panels, axes, ranges, curves and printed numbers."""
+"""The panels, axes, ranges, curves and printed numbers of the paper's figures."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

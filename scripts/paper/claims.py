@@ -1,4 +1,4 @@
-"""What the paper claims about its curves."""
+"""Claims of the paper about its curves, as comparisons of two norms."""
 
 from collections.abc import Callable
 from typing import NamedTuple

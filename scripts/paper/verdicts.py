@@ -45,7 +45,7 @@ QUANTITIES = {"speed": (compare.speed, 1.0), "end": (compare.end, 0.0)}
 
 
 class Verdict(NamedTuple):
-    """What runs say about a claim under a protocol.
+    """The result of a claim under a protocol.
 
     Attributes:
       norms: the better norm and the baseline.

@@ -496,7 +496,7 @@ def test_bad_input(tmp_path):
     assert (code, err) == (
         2,
         f"error: {tmp_path / 'none'}: there is no run directory (with a config.json) "
-        f"at or below it\n",
+        "at or below it, and no file of runs (*.runs.jsonl)\n",
     )
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd/config.json").write_text("{}")
