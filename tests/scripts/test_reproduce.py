@@ -58,7 +58,7 @@ def test_killed_in_the_middle_it_goes_on_and_repeats_nothing(tmp_path):
     assert 1 <= len(finished) < 12
 
     again = start(tmp_path, *flags)
-    out, err = again.communicate(timeout=300)
+    out, err = again.communicate(timeout=900)
     assert (again.returncode, err) == (0, "")
     assert "measuring" not in out
     assert "12 of 12 runs are finished" in out
