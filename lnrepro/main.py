@@ -119,6 +119,17 @@ def run(argv: list[str]) -> None:
 
     from lnrepro.engine import train, workdir
 
+    if _DISTRIBUTED.value or _COORDINATOR.value:
+        peers.agree(
+            "command",
+            {
+                "config": workdir.as_json(config),
+                "--evaluate": _EVALUATE.value,
+                "the commit": workdir.git_commit(),
+                "the version of": workdir.versions(),
+                "the number of devices": jax.local_device_count(),
+            },
+        )
     variant = (_CONFIG.value or "").partition(":")[2]
     function = train.evaluate if _EVALUATE.value else train.train
     with missing_fields(config):

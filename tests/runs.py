@@ -30,13 +30,13 @@ def environment(home: pathlib.Path) -> dict[str, str]:
     return env | {"LNREPRO_DATA": str(home / "data")}
 
 
-def start(home: pathlib.Path, *flags: str) -> subprocess.Popen:
-    """Start the trainer."""
+def start(home: pathlib.Path, *flags: str, **env: str) -> subprocess.Popen:
+    """Start the trainer; `env` are further environment variables."""
     command = [sys.executable, "-m", "lnrepro.main", *flags]
     return subprocess.Popen(
         command,
         cwd=ROOT,
-        env=environment(home),
+        env=environment(home) | env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -211,9 +211,13 @@ class LoadedRun:
         # A store opened for reading changes nothing in its folder.
         store = Store(self.folder / "checkpoints", writing=False)
         try:
-            return store.restore(name, self._shapes(len(seeds.of(self.config))))
+            saved = store.restore(name, self._shapes(len(seeds.of(self.config))))
         finally:
             store.close()
+        if saved:
+            path = store.folder / name / str(saved.step)
+            workdir.check_checkpoint(path, saved.notes, self.config)
+        return saved
 
     def _shapes(self, count: int) -> train_step.State:
         """Return the shapes of the state of so many seeds; nothing is computed."""

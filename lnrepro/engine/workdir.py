@@ -1,8 +1,10 @@
-"""The run directory: its config.json, its lock and its results.json."""
+"""The run directory: its config.json, its starts, its lock and its results.json."""
 
+import collections
 import contextlib
 import fcntl
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -14,14 +16,22 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from lnrepro.engine.errors import RunError, UserError
+from lnrepro.config import add_defaults
+from lnrepro.engine import json_files
+from lnrepro.engine.errors import Diverged, RunError, UserError
 
 # The facts of the data set that a run was trained on.
 FACTS = "data_facts.json"
+# One record for each start after the first, which config.json describes.
+RESUMES = "resumes.jsonl"
+# Where and when a number was not finite.
+DIVERGED = "diverged.json"
 
 # What a run writes besides its lock. config.json is moved last.
 _RECORDS = (
     FACTS,
+    RESUMES,
+    DIVERGED,
     "metrics.jsonl",
     "metrics.csv",
     "report.html",
@@ -65,11 +75,13 @@ def open_run(
     config: ConfigDict,
     fingerprint: str,
     facts: Mapping[str, Any],
-) -> None:
+) -> bool:
     """Write config.json, or check that the directory has a run of this config and data.
 
     A run without a checkpoint cannot be resumed. What it left is moved into the folder
     without-checkpoint-N where another config or other data shall be trained.
+
+    Fields that may be corrected are written into the config.json that is there.
 
     Args:
       workdir: the run directory.
@@ -78,30 +90,119 @@ def open_run(
       facts: facts of the whole data set, such as its vocabulary. They are kept, so that
         the run can be used without the data.
 
+    Returns:
+      Whether there was no such run before.
+
     Raises:
       UserError: the run there has another config, whose fields are named, or other
-        data.
+        data; or its config.json is gone.
     """
     try:
         if check_run(workdir, config, fingerprint):
-            return
+            _correct(workdir, config)
+            return False
     except UserError:
         if not (workdir / "config.json").exists() or has_checkpoint(workdir):
             raise
         _set_aside(workdir)
+    if has_checkpoint(workdir):
+        raise UserError(
+            f"{workdir} has checkpoints, but no config.json that says what they are: "
+            "put the file back, or give another --workdir"
+        )
     # What one needs to know to run this again.
     record = {
         "config": as_json(config),
         "data": {"name": config.data.name, "fingerprint": fingerprint},
+        **_this_start(),
+    }
+    # First the facts, because a directory with a config.json is a run.
+    json_files.write(workdir / FACTS, facts)
+    json_files.write(workdir / "config.json", record)
+    return True
+
+
+def _this_start() -> dict[str, Any]:
+    """Return what a result depends on besides the config and the data."""
+    return {
         "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
         "versions": versions(),
         "git": git_commit(),
         "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
         "processes": jax.process_count(),
     }
-    # First the facts, because a directory with a config.json is a run.
-    write_json(workdir / FACTS, facts)
-    write_json(workdir / "config.json", record)
+
+
+def starts(workdir: pathlib.Path) -> list[dict[str, Any]]:
+    """Return a record for each start of a run, the first one first.
+
+    Each has "command", "versions", "git", "devices" and "processes"; those after the
+    first one also have "step". Fields that an earlier version did not write are
+    missing.
+    """
+    found = [json_files.read_object(workdir / "config.json") or {}]
+    path = workdir / RESUMES
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        # A killed process may leave a part of a line.
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            if isinstance(record, dict):
+                found.append(record)
+    return found
+
+
+def commits(workdir: pathlib.Path) -> list[str]:
+    """Return the commits that a run was trained with, without repeats, in order."""
+    found = [str(start["git"]) for start in starts(workdir) if start.get("git")]
+    return list(dict.fromkeys(found))
+
+
+def record_resume(workdir: pathlib.Path, step: int) -> str:
+    """Record that a run goes on.
+
+    Args:
+      workdir: the run directory.
+      step: the number of steps taken so far.
+
+    Returns:
+      A line about what differs from its last start, "" if nothing does.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    before, now = starts(workdir)[-1], _this_start()
+    with open(workdir / RESUMES, "a", encoding="utf-8") as file:
+        file.write(json_files.text({"step": step, **now}) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    names = ("git", "versions", "devices", "processes")
+    # Versions before this record did not write all of them.
+    known = [name for name in names if name in before]
+    then, now = (
+        {name: _in_short(start[name]) for name in known} for start in (before, now)
+    )
+    words = [f"{field} {a} -> {b}" for field, a, b in differences(then, now)]
+    if not words:
+        return ""
+    return f"resumed otherwise than started before: {'; '.join(words)}"
+
+
+def _in_short(value: Any) -> Any:
+    """Return a list of devices as text, such as "4 x cpu:cpu"."""
+    if not isinstance(value, list):
+        return value
+    counts = collections.Counter(map(str, value))
+    return ", ".join(f"{count} x {name}" for name, count in counts.items())
+
+
+def _correct(workdir: pathlib.Path, config: ConfigDict) -> None:
+    """Write the fields that `same_config` lets differ into config.json."""
+    about = json_files.read_object(workdir / "config.json") or {}
+    now = as_json(config)
+    # A resume on other devices is no correction.
+    now["mesh"] = about["config"].get("mesh", now["mesh"])
+    if list(_differing(about["config"], now)):
+        json_files.write(workdir / "config.json", about | {"config": now})
 
 
 def check_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> bool:
@@ -132,10 +233,15 @@ def check_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> bo
     return True
 
 
-def has_checkpoint(workdir: pathlib.Path) -> bool:
-    """Whether a run directory has a complete checkpoint."""
+def has_checkpoint(workdir: pathlib.Path, kind: str = "*") -> bool:
+    """Whether a run directory has a complete checkpoint.
+
+    Args:
+      workdir: the run directory.
+      kind: "last" or "best"; "*" is any of them.
+    """
     # Orbax gives a folder its step as a name when it is complete.
-    return any(path.name.isdigit() for path in workdir.glob("checkpoints/*/*"))
+    return any(path.name.isdigit() for path in workdir.glob(f"checkpoints/{kind}/*"))
 
 
 def _set_aside(workdir):
@@ -166,20 +272,23 @@ def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | N
     path = workdir / "config.json"
     if not path.exists():
         return None
+    now = as_json(config)
     try:
         there = json.loads(path.read_text(encoding="utf-8"))
-        # Read all fields that are used later, so that a missing one is reported here.
-        config_there, _ = there["config"], there["data"]["fingerprint"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        fields = list(_differing(there["config"], now))
+        # It is used later, so that it is reported here if it is missing.
+        there["data"]["fingerprint"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UserError(
             f"{path}: not a run's config.json; give another --workdir"
         ) from None
-    # A run may be resumed on other devices, so that the mesh may differ.
-    differing = [
-        f"{field}: {a!r} there, {b!r} now"
-        for field, a, b in _differences(config_there, as_json(config))
-        if not field.startswith("config.mesh")
-    ]
+    # A metric of the best checkpoint that was never measured may be corrected.
+    no_best = not has_checkpoint(workdir, "best")
+    differing = []
+    for field, a, b in fields:
+        is_best = field.startswith("config.best.")
+        if not _may_change(field, a, b) and not (is_best and a and no_best):
+            differing.append(f"{field}: {a!r} there, {b!r} now")
     if differing:
         raise UserError(
             f"{workdir} holds a run of another config ({'; '.join(differing)}); give "
@@ -188,34 +297,138 @@ def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | N
     return there
 
 
+def _differing(there: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the differences of two configs; older ones get the defaults first."""
+    yield from differences(_filled(there), _filled(now), "config")
+
+
+def _filled(fields: Any) -> dict[str, Any]:
+    config = ConfigDict(fields)
+    add_defaults(config)
+    return as_json(config)
+
+
+def _may_change(field: str, there: Any, now: Any) -> bool:
+    """Whether a field of the config may differ when a run goes on.
+
+    These are the mesh, since a run may go on with other devices, and what a run shows
+    only at its end: a mistake there would be known after all of the training.
+    """
+    if field.startswith("config.evals."):
+        at_end = (None, "end", "never")
+        return there in at_end and now in at_end
+    return field.startswith(("config.mesh", "config.curves"))
+
+
+def checkpoint_notes(config: ConfigDict, fingerprint: str) -> dict[str, Any]:
+    """Return what a checkpoint says about its run; see `check_checkpoint`.
+
+    Args:
+      config: the config.
+      fingerprint: identity of the data.
+    """
+    return {
+        "config": as_json(config),
+        "fingerprint": fingerprint,
+        "devices": jax.device_count(),
+    }
+
+
+def check_checkpoint(
+    path: pathlib.Path,
+    notes: Mapping[str, Any],
+    config: ConfigDict,
+    fingerprint: str | None = None,
+) -> None:
+    """Check that a checkpoint belongs to a run.
+
+    Args:
+      path: where it is, for the message.
+      notes: its notes. Earlier versions did not note their config, so that nothing is
+        checked.
+      config: the config of the run.
+      fingerprint: identity of the data; None is not compared.
+
+    Raises:
+      UserError: it belongs to a run of another config or of other data.
+    """
+    if "config" not in notes:
+        return
+    differing = [
+        f"{field}: {a!r} there, {b!r} in this run"
+        for field, a, b in _differing(notes["config"], as_json(config))
+        # Whether `best` may be corrected was decided when the run was opened.
+        if not _may_change(field, a, b) and not field.startswith("config.best.")
+    ]
+    if fingerprint not in (None, notes["fingerprint"]):
+        differing.append(f"data {notes['fingerprint']} there, {fingerprint} now")
+    if differing:
+        raise UserError(
+            f"{path} is a checkpoint of another run ({'; '.join(differing)}); put the "
+            "run's own files back, or give another --workdir"
+        )
+
+
+def read_results(workdir: pathlib.Path) -> dict[str, Any] | None:
+    """Read results.json; None if the run is not finished.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    path = workdir / "results.json"
+    if not path.exists():
+        return None
+    results = json_files.read_object(path)
+    if not results:
+        raise UserError(
+            f"{path} is damaged: remove it, and the command of the run finishes it "
+            "again"
+        )
+    return results
+
+
+def note_diverged(workdir: pathlib.Path, error: Diverged) -> None:
+    """Note that a run has diverged; see `is_diverged`."""
+    json_files.write(workdir / DIVERGED, {"metric": error.metric, "step": error.step})
+
+
+def is_diverged(workdir: pathlib.Path) -> bool:
+    """Whether a number of a run was not finite.
+
+    The trainer ends such a run and notes it. Version 0.2.0 finished it where only
+    numbers of evaluations were not finite, and wrote them into results.json.
+    """
+    if (workdir / DIVERGED).exists():
+        return True
+    with contextlib.suppress(OSError):
+        results = json_files.read_object(workdir / "results.json") or {}
+        return any(not is_finite(value) for value in results.values())
+    return False
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a value of a JSON file is a finite number."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def as_json(config: ConfigDict) -> dict[str, Any]:
     """Return the resolved config as JSON values; tuples become lists."""
     # Values are compared with those of a config.json, which has lists for tuples.
     return json.loads(json.dumps(config.to_dict()))
 
 
-def write_json(path: pathlib.Path, value: Any) -> None:
-    """Write a JSON file atomically, and make its folder if need be.
+def differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield (field, value in a, value in b) where JSON values differ.
 
-    Raises:
-      RunError: the system refuses it.
+    Args:
+      a: one of them.
+      b: the other one.
+      at: name of the values, which stands before those of their fields.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # os.replace is atomic, so that a reader sees the old file or the new one,
-        # whole.
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-        os.replace(new, path)
-    except OSError as e:
-        raise RunError(f"cannot write {path}: {e.strerror}") from e
-
-
-def _differences(a: Any, b: Any, at: str = "config") -> Iterator[tuple[str, Any, Any]]:
-    """Yield (field, value in a, value in b) where they differ."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         for name in sorted({*a, *b}):
-            yield from _differences(a.get(name), b.get(name), f"{at}.{name}")
+            field = f"{at}.{name}" if at else name
+            yield from differences(a.get(name), b.get(name), field)
     elif a != b:
         yield at, a, b
 

@@ -1,0 +1,83 @@
+"""JSON that every parser reads: a number that is not finite is null."""
+
+import json
+import math
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from lnrepro.engine.errors import RunError
+
+
+def text(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON.
+
+    Args:
+      value: JSON values; Mappings and sequences are written as objects and arrays.
+      indent: number of spaces of an indentation; None writes one line.
+    """
+    return json.dumps(_without_nan(value), indent=indent, allow_nan=False)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {name: _without_nan(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(inner) for inner in value]
+    return value
+
+
+def write(path: pathlib.Path, value: Any) -> None:
+    """Write a JSON file and make its folder if need be; see `replace`.
+
+    Raises:
+      RunError: the system refuses it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, text(value, indent=2) + "\n")
+    except OSError as e:
+        raise RunError(f"cannot write {path}: {e.strerror}") from e
+
+
+def replace(path: pathlib.Path, contents: str) -> None:
+    """Replace a text file, so that it is the old one or the new one, whole.
+
+    This holds for readers, for a killed process and for a machine that loses its power.
+
+    Args:
+      path: the file.
+      contents: what it will hold.
+
+    Raises:
+      OSError: the system refuses it.
+    """
+    new = path.with_suffix(".new")
+    with open(new, "w", encoding="utf-8") as file:
+        file.write(contents)
+        file.flush()
+        # Without this, a crash may leave the new name with none of the contents.
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_object(path: pathlib.Path) -> dict[str, Any] | None:
+    """Read a JSON file; None if it holds something else than an object.
+
+    Raises:
+      OSError: it cannot be read.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    # JSON that is nested too deeply is a RecursionError.
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
