@@ -14,14 +14,22 @@ if __name__ == "__main__":
     # Before the imports below, which take a second.
     interrupt.exit_at_once()
 
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036
+    # Before an import fails for a package that this Python cannot have.
+    version = ".".join(map(str, sys.version_info[:2]))
+    print(f"error: Python {version} is too old; 3.11 is needed", file=sys.stderr)
+    sys.exit(2)
+
 import ast
+import collections
 import os
 import pathlib
 import re
-import sys
 import threading
 
-from lnrepro.engine import peers
+from lnrepro.engine import command_line, peers
 from lnrepro.engine.errors import UserError, not_installed
 
 try:
@@ -136,8 +144,14 @@ def run(argv: list[str]) -> None:
         # The name of the folder has the seeds.
         check_range(config, "seed")
         check_range(config, "seeds")
-        folder = _WORKDIR.value or workdir.default(config, variant)
-        function(config, pathlib.Path(folder))
+        function(config, _workdir() or workdir.default(config, variant))
+
+
+def _workdir() -> pathlib.Path | None:
+    """Return the folder that --workdir names, None without it."""
+    if not _WORKDIR.value:
+        return None
+    return command_line.local_path(_WORKDIR.value, "--workdir")
 
 
 def _parse(argv):
@@ -151,6 +165,7 @@ def _parse(argv):
         raise UserError(
             f"unexpected argument {rest[1]!r}; flags are --NAME=VALUE, see --help"
         )
+    _check_once(argv)
     _check_process_flags()
     if _CONFIG.value and _RESUME.value:
         raise UserError("--resume takes the config of the run; leave --config out")
@@ -160,6 +175,14 @@ def _parse(argv):
         there = ", ".join(config_file.configs()) or "no configs here"
         raise UserError(f"--config is missing; there are {there}")
     return config_file.read(_CONFIG.value, overrides)
+
+
+def _check_once(argv):
+    """Refuse a flag that is given twice, of which the last one would count."""
+    given = [flag.partition("=")[0].lstrip("-") for flag in argv if flag[:1] == "-"]
+    for name, count in collections.Counter(given).items():
+        if name in flag_names() and count > 1:
+            raise UserError(f"--{name} is given {count} times; give it once")
 
 
 def _check_process_flags():
@@ -172,7 +195,8 @@ def _check_process_flags():
 
 def _config_of_run(overrides):
     """Return the config of the run in --workdir."""
-    if not _WORKDIR.value:
+    folder = _workdir()
+    if not folder:
         raise UserError(
             "--resume and --evaluate without --config need --workdir, a run directory"
         )
@@ -181,11 +205,11 @@ def _config_of_run(overrides):
 
     from lnrepro.engine import runs
 
-    config = runs.load(pathlib.Path(_WORKDIR.value)).config
+    config = runs.load(folder).config
     if not runs.OWN_EXPERIMENT.fullmatch(str(config.experiment)):
         # A config.json may come from a stranger, and the module would be imported.
         raise UserError(
-            f"{_WORKDIR.value} holds a run of {config.experiment!r}; if you trust this "
+            f"{folder} holds a run of {config.experiment!r}; if you trust this "
             "module, give the --config that the run was trained with, without --resume"
         )
     return config

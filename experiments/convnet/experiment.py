@@ -81,7 +81,8 @@ def make(config: ConfigDict) -> Experiment:
         picture = statistics(layers, title)
         return Evaluation(border_metrics(layers), {"statistics": picture})
 
-    return Experiment(init, loss, batches, evaluate, UNITS)
+    scalars = evaluation.scalars_of_splits(config, ("nll", "error"), {"border": None})
+    return Experiment(init, loss, batches, evaluate, UNITS, scalars)
 
 
 def _check(config: ConfigDict) -> None:

@@ -51,4 +51,5 @@ def make(config: ConfigDict) -> Experiment:
         examples = eval_batches(columns, config.eval_batch_size)
         return Evaluation(mean_metrics(vars, examples))
 
-    return Experiment(init, loss, batches, evaluate, UNITS)
+    scalars = evaluation.scalars_of_splits(config, ("nll", "error"))
+    return Experiment(init, loss, batches, evaluate, UNITS, scalars)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.engine import retrieval
+from lnrepro.engine import evaluation, retrieval
 from lnrepro.engine.checks import check_choice
 from lnrepro.engine.experiment import Evaluation, Experiment
 
@@ -92,4 +92,5 @@ def make(config: ConfigDict) -> Experiment:
         table = evaluations.table_2((config, scores))
         return Evaluation(scores, {"retrievals": picture}, {"table2.md": table})
 
-    return Experiment(init, loss, batches, evaluate, UNITS)
+    scalars = evaluation.scalars_of_splits(config, UNITS, {"final": UNITS})
+    return Experiment(init, loss, batches, evaluate, UNITS, scalars)

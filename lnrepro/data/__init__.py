@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 from lnrepro.data import store
 from lnrepro.data.store import SEAL
+from lnrepro.engine.command_line import local_path
 from lnrepro.engine.errors import DataError
 
 if TYPE_CHECKING:
@@ -160,9 +161,13 @@ def _is_known(name: str) -> bool:
 
 
 def data_root(data_dir: DataDir = None) -> pathlib.Path:
-    """Return the folder that holds the prepared sets: see the top of this module."""
+    """Return the folder that holds the prepared sets: see the top of this module.
+
+    Raises:
+      UserError: it is not on a disk of this machine.
+    """
     folder = data_dir or os.environ.get("LNREPRO_DATA") or "~/.cache/lnrepro"
-    return pathlib.Path(folder).expanduser()
+    return local_path(folder, "the folder of the data sets")
 
 
 def place(name: str, data_dir: DataDir = None) -> pathlib.Path:

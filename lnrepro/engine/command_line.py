@@ -1,13 +1,20 @@
 """Command lines that report a mistake in one line."""
 
 import argparse
-from typing import NoReturn
+import os
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from lnrepro.engine.errors import UserError
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that reports a mistake as a UserError of one line."""
+    """An argument parser that reports a mistake as a UserError of one line.
+
+    Paths may begin with "~", see `local_path`.
+    """
 
     def __init__(self, **options):
         """Keep the line breaks of the description."""
@@ -17,3 +24,55 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise UserError."""
         raise UserError(f"{message}; see --help")
+
+    def parse_known_args(
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Parse, and make paths of this machine of those that were given."""
+        found, rest = super().parse_known_args(args, namespace)
+        for name, value in vars(found).items():
+            if isinstance(value, list):
+                setattr(found, name, [_local(item, name) for item in value])
+            else:
+                setattr(found, name, _local(value, name))
+        return found, rest
+
+
+def _local(value: Any, name: str) -> Any:
+    """Return `local_path` of paths, also of those that were given as text."""
+    if isinstance(value, pathlib.Path):
+        return local_path(value, name)
+    if isinstance(value, str) and is_path(value):
+        return str(local_path(value, name))
+    return value
+
+
+def is_path(text: str) -> bool:
+    """Whether a text can only be a path that `local_path` changes or refuses."""
+    return re.match(r"~[\w.-]*(/|$)|(gs|s3|hdfs)://", text) is not None
+
+
+def local_path(path: str | os.PathLike, name: str) -> pathlib.Path:
+    """Return a path of this machine, where "~" is the home folder.
+
+    A shell replaces "~" only at the start of a word, not in --flag=~/folder.
+
+    Args:
+      path: what the user gave.
+      name: what it is called, for the message.
+
+    Raises:
+      UserError: it is an address, such as gs://bucket/folder, or an unknown home.
+    """
+    text = os.fspath(path)
+    # pathlib makes one slash of two.
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
+    if scheme:
+        raise UserError(
+            f"{name} = {text}: this is on no disk of this machine; mount it, and give "
+            "the path of the mount"
+        )
+    try:
+        return pathlib.Path(text).expanduser()
+    except RuntimeError:
+        raise UserError(f"{name} = {text}: there is no such home folder") from None

@@ -6,7 +6,6 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from lnrepro import config as defaults
-from lnrepro.engine import config_file
 
 # Longer values are cut.
 WIDTH = 44
@@ -21,6 +20,9 @@ def text(config: str) -> str:
     Raises:
       UserError: there is no such file or variant.
     """
+    # Imported here, because `config_file` uses the functions below.
+    from lnrepro.engine import config_file
+
     file = config.partition(":")[0]
     module = config_file.load_module(file)
     lines = [(module.__doc__ or "").strip(), "", "variants:"]
@@ -84,7 +86,7 @@ def fields(config: ConfigDict, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _sizes(config):
+def _sizes(config: ConfigDict) -> str:
     """Return the data and the length of a run in a few words."""
     if config.steps is not None:
         length = f"{config.steps:,} steps"

@@ -25,6 +25,7 @@ import numpy as np
 
 from lnrepro import data
 from lnrepro.engine import json_files, workdir
+from lnrepro.engine.command_line import local_path
 from lnrepro.engine.errors import UserError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def write(run: LoadedRun, path: pathlib.Path) -> pathlib.Path:
         "git": run.about.get("git"),
         "checkpoint": {"name": weights.checkpoint, "step": weights.step},
     }
-    path = path.expanduser().absolute()
+    path = local_path(path, "the folder to export to").absolute()
     try:
         if path.exists() and any(path.iterdir()):
             raise UserError(f"{path} is not empty; give another folder to export to")

@@ -89,7 +89,7 @@ def initialize(
         name, where = f"process {process_id} of {num_processes}", f" at {coordinator}"
     not_joined = (
         f"could not join the other processes{where} within {timeout_s} s; start all of "
-        "them, or raise --peer_timeout"
+        "them with the same --num_processes, or raise --peer_timeout"
     )
     _last_line.start()
     _last_line.set(f"error: {not_joined}")

@@ -24,6 +24,7 @@ from lnrepro.engine import experiment as experiments
 from lnrepro.engine import export, metrics, optim, seeds, train, train_step, workdir
 from lnrepro.engine.checkpoint import Saved, Store
 from lnrepro.engine.checks import MAY_BE_NONE, missing_fields
+from lnrepro.engine.command_line import local_path
 from lnrepro.engine.errors import UserError
 
 logger = logging.getLogger("lnrepro")
@@ -316,6 +317,7 @@ def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
       UserError: there is no config.json, it is not that of a run, or the run is one of
         another experiment.
     """
+    folder = local_path(folder, "the folder of the run")
     path = folder / "config.json"
     try:
         about = json.loads(path.read_text(encoding="utf-8"))

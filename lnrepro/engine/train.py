@@ -7,7 +7,7 @@ order. A run that is interrupted and resumed ends with the same bits as one that
 import contextlib
 import json
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -285,11 +285,21 @@ class Loop:
         n = min(n, self.run.total_steps - self.step)
         batch = self.run.placement.batch(take(batches, n))
         self.state, metrics = self.compiled(self.state, batch)
+        if not self.numbers:
+            self.check_curves(metrics)
         self.meter.add(self.step, metrics)
         self.step += n
         self.progress.step(self.step)
         if self.is_due(self.log_every):
             self.meter.cut(self.step)
+
+    def check_curves(self, metrics: Iterable[str]) -> None:
+        """Check the names of training metrics in `config.curves`, at the first step."""
+        measured = [f"train/{name}" for name in metrics]
+        for name in experiment.metrics_of(self.run.config.curves):
+            plain = name.rpartition("/seed")[0] if seeds.is_one(name) else name
+            if name.startswith("train/"):
+                experiment.check_measured("config.curves", plain, measured)
 
     def log(self, wait: bool) -> None:
         """Record the training metrics that have arrived; with `wait`, all of them."""
@@ -328,11 +338,7 @@ class Loop:
         metric, mode = self.run.config.best.metric, self.run.config.best.mode
         if not metric or metric.partition("/")[0] not in names:
             return False
-        if metric not in numbers:
-            raise UserError(
-                f"config.best.metric = {metric!r} is not measured; there are "
-                f"{', '.join(numbers)}"
-            )
+        experiment.check_measured("config.best.metric", metric, list(numbers))
         best_value = self.best["value"] if self.best else None
         if not is_better(numbers[metric], best_value, mode):
             return False
@@ -465,6 +471,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         run = Run(config, folder, writing=True)
         fingerprint, facts = _data_identity(config)
         experiment.check_data_sizes(config)
+        experiment.check_names(config, run.experiments[0])
     peers.agree("fingerprint", {"the data": fingerprint})
     # A model that cannot be built must not leave a config.json.
     jax.eval_shape(make_init(run.experiments[0], run.optimizer), run.init_keys[0])

@@ -43,6 +43,10 @@ _RECORDS = (
     "config.json",
 )
 
+# Names, without their suffixes, of what may stand in a run directory. The scripts that
+# start sweeps write launch.lock and output.log.
+_STEMS = {"lock", "launch", "output", *(name.partition(".")[0] for name in _RECORDS)}
+
 # Prefix of the folder that keeps the records of a run without a checkpoint.
 SET_ASIDE = "without-checkpoint-"
 
@@ -444,10 +448,12 @@ def lock(workdir: pathlib.Path) -> Iterator[Callable[[], None]]:
       was removed, moved or replaced meanwhile: it may be another run's.
 
     Raises:
-      UserError: another process holds the lock, or the directory cannot be written to.
+      UserError: another process holds the lock, the directory cannot be written to, or
+        it holds what is not a run's.
     """
     path = workdir / "lock"
     try:
+        _check_is_run(workdir)
         workdir.mkdir(parents=True, exist_ok=True)
         # "a+" makes the file and leaves the contents of one that is there.
         file = open(path, "a+")
@@ -474,6 +480,25 @@ def lock(workdir: pathlib.Path) -> Iterator[Callable[[], None]]:
                 )
 
         yield assert_lock_held
+
+
+def _check_is_run(workdir: pathlib.Path) -> None:
+    """Check that a directory is new, empty or that of a run.
+
+    Raises:
+      UserError: it is not. Nothing is written there.
+    """
+    if not workdir.exists() or (workdir / "config.json").exists():
+        return
+    for path in sorted(workdir.iterdir()):
+        # A run may have been killed before it wrote its config.json. Operating systems
+        # leave hidden files.
+        is_ours = path.stem in _STEMS or path.name.startswith((".", SET_ASIDE))
+        if not is_ours:
+            raise UserError(
+                f"--workdir {workdir} is not empty and holds no run (there is "
+                f"{path.name}); give a new folder"
+            )
 
 
 @contextlib.contextmanager
