@@ -1,5 +1,6 @@
 """What --help says about the variants and fields of a config file."""
 
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -52,8 +53,17 @@ def variants(module: ModuleType) -> list[str]:
 
 
 def helps(module: ModuleType) -> dict[str, str]:
-    """Return {field: what it means} of a config file."""
-    return defaults.HELP | getattr(module, "HELP", {})
+    """Return {field: what it means} of a config file.
+
+    It may change the config of another file, whose fields it then has too.
+    """
+    said = dict(defaults.HELP)
+    for value in vars(module).values():
+        of = value if isinstance(value, ModuleType) else None
+        imported = of or sys.modules.get(getattr(value, "__module__", None) or "")
+        found = getattr(imported, "HELP", {})
+        said |= found if isinstance(found, dict) else {}
+    return said | getattr(module, "HELP", {})
 
 
 def help_of(field: str, said: dict[str, str]) -> str:
