@@ -45,7 +45,8 @@ def make(config: ConfigDict) -> Experiment:
     encoders = Encoders(config)
     errors = ERRORS[config.model.similarity]
     buckets = Buckets(config)
-    packed = config.packed and jax.device_count() == 1
+    # Seeds that are trained together need batches of one structure.
+    packed = config.packed and jax.device_count() == 1 and config.seeds == 1
     embed = evaluations.embedder(encoders, config.eval_batch_size, buckets)
 
     def init(key):
