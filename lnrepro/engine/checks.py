@@ -29,23 +29,37 @@ class Range(NamedTuple):
     holds: Callable[[Any], bool]
 
 
-AT_LEAST_1 = Range("at least 1 is needed", lambda x: 1 <= x < math.inf)
+def _whole(least: int, most: int) -> Range:
+    """Return the range of the whole numbers from `least` to `most`."""
+
+    def holds(x):
+        is_whole = isinstance(x, numbers.Integral) and not isinstance(x, bool)
+        return is_whole and least <= x <= most
+
+    words = f"at least {least} is needed, a whole number of at most {most:,}"
+    return Range(words, holds)
+
+
+# JAX counts in 32 bits.
+AT_LEAST_1 = _whole(1, 2**31 - 1)
+# Each seed has parameters of its own, and a batch is made whole.
+SEEDS, BATCH = _whole(1, 1000), _whole(1, 10**7)
 ABOVE_0 = Range("a finite number above 0 is needed", lambda x: 0 < x < math.inf)
 DECAY = Range("a number from 0 to below 1 is needed", lambda x: 0 <= x < 1)
 # NumPy's and JAX's generators take larger seeds only modulo this number.
-SEED = Range("a number from 0 to 4294967295 is needed", lambda x: 0 <= x < 2**32)
+SEED = _whole(0, 2**32 - 1)
 
 # Fields of every config.
 RANGES: Mapping[str, Range] = {
     "seed": SEED,
-    "seeds": AT_LEAST_1,
-    "batch_size": AT_LEAST_1,
+    "seeds": SEEDS,
+    "batch_size": BATCH,
     "steps": AT_LEAST_1,
     "epochs": ABOVE_0,
     "steps_per_call": AT_LEAST_1,
     "log_every": AT_LEAST_1,
     "save_every": AT_LEAST_1,
-    "eval_batch_size": AT_LEAST_1,
+    "eval_batch_size": BATCH,
     "mesh.model": AT_LEAST_1,
     "data.train_examples": AT_LEAST_1,
     "optimizer.learning_rate": ABOVE_0,

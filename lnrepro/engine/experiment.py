@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import math
 import pkgutil
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from types import ModuleType
@@ -14,7 +15,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.engine.checks import check_range, check_sizes
+from lnrepro.engine.checks import AT_LEAST_1, check_range, check_sizes
 from lnrepro.engine.errors import UserError
 
 # {"params": pytree, and other collections such as "batch_stats"}
@@ -215,6 +216,8 @@ def total_steps(config: ConfigDict) -> int:
             "config.steps and config.epochs give no training step; set one of them "
             "above 0"
         )
+    if not AT_LEAST_1.holds(steps):
+        raise UserError(f"config.epochs = {config.epochs}: {AT_LEAST_1.words} steps")
     return steps
 
 
@@ -231,7 +234,8 @@ def evals(config: ConfigDict) -> Evals:
             every[name] = steps_per_epoch(config)
         elif schedule == "end":
             at_end.append(name)
-        elif str(schedule).isdecimal() and int(schedule):
+        # Ten digits are more steps than a run can have.
+        elif re.fullmatch(r"0*[1-9][0-9]{0,9}", str(schedule)):
             every[name] = int(schedule)
         elif schedule != "never":
             raise UserError(

@@ -248,10 +248,11 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
     A last line without its end, which a killed process leaves, is dropped.
 
     Raises:
-      UserError: another line is not a record; file and line are named.
+      UserError: another line is not a record, and file and line are named; or it is no
+        file.
     """
     records = []
-    lines = path.read_bytes().split(b"\n")
+    lines = json_files.read_bytes(path).split(b"\n")
     for number, line in enumerate(lines, 1):
         if not line:
             continue

@@ -146,7 +146,8 @@ def starts(workdir: pathlib.Path) -> list[dict[str, Any]]:
     """
     found = [json_files.read_object(workdir / "config.json") or {}]
     path = workdir / RESUMES
-    for line in path.read_bytes().splitlines() if path.exists() else ():
+    lines = json_files.read_bytes(path).splitlines() if path.exists() else ()
+    for line in lines:
         # A killed process may leave a part of a line.
         with contextlib.suppress(ValueError, RecursionError):
             record = json.loads(line)
@@ -278,7 +279,7 @@ def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | N
         return None
     now = as_json(config)
     try:
-        there = json.loads(path.read_text(encoding="utf-8"))
+        there = json.loads(json_files.read_bytes(path))
         fields = list(_differing(there["config"], now))
         # It is used later, so that it is reported here if it is missing.
         there["data"]["fingerprint"]
@@ -404,7 +405,7 @@ def is_diverged(workdir: pathlib.Path) -> bool:
     """
     if (workdir / DIVERGED).exists():
         return True
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UserError):
         results = json_files.read_object(workdir / "results.json") or {}
         return any(not is_finite(value) for value in results.values())
     return False
