@@ -24,13 +24,14 @@ if sys.version_info < (3, 11):  # noqa: UP036
 
 import ast
 import collections
+import io
 import os
 import pathlib
 import re
 import threading
 
 from lnrepro.engine import command_line, peers
-from lnrepro.engine.errors import UserError, not_installed
+from lnrepro.engine.errors import RunError, UserError, not_installed
 
 try:
     from absl import flags, logging
@@ -255,6 +256,11 @@ def _use_compilation_cache(jax):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
+def _is_out_of_memory(error):
+    """Whether the memory of the machine or of a device does not suffice."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
 def _abandon_if_peer_lost(error):
     """End the process where an error of JAX's runtime means that a peer is gone."""
     import jax
@@ -274,6 +280,10 @@ def main(argv: list[str] | None = None) -> int:
       by signal n.
     """
     argv = sys.argv if argv is None else argv
+    for stream in (sys.stdout, sys.stderr):
+        # A path may have characters that the terminal has not.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # `experiments` and `configs` are imported from the current directory.
     sys.path.insert(0, os.getcwd())
@@ -292,6 +302,14 @@ def main(argv: list[str] | None = None) -> int:
         return interrupt.EXIT_CODE
     except Exception as e:
         exit_code = getattr(e, "exit_code", None)
+        if exit_code is None and _is_out_of_memory(e):
+            print(
+                f"error: out of memory ({' '.join(str(e).split())[:200]}); make "
+                "config.model, config.batch_size or config.eval_batch_size smaller; "
+                "checkpoints saved before are intact",
+                file=sys.stderr,
+            )
+            return RunError.exit_code
         if exit_code is None:
             _abandon_if_peer_lost(e)
             raise

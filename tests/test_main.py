@@ -212,6 +212,13 @@ def test_evaluate_restores_the_best_checkpoint(home, one_device):
             [SMOKE, "--config.curves=(('loss','train/loss','log'),)"],
             "is no panel; a panel is (label, (metric, ...), 'linear' or 'log')",
         ),
+        ([SMOKE, "--config.model.hidden=(0,)"], "model.hidden = (0,): at least 1 is"),
+        (
+            ["--config=configs/convnet.py:smoke", "--config.model.channels=(4,0)"],
+            "config.model.channels = (4, 0): at least 1 is needed",
+        ),
+        ([SMOKE, "--config.steps=10000000000000000000000"], "at most 2,147,483,647"),
+        ([SMOKE, "--config.eval_batch_size=100000000000"], "at most 10,000,000"),
         ([SMOKE, "--config.data.dir=gs://bucket/sets"], "mount it, and give the path"),
         (
             [SMOKE, "--wrkdir=x"],
@@ -283,6 +290,29 @@ def test_a_bucket_is_no_run_directory(home, tmp_path, flag):
     assert err.count("\n") == 1
     assert not (ROOT / "gs:").exists()
     assert not (ROOT / "s3:").exists()
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_a_folder_that_is_not_utf_8_is_refused(home, tmp_path, locale):
+    folder = os.fsencode(tmp_path) + b"/caf\xe9"
+    env = {"LC_ALL": locale, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    process = start(home, SMOKE, f"--workdir={os.fsdecode(folder)}", **env)
+    out, err = process.communicate(timeout=100)
+    assert (process.returncode, out) == (2, "")
+    assert "its path is not UTF-8; give another folder" in err
+    assert err.count("\n") == 1
+    assert not os.path.exists(folder)
+
+
+def test_no_memory_is_one_line(monkeypatch, capsys):
+    def run(argv):
+        raise MemoryError("Unable to allocate 7.45 TiB")
+
+    monkeypatch.setattr(main, "run", run)
+    assert main.main(["main"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: out of memory (Unable to allocate 7.45 TiB); make ")
+    assert err.count("\n") == 1
 
 
 def test_a_populated_folder_is_no_run_directory(home, tmp_path):

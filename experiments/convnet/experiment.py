@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 
 from lnrepro.data.batches import Plan, eval_batches
 from lnrepro.engine import evaluation
-from lnrepro.engine.checks import check_choice
+from lnrepro.engine.checks import check_at_least, check_choice
 from lnrepro.engine.errors import UserError
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.resident import train_batches
@@ -93,6 +93,8 @@ def _check(config: ConfigDict) -> None:
             "config.layer_norm.gain_per_unit = True: this needs "
             "config.layer_norm.statistics = 'layer'"
         )
+    sizes = ("model.channels", "model.strides", "model.classes", "data.image")
+    check_at_least(config, 1, *sizes)
     channels, strides = config.model.channels, config.model.strides
     if len(channels) != len(strides):
         raise UserError(

@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 
 from lnrepro.data.batches import Plan, eval_batches
 from lnrepro.engine import evaluation
-from lnrepro.engine.checks import check_choice
+from lnrepro.engine.checks import check_at_least, check_choice
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.resident import train_batches
 
@@ -23,6 +23,7 @@ def make(config: ConfigDict) -> Experiment:
     the name of a split of the data set.
     """
     check_choice(config, "norm", NORMS)
+    check_at_least(config, 1, "model.hidden", "model.classes", "data.features")
     model = MLP(config)
 
     def init(key):

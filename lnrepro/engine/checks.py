@@ -183,7 +183,7 @@ def check_choice(config: ConfigDict, field: str, choices: Collection[str]) -> No
 
 
 def check_at_least(config: ConfigDict, least: int, *fields: str) -> None:
-    """Check that each field is a number of at least `least`.
+    """Check that each field is a number of at least `least`, or a tuple of such.
 
     Args:
       config: the config of the run.
@@ -195,7 +195,8 @@ def check_at_least(config: ConfigDict, least: int, *fields: str) -> None:
     """
     for field in fields:
         value = attrgetter(field)(config)
-        if value < least:
+        values = value if isinstance(value, tuple | list) else (value,)
+        if any(number < least for number in values):
             raise UserError(f"config.{field} = {value}: at least {least} is needed")
 
 

@@ -489,6 +489,15 @@ def _check_is_run(workdir: pathlib.Path) -> None:
     Raises:
       UserError: it is not. Nothing is written there.
     """
+    try:
+        str(workdir.absolute()).encode()
+    except UnicodeEncodeError:
+        # Orbax cannot write there.
+        shown = str(workdir).encode("utf-8", "backslashreplace").decode()
+        raise UserError(
+            f"--workdir {shown}: its path is not UTF-8; give another folder, or set "
+            "LC_ALL=C.UTF-8 if it is"
+        ) from None
     if not workdir.exists() or (workdir / "config.json").exists():
         return
     for path in sorted(workdir.iterdir()):
