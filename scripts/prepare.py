@@ -53,6 +53,11 @@ def main(argv: list[str]) -> None:
         help="folder of the official files; DATA_DIR/raw/NAME by default",
     )
     add(
+        "--records",
+        action="store_true",
+        help="keep the ArrayRecord files of TFDS too, for readers other than training",
+    )
+    add(
         "--download",
         action="store_true",
         help="first fetch the files that are missing into --raw",
@@ -139,7 +144,7 @@ def verify(name: str, data_dir: str | None) -> None:
     place = data.place(name, data_dir)
     if not data.prepared(name, data_dir):
         raise UserError(f"{name} is not prepared in {place}, or a file is missing")
-    if damaged := data.damaged_files(name, data_dir):
+    if damaged := data.open_set(name, data_dir).damaged_files():
         raise UserError(
             f"{place}: {', '.join(damaged)}: changed since the set was prepared; "
             "remove that folder and prepare the set again"
@@ -176,6 +181,7 @@ def prepare(args: argparse.Namespace) -> None:
             raw,
             args.data_dir,
             own_name=args.own_name,
+            records=args.records,
             progress=report,
         )
     name = args.own_name or name

@@ -20,7 +20,9 @@ def environment(home: pathlib.Path) -> dict[str, str]:
         if not k.startswith(("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE"))
     }
     # Quick compilation, as in conftest.py.
-    kept = [f for f in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in f]
+    kept = [
+        f for f in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in f
+    ]
     env |= {
         "XLA_FLAGS": " ".join(kept),
         "JAX_PLATFORMS": "cpu",

@@ -123,13 +123,17 @@ def test_configs_import_ml_collections_only():
         }, path
 
 
+# Modules of experiments/ that several experiments share.
+SHARED = ("classification", "paper_results")
+
+
 def test_experiments_do_not_import_one_another():
     for path in files("experiments"):
         own = path.relative_to(ROOT / "experiments").parts[0].removesuffix(".py")
         for name in imported(path):
             if name.startswith("experiments."):
                 module = name.split(".")[1]
-                assert module in (own, "paper_results"), f"{path} imports {name}"
+                assert module in (own, *SHARED), f"{path} imports {name}"
 
 
 def test_experiments_open_runs_in_use_only():

@@ -2,6 +2,7 @@
 
     python docs/examples/recurrent_ppo.py --out curve.csv
     python docs/examples/recurrent_ppo.py --memory none --out memoryless.csv
+    python docs/examples/recurrent_ppo.py --norm rms --learning_rate 5e-4
 
 The task is a T-maze: a sign at the entrance says whether to turn left or right at the
 junction, ten steps later. Whoever forgets the sign turns the right way half of the
@@ -56,7 +57,8 @@ class Settings:
     """Sizes and rates.
 
     Attributes:
-      memory: whether the policy has an LN-GRU, or a dense layer in its place.
+      memory: whether the policy has a GRU, or a dense layer in its place.
+      norm: norm of the GRU.
       features: units of the hidden layers.
       environments: N, environments that run side by side.
       steps: T, steps of a rollout.
@@ -72,6 +74,7 @@ class Settings:
     """
 
     memory: bool = True
+    norm: str = "layer"
     features: int = 64
     environments: int = 64
     steps: int = 64
@@ -139,17 +142,19 @@ class Policy(nn.Module):
 
     Attributes:
       features: units of the hidden layers.
-      memory: whether the second layer is an LN-GRU.
+      memory: whether the second layer is a GRU.
+      norm: norm of the GRU.
     """
 
     features: int
     memory: bool
+    norm: str = "layer"
 
     def setup(self):
         """Define the layers."""
         self.dense = nn.Dense(self.features)
         if self.memory:
-            self.recurrent = RNN(GRUCell(self.features, norm="layer"))
+            self.recurrent = RNN(GRUCell(self.features, norm=self.norm))
         else:
             self.second = nn.Dense(self.features)
         self.logits = nn.Dense(
@@ -313,7 +318,7 @@ def train(settings: Settings, key: jax.Array, report: Any = None) -> Progress:
     Returns:
       The progress, arrays [updates].
     """
-    policy = Policy(settings.features, settings.memory)
+    policy = Policy(settings.features, settings.memory, settings.norm)
     init_key, maze_key, key = jax.random.split(key, 3)
     rows = settings.environments
     carry = policy.first_carry(rows)
@@ -373,11 +378,18 @@ def main() -> None:
     """Train, print the progress, check the replay, and write the curve."""
     parser = argparse.ArgumentParser(description="Recurrent PPO on a T-maze.")
     parser.add_argument("--memory", choices=("gru", "none"), default="gru")
+    parser.add_argument("--norm", choices=("none", "layer", "rms"), default="layer")
+    parser.add_argument("--learning_rate", type=float, default=Settings.learning_rate)
     parser.add_argument("--updates", type=int, default=Settings.updates)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", help="CSV file for the learning curve")
     args = parser.parse_args()
-    settings = Settings(memory=args.memory == "gru", updates=args.updates)
+    settings = Settings(
+        memory=args.memory == "gru",
+        norm=args.norm,
+        updates=args.updates,
+        learning_rate=args.learning_rate,
+    )
 
     def report(number, score):
         if number % 10 == 0:

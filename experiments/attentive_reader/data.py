@@ -21,7 +21,6 @@ from lnrepro.engine.checks import (
     check_ascending,
     check_at_least,
     check_choice,
-    check_sizes,
 )
 from lnrepro.engine.errors import UserError
 
@@ -67,13 +66,13 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
       DataError: the set is missing.
     """
     spec = config.data
-    facts = data.facts(spec.name, spec.dir)
-    examples = data.split_sizes(spec.name, spec.dir)
+    opened = data.open_set(spec.name, spec.dir)
+    facts, examples = opened.facts, opened.seal.splits
     lengths = {name: [] for name in TEXTS}
     for split in examples:
         if split != "train" and split not in config.evals:
             continue
-        stored = data.open_columns(spec.name, split, spec.dir)
+        stored = opened.columns(split)
         lengths["passage"].append(_kept_lengths(stored, spec.sentences))
         lengths["question"].append(stored["question"].lengths)
     found = {
@@ -115,12 +114,11 @@ def open_split(config: ConfigDict, split: str) -> Columns:
     the last bucket.
 
     Raises:
-      DataError: the set is missing, or does not fit the sizes in the config.
+      DataError: the set is missing.
       UserError: texts are too long.
     """
     spec = config.data
     stored = data.open_config(spec, split)
-    check_sizes(config, sizes(config))
     columns = {name: stored[name] for name in (*TEXTS, "answer")}
     if spec.sentences is not None:
         # "rank" holds for each word how relevant its sentence is, 0 for the most

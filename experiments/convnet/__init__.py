@@ -8,6 +8,9 @@ statistics from the rest". This experiment is our own demonstration. Its evaluat
 "border" measures the explanation on the test images. Run with configs/convnet.py.
 """
 
-from .data import SIZES as SIZES
-from .data import sizes as sizes
+from experiments.classification import sizes as sizes
+
 from .experiment import make as make
+
+# Fields of the config that the data set determines, see `sizes`.
+SIZES = ("data.train_examples", "data.image", "data.full_ink", "model.classes")

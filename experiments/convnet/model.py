@@ -15,6 +15,11 @@ NORMS = ("none", "batch", "layer")
 STATISTICS = {"layer": (-3, -2, -1), "position": (-1,)}
 
 
+def input_shape(config: ConfigDict) -> tuple[int, ...]:
+    """Return the shape in which the network takes an image: [H, W, 1]."""
+    return (*config.data.image, 1)
+
+
 class ConvNet(nn.Module):
     """3x3 convolutions with ReLU, then a linear layer.
 

@@ -9,21 +9,10 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.data.batches import evenly_spaced
-from lnrepro.engine.checks import Size, check_sizes
+from lnrepro.engine.checks import Size
 from lnrepro.engine.errors import DataError
 
 Columns = Mapping[str, np.ndarray]
-
-
-def open_split(config: ConfigDict, split: str) -> Columns:
-    """Open a split: "image" [N, S, S], zeros and ones.
-
-    Raises:
-      DataError: the set is missing, or does not fit the sizes in the config.
-    """
-    columns = data.open_config(config.data, split)
-    check_sizes(config, sizes(config))
-    return columns
 
 
 # Fields of the config that the data set determines, see `sizes`.

@@ -3,6 +3,7 @@
 import jax
 from ml_collections import ConfigDict
 
+from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches
 from lnrepro.engine.checks import check_at_least
 from lnrepro.engine.evaluation import mean_over_examples, scalars_of_splits
@@ -12,7 +13,7 @@ from lnrepro.engine.resident import train_batches
 from . import evaluate as evaluations
 from . import pictures
 from .bound import cross_entropy
-from .data import open_split, pixels, select
+from .data import pixels, select
 from .model import Draw
 
 UNIT = "nats per image"
@@ -44,18 +45,20 @@ def make(config: ConfigDict) -> Experiment:
         return bound, ({}, {"bound": bound, "reconstruction": reconstruction, "kl": kl})
 
     def batches(start_step):
-        columns = open_split(config, "train")
+        columns = data.open_config(config.data, "train")
         plan = Plan(len(columns["image"]), config.batch_size, config.seed)
         return train_batches(columns, plan, start_step=start_step)
 
     def evaluate(vars, name):
         if name == "final":
             return evaluate_final(vars)
-        examples = eval_batches(open_split(config, name), config.eval_batch_size)
+        examples = eval_batches(
+            data.open_config(config.data, name), config.eval_batch_size
+        )
         return Evaluation(with_data_name(mean_bounds(vars, examples)))
 
     def evaluate_final(vars):
-        columns = open_split(config, "test")
+        columns = data.open_config(config.data, "test")
         selected = select(columns, config.importance_examples)
         examples = eval_batches(selected, config.eval_batch_size)
         scalars = with_data_name(mean_nll(vars, examples))

@@ -10,7 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.engine.checks import Size, check_sizes
+from lnrepro.engine.checks import Size
 
 
 class Lines(Sequence):
@@ -80,11 +80,10 @@ def open_lines(config: ConfigDict, split: str) -> Lines:
     """Open a split.
 
     Raises:
-      DataError: the set is missing, or does not fit the sizes in the config.
+      DataError: the set is missing.
     """
     columns = data.open_config(config.data, split)
     facts = data.facts(config.data.name, config.data.dir)
-    check_sizes(config, sizes(config))
     return Lines(columns, facts, config.model.steps)
 
 
@@ -98,15 +97,13 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     Raises:
       DataError: the set is missing.
     """
-    spec = config.data
-    lines = data.split_sizes(spec.name, spec.dir)
-    symbols = len(data.facts(spec.name, spec.dir)["symbols"])
+    opened = data.open_set(config.data.name, config.data.dir)
+    lines = opened.seal.splits
     longest = 0
     for split in lines:
-        texts = data.open_columns(spec.name, split, spec.dir)["text"]
-        longest = max(longest, int(texts.lengths.max()))
+        longest = max(longest, int(opened.columns(split)["text"].lengths.max()))
     return {
         "data.train_examples": Size(lines["train"]),
-        "model.symbols": Size(symbols),
+        "model.symbols": Size(len(opened.facts["symbols"])),
         "model.characters": Size(longest, least=longest),
     }

@@ -4,6 +4,9 @@ A multi-layer perceptron with layer, batch or no normalisation. Figure 6 compare
 at batch sizes 128 and 4. Run with configs/mnist.py.
 """
 
-from .data import SIZES as SIZES
-from .data import sizes as sizes
+from experiments.classification import sizes as sizes
+
 from .experiment import make as make
+
+# Fields of the config that the data set determines, see `sizes`.
+SIZES = ("data.train_examples", "data.features", "data.full_ink", "model.classes")

@@ -14,7 +14,7 @@ from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches, train_batches
 from lnrepro.data.official.captions import Captions
 from lnrepro.data.ragged import forget_pages
-from lnrepro.engine.checks import Size, check_ascending, check_sizes
+from lnrepro.engine.checks import Size, check_ascending
 
 # Images of a fold, and number of folds, in Table 2.
 FOLD = 1000
@@ -37,11 +37,10 @@ def open_split(config: ConfigDict, split: str) -> Split:
     """Open a split.
 
     Raises:
-      DataError: the set is missing, or does not fit the sizes in the config.
+      DataError: the set is missing.
     """
     spec = config.data
     columns = data.open_config(spec, split)
-    check_sizes(config, sizes(config))
     words = number_of_words(spec, data.facts(spec.name, spec.dir))
     return Split(columns, Captions(columns, words, config.buckets[-1]))
 
@@ -69,9 +68,10 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
       DataError: the set is missing.
     """
     spec = config.data
-    images = data.split_sizes(spec.name, spec.dir)
-    words = number_of_words(spec, data.facts(spec.name, spec.dir))
-    features = data.open_columns(spec.name, "train", spec.dir)["image"].shape[1]
+    opened = data.open_set(spec.name, spec.dir)
+    images = opened.seal.splits
+    words = number_of_words(spec, opened.facts)
+    features = opened.columns("train")["image"].shape[1]
     found = {
         "data.train_examples": Size(images["train"]),
         "data.vocabulary": Size(words, least=words),

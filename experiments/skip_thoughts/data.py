@@ -5,7 +5,7 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.data.triples import Triples
-from lnrepro.engine.checks import Size, check_sizes
+from lnrepro.engine.checks import Size
 
 # The number of words of the authors.
 VOCABULARY = 20_000
@@ -17,9 +17,8 @@ def open_books(config: ConfigDict) -> Triples:
     """Open the sentences of the books.
 
     Raises:
-      DataError: the set is missing, or does not fit the sizes in the config.
+      DataError: the set is missing, or its books have fewer words.
     """
-    check_sizes(config, sizes(config))
     return Triples.open(config.data.name, config.model.vocabulary, config.data.dir)
 
 

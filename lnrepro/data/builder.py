@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from lnrepro.data.raw import Raw, RawFile
-from lnrepro.data.store import Written
+from lnrepro.data.seal import Written
 from lnrepro.engine.errors import DataError
 
 if TYPE_CHECKING:
@@ -113,4 +113,13 @@ class Builder:
                     f"{raw.folder}: the files hold no example of the split {split}; "
                     "get the official ones"
                 )
-        return records.write(builder, splits, scratch, progress)
+        about = records.About(
+            builder.name,
+            builder.version,
+            builder.features(),
+            description=builder.__doc__,
+            homepage=builder.source,
+            license=builder.licence,
+        )
+        written = records.write(about, splits, scratch, progress)
+        return Written(*written, builder.facts)

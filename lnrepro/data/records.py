@@ -12,37 +12,71 @@ import hashlib
 import io
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import tensorflow_datasets as tfds
 
 from lnrepro.data.ragged import OFFSETS, Writer
-from lnrepro.data.store import Written
-
-if TYPE_CHECKING:
-    from lnrepro.data.builder import Builder, Example, Progress
 
 # Examples read back together, and examples between two calls of `progress`.
 CHUNK = 1000
 
 
+Examples = Sequence[Mapping[str, Any]]
+Progress = Callable[[str, int, int], None]
+
+
+class About(NamedTuple):
+    """What TFDS writes about a set.
+
+    Attributes:
+      name: its name.
+      version: its version.
+      features: the TFDS features of one example.
+      description: what it is.
+      homepage: where its official files are.
+      license: its licence.
+    """
+
+    name: str
+    version: str
+    features: Mapping[str, Any]
+    description: str | None
+    homepage: str
+    license: str
+
+
+class Records(NamedTuple):
+    """What was written.
+
+    Attributes:
+      folder: where the files are.
+      splits: number of examples of each split.
+      digest: hashlib object, updated with all examples.
+    """
+
+    folder: pathlib.Path
+    splits: dict[str, int]
+    digest: Any
+
+
 def write(
-    builder: Builder,
-    splits: Mapping[str, Sequence[Example]],
+    about: About,
+    splits: Mapping[str, Examples],
     scratch: pathlib.Path,
     progress: Progress,
-) -> Written:
+) -> Records:
     """Write examples as ArrayRecord, read them back, and copy them into columns.
 
     Args:
-      builder: the set.
+      about: the set.
       splits: its examples, in order.
       scratch: the folder below which the files go.
       progress: called with what is done, examples done and their number.
     """
     tfds.disable_progress_bar()
-    records = _Records(builder, splits, scratch, progress)
+    records = _Records(about, splits, scratch, progress)
     # TFDS prints what it does.
     with contextlib.redirect_stdout(io.StringIO()):
         records.download_and_prepare(
@@ -59,7 +93,7 @@ def write(
         digest.update(f"{split}:{len(source)};".encode())
         checking = functools.partial(progress, f"checking {split}")
         _read_back(source, features, folder / "columns" / split, digest, checking)
-    return Written(folder, sizes, digest, builder.facts)
+    return Records(folder, sizes, digest)
 
 
 class _OfflineInfo(tfds.core.DatasetInfo):
@@ -82,23 +116,23 @@ class _Records(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
     def __init__(
         self,
-        builder: Builder,
-        splits: Mapping[str, Sequence[Example]],
+        about: About,
+        splits: Mapping[str, Examples],
         scratch: pathlib.Path,
         progress: Progress,
     ):
-        self.name = builder.name  # pyright: ignore[reportAttributeAccessIssue]
-        self.VERSION = tfds.core.Version(builder.version)
-        self._builder, self._splits, self._progress = builder, splits, progress
+        self.name = about.name  # pyright: ignore[reportAttributeAccessIssue]
+        self.VERSION = tfds.core.Version(about.version)
+        self._about, self._splits, self._progress = about, splits, progress
         super().__init__(data_dir=str(scratch), file_format="array_record")
 
     def _info(self) -> tfds.core.DatasetInfo:
         return _OfflineInfo(
             builder=self,
-            description=self._builder.__doc__,
-            homepage=self._builder.source,
-            license=self._builder.licence,
-            features=tfds.features.FeaturesDict(self._builder.features()),
+            description=self._about.description,
+            homepage=self._about.homepage,
+            license=self._about.license,
+            features=tfds.features.FeaturesDict(dict(self._about.features)),
             # The official order is kept. batches.py shuffles.
             disable_shuffling=True,
         )
@@ -106,7 +140,7 @@ class _Records(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
         return {split: self._generate_examples(split) for split in self._splits}
 
-    def _generate_examples(self, split: str) -> Iterator[tuple[int, Example]]:
+    def _generate_examples(self, split: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         examples = self._splits[split]
         for i, example in enumerate(examples):
             if i % CHUNK == 0:

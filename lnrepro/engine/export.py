@@ -236,8 +236,9 @@ def _numbers(run: LoadedRun, step: int) -> Sequence[str]:
 def _uses(model: type) -> Sequence[str]:
     """Return a line for each public method that a class of `EXPERIMENT.use` adds."""
     lines = []
-    for name, method in vars(model).items():
-        if name.startswith("_") or not inspect.isfunction(method):
+    for name, method in inspect.getmembers(model, inspect.isfunction):
+        # The methods of LoadedRun are those of every run.
+        if name.startswith("_") or method.__module__ == "lnrepro.engine.runs":
             continue
         parameters = list(inspect.signature(method).parameters.values())[1:]
         plain = [str(p.replace(annotation=p.empty)) for p in parameters]

@@ -320,6 +320,7 @@ def test_evaluation_counts_every_example_once(columns, sequences, batch_size, bu
 def test_batches_of_a_source_are_those_of_its_columns(tmp_path):
     from lnrepro import data
 
+    data.prepare("digits", data_dir=tmp_path, records=True)
     columns = data.open_columns("digits", "train", tmp_path)
     source = data.open_source("digits", "train", tmp_path)
     plan = Plan(len(source), 100, seed=0)

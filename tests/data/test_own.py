@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lnrepro import data
+from lnrepro.data import registry
 from lnrepro.data.builder import Builder, array
 from lnrepro.engine.errors import DataError
 from scripts import prepare
@@ -38,7 +39,7 @@ class Constant(Builder):
 
 @pytest.fixture(autouse=True)
 def _no_registered_sets(monkeypatch):
-    monkeypatch.setattr(data, "_REGISTERED", {})
+    monkeypatch.setattr(registry, "_REGISTERED", {})
 
 
 @pytest.mark.slow
@@ -82,14 +83,16 @@ def test_a_registered_set_is_prepared_at_its_first_use(tmp_path):
     data.register("constant", Constant)
     assert data.open_columns("constant", "train", tmp_path)["x"].tolist() == [7]
     assert data.split_sizes("constant", tmp_path) == {"train": 1}
-    data._REGISTERED.clear()
+    registry._REGISTERED.clear()
     assert data.open_columns("constant", "train", tmp_path)["x"].tolist() == [7]
     with pytest.raises(DataError, match=r"no data set is called 'constants'; .*mnist"):
         data.open_columns("constants", "train", tmp_path)
 
 
 def test_an_entry_point_names_a_builder(tmp_path, monkeypatch):
-    point = metadata.EntryPoint("constant", f"{__name__}:Constant", data.ENTRY_POINTS)
+    point = metadata.EntryPoint(
+        "constant", f"{__name__}:Constant", registry.ENTRY_POINTS
+    )
 
     def entry_points(group, name):
         wanted = (point.group, point.name)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data import store
+from lnrepro.data import prepared_set
 from lnrepro.data.builder import Builder
 from lnrepro.data.raw import RawFile
 from lnrepro.engine.errors import DataError, UserError
@@ -176,7 +176,7 @@ def test_changed_bytes_are_found_when_small_columns_are_opened(tmp_path):
 
 
 def test_verify_names_every_changed_file_of_any_size(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(store, "CHECKED_BYTES", 0)
+    monkeypatch.setattr(prepared_set, "CHECKED_BYTES", 0)
     raw = idx.write(tmp_path / "raw", idx.files())
     folder = unchecked.prepare("mnist", raw, tmp_path)
     flags = ["mnist", "--verify", f"--data_dir={tmp_path}"]
@@ -307,6 +307,29 @@ def test_a_prepared_set_that_names_a_module_is_not_opened(tmp_path):
     assert "antigravity" not in sys.modules
 
 
+def test_the_records_are_kept_only_where_they_are_asked_for(tmp_path, small):
+    """The examples are the same, and so is the fingerprint."""
+    folder = unchecked.prepare("mnist", small[0], tmp_path, records=False)
+    assert sorted(path.name for path in folder.iterdir()) == ["columns", data.SEAL]
+    assert data.fingerprint("mnist", tmp_path) == data.fingerprint("mnist", small[1])
+    with pytest.raises(DataError, match=r"columns only.*prepare mnist with --records"):
+        data.open_source("mnist", "train", tmp_path)
+
+
+def test_a_set_is_read_once_in_a_process(small, monkeypatch):
+    data.open_columns("mnist", "train", small[1])
+
+    def read(folder):
+        raise AssertionError(f"{folder} is read again")
+
+    monkeypatch.setattr(prepared_set.seal, "read", read)
+    first = data.open_columns("mnist", "train", small[1])
+    first.clear()
+    columns = data.open_columns("mnist", "train", small[1])
+    assert set(columns) == {"image", "label"}
+    assert data.fingerprint("mnist", small[1]).startswith("mnist/1.0.0/")
+
+
 def test_own_files_get_a_name_of_their_own(tmp_path):
     raw = idx.write(tmp_path / "raw", idx.files())
     root = tmp_path / "data"
@@ -339,4 +362,4 @@ def test_the_newest_version_is_that_of_the_largest_number(tmp_path):
     )
     for version in ("1.9.0", "1.10.0"):
         shutil.copytree(folder, folder.parent / version)
-    assert store.find_sealed(folder.parent).name == "1.10.0"
+    assert prepared_set.newest(folder.parent).folder.name == "1.10.0"

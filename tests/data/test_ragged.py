@@ -44,7 +44,9 @@ def lines(tmp_path_factory):
     """A data dir with the set above in the table of sets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(data.TABLE, "lines", f"{__name__}:Lines")
-        yield tmp_path_factory.mktemp("ragged")
+        root = tmp_path_factory.mktemp("ragged")
+        data.prepare("lines", data_dir=root, records=True)
+        yield root
 
 
 @pytest.mark.parametrize("split", LENGTHS)

@@ -13,6 +13,7 @@ class _Unchecked(raw.Raw):
 
 
 def prepare(*args, **kwargs) -> pathlib.Path:
-    """`data.prepare` without the checksums, under the official name."""
+    """`data.prepare` without the checksums, under the official name, with records."""
+    kwargs.setdefault("records", True)
     with mock.patch.object(raw, "Raw", _Unchecked):
         return data.prepare(*args, **kwargs)

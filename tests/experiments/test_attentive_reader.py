@@ -21,6 +21,7 @@ from experiments.attentive_reader import (
 )
 from lnrepro.data.ragged import Ragged
 from lnrepro.engine.errors import DataError, UserError
+from lnrepro.engine.experiment import check_data_sizes
 from tests.oracle import sigmoid
 
 NORMS = model.NORMS
@@ -743,7 +744,7 @@ def test_default_data_end_to_end(tmp_path):
         wrong = config.copy_and_resolve_references()
         wrong.update_from_flattened_dict(change)
         with pytest.raises((UserError, DataError), match=message):
-            make(wrong).batches(0)
+            check_data_sizes(wrong)
     config.data.update(
         {
             "passage_buckets": (20, 40),

@@ -7,11 +7,11 @@ import pytest
 
 from configs import convnet as configs
 from experiments.convnet import evaluate, make, pictures
-from experiments.convnet.data import open_split
 from experiments.convnet.model import NORMS, ConvNet
-from lnrepro import theory
+from lnrepro import data, theory
 from lnrepro.engine import train
 from lnrepro.engine.errors import DataError, UserError
+from lnrepro.engine.experiment import check_data_sizes
 
 
 def config(**changes):
@@ -149,7 +149,9 @@ def test_border_of_a_net_counts_every_test_image():
     c = config(norm="layer", eval_batch_size=70)
     exp = make(c)
     vars = exp.init(jax.random.key(0))
-    x = jnp.asarray(open_split(c, "test")["image"][..., None] / 16.0, jnp.float32)
+    x = jnp.asarray(
+        data.open_config(c.data, "test")["image"][..., None] / 16.0, jnp.float32
+    )
     _, seen = ConvNet(c).apply(vars, x, False, mutable=["intermediates"])
     measured = exp.evaluate(vars, "border").scalars
     for n, (sums, z) in enumerate(
@@ -225,7 +227,7 @@ def test_sizes_must_be_those_of_the_data():
         ({"data.train_examples": 9}, "train_exam"),
     ):
         with pytest.raises(DataError, match=words):
-            make(config(**changes)).batches(0)
+            check_data_sizes(config(**changes))
 
 
 def test_unknown_variant():

@@ -12,6 +12,7 @@ from configs import draw as config_file
 from experiments.draw import attention, evaluate, make, model, pictures
 from experiments.draw.bound import cross_entropy, importance_weighted, noise_of
 from lnrepro.engine.errors import UserError
+from lnrepro.engine.experiment import check_data_sizes
 from lnrepro.functional import ScanOptions
 from tests import oracle
 
@@ -473,4 +474,4 @@ def test_data_of_another_size_is_one_line(tmp_path):
         config.data.dir = str(tmp_path)
         config.update_from_flattened_dict(change)
         with pytest.raises(UserError, match=message):
-            make(config).batches(0)
+            check_data_sizes(config)

@@ -16,6 +16,7 @@ from tests.runs import ROOT
 
 EXPERIMENTS = (
     "mnist",
+    "sequential_mnist",
     "convnet",
     "draw",
     "handwriting",

@@ -16,6 +16,7 @@ from experiments.order_embeddings import data, evaluate, make, model, ranking
 from lnrepro.data import prepare
 from lnrepro.engine import experiment, optim, retrieval
 from lnrepro.engine.errors import DataError, UserError
+from lnrepro.engine.experiment import check_data_sizes
 from tests import oracle
 
 
@@ -446,10 +447,10 @@ def test_data_of_another_size_is_one_line(smoke):
         config.data.dir = smoke[0].data.dir
         config.update_from_flattened_dict(change)
         with pytest.raises(DataError, match=message):
-            next(make(config).batches(0))
+            check_data_sizes(config)
     config.data = smoke[0].data
     config.evaluation.update({"fold": 300, "folds": 2})
     with pytest.raises(
         DataError, match=r"config.evaluation.folds = 2, but scenes allows at most 1"
     ):
-        make(config).evaluate(smoke[2], "test")
+        check_data_sizes(config)

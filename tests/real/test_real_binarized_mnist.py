@@ -15,7 +15,7 @@ MEANS = {
 @pytest.mark.slow
 def test_official_files_prepare_and_read_back(real_data, tmp_path):
     data.prepare(
-        "binarized_mnist", real_data / "binarized_mnist", tmp_path
+        "binarized_mnist", real_data / "binarized_mnist", tmp_path, records=True
     )  # compares the sha256 of each content
     for split, (rows, mean) in MEANS.items():
         images = data.open_columns("binarized_mnist", split, tmp_path)["image"]

@@ -11,7 +11,7 @@ TEST_COUNTS = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
 
 @pytest.mark.slow
 def test_official_mnist(real_data, tmp_path):
-    data.prepare("mnist", real_data / "mnist", tmp_path)
+    data.prepare("mnist", real_data / "mnist", tmp_path, records=True)
     train, valid, test = (
         data.open_columns("mnist", split, tmp_path)
         for split in ("train", "valid", "test")

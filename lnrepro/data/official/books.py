@@ -37,7 +37,7 @@ import numpy as np
 from lnrepro.data.builder import Builder, Progress, array
 from lnrepro.data.official.book_files import BLOCK, Book, index
 from lnrepro.data.raw import PACKINGS, Raw, RawFile
-from lnrepro.data.store import Written
+from lnrepro.data.seal import Written
 from lnrepro.engine.errors import DataError
 
 

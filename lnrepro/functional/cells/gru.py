@@ -168,32 +168,37 @@ class GRUCell(GatedCell):
     ) -> tuple[jax.Array, dict | None]:
         """Take one step: eq. 26 to 28."""
         h = carry
-        split = [2 * self.features]
         normalise = self.normaliser(params, context)
-
-        # Eq. 26: the gates. The input's part holds the candidate's as well.
+        # The input's part of the gates (eq. 26) and of the candidate (eq. 27).
         x_part = normalise("x", add_row(x_proj, params, "bias"))
-        x_gates, x_candidate = jnp.split(x_part, split, -1)
-        if self.reset == "after":
-            h_part = add_row(normalise("h", dot("w_h", h)), params, "bias_recurrent")
-            h_gates, h_candidate = jnp.split(h_part, split, -1)
-            z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
-            # The paper's reset gate multiplies the product.
-            recurrent = r * h_candidate
-        else:
-            h_gates = normalise("h", dot("w_h", h))
-            if self.recurrent_bias:
-                bias, bias_candidate = jnp.split(params["bias_recurrent"], split)
-                h_gates = h_gates + row(bias, h_gates)
-            z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
-            # Cho's reset gate multiplies h before the candidate's product.
-            recurrent = normalise("u", dot("w_u", (r * wide(h)).astype(h.dtype)))
-            if self.recurrent_bias:
-                recurrent = recurrent + row(bias_candidate, recurrent)
+        x_gates, x_candidate = jnp.split(x_part, [2 * self.features], -1)
+        recurrent = self._reset_after if self.reset == "after" else self._reset_before
+        z, h_candidate = recurrent(dot, params, normalise, h, x_gates)
 
         # Eq. 27 and 28: the candidate, and the mix of it with the previous h.
-        n = self.activation_fn(x_candidate + recurrent)
+        n = self.activation_fn(x_candidate + h_candidate)
         n = dropout(context.key, self.recurrent_dropout, n)
         previous_h = h.astype(n.dtype)
         new_h = previous_h + z * (n - previous_h)
         return new_h.astype(h.dtype), normalise.statistics
+
+    def _reset_after(self, dot, params, normalise, h, x_gates):
+        """Return z and r * (U h): the reset gate multiplies the product (eq. 27)."""
+        h_part = add_row(normalise("h", dot("w_h", h)), params, "bias_recurrent")
+        h_gates, h_candidate = jnp.split(h_part, [2 * self.features], -1)
+        z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
+        return z, r * h_candidate
+
+    def _reset_before(self, dot, params, normalise, h, x_gates):
+        """Return z and U (r * h): the reset gate multiplies h (Cho et al. 2014)."""
+        h_gates = normalise("h", dot("w_h", h))
+        if self.recurrent_bias:
+            bias, bias_candidate = jnp.split(
+                params["bias_recurrent"], [2 * self.features]
+            )
+            h_gates = h_gates + row(bias, h_gates)
+        z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
+        h_candidate = normalise("u", dot("w_u", (r * wide(h)).astype(h.dtype)))
+        if self.recurrent_bias:
+            h_candidate = h_candidate + row(bias_candidate, h_candidate)
+        return z, h_candidate

@@ -1,0 +1,84 @@
+"""MNIST read pixel by pixel: an LSTM over 784 steps. Not in the paper.
+
+    python -m lnrepro.main --config=configs/sequential_mnist.py          8x8 digits
+    python -m lnrepro.main --config=configs/sequential_mnist.py:small    MNIST
+    ... --config.norm=none | layer | rms  --config.seed=1
+
+The default reads the 64 pixels of scikit-learn's digits. `:small` reads MNIST's 784.
+An embedding of each pixel, one LSTM of 64 units with a forget bias of 1 (Jozefowicz et
+al., 2015), Adam, and gradients clipped to a norm of 1: all of it is our choice.
+"""
+
+from ml_collections import ConfigDict
+
+from lnrepro.config import adam, choose, grid, small_sweeps, variants
+
+SMALL = {
+    "batch_size": 128,
+    "steps": 1200,
+    "data": {
+        "name": "mnist",
+        "train_examples": 55_000,
+        "features": 784,
+        "full_ink": 255.0,
+    },
+    "model": {"embedding": 16, "units": 64, "classes": 10, "forget_bias": 1.0},
+    "optimizer": adam(1e-3, clip=1.0),
+    "log_every": 40,
+    "save_every": 120,
+    "eval_batch_size": 1000,
+    "evals": {"valid": "120", "test": "120"},
+    "best": {"metric": "valid/error", "mode": "min"},
+    "curves": (
+        ("NLL, nats per image", ("train/nll", "test/nll"), "linear"),
+        ("test error, fraction", ("test/error",), "linear"),
+    ),
+}
+EMBEDDED = {
+    "data": {
+        "name": "digits",
+        "train_examples": 1437,
+        "features": 64,
+        "full_ink": 16.0,
+    },
+    "batch_size": 64,
+    "steps": 660,
+    "log_every": 22,
+    "save_every": 110,
+    "eval_batch_size": 180,
+    "evals": {"valid": "110", "test": "110"},
+}
+SMOKE = {
+    "model": {"units": 8},
+    "steps": 4,
+    "log_every": 2,
+    "save_every": 2,
+    "evals": {"valid": "2", "test": "2"},
+}
+VARIANTS = {
+    "": (SMALL, EMBEDDED),
+    "small": (SMALL,),
+    "smoke": (SMALL, EMBEDDED, SMOKE),
+}
+HELP = {
+    "data.features": "pixels of an image, the steps of the LSTM",
+    "data.full_ink": "value of a black pixel, which becomes 1",
+    "model.embedding": "numbers that a pixel becomes before the LSTM",
+    "model.units": "units of the LSTM",
+    "model.classes": "number of classes",
+    "model.forget_bias": "first value of the forget gate's bias",
+}
+NORMS = ("none", "layer", "rms")
+SWEEPS = {
+    "": grid({"norm": NORMS, "seed": range(3)}),
+    **small_sweeps("small", dict.fromkeys(NORMS, 3e-3), (1e-3, 3e-3, 1e-2)),
+}
+
+
+def get_config(variant: str = "") -> ConfigDict:
+    return variants("experiments.sequential_mnist", VARIANTS, variant)
+
+
+def sweep(name: str = "") -> list[dict[str, object]]:
+    """Three seeds of each norm; "small": five, with each norm's best rate."""
+    return choose("sweep", SWEEPS, name)

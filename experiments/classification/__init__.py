@@ -1,0 +1,104 @@
+"""Classification of images, which MNIST, the ConvNets and the pixel sequences share.
+
+Shape letters: B batch, N images, K classes.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from ml_collections import ConfigDict
+
+from lnrepro import data
+from lnrepro.data.batches import Plan, eval_batches
+from lnrepro.engine import evaluation
+from lnrepro.engine.checks import Size
+from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.engine.resident import train_batches
+
+# Numbers of an evaluation of a split.
+SCALARS = ("nll", "error")
+UNITS = {"loss": "nats per image", "nll": "nats per image", "error": "fraction"}
+
+
+def sizes(config: ConfigDict) -> dict[str, Size]:
+    """Return what the data set says about fields of the config.
+
+    `config.data.features` is the number of pixels of an image, and `config.data.image`
+    its height and width. A config has one of the two.
+
+    Raises:
+      DataError: the set is missing.
+    """
+    columns = data.open_columns(config.data.name, "train", config.data.dir)
+    images = columns["image"]
+    ink, classes = float(images.max()), int(columns["label"].max()) + 1
+    found = {
+        "data.train_examples": Size(len(images)),
+        "data.full_ink": Size(ink, least=ink),
+        "model.classes": Size(classes, least=classes),
+    }
+    if "image" in config.data:
+        found["data.image"] = Size(images.shape[1:])
+    else:
+        found["data.features"] = Size(math.prod(images.shape[1:]))
+    return found
+
+
+def pixels(config: ConfigDict, image: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Return images as numbers from 0 to 1.
+
+    Args:
+      config: `data.full_ink` is the largest value that a pixel of the set can have.
+      image: [B, ...].
+      shape: the shape that the network takes an image in.
+
+    Returns:
+      [B, *shape].
+    """
+    return image.reshape(len(image), *shape).astype(jnp.float32) / config.data.full_ink
+
+
+def make(config: ConfigDict, network: nn.Module, shape: tuple[int, ...]) -> Experiment:
+    """Make an experiment that classifies images.
+
+    Metrics: nll (nats per image) and error (fraction of images). Every evaluation is
+    the name of a split of the data set.
+
+    Args:
+      config: the config.
+      network: computes logits [B, K] of pixels [B, *shape]; `train` says whether to
+        update the running statistics of batch norm.
+      shape: the shape that the network takes an image in.
+    """
+
+    def init(key):
+        return network.init(key, jnp.zeros((1, *shape)), train=False)
+
+    def loss(vars, batch, key):
+        del key
+        x = pixels(config, batch["image"], shape)
+        logits, new = network.apply(vars, x, train=True, mutable=["batch_stats"])
+        nll = evaluation.classification(logits, batch["label"])["nll"].mean()
+        return nll, (new, {"nll": nll})
+
+    def metrics(vars, batch) -> dict[str, jax.Array]:
+        x = pixels(config, batch["image"], shape)
+        logits = network.apply(vars, x, train=False)
+        return evaluation.classification(logits, batch["label"])
+
+    mean_metrics = evaluation.mean_over_examples(metrics)
+
+    def batches(start_step):
+        columns = data.open_config(config.data, "train")
+        plan = Plan(len(columns["label"]), config.batch_size, config.seed)
+        return train_batches(columns, plan, start_step=start_step)
+
+    def evaluate(vars, split):
+        columns = data.open_config(config.data, split)
+        examples = eval_batches(columns, config.eval_batch_size)
+        return Evaluation(mean_metrics(vars, examples))
+
+    scalars = evaluation.scalars_of_splits(config, SCALARS)
+    return Experiment(init, loss, batches, evaluate, UNITS, scalars)

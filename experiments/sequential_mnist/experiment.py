@@ -1,0 +1,15 @@
+"""The experiment of the pixel sequences."""
+
+from ml_collections import ConfigDict
+
+from experiments import classification
+from lnrepro.engine.checks import check_choice
+from lnrepro.engine.experiment import Experiment
+
+from .model import NORMS, PixelLSTM, input_shape
+
+
+def make(config: ConfigDict) -> Experiment:
+    """Make the experiment, see `classification.make`."""
+    check_choice(config, "norm", NORMS)
+    return classification.make(config, PixelLSTM(config), input_shape(config))

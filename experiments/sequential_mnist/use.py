@@ -1,0 +1,12 @@
+"""Use of a trained network: `lnrepro.load(run)` returns a `Model`."""
+
+from experiments.classification.use import Classifier
+
+from .model import PixelLSTM, input_shape
+
+
+class Model(Classifier):
+    """A run of experiments.sequential_mnist, which classifies images."""
+
+    _network = PixelLSTM
+    _input_shape = staticmethod(input_shape)
