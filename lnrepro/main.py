@@ -30,14 +30,14 @@ import pathlib
 import re
 import threading
 
-from lnrepro.engine import command_line, peers
+from lnrepro.engine import peers
 from lnrepro.engine.errors import RunError, UserError, not_installed
 
 try:
     from absl import flags, logging
 
     from lnrepro.engine import config_file
-    from lnrepro.engine.checks import check_range, missing_fields
+    from lnrepro.engine.checks import check_range, local_path, missing_fields
 except ModuleNotFoundError as e:
     print(not_installed(e, "training"), file=sys.stderr)
     sys.exit(UserError.exit_code)
@@ -152,7 +152,7 @@ def _workdir() -> pathlib.Path | None:
     """Return the folder that --workdir names, None without it."""
     if not _WORKDIR.value:
         return None
-    return command_line.local_path(_WORKDIR.value, "--workdir")
+    return local_path(_WORKDIR.value, "--workdir")
 
 
 def _parse(argv):

@@ -16,7 +16,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from lnrepro.data.prepared_set import newest
-from lnrepro.engine.command_line import local_path
+from lnrepro.engine.checks import local_path
 from lnrepro.engine.errors import DataError
 
 if TYPE_CHECKING:

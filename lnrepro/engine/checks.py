@@ -1,10 +1,13 @@
-"""Checks of a config's fields, named as on the command line: "model.units"."""
+"""Checks of a config's fields, named as on the command line, and of paths."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import numbers
+import os
+import pathlib
+import re
 import shlex
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -32,9 +35,9 @@ class Range(NamedTuple):
 def _whole(least: int, most: int) -> Range:
     """Return the range of the whole numbers from `least` to `most`."""
 
-    def holds(x):
+    def holds(x: Any) -> bool:
         is_whole = isinstance(x, numbers.Integral) and not isinstance(x, bool)
-        return is_whole and least <= x <= most
+        return is_whole and least <= int(x) <= most
 
     words = f"at least {least} is needed, a whole number of at most {most:,}"
     return Range(words, holds)
@@ -268,3 +271,34 @@ def check_sizes(config: ConfigDict, sizes: Mapping[str, Size]) -> None:
 def size_flag(field: str, size: Size) -> str:
     """Return the flag, quoted for a shell, that sets a field to what the data says."""
     return shlex.quote(f"--config.{field}={str(size.value).replace(' ', '')}")
+
+
+def is_path(text: str) -> bool:
+    """Whether a text can only be a path that `local_path` changes or refuses."""
+    return re.match(r"~[\w.-]*(/|$)|(gs|s3|hdfs)://", text) is not None
+
+
+def local_path(path: str | os.PathLike, name: str) -> pathlib.Path:
+    """Return a path of this machine, where "~" is the home folder.
+
+    A shell replaces "~" only at the start of a word, not in --flag=~/folder.
+
+    Args:
+      path: what the user gave.
+      name: what it is called, for the message.
+
+    Raises:
+      UserError: it is an address, such as gs://bucket/folder, or an unknown home.
+    """
+    text = os.fspath(path)
+    # pathlib makes one slash of two.
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
+    if scheme:
+        raise UserError(
+            f"{name} = {text}: this is on no disk of this machine; mount it, and give "
+            "the path of the mount"
+        )
+    try:
+        return pathlib.Path(text).expanduser()
+    except RuntimeError:
+        raise UserError(f"{name} = {text}: there is no such home folder") from None

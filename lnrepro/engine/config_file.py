@@ -14,7 +14,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from lnrepro.config import add_defaults
-from lnrepro.engine.command_line import is_path, local_path
+from lnrepro.engine.checks import is_path, local_path
 from lnrepro.engine.config_help import fields, help_of, helps
 from lnrepro.engine.errors import UserError
 

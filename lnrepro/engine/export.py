@@ -25,7 +25,7 @@ import numpy as np
 
 from lnrepro import data
 from lnrepro.engine import json_files, workdir
-from lnrepro.engine.command_line import local_path
+from lnrepro.engine.checks import local_path
 from lnrepro.engine.errors import UserError
 
 if TYPE_CHECKING:

@@ -32,8 +32,7 @@ from lnrepro.engine import (
     workdir,
 )
 from lnrepro.engine.checkpoint import Saved, Store
-from lnrepro.engine.checks import MAY_BE_NONE, check_ranges, missing_fields
-from lnrepro.engine.command_line import local_path
+from lnrepro.engine.checks import MAY_BE_NONE, check_ranges, local_path, missing_fields
 from lnrepro.engine.errors import UserError
 
 logger = logging.getLogger("lnrepro")
@@ -229,7 +228,9 @@ class LoadedRun:
             store.close()
         if saved:
             path = store.folder / name / str(saved.step)
-            workdir.check_checkpoint(path, saved.notes, self.config)
+            workdir.check_checkpoint(
+                path, saved.notes, self.config, fields=workdir.OF_NETWORK
+            )
         return saved
 
     def _shapes(self, count: int) -> train_step.State:

@@ -47,6 +47,9 @@ _RECORDS = (
 # start sweeps write launch.lock and output.log.
 _STEMS = {"lock", "launch", "output", *(name.partition(".")[0] for name in _RECORDS)}
 
+# What the parameters of a network depend on, besides its training.
+OF_NETWORK = ("config.experiment", "config.norm", "config.model", "config.seed")
+
 # Prefix of the folder that keeps the records of a run without a checkpoint.
 SET_ASIDE = "without-checkpoint-"
 
@@ -148,7 +151,7 @@ def starts(workdir: pathlib.Path) -> list[dict[str, Any]]:
     path = workdir / RESUMES
     lines = json_files.read_bytes(path).splitlines() if path.exists() else ()
     for line in lines:
-        # A killed process may leave a part of a line.
+        # Someone may have edited it.
         with contextlib.suppress(ValueError, RecursionError):
             record = json.loads(line)
             if isinstance(record, dict):
@@ -175,11 +178,10 @@ def record_resume(workdir: pathlib.Path, step: int) -> str:
     Raises:
       OSError: it cannot be written.
     """
-    before, now = starts(workdir)[-1], _this_start()
-    with open(workdir / RESUMES, "a", encoding="utf-8") as file:
-        file.write(json_files.text({"step": step, **now}) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    first, *resumes = starts(workdir)
+    before, now = (resumes or [first])[-1], _this_start()
+    lines = [json_files.text(record) for record in (*resumes, {"step": step, **now})]
+    json_files.replace(workdir / RESUMES, "\n".join(lines) + "\n")
     names = ("git", "versions", "devices", "processes")
     # Versions before this record did not write all of them.
     known = [name for name in names if name in before]
@@ -344,6 +346,7 @@ def check_checkpoint(
     notes: Mapping[str, Any],
     config: ConfigDict,
     fingerprint: str | None = None,
+    fields: tuple[str, ...] = ("config",),
 ) -> None:
     """Check that a checkpoint belongs to a run.
 
@@ -353,20 +356,28 @@ def check_checkpoint(
         checked.
       config: the config of the run.
       fingerprint: identity of the data; None is not compared.
+      fields: the fields that are compared, and what is below them.
 
     Raises:
       UserError: it belongs to a run of another config or of other data.
     """
     if "config" not in notes:
         return
+    try:
+        found = list(_differing(notes["config"], as_json(config)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UserError(f"{path}: its notes are not those of a run") from None
     differing = [
         f"{field}: {a!r} there, {b!r} in this run"
-        for field, a, b in _differing(notes["config"], as_json(config))
+        for field, a, b in found
         # Whether `best` may be corrected was decided when the run was opened.
-        if not _may_change(field, a, b) and not field.startswith("config.best.")
+        if field.startswith(fields)
+        and not _may_change(field, a, b)
+        and not field.startswith("config.best.")
     ]
-    if fingerprint not in (None, notes["fingerprint"]):
-        differing.append(f"data {notes['fingerprint']} there, {fingerprint} now")
+    data_there = notes.get("fingerprint")
+    if fingerprint not in (None, data_there):
+        differing.append(f"data {data_there} there, {fingerprint} now")
     if differing:
         raise UserError(
             f"{path} is a checkpoint of another run ({'; '.join(differing)}); put the "

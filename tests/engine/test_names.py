@@ -2,7 +2,7 @@
 
 import pytest
 
-from lnrepro.engine import command_line, config_file, experiment, train
+from lnrepro.engine import checks, command_line, config_file, experiment, train
 from lnrepro.engine.errors import UserError
 from tests.engine import toy
 from tests.engine.test_train import config
@@ -113,7 +113,7 @@ def test_evaluations_that_never_run_and_seeds_may_be_named(monkeypatch):
 @pytest.mark.parametrize("path", ["gs://b/x", "s3://b/x", "hdfs:/x"])
 def test_addresses_are_no_paths(path):
     with pytest.raises(UserError, match=r"^--out = .*: this is on no disk of this"):
-        command_line.local_path(path, "--out")
+        checks.local_path(path, "--out")
 
 
 def test_command_lines_expand_the_home_folder(tmp_path, monkeypatch):
