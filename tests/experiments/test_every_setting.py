@@ -37,7 +37,7 @@ SETTINGS = {
 
 
 # Experiments that train with JAX_ENABLE_X64.
-X64 = ("mnist", "sequential_mnist", "convnet", "attentive_reader")
+X64 = ("mnist", "sequential_mnist", "convnet")
 # Experiments whose batches differ in length, so that they take one step in a call.
 ONE_STEP = ("attentive_reader",)
 CASES = [
