@@ -14,21 +14,30 @@ if __name__ == "__main__":
     # Before the imports below, which take a second.
     interrupt.exit_at_once()
 
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036
+    # Before an import fails for a package that this Python cannot have.
+    version = ".".join(map(str, sys.version_info[:2]))
+    print(f"error: Python {version} is too old; 3.11 is needed", file=sys.stderr)
+    sys.exit(2)
+
 import ast
+import collections
+import io
 import os
 import pathlib
 import re
-import sys
 import threading
 
 from lnrepro.engine import peers
-from lnrepro.engine.errors import UserError, not_installed
+from lnrepro.engine.errors import RunError, UserError, not_installed
 
 try:
     from absl import flags, logging
 
     from lnrepro.engine import config_file
-    from lnrepro.engine.checks import check_range, missing_fields
+    from lnrepro.engine.checks import check_range, local_path, missing_fields
 except ModuleNotFoundError as e:
     print(not_installed(e, "training"), file=sys.stderr)
     sys.exit(UserError.exit_code)
@@ -119,14 +128,31 @@ def run(argv: list[str]) -> None:
 
     from lnrepro.engine import train, workdir
 
+    if _DISTRIBUTED.value or _COORDINATOR.value:
+        peers.agree(
+            "command",
+            {
+                "config": workdir.as_json(config),
+                "--evaluate": _EVALUATE.value,
+                "the commit": workdir.git_commit(),
+                "the version of": workdir.versions(),
+                "the number of devices": jax.local_device_count(),
+            },
+        )
     variant = (_CONFIG.value or "").partition(":")[2]
     function = train.evaluate if _EVALUATE.value else train.train
     with missing_fields(config):
         # The name of the folder has the seeds.
         check_range(config, "seed")
         check_range(config, "seeds")
-        folder = _WORKDIR.value or workdir.default(config, variant)
-        function(config, pathlib.Path(folder))
+        function(config, _workdir() or workdir.default(config, variant))
+
+
+def _workdir() -> pathlib.Path | None:
+    """Return the folder that --workdir names, None without it."""
+    if not _WORKDIR.value:
+        return None
+    return local_path(_WORKDIR.value, "--workdir")
 
 
 def _parse(argv):
@@ -140,6 +166,7 @@ def _parse(argv):
         raise UserError(
             f"unexpected argument {rest[1]!r}; flags are --NAME=VALUE, see --help"
         )
+    _check_once(argv)
     _check_process_flags()
     if _CONFIG.value and _RESUME.value:
         raise UserError("--resume takes the config of the run; leave --config out")
@@ -149,6 +176,14 @@ def _parse(argv):
         there = ", ".join(config_file.configs()) or "no configs here"
         raise UserError(f"--config is missing; there are {there}")
     return config_file.read(_CONFIG.value, overrides)
+
+
+def _check_once(argv):
+    """Refuse a flag that is given twice, of which the last one would count."""
+    given = [flag.partition("=")[0].lstrip("-") for flag in argv if flag[:1] == "-"]
+    for name, count in collections.Counter(given).items():
+        if name in flag_names() and count > 1:
+            raise UserError(f"--{name} is given {count} times; give it once")
 
 
 def _check_process_flags():
@@ -161,7 +196,8 @@ def _check_process_flags():
 
 def _config_of_run(overrides):
     """Return the config of the run in --workdir."""
-    if not _WORKDIR.value:
+    folder = _workdir()
+    if not folder:
         raise UserError(
             "--resume and --evaluate without --config need --workdir, a run directory"
         )
@@ -170,11 +206,11 @@ def _config_of_run(overrides):
 
     from lnrepro.engine import runs
 
-    config = runs.load(pathlib.Path(_WORKDIR.value)).config
+    config = runs.load(folder).config
     if not runs.OWN_EXPERIMENT.fullmatch(str(config.experiment)):
         # A config.json may come from a stranger, and the module would be imported.
         raise UserError(
-            f"{_WORKDIR.value} holds a run of {config.experiment!r}; if you trust this "
+            f"{folder} holds a run of {config.experiment!r}; if you trust this "
             "module, give the --config that the run was trained with, without --resume"
         )
     return config
@@ -220,6 +256,11 @@ def _use_compilation_cache(jax):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
+def _is_out_of_memory(error):
+    """Whether the memory of the machine or of a device does not suffice."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
 def _abandon_if_peer_lost(error):
     """End the process where an error of JAX's runtime means that a peer is gone."""
     import jax
@@ -239,6 +280,10 @@ def main(argv: list[str] | None = None) -> int:
       by signal n.
     """
     argv = sys.argv if argv is None else argv
+    for stream in (sys.stdout, sys.stderr):
+        # A path may have characters that the terminal has not.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # `experiments` and `configs` are imported from the current directory.
     sys.path.insert(0, os.getcwd())
@@ -257,6 +302,14 @@ def main(argv: list[str] | None = None) -> int:
         return interrupt.EXIT_CODE
     except Exception as e:
         exit_code = getattr(e, "exit_code", None)
+        if exit_code is None and _is_out_of_memory(e):
+            print(
+                f"error: out of memory ({' '.join(str(e).split())[:200]}); make "
+                "config.model, config.batch_size or config.eval_batch_size smaller; "
+                "checkpoints saved before are intact",
+                file=sys.stderr,
+            )
+            return RunError.exit_code
         if exit_code is None:
             _abandon_if_peer_lost(e)
             raise

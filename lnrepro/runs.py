@@ -4,10 +4,12 @@
     python -m lnrepro.runs runs/draw --report   also write the report.html of each
 
 A run is "training" while a process holds its lock, "finished" when it has trained to
-its end, and else "stopped". Runs that are stopped go on with the command
+its end, "diverged" when a number was not finite, and else "stopped". Runs that are
+stopped go on with the command
 python -m lnrepro.main --resume --workdir=RUN
 """
 
+import math
 import os
 import pathlib
 import sys
@@ -180,13 +182,17 @@ def held_locks() -> set[int]:
 
 
 def _state(folder, locks):
+    from lnrepro.engine import workdir
+
     try:
         if (folder / "lock").stat().st_ino in locks:
             return "training"
     except OSError:
         # Runs that were copied from elsewhere may have no lock.
         pass
-    return "finished" if (folder / "results.json").exists() else "stopped"
+    if workdir.is_diverged(folder):
+        return "diverged"
+    return "finished" if workdir.read_results(folder) else "stopped"
 
 
 def _variant(about):
@@ -204,6 +210,7 @@ def _best(config, records):
     """Return the best value of `config.best.metric`."""
     metric = config.best.metric
     values = [record[metric] for record in records if metric in record]
+    values = [value for value in values if math.isfinite(value)]
     if not values:
         return ""
     best = min(values) if config.best.mode == "min" else max(values)

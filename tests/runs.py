@@ -20,7 +20,9 @@ def environment(home: pathlib.Path) -> dict[str, str]:
         if not k.startswith(("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE"))
     }
     # Quick compilation, as in conftest.py.
-    kept = [f for f in os.environ["XLA_FLAGS"].split() if "device_count" not in f]
+    kept = [
+        f for f in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in f
+    ]
     env |= {
         "XLA_FLAGS": " ".join(kept),
         "JAX_PLATFORMS": "cpu",
@@ -30,13 +32,13 @@ def environment(home: pathlib.Path) -> dict[str, str]:
     return env | {"LNREPRO_DATA": str(home / "data")}
 
 
-def start(home: pathlib.Path, *flags: str) -> subprocess.Popen:
-    """Start the trainer."""
+def start(home: pathlib.Path, *flags: str, **env: str) -> subprocess.Popen:
+    """Start the trainer; `env` are further environment variables."""
     command = [sys.executable, "-m", "lnrepro.main", *flags]
     return subprocess.Popen(
         command,
         cwd=ROOT,
-        env=environment(home),
+        env=environment(home) | env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

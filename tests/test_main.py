@@ -178,12 +178,48 @@ def test_evaluate_restores_the_best_checkpoint(home, one_device):
         ),
         (
             [SMOKE, "--config.batch_size=1e3"],
-            "--config.batch_size=1e3: invalid literal for int()",
+            "--config.batch_size=1e3: a whole number is needed; write 1000",
         ),
+        ([SMOKE, "--config.seed=abc"], "--config.seed=abc: a whole number is needed"),
+        ([SMOKE, "--config.steps=1.5"], "--config.steps=1.5: a whole number is needed"),
         (
             [SMOKE, "--config.optimizer.learning_rate=fast"],
-            "could not convert string to float: 'fast'",
+            "--config.optimizer.learning_rate=fast: a number is needed",
         ),
+        (
+            [SMOKE, "--config.optimizer.learning_rate=0,01"],
+            "a number is needed; write 0.01",
+        ),
+        (
+            [SMOKE, "--config.learning_rate=1"],
+            "no field 'learning_rate'; did you mean 'optimizer.learning_rate'?",
+        ),
+        (["--config=README.md"], "README.md is no config file: that is a Python file"),
+        ([SMOKE, SMOKE], "--config is given 2 times; give it once"),
+        (
+            [SMOKE, "--config.evals.tset=end"],
+            "has no field 'evals.tset'; did you mean 'evals.test'?",
+        ),
+        (
+            [SMOKE, "--config.best.metric=valid/eror"],
+            "names 'valid/eror', which is not measured; did you mean valid/error?",
+        ),
+        (
+            [SMOKE, "--config.curves=(('loss',('train/los',),'log'),)"],
+            "names 'train/los', which is not measured; did you mean train/loss?",
+        ),
+        (
+            [SMOKE, "--config.curves=(('loss','train/loss','log'),)"],
+            "is no panel; a panel is (label, (metric, ...), 'linear' or 'log')",
+        ),
+        ([SMOKE, "--config.model.hidden=(0,)"], "model.hidden = (0,): at least 1 is"),
+        (
+            ["--config=configs/convnet.py:smoke", "--config.model.channels=(4,0)"],
+            "config.model.channels = (4, 0): at least 1 is needed",
+        ),
+        ([SMOKE, "--config.steps=10000000000000000000000"], "at most 2,147,483,647"),
+        ([SMOKE, "--config.eval_batch_size=100000000000"], "at most 10,000,000"),
+        ([SMOKE, "--config.data.dir=gs://bucket/sets"], "mount it, and give the path"),
         (
             [SMOKE, "--wrkdir=x"],
             "Unknown command line flag 'wrkdir'. Did you mean: workdir",
@@ -244,6 +280,72 @@ def test_mistakes_are_one_line_and_leave_nothing(home, tmp_path, flags, says):
     assert err.count("\n") == 1, err
     assert "Traceback" not in err
     assert not (workdir / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("flag", ["--workdir=gs://bucket/run", "--workdir=s3://b/r"])
+def test_a_bucket_is_no_run_directory(home, tmp_path, flag):
+    code, out, err = run(home, SMOKE, flag)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: --workdir = {flag.partition('=')[2]}: this is on no")
+    assert err.count("\n") == 1
+    assert not (ROOT / "gs:").exists()
+    assert not (ROOT / "s3:").exists()
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_a_folder_that_is_not_utf_8_is_refused(home, tmp_path, locale):
+    folder = os.fsencode(tmp_path) + b"/caf\xe9"
+    env = {"LC_ALL": locale, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    process = start(home, SMOKE, f"--workdir={os.fsdecode(folder)}", **env)
+    out, err = process.communicate(timeout=100)
+    assert (process.returncode, out) == (2, "")
+    assert "its path is not UTF-8; give another folder" in err
+    assert err.count("\n") == 1
+    assert not os.path.exists(folder)
+
+
+def test_no_memory_is_one_line(monkeypatch, capsys):
+    def run(argv):
+        raise MemoryError("Unable to allocate 7.45 TiB")
+
+    monkeypatch.setattr(main, "run", run)
+    assert main.main(["main"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: out of memory (Unable to allocate 7.45 TiB); make ")
+    assert err.count("\n") == 1
+
+
+def test_a_populated_folder_is_no_run_directory(home, tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    code, out, err = run(home, SMOKE, f"--workdir={tmp_path}")
+    assert (code, out) == (2, "")
+    assert "is not empty and holds no run (there is thesis.tex); give a new" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.slow
+def test_the_home_folder_is_written_as_a_tilde(home, tmp_path):
+    flags = [SMOKE, "--config.epochs=0.1", "--config.evals.test=never"]
+    flags += ["--config.curves=()", "--workdir=~/run", "--config.data.dir=~/sets"]
+    process = start(home, *flags, HOME=str(tmp_path))
+    _, err = process.communicate(timeout=200)
+    assert (process.returncode, err) == (0, "")
+    assert {path.name for path in tmp_path.iterdir()} >= {"run", "sets"}
+    assert not (ROOT / "~").exists()
+    there = json.loads((tmp_path / "run/config.json").read_text())["config"]
+    assert there["data"]["dir"] == str(tmp_path / "sets")
+
+
+def test_a_python_that_is_too_old_is_named():
+    code = (
+        "import runpy, sys; sys.version_info = (3, 10, 4, 'final', 0); "
+        "runpy.run_module('lnrepro.main', run_name='__main__')"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: Python 3.10 is too old; 3.11 is needed\n"
+    assert 'requires-python = ">=3.11"' in (ROOT / "pyproject.toml").read_text()
 
 
 def is_importing(process, workdir):

@@ -62,6 +62,10 @@ def metrics(
     }
 
 
+# Numbers of `baselines`.
+BASELINES = ("frequency_error", "frequency_error_not_asked", "answer_missing")
+
+
 def baselines(columns: Columns, entities: int) -> dict[str, float]:
     """Compute the errors of answers that need no reading.
 

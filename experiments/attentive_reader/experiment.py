@@ -107,4 +107,6 @@ def make(config: ConfigDict) -> Experiment:
             files={"attention.html": pictures.html_page(examples, caption)},
         )
 
-    return Experiment(init, loss, batches, evaluate, UNITS)
+    of_split = ("nll", "error", "entity_error", *evaluations.BASELINES)
+    scalars = evaluation.scalars_of_splits(config, of_split, {"attention": ()})
+    return Experiment(init, loss, batches, evaluate, UNITS, scalars)

@@ -17,6 +17,8 @@ from lnrepro.engine.checks import Size
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.resident import train_batches
 
+# Numbers of an evaluation of a split.
+SCALARS = ("nll", "error")
 UNITS = {"loss": "nats per image", "nll": "nats per image", "error": "fraction"}
 
 
@@ -98,4 +100,5 @@ def make(config: ConfigDict, network: nn.Module, shape: tuple[int, ...]) -> Expe
         examples = eval_batches(columns, config.eval_batch_size)
         return Evaluation(mean_metrics(vars, examples))
 
-    return Experiment(init, loss, batches, evaluate, UNITS)
+    scalars = evaluation.scalars_of_splits(config, SCALARS)
+    return Experiment(init, loss, batches, evaluate, UNITS, scalars)

@@ -134,8 +134,7 @@ def border_metrics(layers: Sequence[Maps]) -> dict[str, float]:
 
     Returns:
       {"convN STATISTIC WHERE": mean}, with N from 1, a name of `NAMES`, and WHERE
-      "border" or "rest". A layer without a position away from the border gives NaN for
-      "rest".
+      "border" or "rest". A layer without a position away from the border has no "rest".
     """
     metrics = {}
     for n, maps in enumerate(layers, 1):
@@ -146,7 +145,6 @@ def border_metrics(layers: Sequence[Maps]) -> dict[str, float]:
                 continue
             rest = values[~near]
             metrics[f"conv{n} {name} border"] = float(values[near].mean())
-            metrics[f"conv{n} {name} rest"] = (
-                float(rest.mean()) if rest.size else float("nan")
-            )
+            if rest.size:
+                metrics[f"conv{n} {name} rest"] = float(rest.mean())
     return metrics

@@ -7,8 +7,9 @@ from experiments import classification
 from experiments.classification import pixels
 from lnrepro import data
 from lnrepro.data.batches import eval_batches
-from lnrepro.engine.checks import check_choice
+from lnrepro.engine.checks import check_at_least, check_choice
 from lnrepro.engine.errors import UserError
+from lnrepro.engine.evaluation import scalars_of_splits
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from .evaluate import add, batch_moments, border_metrics, unit_statistics
@@ -55,7 +56,8 @@ def make(config: ConfigDict) -> Experiment:
         picture = statistics(layers, title)
         return Evaluation(border_metrics(layers), {"statistics": picture})
 
-    return classify._replace(evaluate=evaluate)
+    known = scalars_of_splits(config, classification.SCALARS, {"border": None})
+    return classify._replace(evaluate=evaluate, scalars=known)
 
 
 def _check(config: ConfigDict) -> None:
@@ -66,6 +68,7 @@ def _check(config: ConfigDict) -> None:
             "config.layer_norm.gain_per_unit = True: this needs "
             "config.layer_norm.statistics = 'layer'"
         )
+    check_at_least(config, 1, "model.channels", "model.strides", "model.classes")
     channels, strides = config.model.channels, config.model.strides
     if len(channels) != len(strides):
         raise UserError(

@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches
 from lnrepro.engine.checks import check_at_least
-from lnrepro.engine.evaluation import mean_over_examples
+from lnrepro.engine.evaluation import mean_over_examples, scalars_of_splits
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.resident import train_batches
 
@@ -74,4 +74,6 @@ def make(config: ConfigDict) -> Experiment:
 
     names = ["bound", "reconstruction", "kl", f"nll_iw{config.importance_samples}"]
     units = dict.fromkeys(["loss", *names, *map(name_with_data, names)], UNIT)
-    return Experiment(init, loss, batches, evaluate, units)
+    *of_split, of_final = map(name_with_data, names)
+    scalars = scalars_of_splits(config, of_split, {"final": (of_final,)})
+    return Experiment(init, loss, batches, evaluate, units, scalars)

@@ -63,4 +63,6 @@ def make(config: ConfigDict) -> Experiment:
         scalars["nll_per_step"] = scalars["nll"] / steps
         return Evaluation(scalars)
 
-    return Experiment(init, loss, batches, evaluate, UNITS)
+    of_split = ("nll", "nll_original", "nll_per_step")
+    scalars = evaluation.scalars_of_splits(config, of_split, {"final": None})
+    return Experiment(init, loss, batches, evaluate, UNITS, scalars)

@@ -3,7 +3,7 @@
 from ml_collections import ConfigDict
 
 from experiments import classification
-from lnrepro.engine.checks import check_choice
+from lnrepro.engine.checks import check_at_least, check_choice
 from lnrepro.engine.experiment import Experiment
 
 from .model import MLP, NORMS, input_shape
@@ -12,4 +12,5 @@ from .model import MLP, NORMS, input_shape
 def make(config: ConfigDict) -> Experiment:
     """Make the experiment, see `classification.make`."""
     check_choice(config, "norm", NORMS)
+    check_at_least(config, 1, "model.hidden", "model.classes", "data.features")
     return classification.make(config, MLP(config), input_shape(config))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.engine import retrieval
+from lnrepro.engine import evaluation, retrieval
 from lnrepro.engine.checks import check_choice
 from lnrepro.engine.experiment import Evaluation, Experiment
 
@@ -45,7 +45,8 @@ def make(config: ConfigDict) -> Experiment:
     encoders = Encoders(config)
     errors = ERRORS[config.model.similarity]
     buckets = Buckets(config)
-    packed = config.packed and jax.device_count() == 1
+    # Seeds that are trained together need batches of one structure.
+    packed = config.packed and jax.device_count() == 1 and config.seeds == 1
     embed = evaluations.embedder(encoders, config.eval_batch_size, buckets)
 
     def init(key):
@@ -92,4 +93,5 @@ def make(config: ConfigDict) -> Experiment:
         table = evaluations.table_2((config, scores))
         return Evaluation(scores, {"retrievals": picture}, {"table2.md": table})
 
-    return Experiment(init, loss, batches, evaluate, UNITS)
+    scalars = evaluation.scalars_of_splits(config, UNITS, {"final": UNITS})
+    return Experiment(init, loss, batches, evaluate, UNITS, scalars)

@@ -33,6 +33,11 @@ NEAREST = 4
 MIN_WORDS = 3
 
 
+# Metrics of the tasks of related pairs, and of labelled sentences.
+OF_PAIRS = ("pearson", "spearman", "mse")
+OF_LABELS = ("accuracy", "accuracy_std")
+
+
 def transfer_sets(config: ConfigDict) -> list[str]:
     """Return the transfer sets among `config.evals`."""
     return [name for name in config.evals if name not in ("neighbours", "baselines")]

@@ -90,7 +90,14 @@ def make(config: ConfigDict) -> Experiment:
     def facts():
         return data.facts(config.data.name, config.data.dir)
 
-    return Experiment(init, loss, batches, evaluate, UNITS)
+    def scalars(name):
+        if name in ("baselines", "neighbours"):
+            return None
+        # It raises DataError where there is no such set.
+        is_pairs = evaluations.is_pairs(name, config)
+        return evaluations.OF_PAIRS if is_pairs else evaluations.OF_LABELS
+
+    return Experiment(init, loss, batches, evaluate, UNITS, scalars)
 
 
 def encoder(

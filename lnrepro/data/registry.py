@@ -16,6 +16,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from lnrepro.data.prepared_set import newest
+from lnrepro.engine.checks import local_path
 from lnrepro.engine.errors import DataError
 
 if TYPE_CHECKING:
@@ -64,9 +65,13 @@ _REGISTERED: dict[str, type[Builder]] = {}
 
 
 def data_root(data_dir: DataDir = None) -> pathlib.Path:
-    """Return the folder that holds the prepared sets."""
+    """Return the folder that holds the prepared sets.
+
+    Raises:
+      UserError: it is not on a disk of this machine.
+    """
     folder = data_dir or os.environ.get("LNREPRO_DATA") or "~/.cache/lnrepro"
-    return pathlib.Path(folder).expanduser()
+    return local_path(folder, "the folder of the data sets")
 
 
 def register(name: str, builder: type[Builder]) -> None:

@@ -211,6 +211,10 @@ class Store:
 
         # NumPy arrays do not depend on the devices, so a run may be resumed on other
         # ones.
+        # A file that someone else wrote may expand to more than the memory holds, so
+        # that the shapes are compared before anything is read.
+        if problem := self._problem(name, step, like):
+            raise ValueError(f"it {problem}")
         as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
         restore_args = jax.tree.map(lambda _: as_numpy, like)
         read = self._manager(name).restore(
@@ -232,21 +236,35 @@ class Store:
         Raises:
           UserError: they are those of another model.
         """
-        wanted = _names(like)
         for step in steps:
             try:
-                there = _names(self._manager(name).item_metadata(step).state.tree)
+                problem = self._problem(name, step, like)
             except Exception:
                 # The list of its arrays is damaged too.
                 continue
-            if there != wanted:
-                array = min(there ^ wanted)
-                has = "has" if array in there else "lacks"
+            if problem:
                 raise UserError(
-                    f"{self.folder / name / str(step)} is of another model: it {has} "
-                    f"{array!r}; use the code that trained it, or give another "
+                    f"{self.folder / name / str(step)} is of another model: it "
+                    f"{problem}; use the code that trained it, or give another "
                     "--workdir"
                 )
+
+    def _problem(self, name, step, like):
+        """Return how the arrays of a checkpoint differ from those of `like`, or ""."""
+        for path in (self.folder / name / str(step)).rglob("*"):
+            # To open a pipe would wait for ever.
+            if not (path.is_dir() or path.is_file()):
+                raise ValueError(f"{path.name} is no file")
+        there = _arrays(self._manager(name).item_metadata(step).state.tree)
+        wanted = _arrays(like)
+        for array in sorted({*there, *wanted}):
+            if array not in there:
+                return f"lacks {array!r}"
+            if array not in wanted:
+                return f"has {array!r}"
+            if there[array] != wanted[array]:
+                return f"has {array!r} as {there[array]}, not as {wanted[array]}"
+        return ""
 
     def _set_aside(self, name, step, error):
         """Report a checkpoint that cannot be read, and move it away if writing."""
@@ -301,10 +319,13 @@ def _errors_of(what):
         ) from e
 
 
-def _names(tree):
-    """Return the names of the arrays of a tree."""
-    leaves = jax.tree.leaves_with_path(tree)
-    return {jax.tree_util.keystr(p, simple=True, separator="/") for p, _ in leaves}
+def _arrays(tree):
+    """Return {name: type and shape} of the arrays of a tree, or of their metadata."""
+    described = {}
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        described[name] = f"{leaf.dtype} {list(leaf.shape)}"
+    return described
 
 
 def _errno(error):

@@ -1,10 +1,13 @@
-"""Checks of a config's fields, named as on the command line: "model.units"."""
+"""Checks of a config's fields, named as on the command line, and of paths."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import numbers
+import os
+import pathlib
+import re
 import shlex
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -29,23 +32,37 @@ class Range(NamedTuple):
     holds: Callable[[Any], bool]
 
 
-AT_LEAST_1 = Range("at least 1 is needed", lambda x: 1 <= x < math.inf)
+def _whole(least: int, most: int) -> Range:
+    """Return the range of the whole numbers from `least` to `most`."""
+
+    def holds(x: Any) -> bool:
+        is_whole = isinstance(x, numbers.Integral) and not isinstance(x, bool)
+        return is_whole and least <= int(x) <= most
+
+    words = f"at least {least} is needed, a whole number of at most {most:,}"
+    return Range(words, holds)
+
+
+# JAX counts in 32 bits.
+AT_LEAST_1 = _whole(1, 2**31 - 1)
+# Each seed has parameters of its own, and a batch is made whole.
+SEEDS, BATCH = _whole(1, 1000), _whole(1, 10**7)
 ABOVE_0 = Range("a finite number above 0 is needed", lambda x: 0 < x < math.inf)
 DECAY = Range("a number from 0 to below 1 is needed", lambda x: 0 <= x < 1)
 # NumPy's and JAX's generators take larger seeds only modulo this number.
-SEED = Range("a number from 0 to 4294967295 is needed", lambda x: 0 <= x < 2**32)
+SEED = _whole(0, 2**32 - 1)
 
 # Fields of every config.
 RANGES: Mapping[str, Range] = {
     "seed": SEED,
-    "seeds": AT_LEAST_1,
-    "batch_size": AT_LEAST_1,
+    "seeds": SEEDS,
+    "batch_size": BATCH,
     "steps": AT_LEAST_1,
     "epochs": ABOVE_0,
     "steps_per_call": AT_LEAST_1,
     "log_every": AT_LEAST_1,
     "save_every": AT_LEAST_1,
-    "eval_batch_size": AT_LEAST_1,
+    "eval_batch_size": BATCH,
     "mesh.model": AT_LEAST_1,
     "data.train_examples": AT_LEAST_1,
     "optimizer.learning_rate": ABOVE_0,
@@ -169,7 +186,7 @@ def check_choice(config: ConfigDict, field: str, choices: Collection[str]) -> No
 
 
 def check_at_least(config: ConfigDict, least: int, *fields: str) -> None:
-    """Check that each field is a number of at least `least`.
+    """Check that each field is a number of at least `least`, or a tuple of such.
 
     Args:
       config: the config of the run.
@@ -181,7 +198,8 @@ def check_at_least(config: ConfigDict, least: int, *fields: str) -> None:
     """
     for field in fields:
         value = attrgetter(field)(config)
-        if value < least:
+        values = value if isinstance(value, tuple | list) else (value,)
+        if any(number < least for number in values):
             raise UserError(f"config.{field} = {value}: at least {least} is needed")
 
 
@@ -253,3 +271,34 @@ def check_sizes(config: ConfigDict, sizes: Mapping[str, Size]) -> None:
 def size_flag(field: str, size: Size) -> str:
     """Return the flag, quoted for a shell, that sets a field to what the data says."""
     return shlex.quote(f"--config.{field}={str(size.value).replace(' ', '')}")
+
+
+def is_path(text: str) -> bool:
+    """Whether a text can only be a path that `local_path` changes or refuses."""
+    return re.match(r"~[\w.-]*(/|$)|(gs|s3|hdfs)://", text) is not None
+
+
+def local_path(path: str | os.PathLike, name: str) -> pathlib.Path:
+    """Return a path of this machine, where "~" is the home folder.
+
+    A shell replaces "~" only at the start of a word, not in --flag=~/folder.
+
+    Args:
+      path: what the user gave.
+      name: what it is called, for the message.
+
+    Raises:
+      UserError: it is an address, such as gs://bucket/folder, or an unknown home.
+    """
+    text = os.fspath(path)
+    # pathlib makes one slash of two.
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
+    if scheme:
+        raise UserError(
+            f"{name} = {text}: this is on no disk of this machine; mount it, and give "
+            "the path of the mount"
+        )
+    try:
+        return pathlib.Path(text).expanduser()
+    except RuntimeError:
+        raise UserError(f"{name} = {text}: there is no such home folder") from None

@@ -1,13 +1,19 @@
 """Command lines that report a mistake in one line."""
 
 import argparse
-from typing import NoReturn
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
+from lnrepro.engine.checks import is_path, local_path
 from lnrepro.engine.errors import UserError
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that reports a mistake as a UserError of one line."""
+    """An argument parser that reports a mistake as a UserError of one line.
+
+    Paths may begin with "~", see `local_path`.
+    """
 
     def __init__(self, **options):
         """Keep the line breaks of the description."""
@@ -17,3 +23,24 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise UserError."""
         raise UserError(f"{message}; see --help")
+
+    def parse_known_args(
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Parse, and make paths of this machine of those that were given."""
+        found, rest = super().parse_known_args(args, namespace)
+        for name, value in vars(found).items():
+            if isinstance(value, list):
+                setattr(found, name, [_local(item, name) for item in value])
+            else:
+                setattr(found, name, _local(value, name))
+        return found, rest
+
+
+def _local(value: Any, name: str) -> Any:
+    """Return `local_path` of paths, also of those that were given as text."""
+    if isinstance(value, pathlib.Path):
+        return local_path(value, name)
+    if isinstance(value, str) and is_path(value):
+        return str(local_path(value, name))
+    return value

@@ -14,6 +14,8 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from lnrepro.config import add_defaults
+from lnrepro.engine.checks import is_path, local_path
+from lnrepro.engine.config_help import fields, help_of, helps
 from lnrepro.engine.errors import UserError
 
 
@@ -36,7 +38,8 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
       UserError: there is no such file, variant or field, or a value does not fit.
     """
     file = config.partition(":")[0]
-    if not hasattr(load_module(file), "get_config"):
+    module = load_module(file)
+    if not hasattr(module, "get_config"):
         raise UserError(f"{file} has no get_config(variant), which returns its config")
     plain = _parse(config)
     if not isinstance(plain, ConfigDict) or "experiment" not in plain:
@@ -45,10 +48,12 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
             "as lnrepro.config.base does"
         )
     add_defaults(plain)
+    _check_declared(plain, helps(module), file)
     unset, rest = [], []
     for flag in overrides:
         field, equals, value = re.sub(r"^--?(no)?config\.", "", flag).partition("=")
         _check_field(plain, field, file)
+        _check_number(plain, field, flag)
         if equals and value == "None":
             if isinstance(attrgetter(field)(plain), ConfigDict):
                 raise UserError(
@@ -60,6 +65,10 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
     parsed = _override(config, plain, rest)
     # ml_collections does not read None for a number.
     parsed.update_from_flattened_dict(dict.fromkeys(unset))
+    for field, value in fields(parsed).items():
+        if isinstance(value, str) and is_path(value):
+            path = str(local_path(value, f"config.{field}"))
+            parsed.update_from_flattened_dict({field: path})
     return parsed
 
 
@@ -71,6 +80,10 @@ def check_file(file: str) -> None:
         if not configs():
             hint = "; run the command in the folder of the checkout"
         raise UserError(f"there is no config file {file}{hint}")
+    if not file.endswith(".py"):
+        raise UserError(
+            f"{file} is no config file: that is a Python file with get_config"
+        )
 
 
 def load_module(file: str) -> ModuleType:
@@ -152,5 +165,50 @@ def _check_field(config, field, file):
             if near:
                 names[depth] = near[0]
                 hint = f"; did you mean {'.'.join(names)!r}?"
+            elif found := [f for f in fields(config) if f.endswith(f".{field}")]:
+                hint = f"; did you mean {found[0]!r}?"
             raise UserError(f"{file} has no field {field!r}{hint}")
         inner = inner[name]
+
+
+def _check_declared(config, said, file):
+    """Raise UserError where get_config sets a field that nothing declares.
+
+    Args:
+      config: the config.
+      said: what `helps` returned. It names all fields of `lnrepro.config.base`.
+      file: the config file.
+    """
+    for field in fields(config):
+        if help_of(field, said) or field.startswith("data."):
+            continue
+        near = difflib.get_close_matches(field, said, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UserError(
+            f"{file}: get_config sets {field!r}, which is no field{hint}. A field of "
+            "your own stands in the dict HELP of the file, or in model or data"
+        )
+
+
+def _check_number(config, field, flag):
+    """Raise UserError where the value of a flag is not a number as the field has."""
+    group, _, name = field.rpartition(".")
+    kind = (attrgetter(group)(config) if group else config).get_type(name)
+    value = flag.partition("=")[2]
+    if kind not in (int, float) or value == "None":
+        return
+    try:
+        kind(value)
+    except ValueError:
+        needed = "a whole number is needed" if kind is int else "a number is needed"
+        raise UserError(f"{flag}: {needed}{_as_number(kind, value)}") from None
+
+
+def _as_number(kind, value):
+    """Return how to write a number that was written otherwise, such as 1e3 or 0,01."""
+    try:
+        number = float(value.replace(",", "."))
+        same = number if kind is float else int(number)
+    except (ValueError, OverflowError):
+        return ""
+    return f"; write {same!r}" if same == number else ""

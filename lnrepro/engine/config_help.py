@@ -1,12 +1,12 @@
 """What --help says about the variants and fields of a config file."""
 
+import sys
 from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from lnrepro import config as defaults
-from lnrepro.engine import config_file
 
 # Longer values are cut.
 WIDTH = 44
@@ -21,6 +21,9 @@ def text(config: str) -> str:
     Raises:
       UserError: there is no such file or variant.
     """
+    # Imported here, because `config_file` uses the functions below.
+    from lnrepro.engine import config_file
+
     file = config.partition(":")[0]
     module = config_file.load_module(file)
     lines = [(module.__doc__ or "").strip(), "", "variants:"]
@@ -50,8 +53,17 @@ def variants(module: ModuleType) -> list[str]:
 
 
 def helps(module: ModuleType) -> dict[str, str]:
-    """Return {field: what it means} of a config file."""
-    return defaults.HELP | getattr(module, "HELP", {})
+    """Return {field: what it means} of a config file.
+
+    It may change the config of another file, whose fields it then has too.
+    """
+    said = dict(defaults.HELP)
+    for value in vars(module).values():
+        of = value if isinstance(value, ModuleType) else None
+        imported = of or sys.modules.get(getattr(value, "__module__", None) or "")
+        found = getattr(imported, "HELP", {})
+        said |= found if isinstance(found, dict) else {}
+    return said | getattr(module, "HELP", {})
 
 
 def help_of(field: str, said: dict[str, str]) -> str:
@@ -84,7 +96,7 @@ def fields(config: ConfigDict, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _sizes(config):
+def _sizes(config: ConfigDict) -> str:
     """Return the data and the length of a run in a few words."""
     if config.steps is not None:
         length = f"{config.steps:,} steps"

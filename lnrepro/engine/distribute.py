@@ -211,8 +211,14 @@ def _pmap():
 
     # All devices hold the same values.
     def vars(tree):
-        # The first shard. x[0] would gather the whole array on one device first.
-        return jax.tree.map(lambda x: x.addressable_data(0)[0], tree)
+        def first(x):
+            # A state that `place` has made and no step has taken is NumPy arrays.
+            if isinstance(x, np.ndarray):
+                return x[0]
+            # The first shard. x[0] would gather the whole array on one device first.
+            return x.addressable_data(0)[0]
+
+        return jax.tree.map(first, tree)
 
     def host(tree):
         return _copy_tree(vars(tree))

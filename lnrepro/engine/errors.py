@@ -42,6 +42,23 @@ class RunError(UserError):
     exit_code = 1
 
 
+class Diverged(RunError):
+    """A number of a run is not finite.
+
+    Attributes:
+      metric: name of the number, such as "train/loss".
+      step: the step after which it was measured.
+    """
+
+    def __init__(self, what: str, metric: str, step: int):
+        """Make the message; `what` says what is not finite."""
+        super().__init__(
+            f"{what}: stopped; the last good checkpoint is kept. Try a smaller "
+            "config.optimizer.learning_rate or config.optimizer.clip"
+        )
+        self.metric, self.step = metric, step
+
+
 def not_installed(e: ModuleNotFoundError, doing: str) -> str:
     """Return the line that says how to install a missing module.
 

@@ -3,14 +3,17 @@
 Shape letters: B batch, N examples.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ml_collections import ConfigDict
 
+from lnrepro import data
 from lnrepro.engine import distribute
+from lnrepro.engine.errors import UserError
 
 Array = Any
 Vars = Mapping[str, Any]
@@ -55,6 +58,35 @@ def mean_over_examples(
         return means
 
     return mean
+
+
+def scalars_of_splits(
+    config: ConfigDict,
+    scalars: Collection[str],
+    others: Mapping[str, Collection[str] | None] | None = None,
+) -> Callable[[str], Collection[str] | None]:
+    """Make `Experiment.scalars` where most evaluations are names of splits.
+
+    Args:
+      config: the config, which names the data set.
+      scalars: names of the scalars of a split.
+      others: {name of another evaluation: names of its scalars; None: not known}.
+
+    Returns:
+      (name of an evaluation) -> names of its scalars.
+    """
+    others = others or {}
+
+    def of(name):
+        if name in others:
+            return others[name]
+        splits = data.split_sizes(config.data.name, config.data.dir)
+        if name not in splits:
+            there = ", ".join([*splits, *others])
+            raise UserError(f"there is no such evaluation; there are {there}")
+        return scalars
+
+    return of
 
 
 def classification(logits: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:

@@ -5,7 +5,8 @@ import importlib
 import importlib.util
 import math
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.engine.checks import check_range, check_sizes
+from lnrepro.engine.checks import AT_LEAST_1, check_range, check_sizes
 from lnrepro.engine.errors import UserError
 
 # {"params": pytree, and other collections such as "batch_stats"}
@@ -57,6 +58,10 @@ class Experiment(NamedTuple):
         (config.seed, k) alone.
       evaluate: (vars, name) -> Evaluation. The names are those of `config.evals`.
       units: {name of a scalar or a metric: its unit}, for those who read the numbers.
+      scalars: (name of an evaluation) -> the names of its scalars, or None where they
+        are not known before. It raises UserError where there is no such evaluation, so
+        that a wrong name in the config is refused before training. It may touch data,
+        see `evaluation.scalars_of_splits`.
     """
 
     init: Callable[[jax.Array], Vars]
@@ -64,6 +69,7 @@ class Experiment(NamedTuple):
     batches: Callable[[int], Iterator[Batch]]
     evaluate: Callable[[Vars, str], Evaluation]
     units: Mapping[str, str] = {}
+    scalars: Callable[[str], Collection[str] | None] | None = None
 
     def unit(self, name: str) -> str:
         """Return the unit of a number such as "valid/nll"; "" where none is stated."""
@@ -210,6 +216,8 @@ def total_steps(config: ConfigDict) -> int:
             "config.steps and config.epochs give no training step; set one of them "
             "above 0"
         )
+    if not AT_LEAST_1.holds(steps):
+        raise UserError(f"config.epochs = {config.epochs}: {AT_LEAST_1.words} steps")
     return steps
 
 
@@ -226,7 +234,8 @@ def evals(config: ConfigDict) -> Evals:
             every[name] = steps_per_epoch(config)
         elif schedule == "end":
             at_end.append(name)
-        elif str(schedule).isdecimal() and int(schedule):
+        # Ten digits are more steps than a run can have.
+        elif re.fullmatch(r"0*[1-9][0-9]{0,9}", str(schedule)):
             every[name] = int(schedule)
         elif schedule != "never":
             raise UserError(
@@ -240,3 +249,81 @@ def evals(config: ConfigDict) -> Evals:
             f"during training, only {', '.join(every) or 'none'}"
         )
     return Evals(every, tuple(at_end))
+
+
+def check_names(config: ConfigDict, exp: Experiment) -> None:
+    """Check what `evals`, `best.metric` and `curves` name, as far as it is known.
+
+    Args:
+      config: the config.
+      exp: its experiment.
+
+    Raises:
+      UserError: `curves` has the wrong form, or an evaluation or a number is unknown.
+    """
+    named = [("config.curves", name) for name in metrics_of(config.curves)]
+    if config.best.metric:
+        named.append(("config.best.metric", config.best.metric))
+    known = {}
+    for name, schedule in config.evals.items():
+        if exp.scalars and schedule != "never":
+            try:
+                known[name] = exp.scalars(name)
+            except UserError as e:
+                raise UserError(f"config.evals.{name}: {e}") from None
+    for field, metric in named:
+        name, _, scalar = metric.partition("/")
+        # Their names are known when the first step is taken.
+        if name == "train":
+            continue
+        if name not in config.evals:
+            raise UserError(
+                f"{field} names {metric!r}, but config.evals has no {name!r}, only "
+                f"{', '.join(config.evals) or 'none'}"
+            )
+        # With several seeds, NAME/seedI is the number of one of them.
+        if known.get(name) is not None and scalar.partition("/")[0] not in known[name]:
+            check_measured(field, metric, [f"{name}/{found}" for found in known[name]])
+
+
+def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:
+    """Raise UserError where a field names a number that is not measured.
+
+    Args:
+      field: the field of the config.
+      metric: what it names.
+      measured: the numbers that there are.
+    """
+    if metric in measured:
+        return
+    near = difflib.get_close_matches(metric, measured, 1)
+    hint = (
+        f"; did you mean {near[0]}?" if near else f"; there are {', '.join(measured)}"
+    )
+    raise UserError(f"{field} names {metric!r}, which is not measured{hint}")
+
+
+def metrics_of(curves: Any) -> list[str]:
+    """Return the metrics that `config.curves` names.
+
+    Raises:
+      UserError: it does not have the form that `lnrepro.config.HELP` describes.
+    """
+    names = []
+    for panel in curves if isinstance(curves, Sequence) else (curves,):
+        is_panel = isinstance(panel, list | tuple) and len(panel) in (3, 4)
+        metrics = panel[1] if is_panel else ()
+        if isinstance(metrics, str) or not (
+            is_panel
+            and isinstance(panel[0], str)
+            and isinstance(metrics, list | tuple)
+            and all(isinstance(name, str) for name in metrics)
+            and panel[2] in ("linear", "log")
+            and all(unit is None or unit > 0 for unit in panel[3:])
+        ):
+            raise UserError(
+                f"config.curves: {panel!r} is no panel; a panel is (label, (metric, "
+                "...), 'linear' or 'log')"
+            )
+        names += metrics
+    return names

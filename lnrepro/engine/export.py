@@ -24,7 +24,8 @@ import jax
 import numpy as np
 
 from lnrepro import data
-from lnrepro.engine import workdir
+from lnrepro.engine import json_files, workdir
+from lnrepro.engine.checks import local_path
 from lnrepro.engine.errors import UserError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def write(run: LoadedRun, path: pathlib.Path) -> pathlib.Path:
         "git": run.about.get("git"),
         "checkpoint": {"name": weights.checkpoint, "step": weights.step},
     }
-    path = path.expanduser().absolute()
+    path = local_path(path, "the folder to export to").absolute()
     try:
         if path.exists() and any(path.iterdir()):
             raise UserError(f"{path} is not empty; give another folder to export to")
@@ -72,9 +73,9 @@ def write(run: LoadedRun, path: pathlib.Path) -> pathlib.Path:
                 name: np.array(leaf, order="C") for name, leaf in _named(weights.vars)
             }
             safetensors.save_file(arrays, scratch / WEIGHTS, {"format": "np"})
-            workdir.write_json(scratch / "config.json", about)
-            workdir.write_json(scratch / workdir.FACTS, run.facts)
-            lines = [json.dumps(record) + "\n" for record in run.metrics]
+            json_files.write(scratch / "config.json", about)
+            json_files.write(scratch / workdir.FACTS, run.facts)
+            lines = [json_files.text(record) + "\n" for record in run.metrics]
             (scratch / METRICS).write_text("".join(lines), encoding="utf-8")
             (scratch / CARD).write_text(card(run, about), encoding="utf-8")
             # mkdtemp makes a folder that nobody else can read.

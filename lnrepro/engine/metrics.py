@@ -3,18 +3,20 @@
 import collections
 import contextlib
 import csv
+import hashlib
 import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.engine.errors import RunError, UserError
+from lnrepro.engine import json_files
+from lnrepro.engine.errors import Diverged, RunError, UserError
 from lnrepro.engine.events import Events
 
 
@@ -59,7 +61,7 @@ class Meter:
           block: whether to wait for metrics that have not arrived.
 
         Raises:
-          RunError: a number is not finite; the first such step is named.
+          Diverged: a number is not finite; the first such step is named.
         """
         while self._queue:
             step, metrics = self._queue[0]
@@ -111,11 +113,26 @@ def _check_finite(name, values, first_step):
         return
     # The first axis of `values` is that of the K steps of a call. Steps count from 1.
     bad = tuple(np.argwhere(~np.isfinite(values))[0])
-    raise RunError(
-        f"train/{name} is {values[bad]} at step {first_step + bad[0] + 1}: stopped; "
-        "the last good checkpoint is kept. Try a smaller "
-        "config.optimizer.learning_rate or config.optimizer.clip"
-    )
+    _diverged(f"train/{name}", values[bad], int(first_step + bad[0] + 1))
+
+
+def check_finite(numbers: Mapping[str, float], step: int) -> None:
+    """Check the numbers of evaluations as those of training are checked.
+
+    Args:
+      numbers: {name: number}.
+      step: the step of the state that was evaluated.
+
+    Raises:
+      Diverged: one of them is not finite.
+    """
+    for name, value in numbers.items():
+        if not math.isfinite(value):
+            _diverged(name, value, step)
+
+
+def _diverged(name: str, value: float, step: int) -> NoReturn:
+    raise Diverged(f"{name} is {value} at step {step}", name, step)
 
 
 class Log:
@@ -126,7 +143,14 @@ class Log:
       records: number of records in it.
     """
 
-    def __init__(self, workdir: pathlib.Path, data: str, step: int, records: int):
+    def __init__(
+        self,
+        workdir: pathlib.Path,
+        data: str,
+        step: int,
+        records: int,
+        digest: str | None = None,
+    ):
         """Open the files, and remove what was written after the checkpoint.
 
         Args:
@@ -134,9 +158,10 @@ class Log:
           data: name of the data set, which is in every record.
           step: the step of the checkpoint; 0 for a new run.
           records: number of records at the checkpoint.
+          digest: what `digest` was at the checkpoint; None where that is not known.
 
         Raises:
-          UserError: records are missing.
+          UserError: records are missing, or they are not those of the checkpoint.
         """
         self.path = workdir / "metrics.jsonl"
         self.records = records
@@ -150,15 +175,32 @@ class Log:
             )
         # An interrupted run may have written records after its last checkpoint. This
         # run writes them again.
-        _rewrite(self.path, there[:records])
+        self._hash = hashlib.sha256()
+        lines = [json_files.text(record) + "\n" for record in there[:records]]
+        for line in lines:
+            self._hash.update(line.encode())
+        if digest not in (None, self.digest):
+            raise UserError(
+                f"{self.path}: its first {records} records are not those that go with "
+                f"the checkpoint of step {step}: put the file back, or remove "
+                f"{workdir} to start again"
+            )
+        json_files.replace(self.path, "".join(lines))
         self._file = open(self.path, "a", encoding="utf-8")
         self._events = Events(workdir / "tensorboard", step + 1 if step else 0)
+
+    @property
+    def digest(self) -> str:
+        """A digest of all records, from the first one on."""
+        return self._hash.hexdigest()
 
     def write(self, step: int, epoch: float, values: dict[str, float]) -> None:
         """Append a record: the step, the epoch, the name of the data, the values."""
         record = {"step": step, "epoch": round(epoch, 6), "data": self._data, **values}
+        line = json_files.text(record) + "\n"
+        self._hash.update(line.encode())
         with self._write_errors():
-            self._file.write(json.dumps(record) + "\n")
+            self._file.write(line)
             # For programs that follow the file. Only `flush` makes it survive a crash.
             self._file.flush()
             for name, value in values.items():
@@ -201,15 +243,16 @@ class Log:
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Read the records of a metrics.jsonl.
+    """Read the records of a metrics.jsonl; null is a number that is not finite.
 
     A last line without its end, which a killed process leaves, is dropped.
 
     Raises:
-      UserError: another line is not a record; file and line are named.
+      UserError: another line is not a record, and file and line are named; or it is no
+        file.
     """
     records = []
-    lines = path.read_bytes().split(b"\n")
+    lines = json_files.read_bytes(path).split(b"\n")
     for number, line in enumerate(lines, 1):
         if not line:
             continue
@@ -217,6 +260,8 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
             record = json.loads(line)
             if not isinstance(record["step"], int):
                 raise TypeError
+            for name in [name for name, value in record.items() if value is None]:
+                record[name] = math.nan
             records.append(record)
         except (ValueError, KeyError, TypeError, RecursionError):
             # `split` leaves an empty last item behind a final newline, so the last item
@@ -243,14 +288,6 @@ def write_csv(workdir: pathlib.Path) -> None:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(records)
-
-
-def _rewrite(path, records):
-    """Replace a metrics.jsonl atomically."""
-    # os.replace is atomic, so that a killed process leaves the old file or the new one.
-    new = path.with_suffix(".new")
-    new.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
-    os.replace(new, path)
 
 
 def is_better(value: float, best: float | None, mode: str) -> bool:

@@ -6,18 +6,24 @@ for the end of this one. After an abort it prints a last line that says what to 
 """
 
 import atexit
+import contextlib
+import json
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-from typing import NoReturn
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
 
 from lnrepro.engine.errors import UserError
 
 # Seconds between two messages that a process is still waiting.
 MESSAGE_EVERY_S = 10.0
+
+# How long to wait for what another process has to say, which may prepare its data.
+A_DAY_MS = 24 * 3600 * 1000
 
 LOST = (
     "error: another process of this run was lost, so this one stopped; "
@@ -83,7 +89,7 @@ def initialize(
         name, where = f"process {process_id} of {num_processes}", f" at {coordinator}"
     not_joined = (
         f"could not join the other processes{where} within {timeout_s} s; start all of "
-        "them, or raise --peer_timeout"
+        "them with the same --num_processes, or raise --peer_timeout"
     )
     _last_line.start()
     _last_line.set(f"error: {not_joined}")
@@ -111,6 +117,85 @@ def initialize(
     finally:
         give_up.cancel()
     _last_line.set(ABORTED)
+
+
+def agree(topic: str, values: Mapping[str, Any]) -> None:
+    """Check that all processes have the same values, and the same number of processes.
+
+    A single process agrees with itself.
+
+    Args:
+      topic: a name that no other call of this process has.
+      values: JSON values by their names; they may be nested.
+
+    Raises:
+      UserError: two processes differ. All of them raise it, and the line names the
+        first field that differs.
+    """
+    from lnrepro.engine import workdir
+
+    stated = {"--num_processes": _stated_processes()} | dict(values)
+    first, *others = [json.loads(text) for text in _gather(topic, json.dumps(stated))]
+    for process, other in enumerate(others, 1):
+        for field, a, b in workdir.differences(first, other):
+            raise UserError(
+                f"{field} differs between the processes of this run: {a!r} in process "
+                f"0, {b!r} in process {process}; start all of them with the same "
+                "command, code and data"
+            )
+
+
+@contextlib.contextmanager
+def together(topic: str) -> Iterator[None]:
+    """Run a block that may refuse to go on in some of the processes only.
+
+    Args:
+      topic: a name that no other call of this process has.
+
+    Raises:
+      UserError: the block raised it in one of the processes. All of them raise it.
+    """
+    try:
+        yield
+    except UserError as e:
+        _gather(topic, str(e))
+        raise
+    for process, line in enumerate(_gather(topic, "")):
+        if line:
+            raise UserError(f"process {process} of this run stopped: {line}")
+
+
+def _stated_processes() -> int:
+    """Return the number of processes that this one was told, which may be wrong."""
+    return _distributed().num_processes or 1
+
+
+def _gather(topic: str, text: str) -> list[str]:
+    """Return what each process has given under a topic, in their order.
+
+    It waits until all have given something. If one is lost, JAX ends this process.
+    """
+    import jax
+
+    client = _distributed().client
+    if client is None or jax.process_count() == 1:
+        return [text]
+    client.key_value_set(f"lnrepro/{topic}/{jax.process_index()}", text)
+    return [
+        client.blocking_key_value_get(f"lnrepro/{topic}/{process}", A_DAY_MS)
+        for process in range(jax.process_count())
+    ]
+
+
+def _distributed():
+    """Return JAX's description of the processes.
+
+    The key-value store that process 0 holds has no public name. Orbax uses it in the
+    same way. It works where the processes do not agree, which collectives do not.
+    """
+    from jax._src import distributed
+
+    return distributed.global_state
 
 
 def abandon(error: Exception) -> None:

@@ -21,9 +21,18 @@ from ml_collections import ConfigDict
 from lnrepro import data
 from lnrepro.config import add_defaults
 from lnrepro.engine import experiment as experiments
-from lnrepro.engine import export, metrics, optim, seeds, train, train_step, workdir
+from lnrepro.engine import (
+    export,
+    json_files,
+    metrics,
+    optim,
+    seeds,
+    train,
+    train_step,
+    workdir,
+)
 from lnrepro.engine.checkpoint import Saved, Store
-from lnrepro.engine.checks import MAY_BE_NONE, missing_fields
+from lnrepro.engine.checks import MAY_BE_NONE, check_ranges, local_path, missing_fields
 from lnrepro.engine.errors import UserError
 
 logger = logging.getLogger("lnrepro")
@@ -89,7 +98,10 @@ class LoadedRun:
         # Only runs without this file need their data. An embedded set is not prepared
         # for it, because the config of a stranger may name any folder.
         if path.exists():
-            return _read_object(path)
+            facts = json_files.read_object(path)
+            if facts is None:
+                raise UserError(f"{path}: not a JSON object; copy the run again")
+            return facts
         if not data.prepared(self.config.data.name, self.config.data.dir):
             raise UserError(
                 f"{path} is missing, and so is the data set {self.config.data.name}; "
@@ -211,9 +223,15 @@ class LoadedRun:
         # A store opened for reading changes nothing in its folder.
         store = Store(self.folder / "checkpoints", writing=False)
         try:
-            return store.restore(name, self._shapes(len(seeds.of(self.config))))
+            saved = store.restore(name, self._shapes(len(seeds.of(self.config))))
         finally:
             store.close()
+        if saved:
+            path = store.folder / name / str(saved.step)
+            workdir.check_checkpoint(
+                path, saved.notes, self.config, fields=workdir.OF_NETWORK
+            )
+        return saved
 
     def _shapes(self, count: int) -> train_step.State:
         """Return the shapes of the state of so many seeds; nothing is computed."""
@@ -296,7 +314,12 @@ def load_model(
     uses = experiments.load_uses(run.config)
     model = uses.Model if uses else LoadedRun
     opened = model(run.folder, run.about, checkpoint)
-    opened.add_defaults()
+    try:
+        opened.add_defaults()
+        check_ranges(opened.config)
+    except (UserError, AttributeError, KeyError, TypeError, ValueError) as e:
+        # The file was edited: the trainer writes no such value.
+        raise UserError(f"{run.folder / 'config.json'}: {e}") from None
     return opened
 
 
@@ -313,41 +336,27 @@ def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
       UserError: there is no config.json, it is not that of a run, or the run is one of
         another experiment.
     """
+    folder = local_path(folder, "the folder of the run")
     path = folder / "config.json"
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = json.loads(json_files.read_bytes(path))
         config = about["config"]
         # Read all fields that are used later, so that a missing one is reported here.
         name, _, _ = config["experiment"], config["norm"], config["data"]["name"]
+        run = LoadedRun(folder, about)
     except OSError:
         raise UserError(
             f"{folder} holds no run: {path} cannot be read; train a run, or give "
             "another directory"
         ) from None
-    except (ValueError, KeyError, TypeError, RecursionError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise UserError(
             f"{path}: not a run's config.json ({type(e).__name__}); give another "
             "directory"
         ) from None
     if experiment and name != experiment:
         raise UserError(f"{folder} holds a run of {name}, not of {experiment}")
-    return LoadedRun(folder, about)
-
-
-def _read_object(path):
-    """Read a JSON file that has an object.
-
-    Raises:
-      UserError: it has something else.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    # JSON that is nested too deeply is a RecursionError.
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise UserError(f"{path}: not a JSON object; copy the run again")
-    return value
+    return run
 
 
 def _with_tuples(value):

@@ -23,11 +23,15 @@ def of(config: ConfigDict) -> tuple[int, ...]:
 
 
 def single(config: ConfigDict, seed: int) -> ConfigDict:
-    """Return the config of one seed's own run."""
+    """Return the config that the experiment of one seed gets.
+
+    `seeds` stays the number of seeds that are trained together, so that an experiment
+    can give them batches of one structure.
+    """
     if config.seeds == 1:
         return config
     own = config.copy_and_resolve_references()
-    own.seed, own.seeds = seed, 1
+    own.seed = seed
     return own
 
 
@@ -117,13 +121,11 @@ class Together:
         """Keep the streams, the batches of each seed."""
         self._streams = streams
 
-    def take(self, n: int) -> dict[str, Any]:
-        """Return the next n batches of every seed, arrays [n, S, B, ...]."""
-        # {name: [n, B, ...]} of each seed.
+    def take(self, n: int) -> Any:
+        """Return the next n batches of every seed, a tree of arrays [n, S, B, ...]."""
+        # A tree of arrays [n, B, ...] of each seed.
         taken = [take(stream, n) for stream in self._streams]
-        return {
-            name: _stack_padded([batch[name] for batch in taken]) for name in taken[0]
-        }
+        return jax.tree.map(_stack_padded, *taken)
 
     def close(self) -> None:
         """Close every stream."""
@@ -131,7 +133,7 @@ class Together:
             close(stream)
 
 
-def _stack_padded(arrays):
+def _stack_padded(*arrays):
     # Arrays on a device stay there.
     numpy = jnp if isinstance(arrays[0], jax.Array) else np
     # All have the same number of axes: [n, B, ...].

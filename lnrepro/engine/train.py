@@ -7,7 +7,7 @@ order. A run that is interrupted and resumed ends with the same bits as one that
 import contextlib
 import json
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,9 +19,11 @@ from lnrepro.engine import (
     artifacts,
     distribute,
     experiment,
+    json_files,
     memory,
     optim,
     optional,
+    peers,
     report,
     seeds,
     signals,
@@ -29,8 +31,8 @@ from lnrepro.engine import (
 )
 from lnrepro.engine.checkpoint import Saved, Store
 from lnrepro.engine.checks import check_ranges
-from lnrepro.engine.errors import RunError, UserError
-from lnrepro.engine.metrics import Log, Meter, is_better, write_csv
+from lnrepro.engine.errors import Diverged, UserError
+from lnrepro.engine.metrics import Log, Meter, check_finite, is_better, write_csv
 from lnrepro.engine.progress import Progress, Row, table
 from lnrepro.engine.train_step import Batches, State, close, make_init, make_step, take
 
@@ -89,12 +91,29 @@ class Run:
         states = [jax.tree.map(np.array, init(key)) for key in self.init_keys]
         return seeds.stack(states)
 
-    def chosen(self) -> Saved | None:
+    def restore(self, name: str, like: State, fingerprint: str) -> Saved | None:
+        """Read the newest checkpoint of this run that can be read.
+
+        Args:
+          name: "last" or "best".
+          like: a state of the same structure.
+          fingerprint: identity of the data.
+
+        Raises:
+          UserError: it is a checkpoint of another run.
+        """
+        saved = self.store.restore(name, like)
+        if saved:
+            path = self.store.folder / name / str(saved.step)
+            workdir.check_checkpoint(path, saved.notes, self.config, fingerprint)
+        return saved
+
+    def chosen(self, fingerprint: str) -> Saved | None:
         """Return the best checkpoint, or else the last one, and close the store."""
         try:
             like = self.initial()
-            best = self.store.restore("best", like)
-            return best or self.store.restore("last", like)
+            best = self.restore("best", like, fingerprint)
+            return best or self.restore("last", like, fingerprint)
         finally:
             self.store.close()
 
@@ -173,19 +192,34 @@ class Loop:
       meter: sums of the training metrics since the last record.
     """
 
-    def __init__(self, run: Run, assert_lock_held: Callable[[], None]):
+    def __init__(
+        self,
+        run: Run,
+        assert_lock_held: Callable[[], None],
+        fingerprint: str,
+        is_new: bool,
+    ):
         """Restore the newest checkpoint and compile the step.
 
         Args:
           run: the run.
           assert_lock_held: raises RunError where the run directory is not ours any
             more. It is called before anything is written.
+          fingerprint: identity of the data.
+          is_new: whether the run is started for the first time.
+
+        Raises:
+          UserError: what is there does not go with this run.
         """
         config = run.config
         self.run = run
         self.assert_lock_held = assert_lock_held
+        self.fingerprint = fingerprint
         state = run.initial()
-        saved = run.store.restore("last", state)
+        with peers.together("restore"):
+            saved = run.restore("last", state, fingerprint)
+            if saved:
+                _check_devices(run, saved)
         _check_same_step(saved)
         notes = saved.notes if saved else {}
         self.step = saved.step if saved else 0
@@ -204,11 +238,21 @@ class Loop:
         self.progress = Progress(run.total_steps, self.step, quiet=not run.is_main)
         self.progress.say(run.header(self.step))
         self.log_file = None
-        if run.is_main:
-            records = notes.get("records", 0)
-            self.log_file = Log(run.folder, config.data.name, self.step, records)
-            if not self.step:
-                self.log_file.describe(config)
+        with peers.together("records"):
+            if run.is_main:
+                self.log_file = Log(
+                    run.folder,
+                    config.data.name,
+                    self.step,
+                    notes.get("records", 0),
+                    notes.get("records_digest"),
+                )
+        if self.log_file and not self.step:
+            self.log_file.describe(config)
+        if run.is_main and not is_new:
+            changed = workdir.record_resume(run.folder, self.step)
+            if changed:
+                self.progress.say(changed)
         self.compiled = run.placement.compile(run.step(), self.state)
 
     def train(self) -> Results:
@@ -241,11 +285,21 @@ class Loop:
         n = min(n, self.run.total_steps - self.step)
         batch = self.run.placement.batch(take(batches, n))
         self.state, metrics = self.compiled(self.state, batch)
+        if not self.numbers:
+            self.check_curves(metrics)
         self.meter.add(self.step, metrics)
         self.step += n
         self.progress.step(self.step)
         if self.is_due(self.log_every):
             self.meter.cut(self.step)
+
+    def check_curves(self, metrics: Iterable[str]) -> None:
+        """Check the names of training metrics in `config.curves`, at the first step."""
+        measured = [f"train/{name}" for name in metrics]
+        for name in experiment.metrics_of(self.run.config.curves):
+            plain = name.rpartition("/seed")[0] if seeds.is_one(name) else name
+            if name.startswith("train/"):
+                experiment.check_measured("config.curves", plain, measured)
 
     def log(self, wait: bool) -> None:
         """Record the training metrics that have arrived; with `wait`, all of them."""
@@ -273,6 +327,7 @@ class Loop:
         self.assert_lock_held()
         numbers, paths = self.run.evaluate(self.vars(), names)
         self.record(self.step, numbers, important=True)
+        check_finite(numbers, self.step)
         if self.log_file:
             self.log_file.pictures(self.step, paths)
         self.paths |= dict.fromkeys(paths)
@@ -283,11 +338,7 @@ class Loop:
         metric, mode = self.run.config.best.metric, self.run.config.best.mode
         if not metric or metric.partition("/")[0] not in names:
             return False
-        if metric not in numbers:
-            raise UserError(
-                f"config.best.metric = {metric!r} is not measured; there are "
-                f"{', '.join(numbers)}"
-            )
+        experiment.check_measured("config.best.metric", metric, list(numbers))
         best_value = self.best["value"] if self.best else None
         if not is_better(numbers[metric], best_value, mode):
             return False
@@ -300,20 +351,19 @@ class Loop:
         self.log(wait=True)
         # The loss of the step that made them infinite may have been finite.
         if not _all_finite(self.state):
-            raise RunError(
-                "the parameters or the optimiser's moments are not finite after step "
-                f"{self.step}: stopped; the last good checkpoint is kept. Try a "
-                "smaller config.optimizer.learning_rate or config.optimizer.clip"
-            )
+            what = "the parameters or the optimiser's moments are not finite"
+            raise Diverged(f"{what} after step {self.step}", "parameters", self.step)
         notes = {
             "best": self.best,
             "meter": self.meter.state(),
             "numbers": dict(self.numbers),
             "artifacts": [str(path) for path in self.paths],
+            **workdir.checkpoint_notes(self.run.config, self.fingerprint),
         }
         if self.log_file:
             self.log_file.flush()
             notes["records"] = self.log_file.records
+            notes["records_digest"] = self.log_file.digest
         state = self.run.placement.host(self.state)
         if is_best:
             self.run.store.save("best", self.step, state, notes)
@@ -338,6 +388,7 @@ class Loop:
             if numbers:
                 epoch = self.step / self.run.steps_per_epoch
                 self.log_file.write(self.step, epoch, numbers)
+            check_finite(numbers, self.step)
             self.log_file.pictures(self.step, paths)
             self.log_file.close()
         if self.best:
@@ -369,6 +420,29 @@ def _check_same_step(saved: Saved | None) -> None:
         )
 
 
+def _check_devices(run: Run, saved: Saved) -> None:
+    """Check that `pmap` goes on with as many devices as before.
+
+    Each device has statistics and noise of its own, so that another number of them
+    trains something else.
+
+    Raises:
+      UserError: it does not.
+    """
+    if run.config.placement != "pmap":
+        return
+    before = saved.notes.get("devices")
+    if before is None:
+        # Earlier versions noted the devices of the start only.
+        before = len(workdir.starts(run.folder)[-1].get("devices", jax.devices()))
+    if before != jax.device_count():
+        raise UserError(
+            f"{run.folder} was trained with config.placement = 'pmap' on {before} "
+            f"devices, and there are {jax.device_count()} now: each device has "
+            "statistics and noise of its own, so resume with as many devices"
+        )
+
+
 @jax.jit
 def _all_finite(state) -> jax.Array:
     numbers = [
@@ -392,38 +466,53 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       RunError: the run failed.
       signals.Stopped: SIGTERM or SIGINT arrived; the state is saved.
     """
-    config = experiment.fill_sizes(config)
-    run = Run(config, folder, writing=True)
-    fingerprint, facts = _data_identity(config)
-    experiment.check_data_sizes(config)
+    with peers.together("data"):
+        config = experiment.fill_sizes(config)
+        run = Run(config, folder, writing=True)
+        fingerprint, facts = _data_identity(config)
+        experiment.check_data_sizes(config)
+        experiment.check_names(config, run.experiments[0])
+    peers.agree("fingerprint", {"the data": fingerprint})
     # A model that cannot be built must not leave a config.json.
     jax.eval_shape(make_init(run.experiments[0], run.optimizer), run.init_keys[0])
-    lock = contextlib.nullcontext(lambda: None)
-    if run.is_main:
-        lock = workdir.lock(folder)
-    with workdir.storage_errors(folder), lock as assert_lock_held:
-        if run.is_main:
-            workdir.open_run(folder, config, fingerprint, facts)
-        if _is_finished(folder):
+    assert_lock_held, is_new, finished = _nothing, False, False
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(workdir.storage_errors(folder))
+        with peers.together("folder"):
+            if run.is_main:
+                assert_lock_held = stack.enter_context(workdir.lock(folder))
+                is_new = workdir.open_run(folder, config, fingerprint, facts)
+                finished = workdir.read_results(folder) is not None
+        if _of_main(finished):
             if run.is_main:
                 print(
                     f"{folder} is finished ({run.total_steps} steps); --evaluate shows "
                     "its numbers again"
                 )
             return {}
+        if run.is_main:
+            # What stopped the run before may be mended.
+            (folder / workdir.DIVERGED).unlink(missing_ok=True)
+        stack.callback(run.store.close)
         try:
-            results = Loop(run, assert_lock_held).train()
-        finally:
-            run.store.close()
+            results = Loop(run, assert_lock_held, fingerprint, is_new).train()
+        except Diverged as e:
+            if run.is_main:
+                workdir.note_diverged(folder, e)
+            raise
+        run.store.close()
         assert_lock_held()
         if run.is_main:
             _write_results(run, results)
         return results.numbers
 
 
-def _is_finished(folder):
-    """Whether the run has its results. Process 0, which may move them, decides."""
-    finished = (folder / "results.json").exists()
+def _nothing():
+    """Do nothing, in place of the check of a lock that another process holds."""
+
+
+def _of_main(finished):
+    """Return what process 0 says; the others look at a folder that it may change."""
     if jax.process_count() > 1:
         from jax.experimental import multihost_utils
 
@@ -442,7 +531,7 @@ def _write_results(run, results):
     rows = _rows(run, results.numbers)
     about = json.loads((run.folder / "config.json").read_text(encoding="utf-8"))
     page = report.write(run.folder, about, rows, f"finished, {run.total_steps} steps")
-    workdir.write_json(run.folder / "results.json", results.numbers)
+    json_files.write(run.folder / "results.json", results.numbers)
     table(
         f"{config.experiment} norm={config.norm} on {config.data.name}, "
         f"{run.total_steps} steps",
@@ -480,16 +569,18 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
 
     Raises:
       UserError: there is no run, or no checkpoint, or the run has another config.
+      Diverged: a number is not finite.
     """
     if not (folder / "config.json").exists():
         raise UserError(
             f"--evaluate: {folder} holds no run; train it first or give its --workdir"
         )
-    config = experiment.fill_sizes(config)
-    fingerprint, _ = _data_identity(config)
-    workdir.check_run(folder, config, fingerprint)
-    run = Run(config, folder)
-    saved = run.chosen()
+    with peers.together("data"):
+        config = experiment.fill_sizes(config)
+        fingerprint, _ = _data_identity(config)
+        workdir.check_run(folder, config, fingerprint)
+        run = Run(config, folder)
+        saved = run.chosen(fingerprint)
     _check_same_step(saved)
     if saved is None:
         raise UserError(f"--evaluate: {folder} has no checkpoint yet")
@@ -499,10 +590,11 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         numbers, paths = run.evaluate(vars, names)
         if run.is_main:
             record = {"step": saved.step, **numbers}
-            workdir.write_json(folder / "evaluation.json", record)
+            json_files.write(folder / "evaluation.json", record)
     if run.is_main:
         lines = [f"picture    {path}" for path in paths]
         table(f"{folder} at step {saved.step}", _rows(run, numbers), lines)
+    check_finite(numbers, saved.step)
     return numbers
 
 

@@ -1,8 +1,10 @@
-"""The run directory: its config.json, its lock and its results.json."""
+"""The run directory: its config.json, its starts, its lock and its results.json."""
 
+import collections
 import contextlib
 import fcntl
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -14,14 +16,22 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from lnrepro.engine.errors import RunError, UserError
+from lnrepro.config import add_defaults
+from lnrepro.engine import json_files
+from lnrepro.engine.errors import Diverged, RunError, UserError
 
 # The facts of the data set that a run was trained on.
 FACTS = "data_facts.json"
+# One record for each start after the first, which config.json describes.
+RESUMES = "resumes.jsonl"
+# Where and when a number was not finite.
+DIVERGED = "diverged.json"
 
 # What a run writes besides its lock. config.json is moved last.
 _RECORDS = (
     FACTS,
+    RESUMES,
+    DIVERGED,
     "metrics.jsonl",
     "metrics.csv",
     "report.html",
@@ -32,6 +42,13 @@ _RECORDS = (
     "results.json",
     "config.json",
 )
+
+# Names, without their suffixes, of what may stand in a run directory. The scripts that
+# start sweeps write launch.lock and output.log.
+_STEMS = {"lock", "launch", "output", *(name.partition(".")[0] for name in _RECORDS)}
+
+# What the parameters of a network depend on, besides its training.
+OF_NETWORK = ("config.experiment", "config.norm", "config.model", "config.seed")
 
 # Prefix of the folder that keeps the records of a run without a checkpoint.
 SET_ASIDE = "without-checkpoint-"
@@ -65,11 +82,13 @@ def open_run(
     config: ConfigDict,
     fingerprint: str,
     facts: Mapping[str, Any],
-) -> None:
+) -> bool:
     """Write config.json, or check that the directory has a run of this config and data.
 
     A run without a checkpoint cannot be resumed. What it left is moved into the folder
     without-checkpoint-N where another config or other data shall be trained.
+
+    Fields that may be corrected are written into the config.json that is there.
 
     Args:
       workdir: the run directory.
@@ -78,30 +97,119 @@ def open_run(
       facts: facts of the whole data set, such as its vocabulary. They are kept, so that
         the run can be used without the data.
 
+    Returns:
+      Whether there was no such run before.
+
     Raises:
       UserError: the run there has another config, whose fields are named, or other
-        data.
+        data; or its config.json is gone.
     """
     try:
         if check_run(workdir, config, fingerprint):
-            return
+            _correct(workdir, config)
+            return False
     except UserError:
         if not (workdir / "config.json").exists() or has_checkpoint(workdir):
             raise
         _set_aside(workdir)
+    if has_checkpoint(workdir):
+        raise UserError(
+            f"{workdir} has checkpoints, but no config.json that says what they are: "
+            "put the file back, or give another --workdir"
+        )
     # What one needs to know to run this again.
     record = {
         "config": as_json(config),
         "data": {"name": config.data.name, "fingerprint": fingerprint},
+        **_this_start(),
+    }
+    # First the facts, because a directory with a config.json is a run.
+    json_files.write(workdir / FACTS, facts)
+    json_files.write(workdir / "config.json", record)
+    return True
+
+
+def _this_start() -> dict[str, Any]:
+    """Return what a result depends on besides the config and the data."""
+    return {
         "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
         "versions": versions(),
         "git": git_commit(),
         "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
         "processes": jax.process_count(),
     }
-    # First the facts, because a directory with a config.json is a run.
-    write_json(workdir / FACTS, facts)
-    write_json(workdir / "config.json", record)
+
+
+def starts(workdir: pathlib.Path) -> list[dict[str, Any]]:
+    """Return a record for each start of a run, the first one first.
+
+    Each has "command", "versions", "git", "devices" and "processes"; those after the
+    first one also have "step". Fields that an earlier version did not write are
+    missing.
+    """
+    found = [json_files.read_object(workdir / "config.json") or {}]
+    path = workdir / RESUMES
+    lines = json_files.read_bytes(path).splitlines() if path.exists() else ()
+    for line in lines:
+        # Someone may have edited it.
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            if isinstance(record, dict):
+                found.append(record)
+    return found
+
+
+def commits(workdir: pathlib.Path) -> list[str]:
+    """Return the commits that a run was trained with, without repeats, in order."""
+    found = [str(start["git"]) for start in starts(workdir) if start.get("git")]
+    return list(dict.fromkeys(found))
+
+
+def record_resume(workdir: pathlib.Path, step: int) -> str:
+    """Record that a run goes on.
+
+    Args:
+      workdir: the run directory.
+      step: the number of steps taken so far.
+
+    Returns:
+      A line about what differs from its last start, "" if nothing does.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    first, *resumes = starts(workdir)
+    before, now = (resumes or [first])[-1], _this_start()
+    lines = [json_files.text(record) for record in (*resumes, {"step": step, **now})]
+    json_files.replace(workdir / RESUMES, "\n".join(lines) + "\n")
+    names = ("git", "versions", "devices", "processes")
+    # Versions before this record did not write all of them.
+    known = [name for name in names if name in before]
+    then, now = (
+        {name: _in_short(start[name]) for name in known} for start in (before, now)
+    )
+    words = [f"{field} {a} -> {b}" for field, a, b in differences(then, now)]
+    if not words:
+        return ""
+    return f"resumed otherwise than started before: {'; '.join(words)}"
+
+
+def _in_short(value: Any) -> Any:
+    """Return a list of devices as text, such as "4 x cpu:cpu"."""
+    if not isinstance(value, list):
+        return value
+    counts = collections.Counter(map(str, value))
+    return ", ".join(f"{count} x {name}" for name, count in counts.items())
+
+
+def _correct(workdir: pathlib.Path, config: ConfigDict) -> None:
+    """Write the fields that `same_config` lets differ into config.json."""
+    about = json_files.read_object(workdir / "config.json") or {}
+    now = as_json(config)
+    # A resume on other devices is no correction.
+    now["mesh"] = about["config"].get("mesh", now["mesh"])
+    if list(_differing(about["config"], now)):
+        json_files.write(workdir / "config.json", about | {"config": now})
 
 
 def check_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> bool:
@@ -132,10 +240,15 @@ def check_run(workdir: pathlib.Path, config: ConfigDict, fingerprint: str) -> bo
     return True
 
 
-def has_checkpoint(workdir: pathlib.Path) -> bool:
-    """Whether a run directory has a complete checkpoint."""
+def has_checkpoint(workdir: pathlib.Path, kind: str = "*") -> bool:
+    """Whether a run directory has a complete checkpoint.
+
+    Args:
+      workdir: the run directory.
+      kind: "last" or "best"; "*" is any of them.
+    """
     # Orbax gives a folder its step as a name when it is complete.
-    return any(path.name.isdigit() for path in workdir.glob("checkpoints/*/*"))
+    return any(path.name.isdigit() for path in workdir.glob(f"checkpoints/{kind}/*"))
 
 
 def _set_aside(workdir):
@@ -166,20 +279,23 @@ def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | N
     path = workdir / "config.json"
     if not path.exists():
         return None
+    now = as_json(config)
     try:
-        there = json.loads(path.read_text(encoding="utf-8"))
-        # Read all fields that are used later, so that a missing one is reported here.
-        config_there, _ = there["config"], there["data"]["fingerprint"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        there = json.loads(json_files.read_bytes(path))
+        fields = list(_differing(there["config"], now))
+        # It is used later, so that it is reported here if it is missing.
+        there["data"]["fingerprint"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UserError(
             f"{path}: not a run's config.json; give another --workdir"
         ) from None
-    # A run may be resumed on other devices, so that the mesh may differ.
-    differing = [
-        f"{field}: {a!r} there, {b!r} now"
-        for field, a, b in _differences(config_there, as_json(config))
-        if not field.startswith("config.mesh")
-    ]
+    # A metric of the best checkpoint that was never measured may be corrected.
+    no_best = not has_checkpoint(workdir, "best")
+    differing = []
+    for field, a, b in fields:
+        is_best = field.startswith("config.best.")
+        if not _may_change(field, a, b) and not (is_best and a and no_best):
+            differing.append(f"{field}: {a!r} there, {b!r} now")
     if differing:
         raise UserError(
             f"{workdir} holds a run of another config ({'; '.join(differing)}); give "
@@ -188,34 +304,147 @@ def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | N
     return there
 
 
+def _differing(there: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the differences of two configs; older ones get the defaults first."""
+    yield from differences(_filled(there), _filled(now), "config")
+
+
+def _filled(fields: Any) -> dict[str, Any]:
+    config = ConfigDict(fields)
+    add_defaults(config)
+    return as_json(config)
+
+
+def _may_change(field: str, there: Any, now: Any) -> bool:
+    """Whether a field of the config may differ when a run goes on.
+
+    These are the mesh, since a run may go on with other devices, and what a run shows
+    only at its end: a mistake there would be known after all of the training.
+    """
+    if field.startswith("config.evals."):
+        at_end = (None, "end", "never")
+        return there in at_end and now in at_end
+    return field.startswith(("config.mesh", "config.curves"))
+
+
+def checkpoint_notes(config: ConfigDict, fingerprint: str) -> dict[str, Any]:
+    """Return what a checkpoint says about its run; see `check_checkpoint`.
+
+    Args:
+      config: the config.
+      fingerprint: identity of the data.
+    """
+    return {
+        "config": as_json(config),
+        "fingerprint": fingerprint,
+        "devices": jax.device_count(),
+    }
+
+
+def check_checkpoint(
+    path: pathlib.Path,
+    notes: Mapping[str, Any],
+    config: ConfigDict,
+    fingerprint: str | None = None,
+    fields: tuple[str, ...] = ("config",),
+) -> None:
+    """Check that a checkpoint belongs to a run.
+
+    Args:
+      path: where it is, for the message.
+      notes: its notes. Earlier versions did not note their config, so that nothing is
+        checked.
+      config: the config of the run.
+      fingerprint: identity of the data; None is not compared.
+      fields: the fields that are compared, and what is below them.
+
+    Raises:
+      UserError: it belongs to a run of another config or of other data.
+    """
+    if "config" not in notes:
+        return
+    try:
+        found = list(_differing(notes["config"], as_json(config)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UserError(f"{path}: its notes are not those of a run") from None
+    differing = [
+        f"{field}: {a!r} there, {b!r} in this run"
+        for field, a, b in found
+        # Whether `best` may be corrected was decided when the run was opened.
+        if field.startswith(fields)
+        and not _may_change(field, a, b)
+        and not field.startswith("config.best.")
+    ]
+    data_there = notes.get("fingerprint")
+    if fingerprint not in (None, data_there):
+        differing.append(f"data {data_there} there, {fingerprint} now")
+    if differing:
+        raise UserError(
+            f"{path} is a checkpoint of another run ({'; '.join(differing)}); put the "
+            "run's own files back, or give another --workdir"
+        )
+
+
+def read_results(workdir: pathlib.Path) -> dict[str, Any] | None:
+    """Read results.json; None if the run is not finished.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    path = workdir / "results.json"
+    if not path.exists():
+        return None
+    results = json_files.read_object(path)
+    if not results:
+        raise UserError(
+            f"{path} is damaged: remove it, and the command of the run finishes it "
+            "again"
+        )
+    return results
+
+
+def note_diverged(workdir: pathlib.Path, error: Diverged) -> None:
+    """Note that a run has diverged; see `is_diverged`."""
+    json_files.write(workdir / DIVERGED, {"metric": error.metric, "step": error.step})
+
+
+def is_diverged(workdir: pathlib.Path) -> bool:
+    """Whether a number of a run was not finite.
+
+    The trainer ends such a run and notes it. Version 0.2.0 finished it where only
+    numbers of evaluations were not finite, and wrote them into results.json.
+    """
+    if (workdir / DIVERGED).exists():
+        return True
+    with contextlib.suppress(OSError, UserError):
+        results = json_files.read_object(workdir / "results.json") or {}
+        return any(not is_finite(value) for value in results.values())
+    return False
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a value of a JSON file is a finite number."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def as_json(config: ConfigDict) -> dict[str, Any]:
     """Return the resolved config as JSON values; tuples become lists."""
     # Values are compared with those of a config.json, which has lists for tuples.
     return json.loads(json.dumps(config.to_dict()))
 
 
-def write_json(path: pathlib.Path, value: Any) -> None:
-    """Write a JSON file atomically, and make its folder if need be.
+def differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield (field, value in a, value in b) where JSON values differ.
 
-    Raises:
-      RunError: the system refuses it.
+    Args:
+      a: one of them.
+      b: the other one.
+      at: name of the values, which stands before those of their fields.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # os.replace is atomic, so that a reader sees the old file or the new one,
-        # whole.
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-        os.replace(new, path)
-    except OSError as e:
-        raise RunError(f"cannot write {path}: {e.strerror}") from e
-
-
-def _differences(a: Any, b: Any, at: str = "config") -> Iterator[tuple[str, Any, Any]]:
-    """Yield (field, value in a, value in b) where they differ."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         for name in sorted({*a, *b}):
-            yield from _differences(a.get(name), b.get(name), f"{at}.{name}")
+            field = f"{at}.{name}" if at else name
+            yield from differences(a.get(name), b.get(name), field)
     elif a != b:
         yield at, a, b
 
@@ -231,10 +460,12 @@ def lock(workdir: pathlib.Path) -> Iterator[Callable[[], None]]:
       was removed, moved or replaced meanwhile: it may be another run's.
 
     Raises:
-      UserError: another process holds the lock, or the directory cannot be written to.
+      UserError: another process holds the lock, the directory cannot be written to, or
+        it holds what is not a run's.
     """
     path = workdir / "lock"
     try:
+        _check_is_run(workdir)
         workdir.mkdir(parents=True, exist_ok=True)
         # "a+" makes the file and leaves the contents of one that is there.
         file = open(path, "a+")
@@ -261,6 +492,34 @@ def lock(workdir: pathlib.Path) -> Iterator[Callable[[], None]]:
                 )
 
         yield assert_lock_held
+
+
+def _check_is_run(workdir: pathlib.Path) -> None:
+    """Check that a directory is new, empty or that of a run.
+
+    Raises:
+      UserError: it is not. Nothing is written there.
+    """
+    try:
+        str(workdir.absolute()).encode()
+    except UnicodeEncodeError:
+        # Orbax cannot write there.
+        shown = str(workdir).encode("utf-8", "backslashreplace").decode()
+        raise UserError(
+            f"--workdir {shown}: its path is not UTF-8; give another folder, or set "
+            "LC_ALL=C.UTF-8 if it is"
+        ) from None
+    if not workdir.exists() or (workdir / "config.json").exists():
+        return
+    for path in sorted(workdir.iterdir()):
+        # A run may have been killed before it wrote its config.json. Operating systems
+        # leave hidden files.
+        is_ours = path.stem in _STEMS or path.name.startswith((".", SET_ASIDE))
+        if not is_ours:
+            raise UserError(
+                f"--workdir {workdir} is not empty and holds no run (there is "
+                f"{path.name}); give a new folder"
+            )
 
 
 @contextlib.contextmanager

@@ -443,7 +443,9 @@ def test_full_disk_while_saving_is_a_run_error(tmp_path, monkeypatch):
 
 def test_unknown_best_metric_names_the_measured_ones(tmp_path):
     with pytest.raises(
-        UserError, match=r"'test/eror' is not measured; there are test/error"
+        UserError,
+        match=r"best.metric names 'test/eror', which is not measured; did you mean "
+        r"test/error\?",
     ):
         train.train(config(**{"best.metric": "test/eror"}), tmp_path)
 

@@ -4,6 +4,8 @@ kills     SIGKILL and SIGTERM at random moments of every experiment; the resumed
           must end with the same bits as the undisturbed one
 faults    damaged checkpoints, full and read-only disks, a directory that vanishes, two
           processes in one directory
+identity  files of another run, edited files, pipes in place of files, and processes
+          that do not agree
 fuzz      every parser under thousands of mutated files
 numerics  loss and gradient of every experiment on inputs that no data set should hold
 watch     memory, open files and threads of a long run
@@ -12,7 +14,7 @@ watch     memory, open files and threads of a long run
 from lnrepro.engine.errors import ended
 from scripts.commands import dispatch
 
-COMMANDS = ("kills", "faults", "fuzz", "numerics", "watch")
+COMMANDS = ("kills", "faults", "identity", "fuzz", "numerics", "watch")
 
 
 def main(argv: list[str]) -> int:

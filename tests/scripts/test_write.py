@@ -10,7 +10,7 @@ from PIL import Image
 
 from configs import handwriting as config_file
 from lnrepro import data
-from lnrepro.engine import workdir
+from lnrepro.engine import json_files, workdir
 from lnrepro.engine.errors import UserError
 from lnrepro.engine.train import train
 from scripts import write
@@ -30,7 +30,7 @@ def run(tmp_path_factory):
 def untrained(tmp_path_factory):
     """A run of which there is only its config."""
     folder = tmp_path_factory.mktemp("untrained")
-    workdir.write_json(
+    json_files.write(
         folder / "config.json",
         {"config": workdir.as_json(config_file.get_config("smoke"))},
     )

@@ -1,0 +1,136 @@
+"""Every experiment with every setting of the trainer that the pages promise for all.
+
+The tests have four devices, so that each case trains on several of them. The programs
+are those of the `:smoke` configs.
+"""
+
+import itertools
+import json
+import math
+
+import jax
+import pytest
+
+from lnrepro.engine import config_file, experiment, train, train_step
+from lnrepro.engine.errors import UserError
+from tests.engine.test_train import assert_same_bits, final_state
+from tests.runs import ROOT
+
+EXPERIMENTS = (
+    "mnist",
+    "sequential_mnist",
+    "convnet",
+    "draw",
+    "handwriting",
+    "order_embeddings",
+    "attentive_reader",
+    "skip_thoughts",
+)
+SETTINGS = {
+    "alone": {},
+    "seeds": {"seeds": 2},
+    "calls": {"steps_per_call": 2},
+    "pmap": {"placement": "pmap"},
+    "x64": {},
+    "debug_nans": {},
+}
+
+
+# Experiments that train with JAX_ENABLE_X64.
+X64 = ("mnist", "sequential_mnist", "convnet")
+# Experiments whose batches differ in length, so that they take one step in a call.
+ONE_STEP = ("attentive_reader", "skip_thoughts")
+CASES = [
+    (name, setting)
+    for name, setting in itertools.product(EXPERIMENTS, SETTINGS)
+    if (setting != "x64" or name in X64)
+    and (setting != "calls" or name not in ONE_STEP)
+]
+
+
+def config_of(name, **changes):
+    config = config_file.read(f"{ROOT}/configs/{name}.py:smoke")
+    config.update_from_flattened_dict({"steps": 4, "save_every": 2} | changes)
+    return config
+
+
+def crash_at(monkeypatch, step):
+    """Let every experiment's batches fail as a crash would, before this step."""
+    real = experiment.load
+
+    def load(config):
+        exp = real(config)
+
+        def batches(start):
+            found = exp.batches(start)
+            if start < step:
+                return Crashing(found, step - start)
+            return found
+
+        return exp._replace(batches=batches)
+
+    monkeypatch.setattr(experiment, "load", load)
+
+
+class Crashing:
+    """Batches that end with a crash."""
+
+    def __init__(self, batches, left):
+        self._batches, self._left = batches, left
+
+    def take(self, n):
+        if n > self._left:
+            raise KeyError("crash")
+        self._left -= n
+        return train_step.take(self._batches, n)
+
+    def close(self):
+        train_step.close(self._batches)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "setting"), CASES)
+def test_trains_resumes_and_is_evaluated(tmp_path, monkeypatch, name, setting):
+    config = config_of(name, **SETTINGS[setting])
+    with jax.enable_x64(setting == "x64"), jax.debug_nans(setting == "debug_nans"):
+        numbers = train.train(config, tmp_path / "whole")
+        with monkeypatch.context() as m:
+            crash_at(m, 2)
+            with pytest.raises(KeyError):
+                train.train(config, tmp_path / "resumed")
+        assert train.train(config, tmp_path / "resumed") == numbers
+        whole, resumed = (
+            final_state(tmp_path / folder, config) for folder in ("whole", "resumed")
+        )
+        again = train.evaluate(config, tmp_path / "whole")
+    assert whole.step == resumed.step == 4
+    assert_same_bits(whole.state, resumed.state)
+    assert all(map(math.isfinite, numbers.values()))
+    for evaluation in config.evals:
+        known = experiment.load(config).scalars(evaluation)
+        if known is not None:
+            measured = {name for name in numbers if name.startswith(f"{evaluation}/")}
+            plain = {name.partition("/seed")[0] for name in measured}
+            assert plain == {f"{evaluation}/{scalar}" for scalar in known}
+    best = config.best.metric
+    if best:
+        assert again[best] == pytest.approx(numbers[f"best {best}"], rel=1e-5)
+    record = json.loads((tmp_path / "whole/evaluation.json").read_text())
+    assert record.keys() == again.keys() | {"step"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ONE_STEP)
+def test_batches_of_several_lengths_refuse_several_steps_in_a_call(tmp_path, name):
+    config = config_of(name, steps_per_call=2)
+    says = r"set (it|config.steps_per_call) to 1"
+    with pytest.raises(UserError, match=says):
+        train.train(config, tmp_path)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_declared_scalars_are_those_of_the_names(name):
+    config = config_of(name)
+    exp = experiment.load(config)
+    assert exp.scalars is not None
+    experiment.check_names(config, exp)
