@@ -15,7 +15,8 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from lnrepro.data.text import is_utf8
+from lnrepro.data.encodings import decode
+from lnrepro.data.files import unpack, unpacked_name
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
 
@@ -60,7 +61,8 @@ def output_files(
     Raises:
       UserError: two books have the same name, or one is there already.
     """
-    targets = [folder / f"{file.stem}.txt" for file in files]
+    stems = [pathlib.PurePath(unpacked_name(file.name)).stem for file in files]
+    targets = [folder / f"{stem}.txt" for stem in stems]
     for target in targets:
         if targets.count(target) > 1:
             raise UserError(f"two files are called {target.stem}; rename one of them")
@@ -75,15 +77,7 @@ def read(file: pathlib.Path) -> str:
     Raises:
       UserError: the file cannot be read, is not text, or its licence cannot be found.
     """
-    try:
-        content = file.read_bytes()
-    except OSError as e:
-        raise UserError(f"{file}: cannot be read ({e.strerror})") from e
-    if b"\0" in content:
-        raise UserError(f"{file}: contains a NUL byte; a text file is needed")
-    # Older files are in Latin-1.
-    text = content.decode("utf-8-sig" if is_utf8(content) else "latin-1")
-    text = text.replace("\r\n", "\n")
+    text = decode(unpack(file), file).replace("\r\n", "\n")
     start, end = START.search(text), END.search(text)
     if start and end:
         return text[start.end() : end.start()]
@@ -109,6 +103,8 @@ def sentences(text: str) -> Iterator[list[str]]:
             continue
         # Underscores mark italics. Lines end where the page was full.
         flowing = " ".join(paragraph.replace("_", "").split())
+        # The splitter knows three full stops, but not the character for them.
+        flowing = flowing.replace("\u2026", "...")
         for sentence in sentencex.segment("en", flowing):
             if tokens := tokens_of(sentence, lowercase=True):
                 yield tokens

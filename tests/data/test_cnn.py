@@ -86,7 +86,7 @@ def test_a_file_is_read():
             "f, line 10: '@entity2 B' is not of the form @entityN:name",
         ),
         (text((4, "person:A")), "f, line 9: 'person:A' is not of the form"),
-        (text() + b"\n@entity3:\xff", r"f, line 11: not UTF-8 \(the byte 0xff\)"),
+        (text() + b"\n@entity3:\0", "f, line 11: a NUL byte; save the file as UTF-8"),
     ],
 )
 def test_what_is_out_of_layout_is_one_line(content, message):

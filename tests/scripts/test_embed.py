@@ -115,7 +115,7 @@ def test_a_block_is_answered_before_the_next_is_read(tmp_path, monkeypatch, caps
 def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "features.npy"
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r"features.npy: not a .npy file of numbers"):
+    with pytest.raises(UserError, match=r"features.npy: not a plain .npy array"):
         embed.open_array(path)
     with pytest.raises(UserError, match="No such file"):
         embed.open_array(tmp_path / "nowhere.npy")

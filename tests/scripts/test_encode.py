@@ -26,7 +26,7 @@ def test_lines_are_read_in_blocks_and_never_cut_elsewhere(monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(b"a\n\xff\n", "line 2: not UTF-8"), (b"a\0b\n", "line 1: a NUL byte")],
+    [(b"\x81\x8d", "standard input: mostly not UTF-8"), (b"a\0b\n", "line 1: a NUL")],
 )
 def test_bad_text_names_the_line(text, message):
     with pytest.raises(UserError, match=message):

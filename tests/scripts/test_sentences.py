@@ -86,7 +86,7 @@ def test_converted_books_are_a_set(tmp_path):
         (BOOK.partition("EBOOK A WALK")[2], "has no line that begins with '.*START"),
         ("made by Project Gutenberg.", "remove the licence by hand"),
         ("A\n\n***\n", "walk.txt: contains no sentence"),
-        ("a\0b", "walk.txt: contains a NUL byte"),
+        ("a\0b", "walk.txt, line 1: a NUL byte"),
     ],
 )
 def test_what_is_no_book_is_one_line_and_leaves_nothing(tmp_path, content, message):

@@ -9,8 +9,9 @@ There is one XML file per line, such as lineStrokes/a01/a01-000/a01-000u-01.xml:
     </Stroke></StrokeSet></WhiteboardCaptureSession>
 
 There is one text file per form, such as ascii/a01/a01-000/a01-000u.txt. The lines of
-the form follow "CSR:". What stands before is not corrected and is not used. A run of
-"%" is also a line break:
+the form follow "CSR:". What stands before is not corrected and is not used. Line k is
+the text of stroke file k. A run of "%" is also a line break, unless the form has as
+many stroke files as lines without it:
 
     OCR:
     The boat cane back
@@ -27,9 +28,11 @@ lineStrokes and ascii are folders, or archives such as lineStrokes-all.tar.gz. T
 splits are those of Graves (2013). train is trainset, testset_t and testset_f, 10,741
 lines. valid is testset_v, 1,438 lines.
 
-Own files may have coordinates with decimals and any names of forms. Their lists may be
-missing or empty: then all forms that no list has are for training, and one in ten of
-them is for validation.
+Own files may have coordinates with decimals and any names of forms. Forms of one name
+in several folders are told apart by their paths, such as "alice/page1". Their lists may
+be missing or empty: then all forms that no list has are for training, and one in ten of
+them is for validation. Forms with other numbers of lines than of stroke files are left
+out.
 
 An example is one line with these features, for T points and U characters:
 
@@ -46,7 +49,7 @@ An example is one line with these features, for T points and U characters:
     mean, std  of dx and dy in the training lines
     symbols    the symbols
     other      how often each character occurs that is not a symbol
-    skipped    forms that were left out
+    skipped    forms that were left out for other numbers of lines than of stroke files
     lines      number of lines of each list
 """
 
@@ -62,8 +65,9 @@ from xml.parsers import expat
 import numpy as np
 
 from lnrepro.data.builder import Builder, Example, array
+from lnrepro.data.encodings import decode, visible
 from lnrepro.data.raw import Raw, RawFile
-from lnrepro.data.text import is_utf8, plain_punctuation
+from lnrepro.data.text import plain_punctuation
 from lnrepro.engine.errors import DataError
 
 LISTS = ("trainset", "testset_v", "testset_t", "testset_f")
@@ -85,8 +89,11 @@ FARTHEST = 100_000
 # own forms are any names.
 LINE = re.compile(r"(?:^|/)([a-z]\d\d-\d{3}[a-z]?)-(\d\d)\.xml$")
 FORM = re.compile(r"(?:^|/)([a-z]\d\d-\d{3}[a-z]?)\.txt$")
-OWN_LINE = re.compile(r"(?:^|/)([^/]+)-(\d{1,6})\.xml$")
+OWN_LINE = re.compile(r"(?:^|/)([^/]+)-([0-9]{1,6})\.xml$")
 OWN_FORM = re.compile(r"(?:^|/)([^/]+)\.txt$")
+# The line before the corrected lines, and a line break within one of them.
+CORRECTED = re.compile(r"^CSR:", re.MULTILINE)
+BREAK = re.compile("%%+")
 # Without testset_v.txt, one in so many own forms is for validation.
 HELD_OUT = 10
 AGAIN = "get the official file"
@@ -139,26 +146,38 @@ class IamOndb(Builder):
             forms = _forms(raw, f"{name}.txt", form_name)
             list_of |= dict.fromkeys(forms, name)
         # Without a list of training forms, all forms are read.
-        wanted = list_of if LISTS[0] in list_of.values() else None
+        wanted = None
+        if LISTS[0] in list_of.values():
+            wanted = {_name(form) for form in list_of}
         texts = _texts(raw, form_name, wanted)
         strokes = _strokes(raw, line_name, wanted)
+        texts, strokes, list_of = _by_name(raw, texts, strokes, list_of)
         if raw.any_checksum:
             _add_missing_lists(list_of, strokes)
         _check_files(raw, list_of, texts, strokes)
-        skipped = [form for form in list_of if max(strokes[form]) > len(texts[form])]
+        if unused := len(texts.keys() - strokes.keys()):
+            raw.notes["texts of forms without strokes left out"] += unused
+        lines, skipped = {}, []
+        for form in list_of:
+            numbers = sorted(strokes[form])
+            found = transcription(*texts[form], len(numbers), raw.notes)
+            if numbers == list(range(1, len(found) + 1)):
+                lines[form] = found
+            else:
+                skipped.append(f"{form} ({len(found)} and {len(numbers)})")
         if skipped:
             warnings.warn(
-                f"{len(skipped)} forms have fewer lines of text than of strokes and "
-                f"are left out: {', '.join(skipped[:9])}",
+                f"{len(skipped)} forms have other numbers of lines of text than of "
+                f"stroke files and are left out: {', '.join(skipped[:9])}",
                 stacklevel=2,
             )
-        kept = {form: name for form, name in list_of.items() if form not in skipped}
+        kept = {form: name for form, name in list_of.items() if form in lines}
         if any(line.dtype.kind == "f" for f in kept for line in strokes[f].values()):
             self.dtype = np.float32
         splits, other = {"train": [], "valid": []}, Counter()
         for form, name in kept.items():
             for number, line in sorted(strokes[form].items()):
-                line_id, text = f"{form}-{number:02}", texts[form][number - 1]
+                line_id, text = f"{form}-{number:02}", lines[form][number - 1]
                 line = line.astype(self.dtype)
                 splits["valid" if name == VALID else "train"].append(
                     example(line, text, line_id, LISTS.index(name), other)
@@ -169,26 +188,36 @@ class IamOndb(Builder):
         counts = dict.fromkeys(LISTS, 0)
         for form, name in kept.items():
             counts[name] += len(strokes[form])
+        skipped = [form for form in list_of if form not in lines]
         self.facts |= {"skipped": skipped, "lines": counts}
         return splits
 
 
 def _texts(
     raw: Raw, form_name: re.Pattern, wanted: Collection[str] | None
-) -> dict[str, list[str]]:
-    """Read the lines of text of each form; `wanted` are forms, or None for all."""
+) -> dict[str, tuple[bytes, str]]:
+    """Read the text file of each form.
+
+    Args:
+      raw: the folder.
+      form_name: pattern of the names of the files.
+      wanted: names of forms, or None for all.
+
+    Returns:
+      Content and name of each file by the path of the form, such as "alice/page1".
+    """
     texts = {}
     for path, content in raw.tree("ascii", ("ascii-all",), suffix=".txt", limit=LIMIT):
         found = form_name.search(path)
         if found and (wanted is None or found[1] in wanted):
-            texts[found[1]] = transcription(content, path)
+            texts[path[: found.end(1)]] = content, path
     return texts
 
 
 def _strokes(
     raw: Raw, line_name: re.Pattern, wanted: Collection[str] | None
 ) -> dict[str, dict[int, np.ndarray]]:
-    """Read the offsets of each line, by the form and the number of the line."""
+    """Read the offsets of each line, by the path of the form and the number."""
     strokes = defaultdict(dict)
     for path, content in raw.tree(
         "lineStrokes", ("lineStrokes-all",), suffix=".xml", limit=LIMIT
@@ -198,8 +227,57 @@ def _strokes(
             number = int(found[2])
             if number == 0:
                 raise DataError(f"{path}: lines are numbered from 01; {AGAIN}")
-            strokes[found[1]][number] = offsets(points(content, path))
+            form = path[: found.end(1)]
+            if number in strokes[form]:
+                raise DataError(f"{path}: a second line {number} of this form")
+            strokes[form][number] = offsets(points(content, path))
     return strokes
+
+
+def _by_name(
+    raw: Raw,
+    texts: dict[str, tuple[bytes, str]],
+    strokes: dict[str, dict[int, np.ndarray]],
+    list_of: dict[str, str],
+) -> tuple[dict, dict, dict[str, str]]:
+    """Replace the paths of forms by their names, if no two forms have one name.
+
+    Args:
+      raw: the folder.
+      texts: the texts by the path of the form.
+      strokes: the strokes by the path of the form.
+      list_of: the list of each form by its name or path.
+
+    Returns:
+      The texts, the strokes and the lists by name, or all by path.
+
+    Raises:
+      DataError: two official forms have one name, or a list has a name of two forms.
+    """
+    paths_of = defaultdict(set)
+    for path in (*texts, *strokes):
+        paths_of[_name(path)].add(path)
+    folders = ([_name(path) for path in texts], [_name(path) for path in strokes])
+    if all(len(names) == len(set(names)) for names in folders):
+        texts = {_name(path): text for path, text in texts.items()}
+        strokes = {_name(path): lines for path, lines in strokes.items()}
+        return texts, strokes, {_name(path): k for path, k in list_of.items()}
+    by_path = {}
+    for form, name in list_of.items():
+        known = {form} if "/" in form else paths_of[form] or {form}
+        if len(known) > 1:
+            shown = ", ".join(sorted(known)[:5])
+            raise DataError(
+                f"{raw.folder / name}.txt: {form} is the name of several forms "
+                f"({shown}); write their paths, or rename them"
+            )
+        by_path |= dict.fromkeys(known, name)
+    return texts, strokes, by_path
+
+
+def _name(path: str) -> str:
+    """Return the last part of a path."""
+    return path.rpartition("/")[2]
 
 
 def _add_missing_lists(list_of: dict[str, str], forms: Iterable[str]) -> None:
@@ -228,10 +306,10 @@ def _check_files(
     for form, name in list_of.items():
         for kind, present in (("stroke file", strokes), ("transcription", texts)):
             if form not in present:
-                raise DataError(
-                    f"{raw.folder / name}.txt lists {form}, which has no {kind}; "
-                    f"{AGAIN}s"
-                )
+                where = f"{raw.folder / name}.txt lists {form}, which"
+                if not raw.find(f"{name}.txt"):
+                    where = f"{raw.folder}: {form}"
+                raise DataError(f"{where} has no {kind}; {AGAIN}s")
 
 
 def _check_symbols(
@@ -240,7 +318,7 @@ def _check_symbols(
     """Raise DataError if most characters are not symbols."""
     characters = sum(len(line["text"]) for split in splits.values() for line in split)
     if 2 * other.total() > characters:
-        shown = " ".join(c for c, _ in other.most_common(5))
+        shown = " ".join(visible(c) for c, _ in other.most_common(5))
         raise DataError(
             f"{raw.folder}: {other.total():,} of {characters:,} characters are "
             f"not among the {len(SYMBOLS) - 1} symbols, such as {shown}; the texts "
@@ -417,12 +495,20 @@ def offsets(line: np.ndarray) -> np.ndarray:
     return np.concatenate([np.diff(line[:, :2], axis=0), line[1:, 2:]], axis=1)
 
 
-def transcription(content: bytes, where: object) -> list[str]:
+def transcription(
+    content: bytes,
+    where: object,
+    count: int | None = None,
+    notes: Counter[str] | None = None,
+) -> list[str]:
     """Parse an ascii file.
 
     Args:
       content: content of the file.
       where: name of the file, for error messages.
+      count: number of stroke files of the form, if it is known. If the file has as many
+        lines, "%" is no line break.
+      notes: what is odd in the text is counted here.
 
     Returns:
       The corrected lines, which follow "CSR:".
@@ -430,16 +516,18 @@ def transcription(content: bytes, where: object) -> list[str]:
     Raises:
       DataError: there is no "CSR:".
     """
-    text = plain_punctuation(_decoded(content)).replace("\r\n", "\n")
-    _, found, body = text.partition("\nCSR:")
+    text = plain_punctuation(decode(content, where, notes)).replace("\r\n", "\n")
+    found = CORRECTED.search(text)
     if not found:
         raise DataError(f"{where}: no line says 'CSR:'; {AGAIN}")
-    return [line for part in re.split("\n|%+", body) if (line := part.strip())]
+    lines = _without_empty(text[found.end() :].split("\n"))
+    if len(lines) == count:
+        return lines
+    return _without_empty(part for line in lines for part in BREAK.split(line))
 
 
-def _decoded(content: bytes) -> str:
-    """Decode text in UTF-8, or else in Latin-1. The official files are in ASCII."""
-    return content.decode("utf-8-sig" if is_utf8(content) else "latin-1")
+def _without_empty(lines: Iterable[str]) -> list[str]:
+    return [stripped for line in lines if (stripped := line.strip())]
 
 
 def _forms(raw: Raw, name: str, form_name: re.Pattern) -> list[str]:
@@ -453,9 +541,12 @@ def _forms(raw: Raw, name: str, form_name: re.Pattern) -> list[str]:
     if raw.any_checksum and not raw.find(name):
         return []
     forms = []
-    for number, line in enumerate(_decoded(raw.read(name)).split("\n"), 1):
+    text = decode(raw.read(name), raw.path(name), raw.notes)
+    for number, line in enumerate(text.split("\n"), 1):
         for form in line.split():
-            if not form_name.fullmatch(f"{form}.txt"):
+            # Only own forms have paths.
+            known = _name(form) if raw.any_checksum else form
+            if not form_name.fullmatch(f"{known}.txt"):
                 raise DataError(
                     f"{raw.path(name)}, line {number}: {form[:20]!a} is not an id of a "
                     f"form, such as a01-000u; {AGAIN}"
