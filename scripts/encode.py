@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from lnrepro.data.encodings import blocks
+from lnrepro.engine import inputs
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
 
@@ -168,6 +169,9 @@ def write(
 
     Returns:
       The number of sentences.
+
+    Raises:
+      UserError: a vector is not finite.
     """
     start, count, began = file.tell(), 0, time.monotonic()
 
@@ -177,7 +181,8 @@ def write(
 
     block = first
     while block is not None:
-        vectors = encode(block).astype("<f4")
+        what = f"vectors of the lines after {count:,}"
+        vectors = inputs.finite(encode(block), what, inputs.BROKEN).astype("<f4")
         units = vectors.shape[1]
         if not count:
             # It leaves room for any number of rows, which is known at the end.

@@ -53,7 +53,8 @@ def check_finite(array: np.ndarray, where: object) -> None:
     for i in range(0, len(array), CHUNK):
         with np.errstate(over="ignore"):
             rows = array[i : i + CHUNK].astype(np.float32)
-        is_finite = np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
+        axes = tuple(range(1, rows.ndim))
+        is_finite = np.isfinite(rows).all(axis=axes)
         bad += (np.flatnonzero(~is_finite) + i).tolist()
     if bad:
         raise DataError(

@@ -306,8 +306,8 @@ def test_fewer_lines_of_text_than_of_strokes_are_skipped_counted_and_said(tmp_pa
     (raw / "ascii/e01/e01-000/e01-000.txt").write_bytes(ascii_file(["Only one"]))
     with pytest.warns(
         UserWarning,
-        match="1 forms have other numbers of lines of text than of stroke files and are "
-        r"left out: e01-000 \(1 and 3\)",
+        match="1 forms have other numbers of lines of text than of stroke files and "
+        r"are left out: e01-000 \(1 and 3\)",
     ):
         data.prepare("iam_ondb", raw, tmp_path / "data")
     facts = data.facts("iam_ondb", tmp_path / "data")

@@ -163,7 +163,7 @@ def test_the_script_fails_with_one_line_and_exit_code_2(tmp_path):
         (["minst"], "error: no data set is called 'minst'; did you mean 'mnist'?"),
         (
             ["mnist", "--raw", tmp_path / "none"],
-            "there is no such file, plain or .gz, .xz, .bz2 or .zst; the folder does not",
+            "no such file, plain or .gz, .xz, .bz2 or .zst; the folder does not exist",
         ),
         (
             ["mnist", "--raw", tmp_path / "raw"],

@@ -45,8 +45,6 @@ LONGEST = 1 << 16
 LARGEST = 1 << 29
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
-NO_ROWS = np.zeros(0, np.int64)
-
 # Captions, each a list of words. Those of one image are in a row.
 Lines = list[list[str]]
 
@@ -58,13 +56,13 @@ class Split(NamedTuple):
       captions: the captions.
       ids: ids of the images [N].
       counts: number of captions of each image [N].
-      rows: row of the features of each image [N]; see `with_rows`.
+      rows: row of the features of each image [N]; None is one row for each image.
     """
 
     captions: Lines
     ids: np.ndarray
     counts: np.ndarray
-    rows: np.ndarray = NO_ROWS
+    rows: np.ndarray | None = None
 
 
 def tokenise(text: str) -> list[str]:
@@ -318,7 +316,8 @@ def without_empty(split: Split, where: object) -> tuple[Split, int]:
     counts = np.bincount(image_of[~is_empty], minlength=len(split.ids))
     kept = counts > 0
     captions = [words for words in split.captions if words]
-    others = Split(captions, split.ids[kept], counts[kept], split.rows[kept])
+    rows = np.arange(len(kept)) if split.rows is None else split.rows
+    others = Split(captions, split.ids[kept], counts[kept], rows[kept])
     return others, int(is_empty.sum())
 
 

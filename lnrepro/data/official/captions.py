@@ -198,7 +198,8 @@ class Captioned(Sequence):
 
     def __init__(self, images: np.ndarray, split: Split, words: Vocabulary):
         self.images, self.words = images, words
-        self.captions, self.ids, counts, self.rows = split
+        self.captions, self.ids, counts, rows = split
+        self.rows = np.arange(len(self.ids)) if rows is None else rows
         self.starts = np.cumsum([0, *counts])
 
     def __len__(self) -> int:
