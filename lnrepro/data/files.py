@@ -49,27 +49,18 @@ def _zstd() -> Any:
 ZSTD = _zstd()
 
 
-def _open_zstd(file: BinaryIO) -> Any:
-    if ZSTD is None:
-        raise DataError(
-            f"{file.name}: packed with zstd, which needs Python 3.14 or `pip install "
-            "backports.zstd`; or unpack it with `zstd -d`"
-        )
-    return ZSTD.open(file)
-
-
 class Packing(NamedTuple):
     """A packing of single files.
 
     Attributes:
       suffix: how names of packed files end.
       begins: the first bytes.
-      open: file -> file of its unpacked content.
+      open: file -> file of its unpacked content; None if no library for it is there.
     """
 
     suffix: str
     begins: re.Pattern[bytes]
-    open: Callable[[BinaryIO], Any]
+    open: Callable[[BinaryIO], Any] | None
 
 
 PACKINGS = (
@@ -79,7 +70,7 @@ PACKINGS = (
     Packing(
         ".bz2", re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", re.DOTALL), bz2.open
     ),
-    Packing(".zst", re.compile(rb"\x28\xb5\x2f\xfd"), _open_zstd),
+    Packing(".zst", re.compile(rb"\x28\xb5\x2f\xfd"), ZSTD.open if ZSTD else None),
 )
 SUFFIXES = tuple(packing.suffix for packing in PACKINGS)
 # What a message calls a file that may be packed.
@@ -261,6 +252,11 @@ class Content:
             for packing in PACKINGS:
                 if packing.begins.match(head):
                     self.is_packed = True
+                    if packing.open is None:
+                        raise DataError(
+                            f"{self.path}: packed with zstd, which needs Python 3.14 "
+                            "or `pip install backports.zstd`; or unpack it yourself"
+                        )
                     self._stream = self._files.enter_context(packing.open(self._file))
 
     def read(self, size: int) -> bytes:

@@ -123,7 +123,7 @@ class Raw:
         found: dict[str, pathlib.Path] = {}
         for path in root.rglob("*"):
             name = _name_on_disk(path.relative_to(root))
-            if self._is_system_file(name) or path.is_dir():
+            if path.is_dir() or self._is_system_file(name):
                 continue
             if (name := unpacked_name(name)).endswith(suffix):
                 name = _printable(name, root)

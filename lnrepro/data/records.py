@@ -19,6 +19,8 @@ import tensorflow_datasets as tfds
 
 from lnrepro.data.ragged import OFFSETS, Writer
 from lnrepro.data.store import Written
+from lnrepro.data.text import is_text
+from lnrepro.engine.errors import DataError
 
 if TYPE_CHECKING:
     from lnrepro.data.builder import Builder, Example, Progress
@@ -40,7 +42,15 @@ def write(
       splits: its examples, in order.
       scratch: the folder below which the files go.
       progress: called with what is done, examples done and their number.
+
+    Raises:
+      DataError: the library of ArrayRecord cannot write to a folder of this name.
     """
+    if not is_text(str(scratch)):
+        raise DataError(
+            f"{scratch.parent}: its name is not in UTF-8; choose another data dir with "
+            "$LNREPRO_DATA"
+        )
     tfds.disable_progress_bar()
     records = _Records(builder, splits, scratch, progress)
     # TFDS prints what it does.

@@ -12,6 +12,7 @@ from lnrepro import data
 from lnrepro.data import encodings, triples
 from lnrepro.data import files as data_files
 from lnrepro.data.batches import train_batches
+from lnrepro.data.builder import read_notes
 from lnrepro.data.official import book_files
 from lnrepro.data.shuffle import permuted
 from lnrepro.engine.errors import DataError, UserError
@@ -219,6 +220,23 @@ def test_damaged_and_growing_packed_books_are_one_line(
     ):
         data.prepare("gutenberg", tmp_path, tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_books_of_one_name_in_several_folders_are_all_read(tmp_path):
+    for i, folder in enumerate(("alice", "bob", "bob/old")):
+        (tmp_path / "raw" / folder).mkdir(parents=True)
+        text = f"w{i} a\nb\nc\n"
+        (tmp_path / "raw" / folder / "b.txt").write_text(text)
+        (tmp_path / "raw" / folder / "._b.txt").write_bytes(b"\0\5")
+    (tmp_path / "raw/copy.txt").write_text("w0 a\nb\nc\n")
+    data.prepare("gutenberg", tmp_path / "raw", tmp_path / "data", own_name="mine")
+    facts = data.facts("mine", tmp_path / "data")
+    assert facts["books"] == 4
+    assert {"w0", "w1", "w2"} <= set(facts["words"])
+    assert read_notes(data.place("mine", tmp_path / "data")) == {
+        "files of the operating system left out": 3,
+        "repeated books": 1,
+    }
 
 
 def test_no_books_and_no_records(tmp_path, shelf):

@@ -1,11 +1,15 @@
 """Parsers of SICK, of labelled sentences and of word2vec files."""
 
+import bz2
+import gzip
 import lzma
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from lnrepro import data
+from lnrepro.data.builder import read_notes
 from lnrepro.data.generated import stories
 from lnrepro.data.official import sentences
 from lnrepro.data.official.word2vec import Word2Vec
@@ -242,3 +246,92 @@ def test_bad_word2vec_is_one_line(tmp_path, content, message):
 def test_missing_word2vec(tmp_path):
     with pytest.raises(DataError, match="No such file"):
         Word2Vec(tmp_path / "none.bin")
+
+
+@pytest.mark.parametrize(
+    ("pack", "suffix"),
+    [(gzip.compress, ".gz"), (lzma.compress, ".xz"), (bz2.compress, "")],
+)
+def test_packed_word2vec(tmp_path, pack, suffix):
+    for content in (binary(VECTORS), as_text(VECTORS)):
+        path = tmp_path / f"v.bin{suffix}"
+        path.write_bytes(pack(content))
+        found = Word2Vec(path)
+        for word, vector in VECTORS.items():
+            np.testing.assert_array_equal(found[word], np.float32(vector))
+
+
+GLOVE = {
+    ", .": [0.5, -1, 2],
+    "at name@domain.com": [1, 2, 3],
+    "a\tb": [4, 5, 6],
+    "1998": [7, 8, 9],
+    "3.5 2": [1, 1, 1],
+    "the": [1e-3, 2, 3],
+}
+
+
+@pytest.mark.parametrize("header", [b"", b"6 3\n", b"6 3 \r\n"])
+@pytest.mark.parametrize("end", [b"\n", b" \n", b"\t\r\n", b"\n\n"])
+def test_words_with_spaces_blank_lines_and_no_header(tmp_path, header, end):
+    lines = [f"{word} {' '.join(map(str, v))}".encode() for word, v in GLOVE.items()]
+    (tmp_path / "v.txt").write_bytes(header + end.join(lines) + end + b"\n")
+    found = Word2Vec(tmp_path / "v.txt")
+    assert (list(found), found.size) == (list(GLOVE), 3)
+    for word, vector in GLOVE.items():
+        np.testing.assert_array_equal(found[word], np.float32(vector))
+
+
+@pytest.mark.parametrize("value", ["inf", "-Infinity", "nan", "NaN", "1e400", "1e39"])
+def test_vectors_that_are_not_finite_are_refused_by_line_and_word(tmp_path, value):
+    for header, line in (("2 2\n", 3), ("", 2)):
+        (tmp_path / "v.txt").write_text(f"{header}red 1 2\nsky blue 0.5 {value}\n")
+        with pytest.raises(
+            DataError, match=rf"v.txt, line {line}: .*'sky blue' contai"
+        ):
+            Word2Vec(tmp_path / "v.txt")
+    wrong = VECTORS | {"na\u00efve": [1, float(value), 2]}
+    with np.errstate(over="ignore"):
+        (tmp_path / "v.bin").write_bytes(binary(wrong))
+    with pytest.raises(
+        DataError, match=r"v.bin, word 2: the vector of 'na.xefve' cont"
+    ):
+        Word2Vec(tmp_path / "v.bin")
+
+
+def test_many_digits_are_not_finite_either(tmp_path):
+    (tmp_path / "v.txt").write_text(f"red 1 2\nblue 1 {'9' * 400}\n")
+    with pytest.raises(DataError, match="'blue' contains NaN or infinity"):
+        Word2Vec(tmp_path / "v.txt")["blue"]
+
+
+@pytest.mark.parametrize(
+    "header", [f"{10**18} 3", f"3 {10**18}", f"{10**18} {10**18}", "9" * 30 + " 3"]
+)
+def test_sizes_that_the_file_cannot_hold(tmp_path, header):
+    for content in (binary(VECTORS), as_text(VECTORS)):
+        rest = content.partition(b"\n")[2]
+        (tmp_path / "v").write_bytes(header.encode() + b"\n" + rest)
+        with pytest.raises(DataError, match="v: "):
+            Word2Vec(tmp_path / "v")
+
+
+def test_few_pairs_without_a_sentence_are_left_out():
+    rows = [ROW] * 150
+    rows[4] = ROW.replace("A dog is running", " ")
+    notes = Counter()
+    assert len(sentences.parse_sick(table(*rows), "f", notes)) == 149
+    assert notes == {"pairs with an empty sentence left out": 1}
+    rows[7] = rows[4]
+    with pytest.raises(DataError, match=r"line 6: a sentence is empty \(2 such lines"):
+        sentences.parse_sick(table(*rows), "f")
+
+
+def test_repeated_sentences_and_empty_lines_are_counted(tmp_path):
+    (tmp_path / "custrev.pos").write_bytes(b"good .\n\ngood .\n")
+    (tmp_path / "custrev.neg").write_bytes(b"bad .\ngood .\n")
+    data.prepare("cr", tmp_path, tmp_path, own_name="mine")
+    assert read_notes(data.place("mine", tmp_path)) == {
+        "empty lines left out": 1,
+        "repeated sentences": 2,
+    }

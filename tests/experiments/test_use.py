@@ -130,12 +130,12 @@ def test_embeddings_are_those_of_the_evaluation(dev_words, data_dir, tmp_path, c
     for value in (np.nan, np.inf, 1e300):
         wrong = np.array(images, np.float64)
         wrong[3, 1] = value
-        with pytest.raises(UserError, match="images, row 3: .* not finite"):
+        with pytest.raises(UserError, match=r"images, row 3: .* not finite"):
             run.rank(captions, wrong)
     diverge(run)
-    with pytest.raises(UserError, match="embedded captions, row 0: .* train again"):
+    with pytest.raises(UserError, match=r"embedded captions, row 0: .* train again"):
         run.embed_captions(texts[:2])
-    with pytest.raises(UserError, match="embedded images, row 0: .* train again"):
+    with pytest.raises(UserError, match=r"embedded images, row 0: .* train again"):
         run.embed_images(split.columns["image"][:count])
 
 
@@ -161,7 +161,7 @@ def test_text_is_written(data_dir, tmp_path, caplog):
     with pytest.raises(TypeError, match="give a str"):
         run.write(["a"])
     diverge(run)
-    with pytest.raises(UserError, match="points of 'ab c', row 0: .* train again"):
+    with pytest.raises(UserError, match=r"points of 'ab c', row 0: .* train again"):
         run.write("ab c", 1, steps=30)
 
 
@@ -236,5 +236,5 @@ def test_sentences_are_encoded(data_dir, tmp_path, caplog):
         run.encode(["a", 1])
     diverge(run)
     run.encoder.cache_clear()
-    with pytest.raises(UserError, match="encoded sentences, row 0: .* train again"):
+    with pytest.raises(UserError, match=r"encoded sentences, row 0: .* train again"):
         run.encode(["anna went to the harbour ."])

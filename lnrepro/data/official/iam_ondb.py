@@ -152,13 +152,14 @@ class IamOndb(Builder):
         texts = _texts(raw, form_name, wanted)
         strokes = _strokes(raw, line_name, wanted)
         texts, strokes, list_of = _by_name(raw, texts, strokes, list_of)
-        if raw.any_checksum:
-            _add_missing_lists(list_of, strokes)
-        _check_files(raw, list_of, texts, strokes)
+        forms = list(list_of)
+        if raw.any_checksum and wanted is None:
+            forms = sorted({*list_of, *strokes})
+        _check_files(raw, forms, list_of, texts, strokes)
         if unused := len(texts.keys() - strokes.keys()):
             raw.notes["texts of forms without strokes left out"] += unused
         lines, skipped = {}, []
-        for form in list_of:
+        for form in forms:
             numbers = sorted(strokes[form])
             found = transcription(*texts[form], len(numbers), raw.notes)
             if numbers == list(range(1, len(found) + 1)):
@@ -172,6 +173,8 @@ class IamOndb(Builder):
                 stacklevel=2,
             )
         kept = {form: name for form, name in list_of.items() if form in lines}
+        if raw.any_checksum:
+            _add_missing_lists(kept, lines, set(list_of.values()))
         if any(line.dtype.kind == "f" for f in kept for line in strokes[f].values()):
             self.dtype = np.float32
         splits, other = {"train": [], "valid": []}, Counter()
@@ -188,7 +191,7 @@ class IamOndb(Builder):
         counts = dict.fromkeys(LISTS, 0)
         for form, name in kept.items():
             counts[name] += len(strokes[form])
-        skipped = [form for form in list_of if form not in lines]
+        skipped = [form for form in forms if form not in lines]
         self.facts |= {"skipped": skipped, "lines": counts}
         return splits
 
@@ -280,7 +283,9 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _add_missing_lists(list_of: dict[str, str], forms: Iterable[str]) -> None:
+def _add_missing_lists(
+    list_of: dict[str, str], forms: Iterable[str], lists: Collection[str]
+) -> None:
     """Divide own forms where lists are missing or empty.
 
     Without trainset.txt, all forms that no list has are for training. Without
@@ -289,10 +294,11 @@ def _add_missing_lists(list_of: dict[str, str], forms: Iterable[str]) -> None:
     Args:
       list_of: the list of each form, which is changed.
       forms: all forms.
+      lists: the lists that are neither missing nor empty.
     """
-    if LISTS[0] not in list_of.values():
+    if LISTS[0] not in lists:
         list_of |= {form: LISTS[0] for form in sorted(forms) if form not in list_of}
-    if VALID not in list_of.values():
+    if VALID not in lists:
         train = [form for form, name in list_of.items() if name == LISTS[0]]
         # The last of every ten, and at least one.
         step = min(HELD_OUT, len(train))
@@ -300,15 +306,19 @@ def _add_missing_lists(list_of: dict[str, str], forms: Iterable[str]) -> None:
 
 
 def _check_files(
-    raw: Raw, list_of: Mapping[str, str], texts: Collection, strokes: Collection
+    raw: Raw,
+    forms: Iterable[str],
+    list_of: Mapping[str, str],
+    texts: Collection,
+    strokes: Collection,
 ) -> None:
     """Raise DataError if a form has no file."""
-    for form, name in list_of.items():
+    for form in forms:
         for kind, present in (("stroke file", strokes), ("transcription", texts)):
             if form not in present:
-                where = f"{raw.folder / name}.txt lists {form}, which"
-                if not raw.find(f"{name}.txt"):
-                    where = f"{raw.folder}: {form}"
+                where = f"{raw.folder}: {form}"
+                if form in list_of:
+                    where = f"{raw.folder / list_of[form]}.txt lists {form}, which"
                 raise DataError(f"{where} has no {kind}; {AGAIN}s")
 
 

@@ -23,6 +23,7 @@ import itertools
 import mmap
 import os
 import pathlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -70,8 +71,9 @@ class Word2Vec(Mapping):
                 raise self._error(f"cannot be read as word2vec vectors ({e})") from e
         end = self._map.find(b"\n", 0, LONGEST_LINE)
         header = self._map[: max(end, 0)].split()
-        if len(header) == 2 and all(f.isdigit() and len(f) < 20 for f in header):
-            count, self.size = map(int, header)
+        if len(header) == 2 and all(field.isdigit() for field in header):
+            # No file has so many that more digits are needed.
+            count, self.size = (int(field[:20]) for field in header)
             start = end + 1
         else:
             count, self.size, start = None, self._size_of_text(), 0
@@ -97,14 +99,16 @@ class Word2Vec(Mapping):
         Raises:
           DataError: it does not begin with words and numbers.
         """
-        sizes = []
+        sizes = Counter()
         for line in itertools.islice(self._lines(0), LINES):
             fields = line.split()
             numbers = itertools.takewhile(_is_number, reversed(fields))
             # A word may be a number itself.
-            sizes.append(min(len(list(numbers)), len(fields) - 1))
-        size = min((size for size in sizes if size >= 0), default=0)
-        if not size:
+            size = min(len(list(numbers)), len(fields) - 1)
+            sizes[size] += size > 0
+        # A word that ends with a number makes a line seem one longer.
+        size, lines = max(sizes.items(), key=_by_lines, default=(0, 0))
+        if not lines:
             raise DataError(
                 f"{self.path}: begins with {self._map[:24]!r} instead of a line of two "
                 "numbers, or of a word and numbers; a word2vec file, binary or text, "
@@ -246,6 +250,11 @@ class Word2Vec(Mapping):
 
     def __len__(self) -> int:
         return len(self._positions)
+
+
+def _by_lines(item: tuple[int, int]) -> tuple[int, int]:
+    size, lines = item
+    return lines, -size
 
 
 def _is_number(field: bytes) -> bool:
