@@ -401,7 +401,8 @@ def test_coco_has_its_official_size(raw, tmp_path, monkeypatch):
     refused_as_coco("512 features of an image instead of 4,096")
 
 
-@pytest.mark.parametrize("ids", [False, True])
+@pytest.mark.filterwarnings("ignore:.* rows repeat the features")
+@pytest.mark.parametrize("ids", [None, "image", "caption"])
 @pytest.mark.parametrize("suffix", ["", ".gz", ".bz2"])
 def test_features_repeated_for_each_caption_are_one_image(raw, tmp_path, ids, suffix):
     """VSE++ and SCAN have the features of an image once for each of its captions."""
@@ -415,7 +416,8 @@ def test_features_repeated_for_each_caption_are_one_image(raw, tmp_path, ids, su
         file.unlink()
         file.with_name(file.name + suffix).write_bytes(packed)
         if ids:
-            numbers = np.repeat(np.arange(len(images)), 5)
+            repeats = {"image": 1, "caption": 5}[ids]
+            numbers = np.repeat(np.arange(len(images)), repeats)
             (raw / f"{stem}_ids.txt").write_text("\n".join(map(str, numbers)))
     with pytest.warns(UserWarning, match="15 rows repeat the features of 3 images"):
         data.prepare("captions_proxy", raw, tmp_path / "repeated")

@@ -156,6 +156,9 @@ def _read_text(raw: Raw, stem: str, rows: int) -> Split:
             starts = np.flatnonzero(np.diff(ids, prepend=-1))
             counts = np.diff(starts, append=len(ids))
             return Split(captions, ids[starts], counts)
+        if rows == len(captions) and rows % len(ids) == 0:
+            # The features, but not the ids, are repeated for each caption.
+            return Split(captions, ids, np.full(len(ids), rows // len(ids)))
         if len(ids) != rows:
             raise DataError(
                 f"{where}: {len(ids)} ids, which are not one for each of {rows} images "
