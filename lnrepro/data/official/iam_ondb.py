@@ -161,7 +161,8 @@ class IamOndb(Builder):
         lines, skipped = {}, []
         for form in forms:
             numbers = sorted(strokes[form])
-            found = transcription(*texts[form], len(numbers), raw.notes)
+            content, where = texts[form]
+            found = transcription(content, where, len(numbers), raw.notes)
             if numbers == list(range(1, len(found) + 1)):
                 lines[form] = found
             else:
@@ -188,7 +189,7 @@ class IamOndb(Builder):
         _check_symbols(raw, splits, other)
         if splits["train"]:
             self.facts |= facts(splits["train"], other)
-        counts = dict.fromkeys(LISTS, 0)
+        counts: dict[str, int] = dict.fromkeys(LISTS, 0)
         for form, name in kept.items():
             counts[name] += len(strokes[form])
         skipped = [form for form in forms if form not in lines]
