@@ -10,13 +10,14 @@ case, its words separated by spaces, as scripts/encode.py separates those of a s
 A speech in quotation marks is one sentence.
 """
 
+import collections
 import pathlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
 
 from lnrepro.data.encodings import decode
-from lnrepro.data.files import unpack, unpacked_name
+from lnrepro.data.files import is_system_file, unpack, unpacked_name
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
 
@@ -43,9 +44,12 @@ def main(argv: list[str]) -> None:
         help="where the converted files go",
     )
     args = parser.parse_args(argv)
-    targets = output_files(args.files, args.out)
+    files = [file for file in args.files if not is_system_file(file.name)]
+    if left_out := len(args.files) - len(files):
+        print(f"files of the operating system left out: {left_out}", file=sys.stderr)
+    targets = output_files(files, args.out)
     args.out.mkdir(parents=True, exist_ok=True)
-    for source, target in zip(args.files, targets, strict=True):
+    for source, target in zip(files, targets, strict=True):
         lines = [" ".join(tokens) for tokens in sentences(read(source))]
         if not lines:
             raise UserError(f"{source}: contains no sentence")
@@ -77,7 +81,10 @@ def read(file: pathlib.Path) -> str:
     Raises:
       UserError: the file cannot be read, is not text, or its licence cannot be found.
     """
-    text = decode(unpack(file), file).replace("\r\n", "\n")
+    notes = collections.Counter()
+    text = decode(unpack(file), file, notes).replace("\r\n", "\n")
+    for what, count in notes.items():
+        print(f"{file}: {what}: {count:,}", file=sys.stderr)
     start, end = START.search(text), END.search(text)
     if start and end:
         return text[start.end() : end.start()]

@@ -86,7 +86,7 @@ class Raw:
         """
         if path := self.find(name):
             return path
-        raise self._missing(
+        raise self.missing(
             f"{self.folder / name}: there is no such file, {PLAIN_OR_PACKED}"
         )
 
@@ -209,9 +209,9 @@ class Raw:
         also = ""
         if archives:
             also = f" and no {archives[0]}.tar, plain or packed"
-        raise self._missing(f"{root}: there is no such folder{also}")
+        raise self.missing(f"{root}: there is no such folder{also}")
 
-    def _missing(self, what: str) -> DataError:
+    def missing(self, what: str) -> DataError:
         """Return an error that says where the files are, or where to get them."""
         command = f"python scripts/prepare.py {self.dataset} --list"
         advice = f"`{command}` says where to get it"

@@ -95,7 +95,7 @@ def test_coordinates_may_have_decimals():
     line = iam.points(xml([[("0.5", "-1.25"), (3, "1e1")]]), "f")
     np.testing.assert_array_equal(line, [[0.5, -1.25, 0], [3, 10, 1]])
     assert iam.points(xml([[(1, 2), (3, 4)]]), "f").dtype == np.int32
-    for bad in ("nan", "inf", "-1e9"):
+    for bad in ("nan", "inf", "-1e9", "1e400"):
         with pytest.raises(DataError, match=f"a Point at 1, {bad}, which is 100000"):
             iam.points(xml([[(1, bad), (3, 4)]]), "f")
 

@@ -49,6 +49,30 @@ def test_the_file_is_numpys_however_it_is_written(seekable):
     )
 
 
+@pytest.mark.parametrize("seekable", [True, False])
+def test_a_vector_that_is_not_finite_leaves_no_file(seekable):
+    out = io.BytesIO(b"before")
+    out.seek(6)
+    out.seekable = lambda: seekable
+    vectors = {"one": [1.0, 2.0], "two": [np.nan, 0.0]}
+
+    def encoded(sentences):
+        return np.array([vectors[s] for s in sentences], np.float32)
+
+    message = r"lines after 2, row 1: .* not finite"
+    with pytest.raises(UserError, match=message), encode.rewritable(out) as file:
+        encode.write(file, encoded, ["one", "one"], iter([["one", "two"]]))
+    assert out.getvalue() == b"before"
+
+
+def test_a_typographic_line_is_the_same_in_every_encoding(capsys):
+    text = "don\u2019t \u2014 caf\u00e9\nlast\n"
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "cp1252"):
+        found = list(encode.read(io.BytesIO(text.encode(encoding))))
+        assert found == [["don\u2019t \u2014 caf\u00e9", "last"]]
+    assert "lines read as Windows-1252: 1" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_run_encodes_sentences(tmp_path):
     folder = tmp_path / "run"

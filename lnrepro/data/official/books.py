@@ -41,7 +41,6 @@ from lnrepro.data.files import PLAIN_OR_PACKED, Content
 from lnrepro.data.official.book_files import Book, index
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.data.store import Written
-from lnrepro.engine.errors import DataError
 
 
 class Books(Builder):
@@ -123,7 +122,7 @@ def _all_texts(raw: Raw) -> list[pathlib.Path]:
     """
     found = list(raw.paths(".txt").values())
     if not found:
-        raise DataError(
+        raise raw.missing(
             f"{raw.folder}: no .txt file there, {PLAIN_OR_PACKED}; put one there for "
             "each book, with one sentence per line"
         )

@@ -158,21 +158,7 @@ class IamOndb(Builder):
         _check_files(raw, forms, list_of, texts, strokes)
         if unused := len(texts.keys() - strokes.keys()):
             raw.notes["texts of forms without strokes left out"] += unused
-        lines, skipped = {}, []
-        for form in forms:
-            numbers = sorted(strokes[form])
-            content, where = texts[form]
-            found = transcription(content, where, len(numbers), raw.notes)
-            if numbers == list(range(1, len(found) + 1)):
-                lines[form] = found
-            else:
-                skipped.append(f"{form} ({len(found)} and {len(numbers)})")
-        if skipped:
-            warnings.warn(
-                f"{len(skipped)} forms have other numbers of lines of text than of "
-                f"stroke files and are left out: {', '.join(skipped[:9])}",
-                stacklevel=2,
-            )
+        lines = _lines(raw, forms, texts, strokes)
         kept = {form: name for form, name in list_of.items() if form in lines}
         if raw.any_checksum:
             _add_missing_lists(kept, lines, set(list_of.values()))
@@ -282,6 +268,41 @@ def _by_name(
 def _name(path: str) -> str:
     """Return the last part of a path."""
     return path.rpartition("/")[2]
+
+
+def _lines(
+    raw: Raw,
+    forms: Iterable[str],
+    texts: Mapping[str, tuple[bytes, str]],
+    strokes: Mapping[str, Mapping[int, np.ndarray]],
+) -> dict[str, list[str]]:
+    """Read the lines of text of each form that has one stroke file for each.
+
+    Args:
+      raw: the folder.
+      forms: the forms.
+      texts: content and name of each text file.
+      strokes: the strokes by form and number.
+
+    Returns:
+      The lines by form. Warns of other forms.
+    """
+    lines, skipped = {}, []
+    for form in forms:
+        numbers = sorted(strokes[form])
+        content, where = texts[form]
+        found = transcription(content, where, len(numbers), raw.notes)
+        if numbers == list(range(1, len(found) + 1)):
+            lines[form] = found
+        else:
+            skipped.append(f"{form} ({len(found)} and {len(numbers)})")
+    if skipped:
+        warnings.warn(
+            f"{len(skipped)} forms have other numbers of lines of text than of stroke "
+            f"files and are left out: {', '.join(skipped[:9])}",
+            stacklevel=3,
+        )
+    return lines
 
 
 def _add_missing_lists(
