@@ -370,8 +370,10 @@ def _change(
       whole_sets: the fingerprint of each unchanged folder, by its identity.
     """
     if id(sample) not in whole_sets:
-        whole = _prepare_once(sample.name, sample.files, raw, target)
-        whole_sets[id(sample)] = whole[2]
+        accepted, fault, found = _prepare_once(sample.name, sample.files, raw, target)
+        if not accepted:
+            return Attempt(False, f"unchanged: {fault or found}", 0.0, b"")
+        whole_sets[id(sample)] = found
     change = rng.choice(FOLDER_KINDS)
     files = change(rng, sample.files)
     begin = time.process_time()

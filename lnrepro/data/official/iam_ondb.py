@@ -256,7 +256,7 @@ def _by_name(
     for form, name in list_of.items():
         known = {form} if "/" in form else paths_of[form] or {form}
         if len(known) > 1:
-            shown = ", ".join(sorted(known)[:5])
+            shown = ", ".join(path[:80] for path in sorted(known)[:5])
             raise DataError(
                 f"{raw.folder / name}.txt: {form} is the name of several forms "
                 f"({shown}); write their paths, or rename them"
@@ -338,9 +338,9 @@ def _check_files(
     for form in forms:
         for kind, present in (("stroke file", strokes), ("transcription", texts)):
             if form not in present:
-                where = f"{raw.folder}: {form}"
+                where = f"{raw.folder}: {form[:80]}"
                 if form in list_of:
-                    where = f"{raw.folder / list_of[form]}.txt lists {form}, which"
+                    where = f"{raw.folder / list_of[form]}.txt lists {form[:80]}, which"
                 raise DataError(f"{where} has no {kind}; {AGAIN}s")
 
 
@@ -578,7 +578,7 @@ def _forms(raw: Raw, name: str, form_name: re.Pattern) -> list[str]:
         for form in line.split():
             # Only own forms have paths.
             known = _name(form) if raw.any_checksum else form
-            if not form_name.fullmatch(f"{known}.txt"):
+            if not form_name.fullmatch(f"{known}.txt") or not form.isprintable():
                 raise DataError(
                     f"{raw.path(name)}, line {number}: {form[:20]!a} is not an id of a "
                     f"form, such as a01-000u; {AGAIN}"
