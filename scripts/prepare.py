@@ -28,7 +28,7 @@ from typing import Any
 from lnrepro import data
 from lnrepro.data.builder import read_notes
 from lnrepro.data.encodings import visible
-from lnrepro.data.files import PLAIN_OR_PACKED
+from lnrepro.data.file_kinds import PLAIN_OR_PACKED
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
 

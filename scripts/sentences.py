@@ -17,7 +17,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from lnrepro.data.encodings import decode
-from lnrepro.data.files import is_system_file, unpack, unpacked_name
+from lnrepro.data.file_kinds import is_system_file, unpacked_name
+from lnrepro.data.files import unpack
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
 

@@ -10,7 +10,8 @@ import tarfile
 from collections.abc import Iterator
 from typing import Any
 
-from lnrepro.data.files import DAMAGED, SUFFIXES, Content
+from lnrepro.data.file_kinds import SUFFIXES
+from lnrepro.data.files import DAMAGED, Content
 from lnrepro.engine.errors import DataError
 
 # Bytes that all members of an archive may unpack to.

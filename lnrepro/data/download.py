@@ -10,7 +10,8 @@ import urllib.request
 from collections.abc import Callable
 from http.client import HTTPException
 
-from lnrepro.data.files import PIECE, SUFFIXES, UNKNOWN_LIMIT, unpack
+from lnrepro.data.file_kinds import SUFFIXES
+from lnrepro.data.files import PIECE, UNKNOWN_LIMIT, unpack
 from lnrepro.data.raw import RawFile, checksum_problem
 from lnrepro.engine.errors import DataError
 

@@ -13,16 +13,15 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from lnrepro.data.archives import TREE_PACKINGS, members
-from lnrepro.data.files import (
+from lnrepro.data.file_kinds import (
     HEAD,
     PLAIN_OR_PACKED,
     SUFFIXES,
-    UNKNOWN_LIMIT,
     foreign,
     is_system_file,
-    unpack,
     unpacked_name,
 )
+from lnrepro.data.files import UNKNOWN_LIMIT, unpack
 from lnrepro.engine.errors import DataError
 
 # Archives that are not read, which may lie where a folder is looked for.

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data import files
-from lnrepro.data.files import is_system_file, mappable, unpack
+from lnrepro.data import file_kinds, files
+from lnrepro.data.file_kinds import is_system_file
+from lnrepro.data.files import mappable, unpack
 from lnrepro.data.official.word2vec import Word2Vec
 from lnrepro.data.raw import Raw
 from lnrepro.engine.errors import DataError
@@ -25,10 +26,10 @@ from tests.runs import ROOT, environment
 
 CONTENT = b"one line\nand another\n" * 200
 PACK = {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress}
-if files.ZSTD is not None:
+if file_kinds.ZSTD is not None:
     # Without a checksum, damage to what could not be packed would not be seen.
-    options = {files.ZSTD.CompressionParameter.checksum_flag: 1}
-    PACK["zst"] = functools.partial(files.ZSTD.compress, options=options)
+    options = {file_kinds.ZSTD.CompressionParameter.checksum_flag: 1}
+    PACK["zst"] = functools.partial(file_kinds.ZSTD.compress, options=options)
 SYSTEM_FILES = (
     "._a.txt",
     ".DS_Store",
@@ -68,7 +69,7 @@ def test_any_packing_is_read_under_any_name(tmp_path, packing, name):
     assert not plain.exists()
 
 
-@pytest.mark.parametrize("suffix", files.SUFFIXES)
+@pytest.mark.parametrize("suffix", file_kinds.SUFFIXES)
 def test_what_a_browser_has_unpacked_is_read(tmp_path, suffix):
     path = tmp_path / f"file{suffix}"
     path.write_bytes(CONTENT)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from lnrepro.data.encodings import decode
-from lnrepro.data.files import PACKINGS, SUFFIXES, ZSTD, unpacked_name
+from lnrepro.data.file_kinds import PACKINGS, SUFFIXES, ZSTD, unpacked_name
 
 # Limit in bytes of a damaged file.
 LARGEST = 1 << 17

@@ -229,6 +229,7 @@ def parsers() -> dict[str, Parser]:
         captions,
         cnn,
         iam_ondb,
+        image_features,
         mnist,
         plain_pickle,
         question,
@@ -294,7 +295,7 @@ def parsers() -> dict[str, Parser]:
         )
 
     def features(content, path):
-        caption_files.check_features(caption_files.read_features(path), path)
+        image_features.check_features(image_features.read_features(path), path)
 
     def judged(content, path):
         sentences.parse_lines(content, path)

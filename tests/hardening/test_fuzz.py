@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from lnrepro import data
-from lnrepro.data.files import SUFFIXES, ZSTD
+from lnrepro.data.file_kinds import SUFFIXES, ZSTD
 from lnrepro.engine.errors import DataError
 from tests.hardening import fuzz, mutate
 from tests.hardening.parsers import Parser, parsers

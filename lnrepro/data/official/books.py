@@ -37,7 +37,8 @@ import numpy as np
 
 from lnrepro.data.builder import Builder, Progress, array, write_notes
 from lnrepro.data.encodings import BLOCK
-from lnrepro.data.files import PLAIN_OR_PACKED, Content
+from lnrepro.data.file_kinds import PLAIN_OR_PACKED
+from lnrepro.data.files import Content
 from lnrepro.data.official.book_files import Book, index
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.data.store import Written

@@ -50,11 +50,13 @@ from lnrepro.data.official.caption_files import (
     SPLITS,
     Lines,
     Split,
-    check_features,
     read_captions,
+    without_empty,
+)
+from lnrepro.data.official.image_features import (
+    check_features,
     read_features,
     with_rows,
-    without_empty,
 )
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.raw import Raw, RawFile
