@@ -219,6 +219,7 @@ def test_headers_of_headers_are_one_line(tmp_path):
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("locale", [{}, ASCII], ids=["utf-8", "ascii"])
 def test_folders_and_locales_that_are_not_utf8(tmp_path, locale):
     """A folder in Latin-1 and a terminal in ASCII give no traceback."""
