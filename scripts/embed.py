@@ -20,6 +20,7 @@ import sys
 
 import numpy as np
 
+from lnrepro.data.npy import check_finite, open_npy
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
 from scripts.encode import read, rewritable, write
@@ -82,17 +83,16 @@ def main(argv: list[str]) -> None:
 
 
 def open_array(path: str) -> np.ndarray:
-    """Open a .npy file of numbers.
+    """Open a .npy file of finite numbers [N, ...].
 
     Raises:
       UserError: it is no such file.
     """
-    try:
-        # Objects are refused, because reading them would execute what is in the file.
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as e:
-        reason = getattr(e, "strerror", None) or "not a .npy file of numbers"
-        raise UserError(f"{path}: {reason}; give an array [images, ...]") from None
+    found = open_npy(path)
+    if found.dtype.kind not in "biuf" or not found.ndim:
+        raise UserError(f"{path}: not a .npy file of numbers [images, ...]")
+    check_finite(found, path)
+    return found
 
 
 if __name__ == "__main__":

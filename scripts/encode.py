@@ -12,8 +12,10 @@ word2vec's vectors are mapped into the network's word table.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
+import io
 import pathlib
 import shutil
 import sys
@@ -24,6 +26,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
+from lnrepro.data.encodings import blocks
+from lnrepro.engine import inputs
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
 
@@ -104,28 +108,26 @@ def open_run(workdir: pathlib.Path) -> Model:
     return lnrepro.load(workdir, experiment="experiments.skip_thoughts")
 
 
-def read(stream: BinaryIO) -> Iterator[list[str]]:
-    """Yield blocks of lines of UTF-8 text, which end with LF or CR LF.
+def read(stream: io.BufferedReader | io.BytesIO) -> Iterator[list[str]]:
+    """Yield blocks of lines of text, which end with LF or CR LF.
+
+    What is odd in the text is printed at its end.
 
     Raises:
-      UserError: a line is not text; it is named.
+      UserError: it is not text. The line is named.
     """
-    block = []
-    for number, line in enumerate(stream, 1):
-        try:
-            text = line.rstrip(b"\r\n").decode("utf-8")
-        except UnicodeDecodeError:
-            raise UserError(f"standard input, line {number}: not UTF-8 text") from None
-        if "\0" in text:
-            raise UserError(
-                f"standard input, line {number}: a NUL byte; text is needed"
-            )
-        block.append(text)
-        if len(block) == BLOCK:
-            yield block
-            block = []
+    block, notes = [], collections.Counter()
+    # read1 returns what is there, so that a line of a pipe need not wait for others.
+    for _, text in blocks(stream.read1, "standard input", notes):
+        for line in text.removesuffix("\n").split("\n"):
+            block.append(line.removesuffix("\r"))
+            if len(block) == BLOCK:
+                yield block
+                block = []
     if block:
         yield block
+    for what, count in notes.items():
+        print(f"standard input: {what}: {count:,}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -135,7 +137,14 @@ def rewritable(out: BinaryIO) -> Iterator[BinaryIO]:
     A pipe cannot be rewound. Its content is collected in a temporary file.
     """
     if out.seekable():
-        yield out
+        start = out.tell()
+        try:
+            yield out
+        except BaseException:
+            # Half of a file would look like a whole one.
+            out.seek(start)
+            out.truncate()
+            raise
         return
     with tempfile.TemporaryFile() as file:
         yield file
@@ -160,6 +169,9 @@ def write(
 
     Returns:
       The number of sentences.
+
+    Raises:
+      UserError: a vector is not finite.
     """
     start, count, began = file.tell(), 0, time.monotonic()
 
@@ -169,7 +181,8 @@ def write(
 
     block = first
     while block is not None:
-        vectors = encode(block).astype("<f4")
+        what = f"vectors of the lines after {count:,}"
+        vectors = inputs.finite(encode(block), what, inputs.BROKEN).astype("<f4")
         units = vectors.shape[1]
         if not count:
             # It leaves room for any number of rows, which is known at the end.

@@ -6,9 +6,10 @@
     python scripts/prepare.py mnist --raw DIR --as my_digits    prepare your own files
     python scripts/prepare.py mnist --verify    compare every file with its checksum
 
-Files may be plain, .gz or .xz. Official files are checked against known checksums.
-Other files of the same format become a set with a name of their own. Where something is
-missing or wrong, the exit code is 2, and nothing half-prepared is left behind.
+Files may be plain, .gz, .xz, .bz2 or .zst. Official files are checked against known
+checksums. Other files of the same format become a set with a name of their own. Where
+something is missing or wrong, the exit code is 2, and nothing half-prepared is left
+behind.
 """
 
 import argparse
@@ -25,6 +26,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lnrepro import data
+from lnrepro.data.builder import read_notes
+from lnrepro.data.encodings import visible
+from lnrepro.data.file_kinds import PLAIN_OR_PACKED
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
 
@@ -126,7 +130,7 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
     else:
         names = ", ".join(file.name for file in builder.files)
         folder = raw_folder(name, raw, data_dir)
-        print(f"  files     {names} (plain, .gz or .xz)")
+        print(f"  files     {names} ({PLAIN_OR_PACKED})")
         print(f"  put into  {folder}  (or another folder, with --raw)")
     print(f"  prepared  {data.place(name, data_dir)}")
 
@@ -202,6 +206,8 @@ def summary(name: str, data_dir: str | None) -> list[str]:
     lines = [f"{split}: {count:,}" for split, count in sizes.items()]
     for fact, value in data.facts(name, data_dir).items():
         lines.append(f"{fact.replace('_', ' ')}: {in_short(value)}")
+    for what, count in read_notes(data.place(name, data_dir)).items():
+        lines.append(f"{what}: {count:,}")
     for config in data.builder_class(name, data_dir).configs:
         lines.append(training_command(name, config, data_dir))
     return lines
@@ -211,7 +217,8 @@ def in_short(value: Any) -> str:
     """Return a fact in a few words; of a long list, its length."""
     if isinstance(value, dict):
         few = itertools.islice(value.items(), SHOWN)
-        return "; ".join(f"{key}: {in_short(inner)}" for key, inner in few)
+        shown = [f"{visible(key)}: {in_short(inner)}" for key, inner in few]
+        return "; ".join(shown)
     if isinstance(value, list):
         if not 0 < len(value) <= SHOWN or not isinstance(value[0], int | float):
             return f"{len(value):,}"

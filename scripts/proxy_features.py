@@ -18,7 +18,9 @@ import pathlib
 
 import numpy as np
 
+from lnrepro.data.files import unpack
 from lnrepro.data.official.caption_files import PER_IMAGE, parse_text
+from lnrepro.data.raw import Raw
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import DataError, ended
 
@@ -63,11 +65,8 @@ def main(argv: list[str]) -> None:
 
 def _words_of_images(folder, split) -> list[set[str]]:
     """Return the words that enough captions of each image have."""
-    path = folder / f"{split}.txt"
-    try:
-        captions = parse_text(path.read_bytes(), path)
-    except OSError as e:
-        raise DataError(f"{path}: {e.strerror}; see --help for the files") from None
+    path = Raw("captions_proxy", folder).path(f"{split}.txt")
+    captions = parse_text(unpack(path), path)
     if len(captions) % PER_IMAGE:
         raise DataError(
             f"{path}: {len(captions):,} captions are not {PER_IMAGE} for each image"

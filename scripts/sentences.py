@@ -10,12 +10,15 @@ case, its words separated by spaces, as scripts/encode.py separates those of a s
 A speech in quotation marks is one sentence.
 """
 
+import collections
 import pathlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from lnrepro.data.text import is_utf8
+from lnrepro.data.encodings import decode
+from lnrepro.data.file_kinds import is_system_file, unpacked_name
+from lnrepro.data.files import unpack
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
 
@@ -42,9 +45,12 @@ def main(argv: list[str]) -> None:
         help="where the converted files go",
     )
     args = parser.parse_args(argv)
-    targets = output_files(args.files, args.out)
+    files = [file for file in args.files if not is_system_file(file.name)]
+    if left_out := len(args.files) - len(files):
+        print(f"files of the operating system left out: {left_out}", file=sys.stderr)
+    targets = output_files(files, args.out)
     args.out.mkdir(parents=True, exist_ok=True)
-    for source, target in zip(args.files, targets, strict=True):
+    for source, target in zip(files, targets, strict=True):
         lines = [" ".join(tokens) for tokens in sentences(read(source))]
         if not lines:
             raise UserError(f"{source}: contains no sentence")
@@ -60,7 +66,8 @@ def output_files(
     Raises:
       UserError: two books have the same name, or one is there already.
     """
-    targets = [folder / f"{file.stem}.txt" for file in files]
+    stems = [pathlib.PurePath(unpacked_name(file.name)).stem for file in files]
+    targets = [folder / f"{stem}.txt" for stem in stems]
     for target in targets:
         if targets.count(target) > 1:
             raise UserError(f"two files are called {target.stem}; rename one of them")
@@ -75,15 +82,10 @@ def read(file: pathlib.Path) -> str:
     Raises:
       UserError: the file cannot be read, is not text, or its licence cannot be found.
     """
-    try:
-        content = file.read_bytes()
-    except OSError as e:
-        raise UserError(f"{file}: cannot be read ({e.strerror})") from e
-    if b"\0" in content:
-        raise UserError(f"{file}: contains a NUL byte; a text file is needed")
-    # Older files are in Latin-1.
-    text = content.decode("utf-8-sig" if is_utf8(content) else "latin-1")
-    text = text.replace("\r\n", "\n")
+    notes = collections.Counter()
+    text = decode(unpack(file), file, notes).replace("\r\n", "\n")
+    for what, count in notes.items():
+        print(f"{file}: {what}: {count:,}", file=sys.stderr)
     start, end = START.search(text), END.search(text)
     if start and end:
         return text[start.end() : end.start()]
@@ -109,6 +111,8 @@ def sentences(text: str) -> Iterator[list[str]]:
             continue
         # Underscores mark italics. Lines end where the page was full.
         flowing = " ".join(paragraph.replace("_", "").split())
+        # The splitter knows three full stops, but not the character for them.
+        flowing = flowing.replace("\u2026", "...")
         for sentence in sentencex.segment("en", flowing):
             if tokens := tokens_of(sentence, lowercase=True):
                 yield tokens

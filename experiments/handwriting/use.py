@@ -72,7 +72,7 @@ class Model(LoadedRun):
           downwards.
 
         Raises:
-          UserError: an argument that is not possible.
+          UserError: an argument that is not possible, or a point that is not finite.
         """
         inputs.text(text, "text")
         (line,) = self.write_lines([text], seed, bias=bias, steps=steps, style=style)
@@ -101,7 +101,7 @@ class Model(LoadedRun):
           style: as for `write`.
 
         Raises:
-          UserError: an argument that is not possible.
+          UserError: an argument that is not possible, or a point that is not finite.
         """
         texts = [plain_punctuation(t) for t in inputs.texts(texts, "texts")]
         for text in texts:
@@ -133,7 +133,9 @@ class Model(LoadedRun):
         for text, one in zip(texts, written, strict=True):
             other = tuple(sorted(set(text) - self._numbers.keys()))
             # From normalised offsets to strokes in the units of the data.
-            strokes = strokes_of(self.scale.denormalise(one.steps), one.lifted)
+            steps = self.scale.denormalise(one.steps)
+            inputs.finite(steps, f"points of {text[:40]!a}", inputs.BROKEN)
+            strokes = strokes_of(steps, one.lifted)
             lines.append(Line(text, other, strokes, one))
         return lines
 

@@ -39,7 +39,7 @@ class Model(LoadedRun):
 
         Raises:
           TypeError: `captions` is one str.
-          UserError: a caption has no word.
+          UserError: a caption has no word, or its vector is not finite.
         """
         texts = inputs.texts(captions, "captions")
         if not texts:
@@ -68,7 +68,8 @@ class Model(LoadedRun):
             buckets=buckets.steps,
         )
         cut = (_cut(batch, buckets) for batch in batches)
-        return self._embed_captions(self.vars, cut, len(tokens))
+        vectors = self._embed_captions(self.vars, cut, len(tokens))
+        return inputs.finite(vectors, "embedded captions", inputs.BROKEN)
 
     def embed_images(self, features: np.ndarray) -> np.ndarray:
         """Return images in the joint space, [N, K] float32.
@@ -77,14 +78,15 @@ class Model(LoadedRun):
           features: [N, D], made as those that the run was trained on.
 
         Raises:
-          UserError: another number of features, or one that is not finite.
+          UserError: another number of features, or a number that is not finite.
         """
         sizes = self.config.model
         images = inputs.rows(features, (sizes.features,), "features")
         if not len(images):
             return np.zeros((0, sizes.units), np.float32)
         batches = eval_batches({"image": images}, self.config.eval_batch_size)
-        return self._embed_images(self.vars, batches, len(images))
+        vectors = self._embed_images(self.vars, batches, len(images))
+        return inputs.finite(vectors, "embedded images", inputs.BROKEN)
 
     def errors(self, captions: np.ndarray, images: np.ndarray) -> np.ndarray:
         """Return the errors of all pairs, [C, N] float32. A small one is a good match.
@@ -94,14 +96,15 @@ class Model(LoadedRun):
           images: [N, K], from `embed_images`.
 
         Raises:
-          UserError: arrays of another shape.
+          UserError: arrays of another shape, or a number that is not finite.
         """
         shape = (self.config.model.units,)
         captions = inputs.rows(captions, shape, "captions")
         images = inputs.rows(images, shape, "images")
         if not len(captions) or not len(images):
             return np.zeros((len(captions), len(images)), np.float32)
-        return error_matrix(self._errors, captions, images)
+        errors = error_matrix(self._errors, captions, images)
+        return inputs.finite(errors, "errors of captions", inputs.BROKEN)
 
     def rank(self, captions: np.ndarray, images: np.ndarray) -> np.ndarray:
         """Return the numbers of the images from the best to the worst, [C, N].
@@ -113,7 +116,7 @@ class Model(LoadedRun):
           images: [N, K], from `embed_images`.
 
         Raises:
-          UserError: arrays of another shape.
+          UserError: arrays of another shape, or a number that is not finite.
         """
         return np.argsort(self.errors(captions, images), axis=1, kind="stable")
 

@@ -42,13 +42,14 @@ class Model(LoadedRun):
         Raises:
           TypeError: `sentences` is one str.
           DataError: the file of word vectors cannot be read.
+          UserError: a vector is not finite.
         """
         texts = inputs.texts(sentences, "sentences")
         run = self.encoder(word2vec)
         words, unknown = run.words_read, run.words.unknown
         vectors = run(texts, end_token=end_token)
         self.log_unknown(run.words.unknown - unknown, run.words_read - words)
-        return vectors
+        return inputs.finite(vectors, "encoded sentences", inputs.BROKEN)
 
     @functools.cache  # noqa: B019  A run lives as long as its encoders.
     def encoder(self, word2vec: str | None = None) -> Encoder:

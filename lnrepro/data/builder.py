@@ -5,6 +5,7 @@ This module does not import TFDS, so that looking up a set is fast.
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,8 @@ from lnrepro.engine.errors import DataError
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
+# What the readers of a set left out or read otherwise, and how often.
+NOTES = "notes.json"
 Example = Mapping[str, Any]
 # Called with what is being done, how much of it is done, and how much there is.
 Progress = Callable[[str, int, int], None]
@@ -122,4 +125,22 @@ class Builder:
             license=builder.licence,
         )
         written = records.write(about, splits, scratch, progress)
+        write_notes(written.folder, raw)
         return Written(*written, builder.facts)
+
+
+def write_notes(folder: pathlib.Path, raw: Raw) -> None:
+    """Write the notes of the readers of a set, which are no part of its fingerprint.
+
+    Args:
+      folder: the prepared set.
+      raw: its files.
+    """
+    if notes := {what: count for what, count in raw.notes.items() if count}:
+        (folder / NOTES).write_text(json.dumps(notes), encoding="utf-8")
+
+
+def read_notes(folder: pathlib.Path) -> dict[str, int]:
+    """Return the notes of a prepared set, {} if it has none."""
+    file = folder / NOTES
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

@@ -10,14 +10,9 @@ import urllib.request
 from collections.abc import Callable
 from http.client import HTTPException
 
-from lnrepro.data.raw import (
-    PACKINGS,
-    PIECE,
-    UNKNOWN_LIMIT,
-    RawFile,
-    checksum_problem,
-    unpack,
-)
+from lnrepro.data.file_kinds import SUFFIXES
+from lnrepro.data.files import PIECE, UNKNOWN_LIMIT, unpack
+from lnrepro.data.raw import RawFile, checksum_problem
 from lnrepro.engine.errors import DataError
 
 
@@ -51,7 +46,7 @@ def download(
     failure = "no public address is known"
     for url in file.urls:
         suffix = pathlib.PurePosixPath(url).suffix
-        target = folder / (file.name + (suffix if suffix in PACKINGS else ""))
+        target = folder / (file.name + (suffix if suffix in SUFFIXES else ""))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(

@@ -6,16 +6,13 @@ import contextlib
 import os
 import pathlib
 import tempfile
-from typing import TYPE_CHECKING
 
 from lnrepro.data import raw as official
 from lnrepro.data import seal
+from lnrepro.data.builder import NOTES, Progress
 from lnrepro.data.prepared_set import newest
 from lnrepro.data.registry import DataDir, builder_class, check_own_name, data_root
 from lnrepro.engine.errors import DataError
-
-if TYPE_CHECKING:
-    from lnrepro.data.builder import Progress
 
 
 def prepare(
@@ -94,9 +91,9 @@ def _no_progress(what: str, done: int, total: int) -> None:
 
 
 def _remove_records(folder: pathlib.Path) -> None:
-    """Remove what TFDS wrote into a folder, and leave the columns."""
+    """Remove what TFDS wrote into a folder; leave the columns and the notes."""
     for path in folder.iterdir():
-        if path.is_file():
+        if path.is_file() and path.name != NOTES:
             path.unlink()
 
 

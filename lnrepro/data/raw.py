@@ -1,51 +1,36 @@
-"""Official files of a data set, as they were distributed.
+"""The folder with the official files of a data set, as they were distributed.
 
-Files are found, unpacked and checked. They may be damaged or hostile, so that the size
-of what is unpacked has a limit.
+Files are found and checked. Those that an operating system added are left out.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
-import gzip
 import hashlib
-import lzma
+import os
 import pathlib
-import sys
-import tarfile
-import zlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
+from lnrepro.data.archives import TREE_PACKINGS, members
+from lnrepro.data.file_kinds import (
+    HEAD,
+    PLAIN_OR_PACKED,
+    SUFFIXES,
+    foreign,
+    is_system_file,
+    unpacked_name,
+)
+from lnrepro.data.files import UNKNOWN_LIMIT, unpack
 from lnrepro.engine.errors import DataError
 
-# Bytes read at a time.
-PIECE = 1 << 20
-# Bytes that a file of unknown size may unpack to.
-UNKNOWN_LIMIT = 1 << 31
-# Bytes that all members of an archive may unpack to.
-TREE_LIMIT = 1 << 35
-# A file may unpack to this many times its packed size. The official files stay below 60
-# times. Decompression bombs reach 1000 times.
-EXPANSION = 128
-# Bytes that even the smallest packed file may unpack to.
-ALWAYS = 1 << 26
-# Bytes of a tar member's long name or extended header.
-LONGEST_HEADER = 1 << 16
-TREE_PACKINGS = (".tar", ".tar.gz", ".tgz", ".tar.xz")
-
-# First bytes and opener of each packing, by suffix.
-PACKINGS = {".gz": (b"\x1f\x8b", gzip.open), ".xz": (b"\xfd7zXZ\x00", lzma.open)}
-# Errors of the openers for damaged files. An .xz file may ask for a dictionary of
-# 4 GiB, which is a MemoryError.
-DAMAGED = (gzip.BadGzipFile, lzma.LZMAError, zlib.error, MemoryError)
+# Archives that are not read, which may lie where a folder is looked for.
+OTHER_ARCHIVES = (".zip", ".rar", ".7z", *TREE_PACKINGS)
 
 
 @dataclasses.dataclass(frozen=True)
 class RawFile:
-    """One official file, which may be there plain, as .gz or as .xz.
+    """One official file, which may be there plain or packed.
 
     Attributes:
       name: its name without the suffix of the packing.
@@ -61,7 +46,15 @@ class RawFile:
 
 
 class Raw:
-    """The folder with the official files of a set."""
+    """The folder with the official files of a set.
+
+    Attributes:
+      dataset: name of the set.
+      folder: where the files are.
+      any_checksum: whether other files of the same format are accepted.
+      files: the official files by name.
+      notes: what readers left out or found odd, and how often. `prepare.py` prints it.
+    """
 
     def __init__(
         self,
@@ -70,23 +63,17 @@ class Raw:
         files: Sequence[RawFile] = (),
         any_checksum: bool = False,
     ):
-        """Describe the folder.
-
-        Args:
-          dataset: name of the set.
-          folder: where the files are.
-          files: the official files.
-          any_checksum: accept other files of the same format.
-        """
+        """Describe the folder, see the attributes."""
         self.dataset, self.folder, self.any_checksum = dataset, folder, any_checksum
         self.files = {file.name: file for file in files}
+        self.notes: Counter[str] = Counter()
         self._sums: dict[str, str] = {}
 
     def find(self, name: str) -> pathlib.Path | None:
         """Return the path of a file, plain or packed; None if there is none."""
-        for suffix in ("", *PACKINGS):
+        for suffix in ("", *SUFFIXES):
             path = self.folder / (name + suffix)
-            if path.is_file():
+            if path.exists():
                 return path
         return None
 
@@ -98,8 +85,8 @@ class Raw:
         """
         if path := self.find(name):
             return path
-        raise self._missing(
-            f"{self.folder / name}: there is no such file, plain or .gz or .xz"
+        raise self.missing(
+            f"{self.folder / name}: there is no such file, {PLAIN_OR_PACKED}"
         )
 
     def read(self, name: str) -> bytes:
@@ -113,6 +100,36 @@ class Raw:
         content = unpack(self.path(name), limit)
         self._sums[name] = hashlib.sha256(content).hexdigest()
         return content
+
+    def paths(self, suffix: str, folder: str = ".") -> dict[str, pathlib.Path]:
+        """Return the files below a folder, in sorted order.
+
+        Files that an operating system added are counted and left out.
+
+        Args:
+          suffix: how their names end, apart from the suffix of a packing.
+          folder: the folder, within the folder of the set.
+
+        Returns:
+          The path of each file by its name: the path below the folder, with "/", and
+          without the suffix of a packing.
+
+        Raises:
+          DataError: a file is there both plain and packed, or its name cannot be
+            printed.
+        """
+        root = self.folder / folder
+        found: dict[str, pathlib.Path] = {}
+        for path in root.rglob("*"):
+            name = _name_on_disk(path.relative_to(root))
+            if path.is_dir() or self._is_system_file(name):
+                continue
+            if (name := unpacked_name(name)).endswith(suffix):
+                name = _printable(name, root)
+                if name in found:
+                    raise _twice(root, name)
+                found[name] = path
+        return {name: found[name] for name in sorted(found, key=_parts)}
 
     def tree(
         self,
@@ -130,32 +147,55 @@ class Raw:
         Args:
           folder: name of the folder.
           archives: names of the archives without suffix. The first one that is there is
-            read; its suffix is .tar, .tar.gz, .tgz or .tar.xz.
+            read; its suffix is one of TREE_PACKINGS.
           suffix: how the names of the wanted files end.
           limit: bytes that a file may have.
 
         Yields:
           The path below the folder, such as "a/b.xml", and the content of each file.
+          No path comes twice.
 
         Raises:
           DataError: there is neither the folder nor an archive, the archive is damaged,
-            a file is too large, or a member has an absolute name, a name with "..", or
-            is a link or a device.
+            a file is too large or there twice, or a member has an absolute name, a name
+            with "..", or is a link or a device.
         """
         root = self.folder / folder
         if root.is_dir():
-            paths = [path for path in root.rglob(f"*{suffix}") if path.is_file()]
-            for path in sorted(paths):
-                name = _printable(path.relative_to(root).as_posix(), root)
-                yield name, plain(path, limit)
+            for name, path in self.paths(suffix, folder).items():
+                yield name, unpack(path, limit)
             return
         archive = self._find_archive(root, archives)
-        for name, content in members(archive, suffix, limit):
-            parts = pathlib.PurePosixPath(_printable(name, archive)).parts
+        seen = set()
+        for member, content in members(archive, suffix, limit):
             # The folder may lie at any depth of the archive. Its path is left out of
             # the name.
-            if folder in parts[:-1]:
-                yield "/".join(parts[parts.index(folder) + 1 :]), content
+            _, found, name = f"/{_printable(member, archive)}".partition(f"/{folder}/")
+            if not found or self._is_system_file(member):
+                continue
+            name = "/".join(_parts(name))
+            if name in seen:
+                raise _twice(archive, name)
+            seen.add(name)
+            yield name, content
+
+    def note_repeats(self, what: str, values: Iterable[Hashable]) -> None:
+        """Count the values that are equal to an earlier one.
+
+        Args:
+          what: what they are, in plural.
+          values: the values.
+        """
+        # Hashes take less memory than the values.
+        hashes = [hash(value) for value in values]
+        if repeats := len(hashes) - len(set(hashes)):
+            self.notes[f"repeated {what}"] += repeats
+
+    def _is_system_file(self, name: str) -> bool:
+        if not is_system_file(name):
+            return False
+        self.notes["files of the operating system left out"] += 1
+        return True
 
     def _find_archive(
         self, root: pathlib.Path, archives: Sequence[str]
@@ -167,13 +207,26 @@ class Raw:
                     return path
         also = ""
         if archives:
-            also = f" and no {archives[0]}.tar, .tar.gz, .tgz or .tar.xz"
-        raise self._missing(f"{root}: there is no such folder{also}")
+            also = f" and no {archives[0]}.tar, plain or packed"
+        raise self.missing(f"{root}: there is no such folder{also}")
 
-    def _missing(self, what: str) -> DataError:
-        """Return an error with the command that says where to get the files."""
+    def missing(self, what: str) -> DataError:
+        """Return an error that says where the files are, or where to get them."""
         command = f"python scripts/prepare.py {self.dataset} --list"
-        return DataError(f"{what}; `{command}` says where to get it")
+        advice = f"`{command}` says where to get it"
+        if self.folder.is_file():
+            with open(self.folder, "rb") as f:
+                kind = foreign(f.read(HEAD))
+            shown = kind.what if kind else "a file"
+            return DataError(
+                f"{self.folder}: {shown}; unpack it, and give the folder of the files"
+            )
+        if not self.folder.is_dir():
+            return DataError(f"{what}; the folder does not exist; {advice}")
+        for path in sorted(self.folder.iterdir()):
+            if path.name.endswith(OTHER_ARCHIVES) and not is_system_file(path.name):
+                return DataError(f"{what}; unpack {path.name!a} there, or {advice}")
+        return DataError(f"{what}; {advice}")
 
     def verify(self) -> None:
         """Compare the checksums of all files that were read with the known ones.
@@ -211,192 +264,28 @@ def checksum_problem(file: RawFile, found: str) -> str | None:
     )
 
 
-def unpack(path: pathlib.Path, limit: int = UNKNOWN_LIMIT) -> bytes:
-    """Read a whole file, which is unpacked if its suffix is .gz or .xz.
-
-    Args:
-      path: the file.
-      limit: bytes that its content may have.
-
-    Raises:
-      DataError: it cannot be read, is damaged, too long, or a decompression bomb.
-    """
-    magic, opener = PACKINGS.get(path.suffix, (b"", open))
-    with _one_line_errors(path):
-        head = _head(path)
-        if not head.startswith(magic):
-            raise DataError(
-                f"{path}: not a {path.suffix[1:]} file (it begins with {head[:4]!r}); "
-                "download it again"
-            )
-        with opener(path, "rb") as packed:
-            file = _Bounded(packed, path, limit)
-            return b"".join(iter(functools.partial(file.read, PIECE), b""))
+def few(count: int) -> int:
+    """Return how many of `count` units may be unusable and are left out: 1 %."""
+    return count // 100
 
 
-def room(size: int) -> int:
-    """Return how many bytes a packed file of `size` bytes may unpack to."""
-    return max(ALWAYS, EXPANSION * size)
+def _parts(name: str) -> tuple[str, ...]:
+    return pathlib.PurePosixPath(name).parts
 
 
-def plain(path: pathlib.Path, limit: int = UNKNOWN_LIMIT) -> bytes:
-    """Read a whole file without unpacking it.
-
-    Args:
-      path: the file.
-      limit: bytes that it may have.
-
-    Raises:
-      DataError: it cannot be read or is too long.
-    """
-    with _one_line_errors(path), open(path, "rb") as f:
-        # One byte more than allowed shows that the file is too large, without reading
-        # all of it.
-        content = f.read(limit + 1)
-    if len(content) > limit:
-        raise DataError(f"{path}: is larger than the {limit:,} bytes it may be")
-    return content
-
-
-def members(
-    archive: pathlib.Path, suffix: str, limit: int
-) -> Iterator[tuple[str, bytes]]:
-    """Read the regular files of a tar archive one after the other.
-
-    Args:
-      archive: the archive.
-      suffix: how the names of the wanted files end.
-      limit: bytes that a wanted file may have.
-
-    Yields:
-      The name and the content of each wanted file.
-
-    Raises:
-      DataError: as for `Raw.tree`.
-    """
-    total = 0
-    with _one_line_errors(archive):
-        # The packing is told by the first bytes, whatever the name of the archive says.
-        head, opener = _head(archive), open
-        for magic, packing_opener in PACKINGS.values():
-            if head.startswith(magic):
-                opener = packing_opener
-        with opener(archive, "rb") as packed:
-            content: Any = _Bounded(packed, archive)
-            # Mode "r|" reads the archive from front to back without seeking, since
-            # `_Bounded` has no seek.
-            tar: Any = tarfile.open(fileobj=content, mode="r|", tarinfo=_Member)
-            with tar:
-                while (member := tar.next()) is not None:
-                    # Without this, tarfile keeps all members in memory.
-                    tar.members.clear()
-                    _check_member(archive, member)
-                    wanted = member.isreg() and member.name.endswith(suffix)
-                    # Members that are not wanted are read too on the way, so they count
-                    # in the total.
-                    total += member.size
-                    if (wanted and member.size > limit) or total > TREE_LIMIT:
-                        raise DataError(
-                            f"{archive}: {member.name[:80]!a} is larger than the "
-                            f"{limit:,} bytes it may be"
-                        )
-                    if wanted:
-                        yield member.name, tar.extractfile(member).read()
-
-
-def _check_member(archive: pathlib.Path, member: tarfile.TarInfo) -> None:
-    """Check that a member is a file or a folder inside the archive."""
-    name = pathlib.PurePosixPath(member.name)
-    if name.is_absolute() or ".." in name.parts:
-        problem = "points out of the archive"
-    elif member.isdir() or member.isreg():
-        return
-    else:
-        problem = "is a link or a device"
-    raise DataError(
-        f"{archive}: the member {member.name[:80]!a} {problem}; do not trust it"
+def _twice(where: pathlib.Path, name: str) -> DataError:
+    return DataError(
+        f"{where}: {name} is there more than once, such as plain and packed; remove "
+        "one of them"
     )
 
 
-@contextlib.contextmanager
-def _one_line_errors(path: pathlib.Path) -> Iterator[None]:
-    """Turn what reading a file may raise into a DataError that names the file."""
+def _name_on_disk(path: pathlib.Path) -> str:
+    """Return a path with "/", whatever encoding the locale has."""
     try:
-        yield
-    except EOFError as e:
-        raise DataError(
-            f"{path}: truncated, the packed data ends early; download it again"
-        ) from e
-    except (*DAMAGED, tarfile.TarError, ValueError) as e:
-        reason = e or type(e).__name__
-        raise DataError(
-            f"{path}: damaged, cannot be unpacked ({reason}); download it again"
-        ) from e
-    except OSError as e:
-        raise DataError(f"{path}: cannot be read ({e.strerror or e})") from e
-
-
-def _head(path: pathlib.Path) -> bytes:
-    """Return the first bytes of a file."""
-    with open(path, "rb") as f:
-        return f.read(8)
-
-
-class _Bounded:
-    """The unpacked bytes of a file, up to a limit."""
-
-    def __init__(self, file, path: pathlib.Path, limit: int = sys.maxsize):
-        self._file, self._path = file, path
-        # The limit of the content, or the limit on the ratio of expansion if that is
-        # smaller.
-        self._limit = min(limit, room(path.stat().st_size))
-        self._read = 0
-
-    def read(self, size: int) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-          DataError: the file unpacks to more than the limit.
-        """
-        piece = self._file.read(size)
-        self._read += len(piece)
-        if self._read > self._limit:
-            raise DataError(
-                f"{self._path}: holds more than the {self._limit:,} bytes it may; get "
-                "the official file"
-            )
-        return piece
-
-
-class _Member(tarfile.TarInfo):
-    """A member of an archive whose header is checked before tarfile uses it.
-
-    Without the checks, tarfile reads names and extended headers of any length, accepts
-    negative sizes, and keeps a list of any length for a sparse member.
-    """
-
-    @classmethod
-    def frombuf(cls, buf, encoding, errors):
-        """Parse a header of 512 bytes."""
-        found = super().frombuf(buf, encoding, errors)
-        extended = (
-            *tarfile.GNU_TYPES,
-            tarfile.XHDTYPE,
-            tarfile.XGLTYPE,
-            tarfile.SOLARIS_XHDTYPE,
-        )
-        too_long = found.type in extended and found.size > LONGEST_HEADER
-        if found.size < 0 or too_long:
-            raise tarfile.ReadError(f"a header of {found.size:,} bytes")
-        return found
-
-    def _refuse_sparse(self, *_):
-        raise tarfile.ReadError("a sparse member")
-
-    _proc_sparse = _refuse_sparse
-    _proc_gnusparse_00 = _refuse_sparse
-    _proc_gnusparse_01 = _refuse_sparse
-    _proc_gnusparse_10 = _refuse_sparse
+        return os.fsencode(path.as_posix()).decode("utf-8")
+    except UnicodeDecodeError:
+        return path.as_posix()
 
 
 def _printable(name: str, where: pathlib.Path) -> str:

@@ -18,6 +18,8 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from lnrepro.data.ragged import OFFSETS, Writer
+from lnrepro.data.text import is_text
+from lnrepro.engine.errors import DataError
 
 # Examples read back together, and examples between two calls of `progress`.
 CHUNK = 1000
@@ -74,7 +76,15 @@ def write(
       splits: its examples, in order.
       scratch: the folder below which the files go.
       progress: called with what is done, examples done and their number.
+
+    Raises:
+      DataError: the library of ArrayRecord cannot write to a folder of this name.
     """
+    if not is_text(str(scratch)):
+        raise DataError(
+            f"{scratch.parent}: its name is not in UTF-8; choose another data dir with "
+            "$LNREPRO_DATA"
+        )
     tfds.disable_progress_bar()
     records = _Records(about, splits, scratch, progress)
     # TFDS prints what it does.

@@ -50,15 +50,6 @@ def is_text(value: str) -> bool:
     return True
 
 
-def is_utf8(content: bytes) -> bool:
-    """Return whether bytes are text in UTF-8."""
-    try:
-        content.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 class Vocabulary:
     """Words and their ids. The special tokens come first, from id 0.
 

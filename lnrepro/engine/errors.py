@@ -1,5 +1,6 @@
 """Errors that end a command in one line and an exit code, without a traceback."""
 
+import io
 import os
 import signal
 import sys
@@ -86,6 +87,10 @@ def ended(main: Callable[[list[str]], int | None], doing: str) -> NoReturn:
       main: takes the arguments and returns the exit code; None is 0.
       doing: what the script does, for the line about a module that is not installed.
     """
+    # A terminal or pipe in ASCII, or a path that is not in UTF-8, is no reason to fail.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(main(sys.argv[1:]))
     except UserError as e:

@@ -65,10 +65,38 @@ def rows(values: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
             f"{what}: an array of numbers [{wanted}] is needed, not {found.dtype} "
             f"{list(found.shape)}"
         )
-    found = found.astype(np.float32)
-    if not np.isfinite(found).all():
-        raise UserError(f"{what}: some numbers are not finite")
-    return found
+    # A number that float32 cannot hold becomes infinite.
+    with np.errstate(over="ignore"):
+        found = found.astype(np.float32)
+    return finite(found, what)
+
+
+def finite(values: np.ndarray, what: str, advice: str = "") -> np.ndarray:
+    """Return numbers [N, ...] if all of them are finite.
+
+    Args:
+      values: the numbers.
+      what: what they are, for messages.
+      advice: what to do about others.
+
+    Raises:
+      UserError: a number is not finite. The message names the row.
+    """
+    axes = tuple(range(1, values.ndim))
+    is_finite = np.isfinite(values).all(axis=axes)
+    if bad := np.flatnonzero(~is_finite).tolist():
+        raise UserError(
+            f"{what}, row {bad[0]}: some numbers are not finite ({len(bad)} such rows)"
+            + advice
+        )
+    return values
+
+
+# Of a network whose results are not finite.
+BROKEN = (
+    "; the inputs are too large for the network, or its parameters are not finite: "
+    "take another checkpoint, or train again"
+)
 
 
 def pixels(values: np.ndarray, shape: tuple[int, ...], largest: float) -> np.ndarray:

@@ -238,3 +238,16 @@ def test_binarising_draws_each_pixel_with_its_grey_level():
     np.testing.assert_array_equal(drawn, digits.binarise(grey))
     assert digits.binarise(np.ones((1, 28, 28))).all()
     assert not digits.binarise(np.zeros((1, 28, 28))).any()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e400"])
+def test_values_that_are_not_finite_are_named(value):
+    values = ["0"] * 784
+    values[5] = value
+    content = ("0 " * 784).strip() + "\n" + " ".join(values) + "\n"
+    with pytest.raises(DataError, match=f"f, line 2: the value '{value}' is neither"):
+        bm.parse(content.encode(), "f")
+    out = io.BytesIO()
+    savemat(out, {"X": np.array([[0] * 784, values], np.float64)})
+    with pytest.raises(DataError, match=r"f, row 2: the value .* is neither 0 nor 1"):
+        bm.parse(out.getvalue(), "f")

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data import raw as data_raw
-from lnrepro.data import triples
+from lnrepro.data import encodings, triples
+from lnrepro.data import files as data_files
 from lnrepro.data.batches import train_batches
+from lnrepro.data.builder import read_notes
 from lnrepro.data.official import book_files
 from lnrepro.data.shuffle import permuted
 from lnrepro.engine.errors import DataError, UserError
@@ -101,7 +102,7 @@ def test_triples_are_the_brute_force(shelf):
 
 @pytest.mark.parametrize(("block", "chunk"), [(64, 7), (1000, 50)])
 def test_blocks_and_chunks_do_not_show(shelf, tmp_path, monkeypatch, block, chunk):
-    monkeypatch.setattr(book_files, "BLOCK", block)
+    monkeypatch.setattr(encodings, "BLOCK", block)
     monkeypatch.setattr(book_files, "CHUNK", chunk)
     root, made, _, _ = shelf
     prepare(tmp_path, **{name: as_text(book) for name, book in made.items()})
@@ -171,7 +172,7 @@ def test_packed_books_are_the_same_books(tmp_path):
     ("text", "message"),
     [
         (b"a\nb\nc\x00d\n", r"one\.txt, line 3: a NUL byte"),
-        (b"a\nb\xff\nc\n", r"one\.txt, line 2: the byte 0xff, which is not UTF-8"),
+        (b"a\nb\x81\x8d\nc\n", r"one\.txt: mostly not UTF-8"),
         (b"a\nb\n", "2 sentences in 1 books, but nowhere three in a row"),
         (b"", "0 sentences in 0 books"),
         (b"x" * (3 << 20), r"one\.txt, line 1: longer than 1,048,576 bytes"),
@@ -202,24 +203,40 @@ def test_damaged_and_growing_packed_books_are_one_line(
     whole = pack(random.Random(0).randbytes(9000).hex().encode())
     book = tmp_path / f"b0.txt{packing}"
     for damaged in (
-        b"plain text\n",
         whole[:-20],
         *(whole[:i] + b"\xff" * 9 + whole[i + 9 :] for i in (30, 600, 2000)),
     ):
         book.write_bytes(damaged)
         with pytest.raises(
-            DataError, match=rf"b0\.txt{packing}: cannot be read or unpacked"
+            DataError, match=rf"b0\.txt{packing}: (damaged, cannot be unp|truncated)"
         ) as e:
             data.prepare("gutenberg", tmp_path, tmp_path / "data")
         assert str(e.value).isprintable()
     book.write_bytes(pack(b"a\n" * 10**6))
-    monkeypatch.setattr(data_raw, "ALWAYS", 1 << 19)
+    monkeypatch.setattr(data_files, "ALWAYS", 1 << 19)
     with pytest.raises(
         DataError,
-        match=rf"b0\.txt{packing}: contains more than the [0-9,]+ bytes it may",
+        match=rf"b0\.txt{packing}: holds more than the [0-9,]+ bytes it may",
     ):
         data.prepare("gutenberg", tmp_path, tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_books_of_one_name_in_several_folders_are_all_read(tmp_path):
+    for i, folder in enumerate(("alice", "bob", "bob/old")):
+        (tmp_path / "raw" / folder).mkdir(parents=True)
+        text = f"w{i} a\nb\nc\n"
+        (tmp_path / "raw" / folder / "b.txt").write_text(text)
+        (tmp_path / "raw" / folder / "._b.txt").write_bytes(b"\0\5")
+    (tmp_path / "raw/copy.txt").write_text("w0 a\nb\nc\n")
+    data.prepare("gutenberg", tmp_path / "raw", tmp_path / "data", own_name="mine")
+    facts = data.facts("mine", tmp_path / "data")
+    assert facts["books"] == 4
+    assert {"w0", "w1", "w2"} <= set(facts["words"])
+    assert read_notes(data.place("mine", tmp_path / "data")) == {
+        "files of the operating system left out": 3,
+        "repeated books": 1,
+    }
 
 
 def test_no_books_and_no_records(tmp_path, shelf):

@@ -1,5 +1,6 @@
 """Folders of captions and features: reading, and the errors for wrong files."""
 
+import bz2
 import gzip
 import json
 
@@ -8,10 +9,12 @@ import pytest
 
 from lnrepro import data
 from lnrepro.data import ragged
+from lnrepro.data.builder import read_notes
 from lnrepro.data.generated import scenes
 from lnrepro.data.official import caption_files as files
 from lnrepro.data.official import captions as cap
 from lnrepro.data.ragged import Ragged
+from lnrepro.data.text import Vocabulary
 from lnrepro.engine.errors import DataError
 
 ROWS = {"train": 4, "val": 3, "test": 2}
@@ -202,12 +205,12 @@ def karpathy(
 
 def test_karpathy_json_gives_the_first_five_and_restval_behind_train():
     found = files.parse_karpathy(json.dumps(karpathy()).encode(), "f")
-    captions, ids, counts = found["train"]
+    captions, ids, counts, _ = found["train"]
     assert counts.tolist() == [5] * 6
     assert ids.tolist() == [100, 102, 105, 107, 101, 106]
     assert captions[9] == ["image", "2", "sentence", "4"]
     assert captions[10] == ["image", "5", "sentence", "0"]
-    assert [len(found[split][0]) for split in ("train", "valid", "test")] == [
+    assert [len(found[split].captions) for split in ("train", "valid", "test")] == [
         30,
         10,
         10,
@@ -290,7 +293,7 @@ BAD_TEXT = {
         "25 captions are not the same number for each of 4 images",
     ),
     "empty": ("", "contains no caption"),
-    "bytes": (b"a man\n\xff\xfe\n", "line 2: not UTF-8"),
+    "bytes": (b"a\n\x81\x8d\x8f\n", "train.txt: mostly not UTF-8"),
     "long": ("x" * 70_000, "line 1: 70000 characters are too many"),
 }
 
@@ -357,7 +360,6 @@ def test_files_that_are_no_npy(raw, tmp_path):
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4096), }"
     for damaged in (
         b"hello",
-        b"PK\x03\x04hello",
         whole.replace(header, header.replace(b"}", b"(")),
         b"",
     ):
@@ -397,6 +399,109 @@ def test_coco_has_its_official_size(raw, tmp_path, monkeypatch):
         file = raw / "images" / "10crop" / f"{stem}.npy"
         np.save(file, unit_rows(rows, seed)[:, :512])
     refused_as_coco("512 features of an image instead of 4,096")
+
+
+@pytest.mark.filterwarnings("ignore:.* rows repeat the features")
+@pytest.mark.parametrize("ids", [None, "image", "caption"])
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2"])
+def test_features_repeated_for_each_caption_are_one_image(raw, tmp_path, ids, suffix):
+    """VSE++ and SCAN have the features of an image once for each of its captions."""
+    data.prepare("captions_proxy", raw, tmp_path / "once")
+    pack = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}[suffix]
+    for stem in ("val", "test"):
+        file = raw / f"images/10crop/{stem}.npy"
+        images = np.load(file)
+        np.save(file, np.repeat(images, 5, axis=0))
+        packed = pack(file.read_bytes())
+        file.unlink()
+        file.with_name(file.name + suffix).write_bytes(packed)
+        if ids:
+            repeats = {"image": 1, "caption": 5}[ids]
+            numbers = np.repeat(np.arange(len(images)), repeats)
+            (raw / f"{stem}_ids.txt").write_text("\n".join(map(str, numbers)))
+    with pytest.warns(UserWarning, match="15 rows repeat the features of 3 images"):
+        data.prepare("captions_proxy", raw, tmp_path / "repeated")
+    for split, rows in (("train", 4), ("valid", 3), ("test", 2)):
+        once, repeated = (
+            data.open_columns("captions_proxy", split, tmp_path / kind)
+            for kind in ("once", "repeated")
+        )
+        assert len(repeated["image"]) == rows
+        for name in ("image", "lengths"):
+            np.testing.assert_array_equal(repeated[name], once[name])
+        np.testing.assert_array_equal(repeated["tokens"].values, once["tokens"].values)
+    if not ids:
+        return
+    # The first caption of the second image has the features of the first one.
+    images = np.repeat(images, 5, axis=0)
+    images[5] = images[4]
+    file = raw / f"images/10crop/test.npy{suffix}"
+    np.save(tmp_path / "wrong.npy", images)
+    file.write_bytes(pack((tmp_path / "wrong.npy").read_bytes()))
+    refused(
+        raw, tmp_path / "x", "row 6: has other features than the row before", "test"
+    )
+
+
+def many(raw, images=60):
+    """Write training files of several images."""
+    np.save(raw / "images/10crop/train.npy", unit_rows(images))
+    lines = lines_of("train", images)
+    (raw / "train.txt").write_text("\n".join(lines) + "\n")
+    return lines
+
+
+def test_few_empty_captions_are_left_out_and_nothing_shifts(raw, tmp_path):
+    lines = many(raw)
+    lines[7] = " "
+    (raw / "train.txt").write_text("\n".join(lines) + "\n\n\n")
+    data.prepare("captions_proxy", raw, tmp_path / "data")
+    place = data.place("captions_proxy", tmp_path / "data")
+    assert read_notes(place)["captions without words left out"] == 1
+    columns = data.open_columns("captions_proxy", "train", tmp_path / "data")
+    facts = data.facts("captions_proxy", tmp_path / "data")
+    captions = cap.Captions(columns, 2 + len(facts["words"]), 30)
+    counts = np.diff(captions.starts)
+    assert counts.tolist() == [5, 4, *[5] * 58]
+    words = Vocabulary([*facts["words"], *facts["dev_words"]])
+    found = [words.decode(captions.ids(c)) for c in range(len(captions))]
+    assert found == [line.split() for line in lines if line.strip()]
+    np.testing.assert_array_equal(columns["image"], unit_rows(60))
+    for i in range(10, 13):
+        lines[i] = ""
+    (raw / "train.txt").write_text("\n".join(lines) + "\n")
+    refused(raw, tmp_path / "x", r"line 8: empty caption \(4 such lines\)", "train")
+
+
+def test_captions_of_coco_without_words_give_way_to_others():
+    notes = [{"image_id": 1, "id": k, "caption": c} for k, c in enumerate("ab.cdef")]
+    texts = files.parse_coco(json.dumps({"annotations": notes}).encode(), "f")
+    words = files._first([files.tokenise(text) for text in texts[1]], 1, "f")
+    assert words == [["a"], ["b"], ["c"], ["d"], ["e"]]
+
+
+def test_packed_captions_of_coco_are_found(raw, tmp_path):
+    ids = {"train": range(4), "val": range(4, 7), "test": range(7, 9)}
+    lines = [line for stem, rows in ROWS.items() for line in lines_of(stem, rows)]
+    for stem, numbers in ids.items():
+        (raw / f"{stem}_ids.txt").write_text("\n".join(map(str, numbers)))
+        notes = [
+            {"image_id": n, "id": 5 * n + k, "caption": lines[5 * n + k]}
+            for n in numbers
+            for k in range(5)
+        ]
+        content = json.dumps({"annotations": notes}).encode()
+        (raw / f"captions_{stem}2014.json.gz").write_bytes(gzip.compress(content))
+    data.prepare("captions_proxy", raw, tmp_path / "text")
+    for stem in ids:
+        (raw / f"{stem}.txt").unlink()
+    data.prepare("captions_proxy", raw, tmp_path / "coco")
+    assert data.fingerprint("captions_proxy", tmp_path / "coco") == data.fingerprint(
+        "captions_proxy", tmp_path / "text"
+    )
+    other = {"annotations": [{"image_id": 0, "id": 0, "caption": "another"}]}
+    (raw / "captions_x.json").write_text(json.dumps(other))
+    refused(raw, tmp_path / "x", "has other captions of the image 0 than", "captions_")
 
 
 BAD_JSON = {

@@ -86,7 +86,7 @@ def test_a_file_is_read():
             "f, line 10: '@entity2 B' is not of the form @entityN:name",
         ),
         (text((4, "person:A")), "f, line 9: 'person:A' is not of the form"),
-        (text() + b"\n@entity3:\xff", r"f, line 11: not UTF-8 \(the byte 0xff\)"),
+        (text() + b"\n@entity3:\0", "f, line 11: a NUL byte; save the file as UTF-8"),
     ],
 )
 def test_what_is_out_of_layout_is_one_line(content, message):
@@ -333,6 +333,29 @@ def test_few_bytes_do_not_become_many(content, message):
     with pytest.raises(DataError, match=message) as e:
         plain_pickle.load(content, "f")
     assert str(e.value).isprintable()
+
+
+def nested_tuples(levels=45):
+    """A dict whose key takes 2 ** levels steps to hash."""
+    return b"\x80\x02}K\x01" + b"2\x86" * levels + b"K\x01s."
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (nested_tuples(), "a dict with a key of type tuple"),
+        (nested_tuples().replace(b"}K", b"}(K").replace(b"s.", b"u."), "type tuple"),
+        (b"\x80\x04\x8f(K\x01" + b"2\x86" * 45 + b"\x90.", "a value of type set"),
+        (b"\x80\x04(K\x01" + b"2\x86" * 45 + b"\x91.", "a value of type set"),
+        (b"(K\x01" + b"2\x86" * 45 + b"K\x01d.", "a dict with a key of type tuple"),
+        (pickle.dumps({1: 2}), "a dict with a key of type int"),
+        (b"]p" + b"9" * 40 + b"\n.", "the pickle numbers more values than it can have"),
+    ],
+)
+def test_few_bytes_do_not_take_years_to_hash(content, message):
+    assert len(content) < 120
+    with pytest.raises(DataError, match=f"f: refused, .*{message}"):
+        plain_pickle.load(content, "f")
 
 
 def test_six_bytes_of_a_pickle_do_not_fill_gigabytes():

@@ -95,9 +95,104 @@ def test_coordinates_may_have_decimals():
     line = iam.points(xml([[("0.5", "-1.25"), (3, "1e1")]]), "f")
     np.testing.assert_array_equal(line, [[0.5, -1.25, 0], [3, 10, 1]])
     assert iam.points(xml([[(1, 2), (3, 4)]]), "f").dtype == np.int32
-    for bad in ("nan", "inf", "-1e9"):
+    for bad in ("nan", "inf", "-1e9", "1e400"):
         with pytest.raises(DataError, match=f"a Point at 1, {bad}, which is 100000"):
             iam.points(xml([[(1, bad), (3, 4)]]), "f")
+
+
+def form(folder, name, texts, numbers=None):
+    """A form below ascii/ and lineStrokes/; the strokes are those of the number."""
+    numbers = range(1, len(texts) + 1) if numbers is None else numbers
+    for kind in ("ascii", "lineStrokes"):
+        (folder / kind / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / f"ascii/{name}.txt").write_bytes(ascii_file(texts))
+    for number in numbers:
+        path = folder / f"lineStrokes/{name}-{number:02}.xml"
+        path.write_bytes(xml(strokes(number)))
+
+
+def lines_of(data_dir):
+    """{id: text} of a prepared set of own forms."""
+    found = {}
+    for split in ("train", "valid"):
+        columns = data.open_columns("own", split, data_dir)
+        for i, text in enumerate(columns["transcription"]):
+            found[bytes(columns["id"][i]).decode()] = bytes(text).decode()
+            number = int(bytes(columns["id"][i])[-2:])
+            wanted = iam.offsets(iam.points(xml(strokes(number)), "f"))
+            np.testing.assert_array_equal(columns["strokes"][i], wanted)
+    return found
+
+
+def test_a_percent_sign_in_a_line_is_no_line_break(tmp_path):
+    texts = ["it is 50% off today", "the second line", "100%% of it"]
+    for i in range(3):
+        form(tmp_path / "raw", f"page{i}", texts)
+    data.prepare("iam_ondb", tmp_path / "raw", tmp_path / "data", own_name="own")
+    wanted = {f"page{i}-{k + 1:02}": texts[k] for i in range(3) for k in range(3)}
+    assert lines_of(tmp_path / "data") == wanted
+    content = ascii_file(["ankle 5% bone %%%%%% pinned."])
+    assert iam.transcription(content, "f", 2) == ["ankle 5% bone", "pinned."]
+    assert iam.transcription(content, "f", 3) == ["ankle 5% bone", "pinned."]
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [
+        (["a", "b", "c"], (1, 2)),
+        (["a", "b"], (1, 2, 3)),
+        (["a", "b"], (1, 3)),
+        (["a", "b", "c"], (1, 3)),
+        (["50% off"], (1, 2)),
+    ],
+)
+def test_texts_are_never_shifted_against_strokes(tmp_path, texts, numbers):
+    for i in range(3):
+        form(tmp_path / "raw", f"good{i}", ["one", "two"])
+    form(tmp_path / "raw", "odd", texts, numbers)
+    message = rf"left out: odd \({len(texts)} and {len(numbers)}\)"
+    with pytest.warns(UserWarning, match=message):
+        data.prepare("iam_ondb", tmp_path / "raw", tmp_path / "data", own_name="own")
+    found = lines_of(tmp_path / "data")
+    assert sorted({name.rpartition("-")[0] for name in found}) == [
+        f"good{i}" for i in range(3)
+    ]
+    assert data.facts("own", tmp_path / "data")["skipped"] == ["odd"]
+
+
+SAME_NAMES = ("alice/page1", "bob/page1", "carol/page1", "alice/page2")
+
+
+def test_forms_of_one_name_are_told_apart_by_their_paths(tmp_path):
+    for name in SAME_NAMES:
+        form(tmp_path / "raw", name, [f"by {name[:3]}"])
+    data.prepare("iam_ondb", tmp_path / "raw", tmp_path / "a", own_name="own")
+    wanted = {f"{name}-01": f"by {name[:3]}" for name in SAME_NAMES}
+    assert lines_of(tmp_path / "a") == wanted
+
+    # A list has paths, or names that no two forms have.
+    (tmp_path / "raw/testset_v.txt").write_text("bob/page1\npage2\n")
+    _, valid = prepare_own(tmp_path / "raw", tmp_path / "b")
+    assert sorted(valid) == ["alice/page2-01", "bob/page1-01"]
+    (tmp_path / "raw/testset_v.txt").write_text("page1\n")
+    with pytest.raises(DataError, match=r"page1 is the name of several forms \(alice"):
+        prepare_own(tmp_path / "raw", tmp_path / "c")
+
+
+def test_an_official_form_is_not_there_twice(tmp_path):
+    raw = official(tmp_path / "raw")
+    (raw / "ascii/copy").mkdir()
+    path = raw / "ascii/a01/a01-000/a01-000u.txt"
+    (raw / "ascii/copy/a01-000u.txt").write_bytes(path.read_bytes())
+    with pytest.raises(DataError, match="a01-000u is the name of several forms"):
+        data.prepare("iam_ondb", raw, tmp_path / "data")
+
+
+def test_the_corrected_lines_may_come_first():
+    assert iam.transcription(b"CSR:\n\nthe first\nthe CSR: one\n", "f") == [
+        "the first",
+        "the CSR: one",
+    ]
 
 
 OWN_FORMS = [f"my form.{i}" for i in range(12)]
@@ -306,8 +401,8 @@ def test_fewer_lines_of_text_than_of_strokes_are_skipped_counted_and_said(tmp_pa
     (raw / "ascii/e01/e01-000/e01-000.txt").write_bytes(ascii_file(["Only one"]))
     with pytest.warns(
         UserWarning,
-        match="1 forms have fewer lines of text than of strokes and are left out: "
-        "e01-000",
+        match="1 forms have other numbers of lines of text than of stroke files and "
+        r"are left out: e01-000 \(1 and 3\)",
     ):
         data.prepare("iam_ondb", raw, tmp_path / "data")
     facts = data.facts("iam_ondb", tmp_path / "data")
@@ -315,7 +410,7 @@ def test_fewer_lines_of_text_than_of_strokes_are_skipped_counted_and_said(tmp_pa
     assert facts["lines"]["trainset"] == 3
 
 
-@pytest.mark.filterwarnings("ignore:.* forms have fewer lines")
+@pytest.mark.filterwarnings("ignore:.* forms have other numbers")
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_a_split_without_lines_is_one_line(tmp_path, split):
     raw = official(tmp_path / "raw")

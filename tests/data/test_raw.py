@@ -11,9 +11,10 @@ import sys
 import pytest
 
 from lnrepro import data
-from lnrepro.data import raw
+from lnrepro.data import files
 from lnrepro.data.download import download
-from lnrepro.data.raw import RawFile, unpack
+from lnrepro.data.files import unpack
+from lnrepro.data.raw import RawFile
 from lnrepro.engine.errors import DataError, UserError
 from tests.data import idx
 
@@ -70,7 +71,7 @@ def test_the_next_address_is_tried(served, tmp_path):
         ("a", CONTENT + b"x", "holds more than the 10,240 bytes"),
         ("a", bytes(3 << 20), "sends more than the 10,240 bytes"),
         ("a.gz", gzip.compress(CONTENT)[:-9], "truncated"),
-        ("a.gz", b"<html>", "not a gz file"),
+        ("a.gz", b"<html>", "a web page"),
     ],
 )
 def test_a_bad_download_leaves_no_file(served, tmp_path, name, content, message):
@@ -89,7 +90,7 @@ def test_decompression_bombs_are_refused(tmp_path, monkeypatch, suffix, pack):
     path = tmp_path / f"file{suffix}"
     path.write_bytes(pack(bytes(10**6)))
     assert unpack(path) == bytes(10**6)
-    monkeypatch.setattr(raw, "ALWAYS", 10**5)
+    monkeypatch.setattr(files, "ALWAYS", 10**5)
     with pytest.raises(
         DataError,
         match=rf"file{suffix}: holds more than the [0-9]+,[0-9]+ bytes it may",
@@ -162,7 +163,7 @@ def test_the_script_fails_with_one_line_and_exit_code_2(tmp_path):
         (["minst"], "error: no data set is called 'minst'; did you mean 'mnist'?"),
         (
             ["mnist", "--raw", tmp_path / "none"],
-            "there is no such file, plain or .gz or .xz",
+            "no such file, plain or .gz, .xz, .bz2 or .zst; the folder does not exist",
         ),
         (
             ["mnist", "--raw", tmp_path / "raw"],

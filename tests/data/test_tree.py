@@ -5,7 +5,7 @@ import tarfile
 
 import pytest
 
-from lnrepro.data import raw
+from lnrepro.data import archives, files
 from lnrepro.data.raw import Raw
 from lnrepro.engine.errors import DataError
 
@@ -42,7 +42,7 @@ def test_a_folder(tmp_path):
         (tmp_path / name).write_bytes(content)
     assert tree(tmp_path) == FOUND
     with pytest.raises(
-        DataError, match=r"lines/b.xml: is larger than the 4 bytes it may be"
+        DataError, match=r"lines/b.xml: holds more than the 4 bytes it may"
     ):
         tree(tmp_path, limit=4)
 
@@ -88,14 +88,14 @@ def test_bombs(tmp_path, monkeypatch):
     write(tmp_path / "lines-all.tar.gz", {"lines/a.xml": bytes(10**6)}, "w:gz")
     with pytest.raises(DataError, match="larger than the 1,000 bytes"):
         tree(tmp_path, limit=1000)
-    monkeypatch.setattr(raw, "TREE_LIMIT", 10**5)
+    monkeypatch.setattr(archives, "TREE_LIMIT", 10**5)
     with pytest.raises(DataError, match="larger than"):
         tree(tmp_path)
 
 
 def test_archives_that_grow_without_end(tmp_path, monkeypatch):
     """Archives full of other members, names, extended headers or sparse pieces."""
-    monkeypatch.setattr(raw, "ALWAYS", 10**6)
+    monkeypatch.setattr(files, "ALWAYS", 10**6)
     write(tmp_path / "lines-all.tar.gz", {"other/a.bin": bytes(3 * 10**6)}, "w:gz")
     with pytest.raises(
         DataError,

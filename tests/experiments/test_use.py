@@ -3,6 +3,7 @@
 import json
 import logging
 
+import jax
 import numpy as np
 import pytest
 
@@ -44,6 +45,12 @@ def trained(module, data_dir, folder, **changes):
     config.update_from_flattened_dict(changes)
     train(config, folder)
     return lnrepro.load(folder)
+
+
+def diverge(run):
+    """Give a run parameters that are not finite."""
+    nan = jax.tree.map(lambda p: p * np.float32(np.nan), run.weights.vars)
+    run.weights = run.weights._replace(vars=nan)
 
 
 @pytest.mark.parametrize("module", [mnist, convnet])
@@ -119,6 +126,18 @@ def test_embeddings_are_those_of_the_evaluation(dev_words, data_dir, tmp_path, c
     with pytest.raises(UserError, match=r"features: an array of numbers \[N, 648\]"):
         run.embed_images(np.zeros((2, 7)))
 
+    # 1e300 is finite, but not as float32.
+    for value in (np.nan, np.inf, 1e300):
+        wrong = np.array(images, np.float64)
+        wrong[3, 1] = value
+        with pytest.raises(UserError, match=r"images, row 3: .* not finite"):
+            run.rank(captions, wrong)
+    diverge(run)
+    with pytest.raises(UserError, match=r"embedded captions, row 0: .* train again"):
+        run.embed_captions(texts[:2])
+    with pytest.raises(UserError, match=r"embedded images, row 0: .* train again"):
+        run.embed_images(split.columns["image"][:count])
+
 
 def test_text_is_written(data_dir, tmp_path, caplog):
     run = trained(handwriting, data_dir, tmp_path / "run")
@@ -141,6 +160,9 @@ def test_text_is_written(data_dir, tmp_path, caplog):
             run.write(text)
     with pytest.raises(TypeError, match="give a str"):
         run.write(["a"])
+    diverge(run)
+    with pytest.raises(UserError, match=r"points of 'ab c', row 0: .* train again"):
+        run.write("ab c", 1, steps=30)
 
 
 @pytest.mark.parametrize("norm", ["layer", "batch_everywhere"])
@@ -212,3 +234,7 @@ def test_sentences_are_encoded(data_dir, tmp_path, caplog):
             run.encode(wrong)
     with pytest.raises(TypeError, match=r"sentences\[1\] is of type int"):
         run.encode(["a", 1])
+    diverge(run)
+    run.encoder.cache_clear()
+    with pytest.raises(UserError, match=r"encoded sentences, row 0: .* train again"):
+        run.encode(["anna went to the harbour ."])

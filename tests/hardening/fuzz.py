@@ -9,17 +9,17 @@ of a parser is always the same file.
 A parser may return, or raise DataError with one printable line that names the file.
 Everything else is a fault: another exception, a MemoryError behind a DataError, more
 than LIMIT_SECONDS of processor time, more than MEMORY, a crash of the process. Rows
-that begin with `prepare` damage one file of a set's folder and prepare the set from it:
-then either all its columns can be read, or nothing is left in the data directory.
+that begin with `prepare` damage one file of a set's folder, or change the folder, and
+prepare the set from it: then either all its columns can be read, or nothing is left in
+the data directory. A change that is harmless, such as files that an operating system
+adds, must give the same fingerprint.
 """
 
 import argparse
 import contextlib
 import fnmatch
 import functools
-import gzip
 import json
-import lzma
 import multiprocessing
 import pathlib
 import random
@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from lnrepro import data
 from lnrepro.engine.errors import DataError
-from tests.hardening.mutate import Damage
+from tests.hardening.mutate import FOLDER_KINDS, HARMLESS, PACK, Damage
 from tests.hardening.parsers import Parser, parsers
 from tests.hardening.samples import Sample, archives, samples
 
@@ -50,10 +50,6 @@ LONGEST_MESSAGE = 600
 TOTAL_SECONDS = 3600.0
 # Number of faults of a row whose inputs are kept.
 KEPT = 50
-PACK = {
-    ".gz": functools.partial(gzip.compress, compresslevel=1),
-    ".xz": functools.partial(lzma.compress, preset=0),
-}
 PREPARE = "prepare "
 # The name of the set that is prepared from damaged files.
 OWN_NAME = "damaged"
@@ -335,39 +331,99 @@ def _prepare(
     """Prepare a set from one folder with a damaged file after the other."""
     own = [sample for sample in found if sample.name == name.removeprefix(PREPARE)]
     raw, target = scratch / "raw", scratch / "data"
+    whole_sets: dict[int, str] = {}
     for i in numbers:
         rng = random.Random(f"{seed}/{name}/{i}")
         sample = rng.choice(own)
+        if rng.random() < 0.3:
+            yield _change(sample, rng, raw, target, whole_sets)
+            continue
         chosen = rng.choice(sorted(sample.files))
         whole = sample.files[chosen]
         where = f"{sample.name}/{chosen}"
         reading = [p for p in parsers().values() if matches(p, where, whole)]
         tokens = reading[0].tokens if reading else ()
         content = Damage([whole], tokens).draw(rng)
-        for folder in (raw, target):
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
         # One file is damaged, and the others are whole.
-        for path, undamaged in sample.files.items():
-            (raw / path).parent.mkdir(parents=True, exist_ok=True)
-            (raw / path).write_bytes(content if path == chosen else undamaged)
+        files = sample.files | {chosen: content}
         begin = time.process_time()
-        prepare = functools.partial(data.prepare, own_name=OWN_NAME)
-        error, fault = _call(functools.partial(prepare, sample.name, raw, target))
-        accepted = not error and not fault
-        left = [str(path.relative_to(target)) for path in target.rglob("*")]
-        if accepted:
-            unread, fault = _call(functools.partial(_read, OWN_NAME, target))
-            if unread:
-                fault = f"prepared, but cannot be read: {unread}"
-        # A refused set must leave nothing behind.
-        elif left and not fault:
-            fault = f"left in the data directory: {', '.join(left[:5])}"
-        if error and not fault:
-            fault = _wrong_message(error, None)
+        accepted, fault, _ = _prepare_once(sample.name, files, raw, target)
         if fault:
             fault = f"{chosen}: {fault}"
         yield Attempt(accepted, fault, time.process_time() - begin, content)
+
+
+def _change(
+    sample: Sample,
+    rng: random.Random,
+    raw: pathlib.Path,
+    target: pathlib.Path,
+    whole_sets: dict[int, str],
+) -> Attempt:
+    """Change a folder and prepare the set from it.
+
+    Args:
+      sample: the folder.
+      rng: chooses the change.
+      raw: where the files are written.
+      target: the data directory.
+      whole_sets: the fingerprint of each unchanged folder, by its identity.
+    """
+    if id(sample) not in whole_sets:
+        accepted, fault, found = _prepare_once(sample.name, sample.files, raw, target)
+        if not accepted:
+            return Attempt(False, f"unchanged: {fault or found}", 0.0, b"")
+        whole_sets[id(sample)] = found
+    change = rng.choice(FOLDER_KINDS)
+    files = change(rng, sample.files)
+    begin = time.process_time()
+    accepted, fault, found = _prepare_once(sample.name, files, raw, target)
+    if not fault and change in HARMLESS and found != whole_sets[id(sample)]:
+        fault = f"not the same set: {found}"
+    if fault:
+        fault = f"{change.__name__}: {fault}"
+    seconds = time.process_time() - begin
+    return Attempt(accepted, fault, seconds, json.dumps(sorted(files)).encode())
+
+
+def _prepare_once(
+    name: str, files: dict[str, bytes], raw: pathlib.Path, target: pathlib.Path
+) -> tuple[bool, str | None, str]:
+    """Prepare a set from files.
+
+    Args:
+      name: the set.
+      files: its files by their paths.
+      raw: where they are written.
+      target: the data directory.
+
+    Returns:
+      Whether it was prepared, what is wrong or None, and its fingerprint or why it was
+      refused.
+    """
+    for folder in (raw, target):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+    for path, content in files.items():
+        (raw / path).parent.mkdir(parents=True, exist_ok=True)
+        (raw / path).write_bytes(content)
+    prepare = functools.partial(data.prepare, own_name=OWN_NAME)
+    error, fault = _call(functools.partial(prepare, name, raw, target))
+    found = str(error)
+    accepted = not error and not fault
+    left = [str(path.relative_to(target)) for path in target.rglob("*")]
+    if accepted:
+        unread, fault = _call(functools.partial(_read, OWN_NAME, target))
+        if unread:
+            fault = f"prepared, but cannot be read: {unread}"
+        else:
+            found = data.fingerprint(OWN_NAME, target)
+    # A refused set must leave nothing behind.
+    elif left and not fault:
+        fault = f"left in the data directory: {', '.join(left[:5])}"
+    if error and not fault:
+        fault = _wrong_message(error, None)
+    return accepted, fault, found
 
 
 def _read(name, target):

@@ -1,7 +1,21 @@
-"""Random damage to files, as transfers, disks, editors and attackers cause it."""
+"""Random changes of files and folders, as transfers, systems and attackers cause them.
 
+Most are damage. Some must make no difference, such as another encoding or packing.
+"""
+
+import bz2
+import gzip
+import io
+import lzma
+import pathlib
 import random
+import struct
 from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from lnrepro.data.encodings import decode
+from lnrepro.data.file_kinds import PACKINGS, SUFFIXES, ZSTD, unpacked_name
 
 # Limit in bytes of a damaged file.
 LARGEST = 1 << 17
@@ -11,7 +25,12 @@ NUMBERS = (
     b"0",
     b"-1",
     b"1e999",
+    b"-1e400",
+    b"1e39",
     b"NaN",
+    b"nan",
+    b"inf",
+    b"-Infinity",
     b"Infinity",
     b"0x7f",
     b"2147483648",
@@ -27,6 +46,12 @@ BINARY = tuple(
     for order in ("little", "big")
     for n in (0, 1, 1 << 31, (1 << 31) - 1)
 )
+# NaN and infinity as float32 and float64.
+BINARY += tuple(
+    struct.pack(form, value)
+    for form in ("<f", ">f", "<d", ">d")
+    for value in (float("nan"), float("inf"))
+)
 BINARY += (b"\xff" * 4, b"\xff" * 8, b"\x00\x00\x00\x10", b"\x10\x00\x00\x00")
 # NUL, bytes that are not UTF-8, half of a surrogate pair, byte order marks, an escape
 # sequence and unusual line ends.
@@ -41,6 +66,8 @@ ODD = (
     b"\x85",
     b"\xc2\x85",
     b"\x81",
+    b"\x92",
+    b"\x93a\x94",
 )
 ODD += (
     "\u2028".encode(),
@@ -140,9 +167,10 @@ class Damage:
 
     def encoding(self, rng: random.Random, content: bytes) -> bytes:
         """Add a byte order mark, or change the line ends or the encoding."""
-        kind = rng.randrange(4)
-        if kind == 3:
-            return content.decode("latin-1").encode("utf-16")
+        kind = rng.randrange(6)
+        if kind > 2:
+            other = ("utf-16", "utf-16-le", "cp1252")[kind - 3]
+            return content.decode("utf-8", "replace").encode(other, "replace")
         return (
             b"\xef\xbb\xbf" + content,
             content.replace(b"\n", b"\r\n"),
@@ -188,3 +216,92 @@ def tar_checksums(content: bytes) -> bytes:
             block[148:156] = b" " * 8
             corrected[at + 148 : at + 156] = b"%06o\0 " % sum(block)
     return bytes(corrected)
+
+
+# -- folders
+
+# The files of a folder by their paths.
+Files = dict[str, bytes]
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": lambda content: gzip.compress(content, compresslevel=1),
+    ".xz": lambda content: lzma.compress(content, preset=0),
+    ".bz2": lambda content: bz2.compress(content, compresslevel=1),
+}
+if ZSTD is not None:
+    PACK[".zst"] = ZSTD.compress
+# Files that an operating system adds, for a file {name} in a folder.
+SIDECARS = (
+    "._{name}",
+    ".DS_Store",
+    "Thumbs.db",
+    "desktop.ini",
+    "__MACOSX/._{name}",
+    "__MACOSX/{name}",
+    "{name}:Zone.Identifier",
+)
+TEXTS = (".txt", ".question", ".json", ".pos", ".neg", ".amat")
+
+
+def add_sidecars(rng: random.Random, files: Files) -> Files:
+    """Add files of an operating system, with any content."""
+    added = {}
+    for path in rng.sample(sorted(files), min(3, len(files))):
+        folder, slash, name = path.rpartition("/")
+        for sidecar in rng.sample(SIDECARS, 3):
+            content = rng.choice((b"", b"\0\5\x16\7", files[path]))
+            added[folder + slash + sidecar.format(name=name)] = content
+    return added | files
+
+
+def pack(rng: random.Random, files: Files) -> Files:
+    """Pack some files, or keep them plain, under names that say anything."""
+    packed = {}
+    for path, content in files.items():
+        # A file that is packed already would be packed twice.
+        if any(packing.begins.match(content) for packing in PACKINGS):
+            packed[path] = content
+            continue
+        name = unpacked_name(path) + rng.choice(("", "", *SUFFIXES))
+        packed[name] = rng.choice((bytes, *PACK.values()))(content)
+    return packed
+
+
+def encode(rng: random.Random, files: Files) -> Files:
+    """Write texts in other encodings that have their characters."""
+    encoded = dict(files)
+    for path, content in files.items():
+        if not path.endswith(TEXTS) or content.startswith(b"MATLAB"):
+            continue
+        encoding = rng.choice(("utf-8", "utf-8-sig", "utf-16", "cp1252"))
+        text = decode(content, path)
+        if text.encode(encoding, "ignore").decode(encoding) == text:
+            encoded[path] = text.encode(encoding)
+    return encoded
+
+
+def repeat_rows(rng: random.Random, files: Files) -> Files:
+    """Repeat the features of images for each of their five captions."""
+    repeated = dict(files)
+    for path, content in files.items():
+        if path.endswith(".npy") and rng.random() < 0.7:
+            out = io.BytesIO()
+            np.save(out, np.repeat(np.load(io.BytesIO(content)), 5, axis=0))
+            repeated[path] = out.getvalue()
+    return repeated
+
+
+def equal_names(rng: random.Random, files: Files) -> Files:
+    """Copy the files of one folder into a folder inside it."""
+    folders = sorted({str(pathlib.PurePosixPath(path).parent) for path in files})
+    folder = rng.choice(folders)
+    copies = {}
+    for path, content in files.items():
+        parent, name = pathlib.PurePosixPath(path).parent, path.rpartition("/")[2]
+        if str(parent) == folder:
+            copies[str(parent / "copy" / name)] = content
+    return copies | files
+
+
+# Changes that must not change the prepared set, and one that may have it refused.
+HARMLESS = (add_sidecars, pack, encode, repeat_rows)
+FOLDER_KINDS = (*HARMLESS, equal_names)

@@ -18,7 +18,7 @@ class Parser(NamedTuple):
       parse: (content, path of a file with this content) -> anything.
       tokens: words of the format.
       name: the name of the file.
-      packing: ".gz" or ".xz" if the parser reads packed files.
+      packing: suffix of a packing, if the parser is to read packed files.
       begins: only samples with this beginning are read.
       repair: corrects checksums, so that damage gets past their check.
     """
@@ -124,6 +124,9 @@ PICKLE = (
     b"h\x01" * 200,
     b"(" + b"h\x02" * 900 + b"e",
     b"]" * 3000 + b"a" * 2999,
+    b"}K\x01" + b"2\x86" * 45 + b"K\x01s",
+    b"(K\x01" + b"2\x86" * 45 + b"\x91",
+    b"p" + b"9" * 30 + b"\n",
 )
 NPY = (
     b"PK\x03\x04",
@@ -203,13 +206,21 @@ MATLAB = (
     b"\x10\x03\x00\x00",
     b"\x01\x00\x04\x00",
 )
-WORD2VEC = (b"3 4\n", b"99999999 4\n", b"3 99999999999\n", b"0 0\n", b" ", b"\n")
+WORD2VEC = (
+    b"1000000000000000000 3\n",
+    b"3 4\n",
+    b"99999999 4\n",
+    b"3 99999999999\n",
+    b"0 0\n",
+    b" ",
+    b"\n",
+)
 
 
 @functools.cache
 def parsers() -> dict[str, Parser]:
     """Return every parser of lnrepro.data by the name of its format."""
-    from lnrepro.data import raw
+    from lnrepro.data import archives, files, raw
     from lnrepro.data.official import (
         binarized_mnist,
         book_files,
@@ -218,6 +229,7 @@ def parsers() -> dict[str, Parser]:
         captions,
         cnn,
         iam_ondb,
+        image_features,
         mnist,
         plain_pickle,
         question,
@@ -283,10 +295,10 @@ def parsers() -> dict[str, Parser]:
         )
 
     def features(content, path):
-        caption_files.check_features(caption_files.read_features(path), path)
+        image_features.check_features(image_features.read_features(path), path)
 
     def judged(content, path):
-        sentences.parse_lines(content, "cp1252", path)
+        sentences.parse_lines(content, path)
 
     def book(content, path):
         opened = books.Gutenberg.texts(raw.Raw("gutenberg", path.parent))
@@ -298,11 +310,11 @@ def parsers() -> dict[str, Parser]:
             found[word].sum()
 
     def members(content, path):
-        for _ in raw.members(path, ".xml", 1 << 20):
+        for _ in archives.members(path, ".xml", 1 << 20):
             pass
 
     def unpacked(parse):
-        return lambda content, path: parse(raw.unpack(path), path)
+        return lambda content, path: parse(files.unpack(path), path)
 
     found = {
         "idx": Parser("mnist/*", idx),
@@ -329,12 +341,17 @@ def parsers() -> dict[str, Parser]:
         "SICK": Parser("sick/*", sentences.parse_sick, SICK),
         "classification": Parser("mr/*", judged),
         "book text": Parser("gutenberg/*.txt", book, name="b.txt"),
-        "book text .gz": Parser("gutenberg/*.txt", book, name="b.txt", packing=".gz"),
-        "book text .xz": Parser("gutenberg/*.txt", book, name="b.txt", packing=".xz"),
         "word2vec .bin": Parser("word2vec/*.bin", vectors, WORD2VEC),
         "word2vec .txt": Parser("word2vec/*.txt", vectors),
     }
-    for packing in ("", ".gz", ".xz"):
+    for packing in mutate.PACK:
+        found[f"book text {packing}"] = Parser(
+            "gutenberg/*.txt", book, name="b.txt", packing=packing
+        )
+        found[f"word2vec {packing}"] = Parser(
+            "word2vec/*", vectors, WORD2VEC, packing=packing
+        )
+    for packing in ("", *mutate.PACK):
         found[f"archive .tar{packing}"] = Parser(
             "archives/*", members, TAR, "a.tar", packing, repair=mutate.tar_checksums
         )

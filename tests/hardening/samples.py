@@ -161,11 +161,14 @@ def _ascii():
 
 
 def _iam(xml, text) -> dict[str, bytes]:
-    """Return lists of one form each, and forms of one line."""
+    """Return lists of one form each, and forms with the same strokes on every line."""
     files = {}
+    lines = [line for line in text.partition(b"\nCSR:")[2].split(b"\n") if line.strip()]
     for name, form in FORMS.items():
         files[f"{name}.txt"] = f" {form}\n".encode()
-        files[f"lineStrokes/{form[:3]}/{form[:7]}/{form}-01.xml"] = xml
+        for number in range(1, len(lines) + 1):
+            path = f"lineStrokes/{form[:3]}/{form[:7]}/{form}-{number:02}.xml"
+            files[path] = xml
         files[f"ascii/{form[:3]}/{form[:7]}/{form}.txt"] = text
     return files
 

@@ -115,7 +115,16 @@ def test_a_block_is_answered_before_the_next_is_read(tmp_path, monkeypatch, caps
 def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "features.npy"
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r"features.npy: not a .npy file of numbers"):
+    with pytest.raises(UserError, match=r"features.npy: not a plain .npy array"):
         embed.open_array(path)
     with pytest.raises(UserError, match="No such file"):
         embed.open_array(tmp_path / "nowhere.npy")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_numbers_that_are_not_finite_are_refused_by_row(tmp_path, value):
+    array = np.ones((3, 2))
+    array[2, 1] = value
+    np.save(tmp_path / "images.npy", array)
+    with pytest.raises(UserError, match=r"images.npy, row 2: contains NaN or infinity"):
+        embed.open_array(tmp_path / "images.npy")

@@ -26,7 +26,7 @@ def test_lines_are_read_in_blocks_and_never_cut_elsewhere(monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(b"a\n\xff\n", "line 2: not UTF-8"), (b"a\0b\n", "line 1: a NUL byte")],
+    [(b"\x81\x8d", "standard input: mostly not UTF-8"), (b"a\0b\n", "line 1: a NUL")],
 )
 def test_bad_text_names_the_line(text, message):
     with pytest.raises(UserError, match=message):
@@ -47,6 +47,30 @@ def test_the_file_is_numpys_however_it_is_written(seekable):
     np.testing.assert_array_equal(
         np.load(io.BytesIO(out.getvalue())), [[3, 1], [5, 1], [5, 1]]
     )
+
+
+@pytest.mark.parametrize("seekable", [True, False])
+def test_a_vector_that_is_not_finite_leaves_no_file(seekable):
+    out = io.BytesIO(b"before")
+    out.seek(6)
+    out.seekable = lambda: seekable
+    vectors = {"one": [1.0, 2.0], "two": [np.nan, 0.0]}
+
+    def encoded(sentences):
+        return np.array([vectors[s] for s in sentences], np.float32)
+
+    message = r"lines after 2, row 1: .* not finite"
+    with pytest.raises(UserError, match=message), encode.rewritable(out) as file:
+        encode.write(file, encoded, ["one", "one"], iter([["one", "two"]]))
+    assert out.getvalue() == b"before"
+
+
+def test_a_typographic_line_is_the_same_in_every_encoding(capsys):
+    text = "don\u2019t \u2014 caf\u00e9\nlast\n"
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "cp1252"):
+        found = list(encode.read(io.BytesIO(text.encode(encoding))))
+        assert found == [["don\u2019t \u2014 caf\u00e9", "last"]]
+    assert "lines read as Windows-1252: 1" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Raw books to tokenised sentences, and from there to a prepared set."""
 
+import gzip
+
 import pytest
 
 from experiments.skip_thoughts import encoding
@@ -67,6 +69,29 @@ def test_older_books_are_in_latin_1(tmp_path):
     assert convert(tmp_path, b"The caf\xe9 was shut.") == "the caf\u00e9 was shut .\n"
 
 
+MARKS = """It was late. He said \u2014 and left\u2026 She didn\u2019t.
+
+The caf\u00e9 was closed.
+"""
+MARKED = """\
+it was late .
+he said -- and left ...
+she did n't .
+the caf\u00e9 was closed .
+"""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+def test_marks_are_the_same_in_every_encoding(tmp_path, encoding, capsys):
+    assert convert(tmp_path, MARKS.encode(encoding)) == MARKED
+    (tmp_path / "._x.txt").write_bytes(b"\0\5")
+    (tmp_path / "packed.txt").write_bytes(gzip.compress(MARKS.encode(encoding)))
+    files = [str(tmp_path / name) for name in ("._x.txt", "packed.txt")]
+    sentences.main([*files, f"--out={tmp_path / 'out2'}"])
+    assert (tmp_path / "out2/packed.txt").read_text("utf-8") == MARKED
+    assert "files of the operating system left out: 1" in capsys.readouterr().err
+
+
 def test_sentences_are_tokenised_as_those_that_are_encoded(tmp_path):
     for line in convert(tmp_path, BOOK.encode()).splitlines():
         assert encoding.tokens_of(line, lowercase=True) == line.split()
@@ -86,7 +111,7 @@ def test_converted_books_are_a_set(tmp_path):
         (BOOK.partition("EBOOK A WALK")[2], "has no line that begins with '.*START"),
         ("made by Project Gutenberg.", "remove the licence by hand"),
         ("A\n\n***\n", "walk.txt: contains no sentence"),
-        ("a\0b", "walk.txt: contains a NUL byte"),
+        ("a\0b", "walk.txt, line 1: a NUL byte"),
     ],
 )
 def test_what_is_no_book_is_one_line_and_leaves_nothing(tmp_path, content, message):

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lnrepro.data.builder import Builder, Example, array
+from lnrepro.data.encodings import decode
 from lnrepro.data.official import matlab
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.engine.errors import DataError
@@ -121,6 +122,8 @@ def _parse_text(content: bytes, where: object) -> np.ndarray:
             and ((digits | 1) == ord("1")).all()
         ):
             return digits - np.uint8(ord("0"))
+    if not content.isascii():
+        content = decode(content, where).encode()
     lines = content.splitlines()
     if not lines[-1].strip():
         lines.pop()

@@ -7,25 +7,24 @@ sentences.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import pathlib
 import re
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import BinaryIO
+from typing import Any
 
 import numpy as np
 
 from lnrepro.data.builder import Progress
+from lnrepro.data.encodings import blocks
 from lnrepro.data.ragged import OFFSETS, Writer
-from lnrepro.data.raw import DAMAGED, room
 from lnrepro.data.text import SPECIALS, plain_punctuation
 from lnrepro.engine.errors import DataError
 
 # Words of a sentence in a triple. The authors' code keeps sentences below 30 words.
 LONGEST = 29
-# Bytes that are read at a time.
-BLOCK = 1 << 22
 # Bytes of a line.
 LONGEST_LINE = 1 << 20
 # Words or lines that are processed at a time, after reading.
@@ -43,31 +42,43 @@ FRAME = re.compile(
 CONVERT = "convert it with `python scripts/sentences.py`"
 
 # Name, bytes on disk, and the opened file.
-Book = tuple[str, int, contextlib.AbstractContextManager[BinaryIO]]
+Book = tuple[str, int, contextlib.AbstractContextManager[Any]]
 
 
-def index(texts: Iterable[Book], folder: pathlib.Path, progress: Progress) -> dict:
+def index(
+    texts: Iterable[Book],
+    folder: pathlib.Path,
+    progress: Progress,
+    notes: Counter[str] | None = None,
+) -> dict:
     """Write the columns of books.
 
     Args:
       texts: the books.
       folder: where the columns are written.
       progress: called now and then.
+      notes: oddities of the text and repeated books are counted here.
 
     Returns:
       The facts of the set.
 
     Raises:
-      DataError: a book is damaged or not UTF-8 text, or there is no triple.
+      DataError: a book is damaged or not text, or there is no triple.
     """
     lines = _Lines(folder)
-    name = "none"
+    notes = Counter() if notes is None else notes
+    name, seen = "none", set()
     for name, size, opened in texts:
         task = f"reading {pathlib.PurePath(name).name}"
+        digest = hashlib.blake2b()
         with opened as file:
-            for number, block in _blocks(name, size, file):
+            for number, text in blocks(file.read, name, notes, LONGEST_LINE):
                 progress(task, min(file.tell(), size), size)
-                lines.add(_checked(name, number, block))
+                block = _checked(name, number, text)
+                digest.update(block)
+                lines.add(block)
+        notes["repeated books"] += digest.digest() in seen
+        seen.add(digest.digest())
         lines.end_book(name)
     lines.close()
     starts = np.array(lines.starts)
@@ -169,82 +180,25 @@ class _Lines:
         self._offsets.close()
 
 
-def _blocks(name: str, size: int, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Read a file in blocks of whole lines.
+def _checked(name: str, number: int, text: str) -> bytes:
+    """Return lines in UTF-8 with plain punctuation, each with a newline.
 
     Args:
       name: name of the file, for error messages.
-      size: bytes on disk.
-      file: the opened file.
-
-    Yields:
-      The number of the first line, and lines of about BLOCK bytes. The last line of the
-      file also ends with a newline.
+      number: number of the first line.
+      text: whole lines.
 
     Raises:
-      DataError: the file is damaged or too large, or a line is too long.
+      DataError: they have Project Gutenberg's licence.
     """
-    number, rest, left = 1, b"", room(size)
-    try:
-        while piece := file.read(BLOCK):
-            left -= len(piece)
-            if left < 0:
-                raise DataError(
-                    f"{name}: contains more than the {room(size):,} bytes it may; get "
-                    "it again"
-                )
-            head, newline, tail = piece.rpartition(b"\n")
-            if newline:
-                block, rest = rest + head + newline, b""
-                yield number, block
-                number += block.count(b"\n")
-            rest += tail
-            if len(rest) > LONGEST_LINE:
-                raise DataError(
-                    f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes; one "
-                    "sentence per line is needed"
-                )
-    except (*DAMAGED, OSError, EOFError) as e:
-        reason = e or type(e).__name__
-        raise DataError(
-            f"{name}: cannot be read or unpacked ({reason}); get it again"
-        ) from e
-    if rest:
-        yield number, rest + b"\n"
-
-
-def _checked(name: str, number: int, block: bytes) -> bytes:
-    """Return a block with plain punctuation.
-
-    Args:
-      name: name of the file, for error messages.
-      number: number of the block's first line.
-      block: whole lines.
-
-    Raises:
-      DataError: the block is not UTF-8 text, or has Project Gutenberg's licence.
-    """
-
-    def error(position: int, problem: str) -> DataError:
-        line = number + block.count(b"\n", 0, position)
-        return DataError(f"{name}, line {line}: {problem}")
-
-    if (position := block.find(b"\0")) >= 0:
-        raise error(position, "a NUL byte; save the file as UTF-8 text")
+    block = plain_punctuation(text).encode("utf-8")
     if frame := FRAME.search(block):
-        raise error(
-            frame.start(),
-            f"a raw file of Project Gutenberg with its licence; {CONVERT}",
+        line = number + block.count(b"\n", 0, frame.start())
+        raise DataError(
+            f"{name}, line {line}: a raw file of Project Gutenberg with its licence; "
+            f"{CONVERT}"
         )
-    if block.isascii():
-        return block
-    try:
-        return plain_punctuation(block.decode("utf-8")).encode("utf-8")
-    except UnicodeDecodeError as e:
-        byte = f"{block[e.start]:#x}"
-        raise error(
-            e.start, f"the byte {byte}, which is not UTF-8; save the file as UTF-8 text"
-        ) from None
+    return block if block.endswith(b"\n") else block + b"\n"
 
 
 def _words_per_line(block: bytes) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Books as text files, for models that read sentences in order.
 
-A file is one book: UTF-8 text with one tokenised sentence per line. Words are separated
-by spaces:
+A file is one book: text with one tokenised sentence per line. Words are separated by
+spaces:
 
     the boat came back at noon .
     `` where is the net ? '' asked mary .
@@ -29,16 +29,19 @@ from __future__ import annotations
 
 import hashlib
 import pathlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from lnrepro.data.builder import Builder, Progress, array
-from lnrepro.data.official.book_files import BLOCK, Book, index
-from lnrepro.data.raw import PACKINGS, Raw, RawFile
+from lnrepro.data.builder import Builder, Progress, array, write_notes
+from lnrepro.data.encodings import BLOCK
+from lnrepro.data.file_kinds import PLAIN_OR_PACKED
+from lnrepro.data.files import Content
+from lnrepro.data.official.book_files import Book, index
+from lnrepro.data.raw import Raw, RawFile
 from lnrepro.data.seal import Written
-from lnrepro.engine.errors import DataError
 
 
 class Books(Builder):
@@ -54,14 +57,10 @@ class Books(Builder):
     def texts(cls, raw: Raw) -> Iterator[Book]:
         """Open the official files, or all *.txt files of the folder."""
         names = [file.name for file in cls.files if "*" not in file.name]
-        paths = [raw.path(name) for name in names] or _all_texts(raw.folder)
+        paths = [raw.path(name) for name in names] or _all_texts(raw)
         for path in paths:
-            _, opener = PACKINGS.get(path.suffix, (b"", open))
-            try:
-                opened = opener(path, "rb")
-            except OSError as e:
-                raise DataError(f"{path}: cannot be read ({e.strerror or e})") from e
-            yield str(path), path.stat().st_size, opened
+            content = Content(path, sys.maxsize)
+            yield str(path), content.size, content
 
     @classmethod
     def write(cls, raw: Raw, scratch: pathlib.Path, progress: Progress) -> Written:
@@ -77,7 +76,8 @@ class Books(Builder):
         """
         folder = scratch / cls.name / cls.version
         columns = folder / "columns" / "train"
-        facts = index(cls.texts(raw), columns, progress)
+        facts = index(cls.texts(raw), columns, progress, raw.notes)
+        write_notes(folder, raw)
         digest = hashlib.sha256()
         for file in sorted(columns.iterdir()):
             digest.update(f"{file.name}:{file.stat().st_size};".encode())
@@ -115,24 +115,16 @@ class Gutenberg(Books):
     files = (RawFile("*.txt"),)
 
 
-def _all_texts(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return all *.txt files of a folder, plain or packed, in sorted order.
+def _all_texts(raw: Raw) -> list[pathlib.Path]:
+    """Return all *.txt files below the folder, plain or packed, in sorted order.
 
     Raises:
       DataError: there is none, or there are two of one name.
     """
-    found = []
-    for suffix in ("", *PACKINGS):
-        found += folder.glob(f"*.txt{suffix}")
+    found = list(raw.paths(".txt").values())
     if not found:
-        raise DataError(
-            f"{folder}: no .txt file there, plain or .gz or .xz; put one there for "
+        raise raw.missing(
+            f"{raw.folder}: no .txt file there, {PLAIN_OR_PACKED}; put one there for "
             "each book, with one sentence per line"
         )
-    names = [path.name.partition(".txt")[0] for path in found]
-    if repeated := {name for name in names if names.count(name) > 1}:
-        raise DataError(
-            f"{folder}: {min(repeated)}.txt is there more than once, plain and packed; "
-            "remove one of them"
-        )
-    return sorted(found)
+    return found

@@ -1,6 +1,6 @@
-"""Parsers of the files that contain captions and image features.
+"""Parsers of the files that contain captions.
 
-Captions come in one of three formats. The first one is text, see captions.py. The
+They come in one of three formats. The first one is text, see captions.py. The
 second one is Karpathy's dataset_coco.json. The third one is COCO's captions_*.json
 together with {train,val,test}_ids.txt, which have one image id per line:
 
@@ -12,22 +12,23 @@ together with {train,val,test}_ids.txt, which have one image id per line:
 
 COCO's captions are converted to lower case, without punctuation, as Karpathy did. Of
 both JSON formats the first five captions of an image are used. The files may be damaged
-or hostile, so that all values are checked.
+or hostile, so that all values are checked. Captions without words are left out if they
+are few.
 """
 
 from __future__ import annotations
 
-import codecs
 import json
-import pathlib
 import string
-import warnings
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lnrepro.data.raw import Raw, unpack
+from lnrepro.data.encodings import decode
+from lnrepro.data.files import unpack
+from lnrepro.data.raw import Raw, few
 from lnrepro.data.text import is_text
 from lnrepro.engine.errors import DataError
 
@@ -39,8 +40,6 @@ SPLITS = {"train": "train", "valid": "val", "test": "test"}
 LONGEST = 1 << 16
 # Bytes of a file of captions. Karpathy's file has 150 MB.
 LARGEST = 1 << 29
-# Rows of features that are checked at once.
-CHUNK = 1024
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 # Captions, each a list of words. Those of one image are in a row.
@@ -54,11 +53,13 @@ class Split(NamedTuple):
       captions: the captions.
       ids: ids of the images [N].
       counts: number of captions of each image [N].
+      rows: row of the features of each image [N]; None is one row for each image.
     """
 
     captions: Lines
     ids: np.ndarray
     counts: np.ndarray
+    rows: np.ndarray | None = None
 
 
 def tokenise(text: str) -> list[str]:
@@ -71,7 +72,7 @@ def read_captions(raw: Raw, rows: Mapping[str, int]) -> dict[str, Split]:
 
     Args:
       raw: the folder.
-      rows: number of images of each split.
+      rows: number of rows of the features of each split.
 
     Raises:
       DataError: a file is missing or wrong.
@@ -81,31 +82,54 @@ def read_captions(raw: Raw, rows: Mapping[str, int]) -> dict[str, Split]:
             split: _read_text(raw, stem, rows[split]) for split, stem in SPLITS.items()
         }
     if file := raw.find("dataset_coco.json"):
-        return parse_karpathy(unpack(file, LARGEST), file)
+        return parse_karpathy(unpack(file, LARGEST), file, raw.notes)
     texts: dict[int, list[str]] = {}
-    for file in sorted(raw.folder.glob("captions_*.json")):
-        texts |= parse_coco(unpack(file, LARGEST), file)
+    for name, file in raw.paths(".json").items():
+        if not name.rpartition("/")[2].startswith("captions_"):
+            continue
+        found = parse_coco(unpack(file, LARGEST), file, raw.notes)
+        for image in found.keys() & texts.keys():
+            if found[image] != texts[image]:
+                raise DataError(
+                    f"{file}: has other captions of the image {image} than another "
+                    "captions_*.json; remove one of these files"
+                )
+        texts |= found
     if not texts:
         # This raises the error that says which files are needed.
         raw.path("train.txt")
-    found: dict[str, Split] = {}
-    for split, stem in SPLITS.items():
-        ids, where = _read_ids(raw, stem), raw.path(f"{stem}_ids.txt")
-        if len(ids) != rows[split]:
-            # The file may have one line per caption.
-            ids = ids[np.flatnonzero(np.diff(ids, prepend=-1))]
-        if missing := [image for image in ids.tolist() if image not in texts]:
-            raise DataError(
-                f"{where}: no captions_*.json has the image {missing[0]} "
-                f"({len(missing)} images are missing)"
-            )
-        captions, counts = [], []
-        for image in ids.tolist():
-            words = _first([tokenise(text) for text in texts[image]], image, where)
-            captions += words
-            counts.append(len(words))
-        found[split] = Split(captions, ids, np.array(counts))
-    return found
+    return {
+        split: _read_ids_of_coco(raw, stem, rows[split], texts)
+        for split, stem in SPLITS.items()
+    }
+
+
+def _read_ids_of_coco(
+    raw: Raw, stem: str, rows: int, texts: Mapping[int, list[str]]
+) -> Split:
+    """Return the captions of the images that the _ids.txt of a split names.
+
+    Args:
+      raw: the folder.
+      stem: name of the split in the files.
+      rows: number of rows of the features.
+      texts: the captions of each image.
+    """
+    ids, where = _read_ids(raw, stem), raw.path(f"{stem}_ids.txt")
+    if len(ids) != rows or (np.diff(ids) == 0).any():
+        # The file may have one line per caption.
+        ids = ids[np.flatnonzero(np.diff(ids, prepend=-1))]
+    if missing := [image for image in ids.tolist() if image not in texts]:
+        raise DataError(
+            f"{where}: no captions_*.json has the image {missing[0]} "
+            f"({len(missing)} images are missing)"
+        )
+    captions, counts = [], []
+    for image in ids.tolist():
+        words = _first([tokenise(text) for text in texts[image]], image, where)
+        captions += words
+        counts.append(len(words))
+    return Split(captions, ids, np.array(counts))
 
 
 def _read_text(raw: Raw, stem: str, rows: int) -> Split:
@@ -114,23 +138,31 @@ def _read_text(raw: Raw, stem: str, rows: int) -> Split:
     Args:
       raw: the folder.
       stem: name of the split in the files.
-      rows: number of images. Without a file of ids, or with one id per image, each
-        image has the same number of captions.
+      rows: number of rows of the features. Without a file of ids, or with one id per
+        row, each row has the same number of captions.
     """
     file = raw.path(f"{stem}.txt")
-    captions = parse_text(unpack(file, LARGEST), file)
+    captions = parse_text(unpack(file, LARGEST), file, raw.notes)
     ids = np.arange(rows, dtype=np.int64)
     if where := raw.find(f"{stem}_ids.txt"):
         ids = _read_ids(raw, stem)
+        # Empty lines at the end are no captions.
+        while len(captions) > max(len(ids), rows) and not captions[-1]:
+            captions.pop()
         if len(ids) == len(captions):
             starts = np.flatnonzero(np.diff(ids, prepend=-1))
             counts = np.diff(starts, append=len(ids))
             return Split(captions, ids[starts], counts)
+        if rows == len(captions) and rows % len(ids) == 0:
+            # The features, but not the ids, are repeated for each caption.
+            return Split(captions, ids, np.full(len(ids), rows // len(ids)))
         if len(ids) != rows:
             raise DataError(
                 f"{where}: {len(ids)} ids, which are not one for each of {rows} images "
                 f"or of {len(captions)} captions"
             )
+    while len(captions) % rows and not captions[-1]:
+        captions.pop()
     if len(captions) % rows:
         raise DataError(
             f"{file}: {len(captions)} captions are not the same number for each of "
@@ -140,23 +172,23 @@ def _read_text(raw: Raw, stem: str, rows: int) -> Split:
     return Split(captions, ids, np.full(rows, len(captions) // rows))
 
 
-def parse_text(content: bytes, where: object) -> Lines:
+def parse_text(
+    content: bytes, where: object, notes: Counter[str] | None = None
+) -> Lines:
     """Parse a text file with one caption per line.
 
     Args:
       content: content of the file.
       where: name of the file, for error messages.
+      notes: what is odd in the text is counted here.
+
+    Returns:
+      The words of each line. An empty line has none, and keeps its place.
 
     Raises:
-      DataError: a line is not a caption, or there is none.
+      DataError: a line is not a caption, or there is none, or many are empty.
     """
-    try:
-        lines = content.decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError as e:
-        number = content.count(b"\n", 0, e.start) + 1
-        raise DataError(
-            f"{where}, line {number}: not UTF-8 text; get the official file"
-        ) from e
+    lines = decode(content, where, notes).split("\n")
     if not lines[-1]:
         lines.pop()
     captions = []
@@ -166,18 +198,24 @@ def parse_text(content: bytes, where: object) -> Lines:
                 f"{where}, line {number}: {len(line)} characters are too many for a "
                 "caption; get the official file"
             )
-        words = line.split()
-        if not words:
-            raise DataError(
-                f"{where}, line {number}: empty caption; every caption needs words"
-            )
-        captions.append(words)
-    if not captions:
+        captions.append(line.split())
+    if not any(captions):
         raise DataError(f"{where}: contains no caption")
+    empty = [number for number, words in enumerate(captions, 1) if not words]
+    # Empty lines at the end may be no captions.
+    last = max(number for number, words in enumerate(captions, 1) if words)
+    inside = [number for number in empty if number < last]
+    if len(inside) > few(len(captions)):
+        raise DataError(
+            f"{where}, line {inside[0]}: empty caption ({len(inside)} such lines); "
+            "every caption needs words"
+        )
     return captions
 
 
-def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
+def parse_karpathy(
+    content: bytes, where: object, notes: Counter[str] | None = None
+) -> dict[str, Split]:
     """Parse Karpathy's dataset_coco.json.
 
     The images of "restval" are training images. They follow those of "train".
@@ -185,6 +223,7 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
     Args:
       content: content of the file.
       where: name of the file, for error messages.
+      notes: what is odd in the text is counted here.
 
     Raises:
       DataError: a value is missing or wrong, or a split is empty.
@@ -192,7 +231,7 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
     captions = {"train": [], "restval": [], "val": [], "test": []}
     ids = {name: [] for name in captions}
     counts = {name: [] for name in captions}
-    for n, image in enumerate(_load_list(content, "images", where)):
+    for n, image in enumerate(_load_list(content, "images", where, notes)):
         words = []
         try:
             split, number = _text(image["split"]), _integer(image.get("cocoid", n))
@@ -221,15 +260,19 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
         found[split] = Split(
             captions[stem], np.array(ids[stem], np.int64), np.array(counts[stem])
         )
+        check_empty(found[split], where)
     return found
 
 
-def parse_coco(content: bytes, where: object) -> dict[int, list[str]]:
+def parse_coco(
+    content: bytes, where: object, notes: Counter[str] | None = None
+) -> dict[int, list[str]]:
     """Parse one of COCO's captions_*.json.
 
     Args:
       content: content of the file.
       where: name of the file, for error messages.
+      notes: what is odd in the text is counted here.
 
     Returns:
       The captions of each image by its id, in the order of their own ids.
@@ -238,7 +281,7 @@ def parse_coco(content: bytes, where: object) -> dict[int, list[str]]:
       DataError: a value is missing or wrong.
     """
     found: dict[int, list[tuple[int, str]]] = {}
-    for n, note in enumerate(_load_list(content, "annotations", where)):
+    for n, note in enumerate(_load_list(content, "annotations", where, notes)):
         try:
             caption = _integer(note["id"]), _text(note["caption"])
             found.setdefault(_integer(note["image_id"]), []).append(caption)
@@ -252,69 +295,46 @@ def parse_coco(content: bytes, where: object) -> dict[int, list[str]]:
     }
 
 
-def read_features(file: pathlib.Path) -> np.ndarray:
-    """Map a .npy file of features [N, D] into memory. Pickles are never read.
-
-    Raises:
-      DataError: the file is missing, or is not a float32 array of this shape.
-    """
-    try:
-        found = np.load(file, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError as e:
-        raise DataError(
-            f"{file}: there is no such file; the features must be unpacked, because "
-            "they are memory-mapped"
-        ) from e
-    # NumPy raises many kinds of errors for damaged files.
-    except Exception as e:
-        reason = ascii(str(e)[:80])
-        if "allow_pickle" in reason or "Python objects" in reason:
-            reason = "it contains pickled objects, which are never read"
-        raise DataError(
-            f"{file}: not a plain .npy array ({reason}); get the official file"
-        ) from e
-    if not isinstance(found, np.ndarray):
-        problem = "an archive of arrays (.npz) instead of one .npy array"
-    elif found.dtype != np.float32:
-        problem = f"contains {str(found.dtype)[:40]} values instead of float32"
-    elif found.ndim != 2 or not found.size:
-        shape = " x ".join(map(str, found.shape[:5]))
-        problem = f"is {shape} instead of images x features"
-    else:
-        return found
-    raise DataError(f"{file}: {problem}; get the official file")
-
-
-def check_features(images: np.ndarray, where: object) -> int:
-    """Check that features are finite, and warn if rows do not have unit length.
+def without_empty(split: Split, where: object) -> tuple[Split, int]:
+    """Leave out captions without words, and images that have no others.
 
     Args:
-      images: features [N, D].
-      where: name of the file, for messages.
+      split: the captions, with a row of the features for each image.
+      where: name of the split, for error messages.
 
     Returns:
-      The number of rows whose length differs from 1 by more than 1 %.
+      The other captions, and how many were left out.
 
     Raises:
-      DataError: a value is NaN or infinite.
+      DataError: many captions are empty.
     """
-    lengths = np.empty(len(images))
-    for i in range(0, len(images), CHUNK):
-        rows = images[i : i + CHUNK].astype(np.float64)
-        lengths[i : i + CHUNK] = np.linalg.norm(rows, axis=1)
-    if len(bad := np.flatnonzero(~np.isfinite(lengths))):
+    check_empty(split, where)
+    is_empty = np.array([not words for words in split.captions], bool)
+    if not is_empty.any():
+        return split, 0
+    image_of = np.repeat(np.arange(len(split.ids)), split.counts)
+    counts = np.bincount(image_of[~is_empty], minlength=len(split.ids))
+    kept = counts > 0
+    captions = [words for words in split.captions if words]
+    rows = np.arange(len(kept)) if split.rows is None else split.rows
+    others = Split(captions, split.ids[kept], counts[kept], rows[kept])
+    return others, int(is_empty.sum())
+
+
+def check_empty(split: Split, where: object) -> None:
+    """Raise DataError if many captions have no words.
+
+    Args:
+      split: the captions.
+      where: name of the file, for error messages.
+    """
+    empty = [i for i, words in enumerate(split.captions) if not words]
+    if len(empty) > few(len(split.captions)):
+        image = np.searchsorted(np.cumsum(split.counts), empty[0], side="right")
         raise DataError(
-            f"{where}, row {bad[0]}: contains NaN or infinity ({len(bad)} such rows); "
-            "get the official file"
+            f"{where}: image {split.ids[image]} has an empty caption ({len(empty):,} "
+            f"of {len(split.captions):,} captions are empty); every caption needs words"
         )
-    if count := int((np.abs(lengths - 1) > 0.01).sum()):
-        warnings.warn(
-            f"{where}: {count:,} of {len(images):,} rows are not of unit length "
-            f"({lengths.min():.3g} to {lengths.max():.3g}); these are not the authors' "
-            "features",
-            stacklevel=2,
-        )
-    return count
 
 
 def _read_ids(raw: Raw, stem: str) -> np.ndarray:
@@ -325,11 +345,11 @@ def _read_ids(raw: Raw, stem: str) -> np.ndarray:
       stem: name of the split in the files.
     """
     where = raw.path(f"{stem}_ids.txt")
-    lines = unpack(where).removeprefix(codecs.BOM_UTF8).split()
+    lines = decode(unpack(where), where, raw.notes).split()
     for number, line in enumerate(lines, 1):
         # A number of 18 digits fits into int64.
-        if not line.isdigit() or len(line) > 18:
-            shown = ascii(line[:20].decode("latin-1"))
+        if not (line.isascii() and line.isdigit()) or len(line) > 18:
+            shown = ascii(line[:20])
             raise DataError(f"{where}, line {number}: {shown} is not an image id")
     if not lines:
         raise DataError(f"{where}: contains no image id; get the official file")
@@ -337,20 +357,19 @@ def _read_ids(raw: Raw, stem: str) -> np.ndarray:
 
 
 def _first(captions: Lines, image: int, where: object) -> Lines:
-    """Return the first five captions of an image. Raise DataError if one is empty."""
+    """Return the first five captions of an image, those with words before others."""
     if not captions:
         raise DataError(f"{where}: image {image} has no captions")
-    if not all(captions[:PER_IMAGE]):
-        raise DataError(
-            f"{where}: image {image} has an empty caption; every caption needs words"
-        )
-    return captions[:PER_IMAGE]
+    full = [words for words in captions if words]
+    return (full + [[]] * (len(captions) - len(full)))[:PER_IMAGE]
 
 
-def _load_list(content: bytes, name: str, where: object) -> list:
+def _load_list(
+    content: bytes, name: str, where: object, notes: Counter[str] | None
+) -> list:
     """Return the list of this name in a JSON file. Raise DataError if there is none."""
     try:
-        found = json.loads(content)
+        found = json.loads(decode(content, where, notes))
     except (ValueError, RecursionError) as e:
         reason = str(e).splitlines()[0]
         raise DataError(f"{where}: not JSON ({reason}); download it again") from e

@@ -1,8 +1,9 @@
 """Images with captions, in the file format of the order-embeddings code.
 
 A folder has these files, for train, val and test. Five lines of a text file belong to
-one row of the features. Own files may have any number of captions for each image, and
-features of any size. caption_files.py describes other formats of the captions:
+one row of the features. Features that are repeated for each caption are taken once. Own
+files may have any number of captions for each image, and features of any size.
+caption_files.py describes other formats of the captions:
 
     train.txt                one caption per line, its words separated by spaces, as in
                                  a red kite above a beach
@@ -49,9 +50,13 @@ from lnrepro.data.official.caption_files import (
     SPLITS,
     Lines,
     Split,
-    check_features,
     read_captions,
+    without_empty,
+)
+from lnrepro.data.official.image_features import (
+    check_features,
     read_features,
+    with_rows,
 )
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.raw import Raw, RawFile
@@ -95,18 +100,19 @@ class CaptionFolder(Builder):
     def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Read the captions and map the features into memory."""
         files = {
-            split: raw.folder / f"images/10crop/{stem}.npy"
+            split: raw.path(f"images/10crop/{stem}.npy")
             for split, stem in SPLITS.items()
         }
         images = {split: read_features(file) for split, file in files.items()}
         rows = {split: len(image) for split, image in images.items()}
-        captions = read_captions(raw, rows)
-        for split, found in captions.items():
-            if rows[split] != len(found.ids):
-                raise DataError(
-                    f"{files[split]}: {rows[split]} rows, but {SPLITS[split]} has "
-                    f"captions of {len(found.ids)} images"
-                )
+        captions = {}
+        for split, found in read_captions(raw, rows).items():
+            raw.note_repeats("captions", map(tuple, found.captions))
+            found = with_rows(found, images[split], files[split], SPLITS[split])
+            captions[split], empty = without_empty(found, files[split])
+            if empty:
+                raw.notes["captions without words left out"] += empty
+            rows[split] = len(captions[split].ids)
         self._measure(images, captions, files)
         if self.rows and not raw.any_checksum:
             self._check_official(raw, rows, self.rows)
@@ -194,18 +200,19 @@ class Captioned(Sequence):
 
     def __init__(self, images: np.ndarray, split: Split, words: Vocabulary):
         self.images, self.words = images, words
-        self.captions, self.ids, counts = split
+        self.captions, self.ids, counts, rows = split
+        self.rows = np.arange(len(self.ids)) if rows is None else rows
         self.starts = np.cumsum([0, *counts])
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.ids)
 
     def __getitem__(self, i: int) -> Example:
         # The range raises IndexError.
         i = range(len(self))[i]
         captions = self.captions[self.starts[i] : self.starts[i + 1]]
         return {
-            "image": np.array(self.images[i], np.float32),
+            "image": np.array(self.images[self.rows[i]], np.float32),
             "tokens": self.words.encode(itertools.chain.from_iterable(captions)),
             "lengths": np.array([len(caption) for caption in captions], np.int32),
             "id": np.int64(self.ids[i]),

@@ -49,15 +49,13 @@ from lnrepro.data.official.question import (
     parse,
     ranks,
 )
-from lnrepro.data.raw import Raw, RawFile
+from lnrepro.data.raw import Raw, RawFile, few
 from lnrepro.engine.errors import DataError
 
 # Bytes of a .question file. The longest official passages have 2,000 tokens.
 FILE_LIMIT = 1 << 20
 PADDING, UNKNOWN, NUMBER = "<pad>", "<unk>", "<num>"
 FIRST_ENTITY = 1
-# The set is refused if more than this share of its files is malformed.
-MALFORMED_LIMIT = 0.01
 
 
 class Cnn(Builder):
@@ -85,7 +83,7 @@ class Cnn(Builder):
 
     def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Read questions/{training,validation,test}/*.question."""
-        return self.encode(self.contents(raw))
+        return self.encode(self.contents(raw), raw)
 
     def contents(self, raw: Raw) -> Iterator[tuple[str, object, bytes]]:
         """Yield the split, the name and the content of each file."""
@@ -102,33 +100,41 @@ class Cnn(Builder):
             yield FOLDERS[folder], f"questions/{name}", content
 
     def encode(
-        self, contents: Iterable[tuple[str, object, bytes]]
+        self, contents: Iterable[tuple[str, object, bytes]], raw: Raw | None = None
     ) -> dict[str, list[dict[str, Any]]]:
         """Parse the files and choose the vocabulary.
 
         Args:
           contents: the split, the name and the content of each file.
+          raw: what is odd in the files is counted in its notes.
 
         Raises:
           DataError: a split is missing, or too many files are malformed.
         """
         words, splits = _word_table(), defaultdict(list)
         left_out, errors = Counter(), []
+        notes = Counter() if raw is None else raw.notes
+        seen = set()
         for i, (split, where, content) in enumerate(contents):
             if i % 1000 == 0:
                 self._progress("reading questions", i, 0)
             # The split exists even if all of its files are malformed.
             examples = splits[split]
             try:
-                _, passage, question, answer, _ = parse(content, where)
+                _, passage, question, answer, _ = parse(content, where, notes)
             except DataError as e:
                 left_out[split] += 1
                 errors.append(str(e))
                 continue
+            # Hashes take less memory than the texts.
+            key = hash((split, *passage, *question, answer))
+            if key in seen:
+                notes["repeated questions"] += 1
+            seen.add(key)
             rank = ranks(passage, question)
             examples.append(_example(words, passage, question, answer, rank))
         files = len(errors) + sum(map(len, splits.values()))
-        if len(errors) > MALFORMED_LIMIT * files:
+        if len(errors) > few(files):
             more = f" ({len(errors)} files are malformed)" if len(errors) > 1 else ""
             raise DataError(f"{errors[0]}{more}; get the official files")
         if errors:

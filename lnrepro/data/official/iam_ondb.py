@@ -9,8 +9,9 @@ There is one XML file per line, such as lineStrokes/a01/a01-000/a01-000u-01.xml:
     </Stroke></StrokeSet></WhiteboardCaptureSession>
 
 There is one text file per form, such as ascii/a01/a01-000/a01-000u.txt. The lines of
-the form follow "CSR:". What stands before is not corrected and is not used. A run of
-"%" is also a line break:
+the form follow "CSR:". What stands before is not corrected and is not used. Line k is
+the text of stroke file k. A run of "%" is also a line break, unless the form has as
+many stroke files as lines without it:
 
     OCR:
     The boat cane back
@@ -27,9 +28,11 @@ lineStrokes and ascii are folders, or archives such as lineStrokes-all.tar.gz. T
 splits are those of Graves (2013). train is trainset, testset_t and testset_f, 10,741
 lines. valid is testset_v, 1,438 lines.
 
-Own files may have coordinates with decimals and any names of forms. Their lists may be
-missing or empty: then all forms that no list has are for training, and one in ten of
-them is for validation.
+Own files may have coordinates with decimals and any names of forms. Forms of one name
+in several folders are told apart by their paths, such as "alice/page1". Their lists may
+be missing or empty: then all forms that no list has are for training, and one in ten of
+them is for validation. Forms with other numbers of lines than of stroke files are left
+out.
 
 An example is one line with these features, for T points and U characters:
 
@@ -46,7 +49,7 @@ An example is one line with these features, for T points and U characters:
     mean, std  of dx and dy in the training lines
     symbols    the symbols
     other      how often each character occurs that is not a symbol
-    skipped    forms that were left out
+    skipped    forms that were left out for other numbers of lines than of stroke files
     lines      number of lines of each list
 """
 
@@ -56,14 +59,14 @@ import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NoReturn
-from xml.parsers import expat
 
 import numpy as np
 
 from lnrepro.data.builder import Builder, Example, array
+from lnrepro.data.encodings import decode, visible
+from lnrepro.data.official.iam_strokes import AGAIN, offsets, points
 from lnrepro.data.raw import Raw, RawFile
-from lnrepro.data.text import is_utf8, plain_punctuation
+from lnrepro.data.text import plain_punctuation
 from lnrepro.engine.errors import DataError
 
 LISTS = ("trainset", "testset_v", "testset_t", "testset_f")
@@ -79,17 +82,17 @@ NUMBERS = {symbol: i for i, symbol in enumerate(SYMBOLS)}
 
 # Bytes of a file. The largest official file has 110,000.
 LIMIT = 4 << 20
-# Largest coordinate. The official lines stay below 10,000.
-FARTHEST = 100_000
 # Names of the files, with the id of the form and the number of the line. The ids of
 # own forms are any names.
 LINE = re.compile(r"(?:^|/)([a-z]\d\d-\d{3}[a-z]?)-(\d\d)\.xml$")
 FORM = re.compile(r"(?:^|/)([a-z]\d\d-\d{3}[a-z]?)\.txt$")
-OWN_LINE = re.compile(r"(?:^|/)([^/]+)-(\d{1,6})\.xml$")
+OWN_LINE = re.compile(r"(?:^|/)([^/]+)-([0-9]{1,6})\.xml$")
 OWN_FORM = re.compile(r"(?:^|/)([^/]+)\.txt$")
+# The line before the corrected lines, and a line break within one of them.
+CORRECTED = re.compile(r"^CSR:", re.MULTILINE)
+BREAK = re.compile("%%+")
 # Without testset_v.txt, one in so many own forms is for validation.
 HELD_OUT = 10
-AGAIN = "get the official file"
 
 
 def features_of_lines() -> dict:
@@ -139,26 +142,28 @@ class IamOndb(Builder):
             forms = _forms(raw, f"{name}.txt", form_name)
             list_of |= dict.fromkeys(forms, name)
         # Without a list of training forms, all forms are read.
-        wanted = list_of if LISTS[0] in list_of.values() else None
+        wanted = None
+        if LISTS[0] in list_of.values():
+            wanted = {_name(form) for form in list_of}
         texts = _texts(raw, form_name, wanted)
         strokes = _strokes(raw, line_name, wanted)
+        texts, strokes, list_of = _by_name(raw, texts, strokes, list_of)
+        forms = list(list_of)
+        if raw.any_checksum and wanted is None:
+            forms = sorted({*list_of, *strokes})
+        _check_files(raw, forms, list_of, texts, strokes)
+        if unused := len(texts.keys() - strokes.keys()):
+            raw.notes["texts of forms without strokes left out"] += unused
+        lines = _lines(raw, forms, texts, strokes)
+        kept = {form: name for form, name in list_of.items() if form in lines}
         if raw.any_checksum:
-            _add_missing_lists(list_of, strokes)
-        _check_files(raw, list_of, texts, strokes)
-        skipped = [form for form in list_of if max(strokes[form]) > len(texts[form])]
-        if skipped:
-            warnings.warn(
-                f"{len(skipped)} forms have fewer lines of text than of strokes and "
-                f"are left out: {', '.join(skipped[:9])}",
-                stacklevel=2,
-            )
-        kept = {form: name for form, name in list_of.items() if form not in skipped}
+            _add_missing_lists(kept, lines, set(list_of.values()))
         if any(line.dtype.kind == "f" for f in kept for line in strokes[f].values()):
             self.dtype = np.float32
         splits, other = {"train": [], "valid": []}, Counter()
         for form, name in kept.items():
             for number, line in sorted(strokes[form].items()):
-                line_id, text = f"{form}-{number:02}", texts[form][number - 1]
+                line_id, text = f"{form}-{number:02}", lines[form][number - 1]
                 line = line.astype(self.dtype)
                 splits["valid" if name == VALID else "train"].append(
                     example(line, text, line_id, LISTS.index(name), other)
@@ -166,29 +171,39 @@ class IamOndb(Builder):
         _check_symbols(raw, splits, other)
         if splits["train"]:
             self.facts |= facts(splits["train"], other)
-        counts = dict.fromkeys(LISTS, 0)
+        counts: dict[str, int] = dict.fromkeys(LISTS, 0)
         for form, name in kept.items():
             counts[name] += len(strokes[form])
+        skipped = [form for form in forms if form not in lines]
         self.facts |= {"skipped": skipped, "lines": counts}
         return splits
 
 
 def _texts(
     raw: Raw, form_name: re.Pattern, wanted: Collection[str] | None
-) -> dict[str, list[str]]:
-    """Read the lines of text of each form; `wanted` are forms, or None for all."""
+) -> dict[str, tuple[bytes, str]]:
+    """Read the text file of each form.
+
+    Args:
+      raw: the folder.
+      form_name: pattern of the names of the files.
+      wanted: names of forms, or None for all.
+
+    Returns:
+      Content and name of each file by the path of the form, such as "alice/page1".
+    """
     texts = {}
     for path, content in raw.tree("ascii", ("ascii-all",), suffix=".txt", limit=LIMIT):
         found = form_name.search(path)
         if found and (wanted is None or found[1] in wanted):
-            texts[found[1]] = transcription(content, path)
+            texts[path[: found.end(1)]] = content, path
     return texts
 
 
 def _strokes(
     raw: Raw, line_name: re.Pattern, wanted: Collection[str] | None
 ) -> dict[str, dict[int, np.ndarray]]:
-    """Read the offsets of each line, by the form and the number of the line."""
+    """Read the offsets of each line, by the path of the form and the number."""
     strokes = defaultdict(dict)
     for path, content in raw.tree(
         "lineStrokes", ("lineStrokes-all",), suffix=".xml", limit=LIMIT
@@ -198,11 +213,97 @@ def _strokes(
             number = int(found[2])
             if number == 0:
                 raise DataError(f"{path}: lines are numbered from 01; {AGAIN}")
-            strokes[found[1]][number] = offsets(points(content, path))
+            form = path[: found.end(1)]
+            if number in strokes[form]:
+                raise DataError(f"{path}: a second line {number} of this form")
+            strokes[form][number] = offsets(points(content, path))
     return strokes
 
 
-def _add_missing_lists(list_of: dict[str, str], forms: Iterable[str]) -> None:
+def _by_name(
+    raw: Raw,
+    texts: dict[str, tuple[bytes, str]],
+    strokes: dict[str, dict[int, np.ndarray]],
+    list_of: dict[str, str],
+) -> tuple[dict, dict, dict[str, str]]:
+    """Replace the paths of forms by their names, if no two forms have one name.
+
+    Args:
+      raw: the folder.
+      texts: the texts by the path of the form.
+      strokes: the strokes by the path of the form.
+      list_of: the list of each form by its name or path.
+
+    Returns:
+      The texts, the strokes and the lists by name, or all by path.
+
+    Raises:
+      DataError: two official forms have one name, or a list has a name of two forms.
+    """
+    paths_of = defaultdict(set)
+    for path in (*texts, *strokes):
+        paths_of[_name(path)].add(path)
+    folders = ([_name(path) for path in texts], [_name(path) for path in strokes])
+    if all(len(names) == len(set(names)) for names in folders):
+        texts = {_name(path): text for path, text in texts.items()}
+        strokes = {_name(path): lines for path, lines in strokes.items()}
+        return texts, strokes, {_name(path): k for path, k in list_of.items()}
+    by_path = {}
+    for form, name in list_of.items():
+        known = {form} if "/" in form else paths_of[form] or {form}
+        if len(known) > 1:
+            shown = ", ".join(path[:80] for path in sorted(known)[:5])
+            raise DataError(
+                f"{raw.folder / name}.txt: {form} is the name of several forms "
+                f"({shown}); write their paths, or rename them"
+            )
+        by_path |= dict.fromkeys(known, name)
+    return texts, strokes, by_path
+
+
+def _name(path: str) -> str:
+    """Return the last part of a path."""
+    return path.rpartition("/")[2]
+
+
+def _lines(
+    raw: Raw,
+    forms: Iterable[str],
+    texts: Mapping[str, tuple[bytes, str]],
+    strokes: Mapping[str, Mapping[int, np.ndarray]],
+) -> dict[str, list[str]]:
+    """Read the lines of text of each form that has one stroke file for each.
+
+    Args:
+      raw: the folder.
+      forms: the forms.
+      texts: content and name of each text file.
+      strokes: the strokes by form and number.
+
+    Returns:
+      The lines by form. Warns of other forms.
+    """
+    lines, skipped = {}, []
+    for form in forms:
+        numbers = sorted(strokes[form])
+        content, where = texts[form]
+        found = transcription(content, where, len(numbers), raw.notes)
+        if numbers == list(range(1, len(found) + 1)):
+            lines[form] = found
+        else:
+            skipped.append(f"{form} ({len(found)} and {len(numbers)})")
+    if skipped:
+        warnings.warn(
+            f"{len(skipped)} forms have other numbers of lines of text than of stroke "
+            f"files and are left out: {', '.join(skipped[:9])}",
+            stacklevel=3,
+        )
+    return lines
+
+
+def _add_missing_lists(
+    list_of: dict[str, str], forms: Iterable[str], lists: Collection[str]
+) -> None:
     """Divide own forms where lists are missing or empty.
 
     Without trainset.txt, all forms that no list has are for training. Without
@@ -211,10 +312,11 @@ def _add_missing_lists(list_of: dict[str, str], forms: Iterable[str]) -> None:
     Args:
       list_of: the list of each form, which is changed.
       forms: all forms.
+      lists: the lists that are neither missing nor empty.
     """
-    if LISTS[0] not in list_of.values():
+    if LISTS[0] not in lists:
         list_of |= {form: LISTS[0] for form in sorted(forms) if form not in list_of}
-    if VALID not in list_of.values():
+    if VALID not in lists:
         train = [form for form, name in list_of.items() if name == LISTS[0]]
         # The last of every ten, and at least one.
         step = min(HELD_OUT, len(train))
@@ -222,16 +324,20 @@ def _add_missing_lists(list_of: dict[str, str], forms: Iterable[str]) -> None:
 
 
 def _check_files(
-    raw: Raw, list_of: Mapping[str, str], texts: Collection, strokes: Collection
+    raw: Raw,
+    forms: Iterable[str],
+    list_of: Mapping[str, str],
+    texts: Collection,
+    strokes: Collection,
 ) -> None:
     """Raise DataError if a form has no file."""
-    for form, name in list_of.items():
+    for form in forms:
         for kind, present in (("stroke file", strokes), ("transcription", texts)):
             if form not in present:
-                raise DataError(
-                    f"{raw.folder / name}.txt lists {form}, which has no {kind}; "
-                    f"{AGAIN}s"
-                )
+                where = f"{raw.folder}: {form[:80]}"
+                if form in list_of:
+                    where = f"{raw.folder / list_of[form]}.txt lists {form[:80]}, which"
+                raise DataError(f"{where} has no {kind}; {AGAIN}s")
 
 
 def _check_symbols(
@@ -240,7 +346,7 @@ def _check_symbols(
     """Raise DataError if most characters are not symbols."""
     characters = sum(len(line["text"]) for split in splits.values() for line in split)
     if 2 * other.total() > characters:
-        shown = " ".join(c for c, _ in other.most_common(5))
+        shown = " ".join(visible(c) for c, _ in other.most_common(5))
         raise DataError(
             f"{raw.folder}: {other.total():,} of {characters:,} characters are "
             f"not among the {len(SYMBOLS) - 1} symbols, such as {shown}; the texts "
@@ -297,132 +403,20 @@ def encode(text: str) -> tuple[np.ndarray, list[str]]:
     return tokens, [c for c in text if c not in NUMBERS]
 
 
-def points(content: bytes, where: object) -> np.ndarray:
-    """Parse a lineStrokes XML file.
-
-    Args:
-      content: content of the file.
-      where: name of the file, for error messages.
-
-    Returns:
-      The points [T, 3]: x, y, and 1 if the point ends a stroke. They are int32, or
-      float64 if a coordinate has decimals.
-
-    Raises:
-      DataError: the XML is broken or is not a line of handwriting. Document types are
-        an error, and therefore also all entities and external references.
-    """
-    reader = _Reader(where)
-    reader.read(content)
-    found, ends = reader.found, reader.ends
-    if "StrokeSet" not in reader.seen:
-        raise DataError(f"{where}: no StrokeSet; {AGAIN}")
-    if len(found) < 2 or not ends or ends[-1] != len(found):
-        raise DataError(
-            f"{where}: {len(found)} points in {len(ends)} strokes are not a line of "
-            f"handwriting; {AGAIN}"
-        )
-    is_whole = all(isinstance(number, int) for point in found for number in point)
-    line = np.zeros((len(found), 3), np.int32 if is_whole else np.float64)
-    line[:, :2] = found
-    # A point at which a stroke ends has the number of points up to it in `ends`.
-    line[np.array(ends) - 1, 2] = 1
-    return line
-
-
-class _Reader:
-    """Reader of the elements of a lineStrokes XML file.
-
-    Attributes:
-      seen: names of the elements.
-      found: the points.
-      ends: number of points at the end of each stroke.
-    """
-
-    def __init__(self, where: object):
-        self.seen: set[str] = set()
-        self.found: list[tuple[float, float]] = []
-        self.ends: list[int] = []
-        self._where = where
-        self._parser = expat.ParserCreate()
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.StartDoctypeDeclHandler = self._document_type
-
-    def read(self, content: bytes) -> None:
-        """Read a whole file.
-
-        Raises:
-          DataError: the XML is broken, or a stroke or point is wrong.
-        """
-        try:
-            self._parser.Parse(content, True)
-        except expat.ExpatError as e:
-            problem = expat.ErrorString(e.code)
-            raise DataError(
-                f"{self._where}, line {e.lineno}: broken XML ({problem}); {AGAIN}"
-            ) from None
-        # Python's codecs raise these errors.
-        except (LookupError, ValueError) as e:
-            raise DataError(
-                f"{self._where}, line 1: unknown encoding ({str(e)[:60]!a}); {AGAIN}"
-            ) from None
-
-    def _fail(self, problem: str) -> NoReturn:
-        line = self._parser.CurrentLineNumber
-        raise DataError(f"{self._where}, line {line}: {problem}; {AGAIN}")
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        self.seen.add(name)
-        if name != "Point":
-            return
-        for key in ("x", "y"):
-            if key not in attributes:
-                self._fail(f"a Point without {key}")
-        x, y = attributes["x"], attributes["y"]
-        try:
-            point = _number(x), _number(y)
-        except ValueError:
-            self._fail(f"a Point at {x[:12]!a}, {y[:12]!a}, which are not numbers")
-        # No comparison with NaN is true.
-        if not all(abs(number) < FARTHEST for number in point):
-            self._fail(f"a Point at {x[:12]}, {y[:12]}, which is {FARTHEST} or more")
-        if "StrokeSet" not in self.seen:
-            self._fail("a Point outside of a StrokeSet")
-        self.found.append(point)
-
-    def _end(self, name: str) -> None:
-        if name == "Stroke":
-            if len(self.found) == (self.ends[-1] if self.ends else 0):
-                self._fail("a Stroke without points")
-            self.ends.append(len(self.found))
-
-    def _document_type(self, *_: object) -> None:
-        self._fail("a document type, which these files do not have")
-
-
-def _number(text: str) -> int | float:
-    """Return a number, an int where it has no decimals. Raise ValueError if none."""
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
-
-
-def offsets(line: np.ndarray) -> np.ndarray:
-    """Convert points [T, 3] to offsets between them [T - 1, 3].
-
-    The third column is 1 if the point at the end of the offset ends a stroke.
-    """
-    return np.concatenate([np.diff(line[:, :2], axis=0), line[1:, 2:]], axis=1)
-
-
-def transcription(content: bytes, where: object) -> list[str]:
+def transcription(
+    content: bytes,
+    where: object,
+    count: int | None = None,
+    notes: Counter[str] | None = None,
+) -> list[str]:
     """Parse an ascii file.
 
     Args:
       content: content of the file.
       where: name of the file, for error messages.
+      count: number of stroke files of the form, if it is known. If the file has as many
+        lines, "%" is no line break.
+      notes: what is odd in the text is counted here.
 
     Returns:
       The corrected lines, which follow "CSR:".
@@ -430,16 +424,18 @@ def transcription(content: bytes, where: object) -> list[str]:
     Raises:
       DataError: there is no "CSR:".
     """
-    text = plain_punctuation(_decoded(content)).replace("\r\n", "\n")
-    _, found, body = text.partition("\nCSR:")
+    text = plain_punctuation(decode(content, where, notes)).replace("\r\n", "\n")
+    found = CORRECTED.search(text)
     if not found:
         raise DataError(f"{where}: no line says 'CSR:'; {AGAIN}")
-    return [line for part in re.split("\n|%+", body) if (line := part.strip())]
+    lines = _without_empty(text[found.end() :].split("\n"))
+    if len(lines) == count:
+        return lines
+    return _without_empty(part for line in lines for part in BREAK.split(line))
 
 
-def _decoded(content: bytes) -> str:
-    """Decode text in UTF-8, or else in Latin-1. The official files are in ASCII."""
-    return content.decode("utf-8-sig" if is_utf8(content) else "latin-1")
+def _without_empty(lines: Iterable[str]) -> list[str]:
+    return [stripped for line in lines if (stripped := line.strip())]
 
 
 def _forms(raw: Raw, name: str, form_name: re.Pattern) -> list[str]:
@@ -453,9 +449,12 @@ def _forms(raw: Raw, name: str, form_name: re.Pattern) -> list[str]:
     if raw.any_checksum and not raw.find(name):
         return []
     forms = []
-    for number, line in enumerate(_decoded(raw.read(name)).split("\n"), 1):
+    text = decode(raw.read(name), raw.path(name), raw.notes)
+    for number, line in enumerate(text.split("\n"), 1):
         for form in line.split():
-            if not form_name.fullmatch(f"{form}.txt"):
+            # Only own forms have paths.
+            known = _name(form) if raw.any_checksum else form
+            if not form_name.fullmatch(f"{known}.txt") or not form.isprintable():
                 raise DataError(
                     f"{raw.path(name)}, line {number}: {form[:20]!a} is not an id of a "
                     f"form, such as a01-000u; {AGAIN}"

@@ -17,10 +17,16 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 from lnrepro.data.text import is_text
 from lnrepro.engine.errors import DataError
+
+# Values that a pickle may remember by numbers.
+LARGEST_NUMBER = 1 << 32
+# What each opcode does.
+KNOWN: Any = pickle._Unpickler.dispatch
 
 
 class _PlainUnpickler(pickle._Unpickler):
@@ -29,6 +35,10 @@ class _PlainUnpickler(pickle._Unpickler):
     It is the Python implementation, which takes three times as long as the C one. The C
     one allocates gigabytes if six bytes tell it to remember a value as number 2^32 - 1.
     """
+
+    stack: list
+    memo: dict
+    readline: Callable[[], bytes]
 
     def find_class(self, module, name):
         shown = f"{module}.{name}"[:80]
@@ -45,7 +55,47 @@ class _PlainUnpickler(pickle._Unpickler):
             "the pickle contains a bytearray, and may contain plain data only"
         )
 
-    dispatch: Any = pickle._Unpickler.dispatch | {pickle.BYTEARRAY8[0]: _load_bytearray}
+    # Few bytes describe values whose hash takes years: tuples of the same tuple twice,
+    # many levels deep, or integers of the same hash. Only text is hashed here.
+
+    def _load_set(self) -> None:
+        raise DataError("it contains a value of type set, and may contain plain data")
+
+    def _load_dict(self) -> None:
+        self._check_keys(self.stack[::2])
+        KNOWN[pickle.DICT[0]](self)
+
+    def _load_setitem(self) -> None:
+        self._check_keys(self.stack[-2:-1])
+        KNOWN[pickle.SETITEM[0]](self)
+
+    def _load_setitems(self) -> None:
+        self._check_keys(self.stack[::2])
+        KNOWN[pickle.SETITEMS[0]](self)
+
+    def _check_keys(self, keys: list) -> None:
+        for key in keys:
+            if type(key) is not str:
+                raise DataError(
+                    f"the pickle contains a dict with a key of type "
+                    f"{type(key).__name__}, and may contain text as keys only"
+                )
+
+    def _load_put(self) -> None:
+        number = int(self.readline())
+        if not 0 <= number < LARGEST_NUMBER:
+            raise DataError("the pickle numbers more values than it can have")
+        self.memo[number] = self.stack[-1]
+
+    dispatch: Any = KNOWN | {
+        pickle.BYTEARRAY8[0]: _load_bytearray,
+        pickle.EMPTY_SET[0]: _load_set,
+        pickle.FROZENSET[0]: _load_set,
+        pickle.DICT[0]: _load_dict,
+        pickle.SETITEM[0]: _load_setitem,
+        pickle.SETITEMS[0]: _load_setitems,
+        pickle.PUT[0]: _load_put,
+    }
 
 
 def load(content: bytes, where: object) -> Any:
@@ -61,7 +111,7 @@ def load(content: bytes, where: object) -> Any:
     Raises:
       DataError: the pickle is damaged or contains anything else, of which nothing is
         executed. Or its values contain each other so often that there are more of them
-        than bytes.
+        than bytes, or a key of a dict is not text.
     """
     try:
         value = _PlainUnpickler(io.BytesIO(content), encoding="utf-8").load()

@@ -1,7 +1,7 @@
 """Parser of the .question files of Hermann et al. (2015).
 
 A file contains one cloze question about a news story. Its name is 40 hex digits, it is
-UTF-8 text, and its tokens are separated by spaces. Each of the first four parts is one
+text, and its tokens are separated by spaces. Each of the first four parts is one
 line, followed by an empty line: address, passage, question with one @placeholder, and
 answer. The last part has one line for each entity and may be missing:
 
@@ -24,11 +24,13 @@ References:
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from lnrepro.data.encodings import decode
 from lnrepro.engine.errors import DataError
 
 PLACEHOLDER = "@placeholder"
@@ -59,12 +61,13 @@ class Question(NamedTuple):
     names: dict[str, str]
 
 
-def parse(content: bytes, where: object) -> Question:
+def parse(content: bytes, where: object, notes: Counter[str] | None = None) -> Question:
     """Parse a .question file.
 
     Args:
       content: content of the file.
       where: name of the file, for error messages.
+      notes: what is odd in the text is counted here.
 
     Raises:
       DataError: the content does not have this format. The message begins with the name
@@ -74,14 +77,7 @@ def parse(content: bytes, where: object) -> Question:
     def error(line: int, problem: str) -> DataError:
         return DataError(f"{where}, line {line}: {problem}")
 
-    try:
-        lines = [line.rstrip("\r") for line in content.decode("utf-8-sig").split("\n")]
-    except UnicodeDecodeError as e:
-        line = content.count(b"\n", 0, e.start) + 1
-        byte = f"{content[e.start]:#04x}"
-        raise error(
-            line, f"not UTF-8 (the byte {byte}); convert or remove the file"
-        ) from None
+    lines = [line.rstrip("\r") for line in decode(content, where, notes).split("\n")]
     # A missing line is the same as an empty one.
     lines += [""] * (2 * len(PARTS))
     texts = []

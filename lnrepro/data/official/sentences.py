@@ -8,8 +8,7 @@ SICK is a table with tabs between its columns. Its lines end with "\n" or "\r\n"
 
 Each other set has two files, with one sentence per line. Sentences of the first file
 have label 1, and those of the second file have label 0. MR and SUBJ use Windows-1252,
-in which 0x85 is an ellipsis. Other files may be in UTF-8. Lines end only at "\n", not
-where str.splitlines cuts:
+in which 0x85 is an ellipsis. Lines end only at "\n", not where str.splitlines cuts:
 
     a warm and funny film .
     the ending is a surprise\x85
@@ -21,15 +20,15 @@ and "label", [] int32, in the split "sentences", where label 1 comes first.
 
 from __future__ import annotations
 
-import codecs
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lnrepro.data.builder import Builder, Example, array
-from lnrepro.data.raw import Raw, RawFile
-from lnrepro.data.text import is_utf8
+from lnrepro.data.encodings import decode
+from lnrepro.data.raw import Raw, RawFile, few
 from lnrepro.engine.errors import DataError
 
 HEADER = [
@@ -118,17 +117,23 @@ class Sick(Pairs):
         """Read the three tables."""
         examples = {}
         for split, file in zip(("train", "trial", "test"), self.files, strict=True):
-            rows = parse_sick(raw.read(file.name), raw.path(file.name))
+            rows = parse_sick(raw.read(file.name), raw.path(file.name), raw.notes)
+            raw.note_repeats("pairs", [row[:2] for row in rows])
             examples[split] = [self.example(*row) for row in rows]
         return examples
 
 
-def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
+def parse_sick(
+    content: bytes, where: object, notes: Counter[str] | None = None
+) -> list[tuple[str, str, float]]:
     """Parse a SICK table.
+
+    Pairs with an empty sentence are left out if they are few.
 
     Args:
       content: content of the file.
       where: name of the file, for error messages.
+      notes: what is odd in the text is counted here.
 
     Returns:
       First sentence, second sentence and score of each pair.
@@ -140,12 +145,13 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
     def error(number: int, problem: str) -> DataError:
         return DataError(f"{where}, line {number}: {problem}; get the official file")
 
-    lines = _lines(content, "utf-8", where)
+    notes = Counter() if notes is None else notes
+    lines = _lines(content, where, notes)
     for number, line in lines[:1]:
         if line.split("\t") != HEADER:
             wanted = " ".join(HEADER)
             raise error(number, f"the header is {line[:80]!a} instead of {wanted}")
-    rows = []
+    rows, empty = [], []
     for number, line in lines[1:]:
         fields = line.split("\t")
         if len(fields) != len(HEADER):
@@ -157,50 +163,52 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
             value = float("nan")
         if not 1 <= value <= 5:
             raise error(number, f"the score {score[:20]!a} is not a number from 1 to 5")
-        if not a.strip() or not b.strip():
-            raise error(number, "a sentence is empty")
-        rows.append((a, b, value))
+        if a.strip() and b.strip():
+            rows.append((a, b, value))
+        else:
+            empty.append(number)
+    if len(empty) > few(len(lines)):
+        raise error(empty[0], f"a sentence is empty ({len(empty)} such lines)")
     if not rows:
         raise DataError(f"{where}: contains no pair; get the official file")
+    if empty:
+        notes["pairs with an empty sentence left out"] += len(empty)
     return rows
 
 
-def parse_lines(content: bytes, encoding: str, where: object) -> list[str]:
+def parse_lines(
+    content: bytes, where: object, notes: Counter[str] | None = None
+) -> list[str]:
     """Parse a file with one sentence per line.
 
     Args:
       content: content of the file.
-      encoding: its encoding.
       where: name of the file, for error messages.
+      notes: empty lines and what is odd in the text are counted here.
 
     Returns:
       The lines without surrounding whitespace, except for empty ones.
 
     Raises:
-      DataError: a line is wrong, or there is no sentence.
+      DataError: it is not text, or there is no sentence.
     """
-    found = [line.strip() for _, line in _lines(content, encoding, where)]
+    notes = Counter() if notes is None else notes
+    found = [line.strip() for _, line in _lines(content, where, notes)]
     if not found:
         raise DataError(f"{where}: contains no sentence; get the official file")
     return found
 
 
-def _lines(content: bytes, encoding: str, where: object) -> list[tuple[int, str]]:
+def _lines(content: bytes, where: object, notes: Counter[str]) -> list[tuple[int, str]]:
     """Return the numbers and the texts of the lines that are not empty."""
-    lines = []
-    content = content.removeprefix(codecs.BOM_UTF8)
-    for number, line in enumerate(content.split(b"\n"), 1):
-        line = line.removesuffix(b"\r")
-        problem = "a NUL byte" if b"\0" in line else None
-        try:
-            text = line.decode(encoding)
-        except UnicodeDecodeError as e:
-            problem = f"the byte {line[e.start]:#x} is not {encoding}"
-        if problem:
-            raise DataError(f"{where}, line {number}: {problem}; get the official file")
-        if text.strip():
-            lines.append((number, text))
-    return lines
+    lines = decode(content, where, notes).removesuffix("\n").split("\n")
+    found = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            found.append((number, line.removesuffix("\r")))
+    if empty := len(lines) - len(found):
+        notes["empty lines left out"] += empty
+    return found
 
 
 class LabelledFiles(Labelled):
@@ -212,12 +220,12 @@ class LabelledFiles(Labelled):
 
     def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Read both files."""
-        examples = []
+        examples, texts = [], []
         for label, file in zip((1, 0), self.files, strict=True):
-            content = raw.read(file.name)
-            encoding = "utf-8" if is_utf8(content) else "cp1252"
-            texts = parse_lines(content, encoding, raw.path(file.name))
-            examples += [self.example(text, label) for text in texts]
+            found = parse_lines(raw.read(file.name), raw.path(file.name), raw.notes)
+            examples += [self.example(text, label) for text in found]
+            texts += found
+        raw.note_repeats("sentences", texts)
         return {"sentences": examples}
 
 
