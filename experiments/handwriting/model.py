@@ -202,6 +202,9 @@ class Network:
           lengths: [B], numbers of steps.
           text: [B, U, V], one-hot.
         """
+        inside = jnp.arange(steps.shape[1]) < lengths[:, None]
+        # Padding may hold anything, even NaN, which would reach the gradients.
+        steps = jnp.where(inside[..., None], steps, 0)
         # Step t reads x_t and predicts x_{t+1}: the inputs are the targets, delayed by
         # one step.
         targets = jnp.moveaxis(steps, 1, 0)
@@ -211,9 +214,7 @@ class Network:
         density = self.run(params, inputs, text).density
         with jax.named_scope("density"):
             nats = mixture.negative_log_likelihood(density, targets)
-            # [T, B], True before the end of a line. `where` also drops NaN of padding.
-            inside = jnp.arange(len(targets))[:, None] < lengths
-            return jnp.sum(jnp.where(inside, nats, 0.0), axis=0)
+            return jnp.sum(jnp.where(inside.T, nats, 0), axis=0)
 
 
 def _divided(limit: float | None, rows: int) -> float | None:
