@@ -115,8 +115,9 @@ class Network:
         ):
             params[name] = cell.init(layer_key, inputs[name])
         shape = (len(LAYERS) * self.sizes.units, self.outputs)
-        w = 0.075 * jax.random.normal(output_key, shape)
-        return params | {"output": {"w": w, "bias": jnp.zeros(self.outputs)}}
+        w = 0.075 * jax.random.normal(output_key, shape, jnp.float32)
+        bias = jnp.zeros(self.outputs, jnp.float32)
+        return params | {"output": {"w": w, "bias": bias}}
 
     def start(self, params: Params, rows: int) -> dict:
         """Return the carry before the first step of B = `rows` sequences."""
@@ -177,6 +178,8 @@ class Network:
 
     def _layers(self, params, layer, x, text):
         """Apply the layers to x [..., B, 3] and return (density, h1)."""
+        dtype = params["output"]["w"].dtype
+        x, text = x.astype(dtype), text.astype(dtype)
         with jax.named_scope("layer1_and_window"):
             h1_and_w = layer("lstm1", x, memory=text)
         # The window cell returns [h1, w], [..., B, H + V].
