@@ -97,11 +97,12 @@ def time_major_flags(
 
 def _check_resets(name: str, resets: jax.Array) -> None:
     """Raise TypeError unless resets are booleans or integers."""
-    # Floating-point numbers are likely discounts, which are 0 where an episode ends.
+    # A discount is a floating-point number too, and is 0 where an episode ends. Its
+    # values cannot tell it from `done`.
     if resets.dtype != bool and not jnp.issubdtype(resets.dtype, jnp.integer):
         raise TypeError(
-            f"{name} has dtype {resets.dtype}; it must hold booleans or integers, such "
-            "as done != 0"
+            f"{name} has dtype {resets.dtype}; it must hold booleans or integers: "
+            "done.astype(bool), and not a discount, which is 0 where an episode ends"
         )
 
 
