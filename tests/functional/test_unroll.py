@@ -763,6 +763,28 @@ def test_memory_reaches_every_step_and_gets_gradients():
 ZEROS = jnp.zeros((2, H))
 
 
+def test_a_float32_carry_serves_inputs_in_float64():
+    with jax.enable_x64(True):
+        x = jnp.asarray(X, jnp.float64)
+        carry = CELL.initial_carry(PARAMS, X[:, 0])
+        same(unroll(CELL, PARAMS, x, initial_carry=carry), unroll(CELL, PARAMS, x), 0)
+        new, _ = step(CELL, PARAMS, carry, x[:, 0])
+        assert {leaf.dtype for leaf in jax.tree.leaves(new)} == {jnp.dtype("float64")}
+
+
+@pytest.mark.parametrize("make", CELLS)
+def test_batch_norm_with_padding_under_strict_dtype_promotion(make):
+    cell = make(H, "batch")
+    params = cell.init(jax.random.key(0), D)
+
+    def loss(params):
+        return jnp.sum(unroll(cell, params, X, seq_lengths=jnp.array([6, 2])).outputs)
+
+    with jax.numpy_dtype_promotion("strict"):
+        gradients = jax.jit(jax.grad(loss))(params)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
+
+
 @pytest.mark.parametrize(
     ("error", "message", "x", "arguments"),
     [
