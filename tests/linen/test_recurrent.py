@@ -397,7 +397,8 @@ def test_bidirectional_equals_functional_and_flax(merge):
 
 
 def test_both_directions_run_concatenated_sequences_as_each_alone():
-    both = Bidirectional(RNN(LSTMCell(H, learned_carry=True)), GRU(H))
+    learned = functional.LSTMCell(H, "layer", learned_carry=True)
+    both = Bidirectional(RNN(learned), GRU(H))
     module = Stack([both, GRU(H, reverse=True, keep_order=True)])
     variables = variables_of(module)
     resets = jnp.broadcast_to(jnp.arange(T) == 2, (B, T))

@@ -98,7 +98,8 @@ def test_bidirectional_equals_functional():
 
 def test_both_directions_run_concatenated_sequences_as_each_alone():
     rngs = nnx.Rngs(0)
-    pair = LSTM(D, H, learned_carry=True, rngs=rngs), GRU(D, H, rngs=rngs)
+    learned = functional.LSTMCell(H, "layer", learned_carry=True)
+    pair = RNN(learned, in_features=D, rngs=rngs), GRU(D, H, rngs=rngs)
     last = GRU(2 * H, H, reverse=True, keep_order=True, rngs=rngs)
     module = Stack([Bidirectional(*pair), last])
     nnx.update(module, jax.tree.map(lambda a: a + 0.1, nnx.state(module, nnx.Param)))
