@@ -71,9 +71,10 @@ def flax_checkpoint(tree: Any, renames: Mapping[str, str] | None = None) -> Any:
     >>> converted["encoder"]["cell"]["w_x"].shape, converted["head"].shape
     ((3, 8), (2,))
     """
+    new_names = {} if renames is None else renames
     found = []
 
-    def convert(node, squared):
+    def convert(node: Any, squared: bool | None) -> Any:
         kind = _kind_of(node)
         if kind is not None:
             found.append(kind)
@@ -86,20 +87,22 @@ def flax_checkpoint(tree: Any, renames: Mapping[str, str] | None = None) -> Any:
         if isinstance(node, Mapping):
             converted = {}
             for name, value in node.items():
-                *parents, last = renames.get(name, name).split("/")
+                *parents, last = new_names.get(name, name).split("/")
                 place = converted
                 for parent in parents:
                     place = place.setdefault(parent, {})
                 place[last] = convert(value, MOMENTS.get(name, squared))
             return converted
         # A NamedTuple, such as the states of optax.
-        if isinstance(node, tuple) and hasattr(node, "_fields"):
-            return type(node)(**convert(node._asdict(), squared))
+        fields = getattr(node, "_fields", None)
+        if fields is not None:
+            pairs = zip(fields, node, strict=True)
+            values = [convert(v, MOMENTS.get(name, squared)) for name, v in pairs]
+            return type(node)(*values)
         if isinstance(node, tuple | list):
             return type(node)(convert(value, squared) for value in node)
         return node
 
-    renames = {} if renames is None else renames
     converted = convert(tree, None)
     if not found:
         raise ValueError(
