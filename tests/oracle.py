@@ -177,7 +177,8 @@ def run(name, norm, p, x, mask, resets=None, reverse=False, **options):
       p: parameters.
       x: [B, T, D].
       mask: [B, T], False where a step is padding.
-      resets: [B, T], True where the carry starts anew before the step.
+      resets: [B, T], True at the first step of a sequence; the carry starts anew
+        between this step and the one before it.
       reverse: from the last step to the first.
       options: of the step function.
 
@@ -190,6 +191,8 @@ def run(name, norm, p, x, mask, resets=None, reverse=False, **options):
     h0 = np.zeros((batch, H), dtype) + p.get("h0", 0)
     c0 = np.zeros((batch, H), dtype) + p.get("c0", 0)
     c, h, y = c0, h0, np.zeros((batch, steps, H), dtype)
+    if reverse and resets is not None:
+        resets = np.append(resets[:, 1:], np.zeros((batch, 1), bool), 1)
     for t in range(steps)[::-1] if reverse else range(steps):
         if resets is not None:
             anew = resets[:, t, None]

@@ -121,22 +121,23 @@ class Reader:
         square = orthogonal(0.05) if self.directions == 1 else uniform
         params["embedding"] = uniform(next(keys), (V, H))
         params["similarity"] = square(next(keys), (F, H))
-        v = jax.random.uniform(next(keys), (H,), minval=-1)
-        params["attention"] = v / jnp.sqrt(H)
+        v = jax.random.uniform(next(keys), (H,), jnp.float32, minval=-1)
+        params["attention"] = v / H**0.5
         for name in MAPS:
             init = square if name == "attend_passage" else uniform
             params[name] = {"w": init(next(keys), (F, H))}
             # One bias per sum: the other maps are added to one of these two.
             if name in ("attend_passage", "read_question"):
-                params[name]["bias"] = jnp.zeros(H)
+                params[name]["bias"] = jnp.zeros(H, jnp.float32)
             if self.everywhere:
-                params[name]["gain"] = jnp.full(H, self.gain)
-        params["output"] = {"w": uniform(next(keys), (H, V)), "bias": jnp.zeros(V)}
+                params[name]["gain"] = jnp.full(H, self.gain, jnp.float32)
+        bias = jnp.zeros(V, jnp.float32)
+        params["output"] = {"w": uniform(next(keys), (H, V)), "bias": bias}
         return params
 
     def _encoder(self, key) -> Params:
         H = self.sizes.units
-        return {"lstm": self.cell.init(key, H), "h0": jnp.zeros(H)}
+        return {"lstm": self.cell.init(key, H), "h0": jnp.zeros(H, jnp.float32)}
 
     def population(self) -> Params:
         """Return batch norm's population statistics before the first step.

@@ -29,16 +29,16 @@ def fresh_lstm(sites: dict[str, int], steps: int) -> Population:
       {"sites", "count"}: means 0, variances 1 and counts 0.
     """
     statistics = {site: _standard(steps, n) for site, n in sites.items()}
-    return {"sites": statistics, "count": jnp.zeros(steps)}
+    return {"sites": statistics, "count": jnp.zeros(steps, jnp.float32)}
 
 
 def fresh_map(units: int) -> Population:
     """Return the statistics of an affine map to `units` units, as `fresh_lstm` does."""
-    return {"sites": _standard(units), "count": jnp.zeros(())}
+    return {"sites": _standard(units), "count": jnp.zeros((), jnp.float32)}
 
 
 def _standard(*shape: int) -> tuple[jax.Array, jax.Array]:
-    return jnp.zeros(shape), jnp.ones(shape)
+    return jnp.zeros(shape, jnp.float32), jnp.ones(shape, jnp.float32)
 
 
 def update_population(

@@ -62,10 +62,11 @@ def batch_moments(inputs: Array, normalised: Array, mask: Array) -> Moments:
       normalised: the same after the norm.
       mask: [B], 1 for an image and 0 for padding.
     """
-    mask = mask[:, None, None, None]
+    is_image = mask[:, None, None, None] > 0
 
     def total(values):
-        return (values * mask).sum(0)
+        # Padding may hold anything, even NaN, which times 0 is NaN.
+        return jnp.where(is_image, values, 0).sum(0)
 
     return Moments(
         count=total(jnp.ones_like(inputs)),

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from .model import Draw, Params
+from .model import Draw, Params, dtype_of
 
 
 def cross_entropy(canvas: jax.Array, x: jax.Array) -> jax.Array:
@@ -23,13 +23,16 @@ def cross_entropy(canvas: jax.Array, x: jax.Array) -> jax.Array:
     return jnp.sum(jax.nn.softplus(canvas) - x * canvas, axis=(-2, -1))
 
 
-def noise_of(key: jax.Array, index: jax.Array, sizes: Any) -> jax.Array:
+def noise_of(
+    key: jax.Array, index: jax.Array, sizes: Any, dtype: jax.typing.DTypeLike
+) -> jax.Array:
     """Draw the noise of some examples; it does not depend on the batch they are in.
 
     Args:
       key: random key.
       index: [B], numbers of the examples.
       sizes: config.model.
+      dtype: that of the parameters.
 
     Returns:
       [G, B, Z]
@@ -37,7 +40,7 @@ def noise_of(key: jax.Array, index: jax.Array, sizes: Any) -> jax.Array:
 
     def draw_one(i):
         example_key = jax.random.fold_in(key, i)
-        return jax.random.normal(example_key, (sizes.glimpses, sizes.latents))
+        return jax.random.normal(example_key, (sizes.glimpses, sizes.latents), dtype)
 
     # [B, G, Z] -> [G, B, Z].
     return jnp.moveaxis(jax.vmap(draw_one)(index), 0, 1)
@@ -72,7 +75,8 @@ def importance_weighted(
     """
 
     def log_weight(key):
-        canvas, seen = draw.infer(params, x, noise_of(key, index, draw.sizes))
+        noise = noise_of(key, index, draw.sizes, dtype_of(params))
+        canvas, seen = draw.infer(params, x, noise)
         return seen.log_ratio.sum(0) - cross_entropy(canvas, x)
 
     # One draw after the other, so that memory does not grow with their number.

@@ -6,7 +6,7 @@ import jax
 
 from .bound import cross_entropy, importance_weighted, noise_of
 from .data import pixels
-from .model import Draw
+from .model import Draw, dtype_of
 
 Values = Callable[[Mapping, Mapping], dict[str, jax.Array]]
 
@@ -25,7 +25,7 @@ def bounds(draw: Draw, key: jax.Array) -> Values:
 
     def values(vars, batch):
         x = pixels(batch)
-        noise = noise_of(key, batch["index"], draw.sizes)
+        noise = noise_of(key, batch["index"], draw.sizes, dtype_of(vars["params"]))
         canvas, seen = draw.infer(vars["params"], x, noise)
         # The bound of Gregor et al. on -log p(x): L = L_x + L_z. L_z sums over
         # glimpses.

@@ -14,7 +14,7 @@ from . import evaluate as evaluations
 from . import pictures
 from .bound import cross_entropy
 from .data import pixels, select
-from .model import Draw
+from .model import Draw, dtype_of
 
 UNIT = "nats per image"
 
@@ -38,7 +38,8 @@ def make(config: ConfigDict) -> Experiment:
     def loss(vars, batch, key):
         x = pixels(batch)
         shape = (draw.sizes.glimpses, len(x), draw.sizes.latents)
-        canvas, seen = draw.infer(vars["params"], x, jax.random.normal(key, shape))
+        noise = jax.random.normal(key, shape, dtype_of(vars["params"]))
+        canvas, seen = draw.infer(vars["params"], x, noise)
         reconstruction = cross_entropy(canvas, x).mean()
         kl = seen.kl.sum(0).mean()
         bound = reconstruction + kl

@@ -127,8 +127,10 @@ class Draw:
         params = {name: self.cell.init(keys[name], self.inputs[name]) for name in CELLS}
         for name, size in self.outputs.items():
             shape = (self.sizes.units, size)
-            w = self.sizes.init[name] * jax.random.normal(keys[name], shape)
-            params[name] = {"w": w, "bias": jnp.zeros(size)}
+            w = self.sizes.init[name] * jax.random.normal(
+                keys[name], shape, jnp.float32
+            )
+            params[name] = {"w": w, "bias": jnp.zeros(size, jnp.float32)}
             if self.norm == "weight":
                 # Start with g = ||v||, so that the network starts as the one without
                 # weight norm.
@@ -294,6 +296,7 @@ class Draw:
 
     def _scan(self, params, x, noise, output):
         weights, rest = self.prepare(params)
+        x = x.astype(dtype_of(params))
         return scan(
             self.glimpse,
             weights,
@@ -326,6 +329,11 @@ class Draw:
         side = self.sizes.image_size
         start = self.initial_carry(jnp.zeros((z.shape[1], side, side), z.dtype))
         return jax.lax.scan(one_glimpse, (start.decoder, start.canvas), z)[1]
+
+
+def dtype_of(params: Params) -> jax.typing.DTypeLike:
+    """Return the dtype of the parameters, which noise is drawn in."""
+    return params["latent"]["w"].dtype
 
 
 def _canvas(carry: Carry) -> jax.Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .attention import geometry
 from .bound import noise_of
-from .model import Draw
+from .model import Draw, dtype_of
 
 # Number of test images that are shown.
 EXAMPLES = 10
@@ -62,7 +62,8 @@ def draw_all(
 def draw_samples(draw: Draw, params: dict, key: jax.Array) -> dict[str, np.ndarray]:
     """Draw `samples` and `samples_over_glimpses`, see `draw_all`."""
     sizes = draw.sizes
-    z = jax.random.normal(key, (sizes.glimpses, SAMPLES, sizes.latents))
+    shape = (sizes.glimpses, SAMPLES, sizes.latents)
+    z = jax.random.normal(key, shape, dtype_of(params))
     canvases, windows = jax.device_get(jax.jit(draw.generate)(params, z))
     frames = []
     for canvas, numbers in zip(canvases, windows, strict=True):
@@ -86,7 +87,7 @@ def draw_examples(
 ) -> dict[str, np.ndarray]:
     """Draw `glimpses` and `reconstructions`, see `draw_all`."""
     x = images.astype(np.float32)
-    noise = noise_of(key, jnp.arange(len(x)), draw.sizes)
+    noise = noise_of(key, jnp.arange(len(x)), draw.sizes, dtype_of(params))
     canvases, seen = jax.device_get(jax.jit(draw.trace)(params, x, noise))
     glimpses = draw.sizes.glimpses
     spaced = np.linspace(0, glimpses - 1, min(MAX_GLIMPSES, glimpses))

@@ -13,7 +13,7 @@ from lnrepro.engine.errors import UserError
 from lnrepro.engine.runs import LoadedRun
 
 from .bound import noise_of
-from .model import Draw
+from .model import Draw, dtype_of
 
 # Images that are drawn together. Every glimpse of them is in memory.
 TOGETHER = 100
@@ -50,7 +50,8 @@ class Model(LoadedRun):
 
         @jax.jit
         def images(params, key, index):
-            canvases, _ = draw.generate(params, noise_of(key, index, draw.sizes))
+            z = noise_of(key, index, draw.sizes, dtype_of(params))
+            canvases, _ = draw.generate(params, z)
             return jax.nn.sigmoid(canvases[-1])
 
         return images

@@ -126,11 +126,12 @@ def draw(key: jax.Array, m: Mixture) -> jax.Array:
     def chosen(values):
         return jnp.take_along_axis(values, component, axis=-1)[..., 0]
 
-    normal = jax.random.normal(normal_key, (*m.pen.shape, 2))
+    normal = jax.random.normal(normal_key, (*m.pen.shape, 2), m.pen.dtype)
     a, b = normal[..., 0], normal[..., 1]
     rho = jnp.tanh(chosen(m.rho_hat))
     correlated = rho * a + jnp.sqrt(1 - jnp.square(rho)) * b
     x = chosen(m.mu[0]) + jnp.exp(chosen(m.log_sigma[0])) * a
     y = chosen(m.mu[1]) + jnp.exp(chosen(m.log_sigma[1])) * correlated
-    ends = jax.random.uniform(pen_key, m.pen.shape) < jax.nn.sigmoid(-m.pen)
+    uniform = jax.random.uniform(pen_key, m.pen.shape, m.pen.dtype)
+    ends = uniform < jax.nn.sigmoid(-m.pen)
     return jnp.stack([x, y, ends.astype(x.dtype)], axis=-1)

@@ -115,8 +115,9 @@ class Network:
         ):
             params[name] = cell.init(layer_key, inputs[name])
         shape = (len(LAYERS) * self.sizes.units, self.outputs)
-        w = 0.075 * jax.random.normal(output_key, shape)
-        return params | {"output": {"w": w, "bias": jnp.zeros(self.outputs)}}
+        w = 0.075 * jax.random.normal(output_key, shape, jnp.float32)
+        bias = jnp.zeros(self.outputs, jnp.float32)
+        return params | {"output": {"w": w, "bias": bias}}
 
     def start(self, params: Params, rows: int) -> dict:
         """Return the carry before the first step of B = `rows` sequences."""
@@ -177,6 +178,8 @@ class Network:
 
     def _layers(self, params, layer, x, text):
         """Apply the layers to x [..., B, 3] and return (density, h1)."""
+        dtype = params["output"]["w"].dtype
+        x, text = x.astype(dtype), text.astype(dtype)
         with jax.named_scope("layer1_and_window"):
             h1_and_w = layer("lstm1", x, memory=text)
         # The window cell returns [h1, w], [..., B, H + V].
@@ -202,6 +205,9 @@ class Network:
           lengths: [B], numbers of steps.
           text: [B, U, V], one-hot.
         """
+        inside = jnp.arange(steps.shape[1]) < lengths[:, None]
+        # Padding may hold anything, even NaN, which would reach the gradients.
+        steps = jnp.where(inside[..., None], steps, 0)
         # Step t reads x_t and predicts x_{t+1}: the inputs are the targets, delayed by
         # one step.
         targets = jnp.moveaxis(steps, 1, 0)
@@ -211,9 +217,7 @@ class Network:
         density = self.run(params, inputs, text).density
         with jax.named_scope("density"):
             nats = mixture.negative_log_likelihood(density, targets)
-            # [T, B], True before the end of a line. `where` also drops NaN of padding.
-            inside = jnp.arange(len(targets))[:, None] < lengths
-            return jnp.sum(jnp.where(inside, nats, 0.0), axis=0)
+            return jnp.sum(jnp.where(inside.T, nats, 0), axis=0)
 
 
 def _divided(limit: float | None, rows: int) -> float | None:

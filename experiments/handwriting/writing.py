@@ -146,7 +146,8 @@ def read_alignment(
     """
     lengths = jnp.array([len(text)])
     characters = one_hot(jnp.asarray(text)[None], lengths, network.sizes.symbols)
-    x = jnp.concatenate([jnp.array([START]), jnp.asarray(steps)[:-1]])[:, None]
+    first = np.array([START], steps.dtype)
+    x = jnp.asarray(np.concatenate([first, steps[:-1]]))[:, None]
 
     @jax.jit
     def phi(params):

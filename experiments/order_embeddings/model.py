@@ -78,7 +78,7 @@ class Encoders:
             "gru": _split_gru(self.cell.init(gru_key, sizes.words), sizes.units),
             "image": {
                 "w": uniform(bound)(image_key, (sizes.features, sizes.units)),
-                "bias": jnp.zeros(sizes.units),
+                "bias": jnp.zeros(sizes.units, jnp.float32),
             },
         }
 

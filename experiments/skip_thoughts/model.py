@@ -78,7 +78,7 @@ class SkipThoughts:
             },
             "output": {
                 "w": _uniform(output_key, (sizes.units, sizes.vocabulary)),
-                "bias": jnp.zeros(sizes.vocabulary),
+                "bias": jnp.zeros(sizes.vocabulary, jnp.float32),
             },
         }
 

@@ -77,8 +77,8 @@ def fit_and_test(
     y = _batches(target(scores).astype(np.float32), batch)
 
     init = jax.nn.initializers.glorot_uniform()
-    w = init(jax.random.key(seed), (x.shape[-1], len(SCORES)))
-    params = {"w": w, "bias": jnp.zeros(len(SCORES))}
+    w = init(jax.random.key(seed), (x.shape[-1], len(SCORES)), jnp.float32)
+    params = {"w": w, "bias": jnp.zeros(len(SCORES), jnp.float32)}
     state = OPTIMIZER.init(params)
     best, best_params = -np.inf, params
     for _ in range(blocks):

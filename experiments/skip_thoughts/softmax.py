@@ -79,9 +79,11 @@ def _all_chunks(h, w, bias, targets, valid, rows, with_gradients):
     def chunk(i, state):
         total, gradients = state
         position = jax.lax.dynamic_slice_in_dim(order, i * rows, rows, 1)
-        h_chunk = h.at[group, position].get(mode="clip")
-        target = targets.at[group, position].get(mode="clip")[..., None]
         is_valid = (i * rows + jnp.arange(rows))[None] < valid_counts[:, None]
+        h_chunk = h.at[group, position].get(mode="clip")
+        # Padding may hold anything, even NaN, which would reach the gradients.
+        h_chunk = jnp.where(is_valid[..., None], h_chunk, 0)
+        target = targets.at[group, position].get(mode="clip")[..., None]
         logits = h_chunk @ w + bias
         largest = logits.max(-1, keepdims=True)
         exp = jnp.exp(logits - largest)

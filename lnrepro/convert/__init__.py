@@ -17,7 +17,9 @@ The modules of TorchRL, LSTMModule and GRUModule, have the weights of torch:
 `lstm_from_torch(weights, prefix="lstm.")`, `gru_from_torch(weights, prefix="gru.")`.
 Their `is_init` is our `resets`, where the states stored in a batch are zeros.
 
-`lstm_layers_from_torch` and so on convert all layers and directions at once.
+`lstm_layers_from_torch` and so on convert all layers and directions at once, and
+`flax_checkpoint` all cells of a Flax checkpoint with the state of its optimizer.
+`gradients(lstm_from_X, lstm_to_X, tree)` converts gradients and moments of Adam.
 
 Four differences recur:
 
@@ -30,6 +32,7 @@ Four differences recur:
 A round trip gives the same bits, but for the last two differences.
 """
 
+from lnrepro.convert.checkpoint import flax_checkpoint
 from lnrepro.convert.dreamer import (
     block_gru_from_dreamer,
     block_gru_to_dreamer,
@@ -51,6 +54,7 @@ from lnrepro.convert.flax import (
     rnn_from_flax,
     rnn_to_flax,
 )
+from lnrepro.convert.gradients import gradients
 from lnrepro.convert.haiku import (
     gru_from_haiku,
     gru_to_haiku,
@@ -109,6 +113,8 @@ from lnrepro.convert.torchaudio import lstm_from_torchaudio, lstm_to_torchaudio
 __all__ = [
     "block_gru_from_dreamer",
     "block_gru_to_dreamer",
+    "flax_checkpoint",
+    "gradients",
     "gru_from_dreamer",
     "gru_from_equinox",
     "gru_from_flax",

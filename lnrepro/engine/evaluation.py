@@ -40,7 +40,11 @@ def mean_over_examples(
     @jax.jit
     def sums(vars, batch):
         mask = batch["mask"]
-        totals = {name: (v * mask).sum() for name, v in values(vars, batch).items()}
+        # Padding may hold anything, even NaN, which times 0 is NaN.
+        totals = {
+            name: jnp.where(mask > 0, v, 0).sum()
+            for name, v in values(vars, batch).items()
+        }
         return totals, mask.sum()
 
     def mean(vars, batches):

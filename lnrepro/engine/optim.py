@@ -51,12 +51,12 @@ def scale_by_kiros_adam(
         count = state.count + 1
         mu = jax.tree.map(lambda g, m: b1 * m + (1 - b1) * g, updates, state.mu)
         nu = jax.tree.map(lambda g, v: b2 * v + (1 - b2) * g * g, updates, state.nu)
-        t = count.astype(jnp.float32)
+        t = count.astype(float)
         # Adam's sqrt(1 - b2^t) / (1 - b1^t), with 1 - b in place of b.
         correction = jnp.sqrt(1 - (1 - b2) ** t) / (1 - (1 - b1) ** t)
 
         def step(m, v):
-            return correction * m / (jnp.sqrt(v) + eps)
+            return (correction * m / (jnp.sqrt(v) + eps)).astype(m.dtype)
 
         return jax.tree.map(step, mu, nu), KirosAdamState(count, mu, nu)
 

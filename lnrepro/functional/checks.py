@@ -99,7 +99,8 @@ def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
       carry: what the user passed.
 
     Returns:
-      The carry, with its leaves sharded as those of the cell's own.
+      The carry, with its leaves sharded as those of the cell's own. Leaves in float32
+      become float64 where the computation runs in it.
 
     Raises:
       ValueError: another structure or shape.
@@ -119,7 +120,10 @@ def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
                 f"{function}: the carry has shape {jnp.shape(given)}, but these "
                 f"inputs ask for {own.shape}"
             )
-        if jnp.result_type(given) != own.dtype:
+        # A module makes the carry in the dtype of its parameters, before it has seen
+        # inputs in float64.
+        is_widened = (jnp.result_type(given), own.dtype) == (jnp.float32, jnp.float64)
+        if jnp.result_type(given) != own.dtype and not is_widened:
             raise TypeError(
                 f"{function}: the carry has dtype {jnp.result_type(given)}, but "
                 f"the computation runs in {own.dtype}; cast it"
@@ -159,8 +163,8 @@ def step_result(cell: Cell, carry: Any, result: Any) -> tuple:
 
 
 def _sharded_like(a, like):
-    """Return a in the sharding of `like`, under a mesh with Explicit axes."""
-    a = jnp.asarray(a)
+    """Return a in the dtype of `like`, and in its sharding under an Explicit mesh."""
+    a = jnp.asarray(a, like.dtype)
     spec = jax.typeof(like).sharding.spec
     if jax.typeof(a).sharding.spec == spec:
         return a

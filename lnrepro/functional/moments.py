@@ -220,7 +220,7 @@ def _count(x, axes, dtype):
 
 def _expand_mask(mask, x, axes):
     """Broadcast a mask against x along the axes to reduce only."""
-    mask = jnp.asarray(mask) != 0
+    mask = jnp.asarray(mask).astype(bool)
     try:
         fits = mask.ndim <= x.ndim
         fits = fits and jnp.broadcast_shapes(mask.shape, x.shape) == x.shape

@@ -247,7 +247,7 @@ def running_average(
         return moved
     # A batch without a valid row has statistics of zero, which say nothing about the
     # data.
-    seen = jnp.any(jnp.asarray(mask) != 0)
+    seen = jnp.any(jnp.asarray(mask).astype(bool))
     # All devices decide alike, since the statistics are those of all of them.
     if axis_name is not None:
         seen = jax.lax.psum(seen.astype(jnp.int32), axis_name) > 0

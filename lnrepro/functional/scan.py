@@ -30,7 +30,7 @@ the step, or over the whole sequence before the loop, whichever is faster on the
 backend. Their gradients come from plain differentiation over the whole sequence.
 
 Limits:
-- No forward mode through the lean backward pass (jvp, jacfwd); use
+- No forward mode through the lean backward pass (jvp, jacfwd, linearize); use
   `ScanOptions(backward="autodiff")`. Derivatives of a gradient work in both modes.
 - Reverse mode over a lean gradient takes time that grows with T squared.
 - The replay computes the element-wise work of each step a second time.
@@ -185,7 +185,7 @@ def scan(
             raise
         raise TypeError(
             "scan: the memory-lean backward pass has no forward-mode derivative (jvp, "
-            "jacfwd, hessian); use ScanOptions(backward='autodiff')"
+            "jacfwd, linearize); use ScanOptions(backward='autodiff')"
         ) from error
 
 

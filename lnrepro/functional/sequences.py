@@ -97,11 +97,12 @@ def time_major_flags(
 
 def _check_resets(name: str, resets: jax.Array) -> None:
     """Raise TypeError unless resets are booleans or integers."""
-    # Floating-point numbers are likely discounts, which are 0 where an episode ends.
+    # A discount is a floating-point number too, and is 0 where an episode ends. Its
+    # values cannot tell it from `done`.
     if resets.dtype != bool and not jnp.issubdtype(resets.dtype, jnp.integer):
         raise TypeError(
-            f"{name} has dtype {resets.dtype}; it must hold booleans or integers, such "
-            "as done != 0"
+            f"{name} has dtype {resets.dtype}; it must hold booleans or integers: "
+            "done.astype(bool), and not a discount, which is 0 where an episode ends"
         )
 
 
@@ -164,10 +165,33 @@ def padding_mask(
             f"unroll: seq_lengths has dtype {seq_lengths.dtype}; it must hold integers"
         )
     _check_range(seq_lengths, steps)
+    valid = _within(seq_lengths, steps)
+    return valid if mask is None else valid & mask
+
+
+def _within(seq_lengths, steps):
+    """Which steps lie within the lengths [...], booleans [T, ...]."""
     time = jnp.arange(steps).reshape(-1, *[1] * seq_lengths.ndim)
     # [T, 1, ...] < [1, ...] gives [T, ...].
-    valid = time < seq_lengths[None]
-    return valid if mask is None else valid & mask
+    return time < seq_lengths[None]
+
+
+def resets_from_the_end(resets: jax.Array, seq_lengths: Any) -> jax.Array:
+    """Return where the carry starts anew in a run from the end to the start.
+
+    Args:
+      resets: booleans [T, ...], True at the first step of each sequence.
+      seq_lengths: integers [...], where the last sequence ends, or None.
+
+    Returns:
+      Booleans [T, ...], True at the last step of each sequence but the last one.
+
+    >>> resets_from_the_end(jnp.array([True, False, True, False]), None).tolist()
+    [False, True, False, False]
+    """
+    if seq_lengths is not None:
+        resets &= _within(jnp.asarray(seq_lengths), resets.shape[0])
+    return jnp.concatenate([resets[1:], jnp.zeros_like(resets[:1])])
 
 
 def _check_range(seq_lengths, steps):

@@ -87,6 +87,10 @@ def unroll(
     Where the first step goes on with an episode, resets[0] is False and initial_carry
     is the carry of the rollout before it, a row for each sequence.
 
+    A sequence holds any other sequences in the same way. `resets` marks the first step
+    of each, in the order of x, also with reverse: then the carry starts anew behind the
+    last step of each sequence. So every sequence gets what it gets alone.
+
     Args:
       cell: an LSTMCell, GRUCell, SimpleCell, a wrapped cell, a Stack, or your own.
       params: its parameters; they and x are brought to one dtype.
@@ -95,8 +99,10 @@ def unroll(
       seq_lengths: [...], integers in [0, T]. Steps at and beyond a length are padding.
       mask: [..., T], False where a step is padding, anywhere. Padded steps pass the
         carry on, and their output is zero. x may hold anything there.
-      resets: [..., T], booleans or integers, True where the carry starts anew before
-        that step, at the cell's own initial carry (zeros, or the learned one).
+      resets: [..., T], booleans or integers, True at the first step of a sequence. The
+        carry starts anew between this step and the one before it, at the cell's own
+        initial carry (zeros, or the learned one). With reverse, resets[..., 0] and
+        those at and beyond seq_lengths change nothing.
       reverse: run from the end to the start; padding is skipped wherever it is.
       keep_order: with reverse, whether the outputs stand in the order of x, or in the
         order of processing (with seq_lengths, each sequence's own, padding last).
@@ -138,6 +144,8 @@ def unroll(
     # One mask [T, ...] for lengths and mask, None where nothing is padding.
     mask = sequences.padding_mask(x, seq_lengths, mask, time_major)
     resets = sequences.time_major_flags("resets", resets, x, time_major)
+    if reverse and resets is not None:
+        resets = sequences.resets_from_the_end(resets, seq_lengths)
 
     # In the order of processing, step t of every sequence is taken at the same time.
     # The outputs are asked for in that order, or batch norm's statistics are.
@@ -249,7 +257,8 @@ def step(
       x: [..., D].
       mask: [...], False where the step is padding.
       reset: [...], booleans or integers, True where the carry starts anew before the
-        step, which sees the first observation of an episode.
+        step, which sees the first observation of an episode. A loop from the end to
+        the start gives resets[..., t + 1] at step t.
       key: random key for zoneout and dropout; None means test time.
       memory: what the step reads as `StepContext.memory`.
       noise: what `cell.sample` drew once for the sequence. Where it is None and there
@@ -370,8 +379,7 @@ def bidirectional(
         them up.
       initial_carry: a pair of carries, or None.
       seq_lengths: as in `unroll`, as are mask, resets, time_major, key, memory and
-        options. A reset cuts a sequence in two before its step for the forward cell,
-        and for the backward cell the step that is marked is the first of its part.
+        options.
       mask: see above.
       resets: see above.
       time_major: see above.

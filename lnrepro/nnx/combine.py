@@ -255,10 +255,9 @@ class Bidirectional(nnx.Module):
         Args:
           inputs: x [..., T, D], or [T, ..., D] with time_major.
           initial_carry: a pair of carries, or None.
-          seq_lengths: see `RNN`, as for mask.
+          seq_lengths: see `RNN`, as for mask and resets.
           mask: see above.
-          resets: [..., T]. A reset cuts a sequence in two before its step for the
-            forward module; for the backward one the step is the first of its part.
+          resets: see above. Both modules restart between two sequences.
           return_carry: overrides the attribute.
           time_major: overrides the attribute.
           memory: what every step of both modules reads.

@@ -219,7 +219,9 @@ def test_a_weight_that_is_not_an_array_is_named(value):
     assert f"'kernel' is a {type(value).__name__}, not an array" in message
 
 
-@pytest.mark.parametrize("name", convert.__all__)
+@pytest.mark.parametrize(
+    "name", [n for n in convert.__all__ if "_from_" in n or "_to_" in n]
+)
 def test_weights_are_a_mapping(name):
     # A module in place of its weights is the common mistake.
     module = SimpleCell(H)

@@ -69,7 +69,7 @@ def test_mean_over_examples_ignores_padding():
     )
     batches = [
         {"x": np.array([1.0, 2.0, 3.0]), "mask": np.ones(3)},
-        {"x": np.array([10.0, 999.0, 999.0]), "mask": np.array([1.0, 0.0, 0.0])},
+        {"x": np.array([10.0, 999.0, np.nan]), "mask": np.array([1.0, 0.0, 0.0])},
     ]
     assert mean({"a": np.float32(2.0)}, batches) == {"v": 8.0}
     with pytest.raises(ValueError, match="every row of every batch is masked"):

@@ -63,6 +63,26 @@ def test_kiros_adam_matches_the_recurrence():
         np.testing.assert_allclose(params, p, rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kiros_adam_is_exact_in_the_dtype_of_the_parameters(dtype):
+    """At step 3 the corrections differ from 1 in all digits of either dtype."""
+    rng = np.random.default_rng(1)
+    grads = rng.normal(size=(3, 50)).astype(dtype)
+    with jax.enable_x64(True):
+        tx = optim.scale_by_kiros_adam()
+        state = tx.init(jnp.zeros(50, dtype))
+        for g in grads:
+            updates, state = tx.update(jnp.asarray(g), state)
+    m, v = np.zeros(50), np.zeros(50)
+    for g in grads.astype(float):
+        m, v = 0.1 * g + 0.9 * m, 0.001 * g * g + 0.999 * v
+    expected = np.sqrt(1 - 0.001**3) / (1 - 0.1**3) * m / (np.sqrt(v) + 1e-8)
+    assert updates.dtype == dtype
+    # The moments themselves are sums that round a few times.
+    tolerance = 20 * np.finfo(dtype).eps
+    np.testing.assert_allclose(updates, expected, rtol=tolerance, atol=tolerance)
+
+
 def test_clip_each_tensor_on_its_own():
     tx = optim.clip_each_tensor(2.0)
     grads = {

@@ -354,7 +354,7 @@ def test_importance_weighting_tightens_the_bound(x64):
 
     @jax.jit
     def elbo(key):
-        canvas, seen = draw.infer(params, x, noise_of(key, index, draw.sizes))
+        canvas, seen = draw.infer(params, x, noise_of(key, index, draw.sizes, x.dtype))
         return jnp.mean(seen.log_ratio.sum(0) - cross_entropy(canvas, x))
 
     one, many = (
@@ -375,7 +375,7 @@ def test_importance_weights_are_exact_where_the_posterior_is_the_prior(x64):
         jnp.zeros_like, params["latent"]
     )  # q(z|x) = p(z): weights are p(x|z)
     _, seen = jax.jit(draw.infer)(
-        params, x, noise_of(jax.random.key(0), jnp.arange(3), draw.sizes)
+        params, x, noise_of(jax.random.key(0), jnp.arange(3), draw.sizes, x.dtype)
     )
     np.testing.assert_allclose(seen.log_ratio, 0, atol=1e-12)
     np.testing.assert_allclose(seen.kl, 0, atol=1e-12)
@@ -394,9 +394,9 @@ def test_importance_weights_are_exact_where_the_posterior_is_the_prior(x64):
 def test_noise_of_an_example_does_not_depend_on_its_batch():
     sizes = small().model
     key = jax.random.key(0)
-    together = noise_of(key, jnp.array([4, 7, 9]), sizes)
+    together = noise_of(key, jnp.array([4, 7, 9]), sizes, jnp.float32)
     np.testing.assert_array_equal(
-        together[:, 1:2], noise_of(key, jnp.array([7]), sizes)
+        together[:, 1:2], noise_of(key, jnp.array([7]), sizes, jnp.float32)
     )
 
 

@@ -121,12 +121,14 @@ def test_resets_of_another_dtype_or_shape_are_refused_in_one_line():
         step(cell, params, carry, X[:, 0], reset=reset)
 
     discounts = jnp.ones((B, T))
-    assert "unroll: resets has dtype float32; it must hold booleans" in message(
-        TypeError, over_time, resets=discounts
-    )
-    assert "step: reset has dtype float32" in message(
-        TypeError, one_step, reset=discounts[:, 0]
-    )
+    text = message(TypeError, over_time, resets=discounts)
+    assert "unroll: resets has dtype float32; it must hold booleans or integers" in text
+    assert "done.astype(bool)" in text
+    text = message(TypeError, one_step, reset=discounts[:, 0])
+    assert "step: reset has dtype float32" in text
+    # The dtype alone decides, also of zeros and ones: they may be a discount.
+    message(TypeError, over_time, resets=1.0 - DONE)
+    message(TypeError, jax.jit(over_time), resets=DONE.astype(jnp.float32))
     assert "resets has shape (3, 12, 1); these inputs ask for (3, 12)" in message(
         ValueError, over_time, resets=DONE[..., None]
     )

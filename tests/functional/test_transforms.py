@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 from lnrepro.functional import (
     GRUCell,
     LSTMCell,
+    ScanOptions,
     SimpleCell,
     stack,
     step,
@@ -78,6 +79,72 @@ def close(a, b, tolerance=1e-10):
         a,
         b,
     )
+
+
+V = np.random.default_rng(1).standard_normal((3, D))
+
+
+def vector_jacobian_twice(f, x):
+    return jax.vjp(lambda x: jax.vjp(f, x)[1](1.0)[0], x)[1](V)[0]
+
+
+# What the lean backward pass can do: reverse mode, reverse mode over it, and forward
+# mode over it.
+DERIVATIVES = {
+    "jacrev": lambda f, x: jax.jacrev(f)(x),
+    "vjp of vjp": vector_jacobian_twice,
+    "hvp, jvp of grad": lambda f, x: jax.jvp(jax.grad(f), (x,), (V,))[1],
+    "linearize of grad": lambda f, x: jax.linearize(jax.grad(f), x)[1](V),
+    "hessian": lambda f, x: jax.hessian(f)(x),
+}
+# What needs ScanOptions(backward="autodiff").
+FORWARD_MODE = {
+    "jvp": lambda f, x: jax.jvp(f, (x,), (V,))[1],
+    "jacfwd": lambda f, x: jax.jacfwd(f)(x),
+    "linearize": lambda f, x: jax.linearize(f, x)[1](V),
+}
+
+
+def scalar_of(backward):
+    cell = SimpleCell(2, "layer")
+    params = cell.init(jax.random.key(0), D, jnp.float64)
+    options = ScanOptions(backward=backward)
+
+    def scalar(x):
+        # Layer norm over two units makes odd functions of them cancel.
+        return jnp.sum(jnp.exp(unroll(cell, params, x, options=options).outputs))
+
+    return scalar
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_a_derivative_and_its_vmap_equal_those_of_autodiff(name):
+    derivative = DERIVATIVES[name]
+
+    def of_both_sequences(backward):
+        return jax.vmap(lambda x: derivative(scalar_of(backward), x))(X[:2, :3])
+
+    lean, plain = jax.jit(
+        lambda: [of_both_sequences(b) for b in ("lean", "autodiff")]
+    )()
+    assert np.abs(plain).max() > 1e-3
+    close(lean, plain)
+    one = jax.jit(lambda: derivative(scalar_of("lean"), X[1, :3]))()
+    close(one, lean[1])
+
+
+@pytest.mark.parametrize("name", FORWARD_MODE)
+def test_forward_mode_needs_autodiff(name):
+    derivative, x = FORWARD_MODE[name], X[0, :3]
+    gradient = jax.jit(jax.grad(scalar_of("lean")))(x)
+    expected = gradient if name == "jacfwd" else jnp.vdot(gradient, V)
+    close(jax.jit(lambda: derivative(scalar_of("autodiff"), x))(), expected)
+    # The function that `linearize` returns has left our code, and has JAX's own text.
+    message = "forward-mode" if name == "linearize" else r"backward='autodiff'"
+    for transform in (derivative, lambda f, x: jax.vmap(lambda x: derivative(f, x))(x)):
+        inputs = x if transform is derivative else X[:2, :3]
+        with pytest.raises(TypeError, match=message):
+            transform(scalar_of("lean"), inputs)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=cell_id)

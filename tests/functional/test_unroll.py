@@ -311,17 +311,6 @@ def test_resets_equal_separate_sequences():
     same(whole.carry, parts[1].carry)
 
 
-def test_resets_in_reverse_equal_separate_sequences():
-    resets = jnp.array([[0, 0, 0, 1, 0, 0]] * 2)
-    whole = unroll(CELL, PARAMS, X, resets=resets, reverse=True, keep_order=True)
-    # The marked step is the first of its part in the order of processing.
-    parts = [
-        unroll(CELL, PARAMS, part, reverse=True, keep_order=True)
-        for part in (X[:, :4], X[:, 4:])
-    ]
-    same(whole.outputs, jnp.concatenate([part.outputs for part in parts], 1))
-
-
 RESET_CELLS = {
     "lstm": LSTMCell(H, "layer"),
     "lstm-learned": LSTMCell(H, "layer", learned_carry=True),
@@ -388,6 +377,75 @@ def test_a_reset_restores_the_initial_carry_and_not_the_one_passed_in(name):
         return sum(jnp.sum(output.outputs) for output in outputs)
 
     same(d_params, jax.jit(jax.grad(of_separate_runs))(params), 1e-5)
+
+
+@pytest.mark.parametrize("name", SOME_RESET_CELLS)
+def test_in_reverse_each_of_three_sequences_gets_what_it_gets_alone(name):
+    cell, params, stored = reset_problem(name)
+    # x holds the sequences 0..1, 2..4 and 5, and each has its first step marked.
+    resets = jnp.array([[1, 0, 1, 0, 0, 1]] * 2, bool)
+
+    def run(x, resets=None, initial_carry=None):
+        return unroll(
+            cell,
+            params,
+            x,
+            initial_carry=initial_carry,
+            resets=resets,
+            reverse=True,
+            keep_order=True,
+        )
+
+    # The last sequence is the first to be taken, and gets the carry passed in.
+    whole = jax.jit(run)(X, resets, stored)
+    parts = run(X[:, :2]), run(X[:, 2:5]), run(X[:, 5:], initial_carry=stored)
+    same(whole.outputs, jnp.concatenate([part.outputs for part in parts], 1))
+    same(whole.carry, parts[0].carry)
+
+    def first_sequence(x, stored):
+        result = run(x, resets, stored)
+        return jnp.sum(result.outputs[:, :2]), result.carry
+
+    d_x, d_stored = jax.jit(jax.grad(first_sequence, (0, 1), has_aux=True))(X, stored)[
+        0
+    ]
+    assert is_zero((d_x[:, 2:], d_stored))
+    assert not is_zero(d_x[:, :2])
+
+    # A loop of steps restarts before the last step of a sequence.
+    carry, take = stored, jax.jit(step, static_argnums=0)
+    for t in reversed(range(6)):
+        reset = resets[:, t + 1] if t < 5 else jnp.zeros(2, bool)
+        carry, y = take(cell, params, carry, X[:, t], reset=reset)
+        same(y, whole.outputs[:, t])
+    same(carry, whole.carry)
+
+
+@pytest.mark.parametrize("keep_order", [False, True])
+def test_resets_in_reverse_lie_within_the_lengths(keep_order):
+    lengths = jnp.array([5, 4])
+    marked = jnp.array([[0, 0, 1, 0, 0, 0], [0, 0, 1, 0, 0, 0]])
+    # Those at and beyond a length may be anything.
+    everywhere = marked.at[0, 5].set(1).at[1, 4:].set(1)
+    stored = shifted(CELL.initial_carry(PARAMS, X[:, 0]), 0.5)
+    how = {"reverse": True, "keep_order": keep_order, "initial_carry": stored}
+    whole = unroll(CELL, PARAMS, X, seq_lengths=lengths, resets=everywhere, **how)
+    for row, length in enumerate(lengths.tolist()):
+        how["initial_carry"] = jax.tree.map(lambda a, row=row: a[row], stored)
+        x, resets = X[row, :length], marked[row, :length]
+        alone = unroll(CELL, PARAMS, x, resets=resets, **how)
+        same(whole.outputs[row, :length], alone.outputs)
+        same(jax.tree.map(lambda a, row=row: a[row], whole.carry), alone.carry)
+
+
+def test_a_reset_at_a_padded_step_in_reverse_holds_for_the_steps_before_it():
+    mask = jnp.array([[1, 1, 0, 0, 1, 1]] * 2)
+    expected = unroll(CELL, PARAMS, X[:, :2], reverse=True, keep_order=True).outputs
+    # Wherever in the gap the mark is, and also behind it.
+    for t in (2, 3, 4):
+        resets = jnp.arange(6) == jnp.full((2, 1), t)
+        how = {"mask": mask, "resets": resets, "reverse": True, "keep_order": True}
+        same(unroll(CELL, PARAMS, X, **how).outputs[:, :2], expected)
 
 
 @pytest.mark.parametrize("name", RESET_CELLS)
@@ -703,6 +761,28 @@ def test_memory_reaches_every_step_and_gets_gradients():
 # Refusals
 
 ZEROS = jnp.zeros((2, H))
+
+
+def test_a_float32_carry_serves_inputs_in_float64():
+    with jax.enable_x64(True):
+        x = jnp.asarray(X, jnp.float64)
+        carry = CELL.initial_carry(PARAMS, X[:, 0])
+        same(unroll(CELL, PARAMS, x, initial_carry=carry), unroll(CELL, PARAMS, x), 0)
+        new, _ = step(CELL, PARAMS, carry, x[:, 0])
+        assert {leaf.dtype for leaf in jax.tree.leaves(new)} == {jnp.dtype("float64")}
+
+
+@pytest.mark.parametrize("make", CELLS)
+def test_batch_norm_with_padding_under_strict_dtype_promotion(make):
+    cell = make(H, "batch")
+    params = cell.init(jax.random.key(0), D)
+
+    def loss(params):
+        return jnp.sum(unroll(cell, params, X, seq_lengths=jnp.array([6, 2])).outputs)
+
+    with jax.numpy_dtype_promotion("strict"):
+        gradients = jax.jit(jax.grad(loss))(params)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,9 @@ def run(cell, p, x, mask, resets, reverse):
     start = np.zeros((B, H), dtype) + p.get("h0", 0)
     c, h = np.zeros((B, H), dtype), start
     outputs = np.zeros((B, T, H), dtype)
+    # The carry starts anew between a marked step and the one before it.
+    if reverse:
+        resets = np.append(resets[:, 1:], np.zeros((B, 1), bool), 1)
     for t in range(T)[::-1] if reverse else range(T):
         anew, rows = resets[:, t, None], mask[:, t, None]
         c, h = np.where(anew, 0, c), np.where(anew, start, h)

@@ -343,6 +343,29 @@ def test_bidirectional_passes_all_arguments_on():
     same(time_major.outputs.swapaxes(0, 1), result.outputs)
 
 
+def test_bidirectional_runs_concatenated_sequences_as_it_runs_each_alone():
+    cells = (
+        stack(LSTMCell(H, "layer", learned_carry=True), GRUCell(H)),
+        GRUCell(H, "layer", learned_carry=True),
+    )
+    params = jax.tree.map(
+        lambda a: a + 0.1, tuple(cell.init(jax.random.key(7), D) for cell in cells)
+    )
+    resets = jnp.zeros((2, T), bool).at[:, 2].set(True)
+
+    @jax.jit
+    def whole(x):
+        return bidirectional(*cells, params, x, resets=resets).outputs
+
+    alone = [bidirectional(*cells, params, x).outputs for x in (X[:, :2], X[:, 2:])]
+    same(whole(X), jnp.concatenate(alone, 1))
+    # No gradient flows between the two.
+    of_first = jax.jit(jax.grad(lambda x: jnp.sum(whole(x)[:, :2])))(X)
+    of_second = jax.jit(jax.grad(lambda x: jnp.sum(whole(x)[:, 2:])))(X)
+    assert (of_first[:, 2:] == 0).all()
+    assert (of_second[:, :2] == 0).all()
+
+
 def test_bidirectional_batch_norm_has_a_pair_of_statistics():
     cell = LSTMCell(H, "batch")
     params = init(cell), cell.init(jax.random.key(7), D)

@@ -177,7 +177,8 @@ def test_modules_are_the_functions():
     ]
     for layer, want in pairs:
         y, _ = layer.apply(layer.init(jax.random.key(0), x), x, mutable=True)
-        close(y, want, 1e-6)
+        # The last bit of x is 8e-6, and the two programs may round differently.
+        close(y, want, 1e-5)
 
 
 def test_large_means_do_not_lose_the_variance():

@@ -396,6 +396,17 @@ def test_bidirectional_equals_functional_and_flax(merge):
         same(flax_s.apply(variables, X), module.apply(variables, X)[1])
 
 
+def test_both_directions_run_concatenated_sequences_as_each_alone():
+    learned = functional.LSTMCell(H, "layer", learned_carry=True)
+    both = Bidirectional(RNN(learned), GRU(H))
+    module = Stack([both, GRU(H, reverse=True, keep_order=True)])
+    variables = variables_of(module)
+    resets = jnp.broadcast_to(jnp.arange(T) == 2, (B, T))
+    whole = module.apply(variables, X, resets=resets)
+    alone = [module.apply(variables, x) for x in (X[:, :2], X[:, 2:])]
+    same(whole, jnp.concatenate(alone, 1))
+
+
 def test_two_directions_may_share_a_cell():
     cell = GRUCell(H)
     module = Bidirectional(RNN(cell), RNN(cell))

@@ -1,5 +1,6 @@
 """Stack and Bidirectional of nnx, and our modules inside Flax's."""
 
+import jax
 import jax.numpy as jnp
 import pytest
 from flax import nnx
@@ -93,6 +94,17 @@ def test_bidirectional_equals_functional():
     reverse = {"reverse": True, "keep_order": True, "seq_lengths": LENGTHS}
     expected = jnp.maximum(left(X, seq_lengths=LENGTHS), right(X, **reverse))
     same(jnp.moveaxis(y, 0, 1), expected)
+
+
+def test_both_directions_run_concatenated_sequences_as_each_alone():
+    rngs = nnx.Rngs(0)
+    learned = functional.LSTMCell(H, "layer", learned_carry=True)
+    pair = RNN(learned, in_features=D, rngs=rngs), GRU(D, H, rngs=rngs)
+    last = GRU(2 * H, H, reverse=True, keep_order=True, rngs=rngs)
+    module = Stack([Bidirectional(*pair), last])
+    nnx.update(module, jax.tree.map(lambda a: a + 0.1, nnx.state(module, nnx.Param)))
+    whole = module(X, resets=jnp.broadcast_to(jnp.arange(T) == 2, (B, T)))
+    same(whole, jnp.concatenate([module(X[:, :2]), module(X[:, 2:])], 1))
 
 
 def test_stack_of_bidirectional_layers_reads_memory():
