@@ -1,0 +1,289 @@
+"""The text of a compiled XLA program, as `compiled.as_text()` prints it.
+
+    ENTRY %main.2 (x.1: f32[8,128]) -> f32[8,128] {
+      %x.1 = f32[8,128]{1,0} parameter(0)
+      ROOT %fusion = f32[8,128]{1,0} fusion(%x.1), kind=kLoop, calls=%fused_computation
+    }
+
+XLA promises no stable text. What cannot be read is therefore an error, never a zero.
+"""
+
+import collections
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from lnrepro.engine.errors import UserError
+
+# Bits of an element. The names of 8-bit and smaller floats end in their formats.
+BITS = {
+    "pred": 8,
+    "token": 0,
+    "opaque": 0,
+    **{f"{kind}{bits}": bits for kind in "su" for bits in (1, 2, 4, 8, 16, 32, 64)},
+    **{f"f{bits}": bits for bits in (16, 32, 64)},
+    "bf16": 16,
+    "c64": 64,
+    "c128": 128,
+}
+_ARRAY = re.compile(r"\b([a-z]+[0-9]*[a-z0-9]*)\[([0-9,<=]*)\](?:\{([^{}]*)\})?")
+_HEADER = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
+_INSTRUCTION = re.compile(r"(ROOT )?%?([\w.\-]+) = ")
+_OPERATION = re.compile(r"\s*([\w\-]+)\(")
+_OPERAND = re.compile(r"%([\w.\-]+)")
+
+
+class Instruction(NamedTuple):
+    """An instruction of a computation.
+
+    Attributes:
+      name: its name, unique in the computation.
+      shape: the text of its shape, such as "(f32[8,128]{1,0}, s32[])".
+      operation: "fusion", "while", ...
+      operands: names of instructions of the same computation.
+      rest: the text from the operands on, with the attributes.
+      root: whether the computation returns it.
+    """
+
+    name: str
+    shape: str
+    operation: str
+    operands: tuple[str, ...]
+    rest: str
+    root: bool
+
+    def attribute(self, name: str) -> str | None:
+        """Return the name that an attribute such as `body=%region_2` gives."""
+        found = re.search(rf"\b{name}=%?([\w.\-]+)", self.rest)
+        return found[1] if found else None
+
+    @property
+    def target(self) -> str:
+        """What a custom call runs, or ""."""
+        found = re.search(r'custom_call_target="([^"]*)"', self.rest)
+        return found[1] if found else ""
+
+
+Computation = dict[str, Instruction]
+
+
+class Program(NamedTuple):
+    """A program: {name of a computation: its instructions}, and the entry's name."""
+
+    computations: Mapping[str, Computation]
+    entry: str
+
+    def computation(self, name: str | None, of: Instruction) -> Computation:
+        """Return the computation that an instruction calls.
+
+        Raises:
+          UserError: there is none of that name.
+        """
+        if name not in self.computations:
+            raise unreadable(f"{of.name} calls {name!r}, which is not there")
+        return self.computations[name]
+
+
+def unreadable(what: str) -> UserError:
+    """Return the error of a text that is not understood."""
+    return UserError(
+        f"the text of the compiled program cannot be read: {what}; "
+        "scripts/benches/accelerators/program.py knows that of jax 0.10"
+    )
+
+
+def read(text: str) -> Program:
+    """Read the text of a compiled program.
+
+    Raises:
+      UserError: a line that is not understood.
+    """
+    computations, entry, current = {}, None, None
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if current is None:
+            # Tables of source lines stand before the first computation.
+            if not line.startswith(("%", "ENTRY")):
+                continue
+            found = _HEADER.match(line)
+            if found is None:
+                raise unreadable(f"line {number}, {stripped[:80]!r}")
+            current = computations[found[2]] = {}
+            if found[1]:
+                entry = found[2]
+        elif line.startswith("}"):
+            current = None
+        elif stripped:
+            instruction = _instruction(stripped)
+            if instruction is None:
+                raise unreadable(f"line {number}, {stripped[:80]!r}")
+            current[instruction.name] = instruction
+    if entry is None:
+        raise unreadable("it has no entry computation")
+    return Program(computations, entry)
+
+
+def _instruction(line: str) -> Instruction | None:
+    """Read `ROOT %name = SHAPE operation(%operand, ...), attributes`."""
+    found = _INSTRUCTION.match(line)
+    if found is None:
+        return None
+    text = line[found.end() :]
+    # A tuple's shape has blanks, the others have none.
+    end = _closing(text, 0) + 1 if text.startswith("(") else text.find(" ")
+    operation = _OPERATION.match(text, end)
+    if end <= 0 or operation is None:
+        return None
+    rest = text[operation.end() - 1 :]
+    closing = _closing(rest, 0)
+    if closing < 0:
+        return None
+    operands = tuple(_OPERAND.findall(rest[:closing]))
+    return Instruction(
+        found[2], text[:end], operation[1], operands, rest, bool(found[1])
+    )
+
+
+def _closing(text: str, start: int) -> int:
+    """Return the index of the parenthesis that closes the one at `start`, or -1."""
+    depth = 0
+    for i in range(start, len(text)):
+        depth += (text[i] == "(") - (text[i] == ")")
+        if depth == 0:
+            return i
+    return -1
+
+
+class Array(NamedTuple):
+    """An array of a shape: its sizes, bytes, and whether it lies in HBM."""
+
+    sizes: tuple[int, ...]
+    bytes: int
+    in_hbm: bool
+
+
+def arrays(shape: str) -> list[Array]:
+    """Return the arrays of a shape.
+
+    Raises:
+      UserError: an unknown type of elements.
+    """
+    found = []
+    for dtype, sizes, layout in _ARRAY.findall(shape):
+        bits = BITS.get(dtype)
+        if bits is None:
+            small_float = re.match(r"f([48])e\d", dtype)
+            if small_float is None:
+                raise unreadable(f"elements of type {dtype!r}")
+            bits = int(small_float[1])
+        numbers = tuple(int(re.sub(r"\D", "", n)) for n in sizes.split(",") if n)
+        size = 1
+        for n in numbers:
+            size *= n
+        # S(1) is the vector memory of a TPU, the others are scalar memories and flags.
+        found.append(Array(numbers, size * bits // 8, "S(" not in layout))
+    return found
+
+
+def trips(program: Program, computation: Computation, loop: Instruction) -> int:
+    """Return how often a while loop runs.
+
+    XLA's GPU programs state it. In TPU programs it follows from the condition,
+    `counter < constant`, and from the counter's first value.
+
+    Raises:
+      UserError: it cannot be read.
+    """
+    stated = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.rest)
+    if stated:
+        return int(stated[1])
+    condition = program.computation(loop.attribute("condition"), loop)
+    root = next(i for i in condition.values() if i.root)
+    counter, limit = (_without_copies(condition, name) for name in root.operands[:2])
+    if (
+        root.operation != "compare"
+        or "direction=LT" not in root.rest
+        or counter.operation != "get-tuple-element"
+        or limit.operation != "constant"
+    ):
+        raise unreadable(f"the trips of {loop.name}: {root.operation}{root.rest[:80]}")
+    index = int(re.search(r"index=(\d+)", counter.rest)[1])
+    state = computation[loop.operands[0]]
+    first = None
+    if state.operation == "tuple":
+        first = _without_copies(computation, state.operands[index])
+    if first is None or first.operation != "constant":
+        raise unreadable(f"the first value of the counter of {loop.name}")
+    return _constant(limit) - _constant(first)
+
+
+def _without_copies(computation: Computation, name: str) -> Instruction:
+    instruction = computation[name]
+    while instruction.operation in ("copy", "copy-start", "copy-done", "bitcast"):
+        instruction = computation[instruction.operands[0]]
+    return instruction
+
+
+def _constant(instruction: Instruction) -> int:
+    found = re.match(r"\((-?\d+)\)", instruction.rest)
+    if found is None:
+        raise unreadable(f"the constant {instruction.name}{instruction.rest[:40]}")
+    return int(found[1])
+
+
+def branches(program: Program, instruction: Instruction) -> list[str]:
+    """Return the names of the computations of a conditional."""
+    listed = re.search(r"branch_computations=\{([^}]*)\}", instruction.rest)
+    if listed:
+        return _OPERAND.findall(listed[1])
+    names = [
+        instruction.attribute(f"{which}_computation") for which in ("true", "false")
+    ]
+    for name in names:
+        program.computation(name, instruction)
+    return [name for name in names if name]
+
+
+class Loop(NamedTuple):
+    """A while loop.
+
+    Attributes:
+      depth: number of loops around it.
+      trips: how often it runs, each time that it is reached.
+      body: name of its body.
+      scope: the path of jax.named_scope and functions that made it.
+    """
+
+    depth: int
+    trips: int
+    body: str
+    scope: str
+
+
+def loops(program: Program, name: str | None = None, depth: int = 0) -> Iterator[Loop]:
+    """Yield all loops, outer before inner ones."""
+    computation = program.computations[name or program.entry]
+    for instruction in computation.values():
+        if instruction.operation == "while":
+            body = instruction.attribute("body")
+            program.computation(body, instruction)
+            scope = re.search(r'op_name="([^"]*)"', instruction.rest)
+            yield Loop(
+                depth,
+                trips(program, computation, instruction),
+                body,
+                scope[1] if scope else "",
+            )
+            yield from loops(program, body, depth + 1)
+        elif instruction.operation == "call":
+            yield from loops(program, instruction.attribute("to_apply"), depth)
+        elif instruction.operation == "conditional":
+            for branch in branches(program, instruction):
+                yield from loops(program, branch, depth)
+
+
+def counts(program: Program, name: str) -> dict[str, int]:
+    """Count the operations of a computation, without those in its loops."""
+    return dict(
+        collections.Counter(i.operation for i in program.computations[name].values())
+    )
