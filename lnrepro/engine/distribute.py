@@ -34,8 +34,8 @@ class Placement(NamedTuple):
       vars: state on the devices -> a single logical array each, for evaluation.
       host: state on the devices -> NumPy copies.
       metrics: metrics of a compiled step -> NumPy arrays [K].
-      shapes: (state, batch), arrays or their shapes -> both as jax.ShapeDtypeStruct with
-        shardings, to compile without arrays. None for pmap.
+      shapes: (state, batch), arrays or their shapes -> both as jax.ShapeDtypeStruct
+        with shardings, to compile without arrays. None for pmap.
     """
 
     compile: Callable[[Callable, Any], Callable]

@@ -2,7 +2,7 @@
 
     python scripts/bench.py compiled --device v5e --json FILE
     python scripts/bench.py compiled --device h100 --configs configs/draw.py:paper
-    python scripts/bench.py compiled --device v5e --configs configs/*.py:paper --devices 4
+    python scripts/bench.py compiled --device v5e --devices 4 --configs FILE:paper ...
 
 The compilers are those of scripts/accelerators.sh. Nothing runs: the numbers are counts
 of a compiler's schedule. docs/performance.md says what they are and are not.
@@ -18,8 +18,8 @@ from scripts.benches import cells, records
 from scripts.benches.accelerators import analysis, devices, environment
 from scripts.benches.accelerators.analysis import Report
 
-# The most that programs of one shape may need, which .ci/run checks: kernels of an H100,
-# millions of cycles of a v5e. (cell, shape) -> {label: limit}.
+# The most that programs of a shape may need, which .ci/run checks: kernels of an H100,
+# millions of cycles of a v5e. {device: {(cell, shape): {label: limit}}}.
 LIMITS = {
     "h100": {("lstm", "draw"): {"ours LN": 2460, "ours plain": 1110}},
     "v5e": {("lstm", "draw"): {"ours LN": 7.6, "ours plain": 3.1}},

@@ -162,7 +162,7 @@ def report(device: str, compiled: Compiled, words: Sequence[str]) -> Report:
 
 
 def _pallas(kind, text, total, words):
-    """Return {kernel: (steps of its grid, bundles of a step, cycles of all its runs)}."""
+    """Return {kernel: (steps of its grid, bundles of a step, cycles of all runs)}."""
     instructions = {}
     for computation in text.computations.values():
         for instruction in computation.values():

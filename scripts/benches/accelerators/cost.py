@@ -16,9 +16,17 @@ from scripts.benches.accelerators import program as programs
 from scripts.benches.accelerators.program import Computation, Instruction, Program
 
 # Instructions that start nothing on the device.
-FREE = frozenset(
-    "parameter get-tuple-element tuple constant bitcast after-all partition-id "
-    "replica-id opt-barrier add-dependency while call conditional".split()
+FREE = (
+    "parameter",
+    "get-tuple-element",
+    "tuple",
+    "constant",
+    "bitcast",
+    "after-all",
+    "partition-id",
+    "replica-id",
+    "opt-barrier",
+    "add-dependency",
 )
 # Custom calls that only name memory.
 FREE_TARGETS = ("AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound")
@@ -87,10 +95,10 @@ def of(program: Program, name: str | None = None, rates: Rates | None = None) ->
     total = Cost()
     for instruction in computation.values():
         if instruction.operation == "while":
-            body = of(program, instruction.attribute("body"), rates)
+            body = of(program, program.called(instruction, "body"), rates)
             total += body.times(programs.trips(program, computation, instruction))
         elif instruction.operation == "call":
-            total += of(program, instruction.attribute("to_apply"), rates)
+            total += of(program, program.called(instruction, "to_apply"), rates)
         elif instruction.operation == "conditional":
             names = programs.branches(program, instruction)
             of_branches = [of(program, branch, rates) for branch in names]
@@ -161,7 +169,7 @@ def _read(program, computation, instruction, position):
         return 0.0 if position == 0 else math.inf
     if operation != "fusion":
         return _all_bytes(operand.shape)
-    inner = program.computation(instruction.attribute("calls"), instruction)
+    inner = program.computations[program.called(instruction, "calls")]
     parameter = next(
         (
             i
@@ -204,7 +212,7 @@ def _written(program, computation, instruction, operation):
     results = _in_memory(instruction.shape)
     if operation != "fusion" or not results:
         return results
-    inner = program.computation(instruction.attribute("calls"), instruction)
+    inner = program.computations[program.called(instruction, "calls")]
     root = next(i for i in inner.values() if i.root)
     roots = [root]
     if root.operation == "tuple":
@@ -226,7 +234,7 @@ def _flops(program, computation, instruction):
     """Return the operations of the products of an instruction."""
     operation = instruction.operation
     if operation == "fusion":
-        inner = program.computation(instruction.attribute("calls"), instruction)
+        inner = program.computations[program.called(instruction, "calls")]
         return sum(_flops(program, inner, i) for i in inner.values())
     names = instruction.operands
     if (

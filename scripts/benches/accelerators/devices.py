@@ -6,7 +6,7 @@ products divided by what its matrix units do in a cycle.
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -58,7 +58,7 @@ class Device(NamedTuple):
     memory: float
     bandwidth: float
     clock: float | None = None
-    topologies: dict[int, str] = {}
+    topologies: Mapping[int, str] | None = None
 
     @property
     def rates(self) -> Rates | None:
@@ -117,6 +117,7 @@ def described(name: str, count: int = 1) -> tuple[Any, ...]:
             topology=f"1x1x{count}",
         )
         return tuple(topology.devices)
+    assert device.topologies is not None
     if count not in device.topologies:
         known = ", ".join(map(str, device.topologies))
         raise UserError(f"--devices {count}: there are topologies of {known} {name}")
@@ -128,7 +129,7 @@ def described(name: str, count: int = 1) -> tuple[Any, ...]:
 
 @contextlib.contextmanager
 def instead_of_cpu(name: str, count: int = 1) -> Iterator[None]:
-    """Let functions that ask for the backend or the number of devices see the described ones.
+    """Make JAX's default backend and number of devices those of described devices.
 
     Programs are traced under it. What follows the platform of the lowering needs no
     such help.

@@ -105,9 +105,8 @@ def install() -> None:
         )
         if done.returncode:
             errors = [x for x in done.stderr.splitlines() if x.startswith("ERROR")]
-            last = (errors or done.stderr.strip().splitlines() or ["no reason given"])[
-                -1
-            ]
+            lines = errors or done.stderr.strip().splitlines()
+            last = lines[-1] if lines else "no reason given"
             raise RunError(
                 "the compilers of GPUs and TPUs cannot be installed; is the package "
                 f"index reachable? pip says: {last}"

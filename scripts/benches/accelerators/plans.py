@@ -14,9 +14,10 @@ from scripts.benches.accelerators.analysis import Report
 # What stands beside every estimate.
 LEFT_OUT = (
     "Estimates leave out: evaluations and checkpoints, batches that the host makes, "
-    "the time to start a call, collectives between chips, other lengths than those of "
-    "the made-up batch. A TPU's time is its compiler's estimate of cycles; a GPU's is a "
-    "sum over kernels of the largest of 3 us, traffic and arithmetic at the peak rates."
+    "the time to start a call, collectives between chips, and other lengths than those "
+    "of the made-up batch. A TPU's time is its compiler's estimate of cycles. A GPU's "
+    "is a sum over kernels of the largest of 3 us, traffic and arithmetic at the peak "
+    "rates."
 )
 COLUMNS = (
     "config",
@@ -137,8 +138,8 @@ def _protocol(name, config, report, count):
     n_runs = len(_sweep(name))
     hours = n_runs * n_steps * report.seconds * count / 3600
     return (
-        f"{name}: {n_runs} runs of {n_steps:,} steps are {hours:,.1f} device-hours, all "
-        f"at the time of norm={config.norm}"
+        f"{name}: {n_runs} runs of {n_steps:,} steps are {hours:,.1f} device-hours, "
+        f"all at the time of norm={config.norm}"
     )
 
 

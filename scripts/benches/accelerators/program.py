@@ -8,7 +8,6 @@
 XLA promises no stable text. What cannot be read is therefore an error, never a zero.
 """
 
-import collections
 import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -52,11 +51,6 @@ class Instruction(NamedTuple):
     rest: str
     root: bool
 
-    def attribute(self, name: str) -> str | None:
-        """Return the name that an attribute such as `body=%region_2` gives."""
-        found = re.search(rf"\b{name}=%?([\w.\-]+)", self.rest)
-        return found[1] if found else None
-
     @property
     def target(self) -> str:
         """What a custom call runs, or ""."""
@@ -73,15 +67,19 @@ class Program(NamedTuple):
     computations: Mapping[str, Computation]
     entry: str
 
-    def computation(self, name: str | None, of: Instruction) -> Computation:
-        """Return the computation that an instruction calls.
+    def called(self, instruction: Instruction, attribute: str) -> str:
+        """Return the name of the computation that an instruction's attribute names.
 
         Raises:
           UserError: there is none of that name.
         """
+        found = re.search(rf"\b{attribute}=%?([\w.\-]+)", instruction.rest)
+        name = found[1] if found else None
         if name not in self.computations:
-            raise unreadable(f"{of.name} calls {name!r}, which is not there")
-        return self.computations[name]
+            raise unreadable(
+                f"{instruction.name}: {attribute} {name!r}, which is not there"
+            )
+        return name
 
 
 def unreadable(what: str) -> UserError:
@@ -197,7 +195,7 @@ def trips(program: Program, computation: Computation, loop: Instruction) -> int:
     stated = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.rest)
     if stated:
         return int(stated[1])
-    condition = program.computation(loop.attribute("condition"), loop)
+    condition = program.computations[program.called(loop, "condition")]
     root = next(i for i in condition.values() if i.root)
     counter, limit = (_without_copies(condition, name) for name in root.operands[:2])
     if (
@@ -236,12 +234,8 @@ def branches(program: Program, instruction: Instruction) -> list[str]:
     listed = re.search(r"branch_computations=\{([^}]*)\}", instruction.rest)
     if listed:
         return _OPERAND.findall(listed[1])
-    names = [
-        instruction.attribute(f"{which}_computation") for which in ("true", "false")
-    ]
-    for name in names:
-        program.computation(name, instruction)
-    return [name for name in names if name]
+    kinds = ("true_computation", "false_computation")
+    return [program.called(instruction, kind) for kind in kinds]
 
 
 class Loop(NamedTuple):
@@ -265,8 +259,7 @@ def loops(program: Program, name: str | None = None, depth: int = 0) -> Iterator
     computation = program.computations[name or program.entry]
     for instruction in computation.values():
         if instruction.operation == "while":
-            body = instruction.attribute("body")
-            program.computation(body, instruction)
+            body = program.called(instruction, "body")
             scope = re.search(r'op_name="([^"]*)"', instruction.rest)
             yield Loop(
                 depth,
@@ -276,14 +269,7 @@ def loops(program: Program, name: str | None = None, depth: int = 0) -> Iterator
             )
             yield from loops(program, body, depth + 1)
         elif instruction.operation == "call":
-            yield from loops(program, instruction.attribute("to_apply"), depth)
+            yield from loops(program, program.called(instruction, "to_apply"), depth)
         elif instruction.operation == "conditional":
             for branch in branches(program, instruction):
                 yield from loops(program, branch, depth)
-
-
-def counts(program: Program, name: str) -> dict[str, int]:
-    """Count the operations of a computation, without those in its loops."""
-    return dict(
-        collections.Counter(i.operation for i in program.computations[name].values())
-    )

@@ -1,0 +1,258 @@
+"""Programs compiled for an H100 or a TPU: what is read in their texts.
+
+The texts in tests/scripts/programs are XLA's, of two small functions of T 5, B 16 (B 32
+on four chips) and H 128:
+
+    h100.txt, v5e.txt   scan over tanh(x + h @ w)
+    v5e-4.txt           value and gradient of mean(relu(x @ w)), x split over the chips
+"""
+
+import contextlib
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lnrepro.engine import config_file, distribute, experiment
+from lnrepro.engine.errors import UserError
+from scripts import bench
+from scripts.benches import compiled
+from scripts.benches.accelerators import (
+    batches,
+    cost,
+    devices,
+    environment,
+    program,
+)
+
+PROGRAMS = pathlib.Path(__file__).parent / "programs"
+# Bytes of a carry [16, 128] and of the weight [128, 128] in float32.
+CARRY, WEIGHT = 16 * 128 * 4, 128 * 128 * 4
+RATES = cost.Rates(bytes=1e12, flops=1e14, launch=3e-6)
+CONFIGS = (
+    "mnist",
+    "convnet",
+    "draw",
+    "handwriting",
+    "order_embeddings",
+    "attentive_reader",
+    "skip_thoughts",
+)
+
+
+def text_of(name):
+    return (PROGRAMS / f"{name}.txt").read_text()
+
+
+def test_a_gpu_program():
+    text = program.read(text_of("h100"))
+    (loop,) = program.loops(text)
+    assert (loop.depth, loop.trips) == (0, 5)
+    step = cost.of(text, loop.body, RATES)
+    # Slice, product, tanh, write into the stack, counter.
+    assert step.kernels == 5
+    assert step.flops == 2 * 16 * 128 * 128
+    # Of the stacks, the step reads and writes a row each. The others are the product's
+    # three operands and its result, and tanh's; 16 bytes are counters.
+    product = 3 * CARRY + WEIGHT
+    assert step.bytes == 2 * CARRY + product + 2 * CARRY + 2 * CARRY + 16
+    assert step.seconds == pytest.approx(5 * 3e-6)
+    whole = cost.of(text, rates=RATES)
+    assert whole.kernels == 5 * 5 + 3
+    assert whole.flops == 5 * step.flops
+    assert whole.bytes > 5 * step.bytes
+
+
+def test_a_tpu_program():
+    text = program.read(text_of("v5e"))
+    (loop,) = program.loops(text)
+    # These programs state no trips.
+    assert "known_trip_count" not in text_of("v5e")
+    assert loop.trips == 5
+    step = cost.of(text, loop.body)
+    assert step.cycles == 1832 + 2097
+    # Carry and weight stay in the vector memory; x comes from HBM and h goes there.
+    assert step.bytes == pytest.approx(2 * CARRY, abs=16)
+    assert cost.of(text).cycles == 5 * step.cycles + 1849 + 2094
+
+
+def test_the_collectives_of_four_chips():
+    found = cost.of(program.read(text_of("v5e-4"))).collectives
+    # One sum of the loss and of the gradient.
+    assert found == (("all-reduce", 1, 4 + WEIGHT),)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        ("v5e", "direction=LT", "direction=NE", "the trips of while"),
+        ("v5e", "constant(5)", "copy(%wide.arg_tuple.3)", "the trips of while"),
+        ("v5e", "body=%wide.region_0.4.sunk", "body=%gone", "'gone', which is not"),
+        ("v5e", "copy(%constant.10)", "add(%h.1, %h.1)", "the first value of the"),
+        ("h100", "ENTRY %main.6", "%main.6", "no entry computation"),
+        ("h100", "wrapped_tanh = f32[16,128]{1,0} fusion(", "wrapped_tanh(", "line 4"),
+        ("h100", ") -> f32[1,16,128] {", ") f32[1,16,128] {", "%fused_dynamic_slice"),
+        ("h100", "f32[16,128]", "f99[16,128]", "type 'f99'"),
+    ],
+)
+def test_a_text_that_is_not_understood_is_an_error(name, old, new, message):
+    text = text_of(name)
+    assert old in text
+    with pytest.raises(UserError, match=message) as failure:
+        cost.of(program.read(text.replace(old, new)))
+    assert "cannot be read" in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_slice_in_place_counts_what_changes():
+    text = program.read(
+        "\n".join(
+            (
+                "ENTRY %main (p: f32[9,4], q: f32[1,4], i: s32[]) -> f32[9,4] {",
+                "  %p = f32[9,4]{1,0} parameter(0)",
+                "  %q = f32[1,4]{1,0} parameter(1)",
+                "  %i = s32[] parameter(2)",
+                "  %old = f32[1,4]{1,0} dynamic-slice(%p, %i, %i)",
+                "  %new = f32[1,4]{1,0} add(%old, %q)",
+                "  ROOT %r = f32[9,4]{1,0} dynamic-update-slice(%p, %new, %i, %i)",
+                "}",
+            )
+        )
+    )
+    row, index = 16, 4
+    assert cost.of(text).bytes == (2 * row + 2 * index) + 3 * row + 2 * row + 2 * index
+
+
+def test_the_dearest_branch_counts():
+    def branch(name, operations):
+        lines = [f"%{name} (p: f32[4]) -> f32[4] {{", "  %p = f32[4]{0} parameter(0)"]
+        lines += [f"  %a{i} = f32[4]{{0}} negate(%p)" for i in range(operations)]
+        return [*lines, "  ROOT %z = f32[4]{0} negate(%p)", "}", ""]
+
+    lines = [
+        *branch("few", 1),
+        *branch("many", 4),
+        "ENTRY %main (p: pred[], x: f32[4]) -> f32[4] {",
+        "  %p = pred[] parameter(0)",
+        "  %x = f32[4]{0} parameter(1)",
+        "  ROOT %r = f32[4]{0} conditional(%p, %x, %x), true_computation=%few, "
+        "false_computation=%many",
+        "}",
+    ]
+    assert cost.of(program.read("\n".join(lines))).kernels == 5
+
+
+def test_an_unknown_device_lists_those_that_exist():
+    with pytest.raises(UserError, match="h100, v4, v5e, v5p, v6e"):
+        devices.get("v7")
+    with pytest.raises(UserError, match="'h100', 'v4', 'v5e', 'v5p', 'v6e'"):
+        bench.main(["compiled", "--device", "v7"])
+
+
+def test_compilers_that_are_missing_are_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(UserError, match=r"install them with: scripts/accelerators\.sh"):
+        bench.main(["compiled", "--device", "v5e"])
+
+
+def test_versions_are_those_that_jax_asks_for():
+    asked = environment.requirements()
+    (plugin,) = (x for x in asked if x.startswith("jax-cuda12-plugin"))
+    assert jax.__version__ in plugin
+    assert any(x.startswith("libtpu==") for x in asked)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_made_up_batches_are_like_the_real_ones(name):
+    config = config_file.read(f"configs/{name}.py:smoke")
+    with contextlib.closing(experiment.load(config).batches(0)) as stream:
+        real = next(stream)
+    made = batches.of(config, devices=4)
+    assert made.keys() == real.keys()
+    for key in made:
+        for a, b in zip(
+            jax.tree.leaves(made[key]), jax.tree.leaves(real[key]), strict=True
+        ):
+            assert (a.dtype, a.ndim) == (b.dtype, b.ndim), key
+            assert len(a) == config.batch_size
+
+
+def test_a_packed_batch_is_made_for_one_device():
+    config = config_file.read("configs/order_embeddings.py:paper")
+    assert len(batches.of(config, 4)["tokens"]) == 1
+    batch = batches.of(config)
+    assert len(batch["tokens"]) > 1
+    # The mean of COCO's captions, with the end token.
+    assert np.mean(batch["length"]) == pytest.approx(11.5, abs=0.5)
+
+
+def test_shapes_have_the_shardings_that_arrays_get():
+    shard = (("w", 1),)
+    placement = distribute.make("jit", 8, model=2, shard=shard)
+    state = {"w": np.zeros((4, 6)), "bias": np.zeros(6)}
+    batch = {"x": np.zeros((1, 8, 3))}
+    placed = placement.place(state), placement.batch(batch)
+    shapes = placement.shapes(state, batch)
+    for a, b in zip(jax.tree.leaves(placed), jax.tree.leaves(shapes), strict=True):
+        assert a.sharding.is_equivalent_to(b.sharding, a.ndim)
+        assert a.shape == b.shape
+
+    def step(state, batch, axis):
+        del axis
+        return jax.tree.map(lambda v: v + jnp.sum(batch["x"]), state), {}
+
+    # The program of the shapes is that of the arrays.
+    of_shapes = placement.compile(step, shapes[0]).lower(*shapes).compile()
+    new, _ = of_shapes(*placed)
+    assert new["w"].sharding.is_equivalent_to(shapes[0]["w"].sharding, 2)
+
+
+def test_a_placement_on_some_devices():
+    some = jax.devices()[:2]
+    placement = distribute.make("jit", 6, devices=some)
+    assert placement.batch(np.zeros((1, 6))).sharding.device_set == set(some)
+    with pytest.raises(UserError, match="does not divide over 2 devices"):
+        distribute.make("jit", 5, devices=some)
+
+
+def test_limits_name_what_is_compiled():
+    for of_device in compiled.LIMITS.values():
+        for (cell, shape), limits in of_device.items():
+            assert cell in compiled.cells.CELLS
+            assert shape in compiled.cells.SHAPES
+            assert {"ours LN", "ours plain"} >= limits.keys()
+
+
+needs_compilers = pytest.mark.skipif(
+    not environment.folder().is_dir(),
+    reason="the compilers are not installed: scripts/accelerators.sh",
+)
+
+
+@needs_compilers
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["h100", "v5e"])
+def test_a_step_of_a_small_config(device, tmp_path, capfd):
+    path = tmp_path / "steps.json"
+    flags = ["--device", device, "--configs", "configs/draw.py:smoke"]
+    assert bench.main(["compiled", *flags, "--json", str(path)]) == 0
+    out = capfd.readouterr().out
+    assert "| configs/draw.py:smoke | ours | yes |" in out
+    assert "device-hours" in out
+    assert "Estimates leave out" in out
+    assert path.exists()
+
+
+@needs_compilers
+@pytest.mark.slow
+def test_four_chips_sum_the_gradients_and_gather_nothing(capfd):
+    flags = ["--device", "v5e", "--devices", "4", "--configs", "configs/mnist.py:smoke"]
+    assert bench.main(["compiled", *flags]) == 0
+    out = capfd.readouterr().out
+    assert "all-reduce" in out
+    assert "all-gather" not in out
+    flags[3] = "3"
+    assert bench.main(["compiled", *flags]) == 2
+    assert "there are topologies of 1, 4, 8 v5e" in capfd.readouterr().err
