@@ -5,6 +5,7 @@
     python scripts/reproduce.py --scale embedded
     python scripts/reproduce.py --scale small --hours 12 --processes 2
     python scripts/reproduce.py --scale paper --only draw --minutes 9
+    python scripts/reproduce.py --scale paper --device v5e
 
 smoke     minutes; it only checks that every step runs
 embedded  about an hour on two cores, on data that needs no download
@@ -49,6 +50,10 @@ def main(argv: list[str]) -> int:
     from scripts.sweeps.watch import Watch
 
     root = args.root or pathlib.Path("runs/reproduce") / args.scale
+    if args.device:
+        from scripts.paper import on_device
+
+        return on_device.main(args, root, argv)
     planned, skipped = plan.items(args.scale, args.only, root, args.together)
     for line in skipped:
         print(line, flush=True)
@@ -161,6 +166,12 @@ def _arguments(argv):
         help=f"only these experiments: {', '.join(PARTS)}",
     )
     add("--plan", action="store_true", help="show the plan and train nothing")
+    add(
+        "--device",
+        choices=("h100", "v4", "v5e", "v5p", "v6e"),
+        help="show a plan for this device, by its compiler's estimate, and "
+        "train nothing",
+    )
     limit = parser.add_mutually_exclusive_group()
     limit.add_argument("--hours", type=float, help="stop after this time")
     limit.add_argument("--minutes", type=float, help="stop after this time")

@@ -9,8 +9,6 @@ of a compiler's schedule. docs/performance.md says what they are and are not.
 """
 
 import argparse
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 
 from lnrepro.engine.errors import RunError
@@ -69,10 +67,9 @@ def main(args: argparse.Namespace) -> int:
       UserError: the compilers are not installed, or a program cannot be read.
       RunError: a limit is passed.
     """
-    if str(environment.folder()) not in sys.path:
-        # The compilers are looked up when JAX starts.
-        command = [sys.executable, "-m", "scripts.bench", *args.arguments]
-        return subprocess.run(command, env=environment.variables()).returncode
+    code = environment.run_with_compilers("scripts.bench", args.arguments)
+    if code is not None:
+        return code
     if args.check:
         return _check(args.device)
     if args.configs:

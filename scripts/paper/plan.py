@@ -57,9 +57,13 @@ class Item(NamedTuple):
 
 
 def items(
-    scale: str, only: Iterable[str], root: pathlib.Path, together: int = 1
+    scale: str,
+    only: Iterable[str],
+    root: pathlib.Path,
+    together: int = 1,
+    needs_data: bool = True,
 ) -> tuple[list[Item], list[str]]:
-    """Return the sweeps of a scale whose data is here, without costs.
+    """Return the sweeps of a scale, without costs.
 
     Args:
       scale: a key of `SCALES`.
@@ -67,6 +71,7 @@ def items(
       root: folder of the runs.
       together: number of seeds that one run trains, `config.seeds`. With more than one,
         a run stands for so many of the sweep.
+      needs_data: whether sweeps whose data is not here are left out.
 
     Returns:
       The sweeps, and a line for each that is left out.
@@ -80,7 +85,7 @@ def items(
             if variant.endswith("_bz4") and name != "mnist":
                 continue
             config = f"configs/{name}.py:{variant}".removesuffix(":")
-            missing = _missing_data(config)
+            missing = _missing_data(config) if needs_data else ""
             if missing:
                 skipped.append(f"left out: {part}, {config}: {missing}")
                 continue
@@ -129,7 +134,7 @@ def with_costs(
     for item in planned:
         seconds = {}
         for run in item.runs:
-            flags = [flag for flag in run.command if _affects_time(flag)]
+            flags = [flag for flag in run.command if affects_time(flag)]
             key = f"{item.config} {' '.join(flags)} cores={len(cores)}"
             if key not in known and not run.finished:
                 print(f"measuring {key}", flush=True)
@@ -141,7 +146,7 @@ def with_costs(
     return sorted(done, key=lambda item: sum(item.seconds.values()))
 
 
-def _affects_time(flag):
+def affects_time(flag):
     """Whether a word of a command is a flag that may change the time of a step."""
     return flag.startswith("--config.") and not flag.startswith("--config.seed=")
 

@@ -106,6 +106,18 @@ def test_a_text_that_is_not_understood_is_an_error(name, old, new, message):
     assert "\n" not in str(failure.value)
 
 
+def test_a_loop_over_data_takes_the_trips_that_are_assumed():
+    # The limit comes from the state instead of a constant.
+    text = text_of("v5e").replace(
+        "compare(%get-tuple-element.29, %constant.13)",
+        "compare(%get-tuple-element.29, %get-tuple-element.29)",
+    )
+    with pytest.raises(UserError, match="the trips of while depend on"):
+        list(program.loops(program.read(text)))
+    (loop,) = program.loops(program.read(text, assumed_trips=7))
+    assert loop.trips == 7
+
+
 def test_a_slice_in_place_counts_what_changes():
     text = program.read(
         "\n".join(

@@ -13,10 +13,17 @@ from scripts.benches.direct.cells_jax import Implementation
 
 
 class Compiled(NamedTuple):
-    """A compiled program, and the seconds that it took."""
+    """A compiled program.
+
+    Attributes:
+      executable: what JAX compiled.
+      seconds: that it took.
+      assumed_trips: of loops whose number of trips is data, see `program.Program`.
+    """
 
     executable: Any
     seconds: float
+    assumed_trips: int | None = None
 
 
 class Loop(NamedTuple):
@@ -126,7 +133,7 @@ def report(device: str, compiled: Compiled, words: Sequence[str]) -> Report:
       UserError: its text cannot be read.
     """
     kind = devices.get(device)
-    text = program.read(compiled.executable.as_text())
+    text = program.read(compiled.executable.as_text(), compiled.assumed_trips)
     total = cost.of(text, rates=kind.rates)
     if kind.clock and not total.cycles and not total.pallas:
         raise program.unreadable("no instruction has an estimate of its cycles")

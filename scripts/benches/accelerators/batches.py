@@ -11,6 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.order_embeddings.data import Buckets, pack
+from lnrepro.data.triples import STEPS
 
 
 def of(config: ConfigDict, devices: int = 1) -> dict[str, Any]:
@@ -27,6 +28,18 @@ def of(config: ConfigDict, devices: int = 1) -> dict[str, Any]:
         return _MADE[name](config)
     # The other direct versions make a batch themselves.
     return importlib.import_module(f"scripts.benches.direct.{name}").batch(config)
+
+
+def data_dependent_trips(config: ConfigDict, devices: int = 1) -> int | None:
+    """Return the trips of loops over the words of a batch, of the batch of `of`.
+
+    Those are the chunks of the softmax of skip-thoughts, see its `softmax.py`. None
+    where no loop depends on the data.
+    """
+    if not config.experiment.endswith("skip_thoughts"):
+        return None
+    positions = 2 * STEPS * config.batch_size // devices
+    return -(-positions // config.model.chunk_rows)
 
 
 def _images(config, image):

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 
 from lnrepro.engine.errors import RunError, UserError, ended
 
@@ -80,6 +81,27 @@ def variables() -> dict[str, str]:
         "TPU_MIN_LOG_LEVEL": "3",
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
+
+
+def run_with_compilers(module: str, arguments: Sequence[str]) -> int | None:
+    """Run a script in a process that has the compilers.
+
+    JAX looks for them when it starts, so the process that a user started is too late.
+
+    Args:
+      module: its module.
+      arguments: its command line.
+
+    Returns:
+      Its exit code; None where this process has the compilers already.
+
+    Raises:
+      UserError: the compilers are not installed.
+    """
+    if str(folder()) in sys.path:
+        return None
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(command, env=variables()).returncode
 
 
 def install() -> None:

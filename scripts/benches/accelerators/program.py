@@ -62,10 +62,17 @@ Computation = dict[str, Instruction]
 
 
 class Program(NamedTuple):
-    """A program: {name of a computation: its instructions}, and the entry's name."""
+    """A program.
+
+    Attributes:
+      computations: {name of a computation: its instructions}.
+      entry: the name of the computation that runs.
+      assumed_trips: of loops whose number of trips is data; None refuses them.
+    """
 
     computations: Mapping[str, Computation]
     entry: str
+    assumed_trips: int | None = None
 
     def called(self, instruction: Instruction, attribute: str) -> str:
         """Return the name of the computation that an instruction's attribute names.
@@ -90,8 +97,12 @@ def unreadable(what: str) -> UserError:
     )
 
 
-def read(text: str) -> Program:
+def read(text: str, assumed_trips: int | None = None) -> Program:
     """Read the text of a compiled program.
+
+    Args:
+      text: what `as_text()` of a compiled function returns.
+      assumed_trips: see `Program`.
 
     Raises:
       UserError: a line that is not understood.
@@ -118,7 +129,7 @@ def read(text: str) -> Program:
             current[instruction.name] = instruction
     if entry is None:
         raise unreadable("it has no entry computation")
-    return Program(computations, entry)
+    return Program(computations, entry, assumed_trips)
 
 
 def _instruction(line: str) -> Instruction | None:
@@ -197,14 +208,19 @@ def trips(program: Program, computation: Computation, loop: Instruction) -> int:
         return int(stated[1])
     condition = program.computations[program.called(loop, "condition")]
     root = next(i for i in condition.values() if i.root)
-    counter, limit = (_without_copies(condition, name) for name in root.operands[:2])
-    if (
-        root.operation != "compare"
-        or "direction=LT" not in root.rest
-        or counter.operation != "get-tuple-element"
-        or limit.operation != "constant"
-    ):
+    names = root.operands
+    if root.operation == "fusion":
+        # A fusion of the comparison alone: its operands are the loop's state.
+        inner = program.computations[program.called(root, "calls")]
+        root = next(i for i in inner.values() if i.root)
+    if root.operation != "compare" or "direction=LT" not in root.rest:
         raise unreadable(f"the trips of {loop.name}: {root.operation}{root.rest[:80]}")
+    counter, limit = (_without_copies(condition, name) for name in names[:2])
+    in_state = [x.operation == "get-tuple-element" for x in (counter, limit)]
+    if all(in_state) and program.assumed_trips is not None:
+        return program.assumed_trips
+    if not in_state[0] or limit.operation != "constant":
+        raise unreadable(f"the trips of {loop.name} depend on {limit.operation}")
     index = int(re.search(r"index=(\d+)", counter.rest)[1])
     state = computation[loop.operands[0]]
     first = None

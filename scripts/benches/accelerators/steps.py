@@ -63,7 +63,8 @@ def compile_step(
         step = placement.compile(make_step(made, optimizer, key), state)
         began = time.perf_counter()
         executable = devices.compile(device, step, state, batch)
-        return Compiled(executable, time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+    return Compiled(executable, seconds, batches.data_dependent_trips(config, count))
 
 
 def has_direct(config: ConfigDict) -> bool:
