@@ -84,9 +84,10 @@ def main(args: argparse.Namespace) -> int:
                 label: report.as_json() for label, report in reports.items()
             }
             ratios |= _ratios(f"{cell}, {shape}", reports)
+            # Programs take minutes to compile, so what there is is kept.
+            records.write(args.json, f"compiled, {args.device}", ratios, details)
     for name, ratio in ratios.items():
         print(f"- {name}: {ratio:.3f}")
-    records.write(args.json, f"compiled, {args.device}", ratios, details)
     return 0
 
 
