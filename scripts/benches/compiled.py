@@ -95,7 +95,7 @@ def _reports(
     device: str, cell: str, shape: str, labels: Sequence[str] | None = None
 ) -> dict[str, Report]:
     """Compile the functions of a cell and a shape, and print their table."""
-    functions = analysis.cell_functions(cell, shape)
+    functions = analysis.cell_functions(device, cell, shape)
     sizes = (cells.SHAPES | cells.RIVALS)[shape]
     print(f"{cell}, {shape}, {device}: T {sizes.steps} B {sizes.batch} ", end="")
     print(f"D {sizes.features} H {sizes.units}, forward + backward\n")

@@ -96,8 +96,15 @@ def compile_cell(device: str, function: Implementation, count: int = 1) -> Compi
         return Compiled(made, time.perf_counter() - began)
 
 
-def cell_functions(cell: str, shape: str) -> dict[str, Implementation]:
-    """Return the functions of `cells` that are compared, on the CPU of this machine."""
+def cell_functions(device: str, cell: str, shape: str) -> dict[str, Implementation]:
+    """Return the functions that are compared, with arguments on this machine's CPU.
+
+    Args:
+      device: name of the device that they will be compiled for.
+      cell: a key of `cells.CELLS`.
+      shape: a key of `cells.SHAPES` or `cells.RIVALS`.
+    """
+    del device
     labels = ("ours LN", "ours plain", "Flax LN", "Flax plain", "haiku plain")
     sizes = (cells.SHAPES | cells.RIVALS)[shape]
     made = cells.implementations(cell, sizes, peers=("haiku",))
@@ -114,7 +121,7 @@ def compile_named(words: Sequence[str]) -> Compiled:
     kind, device, *rest = words
     if kind == "cell":
         cell, shape, label = rest
-        return compile_cell(device, cell_functions(cell, shape)[label])
+        return compile_cell(device, cell_functions(device, cell, shape)[label])
     from scripts.benches.accelerators import steps
 
     config, count, version, *flags = rest
