@@ -5,6 +5,7 @@ on four chips) and H 128:
 
     h100.txt, v5e.txt   scan over tanh(x + h @ w)
     v5e-4.txt           value and gradient of mean(relu(x @ w)), x split over the chips
+    v5e-pallas.txt      twice what a Pallas kernel with a grid of 2 x 5 returns
 """
 
 import contextlib
@@ -16,11 +17,12 @@ import numpy as np
 import pytest
 
 from lnrepro.engine import config_file, distribute, experiment
-from lnrepro.engine.errors import UserError
+from lnrepro.engine.errors import RunError, UserError
 from scripts import bench
 from scripts.benches import compiled
 from scripts.benches.accelerators import (
     batches,
+    bundles,
     cost,
     devices,
     environment,
@@ -82,6 +84,26 @@ def test_the_collectives_of_four_chips():
     found = cost.of(program.read(text_of("v5e-4"))).collectives
     # One sum of the loss and of the gradient.
     assert found == (("all-reduce", 1, 4 + WEIGHT),)
+
+
+def test_a_pallas_kernel_and_its_schedule(tmp_path):
+    text = program.read(text_of("v5e-pallas"))
+    assert cost.of(text).pallas == (("f.1", 1),)
+    kernel = text.computations[text.entry]["f.1"]
+    assert bundles.grid(kernel) == 2 * 5
+    # x comes from HBM, and the result stays in the vector memory.
+    traffic = cost.traffic(text, text.computations[text.entry], kernel)
+    assert traffic == 5 * CARRY
+    for name in ("f.1", "f.10", "TLP"):
+        path = tmp_path / f"1234-{name}-70-schedule-analysis_final_bundles.txt"
+        size = 52 if name == "f.1" else 1
+        path.write_text(f"Schedule analysis:\n\ttotal scheduled bundles:    {size}\n")
+    assert bundles.total(tmp_path, "f.1") == 52
+    with pytest.raises(RunError, match=r"no schedule of the Pallas kernel f\.2"):
+        bundles.total(tmp_path, "f.2")
+    broken = kernel._replace(rest=kernel.rest.replace('"body":"TUz', '"body":"AAA'))
+    with pytest.raises(UserError, match=r"grid of the Pallas kernel f\.1 cannot be"):
+        bundles.grid(broken)
 
 
 @pytest.mark.parametrize(

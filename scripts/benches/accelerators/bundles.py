@@ -75,10 +75,15 @@ def schedules(words: Sequence[str], names: Sequence[str]) -> dict[str, int]:
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
             raise RunError(f"the schedules of {' '.join(words)} are missing: {last}")
-        return {name: _total(pathlib.Path(folder), name) for name in names}
+        return {name: total(pathlib.Path(folder), name) for name in names}
 
 
-def _total(folder: pathlib.Path, name: str) -> int:
+def total(folder: pathlib.Path, name: str) -> int:
+    """Return the bundles of a kernel's schedule in a folder of libtpu's dumps.
+
+    Raises:
+      RunError: there is no schedule of it.
+    """
     pattern = re.compile(rf"\d+-{re.escape(name)}-\d+-schedule-analysis_final_bundles")
     for path in folder.iterdir():
         if pattern.match(path.name):
