@@ -84,6 +84,14 @@ def cosine_distances(captions: jax.Array, images: jax.Array) -> jax.Array:
 ERRORS = {"order": order_violations, "cosine": cosine_distances}
 
 
+def matching_errors(errors: jax.Array) -> jax.Array:
+    """Return the diagonal of the errors of pairs, [B, B] -> [B].
+
+    It is a sum, since a gather and its gradient would cross the devices of a mesh.
+    """
+    return jnp.sum(jnp.where(jnp.eye(len(errors), dtype=bool), errors, 0), axis=1)
+
+
 def ranking_loss(errors: jax.Array, margin: float) -> jax.Array:
     """Compute L, summed over all pairs of the batch that do not match.
 
@@ -94,7 +102,7 @@ def ranking_loss(errors: jax.Array, margin: float) -> jax.Array:
     Returns:
       []
     """
-    matching = jnp.diag(errors)
+    matching = matching_errors(errors)
     by_caption = jax.nn.relu(margin - errors + matching[:, None])
     by_image = jax.nn.relu(margin - errors + matching[None])
     is_matching = jnp.eye(len(errors), dtype=bool)

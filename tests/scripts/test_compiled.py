@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.engine import config_file, distribute, experiment
+from lnrepro.engine import config_file, distribute, experiment, optim
 from lnrepro.engine.errors import RunError, UserError
+from lnrepro.engine.train_step import make_init, make_step
 from scripts import bench
 from scripts.benches import compiled
 from scripts.benches.accelerators import (
@@ -290,3 +291,44 @@ def test_four_chips_sum_the_gradients_and_gather_nothing(capfd):
     flags[3] = "3"
     assert bench.main(["compiled", *flags]) == 2
     assert "there are topologies of 1, 4, 8 v5e" in capfd.readouterr().err
+
+
+def collectives(name):
+    """Bytes of the collectives of a step on four devices, by their kinds.
+
+    The partitioner of XLA is the same on all platforms, so the CPU's compiler tells
+    them. The forms are those of a TPU.
+    """
+    config = config_file.read(f"configs/{name}.py:smoke")
+    placement = distribute.make("jit", config.batch_size, devices=jax.devices()[:4])
+    with devices.instead_of_cpu("v5e", 4):
+        made = experiment.load(config)
+        optimizer = optim.make(config.optimizer)
+        key = jax.random.key(0)
+        state = jax.eval_shape(make_init(made, optimizer), key)
+        batch = jax.tree.map(lambda x: x[None], batches.of(config, 4))
+        state, batch = placement.shapes(state, batch)
+        step = placement.compile(make_step(made, optimizer, key), state)
+        text = step.lower(state, batch).compile().as_text()
+    sizes = {}
+    for computation in program.read(text).computations.values():
+        for instruction in computation.values():
+            if instruction.operation in cost.COLLECTIVES:
+                size = sum(a.bytes for a in program.arrays(instruction.shape))
+                kind = instruction.operation
+                sizes[kind] = sizes.get(kind, 0) + size
+    return sizes, config
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_data_parallelism_gathers_nothing_that_need_not_be(name):
+    sizes, config = collectives(name)
+    assert sizes.pop("all-reduce") > 0
+    needed = 0
+    if name == "order_embeddings":
+        # Every caption is compared with every image, forward and backward, and a
+        # vector or a matrix of all pairs crosses the devices.
+        rows = config.batch_size
+        needed = 4 * (2 * rows * config.model.units + 2 * rows + rows * rows)
+    assert sum(sizes.values()) <= needed, sizes
