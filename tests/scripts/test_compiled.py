@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lnrepro.data.triples import STEPS
 from lnrepro.engine import config_file, distribute, experiment, optim
 from lnrepro.engine.errors import RunError, UserError
 from lnrepro.engine.train_step import make_init, make_step
@@ -331,4 +332,9 @@ def test_data_parallelism_gathers_nothing_that_need_not_be(name):
         # vector or a matrix of all pairs crosses the devices.
         rows = config.batch_size
         needed = 4 * (2 * rows * config.model.units + 2 * rows + rows * rows)
+    if name == "skip_thoughts":
+        # The gradient of the word table is made of those of the words of the batch,
+        # which are fewer numbers than the table.
+        words = config.batch_size * (max(config.data.buckets) + 2 * STEPS)
+        needed = 4 * words * (config.model.word_size + 1)
     assert sum(sizes.values()) <= needed, sizes
