@@ -152,6 +152,7 @@ def _time(seconds) -> str:
 
 
 def _arguments(argv):
+    from scripts.benches.accelerators.devices import DEVICES
     from scripts.paper.plan import PARTS
 
     parser = Parser(prog="reproduce.py", description=__doc__)
@@ -168,7 +169,7 @@ def _arguments(argv):
     add("--plan", action="store_true", help="show the plan and train nothing")
     add(
         "--device",
-        choices=("h100", "v4", "v5e", "v5p", "v6e"),
+        choices=tuple(DEVICES),
         help="show a plan for this device, by its compiler's estimate, and "
         "train nothing",
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from scripts.benches.accelerators import environment
 from scripts.paper import plan
 
-COLUMNS = ("", "config", "flags", "fits", "a step", "steps", "runs", "device-hours")
+COLUMNS = ("", "config", "flags", "needs", "a step", "steps", "runs", "device-hours")
 
 
 def main(args: argparse.Namespace, root: pathlib.Path, argv: Sequence[str]) -> int:
@@ -30,7 +30,8 @@ def main(args: argparse.Namespace, root: pathlib.Path, argv: Sequence[str]) -> i
     from scripts.benches.accelerators import plans
 
     planned, _ = plan.items(args.scale, args.only, root, needs_data=False)
-    print("  ".join(COLUMNS), flush=True)
+    print(f"| {' | '.join(COLUMNS)} |")
+    print("|---" * len(COLUMNS) + "|", flush=True)
     total, missing = 0.0, 0
     for item in planned:
         # Runs that differ in the seed alone are one program.
@@ -43,7 +44,7 @@ def main(args: argparse.Namespace, root: pathlib.Path, argv: Sequence[str]) -> i
             line = [item.part, item.config, " ".join(flags)]
             if step.report is None or not step.report.fits:
                 missing += 1
-                line.append(f"does not fit; {step.message}")
+                line.append(f"does not fit {step.message}")
             else:
                 seconds = step.report.seconds
                 hours = sum(run.total for run in runs) * seconds / 3600
@@ -55,7 +56,7 @@ def main(args: argparse.Namespace, root: pathlib.Path, argv: Sequence[str]) -> i
                     str(len(runs)),
                     f"{hours:,.1f}",
                 ]
-            print("  ".join(line), flush=True)
-    print(f"{total:,.0f} device-hours of training steps on one {args.device}.")
+            print(f"| {' | '.join(line)} |", flush=True)
+    print(f"\n{total:,.1f} device-hours of training steps on one {args.device}.")
     print(plans.LEFT_OUT)
     return 1 if missing else 0
