@@ -85,7 +85,13 @@ def main(args: argparse.Namespace) -> int:
             }
             ratios |= _ratios(f"{cell}, {shape}", reports)
             # Programs take minutes to compile, so what there is is kept.
-            records.write(args.json, f"compiled, {args.device}", ratios, details)
+            records.write(
+                args.json,
+                f"compiled, {args.device}",
+                ratios,
+                details,
+                f"described {args.device}",
+            )
     for name, ratio in ratios.items():
         print(f"- {name}: {ratio:.3f}")
     return 0

@@ -94,7 +94,7 @@ def main(args: argparse.Namespace) -> int:
             protocols.append(_protocol(name, config, found["ours"], args.devices))
         # Programs take minutes to compile, so what there is is kept.
         benchmark = f"compiled steps, {args.devices} {args.device}"
-        records.write(args.json, benchmark, ratios, details)
+        records.write(args.json, benchmark, ratios, details, f"described {args.device}")
     print()
     for name, ratio in ratios.items():
         print(f"- {name}: {ratio:.3f}")
