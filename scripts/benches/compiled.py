@@ -162,7 +162,8 @@ def _ratios(name: str, reports: Mapping[str, Report]) -> dict[str, float]:
         a, b = reports[ours], reports[theirs]
         what = "cycles" if b.cycles else "kernels"
         found[f"{what}, {name}, {ours} / {theirs}"] = analysis.ratio(a, b)
-        if b.temporary:
+        # A TPU may keep all of it in its vector memory.
+        if a.temporary and b.temporary:
             memory = a.temporary / b.temporary
             found[f"temporary memory, {name}, {ours} / {theirs}"] = memory
     return found
