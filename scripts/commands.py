@@ -14,7 +14,8 @@ def dispatch(
     Args:
       doc: the text of --help.
       package: the package that has a module for each command. The module's
-        `add_arguments(parser)` adds its flags, and its `main(args)` runs it.
+        `add_arguments(parser)` adds its flags, and its `main(args)` runs it;
+        `args.arguments` is the command line.
       names: the names of the commands.
       arguments: the command line.
 
@@ -31,6 +32,6 @@ def dispatch(
         if name == wanted:
             module = importlib.import_module(f"{package}.{name}")
             module.add_arguments(command)
-            command.set_defaults(main=module.main)
+            command.set_defaults(main=module.main, arguments=list(arguments))
     args = parser.parse_args(arguments)
     return args.main(args)

@@ -5,6 +5,7 @@
     python scripts/reproduce.py --scale embedded
     python scripts/reproduce.py --scale small --hours 12 --processes 2
     python scripts/reproduce.py --scale paper --only draw --minutes 9
+    python scripts/reproduce.py --scale paper --device v5e
 
 smoke     minutes; it only checks that every step runs
 embedded  about an hour on two cores, on data that needs no download
@@ -52,6 +53,10 @@ def main(argv: list[str]) -> int:
 
     root = args.root or pathlib.Path("runs/reproduce") / args.scale
     protocols = [args.protocol] if args.protocol else PROTOCOLS
+    if args.device:
+        from scripts.paper import on_device
+
+        return on_device.main(args, root, argv)
     planned, skipped = plan.items(args.scale, args.only, root, args.together, protocols)
     for line in skipped:
         print(line, flush=True)
@@ -160,6 +165,7 @@ def _time(seconds) -> str:
 
 
 def _arguments(argv):
+    from scripts.benches.accelerators.devices import DEVICES
     from scripts.paper.plan import PARTS
 
     parser = Parser(prog="reproduce.py", description=__doc__)
@@ -180,6 +186,12 @@ def _arguments(argv):
         "which all have one; both by default",
     )
     add("--plan", action="store_true", help="show the plan and train nothing")
+    add(
+        "--device",
+        choices=tuple(DEVICES),
+        help="show a plan for this device, by its compiler's estimate, and "
+        "train nothing",
+    )
     limit = parser.add_mutually_exclusive_group()
     limit.add_argument("--hours", type=float, help="stop after this time")
     limit.add_argument("--minutes", type=float, help="stop after this time")

@@ -24,6 +24,7 @@ from ml_collections import ConfigDict
 from lnrepro.engine.checks import check_at_least, check_choice
 from lnrepro.engine.errors import UserError
 from lnrepro.functional import LSTMCell, ScanOptions, bidirectional, norms, unroll
+from lnrepro.functional.fast.products import product
 
 from .all_rows import AllRowsLSTM, unroll_all_rows
 from .population import filled, fresh_lstm, fresh_map
@@ -195,9 +196,7 @@ class Reader:
 
         def affine(name, x, mask=None):
             weights = params[name]
-            # The product of a matrix needs no copies in the backward pass.
-            flat = x.reshape(-1, x.shape[-1]) @ weights["w"]
-            y = flat.reshape(*x.shape[:-1], -1)
+            y = product(x, weights["w"])
             if self.everywhere and not self.batch:
                 y = norms.layer_norm(y, weights["gain"])
             elif self.everywhere:

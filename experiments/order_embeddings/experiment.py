@@ -1,7 +1,6 @@
 """The order-embeddings experiment."""
 
 import jax
-import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro import data
@@ -13,7 +12,7 @@ from . import evaluate as evaluations
 from .data import Buckets, open_split, training_batches
 from .model import Encoders
 from .pictures import retrievals
-from .ranking import ERRORS, ranking_loss
+from .ranking import ERRORS, matching_errors, ranking_loss
 
 RECALL = "% of queries"
 RANK = "rank, from 1"
@@ -59,7 +58,7 @@ def make(config: ConfigDict) -> Experiment:
         images = encoders.images(params, batch["image"])
         error = errors(captions, images)
         count = len(error)
-        own = jnp.diag(error).mean()
+        own = matching_errors(error).mean()
         other = (error.mean() - own / count) * count / max(count - 1, 1)
         metrics = {"own_error": own, "other_error": other}
         return ranking_loss(error, config.margin), ({}, metrics)

@@ -20,8 +20,8 @@ def order_violations(captions: jax.Array, images: jax.Array) -> jax.Array:
     """Compute E of all pairs.
 
     No array of C x N x K is built. The sum is one fused reduction. max(0, d)^2 does not
-    factor, so it cannot be a matrix product. The gradient is a scan over captions,
-    which holds N x K differences at a time.
+    factor, so it cannot be a matrix product. The gradient is two fused reductions on a
+    GPU or TPU, and on a CPU a scan over captions, which holds N x K differences.
 
     Args:
       captions: [C, K].
@@ -39,8 +39,20 @@ def _forward(captions, images):
 
 
 def _backward(saved, weights):
-    captions, images = saved
+    # The scan starts four kernels for every caption on a GPU: 512 of the 1,448 of a
+    # step with B = 128.
+    return jax.lax.platform_dependent(
+        *saved, weights, cpu=_gradients_by_scan, default=_gradients
+    )
 
+
+def _gradients(captions, images, weights):
+    violations = jnp.maximum(captions[:, None] - images[None], 0)
+    weighted = 2 * weights[..., None] * violations
+    return weighted.sum(1), -weighted.sum(0)
+
+
+def _gradients_by_scan(captions, images, weights):
     def one_caption(grad_images, row):
         caption, w = row
         violation = jnp.maximum(caption - images, 0)
@@ -72,6 +84,14 @@ def cosine_distances(captions: jax.Array, images: jax.Array) -> jax.Array:
 ERRORS = {"order": order_violations, "cosine": cosine_distances}
 
 
+def matching_errors(errors: jax.Array) -> jax.Array:
+    """Return the diagonal of the errors of pairs, [B, B] -> [B].
+
+    It is a sum, since a gather and its gradient would cross the devices of a mesh.
+    """
+    return jnp.sum(jnp.where(jnp.eye(len(errors), dtype=bool), errors, 0), axis=1)
+
+
 def ranking_loss(errors: jax.Array, margin: float) -> jax.Array:
     """Compute L, summed over all pairs of the batch that do not match.
 
@@ -82,7 +102,7 @@ def ranking_loss(errors: jax.Array, margin: float) -> jax.Array:
     Returns:
       []
     """
-    matching = jnp.diag(errors)
+    matching = matching_errors(errors)
     by_caption = jax.nn.relu(margin - errors + matching[:, None])
     by_image = jax.nn.relu(margin - errors + matching[None])
     is_matching = jnp.eye(len(errors), dtype=bool)

@@ -74,23 +74,32 @@ def _all_chunks(h, w, bias, targets, valid, rows, with_gradients):
     missing = -count % rows
     beyond = jnp.broadcast_to(count + jnp.arange(missing), (groups, missing))
     order = jnp.concatenate([order, beyond], axis=1)
-    group = jnp.arange(groups)[:, None]
+
+    # Mapped over the groups, and not indexed by their numbers: the partitioner then
+    # sees that no group needs another one's positions.
+    @jax.vmap
+    def take_in_group(values, position):
+        return values.at[position].get(mode="clip")
+
+    @jax.vmap
+    def put_in_group(values, position, new):
+        return values.at[position].set(new, mode="drop", unique_indices=True)
 
     def chunk(i, state):
         total, gradients = state
         position = jax.lax.dynamic_slice_in_dim(order, i * rows, rows, 1)
         is_valid = (i * rows + jnp.arange(rows))[None] < valid_counts[:, None]
-        h_chunk = h.at[group, position].get(mode="clip")
+        h_chunk = take_in_group(h, position)
         # Padding may hold anything, even NaN, which would reach the gradients.
         h_chunk = jnp.where(is_valid[..., None], h_chunk, 0)
-        target = targets.at[group, position].get(mode="clip")[..., None]
+        target = take_in_group(targets, position)[..., None]
         logits = h_chunk @ w + bias
         largest = logits.max(-1, keepdims=True)
         exp = jnp.exp(logits - largest)
         exp_sum = exp.sum(-1, keepdims=True)
         target_logit = jnp.take_along_axis(logits, target, -1)
         p = jnp.exp(target_logit - largest) / exp_sum
-        total = total + jnp.where(is_valid, -jnp.log(p[..., 0] + FLOOR), 0).sum()
+        total = total + jnp.where(is_valid, -jnp.log(p[..., 0] + FLOOR), 0).sum(1)
         if not with_gradients:
             return total, gradients
         dh, dw, dbias = gradients
@@ -100,13 +109,19 @@ def _all_chunks(h, w, bias, targets, valid, rows, with_gradients):
         is_target = jnp.arange(w.shape[1]) == target
         dlogits = exp * (factor / exp_sum) - jnp.where(is_target, factor, 0)
         dh_chunk = jnp.einsum("grv,hv->grh", dlogits, w)
-        dh = dh.at[group, position].set(dh_chunk, mode="drop", unique_indices=True)
-        dw = dw + jnp.einsum("grh,grv->hv", h_chunk, dlogits)
-        dbias = dbias + dlogits.sum((0, 1))
+        dh = put_in_group(dh, position, dh_chunk)
+        dw = dw + jnp.einsum("grh,grv->ghv", h_chunk, dlogits)
+        dbias = dbias + dlogits.sum(1)
         return total, (dh, dw, dbias)
 
+    # Each group has sums of its own, which cross the devices once, after the loop.
     gradients = ()
     if with_gradients:
-        gradients = (jnp.zeros_like(h), jnp.zeros_like(w), jnp.zeros_like(bias))
-    start = (jnp.zeros((), h.dtype), gradients)
-    return jax.lax.fori_loop(0, chunks, chunk, start)
+        of_groups = (jnp.zeros((groups, *a.shape), a.dtype) for a in (w, bias))
+        gradients = (jnp.zeros_like(h), *of_groups)
+    start = (jnp.zeros(groups, h.dtype), gradients)
+    total, gradients = jax.lax.fori_loop(0, chunks, chunk, start)
+    if with_gradients:
+        dh, dw, dbias = gradients
+        gradients = dh, dw.sum(0), dbias.sum(0)
+    return total.sum(), gradients

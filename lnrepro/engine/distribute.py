@@ -27,12 +27,15 @@ class Placement(NamedTuple):
     Attributes:
       compile: (step, state) -> compiled (state, batches) -> (state, metrics). `step`
         takes (state, batches, axis to average over or None). `state` is the placed
-        state that it will start with. The state is donated and stays where it is.
+        state that it will start with, or what `shapes` says of it. The state is donated
+        and stays where it is.
       place: state on the host -> state on the devices.
       batch: arrays [K, B, ...] on the host, this process's rows -> on the devices.
       vars: state on the devices -> a single logical array each, for evaluation.
       host: state on the devices -> NumPy copies.
       metrics: metrics of a compiled step -> NumPy arrays [K].
+      shapes: (state, batch), arrays or their shapes -> both as jax.ShapeDtypeStruct
+        with shardings, to compile without arrays. None for pmap.
     """
 
     compile: Callable[[Callable, Any], Callable]
@@ -41,6 +44,7 @@ class Placement(NamedTuple):
     vars: Callable[[Any], Any]
     host: Callable[[Any], Any]
     metrics: Callable[[Any], Any]
+    shapes: Callable[[Any, Any], tuple[Any, Any]] | None = None
 
 
 def make(
@@ -49,8 +53,9 @@ def make(
     seeds: int = 1,
     model: int = 1,
     shard: Sequence[tuple[str, int]] = (),
+    devices: Sequence[Any] | None = None,
 ) -> Placement:
-    """Return a placement over all devices.
+    """Return a placement over devices.
 
     Args:
       kind: "jit" or "pmap".
@@ -59,6 +64,7 @@ def make(
       model: number of devices that share each array that `shard` names.
       shard: (name, axis) pairs. An array of the state whose path ends in the name is
         split along the axis.
+      devices: what jit runs on; None takes all devices.
 
     Raises:
       UserError: values that do not fit together or do not fit the devices.
@@ -77,16 +83,16 @@ def make(
         )
     # Every row of devices along "model" holds one whole copy of the state, and every
     # such row reads its own part of the batch.
-    devices = jax.device_count()
-    if model < 1 or devices % model:
+    devices = jax.devices() if devices is None else devices
+    if model < 1 or len(devices) % model:
         raise UserError(
-            f"config.mesh.model = {model} does not divide the {devices} devices"
+            f"config.mesh.model = {model} does not divide the {len(devices)} devices"
         )
     if model > 1 and not shard:
         raise UserError(
             f"config.mesh.model = {model}, but config.mesh.shard names nothing to share"
         )
-    data = devices // model
+    data = len(devices) // model
     if batch_size % data:
         # Suggest the multiples next to the given size.
         below = batch_size // data * data
@@ -95,7 +101,7 @@ def make(
             f"config.batch_size = {batch_size} does not divide over {data} devices; "
             f"take {' or '.join(near)}, or fewer devices"
         )
-    return _jit(seeds, model, shard) if kind == "jit" else _pmap()
+    return _jit(seeds, model, shard, devices) if kind == "jit" else _pmap()
 
 
 def _copy(x):
@@ -119,12 +125,13 @@ def _unchanged(tree):
     return tree
 
 
-def _jit(seeds, model, shard):
+def _jit(seeds, model, shard, devices):
     # Auto axes: XLA derives the shardings inside the step from those of its arguments.
     mesh = jax.make_mesh(
-        (jax.device_count() // model, model),
+        (len(devices) // model, model),
         (AXIS, MODEL),
         axis_types=(AxisType.Auto,) * 2,
+        devices=devices,
     )
     replicated = NamedSharding(mesh, P())
     # Batches are [K, B, ...], or [K, S, B, ...] with several seeds. B is split.
@@ -179,7 +186,19 @@ def _jit(seeds, model, shard):
             out_shardings=(shardings, replicated),
         )
 
-    return Placement(compile, place, batch, _unchanged, _copy_tree, _copy_tree)
+    def shapes(state, batch):
+        def with_sharding(path, x):
+            return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding_of(path, x))
+
+        def with_rows(x):
+            return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows)
+
+        return (
+            jax.tree.map_with_path(with_sharding, state),
+            jax.tree.map(with_rows, batch),
+        )
+
+    return Placement(compile, place, batch, _unchanged, _copy_tree, _copy_tree, shapes)
 
 
 def _pmap():

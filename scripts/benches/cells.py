@@ -223,7 +223,7 @@ def main(args: argparse.Namespace) -> int:
     table = {}
     for name in args.shapes:
         shape = (SHAPES | RIVALS)[name]._replace(dtype=args.dtype)
-        functions = implementations(args, shape)
+        functions = implementations(args.cell, shape, args.peers)
         table[name] = measure(functions, args, shape.steps, COMPILATIONS)
         _print_rows(name, table[name])
     means = _means(table.values())
@@ -236,15 +236,16 @@ def main(args: argparse.Namespace) -> int:
 
 
 def implementations(
-    args: argparse.Namespace, shape: Shape
+    cell: str, shape: Shape, peers: Iterable[str]
 ) -> dict[str, Implementation]:
     """Make the functions to measure.
 
     Args:
-      args: the flags.
+      cell: a key of `CELLS`.
       shape: the sizes.
+      peers: libraries to measure if they are installed.
     """
-    compared = CELLS[args.cell]
+    compared = CELLS[cell]
     normed, plain = compared.ours(shape), compared.plain(shape)
     flax_plain = compared.flax_plain
     # "inference" measures the outputs without gradients. "products alone" bounds the
@@ -269,9 +270,9 @@ def implementations(
     made["products alone, inference"] = cells_jax.our_products(
         our_class, shape, inference=True
     )
-    if "haiku" in args.peers and importlib.util.find_spec("haiku"):
+    if "haiku" in peers and importlib.util.find_spec("haiku"):
         made["haiku plain"] = cells_jax.haiku(compared.peer, shape)
-    if "torch" in args.peers and importlib.util.find_spec("torch"):
+    if "torch" in peers and importlib.util.find_spec("torch"):
         from scripts.benches.direct import cells_torch
 
         if cells_torch.use_device_of_jax():

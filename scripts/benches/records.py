@@ -40,6 +40,7 @@ def write(
     benchmark: str,
     ratios: Mapping[str, float],
     details: Any = None,
+    of_device: str | None = None,
 ) -> None:
     """Write a record.
 
@@ -48,6 +49,7 @@ def write(
       benchmark: its name, with the flags that make its ratios different ones.
       ratios: {name: ratio}.
       details: other numbers, as JSON values.
+      of_device: name of the device, where it is not the one at hand.
 
     Raises:
       OSError: it cannot be written.
@@ -58,7 +60,7 @@ def write(
         "benchmark": benchmark,
         "date": time.strftime("%Y-%m-%d"),
         "commit": (workdir.git_commit() or "unknown")[:7],
-        "device": device(),
+        "device": of_device or device(),
         "versions": workdir.versions(),
         "ratios": dict(ratios),
         "details": details,

@@ -130,6 +130,18 @@ def test_order_violations_are_the_naive_ones_with_gradients_and_less_memory(x64)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), *results)
 
 
+def test_gradients_of_order_violations_are_the_same_on_every_platform(x64):
+    rng = np.random.RandomState(0)
+    inputs = rng.rand(7, 6), rng.rand(4, 6), rng.randn(7, 4)
+    of_cpu, of_others = (
+        f(*map(jnp.asarray, inputs))
+        for f in (ranking._gradients_by_scan, ranking._gradients)
+    )
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), of_cpu, of_others
+    )
+
+
 def test_loss_and_its_gradient_hold_less_than_one_array_of_all_differences():
     """128 pairs in 256 dimensions: B x B x K would be 16.8 MB."""
     x = jnp.zeros((128, 256), jnp.float32)

@@ -76,9 +76,12 @@ def weight_gradient(v: jax.Array, d: jax.Array, weight: jax.Array) -> jax.Array:
       d: [..., N], the cotangents of the product.
       weight: [D, N] or blocks, as for `multiply`.
     """
-    if weight.ndim > 2 or _is_sharded(d, v, weight):
+    on_cpu = jax.default_backend() == "cpu"
+    if weight.ndim > 2 or not on_cpu or _is_sharded(d, v, weight):
         return jax.vjp(lambda w: multiply(v, w), weight)[1](d)[0]
     # As one product of two matrices, XLA's CPU backend needs no transposed copies.
+    # Elsewhere the axes stay apart: where a mesh splits the batch, time and batch as
+    # one axis would be gathered on every device.
     rows_v = v.reshape(-1, v.shape[-1])
     rows_d = d.reshape(-1, d.shape[-1])
     return jax.lax.dot_general(rows_v, rows_d, (((0,), (0,)), ((), ())))

@@ -41,11 +41,15 @@ class Implementation(NamedTuple):
         is a `compile`, it takes the compiled program.
       wait: waits for a result.
       compile: returns the compiled program; None where nothing is compiled.
+      function: what is compiled, for functions in JAX.
+      arguments: its arguments.
     """
 
     call: Callable[..., Any]
     wait: Callable[[Any], Any]
     compile: Callable[[], Any] | None = None
+    function: Callable[..., Any] | None = None
+    arguments: tuple[Any, ...] = ()
 
 
 def implement(
@@ -93,7 +97,7 @@ def implement(
         with jax.default_matmul_precision(precision):
             return jax.jit(function).lower(*arguments).compile()
 
-    return Implementation(call, jax.block_until_ready, compile)
+    return Implementation(call, jax.block_until_ready, compile, function, arguments)
 
 
 def ours(
