@@ -75,10 +75,6 @@ class ScanOptions:
         each step. None takes what was measured to be faster, see `fast.choices`.
       unroll: steps per iteration of the loop, as in `jax.lax.scan`. None takes what was
         measured to be faster.
-      cudnn: whether `unroll` runs an LSTM without norms by cuDNN, where it can: on an
-        NVIDIA GPU, in float32, without masks, resets, noise, reverse and
-        return_carries, and with gates as in eq. 17-19. Elsewhere the scan runs.
-        cuDNN's gradient has no derivative.
 
     Raises:
       ValueError: an unknown value.
@@ -89,7 +85,6 @@ class ScanOptions:
     chunk: int | None = None
     hoist: bool | None = None
     unroll: int | None = None
-    cudnn: bool = False
 
     def __post_init__(self):
         """Check the values."""
