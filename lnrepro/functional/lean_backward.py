@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional import named_products
-from lnrepro.functional.fast import products
+from lnrepro.functional.fast import fission, platform, products
 from lnrepro.functional.named_products import named_dot
 
 
@@ -25,6 +25,10 @@ class Plan(NamedTuple):
       hoist: whether `project` runs over a chunk before its steps.
       forward_chunk, backward_chunk: steps in a chunk, in either pass.
       unroll: steps per iteration of the loop.
+      in_place: whether the loop over the steps computes all there is to compute, and
+        writes gradients over what it has read. Otherwise it holds only what is
+        sequential, and the rest is computed for all steps of a chunk at once.
+      one_slice: see `fast.fission.scan`, for loops that are not in place.
     """
 
     step: Callable
@@ -36,6 +40,8 @@ class Plan(NamedTuple):
     forward_chunk: int
     backward_chunk: int
     unroll: int
+    in_place: bool
+    one_slice: bool
 
 
 class ScanResult(NamedTuple):
@@ -52,11 +58,11 @@ class ScanResult(NamedTuple):
     aux: Any
 
 
-def plain_scan(plan, weights, params, carry, x, context) -> ScanResult:
+def plain_scan(plans, weights, params, carry, x, context) -> ScanResult:
     """Run the scan for JAX's own derivatives.
 
     Args:
-      plan: the static part of the scan.
+      plans: the static part of the scan for every platform.
       weights: {name: weight}, as given to `scan`.
       params: pytree that every step reads.
       carry: pytree, the carry before the first step.
@@ -65,25 +71,26 @@ def plain_scan(plan, weights, params, carry, x, context) -> ScanResult:
     """
 
     def keep_output(before, after, step_products):
-        return plan.output(after)
+        return plans.default.output(after)
 
-    last, outputs, aux, _ = _forward(
-        plan, keep_output, weights, params, carry, x, context
+    forward = functools.partial(_forward, keep=keep_output)
+    last, outputs, aux, _ = platform.choose(
+        forward, plans, weights, params, carry, x, context
     )
     return ScanResult(last, outputs, aux)
 
 
-def _forward(plan, keep, weights, params, carry, x, context):
+def _forward(plan, weights, params, carry, x, context, keep):
     """Scan over chunks of steps.
 
     Args:
       plan: the static part of the scan.
-      keep: (carry before, carry after, {name: product}) -> what is stacked of a step.
       weights: as for `plain_scan`, as are the other arguments.
       params: see `plain_scan`.
       carry: see `plain_scan`.
       x: see `plain_scan`.
       context: see `plain_scan`.
+      keep: (carry before, carry after, {name: product}) -> what is stacked of a step.
 
     Returns:
       (last carry, what was kept [T, ...], aux [T, ...], projections [T, ...]).
@@ -106,7 +113,7 @@ def _forward(plan, keep, weights, params, carry, x, context):
         x, context = inputs
         if plan.hoist:
             x = plan.project(named_dot(weights), x)
-        last, (kept, aux, x_proj) = jax.lax.scan(
+        last, (kept, aux, x_proj) = _loop(plan)(
             one_step, carry, (x, context), reverse=plan.reverse, unroll=plan.unroll
         )
         return last, (kept, aux, x if plan.hoist else x_proj)
@@ -115,6 +122,13 @@ def _forward(plan, keep, weights, params, carry, x, context):
         one_chunk, carry, (x, context), plan.forward_chunk, plan.reverse
     )
     return last, kept, aux, x_proj
+
+
+def _loop(plan):
+    """Return `jax.lax.scan` or its equal for accelerators."""
+    if plan.in_place:
+        return jax.lax.scan
+    return functools.partial(fission.scan, one_slice=plan.one_slice)
 
 
 def _over_chunks(function, state, inputs, size, reverse):
@@ -140,12 +154,12 @@ def _over_chunks(function, state, inputs, size, reverse):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def lean_scan(plan, weights, params, carry, x, context) -> ScanResult:
+def lean_scan(plans, weights, params, carry, x, context) -> ScanResult:
     """Run the scan; its derivative keeps the carries and the products only.
 
     The arguments are those of `plain_scan`.
     """
-    return plain_scan(plan, weights, params, carry, x, context)
+    return plain_scan(plans, weights, params, carry, x, context)
 
 
 class Kept(NamedTuple):
@@ -162,7 +176,7 @@ class Kept(NamedTuple):
     products: Any
 
 
-def _lean_forward(plan, weights, params, carry, x, context):
+def _lean_forward(plans, weights, params, carry, x, context):
     """Run the scan; return its result and what the backward pass reads."""
     for leaf in jax.tree.leaves(carry):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -172,18 +186,22 @@ def _lean_forward(plan, weights, params, carry, x, context):
                 "point, or use ScanOptions(backward='autodiff')"
             )
 
+    # The plans differ in how the scan runs, and not in what it keeps.
+    plan = plans.default
+
     def keep_carry_and_products(before, after, step_products):
         return before, None if plan.save == "carries" else step_products
 
-    last, (before, step_products), aux, x_proj = _forward(
-        plan, keep_carry_and_products, weights, params, carry, x, context
+    forward = functools.partial(_forward, keep=keep_carry_and_products)
+    last, (before, step_products), aux, x_proj = platform.choose(
+        forward, plans, weights, params, carry, x, context
     )
     kept = Kept(before, x_proj if plan.save == "products" else None, step_products)
     # The outputs are derived from the carries, which are kept anyway. A second stack
     # would cost as much memory again.
     outputs = _outputs_after(plan, before, last)
     # Everything that the backward pass reads, besides the gradients of the result.
-    saved = (weights, params, last, x, context, kept)
+    saved = (weights, params, x, context, kept)
     return ScanResult(last, outputs, aux), saved
 
 
@@ -204,23 +222,14 @@ def _outputs_after(plan, before, last):
     return jax.tree.map(shift, others, first)
 
 
-class _State(NamedTuple):
-    """The state of the backward loop over steps.
-
-    Attributes:
-      d_carry: gradient of the carry after the step.
-      after: the carry after the step.
-      d_params: gradient of the parameters, summed over the steps so far.
-    """
-
-    d_carry: Any
-    after: Any
-    d_params: Any
-
-
-def _lean_backward(plan, saved, gradients: ScanResult):
+def _lean_backward(plans, saved, gradients: ScanResult):
     """Return the gradients of weights, params, carry and x."""
-    weights, params, last, x, context, kept = saved
+    # The last entry is that of `context`, which gets no gradient.
+    return *platform.choose(_gradients, plans, saved, gradients), None
+
+
+def _gradients(plan, saved, gradients):
+    weights, params, x, context, kept = saved
 
     # The weights enter as arguments, so that the vjp below also returns their
     # gradients.
@@ -229,11 +238,11 @@ def _lean_backward(plan, saved, gradients: ScanResult):
         return plan.project(record.dot, x)
 
     def one_chunk(state, inputs):
-        state, d_weights = state
+        d_carry, d_params, d_weights = state
         x, context, kept, d_outputs, d_aux = inputs
         kept = _complete(plan, weights, params, x, context, kept)
-        state, d_x_proj, d_products, inputs_of_products = _replay_steps(
-            plan, weights, params, kept, context, d_outputs, d_aux, state
+        d_carry, d_params, d_x_proj, d_products, inputs_of_products = _replay_steps(
+            plan, weights, params, kept, context, d_outputs, d_aux, d_carry, d_params
         )
         # One large product for each weight, over all steps of the chunk.
         of_step = {
@@ -244,22 +253,20 @@ def _lean_backward(plan, saved, gradients: ScanResult):
         _, pull_projection = jax.vjp(project, weights, x)
         of_projection, d_x = pull_projection(d_x_proj)
         d_weights = _add_named(_add(d_weights, of_projection), of_step)
-        return (state, d_weights), d_x
+        return (d_carry, d_params, d_weights), d_x
 
-    # The backward pass starts from the carry after the last step and takes the chunks
-    # in the opposite order. Gradients are summed over time in float32 at least.
-    state = _State(gradients.carry, last, _wide_zeros(params))
+    # The backward pass takes the chunks in the opposite order. Gradients are summed
+    # over time in float32 at least.
     inputs = (x, context, kept, gradients.outputs, gradients.aux)
-    (state, d_weights), d_x = _over_chunks(
+    (d_carry, d_params, d_weights), d_x = _over_chunks(
         one_chunk,
-        (state, _wide_zeros(weights)),
+        (gradients.carry, _wide_zeros(params), _wide_zeros(weights)),
         inputs,
         plan.backward_chunk,
         not plan.reverse,
     )
-    d_params = _cast_like(state.d_params, params)
-    # The last entry is that of `context`, which gets no gradient.
-    return _cast_like(d_weights, weights), d_params, state.d_carry, d_x, None
+    d_params = _cast_like(d_params, params)
+    return _cast_like(d_weights, weights), d_params, d_carry, d_x
 
 
 lean_scan.defvjp(_lean_forward, _lean_backward)
@@ -285,70 +292,108 @@ def _complete(plan, weights, params, x, context, kept):
     return Kept(kept.carry, x_proj, outputs)
 
 
-def _replay_steps(plan, weights, params, kept, context, d_outputs, d_aux, state):
+def _replay_steps(
+    plan, weights, params, kept, context, d_outputs, d_aux, d_carry, d_params
+):
     """Replay the steps of a chunk backwards.
 
     Returns:
-      (state, gradients of x_proj, gradients of the products, inputs of the products),
-      the latter three [T, ...]. Gradients are written over x_proj and the products.
+      (gradient of the carry before the chunk, sum of the gradients of the parameters,
+      gradients of x_proj, gradients of the products, inputs of the products), the
+      latter three [T, ...].
     """
     # {product: number of the leaf of the carry that is its input}
     leaf_of_input: dict[str, int] = {}
-    steps = jax.tree.leaves(kept.carry)[0].shape[0]
-    # The replay runs against the direction of the forward pass.
-    first = 0 if plan.reverse else steps - 1
-    toward = 1 if plan.reverse else -1
 
-    def one_step(loop, inputs):
-        # `here` holds x_proj and the products of step t, which were read before this
-        # iteration.
-        t, state, stacks, here = loop
-        before, context, d_output, d_aux = inputs
-        x_proj, kept_products = here
+    def one_step(d_carry, inputs):
+        (x_proj, kept_products), (before, context, d_output, d_aux) = inputs
 
         def replay(params, carry, x_proj, probes):
             record = named_products.replayed(weights, kept_products, probes)
-            result = plan.step(record.dot, params, carry, x_proj, context)
+            new, aux = plan.step(record.dot, params, carry, x_proj, context)
             # An input that is a leaf of the carry, such as h in W_h h, is read from the
-            # kept carries later. The loop stacks the others.
+            # kept carries later. The others are stacked.
             leaf_of_input.update(_leaves_among(record.inputs, carry))
             stacked = {n: v for n, v in record.inputs.items() if n not in leaf_of_input}
-            return result, stacked
+            return (new, plan.output(new), aux), stacked
 
-        # The gradient of the carry after this step, and through it of the step.
-        _, pull_output = jax.vjp(plan.output, state.after)
-        d_carry = _add(state.d_carry, pull_output(d_output)[0])
         # The gradient of a product leaves the replay as the gradient of its probe,
         # whose value is not used.
         probes = jax.tree.map(jnp.zeros_like, kept_products)
         _, pull, stacked_inputs = jax.vjp(
             replay, params, before, x_proj, probes, has_aux=True
         )
-        # Backpropagate the gradients of the new carry and of aux through the step.
-        d_params, d_carry, d_x_proj, d_products = pull((d_carry, d_aux))
-        # The products of the next step are read from the stacks after this step has
-        # written to them. In any other order XLA's CPU backend copies both stacks
-        # whole at every step.
-        stacks = _write(stacks, (d_x_proj, d_products), t)
-        # After the last step the index stays inside the stacks.
-        t = jnp.clip(t + toward, 0, steps - 1)
-        state = _State(d_carry, before, _add(state.d_params, d_params))
-        # The carry before this step is the carry after the step that is replayed next.
-        return (t, state, stacks, _read(stacks, t)), stacked_inputs
+        # Backpropagate the gradients of the new carry, of what is shown of it and of
+        # aux through the step.
+        d_params, d_before, d_x_proj, d_products = pull((d_carry, d_output, d_aux))
+        return d_before, ((d_x_proj, d_products), d_params, stacked_inputs)
 
-    # The loop carries the stacks and writes each step's gradients over its products, so
-    # that gradients need no memory of their own.
-    stacks = (kept.x_proj, kept.products)
-    t = jnp.asarray(first)
-    loop = (t, state, stacks, _read(stacks, t))
+    replaced = (kept.x_proj, kept.products)
     inputs = (kept.carry, context, d_outputs, d_aux)
-    (_, state, (d_x_proj, d_products), _), stacked_inputs = jax.lax.scan(
-        one_step, loop, inputs, reverse=not plan.reverse, unroll=plan.unroll
+    run = _in_place if plan.in_place else _at_once
+    d_carry, d_params, (d_x_proj, d_products), stacked_inputs = run(
+        plan, one_step, d_carry, d_params, replaced, inputs
     )
     # Such an input is already stacked over time [T, ...] in the kept carries.
     leaves = jax.tree.leaves(kept.carry)
     in_carry = {name: leaves[leaf] for name, leaf in leaf_of_input.items()}
-    return state, d_x_proj, d_products, stacked_inputs | in_carry
+    return d_carry, d_params, d_x_proj, d_products, stacked_inputs | in_carry
+
+
+def _at_once(plan, one_step, carry, total, replaced, inputs):
+    """Scan one_step against the direction of the forward pass, by `fission.scan`.
+
+    Args:
+      plan: the static part of the scan.
+      one_step: (carry, (values to replace, inputs)) -> (carry, (values in their place,
+        what is added to the total, outputs)), each of one step.
+      carry: the carry before the first step.
+      total: pytree of sums so far.
+      replaced: pytree of [T, ...].
+      inputs: pytree of [T, ...].
+
+    Returns:
+      (last carry, total, values in place of `replaced` [T, ...], outputs [T, ...]).
+    """
+    carry, (values, terms, outputs) = _loop(plan)(
+        one_step,
+        carry,
+        (replaced, inputs),
+        reverse=not plan.reverse,
+        unroll=plan.unroll,
+    )
+    terms = jax.tree.map(lambda a, new: jnp.sum(new.astype(a.dtype), 0), total, terms)
+    return carry, _add(total, terms), values, outputs
+
+
+def _in_place(plan, one_step, carry, total, replaced, inputs):
+    """Do as `_at_once` does, in one loop that writes the values over `replaced`."""
+    reverse = not plan.reverse
+    steps = jax.tree.leaves(inputs)[0].shape[0]
+    first = steps - 1 if reverse else 0
+    toward = -1 if reverse else 1
+
+    def one_iteration(loop, inputs):
+        # `here` holds the values of step t, which were read before this iteration.
+        t, carry, total, stacks, here = loop
+        carry, (values, terms, outputs) = one_step(carry, (here, inputs))
+        # The values of the next step are read from the stacks after this step has
+        # written to them. In any other order XLA's CPU backend copies whole stacks at
+        # every step.
+        stacks = _write(stacks, values, t)
+        # After the last step the index stays inside the stacks.
+        t = jnp.clip(t + toward, 0, steps - 1)
+        return (t, carry, _add(total, terms), stacks, _read(stacks, t)), outputs
+
+    t = jnp.asarray(first)
+    (_, carry, total, stacks, _), outputs = jax.lax.scan(
+        one_iteration,
+        (t, carry, total, replaced, _read(replaced, t)),
+        inputs,
+        reverse=reverse,
+        unroll=plan.unroll,
+    )
+    return carry, total, stacks, outputs
 
 
 def _leaves_among(inputs, carry):

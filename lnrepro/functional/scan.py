@@ -39,6 +39,10 @@ Limits:
   the next step are read after this step has written (see
   `lnrepro.functional.lean_backward`).
 
+The loop runs in two ways, chosen by the platform that a program is lowered for. On a
+CPU it computes everything, step by step, so that few arrays live. Elsewhere it computes
+only what is sequential, and the rest for many steps at once (see `fast.fission`).
+
 Sources: gradient checkpointing (Griewank and Walther 2000; Chen et al. 2016); storing
 hidden states and replaying steps in recurrent networks (Gruslys et al. 2016,
 "Memory-efficient backpropagation through time"); the structure of this file follows
@@ -50,13 +54,40 @@ Shape letters: T time, B any batch axes, D inputs and N outputs of a product, G 
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
-from lnrepro.functional.fast import choices
+from lnrepro.functional.fast import platform
 from lnrepro.functional.lean_backward import Plan, ScanResult, lean_scan, plain_scan
 from lnrepro.functional.named_products import Dot, Weights, named_dot
+
+
+class Form(NamedTuple):
+    """How a scan runs on a platform, where `ScanOptions` does not say so.
+
+    Attributes:
+      hoist, unroll: as in `ScanOptions`.
+      in_place, one_slice: as in `Plan`.
+      least_steps: the fewest steps of a chunk.
+    """
+
+    hoist: bool
+    unroll: int
+    in_place: bool
+    one_slice: bool
+    least_steps: int
+
+
+FORMS = platform.PerPlatform(
+    # Measured on two cores of an AMD EPYC, 2026-11-24: one product per step leaves its
+    # result in the cache.
+    cpu=Form(hoist=False, unroll=1, in_place=True, one_slice=False, least_steps=4),
+    # Of the programs that the compilers make for a v5e and an H100: docs/log.md,
+    # 2026-11-26. One slice per step saves a GPU kernels, and costs a TPU copies.
+    tpu=Form(hoist=True, unroll=1, in_place=False, one_slice=False, least_steps=32),
+    default=Form(hoist=True, unroll=1, in_place=False, one_slice=True, least_steps=16),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,13 +103,8 @@ class ScanOptions:
       chunk: number of steps in a chunk, a divisor of T. None chooses enough steps for
         a large matrix product.
       hoist: True computes `project` over a whole chunk before its steps, False inside
-        each step. None takes what was measured to be faster, see `fast.choices`.
-      unroll: steps per iteration of the loop, as in `jax.lax.scan`. None takes what was
-        measured to be faster.
-      cudnn: whether `unroll` runs an LSTM without norms by cuDNN, where it can: on an
-        NVIDIA GPU, in float32, without masks, resets, noise, reverse and
-        return_carries, and with gates as in eq. 17-19. Elsewhere the scan runs.
-        cuDNN's gradient has no derivative.
+        each step. None takes what is faster on the platform, see `FORMS`.
+      unroll: steps per iteration of the loop, as in `jax.lax.scan`. None takes 1.
 
     Raises:
       ValueError: an unknown value.
@@ -89,7 +115,6 @@ class ScanOptions:
     chunk: int | None = None
     hoist: bool | None = None
     unroll: int | None = None
-    cudnn: bool = False
 
     def __post_init__(self):
         """Check the values."""
@@ -173,12 +198,14 @@ def scan(
     options = ScanOptions() if options is None else options
     # x may be empty where the context gives the number of steps.
     steps = jax.tree.leaves((x, context))[0].shape[0]
-    plan = _plan(step, project, output, reverse, carry, x, steps, options)
+    plans = platform.PerPlatform(
+        *(_plan(step, project, output, reverse, x, steps, options, f) for f in FORMS)
+    )
     # With no steps there is nothing to keep or to replay.
     if options.backward == "autodiff" or steps == 0:
-        return plain_scan(plan, weights, params, carry, x, context)
+        return plain_scan(plans, weights, params, carry, x, context)
     try:
-        return lean_scan(plan, weights, params, carry, x, context)
+        return lean_scan(plans, weights, params, carry, x, context)
     except TypeError as error:
         # JAX's own message speaks of custom_vjp functions, which users did not write.
         if "forward-mode" not in str(error):
@@ -189,11 +216,13 @@ def scan(
         ) from error
 
 
-def _plan(step, project, output, reverse, carry, x, steps, options):
+def _plan(step, project, output, reverse, x, steps, options, form):
     """Choose values for the options that are None, and check the chunk."""
-    choice = choices.best(jax.default_backend(), *_rows_and_width(carry))
-    hoist = choice.hoist if options.hoist is None else options.hoist
-    unroll = choice.unroll if options.unroll is None else options.unroll
+    hoist = form.hoist if options.hoist is None else options.hoist
+    # Chunks bound the memory of what is computed for many steps at once. Where the
+    # forward pass keeps that anyway, and the backward pass computes nothing so, they
+    # bound nothing.
+    forward_chunk = backward_chunk = steps
     if options.chunk is not None:
         # jax.export may leave T symbolic, and whether a chunk divides it is then not
         # known.
@@ -201,37 +230,27 @@ def _plan(step, project, output, reverse, carry, x, steps, options):
             raise ValueError(
                 f"scan: chunk={options.chunk} must divide the number of steps, {steps}"
             )
-        backward_chunk = options.chunk
-    else:
-        backward_chunk = _large_enough_chunk(x, steps)
-    if options.save == "products" and options.chunk is None:
-        # Chunks bound the memory of what is computed again, and here nothing is.
-        backward_chunk = steps
-    # Without hoisting, a chunk of the forward pass would bound nothing.
-    forward_chunk = backward_chunk if hoist else steps
+        forward_chunk = backward_chunk = options.chunk
+    elif options.save != "products":
+        forward_chunk = backward_chunk = _chunk(x, steps, form.least_steps)
+    elif not form.in_place:
+        backward_chunk = _chunk(x, steps, form.least_steps)
     return Plan(
-        step,
-        project,
-        output,
-        reverse,
-        options.save,
-        hoist,
-        forward_chunk,
-        backward_chunk,
-        unroll,
+        step=step,
+        project=project,
+        output=output,
+        reverse=reverse,
+        save=options.save,
+        hoist=hoist,
+        forward_chunk=forward_chunk if hoist else steps,
+        backward_chunk=backward_chunk,
+        unroll=form.unroll if options.unroll is None else options.unroll,
+        in_place=form.in_place,
+        one_slice=form.one_slice,
     )
 
 
-def _rows_and_width(carry):
-    """Return the rows and the width of the first leaf of a carry, 0 if symbolic."""
-    leaves = jax.tree.leaves(carry)
-    shape = leaves[0].shape if leaves else ()
-    # jax.export has symbolic sizes.
-    sizes = [size if isinstance(size, int) else 0 for size in shape]
-    return math.prod(sizes[:-1]), sizes[-1] if sizes else 0
-
-
-def _large_enough_chunk(x, steps):
+def _chunk(x, steps, least_steps):
     """The fewest steps that give a product enough rows to run at full speed."""
     # Measured on a CPU: larger products are not faster.
     enough_rows = 512
@@ -244,7 +263,7 @@ def _large_enough_chunk(x, steps):
     rows = math.prod(shapes[0][1:-1])
     # A chunk must divide T. A chunk of more than T / 2 steps that divides T is T
     # itself.
-    for chunk in range(max(1, min(steps, 4)), steps // 2 + 1):
+    for chunk in range(max(1, min(steps, least_steps)), steps // 2 + 1):
         if steps % chunk == 0 and chunk * rows >= enough_rows:
             return chunk
     return steps

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 
 from lnrepro.functional import checks, sequences
 from lnrepro.functional.cells.base import Carry, Cell, Params, StepContext
-from lnrepro.functional.fast import cudnn
 from lnrepro.functional.scan import ScanOptions, identity, named_dot, scan
 
 
@@ -137,10 +136,6 @@ def unroll(
     # Time comes first, [T, ..., D], as `lax.scan` wants it.
     x = x if time_major else jnp.moveaxis(x, -2, 0)
     steps, batch_axes = x.shape[0], x.ndim - 2
-    is_for_cudnn = options is not None and options.cudnn and cudnn.can_run(cell, x)
-    # cuDNN knows no padding but that behind a length, and returns the last carry alone.
-    is_for_cudnn &= mask is None and resets is None and key is None
-    is_for_cudnn &= not reverse and not return_carries
     # One mask [T, ...] for lengths and mask, None where nothing is padding.
     mask = sequences.padding_mask(x, seq_lengths, mask, time_major)
     resets = sequences.time_major_flags("resets", resets, x, time_major)
@@ -170,16 +165,8 @@ def unroll(
     else:
         initial_carry = checks.carry_like("unroll", own_carry, initial_carry)
 
-    if is_for_cudnn:
-        carry, outputs = cudnn.unroll(
-            weights, step_params, initial_carry, x, seq_lengths
-        )
-        outputs = sequences.without_padding(outputs, mask)
-        if not time_major:
-            outputs = jnp.moveaxis(outputs, 0, batch_axes)
-        return Unrolled(carry, outputs, None, None)
-
-    # Otherwise the scan itself runs from the end, which needs no flipped copy of x.
+    # Without lengths the scan itself runs from the end, which needs no flipped copy of
+    # x.
     runs_backwards = reverse and not in_processing_order
     step_index = jnp.arange(steps)
     # Row i of the table belongs to input i, so a reversed scan reads the steps from the

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 from lnrepro.functional import layer_norm, rms_norm
-from lnrepro.functional.fast import choices, products
-from lnrepro.functional.fast.layer_norm import centre, layer_norm_centred
+from lnrepro.functional.fast import fission, platform, products
+from lnrepro.functional.fast.layer_norm import (
+    centre,
+    layer_norm_centred,
+    layer_norm_of_groups,
+)
 
 GROUPS = [(1,), (2, 1)]
 
@@ -89,6 +93,43 @@ def test_layer_norm_centred_equals_layer_norm_of_each_group(groups, shape):
         return of_each_group(layer_norm, a, gain, groups) + bias
 
     same(derivatives(fast, arguments), derivatives(plain, arguments))
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_layer_norm_of_groups_equals_layer_norm_of_each_group(groups):
+    arguments = draw(0, 2, 3, 12) + 3.0, draw(1, 12), draw(2, 12)
+
+    def fast(a, gain, bias):
+        return layer_norm_of_groups(a, gain, bias, epsilon=0.1, groups=groups)
+
+    def plain(a, gain, bias):
+        def norm(part):
+            return layer_norm(part, epsilon=0.1)
+
+        return of_each_group(norm, a, gain, groups) + bias
+
+    same(derivatives(fast, arguments), derivatives(plain, arguments))
+    same(
+        second_derivatives(fast, arguments), second_derivatives(plain, arguments), 1e-11
+    )
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_layer_norm_has_the_same_gradients_in_the_form_of_cpus(groups):
+    a, gain = draw(0, 2, 3, 12) + 3.0, draw(1, 12)
+
+    def gradients(plan, a, gain):
+        del plan
+
+        def loss(a, gain):
+            y = layer_norm_of_groups(a, gain, groups=groups)
+            z = layer_norm_centred(centre(a, groups=groups), gain, groups=groups)
+            return jnp.sum(jnp.sin(y) + jnp.cos(z))
+
+        return jax.grad(loss, (0, 1))(a, gain)
+
+    of_cpu = platform.choose(gradients, platform.PerPlatform(0, 0, 0), a, gain)
+    same(of_cpu, gradients(None, a, gain))
 
 
 @pytest.mark.parametrize("groups", GROUPS)
@@ -271,21 +312,63 @@ def test_product_has_the_gradients_of_matmul(kind):
     same(fast, plain)
 
 
-def test_the_first_choice_that_fits_is_taken(monkeypatch):
-    def choice(backend, rows, width, unroll):
-        return choices.Choice(backend, rows, width, True, unroll, "")
+# Loop fission
 
-    table = [
-        choice("gpu", 8, 256, 8),
-        choice("gpu", None, 256, 4),
-        choice("gpu", None, None, 2),
-        choice(None, None, None, 1),
-    ]
-    monkeypatch.setattr(choices, "CHOICES", table)
-    for sizes, unroll in (
-        (("gpu", 8, 256), 8),
-        (("gpu", 9, 256), 4),
-        (("gpu", 8, 257), 2),
-        (("tpu", 8, 256), 1),
-    ):
-        assert choices.best(*sizes).unroll == unroll
+
+def body(carry, inputs):
+    """A body with parts before, in and after the loop, and results of all kinds."""
+    (c, h), weight = carry, jnp.eye(3) * 0.5
+    x, key, t = inputs
+    x_part = jax.jit(jnp.tanh)(x @ weight)
+    noise = jax.random.bernoulli(key, 0.5, h.shape)
+    a = jax.jit(jnp.tanh)(x_part + h @ weight)
+    c = jnp.where(t > 1, c * a, c)
+    late = jnp.sum(jnp.exp(a) * x_part, 0)
+    return (c, jnp.sin(c) + noise), (late, x, h, x_part, 0.0, {"row": jnp.ones(2)})
+
+
+@pytest.mark.parametrize("implementation", ["threefry2x32", "rbg"])
+@pytest.mark.parametrize("one_slice", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_fission_is_a_scan(reverse, one_slice, implementation):
+    keys = jax.random.split(jax.random.key(0, impl=implementation), 5)
+    xs = draw(0, 5, 4, 3), keys, jnp.arange(5)
+    carry = draw(1, 4, 3), draw(2, 4, 3)
+
+    def of_fission(carry):
+        return fission.scan(body, carry, xs, reverse=reverse, one_slice=one_slice)
+
+    def of_scan(carry):
+        return jax.lax.scan(body, carry, xs, reverse=reverse)
+
+    same(jax.jit(of_fission)(carry), of_scan(carry))
+    cotangent = jax.tree.map(jnp.cos, of_scan(carry))
+    same(
+        jax.jit(lambda carry: jax.vjp(of_fission, carry)[1](cotangent))(carry),
+        jax.vjp(of_scan, carry)[1](cotangent),
+    )
+
+
+def test_the_loop_of_a_fission_holds_only_what_is_sequential():
+    def body(h, x):
+        return jnp.tanh(h + jnp.sum(x)), jnp.sinh(h) * jnp.cosh(x)
+
+    run = jax.make_jaxpr(lambda h, x: fission.scan(body, h, x))
+    jaxpr = run(jnp.zeros(()), draw(0, 4, 3))
+    names = [e.primitive.name for e in jaxpr.eqns]
+    loop = jaxpr.eqns[names.index("scan")].params["jaxpr"]
+    in_loop = {e.primitive.name for e in loop.eqns}
+    assert "tanh" in in_loop
+    assert not in_loop & {"reduce_sum", "sinh", "cosh"}
+
+
+def test_a_fission_keeps_what_a_body_prints():
+    printed = []
+
+    def body(h, x):
+        jax.debug.callback(lambda x: printed.append(float(x)), x * 2)
+        return h + x, None
+
+    jax.jit(lambda h, x: fission.scan(body, h, x))(0.0, jnp.arange(3.0))
+    jax.effects_barrier()
+    assert sorted(printed) == [0, 2, 4]

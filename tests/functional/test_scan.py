@@ -1,11 +1,15 @@
 """The memory-lean scan with steps written by hand, against JAX's own derivatives."""
 
+import collections
 import functools
+import importlib
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 from jax.experimental import checkify
 
 from lnrepro.functional import (
@@ -20,7 +24,10 @@ from lnrepro.functional import (
     variational_dropout,
     zoneout,
 )
+from lnrepro.functional.fast import platform
 
+# The name `lnrepro.functional.scan` is that of the function.
+scan_module = importlib.import_module("lnrepro.functional.scan")
 T, B, D, H = 6, 3, 4, 4
 KINDS = ("dense", "blocks")
 AUTODIFF = ScanOptions(backward="autodiff")
@@ -196,6 +203,85 @@ def test_values_and_gradients_with_all_options(double, options, kind, reverse):
     wanted, wanted_gradients = expected(kind, reverse)
     same(tuple(result), wanted)
     same(gradients, wanted_gradients)
+
+
+@pytest.fixture(params=["tpu", "default"])
+def form_of_accelerators(request, monkeypatch):
+    """The form of a platform, taken on every platform."""
+    form = getattr(scan_module.FORMS, request.param)
+    monkeypatch.setattr(scan_module, "FORMS", platform.PerPlatform(form, form, form))
+
+
+@pytest.mark.parametrize("number", [0, 5, 6, 7])
+def test_the_forms_of_accelerators(double, form_of_accelerators, number):
+    kind, reverse = KINDS[number % 2], number % 4 in (1, 2)
+    arguments, context = problem(kind)
+    how = {"reverse": reverse, "options": OPTIONS[number]}
+    result, gradients = jax.jit(
+        lambda *arguments: value_and_gradients(arguments, context, **how)
+    )(*arguments)
+    wanted, wanted_gradients = expected(kind, reverse)
+    same(tuple(result), wanted)
+    same(gradients, wanted_gradients)
+
+
+def test_second_derivatives_in_the_forms_of_accelerators(double, form_of_accelerators):
+    arguments, context = problem(steps=3)
+
+    def length(arguments, options):
+        _, gradients = value_and_gradients(arguments, context, options=options)
+        return sum(jnp.sum(jnp.cos(leaf)) for leaf in jax.tree.leaves(gradients))
+
+    lean = jax.jit(jax.grad(lambda a: length(a, None)))(arguments)
+    same(lean, jax.jit(jax.grad(lambda a: length(a, AUTODIFF)))(arguments))
+
+
+def text_for(name):
+    """The module of a gradient that is exported for a platform."""
+    cell = LSTMCell(H, norm="layer")
+    params = jax.eval_shape(lambda key: cell.init(key, D), jax.random.key(0))
+
+    def loss(params, x):
+        return jnp.sum(unroll(cell, params, x).outputs)
+
+    x = jax.ShapeDtypeStruct((B, T, D), jnp.float32)
+    gradient = jax.jit(jax.grad(loss))
+    return export.export(gradient, platforms=[name])(params, x).mlir_module()
+
+
+@pytest.mark.parametrize("name", ["cpu", "tpu", "cuda"])
+def test_the_platform_of_the_lowering_chooses(monkeypatch, name):
+    forms = scan_module.FORMS
+    texts = {name: text_for(name)}
+    for other in ("cpu", "tpu", "default"):
+        form = getattr(forms, other)
+        monkeypatch.setattr(
+            scan_module, "FORMS", platform.PerPlatform(form, form, form)
+        )
+        texts[f"form of {other}"] = text_for(name)
+    own = "default" if name == "cuda" else name
+    # Chunks, barriers and what stands in the loops differ between the forms.
+    loops = {which: signature(text) for which, text in texts.items()}
+    assert loops[name] == loops[f"form of {own}"]
+    assert len({str(loops[f"form of {f}"]) for f in ("cpu", "tpu", "default")}) == 3
+
+
+def signature(text):
+    """How often each operation occurs in a module."""
+    return sorted(collections.Counter(re.findall(r"stablehlo\.\w+", text)).items())
+
+
+def test_an_export_for_several_platforms_runs_on_this_one():
+    cell = GRUCell(H, norm="layer")
+    params = cell.init(jax.random.key(0), D)
+    x = jax.random.normal(jax.random.key(1), (B, T, D))
+
+    def loss(params, x):
+        return jnp.sum(unroll(cell, params, x).outputs ** 2)
+
+    gradient = jax.jit(jax.grad(loss))
+    exported = export.export(gradient, platforms=["cpu", "cuda", "tpu"])(params, x)
+    same(exported.call(params, x), gradient(params, x), 1e-5)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,12 @@ from lnrepro.functional.cells.base import (
     row,
     wide,
 )
-from lnrepro.functional.fast.layer_norm import Groups, centre, layer_norm_centred
+from lnrepro.functional.fast.layer_norm import (
+    Groups,
+    centre,
+    layer_norm_centred,
+    layer_norm_of_groups,
+)
 
 zeros = jax.nn.initializers.zeros
 ones = jax.nn.initializers.ones
@@ -107,8 +112,7 @@ class LayerNorm(Norm):
 
     def apply(self, params, a, mask, statistics):
         """Normalise each group of a [..., N]."""
-        a = centre(wide(a), groups=self.groups, blocks=self.blocks)
-        y = layer_norm_centred(
+        y = layer_norm_of_groups(
             a,
             params["gain"],
             params.get("bias"),

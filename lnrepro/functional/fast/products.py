@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.fast import platform
+
 
 def multiply(v: jax.Array, weight: jax.Array) -> jax.Array:
     """Multiply by a dense or block-diagonal weight.
@@ -60,8 +62,7 @@ def input_gradient(d: jax.Array, v: jax.Array, weight: jax.Array) -> jax.Array:
       v: [..., D], the input of the product.
       weight: [D, N] or blocks, as for `multiply`.
     """
-    on_cpu = jax.default_backend() == "cpu"
-    if weight.ndim > 2 or not on_cpu or _is_sharded(d, v, weight):
+    if weight.ndim > 2 or not platform.is_cpu() or _is_sharded(d, v, weight):
         return jax.vjp(lambda v: multiply(v, weight), v)[1](d)[0]
     rows = d.reshape(-1, d.shape[-1])
     product = jax.lax.dot_general(weight, rows, (((1,), (1,)), ((), ())))
