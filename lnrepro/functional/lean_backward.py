@@ -28,7 +28,7 @@ class Plan(NamedTuple):
       in_place: whether the loop over the steps computes all there is to compute, and
         writes gradients over what it has read. Otherwise it holds only what is
         sequential, and the rest is computed for all steps of a chunk at once.
-      one_slice: see `fast.fission.scan`, for loops that are not in place.
+      one_slice, loop: see `fast.fission.scan`, for loops that are not in place.
     """
 
     step: Callable
@@ -42,6 +42,7 @@ class Plan(NamedTuple):
     unroll: int
     in_place: bool
     one_slice: bool
+    loop: Callable
 
 
 class ScanResult(NamedTuple):
@@ -128,7 +129,7 @@ def _loop(plan):
     """Return `jax.lax.scan` or its equal for accelerators."""
     if plan.in_place:
         return jax.lax.scan
-    return functools.partial(fission.scan, one_slice=plan.one_slice)
+    return functools.partial(fission.scan, one_slice=plan.one_slice, loop=plan.loop)
 
 
 def _over_chunks(function, state, inputs, size, reverse):

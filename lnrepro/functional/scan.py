@@ -52,13 +52,14 @@ Shape letters: T time, B any batch axes, D inputs and N outputs of a product, G 
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 
-from lnrepro.functional.fast import platform
+from lnrepro.functional.fast import pallas, platform
 from lnrepro.functional.lean_backward import Plan, ScanResult, lean_scan, plain_scan
 from lnrepro.functional.named_products import Dot, Weights, named_dot
 
@@ -68,7 +69,7 @@ class Form(NamedTuple):
 
     Attributes:
       hoist, unroll: as in `ScanOptions`.
-      in_place, one_slice: as in `Plan`.
+      in_place, one_slice, loop: as in `Plan`.
       least_steps: the fewest steps of a chunk.
     """
 
@@ -77,6 +78,7 @@ class Form(NamedTuple):
     in_place: bool
     one_slice: bool
     least_steps: int
+    loop: Callable = jax.lax.scan
 
 
 FORMS = platform.PerPlatform(
@@ -105,6 +107,9 @@ class ScanOptions:
       hoist: True computes `project` over a whole chunk before its steps, False inside
         each step. None takes what is faster on the platform, see `FORMS`.
       unroll: steps per iteration of the loop, as in `jax.lax.scan`. None takes 1.
+      pallas: True runs the steps as one kernel on a TPU, see `fast.pallas`, and raises
+        where there can be no kernel. None runs it on a TPU where it can, and the scan
+        elsewhere. False runs the scan.
 
     Raises:
       ValueError: an unknown value.
@@ -115,6 +120,7 @@ class ScanOptions:
     chunk: int | None = None
     hoist: bool | None = None
     unroll: int | None = None
+    pallas: bool | None = False
 
     def __post_init__(self):
         """Check the values."""
@@ -128,6 +134,10 @@ class ScanOptions:
                 raise ValueError(
                     f"ScanOptions: {name}={value!r}; choose one of {', '.join(allowed)}"
                 )
+        if self.pallas and self.backward == "autodiff":
+            raise ValueError(
+                "ScanOptions: pallas=True cannot be used with backward='autodiff'"
+            )
         if self.chunk is not None and self.chunk < 1:
             raise ValueError(f"ScanOptions: chunk={self.chunk} must be at least 1")
 
@@ -199,7 +209,10 @@ def scan(
     # x may be empty where the context gives the number of steps.
     steps = jax.tree.leaves((x, context))[0].shape[0]
     plans = platform.PerPlatform(
-        *(_plan(step, project, output, reverse, x, steps, options, f) for f in FORMS)
+        *(
+            _plan(step, project, output, reverse, x, steps, options, form)
+            for form in _forms(options.pallas)
+        )
     )
     # With no steps there is nothing to keep or to replay.
     if options.backward == "autodiff" or steps == 0:
@@ -214,6 +227,18 @@ def scan(
             "scan: the memory-lean backward pass has no forward-mode derivative (jvp, "
             "jacfwd, linearize); use ScanOptions(backward='autodiff')"
         ) from error
+
+
+def _forms(use_pallas):
+    """The forms of the platforms, with Pallas' kernel where it is asked for."""
+    if use_pallas is False:
+        return FORMS
+    kernel = FORMS.tpu._replace(
+        loop=functools.partial(pallas.scan, required=bool(use_pallas))
+    )
+    if use_pallas:
+        return platform.PerPlatform(*[kernel] * len(FORMS))
+    return FORMS._replace(tpu=kernel)
 
 
 def _plan(step, project, output, reverse, x, steps, options, form):
@@ -247,6 +272,7 @@ def _plan(step, project, output, reverse, x, steps, options, form):
         unroll=form.unroll if options.unroll is None else options.unroll,
         in_place=form.in_place,
         one_slice=form.one_slice,
+        loop=form.loop,
     )
 
 

@@ -116,6 +116,7 @@ def scan(
     reverse: bool = False,
     unroll: int = 1,
     one_slice: bool = False,
+    loop: Callable = jax.lax.scan,
 ) -> tuple[Any, Any]:
     """Return what `jax.lax.scan(body, carry, xs)` returns.
 
@@ -127,6 +128,7 @@ def scan(
       unroll: steps per iteration of the loop.
       one_slice: whether values of one kind stand side by side in one stack, so that the
         loop reads and writes one slice per step.
+      loop: runs the loop, as `jax.lax.scan` does.
 
     Returns:
       (last carry, outputs [T, ...]).
@@ -170,7 +172,7 @@ def scan(
         return after(*known, *inputs, *values)
 
     leaves = jax.tree.leaves(xs)
-    last, stacked = jax.lax.scan(
+    last, stacked = loop(
         loop_body,
         jax.tree.leaves(carry),
         jax.vmap(stack_before)(leaves),

@@ -77,8 +77,7 @@ def weight_gradient(v: jax.Array, d: jax.Array, weight: jax.Array) -> jax.Array:
       d: [..., N], the cotangents of the product.
       weight: [D, N] or blocks, as for `multiply`.
     """
-    on_cpu = jax.default_backend() == "cpu"
-    if weight.ndim > 2 or not on_cpu or _is_sharded(d, v, weight):
+    if weight.ndim > 2 or not platform.is_cpu() or _is_sharded(d, v, weight):
         return jax.vjp(lambda w: multiply(v, w), weight)[1](d)[0]
     # As one product of two matrices, XLA's CPU backend needs no transposed copies.
     # Elsewhere the axes stay apart: where a mesh splits the batch, time and batch as

@@ -1,0 +1,454 @@
+"""`jax.lax.scan` as one Pallas kernel for TPUs.
+
+XLA runs a loop on a TPU operation by operation. Each of them reads its arguments from
+the main memory and writes its results back. Here the whole loop is one kernel. The
+weights, which the body reads in every step, and the carry stay in the vector memory
+(VMEM). The grid is time. Inputs and outputs of the steps are streamed.
+
+In an LN-LSTM of 256 units with 128 rows on a v5e, a step's schedule has 1,398 cycles
+forward and 1,958 backward, and its memory traffic takes about 2,400 and 2,900. The TPU
+compiler's estimate of the same steps as XLA's loop was 32,221 and 79,541 cycles:
+`python scripts/bench.py compiled --device v5e`. No kernel has run on a TPU yet, and
+`ScanOptions(pallas=...)` is off unless it is asked for.
+
+The body may be any function, so both passes of `lnrepro.functional.scan` run around the
+unchanged `Cell.step`. The body is traced, and its equations are brought into forms that
+Mosaic, the compiler of Pallas' kernels, knows.
+
+Limits:
+- Weights, carry and two blocks of every input and output of a step fit into VMEM.
+- Mosaic knows the operations of the body. What Pallas refuses is found while the body
+  is traced. What Mosaic itself refuses is an error of the compiler.
+- The batch is not sharded by itself: call it inside `jax.shard_map(check_vma=False)`.
+- `jax.vmap` adds a parallel axis to the grid. Groups of rows are made so: [B, ...] as
+  [groups, rows, ...] under vmap takes less VMEM. Batch norm then has statistics of
+  each group.
+- A derivative of the kernel, for second derivatives, is that of `jax.lax.scan`.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.extend import core
+
+# Tests set it to True, or to `pltpu.InterpretParams()`, to run kernels on a CPU.
+INTERPRET: Any = False
+# Bytes of the vector memory, where no TPU is at hand to ask: those of a v5e and a v6e.
+VECTOR_MEMORY = 128 * 2**20
+
+
+def scan(
+    body: Callable,
+    carry: Any,
+    xs: Any,
+    *,
+    reverse: bool = False,
+    unroll: int = 1,
+    required: bool = True,
+) -> tuple[Any, Any]:
+    """Compute what `jax.lax.scan` does, by one kernel.
+
+    Args:
+      body: (carry, inputs of a step) -> (carry, outputs of a step).
+      carry: pytree of arrays, the carry before the first step.
+      xs: pytree of arrays [T, ...], the inputs.
+      reverse: run from the last step to the first.
+      unroll: steps in an iteration where `jax.lax.scan` runs. The kernel has no use for
+        it.
+      required: whether to raise where there can be no kernel. Otherwise `jax.lax.scan`
+        runs there.
+
+    Returns:
+      (carry after the last step, outputs [T, ...]).
+
+    Raises:
+      ValueError: a condition of the kernel does not hold.
+    """
+    loop = _Loop(body, carry, xs, reverse)
+    reason = loop.reason_against_kernel()
+    if reason and required:
+        raise ValueError(f"scan: pallas=True cannot be used here: {reason}")
+    if reason:
+        return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=unroll)
+
+    run = jax.custom_jvp(loop.kernel)
+
+    @run.defjvp
+    def _(primals, tangents):
+        return jax.jvp(loop.plain, primals, tangents)
+
+    numbers = [_without_booleans(a) for a in jax.tree.leaves(xs)]
+    last, ys = run(loop.constants, jax.tree.leaves(carry), numbers)
+    carry_tree, y_tree = loop.trees
+    return jax.tree.unflatten(carry_tree, last), jax.tree.unflatten(y_tree, ys)
+
+
+class _Loop:
+    """The body of a loop as equations, and two ways to run it.
+
+    Attributes:
+      steps: T.
+      reverse: whether it runs from the last step to the first.
+      constants: what the body reads besides carry and inputs.
+      step: jaxpr of (constants, carry, inputs) -> (carry, outputs).
+      trees: structures of the carry and of the outputs.
+      is_read: for each input, whether the body reads it.
+    """
+
+    def __init__(self, body, carry, xs, reverse):
+        self.steps = jax.tree.leaves(xs)[0].shape[0]
+        self.reverse = reverse
+        inputs = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), xs)
+        closed, results = jax.make_jaxpr(body, return_shape=True)(carry, inputs)
+        self.trees = tuple(map(jax.tree.structure, results))
+        constants = [_without_booleans(a) for a in closed.consts]
+        flat = jax.make_jaxpr(functools.partial(_evaluate, closed.jaxpr))(
+            constants,
+            [
+                *jax.tree.leaves(carry),
+                *(
+                    jax.eval_shape(_without_booleans, a)
+                    for a in jax.tree.leaves(inputs)
+                ),
+            ],
+        )
+        self.step, self.constants = _hoist(flat, constants)
+        read = {v for e in self.step.eqns for v in _variables(e.invars)}
+        read |= set(_variables(self.step.outvars))
+        self.is_read = [v in read for v in self._split(self.step.invars)[2]]
+
+    def _split(self, values):
+        """Split arguments of `step` into constants, carry and inputs."""
+        first = len(self.constants)
+        second = first + self.trees[0].num_leaves
+        return values[:first], values[first:second], values[second:]
+
+    def reason_against_kernel(self):
+        """Say in one line why there can be no kernel, or return None."""
+        avals = [v.aval for v in (*self.step.invars, *self.step.outvars)]
+        sizes = [self.steps, *(size for a in avals for size in a.shape)]
+        if not all(isinstance(size, int) for size in sizes):
+            return "a size is symbolic"
+        needed, available = self._vector_memory() / 2**20, _vector_memory() / 2**20
+        if needed > available:
+            return (
+                f"weights, carry and blocks take {needed:.0f} MiB of vector memory, "
+                f"and there are {available:.0f}; take narrower weights, or groups of "
+                "rows by jax.vmap"
+            )
+        return None if INTERPRET else self._lowering_error()
+
+    def _vector_memory(self):
+        """Bytes of VMEM: whole arrays once, and two blocks of all that is streamed."""
+        constants, carry, inputs = self._split(self.step.invars)
+        streamed = list(itertools.compress(inputs, self.is_read))
+        streamed += self.step.outvars[len(carry) :]
+        whole = [*constants, *carry, *carry]
+        return sum(map(_bytes, whole)) + 2 * sum(map(_bytes, streamed))
+
+    def _lowering_error(self):
+        """The first line of what Pallas says against the equations, or None."""
+        constants, carry, inputs = (
+            [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in part]
+            for part in self._split(self.step.invars)
+        )
+        xs = [jax.ShapeDtypeStruct((self.steps, *a.shape), a.dtype) for a in inputs]
+        try:
+            # Lowering needs neither a TPU nor its compiler.
+            traced = jax.jit(self.kernel).trace(constants, carry, xs)
+            traced.lower(lowering_platforms=("tpu",))
+        except Exception as error:  # Pallas raises many kinds.
+            return f"Pallas: {str(error).strip().splitlines()[0][:200]}"
+        return None
+
+    def plain(self, constants, carry, xs):
+        """Run the loop by `jax.lax.scan`."""
+
+        def one_step(carry, x):
+            results = core.jaxpr_as_fun(core.ClosedJaxpr(self.step, ()))(
+                *constants, *carry, *x
+            )
+            return results[: len(carry)], results[len(carry) :]
+
+        return jax.lax.scan(one_step, carry, xs, reverse=self.reverse)
+
+    def kernel(self, constants, carry, xs):
+        """Run the loop as one kernel."""
+        count = len(carry)
+        xs = list(itertools.compress(xs, self.is_read))
+        whole = [_pack(a) for a in (*constants, *carry)]
+        streamed = [jax.vmap(_pack)(a) for a in xs]
+        y_avals = [v.aval for v in self.step.outvars[count:]]
+        stacks = [_packed_type(a, self.steps) for a in y_avals]
+
+        def one_step(*refs):
+            refs = iter(refs)
+            groups = len(constants), count, len(xs), count, len(stacks)
+            constant_refs, start_refs, x_refs, carry_refs, y_refs = (
+                list(itertools.islice(refs, size)) for size in groups
+            )
+
+            # All steps share the block of the last carry, in which the carry stands.
+            @pl.when(pl.program_id(0) == 0)
+            def _():
+                for ref, start in zip(carry_refs, start_refs, strict=True):
+                    ref[...] = start[...]
+
+            blocks = iter(x_refs)
+            values = [ref[...] for ref in (*constant_refs, *carry_refs)]
+            values += [next(blocks)[0] if read else None for read in self.is_read]
+            variables = zip(values, self.step.invars, strict=True)
+            arguments = [_unpack(value, v.aval) for value, v in variables]
+            results = core.jaxpr_as_fun(core.ClosedJaxpr(self.step, ()))(*arguments)
+            for ref, new in zip(carry_refs, results[:count], strict=True):
+                ref[...] = _pack(new)
+            for ref, y in zip(y_refs, results[count:], strict=True):
+                ref[0] = _pack(y)
+
+        def block_of_step(a):
+            def index(t):
+                t = self.steps - 1 - t if self.reverse else t
+                return (t, *(0,) * (a.ndim - 1))
+
+            return pl.BlockSpec((1, *a.shape[1:]), index)
+
+        def whole_block(a):
+            return pl.BlockSpec(a.shape, lambda t: (0,) * a.ndim)
+
+        # Inside shard_map, the results vary over the axes that an argument varies over.
+        results = pl.pallas_call(
+            one_step,
+            grid=(self.steps,),
+            in_specs=[*map(whole_block, whole), *map(block_of_step, streamed)],
+            out_specs=[
+                *map(whole_block, whole[len(constants) :]),
+                *map(block_of_step, stacks),
+            ],
+            out_shape=[*map(_type_of, whole[len(constants) :]), *stacks],
+            compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
+            interpret=INTERPRET,
+            name="recurrence",
+        )(*whole, *streamed)
+        last = [
+            _unpack(a, jax.typeof(start))
+            for a, start in zip(results[:count], carry, strict=True)
+        ]
+        ys = [
+            jax.vmap(functools.partial(_unpack, like=aval))(a)
+            for a, aval in zip(results[count:], y_avals, strict=True)
+        ]
+        return last, ys
+
+
+def _pack(a):
+    """An array as it lies in VMEM: of two axes at least, booleans as integers."""
+    a = jnp.asarray(a)
+    if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+        a = jax.random.key_data(a)
+    a = _without_booleans(a)
+    return a.reshape((1,) * (2 - a.ndim) + a.shape)
+
+
+def _without_booleans(a):
+    """Booleans as integers, which Mosaic can reshape."""
+    return a.astype(jnp.int32) if a.dtype == bool else a
+
+
+def _unpack(a, like):
+    """Undo `_pack`."""
+    if a is None:
+        return jnp.zeros(like.shape, like.dtype)
+    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+        a = a.reshape(*like.shape, *like.dtype._impl.key_shape)
+        return jax.random.wrap_key_data(a, impl=like.dtype._impl.name)
+    a = a.reshape(like.shape)
+    return a != 0 if like.dtype == bool else a
+
+
+def _packed_type(aval, *leading):
+    """Shape and dtype of packed arrays, stacked along the leading axes."""
+    a = jax.eval_shape(_pack, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+    return jax.ShapeDtypeStruct((*leading, *a.shape), a.dtype)
+
+
+def _type_of(a):
+    """Shape and dtype of an array."""
+    return jax.ShapeDtypeStruct(a.shape, a.dtype)
+
+
+def _bytes(variable):
+    """Bytes of a packed array in VMEM, whose tiles are of 4 KiB."""
+    a = _packed_type(variable.aval)
+    size = a.dtype.itemsize
+    rows, lanes = -(-a.shape[-2] * size // 32) * 32, -(-a.shape[-1] // 128) * 128
+    return math.prod(a.shape[:-2]) * rows * lanes
+
+
+def _vector_memory():
+    """Bytes of the VMEM of the TPU at hand."""
+    if jax.devices()[0].platform != "tpu":
+        return VECTOR_MEMORY
+    return pltpu.get_tpu_info().vmem_capacity_bytes
+
+
+def _evaluate(jaxpr, constants, arguments):
+    """Evaluate equations in forms that Mosaic compiles, inner functions in line.
+
+    Booleans may be given as integers.
+    """
+    variables = [*jaxpr.constvars, *jaxpr.invars]
+    # What becomes a boolean only after it is reshaped.
+    numbers = dict(zip(variables, (*constants, *arguments), strict=True))
+    values = {}
+    for v, a in numbers.items():
+        is_number = v.aval.dtype == bool and a.dtype != bool
+        values[v] = a != 0 if is_number else a
+
+    def value_of(atom):
+        return atom.val if isinstance(atom, core.Literal) else values[atom]
+
+    for e in jaxpr.eqns:
+        inputs = [value_of(a) for a in e.invars]
+        name = e.primitive.name
+        inner = e.params.get("call_jaxpr", e.params.get("jaxpr"))
+        if name in ("jit", "closed_call", "custom_jvp_call", "custom_vjp_call"):
+            results = _evaluate(inner.jaxpr, inner.consts, inputs)
+        elif name == "optimization_barrier":
+            results = inputs
+        elif name == "dot_general":
+            results = [_product(*inputs, **e.params)]
+        elif name == "iota" and jnp.issubdtype(e.params["dtype"], jnp.floating):
+            numbers = e.primitive.bind(**e.params | {"dtype": jnp.dtype(jnp.int32)})
+            results = [numbers.astype(e.params["dtype"])]
+        elif name == "reshape" and _splits_or_joins_units(inputs[0], *e.outvars):
+            results = [_reshaped(inputs[0], e.outvars[0].aval.shape)]
+        elif name in ("reshape", "broadcast_in_dim") and inputs[0].dtype == bool:
+            number = numbers.get(e.invars[0], inputs[0])
+            number = e.primitive.bind(_without_booleans(number), **e.params)
+            numbers[e.outvars[0]] = number
+            results = [number != 0]
+        else:
+            results = _results_of(e, values)
+        values.update(zip(e.outvars, results, strict=True))
+    return [value_of(a) for a in jaxpr.outvars]
+
+
+_BROADCASTS = ("broadcast_in_dim", "iota")
+
+
+def _hoist(closed, constants):
+    """Take out of a body what depends on its constants alone.
+
+    Args:
+      closed: closed jaxpr of (constants, arguments) -> results.
+      constants: their values.
+
+    Returns:
+      (jaxpr of (constants, arguments) -> results, constants).
+    """
+    jaxpr = closed.jaxpr
+    arguments = jaxpr.invars[len(constants) :]
+    values = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+    values |= dict(zip(jaxpr.invars, constants, strict=False))
+    inside = []
+    for e in jaxpr.eqns:
+        read = _variables(e.invars)
+        is_known = read and all(v in values for v in read) and not e.effects
+        # What a broadcast makes larger stays in the body, where it takes no memory.
+        larger = sum(_size(v) for v in e.outvars) > sum(map(_size, read))
+        stays = larger and e.primitive.name in _BROADCASTS
+        # A boolean is made in the body, from the number that lies in memory.
+        stays |= any(v.aval.dtype == bool for v in e.outvars)
+        if is_known and not stays:
+            values.update(zip(e.outvars, _results_of(e, values), strict=True))
+        else:
+            inside.append(e)
+    read = {v for e in inside for v in _variables(e.invars)}
+    read |= set(_variables(jaxpr.outvars))
+    names = [v for v in values if v in read]
+    effects = frozenset().union(*(e.effects for e in inside))
+    step = jaxpr.replace(
+        constvars=[],
+        invars=[*names, *arguments],
+        eqns=inside,
+        effects=effects,
+        debug_info=jaxpr.debug_info.with_unknown_names(),
+    )
+    return step, [values[v] for v in names]
+
+
+def _product(a, b, *, dimension_numbers, **params):
+    """`dot_general` as Mosaic knows it: one contracted axis, leading batch axes.
+
+    The weights of several gates and blocks ask for more. Narrow numbers are summed in
+    float32.
+    """
+    (contracted_a, contracted_b), (batch_a, batch_b) = dimension_numbers
+    dtype = params["preferred_element_type"] or jnp.result_type(a, b)
+    params["preferred_element_type"] = jnp.promote_types(dtype, jnp.float32)
+    params["out_sharding"] = None
+    if len(contracted_a) == 1 and set(batch_a + batch_b) <= {0}:
+        y = jax.lax.dot_general(a, b, dimension_numbers, **params)
+        return y.astype(dtype)
+    free_a = [i for i in range(a.ndim) if i not in contracted_a + batch_a]
+    free_b = [i for i in range(b.ndim) if i not in contracted_b + batch_b]
+
+    def in_order(a, *axes):
+        sizes = [math.prod(a.shape[i] for i in group) for group in axes]
+        return a.transpose([i for group in axes for i in group]).reshape(sizes)
+
+    shape = [a.shape[i] for i in (*batch_a, *free_a)] + [b.shape[i] for i in free_b]
+    a = in_order(a, batch_a, free_a, contracted_a)
+    b = in_order(b, batch_b, contracted_b, free_b)
+    y = jax.lax.dot_general(a, b, (((2,), (1,)), ((0,), (0,))), **params)
+    return y.reshape(shape).astype(dtype)
+
+
+def _splits_or_joins_units(a, result):
+    """Whether a reshape makes [..., N] of [..., K, N / K], or the other way around."""
+    shapes = sorted((a.shape, result.aval.shape), key=len)
+    rest = shapes[0][:-1]
+    units = shapes[1][len(rest) :]
+    # An axis of size 1 is no part.
+    has_parts = sum(size > 1 for size in units) > 1 and a.dtype != bool
+    return has_parts and shapes[1][: len(rest)] == rest and shapes[0][-1] > 1
+
+
+def _reshaped(a, shape):
+    """Split or join the last axes by slices, which all TPUs can do at any size."""
+    if len(shape) < a.ndim:
+        while a.ndim > len(shape):
+            count = a.shape[-2]
+            parts = [jax.lax.index_in_dim(a, k, -2, False) for k in range(count)]
+            a = jnp.concatenate(parts, -1)
+        return a
+    for count in shape[a.ndim - 1 : -1]:
+        a = jnp.stack(jnp.split(a, count, -1), -2)
+    return a
+
+
+def _size(variable):
+    return math.prod(variable.aval.shape)
+
+
+def _results_of(equation, values):
+    """Evaluate one equation, which has no function to call."""
+    inputs = [
+        a.val if isinstance(a, core.Literal) else values[a] for a in equation.invars
+    ]
+    results = equation.primitive.bind(*inputs, **equation.params)
+    return results if equation.primitive.multiple_results else [results]
+
+
+def _variables(atoms):
+    return [a for a in atoms if not isinstance(a, core.Literal)]
+
+
+__all__ = ["scan"]

@@ -1,0 +1,170 @@
+"""Programs whose Pallas kernels are compiled for a TPU, without one.
+
+    python -m tests.functional.pallas_programs KIND
+
+prints the programs that do not compile, as JSON. The process needs the compilers that
+scripts/accelerators.sh installs.
+"""
+
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from docs.examples.user_cells import AttentionCell, ProjectedLSTMCell
+from experiments.draw import attention
+from experiments.handwriting.window import WindowCell
+from lnrepro.functional import (
+    DreamerGRUCell,
+    GRUCell,
+    LSTMCell,
+    ScanOptions,
+    SimpleCell,
+    scan,
+    stack,
+    unroll,
+    zoneout,
+)
+
+TOPOLOGIES = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
+OPTIONS = ScanOptions(pallas=True)
+# Rows and units that do not fill the tiles of a TPU, and those that do.
+ROWS, UNITS = 20, 100
+FULL_ROWS, FULL_UNITS = 32, 128
+STEPS, FEATURES = 4, 30
+
+
+def cells(units: int) -> dict:
+    """One cell for each kind of operation."""
+    return {
+        "lstm": LSTMCell(units, "layer"),
+        "lstm_batch": LSTMCell(units, "batch"),
+        "lstm_blocks": LSTMCell(units, "layer", blocks=2),
+        "lstm_learned": LSTMCell(units, "layer", learned_carry=True, peephole=True),
+        "gru": GRUCell(units, "layer"),
+        "gru_heads": GRUCell(units, "rms", blocks=2, norm_groups="heads"),
+        "dreamer": DreamerGRUCell(units, "layer"),
+        "simple_weight": SimpleCell(units, "weight"),
+        "projected": ProjectedLSTMCell(units, hidden=2 * units),
+        "attention": AttentionCell(units, memory_features=units),
+        "window": WindowCell(LSTMCell(units, "layer"), 60, 10, -3.0),
+        "zoneout": zoneout(LSTMCell(units, "layer"), 0.1, 0.1),
+        "stack": stack(LSTMCell(units), GRUCell(units, "layer"), skip="residual"),
+    }
+
+
+def of_cell(cell, rows: int, dtype=jnp.float32):
+    """A gradient with padding and resets, and the shapes of its arguments."""
+    key = jax.random.key(0) if cell.is_noisy else None
+
+    def loss(params, x, memory, lengths, resets):
+        outputs = unroll(
+            cell,
+            params,
+            x,
+            time_major=True,
+            memory=memory,
+            seq_lengths=lengths,
+            resets=resets,
+            key=key,
+            options=OPTIONS,
+        ).outputs
+        return jnp.sum(jnp.square(outputs))
+
+    memory = None
+    if isinstance(cell, AttentionCell | WindowCell):
+        width = getattr(cell, "memory_features", None) or cell.symbols
+        memory = jax.ShapeDtypeStruct((rows, 50, width), dtype)
+    return jax.grad(loss, (0, 1)), (
+        jax.eval_shape(lambda: cell.init(jax.random.key(0), FEATURES, dtype)),
+        jax.ShapeDtypeStruct((STEPS, rows, FEATURES), dtype),
+        memory,
+        jax.ShapeDtypeStruct((rows,), jnp.int32),
+        jax.ShapeDtypeStruct((STEPS, rows), bool),
+    )
+
+
+def of_glimpse(rows: int, side: int = 28, points: int = 5):
+    """DRAW's two windows in a loop: reading from an image, and writing to a canvas."""
+
+    def step(dot, image, canvas, noise, context):
+        read, write = (
+            attention.window(dot(name, noise), points, side)
+            for name in ("read", "write")
+        )
+        patch = attention.read(read, image - jax.nn.sigmoid(canvas))
+        patch = patch.reshape(-1, points, points)
+        return canvas + attention.write(write, patch), jnp.sum(patch, (1, 2))
+
+    def loss(weights, image, noise):
+        canvas = jnp.zeros_like(image)
+        result = scan(step, weights, image, canvas, noise, options=OPTIONS)
+        return jnp.sum(result.carry) + jnp.sum(result.aux)
+
+    weights = {
+        name: jax.ShapeDtypeStruct((8, 5), jnp.float32) for name in ("read", "write")
+    }
+    return jax.grad(loss, (0, 1)), (
+        weights,
+        jax.ShapeDtypeStruct((rows, side, side), jnp.float32),
+        jax.ShapeDtypeStruct((STEPS, rows, 8), jnp.float32),
+    )
+
+
+def programs():
+    """Yield (name, function, shapes of its arguments)."""
+    for name, cell in cells(UNITS).items():
+        yield name, *of_cell(cell, ROWS)
+    for name in ("lstm", "gru", "lstm_blocks"):
+        yield f"{name} of full tiles", *of_cell(cells(FULL_UNITS)[name], FULL_ROWS)
+        in_bfloat16 = of_cell(cells(FULL_UNITS)[name], FULL_ROWS, jnp.bfloat16)
+        yield f"{name} in bfloat16", *in_bfloat16
+    yield "glimpse", *of_glimpse(ROWS)
+
+
+def compile_in_a_process(kind: str) -> list | None:
+    """Return the programs that do not compile, or None without the compilers.
+
+    Args:
+      kind: a key of TOPOLOGIES.
+    """
+    try:
+        from scripts.benches.accelerators import environment
+    except ImportError:
+        return None
+    if not environment.folder().is_dir():
+        return None
+    command = [sys.executable, "-m", "tests.functional.pallas_programs", kind]
+    done = subprocess.run(
+        command, env=environment.variables(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main(kind: str) -> None:
+    """Compile all programs for a TPU, and print those that do not compile."""
+    topology = topologies.get_topology_desc(
+        platform="tpu", topology_name=TOPOLOGIES[kind]
+    )
+    mesh = Mesh(np.array(topology.devices[:1]), ("x",))
+    sharding = NamedSharding(mesh, PartitionSpec())
+    failed = []
+    for name, function, shapes in programs():
+        shapes = jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), shapes
+        )
+        try:
+            jax.jit(function).lower(*shapes).compile()
+        except Exception as error:  # The compiler raises many kinds.
+            failed.append([name, str(error)[:300]])
+    print(json.dumps(failed))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
