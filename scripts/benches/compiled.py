@@ -156,8 +156,10 @@ def _ratios(name: str, reports: Mapping[str, Report]) -> dict[str, float]:
         ("ours LN", "Flax plain"),
         ("ours LN", "haiku plain"),
         ("ours plain", "Flax plain"),
+        ("ours LN, Pallas", "Flax LN"),
+        ("ours LN, Pallas", "Flax plain"),
     ):
-        if theirs not in reports:
+        if ours not in reports or theirs not in reports:
             continue
         a, b = reports[ours], reports[theirs]
         what = "cycles" if b.cycles else "kernels"

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import SingleDeviceSharding
 
+from lnrepro import functional
 from scripts.benches import cells
 from scripts.benches.accelerators import bundles, cost, devices, program
+from scripts.benches.direct import cells_jax
 from scripts.benches.direct.cells_jax import Implementation
 
 
@@ -104,11 +106,18 @@ def cell_functions(device: str, cell: str, shape: str) -> dict[str, Implementati
       cell: a key of `cells.CELLS`.
       shape: a key of `cells.SHAPES` or `cells.RIVALS`.
     """
-    del device
     labels = ("ours LN", "ours plain", "Flax LN", "Flax plain", "haiku plain")
     sizes = (cells.SHAPES | cells.RIVALS)[shape]
     made = cells.implementations(cell, sizes, peers=("haiku",))
-    return {label: made[label] for label in labels if label in made}
+    made = {label: made[label] for label in labels if label in made}
+    if devices.get(device).platform != "tpu":
+        return made
+    compared = cells.CELLS[cell]
+    for name, make in (("LN", compared.ours), ("plain", compared.plain)):
+        made[f"ours {name}, Pallas"] = cells_jax.ours(
+            make(sizes), sizes, options=functional.ScanOptions(pallas=True)
+        )
+    return made
 
 
 def compile_named(words: Sequence[str]) -> Compiled:
