@@ -310,13 +310,21 @@ def step_cell(
     )
 
 
-def refuse_cell(cell: Any, package: str) -> None:
-    """Raise TypeError for a cell that `RNN` does not run.
+def check_cell(cell: Any, cell_module: type, package: str) -> None:
+    """Check that `RNN` runs a cell as it is written.
+
+    A module with another `__call__` would not run as written, only its functional cell.
 
     Args:
       cell: the cell.
+      cell_module: the class of cells that keep a functional cell.
       package: "linen" or "nnx".
+
+    Raises:
+      TypeError: the cell is of another kind.
     """
+    if isinstance(cell, cell_module) and type(cell).__call__ is cell_module.__call__:
+        return
     raise TypeError(
         f"RNN: the cell is a {type(cell).__name__}; it must be a cell of "
         f"lnrepro.{package} whose __call__ is not overridden, or one of "
@@ -334,7 +342,7 @@ def refuse_step_of_batch_norm(name: str, cell: Cell) -> None:
 
 
 def make_statistics(
-    name: str, cell: Cell, max_steps: int | None, make: Callable[..., None]
+    name: str, cell: Cell, max_steps: int | None, make: Callable[..., Any]
 ) -> None:
     """Make the running statistics of batch norm that a module keeps, [T_max, n] each.
 

@@ -52,16 +52,15 @@ class CellModule(nn.RNNCellBase):
         Args:
           carry: what `initialize_carry` or the step before returned.
           inputs: x [..., D].
-          deterministic: True switches noise off. A cell with noise needs it here or as
-            an attribute. The noise is drawn from the rng "dropout".
+          deterministic: True switches noise off, which the rng "dropout" draws. A cell
+            with noise needs it here or as an attribute.
 
         Returns:
           (carry, y [..., H]).
 
         Raises:
           TypeError: integer inputs without `dtype`, or a carry of another dtype.
-          ValueError: a shape that does not fit, a noise mask that lasts for a sequence,
-            or batch norm, which needs the number of the step.
+          ValueError: a shape that does not fit; noise or a norm of whole sequences.
         """
         call = StepCall(deterministic=deterministic)
         return take_step(self, self, carry, inputs, call)

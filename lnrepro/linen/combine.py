@@ -26,8 +26,7 @@ class Stack(SequenceModule):
     Attributes:
       layers: sequence modules such as `LSTM`, `RNN` and `Bidirectional`, the lowest
         first. Those of Flax work too where none of mask, resets and memory is given.
-      return_carry: whether the call returns (carry, y) in place of y.
-      time_major: whether x is [T, ..., D] in place of [..., T, D].
+      return_carry: as in `RNN`, and so is time_major.
 
     >>> import jax.numpy as jnp
     >>> from lnrepro.linen import LSTM
@@ -88,8 +87,7 @@ class Bidirectional(SequenceModule):
       backward_rnn: a sequence module, which runs from right to left.
       merge_fn: "concat" gives y [..., T, 2 H], "sum" gives [..., T, H]. A function of
         both outputs, such as Flax takes, gives what it returns.
-      time_major: whether x is [T, ..., D] in place of [..., T, D].
-      return_carry: whether the call returns (carry, y) in place of y.
+      time_major: as in `RNN`, and so is return_carry.
 
     >>> import jax.numpy as jnp
     >>> from lnrepro.linen import GRU

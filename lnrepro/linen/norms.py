@@ -128,15 +128,7 @@ class RMSNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
-        """Normalise x, as `LayerNorm` does.
-
-        Args:
-          x: array [..., H].
-          mask: broadcasts against x. Elements where it is 0 or False do not count.
-
-        Returns:
-          Array of x's shape.
-        """
+        """Normalise x [..., H] by the elements that a mask leaves, as `LayerNorm`."""
         x = jnp.asarray(x)
         shape = _feature_shape("RMSNorm: feature_axes", self.feature_axes, x)
         return normalize_cases(

@@ -49,10 +49,9 @@ def declare_parameters(
 ) -> Any:
     """Make the parameters of a cell, or take the ones that the module has.
 
-    A cell whose parameters are a dict has them in the module by their names. Where they
-    are a tuple, such as those of a stack, the names are "0", "1" and so on. Where an
-    initialiser of the cell returns a box (`nn.with_partitioning`), the parameter gets
-    this box.
+    They have the cell's names. Where they are a tuple, such as those of a stack, the
+    names are "0", "1" and so on. Where an initialiser of the cell returns a box
+    (`nn.with_partitioning`), the parameter gets this box.
 
     Args:
       module: the module that keeps them, which is bound.

@@ -4,6 +4,7 @@ They have the arguments of flax.linen.RNN, and mask, resets and memory besides.
 docs/flax.md lists the differences from Flax.
 """
 
+import functools
 from typing import Any, ClassVar, cast
 
 import flax.linen as nn
@@ -11,14 +12,7 @@ import jax
 
 from lnrepro import functional
 from lnrepro.functional import flax_modules
-from lnrepro.linen.base import (
-    Carry,
-    CellModule,
-    first_carry,
-    inputs_and_parameters,
-    noise_key,
-    take_step,
-)
+from lnrepro.linen import base
 from lnrepro.linen.cells import FunctionalCell, GatedFields, NamedFields
 
 
@@ -34,7 +28,7 @@ class SequenceModule(nn.Module):
         self,
         inputs: jax.Array,
         *,
-        initial_carry: Carry | None = None,
+        initial_carry: base.Carry | None = None,
         init_key: jax.Array | None = None,
         seq_lengths: jax.Array | None = None,
         mask: jax.Array | None = None,
@@ -93,14 +87,14 @@ class SequenceModule(nn.Module):
     @nn.compact
     def step(
         self,
-        carry: Carry,
+        carry: base.Carry,
         inputs: jax.Array,
         *,
         mask: jax.Array | None = None,
         reset: jax.Array | None = None,
         memory: Any = None,
         deterministic: bool | None = None,
-    ) -> tuple[Carry, jax.Array]:
+    ) -> tuple[base.Carry, jax.Array]:
         """Take one step with the same parameters: module.apply(..., method="step").
 
         Args:
@@ -115,8 +109,7 @@ class SequenceModule(nn.Module):
           (carry, y [..., H]).
 
         Raises:
-          TypeError: as the call.
-          ValueError: as the call; a noise mask of a sequence, or batch norm.
+          TypeError, ValueError: as the call; noise or a norm of whole sequences.
         """
         call = flax_modules.StepCall(mask, reset, memory, deterministic)
         return self._step(carry, inputs, call)
@@ -159,15 +152,18 @@ class CellSequence(SequenceModule, kw_only=True):
     def _run(self, inputs, initial_carry, init_key, call):
         owner = self.parameter_module
         cell = owner.functional_cell
-        x, params = inputs_and_parameters(owner, inputs)
+        x, params = base.inputs_and_parameters(owner, inputs)
         # Zeros and learned carries are made by the cell itself.
         if initial_carry is None and owner.carry_init is not nn.initializers.zeros:
             shape = flax_modules.step_shape(x, call.time_major)
-            carry = first_carry(owner, init_key, shape)
+            carry = base.first_carry(owner, init_key, shape)
             initial_carry = flax_modules.drawn_carry(cell, params, x, carry)
 
         flax_modules.make_statistics(
-            type(self).__name__, cell, self.max_steps, self._make_statistics
+            type(self).__name__,
+            cell,
+            self.max_steps,
+            functools.partial(self.variable, "batch_stats"),
         )
         takes_running = cell.sites and nn.merge_param(
             "use_running_average", self.use_running_average, call.use_running_average
@@ -179,17 +175,13 @@ class CellSequence(SequenceModule, kw_only=True):
             x,
             initial_carry,
             call,
-            key=noise_key(self, owner, call.deterministic),
+            key=base.noise_key(self, owner, call.deterministic),
             takes_running=bool(takes_running),
             # `init` only makes the variables.
             moves_running=not self.is_initializing(),
         )
 
     # The running statistics of batch norm are variables of the module.
-
-    @nn.nowrap
-    def _make_statistics(self, name, function, shape, dtype):
-        self.variable("batch_stats", name, function, shape, dtype)
 
     @nn.nowrap
     def read_statistics(self, name: str) -> jax.Array:
@@ -203,14 +195,14 @@ class CellSequence(SequenceModule, kw_only=True):
 
     @nn.nowrap
     def _step(self, carry, inputs, call):
-        return take_step(self, self.parameter_module, carry, inputs, call)
+        return base.take_step(self, self.parameter_module, carry, inputs, call)
 
     @nn.nowrap
     def initialize_carry(
         self, rng: jax.Array | None, input_shape: tuple[int, ...]
-    ) -> Carry:
+    ) -> base.Carry:
         """Return the carry before the first step, as the cell's `initialize_carry`."""
-        return first_carry(self.parameter_module, rng, input_shape)
+        return base.first_carry(self.parameter_module, rng, input_shape)
 
 
 class RNN(CellSequence):
@@ -248,23 +240,20 @@ class RNN(CellSequence):
     (2, 5, 4)
     """
 
-    cell: CellModule | functional.Cell
+    cell: base.CellModule | functional.Cell
 
     def __post_init__(self):
         """Check the cell, and make a module of a functional cell."""
         # A module is a frozen dataclass, whose fields are set by object.__setattr__.
         if isinstance(self.cell, functional.Cell):
             object.__setattr__(self, "cell", FunctionalCell(self.cell, parent=None))
-        # A module with another `__call__` would not run as written: only its functional
-        # cell does.
-        elif not _runs_functional_cell(self.cell):
-            flax_modules.refuse_cell(self.cell, "linen")
+        flax_modules.check_cell(self.cell, base.CellModule, "linen")
         super().__post_init__()
 
     @property
-    def parameter_module(self) -> CellModule:
+    def parameter_module(self) -> base.CellModule:
         """The cell, which is a module after `__post_init__`."""
-        return cast(CellModule, self.cell)
+        return cast(base.CellModule, self.cell)
 
     @property
     def features(self) -> int:
@@ -321,8 +310,3 @@ class SimpleRNN(CellSequence, NamedFields):
     """
 
     cell_class: ClassVar = functional.SimpleCell
-
-
-def _runs_functional_cell(cell):
-    """Whether a step of the module is a step of its functional cell."""
-    return isinstance(cell, CellModule) and type(cell).__call__ is CellModule.__call__

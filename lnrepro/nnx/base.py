@@ -45,7 +45,7 @@ class ParameterModule(nnx.Module):
     rngs: dataclasses.InitVar[nnx.Rngs]
 
     def _keep(
-        self,
+        self: Any,
         cell: functional.Cell,
         rngs: nnx.Rngs,
         metadata: Mapping[str, Metadata] = NO_METADATA,
@@ -140,8 +140,7 @@ class CellModule(ParameterModule):
 
         Raises:
           TypeError: integer inputs without `dtype`, or a carry of another dtype.
-          ValueError: a shape that does not fit, variational dropout without a key, or
-            batch norm, which needs the number of the step.
+          ValueError: a shape that does not fit; noise or a norm of whole sequences.
         """
         call = StepCall(deterministic=deterministic)
         return take_step(self, carry, inputs, call, rngs)
@@ -195,7 +194,7 @@ def take_step(
 
 
 def noise_key(
-    owner: ParameterModule, deterministic: bool | None, rngs: Keys | None
+    owner: Any, deterministic: bool | None, rngs: Keys | None
 ) -> jax.Array | None:
     """Return a key for the noise of a module's cell, None without noise.
 

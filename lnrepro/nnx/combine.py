@@ -29,8 +29,7 @@ class Stack(SequenceModule):
     Args:
       layers: sequence modules such as `LSTM`, `RNN` and `Bidirectional`, the lowest
         first. Those of Flax work too where none of mask, resets and memory is given.
-      return_carry: whether the call returns (carry, y) in place of y.
-      time_major: whether x is [T, ..., D] in place of [..., T, D].
+      return_carry: as in `RNN`, and so is time_major.
 
     >>> import jax.numpy as jnp
     >>> from lnrepro.nnx import LSTM
@@ -95,8 +94,7 @@ class Bidirectional(SequenceModule):
       backward_rnn: a sequence module, which runs from right to left.
       merge_fn: "concat" gives y [..., T, 2 H], "sum" gives [..., T, H]. A function of
         both outputs, such as Flax takes, gives what it returns.
-      time_major: whether x is [T, ..., D] in place of [..., T, D].
-      return_carry: whether the call returns (carry, y) in place of y.
+      time_major: as in `RNN`, and so is return_carry.
       rngs: keys for `carry_init` of both modules, of the stream "carry". True and False
         take those of the modules.
 
@@ -122,7 +120,7 @@ class Bidirectional(SequenceModule):
     def __post_init__(self, rngs):
         """Check merge_fn, and keep a stream of keys for carries."""
         merge_function(self.merge_fn)
-        self.rngs = kept_stream(rngs)
+        self.carry_rngs = kept_stream(rngs)
 
     @property
     def hidden_features(self) -> int:
@@ -132,7 +130,7 @@ class Bidirectional(SequenceModule):
 
     def _run(self, inputs, initial_carry, rngs, call):
         # Each direction draws its own noise.
-        rngs = self.rngs if rngs is None else rngs
+        rngs = self.carry_rngs if rngs is None else rngs
         return run_both(
             self.forward_rnn,
             self.backward_rnn,
@@ -150,7 +148,7 @@ class Bidirectional(SequenceModule):
         self, input_shape: tuple[int, ...], rngs: Streams | None = None
     ) -> tuple[Carry, Carry]:
         """Return the carries of both modules, see `RNN`."""
-        rngs = self.rngs if rngs is None else rngs
+        rngs = self.carry_rngs if rngs is None else rngs
         return (
             self.forward_rnn.initialize_carry(input_shape, rngs),
             self.backward_rnn.initialize_carry(input_shape, rngs),

@@ -11,6 +11,7 @@ two more:
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +70,7 @@ class Norm(nnx.Module):
         sizes = self.num_features
         return sizes if isinstance(sizes, tuple) else (sizes,)
 
-    def _promoted(self, x, *averages):
+    def _promoted(self, x: jax.Array, *averages: jax.Array) -> Any:
         """x, averages, scale and bias as arrays, as promote_dtype casts them."""
         variables = (self.scale, self.bias)
         parameters = [None if v is None else v[...] for v in variables]
@@ -160,15 +161,7 @@ class RMSNorm(Norm):
     feature_axes: Axes = -1
 
     def __call__(self, x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
-        """Normalise x, as `LayerNorm` does.
-
-        Args:
-          x: array [..., H].
-          mask: broadcasts against x. Elements where it is 0 or False do not count.
-
-        Returns:
-          Array of x's shape.
-        """
+        """Normalise x [..., H] by the elements that a mask leaves, as `LayerNorm`."""
         x, scale, _ = self._promoted(x)
         check_features(self, "feature_axes", self.feature_axes, x)
         return normalize_cases(
@@ -228,9 +221,7 @@ class BatchNorm(NormWithBias):
 
         Raises:
           TypeError: x is not floating point and no `dtype` is given.
-          ValueError: x does not have num_features features or has no row, an axis is
-            out of range, the mask does not fit, or nothing says whether to use the
-            running averages.
+          ValueError: as LayerNorm; x has no row, or use_running_average is not set.
         """
         if use_running_average is None:
             use_running_average = self.use_running_average

@@ -59,13 +59,11 @@ def make_parameters(
 ) -> None:
     """Draw the parameters of a cell, and keep them in a module.
 
-    A cell whose parameters are a dict has them in the module by their names. Where they
-    are a tuple, such as those of a stack, the names are "0", "1" and so on.
+    They have the cell's names. Where they are a tuple, such as those of a stack, the
+    names are "0", "1" and so on. Variables have the metadata that initialisers add.
 
     Args:
-      module: gets one nnx.Param per array, with the metadata that the cell's
-        initialiser adds, and the attributes `parameter_paths` and
-        `parameter_structure`.
+      module: gets the variables, and what `get_parameters` finds them by.
       cell: the cell.
       key: random key.
       features_in: D.

@@ -13,15 +13,7 @@ from flax import nnx
 from lnrepro import functional
 from lnrepro.functional import flax_modules
 from lnrepro.functional.cells.base import Initializer
-from lnrepro.nnx.base import (
-    Carry,
-    CellModule,
-    Keys,
-    Streams,
-    inputs_and_parameters,
-    noise_key,
-    take_step,
-)
+from lnrepro.nnx import base
 from lnrepro.nnx.cells import FunctionalCell, GatedFields, NamedFields
 
 
@@ -39,7 +31,7 @@ class SequenceModule(nnx.Module):
         self,
         inputs: jax.Array,
         *,
-        initial_carry: Carry | None = None,
+        initial_carry: base.Carry | None = None,
         seq_lengths: jax.Array | None = None,
         mask: jax.Array | None = None,
         resets: jax.Array | None = None,
@@ -50,7 +42,7 @@ class SequenceModule(nnx.Module):
         memory: Any = None,
         deterministic: bool | None = None,
         use_running_average: bool | None = None,
-        rngs: Keys | None = None,
+        rngs: base.Keys | None = None,
     ) -> Any:
         """Run over a sequence. Options override the attributes of the same name.
 
@@ -96,15 +88,15 @@ class SequenceModule(nnx.Module):
 
     def step(
         self,
-        carry: Carry,
+        carry: base.Carry,
         inputs: jax.Array,
         *,
         mask: jax.Array | None = None,
         reset: jax.Array | None = None,
         memory: Any = None,
         deterministic: bool | None = None,
-        rngs: Keys | None = None,
-    ) -> tuple[Carry, jax.Array]:
+        rngs: base.Keys | None = None,
+    ) -> tuple[base.Carry, jax.Array]:
         """Take one step with the same parameters.
 
         Args:
@@ -121,8 +113,7 @@ class SequenceModule(nnx.Module):
           (carry, y [..., H]).
 
         Raises:
-          TypeError: as the call.
-          ValueError: as the call; variational dropout without a key, or batch norm.
+          TypeError, ValueError: as the call; noise or a norm of whole sequences.
         """
         call = flax_modules.StepCall(mask, reset, memory, deterministic)
         return self._step(carry, inputs, rngs, call)
@@ -163,7 +154,7 @@ class CellSequence(SequenceModule):
     def _run(self, inputs, initial_carry, rngs, call):
         owner = self.parameter_module
         cell = owner.functional_cell
-        x, params = inputs_and_parameters(owner, inputs)
+        x, params = base.inputs_and_parameters(owner, inputs)
         # Zeros and learned carries are made by the cell itself.
         if initial_carry is None and owner.carry_init is not None:
             shape = flax_modules.step_shape(x, call.time_major)
@@ -180,7 +171,7 @@ class CellSequence(SequenceModule):
             x,
             initial_carry,
             call,
-            key=noise_key(owner, call.deterministic, rngs),
+            key=base.noise_key(owner, call.deterministic, rngs),
             takes_running=takes_running,
             moves_running=True,
         )
@@ -203,7 +194,7 @@ class CellSequence(SequenceModule):
         getattr(self, name)[...] = value
 
     def _step(self, carry, inputs, rngs, call):
-        return take_step(self.parameter_module, carry, inputs, call, rngs)
+        return base.take_step(self.parameter_module, carry, inputs, call, rngs)
 
     def set_view(
         self,
@@ -243,8 +234,7 @@ class RNN(CellSequence):
 
     Raises:
       TypeError: the cell is of another kind.
-      ValueError: a cell of `lnrepro.functional` without in_features or rngs; batch norm
-        without max_steps.
+      ValueError: in_features, rngs or max_steps is missing.
 
     >>> from lnrepro.nnx import LSTMCell
     >>> x = jnp.ones((2, 5, 3))
@@ -262,7 +252,7 @@ class RNN(CellSequence):
     cell: Any
     _: dataclasses.KW_ONLY
     in_features: dataclasses.InitVar[int | None] = None
-    rngs: dataclasses.InitVar[Streams | bool] = True
+    rngs: dataclasses.InitVar[base.Streams | bool] = True
 
     def __post_init__(self, in_features, rngs):
         """Check the cell, and make a module of a functional cell."""
@@ -275,21 +265,18 @@ class RNN(CellSequence):
                     "rngs=nnx.Rngs(...) for its parameters"
                 )
             cell, rngs = FunctionalCell(cell, in_features, rngs=rngs), True
-        # A module with another `__call__` would not run as written: only its functional
-        # cell does.
-        elif not _runs_functional_cell(cell):
-            flax_modules.refuse_cell(cell, "nnx")
+        flax_modules.check_cell(cell, base.CellModule, "nnx")
         # nnx.data lets a module take the place of a functional cell.
         self.cell = nnx.data(cell)
-        self.rngs = kept_stream(rngs)
+        self.carry_rngs = kept_stream(rngs)
         self._make_statistics(cell.functional_cell)
 
     def _run(self, inputs, initial_carry, rngs, call):
-        rngs = self.rngs if rngs is None else rngs
+        rngs = self.carry_rngs if rngs is None else rngs
         return super()._run(inputs, initial_carry, rngs, call)
 
     @property
-    def parameter_module(self) -> CellModule:
+    def parameter_module(self) -> base.CellModule:
         """The cell."""
         return self.cell
 
@@ -301,11 +288,11 @@ class RNN(CellSequence):
     def initialize_carry(
         self,
         input_shape: tuple[int, ...],
-        rngs: Streams | None = None,
+        rngs: base.Streams | None = None,
         carry_init: Initializer | None = None,
-    ) -> Carry:
+    ) -> base.Carry:
         """Return the carry before the first step, as the cell's `initialize_carry`."""
-        rngs = self.rngs if rngs is None else rngs
+        rngs = self.carry_rngs if rngs is None else rngs
         return self.cell.initialize_carry(input_shape, rngs, carry_init)
 
 
@@ -368,7 +355,7 @@ class SimpleRNN(NamedSequence):
     cell_class: ClassVar = functional.SimpleCell
 
 
-def kept_stream(rngs: Streams | bool) -> Any:
+def kept_stream(rngs: base.Streams | bool) -> Any:
     """Return the stream for carries that a module keeps, None where it keeps none."""
     if isinstance(rngs, bool):
         return nnx.data(None)
@@ -382,8 +369,3 @@ def _carry_stream(rngs):
     if isinstance(rngs, nnx.Rngs) and ("carry" in rngs or "default" in rngs):
         return rngs.carry
     return rngs if isinstance(rngs, nnx.RngStream) else None
-
-
-def _runs_functional_cell(cell):
-    """Whether a step of the module is a step of its functional cell."""
-    return isinstance(cell, CellModule) and type(cell).__call__ is CellModule.__call__

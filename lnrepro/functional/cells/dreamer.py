@@ -72,7 +72,6 @@ class DreamerGRUCell(GatedCell):
       update_bias: is added to the update gate's pre-activation, after the norm. It is
         no parameter.
       gate_fn: the function of reset and update.
-      activation_fn: the function of the candidate.
 
     Raises:
       ValueError: an unknown norm or option, blocks that do not divide features,
@@ -91,7 +90,6 @@ class DreamerGRUCell(GatedCell):
     blocks: int = 1
     update_bias: float = -1.0
     gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
 
     gates: ClassVar[int] = 3
     norm_names: ClassVar[tuple[str, ...]] = ("none", "layer", "rms")

@@ -1,6 +1,7 @@
 """What the LSTM, the GRU and the simple RNN share: fields, parameters, preparation."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar
 
 import jax
@@ -45,6 +46,7 @@ class GatedCell(Cell):
       recurrent_dropout: probability of dropping a unit of the candidate, anew in every
         step of training (Semeniuta et al. 2016).
       epsilon: added to the variances under the root.
+      activation_fn: the function of the candidate.
       kernel_init: initialiser of each gate's part of w_x [D, N].
       recurrent_kernel_init: initialiser of each gate's part of w_h [H, N].
       bias_init: initialiser of the bias.
@@ -58,6 +60,7 @@ class GatedCell(Cell):
     learned_carry: bool = False
     recurrent_dropout: float = 0.0
     epsilon: float = 1e-5
+    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
     kernel_init: Initializer = glorot_uniform
     recurrent_kernel_init: Initializer = orthogonal
     bias_init: Initializer = zeros

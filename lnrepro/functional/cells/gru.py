@@ -66,7 +66,6 @@ class GRUCell(GatedCell):
       recurrent_bias: whether the recurrent products have a bias too, as in torch and
         Keras; without a norm at that site only.
       gate_fn: the function of z and r.
-      activation_fn: the function of the candidate.
 
     Raises:
       ValueError: an unknown norm or option, an option that the norm does not know,
@@ -83,7 +82,6 @@ class GRUCell(GatedCell):
     reset: str = "after"
     recurrent_bias: bool = False
     gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
 
     recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h", "w_u")
     gates: ClassVar[int] = 3

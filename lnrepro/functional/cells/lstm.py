@@ -103,7 +103,6 @@ class LSTMCell(GatedCell):
     inner_bias: bool = False
     gradient_clip: float | None = None
     gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
 
     gates: ClassVar[int] = 4
     carry_names: ClassVar[tuple[str, ...]] = ("c0", "h0")

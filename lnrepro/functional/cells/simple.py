@@ -1,11 +1,9 @@
 """The simple recurrent network (eq. 4)."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import ClassVar
 
 import jax
-import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import Dot, StepContext, dropout
 from lnrepro.functional.cells.gated import GatedCell
@@ -33,15 +31,9 @@ class SimpleCell(GatedCell):
     Parameters: w_x [D, H], w_h [H, H], bias [H]; gain_joint, or gain_x and gain_h, [H];
     length_x, length_h [H] for weight norm; h0 [H].
 
-    Attributes:
-      activation_fn: the function of the pre-activation.
-
     Raises:
       ValueError: an unknown norm, features below 1.
     """
-
-    _: dataclasses.KW_ONLY
-    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
 
     gates: ClassVar[int] = 1
     norm_names: ClassVar[tuple[str, ...]] = ("none", "layer", "rms", "batch", "weight")
