@@ -178,6 +178,12 @@ def step_shape(x: jax.Array, time_major: bool) -> tuple[int, ...]:
     return x.shape[:time_axis] + x.shape[time_axis + 1 :]
 
 
+def compute_dtype(cell: Cell, params: Params, x: jax.Array) -> jnp.dtype:
+    """Return the dtype of the products: the common one of inputs and weights."""
+    weights = jax.eval_shape(cell.prepare, params).weights
+    return jnp.result_type(x, *weights.values())
+
+
 def drawn_carry(cell: Cell, params: Params, x: jax.Array, carry: Carry) -> Carry:
     """Return a carry that `carry_init` drew, in the dtype of the computation.
 
@@ -187,15 +193,76 @@ def drawn_carry(cell: Cell, params: Params, x: jax.Array, carry: Carry) -> Carry
       x: the inputs of the sequence.
       carry: the carry, drawn in the dtype of the parameters.
     """
-    # As `unroll`: the computation runs in the common dtype of inputs and weights.
-    weights = jax.tree.leaves(cell.prepare(params)[0])
-    dtype = jnp.result_type(x, *weights)
+    dtype = compute_dtype(cell, params, x)
 
     def cast(leaf):
         is_floating = jnp.issubdtype(leaf.dtype, jnp.floating)
         return leaf.astype(dtype) if is_floating else leaf
 
     return jax.tree.map(cast, carry)
+
+
+@dataclasses.dataclass(frozen=True)
+class WideCarry(WrappedCell):
+    """A cell whose carry is wider than its products, such as float32 and bfloat16.
+
+    Attributes:
+      products: dtype of the products and of the output.
+      carries: dtype of each leaf of the carry, which stays what it is.
+    """
+
+    products: Any
+    carries: tuple[Any, ...]
+
+    def initial_carry(self, params, x):
+        """Return the carry of the wrapped cell in the wide dtypes."""
+        leaves, structure = jax.tree.flatten(self.cell.initial_carry(params, x))
+        pairs = zip(leaves, self.carries, strict=True)
+        return jax.tree.unflatten(structure, [a.astype(dtype) for a, dtype in pairs])
+
+    def step(self, dot, params, carry, x_proj, context):
+        """Take one step, whose products read the carry in their own dtype."""
+
+        def narrow_dot(name, v):
+            return dot(name, v.astype(self.products))
+
+        return self.cell.step(narrow_dot, params, carry, x_proj, context)
+
+    def output(self, carry):
+        """Return the output in the dtype of the products."""
+        return self.cell.output(carry).astype(self.products)
+
+    @property
+    def is_noisy(self):
+        """Whether the wrapped cell draws random numbers."""
+        return self.cell.is_noisy
+
+
+def with_dtype_of(carry: Carry | None, cell: Cell, params: Params, x: Any) -> Cell:
+    """Return a cell that keeps the dtype of a carry, where that is a wider one.
+
+    Flax's cells accept such carries, and helpers of other programs make them.
+
+    Args:
+      carry: the carry that a call got, or None.
+      cell: the cell.
+      params: its parameters.
+      x: the inputs.
+    """
+    dtypes = tuple(jnp.result_type(leaf) for leaf in jax.tree.leaves(carry))
+    if all(dtype == x.dtype for dtype in dtypes):
+        return cell
+    products = compute_dtype(cell, params, x)
+    is_wider = all(
+        jnp.issubdtype(dtype, jnp.floating)
+        and jnp.promote_types(dtype, products) == dtype
+        for dtype in dtypes
+    )
+    count = len(jax.tree.leaves(jax.eval_shape(cell.initial_carry, params, x)))
+    is_narrow = all(dtype == products for dtype in dtypes)
+    if is_narrow or not is_wider or len(dtypes) != count:
+        return cell
+    return WideCarry(cell, products, dtypes)
 
 
 def run_cell(
@@ -237,7 +304,7 @@ def run_cell(
         for site, pair in names.items()
     }
     result = unroll(
-        cell,
+        with_dtype_of(initial_carry, cell, params, x),
         params,
         x,
         initial_carry=initial_carry,
@@ -299,7 +366,7 @@ def step_cell(
             "module one key, rngs=jax.random.key(...)"
         )
     return step(
-        cell,
+        with_dtype_of(carry, cell, params, x),
         params,
         carry,
         x,

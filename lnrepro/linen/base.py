@@ -5,7 +5,7 @@ The equations are in `lnrepro.functional.cells`.
 Shape letters: B batch (any number of axes), T time, D input features, H hidden units.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -30,7 +30,7 @@ class CellModule(nn.RNNCellBase):
     `functional_cell`.
     """
 
-    generic_module: ClassVar = "FunctionalCell"
+    generic_module = "FunctionalCell"
     # A field of `FunctionalCell`; other modules have cells without noise.
     deterministic = None
 

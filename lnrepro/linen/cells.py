@@ -6,7 +6,6 @@ modules that are named after a kind of cell have the options of Flax's cells, an
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -93,9 +92,10 @@ class NamedFields(NamedModule, nn.Module):
         )
 
 
-class GatedFields(NamedFields, kw_only=True):
+class GatedFields(NamedFields):
     """The fields of those modules whose cell has gates."""
 
+    _: dataclasses.KW_ONLY
     gate_fn: Activation = jax.nn.sigmoid
 
     @property
@@ -127,7 +127,7 @@ class LSTMCell(GatedFields, CellModule):
     (2, 4)
     """
 
-    cell_class: ClassVar = functional.LSTMCell
+    cell_class = functional.LSTMCell
 
 
 class GRUCell(GatedFields, CellModule):
@@ -142,7 +142,7 @@ class GRUCell(GatedFields, CellModule):
     (3, 12)
     """
 
-    cell_class: ClassVar = functional.GRUCell
+    cell_class = functional.GRUCell
 
 
 class SimpleCell(NamedFields, CellModule):
@@ -157,4 +157,4 @@ class SimpleCell(NamedFields, CellModule):
     (3, 4)
     """
 
-    cell_class: ClassVar = functional.SimpleCell
+    cell_class = functional.SimpleCell

@@ -4,8 +4,9 @@ They have the arguments of flax.linen.RNN, and mask, resets and memory besides.
 docs/flax.md lists the differences from Flax.
 """
 
+import dataclasses
 import functools
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -125,12 +126,13 @@ class SequenceModule(nn.Module):
         raise NotImplementedError
 
 
-class CellSequence(SequenceModule, kw_only=True):
+class CellSequence(SequenceModule):
     """One cell over a whole sequence.
 
     A subclass has the fields of a cell module or holds one as `parameter_module`.
     """
 
+    _: dataclasses.KW_ONLY
     time_major: bool = False
     return_carry: bool = False
     reverse: bool = False
@@ -141,7 +143,7 @@ class CellSequence(SequenceModule, kw_only=True):
     momentum: float = 0.9
     use_running_average: bool | None = None
 
-    generic_module: ClassVar = "RNN"
+    generic_module = "RNN"
 
     @property
     def parameter_module(self) -> Any:
@@ -279,7 +281,7 @@ class LSTM(CellSequence, GatedFields):
     (2, 4)
     """
 
-    cell_class: ClassVar = functional.LSTMCell
+    cell_class = functional.LSTMCell
 
 
 class GRU(CellSequence, GatedFields):
@@ -294,7 +296,7 @@ class GRU(CellSequence, GatedFields):
     (2, 5, 4)
     """
 
-    cell_class: ClassVar = functional.GRUCell
+    cell_class = functional.GRUCell
 
 
 class SimpleRNN(CellSequence, NamedFields):
@@ -309,4 +311,4 @@ class SimpleRNN(CellSequence, NamedFields):
     (2, 5, 4)
     """
 
-    cell_class: ClassVar = functional.SimpleCell
+    cell_class = functional.SimpleCell

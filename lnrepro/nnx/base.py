@@ -8,7 +8,7 @@ Shape letters: B batch (any number of axes), T time, D input features, H hidden 
 import dataclasses
 import operator
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -116,7 +116,7 @@ class ParameterModule(nnx.Module):
 class CellModule(ParameterModule):
     """One step of a cell, with the interface of Flax's cells."""
 
-    generic_module: ClassVar = "FunctionalCell"
+    generic_module = "FunctionalCell"
 
     def __call__(
         self,

@@ -6,7 +6,6 @@ modules that are named after a kind of cell have the options of Flax's cells, an
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -162,7 +161,7 @@ class LSTMCell(GatedFields, CellModule):
     (2, 4)
     """
 
-    cell_class: ClassVar = functional.LSTMCell
+    cell_class = functional.LSTMCell
 
 
 class GRUCell(GatedFields, CellModule):
@@ -175,7 +174,7 @@ class GRUCell(GatedFields, CellModule):
     (2, 4)
     """
 
-    cell_class: ClassVar = functional.GRUCell
+    cell_class = functional.GRUCell
 
 
 class SimpleCell(NamedFields, CellModule):
@@ -188,4 +187,4 @@ class SimpleCell(NamedFields, CellModule):
     (2, 4)
     """
 
-    cell_class: ClassVar = functional.SimpleCell
+    cell_class = functional.SimpleCell

@@ -5,7 +5,7 @@ docs/flax.md lists the differences from Flax.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 from flax import nnx
@@ -300,7 +300,7 @@ class RNN(CellSequence):
 class NamedSequence(CellSequence, NamedFields):
     """A layer that is named after a kind of cell, with its parameters in itself."""
 
-    generic_module: ClassVar = "RNN"
+    generic_module = "RNN"
 
     def __post_init__(self, *parameters):
         """Make the cell, its parameters and its running statistics."""
@@ -325,7 +325,7 @@ class LSTM(NamedSequence, GatedFields):
     (2, 4)
     """
 
-    cell_class: ClassVar = functional.LSTMCell
+    cell_class = functional.LSTMCell
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -339,7 +339,7 @@ class GRU(NamedSequence, GatedFields):
     (2, 5, 4)
     """
 
-    cell_class: ClassVar = functional.GRUCell
+    cell_class = functional.GRUCell
 
 
 class SimpleRNN(NamedSequence):
@@ -352,7 +352,7 @@ class SimpleRNN(NamedSequence):
     (2, 5, 4)
     """
 
-    cell_class: ClassVar = functional.SimpleCell
+    cell_class = functional.SimpleCell
 
 
 def kept_stream(rngs: base.Streams | bool) -> Any:
