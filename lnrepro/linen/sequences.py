@@ -237,8 +237,7 @@ class RNN(CellSequence):
     A cell of `lnrepro.functional` with all of its options:
 
     >>> layer = RNN(functional.LSTMCell(4, norm="layer", peephole=True))
-    >>> y, variables = layer.init_with_output(jax.random.key(0), x)
-    >>> y.shape
+    >>> layer.init_with_output(jax.random.key(0), x)[0].shape
     (2, 5, 4)
     """
 
@@ -291,8 +290,7 @@ class GRU(CellSequence, GatedFields):
     Attributes are those of `GRUCell`, and of `RNN` but its cell.
 
     >>> x = jax.numpy.ones((2, 5, 3))
-    >>> y, variables = GRU(4).init_with_output(jax.random.key(0), x)
-    >>> y.shape
+    >>> GRU(4).init_with_output(jax.random.key(0), x)[0].shape
     (2, 5, 4)
     """
 
@@ -306,8 +304,7 @@ class SimpleRNN(CellSequence, NamedFields):
     itself. Attributes are those of `SimpleCell`, and of `RNN` but its cell.
 
     >>> x = jax.numpy.ones((2, 5, 3))
-    >>> y, variables = SimpleRNN(4).init_with_output(jax.random.key(0), x)
-    >>> y.shape
+    >>> SimpleRNN(4).init_with_output(jax.random.key(0), x)[0].shape
     (2, 5, 4)
     """
 

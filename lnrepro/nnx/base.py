@@ -62,8 +62,7 @@ class ParameterModule(nnx.Module):
         self.carry_rngs = nnx.data(None)
         # As nnx.Dropout: without a stream "dropout" it is the default stream.
         if cell.is_noisy and ("dropout" in rngs or "default" in rngs):
-            # A stream of its own: other modules that share `rngs` do not change its
-            # draws.
+            # A stream of its own, which other modules that share `rngs` do not change.
             self.rngs = rngs["dropout"].fork()
         if self.carry_init is not None:
             # As flax.nnx.RNN without rngs.
@@ -108,7 +107,11 @@ class ParameterModule(nnx.Module):
         return jax.tree.map(draw, carry)
 
     def set_view(self, deterministic: bool | None = None):
-        """Set the attribute that `nnx.view` was given."""
+        """Set the attribute that `nnx.view` was given.
+
+        Args:
+          deterministic: True switches noise off.
+        """
         if deterministic is not None:
             self.deterministic = deterministic
 

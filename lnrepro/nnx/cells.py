@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 
 from lnrepro import functional
 from lnrepro.functional.cells.base import Initializer
@@ -56,7 +57,7 @@ class FunctionalCell(CellModule):
     _: dataclasses.KW_ONLY
     deterministic: bool = False
 
-    def __post_init__(self, rngs, cell):
+    def __post_init__(self, rngs: nnx.Rngs, cell: functional.Cell):
         """Make the parameters."""
         self._keep(cell, rngs)
 

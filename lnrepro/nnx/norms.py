@@ -136,8 +136,7 @@ class LayerNorm(NormWithBias):
 
         Raises:
           TypeError: x is not floating point and no `dtype` is given.
-          ValueError: x does not have num_features features, an axis is out of range or
-            empty, or the mask does not fit.
+          ValueError: num_features, an axis or the mask does not fit x.
         """
         x, scale, bias = self._promoted(x)
         check_features(self, "feature_axes", self.feature_axes, x)
@@ -243,7 +242,11 @@ class BatchNorm(NormWithBias):
         return y
 
     def set_view(self, use_running_average: bool | None = None):
-        """Set the attribute that `nnx.view` was given."""
+        """Set the attribute that `nnx.view` was given.
+
+        Args:
+          use_running_average: if True, the running averages are used.
+        """
         if use_running_average is not None:
             self.use_running_average = use_running_average
 

@@ -201,7 +201,12 @@ class CellSequence(SequenceModule):
         deterministic: bool | None = None,
         use_running_average: bool | None = None,
     ):
-        """Set the attributes that `nnx.view` was given."""
+        """Set the attributes that `nnx.view` was given.
+
+        Args:
+          deterministic: True switches noise off.
+          use_running_average: for batch norm, True takes the running statistics.
+        """
         if deterministic is not None and self.parameter_module is self:
             self.deterministic = deterministic
         if use_running_average is not None:
@@ -214,8 +219,7 @@ class RNN(CellSequence):
 
     Args:
       cell: an `LSTMCell`, `GRUCell`, `SimpleCell` or `FunctionalCell`, or a cell of
-        `lnrepro.functional`, for which a `FunctionalCell` is made. It is the attribute
-        `cell`.
+        `lnrepro.functional`, for which a `FunctionalCell` is made.
       in_features: D, for a cell of `lnrepro.functional`. A module knows its own.
       time_major: whether x is [T, ..., D] in place of [..., T, D].
       return_carry: whether the call returns (carry, y) in place of y.
@@ -236,6 +240,7 @@ class RNN(CellSequence):
       TypeError: the cell is of another kind.
       ValueError: in_features, rngs or max_steps is missing.
 
+    >>> import jax.numpy as jnp
     >>> from lnrepro.nnx import LSTMCell
     >>> x = jnp.ones((2, 5, 3))
     >>> layer = RNN(LSTMCell(3, 4, rngs=nnx.Rngs(0)))
@@ -315,6 +320,7 @@ class LSTM(NamedSequence, GatedFields):
     Short for `RNN(LSTMCell(...))`, with the parameters in the module itself. Arguments
     are those of `LSTMCell`, and of `RNN` but its cell.
 
+    >>> import jax.numpy as jnp
     >>> layer = LSTM(3, 4, rngs=nnx.Rngs(0))
     >>> x = jnp.ones((2, 5, 3))
     >>> layer(x, seq_lengths=jnp.array([5, 2])).shape
@@ -335,7 +341,7 @@ class GRU(NamedSequence, GatedFields):
     Short for `RNN(GRUCell(...))`, with the parameters in the module itself. Arguments
     are those of `GRUCell`, and of `RNN` but its cell.
 
-    >>> GRU(3, 4, rngs=nnx.Rngs(0))(jnp.ones((2, 5, 3))).shape
+    >>> GRU(3, 4, rngs=nnx.Rngs(0))(jax.numpy.ones((2, 5, 3))).shape
     (2, 5, 4)
     """
 
@@ -348,7 +354,7 @@ class SimpleRNN(NamedSequence):
     Short for `RNN(SimpleCell(...))`, with the parameters in the module itself.
     Arguments are those of `SimpleCell`, and of `RNN` but its cell.
 
-    >>> SimpleRNN(3, 4, rngs=nnx.Rngs(0))(jnp.ones((2, 5, 3))).shape
+    >>> SimpleRNN(3, 4, rngs=nnx.Rngs(0))(jax.numpy.ones((2, 5, 3))).shape
     (2, 5, 4)
     """
 

@@ -162,7 +162,7 @@ def test_copies_are_independent():
 
 def test_tabulate():
     table = nnx.tabulate(make_noisy_model(), X, compute_flops=True)
-    assert "w_h" in table
+    assert "RNN" in table
     assert "parameter_module" not in table
 
 
