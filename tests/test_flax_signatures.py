@@ -4,7 +4,12 @@ What differs on purpose stands in the tables, each with a reason.
 """
 
 import inspect
+import json
+import pathlib
 import re
+import subprocess
+import sys
+import tempfile
 
 import flax.linen as flax_linen
 import jax
@@ -13,6 +18,7 @@ from flax import nnx as flax_nnx
 
 from lnrepro import linen, nnx
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGES = {"linen": (linen, flax_linen), "nnx": (nnx, flax_nnx)}
 SHARED = [
     (package, name)
@@ -180,3 +186,78 @@ def test_every_argument_is_described(package):
         if "as `LayerNorm`" not in text:
             for argument in parameters(call):
                 assert f"\n  {argument}: " in text, f"{name}: {argument}"
+
+
+CALLS = """
+import jax
+from flax import nnx
+from lnrepro import functional, linen
+from lnrepro import nnx as lnnx
+
+rngs = nnx.Rngs(0)
+linen.LSTM(256, norm="layer", return_carry=True, dtype=jax.numpy.bfloat16)
+linen.RNN(functional.LSTMCell(256, peephole=True), reverse=True)
+lnnx.GRU(3, 4, kernel_init=jax.nn.initializers.ones, rngs=rngs)
+lnnx.RNN(functional.LSTMCell(256, peephole=True), in_features=3, rngs=rngs)
+lnnx.Bidirectional(lnnx.GRU(3, 4, rngs=rngs), lnnx.GRU(3, 4, rngs=rngs), rngs=rngs)
+# Each line from here on has one mistake.
+linen.LSTM(256, peephole=True)
+linen.LSTM(256, norm=3)
+linen.LSTM()
+linen.SimpleCell(3, gate_fn=jax.nn.relu)
+linen.RNN(functional.LSTMCell(256, peepole=True))
+linen.RNN(functional.GRUCell(3), max_step=3)
+lnnx.LSTM(3, 4)
+lnnx.LSTM(3, 4, peephole=True, rngs=rngs)
+lnnx.LSTM(3, 4, kernel_init=3, rngs=rngs)
+lnnx.RNN(functional.LSTMCell(4), in_features=3, revers=True, rngs=rngs)
+lnnx.LayerNorm(3, eps=1, rngs=rngs)
+"""
+
+
+@pytest.mark.slow
+def test_a_type_checker_sees_every_argument():
+    """And so does an editor that completes a call."""
+    lines = CALLS.strip().splitlines()
+    first = next(i for i, line in enumerate(lines, 1) if line.startswith("# Each"))
+    with tempfile.NamedTemporaryFile("w", suffix=".py", dir=ROOT) as file:
+        file.write(CALLS.strip() + "\n")
+        file.flush()
+        command = ["-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
+        done = subprocess.run(
+            [sys.executable, *command, file.name],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    wrong = {d["range"]["start"]["line"] + 1 for d in found}
+    assert wrong == set(range(first + 1, len(lines) + 1))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_public_argument_is_on_its_page(package):
+    """The page shows what griffe finds, inherited methods included."""
+    import griffe
+
+    hooks = [ROOT / f"docs/hooks/{name}.py" for name in ("doctests", "linen_fields")]
+    loaded = griffe.load(
+        "lnrepro",
+        extensions=griffe.load_extensions(*map(str, hooks)),
+        search_paths=[str(ROOT)],
+    )
+    page = (ROOT / f"docs/api/{package}.md").read_text(encoding="utf-8")
+    assert f"::: lnrepro.{package}\n" in page
+    assert "inherited_members: true" in page
+    ours = PACKAGES[package][0]
+    for name in ours.__all__:
+        members = loaded[package][name].all_members
+        for method in ("__init__", "__call__", "step", "initialize_carry"):
+            function = getattr(getattr(ours, name), method, None)
+            if function is None:
+                continue
+            shown = {parameter.name for parameter in members[method].parameters}
+            assert set(parameters(function)) <= shown, (name, method)
+        for argument in ("mask", "resets", "initial_carry"):
+            if name in ("LSTM", "GRU", "SimpleRNN", "RNN"):
+                assert f"{argument}: " in members["__call__"].docstring.value
