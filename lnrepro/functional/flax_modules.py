@@ -87,7 +87,8 @@ class NamedModule:
 def _options_elsewhere(module_class):
     """Names of options of the functional cell that the module does not have."""
     of_cell = {field.name for field in dataclasses.fields(module_class.cell_class)}
-    of_cell |= {"wrap", "deterministic"}
+    # The number of units has Flax's name in each package.
+    of_cell = (of_cell | {"wrap", "deterministic"}) - {"features"}
     return of_cell - set(inspect.signature(module_class.__init__).parameters)
 
 

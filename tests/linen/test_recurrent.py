@@ -533,13 +533,19 @@ def partitioned(box):
 @pytest.mark.parametrize("box", [nn.with_partitioning, nn.with_logical_partitioning])
 def test_partitioned_initialisers(sequence, cell, functional_cell, box):
     key = jax.random.key(0)
-    for make in (sequence, lambda *a, **k: RNN(cell(*a, **k))):
-        variables = make(H, **partitioned(box)).init(key, X)
+    for make in (
+        sequence,
+        lambda *a, **k: RNN(cell(*a, **k)),
+        lambda *a, **k: RNN(zoneout(functional_cell(*a, "layer", **k))),
+    ):
+        quiet = {"deterministic": True}
+        variables = make(H, **partitioned(box)).init(key, X, **quiet)
         specs = nn.get_partition_spec(variables)["params"]
         specs = specs.get("cell", specs)
         assert specs["w_x"] == specs["w_h"] == PartitionSpec(None, "model")
         assert specs["bias"] == PartitionSpec("model")
-        same(nn.meta.unbox(variables), make(H, **PLAIN).init(key, X), 0)
+        plain = make(H, **PLAIN).init(key, X, **quiet)
+        same(nn.meta.unbox(variables), plain, 0)
 
 
 @pytest.mark.slow
