@@ -8,17 +8,11 @@ Norms, recurrent cells, and cells over time:
     carry, y = step(cell, params, carry, x_t)                           # one step
 """
 
-from lnrepro.functional.cells import (
-    Cell,
-    DreamerBlockGRUCell,
-    DreamerGRUCell,
-    GRUCell,
-    LSTMCell,
-    Prepared,
-    SimpleCell,
-    StepContext,
-    clip_gradient,
-)
+from lnrepro.functional.cells.base import Cell, Prepared, StepContext, clip_gradient
+from lnrepro.functional.cells.dreamer import DreamerBlockGRUCell, DreamerGRUCell
+from lnrepro.functional.cells.gru import GRUCell
+from lnrepro.functional.cells.lstm import LSTMCell
+from lnrepro.functional.cells.simple import SimpleCell
 from lnrepro.functional.norms import (
     batch_norm,
     layer_norm,

@@ -116,9 +116,11 @@ def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
     leaves = zip(jax.tree.leaves(carry), jax.tree.leaves(own_carry), strict=True)
     for given, own in leaves:
         if jnp.shape(given) != own.shape:
+            is_of_batch = jnp.shape(given)[-1:] == own.shape[-1:]
+            asks = "these inputs ask" if is_of_batch else "the cell's `features` asks"
             raise ValueError(
-                f"{function}: the carry has shape {jnp.shape(given)}, but these "
-                f"inputs ask for {own.shape}"
+                f"{function}: the carry has shape {jnp.shape(given)}, but {asks} for "
+                f"{own.shape}"
             )
         # A module makes the carry in the dtype of its parameters, before it has seen
         # inputs in float64.

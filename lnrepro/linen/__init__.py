@@ -3,8 +3,7 @@
 from lnrepro.linen.cells import FunctionalCell, GRUCell, LSTMCell, SimpleCell
 from lnrepro.linen.combine import Bidirectional, Stack
 from lnrepro.linen.norms import BatchNorm, LayerNorm, RMSNorm
-from lnrepro.linen.recurrent import RNN
-from lnrepro.linen.sequences import GRU, LSTM, SimpleRNN
+from lnrepro.linen.sequences import GRU, LSTM, RNN, SimpleRNN
 
 __all__ = [
     "GRU",

@@ -1,7 +1,6 @@
 """The parameters of a functional cell as parameters of a linen module."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -12,7 +11,11 @@ from flax.errors import ScopeParamShapeError
 
 from lnrepro import functional
 from lnrepro.functional.cells.base import Initializer, wide_dtype
-from lnrepro.functional.flax_modules import parameter_names
+from lnrepro.functional.flax_modules import (
+    initializer_of,
+    map_initializers,
+    parameter_names,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,31 +39,24 @@ def parameter_shapes(
     cell: functional.Cell, features_in: int, dtype: jax.typing.DTypeLike
 ) -> Any:
     """Return the parameters of a cell as jax.ShapeDtypeStruct."""
-
-    def init(key):
-        return cell.init(key, features_in, dtype)
-
-    return jax.eval_shape(init, jax.random.key(0))
+    return jax.eval_shape(
+        lambda key: _draw(cell, key, features_in, dtype), jax.random.key(0)
+    )
 
 
 def declare_parameters(
-    module: nn.Module,
-    cell: functional.Cell,
-    features_in: int,
-    initializers: Mapping[str, Initializer | None],
+    module: nn.Module, cell: functional.Cell, features_in: int
 ) -> Any:
     """Make the parameters of a cell, or take the ones that the module has.
 
-    A cell whose parameters are a dict has them in the module by their names. Where they
-    are a tuple, such as those of a stack, the names are "0", "1" and so on.
+    They have the cell's names. Where they are a tuple, such as those of a stack, the
+    names are "0", "1" and so on. Where an initialiser of the cell returns a box
+    (`nn.with_partitioning`), the parameter gets this box.
 
     Args:
       module: the module that keeps them, which is bound.
       cell: the cell.
       features_in: D.
-      initializers: by the name of the parameter they draw: "w_x", "w_h", "bias", or
-        "gain" for all gains. Where one returns a box (`nn.with_partitioning`), the
-        parameter gets this box.
 
     Returns:
       The parameters, without boxes.
@@ -70,15 +66,15 @@ def declare_parameters(
     """
     shapes = parameter_shapes(cell, features_in, module.param_dtype)
     # Several modules may share a cell, whose parameters are declared once.
-    stored = _stored(module, shapes)
+    stored = stored_parameters(module, shapes)
     if stored is not None:
         _check_shapes(module, shapes, stored)
         return stored
     names = _nested(shapes)
     if module.is_mutable_collection("params"):
         # All parameters are drawn at once by the cell, and then declared one by one.
-        fresh = cell.init(module.make_rng("params"), features_in, module.param_dtype)
-        fresh = _nested(fresh, initializers)
+        key = module.make_rng("params")
+        fresh = _nested(_draw(cell, key, features_in, module.param_dtype), cell)
     else:
         # Not mutable: `scope.param` raises Flax's error for the missing parameter.
         fresh = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), names)
@@ -92,20 +88,22 @@ def declare_parameters(
     return _like(shapes, values)
 
 
-def stored_parameters(
-    module: nn.Module, cell: functional.Cell, features_in: int
-) -> Any | None:
-    """Return the parameters that a module has, None where one is missing."""
-    return _stored(module, parameter_shapes(cell, features_in, module.param_dtype))
-
-
-def _stored(module, shapes):
-    """The parameters that a module has, in the structure of shapes, or None."""
+def stored_parameters(module: nn.Module, shapes: Any) -> Any | None:
+    """Return the parameters of a module in the structure of shapes, None if missing."""
     names = _nested(shapes)
     if not all(module.has_variable("params", name) for name in names):
         return None
     values = {name: module.get_variable("params", name) for name in names}
     return _like(shapes, nn.meta.unbox(values))
+
+
+def _draw(cell, key, features_in, dtype):
+    """Fresh parameters of a cell, without boxes."""
+
+    def unboxed(name, initializer):
+        return None if initializer is None else Unboxed(initializer)
+
+    return map_initializers(cell, unboxed).init(key, features_in, dtype)
 
 
 def _check_shapes(module, shapes, params):
@@ -121,26 +119,18 @@ def _check_shapes(module, shapes, params):
             )
 
 
-def _nested(params, initializers=None):
-    """Parameters as nested dicts, in the boxes that the initialisers give."""
+def _nested(params, cell=None):
+    """Parameters as nested dicts, in the boxes that the cell's initialisers give."""
     leaves = {}
     for path, value in jax.tree_util.tree_flatten_with_path(params)[0]:
         path = parameter_names(path)
-        if initializers is not None:
-            value = _boxed(_initializer_of(path[-1], initializers), value)
-        leaves[path] = value
+        initializer = None if cell is None else initializer_of(cell, path)
+        leaves[path] = value if initializer is None else _boxed(initializer, value)
     return traverse_util.unflatten_dict(leaves)
-
-
-def _initializer_of(name, initializers):
-    """The initialiser that a parameter was drawn by, or None."""
-    return initializers.get("gain" if name.startswith("gain_") else name)
 
 
 def _boxed(initializer, value):
     """The value in the box, or boxes, that the initialiser returns."""
-    if initializer is None:
-        return value
 
     def init(key):
         # An orthogonal initialiser has no float16 or bfloat16.

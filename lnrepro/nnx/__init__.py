@@ -3,8 +3,7 @@
 from lnrepro.nnx.cells import FunctionalCell, GRUCell, LSTMCell, SimpleCell
 from lnrepro.nnx.combine import Bidirectional, Stack
 from lnrepro.nnx.norms import BatchNorm, LayerNorm, RMSNorm
-from lnrepro.nnx.recurrent import RNN
-from lnrepro.nnx.sequences import GRU, LSTM, SimpleRNN
+from lnrepro.nnx.sequences import GRU, LSTM, RNN, SimpleRNN
 
 __all__ = [
     "GRU",

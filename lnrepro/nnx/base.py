@@ -1,7 +1,6 @@
-"""What the recurrent modules do, whichever cell they hold.
+"""One step of a functional cell as an nnx module, which keeps its parameters.
 
-A module describes a cell of `lnrepro.functional` and keeps its parameters. The
-equations are in `lnrepro.functional.cells`.
+The equations are in `lnrepro.functional.cells`.
 
 Shape letters: B batch (any number of axes), T time, D input features, H hidden units.
 """
@@ -16,73 +15,63 @@ import jax.numpy as jnp
 from flax import nnx
 
 from lnrepro import functional
-from lnrepro.functional.flax_modules import Wrap, wrapped
+from lnrepro.functional import flax_modules
+from lnrepro.functional.cells.base import Initializer
+from lnrepro.functional.flax_modules import StepCall
 from lnrepro.nnx.parameters import (
     NO_METADATA,
-    Initializer,
-    Origin,
-    Plain,
+    Metadata,
     get_parameters,
-    set_parameters,
+    make_parameters,
+    with_default_initializers,
 )
 
 Carry = Any
-Keys = nnx.Rngs | nnx.RngStream | jax.Array
+Streams = nnx.Rngs | nnx.RngStream
+Keys = Streams | jax.Array
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ParameterModule(nnx.Module):
-    """The parameters of one cell, its carry, and the random keys of its noise."""
+    """The parameters of one cell, its carry, and the random keys of its noise.
 
-    def __init__(
-        self,
+    A subclass has the fields in_features and deterministic, and calls `_keep`.
+    """
+
+    _: dataclasses.KW_ONLY
+    carry_init: Initializer | None = None
+    dtype: jax.typing.DTypeLike | None = None
+    param_dtype: jax.typing.DTypeLike = jnp.float32
+    rngs: dataclasses.InitVar[nnx.Rngs]
+
+    def _keep(
+        self: Any,
         cell: functional.Cell,
-        in_features: int,
-        *,
-        origins: Mapping[str, Origin] = NO_METADATA,
-        wrap: Wrap | None = None,
-        carry_init: Initializer | None = None,
-        dtype: jax.typing.DTypeLike | None = None,
-        param_dtype: jax.typing.DTypeLike = jnp.float32,
-        deterministic: bool = False,
         rngs: nnx.Rngs,
+        metadata: Mapping[str, Metadata] = NO_METADATA,
     ):
-        name = type(self).__name__
-        # The module keeps a cell with the default initialisers, so that two modules
-        # that were drawn by different functions have equal graph definitions.
-        self.functional_cell = wrapped(name, cell, wrap)
-        drawing_cell = _with_initializers(cell, origins)
+        """Keep a cell, fresh parameters, and streams of keys."""
+        self.functional_cell = with_default_initializers(cell)
         # operator.index accepts NumPy integers and refuses floats.
-        self.in_features = operator.index(in_features)
-        self.carry_init = carry_init
-        self.dtype = dtype
-        self.param_dtype = param_dtype
-        self.deterministic = deterministic
+        self.in_features = operator.index(self.in_features)
+        make_parameters(
+            self, cell, rngs.params(), self.in_features, self.param_dtype, metadata
+        )
         # nnx.data lets the attribute become a random stream later.
         self.rngs = nnx.data(None)
         self.carry_rngs = nnx.data(None)
-        params = wrapped(name, drawing_cell, wrap).init(
-            rngs.params(), self.in_features, param_dtype
-        )
-        set_parameters(self, params, origins)
         # As nnx.Dropout: without a stream "dropout" it is the default stream.
-        has_stream = "dropout" in rngs or "default" in rngs
-        if self.functional_cell.is_noisy and has_stream:
-            # A stream of its own: other modules that share `rngs` do not change its
-            # draws.
+        if cell.is_noisy and ("dropout" in rngs or "default" in rngs):
+            # A stream of its own, which other modules that share `rngs` do not change.
             self.rngs = rngs["dropout"].fork()
-        if carry_init is not None:
+        if self.carry_init is not None:
             # As flax.nnx.RNN without rngs.
             self.carry_rngs = nnx.RngStream(0, tag="carry")
-
-    @property
-    def hidden_features(self) -> int:
-        """H, the size of the output."""
-        return self.functional_cell.features
 
     def initialize_carry(
         self,
         input_shape: tuple[int, ...],
-        rngs: nnx.Rngs | nnx.RngStream | None = None,
+        rngs: Streams | None = None,
         carry_init: Initializer | None = None,
     ) -> Carry:
         """Return the carry before the first step.
@@ -101,7 +90,7 @@ class ParameterModule(nnx.Module):
         """
         dtype = self.param_dtype if self.dtype is None else self.dtype
         # Only the batch axes and the dtype of x matter.
-        params, x = self.cast(jnp.zeros(input_shape, dtype))
+        x, params = inputs_and_parameters(self, jnp.zeros(input_shape, dtype))
         carry = self.functional_cell.initial_carry(params, x)
         carry_init = self.carry_init if carry_init is None else carry_init
         if carry_init is None:
@@ -117,48 +106,6 @@ class ParameterModule(nnx.Module):
 
         return jax.tree.map(draw, carry)
 
-    def cast(self, inputs: jax.Array) -> tuple[Any, jax.Array]:
-        """Return parameters and inputs in `dtype`, or as they are where it is None.
-
-        Raises:
-          TypeError: complex inputs, whose imaginary part a cast would drop.
-        """
-        params = get_parameters(self)
-        if self.dtype is None:
-            return params, inputs
-        if jnp.iscomplexobj(inputs):
-            raise TypeError(f"inputs have dtype {inputs.dtype}; they must be real")
-        params = jax.tree.map(lambda p: p.astype(self.dtype), params)
-        return params, inputs.astype(self.dtype)
-
-    def noise_key(
-        self, deterministic: bool | None, rngs: Keys | None
-    ) -> jax.Array | None:
-        """Return a key for the noise of the cell, None without noise.
-
-        As nnx.Dropout: rngs of the call come before those of the module, and the stream
-        is "dropout", or the default stream.
-
-        Raises:
-          ValueError: the cell has noise, and there are no rngs.
-        """
-        if not self.functional_cell.is_noisy:
-            return None
-        if self.deterministic if deterministic is None else deterministic:
-            return None
-        # Flax's RNN and Bidirectional pass a stream for the initialisation of carries.
-        if isinstance(rngs, nnx.RngStream) and rngs.tag == "carry":
-            rngs = None
-        rngs = self.rngs if rngs is None else rngs
-        if rngs is None:
-            raise ValueError(
-                f"{type(self).__name__}: the cell has noise, but neither the module "
-                "nor the call has rngs; give rngs=nnx.Rngs(...) or deterministic=True"
-            )
-        if isinstance(rngs, nnx.Rngs):
-            return rngs["dropout"]()
-        return rngs() if isinstance(rngs, nnx.RngStream) else rngs
-
     def set_view(self, deterministic: bool | None = None):
         """Set the attribute that `nnx.view` was given.
 
@@ -171,6 +118,8 @@ class ParameterModule(nnx.Module):
 
 class CellModule(ParameterModule):
     """One step of a cell, with the interface of Flax's cells."""
+
+    generic_module = "FunctionalCell"
 
     def __call__(
         self,
@@ -185,7 +134,7 @@ class CellModule(ParameterModule):
         Args:
           carry: what `initialize_carry` or the step before returned.
           inputs: x [..., D].
-          deterministic: overrides the attribute.
+          deterministic: overrides the attribute; True switches noise off.
           rngs: keys for the noise; None takes those that the module was built with.
             Variational dropout needs one key for all steps of a sequence.
 
@@ -194,19 +143,10 @@ class CellModule(ParameterModule):
 
         Raises:
           TypeError: integer inputs without `dtype`, or a carry of another dtype.
-          ValueError: a shape that does not fit, variational dropout without a key, or
-            batch norm, which needs the number of the step.
+          ValueError: a shape that does not fit; noise or a norm of whole sequences.
         """
-        # A step does not know its number in the sequence.
-        if self.functional_cell.sites:
-            raise ValueError(
-                f"{type(self).__name__}: batch norm has statistics of each time step; "
-                "use lnrepro.nnx.RNN over the sequence"
-            )
-        params, x = self.cast(jnp.asarray(inputs))
-        key = self.noise_key(deterministic, rngs)
-        refuse_sequence_noise(type(self).__name__, self.functional_cell, key, rngs, x)
-        return functional.step(self.functional_cell, params, carry, x, key=key)
+        call = StepCall(deterministic=deterministic)
+        return take_step(self, carry, inputs, call, rngs)
 
     @property
     def num_feature_axes(self) -> int:
@@ -214,58 +154,72 @@ class CellModule(ParameterModule):
         return 1
 
 
-def origins_of(
-    kernel_init: Initializer,
-    recurrent_kernel_init: Initializer,
-    bias_init: Initializer,
-    scale_init: Initializer | None,
-    kernel_metadata: Mapping[str, Any],
-    recurrent_kernel_metadata: Mapping[str, Any],
-    bias_metadata: Mapping[str, Any],
-    scale_metadata: Mapping[str, Any],
-) -> dict[str, Origin]:
-    """Return initialisers and metadata by the names that `set_parameters` takes."""
-    return {
-        "w_x": Origin(kernel_init, kernel_metadata),
-        "w_h": Origin(recurrent_kernel_init, recurrent_kernel_metadata),
-        "bias": Origin(bias_init, bias_metadata),
-        "gain": Origin(scale_init, scale_metadata),
-    }
+def inputs_and_parameters(
+    owner: ParameterModule, inputs: jax.Array
+) -> tuple[jax.Array, Any]:
+    """Return inputs and parameters of a module in its dtype."""
+    params = get_parameters(owner)
+    return flax_modules.cast(owner.dtype, jnp.asarray(inputs), params)
 
 
-def _with_initializers(cell, origins):
-    """The cell with the initialisers of its origins, which return plain arrays."""
-    if not origins:
-        return cell
-    # None keeps the cell's default: 1, and 0.1 for batch norm.
-    scale_init = origins["gain"].initializer
-    return dataclasses.replace(
+def take_step(
+    owner: ParameterModule,
+    carry: Carry,
+    inputs: jax.Array,
+    call: StepCall,
+    rngs: Keys | None,
+) -> tuple[Carry, jax.Array]:
+    """Take one step of a module's cell.
+
+    Args:
+      owner: the module that keeps the parameters.
+      carry: the carry before the step.
+      inputs: x [..., D].
+      call: the other arguments of the step.
+      rngs: keys for the noise.
+
+    Returns:
+      (carry, y [..., H]).
+    """
+    name, cell = type(owner).__name__, owner.functional_cell
+    flax_modules.refuse_step_of_batch_norm(name, cell)
+    x, params = inputs_and_parameters(owner, inputs)
+    return flax_modules.step_cell(
+        name,
         cell,
-        kernel_init=Plain(origins["w_x"].initializer),
-        recurrent_kernel_init=Plain(origins["w_h"].initializer),
-        bias_init=Plain(origins["bias"].initializer),
-        scale_init=None if scale_init is None else Plain(scale_init),
+        params,
+        carry,
+        x,
+        call,
+        key=noise_key(owner, call.deterministic, rngs),
+        is_key_of_sequence=isinstance(rngs, jax.Array),
     )
 
 
-def refuse_sequence_noise(
-    name: str,
-    cell: functional.Cell,
-    key: jax.Array | None,
-    rngs: Keys | None,
-    x: jax.Array,
-) -> None:
-    """Raise ValueError where a step would draw a new mask of variational dropout.
+def noise_key(
+    owner: Any, deterministic: bool | None, rngs: Keys | None
+) -> jax.Array | None:
+    """Return a key for the noise of a module's cell, None without noise.
 
-    A key that the caller gives is allowed: the same key gives the same mask.
+    As nnx.Dropout: rngs of the call come before those of the module, and the stream is
+    "dropout", or the default stream.
+
+    Raises:
+      ValueError: the cell has noise, and there are no rngs.
     """
-    if key is None or isinstance(rngs, jax.Array):
-        return
-    # `sample` draws what lasts for a sequence. eval_shape tells whether there is any
-    # without drawing it.
-    if jax.tree.leaves(jax.eval_shape(cell.sample, key, x)):
+    if not owner.functional_cell.is_noisy:
+        return None
+    if owner.deterministic if deterministic is None else deterministic:
+        return None
+    # Flax's RNN and Bidirectional pass a stream for the initialisation of carries.
+    if isinstance(rngs, nnx.RngStream) and rngs.tag == "carry":
+        rngs = None
+    rngs = owner.rngs if rngs is None else rngs
+    if rngs is None:
         raise ValueError(
-            f"{name}: variational dropout has one mask for a whole sequence, and a "
-            "stream of keys gives another one in every step; give one key for all "
-            "steps, rngs=jax.random.key(...), or run the module over the sequence"
+            f"{type(owner).__name__}: the cell has noise, but neither the module nor "
+            "the call has rngs; give rngs=nnx.Rngs(...) or deterministic=True"
         )
+    if isinstance(rngs, nnx.Rngs):
+        return rngs["dropout"]()
+    return rngs() if isinstance(rngs, nnx.RngStream) else rngs

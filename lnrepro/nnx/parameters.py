@@ -9,19 +9,16 @@ import jax
 import jax.numpy as jnp
 from flax import nnx, traverse_util
 
+from lnrepro import functional
 from lnrepro.functional.cells.base import Initializer, wide_dtype
-from lnrepro.functional.flax_modules import parameter_names
+from lnrepro.functional.flax_modules import (
+    initializer_of,
+    map_initializers,
+    parameter_names,
+)
 
 Metadata = Mapping[str, Any]
 NO_METADATA: Metadata = MappingProxyType({})
-
-
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """How a parameter is made: its initialiser, and metadata of its variable."""
-
-    initializer: Initializer | None
-    metadata: Metadata
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +26,7 @@ class Plain:
     """An initialiser without the metadata that `nnx.with_partitioning` adds.
 
     A cell draws each gate's part of a kernel by itself. The module gives the metadata
-    to the variable of the joined kernel, see `set_parameters`.
+    to the variable of the joined kernel, see `make_parameters`.
     """
 
     initializer: Initializer
@@ -42,29 +39,53 @@ class Plain:
         return value
 
 
-def set_parameters(module: Any, params: Any, origins: Mapping[str, Origin]) -> None:
-    """Keep the parameters of a cell in a module.
+def with_default_initializers(cell: functional.Cell) -> functional.Cell:
+    """Return the cell with the default initialisers in place of its own.
 
-    A cell whose parameters are a dict has them in the module by their names. Where they
-    are a tuple, such as those of a stack, the names are "0", "1" and so on.
+    Two modules that were drawn by different functions then have equal graph
+    definitions.
+    """
+    defaults = functional.LSTMCell(1)
+    return map_initializers(cell, lambda name, initializer: getattr(defaults, name))
+
+
+def make_parameters(
+    module: Any,
+    cell: functional.Cell,
+    key: jax.Array,
+    features_in: int,
+    dtype: jax.typing.DTypeLike,
+    metadata: Mapping[str, Metadata],
+) -> None:
+    """Draw the parameters of a cell, and keep them in a module.
+
+    They have the cell's names. Where they are a tuple, such as those of a stack, the
+    names are "0", "1" and so on. Variables have the metadata that initialisers add.
 
     Args:
-      module: gets one nnx.Param per array, and the attributes `parameter_paths` and
-        `parameter_structure`.
-      params: the parameters.
-      origins: by the name of a parameter: "w_x", "w_h", "bias", or "gain" for all
-        gains.
+      module: gets the variables, and what `get_parameters` finds them by.
+      cell: the cell.
+      key: random key.
+      features_in: D.
+      dtype: dtype of the parameters.
+      metadata: more metadata, by the names of the parameters: "w_x", "w_h", "bias", or
+        "gain" for all gains.
 
     Raises:
       ValueError: the module has another attribute of that name.
     """
+
+    def plain(name, initializer):
+        return None if initializer is None else Plain(initializer)
+
+    params = map_initializers(cell, plain).init(key, features_in, dtype)
     leaves, structure = jax.tree_util.tree_flatten_with_path(params)
     paths = tuple(parameter_names(path) for path, _ in leaves)
     variables = {}
     for path, (_, value) in zip(paths, leaves, strict=True):
-        # All gains have one initialiser and one metadata.
+        value = _described(initializer_of(cell, path), value)
         name = "gain" if path[-1].startswith("gain_") else path[-1]
-        variables[path] = _variable(value, origins.get(name))
+        variables[path] = nnx.Param(value, **metadata.get(name, {}))
     for name, variable in traverse_util.unflatten_dict(variables).items():
         # A parameter must not hide a method or another attribute.
         if hasattr(module, name):
@@ -89,21 +110,10 @@ def get_parameters(module: Any) -> Any:
     return jax.tree.unflatten(module.parameter_structure, leaves)
 
 
-def _variable(value, origin):
-    """A variable with the metadata of its origin."""
-    if origin is None:
-        return nnx.Param(value)
-    described = _described(origin.initializer, value)
-    if described is not None:
-        # The metadata of the initialiser, around the joined value.
-        value = dataclasses.replace(described, raw_value=value)
-    return nnx.Param(value, **origin.metadata)
-
-
 def _described(initializer, value):
-    """What an initialiser with metadata returns for such a value; else None."""
+    """The value with the metadata that an initialiser adds, if any."""
     if initializer is None:
-        return None
+        return value
     described = None
 
     def init(key):
@@ -116,7 +126,9 @@ def _described(initializer, value):
 
     # Nothing is computed; the metadata are static.
     jax.eval_shape(init, jax.random.key(0))
-    return described
+    if described is None:
+        return value
+    return dataclasses.replace(described, raw_value=value)
 
 
 def _as_module(tree):

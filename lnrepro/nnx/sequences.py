@@ -1,60 +1,228 @@
-"""The LSTM, the GRU and the simple recurrent network over whole sequences."""
+"""A cell over a whole sequence: RNN for any cell, and the LSTM, the GRU, eq. 4.
 
-from collections.abc import Callable
+They have the arguments of flax.nnx.RNN, and mask, resets and memory besides.
+docs/flax.md lists the differences from Flax.
+"""
+
+import dataclasses
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 
 from lnrepro import functional
-from lnrepro.functional.cells.gated import glorot_uniform, orthogonal, zeros
-from lnrepro.functional.flax_modules import Wrap
-from lnrepro.nnx.base import origins_of
-from lnrepro.nnx.parameters import NO_METADATA, Initializer, Metadata
-from lnrepro.nnx.sequence_base import SequenceModule
-
-Activation = Callable[[jax.Array], jax.Array]
-DTypeLike = jax.typing.DTypeLike
+from lnrepro.functional import flax_modules
+from lnrepro.functional.cells.base import Initializer
+from lnrepro.nnx import base
+from lnrepro.nnx.cells import FunctionalCell, GatedFields, NamedFields
 
 
-class LSTM(SequenceModule):
-    """Run an LSTM (eq. 20-22) over a sequence: x [..., T, D] -> y [..., T, H].
+class SequenceModule(nnx.Module):
+    """A module over a whole sequence, with the interface of flax.nnx.RNN.
 
-    Short for `RNN(LSTMCell(...))`, with the parameters in the module itself. They have
-    the names of `lnrepro.functional.LSTMCell`. `step` and `initialize_carry` run the
-    same parameters step by step.
+    A subclass has the attributes return_carry and time_major, and defines `_run` and
+    `_step`.
+    """
+
+    return_carry: bool
+    time_major: bool
+
+    def __call__(
+        self,
+        inputs: jax.Array,
+        *,
+        initial_carry: base.Carry | None = None,
+        seq_lengths: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
+        return_carry: bool | None = None,
+        time_major: bool | None = None,
+        reverse: bool | None = None,
+        keep_order: bool | None = None,
+        memory: Any = None,
+        deterministic: bool | None = None,
+        use_running_average: bool | None = None,
+        rngs: base.Keys | None = None,
+    ) -> Any:
+        """Run over a sequence. Options override the attributes of the same name.
+
+        Args:
+          inputs: x [..., T, D], or [T, ..., D] with time_major.
+          initial_carry: the carry before the first step. None takes the cell's own.
+          seq_lengths: integers [...] in [0, T]. Steps at and beyond a length are
+            padding: the carry passes through them, and their output is zero.
+          mask: [..., T], False where a step is padding, anywhere in the sequence.
+          resets: [..., T], True at the first observation of an episode: the carry
+            starts anew before that step, at zeros or at the learned carry. See the
+            picture at `lnrepro.functional.unroll`.
+          return_carry: whether to return (carry, y).
+          time_major: whether x is [T, ..., D].
+          reverse: whether to run from the end to the start.
+          keep_order: with reverse, whether y stands in the order of x.
+          memory: what every step of the cell reads.
+          deterministic: True switches noise off.
+          use_running_average: for batch norm, True takes the running statistics, False
+            those of the batch.
+          rngs: keys for the noise; None takes those that the module was built with.
+
+        Returns:
+          y [..., T, H], or (carry, y) with return_carry.
+
+        Raises:
+          TypeError: integer inputs without `dtype`, or a carry of another dtype.
+          ValueError: a shape that does not fit, or noise without rngs.
+        """
+        call = flax_modules.SequenceCall(
+            flax_modules.chosen(time_major, self.time_major),
+            reverse,
+            keep_order,
+            seq_lengths,
+            mask,
+            resets,
+            memory,
+            deterministic,
+            use_running_average,
+        )
+        carry, y = self._run(inputs, initial_carry, rngs, call)
+        return (carry, y) if flax_modules.chosen(return_carry, self.return_carry) else y
+
+    def step(
+        self,
+        carry: base.Carry,
+        inputs: jax.Array,
+        *,
+        mask: jax.Array | None = None,
+        reset: jax.Array | None = None,
+        memory: Any = None,
+        deterministic: bool | None = None,
+        rngs: base.Keys | None = None,
+    ) -> tuple[base.Carry, jax.Array]:
+        """Take one step with the same parameters.
+
+        Args:
+          carry: what `initialize_carry`, a step or a whole sequence returned.
+          inputs: x [..., D].
+          mask: [...], False where the step is padding.
+          reset: [...], True where the carry starts anew before the step.
+          memory: what the step reads.
+          deterministic: True switches noise off.
+          rngs: keys for the noise; None takes those that the module was built with.
+            Variational dropout needs one key for all steps of a sequence.
+
+        Returns:
+          (carry, y [..., H]).
+
+        Raises:
+          TypeError, ValueError: as the call; noise or a norm of whole sequences.
+        """
+        call = flax_modules.StepCall(mask, reset, memory, deterministic)
+        return self._step(carry, inputs, rngs, call)
+
+    def _run(self, inputs, initial_carry, rngs, call):
+        """The last carry and the outputs of a sequence."""
+        raise NotImplementedError
+
+    def _step(self, carry, inputs, rngs, call):
+        """The carry and the output of one step."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class CellSequence(SequenceModule):
+    """One cell over a whole sequence.
+
+    A subclass is a `ParameterModule`, or holds one as `parameter_module`. It calls
+    `_make_statistics` when it is built.
+    """
+
+    _: dataclasses.KW_ONLY
+    time_major: bool = False
+    return_carry: bool = False
+    reverse: bool = False
+    keep_order: bool = False
+    unroll: int = 1
+    options: functional.ScanOptions | None = None
+    max_steps: int | None = None
+    momentum: float = 0.9
+    use_running_average: bool = False
+
+    @property
+    def parameter_module(self) -> Any:
+        """The module that keeps the parameters."""
+        return self
+
+    def _run(self, inputs, initial_carry, rngs, call):
+        owner = self.parameter_module
+        cell = owner.functional_cell
+        x, params = base.inputs_and_parameters(owner, inputs)
+        # Zeros and learned carries are made by the cell itself.
+        if initial_carry is None and owner.carry_init is not None:
+            shape = flax_modules.step_shape(x, call.time_major)
+            carry = owner.initialize_carry(shape, _carry_stream(rngs))
+            initial_carry = flax_modules.drawn_carry(cell, params, x, carry)
+
+        takes_running = flax_modules.chosen(
+            call.use_running_average, self.use_running_average
+        )
+        return flax_modules.run_cell(
+            self,
+            cell,
+            params,
+            x,
+            initial_carry,
+            call,
+            key=base.noise_key(owner, call.deterministic, rngs),
+            takes_running=takes_running,
+            moves_running=True,
+        )
+
+    # The running statistics of batch norm are attributes of the module.
+
+    def _make_statistics(self, cell):
+        def make(name, function, shape, dtype):
+            setattr(self, name, nnx.BatchStat(function(shape, dtype)))
+
+        name = type(self).__name__
+        flax_modules.make_statistics(name, cell, self.max_steps, make)
+
+    def read_statistics(self, name: str) -> jax.Array:
+        """Return the running statistics of a name such as "mean_x", [T_max, n]."""
+        return getattr(self, name)[...]
+
+    def write_statistics(self, name: str, value: jax.Array) -> None:
+        """Set the running statistics of a name."""
+        getattr(self, name)[...] = value
+
+    def _step(self, carry, inputs, rngs, call):
+        return base.take_step(self.parameter_module, carry, inputs, call, rngs)
+
+    def set_view(
+        self,
+        deterministic: bool | None = None,
+        use_running_average: bool | None = None,
+    ):
+        """Set the attributes that `nnx.view` was given.
+
+        Args:
+          deterministic: True switches noise off.
+          use_running_average: for batch norm, True takes the running statistics.
+        """
+        if deterministic is not None and self.parameter_module is self:
+            self.deterministic = deterministic
+        if use_running_average is not None:
+            self.use_running_average = use_running_average
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class RNN(CellSequence):
+    """Run any cell over a sequence: x [..., T, D] -> y [..., T, H].
 
     Args:
-      in_features: D, the number of input features.
-      hidden_features: H, the number of hidden units.
-      norm: "layer", "none", "layer_cell", "rms", "batch" or "weight"; see
-        `lnrepro.functional.LSTMCell`.
-      norm_site: "products" normalises each product by itself, "joint" their sum.
-      norm_groups: "all" normalises all gates jointly, "per_gate" each by itself,
-        "heads" each block by itself.
-      blocks: number of blocks of the block-diagonal recurrent kernel.
-      cell_norm: "output" carries c as it is; "carry" carries the normalised c.
-      forget_bias: is added to the start of the forget gate's bias.
-      peephole: whether there are Graves' peephole weights.
-      inner_bias: whether W_x x has a bias inside its norm.
-      gradient_clip: limit of the gradient of each pre-activation; None does not clip.
-      use_bias: whether there is a bias on the pre-activations.
-      learned_carry: whether the carry before the first step is learned.
-      recurrent_dropout: probability of dropping a unit of the candidate in a step of
-        training.
-      epsilon: is added to the variances under the root.
-      gate_fn: function of the gates.
-      activation_fn: function of the candidate, and of the cell that the output shows.
-      kernel_init: initialiser of each gate's part of w_x [D, H].
-      recurrent_kernel_init: initialiser of each gate's part of w_h [H, H].
-      bias_init: initialiser of the bias.
-      scale_init: initialiser of the gains; None means 1, and 0.1 for batch norm.
-      carry_init: initialiser of the carry before the first step; None means zeros, or
-        the learned carry. A reset restores these.
-      wrap: function from functional cell to functional cell, such as
-        `functools.partial(functional.zoneout, rate_h=0.1)`.
-      return_carry: whether the call returns (carry, y) in place of y.
+      cell: an `LSTMCell`, `GRUCell`, `SimpleCell` or `FunctionalCell`, or a cell of
+        `lnrepro.functional`, for which a `FunctionalCell` is made.
+      in_features: D, for a cell of `lnrepro.functional`. A module knows its own.
       time_major: whether x is [T, ..., D] in place of [..., T, D].
+      return_carry: whether the call returns (carry, y) in place of y.
       reverse: whether to run from the end to the start.
       keep_order: with reverse, whether y stands in the order of x.
       unroll: steps per iteration of the loop, as in flax.nnx.RNN.
@@ -64,17 +232,95 @@ class LSTM(SequenceModule):
       momentum: for batch norm, the weight of the old value in the running statistics.
       use_running_average: for batch norm, True normalises by the running statistics, as
         `model.eval()` does.
-      dtype: dtype of the computation and the result; None takes the one that inputs and
-        parameters promote to.
-      param_dtype: dtype of the parameters.
-      deterministic: True switches noise off, as `model.eval()` does.
-      kernel_metadata: metadata of w_x, such as {"out_sharding": (None, "model")}.
-      recurrent_kernel_metadata: metadata of w_h.
-      bias_metadata: metadata of the bias.
-      scale_metadata: metadata of the gains.
-      rngs: keys for the initialisers (stream "params") and for the noise (stream
-        "dropout"). A missing stream is the default stream.
+      rngs: keys of the parameters and the noise of a cell of `lnrepro.functional`. For
+        a module, keys for its `carry_init`, of the stream "carry"; True and False take
+        the module's own.
 
+    Raises:
+      TypeError: the cell is of another kind.
+      ValueError: in_features, rngs or max_steps is missing.
+
+    >>> import jax.numpy as jnp
+    >>> from lnrepro.nnx import LSTMCell
+    >>> x = jnp.ones((2, 5, 3))
+    >>> layer = RNN(LSTMCell(3, 4, rngs=nnx.Rngs(0)))
+    >>> layer(x, seq_lengths=jnp.array([5, 2])).shape
+    (2, 5, 4)
+
+    A cell of `lnrepro.functional` with all of its options:
+
+    >>> cell = functional.LSTMCell(4, norm="layer", peephole=True)
+    >>> RNN(cell, in_features=3, rngs=nnx.Rngs(0))(x).shape
+    (2, 5, 4)
+    """
+
+    cell: Any
+    _: dataclasses.KW_ONLY
+    in_features: dataclasses.InitVar[int | None] = None
+    rngs: dataclasses.InitVar[base.Streams | bool] = True
+
+    def __post_init__(self, in_features, rngs):
+        """Check the cell, and make a module of a functional cell."""
+        cell = self.cell
+        if isinstance(cell, functional.Cell):
+            # A functional cell has no parameters of its own, so they are drawn here.
+            if in_features is None or not isinstance(rngs, nnx.Rngs):
+                raise ValueError(
+                    "RNN: a cell of lnrepro.functional needs in_features=... and "
+                    "rngs=nnx.Rngs(...) for its parameters"
+                )
+            cell, rngs = FunctionalCell(cell, in_features, rngs=rngs), True
+        flax_modules.check_cell(cell, base.CellModule, "nnx")
+        # nnx.data lets a module take the place of a functional cell.
+        self.cell = nnx.data(cell)
+        self.carry_rngs = kept_stream(rngs)
+        self._make_statistics(cell.functional_cell)
+
+    def _run(self, inputs, initial_carry, rngs, call):
+        rngs = self.carry_rngs if rngs is None else rngs
+        return super()._run(inputs, initial_carry, rngs, call)
+
+    @property
+    def parameter_module(self) -> base.CellModule:
+        """The cell."""
+        return self.cell
+
+    @property
+    def hidden_features(self) -> int:
+        """H, the size of the output."""
+        return self.cell.hidden_features
+
+    def initialize_carry(
+        self,
+        input_shape: tuple[int, ...],
+        rngs: base.Streams | None = None,
+        carry_init: Initializer | None = None,
+    ) -> base.Carry:
+        """Return the carry before the first step, as the cell's `initialize_carry`."""
+        rngs = self.carry_rngs if rngs is None else rngs
+        return self.cell.initialize_carry(input_shape, rngs, carry_init)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class NamedSequence(CellSequence, NamedFields):
+    """A layer that is named after a kind of cell, with its parameters in itself."""
+
+    generic_module = "RNN"
+
+    def __post_init__(self, *parameters):
+        """Make the cell, its parameters and its running statistics."""
+        super().__post_init__(*parameters)
+        self._make_statistics(self.functional_cell)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class LSTM(NamedSequence, GatedFields):
+    """Run an LSTM (eq. 20-22) over a sequence: x [..., T, D] -> y [..., T, H].
+
+    Short for `RNN(LSTMCell(...))`, with the parameters in the module itself. Arguments
+    are those of `LSTMCell`, and of `RNN` but its cell.
+
+    >>> import jax.numpy as jnp
     >>> layer = LSTM(3, 4, rngs=nnx.Rngs(0))
     >>> x = jnp.ones((2, 5, 3))
     >>> layer(x, seq_lengths=jnp.array([5, 2])).shape
@@ -85,403 +331,47 @@ class LSTM(SequenceModule):
     (2, 4)
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        hidden_features: int,
-        *,
-        norm: str = "layer",
-        norm_site: str = "products",
-        norm_groups: str = "all",
-        blocks: int = 1,
-        cell_norm: str = "output",
-        forget_bias: float = 0.0,
-        peephole: bool = False,
-        inner_bias: bool = False,
-        gradient_clip: float | None = None,
-        use_bias: bool = True,
-        learned_carry: bool = False,
-        recurrent_dropout: float = 0.0,
-        epsilon: float = 1e-5,
-        gate_fn: Activation = jax.nn.sigmoid,
-        activation_fn: Activation = jnp.tanh,
-        kernel_init: Initializer = glorot_uniform,
-        recurrent_kernel_init: Initializer = orthogonal,
-        bias_init: Initializer = zeros,
-        scale_init: Initializer | None = None,
-        carry_init: Initializer | None = None,
-        wrap: Wrap | None = None,
-        return_carry: bool = False,
-        time_major: bool = False,
-        reverse: bool = False,
-        keep_order: bool = False,
-        unroll: int = 1,
-        options: functional.ScanOptions | None = None,
-        max_steps: int | None = None,
-        momentum: float = 0.9,
-        use_running_average: bool = False,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-        deterministic: bool = False,
-        kernel_metadata: Metadata = NO_METADATA,
-        recurrent_kernel_metadata: Metadata = NO_METADATA,
-        bias_metadata: Metadata = NO_METADATA,
-        scale_metadata: Metadata = NO_METADATA,
-        rngs: nnx.Rngs,
-    ):
-        # The equations are those of the functional cell. The module keeps its
-        # parameters.
-        cell = functional.LSTMCell(
-            features=hidden_features,
-            norm=norm,
-            norm_site=norm_site,
-            norm_groups=norm_groups,
-            blocks=blocks,
-            cell_norm=cell_norm,
-            forget_bias=forget_bias,
-            peephole=peephole,
-            inner_bias=inner_bias,
-            gradient_clip=gradient_clip,
-            use_bias=use_bias,
-            learned_carry=learned_carry,
-            recurrent_dropout=recurrent_dropout,
-            epsilon=epsilon,
-            gate_fn=gate_fn,
-            activation_fn=activation_fn,
-        )
-        # What draws each parameter, and the metadata of its variable.
-        origins = origins_of(
-            kernel_init,
-            recurrent_kernel_init,
-            bias_init,
-            scale_init,
-            kernel_metadata,
-            recurrent_kernel_metadata,
-            bias_metadata,
-            scale_metadata,
-        )
-        super().__init__(
-            cell,
-            in_features,
-            origins=origins,
-            wrap=wrap,
-            carry_init=carry_init,
-            dtype=dtype,
-            param_dtype=param_dtype,
-            deterministic=deterministic,
-            rngs=rngs,
-        )
-        # After the cell is known: batch norm gets running statistics for each of its
-        # sites.
-        self.set_sequence_options(
-            return_carry=return_carry,
-            time_major=time_major,
-            reverse=reverse,
-            keep_order=keep_order,
-            unroll=unroll,
-            options=options,
-            max_steps=max_steps,
-            momentum=momentum,
-            use_running_average=use_running_average,
-        )
+    cell_class = functional.LSTMCell
 
 
-class GRU(SequenceModule):
+@dataclasses.dataclass(eq=False, repr=False)
+class GRU(NamedSequence, GatedFields):
     """Run a GRU (eq. 26-28) over a sequence: x [..., T, D] -> y [..., T, H].
 
-    Short for `RNN(GRUCell(...))`, with the parameters in the module itself. They have
-    the names of `lnrepro.functional.GRUCell`. `step` and `initialize_carry` run the
-    same parameters step by step.
+    Short for `RNN(GRUCell(...))`, with the parameters in the module itself. Arguments
+    are those of `GRUCell`, and of `RNN` but its cell.
 
-    Args:
-      in_features: D, the number of input features.
-      hidden_features: H, the number of hidden units.
-      norm: "layer", "none", "rms", "batch" or "weight"; see
-        `lnrepro.functional.GRUCell`.
-      norm_groups: "paper" normalises the gates jointly and the candidate by itself,
-        "all" all three jointly, "per_gate" each by itself, "heads" each block by
-        itself.
-      blocks: number of blocks of the block-diagonal recurrent kernel.
-      reset: "after" multiplies by the reset gate after the recurrent product, "before"
-        before it.
-      recurrent_bias: whether the recurrent product has a bias too; with norm "none" or
-        "weight" only.
-      use_bias: whether there is a bias on the pre-activations.
-      learned_carry: whether the carry before the first step is learned.
-      recurrent_dropout: probability of dropping a unit of the candidate in a step of
-        training.
-      epsilon: is added to the variances under the root.
-      gate_fn: function of the gates.
-      activation_fn: function of the candidate.
-      kernel_init: initialiser of each gate's part of w_x [D, H].
-      recurrent_kernel_init: initialiser of each gate's part of w_h [H, H].
-      bias_init: initialiser of the bias.
-      scale_init: initialiser of the gains; None means 1, and 0.1 for batch norm.
-      carry_init: initialiser of the carry before the first step; None means zeros, or
-        the learned carry. A reset restores these.
-      wrap: function from functional cell to functional cell, such as
-        `functools.partial(functional.zoneout, rate_h=0.1)`.
-      return_carry: whether the call returns (carry, y) in place of y.
-      time_major: whether x is [T, ..., D] in place of [..., T, D].
-      reverse: whether to run from the end to the start.
-      keep_order: with reverse, whether y stands in the order of x.
-      unroll: steps per iteration of the loop, as in flax.nnx.RNN.
-      options: how the scan runs and what its backward pass keeps.
-      max_steps: for batch norm, the number of time steps with running statistics of
-        their own. Later steps use the last ones.
-      momentum: for batch norm, the weight of the old value in the running statistics.
-      use_running_average: for batch norm, True normalises by the running statistics, as
-        `model.eval()` does.
-      dtype: dtype of the computation and the result; None takes the one that inputs and
-        parameters promote to.
-      param_dtype: dtype of the parameters.
-      deterministic: True switches noise off, as `model.eval()` does.
-      kernel_metadata: metadata of w_x, such as {"out_sharding": (None, "model")}.
-      recurrent_kernel_metadata: metadata of w_h.
-      bias_metadata: metadata of the bias.
-      scale_metadata: metadata of the gains.
-      rngs: keys for the initialisers (stream "params") and for the noise (stream
-        "dropout"). A missing stream is the default stream.
-
-    >>> layer = GRU(3, 4, rngs=nnx.Rngs(0))
-    >>> x = jnp.ones((2, 5, 3))
-    >>> layer(x, seq_lengths=jnp.array([5, 2])).shape
+    >>> GRU(3, 4, rngs=nnx.Rngs(0))(jax.numpy.ones((2, 5, 3))).shape
     (2, 5, 4)
-    >>> carry = layer.initialize_carry(x[:, 0].shape)
-    >>> carry, y = layer.step(carry, x[:, 0])
-    >>> y.shape
-    (2, 4)
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        hidden_features: int,
-        *,
-        norm: str = "layer",
-        norm_groups: str = "paper",
-        blocks: int = 1,
-        reset: str = "after",
-        recurrent_bias: bool = False,
-        use_bias: bool = True,
-        learned_carry: bool = False,
-        recurrent_dropout: float = 0.0,
-        epsilon: float = 1e-5,
-        gate_fn: Activation = jax.nn.sigmoid,
-        activation_fn: Activation = jnp.tanh,
-        kernel_init: Initializer = glorot_uniform,
-        recurrent_kernel_init: Initializer = orthogonal,
-        bias_init: Initializer = zeros,
-        scale_init: Initializer | None = None,
-        carry_init: Initializer | None = None,
-        wrap: Wrap | None = None,
-        return_carry: bool = False,
-        time_major: bool = False,
-        reverse: bool = False,
-        keep_order: bool = False,
-        unroll: int = 1,
-        options: functional.ScanOptions | None = None,
-        max_steps: int | None = None,
-        momentum: float = 0.9,
-        use_running_average: bool = False,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-        deterministic: bool = False,
-        kernel_metadata: Metadata = NO_METADATA,
-        recurrent_kernel_metadata: Metadata = NO_METADATA,
-        bias_metadata: Metadata = NO_METADATA,
-        scale_metadata: Metadata = NO_METADATA,
-        rngs: nnx.Rngs,
-    ):
-        # The equations are those of the functional cell. The module keeps its
-        # parameters.
-        cell = functional.GRUCell(
-            features=hidden_features,
-            norm=norm,
-            norm_groups=norm_groups,
-            blocks=blocks,
-            reset=reset,
-            recurrent_bias=recurrent_bias,
-            use_bias=use_bias,
-            learned_carry=learned_carry,
-            recurrent_dropout=recurrent_dropout,
-            epsilon=epsilon,
-            gate_fn=gate_fn,
-            activation_fn=activation_fn,
-        )
-        # What draws each parameter, and the metadata of its variable.
-        origins = origins_of(
-            kernel_init,
-            recurrent_kernel_init,
-            bias_init,
-            scale_init,
-            kernel_metadata,
-            recurrent_kernel_metadata,
-            bias_metadata,
-            scale_metadata,
-        )
-        super().__init__(
-            cell,
-            in_features,
-            origins=origins,
-            wrap=wrap,
-            carry_init=carry_init,
-            dtype=dtype,
-            param_dtype=param_dtype,
-            deterministic=deterministic,
-            rngs=rngs,
-        )
-        # After the cell is known: batch norm gets running statistics for each of its
-        # sites.
-        self.set_sequence_options(
-            return_carry=return_carry,
-            time_major=time_major,
-            reverse=reverse,
-            keep_order=keep_order,
-            unroll=unroll,
-            options=options,
-            max_steps=max_steps,
-            momentum=momentum,
-            use_running_average=use_running_average,
-        )
+    cell_class = functional.GRUCell
 
 
-class SimpleRNN(SequenceModule):
+class SimpleRNN(NamedSequence):
     """Run eq. 4, a simple network, over a sequence: x [..., T, D] -> y [..., T, H].
 
-    Short for `RNN(SimpleCell(...))`, with the parameters in the module itself. They
-    have the names of `lnrepro.functional.SimpleCell`. `step` and `initialize_carry` run
-    the same parameters step by step.
+    Short for `RNN(SimpleCell(...))`, with the parameters in the module itself.
+    Arguments are those of `SimpleCell`, and of `RNN` but its cell.
 
-    Args:
-      in_features: D, the number of input features.
-      hidden_features: H, the number of hidden units.
-      norm: "layer", "none", "rms", "batch" or "weight"; see
-        `lnrepro.functional.SimpleCell`.
-      use_bias: whether there is a bias on the pre-activations.
-      learned_carry: whether the carry before the first step is learned.
-      recurrent_dropout: probability of dropping a unit of the candidate in a step of
-        training.
-      epsilon: is added to the variances under the root.
-      activation_fn: function of the candidate.
-      kernel_init: initialiser of each gate's part of w_x [D, H].
-      recurrent_kernel_init: initialiser of each gate's part of w_h [H, H].
-      bias_init: initialiser of the bias.
-      scale_init: initialiser of the gains; None means 1, and 0.1 for batch norm.
-      carry_init: initialiser of the carry before the first step; None means zeros, or
-        the learned carry. A reset restores these.
-      wrap: function from functional cell to functional cell, such as
-        `functools.partial(functional.zoneout, rate_h=0.1)`.
-      return_carry: whether the call returns (carry, y) in place of y.
-      time_major: whether x is [T, ..., D] in place of [..., T, D].
-      reverse: whether to run from the end to the start.
-      keep_order: with reverse, whether y stands in the order of x.
-      unroll: steps per iteration of the loop, as in flax.nnx.RNN.
-      options: how the scan runs and what its backward pass keeps.
-      max_steps: for batch norm, the number of time steps with running statistics of
-        their own. Later steps use the last ones.
-      momentum: for batch norm, the weight of the old value in the running statistics.
-      use_running_average: for batch norm, True normalises by the running statistics, as
-        `model.eval()` does.
-      dtype: dtype of the computation and the result; None takes the one that inputs and
-        parameters promote to.
-      param_dtype: dtype of the parameters.
-      deterministic: True switches noise off, as `model.eval()` does.
-      kernel_metadata: metadata of w_x, such as {"out_sharding": (None, "model")}.
-      recurrent_kernel_metadata: metadata of w_h.
-      bias_metadata: metadata of the bias.
-      scale_metadata: metadata of the gains.
-      rngs: keys for the initialisers (stream "params") and for the noise (stream
-        "dropout"). A missing stream is the default stream.
-
-    >>> layer = SimpleRNN(3, 4, rngs=nnx.Rngs(0))
-    >>> x = jnp.ones((2, 5, 3))
-    >>> layer(x, seq_lengths=jnp.array([5, 2])).shape
+    >>> SimpleRNN(3, 4, rngs=nnx.Rngs(0))(jax.numpy.ones((2, 5, 3))).shape
     (2, 5, 4)
-    >>> carry = layer.initialize_carry(x[:, 0].shape)
-    >>> carry, y = layer.step(carry, x[:, 0])
-    >>> y.shape
-    (2, 4)
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        hidden_features: int,
-        *,
-        norm: str = "layer",
-        use_bias: bool = True,
-        learned_carry: bool = False,
-        recurrent_dropout: float = 0.0,
-        epsilon: float = 1e-5,
-        activation_fn: Activation = jnp.tanh,
-        kernel_init: Initializer = glorot_uniform,
-        recurrent_kernel_init: Initializer = orthogonal,
-        bias_init: Initializer = zeros,
-        scale_init: Initializer | None = None,
-        carry_init: Initializer | None = None,
-        wrap: Wrap | None = None,
-        return_carry: bool = False,
-        time_major: bool = False,
-        reverse: bool = False,
-        keep_order: bool = False,
-        unroll: int = 1,
-        options: functional.ScanOptions | None = None,
-        max_steps: int | None = None,
-        momentum: float = 0.9,
-        use_running_average: bool = False,
-        dtype: DTypeLike | None = None,
-        param_dtype: DTypeLike = jnp.float32,
-        deterministic: bool = False,
-        kernel_metadata: Metadata = NO_METADATA,
-        recurrent_kernel_metadata: Metadata = NO_METADATA,
-        bias_metadata: Metadata = NO_METADATA,
-        scale_metadata: Metadata = NO_METADATA,
-        rngs: nnx.Rngs,
-    ):
-        # The equations are those of the functional cell. The module keeps its
-        # parameters.
-        cell = functional.SimpleCell(
-            features=hidden_features,
-            norm=norm,
-            use_bias=use_bias,
-            learned_carry=learned_carry,
-            recurrent_dropout=recurrent_dropout,
-            epsilon=epsilon,
-            activation_fn=activation_fn,
-        )
-        # What draws each parameter, and the metadata of its variable.
-        origins = origins_of(
-            kernel_init,
-            recurrent_kernel_init,
-            bias_init,
-            scale_init,
-            kernel_metadata,
-            recurrent_kernel_metadata,
-            bias_metadata,
-            scale_metadata,
-        )
-        super().__init__(
-            cell,
-            in_features,
-            origins=origins,
-            wrap=wrap,
-            carry_init=carry_init,
-            dtype=dtype,
-            param_dtype=param_dtype,
-            deterministic=deterministic,
-            rngs=rngs,
-        )
-        # After the cell is known: batch norm gets running statistics for each of its
-        # sites.
-        self.set_sequence_options(
-            return_carry=return_carry,
-            time_major=time_major,
-            reverse=reverse,
-            keep_order=keep_order,
-            unroll=unroll,
-            options=options,
-            max_steps=max_steps,
-            momentum=momentum,
-            use_running_average=use_running_average,
-        )
+    cell_class = functional.SimpleCell
+
+
+def kept_stream(rngs: base.Streams | bool) -> Any:
+    """Return the stream for carries that a module keeps, None where it keeps none."""
+    if isinstance(rngs, bool):
+        return nnx.data(None)
+    stream = rngs.carry if isinstance(rngs, nnx.Rngs) else rngs
+    # The tag tells the modules inside that their noise is not to be drawn from it.
+    return nnx.RngStream(stream(), tag="carry")
+
+
+def _carry_stream(rngs):
+    """The stream for carries among the rngs of a call, or None."""
+    if isinstance(rngs, nnx.Rngs) and ("carry" in rngs or "default" in rngs):
+        return rngs.carry
+    return rngs if isinstance(rngs, nnx.RngStream) else None

@@ -19,6 +19,7 @@ from lnrepro.functional import (
     GRUCell,
     LSTMCell,
     ScanOptions,
+    SimpleCell,
     unroll,
 )
 from tests.functional.test_cells import values_and_gradients, weigh
@@ -377,3 +378,26 @@ def test_options_of_another_form_are_no_fields():
             dreamer(**options)
     with pytest.raises(TypeError, match=r"unexpected keyword.*update_bias"):
         gru(update_bias=1.0)
+
+
+@pytest.mark.parametrize("norm", ["none", "layer", "rms", "batch"])
+def test_blocks_of_the_simple_cell(norm):
+    """They are a block-diagonal kernel; with heads each block is normalised alone."""
+    x = jax.random.normal(jax.random.key(1), (B, T, D))
+    cell = SimpleCell(H, norm, blocks=2)
+    params = cell.init(jax.random.key(0), D)
+    dense = params | {"w_h": jax.scipy.linalg.block_diag(*params["w_h"])}
+    expected = unroll(SimpleCell(H, norm), dense, x).outputs
+    np.testing.assert_allclose(unroll(cell, params, x).outputs, expected, atol=1e-5)
+    if norm not in ("layer", "rms"):
+        return
+    heads = SimpleCell(H, norm, blocks=2, norm_groups="heads")
+    h = jnp.zeros((B, H))
+    for t in range(T):
+        a = x[:, t] @ params["w_x"] + h @ dense["w_h"]
+        a = a.reshape(-1, 2, H // 2)
+        centred = a - a.mean(-1, keepdims=True) if norm == "layer" else a
+        scale = jnp.sqrt(jnp.square(centred).mean(-1, keepdims=True) + 1e-5)
+        h = jnp.tanh((centred / scale).reshape(-1, H) + params["bias"])
+    last = unroll(heads, params, x).carry
+    np.testing.assert_allclose(last, h, atol=1e-5)

@@ -1,6 +1,5 @@
 """The recurrent linen modules: equal to the core, and with Flax's conventions."""
 
-import dataclasses
 import functools
 
 import flax
@@ -12,13 +11,15 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from docs.examples.user_cells import AttentionCell, ProjectedLSTMCell
-from lnrepro import functional
+from lnrepro import functional, linen
+from lnrepro import nnx as lnnx
 from lnrepro.convert import gru_from_flax, lstm_from_flax, rnn_from_flax
 from lnrepro.linen import (
     GRU,
     LSTM,
     RNN,
     Bidirectional,
+    FunctionalCell,
     GRUCell,
     LSTMCell,
     SimpleCell,
@@ -144,20 +145,20 @@ def test_three_ways_to_run_a_cell(sequence, cell, functional_cell, arguments):
 
 
 @pytest.mark.parametrize(
-    ("sequence", "theirs", "convert"),
+    ("cell", "theirs", "convert"),
     [
-        (LSTM, nn.LSTMCell, lstm_from_flax),
-        (LSTM, nn.OptimizedLSTMCell, lstm_from_flax),
-        (functools.partial(GRU, recurrent_bias=True), nn.GRUCell, gru_from_flax),
-        (SimpleRNN, nn.SimpleCell, rnn_from_flax),
+        (LSTMCell(H, norm="none"), nn.LSTMCell, lstm_from_flax),
+        (LSTMCell(H, norm="none"), nn.OptimizedLSTMCell, lstm_from_flax),
+        (functional.GRUCell(H, recurrent_bias=True), nn.GRUCell, gru_from_flax),
+        (SimpleCell(H, norm="none"), nn.SimpleCell, rnn_from_flax),
     ],
 )
-def test_equals_flax_without_a_norm(sequence, theirs, convert):
+def test_equals_flax_without_a_norm(cell, theirs, convert):
     """Except at padding, where outputs are zero and the carry does not change."""
     rnn = nn.RNN(theirs(H))
     variables = variables_of(rnn)
-    params = convert(variables["params"]["cell"])
-    module = sequence(H, norm="none")
+    params = {"cell": convert(variables["params"]["cell"])}
+    module = RNN(cell)
     for arguments in ({}, {"reverse": True}, {"reverse": True, "keep_order": True}):
         arguments = arguments | {"return_carry": True}
         expected = rnn.apply(variables, X, **arguments)
@@ -195,7 +196,8 @@ def test_arguments_override_attributes():
 
 @each_kind
 def test_steps_equal_the_sequence(sequence, cell, functional_cell):
-    module = sequence(H, learned_carry=True, return_carry=True)
+    learned = functional_cell(H, "layer", learned_carry=True)
+    module = RNN(learned, return_carry=True)
     variables = variables_of(module)
     stored = some_carry(module, variables)
     expected = module.apply(
@@ -216,7 +218,7 @@ def test_steps_equal_the_sequence(sequence, cell, functional_cell):
 @each_kind
 def test_a_reset_restores_the_module_s_own_carry(sequence, cell, functional_cell):
     """Not the carry that is passed in, and no gradient flows from there into it."""
-    module = sequence(H, learned_carry=True)
+    module = RNN(functional_cell(H, "layer", learned_carry=True))
     variables = variables_of(module)
     resets = jnp.broadcast_to(jnp.arange(T) == 3, (B, T))
 
@@ -253,21 +255,25 @@ def test_a_carry_init_draws_the_first_carry():
 # Noise
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"wrap": zoneout}, {"wrap": variational_dropout}, {"recurrent_dropout": 0.5}],
-    ids=["zoneout", "variational", "recurrent"],
-)
-def test_noise_follows_flax_s_dropout(options):
-    module = GRU(H, **options)
+NOISY = [
+    zoneout(functional.GRUCell(H, "layer")),
+    variational_dropout(functional.GRUCell(H, "layer")),
+    functional.GRUCell(H, "layer", recurrent_dropout=0.5),
+]
+
+
+@pytest.mark.parametrize("cell", NOISY, ids=["zoneout", "variational", "recurrent"])
+def test_noise_follows_flax_s_dropout(cell):
+    module = RNN(cell)
     variables = variables_of(module, deterministic=True)
 
     def run(**arguments):
         return module.apply(variables, X, **arguments)
 
     quiet = run(deterministic=True)
-    plain = functional.unroll(module.functional_cell, variables["params"], X)
+    plain = functional.unroll(cell, variables["params"]["cell"], X)
     same(quiet, plain.outputs)
+    same(RNN(FunctionalCell(cell, deterministic=True)).apply(variables, X), quiet)
     keys = jax.random.split(jax.random.key(0))
     # One key for all streams, and a key of its own for "dropout".
     for rngs in ([*keys], [{"dropout": key} for key in keys]):
@@ -281,7 +287,7 @@ def test_noise_follows_flax_s_dropout(options):
 
 
 def test_one_step_refuses_a_mask_for_the_sequence():
-    module = GRU(H, wrap=variational_dropout)
+    module = RNN(variational_dropout(functional.GRUCell(H, "layer")))
     variables = variables_of(module, deterministic=True)
     with pytest.raises(ValueError, match="one mask for a whole sequence"):
         module.apply(
@@ -464,30 +470,48 @@ PLAIN = {
 
 @each_kind
 def test_parameters_have_their_functional_names(sequence, cell, functional_cell):
-    module = sequence(H, learned_carry=True)
-    params = module.init(jax.random.key(0), X)["params"]
-    plain = functional_cell(H, "layer", learned_carry=True)
-    expected = plain.init(jax.random.key(0), D)
+    params = sequence(H).init(jax.random.key(0), X)["params"]
+    expected = functional_cell(H, "layer").init(jax.random.key(0), D)
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, expected)
+    learned = functional_cell(H, "layer", learned_carry=True)
+    params = RNN(learned).init(jax.random.key(0), X)["params"]["cell"]
+    expected = learned.init(jax.random.key(0), D)
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, expected)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"cell_norm": "carry", "peephole": True, "inner_bias": True},
-        {"norm": "layer_cell", "forget_bias": 1.0},
-        {"norm": "none", "use_bias": False, "gradient_clip": 0.1},
-        {"gate_fn": jax.nn.hard_sigmoid, "activation_fn": jax.nn.relu, "epsilon": 1e-2},
-        {"norm": "rms", "learned_carry": True},
-        {"norm_site": "joint", "norm_groups": "heads", "blocks": 2},
-    ],
-    ids=["peephole", "layer_cell", "no bias", "functions", "learned", "sites"],
-)
-def test_options_of_the_cell_reach_it(options):
-    plain = functional.LSTMCell(H, **PLAIN, **{"norm": "layer", **options})
-    for make in (LSTM, LSTMCell):
-        cell = make(np.int64(H), **options).functional_cell
-        assert dataclasses.replace(cell, **PLAIN) == plain
+@each_kind
+def test_options_of_the_module_reach_its_cell(sequence, cell, functional_cell):
+    options = {"norm": "rms", "activation_fn": jax.nn.relu, **PLAIN}
+    if functional_cell is not functional.SimpleCell:
+        options["gate_fn"] = jax.nn.hard_sigmoid
+    for make in (sequence, cell):
+        assert make(np.int64(H), **options).functional_cell == functional_cell(
+            H, **options
+        )
+
+
+MOVED = [
+    ("LSTM", "peephole", "RNN(functional.LSTMCell("),
+    ("LSTMCell", "norm_site", "FunctionalCell(functional.LSTMCell("),
+    ("GRU", "blocks", "RNN(functional.GRUCell("),
+    ("GRUCell", "wrap", "FunctionalCell(functional.zoneout(functional.GRUCell("),
+    ("SimpleRNN", "learned_carry", "RNN(functional.SimpleCell("),
+    ("SimpleCell", "deterministic", "FunctionalCell(cell, deterministic=...)"),
+]
+
+
+@pytest.mark.parametrize(("module", "option", "where"), MOVED)
+def test_the_message_says_where_an_option_is(module, option, where):
+    for package, arguments in ((linen, (H,)), (lnnx, (D, H))):
+        with pytest.raises(TypeError, match=f"no argument '{option}'") as error:
+            getattr(package, module)(*arguments, **{option: 1})
+        assert where in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_the_norm_is_given_by_its_name():
+    with pytest.raises(TypeError, match="LSTM: write norm='layer'"):
+        LSTM(H, "layer")
 
 
 @each_kind
@@ -520,13 +544,19 @@ def partitioned(box):
 @pytest.mark.parametrize("box", [nn.with_partitioning, nn.with_logical_partitioning])
 def test_partitioned_initialisers(sequence, cell, functional_cell, box):
     key = jax.random.key(0)
-    for make in (sequence, lambda *a, **k: RNN(cell(*a, **k))):
-        variables = make(H, **partitioned(box)).init(key, X)
+    for make in (
+        sequence,
+        lambda *a, **k: RNN(cell(*a, **k)),
+        lambda *a, **k: RNN(zoneout(functional_cell(*a, "layer", **k))),
+    ):
+        quiet = {"deterministic": True}
+        variables = make(H, **partitioned(box)).init(key, X, **quiet)
         specs = nn.get_partition_spec(variables)["params"]
         specs = specs.get("cell", specs)
         assert specs["w_x"] == specs["w_h"] == PartitionSpec(None, "model")
         assert specs["bias"] == PartitionSpec("model")
-        same(nn.meta.unbox(variables), make(H, **PLAIN).init(key, X), 0)
+        plain = make(H, **PLAIN).init(key, X, **quiet)
+        same(nn.meta.unbox(variables), plain, 0)
 
 
 @pytest.mark.slow
@@ -630,10 +660,9 @@ def test_what_cannot_work_is_refused_in_one_line():
     for make, message in (
         (lambda: LSTM(H, norm="group").init(key, X), "norm='group'; choose one of"),
         (lambda: LSTM(0).init(key, X), "features=0; it must be a positive integer"),
-        (lambda: GRU(H, wrap=lambda c: None).init(key, X), "wrap returned a NoneType"),
         (lambda: RNN(nn.GRUCell(H)), "use flax.linen.RNN"),
         (
-            lambda: LSTMCell(H, learned_carry=True).initialize_carry(key, (2, D)),
+            lambda: FunctionalCell(LEARNED_STACK).initialize_carry(key, (2, D)),
             "learned carry",
         ),
         (lambda: RNN(LEARNED_STACK).initialize_carry(key, (2, D)), "learned carry"),

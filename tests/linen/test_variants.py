@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lnrepro import functional
-from lnrepro.linen import GRU, RNN, FunctionalCell, GRUCell
+from lnrepro.linen import RNN, FunctionalCell
 
 B, T, D, H = 2, 5, 3, 4
 X = jax.random.normal(jax.random.key(0), (B, T, D))
@@ -34,11 +34,3 @@ def test_any_functional_cell_is_a_module(cell):
     h = one.initialize_carry(jax.random.key(0), X[:, 0].shape)
     h, y = one.apply({"params": params}, h, X[:, 0])
     np.testing.assert_allclose(y, expected.outputs[:, 0], atol=1e-6)
-
-
-@pytest.mark.parametrize("make", [GRU, GRUCell])
-def test_options_of_the_gru_reach_it(make):
-    cell = make(H, norm="rms", norm_groups="all", blocks=2).functional_cell
-    assert (cell.norm_groups, cell.blocks) == ("all", 2)
-    with pytest.raises(ValueError, match="blocks=3 must divide features=4"):
-        make(H, blocks=3).functional_cell  # noqa: B018

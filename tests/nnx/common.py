@@ -92,7 +92,14 @@ def partitioned(initializer, *axes):
     return nnx.with_partitioning(initializer, axes)
 
 
-def two_layers(**options):
+def noisy_gru(wrap=zoneout, features_in=D, rngs=None):
+    """A GRU layer with noise."""
+    rngs = nnx.Rngs(0) if rngs is None else rngs
+    cell = wrap(functional.GRUCell(H, "layer"))
+    return RNN(cell, in_features=features_in, rngs=rngs)
+
+
+def two_layers():
     """An LSTM of H units and a GRU of 5 on top of it."""
     rngs = nnx.Rngs(0)
-    return LSTM(D, H, rngs=rngs, **options), RNN(GRUCell(H, 5, rngs=rngs, **options))
+    return LSTM(D, H, rngs=rngs), RNN(GRUCell(H, 5, rngs=rngs))

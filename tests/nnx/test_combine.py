@@ -28,11 +28,12 @@ from tests.nnx.common import (
     X,
     differ,
     each_cell,
+    noisy_gru,
+    normal,
     params_of,
     same,
     some_carry,
     two_layers,
-    zoneout,
 )
 
 # Stack and Bidirectional
@@ -53,7 +54,7 @@ def test_stack_equals_its_layers(arguments):
 
 
 def test_stack_in_one_scan_has_the_same_numbers():
-    layers = two_layers(norm="layer")
+    layers = two_layers()
     params = tuple(params_of(m) for m in layers)
     cells = functional.LSTMCell(H, "layer"), functional.GRUCell(5, "layer")
     one = RNN(functional.stack(*cells), in_features=D, rngs=nnx.Rngs(1))
@@ -65,7 +66,17 @@ def test_stack_in_one_scan_has_the_same_numbers():
 
 
 def test_stack_step_by_step():
-    module = Stack([*two_layers(learned_carry=True)])
+    rngs = nnx.Rngs(0)
+    learned = (
+        functional.LSTMCell(H, "layer", learned_carry=True),
+        functional.GRUCell(5, "layer", learned_carry=True),
+    )
+    module = Stack(
+        [
+            RNN(cell, in_features=size, rngs=rngs)
+            for cell, size in zip(learned, (D, H), strict=True)
+        ]
+    )
     assert module.hidden_features == 5
     expected = module(X, mask=MASK, resets=RESETS, return_carry=True)
     carry, outputs = module.initialize_carry((B, D)), []
@@ -148,14 +159,14 @@ def test_flax_s_bidirectional_runs_our_modules(rngs):
     theirs = nnx.Bidirectional(left, right, rngs=rngs)
     ours = Bidirectional(left, right)
     same(theirs(X, seq_lengths=LENGTHS), ours(X, seq_lengths=LENGTHS))
-    noisy = [GRU(D, H, wrap=zoneout, rngs=nnx.Rngs(0, dropout=1)) for _ in range(2)]
+    noisy = [noisy_gru(rngs=nnx.Rngs(0, dropout=1)) for _ in range(2)]
     module = nnx.Bidirectional(*noisy, rngs=rngs)
     assert differ(module(X), module(X))
 
 
 def test_noise_does_not_take_flax_s_stream_of_carries():
     def noisy_pair():
-        return [GRU(D, H, wrap=zoneout, rngs=nnx.Rngs(seed)) for seed in range(2)]
+        return [noisy_gru(rngs=nnx.Rngs(seed)) for seed in range(2)]
 
     same(nnx.Bidirectional(*noisy_pair())(X), Bidirectional(*noisy_pair())(X))
 
@@ -164,3 +175,31 @@ def test_stacks_hold_flax_s_modules_too():
     theirs = nnx.RNN(nnx.GRUCell(D, H, rngs=nnx.Rngs(0)))
     ours = GRU(H, H, rngs=nnx.Rngs(1))
     same(Stack([theirs, ours])(X), ours(theirs(X)))
+
+
+@pytest.mark.parametrize("make", [lambda m, r: Bidirectional(*m, rngs=r), None])
+def test_rngs_of_the_constructor_draw_carries(make):
+    """As in flax.nnx: rngs draw the carries of both modules, and no noise."""
+
+    def layers():
+        return [GRU(D, H, carry_init=normal, rngs=nnx.Rngs(seed)) for seed in range(2)]
+
+    if make is None:
+        cell = GRUCell(D, H, carry_init=normal, rngs=nnx.Rngs(0))
+        module, own = RNN(cell, rngs=nnx.Rngs(5)), RNN(cell)
+        other = RNN(cell, rngs=nnx.Rngs(6))
+    else:
+        module, own = make(layers(), nnx.Rngs(5)), Bidirectional(*layers())
+        other = make(layers(), nnx.Rngs(6))
+    first = module(X)
+    assert differ(first, own(X))
+    assert differ(first, other(X))
+    assert differ(first, module(X))
+    noisy = [noisy_gru(rngs=nnx.Rngs(0, dropout=1)) for _ in range(2)]
+    expected = Bidirectional(*nnx.clone(noisy))(X)
+    same(Bidirectional(*noisy, rngs=nnx.Rngs(7))(X), expected)
+
+
+def test_directions_of_a_bidirectional_module_are_its_own():
+    module = Bidirectional(*[GRU(D, H, rngs=nnx.Rngs(seed)) for seed in range(2)])
+    same(module(X, reverse=True, keep_order=False), module(X))

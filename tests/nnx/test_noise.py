@@ -8,19 +8,14 @@ import pytest
 from flax import nnx
 
 from lnrepro import functional
-from lnrepro.nnx import (
-    GRU,
-    RNN,
-    Bidirectional,
-    GRUCell,
-    Stack,
-)
+from lnrepro.nnx import RNN, Bidirectional, FunctionalCell, Stack
 from tests.nnx.common import (
     B,
     D,
     H,
     X,
     differ,
+    noisy_gru,
     params_of,
     same,
     variational_dropout,
@@ -28,20 +23,20 @@ from tests.nnx.common import (
 )
 
 NOISY = [
-    {"wrap": zoneout},
-    {"wrap": variational_dropout},
-    {"recurrent_dropout": 0.5},
+    zoneout(functional.GRUCell(H, "layer")),
+    variational_dropout(functional.GRUCell(H, "layer")),
+    functional.GRUCell(H, "layer", recurrent_dropout=0.5),
 ]
 each_noise = pytest.mark.parametrize(
-    "options", NOISY, ids=["zoneout", "variational", "recurrent"]
+    "noisy", NOISY, ids=["zoneout", "variational", "recurrent"]
 )
 
 
 @each_noise
-def test_noise_takes_the_default_stream(options):
-    module = GRU(D, H, **options, rngs=nnx.Rngs(0))
+def test_noise_takes_the_default_stream(noisy):
+    module = RNN(noisy, in_features=D, rngs=nnx.Rngs(0))
     quiet = module(X, deterministic=True)
-    same(quiet, functional.unroll(module.functional_cell, params_of(module), X).outputs)
+    same(quiet, functional.unroll(noisy, params_of(module)["cell"], X).outputs)
     assert differ(module(X), quiet)
     assert differ(module(X), module(X))
     given = module(X, rngs=nnx.Rngs(3))
@@ -50,12 +45,12 @@ def test_noise_takes_the_default_stream(options):
 
 
 @each_noise
-@pytest.mark.parametrize("make", [GRU, GRUCell])
-def test_noise_without_rngs_raises(options, make):
-    module = make(D, H, **options, rngs=nnx.Rngs(params=0))
-    carry = module.initialize_carry((B, D))
-    run = module if make is GRU else functools.partial(module, carry)
-    x = X if make is GRU else X[:, 0]
+@pytest.mark.parametrize("is_sequence", [True, False])
+def test_noise_without_rngs_raises(noisy, is_sequence):
+    cell = FunctionalCell(noisy, D, rngs=nnx.Rngs(params=0))
+    carry = cell.initialize_carry((B, D))
+    run = RNN(cell) if is_sequence else functools.partial(cell, carry)
+    x = X if is_sequence else X[:, 0]
     with pytest.raises(ValueError, match=r"has noise, but .* rngs=nnx.Rngs"):
         run(x)
     with pytest.raises(KeyError, match="No RngStream named 'dropout'"):
@@ -64,9 +59,8 @@ def test_noise_without_rngs_raises(options, make):
 
 
 def test_train_eval_and_view():
-    wrap = {"wrap": zoneout, "rngs": nnx.Rngs(0)}
-    parts = GRU(D, H, **wrap), RNN(GRUCell(H, H, **wrap))
-    module = Stack(parts)
+    rngs = nnx.Rngs(0)
+    module = Stack([noisy_gru(rngs=rngs), noisy_gru(features_in=H, rngs=rngs)])
     quiet = module(X, deterministic=True)
     assert differ(module(X), quiet)
     same(nnx.view(module, deterministic=True)(X), quiet)
@@ -77,19 +71,20 @@ def test_train_eval_and_view():
     assert differ(module(X, deterministic=False), quiet)
     module.train()
     assert differ(module(X), quiet)
-    built = GRU(D, H, deterministic=True, **wrap)
+    built = RNN(FunctionalCell(NOISY[0], D, deterministic=True, rngs=rngs))
     same(built(X), built(X))
 
 
 def test_noise_is_new_in_every_call_under_jit():
-    module = GRU(D, H, wrap=zoneout, rngs=nnx.Rngs(0))
+    module = noisy_gru()
     run = nnx.jit(lambda module, x: module(x))
     assert differ(run(module, X), run(module, X))
 
 
 @pytest.mark.slow
 def test_a_key_is_split_over_the_parts():
-    first, second = (GRU(D, D, wrap=zoneout, rngs=nnx.Rngs(0)) for _ in range(2))
+    cell = zoneout(functional.GRUCell(D, "layer"))
+    first, second = (RNN(cell, in_features=D, rngs=nnx.Rngs(0)) for _ in range(2))
     key = jax.random.key(1)
     key_1, key_2 = jax.random.split(key)
     backward = second(X, reverse=True, keep_order=True, rngs=key_2)

@@ -8,9 +8,8 @@ import pytest
 from flax import nnx
 from jax.sharding import AxisType, PartitionSpec
 
-from lnrepro.nnx import (
-    GRU,
-)
+from lnrepro import functional
+from lnrepro.nnx import GRU, RNN
 from tests.nnx.common import (
     B,
     D,
@@ -30,8 +29,8 @@ from tests.nnx.common import (
 
 @each_kind
 def test_parameters_have_their_functional_names(sequence, cell, functional_cell):
-    params = params_of(cell(D, H, learned_carry=True, rngs=nnx.Rngs(0)))
-    plain = functional_cell(H, "layer", learned_carry=True)
+    params = params_of(cell(D, H, rngs=nnx.Rngs(0)))
+    plain = functional_cell(H, "layer")
     shapes = jax.eval_shape(lambda: plain.init(jax.random.key(0), D))
     assert {n: p.shape for n, p in params.items()} == {
         n: s.shape for n, s in shapes.items()
@@ -145,11 +144,13 @@ def test_noisy_module_that_is_made_under_jit_on_a_mesh(axis_type):
 
     @nnx.jit
     def make(rngs):
-        return GRU(D, H, wrap=zoneout, **SHARDED["initialisers"], rngs=rngs)
+        # The initialisers of a functional cell may be partitioned as well.
+        cell = functional.GRUCell(H, "layer", **SHARDED["initialisers"])
+        return RNN(zoneout(cell), in_features=D, rngs=rngs).cell
 
     with jax.set_mesh(mesh):
         module = make(nnx.Rngs(0))
         assert module.w_x[...].sharding.spec == PartitionSpec(None, "model")
         x = jax.device_put(X, jax.NamedSharding(mesh, PartitionSpec("data")))
-        run = nnx.jit(nnx.grad(lambda module, x: jnp.sum(module(x))))
+        run = nnx.jit(nnx.grad(lambda module, x: jnp.sum(RNN(module)(x))))
         assert differ(run(module, x)["w_x"][...], run(module, x)["w_x"][...])

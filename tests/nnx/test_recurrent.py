@@ -28,7 +28,6 @@ from tests.nnx.common import (
     differ,
     each_cell,
     each_kind,
-    each_sequence,
     normal,
     params_of,
     same,
@@ -154,13 +153,22 @@ def test_equals_flax_without_a_norm(sequence, theirs, convert):
     ],
     ids=["peephole", "layer_cell", "no bias", "functions", "learned", "sites"],
 )
-def test_options_of_the_cell_reach_it(options):
-    module = shift(LSTM(D, H, **options, rngs=nnx.Rngs(0)))
+def test_a_functional_cell_has_all_options(options):
     plain = functional.LSTMCell(H, **{"norm": "layer", **options})
-    assert module.functional_cell == plain
-    expected = functional.unroll(plain, params_of(module), X).outputs
+    module = shift(RNN(plain, in_features=D, rngs=nnx.Rngs(0)))
+    assert module.cell.functional_cell == plain
+    expected = functional.unroll(plain, params_of(module)["cell"], X).outputs
     same(module(X), expected)
-    assert LSTMCell(D, H, **options, rngs=nnx.Rngs(0)).functional_cell == plain
+
+
+@each_kind
+def test_options_of_the_module_reach_its_cell(sequence, cell, functional_cell):
+    options = {"norm": "rms", "activation_fn": jax.nn.relu}
+    if functional_cell is not functional.SimpleCell:
+        options["gate_fn"] = jax.nn.hard_sigmoid
+    for make in (sequence, cell):
+        module = make(D, H, **options, rngs=nnx.Rngs(0))
+        assert module.functional_cell == functional_cell(H, **options)
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
@@ -174,9 +182,10 @@ def test_any_number_of_batch_axes(batch):
 # Step by step
 
 
-@each_sequence
-def test_steps_equal_the_sequence(sequence):
-    module = shift(sequence(D, H, learned_carry=True, rngs=nnx.Rngs(0)))
+@each_kind
+def test_steps_equal_the_sequence(sequence, cell, functional_cell):
+    learned = functional_cell(H, "layer", learned_carry=True)
+    module = shift(RNN(learned, in_features=D, rngs=nnx.Rngs(0)))
     stored = some_carry(module)
     expected = module(X, initial_carry=stored, mask=MASK, resets=RESETS)
 
@@ -203,10 +212,11 @@ def test_a_cell_module_takes_one_step(cell):
 
 
 @pytest.mark.slow
-@each_sequence
-def test_a_reset_restores_the_module_s_own_carry(sequence):
+@each_kind
+def test_a_reset_restores_the_module_s_own_carry(sequence, cell, functional_cell):
     """Not the carry that is passed in, and no gradient flows from there into it."""
-    module = shift(sequence(D, H, learned_carry=True, rngs=nnx.Rngs(0)))
+    learned = functional_cell(H, "layer", learned_carry=True)
+    module = shift(RNN(learned, in_features=D, rngs=nnx.Rngs(0)))
     resets = jnp.broadcast_to(jnp.arange(T) == 3, (B, T))
 
     def after_the_reset(stored):

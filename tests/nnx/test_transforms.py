@@ -36,7 +36,11 @@ def make_noisy_model():
     rngs = nnx.Rngs(0)
     return Stack(
         [
-            LSTM(D, np.int64(H), wrap=zoneout, scale_init=normal, rngs=rngs),
+            RNN(
+                zoneout(functional.LSTMCell(np.int64(H), "layer", scale_init=normal)),
+                in_features=D,
+                rngs=rngs,
+            ),
             Bidirectional(
                 RNN(GRUCell(H, H, norm="batch", rngs=rngs), max_steps=T),
                 RNN(functional.SimpleCell(H), in_features=H, rngs=rngs),
@@ -152,13 +156,13 @@ def test_copies_are_independent():
     module = make_noisy_model()
     copy = nnx.clone(module)
     same(copy(X), module(X), 0)
-    copy.layers[0].gain_x[...] *= 2
+    copy.layers[0].cell.gain_x[...] *= 2
     assert differ(copy(X), module(X))
 
 
 def test_tabulate():
     table = nnx.tabulate(make_noisy_model(), X, compute_flops=True)
-    assert "LSTM" in table
+    assert "RNN" in table
     assert "parameter_module" not in table
 
 

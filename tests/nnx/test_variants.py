@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from lnrepro import functional
-from lnrepro.nnx import GRU, RNN, GRUCell
+from lnrepro.nnx import RNN
 from tests.linen.test_variants import CELLS, RESETS, B, D, H, X
 from tests.nnx.common import params_of
 
@@ -24,16 +24,6 @@ def test_any_functional_cell_is_a_module(cell):
     h = module.cell.initialize_carry((B, D))
     h, y = module.cell(h, X[:, 0])
     np.testing.assert_allclose(y, expected.outputs[:, 0], atol=1e-6)
-
-
-@pytest.mark.parametrize("make", [GRU, GRUCell])
-def test_options_of_the_gru_reach_it(make):
-    module = make(D, H, norm="rms", norm_groups="all", blocks=2, rngs=nnx.Rngs(0))
-    cell = module.functional_cell
-    assert (cell.norm_groups, cell.blocks) == ("all", 2)
-    assert jnp.shape(module.w_h) == (2, H // 2, 3 * H // 2)
-    with pytest.raises(ValueError, match="blocks=3 must divide features=4"):
-        make(D, H, blocks=3, rngs=nnx.Rngs(0))
 
 
 def test_the_gradient_of_a_module_is_that_of_its_cell():

@@ -71,6 +71,11 @@ class Cell:
     features: int
     recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h",)
 
+    def __reduce__(self):
+        """Pickle JAX's compiled functions, such as jnp.tanh, by their names."""
+        state = {name: _by_name(value) for name, value in vars(self).items()}
+        return _restored, (type(self), state)
+
     def init(
         self,
         key: jax.Array,
@@ -175,6 +180,32 @@ class Cell:
     def map_cells(self, wrap: Callable[["Cell"], "Cell"]) -> "Cell":
         """Wrap the cell; a stack wraps each of its cells."""
         return wrap(self)
+
+
+class _NamedFunction(NamedTuple):
+    """A function of jax.nn or jax.numpy."""
+
+    name: str
+    is_of_nn: bool
+
+
+def _by_name(value):
+    """A function of JAX by its name, any other value as it is."""
+    name = getattr(value, "__name__", "")
+    for module in (jnp, jax.nn):
+        if name and getattr(module, name, None) is value:
+            return _NamedFunction(name, module is jax.nn)
+    return value
+
+
+def _restored(cell_class, state):
+    """A cell from what `Cell.__reduce__` returned."""
+    cell = object.__new__(cell_class)
+    for name, value in state.items():
+        if isinstance(value, _NamedFunction):
+            value = getattr(jax.nn if value.is_of_nn else jnp, value.name)
+        object.__setattr__(cell, name, value)
+    return cell
 
 
 def positive_integer(cell: str, name: str, value: Any) -> int:

@@ -36,17 +36,20 @@ from lnrepro.functional.cells.gated import (
     zeros,
 )
 from lnrepro.functional.cells.sites import (
-    LayerNorm,
+    CASE_NORMS,
+    NORMS,
     Norm,
     Normaliser,
-    ProductLayerNorm,
-    RMSNorm,
     add_row,
-    groups_of_gates,
     site_specs,
 )
 
-lecun_normal = jax.nn.initializers.lecun_normal()
+_lecun_normal = jax.nn.initializers.lecun_normal()
+
+
+def lecun_normal(key, shape, dtype=jnp.float32):
+    """Draw as jax.nn.initializers.lecun_normal() does; it can be pickled."""
+    return _lecun_normal(key, shape, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,14 +68,9 @@ class DreamerGRUCell(GatedCell):
     norm asks for; h0 [H]. With blocks w_h is [blocks, H / blocks, 3H / blocks].
 
     Attributes:
-      norm_groups: "all" normalises all gates jointly, as Dreamer does; "per_gate" each
-        by itself; "heads" all gates jointly, but each block by itself.
-      blocks: number of blocks of the block-diagonal recurrent kernel, of which each
-        maps a part of h to the same part of all gates.
       update_bias: is added to the update gate's pre-activation, after the norm. It is
         no parameter.
       gate_fn: the function of reset and update.
-      activation_fn: the function of the candidate.
 
     Raises:
       ValueError: an unknown norm or option, blocks that do not divide features,
@@ -87,29 +85,15 @@ class DreamerGRUCell(GatedCell):
     """
 
     _: dataclasses.KW_ONLY
-    norm_groups: str = "all"
-    blocks: int = 1
     update_bias: float = -1.0
     gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
 
     gates: ClassVar[int] = 3
-    norm_names: ClassVar[tuple[str, ...]] = ("none", "layer", "rms")
-
-    def __post_init__(self):
-        """Check the fields."""
-        super().__post_init__()
-        self.check_norm_groups("all", ("per_gate", "heads"))
+    norm_names: ClassVar[tuple[str, ...]] = CASE_NORMS
 
     def site_norms(self):
         """The norms at the sites x, h and joint."""
-        groups = groups_of_gates(self.norm_groups, 3, self.blocks)
-        eps = self.epsilon
-        joint = {
-            "none": Norm(eps, **groups),
-            "layer": ProductLayerNorm(eps, **groups),
-            "rms": RMSNorm(eps, **groups),
-        }[self.norm]
+        joint = self.norm_of_product(3)
         return {"x": Norm(), "h": Norm(), "joint": joint.of_blocks(self.blocks)}
 
     def prepare(self, params):
@@ -208,7 +192,7 @@ class DreamerBlockGRUCell(Cell):
             positive_integer(name, "input_sizes", n) for n in self.input_sizes
         )
         object.__setattr__(self, "input_sizes", sizes)
-        choice(name, "norm", self.norm, ("none", "layer", "rms"))
+        choice(name, "norm", self.norm, CASE_NORMS)
         if self.features % self.blocks:
             raise ValueError(
                 f"{name}: blocks={self.blocks} must divide features={self.features}"
@@ -216,11 +200,7 @@ class DreamerBlockGRUCell(Cell):
 
     def site_norms(self) -> dict[str, Norm]:
         """The norms of the input layers "0", "1" and so on, and of "hidden"."""
-        norm: Norm = {
-            "none": Norm(),
-            "layer": LayerNorm(self.epsilon),
-            "rms": RMSNorm(self.epsilon),
-        }[self.norm]
+        norm = NORMS[self.norm].of_state(self.epsilon)
         return dict.fromkeys(self._sites(), norm)
 
     def _sites(self):

@@ -1,6 +1,7 @@
 """What the LSTM, the GRU and the simple RNN share: fields, parameters, preparation."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar
 
 import jax
@@ -21,15 +22,29 @@ from lnrepro.functional.cells.base import (
     zeros_for,
 )
 from lnrepro.functional.cells.sites import (
+    NORMS,
+    PRODUCT_NORMS,
     Norm,
     Normaliser,
+    groups_of_gates,
     site_params,
     site_specs,
 )
 
-glorot_uniform = jax.nn.initializers.glorot_uniform()
-orthogonal = jax.nn.initializers.orthogonal()
+_glorot_uniform = jax.nn.initializers.glorot_uniform()
+_orthogonal = jax.nn.initializers.orthogonal()
 zeros = jax.nn.initializers.zeros
+
+
+# Functions of the module, unlike what JAX returns, so that cells can be pickled.
+def glorot_uniform(key, shape, dtype=jnp.float32):
+    """Draw as jax.nn.initializers.glorot_uniform() does."""
+    return _glorot_uniform(key, shape, dtype)
+
+
+def orthogonal(key, shape, dtype=jnp.float32):
+    """Draw as jax.nn.initializers.orthogonal() does."""
+    return _orthogonal(key, shape, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +60,12 @@ class GatedCell(Cell):
       recurrent_dropout: probability of dropping a unit of the candidate, anew in every
         step of training (Semeniuta et al. 2016).
       epsilon: added to the variances under the root.
+      norm_groups: the units that one mean and variance span. "all": all gates jointly;
+        "per_gate": each gate by itself; "heads": all gates jointly, but each block by
+        itself. For the norms none, layer and rms.
+      blocks: number of blocks of the block-diagonal recurrent kernel, of which each
+        maps a part of h to the same part of all gates. Not for weight norm.
+      activation_fn: the function of the candidate.
       kernel_init: initialiser of each gate's part of w_x [D, N].
       recurrent_kernel_init: initialiser of each gate's part of w_h [H, N].
       bias_init: initialiser of the bias.
@@ -58,20 +79,21 @@ class GatedCell(Cell):
     learned_carry: bool = False
     recurrent_dropout: float = 0.0
     epsilon: float = 1e-5
+    norm_groups: str = "all"
+    blocks: int = 1
+    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
     kernel_init: Initializer = glorot_uniform
     recurrent_kernel_init: Initializer = orthogonal
     bias_init: Initializer = zeros
     scale_init: Initializer | None = None
 
-    # Number of blocks of w_h, and the groups that norms treat by themselves, for the
-    # cells that have such fields.
-    blocks: ClassVar[int] = 1
-    norm_groups: ClassVar[str] = "all"
     # Number of gates in a row of pre-activations, names of the learned carry in the
     # order of the carry, and names of the norms. Each kind of cell sets its own.
     gates: ClassVar[int]
     carry_names: ClassVar[tuple[str, ...]] = ("h0",)
-    norm_names: ClassVar[tuple[str, ...]] = ()
+    norm_names: ClassVar[tuple[str, ...]] = PRODUCT_NORMS
+    # Values of norm_groups. Every norm knows the first.
+    group_names: ClassVar[tuple[str, ...]] = ("all", "per_gate", "heads")
 
     def __post_init__(self):
         """Check the fields."""
@@ -85,40 +107,32 @@ class GatedCell(Cell):
         blocks = positive_integer(name, "blocks", self.blocks)
         if features % blocks:
             raise ValueError(f"{name}: blocks={blocks} must divide features={features}")
+        object.__setattr__(self, "blocks", blocks)
         if blocks > 1:
-            object.__setattr__(self, "blocks", blocks)
-            others = tuple(norm for norm in self.norm_names if norm != "weight")
-            self._check_norm("blocks", blocks, others)
-
-    def check_norm_groups(self, default: str, others: tuple[str, ...]) -> None:
-        """Check the field `norm_groups` of a cell that has it.
-
-        Args:
-          default: the value that every norm knows.
-          others: values for layer and RMS norm.
-
-        Raises:
-          ValueError: an unknown value, a norm that does not know it, or heads where
-            there are no blocks.
-        """
-        name = type(self).__name__
-        choice(name, "norm_groups", self.norm_groups, (default, *others))
-        if self.norm_groups == default:
-            return
-        self._check_norm("norm_groups", self.norm_groups, ("none", "layer", "rms"))
-        if self.norm_groups == "heads" and self.blocks == 1:
+            self._check_norm("blocks", blocks, "blocks")
+        choice(name, "norm_groups", self.norm_groups, self.group_names)
+        if self.norm_groups != self.group_names[0]:
+            self._check_norm("norm_groups", self.norm_groups, "groups")
+        if self.norm_groups == "heads" and blocks == 1:
             raise ValueError(
                 f"{name}: norm_groups='heads' normalises each block by itself; give "
                 "their number, blocks=2 or more"
             )
 
-    def _check_norm(self, option, value, norms):
-        """Raise ValueError where the norm does not know an option."""
-        if self.norm not in norms:
+    def _check_norm(self, option, value, ability):
+        """Raise ValueError where the norm lacks the ability that an option needs."""
+        able = [name for name in self.norm_names if getattr(NORMS[name], ability)]
+        if self.norm not in able:
             raise ValueError(
                 f"{type(self).__name__}: {option}={value!r} is for norm="
-                f"{' or '.join(map(repr, norms))}, not {self.norm!r}"
+                f"{' or '.join(map(repr, able))}, not {self.norm!r}"
             )
+
+    def norm_of_product(self, gates: int, use_bias: bool = True) -> Norm:
+        """Return the norm of a product that holds that many gates."""
+        groups = groups_of_gates(self.norm_groups, gates, self.blocks)
+        of_product = NORMS[self.norm].of_product
+        return of_product(self.epsilon, use_bias, **groups)
 
     def site_norms(self) -> dict[str, Norm]:
         """The norm at every site of the cell."""

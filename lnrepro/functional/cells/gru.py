@@ -18,16 +18,7 @@ from lnrepro.functional.cells.base import (
     wide,
 )
 from lnrepro.functional.cells.gated import GatedCell, gates_of_blocks, zeros
-from lnrepro.functional.cells.sites import (
-    BatchNorm,
-    Norm,
-    ProductLayerNorm,
-    RMSNorm,
-    WeightNorm,
-    add_row,
-    groups_of_gates,
-    site_params,
-)
+from lnrepro.functional.cells.sites import add_row, site_params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,18 +46,13 @@ class GRUCell(GatedCell):
     blocks w_h is [blocks, H / blocks, 3H / blocks].
 
     Attributes:
-      norm_groups: "paper" as above; "all" normalises z, r and the candidate jointly;
-        "per_gate" each of them by itself; "heads" all of them jointly, but each block
-        by itself. With reset="before" the recurrent candidate is a product, and a norm,
-        of its own. For the norms none, layer and rms.
-      blocks: number of blocks of the block-diagonal recurrent kernel, of which each
-        maps a part of h to the same part of all gates. Not for weight norm.
+      norm_groups: "paper" as above, or one of those of all cells. With reset="before"
+        the recurrent candidate is a product, and a norm, of its own.
       reset: "after" multiplies by the reset gate after the product, as the paper does;
         "before" multiplies h_{t-1}, as Cho et al. do.
       recurrent_bias: whether the recurrent products have a bias too, as in torch and
         Keras; without a norm at that site only.
       gate_fn: the function of z and r.
-      activation_fn: the function of the candidate.
 
     Raises:
       ValueError: an unknown norm or option, an option that the norm does not know,
@@ -79,21 +65,18 @@ class GRUCell(GatedCell):
 
     _: dataclasses.KW_ONLY
     norm_groups: str = "paper"
-    blocks: int = 1
     reset: str = "after"
     recurrent_bias: bool = False
     gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
 
     recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h", "w_u")
     gates: ClassVar[int] = 3
-    norm_names: ClassVar[tuple[str, ...]] = ("none", "layer", "rms", "batch", "weight")
+    group_names: ClassVar[tuple[str, ...]] = ("paper", "all", "per_gate", "heads")
 
     def __post_init__(self):
         """Check the fields."""
         super().__post_init__()
         choice("GRUCell", "reset", self.reset, ("after", "before"))
-        self.check_norm_groups("paper", ("all", "per_gate", "heads"))
         if self.recurrent_bias and self.norm not in ("none", "weight"):
             raise ValueError(
                 "GRUCell: recurrent_bias is for norm='none' or 'weight', "
@@ -102,24 +85,12 @@ class GRUCell(GatedCell):
 
     def site_norms(self):
         """The norms at the sites x and h, and u where the reset comes before."""
-        x, h = self._norm_of_gates(3), self._norm_of_gates(3)
+        x, h = self.norm_of_product(3), self.norm_of_product(3)
         if self.reset == "after":
             return {"x": x, "h": h.of_blocks(self.blocks)}
         # The gates and the candidate are products of their own here.
-        h, u = self._norm_of_gates(2), self._norm_of_gates(1)
+        h, u = self.norm_of_product(2), self.norm_of_product(1)
         return {"x": x, "h": h.of_blocks(self.blocks), "u": u.of_blocks(self.blocks)}
-
-    def _norm_of_gates(self, gates):
-        """The norm of a product that holds that many gates."""
-        groups = groups_of_gates(self.norm_groups, gates, self.blocks)
-        eps = self.epsilon
-        return {
-            "none": Norm(eps, **groups),
-            "layer": ProductLayerNorm(eps, **groups),
-            "rms": RMSNorm(eps, **groups),
-            "batch": BatchNorm(eps, use_bias=False, **groups),
-            "weight": WeightNorm(eps, **groups),
-        }[self.norm]
 
     def site_sizes(self):
         """The number of units at every site."""

@@ -18,16 +18,7 @@ from lnrepro.functional.cells.base import (
     row,
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
-from lnrepro.functional.cells.sites import (
-    BatchNorm,
-    LayerNorm,
-    Norm,
-    ProductLayerNorm,
-    RMSNorm,
-    WeightNorm,
-    add_row,
-    groups_of_gates,
-)
+from lnrepro.functional.cells.sites import NORMS, Norm, add_row, groups_of_gates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,11 +58,8 @@ class LSTMCell(GatedCell):
     Attributes:
       norm_site: "products" normalises each product by itself, as the paper does;
         "joint" their sum. For the norms none, layer, rms and batch.
-      norm_groups: "all" normalises all gates jointly, as the paper does; "per_gate"
-        each gate by itself; "heads" all gates jointly, but each block by itself, and
-        each block of the cell at N_c. For the norms none, layer and rms.
-      blocks: number of blocks of the block-diagonal recurrent kernel, of which each
-        maps a part of h to the same part of all gates. Not for weight norm.
+      norm_groups: as for all cells; "heads" normalises each block of the cell at N_c by
+        itself, too.
       cell_norm: "output" carries c_t as it is, as the paper does. "carry" carries
         N_c(c_t), as TensorFlow Addons and torch's fastrnns do.
       forget_bias: is added to the start of the bias of f.
@@ -95,26 +83,16 @@ class LSTMCell(GatedCell):
 
     _: dataclasses.KW_ONLY
     norm_site: str = "products"
-    norm_groups: str = "all"
-    blocks: int = 1
     cell_norm: str = "output"
     forget_bias: float = 0.0
     peephole: bool = False
     inner_bias: bool = False
     gradient_clip: float | None = None
     gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
 
     gates: ClassVar[int] = 4
     carry_names: ClassVar[tuple[str, ...]] = ("c0", "h0")
-    norm_names: ClassVar[tuple[str, ...]] = (
-        "none",
-        "layer",
-        "layer_cell",
-        "rms",
-        "batch",
-        "weight",
-    )
+    norm_names: ClassVar[tuple[str, ...]] = tuple(NORMS)
 
     def __post_init__(self):
         """Check the fields."""
@@ -122,29 +100,17 @@ class LSTMCell(GatedCell):
         choice("LSTMCell", "cell_norm", self.cell_norm, ("output", "carry"))
         choice("LSTMCell", "norm_site", self.norm_site, ("products", "joint"))
         if self.norm_site == "joint":
-            self._check_norm("norm_site", "joint", ("none", "layer", "rms", "batch"))
-        self.check_norm_groups("all", ("per_gate", "heads"))
+            self._check_norm("norm_site", "joint", "joint")
 
     def site_norms(self):
         """The norms at the sites x, h, joint and c."""
-        none, eps = Norm(), self.epsilon
-        groups = groups_of_gates(self.norm_groups, 4, self.blocks)
-        groups_c = groups_of_gates(self.norm_groups, 1, self.blocks)
+        none = Norm()
         # The bias of a joint norm would be that of the cell again.
-        of_products = self.norm_site == "products"
-        layer_norm = ProductLayerNorm(eps, use_bias=of_products, **groups)
-        layer_norm_c = LayerNorm(eps, **groups_c)
-        # In this order: the norm of the products, and of c.
-        product, c = {
-            "none": (none, none),
-            "layer": (layer_norm, layer_norm_c),
-            "layer_cell": (none, layer_norm_c),
-            "rms": (RMSNorm(eps, **groups), RMSNorm(eps, **groups_c)),
-            "batch": (BatchNorm(eps, use_bias=False), BatchNorm(eps)),
-            "weight": (WeightNorm(), none),
-        }[self.norm]
-        # The norm of W_x x, of W_h h, and of their sum.
+        product = self.norm_of_product(4, use_bias=self.norm_site == "products")
+        groups = groups_of_gates(self.norm_groups, 1, self.blocks)
+        c = NORMS[self.norm].of_state(self.epsilon, **groups)
         recurrent = product.of_blocks(self.blocks)
+        # The norm of W_x x, of W_h h, and of their sum.
         x, h, joint = {
             "products": (product, recurrent, none),
             "joint": (none, none, recurrent),

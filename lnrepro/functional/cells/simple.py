@@ -1,22 +1,13 @@
 """The simple recurrent network (eq. 4)."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import ClassVar
 
 import jax
-import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import Dot, StepContext, dropout
 from lnrepro.functional.cells.gated import GatedCell
-from lnrepro.functional.cells.sites import (
-    BatchNorm,
-    Norm,
-    ProductLayerNorm,
-    RMSNorm,
-    WeightNorm,
-    add_row,
-)
+from lnrepro.functional.cells.sites import CASE_NORMS, Norm, add_row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,35 +22,22 @@ class SimpleCell(GatedCell):
     al. 2016), "weight" the two kernels.
 
     Parameters: w_x [D, H], w_h [H, H], bias [H]; gain_joint, or gain_x and gain_h, [H];
-    length_x, length_h [H] for weight norm; h0 [H].
-
-    Attributes:
-      activation_fn: the function of the pre-activation.
+    length_x, length_h [H] for weight norm; h0 [H]. With blocks w_h is
+    [blocks, H / blocks, H / blocks].
 
     Raises:
       ValueError: an unknown norm, features below 1.
     """
 
-    _: dataclasses.KW_ONLY
-    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
-
     gates: ClassVar[int] = 1
-    norm_names: ClassVar[tuple[str, ...]] = ("none", "layer", "rms", "batch", "weight")
 
     def site_norms(self):
         """The norms at the sites x, h and joint."""
-        # In this order: the norm of W_x x, of W_h h, and of their sum.
-        none, eps = Norm(), self.epsilon
-        layer_norm = ProductLayerNorm(eps, use_bias=False)
-        batch_norm = BatchNorm(eps, use_bias=False)
-        x, h, joint = {
-            "none": (none, none, none),
-            "layer": (none, none, layer_norm),
-            "rms": (none, none, RMSNorm(eps)),
-            "batch": (batch_norm, batch_norm, none),
-            "weight": (WeightNorm(), WeightNorm(), none),
-        }[self.norm]
-        return {"x": x, "h": h, "joint": joint}
+        none, norm = Norm(), self.norm_of_product(1, use_bias=False)
+        # A norm of one case stands on the sum, others on each product.
+        if self.norm in CASE_NORMS:
+            return {"x": none, "h": none, "joint": norm.of_blocks(self.blocks)}
+        return {"x": norm, "h": norm, "joint": none}
 
     def step(
         self,

@@ -7,7 +7,7 @@ norm's name.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 
@@ -211,6 +211,15 @@ class BatchNorm(Norm):
 
 
 @dataclasses.dataclass(frozen=True)
+class ProductBatchNorm(BatchNorm):
+    """Batch norm of a product, which has a gain and no bias."""
+
+    def init(self, size, scale_init):
+        """Return the spec of the gain, 0.1 by default."""
+        return {"gain": super().init(size, scale_init)["gain"]}
+
+
+@dataclasses.dataclass(frozen=True)
 class WeightNorm(Norm):
     """Weight norm: the weight of the product is normalised once per sequence."""
 
@@ -223,6 +232,40 @@ class WeightNorm(Norm):
     def prepare(self, params, weight):
         """Give every column of the weight its length."""
         return norms.weight_norm(weight, params["length"])
+
+
+class NormKind(NamedTuple):
+    """What the name of a norm stands for.
+
+    Attributes:
+      of_product: the norm of a product v W, such as W_h h.
+      of_state: the norm of what is no product, such as the LSTM's cell.
+      joint: whether it may stand on the sum of both products.
+      groups: whether it may treat groups of units by themselves, since its statistics
+        are those of one case.
+      blocks: whether the recurrent kernel may be block-diagonal.
+    """
+
+    of_product: type[Norm]
+    of_state: type[Norm]
+    joint: bool = True
+    groups: bool = True
+    blocks: bool = True
+
+
+# Every norm of every cell. A cell has those that its sites have a place for.
+NORMS = {
+    "none": NormKind(Norm, Norm),
+    "layer": NormKind(ProductLayerNorm, LayerNorm),
+    "layer_cell": NormKind(Norm, LayerNorm, joint=False, groups=False),
+    "rms": NormKind(RMSNorm, RMSNorm),
+    "batch": NormKind(ProductBatchNorm, BatchNorm, groups=False),
+    "weight": NormKind(WeightNorm, Norm, joint=False, groups=False, blocks=False),
+}
+# Norms that do something to products, for cells without a site "c".
+PRODUCT_NORMS = tuple(name for name in NORMS if name != "layer_cell")
+# Norms of one case by itself, for cells that normalise a sum.
+CASE_NORMS = tuple(name for name, kind in NORMS.items() if kind.groups)
 
 
 def groups_of_gates(norm_groups: str, gates: int, blocks: int) -> dict[str, Any]:
@@ -326,10 +369,15 @@ def add_row(a: jax.Array, params: dict, name: str) -> jax.Array:
 
 
 __all__ = [
+    "CASE_NORMS",
+    "NORMS",
+    "PRODUCT_NORMS",
     "BatchNorm",
     "LayerNorm",
     "Norm",
+    "NormKind",
     "Normaliser",
+    "ProductBatchNorm",
     "ProductLayerNorm",
     "RMSNorm",
     "WeightNorm",

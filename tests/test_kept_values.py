@@ -1,0 +1,118 @@
+"""The modules keep their parameters' names, starting values and numbers.
+
+Checkpoints and seeds of earlier versions depend on them. The numbers were computed by
+version 0.2.0: a weighted sum, the sum of the sizes, and the count, of all parameters
+and of the outputs.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from lnrepro import functional, linen
+from lnrepro import nnx as lnnx
+
+X = jnp.sin(jnp.arange(2 * 5 * 3, dtype=jnp.float32)).reshape(2, 5, 3)
+PEEPHOLES = functional.LSTMCell(4, "layer", peephole=True, forget_bias=1.0, blocks=2)
+LAYERS = functional.stack(
+    functional.LSTMCell(4, "layer"), functional.DreamerGRUCell(4, "rms")
+)
+
+
+def linen_stack():
+    both = linen.Bidirectional(linen.GRU(4), linen.SimpleRNN(4))
+    return linen.Stack([linen.LSTM(4), both])
+
+
+def nnx_stack(rngs):
+    first = lnnx.LSTM(3, 4, rngs=rngs)
+    forward, backward = lnnx.GRU(4, 4, rngs=rngs), lnnx.SimpleRNN(4, 4, rngs=rngs)
+    return lnnx.Stack([first, lnnx.Bidirectional(forward, backward)])
+
+
+# Module: its parameters, its outputs.
+LINEN = [
+    (linen.LSTM(4), (-8.27028, 87.13292, 200), (0.0868, 12.60415, 40)),
+    (linen.GRU(4), (0.61747, 62.81627, 144), (-0.1616, 11.41095, 40)),
+    (linen.SimpleRNN(4), (-0.93854, 17.49317, 36), (-1.90981, 25.34059, 40)),
+    (linen.LSTM(4, norm="weight"), (3.47806, 81.44575, 160), (0.04505, 2.91014, 40)),
+    (linen.GRU(4, norm="none"), (0.73146, 38.81627, 96), (-0.39661, 5.05677, 40)),
+    (linen.SimpleRNN(4, norm="rms"), (-0.93854, 17.49317, 36), (1.24515, 22.52866, 40)),
+    (
+        linen.RNN(linen.GRUCell(4)),
+        (-0.21157, 60.76121, 144),
+        (-0.13658, 10.85679, 40),
+    ),
+    (linen.RNN(PEEPHOLES), (3.81083, 85.21059, 180), (0.26963, 12.07711, 40)),
+    (linen.RNN(LAYERS), (-0.83486, 138.2351, 320), (-0.33332, 6.00969, 40)),
+    (linen_stack(), (-5.19897, 163.95171, 396), (-1.53317, 44.26705, 80)),
+]
+NNX = [
+    (
+        lambda rngs: lnnx.LSTM(3, 4, rngs=rngs),
+        (7.45828, 85.04661, 200),
+        (-1.85012, 11.54245, 40),
+    ),
+    (
+        lambda rngs: lnnx.GRU(3, 4, norm="weight", rngs=rngs),
+        (-3.78364, 59.42922, 120),
+        (0.02556, 6.69483, 40),
+    ),
+    (
+        lambda rngs: lnnx.SimpleRNN(3, 4, rngs=rngs),
+        (-1.41134, 14.75962, 36),
+        (2.49518, 26.91309, 40),
+    ),
+    (
+        lambda rngs: lnnx.RNN(PEEPHOLES, in_features=3, rngs=rngs),
+        (3.57919, 83.62447, 180),
+        (0.14723, 11.24723, 40),
+    ),
+    (
+        lambda rngs: lnnx.RNN(LAYERS, in_features=3, rngs=rngs),
+        (-5.3349, 137.25258, 320),
+        (-0.41764, 5.89367, 40),
+    ),
+    (nnx_stack, (6.09478, 165.83703, 396), (-1.53866, 38.8193, 80)),
+]
+
+
+def summary(tree):
+    """A weighted sum of all numbers in a tree, the sum of their sizes, their count."""
+    leaves = [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(tree)]
+    values = np.concatenate(leaves)
+    weights = np.cos(np.arange(values.size))
+    return float(values @ weights), float(np.abs(values).sum()), values.size
+
+
+@pytest.mark.parametrize(("module", "parameters", "outputs"), LINEN)
+def test_linen(module, parameters, outputs):
+    variables = module.init(jax.random.key(0), X)
+    assert summary(variables["params"]) == pytest.approx(parameters, abs=2e-4)
+    assert summary(module.apply(variables, X)) == pytest.approx(outputs, abs=2e-3)
+
+
+@pytest.mark.parametrize(("make", "parameters", "outputs"), NNX)
+def test_nnx(make, parameters, outputs):
+    module = make(nnx.Rngs(0))
+    params = nnx.to_pure_dict(nnx.state(module, nnx.Param))
+    assert summary(params) == pytest.approx(parameters, abs=2e-4)
+    assert summary(module(X)) == pytest.approx(outputs, abs=2e-3)
+
+
+def test_names_of_parameters():
+    names = ["bias", "bias_c", "bias_h", "bias_x", "gain_c", "gain_h", "gain_x"]
+    kernels = ["w_h", "w_x"]
+    params = linen.LSTM(4).init(jax.random.key(0), X)["params"]
+    assert sorted(params) == names + kernels
+    around = linen.RNN(linen.LSTMCell(4)).init(jax.random.key(0), X)["params"]
+    assert sorted(around["cell"]) == names + kernels
+    stacked = linen.RNN(LAYERS).init(jax.random.key(0), X)["params"]["cell"]
+    assert sorted(stacked["1"]) == ["bias", "gain_joint", "w_h", "w_x"]
+    module = lnnx.LSTM(3, 4, norm="batch", max_steps=5, rngs=nnx.Rngs(0))
+    statistics = nnx.to_pure_dict(nnx.state(module, nnx.BatchStat))
+    assert sorted(statistics) == [
+        f"{kind}_{site}" for kind in ("mean", "var") for site in ("c", "h", "x")
+    ]
