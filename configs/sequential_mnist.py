@@ -71,6 +71,9 @@ HELP = {
 NORMS = ("none", "layer", "rms")
 SWEEPS = {
     "": grid({"norm": NORMS, "seed": range(3)}),
+    "learning_rate": grid(
+        {"norm": NORMS, "optimizer.learning_rate": (1e-3, 3e-3, 1e-2)}
+    ),
     **small_sweeps("small", dict.fromkeys(NORMS, 3e-3), (1e-3, 3e-3, 1e-2)),
 }
 
@@ -80,5 +83,5 @@ def get_config(variant: str = "") -> ConfigDict:
 
 
 def sweep(name: str = "") -> list[dict[str, object]]:
-    """Three seeds of each norm; "small": five, with each norm's best rate."""
+    """Three seeds of each norm; "learning_rate": each norm at three rates."""
     return choose("sweep", SWEEPS, name)

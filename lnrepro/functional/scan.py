@@ -59,7 +59,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from lnrepro.functional.fast import pallas, platform
+from lnrepro.functional.fast import platform
 from lnrepro.functional.lean_backward import Plan, ScanResult, lean_scan, plain_scan
 from lnrepro.functional.named_products import Dot, Weights, named_dot
 
@@ -233,6 +233,9 @@ def _forms(use_pallas):
     """The forms of the platforms, with Pallas' kernel where it is asked for."""
     if use_pallas is False:
         return FORMS
+    # Pallas takes 0.2 seconds to import, which only those who use it should wait for.
+    from lnrepro.functional.fast import pallas
+
     kernel = FORMS.tpu._replace(
         loop=functools.partial(pallas.scan, required=bool(use_pallas))
     )

@@ -36,15 +36,12 @@ SETTINGS = {
 }
 
 
-# Experiments that train with JAX_ENABLE_X64.
-X64 = ("mnist", "sequential_mnist", "convnet")
 # Experiments whose batches differ in length, so that they take one step in a call.
 ONE_STEP = ("attentive_reader", "skip_thoughts")
 CASES = [
     (name, setting)
     for name, setting in itertools.product(EXPERIMENTS, SETTINGS)
-    if (setting != "x64" or name in X64)
-    and (setting != "calls" or name not in ONE_STEP)
+    if setting != "calls" or name not in ONE_STEP
 ]
 
 
