@@ -3,6 +3,7 @@
 from lnrepro.linen.cells import FunctionalCell, GRUCell, LSTMCell, SimpleCell
 from lnrepro.linen.combine import Bidirectional, Stack
 from lnrepro.linen.norms import BatchNorm, LayerNorm, RMSNorm
+from lnrepro.linen.scanned import ScannedRNN
 from lnrepro.linen.sequences import GRU, LSTM, RNN, SimpleRNN
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "LSTMCell",
     "LayerNorm",
     "RMSNorm",
+    "ScannedRNN",
     "SimpleCell",
     "SimpleRNN",
     "Stack",

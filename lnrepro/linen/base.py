@@ -73,7 +73,7 @@ class CellModule(nn.RNNCellBase):
 
         Args:
           rng: random key for `carry_init`; zeros do not need it.
-          input_shape: shape [..., D] of the inputs of one step.
+          input_shape: shape [..., D] of the inputs of one step. D may be None.
 
         Returns:
           The carry in `dtype` (or `param_dtype`): zeros, what `carry_init` draws, or
@@ -148,7 +148,9 @@ def first_carry(
       rng: random key for `carry_init`; None takes jax.random.key(0).
       input_shape: [..., D].
     """
-    cell, features_in = owner.functional_cell, input_shape[-1]
+    cell, (*batch, features_in) = owner.functional_cell, input_shape
+    # As with Flax's cells, D may not be known yet: the carry does not depend on it.
+    features_in = 1 if features_in is None else features_in
     dtype = owner.param_dtype if owner.dtype is None else owner.dtype
     shapes = parameter_shapes(cell, features_in, owner.param_dtype)
     params = None
@@ -162,7 +164,8 @@ def first_carry(
     if params is None:
         # Before the parameters exist: a learned carry starts at zero too.
         params = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
-    x, params = flax_modules.cast(owner.dtype, jnp.zeros(input_shape, dtype), params)
+    x = jnp.zeros((*batch, features_in), dtype)
+    x, params = flax_modules.cast(owner.dtype, x, params)
     # Only the batch axes and the dtype of x matter.
     carry = cell.initial_carry(params, x)
     # The default stands for the cell's own carry: zeros, or the learned one.

@@ -1,0 +1,107 @@
+"""The recurrent block of purejaxrl, Stoix, Mava and the programs that follow them."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+
+from lnrepro import functional
+from lnrepro.functional.cells.base import choice
+from lnrepro.linen.base import Carry
+from lnrepro.linen.cells import FunctionalCell
+from lnrepro.linen.sequences import RNN
+
+# Names of cells as in Stoix. Both names of the LSTM are one cell here.
+CELLS = {
+    "gru": functional.GRUCell,
+    "lstm": functional.LSTMCell,
+    "optimised_lstm": functional.LSTMCell,
+    "simple": functional.SimpleCell,
+}
+
+
+class ScannedRNN(nn.Module):
+    """Run a cell over rollouts: (carry, (x, resets)) -> (carry, y), time first.
+
+    It takes the place of the class of this name in other programs, with the names of
+    their arguments. It is short for `RNN(cell, time_major=True, return_carry=True)`,
+    which has all other options. The page "Recurrent PPO and Q-learning" of the recipes
+    shows the change.
+
+    Attributes:
+      hidden_state_dim: H, the number of hidden units. None takes it from the carry.
+      cell_type: "gru", "lstm", "optimised_lstm" (the same cell) or "simple".
+      norm: given by name; "layer" by default. "none" is Flax's cell. Its
+        parameters have the same place, and `convert.flax_checkpoint` converts them.
+
+    >>> import jax.numpy as jnp
+    >>> x, resets = jnp.ones((5, 2, 3)), jnp.zeros((5, 2), bool)
+    >>> carry = ScannedRNN.initialize_carry(2, 4)
+    >>> (carry, y), _ = ScannedRNN().init_with_output(
+    ...     jax.random.key(0), carry, (x, resets)
+    ... )
+    >>> carry.shape, y.shape
+    ((2, 4), (5, 2, 4))
+    """
+
+    hidden_state_dim: int | None = None
+    cell_type: str = "gru"
+    _: dataclasses.KW_ONLY
+    norm: str = "layer"
+
+    @nn.compact
+    def __call__(
+        self, carry: Carry, x: tuple[jax.Array, jax.Array]
+    ) -> tuple[Carry, jax.Array]:
+        """Run over a rollout.
+
+        Args:
+          carry: what `initialize_carry` or the call before returned.
+          x: (inputs [T, ..., D], resets [T, ...]). resets is True at the first
+            observation of an episode: the carry is zero before that step. It holds
+            booleans or integers.
+
+        Returns:
+          (carry, y [T, ..., H]).
+
+        Raises:
+          TypeError: floating-point resets, or a carry of another dtype.
+          ValueError: a shape that does not fit, an unknown cell or norm.
+        """
+        inputs, resets = x
+        features = self.hidden_state_dim
+        if features is None:
+            features = jax.tree.leaves(carry)[0].shape[-1]
+        cell = _make(self.cell_type, features, self.norm)
+        # The name that Flax gives to its cell.
+        module = FunctionalCell(cell, name=f"{type(cell).__name__}_0")
+        rnn = RNN(module, time_major=True, return_carry=True)
+        return rnn(inputs, initial_carry=carry, resets=resets)
+
+    @staticmethod
+    def initialize_carry(
+        batch_size: int | tuple[int, ...], hidden_size: int, cell_type: str = "gru"
+    ) -> Carry:
+        """Return the carry before the first step, zeros.
+
+        Args:
+          batch_size: the number of environments, or all batch axes: Mava has
+            (environments, agents).
+          hidden_size: H.
+          cell_type: as the attribute.
+
+        Returns:
+          h [..., H], or (c, h) for an LSTM.
+        """
+        batch = batch_size if isinstance(batch_size, tuple | list) else (batch_size,)
+        cell = FunctionalCell(_make(cell_type, hidden_size, "none"), parent=None)
+        return cell.initialize_carry(None, (*batch, None))
+
+
+def _make(cell_type, features, norm):
+    """The functional cell of a name."""
+    choice("ScannedRNN", "cell_type", cell_type, tuple(CELLS))
+    if cell_type == "gru" and norm == "none":
+        # Flax's GRU has this bias at the candidate.
+        return functional.GRUCell(features, norm, recurrent_bias=True)
+    return CELLS[cell_type](features, norm)

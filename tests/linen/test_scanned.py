@@ -1,0 +1,145 @@
+"""ScannedRNN: the recurrent block of other programs, with the same numbers."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lnrepro import convert
+from lnrepro.linen import GRUCell, LSTMCell, ScannedRNN
+
+T, D, H = 6, 3, 4
+CELLS = {
+    "gru": nn.GRUCell,
+    "lstm": nn.LSTMCell,
+    "optimised_lstm": nn.OptimizedLSTMCell,
+    "simple": nn.SimpleCell,
+}
+RENAMES = {"OptimizedLSTMCell_0": "LSTMCell_0"}
+# The batch axes of purejaxrl and Stoix, and those of Mava.
+each_batch = pytest.mark.parametrize("batch", [(5,), (3, 2)], ids=str)
+
+
+class Reference(nn.Module):
+    """Flax's own scan and cell; the carry is zero before a step with a reset."""
+
+    cell_type: str
+
+    @functools.partial(
+        nn.scan, variable_broadcast="params", split_rngs={"params": False}
+    )
+    @nn.compact
+    def __call__(self, carry, x):
+        """Take one step: x is (inputs [..., D], resets [...])."""
+        inputs, resets = x
+        carry = jax.tree.map(lambda a: jnp.where(resets[..., None], 0.0, a), carry)
+        return CELLS[self.cell_type](H)(carry, inputs)
+
+
+def rollout(batch, seed=0):
+    """Inputs [T, ..., D] and resets [T, ...], also at the first and the last step."""
+    rng = np.random.default_rng(seed)
+    x = jnp.asarray(rng.standard_normal((T, *batch, D)), jnp.float32)
+    resets = rng.random((T, *batch)) < 0.3
+    resets[0, 0] = resets[-1, -1] = True
+    return x, jnp.asarray(resets)
+
+
+def close(a, b):
+    """Assert that two trees agree to 1e-6."""
+    jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, 1e-6, 1e-6), a, b)
+
+
+@each_batch
+@pytest.mark.parametrize("cell_type", CELLS)
+def test_numbers_and_gradients_are_those_of_a_scan_of_flax(batch, cell_type):
+    x = rollout(batch)
+    carry = ScannedRNN.initialize_carry(batch, H, cell_type)
+    # A rollout goes on from the one before it.
+    carry = jax.tree.map(lambda a: a + 0.5, carry)
+    theirs, ours = Reference(cell_type), ScannedRNN(H, cell_type, norm="none")
+    variables = theirs.init(jax.random.key(0), carry, x)
+    converted = convert.flax_checkpoint(variables, RENAMES)
+    expected = ours.init(jax.random.key(0), carry, x)
+    assert jax.tree.map(jnp.shape, converted) == jax.tree.map(jnp.shape, expected)
+
+    def loss(module, variables, carry):
+        last, y = module.apply(variables, carry, x)
+        total = sum(jnp.sum(a**2) for a in jax.tree.leaves(last))
+        return total + jnp.sum(jnp.sin(y)), (last, y)
+
+    run = jax.value_and_grad(loss, argnums=(1, 2), has_aux=True)
+    (_, results), gradients = run(theirs, variables, carry)
+    (_, our_results), our_gradients = run(ours, converted, carry)
+    close(our_results, results)
+    close(our_gradients[1], gradients[1])
+    converter = {"gru": "gru", "simple": "rnn"}.get(cell_type, "lstm")
+    (weights,) = gradients[0]["params"].values()
+    (our_weights,) = our_gradients[0]["params"].values()
+    as_ours = convert.gradients(
+        getattr(convert, f"{converter}_from_flax"),
+        getattr(convert, f"{converter}_to_flax"),
+        weights,
+    )
+    close({name: our_weights[name] for name in as_ours}, as_ours)
+
+
+@each_batch
+def test_acting_step_by_step_sees_what_learning_sees(batch):
+    inputs, resets = rollout(batch)
+    first = ScannedRNN.initialize_carry(batch, H)
+    module = ScannedRNN()
+    variables = module.init(jax.random.key(0), first, (inputs, resets))
+    last, y = module.apply(variables, first, (inputs, resets))
+    carry, steps = first, []
+    for t in range(T):
+        now = slice(t, t + 1)
+        carry, one = module.apply(variables, carry, (inputs[now], resets[now]))
+        steps.append(one)
+    close((carry, jnp.concatenate(steps)), (last, y))
+
+
+def test_layer_norm_is_the_default():
+    x = rollout((2,))
+    carry = ScannedRNN.initialize_carry(2, H)
+    variables = ScannedRNN(H).init(jax.random.key(0), carry, x)
+    assert "gain_h" in variables["params"]["GRUCell_0"]
+
+
+def test_carries_have_the_shapes_that_programs_ask_for():
+    zeros = jnp.zeros
+    close(ScannedRNN.initialize_carry(5, H), zeros((5, H)))
+    close(ScannedRNN.initialize_carry((2, 5, 3), H), zeros((2, 5, 3, H)))
+    lstm = ScannedRNN.initialize_carry(5, H, "lstm")
+    close(lstm, (zeros((5, H)), zeros((5, H))))
+
+
+def test_carries_of_cells_need_no_number_of_features():
+    # memorax makes carries before it knows the inputs.
+    for cell in (GRUCell(H), LSTMCell(H)):
+        carry = cell.initialize_carry(jax.random.key(0), (5, None))
+        close(carry, cell.initialize_carry(jax.random.key(0), (5, D)))
+
+
+@pytest.mark.parametrize(
+    ("options", "batch_and_hidden", "dtype", "message"),
+    [
+        # purejaxql has the arguments in the other order.
+        ({}, (H, 5), bool, r"carry has shape \(4, 5\), but these inputs ask for"),
+        ({"hidden_state_dim": 7}, (5, H), bool, "`features` asks for"),
+        ({"cell_type": "mgu"}, (5, H), bool, "cell_type='mgu'; choose one of 'gru'"),
+        ({}, (5, H), float, r"done\.astype\(bool\)"),
+    ],
+    ids=["order", "size", "cell", "float"],
+)
+def test_bad_arguments_get_one_line(options, batch_and_hidden, dtype, message):
+    inputs, resets = rollout((5,))
+    carry = ScannedRNN.initialize_carry(*batch_and_hidden)
+    with pytest.raises((TypeError, ValueError), match=message) as raised:
+        ScannedRNN(**options).init(
+            jax.random.key(0), carry, (inputs, resets.astype(dtype))
+        )
+    assert "\n" not in str(raised.value)
