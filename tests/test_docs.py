@@ -187,6 +187,16 @@ def test_every_page_is_in_the_navigation():
         assert f": {page}\n" in navigation, page
 
 
+@pytest.mark.parametrize("page", [p for p in PAGES if p.startswith("recipes/")])
+def test_a_recipe_is_a_short_change_that_runs(page):
+    assert blocks(page, "python")
+    assert "\n## What to expect\n" in PAGES[page]
+    changes = blocks(page, "diff")
+    assert changes
+    for change in changes:
+        assert len(re.findall(r"^[+-]", change, re.M)) <= 10, change
+
+
 def test_the_data_page_has_every_set():
     for name in data.TABLE:
         assert f"`{name}`" in PAGES["data.md"], name
