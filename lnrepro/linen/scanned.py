@@ -95,7 +95,7 @@ class ScannedRNN(nn.Module):
         """
         batch = batch_size if isinstance(batch_size, tuple | list) else (batch_size,)
         cell = FunctionalCell(_make(cell_type, hidden_size, "none"), parent=None)
-        return cell.initialize_carry(None, (*batch, None))
+        return cell.initialize_carry(None, (*batch, hidden_size))
 
 
 def _make(cell_type, features, norm):
