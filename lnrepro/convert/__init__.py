@@ -33,6 +33,7 @@ A round trip gives the same bits, but for the last two differences.
 """
 
 from lnrepro.convert.checkpoint import flax_checkpoint
+from lnrepro.convert.derivatives import gradients
 from lnrepro.convert.dreamer import (
     block_gru_from_dreamer,
     block_gru_to_dreamer,
@@ -54,7 +55,6 @@ from lnrepro.convert.flax import (
     rnn_from_flax,
     rnn_to_flax,
 )
-from lnrepro.convert.gradients import gradients
 from lnrepro.convert.haiku import (
     gru_from_haiku,
     gru_to_haiku,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lnrepro.convert import flax, nnx
-from lnrepro.convert.gradients import gradients
+from lnrepro.convert.derivatives import gradients
 
 # Names of first and second moments in the states of optax's optimizers, and whether
 # they are of squares. Everything else is converted as weights are.
