@@ -77,7 +77,7 @@ class ParameterModule(nnx.Module):
         """Return the carry before the first step.
 
         Args:
-          input_shape: shape [..., D] of the inputs of one step.
+          input_shape: shape [..., D] of the inputs of one step. D may be None.
           rngs: keys for `carry_init`, of the stream "carry". None takes the module's.
           carry_init: overrides the attribute.
 
@@ -90,7 +90,8 @@ class ParameterModule(nnx.Module):
         """
         dtype = self.param_dtype if self.dtype is None else self.dtype
         # Only the batch axes and the dtype of x matter.
-        x, params = inputs_and_parameters(self, jnp.zeros(input_shape, dtype))
+        x = jnp.zeros((*input_shape[:-1], 1), dtype)
+        x, params = inputs_and_parameters(self, x)
         carry = self.functional_cell.initial_carry(params, x)
         carry_init = self.carry_init if carry_init is None else carry_init
         if carry_init is None:

@@ -49,3 +49,11 @@ def test_messages_about_inputs():
         module(jnp.ones((B, T, D + 1)))
     with pytest.raises(ValueError, match="carry"):
         module(X, initial_carry=jnp.zeros((B, H + 1)))
+
+
+@pytest.mark.parametrize("make", [GRU, GRUCell])
+def test_carries_need_no_number_of_features(make):
+    # As with Flax's cells, whose carries do not depend on it.
+    carry = make(D, H, rngs=nnx.Rngs(0)).initialize_carry((B, None))
+    assert carry.shape == (B, H)
+    assert not carry.any()
