@@ -56,7 +56,8 @@ class ScannedRNN(nn.Module):
         """Run over a rollout.
 
         Args:
-          carry: what `initialize_carry` or the call before returned.
+          carry: what `initialize_carry` or the call before returned. With
+            hidden_state_dim it may be None, for zeros.
           x: (inputs [T, ..., D], resets [T, ...]). resets is True at the first
             observation of an episode: the carry is zero before that step. It holds
             booleans or integers.
@@ -65,12 +66,17 @@ class ScannedRNN(nn.Module):
           (carry, y [T, ..., H]).
 
         Raises:
-          TypeError: floating-point resets, or a carry of another dtype.
-          ValueError: a shape that does not fit, an unknown cell or norm.
+          TypeError: x is no pair, floating-point resets, a carry of another dtype.
+          ValueError: no carry and no hidden_state_dim, a shape that does not fit, an
+            unknown cell or norm.
         """
+        if not isinstance(x, tuple | list) or len(x) != 2:
+            raise TypeError("ScannedRNN: x is a pair, (inputs [T, ..., D], resets)")
         inputs, resets = x
         features = self.hidden_state_dim
         if features is None:
+            if carry is None:
+                raise ValueError("ScannedRNN: give a carry, or hidden_state_dim")
             features = jax.tree.leaves(carry)[0].shape[-1]
         cell = _make(self.cell_type, features, self.norm)
         # The name that Flax gives to its cell.

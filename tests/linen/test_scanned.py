@@ -143,3 +143,22 @@ def test_bad_arguments_get_one_line(options, batch_and_hidden, dtype, message):
             jax.random.key(0), carry, (inputs, resets.astype(dtype))
         )
     assert "\n" not in str(raised.value)
+
+
+def test_inputs_alone_are_refused():
+    # Two steps would be taken for the two parts of a pair.
+    inputs = rollout((5,))[0][:2]
+    carry = ScannedRNN.initialize_carry(5, H)
+    with pytest.raises(TypeError, match=r"x is a pair"):
+        ScannedRNN().init(jax.random.key(0), carry, inputs)
+
+
+def test_a_carry_may_be_left_out_where_the_size_is_given():
+    x, key = rollout((5,)), jax.random.key(0)
+    zeros = ScannedRNN.initialize_carry(5, H)
+    close(
+        ScannedRNN(H).init_with_output(key, None, x)[0],
+        ScannedRNN(H).init_with_output(key, zeros, x)[0],
+    )
+    with pytest.raises(ValueError, match="give a carry, or hidden_state_dim"):
+        ScannedRNN().init(key, None, x)
