@@ -17,8 +17,24 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from lnrepro.engine import columns
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
+
+# A narrow terminal shows the first of these columns that fit. The name of a run, which
+# one wants to copy, often has its variant, norm and seed.
+IMPORTANT = (
+    "run",
+    "state",
+    "best",
+    "step",
+    "age",
+    "norm",
+    "seed",
+    "data",
+    "variant",
+    "experiment",
+)
 
 
 class Line(NamedTuple):
@@ -225,18 +241,20 @@ def _age(seconds):
 
 
 def _print(lines):
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table(*Line._fields, box=box.SIMPLE)
-    for line in lines:
-        # Brackets in a plain string would be rich's markup.
-        table.add_row(*map(Text, line))
     # Where there is no terminal, a line of the table is one line of text.
     console = Console() if sys.stdout.isatty() else Console(width=300)
-    console.print(table)
+    kept = columns.that_fit(Line._fields, lines, IMPORTANT, console.width)
+    table = columns.table(Line._fields, lines, kept)
+    left_out = [name for name in Line._fields if name not in kept]
+    # A name that is longer than the terminal is wrapped by the terminal, so that it is
+    # copied as one line.
+    longest = max(len(line.run) for line in lines)
+    console.width = max(console.width, longest + columns.PADDING + columns.EDGES)
+    console.print(table, crop=False)
+    if left_out:
+        print(f"not shown: {', '.join(left_out)}; `| cat` shows all")
 
 
 if __name__ == "__main__":

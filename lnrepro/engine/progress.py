@@ -12,16 +12,21 @@ PRINT_EVERY_S = 5.0
 class Progress:
     """The rate, the time left and the last metrics of a run."""
 
-    def __init__(self, total: int, step: int, quiet: bool = False):
+    def __init__(
+        self, total: int, step: int, quiet: bool = False, first: str | None = None
+    ):
         """Start the bar.
 
         Args:
           total: number of steps of the run.
           step: number of steps taken before.
           quiet: whether nothing is printed, as on every process but the first.
+          first: name of the number that is shown before all others, since the end of a
+            long line is cut.
         """
         self._total = total
         self._quiet = quiet
+        self._first = first
         # The step and the time from which the rate is measured.
         self._first_step = step
         self._first_time = None
@@ -52,13 +57,13 @@ class Progress:
         """
         self._last_values.update(values)
         if self._bar:
-            self._bar.metrics.plain = _brief(self._last_values)
+            self._bar.metrics.plain = self._brief(self._last_values)
             return
         now = time.monotonic()
         if not self._quiet and (important or now - self._last_print > PRINT_EVERY_S):
             self._last_print = now
             print(
-                f"step {step}/{self._total}  {self._rate(step)}  {_brief(values)}",
+                f"step {step}/{self._total}  {self._rate(step)}  {self._brief(values)}",
                 flush=True,
             )
 
@@ -75,6 +80,10 @@ class Progress:
         """End the bar."""
         if self._bar:
             self._bar.live.stop()
+
+    def _brief(self, values):
+        names = sorted(values, key=lambda name: name != self._first)
+        return "  ".join(f"{name} {values[name]:.4g}" for name in names)
 
     def _rate(self, step):
         if self._first_time is None or step <= self._first_step:
@@ -127,10 +136,6 @@ def _duration(seconds):
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-
-
-def _brief(values):
-    return "  ".join(f"{name} {value:.4g}" for name, value in values.items())
 
 
 class Row(NamedTuple):

@@ -235,7 +235,12 @@ class Loop:
         # calls.
         self.intervals = {config.steps_per_call, self.log_every, self.save_every}
         self.intervals |= set(run.evals.every.values())
-        self.progress = Progress(run.total_steps, self.step, quiet=not run.is_main)
+        self.progress = Progress(
+            run.total_steps,
+            self.step,
+            quiet=not run.is_main,
+            first=config.best.metric,
+        )
         self.progress.say(run.header(self.step))
         self.log_file = None
         with peers.together("records"):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from lnrepro.engine import columns
 from scripts.sweeps.planned_runs import PlannedRun, last_line, log_size, progress
 
 # Seconds between two lines about a run that goes on, where there is no terminal.
@@ -14,6 +15,10 @@ PLAIN_SECONDS = 30.0
 SILENT_SECONDS = 300.0
 # Larger tables show only runs that are neither finished nor queued.
 MOST_ROWS = 30
+# A longer line of a failed run is cut. The end of the sweep prints the whole line.
+LONGEST = 40
+# A narrow terminal shows the first of these columns that fit.
+IMPORTANT = ("run", "state", "metric", "left", "step")
 # Number of records from which the speed is computed.
 MARKS = 20
 STYLE = {
@@ -67,7 +72,8 @@ class Watch:
         if self._live:
             # It starts here, so that nothing is drawn if the launcher refuses.
             self._live.start()
-            self._live.update(_table(rows), refresh=True)
+            table = _table(rows, self._live.console.width)
+            self._live.update(table, refresh=True)
             return
         for run, row in rows.items():
             printed, when = self._printed.get(run, ("", 0.0))
@@ -130,18 +136,22 @@ class Watch:
         return "running" if log_size(run) > self._log_sizes[run] else "queued"
 
 
-def _table(rows):
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("run", "state", "step", "metric", "left")
+def _table(rows, width):
+    """Return the table, without the columns for which a terminal is too narrow."""
+    names = ("run", *Row._fields)
+    shown = []
     for run, row in rows.items():
         if len(rows) > MOST_ROWS and row.state in ("finished", "queued"):
             continue
-        # A plain string would be read as markup, and a line of a run may have brackets.
-        state, *cells = map(Text, row)
-        state.style = STYLE[row.state]
-        table.add_row(Text(run.id), state, *cells)
+        metric = row.metric
+        if len(metric) > LONGEST:
+            metric = f"{metric[: LONGEST - 1]}…"
+        shown.append((run.id, *row._replace(metric=metric)))
+    kept = columns.that_fit(names, shown, IMPORTANT, width)
+    table = columns.table(names, shown, kept)
+    # The colour of a row tells its state.
+    for drawn, (_, state, *_) in zip(table.rows, shown, strict=True):
+        drawn.style = STYLE[state]
     done = sum(row.state == "finished" for row in rows.values())
     table.caption = f"{done} of {len(rows)} finished"
     return table

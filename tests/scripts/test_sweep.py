@@ -567,7 +567,7 @@ def test_what_is_shown_comes_from_the_records(tmp_path, capsys):
 
 def test_a_line_of_a_failed_run_is_no_markup(tmp_path):
     run = stub(tmp_path, "hidden=[a]", "")
-    table = _table({run: Row("failed", "2/10", "cannot read [/tmp/x]", "")})
+    table = _table({run: Row("failed", "2/10", "cannot read [/tmp/x]", "")}, 120)
     console = Console(file=io.StringIO(), width=120)
     console.print(table)
     shown = console.file.getvalue()
