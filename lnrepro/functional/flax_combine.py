@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.cells.base import Carry
+from lnrepro.functional.cells.base import Carry, Cell
 from lnrepro.functional.flax_modules import SequenceCall, StepCall
 
 MergeFn = Callable[[jax.Array, jax.Array], jax.Array]
@@ -34,7 +34,10 @@ def run_layers(
 
     Raises:
       ValueError: another number of carries than of layers.
+      TypeError: a layer that is no module.
     """
+    for layer in layers:
+        _check_module("Stack", layer)
     count = len(layers)
     carries = [None] * count if initial_carry is None else list(initial_carry)
     if len(carries) != count:
@@ -111,7 +114,10 @@ def run_both(
 
     Raises:
       ValueError: an unknown merge_fn.
+      TypeError: a direction that is no module.
     """
+    for module in (forward, backward):
+        _check_module("Bidirectional", module)
     merge = merge_function(merge_fn)
     of_call = call._replace(reverse=None, keep_order=None)
     carries = (None, None) if initial_carry is None else initial_carry
@@ -134,6 +140,20 @@ def run_both(
     )
     # Both outputs stand in the order of x.
     return (forward_carry, backward_carry), merge(forward_y, backward_y)
+
+
+def _check_module(owner: str, module: Any) -> None:
+    """Raise TypeError for a class or a cell in place of a sequence module."""
+    if isinstance(module, type):
+        raise TypeError(
+            f"{owner}: {module.__name__} is a class; give a module, such as LSTM(...) "
+            "or RNN(cell)"
+        )
+    if isinstance(module, Cell):
+        raise TypeError(
+            f"{owner}: a {type(module).__name__} takes one step; wrap it in a module "
+            "that runs it over a sequence: RNN(cell)"
+        )
 
 
 def merge_function(merge_fn: str | MergeFn) -> MergeFn:

@@ -77,7 +77,8 @@ def time_major_flags(
       time_major: whether the time axis of the flags is the first one.
 
     Raises:
-      ValueError: a shape other than that of x [T, ..., D] asks for.
+      ValueError: a shape other than that of x [T, ..., D] asks for, or a mask of
+        floats other than 0 and 1.
       TypeError: resets that are neither booleans nor integers.
     """
     if flags is None:
@@ -85,6 +86,8 @@ def time_major_flags(
     flags = jnp.asarray(flags)
     if name == "resets":
         _check_resets(f"unroll: {name}", flags)
+    else:
+        _check_mask(f"unroll: {name}", flags)
     # x is [T, batch axes..., D] already, and the flags are as the user gave them.
     expected = x.shape[:-1] if time_major else (*x.shape[1:-1], x.shape[0])
     if flags.shape != expected:
@@ -106,6 +109,21 @@ def _check_resets(name: str, resets: jax.Array) -> None:
         )
 
 
+def _check_mask(name: str, mask: jax.Array) -> None:
+    """Raise ValueError for weights such as 0.5 that are known while tracing."""
+    is_known = not isinstance(mask, jax.core.Tracer)
+    if not is_known or not jnp.issubdtype(mask.dtype, jnp.floating):
+        return
+    # Inside jit a constant would be traced; here its value is needed.
+    with jax.ensure_compile_time_eval():
+        wrong = mask[(mask != 0) & (mask != 1)]
+    if wrong.size:
+        raise ValueError(
+            f"{name} has the value {wrong[0]}; a step is there (True, 1) or padding "
+            "(False, 0), and weights belong to the loss"
+        )
+
+
 def flags_of_step(name: str, flags: Any, x: jax.Array) -> jax.Array | None:
     """Return the flags of one step as booleans [...].
 
@@ -115,7 +133,8 @@ def flags_of_step(name: str, flags: Any, x: jax.Array) -> jax.Array | None:
       x: [..., D], the inputs of the step.
 
     Raises:
-      ValueError: a shape other than the batch axes of x [..., D].
+      ValueError: a shape other than the batch axes of x [..., D], or a mask of
+        floats other than 0 and 1.
       TypeError: a reset that is neither boolean nor integer.
     """
     if flags is None:
@@ -123,6 +142,8 @@ def flags_of_step(name: str, flags: Any, x: jax.Array) -> jax.Array | None:
     flags = jnp.asarray(flags)
     if name == "reset":
         _check_resets(f"step: {name}", flags)
+    else:
+        _check_mask(f"step: {name}", flags)
     if flags.shape != x.shape[:-1]:
         raise ValueError(
             f"step: {name} has shape {flags.shape}; these inputs ask for {x.shape[:-1]}"

@@ -243,6 +243,12 @@ class Stack(Cell):
         """Check the fields."""
         if not self.cells:
             raise ValueError("stack: give at least one cell")
+        for cell in self.cells:
+            if not isinstance(cell, Cell):
+                raise TypeError(
+                    f"stack: {_kind(cell)} is no cell; give cells one by one, as in "
+                    "stack(LSTMCell(4), LSTMCell(4))"
+                )
         if self.skip not in ("none", "graves", "residual"):
             raise ValueError(
                 f"stack: skip={self.skip!r}; choose 'none', 'graves' or 'residual'"
@@ -402,6 +408,12 @@ class Stack(Cell):
         return Stack(tuple(cell.map_cells(wrap) for cell in self.cells), self.skip)
 
 
+def _kind(value):
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"a {type(value).__name__}"
+
+
 def _dot_of_cell(dot, index):
     """The `dot` of one cell of a stack, whose weights have the cell's number."""
 
@@ -441,5 +453,6 @@ def stack(*cells: Cell, skip: str = "none") -> Stack:
 
     Raises:
       ValueError: no cell, or an unknown skip.
+      TypeError: something that is no cell.
     """
     return Stack(tuple(cells), skip)

@@ -22,6 +22,7 @@ from lnrepro.nnx.parameters import (
     NO_METADATA,
     Metadata,
     get_parameters,
+    init_key,
     make_parameters,
     with_default_initializers,
 )
@@ -55,7 +56,12 @@ class ParameterModule(nnx.Module):
         # operator.index accepts NumPy integers and refuses floats.
         self.in_features = operator.index(self.in_features)
         make_parameters(
-            self, cell, rngs.params(), self.in_features, self.param_dtype, metadata
+            self,
+            cell,
+            init_key(self, rngs),
+            self.in_features,
+            self.param_dtype,
+            metadata,
         )
         # nnx.data lets the attribute become a random stream later.
         self.rngs = nnx.data(None)

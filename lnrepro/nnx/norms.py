@@ -27,7 +27,7 @@ from lnrepro.functional.flax_norms import (
     normalize_batch,
     normalize_cases,
 )
-from lnrepro.nnx.parameters import NO_METADATA, Metadata
+from lnrepro.nnx.parameters import NO_METADATA, Metadata, init_key
 
 DTypeLike = jax.typing.DTypeLike
 
@@ -62,7 +62,7 @@ class Norm(nnx.Module):
         """A parameter; None, which `normalize` leaves out, where it is not used."""
         if not is_used:
             return nnx.data(None)
-        value = initializer(rngs.params(), self._shape(), self.param_dtype)
+        value = initializer(init_key(self, rngs), self._shape(), self.param_dtype)
         return nnx.Param(value, **metadata)
 
     def _shape(self):

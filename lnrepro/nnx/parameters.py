@@ -21,6 +21,24 @@ Metadata = Mapping[str, Any]
 NO_METADATA: Metadata = MappingProxyType({})
 
 
+def init_key(module: Any, rngs: Any) -> jax.Array:
+    """Return a key for initialisers, of the stream "params".
+
+    Args:
+      module: the module, for the message.
+      rngs: its argument.
+
+    Raises:
+      TypeError: it is no nnx.Rngs.
+    """
+    if not isinstance(rngs, nnx.Rngs):
+        raise TypeError(
+            f"{type(module).__name__}: rngs has the type "
+            f"{type(rngs).__name__}; give rngs=nnx.Rngs(0), with a seed or key of yours"
+        )
+    return rngs.params()
+
+
 @dataclasses.dataclass(frozen=True)
 class Plain:
     """An initialiser without the metadata that `nnx.with_partitioning` adds.
