@@ -24,7 +24,7 @@ class PlannedRun(NamedTuple):
       workdir: the run directory.
       command: what follows `python`.
       total: the number of its steps.
-      metric: the metric that is shown.
+      metric: the metric that is shown: its best value at the end, else its last one.
     """
 
     id: str
@@ -37,6 +37,16 @@ class PlannedRun(NamedTuple):
     def finished(self) -> bool:
         """Whether it has trained to its end."""
         return (self.workdir / "results.json").exists()
+
+    @property
+    def best(self) -> float | None:
+        """The best value of the metric, None before the end or where none is kept."""
+        try:
+            results = workdir.read_results(self.workdir) or {}
+        except UserError:
+            # The run names its damaged file when it is started again.
+            return None
+        return results.get(f"best {self.metric}")
 
     def start(
         self, python: str, parent: int, death: int, cores: Iterable[int] = ()

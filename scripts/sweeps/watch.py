@@ -104,8 +104,11 @@ class Watch:
         metric = ""
         if state == "failed":
             metric = last_line(run)
+        elif state == "finished" and run.best is not None:
+            # The number that `python -m lnrepro.runs` shows.
+            metric = f"best {run.metric} {run.best:.4g}"
         elif record.value is not None:
-            metric = f"{run.metric} {record.value:.4g}"
+            metric = f"last {run.metric} {record.value:.4g}"
         left = ""
         if state == "running" and record.step:
             left = self._left(run, record)

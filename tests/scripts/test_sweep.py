@@ -16,8 +16,10 @@ import time
 import numpy as np
 import pytest
 from jax._src import xla_bridge
+from ml_collections import ConfigDict
 from rich.console import Console
 
+import lnrepro.runs
 from lnrepro.engine import config_file
 from lnrepro.engine.errors import UserError
 from scripts import sweep as script
@@ -558,11 +560,30 @@ def test_what_is_shown_comes_from_the_records(tmp_path, capsys):
     watch.show({})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "shown: queued"
-    assert lines[1] == "shown: running  2/10  valid/error 0.5"
+    assert lines[1] == "shown: running  2/10  last valid/error 0.5"
     assert (
-        lines[2] == "shown: running  6/10  valid/error 0.25  0:40 left"
+        lines[2] == "shown: running  6/10  last valid/error 0.25  0:40 left"
     )  # 4 steps took 40 s, 4 are left
-    assert lines[3] == "shown: running  6/10  valid/error 0.25  no record for 10:10"
+    assert (
+        lines[3] == "shown: running  6/10  last valid/error 0.25  no record for 10:10"
+    )
+
+
+def test_a_finished_run_shows_the_number_of_the_table_of_runs(tmp_path, capsys):
+    run = stub(tmp_path, "shown", "")
+    run.workdir.mkdir()
+    values = (0.5, 0.25, 0.75)
+    records = [{"step": 5 * i, "valid/error": v} for i, v in enumerate(values)]
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    (run.workdir / "metrics.jsonl").write_text(text)
+    results = {"valid/error": 0.75, "best valid/error": 0.25}
+    (run.workdir / "results.json").write_text(json.dumps(results))
+    Watch([run]).show({run: 0})
+    shown = capsys.readouterr().out
+    best = ConfigDict({"best": {"metric": "valid/error", "mode": "min"}})
+    assert (
+        shown == f"shown: finished  10/10  best {lnrepro.runs._best(best, records)}\n"
+    )
 
 
 def test_a_line_of_a_failed_run_is_no_markup(tmp_path):
