@@ -163,8 +163,9 @@ def write_report(run, line: Line) -> None:
 
     Raises:
       OSError: it cannot be written.
+      UserError: its results.json is damaged.
     """
-    from lnrepro.engine import artifacts, report
+    from lnrepro.engine import artifacts, report, workdir
     from lnrepro.engine.progress import Row
 
     numbers = {}
@@ -174,6 +175,10 @@ def write_report(run, line: Line) -> None:
     for name, value in numbers.items():
         if "/" in name and isinstance(value, int | float):
             rows.append(Row(name, value))
+    results = workdir.read_results(run.folder) or {}
+    for name in (f"best {run.config.best.metric}", "best step"):
+        if name in results:
+            rows.append(Row(name, results[name]))
     if run.config.curves and run.metrics:
         title = f"{line.experiment}, {line.norm}, data: {line.data}"
         artifacts.draw_curves(run.folder, run.config.curves, title)

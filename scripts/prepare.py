@@ -117,22 +117,25 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
       data_dir: --data_dir.
     """
     builder = data.builder_class(name, data_dir)
-    state = "not prepared"
+    place = data.place(name, data_dir)
+    state, where = "not prepared", f"  goes to   {place}"
+    if builder.embedded:
+        state = "prepares itself at first use"
     if data.prepared(name, data_dir):
-        state = data.fingerprint(name, data_dir)
+        state, where = data.fingerprint(name, data_dir), f"  prepared  {place}"
     print(f"{name}  {state}")
     print(f"  what      {builder.__doc__.splitlines()[0]}")
     print(f"  source    {builder.source}")
     print(f"  licence   {builder.licence}")
     print(f"  size      {builder.size}")
     if builder.embedded:
-        print("  files     none needed: it prepares itself at first use")
+        print("  files     none: it is generated, or part of a Python package")
     else:
         names = ", ".join(file.name for file in builder.files)
         folder = raw_folder(name, raw, data_dir)
         print(f"  files     {names} ({PLAIN_OR_PACKED})")
         print(f"  put into  {folder}  (or another folder, with --raw)")
-    print(f"  prepared  {data.place(name, data_dir)}")
+    print(where)
 
 
 def verify(name: str, data_dir: str | None) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from lnrepro.engine import experiment
 from lnrepro.engine.progress import Row
 
 REPORT = "report.html"
@@ -69,6 +70,47 @@ def how_it_was_made(about: Mapping[str, Any]) -> str:
     )
 
 
+def results_first(
+    config: Mapping[str, Any], numbers: Sequence[Row]
+) -> tuple[list[Row], list[Row]]:
+    """Part what a run is judged by from the other numbers.
+
+    Its results are the best value, those of the evaluations at the end, the numbers of
+    every evaluation that are called as `config.best.metric`, and the curves.
+
+    Args:
+      config: the config of the run, or its JSON.
+      numbers: the rows of all numbers.
+
+    Returns:
+      The results, and the rest. Where a config names none of them, all are results.
+    """
+    metric = config.get("best", {}).get("metric") or ""
+    at_end = [name for name, when in config.get("evals", {}).items() if when == "end"]
+    curves = experiment.metrics_of(config.get("curves", ()))
+
+    def rank(row):
+        evaluation, _, scalar = row.name.rpartition("/")
+        if row.name in (f"best {metric}", "best step"):
+            return 0
+        if evaluation in at_end:
+            return 1
+        if metric and scalar == metric.rpartition("/")[2]:
+            return 2
+        return 3 if row.name in curves else 4
+
+    ranked = sorted(numbers, key=rank)
+    results = [row for row in ranked if rank(row) < 4]
+    if not results:
+        return ranked, []
+    return results, ranked[len(results) :]
+
+
+def more(numbers: Sequence[Row]) -> str:
+    """Return such as "3 more numbers"."""
+    return f"{len(numbers)} more number{'s' if len(numbers) > 1 else ''}"
+
+
 def write(
     folder: pathlib.Path, about: Mapping[str, Any], numbers: Sequence[Row], state: str
 ) -> pathlib.Path:
@@ -77,7 +119,7 @@ def write(
     Args:
       folder: the run directory, with its artifacts.
       about: the contents of its config.json.
-      numbers: the rows of the table.
+      numbers: the rows of the table. Those that are no results are folded.
       state: what is said about the run, such as "1,000 of 1,000 steps".
 
     Returns:
@@ -89,10 +131,12 @@ def write(
     config = about["config"]
     name = str(config["experiment"]).rpartition(".")[2]
     title = f"{name}, {config['norm']}, data: {config['data']['name']}"
-    rows = [table_row("td", _cells(row)) for row in numbers]
-    names = table_row("th", ("metric", "value", "std over seeds", "unit"))
+    results, others = results_first(config, numbers)
     parts = [head(title), f"<p>{escape(state)}</p>"]
-    parts.append(f"<h2>Numbers</h2><table>{names}{''.join(rows)}</table>")
+    parts.append(f"<h2>Numbers</h2>{_table(results)}")
+    if others:
+        summary = f"<summary>{more(others)}</summary>"
+        parts.append(f"<details>{summary}{_table(others)}</details>")
     # The curves first.
     files = [path for path in (folder / "artifacts").rglob("*") if path.is_file()]
     for path in sorted(files, key=lambda path: (path.stem != "curves", path)):
@@ -101,6 +145,12 @@ def write(
     page = folder / REPORT
     page.write_text("\n".join([*parts, "</body></html>\n"]), encoding="utf-8")
     return page
+
+
+def _table(numbers):
+    names = table_row("th", ("metric", "value", "std over seeds", "unit"))
+    rows = [table_row("td", _cells(row)) for row in numbers]
+    return f"<table>{names}{''.join(rows)}</table>"
 
 
 def _cells(row):

@@ -383,7 +383,7 @@ class Loop:
         names = self.run.evals.at_end
         if names:
             self.progress.say(
-                f"trained and saved; final evaluation of {', '.join(names)}"
+                f"trained and saved; evaluations at the end: {', '.join(names)}"
             )
         # It may take hours. All is saved, so that a signal may stop it anywhere.
         with caught.at_once(self.step):
@@ -537,13 +537,15 @@ def _write_results(run, results):
     about = json.loads((run.folder / "config.json").read_text(encoding="utf-8"))
     page = report.write(run.folder, about, rows, f"finished, {run.total_steps} steps")
     json_files.write(run.folder / "results.json", results.numbers)
+    shown, others = report.results_first(about["config"], rows)
+    more = f" (with {report.more(others)})" if others else ""
     table(
         f"{config.experiment} norm={config.norm} on {config.data.name}, "
         f"{run.total_steps} steps",
-        rows,
+        shown,
         [
             f"numbers    {run.folder / 'metrics.jsonl'} (metrics.csv)",
-            f"page       {page}",
+            f"page       {page}{more}",
             *(f"picture    {path}" for path in paths),
         ],
     )
@@ -598,7 +600,8 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
             json_files.write(folder / "evaluation.json", record)
     if run.is_main:
         lines = [f"picture    {path}" for path in paths]
-        table(f"{folder} at step {saved.step}", _rows(run, numbers), lines)
+        shown, others = report.results_first(config, _rows(run, numbers))
+        table(f"{folder} at step {saved.step}", shown + others, lines)
     check_finite(numbers, saved.step)
     return numbers
 

@@ -177,3 +177,20 @@ def test_the_script_fails_with_one_line_and_exit_code_2(tmp_path):
         assert done.stderr.startswith("error: ")
         assert done.stderr.count("\n") == 1, done.stderr
         assert line in done.stderr
+
+
+def test_the_list_says_what_is_not_there_yet(script, tmp_path, capsys):
+    where = ["--data_dir", str(tmp_path)]
+    script(["--list", "digits", *where])
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "digits  prepares itself at first use"
+    rows = dict(line.split(maxsplit=1) for line in lines)
+    assert "prepared" not in rows
+    assert not pathlib.Path(rows["goes"].removeprefix("to").strip()).exists()
+    script(["digits", *where])
+    capsys.readouterr()
+    script(["--list", "digits", *where])
+    rows = dict(
+        line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:]
+    )
+    assert pathlib.Path(rows["prepared"]).exists()

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.engine import artifacts, distribute, signals, train, train_step
+from lnrepro.engine import artifacts, distribute, report, signals, train, train_step
 from lnrepro.engine.checkpoint import Saved, Store
 from lnrepro.engine.errors import RunError, UserError
 from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.engine.progress import Row
 from tests.engine import toy
 
 
@@ -284,7 +285,7 @@ def test_a_signal_stops_the_final_evaluation_where_it_is(tmp_path, monkeypatch, 
     c = config(**{"evals.picture": "never"})
     c.evals.valid = "end"
     whole = train.train(c, tmp_path / "whole")
-    assert "final evaluation of valid" in capsys.readouterr().out
+    assert "evaluations at the end: valid" in capsys.readouterr().out
     real, ended = toy.make, []
 
     def make(c):
@@ -483,3 +484,26 @@ def test_parameters_that_broke_in_the_step_before_a_save_are_not_saved(
     ):
         train.train(c, tmp_path)
     assert final_state(tmp_path, c).step == 5
+
+
+def test_the_result_and_the_best_come_first_and_the_rest_is_folded(tmp_path, capsys):
+    numbers = train.train(config(), tmp_path / "run")
+    *_, shown = capsys.readouterr().out.partition("steps\n")
+    rows = [line.split()[1:-1] for line in shown.splitlines() if line[:1] == "│"]
+    names = [" ".join(cells).partition(" │")[0] for cells in rows]
+    first = ["best test/error", "best step", "picture/sum", "test/error", "train/loss"]
+    assert names == first
+    rest = numbers.keys() - set(first)
+    assert rest == {"train/scale"}
+    assert "report.html (with 1 more number)" in shown
+    page = (tmp_path / "run/report.html").read_text()
+    results, _, folded = page.partition("<details><summary>1 more number</summary>")
+    places = [results.index(f"<td>{name}</td>") for name in first]
+    assert places == sorted(places)
+    assert "<td>train/scale</td>" in folded
+    assert "<td>train/scale</td>" not in results
+
+
+def test_without_best_and_curves_all_numbers_are_results():
+    rows = [Row("train/loss", 1.0), Row("test/error", 2.0)]
+    assert report.results_first({}, rows) == (rows, [])

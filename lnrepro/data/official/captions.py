@@ -189,7 +189,7 @@ class CaptionsProxy(CaptionFolder):
 
     source = "whatever was put into the folder; only its layout is known"
     licence = "that of the captions used"
-    size = "as the folder's"
+    size = "whatever is in the folder; the fingerprint says which data it was"
 
 
 class Captioned(Sequence):
