@@ -12,6 +12,8 @@ Figure 7 is the remark of section 6.7. It writes figureN.png, .svg and .csv, tab
 index.html, which shows them all with the commands, data sets and versions that they
 were made from. figureN-shares.png, .svg and .csv show how many of the steps layer norm
 needs to reach what another norm has, over its steps.
+Runs of an experiment of your own are drawn as EXPERIMENT.png, .svg and .csv, with a
+panel for each metric of its config.curves.
 Curves are medians over seeds, bands are their range. The paper's own numbers are drawn
 only beside runs on the paper's data. For what is missing, the page names the command
 that makes it.
@@ -70,20 +72,24 @@ def main(argv: list[str]) -> None:
     metrics = sorted(set(args.metric or ()))
     figures, tables = sorted(set(args.figure or ())), sorted(set(args.table or ()))
     # Without a choice, all are drawn.
-    if not (figures or tables or metrics):
+    is_all = not (figures or tables or metrics)
+    if is_all:
         figures, tables = FIGURE_NUMBERS, TABLE_NUMBERS
 
     # Imported late: --help and wrong flags need none of it.
-    from scripts.paper import page, records
+    from scripts.paper import own, page, records
 
     found = records.find(args.runs)
     args.out.mkdir(parents=True, exist_ok=True)
     parts = []
-    if len(figures) == len(FIGURE_NUMBERS):
-        parts.append(write_verdicts(found, args.out))
+    if is_all:
+        for name, runs in own.of_experiments(found).items():
+            parts.append(draw_curves(name, runs, args.out))
     parts += [draw_figure(number, found, args.out) for number in figures]
     parts += [draw_table(number, found, args.out) for number in tables]
     parts += [draw_metric(metric, found, args.out) for metric in metrics]
+    if len(figures) == len(FIGURE_NUMBERS):
+        parts.append(write_verdicts(found, args.out))
     page.write(parts, args.out / "index.html")
     for part in parts:
         print(part.line)
@@ -139,16 +145,29 @@ def draw_table(number, runs, out):
 
 def draw_metric(metric, runs, out):
     """Write the pictures and points of a metric, and return its part of the page."""
-    from scripts.paper import own, page, picture
+    from scripts.paper import own
 
     runs = own.with_metric(runs, metric)
-    figure = own.figure(metric, runs)
-    stem = out / own.file_name(metric)
+    return _draw_own(metric, own.figure(metric, runs), runs, out)
+
+
+def draw_curves(experiment, runs, out):
+    """Write `config.curves` of an experiment, and return its part of the page."""
+    from scripts.paper import own
+
+    figure = own.figure_of_curves(experiment, runs)
+    return _draw_own(experiment.rpartition(".")[2], figure, runs, out)
+
+
+def _draw_own(name, figure, runs, out):
+    from scripts.paper import own, page, picture
+
+    stem = out / own.file_name(name)
     panels = picture.curves_of(figure, runs)
-    caption = own.caption(metric, runs)
+    caption = own.caption(name, runs)
     picture.draw(figure, panels, caption, stem)
     picture.write_points(figure, panels, stem.with_suffix(".csv"))
-    return page.metric_part(metric, stem.name, caption, runs, out)
+    return page.own_part(name, stem.name, caption, runs, out)
 
 
 if __name__ == "__main__":

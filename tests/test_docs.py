@@ -90,19 +90,28 @@ def test_the_experiment_of_the_documentation_trains(tmp_path):
             cwd=tmp_path,
             check=True,
         )
-    (command,) = blocks(FILES_PAGE, "sh")
+    command, comparison = blocks(FILES_PAGE, "sh")
     command = shlex.split(command)[1:]
     # The usual folder of compiled programs would be behind the link.
     caches = str(tmp_path / "caches")
     execute([*command, "--workdir=run"], tmp_path, XDG_CACHE_HOME=caches)
     results = json.loads((tmp_path / "run/results.json").read_text())
     assert results["test/error"] < 0.2
-    for flag, message in (
-        ("--config.norm=batch", "config.norm = 'batch'"),
-        ("--config=configs/linear.py:paper", "there is no variant 'paper'"),
+    # The sweep is planned only: its runs are as the one above.
+    train, list_runs, draw = map(shlex.split, comparison.splitlines())
+    planned = [str(ROOT / train[1]), *train[2:], "--launcher", "print"]
+    assert len(execute(planned, tmp_path).splitlines()) == 6
+    shown = execute([*list_runs[1:3], "run"], tmp_path)
+    assert f"valid/error {results['best valid/error']:.4g}" in shown
+    execute([str(ROOT / draw[1]), "run", *draw[3:]], tmp_path)
+    assert (tmp_path / "figures/linear.png").exists()
+    *program, config = command
+    for flags, message in (
+        ([config, "--config.norm=batch"], "config.norm = 'batch'"),
+        ([f"{config}:paper"], "there is no variant 'paper'"),
     ):
         with pytest.raises(AssertionError, match=message):
-            execute([*command, flag, "--workdir=refused"], tmp_path)
+            execute([*program, *flags, "--workdir=refused"], tmp_path)
 
 
 def commands(page):
@@ -154,7 +163,9 @@ def test_commands_name_files_and_flags_that_exist(page):
         program, flags = words[:first], words[first:]
         named = [word for word in words if re.match(r"configs/\w+\.py", word)]
         for config in named:
-            read(str(ROOT / config))
+            # The page on experiments has the whole file.
+            if page != FILES_PAGE or (ROOT / config).exists():
+                read(str(ROOT / config))
         own = flags[: flags.index("--")] if "--" in flags else flags
         if any(f.startswith("--config=") for f in own):
             check_config(own)

@@ -1,11 +1,13 @@
-"""Curves of a metric of any experiment, which are not the paper's."""
+"""Curves that are not the paper's: of a metric, and of an experiment of one's own."""
 
 import difflib
 import re
 from collections.abc import Sequence
 
+from lnrepro.engine import experiment as experiments
+from lnrepro.engine import seeds
 from lnrepro.engine.errors import UserError
-from scripts.paper.axes import Figure, Panel
+from scripts.paper.axes import FIGURES, Figure, Panel
 from scripts.paper.records import RecordedRun
 
 
@@ -27,6 +29,52 @@ def with_metric(runs: Sequence[RecordedRun], metric: str) -> list[RecordedRun]:
     return [run for run in runs if any(metric in record for record in run.records)]
 
 
+def of_experiments(runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
+    """Return the runs with `config.curves` of each experiment that has no figure.
+
+    Args:
+      runs: the runs.
+
+    Returns:
+      {name of the experiment: its runs}.
+    """
+    papers = {figure.experiment for figure in FIGURES.values()}
+    found = {}
+    for run in runs:
+        name = str(run.config.experiment)
+        if name not in papers and run.config.get("curves"):
+            found.setdefault(name, []).append(run)
+    return {name: found[name] for name in sorted(found)}
+
+
+def figure_of_curves(experiment: str, runs: Sequence[RecordedRun]) -> Figure:
+    """Return a figure with a panel for each metric that `config.curves` names.
+
+    Args:
+      experiment: name of the experiment.
+      runs: its runs.
+
+    Raises:
+      UserError: `config.curves` of a run is not understood.
+    """
+    panels = {}
+    for run in runs:
+        experiments.metrics_of(run.config.curves)
+        for label, metrics, scale, *_ in run.config.curves:
+            # Seeds are drawn as a band.
+            for metric in metrics:
+                if not seeds.is_one(metric):
+                    panels.setdefault(metric, (label, scale))
+    return _figure(
+        experiment,
+        runs,
+        [
+            Panel(ylabel=label, metric=metric, ylim=(0, 1), title=metric, yscale=scale)
+            for metric, (label, scale) in panels.items()
+        ],
+    )
+
+
 def figure(metric: str, runs: Sequence[RecordedRun]) -> Figure:
     """Return a figure with a panel for each experiment.
 
@@ -34,16 +82,20 @@ def figure(metric: str, runs: Sequence[RecordedRun]) -> Figure:
       metric: name of the metric.
       runs: the runs that have recorded it.
     """
-    experiments = sorted({run.config.experiment for run in runs})
+    names = sorted({run.config.experiment for run in runs})
+    return _figure(metric, runs, [_panel(metric, name) for name in names])
+
+
+def _figure(name, runs, panels):
     norms = sorted({run.config.norm for run in runs})
     return Figure(
         number=0,
-        name=metric,
+        name=name,
         experiment="",
         # No data is the paper's, so that its axes and numbers are never drawn.
         paper_data="",
         config="",
-        panels=tuple(_panel(metric, experiment) for experiment in experiments),
+        panels=tuple(panels),
         curves={norm: norm for norm in norms},
         xlabel="step",
         xlim=(0, 1),
@@ -51,20 +103,20 @@ def figure(metric: str, runs: Sequence[RecordedRun]) -> Figure:
     )
 
 
-def caption(metric: str, runs: Sequence[RecordedRun]) -> str:
+def caption(name: str, runs: Sequence[RecordedRun]) -> str:
     """Return the text below the figure.
 
     Args:
-      metric: name of the metric.
-      runs: the runs that have recorded it.
+      name: name of the metric or of the experiment.
+      runs: the runs that are drawn.
     """
     sets = ", ".join(sorted({run.data for run in runs}))
-    return f"{metric}: median and range over seeds. Data: {sets}."
+    return f"{name}: median and range over seeds. Data: {sets}."
 
 
-def file_name(metric: str) -> str:
+def file_name(name: str) -> str:
     """Return the name of the files without suffix: valid_error for valid/error."""
-    return re.sub(r"\W+", "_", metric)
+    return re.sub(r"\W+", "_", name)
 
 
 def _panel(metric: str, experiment: str) -> Panel:

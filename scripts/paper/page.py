@@ -15,10 +15,17 @@ from scripts.paper.tables import Table
 
 
 class Part(NamedTuple):
-    """A section of the page, and the line that is printed about it."""
+    """A section of the page, and the line that is printed about it.
+
+    Attributes:
+      html: the section.
+      line: the line.
+      is_figure: whether it shows a figure of runs.
+    """
 
     html: str
     line: str
+    is_figure: bool = False
 
 
 def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
@@ -98,7 +105,8 @@ def figure_part(
     body += "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
     without = f", without {', '.join(absent)}" if absent else ""
     line = f"figure {figure.number}: {_count(runs)}{without}"
-    return Part(title + body + missing + _made_from(runs, out), line)
+    body += missing + _made_from(runs, out)
+    return Part(title + body, line, is_figure=True)
 
 
 def table_part(table: Table, out: pathlib.Path) -> Part:
@@ -124,20 +132,21 @@ def table_part(table: Table, out: pathlib.Path) -> Part:
     )
 
 
-def metric_part(
-    metric: str, name: str, text: str, runs: Sequence[RecordedRun], out: pathlib.Path
+def own_part(
+    title: str, name: str, text: str, runs: Sequence[RecordedRun], out: pathlib.Path
 ) -> Part:
-    """Return the section of a metric.
+    """Return the section of a metric, or of an experiment that is not the paper's.
 
     Args:
-      metric: the metric.
+      title: the name of the metric or of the experiment.
       name: name of its pictures, without suffix.
       text: the text below the picture.
       runs: the runs that were drawn.
       out: the folder of the page.
     """
     body = _picture(name, text) + _made_from(runs, out)
-    return Part(_title(name, metric) + body, f"{metric}: {_count(runs)}")
+    line = f"{title}: {_count(runs)}"
+    return Part(_title(name, title) + body, line, is_figure=True)
 
 
 def verdicts_part(rows: Sequence[verdicts.Row]) -> Part:
@@ -150,7 +159,8 @@ def verdicts_part(rows: Sequence[verdicts.Row]) -> Part:
 
 
 def write(parts: Sequence[Part], path: pathlib.Path) -> None:
-    """Write the page."""
+    """Write the page, the figures of runs first."""
+    parts = sorted(parts, key=lambda part: not part.is_figure)
     body = "".join(part.html for part in parts)
     head = report.head("Layer Normalization: figures and tables, from runs")
     path.write_text(f"{head}{body}</body></html>\n", encoding="utf-8")

@@ -45,14 +45,16 @@ def _tuned_rates(experiment: str, batch_size: int, length: int) -> Mapping[str, 
         return {}
     # Runs of the variant "smoke" only check that everything works.
     sweeps = {"small": "small", "small_bz4": "small_bz4", "smoke": "small"}
+    # Only the configs of the paper's figures need these tables.
+    stated = getattr(module, "SWEEPS", {})
+    there = getattr(module, "VARIANTS", {})
     for variant, sweep in sweeps.items():
-        if sweep not in module.SWEEPS or variant not in module.VARIANTS:
+        if sweep not in stated or variant not in there:
             continue
         config = module.get_config(variant)
         if (config.batch_size, total_steps(config)) == (batch_size, length):
             return {
-                run["norm"]: run["optimizer.learning_rate"]
-                for run in module.SWEEPS[sweep]
+                run["norm"]: run["optimizer.learning_rate"] for run in stated[sweep]
             }
     return {}
 

@@ -12,6 +12,7 @@ import pytest
 from experiments import paper_results
 from lnrepro.engine.errors import UserError
 from scripts.paper import claims, page, picture, records, shares, tables, verdicts
+from scripts.paper import own as own_curves
 from scripts.paper.axes import FIGURES
 from scripts.paper.records import find, of_figure
 from tests.runs import ROOT
@@ -261,7 +262,7 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path):
     )
     assert (
         "not to be compared with its curves"
-        not in page[page.index("Figure 4.") : page.index("Figure 5.")]
+        not in page[page.index("id='figure4'") : page.index("id='figure6'")]
     )
 
 
@@ -298,6 +299,39 @@ def test_any_metric_of_any_experiment_is_drawn_without_the_papers_axes(tmp_path)
     assert code == 2
     assert "no run has recorded the metric 'valid/perplexty'; did you mean" in err
     assert len(err.splitlines()) == 1
+
+
+def test_an_experiment_of_ones_own_is_drawn_by_its_curves(tmp_path):
+    """Norms lie over one another, seeds are a band, and the page begins with it."""
+    curves = [["error", ["valid/error", "test/error"], "log"]]
+    for norm, ends in (("none", (0.5, 0.3)), ("layer", (0.2, 0.4))):
+        for seed, end in enumerate(ends):
+            values = [
+                {"step": step, "epoch": 1.0, "valid/error": value, "test/error": end}
+                for step, value in ((10, 0.9), (20, end))
+            ]
+            folder = tmp_path / "runs" / f"{norm}{seed}"
+            write_run(folder, "mine.linear", norm, seed, values, "d", curves=curves)
+    write_run(tmp_path / "runs/d", "experiments.draw", "none", 0, bounds([90]))
+    (own,) = own_curves.of_experiments(find([tmp_path / "runs"])).values()
+    figure = own_curves.figure_of_curves("mine.linear", own)
+    valid, test = picture.curves_of(figure, own)
+    assert (valid.panel.metric, test.panel.metric) == ("valid/error", "test/error")
+    assert valid.panel.yscale == "log"
+    ends = {c.norm: (c.low[-1], c.median[-1], c.high[-1]) for c in valid.curves}
+    assert ends["none"] == pytest.approx((0.3, 0.4, 0.5))
+    assert ends["layer"] == pytest.approx((0.2, 0.3, 0.4))
+    out = tmp_path / "out"
+    code, said, err = figures(tmp_path / "runs", "--out", out)
+    assert (code, err) == (0, "")
+    assert "linear: 4 runs" in said.splitlines()
+    files = {path.name for path in out.iterdir()}
+    assert {"linear.png", "linear.svg", "linear.csv"} <= files
+    rows = list(csv.DictReader((out / "linear.csv").open()))
+    assert len(rows) == 16
+    titles = re.findall(r"<h2 id='(\w+)'", (out / "index.html").read_text())
+    assert titles[:2] == ["linear", "figure4"]
+    assert titles[-1] == "verdicts"
 
 
 def test_paper_numbers_stand_beside_its_own_data_only(draw_runs, tmp_path):
