@@ -28,11 +28,42 @@ venv_with() {
   for have in "$stamp" .venv/.installed-test; do
     if [ -f "$have" ] && [ "$(cat "$have")" = "$want" ]; then return 0; fi
   done
-  echo "installing lnrepro[$extra] into .venv (once; about a minute)" >&2
+  echo "installing lnrepro[$extra] into .venv (once; one to three minutes)" >&2
   if [ -n "${LNREPRO_EXACT:-}" ]; then
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$extra]"
+    install_with_progress -c constraints.txt -e ".[$extra]"
   else
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$extra]"
+    install_with_progress -e ".[$extra]"
   fi
   printf '%s' "$want" >"$stamp"
+}
+
+# pip install, with a line every few seconds; the output of pip goes to a file.
+install_with_progress() {
+  log=.venv/install.log
+  : >"$log"
+  (
+    seconds=0
+    # An interrupted shell leaves this loop behind, which then ends by itself.
+    while sleep 5 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+      seconds=$((seconds + 5))
+      if grep -q '^Installing collected' "$log"; then
+        echo "  $seconds s: all packages are here, unpacking them" >&2
+      else
+        echo "  $seconds s: $(grep -c '^Collecting' "$log" || :) packages found" >&2
+      fi
+    done
+  ) &
+  ticker=$!
+  status=0
+  .venv/bin/python -m pip install --disable-pip-version-check "$@" >>"$log" 2>&1 || status=$?
+  kill "$ticker" 2>/dev/null || :
+  wait "$ticker" 2>/dev/null || :
+  if [ "$status" -eq 0 ]; then return 0; fi
+  if grep -qE 'NewConnectionError|NameResolutionError|ConnectTimeoutError|ProxyError|Network is unreachable' "$log"; then
+    echo "error: the package index cannot be reached; connect to a network, or name another index with PIP_INDEX_URL, and start again (see $log)" >&2
+  else
+    grep -E '^ *(ERROR|error):' "$log" | tail -n 3 >&2 || :
+    echo "error: pip could not install the packages; see $log" >&2
+  fi
+  exit 2
 }
