@@ -600,7 +600,8 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
             json_files.write(folder / "evaluation.json", record)
     if run.is_main:
         lines = [f"picture    {path}" for path in paths]
-        shown, others = report.results_first(config, _rows(run, numbers))
+        rows = _rows(run, numbers)
+        shown, others = report.results_first(config.to_dict(), rows)
         table(f"{folder} at step {saved.step}", shown + others, lines)
     check_finite(numbers, saved.step)
     return numbers
