@@ -248,16 +248,16 @@ def _age(seconds):
 def _print(lines):
     from rich.console import Console
 
-    # Where there is no terminal, a line of the table is one line of text.
-    console = Console() if sys.stdout.isatty() else Console(width=300)
-    kept = columns.that_fit(Line._fields, lines, IMPORTANT, console.width)
-    table = columns.table(Line._fields, lines, kept)
-    left_out = [name for name in Line._fields if name not in kept]
-    # A name that is longer than the terminal is wrapped by the terminal, so that it is
-    # copied as one line.
-    longest = max(len(line.run) for line in lines)
-    console.width = max(console.width, longest + columns.PADDING + columns.EDGES)
-    console.print(table, crop=False)
+    names = Line._fields
+    # Where there is no terminal, all columns are shown. A name that is longer than the
+    # terminal is wrapped by the terminal itself, so that it is copied as one line.
+    limit = columns.width(names, lines)
+    if sys.stdout.isatty():
+        longest = columns.width(("run",), [(line.run,) for line in lines])
+        limit = max(Console().width, longest)
+    kept = columns.that_fit(names, lines, IMPORTANT, limit)
+    left_out = [name for name in names if name not in kept]
+    Console(width=limit).print(columns.table(names, lines, kept), crop=False)
     if left_out:
         print(f"not shown: {', '.join(left_out)}; `| cat` shows all")
 

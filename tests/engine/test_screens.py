@@ -114,6 +114,15 @@ def test_a_name_longer_than_the_terminal_is_whole(shown):
     assert any(line.strip().startswith("a" * 130) for line in lines)
 
 
+def test_a_pipe_has_all_columns_of_the_longest_name(capsys):
+    line = LINES[0]._replace(run="a" * 400)
+    runs._print([line])
+    head, _, row = filter(str.strip, capsys.readouterr().out.splitlines())
+    assert tuple(head.split()) == Line._fields
+    assert row.split()[0] == "a" * 400
+    assert line.best in row
+
+
 VALUES = {
     "train/bound": 95.123456,
     "train/reconstruction": 71.2,
