@@ -156,7 +156,7 @@ def test_planning_initialises_no_device():
         (["configs/mnist.py:smke"], "no variant 'smke'"),
         (
             [SMOKE, "--name", "learning_rat"],
-            "small_bz4; did you mean learning_rate?",
+            "small_bz4_same_rate; did you mean learning_rate?",
         ),
         ([SMOKE, "--launcher", "slrum"], "invalid choice: 'slrum'"),
         ([SMOKE, "--processes", "0"], "0: at least 1 is needed"),
