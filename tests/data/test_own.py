@@ -118,6 +118,7 @@ def test_prepare_ends_with_counts_and_the_command(tmp_path, monkeypatch, capsys)
     assert f"--config.data.train_examples={sizes['train']}" in flags
     # A run on the config's own data has the default directory.
     assert "--workdir=runs/mnist/mine" in flags
+    flags.remove("--workdir=runs/mnist/mine")
     flags += ["--config.batch_size=2", "--config.steps=2"]
     code, _, error = run(tmp_path, *flags, f"--workdir={tmp_path / 'run'}")
     assert code == 0, error
