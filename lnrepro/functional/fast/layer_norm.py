@@ -239,7 +239,9 @@ def _(epsilon, groups, is_centred, by_product, primals, tangents):
         # A matrix product, whose reverse costs no pass on XLA's CPU backend.
         change = jnp.matmul(changes, jnp.stack(gains), precision="highest")
     else:
-        change = jnp.sum(changes[..., None] * jnp.stack(gains), -2)
+        # [..., groups, 1] times [1, ..., groups, N]; ranks are not promoted silently.
+        of_rows = jnp.expand_dims(jnp.stack(gains), tuple(range(changes.ndim - 1)))
+        change = jnp.sum(changes[..., None] * of_rows, -2)
     scale = _choose(first, scales)
     gain = _row(gain, a)
     da = da if is_centred else da - _means(da, groups)
