@@ -304,7 +304,7 @@ def collectives(name):
     placement = distribute.make("jit", config.batch_size, devices=jax.devices()[:4])
     with devices.instead_of_cpu("v5e", 4):
         made = experiment.load(config)
-        optimizer = optim.make(config.optimizer)
+        optimizer = optim.make(config.optimizer, experiment.total_steps(config))
         key = jax.random.key(0)
         state = jax.eval_shape(make_init(made, optimizer), key)
         batch = jax.tree.map(lambda x: x[None], batches.of(config, 4))

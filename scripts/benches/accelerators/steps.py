@@ -44,7 +44,7 @@ def compile_step(
     # Experiments look at the number of devices when they are made.
     with devices.instead_of_cpu(device, count):
         made = experiment.load(config) if version == "ours" else _direct(config)
-        optimizer = optim.make(config.optimizer)
+        optimizer = optim.make(config.optimizer, experiment.total_steps(config))
         key = jax.random.key(config.seed)
         state = jax.eval_shape(make_init(made, optimizer), key)
         # One step a call.
