@@ -15,6 +15,7 @@ from experiments.handwriting.data import Lines, open_lines
 from experiments.handwriting.model import LAYERS, START, Network
 from lnrepro import data
 from lnrepro.engine.errors import UserError
+from lnrepro.engine.experiment import check_data_sizes
 from tests import oracle
 
 NORMS = ("none", "layer")
@@ -560,4 +561,4 @@ def test_data_of_another_size_is_one_line(embedded):
         config = embedded[0].copy_and_resolve_references()
         config.update_from_flattened_dict(change)
         with pytest.raises(UserError, match=message):
-            make(config).batches(0)
+            check_data_sizes(config)
