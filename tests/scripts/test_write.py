@@ -54,7 +54,7 @@ def test_a_run_writes_the_same_without_its_data(run, tmp_path, monkeypatch):
     def no_data(*args):
         raise AssertionError("the data was opened")
 
-    monkeypatch.setattr(data, "_folder", no_data)
+    monkeypatch.setattr(data, "open_set", no_data)
     assert call_in(moved, "b.svg") == here
 
 
