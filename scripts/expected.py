@@ -78,7 +78,7 @@ DEFAULTS = {
         0.04,
     ),
     "draw": Expected(
-        "test bound {} nats per image", "test/bound_binarized_digits", 1, 1, 1.5
+        "test bound {} nats per image", "test/bound_binarized_digits", 1, 1, 6
     ),
     "handwriting": Expected("validation NLL {} nats per line", "valid/nll", 1, 0, 10),
 }
