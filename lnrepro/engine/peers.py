@@ -54,10 +54,16 @@ class _LastLine:
         os.close(read_end)
         self._write_end = write_end
 
-    def set(self, line: str) -> None:
-        """Replace the line. An empty one prints nothing."""
-        if self._write_end is not None:
-            os.write(self._write_end, f"{line}\n".encode())
+    def set(self, line: str) -> bool:
+        """Replace the line. An empty one prints nothing.
+
+        Returns:
+          Whether the child process is there to print it.
+        """
+        if self._write_end is None:
+            return False
+        os.write(self._write_end, f"{line}\n".encode())
+        return True
 
 
 _last_line = _LastLine()
@@ -258,9 +264,11 @@ def _print_error(line):
 
 
 def _exit(line, exit_code):
-    _print_error(line)
     sys.stdout.flush()
-    expect_exit()
+    # A thread of the runtime may abort at the same time and print its stack. The child
+    # process prints after that.
+    if not _last_line.set(line):
+        _print_error(line)
     os._exit(exit_code)
 
 
