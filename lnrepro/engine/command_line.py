@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse, and make paths of this machine of those that were given."""
+        """Parse, and expand the paths of the flags, see `local_path`."""
         found, rest = super().parse_known_args(args, namespace)
         for name, value in vars(found).items():
             if isinstance(value, list):
@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _local(value: Any, name: str) -> Any:
-    """Return `local_path` of paths, also of those that were given as text."""
+    """Return `local_path` of a path flag, also where its type is str."""
     if isinstance(value, pathlib.Path):
         return local_path(value, name)
     if isinstance(value, str) and is_path(value):
