@@ -8,8 +8,8 @@ weights, which the body reads in every step, and the carry stay in the vector me
 A training step of an LN-LSTM of 256 units with 128 rows and 64 steps takes 2.72 million
 cycles on a v5e by the compiler's estimate, and 7.09 million with XLA's loops. The
 kernels' schedules have 1,438 bundles a step forward, and 3,565 for two steps backward:
-`python scripts/bench.py compiled --device v5e --shapes draw`. No kernel has run on a TPU
-yet, and `ScanOptions(pallas=...)` is off unless it is asked for.
+`python scripts/bench.py compiled --device v5e --shapes draw`. No kernel has run on a
+TPU yet, and `ScanOptions(pallas=...)` is off unless it is asked for.
 
 The body may be any function, so both passes of `lnrepro.functional.scan` run around the
 unchanged `Cell.step`. The body is traced, and its equations are brought into forms that
