@@ -45,10 +45,10 @@ def load(
         the modules `experiments.NAME`; any other one must be named here.
 
     Raises:
-      lnrepro.engine.errors.UserError: there is no run that can be opened.
+      lnrepro.errors.UserError: there is no run that can be opened.
       ModuleNotFoundError: `lnrepro[train]` is not installed.
     """
-    from lnrepro.engine.errors import not_installed
+    from lnrepro.errors import not_installed
 
     # Imported here, because the core of the package needs jax and flax only.
     try:

@@ -189,6 +189,22 @@ def _add_missing(config: ConfigDict, defaults: ConfigDict) -> None:
             config[name] = value
 
 
+def fields(config: ConfigDict, prefix: str = "") -> dict[str, Any]:
+    """Return {"optimizer.learning_rate": 0.001, ...}, the fields of a config.
+
+    Args:
+      config: the config.
+      prefix: what stands before each name.
+    """
+    found = {}
+    for name, value in config.items():
+        if isinstance(value, ConfigDict) and len(value):
+            found |= fields(value, f"{prefix}{name}.")
+        elif not isinstance(value, ConfigDict):
+            found[prefix + name] = value
+    return found
+
+
 def grid(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     """Return all combinations of the values, as overrides of a config.
 

@@ -31,13 +31,13 @@ import re
 import threading
 
 from lnrepro.engine import peers
-from lnrepro.engine.errors import RunError, UserError, not_installed
+from lnrepro.errors import RunError, UserError, not_installed
 
 try:
     from absl import flags, logging
 
+    from lnrepro.checks import check_range, local_path, missing_fields
     from lnrepro.engine import config_file
-    from lnrepro.engine.checks import check_range, local_path, missing_fields
 except ModuleNotFoundError as e:
     print(not_installed(e, "training"), file=sys.stderr)
     sys.exit(UserError.exit_code)

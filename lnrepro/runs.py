@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from lnrepro.engine import columns
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.errors import UserError, ended
 
 # A narrow terminal shows the first of these columns that fit. The name of a run, which
 # one wants to copy, often has its variant, norm and seed.
@@ -122,8 +122,8 @@ def describe(run, root: pathlib.Path, locks: set[int]) -> Line:
       UserError: its metrics.jsonl cannot be read, or a number in its config is
         missing or out of its range.
     """
+    from lnrepro.checks import check_ranges, missing_fields
     from lnrepro.engine import experiment
-    from lnrepro.engine.checks import check_ranges, missing_fields
 
     config, records = run.config, run.metrics
     run.add_defaults()

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import RunError, UserError, ended
+from lnrepro.errors import RunError, UserError, ended
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "training.md"

@@ -30,7 +30,7 @@ from lnrepro.data.builder import read_notes
 from lnrepro.data.encodings import visible
 from lnrepro.data.file_kinds import PLAIN_OR_PACKED
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.errors import UserError, ended
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Entries of a table of counts that are printed.
@@ -239,8 +239,8 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
       config: the config file.
       data_dir: --data_dir.
     """
+    from lnrepro.checks import size_flag
     from lnrepro.engine import config_file
-    from lnrepro.engine.checks import size_flag
 
     flags = [f"--config.data.name={name}"]
     is_paper = config_file.read(f"{ROOT / config}:paper").data.name == name

@@ -22,7 +22,7 @@ from rich.table import Table
 from experiments.mnist.model import MLP
 from lnrepro import data, theory
 from lnrepro.engine import runs, train_step
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 COLOUR = {"none": "0.5", "batch": "C0", "layer": "C3"}
 # The module whose output is the summed inputs of a hidden layer as its ReLU gets them.

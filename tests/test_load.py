@@ -14,8 +14,8 @@ import lnrepro
 from configs import mnist, skip_thoughts
 from lnrepro import data
 from lnrepro.engine import export, runs
-from lnrepro.engine.errors import UserError
 from lnrepro.engine.train import train
+from lnrepro.errors import UserError
 from tests.runs import ROOT, environment
 
 SENTENCES = ["anna went to the harbour .", "the cook laughed .", "zzz"]

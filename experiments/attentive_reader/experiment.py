@@ -6,9 +6,9 @@ import jax
 from ml_collections import ConfigDict
 
 from lnrepro import data
+from lnrepro.checks import check_choice
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.engine import evaluation
-from lnrepro.engine.checks import check_choice
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import evaluate as evaluations

@@ -11,9 +11,9 @@ from flax import linen as nn
 from ml_collections import ConfigDict
 
 from lnrepro import data
+from lnrepro.checks import Size
 from lnrepro.data.batches import Plan, eval_batches
 from lnrepro.engine import evaluation
-from lnrepro.engine.checks import Size
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.resident import train_batches
 

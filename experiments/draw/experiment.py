@@ -4,8 +4,8 @@ import jax
 from ml_collections import ConfigDict
 
 from lnrepro import data
+from lnrepro.checks import check_at_least
 from lnrepro.data.batches import Plan, eval_batches
-from lnrepro.engine.checks import check_at_least
 from lnrepro.engine.evaluation import mean_over_examples, scalars_of_splits
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.resident import train_batches

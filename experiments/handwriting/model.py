@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.engine.checks import check_at_least, check_choice
-from lnrepro.engine.errors import UserError
+from lnrepro.checks import check_at_least, check_choice
+from lnrepro.errors import UserError
 from lnrepro.functional import (
     LSTMCell,
     ScanOptions,

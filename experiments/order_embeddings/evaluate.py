@@ -1,7 +1,7 @@
 """Retrieval of captions and images, and Table 2.
 
 Recalls are percent. Ranks count from 1. Ties count against the model. See
-`lnrepro.engine.retrieval`.
+`retrieval`.
 
 Shape letters: N images, K dimensions of the joint space.
 """
@@ -19,10 +19,10 @@ from experiments.paper_results import (
     TABLE_2_DATA,
 )
 from lnrepro.data.ragged import forget_pages
-from lnrepro.engine import retrieval
-from lnrepro.engine.errors import DataError
 from lnrepro.engine.evaluation import rows_of_examples
+from lnrepro.errors import DataError
 
+from . import retrieval
 from .data import Buckets, Split, caption_batches, image_batches
 from .model import Encoders
 
@@ -112,7 +112,7 @@ def retrieval_scores(
       errors: the error function of `ranking.ERRORS`.
       embeddings: the images and captions.
       fold: images in a fold.
-      ties: the rule for equal errors, see `lnrepro.engine.retrieval.ranks`.
+      ties: the rule for equal errors, see `retrieval.ranks`.
     """
     scores = retrieval.mean_over_folds(
         errors,

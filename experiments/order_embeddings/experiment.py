@@ -4,11 +4,12 @@ import jax
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.engine import evaluation, retrieval
-from lnrepro.engine.checks import check_choice
+from lnrepro.checks import check_choice
+from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import evaluate as evaluations
+from . import retrieval
 from .data import Buckets, open_split, training_batches
 from .model import Encoders
 from .pictures import retrievals

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro import functional
-from lnrepro.engine.checks import check_at_least, check_choice
+from lnrepro.checks import check_at_least, check_choice
 
 from .ranking import ERRORS
 

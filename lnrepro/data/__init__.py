@@ -36,7 +36,7 @@ from lnrepro.data.registry import (
     register,
 )
 from lnrepro.data.seal import SEAL
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np

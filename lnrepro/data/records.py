@@ -19,7 +19,7 @@ import tensorflow_datasets as tfds
 
 from lnrepro.data.ragged import OFFSETS, Writer
 from lnrepro.data.text import is_text
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Examples read back together, and examples between two calls of `progress`.
 CHUNK = 1000

@@ -15,9 +15,9 @@ import re
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from lnrepro.checks import local_path
 from lnrepro.data.prepared_set import newest
-from lnrepro.engine.checks import local_path
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 if TYPE_CHECKING:
     from lnrepro.data.builder import Builder

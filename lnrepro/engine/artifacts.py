@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from lnrepro.engine import metrics, optional
+from lnrepro import optional
+from lnrepro.engine import metrics
 from lnrepro.engine.experiment import Evaluation
 
 # Height of the letters above a picture, in pixels.

@@ -5,8 +5,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from lnrepro.engine.checks import is_path, local_path
-from lnrepro.engine.errors import UserError
+from lnrepro.checks import is_path, local_path
+from lnrepro.errors import UserError
 
 
 class Parser(argparse.ArgumentParser):

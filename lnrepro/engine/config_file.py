@@ -5,6 +5,7 @@ import importlib.util
 import os
 import pathlib
 import re
+import sys
 import traceback
 from collections.abc import Sequence
 from operator import attrgetter
@@ -13,10 +14,9 @@ from types import ModuleType
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from lnrepro.config import add_defaults
-from lnrepro.engine.checks import is_path, local_path
-from lnrepro.engine.config_help import fields, help_of, helps
-from lnrepro.engine.errors import UserError
+from lnrepro.checks import is_path, local_path
+from lnrepro.config import HELP, add_defaults, fields
+from lnrepro.errors import UserError
 
 
 def configs() -> list[str]:
@@ -104,6 +104,39 @@ def load_module(file: str) -> ModuleType:
     except Exception as e:
         raise UserError(_failure(file, e)) from None
     return module
+
+
+def variants(module: ModuleType) -> list[str]:
+    """Return the names of the variants of a config file, "" for the default."""
+    return list(getattr(module, "VARIANTS", ("",)))
+
+
+def helps(module: ModuleType) -> dict[str, str]:
+    """Return {field: what it means} of a config file.
+
+    It may change the config of another file, whose fields it then has too.
+    """
+    said = dict(HELP)
+    for value in vars(module).values():
+        of = value if isinstance(value, ModuleType) else None
+        imported = of or sys.modules.get(getattr(value, "__module__", None) or "")
+        found = getattr(imported, "HELP", {})
+        said |= found if isinstance(found, dict) else {}
+    return said | getattr(module, "HELP", {})
+
+
+def help_of(field: str, said: dict[str, str]) -> str:
+    """Return what a field means, or else what the group that it is in means.
+
+    Args:
+      field: such as "evals.valid".
+      said: what `helps` returned.
+    """
+    while field:
+        if field in said:
+            return said[field]
+        field = field.rpartition(".")[0]
+    return ""
 
 
 def _failure(file, error):

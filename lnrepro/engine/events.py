@@ -7,8 +7,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from lnrepro.engine import optional
-from lnrepro.engine.config_help import fields
+from lnrepro import optional
+from lnrepro.config import fields
 
 
 class Events:

@@ -15,8 +15,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.engine.checks import AT_LEAST_1, check_range, check_sizes
-from lnrepro.engine.errors import UserError
+from lnrepro.checks import AT_LEAST_1, check_range, check_sizes
+from lnrepro.errors import UserError
 
 # {"params": pytree, and other collections such as "batch_stats"}
 Vars = Mapping[str, Any]

@@ -16,8 +16,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro.engine import json_files
-from lnrepro.engine.errors import Diverged, RunError, UserError
 from lnrepro.engine.events import Events
+from lnrepro.errors import Diverged, RunError, UserError
 
 
 class Meter:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 # Seconds between two messages that a process is still waiting.
 MESSAGE_EVERY_S = 10.0

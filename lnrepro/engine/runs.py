@@ -5,6 +5,7 @@ call as `lnrepro.load`, returns an object with the functions of `EXPERIMENT.use`
 """
 
 import functools
+import inspect
 import json
 import logging
 import os
@@ -12,13 +13,14 @@ import pathlib
 import re
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
+from lnrepro.checks import MAY_BE_NONE, check_ranges, local_path, missing_fields
 from lnrepro.config import add_defaults
 from lnrepro.engine import experiment as experiments
 from lnrepro.engine import (
@@ -32,8 +34,8 @@ from lnrepro.engine import (
     workdir,
 )
 from lnrepro.engine.checkpoint import Saved, Store
-from lnrepro.engine.checks import MAY_BE_NONE, check_ranges, local_path, missing_fields
-from lnrepro.engine.errors import UserError
+from lnrepro.engine.export import Weights
+from lnrepro.errors import UserError
 
 logger = logging.getLogger("lnrepro")
 
@@ -41,20 +43,6 @@ logger = logging.getLogger("lnrepro")
 OWN_EXPERIMENT = re.compile(r"experiments\.[A-Za-z]\w*")
 # A larger share of unknown words is a warning.
 MANY_UNKNOWN = 0.1
-
-
-class Weights(NamedTuple):
-    """Trained parameters.
-
-    Attributes:
-      checkpoint: "best" or "last".
-      step: the number of steps that they were trained.
-      vars: what the experiment's functions take, as NumPy arrays.
-    """
-
-    checkpoint: str
-    step: int
-    vars: dict[str, Any]
 
 
 class LoadedRun:
@@ -197,7 +185,7 @@ class LoadedRun:
         with missing_fields(self.config):
             like = self._shapes(1)
         if (self.folder / export.WEIGHTS).exists():
-            return Weights(*export.read_weights(self.folder, self.about, like.vars))
+            return export.read_weights(self.folder, self.about, like.vars)
         for name in (self._checkpoint, "last"):
             saved = self.checkpoint(name)
             if saved is not None:
@@ -262,7 +250,13 @@ class LoadedRun:
           UserError: the folder is not empty or cannot be written, or there is no
             checkpoint.
         """
-        return export.write(self, pathlib.Path(path))
+        uses = {}
+        for name, method in inspect.getmembers(type(self), inspect.isfunction):
+            # The methods of this class are those of every run.
+            if not name.startswith("_") and not hasattr(LoadedRun, name):
+                uses[name] = method
+        whole = export.Export(self.about, self.weights, self.facts, self.metrics, uses)
+        return export.write(whole, path)
 
     def log_unknown(self, unknown: int, words: int) -> None:
         """Log how many of the words of a text the network does not know."""

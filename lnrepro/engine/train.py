@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from lnrepro import optional
+from lnrepro.checks import check_ranges
 from lnrepro.engine import (
     artifacts,
     distribute,
@@ -22,7 +24,6 @@ from lnrepro.engine import (
     json_files,
     memory,
     optim,
-    optional,
     peers,
     report,
     seeds,
@@ -30,11 +31,10 @@ from lnrepro.engine import (
     workdir,
 )
 from lnrepro.engine.checkpoint import Saved, Store
-from lnrepro.engine.checks import check_ranges
-from lnrepro.engine.errors import Diverged, UserError
 from lnrepro.engine.metrics import Log, Meter, check_finite, is_better, write_csv
 from lnrepro.engine.progress import Progress, Row, table
 from lnrepro.engine.train_step import Batches, State, close, make_init, make_step, take
+from lnrepro.errors import Diverged, UserError
 
 
 class Results(NamedTuple):

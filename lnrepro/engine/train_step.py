@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import optax
 
-from lnrepro.engine.errors import UserError
 from lnrepro.engine.experiment import Experiment
+from lnrepro.errors import UserError
 
 
 class State(NamedTuple):

@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 from lnrepro.config import add_defaults
 from lnrepro.engine import json_files
-from lnrepro.engine.errors import Diverged, RunError, UserError
+from lnrepro.errors import Diverged, RunError, UserError
 
 # The facts of the data set that a run was trained on.
 FACTS = "data_facts.json"

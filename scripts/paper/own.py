@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lnrepro.engine import experiment as experiments
 from lnrepro.engine import seeds
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts.paper.axes import FIGURES, Figure, Panel
 from scripts.paper.records import RecordedRun
 

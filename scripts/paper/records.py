@@ -22,9 +22,9 @@ from experiments.paper_results import FINGERPRINTS
 from lnrepro.config import add_defaults
 from lnrepro.engine import runs, seeds
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
 from lnrepro.engine.experiment import total_steps
 from lnrepro.engine.workdir import SET_ASIDE
+from lnrepro.errors import UserError, ended
 from scripts.paper.axes import Figure, Record
 
 # Files of several runs end in this.

@@ -8,14 +8,15 @@ import random
 import numpy as np
 import pytest
 
+from experiments.skip_thoughts import triples
 from lnrepro import data
-from lnrepro.data import encodings, triples
+from lnrepro.data import encodings
 from lnrepro.data import files as data_files
 from lnrepro.data.batches import train_batches
 from lnrepro.data.builder import read_notes
 from lnrepro.data.official import book_files
 from lnrepro.data.shuffle import permuted
-from lnrepro.engine.errors import DataError, UserError
+from lnrepro.errors import DataError, UserError
 
 LONG = " ".join(["word"] * 10_000)
 

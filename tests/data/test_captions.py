@@ -15,7 +15,7 @@ from lnrepro.data.official import caption_files as files
 from lnrepro.data.official import captions as cap
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.text import Vocabulary
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 ROWS = {"train": 4, "val": 3, "test": 2}
 

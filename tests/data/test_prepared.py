@@ -13,7 +13,7 @@ from lnrepro import data
 from lnrepro.data import prepared_set
 from lnrepro.data.builder import Builder
 from lnrepro.data.raw import RawFile
-from lnrepro.engine.errors import DataError, UserError
+from lnrepro.errors import DataError, UserError
 from scripts import prepare
 from tests.data import idx, unchecked
 

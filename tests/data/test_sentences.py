@@ -13,7 +13,7 @@ from lnrepro.data.builder import read_notes
 from lnrepro.data.generated import stories
 from lnrepro.data.official import sentences
 from lnrepro.data.official.word2vec import Word2Vec
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 from tests.data import unchecked
 
 HEADER = "\t".join(sentences.HEADER)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from lnrepro.engine import json_files, metrics, runs, train, workdir
-from lnrepro.engine.errors import Diverged
 from lnrepro.engine.experiment import Evaluation
+from lnrepro.errors import Diverged
 from tests.engine import toy
 from tests.engine.test_train import config, interrupt
 

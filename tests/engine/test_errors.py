@@ -7,13 +7,13 @@ import sys
 import pytest
 
 from lnrepro.engine import config_file, runs, workdir
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.engine import toy
 from tests.runs import ROOT
 
 SCRIPT = """
 import sys
-from lnrepro.engine.errors import ended
+from lnrepro.errors import ended
 
 def main(argv):
     {body}

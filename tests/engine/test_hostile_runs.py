@@ -12,7 +12,7 @@ import pytest
 import lnrepro
 from lnrepro.engine import json_files, metrics, runs, train, workdir
 from lnrepro.engine.checkpoint import Store
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.engine.test_train import config
 from tests.runs import ROOT
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from lnrepro.engine import checks, command_line, config_file, experiment, train
-from lnrepro.engine.errors import UserError
+from lnrepro import checks
+from lnrepro.engine import command_line, config_file, experiment, train
+from lnrepro.errors import UserError
 from tests.engine import toy
 from tests.engine.test_train import config
 

@@ -8,7 +8,7 @@ import pytest
 
 from lnrepro.engine import peers, runs, train, workdir
 from lnrepro.engine.checkpoint import Store
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.engine import toy
 from tests.engine.test_train import config, interrupt
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lnrepro.engine import seeds, train, train_step, workdir
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.engine import toy
 from tests.engine.test_train import assert_same_bits, final_state, interrupt
 

@@ -20,8 +20,8 @@ from experiments.attentive_reader import (
     softmax,
 )
 from lnrepro.data.ragged import Ragged
-from lnrepro.engine.errors import DataError, UserError
 from lnrepro.engine.experiment import check_data_sizes
+from lnrepro.errors import DataError, UserError
 from tests.oracle import sigmoid
 
 NORMS = model.NORMS

@@ -11,8 +11,8 @@ from jax.test_util import check_grads
 from configs import draw as config_file
 from experiments.draw import attention, evaluate, make, model, pictures
 from experiments.draw.bound import cross_entropy, importance_weighted, noise_of
-from lnrepro.engine.errors import UserError
 from lnrepro.engine.experiment import check_data_sizes
+from lnrepro.errors import UserError
 from lnrepro.functional import ScanOptions
 from tests import oracle
 

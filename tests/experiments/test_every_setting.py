@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from lnrepro.engine import config_file, experiment, train, train_step
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.engine.test_train import assert_same_bits, final_state
 from tests.runs import ROOT
 

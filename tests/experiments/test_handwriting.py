@@ -14,8 +14,8 @@ from experiments.handwriting import make, mixture, pictures, window, writing
 from experiments.handwriting.data import Lines, open_lines
 from experiments.handwriting.model import LAYERS, START, Network
 from lnrepro import data
-from lnrepro.engine.errors import UserError
 from lnrepro.engine.experiment import check_data_sizes
+from lnrepro.errors import UserError
 from tests import oracle
 
 NORMS = ("none", "layer")

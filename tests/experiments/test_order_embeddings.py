@@ -12,11 +12,11 @@ from jax.test_util import check_grads
 
 from configs import order_embeddings as config_file
 from experiments import paper_results
-from experiments.order_embeddings import data, evaluate, make, model, ranking
+from experiments.order_embeddings import data, evaluate, make, model, ranking, retrieval
 from lnrepro.data import prepare
-from lnrepro.engine import experiment, optim, retrieval
-from lnrepro.engine.errors import DataError, UserError
+from lnrepro.engine import experiment, optim
 from lnrepro.engine.experiment import check_data_sizes
+from lnrepro.errors import DataError, UserError
 from tests import oracle
 
 

@@ -25,8 +25,8 @@ from experiments.order_embeddings.data import Buckets, open_split
 from experiments.order_embeddings.model import Encoders
 from lnrepro import data
 from lnrepro.data.text import Vocabulary
-from lnrepro.engine.errors import UserError
 from lnrepro.engine.train import train
+from lnrepro.errors import UserError
 
 pytestmark = pytest.mark.slow
 

@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from lnrepro import data
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 from tests.hardening.mutate import FOLDER_KINDS, HARMLESS, PACK, Damage
 from tests.hardening.parsers import Parser, parsers
 from tests.hardening.samples import Sample, archives, samples

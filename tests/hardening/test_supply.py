@@ -13,7 +13,7 @@ import lnrepro
 from configs import mnist
 from lnrepro.engine import train
 from lnrepro.engine.checkpoint import Store
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.engine import toy
 from tests.runs import ROOT
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from lnrepro.engine import seeds
-from lnrepro.engine.errors import RunError, UserError
+from lnrepro.errors import RunError, UserError
 from scripts import reproduce
 from scripts.paper import cost, plan
 from tests.runs import ROOT, environment

@@ -11,8 +11,8 @@ from PIL import Image
 from configs import handwriting as config_file
 from lnrepro import data
 from lnrepro.engine import json_files, workdir
-from lnrepro.engine.errors import UserError
 from lnrepro.engine.train import train
+from lnrepro.errors import UserError
 from scripts import write
 
 

@@ -25,7 +25,7 @@ from lnrepro.data.builder import Builder, Example, array
 from lnrepro.data.encodings import decode
 from lnrepro.data.official import matlab
 from lnrepro.data.raw import Raw, RawFile
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 SIDE = 28
 PIXELS = SIDE * SIDE

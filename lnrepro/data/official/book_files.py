@@ -21,7 +21,7 @@ from lnrepro.data.builder import Progress
 from lnrepro.data.encodings import blocks
 from lnrepro.data.ragged import OFFSETS, Writer
 from lnrepro.data.text import SPECIALS, plain_punctuation
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Words of a sentence in a triple. The authors' code keeps sentences below 30 words.
 LONGEST = 29

@@ -30,7 +30,7 @@ from lnrepro.data.encodings import decode
 from lnrepro.data.files import unpack
 from lnrepro.data.raw import Raw, few
 from lnrepro.data.text import is_text
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 PER_IMAGE = 5
 FEATURES = 4096

@@ -61,7 +61,7 @@ from lnrepro.data.official.image_features import (
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.data.text import SPECIALS, Vocabulary
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Number of validation images whose words are in the authors' vocabulary.
 DEV = 1000

@@ -50,7 +50,7 @@ from lnrepro.data.official.question import (
     ranks,
 )
 from lnrepro.data.raw import Raw, RawFile, few
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Bytes of a .question file. The longest official passages have 2,000 tokens.
 FILE_LIMIT = 1 << 20

@@ -67,7 +67,7 @@ from lnrepro.data.encodings import decode, visible
 from lnrepro.data.official.iam_strokes import AGAIN, offsets, points
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.data.text import plain_punctuation
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 LISTS = ("trainset", "testset_v", "testset_t", "testset_f")
 VALID = "testset_v"

@@ -12,7 +12,7 @@ from xml.parsers import expat
 
 import numpy as np
 
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Largest coordinate. The official lines stay below 10,000.
 FARTHEST = 100_000

@@ -13,7 +13,7 @@ import numpy as np
 
 from lnrepro.data.npy import CHUNK, check_finite, open_npy
 from lnrepro.data.official.caption_files import Split
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 
 def with_rows(split: Split, images: np.ndarray, where: object, stem: str) -> Split:

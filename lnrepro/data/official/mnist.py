@@ -27,7 +27,7 @@ import numpy as np
 
 from lnrepro.data.builder import Builder, Example, array
 from lnrepro.data.raw import Raw, RawFile
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.data.encodings import decode
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 PLACEHOLDER = "@placeholder"
 ENTITY = re.compile(r"@entity(0|[1-9][0-9]{0,4})")

@@ -29,7 +29,7 @@ import numpy as np
 from lnrepro.data.builder import Builder, Example, array
 from lnrepro.data.encodings import decode
 from lnrepro.data.raw import Raw, RawFile, few
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 HEADER = [
     "pair_ID",

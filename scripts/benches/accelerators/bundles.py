@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from jax._src.lib import tpu
 from jax._src.lib.mlir import ir
 
-from lnrepro.engine.errors import RunError, UserError
+from lnrepro.errors import RunError, UserError
 from scripts.benches.accelerators import environment
 from scripts.benches.accelerators.program import Instruction
 

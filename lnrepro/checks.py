@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from lnrepro.engine.errors import DataError, UserError
+from lnrepro.errors import DataError, UserError
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
