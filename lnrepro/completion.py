@@ -103,13 +103,13 @@ def _fields(words, word):
     from lnrepro.engine import config_file
 
     pattern = re.compile(r"--config=(.+)")
-    given = [match[1] for match in map(pattern.fullmatch, words) if match]
-    if not given:
+    configs = [match[1] for match in map(pattern.fullmatch, words) if match]
+    if not configs:
         return [f"--config.{name}=" for name in HELP]
     if word.startswith("--config.norm="):
-        module = config_file.load_module(given[-1].partition(":")[0])
+        module = config_file.load_module(configs[-1].partition(":")[0])
         return [f"--config.norm={norm}" for norm in getattr(module, "NORMS", ())]
-    config = config_file.read(given[-1])
+    config = config_file.read(configs[-1])
     return [f"--config.{name}=" for name in fields(config)]
 
 

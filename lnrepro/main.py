@@ -143,8 +143,8 @@ def run(argv: list[str]) -> None:
     function = train.evaluate if _EVALUATE.value else train.train
     with missing_fields(config):
         # The name of the folder has the seeds.
-        check_range(config, "seed")
-        check_range(config, "seeds")
+        check_range("seed", config.seed)
+        check_range("seeds", config.seeds)
         function(config, _workdir() or workdir.default(config, variant))
 
 
@@ -180,8 +180,8 @@ def _parse(argv):
 
 def _check_once(argv):
     """Refuse a flag that is given twice, of which the last one would count."""
-    given = [flag.partition("=")[0].lstrip("-") for flag in argv if flag[:1] == "-"]
-    for name, count in collections.Counter(given).items():
+    names = [flag.partition("=")[0].lstrip("-") for flag in argv if flag[:1] == "-"]
+    for name, count in collections.Counter(names).items():
         if name in flag_names() and count > 1:
             raise UserError(f"--{name} is given {count} times; give it once")
 
@@ -204,10 +204,10 @@ def _config_of_run(overrides):
     if overrides:
         raise UserError(f"{overrides[0]}: a run keeps its config; leave this out")
 
-    from lnrepro.engine import runs
+    from lnrepro.engine import loaded_run
 
-    config = runs.load(folder).config
-    if not runs.OWN_EXPERIMENT.fullmatch(str(config.experiment)):
+    config = loaded_run.load(folder).config
+    if not loaded_run.OWN_EXPERIMENT.fullmatch(str(config.experiment)):
         # A config.json may come from a stranger, and the module would be imported.
         raise UserError(
             f"{folder} holds a run of {config.experiment!r}; if you trust this "

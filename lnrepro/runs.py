@@ -71,12 +71,12 @@ def main(argv: Sequence[str]) -> None:
         "--report", action="store_true", help="write the report.html of every run"
     )
     args = parser.parse_args(argv)
-    from lnrepro.engine import runs
+    from lnrepro.engine import loaded_run
 
     lines, locks = [], held_locks()
     for path in _configs(args.folder):
         try:
-            run = runs.load(path.parent)
+            run = loaded_run.load(path.parent)
             line = describe(run, args.folder, locks)
             if args.report:
                 write_report(run, line)
@@ -114,7 +114,7 @@ def describe(run, root: pathlib.Path, locks: set[int]) -> Line:
     """Return what is shown of a run.
 
     Args:
-      run: the run, as `lnrepro.engine.runs.load` returns it.
+      run: the run, as `lnrepro.engine.loaded_run.load` returns it.
       root: its name is the path from here.
       locks: what `held_locks` returned.
 

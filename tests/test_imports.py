@@ -45,7 +45,7 @@ RULES = {
             "engine.experiment",
             "engine.inputs",
             "engine.resident",
-            "engine.runs",
+            "engine.loaded_run",
             "linen",
             "functional",
             "data",
@@ -221,7 +221,7 @@ def test_experiments_do_not_import_one_another():
 def test_experiments_open_runs_in_use_only():
     for path in files("experiments"):
         opens_runs = any(
-            _allowed(name, {"lnrepro.engine.runs"}) for name in imported(path)
+            _allowed(name, {"lnrepro.engine.loaded_run"}) for name in imported(path)
         )
         assert not opens_runs or path.name == "use.py", path
 

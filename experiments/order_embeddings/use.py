@@ -15,7 +15,7 @@ from lnrepro.data.official.caption_files import tokenise
 from lnrepro.data.text import Vocabulary, plain_punctuation
 from lnrepro.engine import inputs
 from lnrepro.engine.evaluation import rows_of_examples
-from lnrepro.engine.runs import LoadedRun, logger
+from lnrepro.engine.loaded_run import LoadedRun, logger
 from lnrepro.errors import UserError
 
 from .data import Buckets

@@ -48,7 +48,7 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
             "as lnrepro.config.base does"
         )
     add_defaults(plain)
-    _check_declared(plain, helps(module), file)
+    _check_declared(fields(plain), helps(module), file)
     unset, rest = [], []
     for flag in overrides:
         field, equals, value = re.sub(r"^--?(no)?config\.", "", flag).partition("=")
@@ -204,15 +204,15 @@ def _check_field(config, field, file):
         inner = inner[name]
 
 
-def _check_declared(config, said, file):
+def _check_declared(names, said, file):
     """Raise UserError where get_config sets a field that nothing declares.
 
     Args:
-      config: the config.
+      names: the fields of the config.
       said: what `helps` returned. It names all fields of `lnrepro.config.base`.
       file: the config file.
     """
-    for field in fields(config):
+    for field in names:
         if help_of(field, said) or field.startswith("data."):
             continue
         near = difflib.get_close_matches(field, said, 1)

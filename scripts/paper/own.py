@@ -63,7 +63,7 @@ def figure_of_curves(experiment: str, runs: Sequence[RecordedRun]) -> Figure:
         for label, metrics, scale, *_ in run.config.curves:
             # Seeds are drawn as a band.
             for metric in metrics:
-                if not seeds.is_one(metric):
+                if not seeds.is_of_one_seed(metric):
                     panels.setdefault(metric, (label, scale))
     return _figure(
         experiment,

@@ -189,8 +189,7 @@ class LoadedRun:
         for name in (self._checkpoint, "last"):
             saved = self.checkpoint(name)
             if saved is not None:
-                run_seeds = seeds.of(self.config)
-                first = next(seeds.parts(saved.state.vars, len(run_seeds)))
+                first = next(seeds.parts(saved.state.vars, self.config.seeds))
                 arrays = jax.tree.map(np.asarray, first)
                 export.check_shapes(self.folder, arrays, like.vars)
                 return Weights(name, saved.step, arrays)
@@ -211,7 +210,7 @@ class LoadedRun:
         # A store opened for reading changes nothing in its folder.
         store = Store(self.folder / "checkpoints", writing=False)
         try:
-            saved = store.restore(name, self._shapes(len(seeds.of(self.config))))
+            saved = store.restore(name, self._shapes(self.config.seeds))
         finally:
             store.close()
         if saved:
