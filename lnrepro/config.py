@@ -189,7 +189,7 @@ def _add_missing(config: ConfigDict, defaults: ConfigDict) -> None:
             config[name] = value
 
 
-def fields(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def fields(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return {"optimizer.learning_rate": 0.001, ...}, the fields of a config.
 
     Args:

@@ -126,16 +126,17 @@ def run(argv: list[str]) -> None:
             _COORDINATOR.value, _PROCESSES.value, _PROCESS.value, _TIMEOUT.value
         )
 
-    from lnrepro.engine import train, workdir
+    from lnrepro.engine import provenance, train, workdir
+    from lnrepro.engine.run_config import as_json
 
     if _DISTRIBUTED.value or _COORDINATOR.value:
         peers.agree(
             "command",
             {
-                "config": workdir.as_json(config),
+                "config": as_json(config),
                 "--evaluate": _EVALUATE.value,
-                "the commit": workdir.git_commit(),
-                "the version of": workdir.versions(),
+                "the commit": provenance.git_commit(),
+                "the version of": provenance.versions(),
                 "the number of devices": jax.local_device_count(),
             },
         )

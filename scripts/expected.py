@@ -183,15 +183,15 @@ def table(runs: Mapping[str, Measured], where: str) -> str:
 
 def machine() -> str:
     """Return what the times and numbers depend on, in words."""
-    from lnrepro.engine import workdir
+    from lnrepro.engine import provenance
 
     cpu = platform.processor() or platform.machine()
     info = pathlib.Path("/proc/cpuinfo")
     if info.exists():
         found = re.search(r"model name\s*: (.*)", info.read_text())
         cpu = found[1] if found else cpu
-    commit = (workdir.git_commit() or "unknown")[:7]
-    jax = workdir.versions()["jax"]
+    commit = (provenance.git_commit() or "unknown")[:7]
+    jax = provenance.versions()["jax"]
     return f"{os.cpu_count()} cores of {cpu} (commit {commit}, jax {jax})"
 
 

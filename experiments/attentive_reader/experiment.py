@@ -62,13 +62,11 @@ def make(config: ConfigDict) -> Experiment:
         new = {}
         if reader.batch:
             new["batch_stats"] = update_population(
-                vars["batch_stats"], reading.seen, reader.sizes.momentum
+                vars["batch_stats"], reading.statistics, reader.sizes.momentum
             )
         return nll, (new, {"nll": nll, "error": is_wrong.mean()})
 
-    def metrics(vars, batch):
-        return evaluations.metrics(reader, config, vars, batch)
-
+    metrics = functools.partial(evaluations.metrics, reader, config)
     mean_metrics = evaluation.mean_over_examples(metrics)
 
     @jax.jit

@@ -1,5 +1,7 @@
 """The DRAW experiment."""
 
+from functools import partial
+
 import jax
 from ml_collections import ConfigDict
 
@@ -12,7 +14,7 @@ from lnrepro.engine.resident import train_batches
 
 from . import evaluate as evaluations
 from . import pictures
-from .bound import cross_entropy
+from .bound import terms
 from .data import pixels, select
 from .model import Draw, dtype_of
 
@@ -29,8 +31,9 @@ def make(config: ConfigDict) -> Experiment:
     check_at_least(config, 1, "importance_samples")
     draw = Draw(config)
     key = jax.random.key(config.evaluation_seed)
-    mean_bounds = mean_over_examples(evaluations.bounds(draw, key))
-    mean_nll = mean_over_examples(evaluations.nll(draw, key, config.importance_samples))
+    samples = config.importance_samples
+    mean_bounds = mean_over_examples(partial(evaluations.bounds, draw, key))
+    mean_nll = mean_over_examples(partial(evaluations.nll, draw, key, samples))
 
     def init(key):
         return {"params": draw.init(key)}
@@ -39,9 +42,8 @@ def make(config: ConfigDict) -> Experiment:
         x = pixels(batch)
         shape = (draw.sizes.glimpses, len(x), draw.sizes.latents)
         noise = jax.random.normal(key, shape, dtype_of(vars["params"]))
-        canvas, seen = draw.infer(vars["params"], x, noise)
-        reconstruction = cross_entropy(canvas, x).mean()
-        kl = seen.kl.sum(0).mean()
+        reconstruction, kl = terms(draw, vars["params"], x, noise)
+        reconstruction, kl = reconstruction.mean(), kl.mean()
         bound = reconstruction + kl
         return bound, ({}, {"bound": bound, "reconstruction": reconstruction, "kl": kl})
 
@@ -73,7 +75,7 @@ def make(config: ConfigDict) -> Experiment:
     def name_with_data(name):
         return f"{name}_{config.data.name}"
 
-    names = ["bound", "reconstruction", "kl", f"nll_iw{config.importance_samples}"]
+    names = ["bound", "reconstruction", "kl", f"nll_iw{samples}"]
     units = dict.fromkeys(["loss", *names, *map(name_with_data, names)], UNIT)
     *of_split, of_final = map(name_with_data, names)
     scalars = scalars_of_splits(config, of_split, {"final": (of_final,)})

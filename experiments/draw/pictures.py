@@ -88,17 +88,17 @@ def draw_examples(
     """Draw `glimpses` and `reconstructions`, see `draw_all`."""
     x = images.astype(np.float32)
     noise = noise_of(key, jnp.arange(len(x)), draw.sizes, dtype_of(params))
-    canvases, seen = jax.device_get(jax.jit(draw.trace)(params, x, noise))
+    canvases, record = jax.device_get(jax.jit(draw.trace)(params, x, noise))
     glimpses = draw.sizes.glimpses
     spaced = np.linspace(0, glimpses - 1, min(MAX_GLIMPSES, glimpses))
     shown = np.unique(spaced.round().astype(int))
     cells, pairs = [], []
     for i, image in enumerate(x):
         for g in shown:
-            window = seen.read[g, i]
+            window = record.read[g, i]
             cells.append(_with_window(draw, "read_size", READ_COLOUR, image, window))
         for g in shown:
-            window, drawn = seen.write[g, i], _mean(canvases[g, i])
+            window, drawn = record.write[g, i], _mean(canvases[g, i])
             cells.append(_with_window(draw, "write_size", WRITE_COLOUR, drawn, window))
         pairs += [_zoomed(image, 2), _zoomed(_mean(canvases[-1, i]), 2)]
     return {"glimpses": grid(cells, len(shown)), "reconstructions": grid(pairs, 10)}

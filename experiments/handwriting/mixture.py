@@ -123,15 +123,15 @@ def draw(key: jax.Array, m: Mixture) -> jax.Array:
     component_key, normal_key, pen_key = jax.random.split(key, 3)
     component = jax.random.categorical(component_key, m.log_pi)[..., None]
 
-    def chosen(values):
+    def of_component(values):
         return jnp.take_along_axis(values, component, axis=-1)[..., 0]
 
     normal = jax.random.normal(normal_key, (*m.pen.shape, 2), m.pen.dtype)
     a, b = normal[..., 0], normal[..., 1]
-    rho = jnp.tanh(chosen(m.rho_hat))
+    rho = jnp.tanh(of_component(m.rho_hat))
     correlated = rho * a + jnp.sqrt(1 - jnp.square(rho)) * b
-    x = chosen(m.mu[0]) + jnp.exp(chosen(m.log_sigma[0])) * a
-    y = chosen(m.mu[1]) + jnp.exp(chosen(m.log_sigma[1])) * correlated
+    x = of_component(m.mu[0]) + jnp.exp(of_component(m.log_sigma[0])) * a
+    y = of_component(m.mu[1]) + jnp.exp(of_component(m.log_sigma[1])) * correlated
     uniform = jax.random.uniform(pen_key, m.pen.shape, m.pen.dtype)
     ends = uniform < jax.nn.sigmoid(-m.pen)
     return jnp.stack([x, y, ends.astype(x.dtype)], axis=-1)

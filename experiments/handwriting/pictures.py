@@ -11,7 +11,6 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from ml_collections import ConfigDict
-from PIL import Image, ImageDraw, ImageFont
 
 from lnrepro.data.official.iam_ondb import encode
 from lnrepro.engine.experiment import Evaluation
@@ -155,6 +154,8 @@ def alignment(strokes: Strokes, phi: np.ndarray, text: str) -> np.ndarray:
       phi: [t, U].
       text: U characters.
     """
+    from PIL import Image, ImageDraw, ImageFont
+
     frame = _frame(strokes)
     scale = _scale(frame.height, frame.width)
     ink = _ink(strokes, frame, scale)
@@ -258,6 +259,8 @@ def _scale(height: float, width: float) -> float:
 
 
 def _ink(strokes: Strokes, frame: Frame, scale: float) -> np.ndarray:
+    from PIL import Image, ImageDraw
+
     size = [int(side * scale) + 2 * MARGIN for side in (frame.width, frame.height)]
     large = tuple(OVERSAMPLING * side for side in size)
     picture = Image.new("RGB", large, "white")

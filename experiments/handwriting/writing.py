@@ -55,7 +55,7 @@ class Style(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What sampling carries from step to step.
+    """The carry of sampling from step to step.
 
     Attributes:
       carry: the carry of the network.

@@ -1,5 +1,7 @@
 """The order-embeddings experiment."""
 
+from functools import partial
+
 import jax
 from ml_collections import ConfigDict
 
@@ -47,17 +49,20 @@ def make(config: ConfigDict) -> Experiment:
     buckets = Buckets(config)
     # Seeds that are trained together need batches of one structure.
     packed = config.packed and jax.device_count() == 1 and config.seeds == 1
-    embed = evaluations.embedder(encoders, config.eval_batch_size, buckets)
+    embed = partial(
+        evaluations.embed,
+        evaluation.rows_of_examples(encoders.captions),
+        evaluation.rows_of_examples(encoders.images),
+        batch_size=config.eval_batch_size,
+        buckets=buckets,
+    )
 
     def init(key):
         return {"params": encoders.init(key)}
 
     def loss(vars, batch, key):
         del key
-        params = vars["params"]
-        captions = encoders.captions(params, batch["tokens"], batch["length"])
-        images = encoders.images(params, batch["image"])
-        error = errors(captions, images)
+        error = errors(encoders.captions(vars, batch), encoders.images(vars, batch))
         count = len(error)
         own = matching_errors(error).mean()
         other = (error.mean() - own / count) * count / max(count - 1, 1)

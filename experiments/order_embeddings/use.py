@@ -147,21 +147,11 @@ class Model(LoadedRun):
 
     @functools.cached_property
     def _embed_captions(self):
-        encoders = Encoders(self.config)
-
-        def embed(vars, batch):
-            return encoders.captions(vars["params"], batch["tokens"], batch["length"])
-
-        return rows_of_examples(embed)
+        return rows_of_examples(Encoders(self.config).captions)
 
     @functools.cached_property
     def _embed_images(self):
-        encoders = Encoders(self.config)
-
-        def embed(vars, batch):
-            return encoders.images(vars["params"], batch["image"])
-
-        return rows_of_examples(embed)
+        return rows_of_examples(Encoders(self.config).images)
 
     @functools.cached_property
     def _errors(self):

@@ -28,6 +28,7 @@ from lnrepro.engine import (
     json_files,
     metrics,
     optim,
+    run_config,
     seeds,
     train,
     train_step,
@@ -215,8 +216,8 @@ class LoadedRun:
             store.close()
         if saved:
             path = store.folder / name / str(saved.step)
-            workdir.check_checkpoint(
-                path, saved.notes, self.config, fields=workdir.OF_NETWORK
+            run_config.check_checkpoint(
+                path, saved.notes, self.config, fields=run_config.OF_NETWORK
             )
         return saved
 

@@ -25,7 +25,9 @@ from lnrepro.engine import (
     memory,
     optim,
     peers,
+    provenance,
     report,
+    run_config,
     seeds,
     signals,
     workdir,
@@ -105,7 +107,7 @@ class Run:
         saved = self.store.restore(name, like)
         if saved:
             path = self.store.folder / name / str(saved.step)
-            workdir.check_checkpoint(path, saved.notes, self.config, fingerprint)
+            run_config.check_checkpoint(path, saved.notes, self.config, fingerprint)
         return saved
 
     def best_or_last(self, fingerprint: str) -> Saved | None:
@@ -255,7 +257,7 @@ class Loop:
         if self.log_file and not self.step:
             self.log_file.describe(config.to_dict(), config.best.metric)
         if run.is_main and not is_new:
-            changed = workdir.record_resume(run.folder, self.step)
+            changed = provenance.record_resume(run.folder, self.step)
             if changed:
                 self.progress.say(changed)
         self.compiled = run.placement.compile(run.step(), self.state)
@@ -362,7 +364,7 @@ class Loop:
             "meter": self.meter.state(),
             "numbers": dict(self.numbers),
             "artifacts": [str(path) for path in self.paths],
-            **workdir.checkpoint_notes(self.run.config, self.fingerprint),
+            **run_config.checkpoint_notes(self.run.config, self.fingerprint),
         }
         if self.log_file:
             self.log_file.flush()
@@ -438,7 +440,7 @@ def _check_devices(run: Run, saved: Saved) -> None:
     before = saved.notes.get("devices")
     if before is None:
         # Earlier versions noted the devices of the start only.
-        before = len(workdir.starts(run.folder)[-1].get("devices", jax.devices()))
+        before = len(provenance.starts(run.folder)[-1].get("devices", jax.devices()))
     if before != jax.device_count():
         raise UserError(
             f"{run.folder} was trained with config.placement = 'pmap' on {before} "

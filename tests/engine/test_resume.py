@@ -6,7 +6,7 @@ import shutil
 import jax
 import pytest
 
-from lnrepro.engine import loaded_run, peers, train, workdir
+from lnrepro.engine import loaded_run, peers, provenance, train
 from lnrepro.engine.checkpoint import Store
 from lnrepro.errors import UserError
 from tests.engine import toy
@@ -126,23 +126,22 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path, monkeypatch):
 
 
 def test_each_start_is_recorded_and_a_change_is_printed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(workdir, "git_commit", lambda: "aaaa")
+    monkeypatch.setattr(provenance, "git_commit", lambda: "aaaa")
     stopped(tmp_path, monkeypatch)
     stopped(tmp_path, monkeypatch, at=18)
     assert "resumed otherwise" not in capsys.readouterr().out
-    monkeypatch.setattr(workdir, "git_commit", lambda: "bbbb")
-    versions = workdir.versions() | {"jax": "9.9"}
-    monkeypatch.setattr(workdir, "versions", lambda: versions)
+    monkeypatch.setattr(provenance, "git_commit", lambda: "bbbb")
+    versions = provenance.versions() | {"jax": "9.9"}
+    monkeypatch.setattr(provenance, "versions", lambda: versions)
     train.train(config(), tmp_path)
     out = capsys.readouterr().out
     assert (
         "resumed otherwise than started before: git aaaa -> bbbb; versions.jax" in out
     )
-    starts = workdir.starts(tmp_path)
+    starts = provenance.starts(tmp_path)
     assert [start.get("step") for start in starts] == [None, 15, 15]
     assert [start["git"] for start in starts] == ["aaaa", "aaaa", "bbbb"]
     assert starts[0]["devices"] == starts[2]["devices"]
-    assert workdir.commits(tmp_path) == ["aaaa", "bbbb"]
 
 
 def test_a_wrong_name_of_what_runs_at_the_end_is_corrected_on_resume(
