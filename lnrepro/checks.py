@@ -222,7 +222,7 @@ def check_ascending(name: str, lengths: Sequence[int], least: int = 1) -> None:
 
 
 class Size(NamedTuple):
-    """What a data set says about a size in the config.
+    """A size of a data set, for a field of the config.
 
     Attributes:
       value: the value that a field gets which is None.

@@ -38,7 +38,7 @@ IMPORTANT = (
 
 
 class Line(NamedTuple):
-    """What is shown of a run, as text."""
+    """A row of the table of runs, as text."""
 
     run: str
     experiment: str

@@ -52,6 +52,8 @@ class Example(NamedTuple):
 
     def backgrounds(self) -> list[tuple[int, int, int]]:
         """Return the background of each word, by its share of the largest attention."""
+        # The scale is that of each passage: attention over many words is small
+        # everywhere.
         share = self.attention / max(self.attention.max(), 1e-30)
         colours = np.rint(255 + (ATTENTION_COLOUR - 255) * share[:, None])
         return [tuple(colour) for colour in colours.astype(int).tolist()]
@@ -68,6 +70,7 @@ def read_examples(
       words: the vocabulary.
       read: batch -> (attention [B, T], numbers of the chosen words [B]).
     """
+    # Neighbouring questions may be about one story.
     columns = select(columns, evenly_spaced(len(columns["answer"]), EXAMPLES))
     pad = Shapes(config, columns).largest()
     examples = []

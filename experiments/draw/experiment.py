@@ -40,9 +40,13 @@ def make(config: ConfigDict) -> Experiment:
 
     def loss(vars, batch, key):
         x = pixels(batch)
+        # The noise is drawn before the scan, so that its backward pass replays the same
+        # numbers.
         shape = (draw.sizes.glimpses, len(x), draw.sizes.latents)
         noise = jax.random.normal(key, shape, dtype_of(vars["params"]))
         reconstruction, kl = terms(draw, vars["params"], x, noise)
+        # L = L_x + L_z, the bound of Gregor et al. on -log p(x), averaged over the
+        # images.
         reconstruction, kl = reconstruction.mean(), kl.mean()
         bound = reconstruction + kl
         return bound, ({}, {"bound": bound, "reconstruction": reconstruction, "kl": kl})
@@ -62,6 +66,8 @@ def make(config: ConfigDict) -> Experiment:
 
     def evaluate_final(vars):
         columns = data.open_config(config.data, "test")
+        # The estimate takes `importance_samples` passes over each image, so it may be
+        # of a part.
         selected = select(columns, config.importance_examples)
         examples = eval_batches(selected, config.eval_batch_size)
         scalars = with_data_name(mean_nll(vars, examples))
@@ -75,6 +81,8 @@ def make(config: ConfigDict) -> Experiment:
     def name_with_data(name):
         return f"{name}_{config.data.name}"
 
+    # Metrics of training are called without the name of the data, numbers of
+    # evaluations with it.
     names = ["bound", "reconstruction", "kl", f"nll_iw{samples}"]
     units = dict.fromkeys(["loss", *names, *map(name_with_data, names)], UNIT)
     *of_split, of_final = map(name_with_data, names)

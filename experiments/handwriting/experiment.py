@@ -39,6 +39,8 @@ def make(config: ConfigDict) -> Experiment:
     def loss(vars, batch, key):
         del key
         nll = network.nll(vars["params"], batch).mean()
+        # Nats per step of the whole batch, not the mean over lines: long lines count
+        # more, as in their sum.
         steps = jnp.maximum(batch["steps_length"].mean(), 1)
         return nll, ({}, {"nll": nll, "nll_per_step": nll / steps})
 
@@ -57,6 +59,7 @@ def make(config: ConfigDict) -> Experiment:
         lines = evaluations.examples(open_lines(config, name), config.eval_examples)
         size = config.eval_batch_size
         scalars = mean_metrics(vars, eval_batches(lines, size, pad=padded_to))
+        # The quotient of the means is the quotient of the sums, over all lines.
         steps = scalars.pop("steps")
         scalars["nll_per_step"] = scalars["nll"] / steps
         return Evaluation(scalars)

@@ -65,8 +65,11 @@ def make(config: ConfigDict) -> Experiment:
         error = errors(encoders.captions(vars, batch), encoders.images(vars, batch))
         count = len(error)
         own = matching_errors(error).mean()
+        # The mean over the pairs that do not match, from the mean over all.
         other = (error.mean() - own / count) * count / max(count - 1, 1)
         metrics = {"own_error": own, "other_error": other}
+        # The loss is a sum over the batch, as in the authors' code: the clipping of
+        # gradients depends on its scale.
         return ranking_loss(error, config.margin), ({}, metrics)
 
     def batches(start_step):
@@ -91,6 +94,7 @@ def make(config: ConfigDict) -> Experiment:
     def evaluate_final(vars):
         scores, split, embeddings = score(vars, "test")
         fold = config.evaluation.fold
+        # The picture shows one fold, whose error matrix fits into the memory.
         captions = embeddings.captions[: split.captions.starts[fold]]
         matrix = retrieval.error_matrix(errors, captions, embeddings.images[:fold])
         facts = data.facts(config.data.name, config.data.dir)

@@ -30,7 +30,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class About(NamedTuple):
-    """What TFDS writes about a set.
+    """Description of a set, which TFDS writes.
 
     Attributes:
       name: its name.
@@ -50,7 +50,7 @@ class About(NamedTuple):
 
 
 class Records(NamedTuple):
-    """What was written.
+    """Files that were written.
 
     Attributes:
       folder: where the files are.

@@ -127,7 +127,7 @@ def is_known(name: str) -> bool:
     return bool(metadata.entry_points(group=ENTRY_POINTS, name=name))
 
 
-def place(name: str, data_dir: DataDir = None) -> pathlib.Path:
+def set_folder(name: str, data_dir: DataDir = None) -> pathlib.Path:
     """Return the folder of a set, whether it is prepared or not.
 
     Args:

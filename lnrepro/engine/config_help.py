@@ -1,4 +1,4 @@
-"""What --help says about the variants and fields of a config file."""
+"""The text of --help about the variants and fields of a config file."""
 
 from ml_collections import ConfigDict
 

@@ -27,7 +27,7 @@ Metrics = Mapping[str, jax.Array]
 
 
 class Evaluation(NamedTuple):
-    """What an evaluation returns.
+    """Result of an evaluation.
 
     Attributes:
       scalars: {name: number}, which are logged.
@@ -44,7 +44,7 @@ class Evaluation(NamedTuple):
 
 
 class Experiment(NamedTuple):
-    """What `make(config)` of every module in `experiments` returns.
+    """An experiment, as `make(config)` of every module in `experiments` returns it.
 
     `make` and `init` do not touch data: every size stands in the config. A model can
     then be built, counted and tested without its data set. Before training, sizes that

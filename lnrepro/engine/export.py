@@ -46,7 +46,7 @@ class Weights(NamedTuple):
 
 
 class Export(NamedTuple):
-    """What is written of a run.
+    """The parts of a run that are written.
 
     Attributes:
       about: the contents of the config.json of the run.

@@ -198,7 +198,7 @@ class LoadedRun:
 
     @property
     def vars(self) -> dict[str, Any]:
-        """What the experiment's functions take; see `weights`."""
+        """Parameters and collections, for the experiment's functions."""
         return self.weights.vars
 
     @property

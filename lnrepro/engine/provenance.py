@@ -1,4 +1,4 @@
-"""What a result depends on besides its config and data, at every start of a run.
+"""Provenance of a run: what a result depends on besides its config and data.
 
 These are the command, the commit, the versions and the devices. config.json has those
 of the first start, resumes.jsonl those of the others.
