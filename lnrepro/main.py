@@ -24,20 +24,20 @@ if sys.version_info < (3, 11):  # noqa: UP036
 
 import ast
 import collections
-import io
 import os
 import pathlib
 import re
 import threading
 
 from lnrepro.engine import peers
-from lnrepro.errors import RunError, UserError, not_installed
+from lnrepro.errors import RunError, UserError, not_installed, print_any_character
 
 try:
     from absl import flags, logging
 
     from lnrepro.checks import check_range, local_path, missing_fields
     from lnrepro.engine import config_file
+    from lnrepro.engine.command_line import flag_value
 except ModuleNotFoundError as e:
     print(not_installed(e, "training"), file=sys.stderr)
     sys.exit(UserError.exit_code)
@@ -219,7 +219,7 @@ def _config_of_run(overrides):
 
 def _help(argv):
     """Return the text of --help, or of --help --config=FILE."""
-    config = _config_of(argv)
+    config = flag_value(argv, "config")
     if config:
         from lnrepro.engine import config_help
 
@@ -234,15 +234,6 @@ def _help(argv):
     lines += ["", "flags:"]
     lines += [f"  --{f.name:<30} {flags.FLAGS[f.name].help}" for f in _FLAGS]
     return "\n".join(lines)
-
-
-def _config_of(argv):
-    """Return the value of --config, "" without it."""
-    for i, argument in enumerate(argv):
-        name, equals, value = argument.lstrip("-").partition("=")
-        if argument.startswith("-") and name == "config":
-            return value if equals else "".join(argv[i + 1 : i + 2])
-    return ""
 
 
 def _use_compilation_cache(jax):
@@ -281,10 +272,7 @@ def main(argv: list[str] | None = None) -> int:
       by signal n.
     """
     argv = sys.argv if argv is None else argv
-    for stream in (sys.stdout, sys.stderr):
-        # A path may have characters that the terminal has not.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    print_any_character()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # `experiments` and `configs` are imported from the current directory.
     sys.path.insert(0, os.getcwd())

@@ -1,6 +1,7 @@
 """Reading of config files, with overrides as on the command line."""
 
 import difflib
+import functools
 import importlib.util
 import os
 import pathlib
@@ -152,21 +153,20 @@ def _failure(file, error):
 
 def _parse(config):
     """Return what get_config of the file returns."""
-    argv = ["lnrepro", f"--config={config}"]
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
-    return _values(config, values, argv)
+    flag = f"--config={config}"
+    return _values(config, config_flags.DEFINE_config_file, flag)
 
 
 def _override(config, plain, overrides):
     """Return a config with the values of flags."""
-    argv = ["lnrepro", *overrides]
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_dict("config", plain, flag_values=values, sys_argv=argv)
-    return _values(config, values, argv)
+    define = functools.partial(config_flags.DEFINE_config_dict, config=plain)
+    return _values(config, define, *overrides)
 
 
-def _values(config, values, argv):
+def _values(config, define, *argv):
+    """Return the config of a flag that `define` defines, after the flags in `argv`."""
+    argv, values = ["lnrepro", *argv], flags.FlagValues()
+    define("config", flag_values=values, sys_argv=argv)
     try:
         values(argv)
     # What a wrong value or an unknown variant raises.

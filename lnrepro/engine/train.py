@@ -532,10 +532,7 @@ def _write_results(run, results):
     """Write metrics.csv, report.html and results.json, and print the table."""
     config, paths = run.config, results.paths
     write_csv(run.folder)
-    if config.curves:
-        name = config.experiment.rpartition(".")[2]
-        title = f"{name}, {config.norm}, data: {config.data.name}"
-        paths = artifacts.draw_curves(run.folder, config.curves, title) + paths
+    paths = artifacts.draw_curves(run.folder, config) + paths
     rows = _rows(run, results.numbers)
     about = json.loads((run.folder / "config.json").read_text(encoding="utf-8"))
     page = report.write(run.folder, about, rows, f"finished, {run.total_steps} steps")
