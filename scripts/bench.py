@@ -11,7 +11,7 @@ history  the ratios over commits, from the records that the others write with --
 Results are ratios of medians. The compared programs run interleaved.
 """
 
-from lnrepro.engine.errors import ended
+from lnrepro.errors import ended
 from scripts.commands import dispatch
 
 COMMANDS = (

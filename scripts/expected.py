@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import RunError, UserError, ended
+from lnrepro.errors import RunError, UserError, ended
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "training.md"
@@ -183,15 +183,15 @@ def table(runs: Mapping[str, Measured], where: str) -> str:
 
 def machine() -> str:
     """Return what the times and numbers depend on, in words."""
-    from lnrepro.engine import workdir
+    from lnrepro.engine import provenance
 
     cpu = platform.processor() or platform.machine()
     info = pathlib.Path("/proc/cpuinfo")
     if info.exists():
         found = re.search(r"model name\s*: (.*)", info.read_text())
         cpu = found[1] if found else cpu
-    commit = (workdir.git_commit() or "unknown")[:7]
-    jax = workdir.versions()["jax"]
+    commit = (provenance.git_commit() or "unknown")[:7]
+    jax = provenance.versions()["jax"]
     return f"{os.cpu_count()} cores of {cpu} (commit {commit}, jax {jax})"
 
 

@@ -22,7 +22,7 @@ from lnrepro.data.encodings import decode
 from lnrepro.data.file_kinds import is_system_file, unpacked_name
 from lnrepro.data.files import unpack
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.errors import UserError, ended
 
 # The lines around a book. A second line often stands before the one with stars.
 START = re.compile(r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG.*$", re.I | re.M)

@@ -13,8 +13,8 @@ import time
 import numpy as np
 import pytest
 
-from lnrepro import main
-from lnrepro.engine import config_file, optional
+from lnrepro import main, optional
+from lnrepro.engine import config_file
 from tests.runs import ROOT, SMOKE, environment, newest_state, run, start
 
 

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lnrepro.engine.errors import UserError
-from lnrepro.engine.runs import LoadedRun
+from lnrepro.engine.loaded_run import LoadedRun
+from lnrepro.errors import UserError
 
 from .bound import noise_of
 from .model import Draw, dtype_of

@@ -12,8 +12,8 @@ import numpy as np
 
 from lnrepro.data.text import plain_punctuation
 from lnrepro.engine import inputs
-from lnrepro.engine.errors import UserError
-from lnrepro.engine.runs import LoadedRun, logger
+from lnrepro.engine.loaded_run import LoadedRun, logger
+from lnrepro.errors import UserError
 
 from .data import Lines
 from .model import Network

@@ -15,7 +15,7 @@ import numpy as np
 
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.data.seal import Written
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds

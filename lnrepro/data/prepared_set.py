@@ -28,7 +28,7 @@ import numpy as np
 from lnrepro.data import ragged, seal
 from lnrepro.data.seal import FACTS, SEAL
 from lnrepro.data.source import Source, open_records
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Columns of a split up to this many bytes are checked when they are opened. This takes
 # at most 0.1 seconds.

@@ -22,7 +22,7 @@ from lnrepro.data.file_kinds import (
     unpacked_name,
 )
 from lnrepro.data.files import UNKNOWN_LIMIT, unpack
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Archives that are not read, which may lie where a folder is looked for.
 OTHER_ARCHIVES = (".zip", ".rar", ".7z", *TREE_PACKINGS)

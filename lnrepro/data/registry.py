@@ -15,9 +15,9 @@ import re
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from lnrepro.checks import local_path
 from lnrepro.data.prepared_set import newest
-from lnrepro.engine.checks import local_path
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 if TYPE_CHECKING:
     from lnrepro.data.builder import Builder
@@ -127,7 +127,7 @@ def is_known(name: str) -> bool:
     return bool(metadata.entry_points(group=ENTRY_POINTS, name=name))
 
 
-def place(name: str, data_dir: DataDir = None) -> pathlib.Path:
+def set_folder(name: str, data_dir: DataDir = None) -> pathlib.Path:
     """Return the folder of a set, whether it is prepared or not.
 
     Args:

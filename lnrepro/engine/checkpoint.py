@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from lnrepro.engine import orbax_workarounds
-from lnrepro.engine.errors import RunError, UserError
+from lnrepro.errors import RunError, UserError
 
 # Number of checkpoints of each kind that are kept.
 KEPT = {"last": 2, "best": 1}

@@ -1,10 +1,12 @@
 """Reading of config files, with overrides as on the command line."""
 
 import difflib
+import functools
 import importlib.util
 import os
 import pathlib
 import re
+import sys
 import traceback
 from collections.abc import Sequence
 from operator import attrgetter
@@ -13,10 +15,9 @@ from types import ModuleType
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from lnrepro.config import add_defaults
-from lnrepro.engine.checks import is_path, local_path
-from lnrepro.engine.config_help import fields, help_of, helps
-from lnrepro.engine.errors import UserError
+from lnrepro.checks import is_path, local_path
+from lnrepro.config import HELP, add_defaults, fields
+from lnrepro.errors import UserError
 
 
 def configs() -> list[str]:
@@ -48,7 +49,7 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
             "as lnrepro.config.base does"
         )
     add_defaults(plain)
-    _check_declared(plain, helps(module), file)
+    _check_declared(fields(plain), helps(module), file)
     unset, rest = [], []
     for flag in overrides:
         field, equals, value = re.sub(r"^--?(no)?config\.", "", flag).partition("=")
@@ -106,6 +107,39 @@ def load_module(file: str) -> ModuleType:
     return module
 
 
+def variants(module: ModuleType) -> list[str]:
+    """Return the names of the variants of a config file, "" for the default."""
+    return list(getattr(module, "VARIANTS", ("",)))
+
+
+def helps(module: ModuleType) -> dict[str, str]:
+    """Return {field: what it means} of a config file.
+
+    It may change the config of another file, whose fields it then has too.
+    """
+    said = dict(HELP)
+    for value in vars(module).values():
+        of = value if isinstance(value, ModuleType) else None
+        imported = of or sys.modules.get(getattr(value, "__module__", None) or "")
+        found = getattr(imported, "HELP", {})
+        said |= found if isinstance(found, dict) else {}
+    return said | getattr(module, "HELP", {})
+
+
+def help_of(field: str, said: dict[str, str]) -> str:
+    """Return what a field means, or else what the group that it is in means.
+
+    Args:
+      field: such as "evals.valid".
+      said: what `helps` returned.
+    """
+    while field:
+        if field in said:
+            return said[field]
+        field = field.rpartition(".")[0]
+    return ""
+
+
 def _failure(file, error):
     """Return a line about an exception that the code of a config file raised."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -119,21 +153,20 @@ def _failure(file, error):
 
 def _parse(config):
     """Return what get_config of the file returns."""
-    argv = ["lnrepro", f"--config={config}"]
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
-    return _values(config, values, argv)
+    flag = f"--config={config}"
+    return _values(config, config_flags.DEFINE_config_file, flag)
 
 
 def _override(config, plain, overrides):
     """Return a config with the values of flags."""
-    argv = ["lnrepro", *overrides]
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_dict("config", plain, flag_values=values, sys_argv=argv)
-    return _values(config, values, argv)
+    define = functools.partial(config_flags.DEFINE_config_dict, config=plain)
+    return _values(config, define, *overrides)
 
 
-def _values(config, values, argv):
+def _values(config, define, *argv):
+    """Return the config of a flag that `define` defines, after the flags in `argv`."""
+    argv, values = ["lnrepro", *argv], flags.FlagValues()
+    define("config", flag_values=values, sys_argv=argv)
     try:
         values(argv)
     # What a wrong value or an unknown variant raises.
@@ -171,15 +204,15 @@ def _check_field(config, field, file):
         inner = inner[name]
 
 
-def _check_declared(config, said, file):
+def _check_declared(names, said, file):
     """Raise UserError where get_config sets a field that nothing declares.
 
     Args:
-      config: the config.
+      names: the fields of the config.
       said: what `helps` returned. It names all fields of `lnrepro.config.base`.
       file: the config file.
     """
-    for field in fields(config):
+    for field in names:
         if help_of(field, said) or field.startswith("data."):
             continue
         near = difflib.get_close_matches(field, said, 1)

@@ -50,6 +50,7 @@ class Caught(list[int]):
           log_every: several processes ask each other at multiples of it, so that all
             stop after the same step.
         """
+        # Processes may get the signal at different steps, and a step needs all of them.
         own = self[0] if self else 0
         if jax.process_count() == 1:
             return own
@@ -81,6 +82,7 @@ def collect() -> Iterator[Caught]:
     first_time: dict[int, float] = {}
 
     def handle(signum, frame):
+        # Only a note: the loop stops where the state can be saved.
         caught.append(signum)
         now = time.monotonic()
         if now - first_time.setdefault(signum, now) > REPEAT_S:

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from lnrepro import optional
+from lnrepro.checks import check_ranges
 from lnrepro.engine import (
     artifacts,
     distribute,
@@ -22,19 +24,19 @@ from lnrepro.engine import (
     json_files,
     memory,
     optim,
-    optional,
     peers,
+    provenance,
     report,
+    run_config,
     seeds,
     signals,
     workdir,
 )
 from lnrepro.engine.checkpoint import Saved, Store
-from lnrepro.engine.checks import check_ranges
-from lnrepro.engine.errors import Diverged, UserError
 from lnrepro.engine.metrics import Log, Meter, check_finite, is_better, write_csv
 from lnrepro.engine.progress import Progress, Row, table
 from lnrepro.engine.train_step import Batches, State, close, make_init, make_step, take
+from lnrepro.errors import Diverged, UserError
 
 
 class Results(NamedTuple):
@@ -61,13 +63,13 @@ class Run:
         check_ranges(config)
         self.config = config
         self.folder = folder
-        self.seeds = seeds.of(config)
-        self.experiments = [
-            experiment.load(seeds.single(config, seed)) for seed in self.seeds
-        ]
         self.total_steps = experiment.total_steps(config)
         self.steps_per_epoch = experiment.steps_per_epoch(config)
         self.evals = experiment.evals(config)
+        self.seeds = range(config.seed, config.seed + config.seeds)
+        self.experiments = [
+            experiment.load(seeds.single(config, seed)) for seed in self.seeds
+        ]
         self.placement = distribute.make(
             config.placement, config.batch_size, len(self.seeds), **config.mesh
         )
@@ -105,10 +107,10 @@ class Run:
         saved = self.store.restore(name, like)
         if saved:
             path = self.store.folder / name / str(saved.step)
-            workdir.check_checkpoint(path, saved.notes, self.config, fingerprint)
+            run_config.check_checkpoint(path, saved.notes, self.config, fingerprint)
         return saved
 
-    def chosen(self, fingerprint: str) -> Saved | None:
+    def best_or_last(self, fingerprint: str) -> Saved | None:
         """Return the best checkpoint, or else the last one, and close the store."""
         try:
             like = self.initial()
@@ -125,7 +127,7 @@ class Run:
     def batches(self, start_step: int) -> Batches:
         """Return the training batches from `start_step` on, those of all seeds."""
         streams = [exp.batches(start_step) for exp in self.experiments]
-        return streams[0] if len(streams) == 1 else seeds.Together(streams)
+        return streams[0] if len(streams) == 1 else seeds.StackedBatches(streams)
 
     def evaluate(self, vars: Any, names: Sequence[str]) -> Results:
         """Run evaluations and write their artifacts.
@@ -253,9 +255,9 @@ class Loop:
                     notes.get("records_digest"),
                 )
         if self.log_file and not self.step:
-            self.log_file.describe(config)
+            self.log_file.describe(config.to_dict(), config.best.metric)
         if run.is_main and not is_new:
-            changed = workdir.record_resume(run.folder, self.step)
+            changed = provenance.record_resume(run.folder, self.step)
             if changed:
                 self.progress.say(changed)
         self.compiled = run.placement.compile(run.step(), self.state)
@@ -302,7 +304,7 @@ class Loop:
         """Check the names of training metrics in `config.curves`, at the first step."""
         measured = [f"train/{name}" for name in metrics]
         for name in experiment.metrics_of(self.run.config.curves):
-            plain = name.rpartition("/seed")[0] if seeds.is_one(name) else name
+            plain = name.rpartition("/seed")[0] if seeds.is_of_one_seed(name) else name
             if name.startswith("train/"):
                 experiment.check_measured("config.curves", plain, measured)
 
@@ -318,8 +320,7 @@ class Loop:
         self.numbers.update(values)
         if self.log_file:
             self.log_file.write(step, step / self.run.steps_per_epoch, values)
-        shown = {name: v for name, v in values.items() if not seeds.is_one(name)}
-        self.progress.metrics(step, shown, important)
+        self.progress.metrics(step, seeds.without_single(values), important)
 
     def evaluate(self) -> bool:
         """Run the evaluations that are due; return whether the state is the best."""
@@ -363,7 +364,7 @@ class Loop:
             "meter": self.meter.state(),
             "numbers": dict(self.numbers),
             "artifacts": [str(path) for path in self.paths],
-            **workdir.checkpoint_notes(self.run.config, self.fingerprint),
+            **run_config.checkpoint_notes(self.run.config, self.fingerprint),
         }
         if self.log_file:
             self.log_file.flush()
@@ -439,7 +440,7 @@ def _check_devices(run: Run, saved: Saved) -> None:
     before = saved.notes.get("devices")
     if before is None:
         # Earlier versions noted the devices of the start only.
-        before = len(workdir.starts(run.folder)[-1].get("devices", jax.devices()))
+        before = len(provenance.starts(run.folder)[-1].get("devices", jax.devices()))
     if before != jax.device_count():
         raise UserError(
             f"{run.folder} was trained with config.placement = 'pmap' on {before} "
@@ -474,9 +475,11 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     with peers.together("data"):
         config = experiment.fill_sizes(config)
         run = Run(config, folder, writing=True)
-        fingerprint, facts = _data_identity(config)
+        fingerprint, facts = _data_identity(config.data)
         experiment.check_data_sizes(config)
-        experiment.check_names(config, run.experiments[0])
+        experiment.check_names(
+            run.experiments[0], config.evals, config.best.metric, config.curves
+        )
     peers.agree("fingerprint", {"the data": fingerprint})
     # A model that cannot be built must not leave a config.json.
     jax.eval_shape(make_init(run.experiments[0], run.optimizer), run.init_keys[0])
@@ -529,10 +532,7 @@ def _write_results(run, results):
     """Write metrics.csv, report.html and results.json, and print the table."""
     config, paths = run.config, results.paths
     write_csv(run.folder)
-    if config.curves:
-        name = config.experiment.rpartition(".")[2]
-        title = f"{name}, {config.norm}, data: {config.data.name}"
-        paths = artifacts.draw_curves(run.folder, config.curves, title) + paths
+    paths = artifacts.draw_curves(run.folder, config) + paths
     rows = _rows(run, results.numbers)
     about = json.loads((run.folder / "config.json").read_text(encoding="utf-8"))
     page = report.write(run.folder, about, rows, f"finished, {run.total_steps} steps")
@@ -554,10 +554,8 @@ def _write_results(run, results):
 def _rows(run, numbers):
     """Return the rows of the table of a run's numbers."""
     rows = []
-    for name, value in numbers.items():
-        # Of several seeds, the mean and the deviation are shown.
-        if seeds.is_one(name):
-            continue
+    # Of several seeds, the mean and the deviation are shown.
+    for name, value in seeds.without_single(numbers).items():
         spread = seeds.deviation(numbers, name, run.seeds)
         unit = "steps" if name == "best step" else run.experiments[0].unit(name)
         rows.append(Row(name, value, spread, unit))
@@ -584,10 +582,10 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         )
     with peers.together("data"):
         config = experiment.fill_sizes(config)
-        fingerprint, _ = _data_identity(config)
+        fingerprint, _ = _data_identity(config.data)
         workdir.check_run(folder, config, fingerprint)
         run = Run(config, folder)
-        saved = run.chosen(fingerprint)
+        saved = run.best_or_last(fingerprint)
     _check_same_step(saved)
     if saved is None:
         raise UserError(f"--evaluate: {folder} has no checkpoint yet")
@@ -607,9 +605,9 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     return numbers
 
 
-def _data_identity(config: ConfigDict) -> tuple[str, dict[str, Any]]:
-    """Return the fingerprint and the facts of the data set of a config."""
+def _data_identity(spec: ConfigDict) -> tuple[str, dict[str, Any]]:
+    """Return the fingerprint and the facts of the data set of `config.data`."""
     from lnrepro import data
 
-    name, data_dir = config.data.name, config.data.get("dir")
-    return data.fingerprint(name, data_dir), data.facts(name, data_dir)
+    prepared = data.open_set(spec.name, spec.get("dir"))
+    return prepared.fingerprint, prepared.facts

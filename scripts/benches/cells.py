@@ -21,7 +21,7 @@ import flax.linen as nn
 import jax
 
 from lnrepro import functional
-from lnrepro.engine import workdir
+from lnrepro.engine import provenance
 from scripts.benches import records
 from scripts.benches.direct import cells_jax, variants_jax
 from scripts.benches.direct.cells_jax import Implementation, Shape
@@ -206,7 +206,7 @@ def main(args: argparse.Namespace) -> int:
     Returns:
       0.
     """
-    commit = (workdir.git_commit() or "unknown")[:7]
+    commit = (provenance.git_commit() or "unknown")[:7]
     print(f"{args.cell}, {records.device()}, jax {jax.__version__}, commit {commit}")
     print(
         "forward + backward unless it says `inference`; medians of at least "

@@ -11,7 +11,7 @@ of a compiler's schedule. docs/performance.md says what they are and are not.
 import argparse
 from collections.abc import Mapping, Sequence
 
-from lnrepro.engine.errors import RunError
+from lnrepro.errors import RunError
 from scripts.benches import cells, records
 from scripts.benches.accelerators import analysis, devices, environment
 from scripts.benches.accelerators.analysis import Report

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts.benches.records import FIELDS, FOLDER
 
 

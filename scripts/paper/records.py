@@ -20,11 +20,11 @@ from ml_collections import ConfigDict
 
 from experiments.paper_results import FINGERPRINTS
 from lnrepro.config import add_defaults
-from lnrepro.engine import runs, seeds
+from lnrepro.engine import loaded_run, seeds
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
 from lnrepro.engine.experiment import total_steps
 from lnrepro.engine.workdir import SET_ASIDE
+from lnrepro.errors import UserError, ended
 from scripts.paper.axes import Figure, Record
 
 # Files of several runs end in this.
@@ -152,7 +152,7 @@ def _at_and_below(path: pathlib.Path) -> Iterator[RecordedRun]:
 
 
 def _in_directory(folder):
-    loaded = runs.load(folder)
+    loaded = loaded_run.load(folder)
     evaluation = folder / "evaluation.json"
     return RecordedRun(
         folder,
@@ -169,7 +169,7 @@ def _in_file(path):
         try:
             files = json.loads(line)
             folder, about = path / files["run"], files["config.json"]
-            config = runs.LoadedRun(folder, about).config
+            config = loaded_run.LoadedRun(folder, about).config
             # Read all fields that are used later, so that a missing one is named here.
             _, _, _ = config.experiment, config.norm, about["data"]["fingerprint"]
             yield RecordedRun(

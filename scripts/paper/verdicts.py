@@ -26,7 +26,7 @@ import numpy as np
 
 from lnrepro.config import PROTOCOLS, SAME_RATE
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.errors import UserError, ended
 from scripts.paper import compare, protocols
 from scripts.paper.claims import CLAIMS, Claim
 from scripts.paper.compare import Pairs

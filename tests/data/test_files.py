@@ -20,7 +20,7 @@ from lnrepro.data.file_kinds import is_system_file
 from lnrepro.data.files import mappable, unpack
 from lnrepro.data.official.word2vec import Word2Vec
 from lnrepro.data.raw import Raw
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 from tests.data import idx, unchecked
 from tests.runs import ROOT, environment
 
@@ -243,9 +243,7 @@ def test_folders_and_locales_that_are_not_utf8(tmp_path, locale):
     assert done.returncode == 2
     assert b"is not in UTF-8; choose another data dir" in done.stderr
     assert b"Traceback" not in done.stderr
-    command = (
-        "from lnrepro.engine.errors import ended; ended(lambda _: print(chr(233)), '')"
-    )
+    command = "from lnrepro.errors import ended; ended(lambda _: print(chr(233)), '')"
     done = subprocess.run(
         [sys.executable, "-c", command], env=environment(tmp_path) | locale
     )

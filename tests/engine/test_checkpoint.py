@@ -6,7 +6,7 @@ import pytest
 
 from lnrepro.engine import train
 from lnrepro.engine.checkpoint import Saved, Store
-from lnrepro.engine.errors import RunError, UserError
+from lnrepro.errors import RunError, UserError
 
 
 def state(value=0.0, **more):

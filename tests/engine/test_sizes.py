@@ -5,9 +5,9 @@ import pathlib
 
 import pytest
 
+from lnrepro.checks import Size, check_ascending
 from lnrepro.engine import config_file, experiment
-from lnrepro.engine.checks import Size, check_ascending
-from lnrepro.engine.errors import DataError, UserError
+from lnrepro.errors import DataError, UserError
 from tests.runs import ROOT
 
 CONFIGS = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))

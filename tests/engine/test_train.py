@@ -14,9 +14,9 @@ import pytest
 
 from lnrepro.engine import artifacts, distribute, report, signals, train, train_step
 from lnrepro.engine.checkpoint import Saved, Store
-from lnrepro.engine.errors import RunError, UserError
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.progress import Row
+from lnrepro.errors import RunError, UserError
 from tests.engine import toy
 
 

@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from lnrepro import data
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 from tests.hardening.mutate import FOLDER_KINDS, HARMLESS, PACK, Damage
 from tests.hardening.parsers import Parser, parsers
 from tests.hardening.samples import Sample, archives, samples
@@ -429,7 +429,7 @@ def _prepare_once(
 def _read(name, target):
     """Read everything that a prepared set has."""
     data.facts(name, target)
-    seal = json.loads((data.place(name, target) / data.SEAL).read_text())
+    seal = json.loads((data.set_folder(name, target) / data.SEAL).read_text())
     for split in seal["splits"]:
         for column in data.open_columns(name, split, target).values():
             len(column)

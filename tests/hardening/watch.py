@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 # A quantity may grow by this much, and by SHARE of its first value, and still be flat.
 # Allocators vary that much. The growth per hour is reported in any case, for runs that

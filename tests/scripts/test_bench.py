@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lnrepro.engine.errors import RunError, UserError
+from lnrepro.errors import RunError, UserError
 from scripts import bench
 from scripts.benches import cells, history, records, switches
 from scripts.benches.direct import cells_jax

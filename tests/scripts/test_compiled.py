@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.data.triples import STEPS
+from experiments.skip_thoughts.triples import STEPS
 from lnrepro.engine import config_file, distribute, experiment, optim
-from lnrepro.engine.errors import RunError, UserError
 from lnrepro.engine.train_step import make_init, make_step
+from lnrepro.errors import RunError, UserError
 from lnrepro.functional.fast import platform
 from scripts import bench
 from scripts.benches import compiled

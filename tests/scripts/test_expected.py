@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts import expected
 
 PAGE = expected.PAGE.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments import paper_results
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts.paper import claims, page, picture, records, shares, tables, verdicts
 from scripts.paper import own as own_curves
 from scripts.paper.axes import FIGURES

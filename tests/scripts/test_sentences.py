@@ -6,7 +6,7 @@ import pytest
 
 from experiments.skip_thoughts import encoding
 from lnrepro import data
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts import sentences
 
 BOOK = """The Project Gutenberg EBook of A Walk, by Nobody

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lnrepro.config import base
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts.paper import claims, protocols, verdicts
 from scripts.paper.claims import Claim
 from scripts.paper.records import RecordedRun

@@ -95,7 +95,7 @@ class Thing(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What a picture shows: its objects, and the colour of its ground."""
+    """Content of a picture: its objects, and the colour of its ground."""
 
     things: tuple[Thing, ...]
     ground: str

@@ -8,7 +8,7 @@ spaces:
     nobody answered .
 
 A prepared set has one split, "train", and only the following columns, because it is too
-large for ArrayRecord. `lnrepro.data.triples` makes batches of them.
+large for ArrayRecord. `experiments.skip_thoughts.triples` makes batches of them.
 
     tokens   Ragged [lines] of uint32: word ids of each sentence. Id 0 is the end token,
              1 an unknown word, and the words follow by frequency. All words have an id.

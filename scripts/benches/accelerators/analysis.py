@@ -120,30 +120,13 @@ def cell_functions(device: str, cell: str, shape: str) -> dict[str, Implementati
     return made
 
 
-def compile_named(words: Sequence[str]) -> Compiled:
-    """Compile the program that words name.
-
-    Args:
-      words: "cell", device, cell, shape, label; or "config", device, config, number of
-        devices, "ours" or "direct", flags such as "--config.norm=none".
-    """
-    kind, device, *rest = words
-    if kind == "cell":
-        cell, shape, label = rest
-        return compile_cell(device, cell_functions(device, cell, shape)[label])
-    from scripts.benches.accelerators import steps
-
-    config, count, version, *flags = rest
-    return steps.compile_step(device, config, int(count), version, flags)
-
-
 def report(device: str, compiled: Compiled, words: Sequence[str]) -> Report:
     """Read a compiled program.
 
     Args:
       device: name of the device.
       compiled: the program.
-      words: what names it, see `compile_named`.
+      words: what names it, see `named.compile_named`.
 
     Raises:
       UserError: its text cannot be read.
