@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -490,3 +491,9 @@ def test_a_failure_does_not_wait_for_threads_that_wait():
         "threading.Thread(target=threading.Event().wait).start(); main._exit(1)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 1
+
+
+def test_reading_a_config_file_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        config_file.read("configs/mnist.py:smoke", ["--config.seed=1"])
