@@ -10,7 +10,6 @@ only. A release runs this once with --write; the page then holds what was measur
 Exit codes: 0 all numbers are within their tolerance; 1 some are not; 2 a mistake.
 """
 
-import json
 import os
 import pathlib
 import platform
@@ -21,6 +20,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from lnrepro.engine import workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import RunError, UserError, ended
 
@@ -134,8 +134,8 @@ def train(name: str, folder: pathlib.Path) -> Measured:
     done = subprocess.run([*command, f"--workdir={folder.absolute()}"], cwd=ROOT)
     if done.returncode:
         raise RunError(f"configs/{name}.py ended with exit code {done.returncode}")
-    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    return Measured(time.monotonic() - began, results)
+    seconds = time.monotonic() - began
+    return Measured(seconds, workdir.read_results(folder) or {})
 
 
 def compare(page: str, runs: Mapping[str, Measured]) -> list[str]:
@@ -183,8 +183,6 @@ def table(runs: Mapping[str, Measured], where: str) -> str:
 
 def machine() -> str:
     """Return what the times and numbers depend on, in words."""
-    from lnrepro.engine import workdir
-
     cpu = platform.processor() or platform.machine()
     info = pathlib.Path("/proc/cpuinfo")
     if info.exists():

@@ -17,14 +17,14 @@ those that tried learning rates, are left out.
 
 import collections
 import json
-import os
 import pathlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from lnrepro.config import PROTOCOLS, SAME_RATE
+from lnrepro.engine import json_files
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.errors import UserError, ended
 from scripts.paper import compare, protocols
@@ -91,21 +91,16 @@ class Row(NamedTuple):
     pairs: Mapping[str, Pairs]
 
 
-def of_runs(
-    runs: Iterable[RecordedRun],
-    claims: Sequence[Claim],
-    diverged: Collection[pathlib.Path] = (),
-) -> list[Row]:
+def of_runs(runs: Iterable[RecordedRun], claims: Sequence[Claim]) -> list[Row]:
     """Return the verdicts about all claims that the runs have both norms for.
 
     Args:
       runs: the runs. Those that have neither finished nor diverged are left out.
       claims: the claims.
-      diverged: the folders of the runs that diverged.
     """
     ended = collections.defaultdict(list)
     for run in runs:
-        if run.folder in diverged or run.finished:
+        if run.diverged or run.finished:
             ended[run.config.experiment, run.config.norm, run.data].append(run)
     rows = []
     for claim in claims:
@@ -114,21 +109,21 @@ def of_runs(
             baseline = ended[claim.experiment, claim.baseline, data]
             row = Row(claim, data, {}, {})
             for protocol in PROTOCOLS:
-                pair = _compared(claim, protocol, better, baseline, diverged)
+                pair = _compared(claim, protocol, better, baseline)
                 if pair:
-                    _add_verdict(row, protocol, pair, diverged)
+                    _add_verdict(row, protocol, pair)
             if row.verdicts:
                 rows.append(row)
     return rows
 
 
-def _add_verdict(row, protocol, pair, diverged):
+def _add_verdict(row, protocol, pair):
     """Add the verdict of a pair of lists of runs, unless no step is common."""
     claim = row.claim
     rates = tuple(protocols.rate(runs[0]) for runs in pair)
-    n_diverged = sum(run.folder in diverged for runs in pair for run in runs)
+    n_diverged = sum(run.diverged for runs in pair for run in runs)
     curves = [
-        _by_seed([run for run in runs if run.folder not in diverged], claim.metric)
+        _by_seed([run for run in runs if not run.diverged], claim.metric)
         for runs in pair
     ]
     norms = claim.better, claim.baseline
@@ -163,11 +158,11 @@ def _judged(claim, verdict, pairs):
     return verdict._replace(low=low, high=high, p=p, word=word)
 
 
-def _compared(claim, protocol, better, baseline, diverged):
+def _compared(claim, protocol, better, baseline):
     """Return the runs of both norms that a claim compares, or () if there are none."""
     pairs = []
-    for ours in _seeds(claim, protocol, better, diverged):
-        for theirs in _seeds(claim, protocol, baseline, diverged):
+    for ours in _seeds(claim, protocol, better):
+        for theirs in _seeds(claim, protocol, baseline):
             is_one_rate = protocols.rate(ours[0]) == protocols.rate(theirs[0])
             if protocol == protocols.SAME and not is_one_rate:
                 continue
@@ -176,12 +171,12 @@ def _compared(claim, protocol, better, baseline, diverged):
     return max(pairs, key=_size, default=())
 
 
-def _seeds(claim, protocol, runs, diverged):
+def _seeds(claim, protocol, runs):
     """Return the groups of runs of one norm that are seeds of one another."""
     groups = collections.defaultdict(list)
     for run in runs:
         # Runs with the same settings may have other evaluations.
-        has_metric = run.folder in diverged or any(run.values(claim.metric).values())
+        has_metric = run.diverged or any(run.values(claim.metric).values())
         if has_metric and claim.where(run.config) and protocols.belongs(run, protocol):
             groups[json.dumps(settings(run)), run.length].append(run)
     return groups.values()
@@ -411,10 +406,7 @@ def write_into(page: pathlib.Path, text: str) -> None:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise UserError(f"{page}: the lines {BEGIN} and {END} are needed")
-    # os.replace is atomic, so that a reader sees the old page or the new one, whole.
-    new = page.with_suffix(".new")
-    new.write_text(f"{before}{begin}{text}{end}{after}", encoding="utf-8")
-    os.replace(new, page)
+    json_files.replace(page, f"{before}{begin}{text}{end}{after}")
 
 
 def main(argv: Sequence[str]) -> None:

@@ -623,6 +623,19 @@ def test_packed_runs_are_the_runs(draw_runs, packed):
     assert packed.read_bytes() == before
 
 
+def test_what_diverged_and_all_commits_of_a_run_are_packed(draw_runs, packed):
+    step = {"metric": "train/loss", "step": 5}
+    (draw_runs / "a/diverged.json").write_text(json.dumps(step))
+    lines = [json.dumps({"step": 5, "git": git}) for git in ("89abcde", "89abcde")]
+    (draw_runs / "a/resumes.jsonl").write_text("\n".join(lines))
+    records.main([str(draw_runs), "--out", str(packed.with_name("b.runs.jsonl"))])
+    for path in (draw_runs, packed.with_name("b.runs.jsonl")):
+        (run,) = [run for run in find([path]) if run.diverged]
+        assert not run.finished
+        assert run.folder.name == "a"
+        assert run.about["git"] == "0123456, 89abcde"
+
+
 def test_unfinished_runs_are_not_packed(draw_runs, packed, capsys):
     config = draw_runs / "a/config.json"
     about = json.loads(config.read_text())

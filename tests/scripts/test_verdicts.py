@@ -52,15 +52,15 @@ def runs(layer, none, n=3, layer_rate=0.001):
     return found
 
 
-def judge(found, claim=CLAIM, diverged=(), protocol="same_rate"):
+def judge(found, claim=CLAIM, protocol="same_rate"):
     """The verdict about a claim under one protocol."""
-    (row,) = verdicts.of_runs(found, [claim], diverged)
+    (row,) = verdicts.of_runs(found, [claim])
     return row.verdicts[protocol]
 
 
-def cells(found, diverged=()):
+def cells(found):
     """The cells of the only row, by the head of their column."""
-    (row,) = verdicts.cells(verdicts.of_runs(found, [CLAIM], diverged))
+    (row,) = verdicts.cells(verdicts.of_runs(found, [CLAIM]))
     return dict(zip(verdicts.HEAD, row, strict=True))
 
 
@@ -105,20 +105,20 @@ def test_norms_are_compared_in_the_seeds_that_both_have():
 def test_unfinished_runs_do_not_count_and_diverged_ones_are_shown():
     found = runs(FAST, SLOW, n=5)
     found[0].config.steps = 2000
-    diverged = {found[-1].folder}
-    verdict = judge(found, diverged=diverged)
+    found[-1] = found[-1]._replace(diverged=True)
+    verdict = judge(found)
     # Seed 0 of layer is not finished, seed 4 of none diverged.
     assert (verdict.seeds, verdict.diverged) == (3, 1)
-    assert cells(found, diverged)["seeds"] == "3, 1 diverged"
+    assert cells(found)["seeds"] == "3, 1 diverged"
 
 
 def test_a_norm_whose_runs_all_diverged_keeps_its_row():
     found = runs(FAST, SLOW, n=4)
-    diverged = {r.folder for r in found if r.config.norm == "none"}
+    found = [r._replace(diverged=r.config.norm == "none") for r in found]
     # One of them diverged before its first record.
     found[-1] = found[-1]._replace(records=[])
-    assert judge(found, diverged=diverged).word == "open"
-    row = cells(found, diverged)
+    assert judge(found).word == "open"
+    row = cells(found)
     assert (
         row["same_rate: steps to the other's best"] == "open: all runs of none diverged"
     )
