@@ -114,7 +114,7 @@ def test_raw_novels_become_sentence_vectors(tmp_path):
     # A copy of the run needs no data.
     (tmp_path / "books_run").rename(tmp_path / "elsewhere")
     (tmp_path / "data").rename(tmp_path / "gone")
-    encode = "python scripts/encode.py --workdir elsewhere < sentences.txt > again.npy"
+    encode = "python scripts/encode_sentences.py --workdir elsewhere < sentences.txt > again.npy"
     run_block(tmp_path, encode)
     np.testing.assert_array_equal(np.load(tmp_path / "again.npy"), vectors)
 
