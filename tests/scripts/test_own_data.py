@@ -12,7 +12,7 @@ from scripts import prepare
 from tests.data import idx
 from tests.data.test_iam_ondb import own as strokes
 from tests.runs import ROOT, environment
-from tests.scripts.test_sentences import BOOK
+from tests.scripts.test_convert_books import BOOK
 
 PAGE = (ROOT / "docs/your-own-data.md").read_text(encoding="utf-8")
 WORDS = ["a", "red", "blue", "dog", "runs", "on", "the", "beach"]
