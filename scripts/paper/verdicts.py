@@ -24,16 +24,14 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.config import PROTOCOLS, SAME_RATE
-from lnrepro.engine import json_files
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.engine.errors import ended
+from scripts import page_sections
 from scripts.paper import compare, protocols
 from scripts.paper.claims import CLAIMS, Claim
 from scripts.paper.compare import Pairs
 from scripts.paper.records import RecordedRun, find, settings
 
-# What this module writes into a page stands between these lines.
-BEGIN, END = "<!-- written by scripts.paper.verdicts -->", "<!-- end -->"
 # With fewer seeds an interval says nothing.
 FEWEST_SEEDS = 3
 SUPPORTED, CONTRADICTED, OPEN = "supported", "contradicted", "open"
@@ -392,23 +390,6 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def write_into(page: pathlib.Path, text: str) -> None:
-    """Replace what stands between the lines `BEGIN` and `END` of a page.
-
-    Args:
-      page: the page.
-      text: the new lines.
-
-    Raises:
-      UserError: the page does not have these lines.
-    """
-    before, begin, rest = page.read_text(encoding="utf-8").partition(f"{BEGIN}\n")
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise UserError(f"{page}: the lines {BEGIN} and {END} are needed")
-    json_files.replace(page, f"{before}{begin}{text}{end}{after}")
-
-
 def main(argv: Sequence[str]) -> None:
     """Write the verdicts about runs into a page.
 
@@ -421,7 +402,7 @@ def main(argv: Sequence[str]) -> None:
     add("--into", required=True, type=pathlib.Path, metavar="PAGE")
     args = parser.parse_args(argv)
     rows = of_runs(find(args.runs), CLAIMS)
-    write_into(args.into, f"\n{markdown(rows)}\n")
+    page_sections.write(args.into, "scripts.paper.verdicts", markdown(rows))
     print(f"{len(rows)} verdicts are in {args.into}")
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from lnrepro.config import base
-from lnrepro.engine.errors import UserError
 from scripts.paper import claims, protocols, verdicts
 from scripts.paper.claims import Claim
 from scripts.paper.records import RecordedRun
@@ -260,7 +259,7 @@ def test_markdown_has_a_row_for_each_claim_and_data_set():
     assert "1 comparisons" in note
 
 
-def test_both_kinds_of_claims_stand_in_one_row_and_in_the_page(tmp_path):
+def test_both_kinds_of_claims_stand_in_one_row():
     both = [CLAIM, CLAIM._replace(kind="end", paper="lower")]
     rows = verdicts.of_runs(runs(FAST, SLOW), both)
     (row,) = verdicts.cells(rows)
@@ -269,19 +268,6 @@ def test_both_kinds_of_claims_stand_in_one_row_and_in_the_page(tmp_path):
         "supported: 50 % (50 % to 50 %)",
         "supported: -0.5 (-0.5 to -0.5)",
     )
-    page = tmp_path / "page.md"
-    page.write_text(f"# Title\n{verdicts.BEGIN}\nold\n{verdicts.END}\n\nmore\n")
-    for _ in range(2):
-        verdicts.write_into(page, verdicts.markdown(rows))
-        text = page.read_text()
-        assert verdicts.markdown(rows) in text
-        assert "old" not in text
-        assert text.startswith("# Title\n")
-        assert text.endswith("\n\nmore\n")
-    page.write_text("no lines")
-    with pytest.raises(UserError, match="the lines <!-- written"):
-        verdicts.write_into(page, "")
-    assert page.read_text() == "no lines"
 
 
 def test_sentences_have_the_numbers_of_the_table():
