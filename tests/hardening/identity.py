@@ -123,7 +123,7 @@ def wrong(flags: tuple[str, ...], says: str, bench: Bench, rng, code: int = 2):
 
 
 def together(
-    flags: tuple[str, ...], says: str, bench: Bench, rng, counts=(2, 2), code: int = 2
+    flags: tuple[str, ...], says: str, bench: Bench, rng, counts=(2, 2)
 ) -> Result:
     """Start two processes that differ.
 
@@ -133,7 +133,6 @@ def together(
       bench: the runs.
       rng: not used.
       counts: --num_processes of each.
-      code: the exit code of both.
     """
     with socket.socket() as s:
         s.bind(("localhost", 0))
@@ -143,7 +142,8 @@ def together(
         numbers = f"--num_processes={counts[i]}", f"--process_id={i}"
         common = address, "--peer_timeout=60", *numbers
         both.append(bench.start(folder, *common, *more))
-    first, second = (ended(process, code, says) for process in both)
+    # The first line of each tells that it waits.
+    first, second = (ended(process, 2, says, lines=2) for process in both)
     return first if first.wrong else second
 
 
@@ -206,7 +206,7 @@ TRIALS |= {
         together, (), f"--num_processes {PEERS}", counts=(2, 3)
     ),
     "--num_processes too large in process 0": functools.partial(
-        together, (), "could not join", counts=(3, 2), code=1
+        together, (), "could not join", counts=(3, 2)
     ),
     "learning rate 1e30": functools.partial(
         wrong,
