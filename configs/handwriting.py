@@ -5,7 +5,7 @@
     python -m lnrepro.main --config=configs/handwriting.py:paper    IAM-OnDB
     ... --config.norm=none | layer_cell | layer  --config.model.peephole=True
     ... --config.model.clip_cells=10.0 --config.model.clip_outputs=100.0
-    python scripts/write.py --workdir=RUN --text="layer normalization" --out=line.svg
+    python scripts/write_handwriting.py --workdir=RUN --text="layer norm"
 
 The paper gives three LSTMs of 400 units, 20 Gaussians, a window of 10 over 57 symbols,
 batches of 8, sequences of 500 steps and Adam. It does not give the learning rate, the

@@ -10,7 +10,6 @@ only. A release runs this once with --write; the page then holds what was measur
 Exit codes: 0 all numbers are within their tolerance; 1 some are not; 2 a mistake.
 """
 
-import json
 import os
 import pathlib
 import platform
@@ -21,13 +20,14 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from lnrepro.engine import workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import RunError, UserError, ended
+from scripts import page_sections
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "training.md"
-# What the script writes stands between these lines of the page.
-BEGIN, END = "<!-- written by scripts/expected.py -->", "<!-- end -->"
+SCRIPT = "scripts/expected.py"
 
 
 class Expected(NamedTuple):
@@ -107,11 +107,10 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     runs = {name: train(name, args.out / name) for name in DEFAULTS}
     if args.write:
-        page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(with_table(page, table(runs, machine())), encoding="utf-8")
+        page_sections.write(PAGE, SCRIPT, table(runs, machine()))
         print(f"wrote the table of {PAGE}")
         return 0
-    outside = compare(PAGE.read_text(encoding="utf-8"), runs)
+    outside = compare(page_sections.read(PAGE, SCRIPT), runs)
     print("\n".join(outside) or "all numbers are within their tolerance")
     return 1 if outside else 0
 
@@ -134,18 +133,18 @@ def train(name: str, folder: pathlib.Path) -> Measured:
     done = subprocess.run([*command, f"--workdir={folder.absolute()}"], cwd=ROOT)
     if done.returncode:
         raise RunError(f"configs/{name}.py ended with exit code {done.returncode}")
-    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    return Measured(time.monotonic() - began, results)
+    seconds = time.monotonic() - began
+    return Measured(seconds, workdir.read_results(folder) or {})
 
 
-def compare(page: str, runs: Mapping[str, Measured]) -> list[str]:
+def compare(stated: str, runs: Mapping[str, Measured]) -> list[str]:
     """Return a line for each number that is not as the page states.
 
     Args:
-      page: the text of the page.
+      stated: the section of the page.
       runs: the runs by the names of their configs.
     """
-    stated, lines = section(page), []
+    lines = []
     for name, run in runs.items():
         expected = DEFAULTS[name]
         (row,) = [
@@ -183,8 +182,6 @@ def table(runs: Mapping[str, Measured], where: str) -> str:
 
 def machine() -> str:
     """Return what the times and numbers depend on, in words."""
-    from lnrepro.engine import provenance
-
     cpu = platform.processor() or platform.machine()
     info = pathlib.Path("/proc/cpuinfo")
     if info.exists():
@@ -193,24 +190,6 @@ def machine() -> str:
     commit = (provenance.git_commit() or "unknown")[:7]
     jax = provenance.versions()["jax"]
     return f"{os.cpu_count()} cores of {cpu} (commit {commit}, jax {jax})"
-
-
-def section(page: str) -> str:
-    """Return what stands between the marks of the page.
-
-    Raises:
-      UserError: there are none.
-    """
-    _, begin, rest = page.partition(BEGIN)
-    text, end, _ = rest.partition(END)
-    if not begin or not end:
-        raise UserError(f"{PAGE}: {BEGIN} or {END} is missing")
-    return text.strip("\n")
-
-
-def with_table(page: str, text: str) -> str:
-    """Return the page with another text between the marks."""
-    return page.replace(section(page), text)
 
 
 if __name__ == "__main__":

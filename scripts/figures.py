@@ -96,18 +96,12 @@ def main(argv: list[str]) -> None:
     print(f"look at {args.out / 'index.html'}")
 
 
-def write_verdicts(runs, out, diverged=()):
-    """Write verdicts.md, and return the part of the page about the claims.
-
-    Args:
-      runs: the runs.
-      out: the folder of the page.
-      diverged: the folders of the runs that diverged.
-    """
+def write_verdicts(runs, out):
+    """Write verdicts.md, and return the part of the page about the claims."""
     from scripts.paper import page, verdicts
     from scripts.paper.claims import CLAIMS
 
-    rows = verdicts.of_runs(runs, CLAIMS, diverged)
+    rows = verdicts.of_runs(runs, CLAIMS)
     (out / "verdicts.md").write_text(verdicts.markdown(rows), encoding="utf-8")
     return page.verdicts_part(rows)
 

@@ -32,8 +32,6 @@ from lnrepro.errors import UserError, ended
 from scripts.sweep import drive, positive, report
 
 SCALES = ("smoke", "embedded", "small", "paper")
-# The last line of a run whose loss or parameters are not finite.
-DIVERGED = "stopped; the last good checkpoint is kept"
 
 
 def main(argv: list[str]) -> int:
@@ -73,7 +71,7 @@ def main(argv: list[str]) -> int:
     if args.plan:
         return 0
     runs = [run for item in planned for run in item.runs]
-    todo = [run for run in runs if not run.finished and not diverged(run)]
+    todo = [run for run in runs if not run.finished and not run.diverged]
     outcomes, stopped = {}, 0
     if todo:
         watch = Watch(runs)
@@ -88,7 +86,6 @@ def main(argv: list[str]) -> int:
         with storage_errors(args.report):
             write_report(planned, args.report)
         print(f"look at {args.report / 'index.html'}")
-    outcomes = {run: outcomes[run] for run in outcomes if not diverged(run)}
     return report(runs, outcomes, stopped, root)
 
 
@@ -104,25 +101,13 @@ def write_report(planned: list, out: pathlib.Path) -> None:
     from scripts.paper.axes import FIGURES
 
     out.mkdir(parents=True, exist_ok=True)
-    folders, of_diverged = [], set()
-    for item in planned:
-        for run in item.runs:
-            if (run.workdir / "metrics.jsonl").exists():
-                folders.append(run.workdir)
-            if diverged(run):
-                of_diverged.add(run.workdir)
-    found = records.find(folders)
-    parts = [figures.write_verdicts(found, out, of_diverged)]
+    folders = [run.workdir for item in planned for run in item.runs]
+    started = [path for path in folders if (path / "config.json").exists()]
+    found = records.find(started)
+    parts = [figures.write_verdicts(found, out)]
     parts += [figures.draw_figure(number, found, out) for number in FIGURES]
     parts += [figures.draw_table(number, found, out) for number in (1, 2, 3)]
     page.write(parts, out / "index.html")
-
-
-def diverged(run) -> bool:
-    """Whether a run ended with values that are not finite."""
-    from scripts.sweeps.planned_runs import last_line
-
-    return not run.finished and DIVERGED in last_line(run)
 
 
 def _plan_table(planned, processes) -> str:

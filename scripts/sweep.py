@@ -11,10 +11,10 @@
 Every run is `python -m lnrepro.main ...` in a directory below --root, named after its
 overrides. The launcher "print" only prints these commands, one a line.
 
-The same command again leaves finished runs alone and resumes the others. Ctrl-C makes
-all runs save and stop. Exit codes: 0 all runs are finished; 1 some failed and are named
-at the end with their last line; 2 a mistake, nothing was started; 128 + n stopped by
-signal n.
+The same command again leaves runs alone that are finished or have diverged, and resumes
+the others. Ctrl-C makes all runs save and stop. Exit codes: 0 all runs are finished or
+have diverged; 1 some failed and are named at the end with their last line; 2 a mistake,
+nothing was started; 128 + n stopped by signal n.
 """
 
 import argparse
@@ -49,26 +49,24 @@ def main(argv: list[str]) -> int:
     from scripts.sweeps.planned_runs import plan
 
     runs = plan(args.config, args.name, args.root, common, args.only)
-    # A run with a results.json is finished.
-    todo = [run for run in runs if not run.finished]
+    todo = [run for run in runs if not run.finished and not run.diverged]
     where = runs[0].workdir.parent
     n_done = len(runs) - len(todo)
     # Only the commands go to stdout, so that they can be piped into a shell or a file.
     if args.launcher == "print":
         if n_done:
-            print(f"{n_done} of {len(runs)} runs are finished already", file=sys.stderr)
+            print(ended_runs(runs), file=sys.stderr)
         for run in todo:
             print(shlex.join(["python", *run.command]))
         return 0
     if not todo:
-        print(f"all {len(runs)} runs are finished, in {where}")
-        return 0
+        return report(runs, {}, 0)
     from scripts.sweeps.watch import Watch
 
     watch = Watch(runs)
     launcher = _launcher(args, where)
     try:
-        watch.say(f"{len(runs)} runs in {where}, {n_done} of them finished already")
+        watch.say(f"{len(runs)} runs in {where}, {n_done} of them ended already")
         outcomes, stopped = drive(launcher, todo, watch)
     finally:
         watch.close()
@@ -156,7 +154,7 @@ def _noted_signals(minutes: float) -> Iterator[collections.deque[int]]:
 def report(
     runs: list, outcomes: dict, stopped: int, where: pathlib.Path | None = None
 ) -> int:
-    """Print which runs are finished and which failed.
+    """Print how many runs are finished, and which diverged and which failed.
 
     Args:
       runs: all runs.
@@ -167,14 +165,13 @@ def report(
     Returns:
       The exit code. Where the time was up, it is that of runs that did not stop.
     """
-    finished = sum(run.finished for run in runs)
     where = where or runs[0].workdir.parent
-    print(f"{finished} of {len(runs)} runs are finished, in {where}")
+    print(f"{ended_runs(runs)}, in {where}")
     failures = 0
     for run, (code, note) in outcomes.items():
         # A run that was not far enough to save is ended by the signal itself.
         was_asked = stopped and (code > 128 or code == -signal.SIGTERM)
-        if run.finished or was_asked:
+        if run.finished or run.diverged or was_asked:
             continue
         failures += 1
         reason = note or _reason(run, code)
@@ -187,6 +184,15 @@ def report(
         # As a shell reports a process that a signal ended.
         return 128 + stopped
     return 1 if failures else 0
+
+
+def ended_runs(runs: list) -> str:
+    """Return in words how many runs are finished, and which have diverged."""
+    diverged = [run.id for run in runs if run.diverged]
+    words = f"{sum(run.finished for run in runs)} of {len(runs)} runs are finished"
+    if diverged:
+        words += f", {len(diverged)} diverged ({'; '.join(diverged)})"
+    return words
 
 
 def _reason(run, code):

@@ -9,9 +9,11 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
+from absl import flags, logging
 
 from lnrepro import main, optional
 from lnrepro.engine import config_file
@@ -33,6 +35,29 @@ def one_device(home):
     assert "data=digits" in out
     assert "curves.png" in out
     return workdir
+
+
+@pytest.fixture
+def command(home, monkeypatch, capfd):
+    """A function that runs the trainer in this process: exit code, stdout, stderr.
+
+    To start a process takes a second.
+    """
+    monkeypatch.setenv("LNREPRO_DATA", environment(home)["LNREPRO_DATA"])
+    monkeypatch.chdir(ROOT)
+    # `main` adds the current directory. The path is restored afterwards.
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.setattr(main, "_use_compilation_cache", lambda jax: None)
+    verbosity = logging.get_verbosity()
+
+    def command(*argv):
+        code = main.main(["main", *argv])
+        for name in main.flag_names():
+            flags.FLAGS[name].unparse()
+        return code, *capfd.readouterr()
+
+    yield command
+    logging.set_verbosity(verbosity)
 
 
 def assert_close(a, b, atol):
@@ -272,9 +297,14 @@ def test_evaluate_restores_the_best_checkpoint(home, one_device):
         ),
     ],
 )
-def test_mistakes_are_one_line_and_leave_nothing(home, tmp_path, flags, says):
+def test_mistakes_are_one_line_and_leave_nothing(request, home, tmp_path, flags, says):
     workdir = tmp_path / "run"
-    code, _, err = run(home, *flags, f"--workdir={workdir}")
+    # The devices of this process are there already.
+    if "--cpu_devices=4" in flags:
+        code, _, err = run(home, *flags, f"--workdir={workdir}")
+    else:
+        command = request.getfixturevalue("command")
+        code, _, err = command(*flags, f"--workdir={workdir}")
     assert code == 2
     assert says in err
     assert err.count("\n") == 1, err
@@ -283,8 +313,8 @@ def test_mistakes_are_one_line_and_leave_nothing(home, tmp_path, flags, says):
 
 
 @pytest.mark.parametrize("flag", ["--workdir=gs://bucket/run", "--workdir=s3://b/r"])
-def test_a_bucket_is_no_run_directory(home, tmp_path, flag):
-    code, out, err = run(home, SMOKE, flag)
+def test_a_bucket_is_no_run_directory(command, flag):
+    code, out, err = command(SMOKE, flag)
     assert (code, out) == (2, "")
     assert err.startswith(f"error: --workdir = {flag.partition('=')[2]}: this is on no")
     assert err.count("\n") == 1
@@ -315,9 +345,9 @@ def test_no_memory_is_one_line(monkeypatch, capsys):
     assert err.count("\n") == 1
 
 
-def test_a_populated_folder_is_no_run_directory(home, tmp_path):
+def test_a_populated_folder_is_no_run_directory(command, tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
-    code, out, err = run(home, SMOKE, f"--workdir={tmp_path}")
+    code, out, err = command(SMOKE, f"--workdir={tmp_path}")
     assert (code, out) == (2, "")
     assert "is not empty and holds no run (there is thesis.tex); give a new" in err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
@@ -402,18 +432,18 @@ def test_a_run_is_resumed_and_evaluated_with_its_own_config(home, tmp_path):
 
 
 @pytest.mark.parametrize("field", ["seeds", "experiment"])
-def test_fields_that_name_the_default_folder_must_be_set(home, field):
-    code, out, err = run(home, SMOKE, f"--config.{field}=None")
+def test_fields_that_name_the_default_folder_must_be_set(command, field):
+    code, out, err = command(SMOKE, f"--config.{field}=None")
     assert (code, out) == (2, "")
     assert err.startswith(f"error: config.{field} = None: ")
     assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--evaluate"])
-def test_the_module_of_a_strangers_run_is_not_imported(home, tmp_path, flag):
+def test_the_module_of_a_strangers_run_is_not_imported(command, tmp_path, flag):
     config = {"experiment": "antigravity", "norm": "none", "data": {"name": "x"}}
     (tmp_path / "config.json").write_text(json.dumps({"config": config}))
-    code, out, err = run(home, flag, f"--workdir={tmp_path}")
+    code, out, err = command(flag, f"--workdir={tmp_path}")
     assert (code, out) == (2, "")
     assert "holds a run of 'antigravity'; if you trust this module, give" in err
     assert err.count("\n") == 1
@@ -490,3 +520,9 @@ def test_a_failure_does_not_wait_for_threads_that_wait():
         "threading.Thread(target=threading.Event().wait).start(); main._exit(1)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 1
+
+
+def test_reading_a_config_file_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        config_file.read("configs/mnist.py:smoke", ["--config.seed=1"])

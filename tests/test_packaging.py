@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 import lnrepro
-from scripts import package
+from scripts import build_package
 from tests.runs import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
@@ -83,22 +83,27 @@ def _check_schema(schema, *files):
 
 @pytest.mark.slow
 def test_the_wheel_runs_alone(tmp_path, capsys):
-    assert package.main(["--out", str(tmp_path)]) == 0
+    assert build_package.main(["--out", str(tmp_path)]) == 0
     source, wheel = sorted(tmp_path.iterdir(), reverse=True)
     names = zipfile.ZipFile(wheel).namelist()
     assert "lnrepro/py.typed" in names
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"lnrepro"}
     with tarfile.open(source) as archive:
         inside = {name.split("/", 1)[1] for name in archive.getnames()}
-    assert {"README.md", "LICENSE", "configs/mnist.py", "scripts/package.py"} <= inside
+    assert {
+        "README.md",
+        "LICENSE",
+        "configs/mnist.py",
+        "scripts/build_package.py",
+    } <= inside
 
 
 def test_a_folder_with_packages_is_refused(tmp_path):
     (tmp_path / "lnrepro-0.1.0.tar.gz").touch()
-    with pytest.raises(package.UserError, match="is not empty"):
-        package.main(["--out", str(tmp_path)])
+    with pytest.raises(build_package.UserError, match="is not empty"):
+        build_package.main(["--out", str(tmp_path)])
 
 
 def test_a_wheel_that_fails_is_reported(tmp_path):
-    with pytest.raises(package.RunError, match="pip install failed"):
-        package._try_alone(tmp_path / "lnrepro-0.0.0-py3-none-any.whl", tmp_path)
+    with pytest.raises(build_package.RunError, match="pip install failed"):
+        build_package._try_alone(tmp_path / "lnrepro-0.0.0-py3-none-any.whl", tmp_path)

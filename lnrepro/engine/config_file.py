@@ -1,7 +1,6 @@
 """Reading of config files, with overrides as on the command line."""
 
 import difflib
-import functools
 import importlib.util
 import os
 import pathlib
@@ -38,11 +37,11 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
     Raises:
       UserError: there is no such file, variant or field, or a value does not fit.
     """
-    file = config.partition(":")[0]
+    file, colon, variant = config.partition(":")
     module = load_module(file)
     if not hasattr(module, "get_config"):
         raise UserError(f"{file} has no get_config(variant), which returns its config")
-    plain = _parse(config)
+    plain = _get_config(module, file, (variant,) if colon else ())
     if not isinstance(plain, ConfigDict) or "experiment" not in plain:
         raise UserError(
             f"{file}: get_config must return a ConfigDict with the field experiment, "
@@ -151,40 +150,30 @@ def _failure(file, error):
     return f"{', '.join(where)}: {type(error).__name__}: {words}"
 
 
-def _parse(config):
-    """Return what get_config of the file returns."""
-    flag = f"--config={config}"
-    return _values(config, config_flags.DEFINE_config_file, flag)
+def _get_config(module, file, arguments):
+    """Return what get_config of a config file returns."""
+    try:
+        return module.get_config(*arguments)
+    # A config file raises ValueError for an unknown variant. Its message says enough.
+    except ValueError as e:
+        raise UserError(f"{file}: {' '.join(str(e).split())}") from None
+    except Exception as e:
+        raise UserError(_failure(file, e)) from None
 
 
 def _override(config, plain, overrides):
     """Return a config with the values of flags."""
-    define = functools.partial(config_flags.DEFINE_config_dict, config=plain)
-    return _values(config, define, *overrides)
-
-
-def _values(config, define, *argv):
-    """Return the config of a flag that `define` defines, after the flags in `argv`."""
-    argv, values = ["lnrepro", *argv], flags.FlagValues()
-    define("config", flag_values=values, sys_argv=argv)
+    argv = ["lnrepro", *overrides]
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_dict("config", plain, flag_values=values, sys_argv=argv)
     try:
         values(argv)
-    # What a wrong value or an unknown variant raises.
+    # What a wrong value raises.
     except (flags.Error, ValueError) as e:
-        raise UserError(_error_line(config, e)) from None
+        raise UserError(" ".join(str(e).split())) from None
     except Exception as e:
         raise UserError(_failure(config.partition(":")[0], e)) from None
     return values.config
-
-
-def _error_line(config, error):
-    """The message of absl or ml_collections as one line."""
-    text = str(error.args[0]) if error.args else type(error).__name__
-    if "Traceback" in text:
-        # get_config raised. Its message is the last line, behind the name of the error.
-        text = text.strip().splitlines()[-1].partition(": ")[2]
-        return f"{config.partition(':')[0]}: {text}"
-    return " ".join(text.split())
 
 
 def _check_field(config, field, file):

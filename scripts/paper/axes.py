@@ -8,8 +8,8 @@ from ml_collections import ConfigDict
 Record = Mapping[str, Any]
 
 
-# The default of `Panel.where`.
-def _any_run(config):
+def any_run(config: ConfigDict) -> bool:
+    """Return True, as the default of a condition on runs."""
     return True
 
 
@@ -34,7 +34,7 @@ class Panel(NamedTuple):
     title: str = ""
     yscale: str = "linear"
     factor: float = 1.0
-    where: Callable[[ConfigDict], bool] = _any_run
+    where: Callable[[ConfigDict], bool] = any_run
     second: str = ""
     original: float | None = None
 

@@ -5,11 +5,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from scripts.paper.axes import Figure
-
-
-def _any_run(config):
-    return True
+from scripts.paper.axes import Figure, any_run
 
 
 class Claim(NamedTuple):
@@ -35,10 +31,10 @@ class Claim(NamedTuple):
     best: str
     kind: str
     paper: str
-    where: Callable[[ConfigDict], bool] = _any_run
+    where: Callable[[ConfigDict], bool] = any_run
 
 
-def _speed_and_end(part, experiment, pairs, metric, best, papers, where=_any_run):
+def _speed_and_end(part, experiment, pairs, metric, best, papers, where=any_run):
     """Return both claims about each pair of norms."""
     found = []
     for better, baseline in pairs:

@@ -2,15 +2,14 @@
 
     python -m scripts.paper.records RUN_OR_FOLDER ... --out SWEEP.runs.jsonl
 
-adds the records of finished runs to a file, which is made where there is none. Each of
-its lines is a run: its name and the contents of its config.json and metrics.jsonl, and
-of evaluation.json where there is one. The same runs give the same bytes.
+adds the records of runs that have finished or diverged to a file, which is made where
+there is none. Each of its lines is a run: its name and the contents of its config.json
+and metrics.jsonl, and of evaluation.json where there is one. The same runs give the
+same bytes.
 """
 
 import collections
 import json
-import math
-import os
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,11 +19,9 @@ from ml_collections import ConfigDict
 
 from experiments.paper_results import FINGERPRINTS
 from lnrepro.config import add_defaults
-from lnrepro.engine import loaded_run, seeds
+from lnrepro.engine import json_files, loaded_run, seeds, workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.experiment import total_steps
-from lnrepro.engine.workdir import SET_ASIDE
-from lnrepro.errors import UserError, ended
 from scripts.paper.axes import Figure, Record
 
 # Files of several runs end in this.
@@ -42,6 +39,7 @@ class RecordedRun(NamedTuple):
       data: what the data set is called in figures: its name, with the checksum of the
         examples where other data has the same name.
       evaluation: the contents of evaluation.json; empty where there is none.
+      diverged: whether a number of it was not finite.
     """
 
     folder: pathlib.Path
@@ -50,6 +48,7 @@ class RecordedRun(NamedTuple):
     records: Sequence[Record]
     data: str
     evaluation: Mapping[str, Any] = {}
+    diverged: bool = False
 
     @property
     def step(self) -> int:
@@ -72,8 +71,8 @@ class RecordedRun(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        """Whether the records reach the last step."""
-        return 0 < self.length <= self.step
+        """Whether the records reach the last step, with finite numbers."""
+        return not self.diverged and 0 < self.length <= self.step
 
     def name_of(self, metric: str) -> str:
         """Return the name of a metric in this run's records.
@@ -95,14 +94,9 @@ class RecordedRun(NamedTuple):
                 names[seed] = seeds.name_of(metric, seed)
         values = {}
         for seed, name in names.items():
-            finite = [r for r in self.records if _is_finite(r.get(name))]
+            finite = [r for r in self.records if workdir.is_finite(r.get(name))]
             values[seed] = [(record, record[name]) for record in finite]
         return values
-
-
-def _is_finite(value: float | None) -> bool:
-    """Whether a record has a number; null stands for one that was not finite."""
-    return value is not None and math.isfinite(value)
 
 
 def find(paths: Iterable[pathlib.Path]) -> list[RecordedRun]:
@@ -143,7 +137,7 @@ def _at_and_below(path: pathlib.Path) -> Iterator[RecordedRun]:
             yield from _in_file(file)
             continue
         names = file.parent.relative_to(path).parts
-        if any(name.startswith(SET_ASIDE) for name in names):
+        if any(name.startswith(workdir.SET_ASIDE) for name in names):
             continue
         try:
             yield _in_directory(file.parent)
@@ -154,13 +148,16 @@ def _at_and_below(path: pathlib.Path) -> Iterator[RecordedRun]:
 def _in_directory(folder):
     loaded = loaded_run.load(folder)
     evaluation = folder / "evaluation.json"
+    commits = ", ".join(workdir.commits(folder))
     return RecordedRun(
         folder,
-        loaded.about,
+        # A run that was resumed may have several commits.
+        {**loaded.about, "git": commits or None},
         loaded.config,
         loaded.metrics,
         loaded.config.data.name,
-        json.loads(evaluation.read_text("utf-8")) if evaluation.exists() else {},
+        (json_files.read_object(evaluation) or {}) if evaluation.exists() else {},
+        workdir.is_diverged(folder),
     )
 
 
@@ -179,6 +176,7 @@ def _in_file(path):
                 files["metrics.jsonl"],
                 config.data.name,
                 files.get("evaluation.json", {}),
+                files.get("diverged", False),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
             reason = f"not the records of a run ({type(e).__name__})"
@@ -190,22 +188,13 @@ def pack(found: Iterable[RecordedRun], path: pathlib.Path) -> None:
     lines = []
     for run in sorted(found, key=_name_and_data):
         files = {"run": run.folder.name, "config.json": run.about}
-        files["metrics.jsonl"] = [_with_null(record) for record in run.records]
+        files["metrics.jsonl"] = run.records
         if run.evaluation:
             files["evaluation.json"] = run.evaluation
-        lines.append(json.dumps(files) + "\n")
-    # os.replace is atomic, so that a reader sees the old file or the new one, whole.
-    new = path.with_suffix(".new")
-    new.write_text("".join(lines), encoding="utf-8")
-    os.replace(new, path)
-
-
-def _with_null(record):
-    """Return a record in which null stands for numbers that are not finite."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in record.items()
-    }
+        if run.diverged:
+            files["diverged"] = True
+        lines.append(json_files.text(files) + "\n")
+    json_files.replace(path, "".join(lines))
 
 
 def _name_and_data(run):
@@ -313,7 +302,7 @@ def settings(run: RecordedRun) -> dict[str, str]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Add the records of finished runs to a file.
+    """Add the records of runs that have ended to a file.
 
     Raises:
       UserError: a wrong flag, or a path without runs.
@@ -330,7 +319,7 @@ def main(argv: Sequence[str]) -> None:
     kept = [args.out] if args.out.exists() else []
     packed = []
     for run in find([*kept, *args.runs]):
-        if run.finished:
+        if run.finished or run.diverged:
             packed.append(run)
         else:
             print(f"left out: {run.folder}: it is not finished", file=sys.stderr)

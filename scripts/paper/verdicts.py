@@ -17,23 +17,21 @@ those that tried learning rates, are left out.
 
 import collections
 import json
-import os
 import pathlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from lnrepro.config import PROTOCOLS, SAME_RATE
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import UserError, ended
+from lnrepro.errors import ended
+from scripts import page_sections
 from scripts.paper import compare, protocols
 from scripts.paper.claims import CLAIMS, Claim
 from scripts.paper.compare import Pairs
 from scripts.paper.records import RecordedRun, find, settings
 
-# What this module writes into a page stands between these lines.
-BEGIN, END = "<!-- written by scripts.paper.verdicts -->", "<!-- end -->"
 # With fewer seeds an interval says nothing.
 FEWEST_SEEDS = 3
 SUPPORTED, CONTRADICTED, OPEN = "supported", "contradicted", "open"
@@ -91,21 +89,16 @@ class Row(NamedTuple):
     pairs: Mapping[str, Pairs]
 
 
-def of_runs(
-    runs: Iterable[RecordedRun],
-    claims: Sequence[Claim],
-    diverged: Collection[pathlib.Path] = (),
-) -> list[Row]:
+def of_runs(runs: Iterable[RecordedRun], claims: Sequence[Claim]) -> list[Row]:
     """Return the verdicts about all claims that the runs have both norms for.
 
     Args:
       runs: the runs. Those that have neither finished nor diverged are left out.
       claims: the claims.
-      diverged: the folders of the runs that diverged.
     """
     ended = collections.defaultdict(list)
     for run in runs:
-        if run.folder in diverged or run.finished:
+        if run.diverged or run.finished:
             ended[run.config.experiment, run.config.norm, run.data].append(run)
     rows = []
     for claim in claims:
@@ -114,21 +107,21 @@ def of_runs(
             baseline = ended[claim.experiment, claim.baseline, data]
             row = Row(claim, data, {}, {})
             for protocol in PROTOCOLS:
-                pair = _compared(claim, protocol, better, baseline, diverged)
+                pair = _compared(claim, protocol, better, baseline)
                 if pair:
-                    _add_verdict(row, protocol, pair, diverged)
+                    _add_verdict(row, protocol, pair)
             if row.verdicts:
                 rows.append(row)
     return rows
 
 
-def _add_verdict(row, protocol, pair, diverged):
+def _add_verdict(row, protocol, pair):
     """Add the verdict of a pair of lists of runs, unless no step is common."""
     claim = row.claim
     rates = tuple(protocols.rate(runs[0]) for runs in pair)
-    n_diverged = sum(run.folder in diverged for runs in pair for run in runs)
+    n_diverged = sum(run.diverged for runs in pair for run in runs)
     curves = [
-        _by_seed([run for run in runs if run.folder not in diverged], claim.metric)
+        _by_seed([run for run in runs if not run.diverged], claim.metric)
         for runs in pair
     ]
     norms = claim.better, claim.baseline
@@ -163,11 +156,11 @@ def _judged(claim, verdict, pairs):
     return verdict._replace(low=low, high=high, p=p, word=word)
 
 
-def _compared(claim, protocol, better, baseline, diverged):
+def _compared(claim, protocol, better, baseline):
     """Return the runs of both norms that a claim compares, or () if there are none."""
     pairs = []
-    for ours in _seeds(claim, protocol, better, diverged):
-        for theirs in _seeds(claim, protocol, baseline, diverged):
+    for ours in _seeds(claim, protocol, better):
+        for theirs in _seeds(claim, protocol, baseline):
             is_one_rate = protocols.rate(ours[0]) == protocols.rate(theirs[0])
             if protocol == protocols.SAME and not is_one_rate:
                 continue
@@ -176,12 +169,12 @@ def _compared(claim, protocol, better, baseline, diverged):
     return max(pairs, key=_size, default=())
 
 
-def _seeds(claim, protocol, runs, diverged):
+def _seeds(claim, protocol, runs):
     """Return the groups of runs of one norm that are seeds of one another."""
     groups = collections.defaultdict(list)
     for run in runs:
         # Runs with the same settings may have other evaluations.
-        has_metric = run.folder in diverged or any(run.values(claim.metric).values())
+        has_metric = run.diverged or any(run.values(claim.metric).values())
         if has_metric and claim.where(run.config) and protocols.belongs(run, protocol):
             groups[json.dumps(settings(run)), run.length].append(run)
     return groups.values()
@@ -397,26 +390,6 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def write_into(page: pathlib.Path, text: str) -> None:
-    """Replace what stands between the lines `BEGIN` and `END` of a page.
-
-    Args:
-      page: the page.
-      text: the new lines.
-
-    Raises:
-      UserError: the page does not have these lines.
-    """
-    before, begin, rest = page.read_text(encoding="utf-8").partition(f"{BEGIN}\n")
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise UserError(f"{page}: the lines {BEGIN} and {END} are needed")
-    # os.replace is atomic, so that a reader sees the old page or the new one, whole.
-    new = page.with_suffix(".new")
-    new.write_text(f"{before}{begin}{text}{end}{after}", encoding="utf-8")
-    os.replace(new, page)
-
-
 def main(argv: Sequence[str]) -> None:
     """Write the verdicts about runs into a page.
 
@@ -429,7 +402,7 @@ def main(argv: Sequence[str]) -> None:
     add("--into", required=True, type=pathlib.Path, metavar="PAGE")
     args = parser.parse_args(argv)
     rows = of_runs(find(args.runs), CLAIMS)
-    write_into(args.into, f"\n{markdown(rows)}\n")
+    page_sections.write(args.into, "scripts.paper.verdicts", markdown(rows))
     print(f"{len(rows)} verdicts are in {args.into}")
 
 

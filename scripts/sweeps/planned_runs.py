@@ -35,8 +35,13 @@ class PlannedRun(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        """Whether it has trained to its end."""
-        return (self.workdir / "results.json").exists()
+        """Whether it has trained to its end, with finite numbers."""
+        return (self.workdir / "results.json").exists() and not self.diverged
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a number of it was not finite."""
+        return workdir.is_diverged(self.workdir)
 
     @property
     def best(self) -> float | None:

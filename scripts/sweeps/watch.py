@@ -25,6 +25,7 @@ STYLE = {
     "finished": "green",
     "running": "bold",
     "failed": "red",
+    "diverged": "red",
     "stopped": "yellow",
     "queued": "dim",
 }
@@ -102,7 +103,7 @@ class Watch:
         state, record = self._state(run, codes), progress(run)
         step = f"{record.step}/{run.total}" if record.step else ""
         metric = ""
-        if state == "failed":
+        if state in ("failed", "diverged"):
             metric = last_line(run)
         elif state == "finished" and run.best is not None:
             # The number that `python -m lnrepro.runs` shows.
@@ -134,6 +135,8 @@ class Watch:
     def _state(self, run, codes):
         if run.finished:
             return "finished"
+        if run.diverged:
+            return "diverged"
         if run in codes:
             return "stopped" if codes[run] > 128 else "failed"
         return "running" if log_size(run) > self._log_sizes[run] else "queued"

@@ -179,12 +179,12 @@ def test_packed_books_are_the_same_books(tmp_path):
         (b"x" * (3 << 20), r"one\.txt, line 1: longer than 1,048,576 bytes"),
         (
             b"The Project Gutenberg EBook\n\n*** START OF THIS PROJECT GUTENBERG EBOOK",
-            r"one\.txt, line 3: a raw file of Project Gutenberg .*scripts/sentences.py",
+            r"one\.txt, line 3: a raw file of Project Gutenberg .*convert_books.py",
         ),
         (
             b"It was late. The boat\ncame back.\nNobody spoke.\nIt rained .\n",
             r"one\.txt: 2 lines end with a full stop that is attached to a word, and 1 "
-            r".* scripts/sentences.py",
+            r".* scripts/convert_books.py",
         ),
     ],
 )

@@ -1,7 +1,6 @@
 """Sizes in the config that come from the data set."""
 
 import importlib
-import pathlib
 
 import pytest
 
@@ -13,36 +12,29 @@ from tests.runs import ROOT
 CONFIGS = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("data"))
-
-
-def read(name, data_dir, *flags):
-    return config_file.read(
-        f"{ROOT}/configs/{name}.py:smoke", [f"--config.data.dir={data_dir}", *flags]
-    )
+def read(name, *flags):
+    return config_file.read(f"{ROOT}/configs/{name}.py:smoke", flags)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_sizes_that_are_none_come_from_the_data(name, data_dir):
-    stated = read(name, data_dir)
+def test_sizes_that_are_none_come_from_the_data(name, tmp_path):
+    stated = read(name)
     fields = importlib.import_module(stated.experiment).SIZES
-    unset = read(name, data_dir, *(f"--config.{field}=None" for field in fields))
+    unset = read(name, *(f"--config.{field}=None" for field in fields))
     filled = experiment.fill_sizes(unset)
     experiment.check_data_sizes(filled)
     assert filled.data.train_examples == stated.data.train_examples
     experiment.load(filled)
     assert experiment.total_steps(filled) == experiment.total_steps(stated)
     # A set that states all its sizes is not opened.
-    stated.data.dir = str(pathlib.Path(data_dir) / "nowhere")
+    stated.data.dir = str(tmp_path / "nowhere")
     assert experiment.fill_sizes(stated) is stated
-    assert not pathlib.Path(stated.data.dir).exists()
+    assert not (tmp_path / "nowhere").exists()
 
 
-def test_all_sizes_that_do_not_fit_are_named_with_their_flags(data_dir):
+def test_all_sizes_that_do_not_fit_are_named_with_their_flags():
     flags = ["--config.data.features=63", "--config.data.train_examples=9"]
-    config = read("mnist", data_dir, *flags)
+    config = read("mnist", *flags)
     with pytest.raises(
         DataError,
         match=r"config.data.train_examples = 9, but digits has 1437; "
@@ -52,12 +44,12 @@ def test_all_sizes_that_do_not_fit_are_named_with_their_flags(data_dir):
         experiment.check_data_sizes(config)
 
 
-def test_a_field_that_a_variant_unsets_can_be_set_again(data_dir):
-    assert read("attentive_reader", data_dir).data.sentences is None
-    config = read("attentive_reader", data_dir, "--config.data.sentences=3")
+def test_a_field_that_a_variant_unsets_can_be_set_again():
+    assert read("attentive_reader").data.sentences is None
+    config = read("attentive_reader", "--config.data.sentences=3")
     assert config.data.sentences == 3
     with pytest.raises(UserError):
-        read("attentive_reader", data_dir, "--config.data.sentences=few")
+        read("attentive_reader", "--config.data.sentences=few")
 
 
 def test_a_size_may_have_bounds():

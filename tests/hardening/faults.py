@@ -21,7 +21,7 @@ import resource
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -35,20 +35,25 @@ DISK_MB = 32
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `faults`."""
-    add = parser.add_argument
-    add(
+    add_common_arguments(parser, "faults.md")
+    parser.add_argument(
         "--flips",
         type=int,
         default=200,
         help="number of bytes to change in checkpoints, one at a time",
     )
+
+
+def add_common_arguments(parser: argparse.ArgumentParser, page: str) -> None:
+    """Add the flags --only, --seed and --out of a command that writes OUT/`page`."""
+    add = parser.add_argument
     add("--only", default="", help="only the faults with this in their name")
     add("--seed", type=int, default=0)
     add(
         "--out",
         type=pathlib.Path,
         required=True,
-        help="folder for the runs and faults.md",
+        help=f"folder for the runs and {page}",
     )
 
 
@@ -176,12 +181,22 @@ class Bench:
         trainer = self.start(self.whole)
         if trainer.end():
             raise RuntimeError(f"the undisturbed run failed: {trainer.stderr}")
+        self._stop(self.stopped)
+
+    def _stop(self, workdir, *flags):
+        """Start a run and stop it."""
         # On a busy machine, the run may end before the signal arrives.
         for _ in range(5):
-            self.running(self.fresh("stopped")).end(signal.SIGTERM)
-            if not (self.stopped / "results.json").exists():
+            self.running(self.fresh(workdir.name), *flags).end(signal.SIGTERM)
+            if not (workdir / "results.json").exists():
                 return
         raise RuntimeError("the run always ended before it could be stopped")
+
+    def other(self) -> pathlib.Path:
+        """Return a stopped run of another seed."""
+        if not (self.folder / "other").exists():
+            self._stop(self.folder / "other", "--config.seed=1")
+        return self.folder / "other"
 
     def start(self, workdir: pathlib.Path, *flags: str) -> Trainer:
         """Start the trainer on a run directory, with further flags."""
@@ -190,13 +205,13 @@ class Bench:
         output = self.folder / f"process{self._started}"
         return Trainer(self.home, workdir, (*self.flags, *flags), output)
 
-    def running(self, workdir: pathlib.Path) -> Trainer:
-        """Start a run, and return when it has saved twice.
+    def running(self, workdir: pathlib.Path, *flags: str) -> Trainer:
+        """Start a run with further flags, and return when it has saved twice.
 
         Raises:
           RuntimeError: the run ended before.
         """
-        trainer = self.start(workdir)
+        trainer = self.start(workdir, *flags)
 
         def saved_twice():
             return len(steps(workdir)) > 1 and bool(steps(workdir, "best"))
@@ -530,24 +545,23 @@ def _damage_table(bench, flips, rng):
     return lines, wrong
 
 
-def main(args: argparse.Namespace) -> int:
-    """Do every fault and write OUT/faults.md.
+def table(
+    faults: Mapping[str, Fault], bench: Bench, args: argparse.Namespace
+) -> tuple[list[str], int]:
+    """Do faults; return the lines of a table, and how many did more than they may.
 
-    Returns:
-      1 if a fault did more harm than it may, otherwise 0.
+    Args:
+      faults: the faults by their names.
+      bench: the runs.
+      args: the flags.
     """
-    bench, rng = Bench(args.out / "runs", args.out / "home"), random.Random(args.seed)
-    lines, failed = [], 0
-    if args.only in "damage to every file":
-        lines, failed = _damage_table(bench, args.flips, rng)
-        print("\n".join(lines), flush=True)
-    lines += ["", "| fault | exit | stderr, last line | afterwards |"]
+    lines, failed = ["| fault | exit | stderr, last line | afterwards |"], 0
     lines.append("|---|---|---|---|")
-    for name, do in FAULTS.items():
+    for name, do in faults.items():
         if args.only not in name:
             continue
         try:
-            result = do(bench, rng)
+            result = do(bench, random.Random(f"{args.seed} {name}"))
         except NotPermitted as e:
             print(f"{name}: left out, mounting is not permitted here ({e})", flush=True)
             continue
@@ -557,5 +571,20 @@ def main(args: argparse.Namespace) -> int:
         verdict = result.wrong or "as it must be"
         lines.append(f"| {name} | {result.code} | {last} | {verdict} |")
         print(lines[-1], flush=True)
-    (args.out / "faults.md").write_text("\n".join(lines) + "\n")
-    return int(failed > 0)
+    return lines, failed
+
+
+def main(args: argparse.Namespace) -> int:
+    """Do every fault and write OUT/faults.md.
+
+    Returns:
+      1 if a fault did more harm than it may, otherwise 0.
+    """
+    bench, rng = Bench(args.out / "runs", args.out / "home"), random.Random(args.seed)
+    lines, wrong = [], 0
+    if args.only in "damage to every file":
+        lines, wrong = _damage_table(bench, args.flips, rng)
+        print("\n".join(lines), flush=True)
+    rows, failed = table(FAULTS, bench, args)
+    (args.out / "faults.md").write_text("\n".join([*lines, "", *rows]) + "\n")
+    return int(wrong + failed > 0)

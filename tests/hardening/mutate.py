@@ -7,12 +7,15 @@ import bz2
 import gzip
 import io
 import lzma
+import operator
 import pathlib
 import random
+import re
 import struct
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from hypothesis import strategies as st
 
 from lnrepro.data.encodings import decode
 from lnrepro.data.file_kinds import PACKINGS, SUFFIXES, ZSTD, unpacked_name
@@ -81,128 +84,99 @@ ODD += (
 )
 # Openings of brackets, which exhaust a parser that recurses.
 NESTED = (b"[", b"{", b"(", b'{"a":[', b"<a>", b"(l", b"](", b"[[", b"<Stroke>", b"(d")
+DEPTHS = (3, 500, 900, 5000, 20000)
 
 
-class Damage:
-    """Damages files of one format."""
+Kind = Callable[[st.DrawFn, bytes], bytes]
 
-    def __init__(self, seeds: Sequence[bytes], tokens: Sequence[bytes] = ()):
-        """Keep the files.
 
-        Args:
-          seeds: undamaged files.
-          tokens: words of the format, which are inserted among other things.
-        """
-        self.seeds, self.tokens = list(seeds), tuple(tokens) or ODD
+@st.composite
+def damaged(
+    draw: st.DrawFn, seeds: Sequence[bytes], tokens: Sequence[bytes] = ()
+) -> bytes:
+    """Draw a file with up to four damages, sometimes with none.
 
-    def draw(self, rng: random.Random) -> bytes:
-        """Return a file with up to four damages, sometimes with none."""
-        # An undamaged file now and then shows that the parser takes what it should.
-        content, count = rng.choice(self.seeds), 0
-        if rng.random() < 0.95:
-            count = rng.choice((0, 1, 1, 1, 1, 1, 2, 2, 3, 4))
-        for _ in range(count):
-            content = rng.choice(KINDS)(self, rng, content)[:LARGEST]
-        return content
+    Args:
+      draw: of hypothesis.
+      seeds: undamaged files.
+      tokens: words of the format, which are inserted among other things.
+    """
+    words = st.one_of(
+        st.binary(min_size=1, max_size=8),
+        st.sampled_from(BINARY),
+        st.sampled_from(ODD),
+        st.sampled_from(tokens or ODD),
+        st.builds(operator.mul, st.sampled_from(NESTED), st.sampled_from(DEPTHS)),
+    )
 
-    def _place(self, rng, content):
-        """Return a position, half of the time near the beginning, where headers are."""
-        limit = 200 if rng.random() < 0.5 else LARGEST
-        return rng.randrange(min(len(content), limit) + 1)
-
-    def _put(self, rng, content, what):
-        """Insert `what`, or overwrite what is there."""
-        start = end = self._place(rng, content)
-        if rng.random() < 0.5:
-            end += len(what)
+    def word(draw, content):
+        """Insert a word, or overwrite what is there."""
+        start, what = _place(draw, content), draw(words)
+        end = start + draw(st.sampled_from((0, len(what))))
         return content[:start] + what + content[end:]
 
-    def flip(self, rng: random.Random, content: bytes) -> bytes:
-        """Change bits and bytes."""
-        damaged = bytearray(content)
-        for _ in range(rng.choice((1, 1, 2, 8)) if content else 0):
-            at = min(self._place(rng, content), len(content) - 1)
-            if rng.random() < 0.5:
-                damaged[at] ^= 1 << rng.randrange(8)
-            else:
-                damaged[at] = rng.randrange(256)
-        return bytes(damaged)
-
-    def cut(self, rng: random.Random, content: bytes) -> bytes:
-        """Remove the end, the beginning or a piece."""
-        low, high = sorted((self._place(rng, content), self._place(rng, content)))
-        kept = content[:low], content[:high], content[high:]
-        return rng.choice((*kept, content[:low] + content[high:]))
-
-    def again(self, rng: random.Random, content: bytes) -> bytes:
-        """Repeat a piece, or the whole file."""
-        low, high = sorted((self._place(rng, content), self._place(rng, content)))
-        piece = content if rng.random() < 0.1 else content[low:high]
-        return content[:high] + piece * rng.choice((1, 1, 2, 50)) + content[high:]
-
-    def splice(self, rng: random.Random, content: bytes) -> bytes:
+    def splice(draw, content):
         """Join the beginning and the end of another file."""
-        other = rng.choice(self.seeds)
-        return content[: self._place(rng, content)] + other[self._place(rng, other) :]
+        other = draw(st.sampled_from(seeds))
+        return content[: _place(draw, content)] + other[_place(draw, other) :]
 
-    def number(self, rng: random.Random, content: bytes) -> bytes:
-        """Replace a number by an extreme or invalid one, in text or in binary."""
-        if rng.random() < 0.4:
-            return self._put(rng, content, rng.choice(BINARY))
-        start = self._place(rng, content)
-        while start < len(content) and not content[start : start + 1].isdigit():
-            start += 1
-        end = start
-        while end < len(content) and content[end : end + 1].isdigit():
-            end += 1
-        return content[:start] + rng.choice(NUMBERS) + content[end:]
-
-    def odd(self, rng: random.Random, content: bytes) -> bytes:
-        """Insert NUL, invalid UTF-8, control characters or other line ends."""
-        return self._put(rng, content, rng.choice(ODD))
-
-    def token(self, rng: random.Random, content: bytes) -> bytes:
-        """Insert a word of the format where it does not belong."""
-        return self._put(rng, content, rng.choice(self.tokens))
-
-    def encoding(self, rng: random.Random, content: bytes) -> bytes:
-        """Add a byte order mark, or change the line ends or the encoding."""
-        kind = rng.randrange(6)
-        if kind > 2:
-            other = ("utf-16", "utf-16-le", "cp1252")[kind - 3]
-            return content.decode("utf-8", "replace").encode(other, "replace")
-        return (
-            b"\xef\xbb\xbf" + content,
-            content.replace(b"\n", b"\r\n"),
-            content.replace(b"\n", b"\r"),
-        )[kind]
-
-    def nest(self, rng: random.Random, content: bytes) -> bytes:
-        """Insert nested brackets, up to thousands."""
-        bracket, depth = rng.choice(NESTED), rng.choice((3, 500, 900, 5000, 20000))
-        return self._put(rng, content, bracket * depth)
-
-    def lines(self, rng: random.Random, content: bytes) -> bytes:
-        """Exchange, remove or repeat lines."""
-        lines = content.split(b"\n")
-        i, k = rng.randrange(len(lines)), rng.randrange(len(lines))
-        a, b = lines[i], lines[k]
-        lines[i], lines[k] = rng.choice(((b, a), (a, a), (b"", b)))
-        return b"\n".join(lines)
+    content = draw(st.sampled_from(seeds))
+    kinds = st.sampled_from((word, word, word, number, splice, *KINDS))
+    for _ in range(draw(st.sampled_from((0, 1, 1, 1, 1, 1, 2, 2, 3, 4)))):
+        content = draw(kinds)(draw, content)[:LARGEST]
+    return content
 
 
-KINDS: tuple[Callable[[Damage, random.Random, bytes], bytes], ...] = (
-    Damage.flip,
-    Damage.cut,
-    Damage.again,
-    Damage.splice,
-    Damage.number,
-    Damage.odd,
-    Damage.token,
-    Damage.encoding,
-    Damage.nest,
-    Damage.lines,
-)
+def _place(draw, content):
+    """Return a position, half of the time near the beginning, where headers are."""
+    limit = draw(st.sampled_from((200, LARGEST)))
+    return draw(st.integers(0, min(len(content), limit)))
+
+
+def flip(draw: st.DrawFn, content: bytes) -> bytes:
+    """Change a bit."""
+    at, bit = _place(draw, content), draw(st.integers(0, 7))
+    changed = bytes(byte ^ 1 << bit for byte in content[at : at + 1])
+    return content[:at] + changed + content[at + 1 :]
+
+
+def piece(draw: st.DrawFn, content: bytes) -> bytes:
+    """Remove or repeat a piece: the beginning, the end, the whole or any other."""
+    begin = st.sampled_from((0, _place(draw, content)))
+    end = st.sampled_from((len(content), _place(draw, content)))
+    low, high = sorted((draw(begin), draw(end)))
+    times = draw(st.sampled_from((0, 0, 0, 2, 3, 50)))
+    return content[:low] + content[low:high] * times + content[high:]
+
+
+def number(draw: st.DrawFn, content: bytes) -> bytes:
+    """Replace a number by an extreme or invalid one."""
+    digits = re.compile(rb"\d+").search(content, _place(draw, content))
+    low, high = digits.span() if digits else (len(content),) * 2
+    return content[:low] + draw(st.sampled_from(NUMBERS)) + content[high:]
+
+
+def encoding(draw: st.DrawFn, content: bytes) -> bytes:
+    """Add a byte order mark, or change the line ends or the encoding."""
+    text = content.decode("utf-8", "replace")
+    others = [
+        text.encode(name, "replace") for name in ("utf-16", "utf-16-le", "cp1252")
+    ]
+    ends = [content.replace(b"\n", end) for end in (b"\r\n", b"\r")]
+    return draw(st.sampled_from((b"\xef\xbb\xbf" + content, *ends, *others)))
+
+
+def lines(draw: st.DrawFn, content: bytes) -> bytes:
+    """Exchange, remove or repeat lines."""
+    lines = content.split(b"\n")
+    numbers = st.integers(0, len(lines) - 1)
+    i, k = draw(numbers), draw(numbers)
+    a, b = lines[i], lines[k]
+    lines[i], lines[k] = draw(st.sampled_from(((b, a), (a, a), (b"", b))))
+    return b"\n".join(lines)
+
+
+KINDS: tuple[Kind, ...] = (flip, piece, number, encoding, lines)
 
 
 def tar_checksums(content: bytes) -> bytes:

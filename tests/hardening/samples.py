@@ -97,11 +97,10 @@ SICK = (
 
 def _idx(images=None, labels=None) -> dict[str, bytes]:
     """Return the files of MNIST: 12 images for training, the least, and 2 for test."""
-    rng = np.random.default_rng(0)
-    images = (
-        rng.integers(0, 256, (14, SIDE, SIDE), np.uint8) if images is None else images
-    )
-    labels = rng.integers(0, 10, 14).astype(np.uint8) if labels is None else labels
+    if images is None:
+        rng = np.random.default_rng(0)
+        images = rng.integers(0, 256, (14, SIDE, SIDE), np.uint8)
+        labels = rng.integers(0, 10, 14).astype(np.uint8)
     files = {}
     for part, cut in (("train", slice(0, 12)), ("t10k", slice(12, 14))):
         n = len(labels[cut])
@@ -118,11 +117,8 @@ def _amat(_matlab, rows=None) -> dict[str, bytes]:
     """Return the files of binarised MNIST, two images each, as text or for MATLAB."""
     from scipy.io import savemat
 
-    rows = (
-        np.random.default_rng(1).integers(0, 2, (2, SIDE * SIDE), np.uint8)
-        if rows is None
-        else rows
-    )
+    if rows is None:
+        rows = np.random.default_rng(1).integers(0, 2, (2, SIDE * SIDE), np.uint8)
     files = {}
     for split in ("train", "valid", "test"):
         if _matlab:
@@ -323,90 +319,51 @@ def _head(path, lines):
         return b"".join(itertools.islice(f, lines))
 
 
+# (set, pattern of official files, number of lines): samples of the first lines.
+HEADS = (
+    ("sick", "sick/SICK_*.txt", 6),
+    ("mr", "sentence_classification/rt-polarity.*", 6),
+)
+
+
 def _official(root):
     """Yield samples cut from the official files that are there."""
+    for name, pattern, lines in HEADS:
+        if found := {p.name: _head(p, lines) for p in sorted(root.glob(pattern))}:
+            yield Sample(name, found)
     if (folder := root / "mnist").is_dir():
-        with (
-            gzip.open(folder / "t10k-images-idx3-ubyte.gz") as f,
-            gzip.open(folder / "t10k-labels-idx1-ubyte.gz") as g,
-        ):
-            # An IDX file of images has a header of 16 bytes, one of labels a header of
-            # 8.
-            images, labels = f.read(16 + 14 * SIDE * SIDE)[16:], g.read(8 + 14)[8:]
-        yield Sample(
-            "mnist",
-            _idx(
-                np.frombuffer(images, np.uint8).reshape(14, SIDE, SIDE),
-                np.frombuffer(labels, np.uint8),
-            ),
-        )
+        # An IDX file of images has a header of 16 bytes, one of labels a header of 8.
+        with gzip.open(folder / "t10k-images-idx3-ubyte.gz") as f:
+            images = np.frombuffer(f.read(16 + 14 * SIDE * SIDE)[16:], np.uint8)
+        with gzip.open(folder / "t10k-labels-idx1-ubyte.gz") as f:
+            labels = np.frombuffer(f.read(8 + 14)[8:], np.uint8)
+        yield Sample("mnist", _idx(images.reshape(14, SIDE, SIDE), labels))
     if (folder := root / "binarized_mnist").is_dir():
         text = _head(folder / "binarized_mnist_test.amat.gz", 2)
-        yield Sample(
-            "binarized_mnist",
-            {f"binarized_mnist_{s}.amat": text for s in ("train", "valid", "test")},
-        )
-        yield Sample(
-            "binarized_mnist",
-            _amat(
-                True,
-                np.array([line.split() for line in text.splitlines()]).astype(np.uint8),
-            ),
-        )
+        rows = np.array([line.split() for line in text.splitlines()]).astype(np.uint8)
+        yield Sample("binarized_mnist", dict.fromkeys(_amat(False), text))
+        yield Sample("binarized_mnist", _amat(True, rows))
     if (folder := root / "iam-ondb" / "sample").is_dir():
         xml = (folder / "lineStrokes/a01/a01-000/a01-000u-01.xml").read_bytes()
         # The first two strokes, and what follows the last one.
         strokes = xml.split(b"</Stroke>")
         xml = b"</Stroke>".join([*strokes[:2], strokes[-1]])
-        yield Sample(
-            "iam_ondb",
-            _iam(xml, (folder / "ascii/a01/a01-000/a01-000u.txt").read_bytes()),
-        )
-        lists = {
-            f"{name}.txt": _head(root / f"iam-ondb/{name}.txt", 3) for name in FORMS
-        }
-        yield Sample("lists", lists)
+        text = (folder / "ascii/a01/a01-000/a01-000u.txt").read_bytes()
+        yield Sample("iam_ondb", _iam(xml, text))
     for folder in (
-        root / "cnn_dailymail_qa/questions_sample",
-        root / "gutenberg_cloze/sample/questions/training",
+        "cnn_dailymail_qa/questions_sample",
+        "gutenberg_cloze/sample/questions/training",
     ):
-        if found := sorted(folder.glob("*.question")):
+        if found := sorted((root / folder).glob("*.question")):
             yield Sample("cnn", _questions([path.read_bytes() for path in found]))
-    if (folder := root / "captions").is_dir():
-        yield Sample(
-            "captions_proxy", _captions(_head(folder / "coco_precomp/test_caps.txt", 5))
-        )
-        yield Sample(
-            "captions_proxy", _captions(_head(folder / "f30k_precomp/test_caps.txt", 5))
-        )
-        yield Sample(
-            "ids", {"val_ids.txt": _head(folder / "coco_precomp/dev_ids.txt", 5)}
-        )
-        notes = json.loads((folder / "coco/captions_val2017.json").read_bytes())[
-            "annotations"
-        ]
+    for path in sorted(root.glob("captions/*_precomp/test_caps.txt")):
+        yield Sample("captions_proxy", _captions(_head(path, 5)))
+    if (path := root / "captions/coco/captions_val2017.json").is_file():
+        notes = json.loads(path.read_bytes())["annotations"]
         first = [note for note in notes if note["image_id"] == notes[0]["image_id"]]
         yield Sample("captions_proxy", _coco(first))
-    if (path := root / "gutenberg" / "gutenberg_sentences_19books.tar.xz").is_file():
+    if (path := root / "gutenberg/gutenberg_sentences_19books.tar.xz").is_file():
         with tarfile.open(path, "r|*") as tar:
             book = next(m for m in tar if m.isreg())
             lines = tar.extractfile(book).read(1 << 14).split(b"\n")[:20]
         yield Sample("gutenberg", {"book.txt": b"\n".join(lines) + b"\n"})
-    if (folder := root / "sick").is_dir():
-        yield Sample(
-            "sick", {p.name: _head(p, 6) for p in sorted(folder.glob("SICK_*.txt"))}
-        )
-    if (folder := root / "sentence_classification").is_dir():
-        yield Sample(
-            "mr",
-            {
-                f"rt-polarity.{k}": _head(folder / f"rt-polarity.{k}", 6)
-                for k in ("pos", "neg")
-            },
-        )
-        others = (
-            p
-            for p in sorted(folder.iterdir())
-            if not p.name.startswith("rt-") and p.suffix != ".md"
-        )
-        yield Sample("sentences", {p.name: _head(p, 6) for p in others})

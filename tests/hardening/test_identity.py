@@ -8,8 +8,8 @@ from tests.hardening import identity
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("only", ["another seed", "learning rates together", "1e30"])
+@pytest.mark.parametrize("only", ["another seed", "learning_rate together", "1e30"])
 def test_trials_end_as_they_must(tmp_path, only):
-    args = argparse.Namespace(repeats=1, only=only, seed=0, out=tmp_path)
+    args = argparse.Namespace(only=only, seed=0, out=tmp_path)
     assert identity.main(args) == 0
-    assert "| 1 | 1 |" in (tmp_path / "identity.md").read_text()
+    assert "as it must be" in (tmp_path / "identity.md").read_text()

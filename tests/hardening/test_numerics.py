@@ -13,7 +13,7 @@ from lnrepro.errors import RunError
 from lnrepro.functional import norms
 from tests import runs
 from tests.hardening.numerics import (
-    EXPERIMENTS,
+    INPUTS,
     ROWS,
     SCALES,
     check,
@@ -24,7 +24,7 @@ from tests.hardening.numerics import (
 )
 
 # The first experiment runs always, and the others only with the slow tests.
-LATER = [pytest.param(name, marks=pytest.mark.slow) for name in list(EXPERIMENTS)[1:]]
+LATER = [pytest.param(name, marks=pytest.mark.slow) for name in list(INPUTS)[1:]]
 
 
 def assert_sound(name, norm, dtype):
@@ -43,7 +43,7 @@ def test_finite_at_the_start(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [name for name in EXPERIMENTS if name not in ("mnist", "order_embeddings")]
+    "name", [name for name in INPUTS if name not in ("mnist", "order_embeddings")]
 )
 def test_finite_at_the_start_under_the_last_norm(name):
     assert_sound(name, norms_of(name)[-1], jnp.float32)
@@ -155,11 +155,9 @@ def test_the_guard_stops_each_experiment_and_keeps_the_last_good_checkpoint(
     monkeypatch.setattr(
         experiment,
         "load",
-        lambda c: poisoned(exp, EXPERIMENTS[name].inputs[0], batch, 4),
+        lambda c: poisoned(exp, INPUTS[name][0], batch, 4),
     )
     monkeypatch.setattr(train, "_data_identity", lambda c: ("made up", {}))
-    # The batch has sizes of its own.
-    monkeypatch.setattr(experiment, "check_data_sizes", lambda c: None)
     with pytest.raises(
         RunError,
         match=r"^train/\w+ is nan at step 5: stopped; the last good checkpoint is kept",

@@ -330,7 +330,7 @@ def test_config_json_of_a_stranger_is_data(
     trained, tmp_path, monkeypatch, happenings, field
 ):
     from lnrepro.engine import loaded_run
-    from scripts import encode, theory_trained
+    from scripts import encode_sentences, theory_trained
     from scripts.paper.records import find
 
     folder, config, _ = trained
@@ -343,7 +343,7 @@ def test_config_json_of_a_stranger_is_data(
     # Everything that opens the run directory of somebody else.
     for open_run in (
         lambda at: train.evaluate(config, at),
-        encode.open_run,
+        encode_sentences.open_run,
         lambda at: loaded_run.load(at, "experiments.handwriting").vars,
         lambda at: lnrepro.load(at).export(tmp_path / "export"),
         theory_trained.Trained,

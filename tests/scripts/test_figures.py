@@ -1,16 +1,19 @@
 """Figures and tables show what was recorded, and name what is missing."""
 
+import contextlib
 import csv
+import io
 import json
 import re
-import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from experiments import paper_results
-from lnrepro.errors import UserError
+from lnrepro.errors import UserError, ended
+from scripts import figures as script
 from scripts.paper import claims, page, picture, records, shares, tables, verdicts
 from scripts.paper import own as own_curves
 from scripts.paper.axes import FIGURES
@@ -218,13 +221,16 @@ def test_other_data_of_the_same_name_is_other_data(tmp_path, name):
         assert official.data == f"{name} abc"
 
 
-def figures(*args):
-    command = [sys.executable, str(ROOT / "scripts/figures.py"), *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    return done.returncode, done.stdout, done.stderr
+def figures(*flags) -> tuple[int, str, str]:
+    """Run the command in this process: exit code, stdout, stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    argv = mock.patch.object(sys, "argv", ["figures.py", *map(str, flags)])
+    streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+    with argv, streams[0], streams[1], pytest.raises(SystemExit) as e:
+        ended(script.main, "drawing figures")
+    return e.value.code or 0, out.getvalue(), err.getvalue()
 
 
-@pytest.mark.slow
 def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path):
     small = [{"step": 11, "epoch": 1.0, "train/nll": 1.5, "test/error": 0.4}]
     write_run(draw_runs / "m", "experiments.mnist", "layer", 0, small, "digits")
@@ -524,7 +530,6 @@ def test_kept_tables_are_those_of_the_kept_runs(number):
     assert table.markdown() == (results / f"figures/table{number}.md").read_text()
 
 
-@pytest.mark.slow
 def test_bad_input(tmp_path):
     code, _, err = figures(tmp_path / "none", "--out", tmp_path / "out")
     assert (code, err) == (
@@ -621,6 +626,19 @@ def test_packed_runs_are_the_runs(draw_runs, packed):
     before = packed.read_bytes()
     records.main([str(draw_runs), "--out", str(packed)])
     assert packed.read_bytes() == before
+
+
+def test_what_diverged_and_all_commits_of_a_run_are_packed(draw_runs, packed):
+    step = {"metric": "train/loss", "step": 5}
+    (draw_runs / "a/diverged.json").write_text(json.dumps(step))
+    lines = [json.dumps({"step": 5, "git": git}) for git in ("89abcde", "89abcde")]
+    (draw_runs / "a/resumes.jsonl").write_text("\n".join(lines))
+    records.main([str(draw_runs), "--out", str(packed.with_name("b.runs.jsonl"))])
+    for path in (draw_runs, packed.with_name("b.runs.jsonl")):
+        (run,) = [run for run in find([path]) if run.diverged]
+        assert not run.finished
+        assert run.folder.name == "a"
+        assert run.about["git"] == "0123456, 89abcde"
 
 
 def test_unfinished_runs_are_not_packed(draw_runs, packed, capsys):

@@ -12,7 +12,7 @@ from scripts import prepare
 from tests.data import idx
 from tests.data.test_iam_ondb import own as strokes
 from tests.runs import ROOT, environment
-from tests.scripts.test_sentences import BOOK
+from tests.scripts.test_convert_books import BOOK
 
 PAGE = (ROOT / "docs/your-own-data.md").read_text(encoding="utf-8")
 WORDS = ["a", "red", "blue", "dog", "runs", "on", "the", "beach"]
@@ -114,8 +114,8 @@ def test_raw_novels_become_sentence_vectors(tmp_path):
     # A copy of the run needs no data.
     (tmp_path / "books_run").rename(tmp_path / "elsewhere")
     (tmp_path / "data").rename(tmp_path / "gone")
-    encode = "python scripts/encode.py --workdir elsewhere < sentences.txt > again.npy"
-    run_block(tmp_path, encode)
+    encode = "python scripts/encode_sentences.py --workdir elsewhere"
+    run_block(tmp_path, f"{encode} < sentences.txt > again.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "again.npy"), vectors)
 
 

@@ -13,7 +13,7 @@ import pytest
 from lnrepro.engine import seeds
 from lnrepro.errors import RunError, UserError
 from scripts import reproduce
-from scripts.paper import cost, plan
+from scripts.paper import cost, plan, records
 from tests.runs import ROOT, environment
 from tests.runs import run as train
 
@@ -263,15 +263,13 @@ def test_the_cost_of_several_seeds_is_that_of_their_common_step(monkeypatch, cap
 
 
 @pytest.mark.slow
-def test_a_run_that_diverged_is_known_by_its_last_line(tmp_path):
-    from scripts.sweeps.start import LOG
-
+def test_a_run_that_diverged_is_counted_as_such(tmp_path):
     item, _ = plan.items("smoke", ["convnet"], tmp_path / "runs")[0]
     run = item.runs[0]
     flags = [*run.command[2:], "--config.optimizer.learning_rate=1e30"]
-    code, _, err = train(tmp_path, *flags)
+    code, _, _ = train(tmp_path, *flags)
     assert code == 1
-    run.workdir.mkdir(parents=True, exist_ok=True)
-    (run.workdir / LOG).write_text(err)
-    assert reproduce.diverged(run)
-    assert not reproduce.diverged(item.runs[1])
+    assert run.diverged
+    assert not item.runs[1].diverged
+    (found,) = records.find([run.workdir])
+    assert found.diverged

@@ -586,6 +586,28 @@ def test_a_finished_run_shows_the_number_of_the_table_of_runs(tmp_path, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"diverged.json": {"metric": "train/loss", "step": 5}},
+        # Version 0.2.0 finished runs whose last evaluation was not finite.
+        {"results.json": {"valid/error": None}},
+    ],
+)
+def test_a_run_that_diverged_is_counted_and_left_alone(tmp_path, capsys, files):
+    flags = [SMOKE, "--root", str(tmp_path), "--only", "seed=0", "--only", "norm=none"]
+    folder = tmp_path / "norm=none,seed=0"
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+    assert script.main(flags) == 0
+    line = capsys.readouterr().out
+    assert "0 of 1 runs are finished, 1 diverged (norm=none,seed=0)" in line
+    run = stub(tmp_path, folder.name, "")
+    Watch([run]).show({})
+    assert capsys.readouterr().out.startswith(f"{folder.name}: diverged")
+
+
 def test_a_line_of_a_failed_run_is_no_markup(tmp_path):
     run = stub(tmp_path, "hidden=[a]", "")
     table = _table({run: Row("failed", "2/10", "cannot read [/tmp/x]", "")}, 120)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from lnrepro.config import base
-from lnrepro.errors import UserError
 from scripts.paper import claims, protocols, verdicts
 from scripts.paper.claims import Claim
 from scripts.paper.records import RecordedRun
@@ -52,15 +51,15 @@ def runs(layer, none, n=3, layer_rate=0.001):
     return found
 
 
-def judge(found, claim=CLAIM, diverged=(), protocol="same_rate"):
+def judge(found, claim=CLAIM, protocol="same_rate"):
     """The verdict about a claim under one protocol."""
-    (row,) = verdicts.of_runs(found, [claim], diverged)
+    (row,) = verdicts.of_runs(found, [claim])
     return row.verdicts[protocol]
 
 
-def cells(found, diverged=()):
+def cells(found):
     """The cells of the only row, by the head of their column."""
-    (row,) = verdicts.cells(verdicts.of_runs(found, [CLAIM], diverged))
+    (row,) = verdicts.cells(verdicts.of_runs(found, [CLAIM]))
     return dict(zip(verdicts.HEAD, row, strict=True))
 
 
@@ -105,20 +104,20 @@ def test_norms_are_compared_in_the_seeds_that_both_have():
 def test_unfinished_runs_do_not_count_and_diverged_ones_are_shown():
     found = runs(FAST, SLOW, n=5)
     found[0].config.steps = 2000
-    diverged = {found[-1].folder}
-    verdict = judge(found, diverged=diverged)
+    found[-1] = found[-1]._replace(diverged=True)
+    verdict = judge(found)
     # Seed 0 of layer is not finished, seed 4 of none diverged.
     assert (verdict.seeds, verdict.diverged) == (3, 1)
-    assert cells(found, diverged)["seeds"] == "3, 1 diverged"
+    assert cells(found)["seeds"] == "3, 1 diverged"
 
 
 def test_a_norm_whose_runs_all_diverged_keeps_its_row():
     found = runs(FAST, SLOW, n=4)
-    diverged = {r.folder for r in found if r.config.norm == "none"}
+    found = [r._replace(diverged=r.config.norm == "none") for r in found]
     # One of them diverged before its first record.
     found[-1] = found[-1]._replace(records=[])
-    assert judge(found, diverged=diverged).word == "open"
-    row = cells(found, diverged)
+    assert judge(found).word == "open"
+    row = cells(found)
     assert (
         row["same_rate: steps to the other's best"] == "open: all runs of none diverged"
     )
@@ -260,7 +259,7 @@ def test_markdown_has_a_row_for_each_claim_and_data_set():
     assert "1 comparisons" in note
 
 
-def test_both_kinds_of_claims_stand_in_one_row_and_in_the_page(tmp_path):
+def test_both_kinds_of_claims_stand_in_one_row():
     both = [CLAIM, CLAIM._replace(kind="end", paper="lower")]
     rows = verdicts.of_runs(runs(FAST, SLOW), both)
     (row,) = verdicts.cells(rows)
@@ -269,19 +268,6 @@ def test_both_kinds_of_claims_stand_in_one_row_and_in_the_page(tmp_path):
         "supported: 50 % (50 % to 50 %)",
         "supported: -0.5 (-0.5 to -0.5)",
     )
-    page = tmp_path / "page.md"
-    page.write_text(f"# Title\n{verdicts.BEGIN}\nold\n{verdicts.END}\n\nmore\n")
-    for _ in range(2):
-        verdicts.write_into(page, verdicts.markdown(rows))
-        text = page.read_text()
-        assert verdicts.markdown(rows) in text
-        assert "old" not in text
-        assert text.startswith("# Title\n")
-        assert text.endswith("\n\nmore\n")
-    page.write_text("no lines")
-    with pytest.raises(UserError, match="the lines <!-- written"):
-        verdicts.write_into(page, "")
-    assert page.read_text() == "no lines"
 
 
 def test_sentences_have_the_numbers_of_the_table():

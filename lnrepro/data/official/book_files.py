@@ -39,7 +39,7 @@ APART = re.compile(rb"\s[.!?\"'`)\]]+[ \t\r]*\n")
 FRAME = re.compile(
     rb"\*\*\* ?(?:START|END) OF TH(?:E|IS) PROJECT GUTENBERG", re.IGNORECASE
 )
-CONVERT = "convert it with `python scripts/sentences.py`"
+CONVERT = "convert it with `python scripts/convert_books.py`"
 
 # Name, bytes on disk, and the opened file.
 Book = tuple[str, int, contextlib.AbstractContextManager[Any]]

@@ -19,7 +19,8 @@ large for ArrayRecord. `experiments.skip_thoughts.triples` makes batches of them
 
 Typographic quotation marks, dashes and spaces become those of ASCII, see
 `lnrepro.data.text`. Files with the licence of Project Gutenberg, and files in which
-most full stops are attached to a word, are refused: scripts/sentences.py converts them.
+most full stops are attached to a word, are refused: scripts/convert_books.py converts
+them.
 
 `data.facts` contains the words in the order of their ids and the number of triples of
 each length.

@@ -1,4 +1,4 @@
-"""scripts/embed.py on a small run, and bad input."""
+"""scripts/embed_captions.py on a small run, and bad input."""
 
 import io
 import subprocess
@@ -10,8 +10,7 @@ import pytest
 import lnrepro
 from configs import order_embeddings
 from lnrepro.engine.train import train
-from lnrepro.errors import UserError
-from scripts import embed
+from scripts import embed_captions
 from tests.runs import ROOT, environment
 
 CAPTIONS = ["a red square", "a blue circle above a red square", "zzz"]
@@ -29,7 +28,7 @@ def folder(tmp_path_factory):
 
 
 def call(home, *flags, text=""):
-    command = [sys.executable, "scripts/embed.py", *map(str, flags)]
+    command = [sys.executable, "scripts/embed_captions.py", *map(str, flags)]
     return subprocess.run(
         command,
         cwd=ROOT,
@@ -97,10 +96,10 @@ def test_a_block_is_answered_before_the_next_is_read(tmp_path, monkeypatch, caps
             yield block
 
     monkeypatch.setattr(lnrepro, "load", lambda *_, **__: Run())
-    monkeypatch.setattr(embed, "read", blocks)
+    monkeypatch.setattr(embed_captions, "read", blocks)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     np.save(tmp_path / "images.npy", np.zeros((2, 2)))
-    embed.main(["--workdir=run", f"--find={tmp_path / 'images.npy'}"])
+    embed_captions.main(["--workdir=run", f"--find={tmp_path / 'images.npy'}"])
     assert answers == ["", "0\t1\n0\t1\n"]
 
 
@@ -116,9 +115,9 @@ def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "features.npy"
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"features.npy: not a plain .npy array"):
-        embed.open_array(path)
+        embed_captions.open_array(path)
     with pytest.raises(UserError, match="No such file"):
-        embed.open_array(tmp_path / "nowhere.npy")
+        embed_captions.open_array(tmp_path / "nowhere.npy")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
@@ -127,4 +126,4 @@ def test_numbers_that_are_not_finite_are_refused_by_row(tmp_path, value):
     array[2, 1] = value
     np.save(tmp_path / "images.npy", array)
     with pytest.raises(UserError, match=r"images.npy, row 2: contains NaN or infinity"):
-        embed.open_array(tmp_path / "images.npy")
+        embed_captions.open_array(tmp_path / "images.npy")

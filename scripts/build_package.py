@@ -1,6 +1,6 @@
 """Build the wheel and the source distribution, check them, and try the wheel alone.
 
-    python scripts/package.py --out dist
+    python scripts/build_package.py --out dist
 
 The wheel is installed in a fresh virtual environment, with its required dependencies
 and no extra, and runs the first Python example of README.md there.

@@ -1,6 +1,6 @@
 """Encode sentences as vectors with a trained skip-thoughts network.
 
-    python scripts/encode.py --workdir RUN < sentences.txt > vectors.npy
+    python scripts/encode_sentences.py --workdir RUN < sentences.txt > vectors.npy
 
 Standard input has one sentence a line. Standard output is a NumPy file, float32
 [sentences, units], with rows of length 1; an empty line gives the row of the empty
@@ -66,8 +66,8 @@ def main(argv: list[str]) -> None:
     # terminal.
     if sys.stdin.isatty():
         raise UserError(
-            "no sentences: give a file on standard input, python scripts/encode.py "
-            "--workdir RUN < FILE"
+            "no sentences: give a file on standard input, python "
+            "scripts/encode_sentences.py --workdir RUN < FILE"
         )
     if sys.stdout.isatty():
         raise UserError(

@@ -7,7 +7,7 @@ import pytest
 from experiments.skip_thoughts import encoding
 from lnrepro import data
 from lnrepro.errors import UserError
-from scripts import sentences
+from scripts import convert_books
 
 BOOK = """The Project Gutenberg EBook of A Walk, by Nobody
 
@@ -47,7 +47,7 @@ the end of it .
 
 def convert(tmp_path, content, name="walk.txt"):
     (tmp_path / name).write_bytes(content)
-    sentences.main([str(tmp_path / name), f"--out={tmp_path / 'out'}"])
+    convert_books.main([str(tmp_path / name), f"--out={tmp_path / 'out'}"])
     return (tmp_path / "out" / name).read_text(encoding="utf-8")
 
 
@@ -87,7 +87,7 @@ def test_marks_are_the_same_in_every_encoding(tmp_path, encoding, capsys):
     (tmp_path / "._x.txt").write_bytes(b"\0\5")
     (tmp_path / "packed.txt").write_bytes(gzip.compress(MARKS.encode(encoding)))
     files = [str(tmp_path / name) for name in ("._x.txt", "packed.txt")]
-    sentences.main([*files, f"--out={tmp_path / 'out2'}"])
+    convert_books.main([*files, f"--out={tmp_path / 'out2'}"])
     assert (tmp_path / "out2/packed.txt").read_text("utf-8") == MARKED
     assert "files of the operating system left out: 1" in capsys.readouterr().err
 
@@ -127,9 +127,9 @@ def test_outputs_are_not_overwritten(tmp_path):
         convert(tmp_path, BOOK.encode())
     files = [tmp_path / "walk.txt", tmp_path / "walk.txt.gz"]
     with pytest.raises(UserError, match="two files are called walk"):
-        sentences.output_files(files, tmp_path)
+        convert_books.output_files(files, tmp_path)
     with pytest.raises(UserError, match=r"nowhere.txt: cannot be read \(No such file"):
-        sentences.main([str(tmp_path / "nowhere.txt"), f"--out={tmp_path / 'o'}"])
+        convert_books.main([str(tmp_path / "nowhere.txt"), f"--out={tmp_path / 'o'}"])
 
 
 def test_books_of_the_same_name_in_several_folders_are_kept_apart(tmp_path):
@@ -140,7 +140,7 @@ def test_books_of_the_same_name_in_several_folders_are_kept_apart(tmp_path):
         file.parent.mkdir(parents=True)
         file.write_bytes(content)
     out = tmp_path / "out"
-    sentences.main([*map(str, files), f"--out={out}"])
+    convert_books.main([*map(str, files), f"--out={out}"])
     assert (out / "a/walk.txt").read_text() == "it rains .\n" * 3
     assert (out / "b/walk.txt").read_text() == "it snows .\n" * 3
     data.prepare("gutenberg", out, tmp_path, own_name="walks")

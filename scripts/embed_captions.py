@@ -1,8 +1,8 @@
 """Embed captions and images with trained order-embeddings, and find images by captions.
 
-    python scripts/embed.py --workdir RUN < captions.txt > captions.npy
-    python scripts/embed.py --workdir RUN --images features.npy > images.npy
-    python scripts/embed.py --workdir RUN --find images.npy < captions.txt
+    python scripts/embed_captions.py --workdir RUN < captions.txt > captions.npy
+    python scripts/embed_captions.py --workdir RUN --images features.npy > images.npy
+    python scripts/embed_captions.py --workdir RUN --find images.npy < captions.txt
 
 Standard input has one caption a line. features.npy is an array [images, features], made
 as those that the run was trained on. Standard output is a NumPy file, float32 [captions
@@ -23,7 +23,7 @@ import numpy as np
 from lnrepro.data.npy import check_finite, open_npy
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
-from scripts.encode import read, rewritable, write
+from scripts.encode_sentences import read, rewritable, write
 
 
 def main(argv: list[str]) -> None:
@@ -50,8 +50,8 @@ def main(argv: list[str]) -> None:
         raise UserError(f"--best={args.best}: at least 1 is needed")
     if not args.images and sys.stdin.isatty():
         raise UserError(
-            "no captions: give a file on standard input, python scripts/embed.py "
-            "--workdir RUN < FILE"
+            "no captions: give a file on standard input, python "
+            "scripts/embed_captions.py --workdir RUN < FILE"
         )
     if not args.find and sys.stdout.isatty():
         raise UserError(

@@ -1,4 +1,4 @@
-"""scripts/write.py on a small run: pictures of a text, and bad input."""
+"""scripts/write_handwriting.py on a small run: pictures of a text, and bad input."""
 
 import json
 import re
@@ -13,8 +13,7 @@ from lnrepro import data
 from lnrepro.engine import json_files
 from lnrepro.engine.run_config import as_json
 from lnrepro.engine.train import train
-from lnrepro.errors import UserError
-from scripts import write
+from scripts import write_handwriting
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def untrained(tmp_path_factory):
 
 
 def call(folder, *flags):
-    write.main([f"--workdir={folder}", *flags])
+    write_handwriting.main([f"--workdir={folder}", *flags])
 
 
 @pytest.mark.slow
@@ -120,7 +119,9 @@ def test_ids_to_write_like(run, capsys):
 
 
 def test_long_text_is_broken_between_words():
-    lines = write.break_lines("the quick brown fox\njumps over " + "x" * 30, 12)
+    lines = write_handwriting.break_lines(
+        "the quick brown fox\njumps over " + "x" * 30, 12
+    )
     assert lines == [
         "the quick",
         "brown fox",

@@ -1,6 +1,6 @@
 """Write a text in the handwriting that a network has learned.
 
-    python scripts/write.py --workdir=runs/handwriting/... --text="..." --out=line.svg
+    python scripts/write_handwriting.py --workdir=RUN --text="..." --out=line.svg
 
     --bias=1.0              0 samples from the density itself; larger values are neater
     --style=a01-000u-01     continue the line of the data set with this id; see --styles

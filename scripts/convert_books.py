@@ -1,13 +1,15 @@
-"""Convert books to tokenised sentences: python scripts/sentences.py FILE ... --out DIR
+"""Convert books to files of tokenised sentences.
 
-    python scripts/sentences.py raw/*.txt --out sentences
+    python scripts/convert_books.py FILE ... --out DIR
+
+    python scripts/convert_books.py raw/*.txt --out sentences
     python scripts/prepare.py gutenberg --raw sentences --as my_books
 
 A FILE is a text of Project Gutenberg as it was downloaded, or any other plain text with
 empty lines between its paragraphs. The header and the licence are left out, and so are
 headings without lower-case letters. DIR/FILE then has one sentence per line in lower
-case, its words separated by spaces, as scripts/encode.py separates those of a sentence.
-A speech in quotation marks is one sentence. Books from several folders keep the part of
+case, its words separated by spaces, as scripts/encode_sentences.py separates those of a
+sentence. A speech in quotation marks is one sentence. Books from several folders keep the part of
 their paths that differs: DIR/alice/letters.txt and DIR/bob/letters.txt.
 """
 

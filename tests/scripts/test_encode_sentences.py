@@ -1,4 +1,4 @@
-"""scripts/encode.py on a small run, from a file and through a pipe."""
+"""scripts/encode_sentences.py on a small run, from a file and through a pipe."""
 
 import io
 import re
@@ -10,18 +10,18 @@ import pytest
 
 from configs import skip_thoughts
 from lnrepro.errors import UserError
-from scripts import encode
+from scripts import encode_sentences
 from tests.runs import ROOT, environment, run
 
 
 def test_lines_are_read_in_blocks_and_never_cut_elsewhere(monkeypatch):
-    monkeypatch.setattr(encode, "BLOCK", 2)
+    monkeypatch.setattr(encode_sentences, "BLOCK", 2)
     text = "a b\r\n\nfür\u0085 alle\nlast".encode()
-    assert list(encode.read(io.BytesIO(text))) == [
+    assert list(encode_sentences.read(io.BytesIO(text))) == [
         ["a b", ""],
         ["für\u0085 alle", "last"],
     ]
-    assert list(encode.read(io.BytesIO(b""))) == []
+    assert list(encode_sentences.read(io.BytesIO(b""))) == []
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_lines_are_read_in_blocks_and_never_cut_elsewhere(monkeypatch):
 )
 def test_bad_text_names_the_line(text, message):
     with pytest.raises(UserError, match=message):
-        list(encode.read(io.BytesIO(text)))
+        list(encode_sentences.read(io.BytesIO(text)))
 
 
 @pytest.mark.parametrize("seekable", [True, False])
@@ -42,8 +42,8 @@ def test_the_file_is_numpys_however_it_is_written(seekable):
     def vectors(sentences):
         return np.array([[len(s), 1] for s in sentences], np.float32)
 
-    with encode.rewritable(out) as file:
-        assert encode.write(file, vectors, blocks[0], iter(blocks[1:])) == 3
+    with encode_sentences.rewritable(out) as file:
+        assert encode_sentences.write(file, vectors, blocks[0], iter(blocks[1:])) == 3
     np.testing.assert_array_equal(
         np.load(io.BytesIO(out.getvalue())), [[3, 1], [5, 1], [5, 1]]
     )
@@ -60,15 +60,18 @@ def test_a_vector_that_is_not_finite_leaves_no_file(seekable):
         return np.array([vectors[s] for s in sentences], np.float32)
 
     message = r"lines after 2, row 1: .* not finite"
-    with pytest.raises(UserError, match=message), encode.rewritable(out) as file:
-        encode.write(file, encoded, ["one", "one"], iter([["one", "two"]]))
+    with (
+        pytest.raises(UserError, match=message),
+        encode_sentences.rewritable(out) as file,
+    ):
+        encode_sentences.write(file, encoded, ["one", "one"], iter([["one", "two"]]))
     assert out.getvalue() == b"before"
 
 
 def test_a_typographic_line_is_the_same_in_every_encoding(capsys):
     text = "don\u2019t \u2014 caf\u00e9\nlast\n"
     for encoding in ("utf-8", "utf-8-sig", "utf-16", "cp1252"):
-        found = list(encode.read(io.BytesIO(text.encode(encoding))))
+        found = list(encode_sentences.read(io.BytesIO(text.encode(encoding))))
         assert found == [["don\u2019t \u2014 caf\u00e9", "last"]]
     assert "lines read as Windows-1252: 1" in capsys.readouterr().err
 
@@ -91,7 +94,7 @@ def test_a_run_encodes_sentences(tmp_path):
     text += b"anna went to the harbour .\n"
 
     def encoded(text, *more):
-        command = [sys.executable, "scripts/encode.py", *more]
+        command = [sys.executable, "scripts/encode_sentences.py", *more]
         return subprocess.run(
             command,
             cwd=ROOT,
