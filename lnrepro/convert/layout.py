@@ -134,8 +134,8 @@ def reorder(a: np.ndarray, old: str, new: str) -> np.ndarray:
 
     Args:
       a: [..., G H], in the order `old`.
-      old: one letter for every gate.
-      new: the same letters in the order to return.
+      old: one letter for every gate, such as "ifgo".
+      new: the same letters in the order to return; ours are "fiog" and "zrn".
 
     >>> reorder(np.array([1, 2, 3, 4]), "ifgo", "fiog")
     array([2, 1, 4, 3])
