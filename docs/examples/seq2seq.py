@@ -221,7 +221,10 @@ def main() -> None:
     """Train, and print the progress and the share of right answers."""
     parser = argparse.ArgumentParser(description="Addition by a seq2seq.")
     parser.add_argument("--norm", choices=("none", "layer", "rms"), default="layer")
-    parser.add_argument("--digits", type=int, default=Settings.digits)
+    # Larger sums do not fit into int32.
+    parser.add_argument(
+        "--digits", type=int, choices=range(1, 10), default=Settings.digits
+    )
     parser.add_argument("--steps", type=int, default=Settings.steps)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()

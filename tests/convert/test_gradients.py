@@ -242,6 +242,60 @@ def test_a_tree_without_a_cell_is_refused_in_one_line():
         convert.flax_checkpoint({"params": {"Dense_0": {"kernel": np.ones((2, 2))}}})
 
 
+def flax_cell(value):
+    """The weights of a flax.linen.GRUCell, all of one value."""
+    tree = {f"i{gate}": np.full((D, H), value) for gate in "rzn"}
+    tree |= {f"h{gate}": np.full((H, H), value) for gate in "rzn"}
+    return {name: {"kernel": a} for name, a in tree.items()}
+
+
+@pytest.mark.parametrize("cell_first", [True, False])
+def test_a_renamed_cell_joins_what_is_at_its_new_place(cell_first):
+    parts = [("GRUCell_0", flax_cell(1.0)), ("RNN_0", {"norm": np.ones(3)})]
+    tree = dict(parts if cell_first else reversed(parts))
+    found = convert.flax_checkpoint(tree, {"GRUCell_0": "RNN_0/cell"})
+    assert found["RNN_0"].keys() == {"norm", "cell"}
+    expected = convert.gru_from_flax(tree["GRUCell_0"])
+    jax.tree.map(np.testing.assert_array_equal, found["RNN_0"]["cell"], expected)
+
+
+@pytest.mark.parametrize(
+    ("renames", "message"),
+    [
+        ({"A": "B"}, "two arrays would be renamed to 'w_x'"),
+        ({"A": "C", "B": "C"}, "two arrays would be renamed to 'w_x'"),
+        ({"A": "scale"}, "two arrays would be renamed to 'scale'"),
+        ({"A": "scale/cell"}, "two arrays would be renamed to 'scale'"),
+        ({"GRUCell_0": "A"}, "there is no 'GRUCell_0' to rename in this tree"),
+    ],
+)
+def test_no_array_is_lost_by_a_name(renames, message):
+    tree = {"A": flax_cell(1.0), "B": flax_cell(2.0), "scale": np.ones(3)}
+    with pytest.raises(ValueError, match=f"^convert: {message}$"):
+        convert.flax_checkpoint(tree, renames)
+
+
+@pytest.mark.parametrize(
+    ("converters", "tree", "options", "message"),
+    [
+        ("haiku haiku", None, {"nmae": "lstm"}, "neither converter has an option"),
+        ("haiku torch", None, {}, "does not undo the first; it returns 'weight_ih_l0'"),
+        ("haiku haiku", {}, {}, "a tree of arrays, and here are none"),
+        ("haiku haiku", np.ones(3), {}, "a tree of arrays, and here are none"),
+    ],
+)
+def test_gradients_that_cannot_be_converted(converters, tree, options, message):
+    first, second = converters.split()
+    pair = (
+        getattr(convert, f"lstm_from_{first}"),
+        getattr(convert, f"lstm_to_{second}"),
+    )
+    if tree is None:
+        tree = LAYERS["haiku-lstm"].weights
+    with pytest.raises(ValueError, match=f"^convert: .*{message}"):
+        convert.gradients(*pair, tree, **options)
+
+
 @pytest.mark.parametrize("cell", [nnx.OptimizedLSTMCell, nnx.LSTMCell, nnx.GRUCell])
 def test_cells_of_nnx_are_found(cell):
     module = nnx.RNN(cell(D, H, rngs=nnx.Rngs(0)))

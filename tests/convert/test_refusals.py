@@ -224,5 +224,15 @@ def test_weights_are_a_mapping(name):
 def test_reorder_and_flatten():
     blocks = reorder(np.arange(8), "ifgo", "fiog")
     np.testing.assert_array_equal(blocks, [2, 3, 0, 1, 6, 7, 4, 5])
+    for old, new in (
+        ("ifgo", "fig"),
+        ("ifgo", "figg"),
+        ("ifgg", "ggfi"),
+        ("zrn", "zr"),
+    ):
+        message = refusal(reorder, np.arange(12), old, new)
+        assert f"{new!r} are not the gates {old!r} in another order" in message
+    assert "no 4 gates of one size" in refusal(reorder, np.arange(9), "ifgo", "fiog")
+    assert "not an array" in refusal(reorder, 1.0, "ifgo", "fiog")
     assert flatten({"a": {"b": {"c": 1}}, "d": 2}) == {"a/b/c": 1, "d": 2}
     assert to_numpy("x", [1.0, 2.0]).dtype == np.float64
