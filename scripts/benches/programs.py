@@ -69,19 +69,21 @@ def _seq2seq(settings, layer):
     return functools.partial(seq2seq.update, model, settings), state
 
 
+_PPO, _SEQ2SEQ = ppo.Settings(), seq2seq.Settings()
 PROGRAMS = {
     "ppo": Program(
-        "64 actions in 64 environments, and 16 steps of the optimiser",
+        f"{_PPO.steps} actions in {_PPO.environments} environments, and "
+        f"{_PPO.epochs * _PPO.minibatches} steps of the optimiser",
         "gru",
         ResettingRNN,
-        ppo.Settings(),
+        _PPO,
         _ppo,
     ),
     "seq2seq": Program(
-        "a step of the optimiser on 128 sums",
+        f"a step of the optimiser on {_SEQ2SEQ.batch} sums",
         "lstm",
         nn.RNN,
-        seq2seq.Settings(),
+        _SEQ2SEQ,
         _seq2seq,
     ),
 }
