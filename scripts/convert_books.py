@@ -9,8 +9,8 @@ A FILE is a text of Project Gutenberg as it was downloaded, or any other plain t
 empty lines between its paragraphs. The header and the licence are left out, and so are
 headings without lower-case letters. DIR/FILE then has one sentence per line in lower
 case, its words separated by spaces, as scripts/encode_sentences.py separates those of a
-sentence. A speech in quotation marks is one sentence. Books from several folders keep the part of
-their paths that differs: DIR/alice/letters.txt and DIR/bob/letters.txt.
+sentence. A speech in quotation marks is one sentence. Books from several folders keep
+the part of their paths that differs: DIR/alice/letters.txt and DIR/bob/letters.txt.
 """
 
 import collections

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from lnrepro.engine import workdir
+from lnrepro.engine import provenance, workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import RunError, UserError, ended
 from scripts import page_sections

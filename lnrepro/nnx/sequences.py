@@ -362,9 +362,18 @@ class SimpleRNN(NamedSequence):
 
 
 def kept_stream(rngs: base.Streams | bool) -> Any:
-    """Return the stream for carries that a module keeps, None where it keeps none."""
+    """Return the stream for carries that a module keeps, None where it keeps none.
+
+    Raises:
+      TypeError: `rngs` is neither a bool nor streams.
+    """
     if isinstance(rngs, bool):
         return nnx.data(None)
+    if not isinstance(rngs, nnx.Rngs | nnx.RngStream):
+        raise TypeError(
+            f"rngs has the type {type(rngs).__name__}; give rngs=nnx.Rngs(0), with a "
+            "seed or key of yours, True or False"
+        )
     stream = rngs.carry if isinstance(rngs, nnx.Rngs) else rngs
     # The tag tells the modules inside that their noise is not to be drawn from it.
     return nnx.RngStream(stream(), tag="carry")

@@ -173,6 +173,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="those of the paper by default",
     )
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    add_timing_arguments(parser)
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        default=["torch", "haiku"],
+        help="libraries to measure if they are installed",
+    )
+    records.add_json_flag(parser)
+
+
+def add_timing_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that `measure` reads."""
     parser.add_argument(
         "--repeats",
         type=int,
@@ -189,15 +201,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=float,
         default=30,
-        help="smallest duration of the repetitions of a shape",
+        help="smallest duration of all repetitions together",
     )
-    parser.add_argument(
-        "--peers",
-        nargs="*",
-        default=["torch", "haiku"],
-        help="libraries to measure if they are installed",
-    )
-    records.add_json_flag(parser)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -22,6 +22,7 @@ from lnrepro.config import add_defaults
 from lnrepro.engine import json_files, loaded_run, seeds, workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.experiment import total_steps
+from lnrepro.errors import UserError, ended
 from scripts.paper.axes import Figure, Record
 
 # Files of several runs end in this.

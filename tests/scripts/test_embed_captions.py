@@ -10,6 +10,7 @@ import pytest
 import lnrepro
 from configs import order_embeddings
 from lnrepro.engine.train import train
+from lnrepro.errors import UserError
 from scripts import embed_captions
 from tests.runs import ROOT, environment
 

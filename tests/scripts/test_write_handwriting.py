@@ -13,6 +13,7 @@ from lnrepro import data
 from lnrepro.engine import json_files
 from lnrepro.engine.run_config import as_json
 from lnrepro.engine.train import train
+from lnrepro.errors import UserError
 from scripts import write_handwriting
 
 

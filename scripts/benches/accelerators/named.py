@@ -15,15 +15,15 @@ def compile_named(words: Sequence[str]) -> analysis.Compiled:
     """Compile the program that words name.
 
     Args:
-      words: "cell", device, cell, shape, label; or "config", device, config, number of
-        devices, "ours" or "direct", flags such as "--config.norm=none".
+      words: "cell", device, cell, shape, label; or "program", device, program, label;
+        or "config", device, config, number of devices, "ours" or "direct", flags such
+        as "--config.norm=none".
     """
     kind, device, *rest = words
-    if kind == "cell":
-        cell, shape, label = rest
-        return analysis.compile_cell(
-            device, analysis.cell_functions(device, cell, shape)[label]
-        )
+    if kind != "config":
+        *of_kind, label = rest
+        functions = analysis.functions(device, kind, *of_kind)
+        return analysis.compile_function(device, functions[label])
     config, count, version, *flags = rest
     return steps.compile_step(device, config, int(count), version, flags)
 
