@@ -102,6 +102,12 @@ def starts(workdir: pathlib.Path) -> list[dict[str, Any]]:
     return found
 
 
+def commits(workdir: pathlib.Path) -> list[str]:
+    """Return the commits that a run was trained with, without repeats, in order."""
+    found = [str(start["git"]) for start in starts(workdir) if start.get("git")]
+    return list(dict.fromkeys(found))
+
+
 def record_resume(workdir: pathlib.Path, step: int) -> str:
     """Record that a run goes on.
 

@@ -242,11 +242,11 @@ def is_diverged(workdir: pathlib.Path) -> bool:
         return True
     with contextlib.suppress(OSError, UserError):
         results = json_files.read_object(workdir / "results.json") or {}
-        return any(not _is_finite(value) for value in results.values())
+        return any(not is_finite(value) for value in results.values())
     return False
 
 
-def _is_finite(value: Any) -> bool:
+def is_finite(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 

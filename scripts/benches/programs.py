@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from docs.examples import recurrent_ppo as ppo
 from docs.examples import seq2seq
 from lnrepro import linen
-from lnrepro.engine import workdir
+from lnrepro.engine import provenance
 from scripts.benches import cells, records
 from scripts.benches.cells import Row
 from scripts.benches.direct import cells_jax
@@ -107,7 +107,7 @@ def main(args: argparse.Namespace) -> int:
     Returns:
       0.
     """
-    commit = (workdir.git_commit() or "unknown")[:7]
+    commit = (provenance.git_commit() or "unknown")[:7]
     print(f"{records.device()}, jax {jax.__version__}, commit {commit}; medians of at")
     print(f"least {args.rounds} interleaved rounds and {args.seconds:g} s a program\n")
     print(f"| program | layer | {' | '.join(COLUMNS)} |")

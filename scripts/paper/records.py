@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from experiments.paper_results import FINGERPRINTS
 from lnrepro.config import add_defaults
-from lnrepro.engine import json_files, loaded_run, seeds, workdir
+from lnrepro.engine import json_files, loaded_run, provenance, seeds, workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.experiment import total_steps
 from lnrepro.errors import UserError, ended
@@ -149,7 +149,7 @@ def _at_and_below(path: pathlib.Path) -> Iterator[RecordedRun]:
 def _in_directory(folder):
     loaded = loaded_run.load(folder)
     evaluation = folder / "evaluation.json"
-    commits = ", ".join(workdir.commits(folder))
+    commits = ", ".join(provenance.commits(folder))
     return RecordedRun(
         folder,
         # A run that was resumed may have several commits.
