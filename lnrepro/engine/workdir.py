@@ -247,6 +247,7 @@ def is_diverged(workdir: pathlib.Path) -> bool:
 
 
 def is_finite(value: Any) -> bool:
+    """Whether a value of a JSON file is a finite number."""
     return isinstance(value, int | float) and math.isfinite(value)
 
 
