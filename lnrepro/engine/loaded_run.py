@@ -34,7 +34,7 @@ from lnrepro.engine import (
     train_step,
     workdir,
 )
-from lnrepro.engine.checkpoint import Saved, Store
+from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.export import Weights
 from lnrepro.errors import UserError
 
@@ -187,6 +187,7 @@ class LoadedRun:
             like = self._shapes(1)
         if (self.folder / export.WEIGHTS).exists():
             return export.read_weights(self.folder, self.about, like.vars)
+        # A run that was stopped before its first evaluation has no best checkpoint.
         for name in (self._checkpoint, "last"):
             saved = self.checkpoint(name)
             if saved is not None:
@@ -206,7 +207,7 @@ class LoadedRun:
         """The trained parameters, as NumPy arrays; see `weights`."""
         return self.weights.vars["params"]
 
-    def checkpoint(self, name: str) -> Saved | None:
+    def checkpoint(self, name: str) -> Checkpoint | None:
         """Return the newest checkpoint called "best" or "last", or None."""
         # A store opened for reading changes nothing in its folder.
         store = Store(self.folder / "checkpoints", writing=False)
@@ -298,6 +299,7 @@ def load_model(
     """
     if checkpoint not in ("best", "last"):
         raise UserError(f"checkpoint={checkpoint!r}: choose best or last")
+    # The name of the module is checked before anything is imported.
     run = load(pathlib.Path(folder), experiment)
     name = run.config.experiment
     if experiment is None and not OWN_EXPERIMENT.fullmatch(str(name)):

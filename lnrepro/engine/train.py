@@ -32,7 +32,7 @@ from lnrepro.engine import (
     signals,
     workdir,
 )
-from lnrepro.engine.checkpoint import Saved, Store
+from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.metrics import Log, Meter, check_finite, is_better, write_csv
 from lnrepro.engine.progress import Progress, Row, table
 from lnrepro.engine.train_step import Batches, State, close, make_init, make_step, take
@@ -90,10 +90,11 @@ class Run:
         # This computes shapes alone.
         shapes = init.eval_shape(self.init_keys[0])
         memory.check(len(self.seeds) * memory.size(shapes), self.config.mesh.model)
+        # One seed after the other, with one compiled program.
         states = [jax.tree.map(np.array, init(key)) for key in self.init_keys]
         return seeds.stack(states)
 
-    def restore(self, name: str, like: State, fingerprint: str) -> Saved | None:
+    def restore(self, name: str, like: State, fingerprint: str) -> Checkpoint | None:
         """Read the newest checkpoint of this run that can be read.
 
         Args:
@@ -110,7 +111,7 @@ class Run:
             run_config.check_checkpoint(path, saved.notes, self.config, fingerprint)
         return saved
 
-    def best_or_last(self, fingerprint: str) -> Saved | None:
+    def best_or_last(self, fingerprint: str) -> Checkpoint | None:
         """Return the best checkpoint, or else the last one, and close the store."""
         try:
             like = self.initial()
@@ -288,6 +289,7 @@ class Loop:
 
     def take_steps(self, batches: Batches) -> None:
         """Take the steps up to the next point where something is due."""
+        # The nearest point of all intervals.
         n = min(every - self.step % every for every in self.intervals)
         n = min(n, self.run.total_steps - self.step)
         batch = self.run.placement.batch(take(batches, n))
@@ -325,6 +327,7 @@ class Loop:
     def evaluate(self) -> bool:
         """Run the evaluations that are due; return whether the state is the best."""
         every = self.run.evals.every
+        # An evaluation that is due at the last step runs once, whatever its interval.
         names = [name for name, steps in every.items() if self.is_due(steps)]
         if not names:
             return False
@@ -376,7 +379,7 @@ class Loop:
         if is_last:
             self.run.store.save("last", self.step, state, notes)
 
-    def finish(self, caught: signals.Caught) -> Results:
+    def finish(self, caught: signals.CaughtSignals) -> Results:
         """Wait for the checkpoints, and run the evaluations at the end."""
         self.log(wait=True)
         self.run.store.wait()
@@ -389,6 +392,7 @@ class Loop:
         # It may take hours. All is saved, so that a signal may stop it anywhere.
         with caught.at_once(self.step):
             numbers, paths = self.run.evaluate(self.vars(), names)
+        # Their record comes last, so that the last record of a finished run has them.
         self.numbers |= numbers
         if self.log_file:
             if numbers:
@@ -407,7 +411,7 @@ class Loop:
         return self.run.placement.vars(self.state).vars
 
 
-def _check_same_step(saved: Saved | None) -> None:
+def _check_same_step(saved: Checkpoint | None) -> None:
     """Check that all processes have read the checkpoint of the same step.
 
     Raises:
@@ -426,7 +430,7 @@ def _check_same_step(saved: Saved | None) -> None:
         )
 
 
-def _check_devices(run: Run, saved: Saved) -> None:
+def _check_devices(run: Run, saved: Checkpoint) -> None:
     """Check that `pmap` goes on with as many devices as before.
 
     Each device has statistics and noise of its own, so that another number of them
@@ -503,6 +507,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
             (folder / workdir.DIVERGED).unlink(missing_ok=True)
         stack.callback(run.store.close)
         try:
+            # The lock is held until results.json is written.
             results = Loop(run, assert_lock_held, fingerprint, is_new).train()
         except Diverged as e:
             if run.is_main:
