@@ -30,12 +30,12 @@ from lnrepro.engine import (
     optim,
     run_config,
     seeds,
-    train,
     train_step,
     workdir,
 )
 from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.export import Weights
+from lnrepro.engine.run import Run
 from lnrepro.errors import UserError
 
 logger = logging.getLogger("lnrepro")
@@ -150,10 +150,10 @@ class LoadedRun:
         return words
 
     @functools.cached_property
-    def run(self) -> train.Run:
+    def run(self) -> Run:
         """The engine's run, which has the experiment's functions and the optimiser."""
         # Building the run imports the experiment, so it is done at first use.
-        return train.Run(self.config, self.folder)
+        return Run(self.config, self.folder)
 
     @functools.cached_property
     def initial(self) -> train_step.State:
