@@ -18,7 +18,7 @@ from lnrepro.engine.experiment import Evaluation
 from . import mixture
 from .data import Lines
 from .model import Network
-from .writing import Written, positions, read_alignment, strokes_of, write
+from .writing import WrittenLine, positions, read_alignment, strokes_of, write
 
 # Largest height and width of a line of ink, and the margin around it, in pixels.
 HEIGHT = 110
@@ -183,7 +183,7 @@ def alignment(strokes: Strokes, phi: np.ndarray, text: str) -> np.ndarray:
     return _stack([above, below])
 
 
-def density(written: Written, lines: Lines) -> np.ndarray:
+def density(written: WrittenLine, lines: Lines) -> np.ndarray:
     """Draw a line and, below it, where the network expected the next point.
 
     The densities of all steps are added, each scaled to its largest value. Brightness

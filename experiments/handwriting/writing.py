@@ -24,7 +24,7 @@ PAD_TEXTS_TO = 16
 SPACE = 1  # number of the symbol
 
 
-class Written(NamedTuple):
+class WrittenLine(NamedTuple):
     """A sampled line.
 
     Attributes:
@@ -77,7 +77,7 @@ def write(
     bias: float = 0.0,
     steps: int = 1000,
     style: Style | None = None,
-) -> list[Written]:
+) -> list[WrittenLine]:
     """Sample lines of handwriting.
 
     A line ends when the window has left its text, or after `steps` steps. With a style,
@@ -129,7 +129,7 @@ def write(
     for b, symbols in enumerate(whole):
         ended = bool(done[-1, b])
         t = int(done[:, b].argmax()) + 1 if ended else len(done)
-        line = Written(
+        line = WrittenLine(
             steps=drawn[:t, b],
             outputs=outputs[:t, b],
             phi=phi[:t, b, len(before) : len(symbols)],

@@ -312,6 +312,7 @@ def _in_background(
         return Stream(make_block(i) for i in range(count))
     import grain
 
+    # One thread is enough: it makes blocks while the device computes.
     options = grain.ReadOptions(
         num_threads=1 if prefetch else 0, prefetch_buffer_size=prefetch
     )

@@ -135,6 +135,7 @@ class Prepared:
         Raises:
           DataError: a file has changed.
         """
+        # The seal lists every file, also those of other splits.
         sizes = self.seal.files
         files = [name for name in sizes if name.startswith(prefix)]
         if not self.seal.checksums or sum(sizes[n] for n in files) > CHECKED_BYTES:
@@ -159,6 +160,7 @@ def open_folder(folder: pathlib.Path) -> Prepared | None:
         stamp, opened = _OPEN[folder]
         if stamp == _stamp(folder, opened.seal):
             return opened
+    # Reading the seal compares the sizes of all files with the disk.
     found = seal.read(folder)
     if found is None:
         return None

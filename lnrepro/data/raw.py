@@ -95,6 +95,7 @@ class Raw:
         Raises:
           DataError: the file is missing, damaged or too long.
         """
+        # An official file has a known size, and nothing longer is unpacked.
         size = self.files[name].size
         limit = UNKNOWN_LIMIT if self.any_checksum or size is None else size
         content = unpack(self.path(name), limit)
@@ -200,6 +201,7 @@ class Raw:
     def _find_archive(
         self, root: pathlib.Path, archives: Sequence[str]
     ) -> pathlib.Path:
+        # An archive is read where it lies, without being unpacked.
         for stem in archives:
             for packing in TREE_PACKINGS:
                 path = self.folder / (stem + packing)

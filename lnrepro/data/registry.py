@@ -110,6 +110,7 @@ def builder_class(name: str, data_dir: DataDir = None) -> type[Builder]:
         return getattr(importlib.import_module(module), builder)
     if original in _REGISTERED:
         return _REGISTERED[original]
+    # Other packages come last, so that they cannot replace a set of this project.
     for entry_point in metadata.entry_points(group=ENTRY_POINTS, name=original or name):
         return entry_point.load()
     known = sorted([*TABLE, *_REGISTERED])

@@ -49,6 +49,7 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
         )
     add_defaults(plain)
     _check_declared(fields(plain), helps(module), file)
+    # A wrong name is reported here, with the nearest field. absl would list all flags.
     unset, rest = [], []
     for flag in overrides:
         field, equals, value = re.sub(r"^--?(no)?config\.", "", flag).partition("=")
@@ -93,6 +94,7 @@ def load_module(file: str) -> ModuleType:
       UserError: there is no such file, or it fails; its line is named.
     """
     check_file(file)
+    # Imported by its path: configs of different folders may have one name.
     spec = importlib.util.spec_from_file_location("config_module", file)
     assert spec is not None
     assert spec.loader is not None
@@ -141,6 +143,7 @@ def help_of(field: str, said: dict[str, str]) -> str:
 
 def _failure(file, error):
     """Return a line about an exception that the code of a config file raised."""
+    # The last frame within the file is the line that its author can change.
     frames = traceback.extract_tb(error.__traceback__)
     where, path = [file], os.path.abspath(file)
     lines = [f.lineno for f in frames if os.path.abspath(f.filename) == path]
@@ -178,6 +181,7 @@ def _override(config, plain, overrides):
 
 def _check_field(config, field, file):
     """Raise UserError where the config has no such field."""
+    # The first part of the name that is wrong gets the suggestion.
     inner, names = config, field.split(".")
     for depth, name in enumerate(names):
         there = inner.keys() if isinstance(inner, ConfigDict) else ()

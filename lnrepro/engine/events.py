@@ -74,6 +74,7 @@ class Events:
         block = "    " + text.replace("\n", "\n    ")
         self._add(step=0, summary=self._summary.text("config", block))
         values = {}
+        # TensorBoard takes numbers and texts as hyperparameters, no tuples.
         for name, value in fields(config).items():
             plain = value is None or isinstance(value, str | bool | int | float)
             values[name] = value if plain else str(value)

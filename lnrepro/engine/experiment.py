@@ -127,6 +127,8 @@ def fill_sizes(config: ConfigDict) -> ConfigDict:
     """
     module = _module(config)
     fields = getattr(module, "SIZES", ())
+    # The config states all sizes mostly, and then the data is opened once, by the
+    # checks.
     if all(attrgetter(field)(config) is not None for field in fields):
         return config
     filled = config.copy_and_resolve_references()
@@ -212,6 +214,7 @@ def total_steps(config: ConfigDict) -> int:
     """
     steps = config.steps
     if steps is None:
+        # Rounded up, so that the last epoch is not cut short.
         steps = math.ceil((config.epochs or 0) * steps_per_epoch(config))
     if steps < 1:
         raise UserError(
@@ -270,6 +273,8 @@ def check_names(
     named = [("config.curves", name) for name in metrics_of(curves)]
     if best:
         named.append(("config.best.metric", best))
+    # Names that are known before training are checked now: a wrong one would be noticed
+    # after hours.
     known = {}
     for name, schedule in schedules.items():
         if exp.scalars and schedule != "never":

@@ -92,6 +92,8 @@ def write(run: Export, path: str | os.PathLike) -> pathlib.Path:
         if path.exists() and any(path.iterdir()):
             raise UserError(f"{path} is not empty; give another folder to export to")
         path.parent.mkdir(parents=True, exist_ok=True)
+        # The folder gets its name when it is complete, so that a killed export leaves
+        # nothing half.
         scratch = pathlib.Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
         try:
             arrays = {
@@ -139,6 +141,7 @@ def read_weights(folder: pathlib.Path, about: Mapping[str, Any], like: Any) -> W
         raise UserError(
             f"{folder / 'config.json'}: not that of an export; get it again"
         ) from None
+    # The file has names and no tree. A wrong one means another config or version.
     names = [name for name, _ in _named(like)]
     for which, some in (
         ("has no array", set(names) - arrays.keys()),

@@ -30,12 +30,12 @@ from lnrepro.engine import (
     optim,
     run_config,
     seeds,
-    train,
     train_step,
     workdir,
 )
-from lnrepro.engine.checkpoint import Saved, Store
+from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.export import Weights
+from lnrepro.engine.run import Run
 from lnrepro.errors import UserError
 
 logger = logging.getLogger("lnrepro")
@@ -150,10 +150,10 @@ class LoadedRun:
         return words
 
     @functools.cached_property
-    def run(self) -> train.Run:
+    def run(self) -> Run:
         """The engine's run, which has the experiment's functions and the optimiser."""
         # Building the run imports the experiment, so it is done at first use.
-        return train.Run(self.config, self.folder)
+        return Run(self.config, self.folder)
 
     @functools.cached_property
     def initial(self) -> train_step.State:
@@ -187,6 +187,7 @@ class LoadedRun:
             like = self._shapes(1)
         if (self.folder / export.WEIGHTS).exists():
             return export.read_weights(self.folder, self.about, like.vars)
+        # A run that was stopped before its first evaluation has no best checkpoint.
         for name in (self._checkpoint, "last"):
             saved = self.checkpoint(name)
             if saved is not None:
@@ -206,7 +207,7 @@ class LoadedRun:
         """The trained parameters, as NumPy arrays; see `weights`."""
         return self.weights.vars["params"]
 
-    def checkpoint(self, name: str) -> Saved | None:
+    def checkpoint(self, name: str) -> Checkpoint | None:
         """Return the newest checkpoint called "best" or "last", or None."""
         # A store opened for reading changes nothing in its folder.
         store = Store(self.folder / "checkpoints", writing=False)
@@ -298,6 +299,7 @@ def load_model(
     """
     if checkpoint not in ("best", "last"):
         raise UserError(f"checkpoint={checkpoint!r}: choose best or last")
+    # The name of the module is checked before anything is imported.
     run = load(pathlib.Path(folder), experiment)
     name = run.config.experiment
     if experiment is None and not OWN_EXPERIMENT.fullmatch(str(name)):

@@ -125,6 +125,8 @@ def record_resume(workdir: pathlib.Path, step: int) -> str:
     before, now = (resumes or [first])[-1], this_start()
     lines = [json_files.text(record) for record in (*resumes, {"step": step, **now})]
     json_files.replace(workdir / RESUMES, "\n".join(lines) + "\n")
+    # The command differs between --config and --resume, so it is recorded and not
+    # compared.
     names = ("git", "versions", "devices", "processes")
     # Versions before this record did not write all of them.
     known = [name for name in names if name in before]

@@ -130,6 +130,7 @@ def write(
     """
     config = about["config"]
     results, others = results_first(config, numbers)
+    # Every text is escaped: names and values of a run may come from a stranger.
     parts = [head(artifacts.title(config)), f"<p>{escape(state)}</p>"]
     parts.append(f"<h2>Numbers</h2>{_table(results)}")
     if others:

@@ -108,6 +108,7 @@ def check_checkpoint(
         and not may_change(field, a, b)
         and not field.startswith("config.best.")
     ]
+    # The same config may be trained on data of another folder or version.
     data_there = notes.get("fingerprint")
     if fingerprint not in (None, data_there):
         differing.append(f"data {data_there} there, {fingerprint} now")

@@ -137,6 +137,7 @@ def _stack_padded(*arrays):
     # Arrays on a device stay there.
     numpy = jnp if isinstance(arrays[0], jax.Array) else np
     # All have the same number of axes: [n, B, ...].
+    # Batches of several seeds may come from different buckets.
     largest = np.max([a.shape for a in arrays], axis=0)
     padded = []
     for a in arrays:

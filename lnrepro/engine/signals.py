@@ -33,7 +33,7 @@ class Stopped(Exception):
         self.exit_code = 128 + signum
 
 
-class Caught(list[int]):
+class CaughtSignals(list[int]):
     """The signals that have arrived, the oldest first.
 
     Attributes:
@@ -73,12 +73,12 @@ class Caught(list[int]):
 
 
 @contextlib.contextmanager
-def collect() -> Iterator[Caught]:
+def collect() -> Iterator[CaughtSignals]:
     """Collect SIGTERM and SIGINT instead of ending the process.
 
     A second signal of the same kind acts at once, if it comes REPEAT_S after the first.
     """
-    caught = Caught()
+    caught = CaughtSignals()
     first_time: dict[int, float] = {}
 
     def handle(signum, frame):

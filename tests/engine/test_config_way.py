@@ -5,7 +5,7 @@ import sys
 import pytest
 from ml_collections import ConfigDict
 
-from lnrepro.engine import config_file, train
+from lnrepro.engine import config_file, loop, train
 from tests.runs import ROOT
 
 
@@ -18,7 +18,7 @@ def is_whole(value) -> bool:
 
 
 def test_the_config_goes_back_to_few_files(tmp_path, monkeypatch):
-    take = train.take
+    take = loop.take
 
     def take_and_stop(batches, n):
         take(batches, n)
@@ -37,7 +37,7 @@ def test_the_config_goes_back_to_few_files(tmp_path, monkeypatch):
             files.append(code.co_filename)
 
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(train, "take", take_and_stop)
+    monkeypatch.setattr(loop, "take", take_and_stop)
     sys.setprofile(trace)
     try:
         with pytest.raises(FirstBatch):

@@ -298,7 +298,7 @@ def test_one_step_at_a_time_is_the_whole_sequence(trained):
     phis = window.alignment(params["lstm1"], h1, text.shape[1])
     np.testing.assert_allclose(
         np.einsum("bu,buv->bv", phis[-1], text),
-        last["lstm1"].seen,
+        last["lstm1"].w,
         rtol=1e-3,
         atol=1e-4,
     )

@@ -134,7 +134,8 @@ class CaptionFolder(Builder):
         ids = Vocabulary([*words, *dev_words])
         # Examples are made when they are taken, so that the features stay on disk.
         return {
-            split: Captioned(images[split], captions[split], ids) for split in SPLITS
+            split: CaptionedImages(images[split], captions[split], ids)
+            for split in SPLITS
         }
 
     def _measure(
@@ -200,7 +201,7 @@ class CaptionsProxy(CaptionFolder):
     size = "whatever is in the folder; the fingerprint says which data it was"
 
 
-class Captioned(Sequence):
+class CaptionedImages(Sequence):
     """Examples made of features [N, D] and captions.
 
     A row of the features is read when its example is taken.

@@ -76,7 +76,7 @@ class Pairs(Builder):
         return {"a": _encode(a), "b": _encode(b), "score": np.float32(score)}
 
 
-class Labelled(Builder):
+class LabelledSentences(Builder):
     """Base class of the sets of labelled sentences."""
 
     def features(self) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def _lines(content: bytes, where: object, notes: Counter[str]) -> list[tuple[int
     return found
 
 
-class LabelledFiles(Labelled):
+class LabelledFiles(LabelledSentences):
     """Base class of the sets in two files, one for each label.
 
     Attributes:
