@@ -10,6 +10,7 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SMOKE = "--config=configs/mnist.py:smoke"
+EXPERIMENTS = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
 
 
 def environment(home: pathlib.Path) -> dict[str, str]:

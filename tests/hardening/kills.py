@@ -30,17 +30,8 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from lnrepro.engine import config_file
-from tests.runs import ROOT, environment, newest_state
+from tests.runs import EXPERIMENTS, ROOT, environment, newest_state
 
-EXPERIMENTS = (
-    "mnist",
-    "convnet",
-    "draw",
-    "handwriting",
-    "order_embeddings",
-    "attentive_reader",
-    "skip_thoughts",
-)
 TOTAL, EVAL_EVERY = 60, 6
 # EVAL_EVERY is no multiple of SAVE_EVERY, so that the best and the last checkpoint are
 # sometimes saved at one step and sometimes at different ones.
