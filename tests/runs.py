@@ -10,15 +10,12 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SMOKE = "--config=configs/mnist.py:smoke"
+EXPERIMENTS = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
 
 
 def environment(home: pathlib.Path) -> dict[str, str]:
     """The environment of this process, with caches in `home` and one device."""
-    env = {
-        k: v
-        for k, v in os.environ.items()
-        if not k.startswith(("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE"))
-    }
+    env = {k: v for k, v in os.environ.items() if k not in shared_programs()}
     # Quick compilation, as in conftest.py.
     kept = [
         f for f in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in f
@@ -30,6 +27,12 @@ def environment(home: pathlib.Path) -> dict[str, str]:
         "COLUMNS": "120",
     }
     return env | {"LNREPRO_DATA": str(home / "data")}
+
+
+def shared_programs() -> dict[str, str]:
+    """The variables by which a run finds the programs that other tests compiled."""
+    prefixes = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE")
+    return {k: v for k, v in os.environ.items() if k.startswith(prefixes)}
 
 
 def start(home: pathlib.Path, *flags: str, **env: str) -> subprocess.Popen:
@@ -45,9 +48,9 @@ def start(home: pathlib.Path, *flags: str, **env: str) -> subprocess.Popen:
     )
 
 
-def run(home: pathlib.Path, *flags: str) -> tuple[int, str, str]:
+def run(home: pathlib.Path, *flags: str, **env: str) -> tuple[int, str, str]:
     """Run the trainer to its end: exit code, stdout, stderr."""
-    process = start(home, *flags)
+    process = start(home, *flags, **env)
     out, err = process.communicate(timeout=300)
     return process.returncode, out, err
 

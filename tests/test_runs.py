@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from lnrepro import runs
-from tests.runs import ROOT, SMOKE, environment, run
+from tests.runs import ROOT, SMOKE, environment, run, shared_programs
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,8 @@ def root(tmp_path_factory):
     """A folder with one finished run."""
     home = tmp_path_factory.mktemp("runs")
     workdir = home / "all/mnist/smoke-layer-seed3"
-    code, _, error = run(home, SMOKE, "--config.seed=3", f"--workdir={workdir}")
+    flags = (SMOKE, "--config.seed=3", f"--workdir={workdir}")
+    code, _, error = run(home, *flags, **shared_programs())
     assert code == 0, error
     return home / "all"
 

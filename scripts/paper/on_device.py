@@ -4,6 +4,7 @@ import argparse
 import pathlib
 from collections.abc import Sequence
 
+from scripts import markdown as md
 from scripts.benches.accelerators import environment
 from scripts.paper import plan
 
@@ -30,8 +31,7 @@ def main(args: argparse.Namespace, root: pathlib.Path, argv: Sequence[str]) -> i
     from scripts.benches.accelerators import plans
 
     planned, _ = plan.items(args.scale, args.only, root, needs_data=False)
-    print(f"| {' | '.join(COLUMNS)} |")
-    print("|---" * len(COLUMNS) + "|", flush=True)
+    print(md.head(COLUMNS), flush=True)
     total, missing = 0.0, 0
     for item in planned:
         # Runs that differ in the seed alone are one program.
@@ -56,7 +56,7 @@ def main(args: argparse.Namespace, root: pathlib.Path, argv: Sequence[str]) -> i
                     str(len(runs)),
                     f"{hours:,.1f}",
                 ]
-            print(f"| {' | '.join(line)} |", flush=True)
+            print(md.row(line), flush=True)
     print(f"\n{total:,.1f} device-hours of training steps on one {args.device}.")
     print(plans.LEFT_OUT)
     return 1 if missing else 0

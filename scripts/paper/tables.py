@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from experiments import paper_results as paper
 from experiments.order_embeddings.evaluate import table_2_rows
+from scripts import markdown as md
 from scripts.paper.records import RecordedRun
 from scripts.theory import NORMALISERS, TOLERANCE, table_1
 
@@ -38,8 +39,7 @@ class Table(NamedTuple):
     def markdown(self) -> str:
         """Return the table in Markdown, with its note below."""
         rows = [self.head, ("---",) * len(self.head), *self.rows]
-        lines = [f"| {' | '.join(row)} |" for row in rows]
-        return "\n".join([*lines, "", self.note, ""])
+        return "\n".join([*map(md.row, rows), "", self.note, ""])
 
 
 def invariances(runs: Iterable[RecordedRun] = ()) -> Table:

@@ -26,6 +26,7 @@ import numpy as np
 from lnrepro.config import PROTOCOLS, SAME_RATE
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import ended
+from scripts import markdown as md
 from scripts import page_sections
 from scripts.paper import compare, protocols
 from scripts.paper.claims import CLAIMS, Claim
@@ -382,10 +383,8 @@ def sentences(rows: Iterable[Row]) -> list[str]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """Return the verdicts as a table in Markdown, with its notes."""
-    lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
-    lines += [f"| {' | '.join(row)} |" for row in cells(rows)]
     text, *others = notes(rows)
-    lines += ["", text, ""]
+    lines = [md.table(HEAD, cells(rows)), "", text, ""]
     lines += [f"- {sentence}" for sentence in others]
     return "\n".join(lines).rstrip() + "\n"
 

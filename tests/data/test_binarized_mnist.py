@@ -144,6 +144,7 @@ BAD_FILES = {
     "cut line": (GOOD[:2000], "line 2: 216 columns instead of 784; short"),
     "short": (GOOD, r"short, 2 images instead of 50,000"),
     "empty": (b"", "empty"),
+    "only a byte order mark": (b"\xef\xbb\xbf", "empty"),
     "variable": (
         as_matlab(np.zeros((2, 784), np.uint8), "Y"),
         "the variables Y instead of X",

@@ -7,16 +7,14 @@ import pytest
 from lnrepro.checks import Size, check_ascending
 from lnrepro.engine import config_file, experiment
 from lnrepro.errors import DataError, UserError
-from tests.runs import ROOT
-
-CONFIGS = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
+from tests.runs import EXPERIMENTS, ROOT
 
 
 def read(name, *flags):
     return config_file.read(f"{ROOT}/configs/{name}.py:smoke", flags)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_sizes_that_are_none_come_from_the_data(name, tmp_path):
     stated = read(name)
     fields = importlib.import_module(stated.experiment).SIZES

@@ -9,18 +9,8 @@ import pytest
 
 from tests import runs
 
-EXPERIMENTS = (
-    "attentive_reader",
-    "convnet",
-    "draw",
-    "handwriting",
-    "mnist",
-    "order_embeddings",
-    "skip_thoughts",
-)
 
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", runs.EXPERIMENTS)
 def test_parameters_are_the_same_float32_numbers_with_x64(name):
     config = importlib.import_module(f"configs.{name}").get_config("smoke")
     experiment = importlib.import_module(config.experiment).make(config)
@@ -36,7 +26,7 @@ def test_parameters_are_the_same_float32_numbers_with_x64(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", runs.EXPERIMENTS)
 def test_the_smoke_config_trains_with_x64_as_without(name, tmp_path, monkeypatch):
     losses = {}
     for x64 in ("0", "1"):

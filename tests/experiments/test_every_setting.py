@@ -14,18 +14,8 @@ import pytest
 from lnrepro.engine import config_file, experiment, train, train_step
 from lnrepro.errors import UserError
 from tests.engine.test_train import assert_same_bits, final_state
-from tests.runs import ROOT
+from tests.runs import EXPERIMENTS, ROOT
 
-EXPERIMENTS = (
-    "mnist",
-    "sequential_mnist",
-    "convnet",
-    "draw",
-    "handwriting",
-    "order_embeddings",
-    "attentive_reader",
-    "skip_thoughts",
-)
 SETTINGS = {
     "alone": {},
     "seeds": {"seeds": 2},

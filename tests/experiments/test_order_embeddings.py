@@ -277,9 +277,8 @@ def test_captions_end_where_they_end():
 
 
 @pytest.fixture(scope="module")
-def smoke(tmp_path_factory):
+def smoke():
     config = config_file.get_config("smoke")
-    config.data.dir = str(tmp_path_factory.mktemp("data"))
     exp = make(config)
     return config, exp, jax.jit(exp.init)(jax.random.key(0))
 

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import jax
 
 from lnrepro.engine.checkpoint import Store
+from scripts import markdown as md
 from tests.hardening.kills import Trainer, differences, longer, same_bits, steps
 
 FLAGS = longer("configs/mnist.py:smoke")
@@ -525,24 +526,17 @@ def _readonly_from_the_start(bench, rng):
 
 
 def _damage_table(bench, flips, rng):
-    """Damage every file; return a table's lines and the number of wrong results."""
+    """Damage every file; return a table and the number of wrong results."""
     from configs.mnist import get_config
     from lnrepro.engine import train
 
     # A checkpoint is restored into the structure of this state.
     like = train.Run(get_config("smoke"), bench.whole).initial()
-    lines = [
-        "| one file of the newest checkpoint, each in turn | read as saved | the one "
-        "before | wrong |",
-        "|---|---|---|---|",
-    ]
     outcomes = damage_each(bench.stopped / "checkpoints", like, flips, rng)
-    wrong = 0
-    for damage, found in outcomes.items():
-        counts = [found[what] for what in ("as saved", "the one before", "wrong")]
-        lines.append(f"| {damage} | {counts[0]} | {counts[1]} | {counts[2]} |")
-        wrong += found["wrong"]
-    return lines, wrong
+    columns = ("as saved", "the one before", "wrong")
+    rows = [(name, *map(found.get, columns)) for name, found in outcomes.items()]
+    table = md.table(("one file of the newest checkpoint", *columns), rows)
+    return table, sum(found["wrong"] for found in outcomes.values())
 
 
 def table(
@@ -555,8 +549,7 @@ def table(
       bench: the runs.
       args: the flags.
     """
-    lines, failed = ["| fault | exit | stderr, last line | afterwards |"], 0
-    lines.append("|---|---|---|---|")
+    lines, failed = [md.head(("fault", "exit", "stderr, last line", "afterwards"))], 0
     for name, do in faults.items():
         if args.only not in name:
             continue
@@ -569,7 +562,7 @@ def table(
         last = (result.stderr.strip().splitlines() or [""])[-1]
         last = last.replace(f"{bench.folder}/", "")
         verdict = result.wrong or "as it must be"
-        lines.append(f"| {name} | {result.code} | {last} | {verdict} |")
+        lines.append(md.row((name, result.code, last, verdict)))
         print(lines[-1], flush=True)
     return lines, failed
 
@@ -581,10 +574,10 @@ def main(args: argparse.Namespace) -> int:
       1 if a fault did more harm than it may, otherwise 0.
     """
     bench, rng = Bench(args.out / "runs", args.out / "home"), random.Random(args.seed)
-    lines, wrong = [], 0
+    damaged, wrong = "", 0
     if args.only in "damage to every file":
-        lines, wrong = _damage_table(bench, args.flips, rng)
-        print("\n".join(lines), flush=True)
-    rows, failed = table(FAULTS, bench, args)
-    (args.out / "faults.md").write_text("\n".join([*lines, "", *rows]) + "\n")
+        damaged, wrong = _damage_table(bench, args.flips, rng)
+        print(damaged, flush=True)
+    lines, failed = table(FAULTS, bench, args)
+    (args.out / "faults.md").write_text("\n".join([damaged, "", *lines]) + "\n")
     return int(wrong + failed > 0)

@@ -39,6 +39,7 @@ from hypothesis import strategies as st
 
 from lnrepro import data
 from lnrepro.errors import DataError
+from scripts import markdown as md
 from tests.hardening.mutate import FOLDER_KINDS, HARMLESS, PACK, Files, damaged
 from tests.hardening.parsers import Parser, parsers
 from tests.hardening.samples import Sample, archives, samples
@@ -120,20 +121,17 @@ def main(args: argparse.Namespace) -> int:
     sets = sorted({sample.name for sample in found} & set(data.TABLE))
     names = args.parsers or [*parsers(), *(PREPARE + name for name in sets)]
     args.out.mkdir(parents=True, exist_ok=True)
-    lines = [
-        "| parser | inputs | accepted | refused | other errors | slowest ms |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
-    print("\n".join(lines), flush=True)
+    names_of_columns = ("parser", "inputs", "accepted", "refused", "other errors")
+    lines = [md.head((*names_of_columns, "slowest ms"))]
+    print(lines[0], flush=True)
     faults = 0
     for name in names:
         count = args.prepared if name.startswith(PREPARE) else args.inputs
         scratch = args.out / name.replace(" ", "-")
         r = in_own_process(name, count, args.seed, found, scratch)
-        lines.append(
-            f"| {r.name} | {r.accepted + r.refused:,} | {r.accepted:,} "
-            f"| {r.refused:,} | {int(bool(r.fault))} | {1000 * r.slowest:.0f} |"
-        )
+        counts = (f"{n:,}" for n in (r.accepted + r.refused, r.accepted, r.refused))
+        fault, slowest = int(bool(r.fault)), f"{1000 * r.slowest:.0f}"
+        lines.append(md.row((r.name, *counts, fault, slowest)))
         print(lines[-1], flush=True)
         if r.fault:
             faults += 1

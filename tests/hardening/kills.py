@@ -30,17 +30,9 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from lnrepro.engine import config_file
-from tests.runs import ROOT, environment, newest_state
+from scripts import markdown as md
+from tests.runs import EXPERIMENTS, ROOT, environment, newest_state
 
-EXPERIMENTS = (
-    "mnist",
-    "convnet",
-    "draw",
-    "handwriting",
-    "order_embeddings",
-    "attentive_reader",
-    "skip_thoughts",
-)
 TOTAL, EVAL_EVERY = 60, 6
 # EVAL_EVERY is no multiple of SAVE_EVERY, so that the best and the last checkpoint are
 # sometimes saved at one step and sometimes at different ones.
@@ -483,7 +475,7 @@ class Trial:
 def table(trials: Iterable[Trial]) -> str:
     """Return kills / losses by experiment and phase, in Markdown."""
     head = ["experiment", *PHASES, "runs ended the same", "longest grace"]
-    rows = [_row(head), "|---" * len(head) + "|"]
+    rows = []
     total, total_lost = collections.Counter(), collections.Counter()
     for t in trials:
         lost = collections.Counter(phase for phase, _ in t.losses)
@@ -491,15 +483,11 @@ def table(trials: Iterable[Trial]) -> str:
         total_lost += lost
         same = f"{t.ends - (lost['end'] > 0)} of {t.ends}"
         cells = [f"{t.kills[phase]} / {lost[phase]}" for phase in PHASES]
-        rows.append(_row([t.name, *cells, same, f"{t.grace_seconds:.1f} s"]))
+        rows.append([t.name, *cells, same, f"{t.grace_seconds:.1f} s"])
     cells = [f"{total[phase]} / {total_lost[phase]}" for phase in PHASES]
-    rows.append(_row(["all", *cells, "", ""]))
+    rows.append(["all", *cells, "", ""])
     summary = f"{total.total()} kills, {total_lost.total()} losses."
-    return "\n".join([*rows, "", summary])
-
-
-def _row(cells):
-    return f"| {' | '.join(cells)} |"
+    return f"{md.table(head, rows)}\n\n{summary}"
 
 
 def main(args: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lnrepro.engine import config_file, experiment
+from scripts import markdown as md
 from tests.runs import ROOT
 
 SCALES = (1e-6, 1e-3, 1.0, 1e3, 1e6)
@@ -91,26 +92,27 @@ def main(args: argparse.Namespace) -> int:
       1 if anything is wrong, otherwise 0.
     """
     head = ("experiment", "norm", "dtype", "inputs tried", "not finite")
-    print(f"| {' | '.join((*head, 'NaN put in', 'unseen'))} |\n{'|---' * 7}|")
+    print(md.head((*head, "NaN put in", "unseen")))
     total, failed = np.zeros(4, int), []
     cases = [(name, norm) for name in args.experiments for norm in norms_of(name)]
     for (name, norm), dtype in itertools.product(cases, args.dtypes):
-        head = f"| {name} | {norm} | {dtype} |"
+        case = name, norm, dtype
         try:
             report = check(name, norm, jnp.dtype(dtype))
         # float32 must run. Of the others, an experiment may refuse a dtype.
         except TypeError:
             if dtype == "float32":
                 raise
-            print(f"{head} refused: runs in float32 alone | | | |", flush=True)
+            refused = "refused: runs in float32 alone"
+            print(md.row((*case, refused, "", "", "")), flush=True)
             continue
         wrong, unseen = report.wrong, report.unseen
         row = (report.tried, len(wrong), report.poisoned, len(unseen))
-        print(f"{head} {' | '.join(map(str, row))} |", flush=True)
+        print(md.row((*case, *row)), flush=True)
         total += row
         for what in (*wrong.items(), *unseen):
             failed.append(f"{name} {norm} {dtype}: {what}")
-    print(f"| all | | | {' | '.join(map(str, total))} |")
+    print(md.row(("all", "", "", *total)))
     for line in failed:
         print(line)
     return 1 if failed else 0

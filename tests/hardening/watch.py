@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.errors import UserError
+from scripts import markdown as md
 
 # A quantity may grow by this much, and by SHARE of its first value, and still be flat.
 # Allocators vary that much. The growth per hour is reported in any case, for runs that
@@ -206,13 +207,9 @@ def trend(seconds: np.ndarray, values: np.ndarray, slack: float) -> Trend:
 
 
 def _table(trends):
-    lines = [
-        "| | after warm-up | at the end | most | per hour | |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for name, t in trends.items():
         verdict = "flat" if t.flat else "GROWS"
         cells = [f"{value:.1f}" for value in (t.start, t.end, t.most)]
-        cells += [f"{t.per_hour:+.2f}", verdict]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append((name, *cells, f"{t.per_hour:+.2f}", verdict))
+    return md.table(("", "after warm-up", "at the end", "most", "per hour", ""), rows)

@@ -111,6 +111,9 @@ def parse(content: bytes, where: object) -> np.ndarray:
 
 def _parse_text(content: bytes, where: object) -> np.ndarray:
     """Parse a text file. Return the images [N, 784] uint8."""
+    if not content.isascii():
+        content = decode(content, where).encode()
+    # A byte order mark alone is empty too.
     if not content.strip():
         raise DataError(f"{where}: empty; download it again")
     # Lines of the official files have 784 digits, 783 spaces and a newline. They can be
@@ -124,8 +127,6 @@ def _parse_text(content: bytes, where: object) -> np.ndarray:
             and ((digits | 1) == ord("1")).all()
         ):
             return digits - np.uint8(ord("0"))
-    if not content.isascii():
-        content = decode(content, where).encode()
     # Other line ends or spaces: slower, line by line, so that a message can name the
     # line.
     lines = content.splitlines()
