@@ -65,8 +65,8 @@ def flax_checkpoint(tree: Any, renames: Mapping[str, str] | None = None) -> Any:
       that optax gives them, such as "mu" and "nu". Everything else stays.
 
     Raises:
-      ValueError: there is no cell of Flax in the tree, or one is incomplete; a name of
-        `renames` is not in the tree, or two arrays would stand at one place.
+      ValueError: there is no cell of Flax in the tree, one is incomplete, or two arrays
+        would stand at one place.
 
     >>> gates = {f"i{gate}": {"kernel": np.ones((3, 2))} for gate in "ifgo"}
     >>> gates |= {f"h{gate}": {"kernel": np.ones((2, 2))} for gate in "ifgo"}
@@ -76,7 +76,7 @@ def flax_checkpoint(tree: Any, renames: Mapping[str, str] | None = None) -> Any:
     ((3, 8), (2,))
     """
     new_names = {} if renames is None else renames
-    found, unused = [], set(new_names)
+    found = []
 
     def convert(node: Any, squared: bool | None) -> Any:
         kind = _kind_of(node)
@@ -88,9 +88,10 @@ def flax_checkpoint(tree: Any, renames: Mapping[str, str] | None = None) -> Any:
         if isinstance(node, Mapping):
             converted = {}
             for name, value in node.items():
-                unused.discard(name)
                 value = convert(value, MOMENTS.get(name, squared))
-                for part in reversed(new_names.get(name, name).split("/")):
+                # Lists of nnx modules have numbers as names.
+                path = new_names[name].split("/") if name in new_names else [name]
+                for part in reversed(path):
                     value = {part: value}
                 _merge(converted, value)
             return converted
@@ -109,8 +110,6 @@ def flax_checkpoint(tree: Any, renames: Mapping[str, str] | None = None) -> Any:
         raise ValueError(
             "convert: there is no LSTMCell, GRUCell or SimpleCell of Flax in this tree"
         )
-    if unused:
-        raise ValueError(f"convert: there is no {min(unused)!r} to rename in this tree")
     return converted
 
 
