@@ -124,7 +124,7 @@ def test_a_truncated_or_damaged_file_is_one_line(tmp_path, packing):
         (b"Rar!\x1a\x07\x01\x00", "a RAR or 7z archive; unpack it"),
         (b"%PDF-1.7\n", "a PDF or RTF document; save it as plain text"),
         (
-            gzip.compress(gzip.compress(CONTENT), mtime=0),
+            gzip.compress(gzip.compress(CONTENT, mtime=0), mtime=0),
             "packed twice; unpack it once",
         ),
     ],
