@@ -46,7 +46,7 @@ class Plan(NamedTuple):
 
 
 class ScanResult(NamedTuple):
-    """What a scan returns.
+    """The result of a scan.
 
     Attributes:
       carry: the carry after the last step.
@@ -86,11 +86,11 @@ def _forward(plan, weights, params, carry, x, context, keep):
 
     Args:
       plan: the static part of the scan.
-      weights: as for `plain_scan`, as are the other arguments.
-      params: see `plain_scan`.
-      carry: see `plain_scan`.
-      x: see `plain_scan`.
-      context: see `plain_scan`.
+      weights: {name: weight}.
+      params: pytree that every step reads.
+      carry: the carry before the first step.
+      x: pytree of [T, ...], the inputs.
+      context: pytree of [T, ...], or None.
       keep: (carry before, carry after, {name: product}) -> what is stacked of a step.
 
     Returns:
@@ -133,7 +133,7 @@ def _loop(plan):
 
 
 def _over_chunks(function, state, inputs, size, reverse):
-    """`jax.lax.scan` of a function of whole chunks of `size` steps.
+    """`jax.lax.scan` of a function of chunks of `size` steps; the last may be shorter.
 
     Args:
       function: (state, inputs of a chunk [size, ...]) -> (state, outputs of a chunk).
@@ -148,10 +148,43 @@ def _over_chunks(function, state, inputs, size, reverse):
     steps = jax.tree.leaves(inputs)[0].shape[0]
     if steps == size:
         return function(state, inputs)
-    # [T, ...] -> [T / size, size, ...], and back below.
-    split = jax.tree.map(lambda a: a.reshape(-1, size, *a.shape[1:]), inputs)
-    state, stacked = jax.lax.scan(function, state, split, reverse=reverse)
-    return state, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), stacked)
+    left_over = steps % size
+    if not left_over:
+        # [T, ...] -> [T / size, size, ...], and back below.
+        split = jax.tree.map(lambda a: a.reshape(-1, size, *a.shape[1:]), inputs)
+        state, stacked = jax.lax.scan(function, state, split, reverse=reverse)
+        return state, _join_chunks(stacked)
+
+    # The chunks are read from the whole arrays. A part of these, split into chunks,
+    # would be a copy.
+    def of_chunk(state, first, length):
+        def read(a):
+            return jax.lax.dynamic_slice_in_dim(a, first, length)
+
+        return function(state, jax.tree.map(read, inputs))
+
+    def of_rest(state):
+        return of_chunk(state, steps - left_over, left_over)
+
+    if reverse:
+        state, rest = of_rest(state)
+    state, stacked = jax.lax.scan(
+        functools.partial(of_chunk, length=size),
+        state,
+        jnp.arange(0, steps - left_over, size),
+        reverse=reverse,
+    )
+    if not reverse:
+        state, rest = of_rest(state)
+    outputs = jax.tree.map(
+        lambda a, b: jnp.concatenate([a, b]), _join_chunks(stacked), rest
+    )
+    return state, outputs
+
+
+def _join_chunks(tree):
+    """Arrays [chunks, steps, ...] as [chunks * steps, ...]."""
+    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), tree)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -164,7 +197,7 @@ def lean_scan(plans, weights, params, carry, x, context) -> ScanResult:
 
 
 class Kept(NamedTuple):
-    """What the backward pass reads of every step, each [T, ...].
+    """Values of every step that the backward pass reads, each [T, ...].
 
     Attributes:
       carry: the carry before the step.
