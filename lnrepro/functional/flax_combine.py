@@ -1,4 +1,4 @@
-"""What `Stack` and `Bidirectional` of linen and nnx have in common."""
+"""Parts that `Stack` and `Bidirectional` of linen and nnx share."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the recurrent modules of `lnrepro.linen` and `lnrepro.nnx` have in common.
+"""Parts that the recurrent modules of `lnrepro.linen` and `lnrepro.nnx` share.
 
 The norm modules have `lnrepro.functional.flax_norms`, stacks and directions
 `lnrepro.functional.flax_combine`.

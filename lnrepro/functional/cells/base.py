@@ -47,7 +47,7 @@ class StepContext(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What `Cell.prepare` makes of the parameters, once per sequence.
+    """Parameters as a sequence needs them, made by `Cell.prepare`.
 
     Attributes:
       weights: {name: [D, N]} or block-diagonal [G, D / G, N / G] or [G, D / G, gates,

@@ -89,19 +89,13 @@ class DreamerGRUCell(GatedCell):
     gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
 
     gates: ClassVar[int] = 3
+    inner_bias_name: ClassVar[str] = "bias"
     norm_names: ClassVar[tuple[str, ...]] = CASE_NORMS
 
     def site_norms(self):
         """The norms at the sites x, h and joint."""
         joint = self.norm_of_product(3)
         return {"x": Norm(), "h": Norm(), "joint": joint.of_blocks(self.blocks)}
-
-    def prepare(self, params):
-        """Prepare the kernels, and the bias that stands inside the norm."""
-        weights, rest = super().prepare(params)
-        if "bias" in rest:
-            rest["bias"] = self.site_norms()["joint"].prepare_bias(rest["bias"])
-        return Prepared(weights, rest)
 
     def step(
         self,

@@ -235,7 +235,7 @@ class WeightNorm(Norm):
 
 
 class NormKind(NamedTuple):
-    """What the name of a norm stands for.
+    """The norms that a name stands for.
 
     Attributes:
       of_product: the norm of a product v W, such as W_h h.

@@ -7,17 +7,18 @@ body of a loop with them replaced, and takes out of it what is the same in every
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend import core
 
 
-def evaluate(jaxpr: core.Jaxpr, constants: Sequence, arguments: Sequence) -> list:
+def evaluate(jaxpr: Any, constants: Sequence, arguments: Sequence) -> list:
     """Evaluate equations in forms that Mosaic compiles, inner functions in line.
 
     Args:
-      jaxpr: the equations.
+      jaxpr: a jaxpr, the equations.
       constants: values of its constants.
       arguments: values of its arguments. Booleans may be given as integers.
     """
@@ -62,7 +63,7 @@ def evaluate(jaxpr: core.Jaxpr, constants: Sequence, arguments: Sequence) -> lis
 _BROADCASTS = ("broadcast_in_dim", "iota")
 
 
-def hoist(closed: core.ClosedJaxpr, constants: Sequence) -> tuple[core.Jaxpr, list]:
+def hoist(closed: Any, constants: Sequence) -> tuple[Any, list]:
     """Take out of a body what depends on its constants alone.
 
     Args:
