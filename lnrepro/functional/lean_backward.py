@@ -102,7 +102,7 @@ def _forward(plan, weights, params, carry, x, context, keep):
     def one_step(carry, inputs):
         x, context = inputs
         x_proj = x if plan.hoist else plan.project(named_dot(weights), x)
-        record = named_products.computed(weights)
+        record = named_products.compute_products(weights)
         new, aux = plan.step(record.dot, params, carry, x_proj, context)
         # A hoisted projection lies in memory already and is not stacked again.
         x_proj = None if plan.hoist else x_proj
@@ -196,7 +196,7 @@ def lean_scan(plans, weights, params, carry, x, context) -> ScanResult:
     return plain_scan(plans, weights, params, carry, x, context)
 
 
-class Kept(NamedTuple):
+class Residuals(NamedTuple):
     """Values of every step that the backward pass reads, each [T, ...].
 
     Attributes:
@@ -230,7 +230,7 @@ def _lean_forward(plans, weights, params, carry, x, context):
     last, (before, step_products), aux, x_proj = platform.choose(
         forward, plans, weights, params, carry, x, context
     )
-    kept = Kept(before, x_proj if plan.save == "products" else None, step_products)
+    kept = Residuals(before, x_proj if plan.save == "products" else None, step_products)
     # The outputs are derived from the carries, which are kept anyway. A second stack
     # would cost as much memory again.
     outputs = _outputs_after(plan, before, last)
@@ -268,7 +268,7 @@ def _gradients(plan, saved, gradients):
     # The weights enter as arguments, so that the vjp below also returns their
     # gradients.
     def project(weights, x):
-        record = named_products.with_own_derivative(weights)
+        record = named_products.differentiable_products(weights)
         return plan.project(record.dot, x)
 
     def one_chunk(state, inputs):
@@ -316,14 +316,14 @@ def _complete(plan, weights, params, x, context, kept):
 
         def products_of(carry, x_proj, context):
             # Run the step for its products alone. XLA drops the rest.
-            record = named_products.computed(weights)
+            record = named_products.compute_products(weights)
             plan.step(record.dot, params, carry, x_proj, context)
             return record.outputs
 
         # The steps are independent, because the carry before each of them is kept. So
         # `vmap` turns the products of the chunk into one large product per weight.
         outputs = jax.vmap(products_of)(kept.carry, x_proj, context)
-    return Kept(kept.carry, x_proj, outputs)
+    return Residuals(kept.carry, x_proj, outputs)
 
 
 def _replay_steps(
@@ -343,7 +343,7 @@ def _replay_steps(
         (x_proj, kept_products), (before, context, d_output, d_aux) = inputs
 
         def replay(params, carry, x_proj, probes):
-            record = named_products.replayed(weights, kept_products, probes)
+            record = named_products.replay_products(weights, kept_products, probes)
             new, aux = plan.step(record.dot, params, carry, x_proj, context)
             # An input that is a leaf of the carry, such as h in W_h h, is read from the
             # kept carries later. The others are stacked.

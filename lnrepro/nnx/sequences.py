@@ -73,7 +73,7 @@ class SequenceModule(nnx.Module):
           ValueError: a shape that does not fit, or noise without rngs.
         """
         call = flax_modules.SequenceCall(
-            flax_modules.chosen(time_major, self.time_major),
+            flax_modules.merge_argument(time_major, self.time_major),
             reverse,
             keep_order,
             seq_lengths,
@@ -84,7 +84,9 @@ class SequenceModule(nnx.Module):
             use_running_average,
         )
         carry, y = self._run(inputs, initial_carry, rngs, call)
-        return (carry, y) if flax_modules.chosen(return_carry, self.return_carry) else y
+        if flax_modules.merge_argument(return_carry, self.return_carry):
+            return carry, y
+        return y
 
     def step(
         self,
@@ -161,7 +163,7 @@ class CellSequence(SequenceModule):
             carry = owner.initialize_carry(shape, _carry_stream(rngs))
             initial_carry = flax_modules.drawn_carry(cell, params, x, carry)
 
-        takes_running = flax_modules.chosen(
+        takes_running = flax_modules.merge_argument(
             call.use_running_average, self.use_running_average
         )
         return flax_modules.run_cell(

@@ -142,6 +142,7 @@ class GRUCell(GatedCell):
         n = self.activation_fn(x_candidate + h_candidate)
         n = dropout(context.key, self.recurrent_dropout, n)
         previous_h = h.astype(n.dtype)
+        # (1 - z) h + z n with one multiplication less.
         new_h = previous_h + z * (n - previous_h)
         return new_h.astype(h.dtype), normalise.statistics
 
@@ -161,6 +162,7 @@ class GRUCell(GatedCell):
             )
             h_gates = h_gates + row(bias, h_gates)
         z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
+        # The product runs in the carry's dtype, as that with h does.
         h_candidate = normalise("u", dot("w_u", (r * wide(h)).astype(h.dtype)))
         if self.recurrent_bias:
             h_candidate = h_candidate + row(bias_candidate, h_candidate)

@@ -189,6 +189,7 @@ class BatchNorm(Norm):
 
     def init(self, size, scale_init):
         """Return the specs of the gain, 0.1 by default, and of the bias."""
+        # A gain of 1 would saturate tanh and make gradients vanish (Cooijmans et al.).
         start = scale_init or jax.nn.initializers.constant(0.1)
         gain = {"gain": ParamSpec(start, (size,))}
         if not self.use_bias:
@@ -207,6 +208,7 @@ class BatchNorm(Norm):
             mean=mean,
             var=var,
         )
+        # The running statistics move by them, and no gradient flows that way.
         return y, jax.lax.stop_gradient(used)
 
 
@@ -366,23 +368,3 @@ def add_row(a: jax.Array, params: dict, name: str) -> jax.Array:
     if name not in params:
         return a
     return wide(a) + row(params[name], wide(a))
-
-
-__all__ = [
-    "CASE_NORMS",
-    "NORMS",
-    "PRODUCT_NORMS",
-    "BatchNorm",
-    "LayerNorm",
-    "Norm",
-    "NormKind",
-    "Normaliser",
-    "ProductBatchNorm",
-    "ProductLayerNorm",
-    "RMSNorm",
-    "WeightNorm",
-    "add_row",
-    "groups_of_gates",
-    "site_params",
-    "site_specs",
-]

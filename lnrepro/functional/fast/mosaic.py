@@ -38,18 +38,22 @@ def evaluate(jaxpr: Any, constants: Sequence, arguments: Sequence) -> list:
         inputs = [value_of(a) for a in e.invars]
         name = e.primitive.name
         inner = e.params.get("call_jaxpr", e.params.get("jaxpr"))
+        # A kernel calls no functions. Derivatives were taken before this.
         if name in ("jit", "closed_call", "custom_jvp_call", "custom_vjp_call"):
             results = evaluate(inner.jaxpr, inner.consts, inputs)
+        # Barriers tell XLA what to fuse, which does not see the inside of a kernel.
         elif name == "optimization_barrier":
             results = inputs
         elif name == "dot_general":
             results = [_product(*inputs, **e.params)]
+        # Mosaic counts in integers only.
         elif name == "iota" and jnp.issubdtype(e.params["dtype"], jnp.floating):
             counts = e.primitive.bind(**e.params | {"dtype": jnp.dtype(jnp.int32)})
             results = [counts.astype(e.params["dtype"])]
         elif name == "reshape" and _splits_or_joins_units(inputs[0], *e.outvars):
             results = [_reshaped(inputs[0], e.outvars[0].aval.shape)]
         elif name in ("reshape", "broadcast_in_dim") and inputs[0].dtype == bool:
+            # Mosaic reshapes no booleans, so the number is reshaped and compared again.
             number = numbers.get(e.invars[0], inputs[0])
             number = e.primitive.bind(without_booleans(number), **e.params)
             numbers[e.outvars[0]] = number
@@ -117,6 +121,7 @@ def _product(a, b, *, dimension_numbers, **params):
     if len(contracted_a) == 1 and set(batch_a + batch_b) <= {0}:
         y = jax.lax.dot_general(a, b, dimension_numbers, **params)
         return y.astype(dtype)
+    # Any other product is one of matrices, for each index of the batch axes.
     free_a = [i for i in range(a.ndim) if i not in contracted_a + batch_a]
     free_b = [i for i in range(b.ndim) if i not in contracted_b + batch_b]
 

@@ -224,6 +224,7 @@ class _Loop:
         def whole_block(a):
             return pl.BlockSpec(a.shape, lambda t: (0,) * a.ndim)
 
+        # "arbitrary": the steps of the grid run in order, on one core.
         # Inside shard_map, the results vary over the axes that an argument varies over.
         results = pl.pallas_call(
             one_step,
@@ -293,6 +294,3 @@ def _vector_memory():
     if jax.devices()[0].platform != "tpu":
         return VECTOR_MEMORY
     return pltpu.get_tpu_info().vmem_capacity_bytes
-
-
-__all__ = ["scan"]
