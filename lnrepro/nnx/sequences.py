@@ -275,7 +275,7 @@ class RNN(CellSequence):
         flax_modules.check_cell(cell, base.CellModule, "nnx")
         # nnx.data lets a module take the place of a functional cell.
         self.cell = nnx.data(cell)
-        self.carry_rngs = kept_stream(rngs)
+        self.carry_rngs = keep_stream(rngs)
         self._make_statistics(cell.functional_cell)
 
     def _run(self, inputs, initial_carry, rngs, call):
@@ -363,8 +363,8 @@ class SimpleRNN(NamedSequence):
     cell_class = functional.SimpleCell
 
 
-def kept_stream(rngs: base.Streams | bool) -> Any:
-    """Return the stream for carries that a module keeps, None where it keeps none."""
+def keep_stream(rngs: base.Streams | bool) -> Any:
+    """Make the stream for carries that a module keeps, None where it keeps none."""
     if isinstance(rngs, bool):
         return nnx.data(None)
     stream = rngs.carry if isinstance(rngs, nnx.Rngs) else rngs

@@ -7,6 +7,7 @@ norm's name.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -103,6 +104,8 @@ class Norm:
 class LayerNorm(Norm):
     """Layer norm of a site that is no product, such as the LSTM's cell (eq. 15-16)."""
 
+    normalise: ClassVar[Callable] = staticmethod(layer_norm_of_groups)
+
     def init(self, size: int, scale_init: Initializer | None) -> dict[str, ParamSpec]:
         """Return the specs of gain and bias."""
         gain = {"gain": ParamSpec(scale_init or ones, (size,))}
@@ -112,7 +115,7 @@ class LayerNorm(Norm):
 
     def apply(self, params, a, mask, statistics):
         """Normalise each group of a [..., N]."""
-        y = layer_norm_of_groups(
+        y = self.normalise(
             a,
             params["gain"],
             params.get("bias"),
@@ -131,6 +134,8 @@ class ProductLayerNorm(LayerNorm):
     columns, so that centring W takes the mean out of every product.
     """
 
+    normalise: ClassVar[Callable] = staticmethod(layer_norm_centred)
+
     def prepare(self, params, weight):
         """Centre the weight."""
         # The blocks of a block-diagonal weight are an axis of it.
@@ -148,37 +153,17 @@ class ProductLayerNorm(LayerNorm):
             return self
         return LayerNorm(self.epsilon, self.use_bias, self.groups, self.blocks)
 
-    def apply(self, params, a, mask, statistics):
-        """Normalise each group of a [..., N], whose mean is zero."""
-        y = layer_norm_centred(
-            a,
-            params["gain"],
-            params.get("bias"),
-            epsilon=self.epsilon,
-            groups=self.groups,
-            blocks=self.blocks,
-        )
-        return y, None
-
 
 @dataclasses.dataclass(frozen=True)
-class RMSNorm(Norm):
-    """RMS norm: a over its root mean square, times a gain, without a bias."""
+class RMSNorm(LayerNorm):
+    """RMS norm: layer norm without subtracting the mean, and without a bias."""
+
+    # It takes the mean for zero, whatever it is.
+    normalise: ClassVar[Callable] = staticmethod(layer_norm_centred)
 
     def init(self, size, scale_init):
         """Return the spec of the gain."""
         return {"gain": ParamSpec(scale_init or ones, (size,))}
-
-    def apply(self, params, a, mask, statistics):
-        """Normalise each group of a [..., N]."""
-        y = layer_norm_centred(
-            a,
-            params["gain"],
-            epsilon=self.epsilon,
-            groups=self.groups,
-            blocks=self.blocks,
-        )
-        return y, None
 
 
 @dataclasses.dataclass(frozen=True)
