@@ -95,7 +95,7 @@ class Raw:
         Raises:
           DataError: the file is missing, damaged or too long.
         """
-        # An official file has a known size, and nothing longer is unpacked.
+        # Where the official size is known, nothing longer is unpacked.
         size = self.files[name].size
         limit = UNKNOWN_LIMIT if self.any_checksum or size is None else size
         content = unpack(self.path(name), limit)

@@ -246,8 +246,7 @@ class Captions:
         """
         self._values = columns["tokens"].values
         self._vocabulary, self._longest = vocabulary, longest
-        # `lengths` holds the words of each caption, for all captions of an image in a
-        # row.
+        # "lengths" has the number of words of each caption, one row for each image.
         words = columns["lengths"]
         if isinstance(words, Ragged):
             self.starts = np.asarray(words.offsets)
