@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import os
 
-    from lnrepro.engine.runs import LoadedRun
+    from lnrepro.engine.loaded_run import LoadedRun
 
 __version__ = "0.2.0"
 
@@ -45,15 +45,17 @@ def load(
         the modules `experiments.NAME`; any other one must be named here.
 
     Raises:
-      lnrepro.engine.errors.UserError: there is no run that can be opened.
+      lnrepro.errors.UserError: there is no run that can be opened.
       ModuleNotFoundError: `lnrepro[train]` is not installed.
     """
-    from lnrepro.engine.errors import not_installed
+    from lnrepro.errors import not_installed
 
     # Imported here, because the core of the package needs jax and flax only.
     try:
-        from lnrepro.engine import runs
+        from lnrepro.engine import loaded_run
     except ModuleNotFoundError as e:
         line = not_installed(e, "lnrepro.load").removeprefix("error: ")
         raise ModuleNotFoundError(line, name=e.name) from None
-    return runs.load_model(run_folder, checkpoint=checkpoint, experiment=experiment)
+    return loaded_run.load_model(
+        run_folder, checkpoint=checkpoint, experiment=experiment
+    )

@@ -11,7 +11,7 @@ import pathlib
 import re
 from collections.abc import Sequence
 
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.errors import UserError, ended
 
 # The shells call this module with the word and the words before it. A command line of
 # another program is completed as ever.
@@ -88,30 +88,29 @@ def complete(words: Sequence[str]) -> list[str]:
 
 def _configs(value):
     """Return FILE and FILE:VARIANT for what was typed of --config."""
-    from lnrepro.engine import config_file, config_help
+    from lnrepro.engine import config_file
 
     file, colon, _ = value.partition(":")
     if not colon and not pathlib.Path(file).is_file():
         return config_file.configs()
     module = config_file.load_module(file)
-    return [f"{file}:{name}" if name else file for name in config_help.variants(module)]
+    return [f"{file}:{name}" if name else file for name in config_file.variants(module)]
 
 
 def _fields(words, word):
     """Return the fields of the config that was given, or the values of its norm."""
-    from lnrepro.engine import config_file, config_help
+    from lnrepro.config import HELP, fields
+    from lnrepro.engine import config_file
 
     pattern = re.compile(r"--config=(.+)")
-    given = [match[1] for match in map(pattern.fullmatch, words) if match]
-    if not given:
-        from lnrepro.config import HELP
-
+    configs = [match[1] for match in map(pattern.fullmatch, words) if match]
+    if not configs:
         return [f"--config.{name}=" for name in HELP]
     if word.startswith("--config.norm="):
-        module = config_file.load_module(given[-1].partition(":")[0])
+        module = config_file.load_module(configs[-1].partition(":")[0])
         return [f"--config.norm={norm}" for norm in getattr(module, "NORMS", ())]
-    config = config_file.read(given[-1])
-    return [f"--config.{name}=" for name in config_help.fields(config)]
+    config = config_file.read(configs[-1])
+    return [f"--config.{name}=" for name in fields(config)]
 
 
 if __name__ == "__main__":

@@ -189,6 +189,22 @@ def _add_missing(config: ConfigDict, defaults: ConfigDict) -> None:
             config[name] = value
 
 
+def fields(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return {"optimizer.learning_rate": 0.001, ...}, the fields of a config.
+
+    Args:
+      config: the config, or nested dicts.
+      prefix: what stands before each name.
+    """
+    found = {}
+    for name, value in config.items():
+        if isinstance(value, ConfigDict | Mapping):
+            found |= fields(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value
+    return found
+
+
 def grid(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     """Return all combinations of the values, as overrides of a config.
 
@@ -201,7 +217,7 @@ def grid(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
 
 def small_sweeps(
     variant: str,
-    chosen: Mapping[str, float],
+    best_rates: Mapping[str, float],
     rates: Sequence[float],
     seeds: Sequence[int] = (100,),
     **length: float,
@@ -210,7 +226,7 @@ def small_sweeps(
 
     Args:
       variant: name of the variant.
-      chosen: {norm: its best learning rate}, for the norms that are compared.
+      best_rates: {norm: its best learning rate}, for the norms that are compared.
       rates: the learning rates that each norm is tried with.
       seeds: seeds of the tries, which no other run uses.
       **length: `steps` or `epochs` of a try, mostly a third of those of the variant.
@@ -219,12 +235,12 @@ def small_sweeps(
       {VARIANT_rates: the tries; VARIANT: seeds 0 to 4 of each norm with its best rate,
       the protocol "tuned"; VARIANT_same_rate: those with `SAME_RATE`}.
     """
-    tries = {"norm": chosen, "optimizer.learning_rate": rates, "seed": seeds}
+    tries = {"norm": best_rates, "optimizer.learning_rate": rates, "seed": seeds}
     tries |= {name: (value,) for name, value in length.items()}
     return {
         f"{variant}_rates": grid(tries),
-        variant: _five_seeds(chosen),
-        f"{variant}_same_rate": _five_seeds(dict.fromkeys(chosen, SAME_RATE)),
+        variant: _five_seeds(best_rates),
+        f"{variant}_same_rate": _five_seeds(dict.fromkeys(best_rates, SAME_RATE)),
     }
 
 

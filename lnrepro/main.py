@@ -24,20 +24,20 @@ if sys.version_info < (3, 11):  # noqa: UP036
 
 import ast
 import collections
-import io
 import os
 import pathlib
 import re
 import threading
 
 from lnrepro.engine import peers
-from lnrepro.engine.errors import RunError, UserError, not_installed
+from lnrepro.errors import RunError, UserError, not_installed, print_any_character
 
 try:
     from absl import flags, logging
 
+    from lnrepro.checks import check_range, local_path, missing_fields
     from lnrepro.engine import config_file
-    from lnrepro.engine.checks import check_range, local_path, missing_fields
+    from lnrepro.engine.command_line import flag_value
 except ModuleNotFoundError as e:
     print(not_installed(e, "training"), file=sys.stderr)
     sys.exit(UserError.exit_code)
@@ -126,16 +126,17 @@ def run(argv: list[str]) -> None:
             _COORDINATOR.value, _PROCESSES.value, _PROCESS.value, _TIMEOUT.value
         )
 
-    from lnrepro.engine import train, workdir
+    from lnrepro.engine import provenance, train, workdir
+    from lnrepro.engine.run_config import as_json
 
     if _DISTRIBUTED.value or _COORDINATOR.value:
         peers.agree(
             "command",
             {
-                "config": workdir.as_json(config),
+                "config": as_json(config),
                 "--evaluate": _EVALUATE.value,
-                "the commit": workdir.git_commit(),
-                "the version of": workdir.versions(),
+                "the commit": provenance.git_commit(),
+                "the version of": provenance.versions(),
                 "the number of devices": jax.local_device_count(),
             },
         )
@@ -143,8 +144,8 @@ def run(argv: list[str]) -> None:
     function = train.evaluate if _EVALUATE.value else train.train
     with missing_fields(config):
         # The name of the folder has the seeds.
-        check_range(config, "seed")
-        check_range(config, "seeds")
+        check_range("seed", config.seed)
+        check_range("seeds", config.seeds)
         function(config, _workdir() or workdir.default(config, variant))
 
 
@@ -180,8 +181,8 @@ def _parse(argv):
 
 def _check_once(argv):
     """Refuse a flag that is given twice, of which the last one would count."""
-    given = [flag.partition("=")[0].lstrip("-") for flag in argv if flag[:1] == "-"]
-    for name, count in collections.Counter(given).items():
+    names = [flag.partition("=")[0].lstrip("-") for flag in argv if flag[:1] == "-"]
+    for name, count in collections.Counter(names).items():
         if name in flag_names() and count > 1:
             raise UserError(f"--{name} is given {count} times; give it once")
 
@@ -204,10 +205,10 @@ def _config_of_run(overrides):
     if overrides:
         raise UserError(f"{overrides[0]}: a run keeps its config; leave this out")
 
-    from lnrepro.engine import runs
+    from lnrepro.engine import loaded_run
 
-    config = runs.load(folder).config
-    if not runs.OWN_EXPERIMENT.fullmatch(str(config.experiment)):
+    config = loaded_run.load(folder).config
+    if not loaded_run.OWN_EXPERIMENT.fullmatch(str(config.experiment)):
         # A config.json may come from a stranger, and the module would be imported.
         raise UserError(
             f"{folder} holds a run of {config.experiment!r}; if you trust this "
@@ -218,7 +219,7 @@ def _config_of_run(overrides):
 
 def _help(argv):
     """Return the text of --help, or of --help --config=FILE."""
-    config = _config_of(argv)
+    config = flag_value(argv, "config")
     if config:
         from lnrepro.engine import config_help
 
@@ -233,15 +234,6 @@ def _help(argv):
     lines += ["", "flags:"]
     lines += [f"  --{f.name:<30} {flags.FLAGS[f.name].help}" for f in _FLAGS]
     return "\n".join(lines)
-
-
-def _config_of(argv):
-    """Return the value of --config, "" without it."""
-    for i, argument in enumerate(argv):
-        name, equals, value = argument.lstrip("-").partition("=")
-        if argument.startswith("-") and name == "config":
-            return value if equals else "".join(argv[i + 1 : i + 2])
-    return ""
 
 
 def _use_compilation_cache(jax):
@@ -280,10 +272,7 @@ def main(argv: list[str] | None = None) -> int:
       by signal n.
     """
     argv = sys.argv if argv is None else argv
-    for stream in (sys.stdout, sys.stderr):
-        # A path may have characters that the terminal has not.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    print_any_character()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # `experiments` and `configs` are imported from the current directory.
     sys.path.insert(0, os.getcwd())

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lnrepro.engine import columns
-from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.engine.command_line import Parser, flag_value
+from lnrepro.errors import UserError, ended
 
 # A narrow terminal shows the first of these columns that fit. The name of a run, which
 # one wants to copy, often has its variant, norm and seed.
@@ -38,7 +38,7 @@ IMPORTANT = (
 
 
 class Line(NamedTuple):
-    """What is shown of a run, as text."""
+    """A row of the table of runs, as text."""
 
     run: str
     experiment: str
@@ -71,12 +71,12 @@ def main(argv: Sequence[str]) -> None:
         "--report", action="store_true", help="write the report.html of every run"
     )
     args = parser.parse_args(argv)
-    from lnrepro.engine import runs
+    from lnrepro.engine import loaded_run
 
     lines, locks = [], held_locks()
     for path in _configs(args.folder):
         try:
-            run = runs.load(path.parent)
+            run = loaded_run.load(path.parent)
             line = describe(run, args.folder, locks)
             if args.report:
                 write_report(run, line)
@@ -114,7 +114,7 @@ def describe(run, root: pathlib.Path, locks: set[int]) -> Line:
     """Return what is shown of a run.
 
     Args:
-      run: the run, as `lnrepro.engine.runs.load` returns it.
+      run: the run, as `lnrepro.engine.loaded_run.load` returns it.
       root: its name is the path from here.
       locks: what `held_locks` returned.
 
@@ -122,8 +122,8 @@ def describe(run, root: pathlib.Path, locks: set[int]) -> Line:
       UserError: its metrics.jsonl cannot be read, or a number in its config is
         missing or out of its range.
     """
+    from lnrepro.checks import check_ranges, missing_fields
     from lnrepro.engine import experiment
-    from lnrepro.engine.checks import check_ranges, missing_fields
 
     config, records = run.config, run.metrics
     run.add_defaults()
@@ -143,7 +143,7 @@ def describe(run, root: pathlib.Path, locks: set[int]) -> Line:
     return Line(
         run=os.path.relpath(run.folder, root),
         experiment=str(config.experiment).rpartition(".")[2],
-        variant=_variant(run.about),
+        variant=flag_value(run.about.get("command", []), "config").partition(":")[2],
         norm=str(config.norm),
         seed=seed,
         data=str(config.data.name),
@@ -179,9 +179,8 @@ def write_report(run, line: Line) -> None:
     for name in (f"best {run.config.best.metric}", "best step"):
         if name in results:
             rows.append(Row(name, results[name]))
-    if run.config.curves and run.metrics:
-        title = f"{line.experiment}, {line.norm}, data: {line.data}"
-        artifacts.draw_curves(run.folder, run.config.curves, title)
+    if run.metrics:
+        artifacts.draw_curves(run.folder, run.config)
     state = f"{line.state}, step {line.step}"
     print(report.write(run.folder, run.about, rows, state))
 
@@ -214,17 +213,6 @@ def _state(folder, locks):
     if workdir.is_diverged(folder):
         return "diverged"
     return "finished" if workdir.read_results(folder) else "stopped"
-
-
-def _variant(about):
-    """Return the variant that the command of a run names."""
-    command = about.get("command", [])
-    for i, flag in enumerate(command):
-        name, equals, value = str(flag).lstrip("-").partition("=")
-        if name == "config":
-            value = value if equals else "".join(map(str, command[i + 1 : i + 2]))
-            return value.partition(":")[2]
-    return ""
 
 
 def _best(config, records):

@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import RunError, UserError, ended
+from lnrepro.errors import RunError, UserError, ended
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 

@@ -9,10 +9,12 @@ A FILE is a text of Project Gutenberg as it was downloaded, or any other plain t
 empty lines between its paragraphs. The header and the licence are left out, and so are
 headings without lower-case letters. DIR/FILE then has one sentence per line in lower
 case, its words separated by spaces, as scripts/encode_sentences.py separates those of a
-sentence. A speech in quotation marks is one sentence.
+sentence. A speech in quotation marks is one sentence. Books from several folders keep
+the part of their paths that differs: DIR/alice/letters.txt and DIR/bob/letters.txt.
 """
 
 import collections
+import os
 import pathlib
 import re
 import sys
@@ -22,7 +24,7 @@ from lnrepro.data.encodings import decode
 from lnrepro.data.file_kinds import is_system_file, unpacked_name
 from lnrepro.data.files import unpack
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.errors import UserError, ended
 
 # The lines around a book. A second line often stands before the one with stars.
 START = re.compile(r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG.*$", re.I | re.M)
@@ -56,6 +58,7 @@ def main(argv: list[str]) -> None:
         lines = [" ".join(tokens) for tokens in sentences(read(source))]
         if not lines:
             raise UserError(f"{source}: contains no sentence")
+        target.parent.mkdir(parents=True, exist_ok=True)
         write(target, lines)
         print(f"{target}: {len(lines):,} sentences", file=sys.stderr)
 
@@ -66,16 +69,27 @@ def output_files(
     """Return where each book is written.
 
     Raises:
-      UserError: two books have the same name, or one is there already.
+      UserError: two books have the same path, or one is there already.
     """
-    stems = [pathlib.PurePath(unpacked_name(file.name)).stem for file in files]
-    targets = [folder / f"{stem}.txt" for stem in stems]
+    if not files:
+        return []
+    absolute = [pathlib.Path(os.path.abspath(file)) for file in files]
+    shared = os.path.commonpath([file.parent for file in absolute])
+    targets = [
+        folder / file.relative_to(shared).with_name(stem(file) + ".txt")
+        for file in absolute
+    ]
     for target in targets:
         if targets.count(target) > 1:
             raise UserError(f"two files are called {target.stem}; rename one of them")
         if target.exists():
             raise UserError(f"{target} is there already; remove it, or choose --out")
     return targets
+
+
+def stem(file: pathlib.Path) -> str:
+    """Return a file's name without the suffixes of a packing and of its kind."""
+    return pathlib.PurePath(unpacked_name(file.name)).stem
 
 
 def read(file: pathlib.Path) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 
 from lnrepro.data.npy import check_finite, open_npy
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.errors import UserError, ended
 from scripts.encode_sentences import read, rewritable, write
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from lnrepro.data.encodings import blocks
 from lnrepro.engine import inputs
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.errors import UserError, ended
 
 if TYPE_CHECKING:
     from experiments.skip_thoughts.use import Model

@@ -20,9 +20,9 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from lnrepro.engine import workdir
+from lnrepro.engine import provenance, workdir
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import RunError, UserError, ended
+from lnrepro.errors import RunError, UserError, ended
 from scripts import page_sections
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -187,8 +187,8 @@ def machine() -> str:
     if info.exists():
         found = re.search(r"model name\s*: (.*)", info.read_text())
         cpu = found[1] if found else cpu
-    commit = (workdir.git_commit() or "unknown")[:7]
-    jax = workdir.versions()["jax"]
+    commit = (provenance.git_commit() or "unknown")[:7]
+    jax = provenance.versions()["jax"]
     return f"{os.cpu_count()} cores of {cpu} (commit {commit}, jax {jax})"
 
 

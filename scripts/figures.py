@@ -25,7 +25,7 @@ each experiment, without the paper's axes.
 import pathlib
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import ended
+from lnrepro.errors import ended
 
 # The paper has six figures with results. 7 is the remark about
 # convolutional networks in section 6.7.

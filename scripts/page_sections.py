@@ -6,7 +6,7 @@ A section stands between two lines of comments. The first one names its script.
 import pathlib
 
 from lnrepro.engine import json_files
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 END = "<!-- end -->"
 

@@ -30,7 +30,7 @@ from lnrepro.data.builder import read_notes
 from lnrepro.data.encodings import visible
 from lnrepro.data.file_kinds import PLAIN_OR_PACKED
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.errors import UserError, ended
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Entries of a table of counts that are printed.
@@ -117,7 +117,7 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
       data_dir: --data_dir.
     """
     builder = data.builder_class(name, data_dir)
-    place = data.place(name, data_dir)
+    place = data.set_folder(name, data_dir)
     state, where = "not prepared", f"  goes to   {place}"
     if builder.embedded:
         state = "prepares itself at first use"
@@ -148,7 +148,7 @@ def verify(name: str, data_dir: str | None) -> None:
     Raises:
       UserError: the set is not prepared, or a file has changed.
     """
-    place = data.place(name, data_dir)
+    place = data.set_folder(name, data_dir)
     if not data.prepared(name, data_dir):
         raise UserError(f"{name} is not prepared in {place}, or a file is missing")
     if damaged := data.open_set(name, data_dir).damaged_files():
@@ -171,7 +171,7 @@ def prepare(args: argparse.Namespace) -> None:
         raise UserError(f"--as={args.own_name} needs --raw, the folder of your files")
     # A prepared set is never overwritten.
     if not args.own_name and data.prepared(name, args.data_dir):
-        place = data.place(name, args.data_dir)
+        place = data.set_folder(name, args.data_dir)
         if args.raw:
             raise UserError(
                 f"{name} is prepared already, and --raw was not read; to prepare files "
@@ -209,7 +209,7 @@ def summary(name: str, data_dir: str | None) -> list[str]:
     lines = [f"{split}: {count:,}" for split, count in sizes.items()]
     for fact, value in data.facts(name, data_dir).items():
         lines.append(f"{fact.replace('_', ' ')}: {in_short(value)}")
-    for what, count in read_notes(data.place(name, data_dir)).items():
+    for what, count in read_notes(data.set_folder(name, data_dir)).items():
         lines.append(f"{what}: {count:,}")
     for config in data.builder_class(name, data_dir).configs:
         lines.append(training_command(name, config, data_dir))
@@ -239,8 +239,8 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
       config: the config file.
       data_dir: --data_dir.
     """
+    from lnrepro.checks import size_flag
     from lnrepro.engine import config_file
-    from lnrepro.engine.checks import size_flag
 
     flags = [f"--config.data.name={name}"]
     is_paper = config_file.read(f"{ROOT / config}:paper").data.name == name

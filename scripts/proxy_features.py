@@ -22,7 +22,7 @@ from lnrepro.data.files import unpack
 from lnrepro.data.official.caption_files import PER_IMAGE, parse_text
 from lnrepro.data.raw import Raw
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import DataError, ended
+from lnrepro.errors import DataError, ended
 
 SPLITS = ("train", "val", "test")
 # Number of captions of an image that must have a word.

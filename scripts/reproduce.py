@@ -25,10 +25,10 @@ by signal n.
 
 import pathlib
 
+from lnrepro import optional
 from lnrepro.config import PROTOCOLS
-from lnrepro.engine import optional
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.errors import UserError, ended
 from scripts.sweep import drive, positive, report
 
 SCALES = ("smoke", "embedded", "small", "paper")

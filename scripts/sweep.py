@@ -28,7 +28,7 @@ import time
 from collections.abc import Iterator
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import ended
+from lnrepro.errors import ended
 
 LAUNCHERS = ("local", "ray", "slurm", "print")
 # Time between two looks at the runs.

@@ -19,7 +19,7 @@ import numpy as np
 
 from lnrepro import functional, theory
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.errors import UserError, ended
 
 if TYPE_CHECKING:
     from rich.console import Console

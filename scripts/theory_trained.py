@@ -21,8 +21,8 @@ from rich.table import Table
 
 from experiments.mnist.model import MLP
 from lnrepro import data, theory
-from lnrepro.engine import runs, train_step
-from lnrepro.engine.errors import UserError
+from lnrepro.engine import loaded_run, train_step
+from lnrepro.errors import UserError
 
 COLOUR = {"none": "0.5", "batch": "C0", "layer": "C3"}
 # The module whose output is the summed inputs of a hidden layer as its ReLU gets them.
@@ -63,7 +63,7 @@ class Trained:
         Raises:
           UserError: there is no such run, or it has no checkpoint, or several seeds.
         """
-        loaded = runs.load(folder, "experiments.mnist")
+        loaded = loaded_run.load(folder, "experiments.mnist")
         n_seeds = loaded.config.get("seeds", 1)
         if n_seeds > 1:
             raise UserError(

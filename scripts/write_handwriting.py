@@ -21,7 +21,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.errors import UserError, ended
 
 if TYPE_CHECKING:
     from experiments.handwriting.use import Model

@@ -11,18 +11,19 @@ import pytest
 
 from configs import draw
 from lnrepro import completion, main
-from lnrepro.engine import config_file, config_help
-from lnrepro.engine.errors import UserError
+from lnrepro.config import fields
+from lnrepro.engine import config_file
+from lnrepro.errors import UserError
 from tests.runs import ROOT, environment
 
 
 @pytest.mark.parametrize("file", config_file.configs())
 def test_every_field_of_every_variant_has_a_line_of_help(file):
     module = config_file.load_module(file)
-    said, used = config_help.helps(module), set()
-    for name in config_help.variants(module):
-        for field in config_help.fields(config_file.read(f"{file}:{name}")):
-            assert config_help.help_of(field, said), f"{file}: {field}"
+    said, used = config_file.helps(module), set()
+    for name in config_file.variants(module):
+        for field in fields(config_file.read(f"{file}:{name}")):
+            assert config_file.help_of(field, said), f"{file}: {field}"
             used.add(field)
     # No line is about a field that does not exist.
     assert set(getattr(module, "HELP", {})) <= used

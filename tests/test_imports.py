@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -22,27 +23,29 @@ RULES = {
     ),
     "lnrepro/theory": ({"functional", "theory"}, {"flax", "optax"}),
     "lnrepro/data": (
-        {"data", "engine.checks", "engine.errors", "engine.optional"},
+        {"data", "checks", "errors", "optional"},
         {"flax", "optax", "tensorflow", "pickle"},
     ),
-    "lnrepro/engine": ({"engine", "data", "config"}, {"flax"}),
-    # The data sets use these checks.
-    "lnrepro/engine/checks.py": ({"engine.errors"}, {"jax", "flax", "optax"}),
-    "lnrepro/engine/errors.py": (set(), {"jax", "flax", "optax"}),
-    "lnrepro/engine/optional.py": (set(), {"jax", "flax", "optax"}),
-    "lnrepro/main.py": ({"engine", "data"}, {"flax"}),
-    "lnrepro/runs.py": ({"engine"}, {"flax"}),
-    "lnrepro/completion.py": ({"engine", "main", "config"}, {"flax"}),
+    "lnrepro/engine": (
+        {"engine", "data", "config", "checks", "errors", "optional"},
+        {"flax"},
+    ),
+    # The ground floor, which data sets, trainer and scripts stand on.
+    "lnrepro/checks.py": ({"errors"}, {"jax", "flax", "optax"}),
+    "lnrepro/errors.py": (set(), {"jax", "flax", "optax"}),
+    "lnrepro/optional.py": (set(), {"jax", "flax", "optax"}),
+    "lnrepro/main.py": ({"engine", "checks", "errors"}, {"flax"}),
+    "lnrepro/runs.py": ({"engine", "checks", "errors"}, {"flax"}),
+    "lnrepro/completion.py": ({"engine", "main", "config", "errors"}, {"flax"}),
     "experiments": (
         {
-            "engine.checks",
-            "engine.errors",
+            "checks",
+            "errors",
             "engine.evaluation",
             "engine.experiment",
             "engine.inputs",
             "engine.resident",
-            "engine.retrieval",
-            "engine.runs",
+            "engine.loaded_run",
             "linen",
             "functional",
             "data",
@@ -53,6 +56,21 @@ RULES = {
     "lnrepro/config.py": (set(), {"jax", "flax", "numpy", "optax", "absl"}),
     "configs": ({"config"}, {"jax", "flax", "numpy", "scripts", "experiments"}),
 }
+
+# The folders and files of lnrepro from the ground up. A module imports its own floor
+# and lower ones. Files that share a line do not import each other's modules: RULES.
+FLOORS = (
+    "errors optional config",
+    "checks",
+    "functional",
+    "linen nnx convert theory",
+    "data",
+    "data.official",
+    "data.generated",
+    "engine",
+    "main runs __init__",
+    "completion",
+)
 
 
 # The one reader of foreign pickles, which knows no class and calls nothing: lists,
@@ -107,6 +125,70 @@ def test_imports(place):
                 )
 
 
+def module_of(path: pathlib.Path) -> str:
+    """Dotted name of a file, such as lnrepro.data for lnrepro/data/__init__.py."""
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+def graph(*places: str) -> dict[str, set[str]]:
+    """{module: modules that it imports}, by whatever way.
+
+    Imports inside functions and for type checkers count, and modules that are named in
+    a string as "module:Class", as in the table of data sets.
+    """
+    paths = {module_of(path): path for place in places for path in files(place)}
+    imports = {}
+    for module, path in paths.items():
+        names = imported(path)
+        text = path.read_text(encoding="utf-8")
+        names |= set(re.findall(r'"(lnrepro[\w.]+):\w+"', text))
+        # `from lnrepro.data import batches` imports a module, `from lnrepro.data import
+        # open_set` the package.
+        found = {n if n in paths else n.rpartition(".")[0] for n in names}
+        imports[module] = (found & paths.keys()) - {module}
+    return imports
+
+
+def circle(imports: dict[str, set[str]]) -> set[str]:
+    """The modules of circles, and those between two circles."""
+    left = set(imports)
+    while True:
+        used = {name for module in left for name in imports[module]}
+        inside = {module for module in left & used if imports[module] & left}
+        if inside == left:
+            return left
+        left = inside
+
+
+def test_no_two_files_import_each_other():
+    drawn = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}
+    assert circle(drawn) == {"b", "c"}
+    assert not circle(graph("lnrepro", "experiments", "configs", "scripts"))
+
+
+def floor(module: str) -> int:
+    """The floor of a module of lnrepro."""
+    name = module.removeprefix("lnrepro").removeprefix(".") or "__init__"
+    found = -1
+    for i, line in enumerate(FLOORS):
+        # data.official is above data, and its modules belong to both by name.
+        if _allowed(name, set(line.split())):
+            found = i
+    assert found >= 0, f"{module} is on none of the FLOORS"
+    return found
+
+
+def test_no_folder_imports_one_above_it():
+    for module, found in graph("lnrepro").items():
+        # Only files that nobody imports may name what is above them in a table.
+        for name in found - {"lnrepro"}:
+            above = floor(name) > floor(module)
+            assert not above or module == "lnrepro.data.registry", (
+                f"{module} imports {name}, which is above it"
+            )
+
+
 def test_every_module_of_the_package_has_a_rule():
     have = {p for place in RULES for p in files(place)}
     missing = (
@@ -139,7 +221,7 @@ def test_experiments_do_not_import_one_another():
 def test_experiments_open_runs_in_use_only():
     for path in files("experiments"):
         opens_runs = any(
-            _allowed(name, {"lnrepro.engine.runs"}) for name in imported(path)
+            _allowed(name, {"lnrepro.engine.loaded_run"}) for name in imported(path)
         )
         assert not opens_runs or path.name == "use.py", path
 

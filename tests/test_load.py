@@ -13,9 +13,9 @@ import pytest
 import lnrepro
 from configs import mnist, skip_thoughts
 from lnrepro import data
-from lnrepro.engine import export, runs
-from lnrepro.engine.errors import UserError
+from lnrepro.engine import export, loaded_run
 from lnrepro.engine.train import train
+from lnrepro.errors import UserError
 from tests.runs import ROOT, environment
 
 SENTENCES = ["anna went to the harbour .", "the cook laughed .", "zzz"]
@@ -233,7 +233,7 @@ def test_other_modules_must_be_named(small, tmp_path):
         lnrepro.load(moved)
     run = lnrepro.load(moved, experiment="tests.engine.toy")
     # An experiment without uses of its own.
-    assert type(run) is runs.LoadedRun
+    assert type(run) is loaded_run.LoadedRun
     with pytest.raises(UserError, match=r"holds a run of experiments\.mnist, not of"):
         lnrepro.load(small, experiment="experiments.draw")
     about["config"]["experiment"] = "experiments.mnits"

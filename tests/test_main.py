@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from absl import flags, logging
 
-from lnrepro import main
-from lnrepro.engine import config_file, optional
+from lnrepro import main, optional
+from lnrepro.engine import config_file
 from tests.runs import ROOT, SMOKE, environment, newest_state, run, start
 
 

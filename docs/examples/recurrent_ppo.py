@@ -142,20 +142,17 @@ class Policy(nn.Module):
 
     Attributes:
       features: units of the hidden layers.
-      memory: whether the second layer is a GRU.
-      norm: norm of the GRU.
+      recurrent: the second layer, with the interface of `lnrepro.linen.RNN`; None takes
+        a dense layer in its place.
     """
 
     features: int
-    memory: bool
-    norm: str = "layer"
+    recurrent: Any
 
     def setup(self):
         """Define the layers."""
         self.dense = nn.Dense(self.features)
-        if self.memory:
-            self.recurrent = RNN(GRUCell(self.features, norm=self.norm))
-        else:
+        if self.recurrent is None:
             self.second = nn.Dense(self.features)
         self.logits = nn.Dense(
             ACTIONS,
@@ -175,19 +172,28 @@ class Policy(nn.Module):
           (carry after the last step, logits [N, T, A], values [N, T]).
         """
         x = nn.relu(self.dense(x))
-        if self.memory:
+        if self.recurrent is None:
+            x = nn.relu(self.second(x))
+        else:
             carry, x = self.recurrent(
                 x, initial_carry=carry, resets=resets, return_carry=True
             )
-        else:
-            x = nn.relu(self.second(x))
         return carry, self.logits(x), self.value(x)[..., 0]
 
     def first_carry(self, rows: int) -> Any:
         """Return the carry of N = rows new episodes."""
-        if not self.memory:
+        if self.recurrent is None:
             return None
-        return jnp.zeros((rows, self.features))
+        shape = (rows, self.features)
+        return self.recurrent.cell.initialize_carry(jax.random.key(0), shape)
+
+
+def make_policy(settings: Settings) -> Policy:
+    """Return the policy of settings."""
+    recurrent = None
+    if settings.memory:
+        recurrent = RNN(GRUCell(settings.features, norm=settings.norm))
+    return Policy(settings.features, recurrent)
 
 
 class Rollout(NamedTuple):
@@ -306,6 +312,73 @@ class Progress(NamedTuple):
     replay_error: jax.Array
 
 
+class State(NamedTuple):
+    """What changes in a training; `moments` are those of the optimiser."""
+
+    params: Any
+    moments: Any
+    acting: Acting
+
+
+def make_optimizer(settings: Settings) -> optax.GradientTransformation:
+    """Return Adam with clipped gradients."""
+    gradient_steps = settings.updates * settings.epochs * settings.minibatches
+    return optax.chain(
+        optax.clip_by_global_norm(0.5),
+        optax.adam(optax.linear_schedule(settings.learning_rate, 0.0, gradient_steps)),
+    )
+
+
+def start(
+    policy: Policy, settings: Settings, init_key: jax.Array, maze_key: jax.Array
+) -> State:
+    """Return the state before the first update."""
+    rows = settings.environments
+    carry = policy.first_carry(rows)
+    resets = jnp.ones((rows, 1), bool)
+    params = policy.init(init_key, carry, jnp.zeros((rows, 1, OBSERVATIONS)), resets)
+    mazes = jax.vmap(new_maze)(jax.random.split(maze_key, rows))
+    acting = Acting(mazes, carry, jnp.ones(rows, bool))
+    return State(params, make_optimizer(settings).init(params), acting)
+
+
+def update(
+    policy: Policy, settings: Settings, state: State, key: jax.Array
+) -> tuple[State, Progress]:
+    """Act for a rollout and learn from it."""
+    optimizer = make_optimizer(settings)
+
+    def gradient_step(learned, batch):
+        params, moments = learned
+        gradients = jax.grad(loss)(params, policy, batch, settings)
+        updates, moments = optimizer.update(gradients, moments, params)
+        return (optax.apply_updates(params, updates), moments), None
+
+    def epoch(learned, key, batch):
+        # Whole rows are drawn, because the policy reads each from its first step on.
+        order = jax.random.permutation(key, settings.environments)
+        parts = jax.tree.map(
+            lambda a: a[order].reshape(settings.minibatches, -1, *a.shape[1:]), batch
+        )
+        return jax.lax.scan(gradient_step, learned, parts)
+
+    act_key, epochs_key = jax.random.split(key)
+    params, moments, acting = state
+    acting, rollout, last_value = act(policy, params, acting, settings.steps, act_key)
+    error = replay_error(params, policy, rollout)
+    advantage = advantages(rollout, last_value, settings)
+    batch = (rollout, advantage, advantage + rollout.values)
+    (params, moments), _ = jax.lax.scan(
+        functools.partial(epoch, batch=batch),
+        (params, moments),
+        jax.random.split(epochs_key, settings.epochs),
+    )
+    ends = rollout.done
+    right = jnp.where(ends, jnp.maximum(rollout.rewards, 0), 0)
+    score = right.sum() / jnp.maximum(ends.sum(), 1)
+    return State(params, moments, acting), Progress(score, error)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def train(settings: Settings, key: jax.Array, report: Any = None) -> Progress:
     """Train a policy.
@@ -318,60 +391,20 @@ def train(settings: Settings, key: jax.Array, report: Any = None) -> Progress:
     Returns:
       The progress, arrays [updates].
     """
-    policy = Policy(settings.features, settings.memory, settings.norm)
+    policy = make_policy(settings)
     init_key, maze_key, key = jax.random.split(key, 3)
-    rows = settings.environments
-    carry = policy.first_carry(rows)
-    resets = jnp.ones((rows, 1), bool)
-    params = policy.init(init_key, carry, jnp.zeros((rows, 1, OBSERVATIONS)), resets)
-    gradient_steps = settings.updates * settings.epochs * settings.minibatches
-    optimizer = optax.chain(
-        optax.clip_by_global_norm(0.5),
-        optax.adam(optax.linear_schedule(settings.learning_rate, 0.0, gradient_steps)),
-    )
-    mazes = jax.vmap(new_maze)(jax.random.split(maze_key, rows))
-    acting = Acting(mazes, carry, jnp.ones(rows, bool))
 
-    def gradient_step(state, batch):
-        params, moments = state
-        gradients = jax.grad(loss)(params, policy, batch, settings)
-        updates, moments = optimizer.update(gradients, moments, params)
-        return (optax.apply_updates(params, updates), moments), None
-
-    def epoch(state, key, batch):
-        # Whole rows are drawn, because the policy reads each from its first step on.
-        order = jax.random.permutation(key, rows)
-        parts = jax.tree.map(
-            lambda a: a[order].reshape(settings.minibatches, -1, *a.shape[1:]), batch
-        )
-        return jax.lax.scan(gradient_step, state, parts)
-
-    def update(state, number_and_key):
+    def one_update(state, number_and_key):
         number, key = number_and_key
-        params, moments, acting = state
-        act_key, epochs_key = jax.random.split(key)
-        acting, rollout, last_value = act(
-            policy, params, acting, settings.steps, act_key
-        )
-        error = replay_error(params, policy, rollout)
-        advantage = advantages(rollout, last_value, settings)
-        batch = (rollout, advantage, advantage + rollout.values)
-        (params, moments), _ = jax.lax.scan(
-            functools.partial(epoch, batch=batch),
-            (params, moments),
-            jax.random.split(epochs_key, settings.epochs),
-        )
-        ends = rollout.done
-        right = jnp.where(ends, jnp.maximum(rollout.rewards, 0), 0)
-        score = right.sum() / jnp.maximum(ends.sum(), 1)
+        state, progress = update(policy, settings, state, key)
         if report is not None:
-            jax.debug.callback(report, number, score, ordered=True)
-        return (params, moments, acting), Progress(score, error)
+            jax.debug.callback(report, number, progress.score, ordered=True)
+        return state, progress
 
-    state = (params, optimizer.init(params), acting)
+    state = start(policy, settings, init_key, maze_key)
     numbers = jnp.arange(1, settings.updates + 1)
     keys = jax.random.split(key, settings.updates)
-    return jax.lax.scan(update, state, (numbers, keys))[1]
+    return jax.lax.scan(one_update, state, (numbers, keys))[1]
 
 
 def main() -> None:

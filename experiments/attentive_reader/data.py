@@ -13,16 +13,16 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.data.batches import Plan, eval_batches, train_batches
-from lnrepro.data.official.cnn import FIRST_ENTITY
-from lnrepro.data.ragged import Ragged
-from lnrepro.engine.checks import (
+from lnrepro.checks import (
     Size,
     check_ascending,
     check_at_least,
     check_choice,
 )
-from lnrepro.engine.errors import UserError
+from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.official.cnn import FIRST_ENTITY
+from lnrepro.data.ragged import Ragged
+from lnrepro.errors import UserError
 
 # "passage" and "question", ragged word numbers, and "answer" [N].
 Columns = dict[str, np.ndarray | Ragged]

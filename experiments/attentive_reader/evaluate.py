@@ -54,11 +54,11 @@ def metrics(
     is_present = jnp.zeros(scores.shape, bool).at[rows, batch["passage"]].set(True)
     word = jnp.arange(reader.vocabulary)
     is_entity = (word >= FIRST_ENTITY) & (word < FIRST_ENTITY + spec.entities)
-    chosen = jnp.where(is_present & is_entity, scores, -jnp.inf).argmax(-1)
+    best = jnp.where(is_present & is_entity, scores, -jnp.inf).argmax(-1)
     return {
         "nll": -log_p,
         "error": is_wrong.astype(jnp.float32),
-        "entity_error": (chosen != answer).astype(jnp.float32),
+        "entity_error": (best != answer).astype(jnp.float32),
     }
 
 

@@ -6,9 +6,9 @@ import jax
 from ml_collections import ConfigDict
 
 from lnrepro import data
+from lnrepro.checks import check_choice
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.engine import evaluation
-from lnrepro.engine.checks import check_choice
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import evaluate as evaluations
@@ -51,6 +51,8 @@ def make(config: ConfigDict) -> Experiment:
         return vars
 
     def loss(vars, batch, key):
+        # Entities are renamed anew for each batch, so that the network cannot learn
+        # facts about one of them.
         dropout_key, permutation_key = jax.random.split(key)
         if config.permute_entities != "never":
             permutation = jax.random.permutation(permutation_key, spec.entities)
@@ -58,17 +60,16 @@ def make(config: ConfigDict) -> Experiment:
         params = vars["params"]
         reading = reader.read(params, batch, key=dropout_key)
         log_p, is_wrong = reader.answered(params, reading.readout, batch["answer"])
+        # The loss is -log(p + 1e-8), as in the authors' code.
         nll = -log_p.mean()
         new = {}
         if reader.batch:
             new["batch_stats"] = update_population(
-                vars["batch_stats"], reading.seen, reader.sizes.momentum
+                vars["batch_stats"], reading.statistics, reader.sizes.momentum
             )
         return nll, (new, {"nll": nll, "error": is_wrong.mean()})
 
-    def metrics(vars, batch):
-        return evaluations.metrics(reader, config, vars, batch)
-
+    metrics = functools.partial(evaluations.metrics, reader, config)
     mean_metrics = evaluation.mean_over_examples(metrics)
 
     @jax.jit
@@ -82,6 +83,7 @@ def make(config: ConfigDict) -> Experiment:
         columns = open_split(config, split)
         count = len(columns["answer"])
         rows = evenly_spaced(count, config.evaluation_questions)
+        # The columns stay mapped files where all questions are taken.
         if len(rows) < count:
             columns = select(columns, rows)
         return columns, evaluations.baselines(columns, spec.entities)
@@ -97,6 +99,7 @@ def make(config: ConfigDict) -> Experiment:
         return Evaluation(means | baselines)
 
     def evaluate_attention(vars):
+        # The pictures show questions of the evaluation during training.
         columns, _ = questions("valid")
         words = data.facts(spec.name, spec.dir)["words"]
         read = functools.partial(attention_and_choice, vars)

@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.engine.checks import check_at_least, check_choice
-from lnrepro.engine.errors import UserError
+from lnrepro.checks import check_at_least, check_choice
+from lnrepro.errors import UserError
 from lnrepro.functional import LSTMCell, ScanOptions, bidirectional, norms, unroll
 from lnrepro.functional.fast.products import product
 
@@ -47,17 +47,18 @@ Params = dict[str, Any]
 
 
 class Reading(NamedTuple):
-    """What `Reader.read` returns.
+    """A batch of questions that was read.
 
     Attributes:
       readout: g [B, H], the input of the output layer.
       attention: a [T, B].
-      seen: batch statistics by the name of the encoder or map, for `update_population`.
+      statistics: batch statistics by the name of the encoder or map, for
+        `update_population`.
     """
 
     readout: jax.Array
     attention: jax.Array
-    seen: Any
+    statistics: Any
 
 
 class Reader:

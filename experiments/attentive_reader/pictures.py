@@ -40,18 +40,20 @@ class Example(NamedTuple):
       passage: T words.
       attention: [T].
       question: words.
-      chosen: the word with the largest score.
+      best_word: the word with the largest score.
       answer: the right word.
     """
 
     passage: list[str]
     attention: np.ndarray
     question: list[str]
-    chosen: str
+    best_word: str
     answer: str
 
     def backgrounds(self) -> list[tuple[int, int, int]]:
         """Return the background of each word, by its share of the largest attention."""
+        # The scale is that of each passage: attention over many words is small
+        # everywhere.
         share = self.attention / max(self.attention.max(), 1e-30)
         colours = np.rint(255 + (ATTENTION_COLOUR - 255) * share[:, None])
         return [tuple(colour) for colour in colours.astype(int).tolist()]
@@ -68,18 +70,19 @@ def read_examples(
       words: the vocabulary.
       read: batch -> (attention [B, T], numbers of the chosen words [B]).
     """
+    # Neighbouring questions may be about one story.
     columns = select(columns, evenly_spaced(len(columns["answer"]), EXAMPLES))
     pad = Shapes(config, columns).largest()
     examples = []
     for batch in eval_batches(columns, len(columns["answer"]), pad=pad):
-        attention, chosen = (np.asarray(array) for array in read(batch))
+        attention, best = (np.asarray(array) for array in read(batch))
         for b, length in enumerate(batch["passage_length"]):
             question = batch["question"][b, : batch["question_length"][b]]
             example = Example(
                 passage=[words[i] for i in batch["passage"][b, :length]],
                 attention=attention[b, :length],
                 question=[words[i] for i in question],
-                chosen=words[chosen[b]],
+                best_word=words[best[b]],
                 answer=words[batch["answer"][b]],
             )
             examples.append(example)
@@ -106,11 +109,11 @@ def html_page(examples: Sequence[Example], caption: str) -> str:
                 f'<span title="{attention:.4f}" style="background:rgb{colour}">'
                 f"{html.escape(word)}</span>"
             )
-        kind = "right" if example.chosen == example.answer else "wrong"
+        kind = "right" if example.best_word == example.answer else "wrong"
         parts.append(
             f"<p><b>{html.escape(' '.join(example.question))}</b></p>"
             f"<p>{' '.join(spans)}</p>"
-            f'<p>chosen <b class="{kind}">{html.escape(example.chosen)}</b>, '
+            f'<p>chosen <b class="{kind}">{html.escape(example.best_word)}</b>, '
             f"answer <b>{html.escape(example.answer)}</b></p><hr>"
         )
     return (
@@ -185,8 +188,8 @@ def draw(examples: Sequence[Example], caption: str) -> np.ndarray:
     for example in examples:
         page.flow(example.question, TEXT_COLOUR, large_font)
         page.flow(example.passage, TEXT_COLOUR, font, example.backgrounds())
-        is_right = example.chosen == example.answer
-        verdict = f"chosen {example.chosen}, answer {example.answer}"
+        is_right = example.best_word == example.answer
+        verdict = f"chosen {example.best_word}, answer {example.answer}"
         colour = RIGHT_COLOUR if is_right else WRONG_COLOUR
         page.flow(verdict.split(" "), colour, font)
         page.skip()

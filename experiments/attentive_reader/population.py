@@ -52,7 +52,7 @@ def update_population(
 
     Args:
       population: the statistics before the batch.
-      seen: `Reading.seen` of a batch in training.
+      seen: `Reading.statistics` of a batch in training.
       momentum: the largest weight of the old statistics, 0 to 1.
 
     Returns:

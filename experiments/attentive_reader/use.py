@@ -14,8 +14,8 @@ from lnrepro.data.official.cnn import NUMBER, UNKNOWN
 from lnrepro.data.official.question import ENTITY, PLACEHOLDER, ranks
 from lnrepro.data.text import plain_punctuation
 from lnrepro.engine import inputs
-from lnrepro.engine.errors import UserError
-from lnrepro.engine.runs import LoadedRun, logger
+from lnrepro.engine.loaded_run import LoadedRun, logger
+from lnrepro.errors import UserError
 
 from .data import TEXTS
 from .model import Reader

@@ -11,9 +11,9 @@ from flax import linen as nn
 from ml_collections import ConfigDict
 
 from lnrepro import data
+from lnrepro.checks import Size
 from lnrepro.data.batches import Plan, eval_batches
 from lnrepro.engine import evaluation
-from lnrepro.engine.checks import Size
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.resident import train_batches
 
@@ -74,11 +74,13 @@ def make(config: ConfigDict, network: nn.Module, shape: tuple[int, ...]) -> Expe
     """
 
     def init(key):
+        # Parameters depend on the shape of an image and not on its pixels.
         return network.init(key, jnp.zeros((1, *shape)), train=False)
 
     def loss(vars, batch, key):
         del key
         x = pixels(config, batch["image"], shape)
+        # `batch_stats` is empty without batch norm.
         logits, new = network.apply(vars, x, train=True, mutable=["batch_stats"])
         nll = evaluation.classification(logits, batch["label"])["nll"].mean()
         return nll, (new, {"nll": nll})
@@ -96,6 +98,7 @@ def make(config: ConfigDict, network: nn.Module, shape: tuple[int, ...]) -> Expe
         return train_batches(columns, plan, start_step=start_step)
 
     def evaluate(vars, split):
+        # Every image of the split counts once; the last batch is padded and masked.
         columns = data.open_config(config.data, split)
         examples = eval_batches(columns, config.eval_batch_size)
         return Evaluation(mean_metrics(vars, examples))

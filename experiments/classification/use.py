@@ -16,7 +16,7 @@ from experiments.classification import pixels
 from lnrepro.data.batches import eval_batches
 from lnrepro.engine import inputs
 from lnrepro.engine.evaluation import rows_of_examples
-from lnrepro.engine.runs import LoadedRun
+from lnrepro.engine.loaded_run import LoadedRun
 
 
 class Classifier(LoadedRun):

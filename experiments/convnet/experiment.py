@@ -6,11 +6,11 @@ from ml_collections import ConfigDict
 from experiments import classification
 from experiments.classification import pixels
 from lnrepro import data
+from lnrepro.checks import check_at_least, check_choice
 from lnrepro.data.batches import eval_batches
-from lnrepro.engine.checks import check_at_least, check_choice
-from lnrepro.engine.errors import UserError
 from lnrepro.engine.evaluation import scalars_of_splits
 from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.errors import UserError
 
 from .evaluate import add, batch_moments, border_metrics, unit_statistics
 from .model import NORMS, STATISTICS, ConvNet, input_shape

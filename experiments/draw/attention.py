@@ -11,6 +11,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.fast import platform
+
 
 class Geometry(NamedTuple):
     """Where a grid of filters stands.
@@ -76,14 +78,16 @@ def window(numbers: jax.Array, points: int, size: int) -> Window:
     centres, variance, gamma = geometry(numbers, points, size)
     scale = jnp.broadcast_to(jax.lax.rsqrt(2 * variance)[:, None, None], centres.shape)
     pixels = jnp.arange(1, size + 1, dtype=numbers.dtype)
-    # (pixel - centre) / (sigma sqrt 2) as one product [..., 2] x [2, S] is faster than
-    # broadcasts on a CPU. It needs full precision: TF32 and bfloat16 would move the
-    # centres by tenths of a pixel.
-    distance = jnp.matmul(
-        jnp.stack([scale, -centres * scale], axis=-1),
-        jnp.stack([pixels, jnp.ones_like(pixels)]),
-        precision=jax.lax.Precision.HIGHEST,
-    )
+    if platform.is_cpu():
+        # (pixel - centre) / (sigma sqrt 2) as one product [..., 2] x [2, S] is faster
+        # than broadcasts on a CPU.
+        distance = jnp.matmul(
+            jnp.stack([scale, -centres * scale], axis=-1),
+            jnp.stack([pixels, jnp.ones_like(pixels)]),
+            precision=jax.lax.Precision.HIGHEST,
+        )
+    else:
+        distance = (pixels - centres[..., None]) * scale[..., None]
     bells = jnp.exp(-jnp.square(distance))
     bells = bells / jnp.maximum(jnp.sum(bells, axis=-1, keepdims=True), 1e-8)
     return Window(rows=bells[:, 1], columns=bells[:, 0], gamma=gamma)
@@ -99,9 +103,14 @@ def read(window: Window, *images: jax.Array) -> jax.Array:
     Returns:
       [B, C N N], one patch after the other.
     """
-    rows = jnp.concatenate([window.rows @ image for image in images], axis=1)
-    patches = window.gamma[:, None, None] * (rows @ window.columns.transpose(0, 2, 1))
-    return patches.reshape(len(patches), -1)
+    batch, points, size = window.rows.shape
+    # The images side by side: what a filter reads of each is then one row.
+    read_rows = window.rows @ jnp.concatenate(images, axis=-1)
+    patches = read_rows.reshape(batch, -1, size) @ window.columns.transpose(0, 2, 1)
+    patches = window.gamma[:, None, None, None] * patches.reshape(
+        batch, points, len(images), points
+    )
+    return patches.transpose(0, 2, 1, 3).reshape(batch, -1)
 
 
 def write(window: Window, patch: jax.Array) -> jax.Array:

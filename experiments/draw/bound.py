@@ -23,6 +23,27 @@ def cross_entropy(canvas: jax.Array, x: jax.Array) -> jax.Array:
     return jnp.sum(jax.nn.softplus(canvas) - x * canvas, axis=(-2, -1))
 
 
+def terms(
+    draw: Draw, params: Params, x: jax.Array, noise: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Compute L_x and L_z of the bound L = L_x + L_z on -log p(x), each [B] in nats.
+
+    Args:
+      draw: the network.
+      params: its parameters.
+      x: [B, S, S].
+      noise: [G, B, Z].
+
+    Returns:
+      (the reconstruction, the KL divergence of all glimpses)
+
+    References:
+      Gregor et al. (2015), eq. 9 to 12.
+    """
+    canvas, record = draw.infer(params, x, noise)
+    return cross_entropy(canvas, x), record.kl.sum(0)
+
+
 def noise_of(
     key: jax.Array, index: jax.Array, sizes: Any, dtype: jax.typing.DTypeLike
 ) -> jax.Array:
@@ -76,8 +97,8 @@ def importance_weighted(
 
     def log_weight(key):
         noise = noise_of(key, index, draw.sizes, dtype_of(params))
-        canvas, seen = draw.infer(params, x, noise)
-        return seen.log_ratio.sum(0) - cross_entropy(canvas, x)
+        canvas, record = draw.infer(params, x, noise)
+        return record.log_ratio.sum(0) - cross_entropy(canvas, x)
 
     # One draw after the other, so that memory does not grow with their number.
     # [samples, B].

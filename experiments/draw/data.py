@@ -8,9 +8,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
+from lnrepro.checks import Size
 from lnrepro.data.batches import evenly_spaced
-from lnrepro.engine.checks import Size
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 Columns = Mapping[str, np.ndarray]
 

@@ -1,18 +1,20 @@
 """The DRAW experiment."""
 
+from functools import partial
+
 import jax
 from ml_collections import ConfigDict
 
 from lnrepro import data
+from lnrepro.checks import check_at_least
 from lnrepro.data.batches import Plan, eval_batches
-from lnrepro.engine.checks import check_at_least
 from lnrepro.engine.evaluation import mean_over_examples, scalars_of_splits
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.resident import train_batches
 
 from . import evaluate as evaluations
 from . import pictures
-from .bound import cross_entropy
+from .bound import terms
 from .data import pixels, select
 from .model import Draw, dtype_of
 
@@ -29,19 +31,23 @@ def make(config: ConfigDict) -> Experiment:
     check_at_least(config, 1, "importance_samples")
     draw = Draw(config)
     key = jax.random.key(config.evaluation_seed)
-    mean_bounds = mean_over_examples(evaluations.bounds(draw, key))
-    mean_nll = mean_over_examples(evaluations.nll(draw, key, config.importance_samples))
+    samples = config.importance_samples
+    mean_bounds = mean_over_examples(partial(evaluations.bounds, draw, key))
+    mean_nll = mean_over_examples(partial(evaluations.nll, draw, key, samples))
 
     def init(key):
         return {"params": draw.init(key)}
 
     def loss(vars, batch, key):
         x = pixels(batch)
+        # The noise is drawn before the scan, so that its backward pass replays the same
+        # numbers.
         shape = (draw.sizes.glimpses, len(x), draw.sizes.latents)
         noise = jax.random.normal(key, shape, dtype_of(vars["params"]))
-        canvas, seen = draw.infer(vars["params"], x, noise)
-        reconstruction = cross_entropy(canvas, x).mean()
-        kl = seen.kl.sum(0).mean()
+        reconstruction, kl = terms(draw, vars["params"], x, noise)
+        # L = L_x + L_z, the bound of Gregor et al. on -log p(x), averaged over the
+        # images.
+        reconstruction, kl = reconstruction.mean(), kl.mean()
         bound = reconstruction + kl
         return bound, ({}, {"bound": bound, "reconstruction": reconstruction, "kl": kl})
 
@@ -60,6 +66,8 @@ def make(config: ConfigDict) -> Experiment:
 
     def evaluate_final(vars):
         columns = data.open_config(config.data, "test")
+        # The estimate takes `importance_samples` passes over each image, so it may be
+        # of a part.
         selected = select(columns, config.importance_examples)
         examples = eval_batches(selected, config.eval_batch_size)
         scalars = with_data_name(mean_nll(vars, examples))
@@ -73,7 +81,9 @@ def make(config: ConfigDict) -> Experiment:
     def name_with_data(name):
         return f"{name}_{config.data.name}"
 
-    names = ["bound", "reconstruction", "kl", f"nll_iw{config.importance_samples}"]
+    # Metrics of training are called without the name of the data, numbers of
+    # evaluations with it.
+    names = ["bound", "reconstruction", "kl", f"nll_iw{samples}"]
     units = dict.fromkeys(["loss", *names, *map(name_with_data, names)], UNIT)
     *of_split, of_final = map(name_with_data, names)
     scalars = scalars_of_splits(config, of_split, {"final": (of_final,)})

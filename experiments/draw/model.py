@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.engine.checks import check_at_least, check_choice
-from lnrepro.engine.errors import UserError
+from lnrepro.checks import check_at_least, check_choice
+from lnrepro.errors import UserError
 from lnrepro.functional import LSTMCell, Prepared, StepContext, named_dot, norms, scan
 
 from . import attention
@@ -36,7 +36,7 @@ Params = dict[str, dict[str, jax.Array]]
 
 
 class Carry(NamedTuple):
-    """What one glimpse hands to the next.
+    """The state between two glimpses.
 
     Attributes:
       encoder: (c, h) of the encoder, each [B, H].
@@ -49,8 +49,8 @@ class Carry(NamedTuple):
     canvas: jax.Array
 
 
-class Seen(NamedTuple):
-    """What is recorded of a glimpse.
+class GlimpseRecord(NamedTuple):
+    """Terms of the bound and windows of one glimpse.
 
     Attributes:
       kl: [B], KL divergence of q(z|x) from the prior in nats.
@@ -237,7 +237,7 @@ class Draw:
         carry: Carry,
         noise: jax.Array,
         context: Any = None,
-    ) -> tuple[Carry, Seen]:
+    ) -> tuple[Carry, GlimpseRecord]:
         """Take one glimpse, a step of `lnrepro.functional.scan`.
 
         Args:
@@ -269,11 +269,12 @@ class Draw:
             decoder, canvas, write = self.decode(
                 dot, rest, carry.decoder, carry.canvas, z
             )
-        return Carry(encoder, decoder, canvas), Seen(kl, log_ratio, read, write)
+        record = GlimpseRecord(kl, log_ratio, read, write)
+        return Carry(encoder, decoder, canvas), record
 
     def infer(
         self, params: Params, x: jax.Array, noise: jax.Array
-    ) -> tuple[jax.Array, Seen]:
+    ) -> tuple[jax.Array, GlimpseRecord]:
         """Draw the images x after looking at them.
 
         Args:
@@ -282,14 +283,14 @@ class Draw:
           noise: [G, B, Z], standard normal.
 
         Returns:
-          (the last canvas [B, S, S], Seen of all glimpses, each [G, B, ...])
+          (the last canvas [B, S, S], records of all glimpses, each [G, B, ...])
         """
         result = self._scan(params, x, noise, output=_nothing)
         return result.carry.canvas, result.aux
 
     def trace(
         self, params: Params, x: jax.Array, noise: jax.Array
-    ) -> tuple[jax.Array, Seen]:
+    ) -> tuple[jax.Array, GlimpseRecord]:
         """Do what `infer` does, and return the canvas of all glimpses [G, B, S, S]."""
         result = self._scan(params, x, noise, output=_canvas)
         return result.outputs, result.aux

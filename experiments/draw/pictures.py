@@ -66,6 +66,7 @@ def draw_samples(draw: Draw, params: dict, key: jax.Array) -> dict[str, np.ndarr
     z = jax.random.normal(key, shape, dtype_of(params))
     canvases, windows = jax.device_get(jax.jit(draw.generate)(params, z))
     frames = []
+    # A frame for each glimpse: the canvas so far, and the window that is written to.
     for canvas, numbers in zip(canvases, windows, strict=True):
         cells = [
             _with_window(draw, "write_size", WRITE_COLOUR, image, window)
@@ -74,6 +75,7 @@ def draw_samples(draw: Draw, params: dict, key: jax.Array) -> dict[str, np.ndarr
             )
         ]
         frames.append(grid(cells, 8))
+    # The last frames have no windows, so that the images can be seen.
     last = _mean(canvases[-1])
     without_windows = grid([_zoomed(image) for image in last[:ANIMATED]], 8)
     return {
@@ -88,17 +90,18 @@ def draw_examples(
     """Draw `glimpses` and `reconstructions`, see `draw_all`."""
     x = images.astype(np.float32)
     noise = noise_of(key, jnp.arange(len(x)), draw.sizes, dtype_of(params))
-    canvases, seen = jax.device_get(jax.jit(draw.trace)(params, x, noise))
+    canvases, record = jax.device_get(jax.jit(draw.trace)(params, x, noise))
     glimpses = draw.sizes.glimpses
+    # The first and the last glimpse are always shown.
     spaced = np.linspace(0, glimpses - 1, min(MAX_GLIMPSES, glimpses))
     shown = np.unique(spaced.round().astype(int))
     cells, pairs = [], []
     for i, image in enumerate(x):
         for g in shown:
-            window = seen.read[g, i]
+            window = record.read[g, i]
             cells.append(_with_window(draw, "read_size", READ_COLOUR, image, window))
         for g in shown:
-            window, drawn = seen.write[g, i], _mean(canvases[g, i])
+            window, drawn = record.write[g, i], _mean(canvases[g, i])
             cells.append(_with_window(draw, "write_size", WRITE_COLOUR, drawn, window))
         pairs += [_zoomed(image, 2), _zoomed(_mean(canvases[-1, i]), 2)]
     return {"glimpses": grid(cells, len(shown)), "reconstructions": grid(pairs, 10)}

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lnrepro.engine.errors import UserError
-from lnrepro.engine.runs import LoadedRun
+from lnrepro.engine.loaded_run import LoadedRun
+from lnrepro.errors import UserError
 
 from .bound import noise_of
 from .model import Draw, dtype_of
 
 # Images that are drawn together. Every glimpse of them is in memory.
-TOGETHER = 100
+BATCH = 100
 
 
 class Model(LoadedRun):
@@ -39,8 +39,8 @@ class Model(LoadedRun):
             raise UserError(f"n = {n}: a number of images is needed")
         key, side = jax.random.key(seed), self.config.model.image_size
         images = [np.zeros((0, side, side), np.float32)]
-        for start in range(0, n, TOGETHER):
-            index = jnp.arange(start, start + TOGETHER)
+        for start in range(0, n, BATCH):
+            index = jnp.arange(start, start + BATCH)
             images.append(np.asarray(self._draw(self.params, key, index)))
         return np.concatenate(images)[:n]
 

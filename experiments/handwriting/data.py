@@ -10,7 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.engine.checks import Size
+from lnrepro.checks import Size
 
 
 class Lines(Sequence):

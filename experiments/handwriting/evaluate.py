@@ -10,26 +10,16 @@ from lnrepro.data.batches import evenly_spaced
 
 from .data import Lines
 from .model import Network
-from .window import one_hot
 
 
-def nll(network: Network, params: Mapping, batch: Mapping) -> jax.Array:
-    """Compute the negative log-likelihood of each line, [B] in nats.
-
-    The density is that of normalised offsets.
-    """
-    text = one_hot(batch["text"], batch["text_length"], network.sizes.symbols)
-    return network.nll(params, batch["steps"], batch["steps_length"], text)
-
-
-def metrics(network: Network, params: Mapping, batch: Mapping) -> dict[str, jax.Array]:
+def metrics(network: Network, vars: Mapping, batch: Mapping) -> dict[str, jax.Array]:
     """Compute the metrics of each line.
 
     Returns:
       {"nll": nats of normalised offsets, "nll_original": nats in the coordinates of the
       data, "steps": number of steps}, each [B].
     """
-    values = nll(network, params, batch)
+    values = network.nll(vars["params"], batch)
     steps = batch["steps_length"].astype(jnp.float32)
     # The Jacobian of the normalisation adds log sigma_x + log sigma_y for every step.
     original = values + steps * batch["log_scale"]

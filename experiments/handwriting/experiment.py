@@ -1,5 +1,7 @@
 """The handwriting experiment."""
 
+from functools import partial
+
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
@@ -8,6 +10,7 @@ from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import evaluate as evaluations
+from . import pictures
 from .data import open_lines
 from .model import Network
 
@@ -35,13 +38,13 @@ def make(config: ConfigDict) -> Experiment:
 
     def loss(vars, batch, key):
         del key
-        nll = evaluations.nll(network, vars["params"], batch).mean()
+        nll = network.nll(vars["params"], batch).mean()
+        # Nats per step of the whole batch, not the mean over lines: long lines count
+        # more, as in their sum.
         steps = jnp.maximum(batch["steps_length"].mean(), 1)
         return nll, ({}, {"nll": nll, "nll_per_step": nll / steps})
 
-    def metrics(vars, batch):
-        return evaluations.metrics(network, vars["params"], batch)
-
+    metrics = partial(evaluations.metrics, network)
     mean_metrics = evaluation.mean_over_examples(metrics)
 
     def batches(start_step):
@@ -51,14 +54,12 @@ def make(config: ConfigDict) -> Experiment:
 
     def evaluate(vars, name):
         if name == "final":
-            # Pillow is needed for the pictures only.
-            from . import pictures
-
             lines = open_lines(config, "valid")
             return pictures.draw_all(network, vars["params"], lines, config)
         lines = evaluations.examples(open_lines(config, name), config.eval_examples)
         size = config.eval_batch_size
         scalars = mean_metrics(vars, eval_batches(lines, size, pad=padded_to))
+        # The quotient of the means is the quotient of the sums, over all lines.
         steps = scalars.pop("steps")
         scalars["nll_per_step"] = scalars["nll"] / steps
         return Evaluation(scalars)

@@ -87,8 +87,11 @@ def log_normals(m: Mixture, point: jax.Array) -> jax.Array:
     Returns:
       [..., M] in nats.
     """
+    # Distances from the mean in standard deviations, for each Gaussian.
     a = (point[..., 0, None] - m.mu[0]) * jnp.exp(-m.log_sigma[0])
     b = (point[..., 1, None] - m.mu[1]) * jnp.exp(-m.log_sigma[1])
+    # 1 - |rho| = 2 sigmoid(-2 |rho^|) and log cosh by softplus stay exact where tanh
+    # has rounded to 1.
     sign = jnp.where(m.rho_hat < 0, -1.0, 1.0).astype(a.dtype)
     size = jnp.abs(m.rho_hat)
     one_minus_rho = 2 * jax.nn.sigmoid(-2 * size)
@@ -112,8 +115,11 @@ def negative_log_likelihood(outputs: jax.Array, step: jax.Array) -> jax.Array:
     Returns:
       [...] in nats.
     """
+    # Eq. 26 is the logarithm of a product: the mixture for the offset, and a Bernoulli
+    # term for the end of the stroke.
     m = split(outputs)
     offset = jax.nn.logsumexp(m.log_pi + log_normals(m, step[..., :2]), axis=-1)
+    # -log e = softplus(e^) and -log(1 - e) = softplus(-e^), as e = 1 / (1 + exp(e^)).
     sign = jnp.where(step[..., 2] > 0.5, 1.0, -1.0).astype(m.pen.dtype)
     return jax.nn.softplus(m.pen * sign) - offset
 
@@ -121,17 +127,19 @@ def negative_log_likelihood(outputs: jax.Array, step: jax.Array) -> jax.Array:
 def draw(key: jax.Array, m: Mixture) -> jax.Array:
     """Draw steps [..., 3] from the density."""
     component_key, normal_key, pen_key = jax.random.split(key, 3)
+    # First which Gaussian, then a point of it.
     component = jax.random.categorical(component_key, m.log_pi)[..., None]
 
-    def chosen(values):
+    def of_component(values):
         return jnp.take_along_axis(values, component, axis=-1)[..., 0]
 
     normal = jax.random.normal(normal_key, (*m.pen.shape, 2), m.pen.dtype)
     a, b = normal[..., 0], normal[..., 1]
-    rho = jnp.tanh(chosen(m.rho_hat))
+    rho = jnp.tanh(of_component(m.rho_hat))
+    # The Cholesky factor of [[1, rho], [rho, 1]].
     correlated = rho * a + jnp.sqrt(1 - jnp.square(rho)) * b
-    x = chosen(m.mu[0]) + jnp.exp(chosen(m.log_sigma[0])) * a
-    y = chosen(m.mu[1]) + jnp.exp(chosen(m.log_sigma[1])) * correlated
+    x = of_component(m.mu[0]) + jnp.exp(of_component(m.log_sigma[0])) * a
+    y = of_component(m.mu[1]) + jnp.exp(of_component(m.log_sigma[1])) * correlated
     uniform = jax.random.uniform(pen_key, m.pen.shape, m.pen.dtype)
     ends = uniform < jax.nn.sigmoid(-m.pen)
     return jnp.stack([x, y, ends.astype(x.dtype)], axis=-1)

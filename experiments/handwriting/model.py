@@ -12,14 +12,15 @@ other in every step. The other two layers and the outputs see whole sequences.
 Shape letters: B batch, T time, U characters, V symbols, H units, M Gaussians.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.engine.checks import check_at_least, check_choice
-from lnrepro.engine.errors import UserError
+from lnrepro.checks import check_at_least, check_choice
+from lnrepro.errors import UserError
 from lnrepro.functional import (
     LSTMCell,
     ScanOptions,
@@ -29,7 +30,7 @@ from lnrepro.functional import (
 )
 
 from . import mixture
-from .window import WindowCell
+from .window import WindowCell, one_hot
 
 NORMS = ("none", "layer_cell", "layer")
 LAYERS = ("lstm1", "lstm2", "lstm3")
@@ -38,7 +39,7 @@ Params = dict[str, dict[str, jax.Array]]
 
 
 class Output(NamedTuple):
-    """What the network computes.
+    """Outputs of the network.
 
     Attributes:
       carry: {layer: carry after the last step}.
@@ -194,17 +195,18 @@ class Network:
             density = hidden @ params["output"]["w"] + params["output"]["bias"]
         return density, h1
 
-    def nll(
-        self, params: Params, steps: jax.Array, lengths: jax.Array, text: jax.Array
-    ) -> jax.Array:
+    def nll(self, params: Params, batch: Mapping) -> jax.Array:
         """Compute the negative log-likelihood of every sequence in nats, [B].
+
+        The density is that of normalised offsets.
 
         Args:
           params: as `init` returns them.
-          steps: [B, T, 3], normalised.
-          lengths: [B], numbers of steps.
-          text: [B, U, V], one-hot.
+          batch: "steps" [B, T, 3], normalised; "text" [B, U], numbers of the symbols;
+            and their lengths "steps_length" and "text_length" [B].
         """
+        steps, lengths = batch["steps"], batch["steps_length"]
+        text = one_hot(batch["text"], batch["text_length"], self.sizes.symbols)
         inside = jnp.arange(steps.shape[1]) < lengths[:, None]
         # Padding may hold anything, even NaN, which would reach the gradients.
         steps = jnp.where(inside[..., None], steps, 0)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from ml_collections import ConfigDict
-from PIL import Image, ImageDraw, ImageFont
 
 from lnrepro.data.official.iam_ondb import encode
 from lnrepro.engine.experiment import Evaluation
@@ -19,7 +18,7 @@ from lnrepro.engine.experiment import Evaluation
 from . import mixture
 from .data import Lines
 from .model import Network
-from .writing import Written, positions, read_alignment, strokes_of, write
+from .writing import WrittenLine, positions, read_alignment, strokes_of, write
 
 # Largest height and width of a line of ink, and the margin around it, in pixels.
 HEIGHT = 110
@@ -68,6 +67,7 @@ def draw_all(
     key = jax.random.key(config.seed)
     texts = [encode(text)[0] for text in wanted.texts]
     written = []
+    # Each text twice: neatly, and as the density has it.
     for i, bias in enumerate((wanted.bias, 0.0)):
         written += write(
             network,
@@ -79,6 +79,7 @@ def draw_all(
         )
     strokes = [strokes_of(lines.denormalise(line.steps)) for line in written]
 
+    # A long line shows the most of the window.
     lengths = [len(lines[i]["text"]) for i in range(min(READING_LINES, len(lines)))]
     longest = int(np.argmax(lengths))
     line = lines[longest]
@@ -105,6 +106,7 @@ def draw_all(
 def page(lines: Sequence[Strokes]) -> np.ndarray:
     """Draw lines below one another, all at one scale."""
     frames = [_frame(line) for line in lines]
+    # One high or wide line must not make all others small.
     usual_height = np.median([frame.height for frame in frames])
     largest_width = max(frame.width for frame in frames)
     scale = _scale(usual_height, largest_width)
@@ -155,6 +157,8 @@ def alignment(strokes: Strokes, phi: np.ndarray, text: str) -> np.ndarray:
       phi: [t, U].
       text: U characters.
     """
+    from PIL import Image, ImageDraw, ImageFont
+
     frame = _frame(strokes)
     scale = _scale(frame.height, frame.width)
     ink = _ink(strokes, frame, scale)
@@ -162,6 +166,7 @@ def alignment(strokes: Strokes, phi: np.ndarray, text: str) -> np.ndarray:
     x = (np.concatenate(strokes)[-len(phi) :, 0] - frame.left) * scale + MARGIN
     columns = np.clip(x.astype(int), 0, width - 1)
     weight, count = np.zeros((phi.shape[1], width)), np.zeros(width)
+    # A step is drawn three pixels wide, which closes most gaps between steps.
     for column, row in zip(columns, phi, strict=False):
         weight[:, column : column + 3] += row[:, None]
         count[column : column + 3] += 1
@@ -178,7 +183,7 @@ def alignment(strokes: Strokes, phi: np.ndarray, text: str) -> np.ndarray:
     return _stack([above, below])
 
 
-def density(written: Written, lines: Lines) -> np.ndarray:
+def density(written: WrittenLine, lines: Lines) -> np.ndarray:
     """Draw a line and, below it, where the network expected the next point.
 
     The densities of all steps are added, each scaled to its largest value. Brightness
@@ -201,6 +206,7 @@ def density(written: Written, lines: Lines) -> np.ndarray:
     sigma = np.maximum(sigma, 0.7)
     rho, weight = np.tanh(np.asarray(m.rho_hat)), np.exp(np.asarray(m.log_pi))
     heat = np.zeros(ink.shape[:2])
+    # Step by step, because most Gaussians are narrow and touch few pixels.
     for step in range(len(centre)):
         heavy = weight[step] > MIN_WEIGHT
         _add_density(
@@ -258,6 +264,8 @@ def _scale(height: float, width: float) -> float:
 
 
 def _ink(strokes: Strokes, frame: Frame, scale: float) -> np.ndarray:
+    from PIL import Image, ImageDraw
+
     size = [int(side * scale) + 2 * MARGIN for side in (frame.width, frame.height)]
     large = tuple(OVERSAMPLING * side for side in size)
     picture = Image.new("RGB", large, "white")

@@ -12,12 +12,12 @@ import numpy as np
 
 from lnrepro.data.text import plain_punctuation
 from lnrepro.engine import inputs
-from lnrepro.engine.errors import UserError
-from lnrepro.engine.runs import LoadedRun, logger
+from lnrepro.engine.loaded_run import LoadedRun, logger
+from lnrepro.errors import UserError
 
 from .data import Lines
 from .model import Network
-from .writing import Style, Written, strokes_of
+from .writing import Style, WrittenLine, strokes_of
 from .writing import write as sample
 
 MAX_CHARACTERS = 1000
@@ -40,7 +40,7 @@ class Line(NamedTuple):
     text: str
     other: tuple[str, ...]
     strokes: list[np.ndarray]
-    written: Written
+    written: WrittenLine
 
 
 class Model(LoadedRun):

@@ -29,12 +29,12 @@ class WindowCarry(NamedTuple):
     Attributes:
       lstm: (c, h), each [B, H].
       kappa: [B, K], the positions of the Gaussians.
-      seen: [B, V], what the window shows, w_t.
+      w: [B, V], w_t, the characters that the window shows.
     """
 
     lstm: tuple[jax.Array, jax.Array]
     kappa: jax.Array
-    seen: jax.Array
+    w: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ class WindowCell(functional.Cell):
     def step(self, dot, params, carry, x_proj, context):
         """Take one step of the LSTM, then move the window."""
         # x_proj is x_t itself: all of the cell's products depend on the carry.
-        x_and_w = jnp.concatenate([x_proj, carry.seen], axis=-1)
+        x_and_w = jnp.concatenate([x_proj, carry.w], axis=-1)
         lstm, statistics = self.lstm.step(
             dot, params["lstm"], carry.lstm, dot("w_xw", x_and_w), context
         )
@@ -109,12 +109,12 @@ class WindowCell(functional.Cell):
         alpha, beta, kappa = gaussians_of(numbers, carry.kappa)
         text = context.memory
         phi = weights_of_characters(alpha, beta, kappa, text.shape[-2])
-        seen = jnp.einsum("...u,...uv->...v", phi, text)
-        return WindowCarry(lstm, kappa, seen), statistics
+        w = jnp.einsum("...u,...uv->...v", phi, text)
+        return WindowCarry(lstm, kappa, w), statistics
 
     def output(self, carry):
         """Return [h_t; w_t]."""
-        return jnp.concatenate([self.lstm.output(carry.lstm), carry.seen], axis=-1)
+        return jnp.concatenate([self.lstm.output(carry.lstm), carry.w], axis=-1)
 
 
 def _without_window(params):

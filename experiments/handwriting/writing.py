@@ -24,7 +24,7 @@ PAD_TEXTS_TO = 16
 SPACE = 1  # number of the symbol
 
 
-class Written(NamedTuple):
+class WrittenLine(NamedTuple):
     """A sampled line.
 
     Attributes:
@@ -55,7 +55,7 @@ class Style(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What sampling carries from step to step.
+    """The carry of sampling from step to step.
 
     Attributes:
       carry: the carry of the network.
@@ -77,7 +77,7 @@ def write(
     bias: float = 0.0,
     steps: int = 1000,
     style: Style | None = None,
-) -> list[Written]:
+) -> list[WrittenLine]:
     """Sample lines of handwriting.
 
     A line ends when the window has left its text, or after `steps` steps. With a style,
@@ -94,9 +94,13 @@ def write(
       steps: largest number of steps of a line.
       style: the line to continue.
     """
+    # Without a style, the network starts as in training: at START, with the window
+    # before the first character.
     before = np.zeros(0, int)
     read = np.array([START], np.float32)
     if style is not None:
+        # The old text comes first, so that the window is behind it when the new text
+        # begins.
         before = np.append(style.text, SPACE)
         read = np.concatenate([read, style.steps]).astype(np.float32)
     whole = [np.concatenate([before, text]).astype(np.int32) for text in texts]
@@ -106,9 +110,11 @@ def write(
     padded = np.stack([np.pad(text, (0, width - len(text))) for text in whole])
     text = one_hot(padded, lengths, network.sizes.symbols)
 
+    # All texts of a batch follow the same line.
     state = _read(network, params, jnp.asarray(read), text)
     parts, taken = [], 0
     while taken < steps and not state.done.all():
+        # The key depends on the step, so that a longer limit writes the same beginning.
         chunk_key = jax.random.fold_in(key, taken)
         state, part = _draw_chunk(
             network, params, state, text, lengths, chunk_key, jnp.float32(bias)
@@ -119,10 +125,11 @@ def write(
         np.concatenate(arrays)[:steps] for arrays in zip(*parts, strict=True)
     )
     lines = []
+    # Texts end at different steps. What was drawn after the end is dropped.
     for b, symbols in enumerate(whole):
         ended = bool(done[-1, b])
         t = int(done[:, b].argmax()) + 1 if ended else len(done)
-        line = Written(
+        line = WrittenLine(
             steps=drawn[:t, b],
             outputs=outputs[:t, b],
             phi=phi[:t, b, len(before) : len(symbols)],
@@ -146,6 +153,8 @@ def read_alignment(
     """
     lengths = jnp.array([len(text)])
     characters = one_hot(jnp.asarray(text)[None], lengths, network.sizes.symbols)
+    # Step t reads x_t and looks at the character of x_{t+1}, so the inputs are delayed
+    # by one step.
     first = np.array([START], steps.dtype)
     x = jnp.asarray(np.concatenate([first, steps[:-1]]))[:, None]
 
@@ -167,6 +176,8 @@ def strokes_of(steps: np.ndarray, lifted: bool = False) -> list[np.ndarray]:
     if not len(steps):
         return []
     points = positions(steps)
+    # Point 0 is the start of the pen, so that step i leads to point i + 1, and a stroke
+    # that ends there is cut behind it.
     cuts = list(np.flatnonzero(steps[:, 2] > 0.5) + 2)
     if lifted:
         cuts.insert(0, 1)
@@ -208,10 +219,15 @@ def _draw_chunk(network, params, state, text, lengths, key, bias):
     def one_step(state, key):
         x = mixture.draw(key, mixture.split(state.density, bias))
         result = network.step(params, state.carry, x, text)
+        # The window of this step, once more: the cell returns what the window shows,
+        # not its weights. One place more than characters tells when it has left the
+        # text (Graves 2013, section 5.3).
         numbers = result.h1 @ layer1["window"] + layer1["window_bias"]
         gaussians = gaussians_of(numbers, state.carry["lstm1"].kappa)
         phi = weights_of_characters(*gaussians, places)
+        # Behind its own end, a padded text has no places that count.
         place = jnp.argmax(jnp.where(beyond, -1.0, phi), axis=-1)
+        # Ending within a stroke would cut the last letter.
         stroke_ends = x[:, 2] > 0.5
         done = state.done | ((place == lengths) & stroke_ends)
         new_state = _State(result.carry, result.density, done)

@@ -3,7 +3,7 @@
 from ml_collections import ConfigDict
 
 from experiments import classification
-from lnrepro.engine.checks import check_at_least, check_choice
+from lnrepro.checks import check_at_least, check_choice
 from lnrepro.engine.experiment import Experiment
 
 from .model import MLP, NORMS, input_shape

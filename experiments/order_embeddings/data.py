@@ -11,10 +11,10 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
+from lnrepro.checks import Size, check_ascending
 from lnrepro.data.batches import Plan, eval_batches, train_batches
 from lnrepro.data.official.captions import Captions
 from lnrepro.data.ragged import forget_pages
-from lnrepro.engine.checks import Size, check_ascending
 
 # Images of a fold, and number of folds, in Table 2.
 FOLD = 1000

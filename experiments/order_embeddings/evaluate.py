@@ -1,7 +1,7 @@
 """Retrieval of captions and images, and Table 2.
 
 Recalls are percent. Ranks count from 1. Ties count against the model. See
-`lnrepro.engine.retrieval`.
+`retrieval`.
 
 Shape letters: N images, K dimensions of the joint space.
 """
@@ -19,12 +19,10 @@ from experiments.paper_results import (
     TABLE_2_DATA,
 )
 from lnrepro.data.ragged import forget_pages
-from lnrepro.engine import retrieval
-from lnrepro.engine.errors import DataError
-from lnrepro.engine.evaluation import rows_of_examples
+from lnrepro.errors import DataError
 
+from . import retrieval
 from .data import Buckets, Split, caption_batches, image_batches
-from .model import Encoders
 
 
 class Embeddings(NamedTuple):
@@ -41,40 +39,35 @@ class Embeddings(NamedTuple):
     image: np.ndarray
 
 
-def embedder(
-    encoders: Encoders, batch_size: int, buckets: Buckets
-) -> Callable[[Mapping, Split, int], Embeddings]:
-    """Make a function that embeds the first images of a split and their captions.
+def embed(
+    embed_captions: Callable,
+    embed_images: Callable,
+    vars: Mapping,
+    split: Split,
+    count: int,
+    *,
+    batch_size: int,
+    buckets: Buckets,
+) -> Embeddings:
+    """Embed the first images of a split and their captions.
 
     Args:
-      encoders: the encoders.
+      embed_captions: `rows_of_examples` of `Encoders.captions`.
+      embed_images: `rows_of_examples` of `Encoders.images`.
+      vars: {"params"}.
+      split: the split.
+      count: number of images.
       batch_size: images or captions in a batch.
       buckets: the numbers of steps.
-
-    Returns:
-      (vars, split, number of images) -> Embeddings
     """
-
-    def captions_of(vars, batch):
-        return encoders.captions(vars["params"], batch["tokens"], batch["length"])
-
-    def images_of(vars, batch):
-        return encoders.images(vars["params"], batch["image"])
-
-    embed_captions = rows_of_examples(captions_of)
-    embed_images = rows_of_examples(images_of)
-
-    def embed(vars, split, count):
-        batches = image_batches(split, count, batch_size)
-        images = embed_images(vars, batches, count)
-        # The features of the images are not read again.
-        forget_pages(split.columns["image"])
-        batches = caption_batches(split, count, batch_size, buckets)
-        captions = int(split.captions.starts[count])
-        embedded = embed_captions(vars, batches, captions)
-        return Embeddings(images, embedded, split.captions.image[:captions])
-
-    return embed
+    batches = image_batches(split, count, batch_size)
+    images = embed_images(vars, batches, count)
+    # The features of the images are not read again.
+    forget_pages(split.columns["image"])
+    batches = caption_batches(split, count, batch_size, buckets)
+    captions = int(split.captions.starts[count])
+    embedded = embed_captions(vars, batches, captions)
+    return Embeddings(images, embedded, split.captions.image[:captions])
 
 
 def number_of_images(config: ConfigDict, name: str, split: Split) -> int:
@@ -112,7 +105,7 @@ def retrieval_scores(
       errors: the error function of `ranking.ERRORS`.
       embeddings: the images and captions.
       fold: images in a fold.
-      ties: the rule for equal errors, see `lnrepro.engine.retrieval.ranks`.
+      ties: the rule for equal errors, see `retrieval.ranks`.
     """
     scores = retrieval.mean_over_folds(
         errors,

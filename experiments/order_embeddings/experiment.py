@@ -1,14 +1,17 @@
 """The order-embeddings experiment."""
 
+from functools import partial
+
 import jax
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.engine import evaluation, retrieval
-from lnrepro.engine.checks import check_choice
+from lnrepro.checks import check_choice
+from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import evaluate as evaluations
+from . import retrieval
 from .data import Buckets, open_split, training_batches
 from .model import Encoders
 from .pictures import retrievals
@@ -46,21 +49,27 @@ def make(config: ConfigDict) -> Experiment:
     buckets = Buckets(config)
     # Seeds that are trained together need batches of one structure.
     packed = config.packed and jax.device_count() == 1 and config.seeds == 1
-    embed = evaluations.embedder(encoders, config.eval_batch_size, buckets)
+    embed = partial(
+        evaluations.embed,
+        evaluation.rows_of_examples(encoders.captions),
+        evaluation.rows_of_examples(encoders.images),
+        batch_size=config.eval_batch_size,
+        buckets=buckets,
+    )
 
     def init(key):
         return {"params": encoders.init(key)}
 
     def loss(vars, batch, key):
         del key
-        params = vars["params"]
-        captions = encoders.captions(params, batch["tokens"], batch["length"])
-        images = encoders.images(params, batch["image"])
-        error = errors(captions, images)
+        error = errors(encoders.captions(vars, batch), encoders.images(vars, batch))
         count = len(error)
         own = matching_errors(error).mean()
+        # The mean over the pairs that do not match, from the mean over all.
         other = (error.mean() - own / count) * count / max(count - 1, 1)
         metrics = {"own_error": own, "other_error": other}
+        # The loss is a sum over the batch, as in the authors' code: the clipping of
+        # gradients depends on its scale.
         return ranking_loss(error, config.margin), ({}, metrics)
 
     def batches(start_step):
@@ -85,6 +94,7 @@ def make(config: ConfigDict) -> Experiment:
     def evaluate_final(vars):
         scores, split, embeddings = score(vars, "test")
         fold = config.evaluation.fold
+        # The picture shows one fold, whose error matrix fits into the memory.
         captions = embeddings.captions[: split.captions.starts[fold]]
         matrix = retrieval.error_matrix(errors, captions, embeddings.images[:fold])
         facts = data.facts(config.data.name, config.data.dir)

@@ -13,12 +13,14 @@ Shape letters: B batch, T tokens with the end token, V words, D image features, 
 dimensions of the joint space.
 """
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro import functional
-from lnrepro.engine.checks import check_at_least, check_choice
+from lnrepro.checks import check_at_least, check_choice
 
 from .ranking import ERRORS
 
@@ -82,24 +84,23 @@ class Encoders:
             },
         }
 
-    def captions(
-        self, params: Params, tokens: tuple[jax.Array, ...], length: jax.Array
-    ) -> jax.Array:
+    def captions(self, vars: Mapping, batch: Mapping) -> jax.Array:
         """Encode captions.
 
         Args:
-          params: as `init` returns them.
-          tokens: parts ([B, T_0], [b_1, T_1], ...) that follow one another in time.
-            Each holds the first rows only, those whose captions have not ended. Tokens
-            from `length` - 1 on are 0, the end token.
-          length: [B], number of tokens with the end token.
+          vars: {"params": as `init` returns them}.
+          batch: "length" [B], numbers of tokens with the end token; and "tokens", parts
+            ([B, T_0], [b_1, T_1], ...) that follow one another in time. Each part holds
+            the first rows only, those whose captions have not ended. Tokens from
+            length - 1 on are 0, the end token.
 
         Returns:
           [B, K]
         """
+        params, length = vars["params"], batch["length"]
         gru = _join_gru(params["gru"])
         steps_done, state = 0, None
-        for part in tokens:
+        for part in batch["tokens"]:
             rows, steps = part.shape
             with jax.named_scope("words"):
                 x = params["words"][part]
@@ -117,11 +118,11 @@ class Encoders:
             steps_done += steps
         return self._normalise(state)
 
-    def images(self, params: Params, features: jax.Array) -> jax.Array:
-        """Encode the features [B, D] of images to [B, K]."""
+    def images(self, vars: Mapping, batch: Mapping) -> jax.Array:
+        """Encode the features "image" [B, D] of a batch to [B, K]."""
         with jax.named_scope("image"):
-            image = params["image"]
-            return self._normalise(features @ image["w"] + image["bias"])
+            image = vars["params"]["image"]
+            return self._normalise(batch["image"] @ image["w"] + image["bias"])
 
     def _normalise(self, v: jax.Array) -> jax.Array:
         square = jnp.sum(jnp.square(v), axis=-1, keepdims=True)

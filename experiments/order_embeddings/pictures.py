@@ -42,6 +42,7 @@ def retrievals(
     from matplotlib.figure import Figure
 
     words = Vocabulary([*facts["words"], *facts.get("dev_words", ())])
+    # Examples are the same for all runs, so that pictures can be compared.
     shown = evenly_spaced(errors.shape[1], EXAMPLES)
     starts, image_of = split.captions.starts, split.captions.image
     figure = Figure(figsize=(17, 1.75 * len(shown) + 0.6), layout="constrained", dpi=90)
@@ -61,6 +62,7 @@ def retrievals(
         _draw_image(figure.add_subplot(grid[row, 0]), split, image, "black")
         axes = figure.add_subplot(grid[row, 1])
         axes.axis("off")
+        # A stable sort shows ties in the order of the data.
         best = np.argsort(errors[:, image], kind="stable")[:BEST_CAPTIONS]
         for i, caption in enumerate(best):
             axes.text(
@@ -71,6 +73,7 @@ def retrievals(
                 va="center",
                 fontsize=8,
             )
+        # Another of the captions in each row.
         caption = starts[image] + row % (starts[image + 1] - starts[image])
         axes = figure.add_subplot(grid[row, 2])
         axes.axis("off")

@@ -14,14 +14,14 @@ from lnrepro.data.batches import eval_batches
 from lnrepro.data.official.caption_files import tokenise
 from lnrepro.data.text import Vocabulary, plain_punctuation
 from lnrepro.engine import inputs
-from lnrepro.engine.errors import UserError
 from lnrepro.engine.evaluation import rows_of_examples
-from lnrepro.engine.retrieval import error_matrix
-from lnrepro.engine.runs import LoadedRun, logger
+from lnrepro.engine.loaded_run import LoadedRun, logger
+from lnrepro.errors import UserError
 
 from .data import Buckets
 from .model import Encoders
 from .ranking import ERRORS
+from .retrieval import error_matrix
 
 
 class Model(LoadedRun):
@@ -147,21 +147,11 @@ class Model(LoadedRun):
 
     @functools.cached_property
     def _embed_captions(self):
-        encoders = Encoders(self.config)
-
-        def embed(vars, batch):
-            return encoders.captions(vars["params"], batch["tokens"], batch["length"])
-
-        return rows_of_examples(embed)
+        return rows_of_examples(Encoders(self.config).captions)
 
     @functools.cached_property
     def _embed_images(self):
-        encoders = Encoders(self.config)
-
-        def embed(vars, batch):
-            return encoders.images(vars["params"], batch["image"])
-
-        return rows_of_examples(embed)
+        return rows_of_examples(Encoders(self.config).images)
 
     @functools.cached_property
     def _errors(self):

@@ -3,7 +3,7 @@
 from ml_collections import ConfigDict
 
 from experiments import classification
-from lnrepro.engine.checks import check_choice
+from lnrepro.checks import check_choice
 from lnrepro.engine.experiment import Experiment
 
 from .model import NORMS, PixelLSTM, input_shape

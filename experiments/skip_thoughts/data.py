@@ -4,8 +4,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.data.triples import Triples
-from lnrepro.engine.checks import Size
+from lnrepro.checks import Size
+
+from .triples import Triples
 
 # The number of words of the authors.
 VOCABULARY = 20_000

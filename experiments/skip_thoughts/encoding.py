@@ -12,7 +12,7 @@ import numpy as np
 
 from lnrepro.data.official.word2vec import Word2Vec
 from lnrepro.data.text import Vocabulary, plain_punctuation
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 from .model import SkipThoughts
 

@@ -16,7 +16,7 @@ from lnrepro import data
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.data.official import sentences
 from lnrepro.data.text import Vocabulary
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 from . import logistic_regression, relatedness
 from .encoding import tokens_of

@@ -11,13 +11,13 @@ from ml_collections import ConfigDict
 from lnrepro import data
 from lnrepro.data.batches import train_batches
 from lnrepro.data.official.word2vec import Word2Vec
-from lnrepro.data.triples import EqualLengths, vocabulary_of
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import evaluate as evaluations
 from .data import open_books
 from .encoding import Encoder, WordVectors
 from .model import SkipThoughts
+from .triples import EqualLengths, vocabulary_of
 
 UNITS = {
     "loss": "nats per example",

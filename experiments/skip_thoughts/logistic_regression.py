@@ -83,6 +83,8 @@ def folds(count: int, outer: int = 10, seed: int = 1234) -> Folds:
     train, test = [], []
 
     def add(test_rows, of_rows):
+        # A fold is a mask over all rows, so that all problems share the matrix
+        # products.
         is_test = np.isin(np.arange(count), test_rows)
         test.append(is_test)
         train.append(np.isin(np.arange(count), of_rows) & ~is_test)
@@ -117,6 +119,7 @@ def nested_cross_validation(
     f = folds(len(labels), outer, seed)
     x = _with_constant(x[f.order])
     y = np.asarray(labels)[f.order] > 0
+    # scikit-learn refuses rows of one label too.
     positive = (f.train & y[:, None]).sum(0) / f.train.sum(0)
     if positive.min() == 0 or positive.max() == 1:
         raise OneLabel(
@@ -130,6 +133,7 @@ def nested_cross_validation(
         w = solve(x, y, f.train, c, w)
         is_right = (x @ w > 0) == y[:, None]
         accuracy[i] = 100 * (is_right & f.test).sum(0) / f.test.sum(0)
+    # C is chosen on the inner folds, and the outer fold has not seen its test rows.
     of_inner_folds = accuracy[:, outer:].reshape(len(GRID), outer, -1).mean(-1)
     best = of_inner_folds.argmax(0)
     return Result(accuracy[best, np.arange(outer)], np.array(GRID)[best])
@@ -161,7 +165,7 @@ def solve(
       train: [N, K], bool, the rows of each problem.
       c: C.
       w: [D, K], the start.
-      tolerance: see above.
+      tolerance: how small the gradient has to become, 1 at w = 0.
 
     Returns:
       The minimisers [D, K].
@@ -172,6 +176,7 @@ def solve(
     rows = train.sum(0)
     positive = (train & target).sum(0)
     rarer = np.minimum(positive, rows - positive) / rows
+    # liblinear compares with the gradient at the start, w = 0, where p = 1/2.
     gradient_at_zero = c * (x.T @ (train * (np.float32(0.5) - target)))
     goal = tolerance * rarer * np.linalg.norm(gradient_at_zero, axis=0)
     goal = goal.astype(np.float32)
@@ -191,6 +196,7 @@ def solve(
         if precondition is None:
             # The Hessians of all folds are similar, so one preconditioner serves all.
             precondition = _preconditioner(x, c * curvature.mean(1))
+        # `change` is x times the step: the line search needs no product with x.
         step, change = _newton_step(x, c, curvature, -gradient, precondition)
         length = _line_search(
             y, mask, c, margins[:, unsolved], change, w[:, unsolved], step
@@ -241,6 +247,7 @@ def _newton_step(x, c, curvature, right, precondition):
     for _ in range(CG_TURNS):
         x_direction = x @ direction
         applied = direction + c * (x.T @ (curvature * x_direction))
+        # One step length for each problem.
         alpha = rz / np.maximum((direction * applied).sum(0), 1e-30)
         # Solved problems stay as they are.
         alpha[np.linalg.norm(r, axis=0) <= goal] = 0

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.engine.checks import check_at_least, check_choice
+from lnrepro.checks import check_at_least, check_choice
 from lnrepro.functional import GRUCell, unroll
 
 from .softmax import cross_entropy

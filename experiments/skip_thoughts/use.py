@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from lnrepro.engine import inputs
-from lnrepro.engine.runs import LoadedRun
+from lnrepro.engine.loaded_run import LoadedRun
 
 from .encoding import Encoder
 from .experiment import encoder

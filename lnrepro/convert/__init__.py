@@ -8,9 +8,7 @@ Dicts of arrays come in and dicts of NumPy arrays go out. No other library is im
 to. X is one of:
 
 - torch, keras, flax (linen), nnx, haiku: LSTM, GRU and simple RNN;
-- equinox, haste, theano (the authors' code): LSTM and GRU, the last two with layer norm
-  where the library has the model of the paper;
-- fastrnns, tfa (TensorFlow Addons), torchaudio (RNN-T): the LSTM with layer norm;
+- equinox, theano (the authors' code, with layer norm): LSTM and GRU;
 - dreamer: the GRU of DreamerV2, and `block_gru_from_dreamer` for that of DreamerV3.
 
 The modules of TorchRL, LSTMModule and GRUModule, have the weights of torch:
@@ -23,7 +21,8 @@ Their `is_init` is our `resets`, where the states stored in a batch are zeros.
 
 Four differences recur:
 
-- Gate order. Ours is f, i, o, g (LSTM) and z, r, candidate (GRU).
+- Gate order. Ours is f, i, o, g (LSTM) and z, r, candidate (GRU). `reorder` changes it,
+  for a library that has no converter.
 - Update gate. Most libraries compute h_t = u h_{t-1} + (1 - u) n, and we compute
   h_t = (1 - z) h_{t-1} + z n. So u = sigmoid(-z), and the weights of z change sign.
 - Two biases. Where only their sum counts, as in torch's LSTM, they come back as one.
@@ -46,7 +45,6 @@ from lnrepro.convert.equinox import (
     lstm_from_equinox,
     lstm_to_equinox,
 )
-from lnrepro.convert.fastrnns import lstm_from_fastrnns, lstm_to_fastrnns
 from lnrepro.convert.flax import (
     gru_from_flax,
     gru_to_flax,
@@ -63,12 +61,6 @@ from lnrepro.convert.haiku import (
     rnn_from_haiku,
     rnn_to_haiku,
 )
-from lnrepro.convert.haste import (
-    gru_from_haste,
-    gru_to_haste,
-    lstm_from_haste,
-    lstm_to_haste,
-)
 from lnrepro.convert.keras import (
     gru_from_keras,
     gru_to_keras,
@@ -77,6 +69,7 @@ from lnrepro.convert.keras import (
     rnn_from_keras,
     rnn_to_keras,
 )
+from lnrepro.convert.layout import reorder
 from lnrepro.convert.nnx import (
     gru_from_nnx,
     gru_to_nnx,
@@ -85,7 +78,6 @@ from lnrepro.convert.nnx import (
     rnn_from_nnx,
     rnn_to_nnx,
 )
-from lnrepro.convert.tfa import lstm_from_tfa, lstm_to_tfa
 from lnrepro.convert.theano import (
     gru_from_theano,
     gru_to_theano,
@@ -108,7 +100,6 @@ from lnrepro.convert.torch_layers import (
     rnn_layers_from_torch,
     rnn_layers_to_torch,
 )
-from lnrepro.convert.torchaudio import lstm_from_torchaudio, lstm_to_torchaudio
 
 __all__ = [
     "block_gru_from_dreamer",
@@ -119,7 +110,6 @@ __all__ = [
     "gru_from_equinox",
     "gru_from_flax",
     "gru_from_haiku",
-    "gru_from_haste",
     "gru_from_keras",
     "gru_from_nnx",
     "gru_from_theano",
@@ -130,35 +120,27 @@ __all__ = [
     "gru_to_equinox",
     "gru_to_flax",
     "gru_to_haiku",
-    "gru_to_haste",
     "gru_to_keras",
     "gru_to_nnx",
     "gru_to_theano",
     "gru_to_torch",
     "lstm_from_equinox",
-    "lstm_from_fastrnns",
     "lstm_from_flax",
     "lstm_from_haiku",
-    "lstm_from_haste",
     "lstm_from_keras",
     "lstm_from_nnx",
-    "lstm_from_tfa",
     "lstm_from_theano",
     "lstm_from_torch",
-    "lstm_from_torchaudio",
     "lstm_layers_from_torch",
     "lstm_layers_to_torch",
     "lstm_to_equinox",
-    "lstm_to_fastrnns",
     "lstm_to_flax",
     "lstm_to_haiku",
-    "lstm_to_haste",
     "lstm_to_keras",
     "lstm_to_nnx",
-    "lstm_to_tfa",
     "lstm_to_theano",
     "lstm_to_torch",
-    "lstm_to_torchaudio",
+    "reorder",
     "rnn_from_flax",
     "rnn_from_haiku",
     "rnn_from_keras",

@@ -3,8 +3,6 @@
 `*_params` builds our parameters, `*_arrays` takes them apart again.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from lnrepro.convert.layout import (
@@ -18,12 +16,32 @@ from lnrepro.convert.layout import (
     check_vector,
     negate_update_gate,
     refuse_others,
+    refuse_unknown,
     reorder,
     take,
     take_optional,
 )
 
 NAMES = Arrays._fields
+
+
+def read(weights: Weights, names: tuple[str, str, str], cell: str) -> Arrays:
+    """Return two kernels, and a bias if there is one.
+
+    Args:
+      weights: those of the other library.
+      names: of the input's kernel, the recurrent kernel and the bias.
+      cell: the foreign cell, for the message.
+
+    Raises:
+      ValueError: a missing or unknown weight.
+    """
+    w_x, w_h, bias = names
+    arrays = Arrays(
+        take(weights, w_x), take(weights, w_h), take_optional(weights, bias)
+    )
+    refuse_unknown(weights, names, cell)
+    return arrays
 
 
 def lstm_params(arrays: Arrays, order: str) -> Params:
@@ -52,38 +70,6 @@ def lstm_arrays(
     """
     refuse_others(params, {"w_x", "w_h", "bias", *also}, target)
     return _arrays(params, LSTM_ORDER, order)
-
-
-def lstm_norm_params(
-    weights: Weights, names: Mapping[str, str], order: str, units: int
-) -> Params:
-    """Return gains and biases of the norms of LSTMCell(H, norm="layer").
-
-    Args:
-      weights: those of the other library.
-      names: the foreign name of gain_x, bias_x, gain_h, bias_h, gain_c and bias_c.
-      order: the order of the gates f, i, o, g in weights.
-      units: H.
-
-    Raises:
-      ValueError: a missing weight or a wrong shape.
-    """
-    params = {}
-    for ours, theirs in names.items():
-        a = _take_norm(weights, theirs, ours, units)
-        params[ours] = _reorder_norm(a, ours, order, LSTM_ORDER)
-    return params
-
-
-def lstm_norm_arrays(
-    params: Weights, names: Mapping[str, str], order: str, units: int
-) -> dict[str, np.ndarray]:
-    """Return gains and biases under their foreign names: undo `lstm_norm_params`."""
-    weights = {}
-    for ours, theirs in names.items():
-        a = _take_norm(params, ours, ours, units)
-        weights[theirs] = _reorder_norm(a, ours, LSTM_ORDER, order)
-    return weights
 
 
 def gru_params(arrays: Arrays, order: str, negate: bool = True) -> Params:
@@ -196,18 +182,6 @@ def pad_recurrent_bias(bias_n: np.ndarray) -> np.ndarray:
     """Return the recurrent bias [3 H] of a GRU in which only n has one, [H]."""
     zeros = np.zeros_like(bias_n)
     return np.concatenate([zeros, zeros, bias_n])
-
-
-def _take_norm(weights, name, ours, units):
-    """Take a gain or bias, [H] at the site c and [4 H] at the sites x and h."""
-    a = take(weights, name)
-    check_vector(name, a, units if ours.endswith("_c") else 4 * units)
-    return a
-
-
-def _reorder_norm(a, ours, old, new):
-    """Reorder a gain or bias; those of the site c have no gates."""
-    return np.array(a) if ours.endswith("_c") else reorder(a, old, new)
 
 
 def _params(arrays, order, new_order):

@@ -4,6 +4,7 @@ A cell of Flax is told by the names of its layers. Ours takes its place in the t
 it does when a program writes `linen.LSTMCell(H, norm="none")` for `nn.LSTMCell(H)`.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -37,12 +38,13 @@ def _kind(layers, gates, *converters):
 
 
 _DENSE = "dense_i dense_h"
+_optimized_lstm_to_nnx = functools.partial(nnx.lstm_to_nnx, optimized=True)
 KINDS = (
     _kind("ii if ig io hi hf hg ho", None, flax.lstm_from_flax, flax.lstm_to_flax),
     _kind("ir iz in hr hz hn", None, flax.gru_from_flax, flax.gru_to_flax),
     _kind("i h", None, flax.rnn_from_flax, flax.rnn_to_flax),
     _kind("ii if_ ig io hi hf hg ho", None, nnx.lstm_from_nnx, nnx.lstm_to_nnx),
-    _kind(_DENSE, 4, nnx.lstm_from_nnx, nnx.lstm_to_nnx),
+    _kind(_DENSE, 4, nnx.lstm_from_nnx, _optimized_lstm_to_nnx),
     _kind(_DENSE, 3, nnx.gru_from_nnx, nnx.gru_to_nnx),
     _kind(_DENSE, 1, nnx.rnn_from_nnx, nnx.rnn_to_nnx),
 )
@@ -55,14 +57,16 @@ def flax_checkpoint(tree: Any, renames: Mapping[str, str] | None = None) -> Any:
       tree: nested dicts, tuples and lists: parameters, or a whole training state with
         the states of optax's optimizers, of flax.linen or flax.nnx.
       renames: {name in the tree: new name}, at any depth, where "/" makes further
-        levels: {"OptimizedLSTMCell_0": "LSTMCell_0", "GRUCell_0": "RNN_0/cell"}.
+        levels: {"OptimizedLSTMCell_0": "LSTMCell_0", "GRUCell_0": "RNN_0/cell"}. What
+        else is at the new place stays beside it.
 
     Returns:
       The tree with our parameters where each cell was. Moments are told by the names
       that optax gives them, such as "mu" and "nu". Everything else stays.
 
     Raises:
-      ValueError: there is no cell of Flax in the tree, or one is incomplete.
+      ValueError: there is no cell of Flax in the tree, one is incomplete, or two arrays
+        would stand at one place.
 
     >>> gates = {f"i{gate}": {"kernel": np.ones((3, 2))} for gate in "ifgo"}
     >>> gates |= {f"h{gate}": {"kernel": np.ones((2, 2))} for gate in "ifgo"}
@@ -78,20 +82,18 @@ def flax_checkpoint(tree: Any, renames: Mapping[str, str] | None = None) -> Any:
         kind = _kind_of(node)
         if kind is not None:
             found.append(kind)
-            # The two layouts of nnx's LSTM have one converter.
-            options = {"optimized": kind.gates is not None}
             if squared is None:
                 return kind.converter(node)
-            pair = kind.converter, kind.inverse
-            return gradients(*pair, node, squared=squared, **options)
+            return gradients(kind.converter, kind.inverse, node, squared=squared)
         if isinstance(node, Mapping):
             converted = {}
             for name, value in node.items():
-                *parents, last = new_names.get(name, name).split("/")
-                place = converted
-                for parent in parents:
-                    place = place.setdefault(parent, {})
-                place[last] = convert(value, MOMENTS.get(name, squared))
+                value = convert(value, MOMENTS.get(name, squared))
+                # Lists of nnx modules have numbers as names.
+                path = new_names[name].split("/") if name in new_names else [name]
+                for part in reversed(path):
+                    value = {part: value}
+                _merge(converted, value)
             return converted
         # A NamedTuple, such as the states of optax.
         fields = getattr(node, "_fields", None)
@@ -109,6 +111,17 @@ def flax_checkpoint(tree: Any, renames: Mapping[str, str] | None = None) -> Any:
             "convert: there is no LSTMCell, GRUCell or SimpleCell of Flax in this tree"
         )
     return converted
+
+
+def _merge(tree, other):
+    """Add the leaves of a tree to another one, in place."""
+    for name, value in other.items():
+        if name not in tree:
+            tree[name] = value
+        elif isinstance(tree[name], dict) and isinstance(value, dict):
+            _merge(tree[name], value)
+        else:
+            raise ValueError(f"convert: two arrays would be renamed to {name!r}")
 
 
 def _kind_of(node):

@@ -11,6 +11,7 @@ biases of which only the sum counts have the same gradient. The entries of A and
 0, 1 and -1; second moments follow with the squares of these entries.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -44,8 +45,9 @@ def gradients(
       The gradients, laid out as what `converter` returns.
 
     Raises:
-      ValueError: as the converters. Those of the authors' LSTM do not tell what part of
-        a gradient belongs to `bias` and what to `inner_bias`.
+      ValueError: as the converters, or they do not belong together. Those of the
+        authors' LSTM do not tell what part of a gradient belongs to `bias` and what to
+        `inner_bias`.
 
     >>> from lnrepro import convert
     >>> tree = {"lstm/linear": {"w": np.ones((5, 8)), "b": np.full(8, 0.5)}}
@@ -53,13 +55,21 @@ def gradients(
     >>> convert.gradients(*pair, tree)["bias"]
     array([0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5])
     """
-    converter, inverse = (_with(f, options) for f in (converter, inverse))
+    converter, inverse = _with(options, converter, inverse)
+    if not isinstance(tree, Mapping | tuple | list) or not list(_leaves(tree)):
+        raise ValueError("convert: gradients are a tree of arrays, and here are none")
     given = {path: to_numpy(str(path[-1]), a) for path, a in _leaves(tree)}
     dtype = np.result_type(*given.values())
     # The layout of the result, whose values do not matter.
     layout = converter(_filled(tree, {p: np.zeros(a.shape) for p, a in given.items()}))
     zeros = {path: np.zeros(a.shape) for path, a in _leaves(layout)}
     constants = dict(_leaves(inverse(_filled(layout, zeros))))
+    if given.keys().isdisjoint(constants):
+        first = next(iter(constants))
+        raise ValueError(
+            "convert: the second converter does not undo the first; it returns "
+            f"{first[-1]!r}"
+        )
     converted = {}
     for path, zero in zeros.items():
         # With its entries numbered from 1, the inverse tells where each of them goes.
@@ -76,11 +86,17 @@ def gradients(
     return _filled(layout, converted)
 
 
-def _with(function, options):
-    """The function with those of the options that it takes."""
-    known = inspect.signature(function).parameters
-    taken = {name: value for name, value in options.items() if name in known}
-    return lambda tree: function(tree, **taken)
+def _with(options, *functions):
+    """The functions, each with those of the options that it takes."""
+    known = [inspect.signature(function).parameters for function in functions]
+    for name in options:
+        if not any(name in parameters for parameters in known):
+            raise ValueError(f"convert: neither converter has an option {name!r}")
+    made = []
+    for function, parameters in zip(functions, known, strict=True):
+        taken = {name: v for name, v in options.items() if name in parameters}
+        made.append(functools.partial(function, **taken))
+    return made
 
 
 def _leaves(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:

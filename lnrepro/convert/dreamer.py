@@ -23,6 +23,7 @@ import numpy as np
 from lnrepro.convert.layout import (
     Params,
     Weights,
+    check_kernels,
     check_mapping,
     check_vector,
     has,
@@ -71,14 +72,8 @@ def gru_from_dreamer(weights: Weights, *, state_first: bool = False) -> Params:
     else:
         w_x, w_h = np.split(kernel, [len(kernel) - H])
     params = {"w_x": np.array(w_x), "w_h": np.array(w_h)}
-    names = {}
-    if has(weights, "bias"):
-        names["bias"] = "bias"
-    if any(has(weights, theirs) for theirs in _NORM.values()):
-        names |= _NORM
-    for ours, theirs in names.items():
-        params[ours] = _vector(weights, theirs, units)
-    return params
+    theirs_to_ours = {theirs: ours for ours, theirs in _NORM.items()}
+    return params | _vectors(weights, theirs_to_ours, units)
 
 
 def gru_to_dreamer(
@@ -102,23 +97,9 @@ def gru_to_dreamer(
     """
     refuse_others(params, {"w_x", "w_h", "bias", *_NORM}, "Dreamer's GRU")
     w_x, w_h = take(params, "w_x"), take(params, "w_h")
-    units = w_h.shape[-1]
-    if w_h.shape != (units // 3, units) or units % 3:
-        raise ValueError(f"convert: w_h has shape {w_h.shape}; it must be [H, 3 H]")
-    if w_x.ndim != 2 or w_x.shape[1] != units:
-        raise ValueError(
-            f"convert: w_x has shape {w_x.shape}; beside w_h {w_h.shape} it must be "
-            f"[D, {units}]"
-        )
+    check_kernels(w_x, w_h, 3)
     weights = {"kernel": np.concatenate([w_h, w_x] if state_first else [w_x, w_h])}
-    names = {}
-    if has(params, "bias"):
-        names["bias"] = "bias"
-    if any(has(params, ours) for ours in _NORM):
-        names |= _NORM
-    for ours, theirs in names.items():
-        weights[theirs] = _vector(params, ours, units)
-    return weights
+    return weights | _vectors(params, _NORM, w_h.shape[1])
 
 
 def block_gru_from_dreamer(weights: Weights, *, prefix: str = "") -> Params:
@@ -260,8 +241,22 @@ def _regroup(a, outer, inner):
     return a.reshape(outer, inner, -1).swapaxes(0, 1).reshape(-1).copy()
 
 
-def _vector(weights, name, size):
-    """Take a bias or a gain [size]."""
-    a = take(weights, name)
-    check_vector(name, a, size)
-    return np.array(a)
+def _vectors(arrays, norm, size):
+    """Take the bias and the norm's gain and bias, each [size], where there are any.
+
+    Args:
+      arrays: ours, or Dreamer's.
+      norm: {name of a gain or bias of the norm: its new name}.
+      size: 3H.
+    """
+    names = {}
+    if has(arrays, "bias"):
+        names["bias"] = "bias"
+    if any(has(arrays, name) for name in norm):
+        names |= norm
+    found = {}
+    for name, new in names.items():
+        a = take(arrays, name)
+        check_vector(name, a, size)
+        found[new] = np.array(a)
+    return found

@@ -29,6 +29,7 @@ from lnrepro.convert.cells import (
     lstm_params,
     or_zeros,
     pad_recurrent_bias,
+    read,
     simple_arrays,
     simple_params,
 )
@@ -42,7 +43,6 @@ from lnrepro.convert.layout import (
     has,
     refuse_unknown,
     take,
-    take_optional,
 )
 
 Tree = dict[str, dict[str, np.ndarray]]
@@ -197,13 +197,8 @@ def rnn_from_flax(weights: Weights) -> Params:
     >>> {name: a.shape for name, a in rnn_from_flax(weights).items()}
     {'w_x': (3, 2), 'w_h': (2, 2), 'bias': (2,)}
     """
-    flat = flatten(weights)
-    arrays = Arrays(
-        w_x=take(flat, "i/kernel"),
-        w_h=take(flat, "h/kernel"),
-        bias=take_optional(flat, "i/bias"),
-    )
-    refuse_unknown(flat, ("i/kernel", "i/bias", "h/kernel"), "flax.linen.SimpleCell")
+    names = ("i/kernel", "h/kernel", "i/bias")
+    arrays = read(flatten(weights), names, "flax.linen.SimpleCell")
     return simple_params(arrays)
 
 

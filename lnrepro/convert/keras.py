@@ -32,6 +32,7 @@ from lnrepro.convert.cells import (
     lstm_arrays,
     lstm_params,
     or_zeros,
+    read,
     simple_arrays,
     simple_params,
 )
@@ -39,15 +40,13 @@ from lnrepro.convert.layout import (
     Arrays,
     Params,
     Weights,
-    refuse_unknown,
-    take,
-    take_optional,
 )
 
 # The order of the gates in weights of this library: z is the update gate, r the reset
 # gate, n the candidate.
 LSTM_GATES = "ifgo"
 GRU_GATES = "zrn"
+NAMES = ("kernel", "recurrent_kernel", "bias")
 
 
 def lstm_from_keras(weights: Weights) -> Params:
@@ -67,7 +66,7 @@ def lstm_from_keras(weights: Weights) -> Params:
     >>> {name: a.shape for name, a in lstm_from_keras(weights).items()}
     {'w_x': (3, 8), 'w_h': (2, 8)}
     """
-    return lstm_params(read(weights, "keras.layers.LSTM"), LSTM_GATES)
+    return lstm_params(read(weights, NAMES, "keras.layers.LSTM"), LSTM_GATES)
 
 
 def lstm_to_keras(params: Weights) -> dict[str, np.ndarray]:
@@ -86,7 +85,7 @@ def lstm_to_keras(params: Weights) -> dict[str, np.ndarray]:
     >>> list(lstm_to_keras(params))
     ['kernel', 'recurrent_kernel', 'bias']
     """
-    return write(lstm_arrays(params, LSTM_GATES, "keras.layers.LSTM"))
+    return _write(lstm_arrays(params, LSTM_GATES, "keras.layers.LSTM"))
 
 
 def gru_from_keras(weights: Weights) -> Params:
@@ -112,7 +111,7 @@ def gru_from_keras(weights: Weights) -> Params:
     >>> params["bias"].shape, params["bias_recurrent"].shape
     ((6,), (6,))
     """
-    arrays = read(weights, "keras.layers.GRU")
+    arrays = read(weights, NAMES, "keras.layers.GRU")
     # reset_after=True: row 0 is the bias of W x, row 1 that of U h.
     if arrays.bias is not None and arrays.bias.ndim == 2 and len(arrays.bias) == 2:
         bias, bias_recurrent = arrays.bias
@@ -151,7 +150,7 @@ def gru_to_keras(
     if bias is not None and reset_after:
         both = (arrays.bias, arrays.bias_recurrent)
         bias = np.stack([or_zeros(b, arrays.w_h) for b in both])
-    return write(arrays._replace(bias=bias))
+    return _write(arrays._replace(bias=bias))
 
 
 def rnn_from_keras(weights: Weights) -> Params:
@@ -173,7 +172,7 @@ def rnn_from_keras(weights: Weights) -> Params:
     >>> {name: a.shape for name, a in rnn_from_keras(weights).items()}
     {'w_x': (3, 2), 'w_h': (2, 2)}
     """
-    return simple_params(read(weights, "keras.layers.SimpleRNN"))
+    return simple_params(read(weights, NAMES, "keras.layers.SimpleRNN"))
 
 
 def rnn_to_keras(params: Weights) -> dict[str, np.ndarray]:
@@ -192,30 +191,10 @@ def rnn_to_keras(params: Weights) -> dict[str, np.ndarray]:
     >>> list(rnn_to_keras(params))
     ['kernel', 'recurrent_kernel', 'bias']
     """
-    return write(simple_arrays(params, "keras.layers.SimpleRNN"))
+    return _write(simple_arrays(params, "keras.layers.SimpleRNN"))
 
 
-def read(weights: Weights, cell: str, also: tuple[str, ...] = ()) -> Arrays:
-    """Return Keras' arrays.
-
-    Args:
-      weights: kernel, recurrent_kernel and bias, if there is one.
-      cell: the Keras class, for the message.
-      also: weights that the caller reads by itself.
-
-    Raises:
-      ValueError: a missing or unknown weight.
-    """
-    arrays = Arrays(
-        w_x=take(weights, "kernel"),
-        w_h=take(weights, "recurrent_kernel"),
-        bias=take_optional(weights, "bias"),
-    )
-    refuse_unknown(weights, ("kernel", "recurrent_kernel", "bias", *also), cell)
-    return arrays
-
-
-def write(arrays: Arrays) -> dict[str, np.ndarray]:
+def _write(arrays: Arrays) -> dict[str, np.ndarray]:
     """Return arrays under Keras' names; a bias of None is left out."""
     weights = {"kernel": arrays.w_x, "recurrent_kernel": arrays.w_h}
     if arrays.bias is not None:

@@ -129,17 +129,27 @@ def take_optional(weights: Weights, name: str) -> np.ndarray | None:
     return take(weights, name)
 
 
-def reorder(a: np.ndarray, old: str, new: str) -> np.ndarray:
+def reorder(a: Any, old: str, new: str) -> np.ndarray:
     """Return a copy whose last axis has its blocks in another order.
 
     Args:
-      a: [..., G H], in the order `old`.
-      old: one letter for every gate.
-      new: the same letters in the order to return.
+      a: [..., G H], in the order `old`; anything that is an array.
+      old: one letter for every gate, such as "ifgo".
+      new: the same letters in the order to return; ours are "fiog" and "zrn".
+
+    Raises:
+      ValueError: other letters in `new`, or an axis that has no such blocks.
 
     >>> reorder(np.array([1, 2, 3, 4]), "ifgo", "fiog")
     array([2, 1, 4, 3])
     """
+    a = to_numpy("to reorder", a)
+    if sorted(old) != sorted(new) or len(set(old)) < len(old):
+        raise ValueError(f"convert: {new!r} are not the gates {old!r} in another order")
+    if a.shape[-1] % len(old):
+        raise ValueError(
+            f"convert: an array of shape {a.shape} has no {len(old)} gates of one size"
+        )
     # One block of H columns for each gate.
     blocks = dict(zip(old, np.split(a, len(old), axis=-1), strict=True))
     return np.concatenate([blocks[gate] for gate in new], axis=-1)

@@ -24,20 +24,17 @@ from lnrepro.convert.cells import (
     lstm_arrays,
     lstm_params,
     or_zeros,
+    read,
     simple_arrays,
     simple_params,
 )
 from lnrepro.convert.flax import lstm_to_flax, read_lstm
 from lnrepro.convert.layout import (
     LSTM_ORDER,
-    Arrays,
     Params,
     Weights,
     flatten,
     has,
-    refuse_unknown,
-    take,
-    take_optional,
 )
 
 # The order of the gates in weights of this library: z is the update gate, r the reset
@@ -201,14 +198,7 @@ def rnn_to_nnx(params: Weights) -> Tree:
 
 def _read(weights, bias_name, cell):
     """Return the arrays of the two layers dense_i and dense_h."""
-    flat = flatten(weights)
-    arrays = Arrays(
-        w_x=take(flat, "dense_i/kernel"),
-        w_h=take(flat, "dense_h/kernel"),
-        bias=take_optional(flat, bias_name),
-    )
-    refuse_unknown(flat, ("dense_i/kernel", "dense_h/kernel", bias_name), cell)
-    return arrays
+    return read(flatten(weights), ("dense_i/kernel", "dense_h/kernel", bias_name), cell)
 
 
 def _write(arrays, biased):

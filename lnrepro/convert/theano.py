@@ -21,13 +21,12 @@ from lnrepro.convert.cells import (
     gru_arrays,
     gru_params,
     lstm_arrays,
-    lstm_norm_arrays,
-    lstm_norm_params,
     lstm_params,
     or_zeros,
 )
 from lnrepro.convert.layout import (
     GRU_ORDER,
+    LSTM_ORDER,
     Arrays,
     Params,
     Weights,
@@ -44,14 +43,8 @@ LSTM_GATES = "ifog"
 # The gates r and u share kernels, and the candidate has kernels of its own.
 GRU_GATES = "rzn"
 # Our name of each norm's gain or bias, and the authors' name.
-_LSTM_NORMS = {
-    "gain_x": "s1",
-    "bias_x": "b1",
-    "gain_h": "s2",
-    "bias_h": "b2",
-    "gain_c": "s3",
-    "bias_c": "b3",
-}
+_LSTM_NORMS = {"gain_x": "s1", "bias_x": "b1", "gain_h": "s2", "bias_h": "b2"}
+_CELL_NORM = {"gain_c": "s3", "bias_c": "b3"}
 # Of each pair, the first is for both gates and the second for the candidate.
 _GRU_KERNELS = {"w_x": ("W", "Wx"), "w_h": ("U", "Ux"), "bias": ("b", "bx")}
 _GRU_NORMS = {
@@ -91,9 +84,10 @@ def lstm_from_theano(weights: Weights, prefix: str = "lnlstm") -> Params:
     # LN(W x + b) + ... + b: the same b inside the norm and outside of it.
     params["inner_bias"] = params["bias"].copy()
     units = len(arrays.w_h)
-    norms = {ours: f"{prefix}_{theirs}" for ours, theirs in _LSTM_NORMS.items()}
+    norms = _lstm_norms(prefix)
     if any(has(weights, name) for name in norms.values()):
-        params |= lstm_norm_params(weights, norms, LSTM_GATES, units)
+        for ours, theirs in norms.items():
+            params[ours] = _norm(weights, theirs, ours, units, LSTM_GATES, LSTM_ORDER)
     initial_h = f"{prefix}_h0"
     if has(weights, initial_h):
         params["h0"] = np.array(take(weights, initial_h))
@@ -124,7 +118,8 @@ def lstm_to_theano(params: Weights, prefix: str = "lnlstm") -> dict[str, np.ndar
     >>> list(lstm_to_theano(params))
     ['lnlstm_W', 'lnlstm_U', 'lnlstm_b']
     """
-    also = ("inner_bias", "h0", "c0", *_LSTM_NORMS)
+    norms = _lstm_norms(prefix)
+    also = ("inner_bias", "h0", "c0", *norms)
     arrays = lstm_arrays(params, LSTM_GATES, "the authors' LSTM", also)
     if not np.array_equal(take(params, "bias"), take(params, "inner_bias")):
         raise ValueError(
@@ -142,9 +137,9 @@ def lstm_to_theano(params: Weights, prefix: str = "lnlstm") -> dict[str, np.ndar
         f"{prefix}_b": arrays.bias,
     }
     units = len(arrays.w_h)
-    if any(has(params, name) for name in _LSTM_NORMS):
-        norms = {ours: f"{prefix}_{theirs}" for ours, theirs in _LSTM_NORMS.items()}
-        weights |= lstm_norm_arrays(params, norms, LSTM_GATES, units)
+    if any(has(params, name) for name in norms):
+        for ours, theirs in norms.items():
+            weights[theirs] = _norm(params, ours, ours, units, LSTM_ORDER, LSTM_GATES)
     if has(params, "h0"):
         weights[f"{prefix}_h0"] = np.array(take(params, "h0"))
     return weights
@@ -232,6 +227,22 @@ def gru_to_theano(params: Weights, prefix: str = "lngru") -> dict[str, np.ndarra
             a = negate_update_gate(a)
             weights |= _split(reorder(a, GRU_ORDER, GRU_GATES), prefix, names)
     return weights
+
+
+def _lstm_norms(prefix):
+    """{our name: the authors'} of all gains and biases of the LSTM's norms."""
+    names = _LSTM_NORMS | _CELL_NORM
+    return {ours: f"{prefix}_{theirs}" for ours, theirs in names.items()}
+
+
+def _norm(arrays, name, ours, units, old, new):
+    """Take a gain or bias of the LSTM, with its gates in the order `new`."""
+    a = take(arrays, name)
+    if ours in _CELL_NORM:
+        check_vector(name, a, units)
+        return np.array(a)
+    check_vector(name, a, 4 * units)
+    return reorder(a, old, new)
 
 
 def _refuse_unknown(weights, prefix, known, layer):

@@ -88,9 +88,7 @@ def gru_layers_from_torch(weights: Weights, *, prefix: str = "") -> tuple[Layer,
     GRUCell(H, norm="none", use_bias=False).
 
     Args:
-      weights: the state dict, with weight_ih_l<k> [3H, D], weight_hh_l<k> [3H, H],
-        bias_ih_l<k> and bias_hh_l<k> [3H] for k = 0 to L - 1, and the same names with
-        "_reverse" where the network is bidirectional. D of a further layer is H or 2H.
+      weights: the state dict, as in `lstm_layers_from_torch`, with 3H in place of 4H.
       prefix: the start of the names.
 
     Returns:
@@ -133,9 +131,7 @@ def rnn_layers_from_torch(weights: Weights, *, prefix: str = "") -> tuple[Layer,
     """Convert all layers of a torch.nn.RNN into SimpleCell(H, norm="none").
 
     Args:
-      weights: the state dict, with weight_ih_l<k> [H, D], weight_hh_l<k> [H, H],
-        bias_ih_l<k> and bias_hh_l<k> [H] for k = 0 to L - 1, and the same names with
-        "_reverse" where the network is bidirectional. D of a further layer is H or 2H.
+      weights: the state dict, as in `lstm_layers_from_torch`, with H in place of 4H.
       prefix: the start of the names.
 
     Returns:

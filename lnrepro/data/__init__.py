@@ -32,11 +32,11 @@ from lnrepro.data.registry import (
     DataDir,
     builder_class,
     data_root,
-    place,
     register,
+    set_folder,
 )
 from lnrepro.data.seal import SEAL
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,10 +56,10 @@ __all__ = [
     "open_config",
     "open_set",
     "open_source",
-    "place",
     "prepare",
     "prepared",
     "register",
+    "set_folder",
     "split_sizes",
 ]
 
@@ -74,7 +74,7 @@ def open_set(name: str, data_dir: DataDir = None) -> Prepared:
     Raises:
       DataError: there is no such set, or it is not prepared.
     """
-    folder = place(name, data_dir)
+    folder = set_folder(name, data_dir)
     if opened := open_folder(folder):
         return opened
     builder = builder_class(name, data_dir)
@@ -102,7 +102,7 @@ def prepared(name: str, data_dir: DataDir = None) -> bool:
     Raises:
       DataError: there is no such set.
     """
-    return open_folder(place(name, data_dir)) is not None
+    return open_folder(set_folder(name, data_dir)) is not None
 
 
 def open_columns(

@@ -31,10 +31,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from lnrepro import optional
 from lnrepro.data.plan import Plan, assign_buckets
 from lnrepro.data.ragged import Ragged
-from lnrepro.engine import optional
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 Batch = dict[str, np.ndarray]
 # Length to which each padded feature is padded; None is the bucket of the batch.
@@ -312,6 +312,7 @@ def _in_background(
         return Stream(make_block(i) for i in range(count))
     import grain
 
+    # One thread is enough: it makes blocks while the device computes.
     options = grain.ReadOptions(
         num_threads=1 if prefetch else 0, prefetch_buffer_size=prefetch
     )

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from lnrepro.data.raw import Raw, RawFile
-from lnrepro.data.seal import Written
-from lnrepro.engine.errors import DataError
+from lnrepro.data.seal import UnsealedSet
+from lnrepro.errors import DataError
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
@@ -92,7 +92,7 @@ class Builder:
         raise NotImplementedError
 
     @classmethod
-    def write(cls, raw: Raw, scratch: pathlib.Path, progress: Progress) -> Written:
+    def write(cls, raw: Raw, scratch: pathlib.Path, progress: Progress) -> UnsealedSet:
         """Write the set as ArrayRecord and as columns.
 
         A set that is too large for ArrayRecord overrides this and writes columns only.
@@ -126,7 +126,7 @@ class Builder:
         )
         written = records.write(about, splits, scratch, progress)
         write_notes(written.folder, raw)
-        return Written(*written, builder.facts)
+        return UnsealedSet(*written, builder.facts)
 
 
 def write_notes(folder: pathlib.Path, raw: Raw) -> None:

@@ -13,7 +13,7 @@ from http.client import HTTPException
 from lnrepro.data.file_kinds import SUFFIXES
 from lnrepro.data.files import PIECE, UNKNOWN_LIMIT, unpack
 from lnrepro.data.raw import RawFile, checksum_problem
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 
 def _no_progress(done: int, total: int) -> None:

@@ -14,7 +14,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Bytes that are read at a time.
 BLOCK = 1 << 22

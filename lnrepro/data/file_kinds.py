@@ -1,4 +1,4 @@
-"""What a file is, told by its first bytes or its name.
+"""Kinds of files, told by their first bytes or their names.
 
 There are packings that every reader unpacks, kinds of files that no reader takes, with
 what to do about each, and files that operating systems add.

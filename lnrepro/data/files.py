@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from lnrepro.data.file_kinds import HEAD, PACKINGS, ZSTD, foreign
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Bytes read at a time.
 PIECE = 1 << 20

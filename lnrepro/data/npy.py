@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 
 from lnrepro.data.files import mappable
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Bytes that a packed file may unpack to.
 LIMIT = 1 << 36

@@ -10,9 +10,9 @@ import functools
 
 import numpy as np
 
+from lnrepro.checks import check_ascending
 from lnrepro.data.shuffle import permutation, random_bits
-from lnrepro.engine.checks import check_ascending
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 # Independent random streams of one seed, as the top bits of the second word of the key.
 ORDER, BATCH_ORDER, DRAWS = (stream << 62 for stream in range(3))

@@ -12,7 +12,7 @@ from lnrepro.data import seal
 from lnrepro.data.builder import NOTES, Progress
 from lnrepro.data.prepared_set import newest
 from lnrepro.data.registry import DataDir, builder_class, check_own_name, data_root
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 
 def prepare(

@@ -28,7 +28,7 @@ import numpy as np
 from lnrepro.data import ragged, seal
 from lnrepro.data.seal import FACTS, SEAL
 from lnrepro.data.source import Source, open_records
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Columns of a split up to this many bytes are checked when they are opened. This takes
 # at most 0.1 seconds.
@@ -135,6 +135,7 @@ class Prepared:
         Raises:
           DataError: a file has changed.
         """
+        # The seal lists every file, also those of other splits.
         sizes = self.seal.files
         files = [name for name in sizes if name.startswith(prefix)]
         if not self.seal.checksums or sum(sizes[n] for n in files) > CHECKED_BYTES:
@@ -159,6 +160,7 @@ def open_folder(folder: pathlib.Path) -> Prepared | None:
         stamp, opened = _OPEN[folder]
         if stamp == _stamp(folder, opened.seal):
             return opened
+    # Reading the seal compares the sizes of all files with the disk.
     found = seal.read(folder)
     if found is None:
         return None

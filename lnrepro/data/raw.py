@@ -22,7 +22,7 @@ from lnrepro.data.file_kinds import (
     unpacked_name,
 )
 from lnrepro.data.files import UNKNOWN_LIMIT, unpack
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Archives that are not read, which may lie where a folder is looked for.
 OTHER_ARCHIVES = (".zip", ".rar", ".7z", *TREE_PACKINGS)
@@ -95,6 +95,7 @@ class Raw:
         Raises:
           DataError: the file is missing, damaged or too long.
         """
+        # An official file has a known size, and nothing longer is unpacked.
         size = self.files[name].size
         limit = UNKNOWN_LIMIT if self.any_checksum or size is None else size
         content = unpack(self.path(name), limit)
@@ -200,6 +201,7 @@ class Raw:
     def _find_archive(
         self, root: pathlib.Path, archives: Sequence[str]
     ) -> pathlib.Path:
+        # An archive is read where it lies, without being unpacked.
         for stem in archives:
             for packing in TREE_PACKINGS:
                 path = self.folder / (stem + packing)

@@ -19,7 +19,7 @@ import tensorflow_datasets as tfds
 
 from lnrepro.data.ragged import OFFSETS, Writer
 from lnrepro.data.text import is_text
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Examples read back together, and examples between two calls of `progress`.
 CHUNK = 1000
@@ -30,7 +30,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class About(NamedTuple):
-    """What TFDS writes about a set.
+    """Description of a set, which TFDS writes.
 
     Attributes:
       name: its name.
@@ -50,7 +50,7 @@ class About(NamedTuple):
 
 
 class Records(NamedTuple):
-    """What was written.
+    """Files that were written.
 
     Attributes:
       folder: where the files are.

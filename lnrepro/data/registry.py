@@ -15,9 +15,9 @@ import re
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from lnrepro.checks import local_path
 from lnrepro.data.prepared_set import newest
-from lnrepro.engine.checks import local_path
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 if TYPE_CHECKING:
     from lnrepro.data.builder import Builder
@@ -110,6 +110,7 @@ def builder_class(name: str, data_dir: DataDir = None) -> type[Builder]:
         return getattr(importlib.import_module(module), builder)
     if original in _REGISTERED:
         return _REGISTERED[original]
+    # Other packages come last, so that they cannot replace a set of this project.
     for entry_point in metadata.entry_points(group=ENTRY_POINTS, name=original or name):
         return entry_point.load()
     known = sorted([*TABLE, *_REGISTERED])
@@ -127,7 +128,7 @@ def is_known(name: str) -> bool:
     return bool(metadata.entry_points(group=ENTRY_POINTS, name=name))
 
 
-def place(name: str, data_dir: DataDir = None) -> pathlib.Path:
+def set_folder(name: str, data_dir: DataDir = None) -> pathlib.Path:
     """Return the folder of a set, whether it is prepared or not.
 
     Args:

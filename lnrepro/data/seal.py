@@ -16,7 +16,7 @@ SEAL = "sealed.json"
 FACTS = "facts.json"
 
 
-class Written(NamedTuple):
+class UnsealedSet(NamedTuple):
     """A set that is written to disk and not yet sealed.
 
     Attributes:
@@ -55,7 +55,7 @@ class Seal(NamedTuple):
 
 
 def write(
-    written: Written, name: str, version: str, original: str | None = None
+    written: UnsealedSet, name: str, version: str, original: str | None = None
 ) -> None:
     """Write the facts of a set and then its seal.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 
 def open_records(folder: pathlib.Path, split: str, name: str) -> Source:

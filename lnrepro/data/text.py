@@ -79,12 +79,7 @@ class Vocabulary:
             raise ValueError(f"{token!r} is in the vocabulary twice")
 
     @classmethod
-    def of_counts(
-        cls,
-        counts: Counter[str],
-        specials: Sequence[str] = SPECIALS,
-        size: int | None = None,
-    ) -> Vocabulary:
+    def of_counts(cls, counts: Counter[str]) -> Vocabulary:
         """Make a vocabulary of the most frequent words, the most frequent one first.
 
         Equally frequent words keep the order of their first appearance. Words that are
@@ -92,15 +87,9 @@ class Vocabulary:
 
         Args:
           counts: how often each word occurs.
-          specials: the special tokens.
-          size: the largest number of ids, including the special tokens. Default: no
-            limit.
         """
         # most_common keeps the order of insertion among equal counts.
-        words = [word for word, _ in counts.most_common() if word not in specials]
-        if size is not None:
-            words = words[: max(0, size - len(specials))]
-        return cls(words, specials)
+        return cls([word for word, _ in counts.most_common() if word not in SPECIALS])
 
     def __len__(self) -> int:
         return len(self._tokens)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from lnrepro.engine import metrics, optional
+from lnrepro import optional
+from lnrepro.engine import metrics
 from lnrepro.engine.experiment import Evaluation
 
 # Height of the letters above a picture, in pixels.
@@ -155,16 +156,29 @@ def _label_decimals(axis) -> None:
     axis.set_minor_formatter(ticker.NullFormatter())
 
 
-def draw_curves(
-    workdir: pathlib.Path, panels: Sequence, title: str
-) -> list[pathlib.Path]:
-    """Draw `curves` of a run directory as artifacts/curves.png.
+def title(config: Mapping[str, Any]) -> str:
+    """Return what stands above the pictures of a run.
+
+    Args:
+      config: the config of the run, or its JSON.
+    """
+    name = str(config["experiment"]).rpartition(".")[2]
+    return f"{name}, {config['norm']}, data: {config['data']['name']}"
+
+
+def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> list[pathlib.Path]:
+    """Draw `config.curves` of a run directory as artifacts/curves.png.
+
+    Args:
+      workdir: the run directory.
+      config: the config of the run, or its JSON.
 
     Returns:
-      The path, or nothing where matplotlib is not installed.
+      The path, or nothing where there are no curves or matplotlib is not installed.
     """
-    if not optional.installed("matplotlib"):
+    if not config["curves"] or not optional.installed("matplotlib"):
         return []
     path = _path(workdir / "artifacts", "curves.png")
-    curves(path, metrics.read(workdir / "metrics.jsonl"), panels, title)
+    records = metrics.read(workdir / "metrics.jsonl")
+    curves(path, records, config["curves"], title(config))
     return [path]

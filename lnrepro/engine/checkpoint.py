@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from lnrepro.engine import orbax_workarounds
-from lnrepro.engine.errors import RunError, UserError
+from lnrepro.errors import RunError, UserError
 
 # Number of checkpoints of each kind that are kept.
 KEPT = {"last": 2, "best": 1}
@@ -24,7 +24,7 @@ KEPT = {"last": 2, "best": 1}
 DAMAGE = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO)
 
 
-class Saved(NamedTuple):
+class Checkpoint(NamedTuple):
     """A restored checkpoint.
 
     Attributes:
@@ -151,7 +151,7 @@ class Store:
                 f"{step}; checkpoints of earlier steps are intact"
             )
 
-    def restore(self, name: str, like: Any) -> Saved | None:
+    def restore(self, name: str, like: Any) -> Checkpoint | None:
         """Read the newest checkpoint that can be read.
 
         Checkpoints that are damaged are reported on stderr and, if writing, moved to
@@ -228,7 +228,7 @@ class Store:
         # The digest was taken before it was added to the notes.
         if notes.pop("digest", None) != digest(read.state, notes):
             raise ValueError("its contents do not match its digest")
-        return Saved(step, read.state, notes)
+        return Checkpoint(step, read.state, notes)
 
     def _check_model(self, name, steps, like):
         """Check that checkpoints have the arrays of `like`, as far as can be told.

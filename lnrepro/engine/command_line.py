@@ -5,8 +5,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from lnrepro.engine.checks import is_path, local_path
-from lnrepro.engine.errors import UserError
+from lnrepro.checks import is_path, local_path
+from lnrepro.errors import UserError
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,6 +35,20 @@ class Parser(argparse.ArgumentParser):
             else:
                 setattr(found, name, _local(value, name))
         return found, rest
+
+
+def flag_value(command: Sequence[str], flag: str) -> str:
+    """Return the value of a flag on a command line, "" without it.
+
+    Args:
+      command: the words of the command line.
+      flag: name of the flag, such as "config" for --config=FILE or -config FILE.
+    """
+    for i, word in enumerate(map(str, command)):
+        name, equals, value = word.lstrip("-").partition("=")
+        if word.startswith("-") and name == flag:
+            return value if equals else "".join(map(str, command[i + 1 : i + 2]))
+    return ""
 
 
 def _local(value: Any, name: str) -> Any:

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import pathlib
 import re
+import sys
 import traceback
 from collections.abc import Sequence
 from operator import attrgetter
@@ -13,10 +14,9 @@ from types import ModuleType
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from lnrepro.config import add_defaults
-from lnrepro.engine.checks import is_path, local_path
-from lnrepro.engine.config_help import fields, help_of, helps
-from lnrepro.engine.errors import UserError
+from lnrepro.checks import is_path, local_path
+from lnrepro.config import HELP, add_defaults, fields
+from lnrepro.errors import UserError
 
 
 def configs() -> list[str]:
@@ -48,7 +48,8 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
             "as lnrepro.config.base does"
         )
     add_defaults(plain)
-    _check_declared(plain, helps(module), file)
+    _check_declared(fields(plain), helps(module), file)
+    # A wrong name is reported here, with the nearest field. absl would list all flags.
     unset, rest = [], []
     for flag in overrides:
         field, equals, value = re.sub(r"^--?(no)?config\.", "", flag).partition("=")
@@ -93,6 +94,7 @@ def load_module(file: str) -> ModuleType:
       UserError: there is no such file, or it fails; its line is named.
     """
     check_file(file)
+    # Imported by its path: configs of different folders may have one name.
     spec = importlib.util.spec_from_file_location("config_module", file)
     assert spec is not None
     assert spec.loader is not None
@@ -106,8 +108,42 @@ def load_module(file: str) -> ModuleType:
     return module
 
 
+def variants(module: ModuleType) -> list[str]:
+    """Return the names of the variants of a config file, "" for the default."""
+    return list(getattr(module, "VARIANTS", ("",)))
+
+
+def helps(module: ModuleType) -> dict[str, str]:
+    """Return {field: what it means} of a config file.
+
+    It may change the config of another file, whose fields it then has too.
+    """
+    said = dict(HELP)
+    for value in vars(module).values():
+        of = value if isinstance(value, ModuleType) else None
+        imported = of or sys.modules.get(getattr(value, "__module__", None) or "")
+        found = getattr(imported, "HELP", {})
+        said |= found if isinstance(found, dict) else {}
+    return said | getattr(module, "HELP", {})
+
+
+def help_of(field: str, said: dict[str, str]) -> str:
+    """Return what a field means, or else what the group that it is in means.
+
+    Args:
+      field: such as "evals.valid".
+      said: what `helps` returned.
+    """
+    while field:
+        if field in said:
+            return said[field]
+        field = field.rpartition(".")[0]
+    return ""
+
+
 def _failure(file, error):
     """Return a line about an exception that the code of a config file raised."""
+    # The last frame within the file is the line that its author can change.
     frames = traceback.extract_tb(error.__traceback__)
     where, path = [file], os.path.abspath(file)
     lines = [f.lineno for f in frames if os.path.abspath(f.filename) == path]
@@ -145,6 +181,7 @@ def _override(config, plain, overrides):
 
 def _check_field(config, field, file):
     """Raise UserError where the config has no such field."""
+    # The first part of the name that is wrong gets the suggestion.
     inner, names = config, field.split(".")
     for depth, name in enumerate(names):
         there = inner.keys() if isinstance(inner, ConfigDict) else ()
@@ -160,15 +197,15 @@ def _check_field(config, field, file):
         inner = inner[name]
 
 
-def _check_declared(config, said, file):
+def _check_declared(names, said, file):
     """Raise UserError where get_config sets a field that nothing declares.
 
     Args:
-      config: the config.
+      names: the fields of the config.
       said: what `helps` returned. It names all fields of `lnrepro.config.base`.
       file: the config file.
     """
-    for field in fields(config):
+    for field in names:
         if help_of(field, said) or field.startswith("data."):
             continue
         near = difflib.get_close_matches(field, said, 1)

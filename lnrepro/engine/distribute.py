@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 AXIS, MODEL = "data", "model"
 

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.engine import distribute
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 Array = Any
 Vars = Mapping[str, Any]

@@ -3,12 +3,11 @@
 import json
 import pathlib
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from ml_collections import ConfigDict
-
-from lnrepro.engine import optional
-from lnrepro.engine.config_help import fields
+from lnrepro import optional
+from lnrepro.config import fields
 
 
 class Events:
@@ -61,24 +60,25 @@ class Events:
         if self._file:
             self._add(step=step, summary=self._summary.scalar(name, value))
 
-    def config(self, config: ConfigDict) -> None:
-        """Append a config, as text and as hyperparameters with the metric of the best.
+    def config(self, config: Mapping[str, Any], metric: str | None) -> None:
+        """Append a config, as text and as hyperparameters with a metric.
 
         Args:
-          config: the config.
+          config: the config, as nested dicts.
+          metric: that of the best checkpoint; None takes the training loss.
         """
         if not self._file:
             return
-        text = json.dumps(config.to_dict(), indent=2, default=str)
+        text = json.dumps(config, indent=2, default=str)
         # Four spaces make it a block of code in Markdown.
         block = "    " + text.replace("\n", "\n    ")
         self._add(step=0, summary=self._summary.text("config", block))
-        metric = config.best.metric or "train/loss"
         values = {}
+        # TensorBoard takes numbers and texts as hyperparameters, no tuples.
         for name, value in fields(config).items():
             plain = value is None or isinstance(value, str | bool | int | float)
             values[name] = value if plain else str(value)
-        for part in self._summary.hparams(values, {metric: None}):
+        for part in self._summary.hparams(values, {metric or "train/loss": None}):
             self._add(step=0, summary=part)
 
     def picture(self, path: pathlib.Path, step: int) -> None:

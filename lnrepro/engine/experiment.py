@@ -15,8 +15,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.engine.checks import AT_LEAST_1, check_range, check_sizes
-from lnrepro.engine.errors import UserError
+from lnrepro.checks import AT_LEAST_1, check_range, check_sizes
+from lnrepro.errors import UserError
 
 # {"params": pytree, and other collections such as "batch_stats"}
 Vars = Mapping[str, Any]
@@ -27,7 +27,7 @@ Metrics = Mapping[str, jax.Array]
 
 
 class Evaluation(NamedTuple):
-    """What an evaluation returns.
+    """Result of an evaluation.
 
     Attributes:
       scalars: {name: number}, which are logged.
@@ -44,7 +44,7 @@ class Evaluation(NamedTuple):
 
 
 class Experiment(NamedTuple):
-    """What `make(config)` of every module in `experiments` returns.
+    """An experiment, as `make(config)` of every module in `experiments` returns it.
 
     `make` and `init` do not touch data: every size stands in the config. A model can
     then be built, counted and tested without its data set. Before training, sizes that
@@ -127,6 +127,8 @@ def fill_sizes(config: ConfigDict) -> ConfigDict:
     """
     module = _module(config)
     fields = getattr(module, "SIZES", ())
+    # The config states all sizes mostly, and then the data is opened once, by the
+    # checks.
     if all(attrgetter(field)(config) is not None for field in fields):
         return config
     filled = config.copy_and_resolve_references()
@@ -144,7 +146,9 @@ def check_data_sizes(config: ConfigDict) -> None:
     """
     module = _module(config)
     if hasattr(module, "sizes"):
-        check_sizes(config, module.sizes(config))
+        sizes = module.sizes(config)
+        stated = {field: attrgetter(field)(config) for field in sizes}
+        check_sizes(config.data.name, stated, sizes)
 
 
 def _module(config: ConfigDict) -> ModuleType:
@@ -191,9 +195,9 @@ def steps_per_epoch(config: ConfigDict) -> int:
     Raises:
       UserError: a batch size that does not fit the training set.
     """
-    check_range(config, "batch_size")
-    check_range(config, "data.train_examples")
     size, examples = config.batch_size, config.data.train_examples
+    check_range("batch_size", size)
+    check_range("data.train_examples", examples)
     if size > examples:
         raise UserError(
             f"config.batch_size = {size} is larger than config.data.train_examples = "
@@ -210,6 +214,7 @@ def total_steps(config: ConfigDict) -> int:
     """
     steps = config.steps
     if steps is None:
+        # Rounded up, so that the last epoch is not cut short.
         steps = math.ceil((config.epochs or 0) * steps_per_epoch(config))
     if steps < 1:
         raise UserError(
@@ -251,21 +256,27 @@ def evals(config: ConfigDict) -> Evals:
     return Evals(every, tuple(at_end))
 
 
-def check_names(config: ConfigDict, exp: Experiment) -> None:
+def check_names(
+    exp: Experiment, schedules: Mapping[str, Any], best: str | None, curves: Any
+) -> None:
     """Check what `evals`, `best.metric` and `curves` name, as far as it is known.
 
     Args:
-      config: the config.
-      exp: its experiment.
+      exp: the experiment.
+      schedules: `config.evals`.
+      best: `config.best.metric`.
+      curves: `config.curves`.
 
     Raises:
       UserError: `curves` has the wrong form, or an evaluation or a number is unknown.
     """
-    named = [("config.curves", name) for name in metrics_of(config.curves)]
-    if config.best.metric:
-        named.append(("config.best.metric", config.best.metric))
+    named = [("config.curves", name) for name in metrics_of(curves)]
+    if best:
+        named.append(("config.best.metric", best))
+    # Names that are known before training are checked now: a wrong one would be noticed
+    # after hours.
     known = {}
-    for name, schedule in config.evals.items():
+    for name, schedule in schedules.items():
         if exp.scalars and schedule != "never":
             try:
                 known[name] = exp.scalars(name)
@@ -276,10 +287,10 @@ def check_names(config: ConfigDict, exp: Experiment) -> None:
         # Their names are known when the first step is taken.
         if name == "train":
             continue
-        if name not in config.evals:
+        if name not in schedules:
             raise UserError(
                 f"{field} names {metric!r}, but config.evals has no {name!r}, only "
-                f"{', '.join(config.evals) or 'none'}"
+                f"{', '.join(schedules) or 'none'}"
             )
         # With several seeds, NAME/seedI is the number of one of them.
         if known.get(name) is not None and scalar.partition("/")[0] not in known[name]:

@@ -9,54 +9,79 @@
 A file of safetensors holds arrays and nothing that could be executed.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from lnrepro import data
+from lnrepro.checks import local_path
 from lnrepro.engine import json_files, workdir
-from lnrepro.engine.checks import local_path
-from lnrepro.engine.errors import UserError
-
-if TYPE_CHECKING:
-    from lnrepro.engine.runs import LoadedRun
+from lnrepro.errors import UserError
 
 WEIGHTS = "model.safetensors"
 CARD = "README.md"
 METRICS = "metrics.jsonl"
 
 
-def write(run: LoadedRun, path: pathlib.Path) -> pathlib.Path:
+class Weights(NamedTuple):
+    """Trained parameters.
+
+    Attributes:
+      checkpoint: "best" or "last".
+      step: the number of steps that they were trained.
+      vars: what the experiment's functions take, as NumPy arrays.
+    """
+
+    checkpoint: str
+    step: int
+    vars: dict[str, Any]
+
+
+class Export(NamedTuple):
+    """The parts of a run that are written.
+
+    Attributes:
+      about: the contents of the config.json of the run.
+      weights: its parameters.
+      facts: what the network needs to know of its data.
+      metrics: the records of metrics.jsonl.
+      uses: {name: method}, what can be done with this network and not with any.
+    """
+
+    about: Mapping[str, Any]
+    weights: Weights
+    facts: Mapping[str, Any]
+    metrics: Sequence[Mapping[str, Any]]
+    uses: Mapping[str, Callable]
+
+
+def write(run: Export, path: str | os.PathLike) -> pathlib.Path:
     """Write a folder, completely or not at all.
 
     Args:
-      run: the run.
+      run: what is written.
       path: a folder that does not exist, or is empty.
 
     Returns:
       The folder.
 
     Raises:
-      UserError: the folder is not empty or cannot be written, or the run has no
-        checkpoint.
+      UserError: the folder is not empty or cannot be written.
     """
     safetensors = _safetensors()
     weights = run.weights
-    config = dict(run.about["config"])
     # A folder of this machine means nothing to others.
-    config["data"] = {**config["data"], "dir": None}
+    data_fields = {**run.about["config"]["data"], "dir": None}
     about = {
-        "config": config,
+        "config": {**run.about["config"], "data": data_fields},
         "data": run.about["data"],
         "versions": run.about.get("versions", {}),
         "git": run.about.get("git"),
@@ -67,6 +92,8 @@ def write(run: LoadedRun, path: pathlib.Path) -> pathlib.Path:
         if path.exists() and any(path.iterdir()):
             raise UserError(f"{path} is not empty; give another folder to export to")
         path.parent.mkdir(parents=True, exist_ok=True)
+        # The folder gets its name when it is complete, so that a killed export leaves
+        # nothing half.
         scratch = pathlib.Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
         try:
             arrays = {
@@ -88,18 +115,13 @@ def write(run: LoadedRun, path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def read_weights(
-    folder: pathlib.Path, about: Mapping[str, Any], like: Any
-) -> tuple[str, int, Any]:
+def read_weights(folder: pathlib.Path, about: Mapping[str, Any], like: Any) -> Weights:
     """Read the arrays that `write` wrote.
 
     Args:
       folder: the folder.
       about: the contents of its config.json.
       like: the shapes that its config asks for.
-
-    Returns:
-      (name of the checkpoint, its step, the arrays as a tree like `like`)
 
     Raises:
       UserError: the file is damaged, or its arrays do not fit the config.
@@ -119,6 +141,7 @@ def read_weights(
         raise UserError(
             f"{folder / 'config.json'}: not that of an export; get it again"
         ) from None
+    # The file has names and no tree. A wrong one means another config or version.
     names = [name for name, _ in _named(like)]
     for which, some in (
         ("has no array", set(names) - arrays.keys()),
@@ -129,7 +152,7 @@ def read_weights(
     leaves = [arrays[name] for name in names]
     tree = jax.tree.unflatten(jax.tree.structure(like), leaves)
     check_shapes(path, tree, like)
-    return name, step, tree
+    return Weights(name, step, tree)
 
 
 def check_shapes(where: pathlib.Path, arrays: Any, like: Any) -> None:
@@ -152,17 +175,17 @@ def check_shapes(where: pathlib.Path, arrays: Any, like: Any) -> None:
             )
 
 
-def card(run: LoadedRun, about: Mapping[str, Any]) -> str:
+def card(run: Export, about: Mapping[str, Any]) -> str:
     """Return the model card in Markdown.
 
     Args:
-      run: the run.
+      run: what is exported.
       about: the contents of the config.json of the export.
     """
-    config = run.config
-    experiment = config.experiment.rpartition(".")[2]
-    saved = about["checkpoint"]
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(run.params))
+    config = about["config"]
+    experiment = config["experiment"].rpartition(".")[2]
+    saved = run.weights
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(saved.vars["params"]))
     parts = [
         "---",
         "library_name: lnrepro",
@@ -171,11 +194,11 @@ def card(run: LoadedRun, about: Mapping[str, Any]) -> str:
         "- layer-normalization",
         "---",
         "",
-        f"# {experiment}, norm: {config.norm}",
+        f"# {experiment}, norm: {config['norm']}",
         "",
         "A network of [Layer Normalization](https://arxiv.org/abs/1607.06450) (Ba, "
         f"Kiros, Hinton 2016), trained by lnrepro. It has {parameters:,} parameters, "
-        f"those of the {saved['name']} checkpoint, after {saved['step']:,} steps.",
+        f"those of the {saved.checkpoint} checkpoint, after {saved.step:,} steps.",
         "",
         "## Data",
         "",
@@ -188,7 +211,7 @@ def card(run: LoadedRun, about: Mapping[str, Any]) -> str:
         "",
         "## Numbers",
         "",
-        *_numbers(run, saved["step"]),
+        *_numbers(run.metrics, saved.step),
         "",
         "## Use",
         "",
@@ -198,12 +221,12 @@ def card(run: LoadedRun, about: Mapping[str, Any]) -> str:
         'run = lnrepro.load("THIS_FOLDER")',
         "```",
         "",
-        *_uses(type(run)),
+        *_uses(run.uses),
         "",
         "## Config",
         "",
         "```json",
-        json.dumps(about["config"], indent=2),
+        json.dumps(config, indent=2),
         "```",
         "",
     ]
@@ -217,10 +240,10 @@ def _licence(name: str) -> str:
     return data.builder_class(name).licence
 
 
-def _numbers(run: LoadedRun, step: int) -> Sequence[str]:
+def _numbers(records: Sequence[Mapping[str, Any]], step: int) -> Sequence[str]:
     """Return a table of what was measured at a step, and on the training set."""
     numbers = {}
-    for record in run.metrics:
+    for record in records:
         if record["step"] == step:
             numbers |= record
     rows = [
@@ -233,13 +256,10 @@ def _numbers(run: LoadedRun, step: int) -> Sequence[str]:
     return [f"At step {step:,}:", "", "| number | value |", "|---|---|", *rows]
 
 
-def _uses(model: type) -> Sequence[str]:
-    """Return a line for each public method that a class of `EXPERIMENT.use` adds."""
+def _uses(methods: Mapping[str, Callable]) -> Sequence[str]:
+    """Return a line for each method."""
     lines = []
-    for name, method in inspect.getmembers(model, inspect.isfunction):
-        # The methods of LoadedRun are those of every run.
-        if name.startswith("_") or method.__module__ == "lnrepro.engine.runs":
-            continue
+    for name, method in methods.items():
         parameters = list(inspect.signature(method).parameters.values())[1:]
         plain = [str(p.replace(annotation=p.empty)) for p in parameters]
         summary = (inspect.getdoc(method) or "").partition("\n")[0]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 
 def texts(values: Iterable[str], what: str) -> list[str]:

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-from lnrepro.engine.errors import RunError, UserError
+from lnrepro.errors import RunError, UserError
 
 # Larger files of a run are refused. The largest is metrics.jsonl: two million records
 # have 229 MB.

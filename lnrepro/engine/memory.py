@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 GIB = 2**30
 

@@ -13,11 +13,10 @@ from typing import Any, NoReturn
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from lnrepro.engine import json_files
-from lnrepro.engine.errors import Diverged, RunError, UserError
 from lnrepro.engine.events import Events
+from lnrepro.errors import Diverged, RunError, UserError
 
 
 class Meter:
@@ -207,10 +206,10 @@ class Log:
                 self._events.scalar(name, value, step)
         self.records += 1
 
-    def describe(self, config: ConfigDict) -> None:
-        """Write the config for TensorBoard, as text and as hyperparameters."""
+    def describe(self, config: Mapping[str, Any], metric: str | None) -> None:
+        """Write the config for TensorBoard; see `Events.config`."""
         with self._write_errors():
-            self._events.config(config)
+            self._events.config(config, metric)
 
     def pictures(self, step: int, paths: Iterable[pathlib.Path]) -> None:
         """Copy those of the files that are pictures into the TensorBoard events."""

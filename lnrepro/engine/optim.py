@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 
 class KirosAdamState(NamedTuple):

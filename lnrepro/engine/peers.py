@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 # Seconds between two messages that a process is still waiting.
 MESSAGE_EVERY_S = 10.0
@@ -138,12 +138,12 @@ def agree(topic: str, values: Mapping[str, Any]) -> None:
       UserError: two processes differ. All of them raise it, and the line names the
         first field that differs.
     """
-    from lnrepro.engine import workdir
+    from lnrepro.engine.run_config import differences
 
     stated = {"--num_processes": _stated_processes()} | dict(values)
     first, *others = [json.loads(text) for text in _gather(topic, json.dumps(stated))]
     for process, other in enumerate(others, 1):
-        for field, a, b in workdir.differences(first, other):
+        for field, a, b in differences(first, other):
             raise UserError(
                 f"{field} differs between the processes of this run: {a!r} in process "
                 f"0, {b!r} in process {process}; start all of them with the same "

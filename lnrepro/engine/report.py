@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from lnrepro.engine import experiment
+from lnrepro.engine import artifacts, experiment
 from lnrepro.engine.progress import Row
 
 REPORT = "report.html"
@@ -129,10 +129,9 @@ def write(
       OSError: it cannot be written.
     """
     config = about["config"]
-    name = str(config["experiment"]).rpartition(".")[2]
-    title = f"{name}, {config['norm']}, data: {config['data']['name']}"
     results, others = results_first(config, numbers)
-    parts = [head(title), f"<p>{escape(state)}</p>"]
+    # Every text is escaped: names and values of a run may come from a stranger.
+    parts = [head(artifacts.title(config)), f"<p>{escape(state)}</p>"]
     parts.append(f"<h2>Numbers</h2>{_table(results)}")
     if others:
         summary = f"<summary>{more(others)}</summary>"

@@ -6,7 +6,7 @@ rows there, and no examples.
 Shapes: K stacked batches, B batch, N examples of the split.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from lnrepro.data.batches import Plan, Stream
 LARGEST_BYTES = 2**30
 
 
-class Resident(Iterator[dict[str, jax.Array]]):
+class Resident(Stream):
     """The endless batches of a plan, equal to those of `data.batches.train_batches`."""
 
     def __init__(self, columns: Mapping[str, np.ndarray], plan: Plan, start_step: int):
@@ -33,26 +33,14 @@ class Resident(Iterator[dict[str, jax.Array]]):
         self._columns = jax.device_put(dict(columns))
         self._plan, self._step = plan, start_step
 
-    def __next__(self) -> dict[str, jax.Array]:
-        return {name: x[0] for name, x in self.take(1).items()}
-
-    def take(self, n: int) -> dict[str, jax.Array]:
+    def take(self, n: int) -> dict[str, Any]:
         """Return the next K = n batches, stacked: arrays [K, B, ...] on the device."""
         steps = range(self._step, self._step + n)
         self._step += n
         return _gather(self._columns, np.stack([self._plan.rows(k) for k in steps]))
 
     def close(self) -> None:
-        """Do nothing.
-
-        `Stream`, which this replaces, has a thread to stop.
-        """
-
-    def __enter__(self) -> "Resident":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        """Do nothing: there is no thread to stop."""
 
 
 @jax.jit
@@ -62,7 +50,7 @@ def _gather(columns, rows):
 
 def train_batches(
     columns: Mapping[str, np.ndarray], plan: Plan, *, start_step: int = 0
-) -> Resident | Stream:
+) -> Stream:
     """Return the endless batches of a plan, from the device where that helps.
 
     That is where one accelerator trains and the data set takes at most `LARGEST_BYTES`.

@@ -17,11 +17,6 @@ from ml_collections import ConfigDict
 from lnrepro.engine.train_step import Batches, close, take
 
 
-def of(config: ConfigDict) -> tuple[int, ...]:
-    """Return the seeds of a run."""
-    return tuple(range(config.seed, config.seed + config.seeds))
-
-
 def single(config: ConfigDict, seed: int) -> ConfigDict:
     """Return the config that the experiment of one seed gets.
 
@@ -105,12 +100,17 @@ def name_of(name: str, seed: int) -> str:
     return f"{name}/seed{seed}"
 
 
-def is_one(name: str) -> bool:
+def is_of_one_seed(name: str) -> bool:
     """Whether a number that `spread` named is that of one seed among several."""
     return re.search(r"/seed\d+$", name) is not None
 
 
-class Together:
+def without_single(values: Mapping[str, float]) -> dict[str, float]:
+    """Return the numbers that are not those of one seed among several."""
+    return {name: v for name, v in values.items() if not is_of_one_seed(name)}
+
+
+class StackedBatches:
     """The batches of all seeds, stacked.
 
     Where seeds differ in the length of their batches, the shorter ones are padded with
@@ -137,6 +137,7 @@ def _stack_padded(*arrays):
     # Arrays on a device stay there.
     numpy = jnp if isinstance(arrays[0], jax.Array) else np
     # All have the same number of axes: [n, B, ...].
+    # Batches of several seeds may come from different buckets.
     largest = np.max([a.shape for a in arrays], axis=0)
     padded = []
     for a in arrays:

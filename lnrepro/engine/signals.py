@@ -33,7 +33,7 @@ class Stopped(Exception):
         self.exit_code = 128 + signum
 
 
-class Caught(list[int]):
+class CaughtSignals(list[int]):
     """The signals that have arrived, the oldest first.
 
     Attributes:
@@ -50,6 +50,7 @@ class Caught(list[int]):
           log_every: several processes ask each other at multiples of it, so that all
             stop after the same step.
         """
+        # Processes may get the signal at different steps, and a step needs all of them.
         own = self[0] if self else 0
         if jax.process_count() == 1:
             return own
@@ -72,15 +73,16 @@ class Caught(list[int]):
 
 
 @contextlib.contextmanager
-def collect() -> Iterator[Caught]:
+def collect() -> Iterator[CaughtSignals]:
     """Collect SIGTERM and SIGINT instead of ending the process.
 
     A second signal of the same kind acts at once, if it comes REPEAT_S after the first.
     """
-    caught = Caught()
+    caught = CaughtSignals()
     first_time: dict[int, float] = {}
 
     def handle(signum, frame):
+        # Only a note: the loop stops where the state can be saved.
         caught.append(signum)
         now = time.monotonic()
         if now - first_time.setdefault(signum, now) > REPEAT_S:

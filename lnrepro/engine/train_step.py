@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import optax
 
-from lnrepro.engine.errors import UserError
 from lnrepro.engine.experiment import Experiment
+from lnrepro.errors import UserError
 
 
 class State(NamedTuple):
@@ -32,7 +32,7 @@ class State(NamedTuple):
 
     @property
     def vars(self) -> dict[str, Any]:
-        """What the functions of an experiment take."""
+        """Parameters and collections, for the functions of an experiment."""
         return {"params": self.params, **self.collections}
 
 
@@ -62,6 +62,7 @@ def make_init(
     """Return (key) -> the state before the first step."""
 
     def init(key):
+        # Parameters get gradients, other collections do not.
         collections = dict(exp.init(key))
         params = collections.pop("params")
         step: Any = np.zeros([], np.int32)
@@ -104,6 +105,7 @@ def make_step(
             grads, collections, metrics = jax.lax.pmean(
                 (grads, collections, metrics), axis
             )
+        # Averaged gradients are the same on every device, so the states stay equal.
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         return State(state.step + 1, params, collections, opt_state), metrics

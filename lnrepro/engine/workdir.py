@@ -1,29 +1,23 @@
 """The run directory: its config.json, its starts, its lock and its results.json."""
 
-import collections
 import contextlib
 import fcntl
 import json
 import math
 import os
 import pathlib
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from importlib import metadata
 from typing import Any
 
-import jax
 from ml_collections import ConfigDict
 
-from lnrepro.config import add_defaults
-from lnrepro.engine import json_files
-from lnrepro.engine.errors import Diverged, RunError, UserError
+from lnrepro.engine import json_files, provenance
+from lnrepro.engine.provenance import RESUMES
+from lnrepro.engine.run_config import as_json, config_differences, may_change
+from lnrepro.errors import Diverged, RunError, UserError
 
 # The facts of the data set that a run was trained on.
 FACTS = "data_facts.json"
-# One record for each start after the first, which config.json describes.
-RESUMES = "resumes.jsonl"
 # Where and when a number was not finite.
 DIVERGED = "diverged.json"
 
@@ -47,24 +41,8 @@ _RECORDS = (
 # start sweeps write launch.lock and output.log.
 _STEMS = {"lock", "launch", "output", *(name.partition(".")[0] for name in _RECORDS)}
 
-# What the parameters of a network depend on, besides its training.
-OF_NETWORK = ("config.experiment", "config.norm", "config.model", "config.seed")
-
 # Prefix of the folder that keeps the records of a run without a checkpoint.
 SET_ASIDE = "without-checkpoint-"
-
-# Packages that a result may depend on.
-PACKAGES = (
-    "lnrepro",
-    "jax",
-    "jaxlib",
-    "flax",
-    "optax",
-    "orbax-checkpoint",
-    "tensorflow-datasets",
-    "grain",
-    "numpy",
-)
 
 
 def default(config: ConfigDict, variant: str) -> pathlib.Path:
@@ -121,85 +99,12 @@ def open_run(
     record = {
         "config": as_json(config),
         "data": {"name": config.data.name, "fingerprint": fingerprint},
-        **_this_start(),
+        **provenance.this_start(),
     }
     # First the facts, because a directory with a config.json is a run.
     json_files.write(workdir / FACTS, facts)
     json_files.write(workdir / "config.json", record)
     return True
-
-
-def _this_start() -> dict[str, Any]:
-    """Return what a result depends on besides the config and the data."""
-    return {
-        "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
-        "versions": versions(),
-        "git": git_commit(),
-        "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
-        "processes": jax.process_count(),
-    }
-
-
-def starts(workdir: pathlib.Path) -> list[dict[str, Any]]:
-    """Return a record for each start of a run, the first one first.
-
-    Each has "command", "versions", "git", "devices" and "processes"; those after the
-    first one also have "step". Fields that an earlier version did not write are
-    missing.
-    """
-    found = [json_files.read_object(workdir / "config.json") or {}]
-    path = workdir / RESUMES
-    lines = json_files.read_bytes(path).splitlines() if path.exists() else ()
-    for line in lines:
-        # Someone may have edited it.
-        with contextlib.suppress(ValueError, RecursionError):
-            record = json.loads(line)
-            if isinstance(record, dict):
-                found.append(record)
-    return found
-
-
-def commits(workdir: pathlib.Path) -> list[str]:
-    """Return the commits that a run was trained with, without repeats, in order."""
-    found = [str(start["git"]) for start in starts(workdir) if start.get("git")]
-    return list(dict.fromkeys(found))
-
-
-def record_resume(workdir: pathlib.Path, step: int) -> str:
-    """Record that a run goes on.
-
-    Args:
-      workdir: the run directory.
-      step: the number of steps taken so far.
-
-    Returns:
-      A line about what differs from its last start, "" if nothing does.
-
-    Raises:
-      OSError: it cannot be written.
-    """
-    first, *resumes = starts(workdir)
-    before, now = (resumes or [first])[-1], _this_start()
-    lines = [json_files.text(record) for record in (*resumes, {"step": step, **now})]
-    json_files.replace(workdir / RESUMES, "\n".join(lines) + "\n")
-    names = ("git", "versions", "devices", "processes")
-    # Versions before this record did not write all of them.
-    known = [name for name in names if name in before]
-    then, now = (
-        {name: _in_short(start[name]) for name in known} for start in (before, now)
-    )
-    words = [f"{field} {a} -> {b}" for field, a, b in differences(then, now)]
-    if not words:
-        return ""
-    return f"resumed otherwise than started before: {'; '.join(words)}"
-
-
-def _in_short(value: Any) -> Any:
-    """Return a list of devices as text, such as "4 x cpu:cpu"."""
-    if not isinstance(value, list):
-        return value
-    counts = collections.Counter(map(str, value))
-    return ", ".join(f"{count} x {name}" for name, count in counts.items())
 
 
 def _correct(workdir: pathlib.Path, config: ConfigDict) -> None:
@@ -208,7 +113,7 @@ def _correct(workdir: pathlib.Path, config: ConfigDict) -> None:
     now = as_json(config)
     # A resume on other devices is no correction.
     now["mesh"] = about["config"].get("mesh", now["mesh"])
-    if list(_differing(about["config"], now)):
+    if list(config_differences(about["config"], now)):
         json_files.write(workdir / "config.json", about | {"config": now})
 
 
@@ -282,7 +187,7 @@ def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | N
     now = as_json(config)
     try:
         there = json.loads(json_files.read_bytes(path))
-        fields = list(_differing(there["config"], now))
+        fields = list(config_differences(there["config"], now))
         # It is used later, so that it is reported here if it is missing.
         there["data"]["fingerprint"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -294,7 +199,7 @@ def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | N
     differing = []
     for field, a, b in fields:
         is_best = field.startswith("config.best.")
-        if not _may_change(field, a, b) and not (is_best and a and no_best):
+        if not may_change(field, a, b) and not (is_best and a and no_best):
             differing.append(f"{field}: {a!r} there, {b!r} now")
     if differing:
         raise UserError(
@@ -302,87 +207,6 @@ def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | N
             "another --workdir, or remove it"
         )
     return there
-
-
-def _differing(there: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the differences of two configs; older ones get the defaults first."""
-    yield from differences(_filled(there), _filled(now), "config")
-
-
-def _filled(fields: Any) -> dict[str, Any]:
-    config = ConfigDict(fields)
-    add_defaults(config)
-    return as_json(config)
-
-
-def _may_change(field: str, there: Any, now: Any) -> bool:
-    """Whether a field of the config may differ when a run goes on.
-
-    These are the mesh, since a run may go on with other devices, and what a run shows
-    only at its end: a mistake there would be known after all of the training.
-    """
-    if field.startswith("config.evals."):
-        at_end = (None, "end", "never")
-        return there in at_end and now in at_end
-    return field.startswith(("config.mesh", "config.curves"))
-
-
-def checkpoint_notes(config: ConfigDict, fingerprint: str) -> dict[str, Any]:
-    """Return what a checkpoint says about its run; see `check_checkpoint`.
-
-    Args:
-      config: the config.
-      fingerprint: identity of the data.
-    """
-    return {
-        "config": as_json(config),
-        "fingerprint": fingerprint,
-        "devices": jax.device_count(),
-    }
-
-
-def check_checkpoint(
-    path: pathlib.Path,
-    notes: Mapping[str, Any],
-    config: ConfigDict,
-    fingerprint: str | None = None,
-    fields: tuple[str, ...] = ("config",),
-) -> None:
-    """Check that a checkpoint belongs to a run.
-
-    Args:
-      path: where it is, for the message.
-      notes: its notes. Earlier versions did not note their config, so that nothing is
-        checked.
-      config: the config of the run.
-      fingerprint: identity of the data; None is not compared.
-      fields: the fields that are compared, and what is below them.
-
-    Raises:
-      UserError: it belongs to a run of another config or of other data.
-    """
-    if "config" not in notes:
-        return
-    try:
-        found = list(_differing(notes["config"], as_json(config)))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise UserError(f"{path}: its notes are not those of a run") from None
-    differing = [
-        f"{field}: {a!r} there, {b!r} in this run"
-        for field, a, b in found
-        # Whether `best` may be corrected was decided when the run was opened.
-        if field.startswith(fields)
-        and not _may_change(field, a, b)
-        and not field.startswith("config.best.")
-    ]
-    data_there = notes.get("fingerprint")
-    if fingerprint not in (None, data_there):
-        differing.append(f"data {data_there} there, {fingerprint} now")
-    if differing:
-        raise UserError(
-            f"{path} is a checkpoint of another run ({'; '.join(differing)}); put the "
-            "run's own files back, or give another --workdir"
-        )
 
 
 def read_results(workdir: pathlib.Path) -> dict[str, Any] | None:
@@ -425,28 +249,6 @@ def is_diverged(workdir: pathlib.Path) -> bool:
 def is_finite(value: Any) -> bool:
     """Whether a value of a JSON file is a finite number."""
     return isinstance(value, int | float) and math.isfinite(value)
-
-
-def as_json(config: ConfigDict) -> dict[str, Any]:
-    """Return the resolved config as JSON values; tuples become lists."""
-    # Values are compared with those of a config.json, which has lists for tuples.
-    return json.loads(json.dumps(config.to_dict()))
-
-
-def differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield (field, value in a, value in b) where JSON values differ.
-
-    Args:
-      a: one of them.
-      b: the other one.
-      at: name of the values, which stands before those of their fields.
-    """
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        for name in sorted({*a, *b}):
-            field = f"{at}.{name}" if at else name
-            yield from differences(a.get(name), b.get(name), field)
-    elif a != b:
-        yield at, a, b
 
 
 @contextlib.contextmanager
@@ -532,39 +334,3 @@ def storage_errors(workdir: pathlib.Path) -> Iterator[None]:
             f"{e.filename or workdir}: {e.strerror or e}; checkpoints saved before are "
             "intact, the same command resumes"
         ) from e
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of PACKAGES."""
-    found = {"python": sys.version.split()[0]}
-    # A package that is not installed is left out.
-    for name in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
-
-
-def git_commit() -> str | None:
-    """Return the checkout's commit, None outside of a checkout.
-
-    "+" at its end means that there are uncommitted changes.
-    """
-    try:
-        commit = _git("rev-parse", "HEAD")
-        changes = _git("status", "--porcelain", "--untracked-files=no")
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return commit + ("+" if changes else "")
-
-
-def _git(*arguments):
-    # The package's own checkout, whatever the current directory is.
-    done = subprocess.run(
-        ["git", *arguments],
-        cwd=pathlib.Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        timeout=10,
-        check=True,
-    )
-    return done.stdout.strip()

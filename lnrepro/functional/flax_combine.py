@@ -1,4 +1,4 @@
-"""What `Stack` and `Bidirectional` of linen and nnx have in common."""
+"""Parts that `Stack` and `Bidirectional` of linen and nnx share."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -56,7 +56,7 @@ def run_layers(
             initial_carry=carries[index],
             return_carry=True,
             **of_layer[index],
-            **_given(of_call),
+            **_not_none(of_call),
         )
         last_carries.append(carry)
     return tuple(last_carries), y
@@ -127,7 +127,7 @@ def run_both(
         return_carry=True,
         reverse=False,
         **of_direction[0],
-        **_given(of_call),
+        **_not_none(of_call),
     )
     backward_carry, backward_y = backward(
         x,
@@ -136,7 +136,7 @@ def run_both(
         reverse=True,
         keep_order=True,
         **of_direction[1],
-        **_given(of_call),
+        **_not_none(of_call),
     )
     # Both outputs stand in the order of x.
     return (forward_carry, backward_carry), merge(forward_y, backward_y)
@@ -183,6 +183,6 @@ def _concatenate(left, right):
     return jnp.concatenate([left, right], -1)
 
 
-def _given(call):
+def _not_none(call):
     """The arguments that are not None; modules of Flax do not take all of them."""
     return {name: value for name, value in call._asdict().items() if value is not None}

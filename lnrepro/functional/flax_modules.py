@@ -1,4 +1,4 @@
-"""What the recurrent modules of `lnrepro.linen` and `lnrepro.nnx` have in common.
+"""Parts that the recurrent modules of `lnrepro.linen` and `lnrepro.nnx` share.
 
 The norm modules have `lnrepro.functional.flax_norms`, stacks and directions
 `lnrepro.functional.flax_combine`.
@@ -153,7 +153,7 @@ def parameter_names(path: tuple) -> tuple[str, ...]:
     return names or ("value",)
 
 
-def chosen(argument: T | None, attribute: T) -> T:
+def merge_argument(argument: T | None, attribute: T) -> T:
     """Return the argument of a call, or the module's attribute where it is None."""
     return attribute if argument is None else argument
 
@@ -312,8 +312,8 @@ def run_cell(
         seq_lengths=call.seq_lengths,
         mask=call.mask,
         resets=call.resets,
-        reverse=chosen(call.reverse, module.reverse),
-        keep_order=chosen(call.keep_order, module.keep_order),
+        reverse=merge_argument(call.reverse, module.reverse),
+        keep_order=merge_argument(call.keep_order, module.keep_order),
         time_major=call.time_major,
         key=key,
         memory=call.memory,

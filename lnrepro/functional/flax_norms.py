@@ -1,4 +1,4 @@
-"""What the norm modules of `lnrepro.linen` and `lnrepro.nnx` have in common.
+"""Parts that the norm modules of `lnrepro.linen` and `lnrepro.nnx` share.
 
 They differ from Flax's norms in these points:
 

@@ -46,7 +46,7 @@ class Plan(NamedTuple):
 
 
 class ScanResult(NamedTuple):
-    """What a scan returns.
+    """The result of a scan.
 
     Attributes:
       carry: the carry after the last step.
@@ -86,11 +86,11 @@ def _forward(plan, weights, params, carry, x, context, keep):
 
     Args:
       plan: the static part of the scan.
-      weights: as for `plain_scan`, as are the other arguments.
-      params: see `plain_scan`.
-      carry: see `plain_scan`.
-      x: see `plain_scan`.
-      context: see `plain_scan`.
+      weights: {name: weight}.
+      params: pytree that every step reads.
+      carry: the carry before the first step.
+      x: pytree of [T, ...], the inputs.
+      context: pytree of [T, ...], or None.
       keep: (carry before, carry after, {name: product}) -> what is stacked of a step.
 
     Returns:
@@ -102,7 +102,7 @@ def _forward(plan, weights, params, carry, x, context, keep):
     def one_step(carry, inputs):
         x, context = inputs
         x_proj = x if plan.hoist else plan.project(named_dot(weights), x)
-        record = named_products.computed(weights)
+        record = named_products.compute_products(weights)
         new, aux = plan.step(record.dot, params, carry, x_proj, context)
         # A hoisted projection lies in memory already and is not stacked again.
         x_proj = None if plan.hoist else x_proj
@@ -133,7 +133,7 @@ def _loop(plan):
 
 
 def _over_chunks(function, state, inputs, size, reverse):
-    """`jax.lax.scan` of a function of whole chunks of `size` steps.
+    """`jax.lax.scan` of a function of chunks of `size` steps; the last may be shorter.
 
     Args:
       function: (state, inputs of a chunk [size, ...]) -> (state, outputs of a chunk).
@@ -148,10 +148,43 @@ def _over_chunks(function, state, inputs, size, reverse):
     steps = jax.tree.leaves(inputs)[0].shape[0]
     if steps == size:
         return function(state, inputs)
-    # [T, ...] -> [T / size, size, ...], and back below.
-    split = jax.tree.map(lambda a: a.reshape(-1, size, *a.shape[1:]), inputs)
-    state, stacked = jax.lax.scan(function, state, split, reverse=reverse)
-    return state, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), stacked)
+    left_over = steps % size
+    if not left_over:
+        # [T, ...] -> [T / size, size, ...], and back below.
+        split = jax.tree.map(lambda a: a.reshape(-1, size, *a.shape[1:]), inputs)
+        state, stacked = jax.lax.scan(function, state, split, reverse=reverse)
+        return state, _join_chunks(stacked)
+
+    # The chunks are read from the whole arrays. A part of these, split into chunks,
+    # would be a copy.
+    def of_chunk(state, first, length):
+        def read(a):
+            return jax.lax.dynamic_slice_in_dim(a, first, length)
+
+        return function(state, jax.tree.map(read, inputs))
+
+    def of_rest(state):
+        return of_chunk(state, steps - left_over, left_over)
+
+    if reverse:
+        state, rest = of_rest(state)
+    state, stacked = jax.lax.scan(
+        functools.partial(of_chunk, length=size),
+        state,
+        jnp.arange(0, steps - left_over, size),
+        reverse=reverse,
+    )
+    if not reverse:
+        state, rest = of_rest(state)
+    outputs = jax.tree.map(
+        lambda a, b: jnp.concatenate([a, b]), _join_chunks(stacked), rest
+    )
+    return state, outputs
+
+
+def _join_chunks(tree):
+    """Arrays [chunks, steps, ...] as [chunks * steps, ...]."""
+    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), tree)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -163,8 +196,8 @@ def lean_scan(plans, weights, params, carry, x, context) -> ScanResult:
     return plain_scan(plans, weights, params, carry, x, context)
 
 
-class Kept(NamedTuple):
-    """What the backward pass reads of every step, each [T, ...].
+class Residuals(NamedTuple):
+    """Values of every step that the backward pass reads, each [T, ...].
 
     Attributes:
       carry: the carry before the step.
@@ -197,7 +230,7 @@ def _lean_forward(plans, weights, params, carry, x, context):
     last, (before, step_products), aux, x_proj = platform.choose(
         forward, plans, weights, params, carry, x, context
     )
-    kept = Kept(before, x_proj if plan.save == "products" else None, step_products)
+    kept = Residuals(before, x_proj if plan.save == "products" else None, step_products)
     # The outputs are derived from the carries, which are kept anyway. A second stack
     # would cost as much memory again.
     outputs = _outputs_after(plan, before, last)
@@ -235,7 +268,7 @@ def _gradients(plan, saved, gradients):
     # The weights enter as arguments, so that the vjp below also returns their
     # gradients.
     def project(weights, x):
-        record = named_products.with_own_derivative(weights)
+        record = named_products.differentiable_products(weights)
         return plan.project(record.dot, x)
 
     def one_chunk(state, inputs):
@@ -283,14 +316,14 @@ def _complete(plan, weights, params, x, context, kept):
 
         def products_of(carry, x_proj, context):
             # Run the step for its products alone. XLA drops the rest.
-            record = named_products.computed(weights)
+            record = named_products.compute_products(weights)
             plan.step(record.dot, params, carry, x_proj, context)
             return record.outputs
 
         # The steps are independent, because the carry before each of them is kept. So
         # `vmap` turns the products of the chunk into one large product per weight.
         outputs = jax.vmap(products_of)(kept.carry, x_proj, context)
-    return Kept(kept.carry, x_proj, outputs)
+    return Residuals(kept.carry, x_proj, outputs)
 
 
 def _replay_steps(
@@ -310,7 +343,7 @@ def _replay_steps(
         (x_proj, kept_products), (before, context, d_output, d_aux) = inputs
 
         def replay(params, carry, x_proj, probes):
-            record = named_products.replayed(weights, kept_products, probes)
+            record = named_products.replay_products(weights, kept_products, probes)
             new, aux = plan.step(record.dot, params, carry, x_proj, context)
             # An input that is a leaf of the carry, such as h in W_h h, is read from the
             # kept carries later. The others are stacked.

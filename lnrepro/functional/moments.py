@@ -62,7 +62,7 @@ def moments(
         raise ValueError(
             f"x {x.shape} has no elements over axes {axes} to take statistics from"
         )
-    sum_dtype = jnp.promote_types(x.dtype, jnp.float32)
+    sum_dtype = wide_dtype(x.dtype)
     keep = None if mask is None else _expand_mask(mask, x, axes)
 
     def valid(values):
@@ -72,7 +72,7 @@ def moments(
         return jnp.where(keep, values, jnp.zeros((), values.dtype))
 
     def total(values):
-        values = jnp.sum(values, axes, keepdims=True, dtype=_wide(values.dtype))
+        values = jnp.sum(values, axes, keepdims=True, dtype=wide_dtype(values.dtype))
         if axis_name is None:
             return values
         return jax.lax.psum(values, axis_name, axis_index_groups=axis_index_groups)
@@ -194,11 +194,12 @@ def module_dtypes(
         )
     compute = jnp.promote_types(x.dtype, result)
     if force_float32_reductions:
-        compute = jnp.promote_types(compute, jnp.float32)
+        compute = wide_dtype(compute)
     return compute, result
 
 
-def _wide(dtype):
+def wide_dtype(dtype: jax.typing.DTypeLike) -> jnp.dtype:
+    """Return the dtype, or float32 where it is narrower."""
     return jnp.promote_types(dtype, jnp.float32)
 
 

@@ -60,7 +60,7 @@ class NamedProducts:
         return self.outputs[name]
 
 
-def computed(weights: Weights) -> NamedProducts:
+def compute_products(weights: Weights) -> NamedProducts:
     """Products that are computed."""
 
     def multiply(name, v):
@@ -69,7 +69,7 @@ def computed(weights: Weights) -> NamedProducts:
     return NamedProducts(weights, multiply)
 
 
-def with_own_derivative(weights: Weights) -> NamedProducts:
+def differentiable_products(weights: Weights) -> NamedProducts:
     """Products that are computed, with `products.weight_gradient` as derivative."""
 
     def multiply(name, v):
@@ -78,7 +78,7 @@ def with_own_derivative(weights: Weights) -> NamedProducts:
     return NamedProducts(weights, multiply)
 
 
-def replayed(
+def replay_products(
     weights: Weights, kept: dict[str, jax.Array], probes: dict[str, jax.Array]
 ) -> NamedProducts:
     """Products read from memory, whose gradients go to their inputs and to `probes`.
@@ -102,7 +102,7 @@ def named_dot(weights: Weights) -> Dot:
     >>> named_dot({"w": jax.numpy.ones((2, 3))})("w", jax.numpy.ones(2))
     Array([2., 2., 2.], dtype=float32)
     """
-    return computed(weights).dot
+    return compute_products(weights).dot
 
 
 @jax.custom_vjp

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.moments import moments, normalize
+from lnrepro.functional.moments import moments, normalize, wide_dtype
 
 
 def layer_norm(
@@ -61,7 +61,7 @@ def layer_norm(
     gain = _expand("layer_norm", "gain", gain, x, axes)
     bias = _expand("layer_norm", "bias", bias, x, axes)
 
-    wide = x.astype(_statistics_dtype(x))
+    wide = x.astype(wide_dtype(x.dtype))
     # Eq. 3: the mean and the variance run over the units of one case. `axes` keep size
     # 1, so that both broadcast against x.
     centred = wide - jnp.mean(wide, axes, keepdims=True)
@@ -114,7 +114,7 @@ def rms_norm(
     axes = _check_axes("rms_norm", x, axis)
     gain = _expand("rms_norm", "gain", gain, x, axes)
 
-    wide = x.astype(_statistics_dtype(x))
+    wide = x.astype(wide_dtype(x.dtype))
     mean_square = jnp.mean(jnp.square(wide), axes, keepdims=True)
     # The mean of x is not subtracted.
     y = wide * jax.lax.rsqrt(mean_square + epsilon)
@@ -151,7 +151,7 @@ def batch_norm(
         the normaliser and in the variance returned.
       mean: with `var`, statistics [H] to use as they are: running averages at test
         time.
-      var: see mean.
+      var: the variances [H] that belong to `mean`.
       axis_name: mapped axes (of pmap, vmap or shard_map) over which the rows are
         spread. The statistics are then those of all of them.
 
@@ -185,7 +185,7 @@ def batch_norm(
             "(to take them from x)"
         )
 
-    wide = x.astype(_statistics_dtype(x))
+    wide = x.astype(wide_dtype(x.dtype))
     # Statistics are [H], and [1, ..., H] broadcasts against x.
     row_shape = (1,) * (x.ndim - 1) + features
     if mean is None:
@@ -286,7 +286,7 @@ def weight_norm(v: jax.Array, g: jax.Array) -> jax.Array:
             f"weight_norm: g has shape {jnp.shape(g)}, but v {v.shape} asks for one "
             f"length per output unit, {v.shape[-1:]}"
         )
-    dtype = _statistics_dtype(v)
+    dtype = wide_dtype(v.dtype)
     direction = v.astype(dtype)
     square = _square_of_columns(direction)
     # A zero norm is replaced by 1, so that neither the kernel nor its gradient is NaN.
@@ -315,7 +315,7 @@ def weight_norm_preserving(w: jax.Array) -> tuple[jax.Array, jax.Array]:
     Array([5.], dtype=float32)
     """
     w = _kernel("weight_norm_preserving", "w", w)
-    square = _square_of_columns(w.astype(_statistics_dtype(w)))
+    square = _square_of_columns(w.astype(wide_dtype(w.dtype)))
     return w, jnp.sqrt(square).astype(w.dtype)
 
 
@@ -347,7 +347,7 @@ def weight_norm_from_data(
     (Array([0.5], dtype=float32), Array([-1.5], dtype=float32))
     """
     t = _floating("weight_norm_from_data", t)
-    wide = t.astype(_statistics_dtype(t))
+    wide = t.astype(wide_dtype(t.dtype))
     mean, var, _ = _row_statistics("weight_norm_from_data", wide)
     # g t + b then has standard deviation `scale` and mean 0.
     g = scale * jax.lax.rsqrt(var + epsilon)
@@ -382,10 +382,6 @@ def _row_statistics(function, x, *, mask=None, unbiased=False, axis_name=None):
 
 def _square_of_columns(w):
     return jnp.sum(jnp.square(w), tuple(range(w.ndim - 1)))
-
-
-def _statistics_dtype(x):
-    return jnp.promote_types(x.dtype, jnp.float32)
 
 
 def _floating(function, x):

@@ -102,8 +102,8 @@ class ScanOptions:
       save: what the lean backward pass keeps beside the carries. "products": all
         products. "recurrent": the products of the step, and not those of `project`.
         "carries": no product. What is not kept is computed again, chunk by chunk.
-      chunk: number of steps in a chunk, a divisor of T. None chooses enough steps for
-        a large matrix product.
+      chunk: number of steps in a chunk; the last one may have fewer. None chooses
+        enough steps for a large matrix product.
       hoist: True computes `project` over a whole chunk before its steps, False inside
         each step. None takes what is faster on the platform, see `FORMS`.
       unroll: steps per iteration of the loop, as in `jax.lax.scan`. None takes 1.
@@ -189,8 +189,8 @@ def scan(
       in the order of x, whichever way the scan ran.
 
     Raises:
-      ValueError: `dot` got an unknown name or one name twice; a chunk that does not
-        divide T.
+      ValueError: `dot` got an unknown name or one name twice; a chunk where T is
+        symbolic.
       TypeError: forward-mode differentiation of the lean backward pass, or the
         derivative of a carry that is not floating point.
 
@@ -245,20 +245,19 @@ def _forms(use_pallas):
 
 
 def _plan(step, project, output, reverse, x, steps, options, form):
-    """Choose values for the options that are None, and check the chunk."""
+    """Choose values for the options that are None."""
     hoist = form.hoist if options.hoist is None else options.hoist
     # Chunks bound the memory of what is computed for many steps at once. Where the
     # forward pass keeps that anyway, and the backward pass computes nothing so, they
     # bound nothing.
     forward_chunk = backward_chunk = steps
     if options.chunk is not None:
-        # jax.export may leave T symbolic, and whether a chunk divides it is then not
-        # known.
-        if not isinstance(steps, int) or steps % options.chunk:
+        if not isinstance(steps, int):
             raise ValueError(
-                f"scan: chunk={options.chunk} must divide the number of steps, {steps}"
+                f"scan: chunk={options.chunk} needs a known number of steps; it is the "
+                f"symbolic {steps}"
             )
-        forward_chunk = backward_chunk = options.chunk
+        forward_chunk = backward_chunk = min(options.chunk, steps)
     elif options.save != "products":
         forward_chunk = backward_chunk = _chunk(x, steps, form.least_steps)
     elif not form.in_place:
@@ -287,15 +286,16 @@ def _chunk(x, steps, least_steps):
     sizes = [size for shape in shapes for size in shape]
     if not shapes or not all(isinstance(size, int) for size in sizes):
         return steps  # jax.export has symbolic sizes.
-    # A leaf is [T, batch axes..., D], and a product over `chunk` steps has chunk * rows
+    # A leaf is [T, batch axes..., D], so a product over `chunk` steps has chunk * rows
     # rows.
     rows = math.prod(shapes[0][1:-1])
-    # A chunk must divide T. A chunk of more than T / 2 steps that divides T is T
-    # itself.
-    for chunk in range(max(1, min(steps, least_steps)), steps // 2 + 1):
-        if steps % chunk == 0 and chunk * rows >= enough_rows:
-            return chunk
-    return steps
+    chunk = max(1, least_steps, -(-enough_rows // max(rows, 1)))
+    if 2 * chunk > steps:
+        return steps
+    # A last chunk of fewer steps is a second program to compile. So a divisor of T is
+    # taken if there is one of a similar size.
+    divisors = (size for size in range(chunk, 2 * chunk) if steps % size == 0)
+    return next(divisors, chunk)
 
 
 __all__ = ["ScanOptions", "ScanResult", "named_dot", "scan"]

@@ -81,21 +81,29 @@ def time_major_flags(
         floats other than 0 and 1.
       TypeError: resets that are neither booleans nor integers.
     """
+    # x is [T, batch axes..., D] already, and the flags are as the user gave them.
+    expected = x.shape[:-1] if time_major else (*x.shape[1:-1], x.shape[0])
+    flags = _booleans(f"unroll: {name}", flags, expected)
+    if flags is None or time_major:
+        return flags
+    return jnp.moveaxis(flags, -1, 0)
+
+
+def _booleans(name, flags, shape):
+    """Check a mask or resets, whose name is for messages, and make them booleans."""
     if flags is None:
         return None
     flags = jnp.asarray(flags)
-    if name == "resets":
-        _check_resets(f"unroll: {name}", flags)
+    if name.endswith("mask"):
+        _check_mask(name, flags)
     else:
-        _check_mask(f"unroll: {name}", flags)
-    # x is [T, batch axes..., D] already, and the flags are as the user gave them.
-    expected = x.shape[:-1] if time_major else (*x.shape[1:-1], x.shape[0])
-    if flags.shape != expected:
+        _check_resets(name, flags)
+    if flags.shape != shape:
         raise ValueError(
-            f"unroll: {name} has shape {flags.shape}; these inputs ask for {expected}"
+            f"{name} has shape {flags.shape}; these inputs ask for {shape}"
         )
-    flags = as_booleans(flags)
-    return flags if time_major else jnp.moveaxis(flags, -1, 0)
+    # Zero is False.
+    return flags if flags.dtype == bool else flags != 0
 
 
 def _check_resets(name: str, resets: jax.Array) -> None:
@@ -137,23 +145,7 @@ def flags_of_step(name: str, flags: Any, x: jax.Array) -> jax.Array | None:
         floats other than 0 and 1.
       TypeError: a reset that is neither boolean nor integer.
     """
-    if flags is None:
-        return None
-    flags = jnp.asarray(flags)
-    if name == "reset":
-        _check_resets(f"step: {name}", flags)
-    else:
-        _check_mask(f"step: {name}", flags)
-    if flags.shape != x.shape[:-1]:
-        raise ValueError(
-            f"step: {name} has shape {flags.shape}; these inputs ask for {x.shape[:-1]}"
-        )
-    return as_booleans(flags)
-
-
-def as_booleans(flags: jax.Array) -> jax.Array:
-    """Return numbers as booleans: zero is False."""
-    return flags if flags.dtype == bool else flags != 0
+    return _booleans(f"step: {name}", flags, x.shape[:-1])
 
 
 def padding_mask(

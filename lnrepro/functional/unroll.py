@@ -14,7 +14,7 @@ from lnrepro.functional.scan import ScanOptions, identity, named_dot, scan
 
 
 class BatchStatistics(NamedTuple):
-    """What batch norm saw: statistics of each step taken.
+    """Batch norm's statistics of each step taken.
 
     Attributes:
       values: {site: (mean, var)}, each [T, n]; row t belongs to the t-th step taken.
@@ -26,7 +26,7 @@ class BatchStatistics(NamedTuple):
 
 
 class Unrolled(NamedTuple):
-    """What `unroll` returns.
+    """The result of `unroll`.
 
     Attributes:
       carry: the carry after the last step.
@@ -44,7 +44,7 @@ class Unrolled(NamedTuple):
 
 
 class _Inputs(NamedTuple):
-    """What every step of a scan reads: parameters, and what belongs to the sequence."""
+    """Arrays that all steps of a scan share."""
 
     params: Any
     reset_carry: Carry | None
@@ -130,60 +130,37 @@ def unroll(
     >>> unroll(cell, params, x, seq_lengths=lengths).outputs.shape
     (2, 5, 8)
     """
-    # Everything from here on is time-major and has one dtype.
+    # One dtype, and time first: [T, ..., D], as `lax.scan` wants it.
     x, weights, step_params = checks.one_dtype("unroll", cell, params, x)
     checks.sequence_inputs(x)
-    # Time comes first, [T, ..., D], as `lax.scan` wants it.
     x = x if time_major else jnp.moveaxis(x, -2, 0)
     steps, batch_axes = x.shape[0], x.ndim - 2
-    # One mask [T, ...] for lengths and mask, None where nothing is padding.
     mask = sequences.padding_mask(x, seq_lengths, mask, time_major)
     resets = sequences.time_major_flags("resets", resets, x, time_major)
     if reverse and resets is not None:
         resets = sequences.resets_from_the_end(resets, seq_lengths)
 
-    # In the order of processing, step t of every sequence is taken at the same time.
-    # The outputs are asked for in that order, or batch norm's statistics are.
-    in_processing_order = reverse and seq_lengths is not None
-    in_processing_order &= bool(cell.sites) or not keep_order
-    if in_processing_order:
-        x, resets, mask = sequences.flip((x, resets, mask), seq_lengths)
-    # Padding may hold anything, even NaN, which would reach the gradients.
+    # The order of processing, without what padding holds.
+    order = _order(cell, seq_lengths, reverse, keep_order)
+    x, resets, mask = order.before_scan((x, resets, mask))
     x = sequences.without_padding(x, mask)
 
-    # Noise of the whole sequence is drawn here, that of a step from the step's key.
-    if key is not None:
-        key, noise_key = jax.random.split(key)
-        if noise is None:
-            noise = cell.sample(noise_key, _one_step_of(x))
+    # Noise and the first carry.
+    key, noise = _noise_of_sequence(cell, key, noise, x)
     x = cell.transform_input(x, noise)
-    like = _one_step_of(x)
-    # A reset restores the cell's own carry, not the one that was passed in.
-    own_carry = cell.initial_carry(params, like)
+    own_carry = cell.initial_carry(params, _one_step_of(x))
     if initial_carry is None:
         initial_carry = own_carry
     else:
         initial_carry = checks.carry_like("unroll", own_carry, initial_carry)
 
-    # Without lengths the scan itself runs from the end, which needs no flipped copy of
-    # x.
-    runs_backwards = reverse and not in_processing_order
-    step_index = jnp.arange(steps)
-    # Row i of the table belongs to input i, so a reversed scan reads the steps from the
-    # end.
-    step_index = step_index[::-1] if runs_backwards else step_index
-    # The scan slices the arrays of the context along T. All steps share `inputs`.
-    context = StepContext(
-        index=step_index,
-        mask=mask,
-        key=None if key is None else jax.random.split(key, steps),
-        statistics=sequences.statistics_of_steps(cell, statistics, step_index),
-    )
+    # The scan. It slices x and the context along T. All steps share `inputs`, such as
+    # the cell's own carry, which a reset restores.
+    context = _context_of_steps(cell, steps, order.from_end, mask, key, statistics)
     inputs = _Inputs(step_params, None if resets is None else own_carry, memory, noise)
     x, weights, inputs, initial_carry = sequences.vary_alike(
         params, (x, weights, inputs, initial_carry)
     )
-    # The guarded step restores carries at resets and keeps them at padding.
     result = scan(
         _guarded_step(cell),
         weights,
@@ -193,33 +170,95 @@ def unroll(
         project=cell.project,
         output=identity if return_carries else cell.output,
         context=(context, resets),
-        reverse=runs_backwards,
+        reverse=order.from_end,
         options=options,
     )
-    # Bring the outputs back to the order and the layout that was asked for. With
-    # return_carries the scan stacked whole carries, from which the outputs are taken.
-    outputs = cell.output(result.outputs) if return_carries else result.outputs
-    outputs = sequences.without_padding(outputs, mask)
-    carries = result.outputs if return_carries else None
 
-    # A sequence flipped within its length is flipped back. A reversed scan stacks its
-    # outputs in the order of x already.
-    if in_processing_order and keep_order:
-        outputs, carries = sequences.flip((outputs, carries), seq_lengths)
-    elif runs_backwards and not keep_order:
-        outputs, carries = sequences.flip((outputs, carries), None)
-    # Row t of the statistics belongs to the t-th step taken.
-    batch_statistics = None
-    if cell.sites and statistics is None:
-        seen = sequences.steps_with_a_row(mask, steps)
-        batch_statistics = BatchStatistics(result.aux, seen)
-        if runs_backwards:
-            batch_statistics = sequences.flip(batch_statistics, None)
+    # The results, in the order and the layout that were asked for.
+    outputs, carries = result.outputs, None
+    if return_carries:
+        outputs, carries = cell.output(result.outputs), result.outputs
+    outputs = sequences.without_padding(outputs, mask)
+    outputs, carries = order.after_scan((outputs, carries))
     if not time_major:
         outputs, carries = jax.tree.map(
             lambda a: jnp.moveaxis(a, 0, batch_axes), (outputs, carries)
         )
-    return Unrolled(result.carry, outputs, carries, batch_statistics)
+    used = None
+    if cell.sites and statistics is None:
+        seen = sequences.steps_with_a_row(mask, steps)
+        used = order.as_taken(BatchStatistics(result.aux, seen))
+    return Unrolled(result.carry, outputs, carries, used)
+
+
+class _Order(NamedTuple):
+    """The order in which a scan takes the steps of sequences [T, ...].
+
+    Attributes:
+      seq_lengths: lengths within which each sequence is reversed before the scan. None
+        leaves the sequences as they are.
+      from_end: whether the scan itself runs from the last step to the first, which
+        needs no reversed copy of x.
+      keep: whether results are returned in the order of x.
+    """
+
+    seq_lengths: jax.Array | None
+    from_end: bool
+    keep: bool
+
+    def before_scan(self, tree):
+        """Bring sequences into the order in which the scan reads them."""
+        if self.seq_lengths is None:
+            return tree
+        return sequences.flip(tree, self.seq_lengths)
+
+    def after_scan(self, tree):
+        """Bring results of the scan into the order that was asked for."""
+        # A scan from the end stacks its results in the order of x.
+        if self.keep:
+            return self.before_scan(tree)
+        return self.as_taken(tree)
+
+    def as_taken(self, tree):
+        """Bring results of the scan into an order where row t is the t-th step."""
+        return sequences.flip(tree, None) if self.from_end else tree
+
+
+def _order(cell, seq_lengths, reverse, keep_order):
+    """The order of processing, and of the results."""
+    if not reverse or seq_lengths is None:
+        return _Order(None, reverse, keep_order)
+    # Reversed within its own length, step t of every sequence is taken at the same
+    # time. Batch norm's statistics of a step ask for that, or the order of the outputs.
+    if cell.sites or not keep_order:
+        return _Order(seq_lengths, False, keep_order)
+    return _Order(None, True, keep_order)
+
+
+def _noise_of_sequence(cell, key, noise, x):
+    """Draw the noise of a whole sequence, unless there is some.
+
+    Returns:
+      (key from which the steps draw theirs, noise).
+    """
+    if key is None:
+        return None, noise
+    key, noise_key = jax.random.split(key)
+    return key, cell.sample(noise_key, _one_step_of(x)) if noise is None else noise
+
+
+def _context_of_steps(cell, steps, from_end, mask, key, statistics):
+    """The context of all steps, each array [T, ...]."""
+    # Row i belongs to input i, so that a scan from the end reads the numbers of the
+    # steps from the end.
+    index = jnp.arange(steps)
+    index = index[::-1] if from_end else index
+    return StepContext(
+        index=index,
+        mask=mask,
+        key=None if key is None else jax.random.split(key, steps),
+        statistics=sequences.statistics_of_steps(cell, statistics, index),
+    )
 
 
 def step(
@@ -365,15 +404,14 @@ def bidirectional(
       merge: "concat" concatenates the outputs of both to [..., T, 2 H]; "sum" adds
         them up.
       initial_carry: a pair of carries, or None.
-      seq_lengths: as in `unroll`, as are mask, resets, time_major, key, memory and
-        options.
-      mask: see above.
-      resets: see above.
-      time_major: see above.
-      key: see above.
-      memory: see above.
+      seq_lengths: [...], as in `unroll`.
+      mask: [..., T], as in `unroll`.
+      resets: [..., T], True at the first step of a sequence in the order of x.
+      time_major: whether x is [T, ..., D].
+      key: random key, of which each cell gets a part.
+      memory: read by the steps of both cells.
       statistics: a pair of population statistics of batch norm, or None.
-      options: see above.
+      options: how both scans run.
 
     Returns:
       Unrolled: carry is a pair, outputs stand in the order of x, carries is None, and

@@ -10,12 +10,13 @@ from flax import traverse_util
 from flax.errors import ScopeParamShapeError
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import Initializer, wide_dtype
+from lnrepro.functional.cells.base import Initializer
 from lnrepro.functional.flax_modules import (
     initializer_of,
     map_initializers,
     parameter_names,
 )
+from lnrepro.functional.moments import wide_dtype
 
 
 @dataclasses.dataclass(frozen=True)

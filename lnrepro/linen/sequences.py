@@ -72,7 +72,7 @@ class SequenceModule(nn.Module):
           ValueError: a shape that does not fit; an option given twice or not at all.
         """
         call = flax_modules.SequenceCall(
-            flax_modules.chosen(time_major, self.time_major),
+            flax_modules.merge_argument(time_major, self.time_major),
             reverse,
             keep_order,
             seq_lengths,
@@ -83,7 +83,9 @@ class SequenceModule(nn.Module):
             use_running_average,
         )
         carry, y = self._run(inputs, initial_carry, init_key, call)
-        return (carry, y) if flax_modules.chosen(return_carry, self.return_carry) else y
+        if flax_modules.merge_argument(return_carry, self.return_carry):
+            return carry, y
+        return y
 
     @nn.compact
     def step(

@@ -16,7 +16,7 @@ from lnrepro.functional.flax_combine import (
     step_layers,
 )
 from lnrepro.nnx.base import Carry, Streams
-from lnrepro.nnx.sequences import SequenceModule, kept_stream
+from lnrepro.nnx.sequences import SequenceModule, keep_stream
 
 
 class Stack(SequenceModule):
@@ -120,7 +120,7 @@ class Bidirectional(SequenceModule):
     def __post_init__(self, rngs):
         """Check merge_fn, and keep a stream of keys for carries."""
         merge_function(self.merge_fn)
-        self.carry_rngs = kept_stream(rngs)
+        self.carry_rngs = keep_stream(rngs)
 
     @property
     def hidden_features(self) -> int:

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 from flax import nnx, traverse_util
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import Initializer, wide_dtype
+from lnrepro.functional.cells.base import Initializer
 from lnrepro.functional.flax_modules import (
     initializer_of,
     map_initializers,
     parameter_names,
 )
+from lnrepro.functional.moments import wide_dtype
 
 Metadata = Mapping[str, Any]
 NO_METADATA: Metadata = MappingProxyType({})

@@ -73,7 +73,7 @@ class SequenceModule(nnx.Module):
           ValueError: a shape that does not fit, or noise without rngs.
         """
         call = flax_modules.SequenceCall(
-            flax_modules.chosen(time_major, self.time_major),
+            flax_modules.merge_argument(time_major, self.time_major),
             reverse,
             keep_order,
             seq_lengths,
@@ -84,7 +84,9 @@ class SequenceModule(nnx.Module):
             use_running_average,
         )
         carry, y = self._run(inputs, initial_carry, rngs, call)
-        return (carry, y) if flax_modules.chosen(return_carry, self.return_carry) else y
+        if flax_modules.merge_argument(return_carry, self.return_carry):
+            return carry, y
+        return y
 
     def step(
         self,
@@ -161,7 +163,7 @@ class CellSequence(SequenceModule):
             carry = owner.initialize_carry(shape, _carry_stream(rngs))
             initial_carry = flax_modules.drawn_carry(cell, params, x, carry)
 
-        takes_running = flax_modules.chosen(
+        takes_running = flax_modules.merge_argument(
             call.use_running_average, self.use_running_average
         )
         return flax_modules.run_cell(
@@ -273,7 +275,7 @@ class RNN(CellSequence):
         flax_modules.check_cell(cell, base.CellModule, "nnx")
         # nnx.data lets a module take the place of a functional cell.
         self.cell = nnx.data(cell)
-        self.carry_rngs = kept_stream(rngs)
+        self.carry_rngs = keep_stream(rngs)
         self._make_statistics(cell.functional_cell)
 
     def _run(self, inputs, initial_carry, rngs, call):
@@ -361,10 +363,19 @@ class SimpleRNN(NamedSequence):
     cell_class = functional.SimpleCell
 
 
-def kept_stream(rngs: base.Streams | bool) -> Any:
-    """Return the stream for carries that a module keeps, None where it keeps none."""
+def keep_stream(rngs: base.Streams | bool) -> Any:
+    """Make the stream for carries that a module keeps, None where it keeps none.
+
+    Raises:
+      TypeError: `rngs` is neither a bool nor streams.
+    """
     if isinstance(rngs, bool):
         return nnx.data(None)
+    if not isinstance(rngs, nnx.Rngs | nnx.RngStream):
+        raise TypeError(
+            f"rngs has the type {type(rngs).__name__}; give rngs=nnx.Rngs(0), with a "
+            "seed or key of yours, True or False"
+        )
     stream = rngs.carry if isinstance(rngs, nnx.Rngs) else rngs
     # The tag tells the modules inside that their noise is not to be drawn from it.
     return nnx.RngStream(stream(), tag="carry")

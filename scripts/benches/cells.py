@@ -21,7 +21,7 @@ import flax.linen as nn
 import jax
 
 from lnrepro import functional
-from lnrepro.engine import workdir
+from lnrepro.engine import provenance
 from scripts.benches import records
 from scripts.benches.direct import cells_jax, variants_jax
 from scripts.benches.direct.cells_jax import Implementation, Shape
@@ -173,6 +173,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="those of the paper by default",
     )
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    add_timing_arguments(parser)
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        default=["torch", "haiku"],
+        help="libraries to measure if they are installed",
+    )
+    records.add_json_flag(parser)
+
+
+def add_timing_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that `measure` reads."""
     parser.add_argument(
         "--repeats",
         type=int,
@@ -189,15 +201,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=float,
         default=30,
-        help="smallest duration of the repetitions of a shape",
+        help="smallest duration of all repetitions together",
     )
-    parser.add_argument(
-        "--peers",
-        nargs="*",
-        default=["torch", "haiku"],
-        help="libraries to measure if they are installed",
-    )
-    records.add_json_flag(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -206,7 +211,7 @@ def main(args: argparse.Namespace) -> int:
     Returns:
       0.
     """
-    commit = (workdir.git_commit() or "unknown")[:7]
+    commit = (provenance.git_commit() or "unknown")[:7]
     print(f"{args.cell}, {records.device()}, jax {jax.__version__}, commit {commit}")
     print(
         "forward + backward unless it says `inference`; medians of at least "

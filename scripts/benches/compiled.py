@@ -1,6 +1,7 @@
-"""Cells and optimiser steps compiled for an H100 or a TPU, on a machine without one.
+"""Cells, programs and optimiser steps compiled for an H100 or a TPU, without one.
 
     python scripts/bench.py compiled --device v5e --json FILE
+    python scripts/bench.py compiled --device h100 --programs ppo seq2seq
     python scripts/bench.py compiled --device h100 --configs configs/draw.py:paper
     python scripts/bench.py compiled --device v5e --devices 4 --configs FILE:paper ...
 
@@ -11,8 +12,8 @@ of a compiler's schedule. docs/performance.md says what they are and are not.
 import argparse
 from collections.abc import Mapping, Sequence
 
-from lnrepro.engine.errors import RunError
-from scripts.benches import cells, records
+from lnrepro.errors import RunError
+from scripts.benches import cells, programs, records
 from scripts.benches.accelerators import analysis, devices, environment
 from scripts.benches.accelerators.analysis import Report
 
@@ -41,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="FILE[:VARIANT]",
         help="compile an optimiser step of these configs, and no cells",
+    )
+    parser.add_argument(
+        "--programs",
+        nargs="+",
+        choices=tuple(programs.PROGRAMS),
+        help="compile a step of these programs, and no cells",
     )
     parser.add_argument(
         "--devices",
@@ -76,47 +83,59 @@ def main(args: argparse.Namespace) -> int:
         from scripts.benches.accelerators import plans
 
         return plans.main(args)
+    benchmark = f"compiled, {args.device}"
+    compared = [("cell", cell, shape) for cell in args.cells for shape in args.shapes]
+    if args.programs:
+        benchmark = f"compiled programs, {args.device}"
+        compared = [("program", program) for program in args.programs]
     ratios, details = {}, {}
-    for cell in args.cells:
-        for shape in args.shapes:
-            reports = _reports(args.device, cell, shape)
-            details[f"{cell}, {shape}"] = {
-                label: report.as_json() for label, report in reports.items()
-            }
-            ratios |= _ratios(f"{cell}, {shape}", reports)
-            # Programs take minutes to compile, so what there is is kept.
-            records.write(
-                args.json,
-                f"compiled, {args.device}",
-                ratios,
-                details,
-                f"described {args.device}",
-            )
+    for words in compared:
+        name = ", ".join(words[1:])
+        reports = _reports(args.device, words)
+        details[name] = {label: report.as_json() for label, report in reports.items()}
+        ratios |= _ratios(name, reports)
+        # Programs take minutes to compile, so what there is is kept.
+        of_device = f"described {args.device}"
+        records.write(args.json, benchmark, ratios, details, of_device)
     for name, ratio in ratios.items():
         print(f"- {name}: {ratio:.3f}")
     return 0
 
 
 def _reports(
-    device: str, cell: str, shape: str, labels: Sequence[str] | None = None
+    device: str, words: Sequence[str], labels: Sequence[str] | None = None
 ) -> dict[str, Report]:
-    """Compile the functions of a cell and a shape, and print their table."""
-    functions = analysis.cell_functions(device, cell, shape)
-    sizes = (cells.SHAPES | cells.RIVALS)[shape]
-    print(f"{cell}, {shape}, {device}: T {sizes.steps} B {sizes.batch} ", end="")
-    print(f"D {sizes.features} H {sizes.units}, forward + backward\n")
+    """Compile the functions that words name, and print their table.
+
+    Args:
+      device: name of the device.
+      words: see `analysis.functions`.
+      labels: those to compile; None compiles all.
+    """
+    functions = analysis.functions(device, *words)
+    print(f"{_title(device, *words)}\n")
     print("| what | " + " | ".join(COLUMNS) + " |")
     print("|---" * (1 + len(COLUMNS)) + "|")
     reports = {}
     for label, function in functions.items():
         if labels and label not in labels:
             continue
-        compiled = analysis.compile_cell(device, function)
-        words = ("cell", device, cell, shape, label)
-        reports[label] = analysis.report(device, compiled, words)
+        compiled = analysis.compile_function(device, function)
+        kind, *of_kind = words
+        named = (kind, device, *of_kind, label)
+        reports[label] = analysis.report(device, compiled, named)
         print(f"| {label} | {' | '.join(row(reports[label]))} |", flush=True)
     print(flush=True)
     return reports
+
+
+def _title(device, kind, name, shape=None):
+    """Return the line above a table."""
+    if kind == "program":
+        return f"{name}, {device}: {programs.PROGRAMS[name].meaning}"
+    sizes = (cells.SHAPES | cells.RIVALS)[shape]
+    text = f"{name}, {shape}, {device}: T {sizes.steps} B {sizes.batch} "
+    return f"{text}D {sizes.features} H {sizes.units}, forward + backward"
 
 
 COLUMNS = (
@@ -179,7 +198,7 @@ def _check(device: str) -> int:
     """
     passed, held = [], 0
     for (cell, shape), limits in LIMITS.get(device, {}).items():
-        reports = _reports(device, cell, shape, tuple(limits))
+        reports = _reports(device, ("cell", cell, shape), tuple(limits))
         for label, limit in limits.items():
             report = reports[label]
             number = report.cycles / 1e6 if report.cycles else report.kernels

@@ -122,14 +122,14 @@ def _ratio(config, args):
 
 def _loop_seconds(config):
     """Return the duration of the training loop after its first call."""
-    from lnrepro.engine import train
+    from lnrepro.engine import loop, train
 
     first_call = []
 
-    class Clock(train.Progress):
+    class Clock(loop.Progress):
         """Progress that prints nothing and notes when the first call has ended."""
 
-        def __init__(self, total, step, quiet=False):
+        def __init__(self, total, step, quiet=False, first=None):
             super().__init__(total, step, quiet=True)
 
         def step(self, step):
@@ -137,15 +137,15 @@ def _loop_seconds(config):
                 first_call.append(time.perf_counter())
             super().step(step)
 
-    progress, train.Progress = train.Progress, Clock
+    progress, loop.Progress = loop.Progress, Clock
     try:
         with tempfile.TemporaryDirectory() as folder:
             run = train.Run(config, pathlib.Path(folder), writing=True)
-            train.Loop(run, assert_lock_held=lambda: None).train()
+            loop.Loop(run, lambda: None, "not checked", is_new=True).train()
             ended = time.perf_counter()
             run.store.close()
     finally:
-        train.Progress = progress
+        loop.Progress = progress
     return ended - first_call[0]
 
 

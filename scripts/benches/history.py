@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts.benches.records import FIELDS, FOLDER
 
 
@@ -114,7 +114,9 @@ def draw(panels: Mapping[str, list[dict[str, Any]]], out: pathlib.Path) -> None:
         ax.set(title=title, ylabel="ratio", ylim=(0, None))
         ax.axhline(1, color="grey", linewidth=0.8)
         ax.grid(alpha=0.3)
-        ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=7)
+        # Steps on several chips are compared with none, and have no ratios.
+        if names:
+            ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=7)
     out.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(out, dpi=110)
     plt.close(fig)

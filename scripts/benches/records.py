@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from lnrepro.engine import workdir
+from lnrepro.engine import provenance
 
 FOLDER = pathlib.Path("docs/benchmarks")
 FIELDS = ("benchmark", "date", "commit", "device", "ratios")
@@ -59,9 +59,9 @@ def write(
     record = {
         "benchmark": benchmark,
         "date": time.strftime("%Y-%m-%d"),
-        "commit": (workdir.git_commit() or "unknown")[:7],
+        "commit": (provenance.git_commit() or "unknown")[:7],
         "device": of_device or device(),
-        "versions": workdir.versions(),
+        "versions": provenance.versions(),
         "ratios": dict(ratios),
         "details": details,
     }

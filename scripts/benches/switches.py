@@ -16,7 +16,7 @@ import sys
 
 import jax
 
-from lnrepro.engine.errors import RunError
+from lnrepro.errors import RunError
 from lnrepro.functional import ScanOptions
 from scripts.benches import cells, records
 from scripts.benches.direct import cells_jax

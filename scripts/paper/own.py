@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lnrepro.engine import experiment as experiments
 from lnrepro.engine import seeds
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts.paper.axes import FIGURES, Figure, Panel
 from scripts.paper.records import RecordedRun
 
@@ -63,7 +63,7 @@ def figure_of_curves(experiment: str, runs: Sequence[RecordedRun]) -> Figure:
         for label, metrics, scale, *_ in run.config.curves:
             # Seeds are drawn as a band.
             for metric in metrics:
-                if not seeds.is_one(metric):
+                if not seeds.is_of_one_seed(metric):
                     panels.setdefault(metric, (label, scale))
     return _figure(
         experiment,

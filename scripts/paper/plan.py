@@ -11,7 +11,7 @@ from typing import NamedTuple
 from lnrepro import data
 from lnrepro.config import PROTOCOLS
 from lnrepro.engine import config_file
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts.sweeps import planned_runs
 
 # {experiment: what of the paper its runs are for}.

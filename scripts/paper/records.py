@@ -19,10 +19,10 @@ from ml_collections import ConfigDict
 
 from experiments.paper_results import FINGERPRINTS
 from lnrepro.config import add_defaults
-from lnrepro.engine import json_files, runs, seeds, workdir
+from lnrepro.engine import json_files, loaded_run, provenance, seeds, workdir
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import UserError, ended
 from lnrepro.engine.experiment import total_steps
+from lnrepro.errors import UserError, ended
 from scripts.paper.axes import Figure, Record
 
 # Files of several runs end in this.
@@ -147,9 +147,9 @@ def _at_and_below(path: pathlib.Path) -> Iterator[RecordedRun]:
 
 
 def _in_directory(folder):
-    loaded = runs.load(folder)
+    loaded = loaded_run.load(folder)
     evaluation = folder / "evaluation.json"
-    commits = ", ".join(workdir.commits(folder))
+    commits = ", ".join(provenance.commits(folder))
     return RecordedRun(
         folder,
         # A run that was resumed may have several commits.
@@ -167,7 +167,7 @@ def _in_file(path):
         try:
             files = json.loads(line)
             folder, about = path / files["run"], files["config.json"]
-            config = runs.LoadedRun(folder, about).config
+            config = loaded_run.LoadedRun(folder, about).config
             # Read all fields that are used later, so that a missing one is named here.
             _, _, _ = config.experiment, config.norm, about["data"]["fingerprint"]
             yield RecordedRun(

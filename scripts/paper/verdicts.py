@@ -25,7 +25,7 @@ import numpy as np
 
 from lnrepro.config import PROTOCOLS, SAME_RATE
 from lnrepro.engine.command_line import Parser
-from lnrepro.engine.errors import ended
+from lnrepro.errors import ended
 from scripts import markdown as md
 from scripts import page_sections
 from scripts.paper import compare, protocols

@@ -15,7 +15,7 @@ import socket
 import sys
 from collections.abc import Iterable
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts.sweeps.local import cores
 from scripts.sweeps.planned_runs import PlannedRun
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts.sweeps.planned_runs import PlannedRun
 
 QUEUE_SECONDS = 10.0

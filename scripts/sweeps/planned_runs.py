@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from lnrepro.engine import config_file, experiment, workdir
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts.sweeps import start
 
 # Number of bytes at the end of a file in which its last record or line is looked for.

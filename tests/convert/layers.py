@@ -17,8 +17,6 @@ from tests.convert.libraries import (
     equinox_gru,
     equinox_lstm,
     equinox_weights,
-    fastrnns_lstm,
-    fastrnns_weights,
     flax_gru,
     flax_gru_weights,
     flax_lstm,
@@ -29,9 +27,6 @@ from tests.convert.libraries import (
     haiku_lstm,
     haiku_rnn,
     haiku_rnn_weights,
-    haste_gru,
-    haste_lstm,
-    haste_lstm_weights,
     keras_gru,
     keras_lstm,
     keras_rnn,
@@ -40,8 +35,6 @@ from tests.convert.libraries import (
     nnx_optimized_lstm,
     nnx_rnn,
     nnx_weights,
-    tfa_lstm,
-    tfa_weights,
     theano_gru,
     theano_gru_weights,
     theano_lstm,
@@ -50,8 +43,6 @@ from tests.convert.libraries import (
     torch_lstm,
     torch_rnn,
     torch_weights,
-    torchaudio_lstm,
-    torchaudio_weights,
 )
 
 
@@ -85,9 +76,6 @@ gru_two_biases = GRUCell(H, recurrent_bias=True)
 gru_before = GRUCell(H, reset="before")
 gru_before_no_bias = GRUCell(H, reset="before", use_bias=False)
 rnn_relu = SimpleCell(H, activation_fn=jax.nn.relu)
-fastrnns_cell = LSTMCell(H, norm="layer", cell_norm="carry", use_bias=False)
-tfa_cell = LSTMCell(H, norm="layer", cell_norm="carry", epsilon=1e-3)
-tfa_cell_no_bias = dataclasses.replace(tfa_cell, use_bias=False)
 theano_cell = LSTMCell(H, inner_bias=True)
 theano_ln_cell = dataclasses.replace(theano_cell, norm="layer")
 theano_learned_cell = dataclasses.replace(theano_ln_cell, learned_carry=True)
@@ -115,15 +103,8 @@ haiku_rnns = convert.rnn_from_haiku, convert.rnn_to_haiku
 haiku_single = convert.rnn_from_haiku, single_bias_to_haiku
 equinox_lstms = convert.lstm_from_equinox, convert.lstm_to_equinox
 equinox_grus = convert.gru_from_equinox, convert.gru_to_equinox
-fastrnns = convert.lstm_from_fastrnns, convert.lstm_to_fastrnns
-tfa = convert.lstm_from_tfa, convert.lstm_to_tfa
-haste_lstms = convert.lstm_from_haste, convert.lstm_to_haste
-haste_grus = convert.gru_from_haste, convert.gru_to_haste
 theano_lstms = convert.lstm_from_theano, convert.lstm_to_theano
 theano_grus = convert.gru_from_theano, convert.gru_to_theano
-
-torchaudio_lstms = convert.lstm_from_torchaudio, convert.lstm_to_torchaudio
-torchaudio_cell = LSTMCell(H, norm="layer", norm_site="joint", cell_norm="carry")
 dreamers = convert.gru_from_dreamer, convert.gru_to_dreamer
 dreamers_state_first = [functools.partial(f, state_first=True) for f in dreamers]
 dreamer_gru_state_first = functools.partial(dreamer_gru, state_first=True)
@@ -134,7 +115,6 @@ haiku_lstm_weights = {"lstm/linear": {"w": draw(D + H, 4 * H), "b": draw(4 * H)}
 haiku_gru_weights = {
     "gru": {"w_i": draw(D, 3 * H), "w_h": draw(H, 3 * H), "b": draw(3 * H)}
 }
-haste_gru_weights = keras_weights(3, (3 * H,)) | {"recurrent_bias": draw(3 * H)}
 
 
 LAYERS = {
@@ -156,9 +136,6 @@ LAYERS = {
     "torch-rnn-no-bias": Layer(
         torch_weights(1, bias=False), torch_rnn, rnn_no_bias, *torch_rnns
     ),
-    "fastrnns": Layer(fastrnns_weights(), fastrnns_lstm, fastrnns_cell, *fastrnns),
-    "tfa": Layer(tfa_weights(), tfa_lstm, tfa_cell, *tfa),
-    "tfa-no-bias": Layer(tfa_weights(bias=False), tfa_lstm, tfa_cell_no_bias, *tfa),
     "keras-lstm": Layer(keras_weights(4, (4 * H,)), keras_lstm, lstm, *keras_lstms),
     "keras-lstm-no-bias": Layer(
         keras_weights(4, None), keras_lstm, lstm_no_bias, *keras_lstms
@@ -262,16 +239,6 @@ LAYERS = {
         gru_no_bias,
         *equinox_grus,
     ),
-    "haste-lstm": Layer(
-        haste_lstm_weights(norms=False), haste_lstm, lstm, *haste_lstms
-    ),
-    "haste-ln-lstm": Layer(
-        haste_lstm_weights(norms=True),
-        haste_lstm,
-        LSTMCell(H, norm="layer"),
-        *haste_lstms,
-    ),
-    "haste-gru": Layer(haste_gru_weights, haste_gru, gru_two_biases, *haste_grus),
     "theano-lstm": Layer(
         theano_lstm_weights(norms=False), theano_lstm, theano_cell, *theano_lstms
     ),
@@ -290,15 +257,6 @@ LAYERS = {
         theano_gru,
         GRUCell(H, norm="layer"),
         *theano_grus,
-    ),
-    "torchaudio-lstm": Layer(
-        torchaudio_weights(norms=False), torchaudio_lstm, lstm, *torchaudio_lstms
-    ),
-    "torchaudio-ln-lstm": Layer(
-        torchaudio_weights(norms=True),
-        torchaudio_lstm,
-        torchaudio_cell,
-        *torchaudio_lstms,
     ),
     "dreamer-gru": Layer(
         dreamer_weights(norm=True, bias=True), dreamer_gru, dreamer_cell, *dreamers

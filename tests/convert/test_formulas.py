@@ -97,9 +97,10 @@ def test_every_converter_is_tested_and_documented():
             tested.add(getattr(converter, "func", converter).__name__)
     # Those of several layers, and of a cell of several products, have modules of tests.
     others = {n for n in convert.__all__ if "_layers_" in n or n.startswith("block_")}
-    others |= {"flax_checkpoint", "gradients"}
+    helpers = {"flax_checkpoint", "gradients", "reorder"}
+    others |= helpers
     assert tested == set(convert.__all__) - others
-    for name in set(convert.__all__) - {"flax_checkpoint", "gradients"}:
+    for name in set(convert.__all__) - helpers:
         converter = getattr(convert, name)
         doc = inspect.getdoc(converter)
         for section in ("Args:", "Returns:", "Raises:", ">>> "):

@@ -10,7 +10,7 @@ import pytest
 
 from lnrepro.data import batches
 from lnrepro.data.batches import Plan, eval_batches, train_batches
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 N = 103
 ALONE = (0, 1)

@@ -10,7 +10,7 @@ from lnrepro import data
 from lnrepro.data.generated import digits
 from lnrepro.data.official import binarized_mnist as bm
 from lnrepro.data.official import matlab
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 from tests.data import unchecked
 
 ROWS = {"train": 7, "valid": 3, "test": 2}

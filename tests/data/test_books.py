@@ -8,14 +8,15 @@ import random
 import numpy as np
 import pytest
 
+from experiments.skip_thoughts import triples
 from lnrepro import data
-from lnrepro.data import encodings, triples
+from lnrepro.data import encodings
 from lnrepro.data import files as data_files
 from lnrepro.data.batches import train_batches
 from lnrepro.data.builder import read_notes
 from lnrepro.data.official import book_files
 from lnrepro.data.shuffle import permuted
-from lnrepro.engine.errors import DataError, UserError
+from lnrepro.errors import DataError, UserError
 
 LONG = " ".join(["word"] * 10_000)
 
@@ -233,7 +234,7 @@ def test_books_of_one_name_in_several_folders_are_all_read(tmp_path):
     facts = data.facts("mine", tmp_path / "data")
     assert facts["books"] == 4
     assert {"w0", "w1", "w2"} <= set(facts["words"])
-    assert read_notes(data.place("mine", tmp_path / "data")) == {
+    assert read_notes(data.set_folder("mine", tmp_path / "data")) == {
         "files of the operating system left out": 3,
         "repeated books": 1,
     }

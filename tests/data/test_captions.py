@@ -15,7 +15,7 @@ from lnrepro.data.official import caption_files as files
 from lnrepro.data.official import captions as cap
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.text import Vocabulary
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 ROWS = {"train": 4, "val": 3, "test": 2}
 
@@ -456,7 +456,7 @@ def test_few_empty_captions_are_left_out_and_nothing_shifts(raw, tmp_path):
     lines[7] = " "
     (raw / "train.txt").write_text("\n".join(lines) + "\n\n\n")
     data.prepare("captions_proxy", raw, tmp_path / "data")
-    place = data.place("captions_proxy", tmp_path / "data")
+    place = data.set_folder("captions_proxy", tmp_path / "data")
     assert read_notes(place)["captions without words left out"] == 1
     columns = data.open_columns("captions_proxy", "train", tmp_path / "data")
     facts = data.facts("captions_proxy", tmp_path / "data")

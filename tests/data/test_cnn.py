@@ -14,7 +14,7 @@ from lnrepro import data
 from lnrepro.data.generated import news
 from lnrepro.data.official import cnn, plain_pickle, question
 from lnrepro.data.raw import Raw
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 GOOD = (
     "http://cnn/1",

@@ -10,7 +10,7 @@ from lnrepro import data
 from lnrepro.data import encodings
 from lnrepro.data.encodings import blocks, decode, visible
 from lnrepro.data.official import caption_files, iam_ondb, question, sentences
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Typographic marks, which Windows-1252 has between 128 and 159.
 TEXT = "I don\u2019t know \u2026 \u201cyes\u201d \u2014 caf\u00e9\nna\u00efve\n"

@@ -20,7 +20,7 @@ from lnrepro.data.file_kinds import is_system_file
 from lnrepro.data.files import mappable, unpack
 from lnrepro.data.official.word2vec import Word2Vec
 from lnrepro.data.raw import Raw
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 from tests.data import idx, unchecked
 from tests.runs import ROOT, environment
 
@@ -124,7 +124,7 @@ def test_a_truncated_or_damaged_file_is_one_line(tmp_path, packing):
         (b"Rar!\x1a\x07\x01\x00", "a RAR or 7z archive; unpack it"),
         (b"%PDF-1.7\n", "a PDF or RTF document; save it as plain text"),
         (
-            gzip.compress(gzip.compress(CONTENT), mtime=0),
+            gzip.compress(gzip.compress(CONTENT, mtime=0), mtime=0),
             "packed twice; unpack it once",
         ),
     ],
@@ -243,9 +243,7 @@ def test_folders_and_locales_that_are_not_utf8(tmp_path, locale):
     assert done.returncode == 2
     assert b"is not in UTF-8; choose another data dir" in done.stderr
     assert b"Traceback" not in done.stderr
-    command = (
-        "from lnrepro.engine.errors import ended; ended(lambda _: print(chr(233)), '')"
-    )
+    command = "from lnrepro.errors import ended; ended(lambda _: print(chr(233)), '')"
     done = subprocess.run(
         [sys.executable, "-c", command], env=environment(tmp_path) | locale
     )

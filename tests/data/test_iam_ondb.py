@@ -9,7 +9,7 @@ import pytest
 from lnrepro import data
 from lnrepro.data.generated import pen_strokes
 from lnrepro.data.official import iam_ondb as iam
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 LAUGHS = (
     '<!DOCTYPE a [<!ENTITY b "ha"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">'

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 from tests.data import idx, unchecked
 
 TRAIN_IMAGES, TRAIN_LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"

@@ -12,7 +12,7 @@ import pytest
 from lnrepro import data
 from lnrepro.data import registry
 from lnrepro.data.builder import Builder, array
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 from scripts import prepare
 from tests.data import idx
 from tests.runs import ROOT, environment, run

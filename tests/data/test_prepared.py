@@ -13,7 +13,7 @@ from lnrepro import data
 from lnrepro.data import prepared_set
 from lnrepro.data.builder import Builder
 from lnrepro.data.raw import RawFile
-from lnrepro.engine.errors import DataError, UserError
+from lnrepro.errors import DataError, UserError
 from scripts import prepare
 from tests.data import idx, unchecked
 
@@ -53,7 +53,7 @@ def test_unknown_names():
     with pytest.raises(DataError, match=message):
         data.open_source("minst", "train")
     with pytest.raises(DataError, match=r"no data set is called '\.\./mnist'"):
-        data.place("../mnist")
+        data.set_folder("../mnist")
 
 
 def test_unknown_split(small):
@@ -73,7 +73,7 @@ def test_the_error_for_a_missing_set_names_the_command(tmp_path):
 
 
 def test_preparing_again_changes_nothing(small):
-    seal = data.place("mnist", small[1]) / data.SEAL
+    seal = data.set_folder("mnist", small[1]) / data.SEAL
     before = seal.stat().st_mtime_ns
     data.prepare("mnist", "/nowhere", small[1])
     assert seal.stat().st_mtime_ns == before

@@ -7,7 +7,7 @@ from lnrepro import data
 from lnrepro.data.batches import Plan, eval_batches, train_batches
 from lnrepro.data.builder import Builder, array
 from lnrepro.data.ragged import Ragged
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 LENGTHS = {"train": (3, 0, 5, 1, 4, 2, 7), "test": (0, 0)}
 

@@ -15,7 +15,7 @@ from lnrepro.data import files
 from lnrepro.data.download import download
 from lnrepro.data.files import unpack
 from lnrepro.data.raw import RawFile
-from lnrepro.engine.errors import DataError, UserError
+from lnrepro.errors import DataError, UserError
 from tests.data import idx
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "prepare.py"

@@ -13,7 +13,7 @@ from lnrepro.data.builder import read_notes
 from lnrepro.data.generated import stories
 from lnrepro.data.official import sentences
 from lnrepro.data.official.word2vec import Word2Vec
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 from tests.data import unchecked
 
 HEADER = "\t".join(sentences.HEADER)
@@ -331,7 +331,7 @@ def test_repeated_sentences_and_empty_lines_are_counted(tmp_path):
     (tmp_path / "custrev.pos").write_bytes(b"good .\n\ngood .\n")
     (tmp_path / "custrev.neg").write_bytes(b"bad .\ngood .\n")
     data.prepare("cr", tmp_path, tmp_path, own_name="mine")
-    assert read_notes(data.place("mine", tmp_path)) == {
+    assert read_notes(data.set_folder("mine", tmp_path)) == {
         "empty lines left out": 1,
         "repeated sentences": 2,
     }

@@ -7,7 +7,7 @@ import pytest
 
 from lnrepro.data import archives, files
 from lnrepro.data.raw import Raw
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 FILES = {
     "lines/a/1.xml": b"one",

@@ -4,9 +4,9 @@ import numpy as np
 import optax
 import pytest
 
-from lnrepro.engine import train
-from lnrepro.engine.checkpoint import Saved, Store
-from lnrepro.engine.errors import RunError, UserError
+from lnrepro.engine import loop, train
+from lnrepro.engine.checkpoint import Checkpoint, Store
+from lnrepro.errors import RunError, UserError
 
 
 def state(value=0.0, **more):
@@ -128,8 +128,8 @@ def test_processes_that_read_different_steps_are_refused(monkeypatch):
     monkeypatch.setattr(
         multihost_utils, "process_allgather", lambda own: np.array([own, 10])
     )
-    train._check_same_step(Saved(10, None, {}))
+    loop.check_same_step(Checkpoint(10, None, {}))
     with pytest.raises(UserError, match=r"different steps, \[5, 10\]; give all"):
-        train._check_same_step(Saved(5, None, {}))
+        loop.check_same_step(Checkpoint(5, None, {}))
     with pytest.raises(UserError, match=r"different steps, \[0, 10\]"):
-        train._check_same_step(None)
+        loop.check_same_step(None)

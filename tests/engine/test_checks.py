@@ -2,9 +2,9 @@
 
 import pytest
 
+from lnrepro.checks import RANGES
 from lnrepro.engine import config_file, experiment, train
-from lnrepro.engine.checks import RANGES
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.engine import toy
 
 

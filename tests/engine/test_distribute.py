@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lnrepro.engine import distribute, train, train_step
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.engine import toy
 from tests.engine.test_train import final_state, interrupt
 

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from lnrepro.engine import json_files, metrics, runs, train, workdir
-from lnrepro.engine.errors import Diverged
+from lnrepro.engine import json_files, loaded_run, metrics, train, workdir
 from lnrepro.engine.experiment import Evaluation
+from lnrepro.errors import Diverged
 from tests.engine import toy
 from tests.engine.test_train import config, interrupt
 
@@ -132,6 +132,6 @@ def test_the_list_of_runs_names_what_diverged(tmp_path):
 
     with pytest.raises(Diverged):
         train.train(config(nan_at=13), tmp_path)
-    line = describe(runs.load(tmp_path), tmp_path.parent, set())
+    line = describe(loaded_run.load(tmp_path), tmp_path.parent, set())
     assert line.state == "diverged"
     assert line.best.startswith("test/error ")

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from lnrepro.engine import config_file, runs, workdir
-from lnrepro.engine.errors import UserError
+from lnrepro.engine import config_file, loaded_run, workdir
+from lnrepro.errors import UserError
 from tests.engine import toy
 from tests.runs import ROOT
 
 SCRIPT = """
 import sys
-from lnrepro.engine.errors import ended
+from lnrepro.errors import ended
 
 def main(argv):
     {body}
@@ -79,7 +79,7 @@ def test_a_config_that_fails_is_named_with_its_line(tmp_path, source, says):
 def test_a_config_json_that_is_none_is_named(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(UserError, match=r"not a run.s config\.json"):
-        runs.load(tmp_path)
+        loaded_run.load(tmp_path)
     with pytest.raises(UserError, match=r"not a run.s config\.json"):
         workdir.same_config(tmp_path, toy.get_config())
 
@@ -87,4 +87,4 @@ def test_a_config_json_that_is_none_is_named(tmp_path, content):
 def test_a_config_json_with_other_fields_is_no_run(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"config": {}}))
     with pytest.raises(UserError, match=r"not a run's config.json \(KeyError\)"):
-        runs.load(tmp_path)
+        loaded_run.load(tmp_path)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import lnrepro
-from lnrepro.engine import json_files, metrics, runs, train, workdir
+from lnrepro.engine import json_files, loaded_run, metrics, train, workdir
 from lnrepro.engine.checkpoint import Store
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.engine.test_train import config
 from tests.runs import ROOT
 
@@ -60,7 +60,7 @@ def test_what_is_no_file_is_refused_at_once(run, name, kind):
         "config.json": lambda: lnrepro.load(run, experiment="tests.engine.toy"),
         "metrics.jsonl": lambda: metrics.read(run / name),
         "results.json": lambda: workdir.read_results(run),
-        "data_facts.json": lambda: runs.load(run).facts,
+        "data_facts.json": lambda: loaded_run.load(run).facts,
     }
     with pytest.raises(UserError, match=rf"{name} (is no regular file|has .* bytes)"):
         opened[name]()
@@ -71,7 +71,7 @@ def test_a_pipe_in_a_checkpoint_is_damage(run, capsys):
     victim = max(newest.rglob("*"), key=lambda p: p.is_file() and p.stat().st_size)
     victim.unlink()
     os.mkfifo(victim)
-    saved = runs.load(run).checkpoint("last")
+    saved = loaded_run.load(run).checkpoint("last")
     assert saved is not None
     assert saved.step == 5
     assert "last/10 cannot be read" in capsys.readouterr().err

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from lnrepro.engine import artifacts, evaluation, metrics
-from lnrepro.engine.errors import RunError, UserError
 from lnrepro.engine.experiment import Evaluation
+from lnrepro.errors import RunError, UserError
 
 
 def host(tree):

@@ -4,10 +4,10 @@ import jax
 import pytest
 from ml_collections import ConfigDict
 
+from lnrepro.checks import missing_fields
 from lnrepro.config import adam, add_defaults, base
 from lnrepro.engine import config_file, experiment
-from lnrepro.engine.checks import missing_fields
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.runs import ROOT, run
 
 CONFIGS = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))

@@ -2,8 +2,9 @@
 
 import pytest
 
-from lnrepro.engine import checks, command_line, config_file, experiment, train
-from lnrepro.engine.errors import UserError
+from lnrepro import checks
+from lnrepro.engine import command_line, config_file, experiment, train
+from lnrepro.errors import UserError
 from tests.engine import toy
 from tests.engine.test_train import config
 
@@ -107,7 +108,7 @@ def test_evaluations_that_never_run_and_seeds_may_be_named(monkeypatch):
     declaring(monkeypatch)
     panel = ("a", ("test/error", "test/error/seed1", "picture/anything"), "log")
     c = config(curves=(panel,), **{"evals.test": "never", "best.metric": None})
-    experiment.check_names(c, toy.make(c))
+    experiment.check_names(toy.make(c), c.evals, c.best.metric, c.curves)
 
 
 @pytest.mark.parametrize("path", ["gs://b/x", "s3://b/x", "hdfs:/x"])

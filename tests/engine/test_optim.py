@@ -8,7 +8,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from lnrepro.engine import optim
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 
 def config(**changes):

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from lnrepro.engine import peers
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.runs import SMOKE, run, start
 
 

@@ -6,9 +6,9 @@ import shutil
 import jax
 import pytest
 
-from lnrepro.engine import peers, runs, train, workdir
+from lnrepro.engine import loaded_run, peers, provenance, train
 from lnrepro.engine.checkpoint import Store
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.engine import toy
 from tests.engine.test_train import config, interrupt
 
@@ -45,7 +45,7 @@ def test_checkpoints_of_another_seed_are_refused(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"best/10 is a checkpoint of another run"):
         train.evaluate(config(), tmp_path / "run")
     with pytest.raises(UserError, match=r"best/10 is a checkpoint of another run"):
-        _ = runs.load(tmp_path / "run").weights
+        _ = loaded_run.load(tmp_path / "run").weights
 
 
 def test_checkpoints_of_other_data_are_refused(tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_an_edited_record_is_refused(tmp_path, monkeypatch):
 def test_an_edited_config_is_refused(tmp_path, monkeypatch):
     stopped(tmp_path, monkeypatch)
     edit(tmp_path / "config.json", lambda about: about["config"].update(seed=1))
-    edited = runs.load(tmp_path).config
+    edited = loaded_run.load(tmp_path).config
     with pytest.raises(UserError, match=r"another run \(config.seed: 0 there, 1 in"):
         train.train(edited, tmp_path)
 
@@ -122,27 +122,26 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path, monkeypatch):
     # It also lacks fields that the configs of this version have.
     edit(tmp_path / "old/config.json", lambda a: a["config"].pop("steps_per_call"))
     assert train.train(config(), tmp_path / "old") == whole
-    assert runs.load(tmp_path / "old").weights.step == whole["best step"]
+    assert loaded_run.load(tmp_path / "old").weights.step == whole["best step"]
 
 
 def test_each_start_is_recorded_and_a_change_is_printed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(workdir, "git_commit", lambda: "aaaa")
+    monkeypatch.setattr(provenance, "git_commit", lambda: "aaaa")
     stopped(tmp_path, monkeypatch)
     stopped(tmp_path, monkeypatch, at=18)
     assert "resumed otherwise" not in capsys.readouterr().out
-    monkeypatch.setattr(workdir, "git_commit", lambda: "bbbb")
-    versions = workdir.versions() | {"jax": "9.9"}
-    monkeypatch.setattr(workdir, "versions", lambda: versions)
+    monkeypatch.setattr(provenance, "git_commit", lambda: "bbbb")
+    versions = provenance.versions() | {"jax": "9.9"}
+    monkeypatch.setattr(provenance, "versions", lambda: versions)
     train.train(config(), tmp_path)
     out = capsys.readouterr().out
     assert (
         "resumed otherwise than started before: git aaaa -> bbbb; versions.jax" in out
     )
-    starts = workdir.starts(tmp_path)
+    starts = provenance.starts(tmp_path)
     assert [start.get("step") for start in starts] == [None, 15, 15]
     assert [start["git"] for start in starts] == ["aaaa", "aaaa", "bbbb"]
     assert starts[0]["devices"] == starts[2]["devices"]
-    assert workdir.commits(tmp_path) == ["aaaa", "bbbb"]
 
 
 def test_a_wrong_name_of_what_runs_at_the_end_is_corrected_on_resume(
@@ -168,7 +167,7 @@ def test_a_wrong_name_of_what_runs_at_the_end_is_corrected_on_resume(
     with pytest.raises(UserError, match="no such evaluation"):
         train.train(wrong, tmp_path / "run")
     assert train.train(config(), tmp_path / "run") == whole
-    assert runs.load(tmp_path / "run").config.evals == config().evals
+    assert loaded_run.load(tmp_path / "run").config.evals == config().evals
 
 
 def test_what_shaped_the_training_is_never_corrected(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lnrepro.engine import seeds, train, train_step, workdir
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.engine import toy
 from tests.engine.test_train import assert_same_bits, final_state, interrupt
 
@@ -96,7 +96,7 @@ def test_pictures_of_each_seed_are_kept_apart(tmp_path):
 
 def test_batches_of_different_lengths_are_padded_to_the_longest():
     streams = [iter([{"t": np.full((2, n), n), "n": np.full(2, n)}]) for n in (3, 5)]
-    batch = seeds.Together(streams).take(1)
+    batch = seeds.StackedBatches(streams).take(1)
     assert batch["t"].shape == (1, 2, 2, 5)
     np.testing.assert_array_equal(batch["t"][0, 0, 0], [3, 3, 3, 0, 0])
     np.testing.assert_array_equal(batch["n"], [[[3, 3], [5, 5]]])
@@ -110,11 +110,11 @@ def test_refusals_and_names():
     assert (
         workdir.default(config(seeds=3, seed=4), "paper").name == "paper-none-seed4to6"
     )
-    assert seeds.is_one("test/error/seed12")
-    assert not seeds.is_one("test/error")
+    assert seeds.is_of_one_seed("test/error/seed12")
+    assert not seeds.is_of_one_seed("test/error")
     # Metrics at a length or at a rank.
-    assert not seeds.is_one("valid/5")
-    assert not seeds.is_one("valid/seed")
+    assert not seeds.is_of_one_seed("valid/5")
+    assert not seeds.is_of_one_seed("valid/seed")
 
 
 def test_batches_of_every_seed_are_closed():
@@ -130,5 +130,5 @@ def test_batches_of_every_seed_are_closed():
     for one in streams:
         next(one)
     # An iterator that cannot be closed need not be.
-    train_step.close(seeds.Together([*streams, iter([])]))
+    train_step.close(seeds.StackedBatches([*streams, iter([])]))
     assert closed == ["a", "b"]

@@ -4,9 +4,9 @@ import importlib
 
 import pytest
 
+from lnrepro.checks import Size, check_ascending
 from lnrepro.engine import config_file, experiment
-from lnrepro.engine.checks import Size, check_ascending
-from lnrepro.engine.errors import DataError, UserError
+from lnrepro.errors import DataError, UserError
 from tests.runs import EXPERIMENTS, ROOT
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from lnrepro.engine import artifacts, distribute, report, signals, train, train_step
-from lnrepro.engine.checkpoint import Saved, Store
-from lnrepro.engine.errors import RunError, UserError
+from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.progress import Row
+from lnrepro.errors import RunError, UserError
 from tests.engine import toy
 
 
@@ -31,7 +31,7 @@ def config(**changes):
     return c
 
 
-def final_state(folder: pathlib.Path, c) -> Saved:
+def final_state(folder: pathlib.Path, c) -> Checkpoint:
     run = train.Run(c, folder)
     saved = run.store.restore("last", run.initial())
     run.store.close()

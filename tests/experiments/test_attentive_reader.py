@@ -20,8 +20,8 @@ from experiments.attentive_reader import (
     softmax,
 )
 from lnrepro.data.ragged import Ragged
-from lnrepro.engine.errors import DataError, UserError
 from lnrepro.engine.experiment import check_data_sizes
+from lnrepro.errors import DataError, UserError
 from tests.oracle import sigmoid
 
 NORMS = model.NORMS
@@ -292,7 +292,7 @@ def test_batch_norm_over_all_rows_is_that_of_the_authors_code(x64, norm):
     other_rows, _ = network(norm)[2](params, batch)
     assert np.abs(logits - other_rows).max() > 1e-3
     # The last step has no word, so that population statistics leave it out.
-    moved = population.update_population(reader.population(), reading.seen, 0.9)
+    moved = population.update_population(reader.population(), reading.statistics, 0.9)
     assert moved["passage"][0]["count"].tolist() == [1] * 7 + [0] * 2
 
 
@@ -370,7 +370,7 @@ def test_masked_softmax_is_softmax_of_what_is_there():
 def test_statistics_by_time_step_are_those_of_the_rows_that_are_there(x64):
     reader, params, read = network("batch_everywhere")
     first, second = batch_of(), padded(batch_of((2, 6, 3), (4, 1, 1), seed=1), 7, 5)
-    seen = [read(params, b)[1].seen for b in (first, second)]
+    seen = [read(params, b)[1].statistics for b in (first, second)]
     for batch, what in zip((first, second), seen, strict=True):
         (stats, alive), lengths = what["passage"][0], batch["passage_length"]
         p = jax.tree.map(np.asarray, params["passage"][0]["lstm"])
@@ -401,7 +401,7 @@ def test_statistics_by_time_step_are_those_of_the_rows_that_are_there(x64):
 def test_running_average_after_many_batches(x64):
     _, params, read = network("batch_everywhere")
     reader = model.Reader(small("batch_everywhere"))
-    seen = read(params, batch_of())[1].seen
+    seen = read(params, batch_of())[1].statistics
     moved, wanted = reader.population(), 0.0
     update = jax.jit(population.update_population)
     for k in range(1, 9):
@@ -765,7 +765,7 @@ def test_pictures_mark_the_words_that_are_looked_at():
         passage=["<a>", "@entity1", "won"],
         attention=np.array([0.1, 0.8, 0.1]),
         question=["who", "@placeholder"],
-        chosen="@entity1",
+        best_word="@entity1",
         answer="@entity1",
     )
     text = pictures.html_page([example], "a & b")

@@ -10,8 +10,8 @@ from experiments.convnet import evaluate, make, pictures
 from experiments.convnet.model import NORMS, ConvNet
 from lnrepro import data, theory
 from lnrepro.engine import train
-from lnrepro.engine.errors import DataError, UserError
 from lnrepro.engine.experiment import check_data_sizes
+from lnrepro.errors import DataError, UserError
 
 
 def config(**changes):

@@ -11,8 +11,8 @@ from jax.test_util import check_grads
 from configs import draw as config_file
 from experiments.draw import attention, evaluate, make, model, pictures
 from experiments.draw.bound import cross_entropy, importance_weighted, noise_of
-from lnrepro.engine.errors import UserError
 from lnrepro.engine.experiment import check_data_sizes
+from lnrepro.errors import UserError
 from lnrepro.functional import ScanOptions
 from tests import oracle
 
@@ -387,7 +387,7 @@ def test_importance_weights_are_exact_where_the_posterior_is_the_prior(x64):
     # The metric has the sign of the bound.
     batch = {"image": np.asarray(x), "index": jnp.arange(3)}
     vars = {"params": jax.tree.map(jnp.float32, params)}
-    values = evaluate.nll(draw, jax.random.key(1), 5)(vars, batch)
+    values = evaluate.nll(draw, jax.random.key(1), 5, vars, batch)
     np.testing.assert_allclose(values["nll_iw5"], 81 * np.log(2), rtol=1e-6)
 
 

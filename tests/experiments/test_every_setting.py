@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from lnrepro.engine import config_file, experiment, train, train_step
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.engine.test_train import assert_same_bits, final_state
 from tests.runs import EXPERIMENTS, ROOT
 
@@ -120,4 +120,4 @@ def test_the_declared_scalars_are_those_of_the_names(name):
     config = config_of(name)
     exp = experiment.load(config)
     assert exp.scalars is not None
-    experiment.check_names(config, exp)
+    experiment.check_names(exp, config.evals, config.best.metric, config.curves)

@@ -14,8 +14,8 @@ from experiments.handwriting import make, mixture, pictures, window, writing
 from experiments.handwriting.data import Lines, open_lines
 from experiments.handwriting.model import LAYERS, START, Network
 from lnrepro import data
-from lnrepro.engine.errors import UserError
 from lnrepro.engine.experiment import check_data_sizes
+from lnrepro.errors import UserError
 from tests import oracle
 
 NORMS = ("none", "layer")
@@ -147,10 +147,7 @@ def lines_of(batch):
 
 
 def nll(network, batch):
-    text = window.one_hot(batch["text"], batch["text_length"], network.sizes.symbols)
-    return lambda params: network.nll(
-        params, batch["steps"], batch["steps_length"], text
-    )
+    return lambda params: network.nll(params, batch)
 
 
 # -- the density
@@ -301,7 +298,7 @@ def test_one_step_at_a_time_is_the_whole_sequence(trained):
     phis = window.alignment(params["lstm1"], h1, text.shape[1])
     np.testing.assert_allclose(
         np.einsum("bu,buv->bv", phis[-1], text),
-        last["lstm1"].seen,
+        last["lstm1"].w,
         rtol=1e-3,
         atol=1e-4,
     )
@@ -329,14 +326,12 @@ def test_kappa_is_the_oracles_and_starts_at_its_bias(x64):
 @pytest.mark.slow
 def test_clipping_bounds_derivatives_on_their_way_back_and_only_there(trained):
     config, _, params, batch = trained
-    text = window.one_hot(batch["text"], batch["text_length"], config.model.symbols)
 
     def grads(cells, outputs):
         network = Network(small(clip_cells=cells, clip_outputs=outputs))
 
         def mean(params):
-            steps, lengths = batch["steps"], batch["steps_length"]
-            return network.nll(params, steps, lengths, text).mean()
+            return network.nll(params, batch).mean()
 
         return jax.jit(jax.value_and_grad(mean))(params)
 

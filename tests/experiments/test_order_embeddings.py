@@ -12,11 +12,11 @@ from jax.test_util import check_grads
 
 from configs import order_embeddings as config_file
 from experiments import paper_results
-from experiments.order_embeddings import data, evaluate, make, model, ranking
+from experiments.order_embeddings import data, evaluate, make, model, ranking, retrieval
 from lnrepro.data import prepare
-from lnrepro.engine import experiment, optim, retrieval
-from lnrepro.engine.errors import DataError, UserError
+from lnrepro.engine import evaluation, experiment, optim
 from lnrepro.engine.experiment import check_data_sizes
+from lnrepro.errors import DataError, UserError
 from tests import oracle
 
 
@@ -261,7 +261,12 @@ def test_captions_end_where_they_end():
     config = small()
     encoders = model.Encoders(config)
     params = jax.jit(encoders.init)(jax.random.key(0))
-    embed = jax.jit(lambda *batch: encoders.captions(params, *batch))
+
+    @jax.jit
+    def embed(tokens, length):
+        batch = {"tokens": tokens, "length": length}
+        return encoders.captions({"params": params}, batch)
+
     tokens, length = padded([[3, 4], [3, 4]], 6)
     tokens[1, 3:] = 7
     a, b = np.asarray(embed((tokens,), length))
@@ -354,8 +359,16 @@ def test_own_captions_of_any_number_and_features_of_any_size(tmp_path):
     images = exp.evaluate(vars, "final").images
     assert images["retrievals"].ndim == 3
     split = data.open_split(config, "valid")
-    embed = evaluate.embedder(model.Encoders(config), 7, data.Buckets(config))
-    found = embed(vars, split, 10)
+    encoders = model.Encoders(config)
+    found = evaluate.embed(
+        evaluation.rows_of_examples(encoders.captions),
+        evaluation.rows_of_examples(encoders.images),
+        vars,
+        split,
+        10,
+        batch_size=7,
+        buckets=data.Buckets(config),
+    )
     assert len(found.captions) == split.captions.starts[10]
     errors = np.asarray(ranking.order_violations(found.captions, found.images))
     assert scores["image_r1"] == retrieval.scores(errors, found.image)["image_r1"]

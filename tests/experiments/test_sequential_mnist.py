@@ -6,7 +6,7 @@ import pytest
 
 from configs import sequential_mnist as configs
 from experiments import sequential_mnist
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests import oracle
 
 

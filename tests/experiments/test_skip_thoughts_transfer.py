@@ -20,7 +20,7 @@ from experiments.skip_thoughts import (
     relatedness,
 )
 from lnrepro.data.text import Vocabulary
-from lnrepro.engine.errors import DataError, UserError
+from lnrepro.errors import DataError, UserError
 from tests import oracle
 
 WORDS = Vocabulary(("the", "cat", "sat", "did", "n't", "."))

@@ -25,8 +25,9 @@ from experiments.order_embeddings.data import Buckets, open_split
 from experiments.order_embeddings.model import Encoders
 from lnrepro import data
 from lnrepro.data.text import Vocabulary
-from lnrepro.engine.errors import UserError
+from lnrepro.engine.evaluation import rows_of_examples
 from lnrepro.engine.train import train
+from lnrepro.errors import UserError
 
 pytestmark = pytest.mark.slow
 
@@ -96,8 +97,16 @@ def test_embeddings_are_those_of_the_evaluation(dev_words, data_dir, tmp_path, c
     )
     config, count = run.config, 8
     split = open_split(config, "test")
-    embed = order_evaluate.embedder(Encoders(config), 8, Buckets(config))
-    expected = embed(run.vars, split, count)
+    encoders = Encoders(config)
+    expected = order_evaluate.embed(
+        rows_of_examples(encoders.captions),
+        rows_of_examples(encoders.images),
+        run.vars,
+        split,
+        count,
+        batch_size=8,
+        buckets=Buckets(config),
+    )
     facts = data.facts(config.data.name, data_dir)
     words = Vocabulary([*facts["words"], *facts["dev_words"]])
     texts = [" ".join(words.decode(split.captions.ids(i))) for i in range(5 * count)]

@@ -89,7 +89,7 @@ def of_cell(cell, rows: int, dtype=jnp.float32):
     )
 
 
-def of_glimpse(rows: int, side: int = 28, points: int = 5):
+def of_glimpse(rows: int, side: int = 28, points: int = 5, options=OPTIONS):
     """DRAW's two windows in a loop: reading from an image, and writing to a canvas."""
 
     def step(dot, image, canvas, noise, context):
@@ -103,7 +103,7 @@ def of_glimpse(rows: int, side: int = 28, points: int = 5):
 
     def loss(weights, image, noise):
         canvas = jnp.zeros_like(image)
-        result = scan(step, weights, image, canvas, noise, options=OPTIONS)
+        result = scan(step, weights, image, canvas, noise, options=options)
         return jnp.sum(result.carry) + jnp.sum(result.aux)
 
     weights = {

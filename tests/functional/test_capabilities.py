@@ -336,7 +336,9 @@ def table():
         # Statistics over the batch are those of the rows of one device.
         if cell.sites:
             entries[names.index("shard_map")] = "[per device][shard_map]"
-        lines.append([row, *entries, libraries_of(cell)])
+        libraries = libraries_of(cell)
+        converters = f"[{libraries}][conversions]" if libraries else ""
+        lines.append([row, *entries, converters])
     links = []
     for name, column in zip(names, COLUMNS, strict=True):
         line = inspect.getsourcelines(column)[1]

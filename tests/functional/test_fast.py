@@ -1,5 +1,6 @@
 """Every form in `lnrepro.functional.fast` equals its plain form, with derivatives."""
 
+import functools
 import itertools
 
 import jax
@@ -360,6 +361,28 @@ def test_the_loop_of_a_fission_holds_only_what_is_sequential():
     in_loop = {e.primitive.name for e in loop.eqns}
     assert "tanh" in in_loop
     assert not in_loop & {"reduce_sum", "sinh", "cosh"}
+
+
+def test_one_slice_stacks_all_shapes_together():
+    """A canvas [B, 2, 2] and rows [B, 3]; `late` is known after the new canvas."""
+
+    def body(carry, x):
+        canvas, h = carry
+        patch = jnp.sum(canvas, -1)
+        a = jnp.concatenate([patch, h], -1) @ jnp.ones((5, 3))
+        canvas = canvas + jnp.tanh(a)[:, :2, None]
+        late = jnp.sum(canvas, (1, 2))[:, None] @ jnp.ones((1, 3))
+        return (canvas, late + x), (canvas * jnp.sin(h[:, :2, None]), jnp.sin(late))
+
+    carry, xs = (draw(1, 4, 2, 2), draw(2, 4, 3)), draw(0, 6, 4, 3)
+    run = functools.partial(fission.scan, body, one_slice=True)
+    same(jax.jit(run)(carry, xs), jax.lax.scan(body, carry, xs))
+    jaxpr = jax.make_jaxpr(run)(carry, xs).jaxpr
+    (loop,) = (e for e in jaxpr.eqns if e.primitive.name == "scan")
+    # What is known before the new canvas, and what depends on it.
+    stacked = [v.aval.shape for v in loop.outvars[len(carry) :]]
+    assert len(stacked) == 2
+    assert {shape[:2] for shape in stacked} == {(6, 4)}
 
 
 def test_a_fission_keeps_what_a_body_prints():

@@ -124,6 +124,22 @@ def test_values_and_gradients_equal_the_scan(cell, interpreted):
         same(run(cell, PALLAS, **arguments), run(cell, SCAN, **arguments))
 
 
+def test_the_windows_of_draw_equal_the_scan(interpreted):
+    """DRAW reads a patch of an image and writes one to a canvas, in every step."""
+    rng = np.random.default_rng(0)
+
+    def gradients(options):
+        function, _ = pallas_programs.of_glimpse(B, side=6, points=2, options=options)
+        return jax.jit(function)(*arguments)
+
+    with jax.enable_x64(True):
+        _, shapes = pallas_programs.of_glimpse(B, side=6)
+        arguments = jax.tree.map(
+            lambda a: jnp.asarray(0.5 * rng.standard_normal(a.shape)), shapes
+        )
+        same(gradients(PALLAS), gradients(SCAN))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"save": "carries"}, {"chunk": 1}])
 def test_other_options_equal_the_scan(options, interpreted):
@@ -179,6 +195,18 @@ def test_derivatives_of_a_gradient(interpreted):
         return jax.jvp(jax.grad(loss), (params,), (jax.tree.map(jnp.cos, params),))[1]
 
     same(hessian_times_vector(PALLAS), hessian_times_vector(SCAN), 1e-4)
+
+
+def test_a_body_with_numbers_of_units_and_reshaped_booleans(interpreted):
+    """Both have other forms in a kernel, and may stand side by side in a body."""
+
+    def body(h, x):
+        numbers = jax.lax.iota(h.dtype, h.shape[-1])
+        is_large = (x[:, :1] > 0).reshape(-1)
+        return jnp.where(is_large[:, None], h + numbers, h * x), h
+
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((T, B, D)), jnp.float32)
+    same(pallas.scan(body, x[0], x), jax.lax.scan(body, x[0], x), 1e-6)
 
 
 # Where there can be no kernel

@@ -389,10 +389,62 @@ def test_a_product_used_twice_is_refused():
             )
 
 
-def test_a_chunk_must_divide_the_steps():
-    arguments, context = problem()
-    with pytest.raises(ValueError, match="chunk=4 must divide the number of steps, 6"):
-        run(arguments, context, options=ScanOptions(chunk=4))
+def test_a_symbolic_number_of_steps_has_no_chunks():
+    (steps,) = export.symbolic_shape("t")
+    x = jax.ShapeDtypeStruct((steps, B, D), jnp.float32)
+
+    def outputs(x):
+        cell = LSTMCell(H)
+        params = cell.init(jax.random.key(0), D)
+        options = ScanOptions(chunk=2)
+        return unroll(cell, params, x, time_major=True, options=options).outputs
+
+    with pytest.raises(ValueError, match="chunk=2 needs a known number of steps"):
+        export.export(jax.jit(outputs))(x)
+
+
+@pytest.mark.parametrize(("save", "reverse"), [("products", True), ("carries", False)])
+def test_the_last_chunk_may_be_shorter(double, save, reverse):
+    arguments, context = problem(steps=5)
+    found = []
+    for chunk in (2, 5):
+        how = {"reverse": reverse, "options": ScanOptions(save=save, chunk=chunk)}
+        run_chunks = jax.jit(lambda *a, how=how: value_and_gradients(a, context, **how))
+        found.append(run_chunks(*arguments))
+    same(*found)
+
+
+@pytest.mark.parametrize(
+    ("steps", "chunk"),
+    # The shapes of the benchmarks, prime numbers, and one chunk where two are too few.
+    [(64, 16), (300, 20), (1024, 16), (1009, 16), (106, 16), (31, 31), (5, 5)],
+)
+def test_chunks_bound_what_is_computed_at_once(steps, chunk):
+    x = jax.ShapeDtypeStruct((steps, 32, 7), jnp.float32)
+    assert scan_module._chunk(x, steps, least_steps=4) == chunk
+
+
+def test_the_memory_of_a_prime_number_of_steps_is_bounded(monkeypatch):
+    """As that of a number of steps with many divisors."""
+    form = scan_module.FORMS.default
+    monkeypatch.setattr(scan_module, "FORMS", platform.PerPlatform(form, form, form))
+    cell = LSTMCell(8, "layer")
+    params = jax.eval_shape(lambda key: cell.init(key, 8), jax.random.key(0))
+
+    def memory(steps, chunk=None):
+        def loss(params, x):
+            options = ScanOptions(chunk=chunk)
+            return unroll(
+                cell, params, x, time_major=True, options=options
+            ).outputs.sum()
+
+        x = jax.ShapeDtypeStruct((steps, 32, 8), jnp.float32)
+        compiled = jax.jit(jax.grad(loss, (0, 1))).lower(params, x).compile()
+        return compiled.memory_analysis().temp_size_in_bytes / steps
+
+    prime = memory(1009)
+    assert prime < 1.1 * memory(1008)
+    assert prime < 0.7 * memory(1009, chunk=1009)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ numerics  loss and gradient of every experiment on inputs that no data set shoul
 watch     memory, open files and threads of a long run
 """
 
-from lnrepro.engine.errors import ended
+from lnrepro.errors import ended
 from scripts.commands import dispatch
 
 COMMANDS = ("kills", "faults", "identity", "fuzz", "numerics", "watch")

@@ -38,7 +38,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 from lnrepro import data
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 from scripts import markdown as md
 from tests.hardening.mutate import FOLDER_KINDS, HARMLESS, PACK, Files, damaged
 from tests.hardening.parsers import Parser, parsers
@@ -356,7 +356,7 @@ def _preparing(name, found, scratch, table):
 def _read(name, target):
     """Read everything that a prepared set has."""
     data.facts(name, target)
-    seal = json.loads((data.place(name, target) / data.SEAL).read_text())
+    seal = json.loads((data.set_folder(name, target) / data.SEAL).read_text())
     for split in seal["splits"]:
         for column in data.open_columns(name, split, target).values():
             len(column)

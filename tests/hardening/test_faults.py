@@ -20,8 +20,8 @@ import pytest
 
 from lnrepro.engine import train
 from lnrepro.engine.checkpoint import Store
-from lnrepro.engine.errors import RunError, UserError
 from lnrepro.engine.events import Events
+from lnrepro.errors import RunError, UserError
 from tests.engine import toy
 from tests.hardening import faults
 

@@ -10,7 +10,7 @@ import pytest
 
 from lnrepro import data
 from lnrepro.data.file_kinds import SUFFIXES, ZSTD
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 from tests.hardening import fuzz, mutate
 from tests.hardening.parsers import Parser, parsers
 from tests.hardening.samples import samples

@@ -9,7 +9,7 @@ import pytest
 
 from lnrepro import functional
 from lnrepro.engine import experiment, train
-from lnrepro.engine.errors import RunError
+from lnrepro.errors import RunError
 from lnrepro.functional import norms
 from tests import runs
 from tests.hardening.numerics import (

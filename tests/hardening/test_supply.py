@@ -13,7 +13,7 @@ import lnrepro
 from configs import mnist
 from lnrepro.engine import train
 from lnrepro.engine.checkpoint import Store
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.engine import toy
 from tests.runs import ROOT
 
@@ -329,7 +329,7 @@ def tampered(content, paths) -> bytes:
 def test_config_json_of_a_stranger_is_data(
     trained, tmp_path, monkeypatch, happenings, field
 ):
-    from lnrepro.engine import runs
+    from lnrepro.engine import loaded_run
     from scripts import encode_sentences, theory_trained
     from scripts.paper.records import find
 
@@ -344,7 +344,7 @@ def test_config_json_of_a_stranger_is_data(
     for open_run in (
         lambda at: train.evaluate(config, at),
         encode_sentences.open_run,
-        lambda at: runs.load(at, "experiments.handwriting").vars,
+        lambda at: loaded_run.load(at, "experiments.handwriting").vars,
         lambda at: lnrepro.load(at).export(tmp_path / "export"),
         theory_trained.Trained,
         lambda at: find([at]),

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import pytest
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from tests.hardening import watch
 
 # Half an hour with a sample every five seconds.

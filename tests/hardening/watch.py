@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts import markdown as md
 
 # A quantity may grow by this much, and by SHARE of its first value, and still be flat.

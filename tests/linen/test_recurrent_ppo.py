@@ -52,14 +52,9 @@ def test_the_sign_is_seen_at_the_entrance_alone():
 
 def rollout(settings=SHORT, rollouts=2):
     """Return the policy, its parameters, and the second rollout, in mid-episode."""
-    policy = ppo.Policy(settings.features, settings.memory)
-    rows = settings.environments
-    carry = policy.first_carry(rows)
+    policy = ppo.make_policy(settings)
     key = jax.random.key(0)
-    x = jnp.zeros((rows, 1, ppo.OBSERVATIONS))
-    params = policy.init(key, carry, x, jnp.ones((rows, 1), bool))
-    mazes = jax.vmap(ppo.new_maze)(jax.random.split(key, rows))
-    acting = ppo.Acting(mazes, carry, jnp.ones(rows, bool))
+    params, _, acting = ppo.start(policy, settings, key, key)
     for i in range(rollouts):
         acting, seen, last = ppo.act(
             policy, params, acting, settings.steps, jax.random.key(i)

@@ -5,7 +5,7 @@ import pytest
 from flax import nnx
 
 from lnrepro import functional
-from lnrepro.nnx import GRU, RNN, GRUCell
+from lnrepro.nnx import GRU, RNN, Bidirectional, GRUCell
 from tests.nnx.common import B, D, H, T, X
 
 
@@ -37,6 +37,16 @@ def test_messages_about_arguments(make):
         make(D, 0, rngs=rngs)
     with pytest.raises(TypeError):
         make(D, H)
+
+
+@pytest.mark.parametrize("rngs", [0, "carry", None, {"carry": 1}])
+def test_streams_for_carries_are_named(rngs):
+    cell, layer = GRUCell(D, H, rngs=nnx.Rngs(0)), GRU(D, H, rngs=nnx.Rngs(0))
+    message = f"rngs has the type {type(rngs).__name__}; give rngs=nnx.Rngs"
+    with pytest.raises(TypeError, match=message):
+        RNN(cell, rngs=rngs)
+    with pytest.raises(TypeError, match=message):
+        Bidirectional(layer, layer, rngs=rngs)
 
 
 def test_messages_about_inputs():

@@ -5,9 +5,9 @@ import tarfile
 import numpy as np
 import pytest
 
+from experiments.skip_thoughts.triples import EqualLengths, Triples
 from lnrepro import data
 from lnrepro.data.official import sentences
-from lnrepro.data.triples import EqualLengths, Triples
 
 COUNTS = {
     "mr": (5331, 5331),

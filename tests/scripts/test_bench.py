@@ -1,6 +1,7 @@
 """Records of benchmarks, and the picture of their history."""
 
 import argparse
+import dataclasses
 import json
 import re
 
@@ -11,9 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lnrepro.engine.errors import RunError, UserError
+from docs.examples import recurrent_ppo
+from lnrepro.errors import RunError, UserError
 from scripts import bench
-from scripts.benches import cells, history, records, switches
+from scripts.benches import cells, history, programs, records, switches
 from scripts.benches.direct import cells_jax
 
 
@@ -144,6 +146,44 @@ def test_switches(tmp_path, monkeypatch, capfd):
     named = {name.partition(" / ")[0] for name in record["ratios"]}
     precisions = {f"products in {name}" for name in switches.PRECISIONS}
     assert named == switches.OPTIONS.keys() | precisions
+
+
+@pytest.fixture
+def small_programs(monkeypatch):
+    sizes = {
+        "ppo": {"features": 8, "environments": 4, "steps": 30, "epochs": 1},
+        "seq2seq": {"features": 8, "digits": 2, "batch": 3},
+    }
+    for name, program in programs.PROGRAMS.items():
+        settings = dataclasses.replace(program.settings, **sizes[name])
+        small = program._replace(settings=settings)
+        monkeypatch.setitem(programs.PROGRAMS, name, small)
+    monkeypatch.setattr(programs, "COMPILATIONS", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_programs")
+def test_programs_write_a_record(tmp_path, capsys):
+    path = tmp_path / "programs.json"
+    bench.main(["programs", "--rounds=1", "--seconds=0", f"--json={path}"])
+    (record,) = history.read([path])
+    rows = record["details"]["ppo"]
+    ratio = rows["ours LN"]["ms"] / rows["Flax LN"]["ms"]
+    assert record["ratios"]["time, ppo, ours LN / Flax LN"] == ratio
+    assert len(record["ratios"]) == 12
+    assert "| seq2seq | Flax LN | " in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_programs")
+def test_each_layer_of_ppo_learns_from_what_it_saw():
+    for label, function in programs.implementations("ppo").items():
+        state, key = function.arguments
+        step = jax.jit(function.function)
+        # The second rollout starts within episodes.
+        for _ in range(2):
+            state, progress = step(state, key)
+        assert progress.replay_error <= recurrent_ppo.REPLAY_TOLERANCE, label
 
 
 def test_a_process_that_fails_is_one_line(monkeypatch):

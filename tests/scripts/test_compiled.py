@@ -17,19 +17,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.data.triples import STEPS
+from experiments.skip_thoughts.triples import STEPS
 from lnrepro.engine import config_file, distribute, experiment, optim
-from lnrepro.engine.errors import RunError, UserError
 from lnrepro.engine.train_step import make_init, make_step
+from lnrepro.errors import RunError, UserError
 from lnrepro.functional.fast import platform
 from scripts import bench
 from scripts.benches import compiled
 from scripts.benches.accelerators import (
+    analysis,
     batches,
     bundles,
     cost,
     devices,
     environment,
+    named,
     program,
 )
 
@@ -261,6 +263,27 @@ def test_limits_name_what_is_compiled():
             assert cell in compiled.cells.CELLS
             assert shape in compiled.cells.SHAPES
             assert {"ours LN", "ours plain"} >= limits.keys()
+
+
+def test_words_name_cells_and_programs(monkeypatch):
+    def functions(device, *words):
+        return {"ours LN": (device, *words)}
+
+    monkeypatch.setattr(analysis, "functions", functions)
+    monkeypatch.setattr(analysis, "compile_function", lambda *named: named)
+    for words in (("cell", "h100", "gru", "draw"), ("program", "v5e", "ppo")):
+        kind, device, *names = words
+        found = named.compile_named((*words, "ours LN"))
+        assert found == (device, (device, kind, *names))
+
+
+def test_a_program_has_a_title():
+    of_ppo = "64 actions in 64 environments, and 16 steps of the optimiser"
+    assert compiled._title("v5e", "program", "ppo") == f"ppo, v5e: {of_ppo}"
+    of_draw = "T 64 B 128 D 356 H 256, forward + backward"
+    assert (
+        compiled._title("h100", "cell", "gru", "draw") == f"gru, draw, h100: {of_draw}"
+    )
 
 
 needs_compilers = pytest.mark.skipif(

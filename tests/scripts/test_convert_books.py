@@ -6,7 +6,7 @@ import pytest
 
 from experiments.skip_thoughts import encoding
 from lnrepro import data
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts import convert_books
 
 BOOK = """The Project Gutenberg EBook of A Walk, by Nobody
@@ -125,8 +125,23 @@ def test_outputs_are_not_overwritten(tmp_path):
     convert(tmp_path, BOOK.encode())
     with pytest.raises(UserError, match=r"walk.txt is there already; remove it"):
         convert(tmp_path, BOOK.encode())
-    files = [tmp_path / "a/walk.txt", tmp_path / "b/walk.txt"]
+    files = [tmp_path / "walk.txt", tmp_path / "walk.txt.gz"]
     with pytest.raises(UserError, match="two files are called walk"):
         convert_books.output_files(files, tmp_path)
     with pytest.raises(UserError, match=r"nowhere.txt: cannot be read \(No such file"):
         convert_books.main([str(tmp_path / "nowhere.txt"), f"--out={tmp_path / 'o'}"])
+
+
+def test_books_of_the_same_name_in_several_folders_are_kept_apart(tmp_path):
+    files = [tmp_path / name for name in ("in/a/walk.txt", "in/b/walk.txt.gz")]
+    for file, content in zip(
+        files, (b"It rains. " * 3, gzip.compress(b"It snows. " * 3)), strict=True
+    ):
+        file.parent.mkdir(parents=True)
+        file.write_bytes(content)
+    out = tmp_path / "out"
+    convert_books.main([*map(str, files), f"--out={out}"])
+    assert (out / "a/walk.txt").read_text() == "it rains .\n" * 3
+    assert (out / "b/walk.txt").read_text() == "it snows .\n" * 3
+    data.prepare("gutenberg", out, tmp_path, own_name="walks")
+    assert data.facts("walks", tmp_path)["books"] == 2

@@ -9,8 +9,8 @@ import pytest
 
 import lnrepro
 from configs import order_embeddings
-from lnrepro.engine.errors import UserError
 from lnrepro.engine.train import train
+from lnrepro.errors import UserError
 from scripts import embed_captions
 from tests.runs import ROOT, environment
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from configs import skip_thoughts
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts import encode_sentences
 from tests.runs import ROOT, environment, run
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts import expected, page_sections
 from tests.runs import ROOT
 

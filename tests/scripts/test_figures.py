@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments import paper_results
-from lnrepro.engine.errors import UserError, ended
+from lnrepro.errors import UserError, ended
 from scripts import figures as script
 from scripts.paper import claims, page, picture, records, shares, tables, verdicts
 from scripts.paper import own as own_curves

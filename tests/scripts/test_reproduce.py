@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from lnrepro.engine import seeds
-from lnrepro.engine.errors import RunError, UserError
+from lnrepro.errors import RunError, UserError
 from scripts import reproduce
 from scripts.paper import cost, plan, records
 from tests.runs import ROOT, environment
@@ -247,7 +247,7 @@ def test_costs_are_those_of_the_runs_flags_and_cores(tmp_path, monkeypatch):
 
 
 def test_the_cost_of_several_seeds_is_that_of_their_common_step(monkeypatch, capsys):
-    shapes, take = [], seeds.Together.take
+    shapes, take = [], seeds.StackedBatches.take
 
     def noted_take(batches, n):
         batch = take(batches, n)
@@ -255,7 +255,7 @@ def test_the_cost_of_several_seeds_is_that_of_their_common_step(monkeypatch, cap
         return batch
 
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: None, False)
-    monkeypatch.setattr(seeds.Together, "take", noted_take)
+    monkeypatch.setattr(seeds.StackedBatches, "take", noted_take)
     flags = ["--config.seeds=3", "--config.steps_per_call=2"]
     cost.main(["configs/mnist.py:smoke", "0", *flags])
     assert float(capsys.readouterr().out) > 0

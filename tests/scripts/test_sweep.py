@@ -21,7 +21,7 @@ from rich.console import Console
 
 import lnrepro.runs
 from lnrepro.engine import config_file
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts import sweep as script
 from scripts.sweeps import local, on_ray, planned_runs
 from scripts.sweeps.watch import Row, Watch, _table

@@ -12,7 +12,7 @@ from rich.console import Console
 from configs import mnist
 from lnrepro import theory
 from lnrepro.engine import train
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts import theory as script
 from scripts import theory_trained
 

@@ -10,9 +10,10 @@ from PIL import Image
 
 from configs import handwriting as config_file
 from lnrepro import data
-from lnrepro.engine import json_files, workdir
-from lnrepro.engine.errors import UserError
+from lnrepro.engine import json_files
+from lnrepro.engine.run_config import as_json
 from lnrepro.engine.train import train
+from lnrepro.errors import UserError
 from scripts import write_handwriting
 
 
@@ -32,7 +33,7 @@ def untrained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("untrained")
     json_files.write(
         folder / "config.json",
-        {"config": workdir.as_json(config_file.get_config("smoke"))},
+        {"config": as_json(config_file.get_config("smoke"))},
     )
     return folder
 

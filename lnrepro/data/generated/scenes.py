@@ -25,7 +25,7 @@ import numpy as np
 from lnrepro.data.builder import Builder, Example, array
 from lnrepro.data.generated.choices import Choices
 from lnrepro.data.official.caption_files import PER_IMAGE, Split
-from lnrepro.data.official.captions import Captioned, vocabulary
+from lnrepro.data.official.captions import CaptionedImages, vocabulary
 from lnrepro.data.raw import Raw
 from lnrepro.data.text import Vocabulary
 
@@ -95,7 +95,7 @@ class Thing(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What a picture shows: its objects, and the colour of its ground."""
+    """Content of a picture: its objects, and the colour of its ground."""
 
     things: tuple[Thing, ...]
     ground: str
@@ -156,12 +156,12 @@ class Scenes(Builder):
         self.facts |= {"words": words, "dev_words": dev_words}
         numbers = Vocabulary([*words, *dev_words])
         return {
-            split: Pictured(pictures[split], captions[split], numbers)
+            split: CaptionedPictures(pictures[split], captions[split], numbers)
             for split in EXAMPLES
         }
 
 
-class Pictured(Captioned):
+class CaptionedPictures(CaptionedImages):
     """The examples of a split, with their pictures."""
 
     def __init__(

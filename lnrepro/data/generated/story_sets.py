@@ -13,7 +13,7 @@ from lnrepro.data.builder import Example
 from lnrepro.data.generated import stories
 from lnrepro.data.official.book_files import Book
 from lnrepro.data.official.books import Books
-from lnrepro.data.official.sentences import Labelled, Pairs
+from lnrepro.data.official.sentences import LabelledSentences, Pairs
 from lnrepro.data.raw import Raw
 
 
@@ -47,7 +47,7 @@ class StorySick(Pairs):
         }
 
 
-class StoryLabelled(Labelled):
+class StoryLabelled(LabelledSentences):
     """Base class of the generated sets of labelled sentences.
 
     Attributes:

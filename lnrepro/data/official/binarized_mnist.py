@@ -25,7 +25,7 @@ from lnrepro.data.builder import Builder, Example, array
 from lnrepro.data.encodings import decode
 from lnrepro.data.official import matlab
 from lnrepro.data.raw import Raw, RawFile
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 SIDE = 28
 PIXELS = SIDE * SIDE
@@ -78,6 +78,8 @@ class BinarizedMnist(BinaryImages):
         splits = {}
         for split, rows in ROWS.items():
             name = f"binarized_mnist_{split}.amat"
+            # A download may end early between two lines, so the number of images is
+            # checked too.
             images = parse(raw.read(name), raw.path(name))
             if len(images) != rows and not raw.any_checksum:
                 problem = "short" if len(images) < rows else "too long"
@@ -125,6 +127,8 @@ def _parse_text(content: bytes, where: object) -> np.ndarray:
             and ((digits | 1) == ord("1")).all()
         ):
             return digits - np.uint8(ord("0"))
+    # Other line ends or spaces: slower, line by line, so that a message can name the
+    # line.
     lines = content.splitlines()
     if not lines[-1].strip():
         lines.pop()
@@ -161,6 +165,7 @@ def _parse_matlab(content: bytes, where: object) -> np.ndarray:
     def error(problem: str) -> DataError:
         return DataError(f"{where}{problem}; get the official file")
 
+    # The file of another data set would have other variables.
     names = [variable.name for variable in found]
     if names != ["X"]:
         shown = ", ".join(names[:5]) or "none"

@@ -21,7 +21,7 @@ from lnrepro.data.builder import Progress
 from lnrepro.data.encodings import blocks
 from lnrepro.data.ragged import OFFSETS, Writer
 from lnrepro.data.text import SPECIALS, plain_punctuation
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Words of a sentence in a triple. The authors' code keeps sentences below 30 words.
 LONGEST = 29
@@ -72,16 +72,19 @@ def index(
         task = f"reading {pathlib.PurePath(name).name}"
         digest = hashlib.blake2b()
         with opened as file:
+            # A block ends at a line, so that no sentence is cut.
             for number, text in blocks(file.read, name, notes, LONGEST_LINE):
                 progress(task, min(file.tell(), size), size)
                 block = _checked(name, number, text)
                 digest.update(block)
                 lines.add(block)
+        # A repeated book is kept and counted. Its sentences weigh twice.
         notes["repeated books"] += digest.digest() in seen
         seen.add(digest.digest())
         lines.end_book(name)
     lines.close()
     starts = np.array(lines.starts)
+    # The frequencies are known only now. The ids in the file are replaced in place.
     vocabulary = _renumber(folder / "tokens.npy", lines.ids, lines.counts, progress)
     by_length = _write_triples(folder, starts, progress)
     books = len(starts) - 1
@@ -138,6 +141,7 @@ class _Lines:
     def add(self, block: bytes) -> None:
         """Write the lines of a block."""
         words = block.split()
+        # Every word of the books passes here, hence a map in C and no loop.
         found = np.fromiter(map(self.ids.__getitem__, words), np.uint32, len(words))
         counts = np.bincount(found, minlength=len(self.ids))
         counts[: len(self.counts)] += self.counts
@@ -208,6 +212,8 @@ def _words_per_line(block: bytes) -> np.ndarray:
     is_start = ~space
     is_start[1:] &= space[:-1]
     newlines = np.flatnonzero(text == ord("\n"))
+    # The number of words up to each newline; its differences are the words of each
+    # line.
     words_before = np.searchsorted(np.flatnonzero(is_start), newlines)
     return np.diff(words_before, prepend=0)
 
@@ -280,6 +286,7 @@ def _write_triples(
     next_position = np.cumsum(counts) - counts
     for middles, lengths in _middle_lines(offsets, starts):
         progress("sorting", int(middles[-1]) if len(middles) else 0, lines)
+        # Stable, so that triples of one length stay in the order of the lines.
         order = np.argsort(lengths, kind="stable")
         counts_here = np.bincount(lengths, minlength=LONGEST + 1)
         first = np.cumsum(counts_here) - counts_here
@@ -309,6 +316,7 @@ def _middle_lines(
     for low in range(1, lines - 1, CHUNK):
         high = min(low + CHUNK, lines - 1)
         lengths = np.diff(offsets[low - 1 : high + 2])
+        # A triple needs three short sentences in a row, not its middle one alone.
         short = lengths <= LONGEST
         kept = short[:-2] & short[1:-1] & short[2:]
         kept[edges[(edges >= low) & (edges < high)] - low] = False

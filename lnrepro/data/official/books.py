@@ -8,7 +8,7 @@ spaces:
     nobody answered .
 
 A prepared set has one split, "train", and only the following columns, because it is too
-large for ArrayRecord. `lnrepro.data.triples` makes batches of them.
+large for ArrayRecord. `experiments.skip_thoughts.triples` makes batches of them.
 
     tokens   Ragged [lines] of uint32: word ids of each sentence. Id 0 is the end token,
              1 an unknown word, and the words follow by frequency. All words have an id.
@@ -42,7 +42,7 @@ from lnrepro.data.file_kinds import PLAIN_OR_PACKED
 from lnrepro.data.files import Content
 from lnrepro.data.official.book_files import Book, index
 from lnrepro.data.raw import Raw, RawFile
-from lnrepro.data.seal import Written
+from lnrepro.data.seal import UnsealedSet
 
 
 class Books(Builder):
@@ -64,7 +64,7 @@ class Books(Builder):
             yield str(path), content.size, content
 
     @classmethod
-    def write(cls, raw: Raw, scratch: pathlib.Path, progress: Progress) -> Written:
+    def write(cls, raw: Raw, scratch: pathlib.Path, progress: Progress) -> UnsealedSet:
         """Write the columns.
 
         Args:
@@ -85,7 +85,7 @@ class Books(Builder):
             with open(file, "rb") as f:
                 while piece := f.read(BLOCK):
                     digest.update(piece)
-        return Written(folder, {"train": facts["lines"]}, digest, facts)
+        return UnsealedSet(folder, {"train": facts["lines"]}, digest, facts)
 
 
 class BookCorpus(Books):

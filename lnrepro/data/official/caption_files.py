@@ -30,7 +30,7 @@ from lnrepro.data.encodings import decode
 from lnrepro.data.files import unpack
 from lnrepro.data.raw import Raw, few
 from lnrepro.data.text import is_text
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 PER_IMAGE = 5
 FEATURES = 4096
@@ -77,6 +77,8 @@ def read_captions(raw: Raw, rows: Mapping[str, int]) -> dict[str, Split]:
     Raises:
       DataError: a file is missing or wrong.
     """
+    # The authors' own files come first. The JSON files need a decision about
+    # punctuation and capitals that these have already made.
     if raw.find("train.txt"):
         return {
             split: _read_text(raw, stem, rows[split]) for split, stem in SPLITS.items()
@@ -88,6 +90,7 @@ def read_captions(raw: Raw, rows: Mapping[str, int]) -> dict[str, Split]:
         if not name.rpartition("/")[2].startswith("captions_"):
             continue
         found = parse_coco(unpack(file, LARGEST), file, raw.notes)
+        # The 2014 and 2017 releases share images. The same captions may come from both.
         for image in found.keys() & texts.keys():
             if found[image] != texts[image]:
                 raise DataError(
@@ -124,6 +127,7 @@ def _read_ids_of_coco(
             f"{where}: no captions_*.json has the image {missing[0]} "
             f"({len(missing)} images are missing)"
         )
+    # Captions follow the order of the ids, which is that of the features.
     captions, counts = [], []
     for image in ids.tolist():
         words = _first([tokenise(text) for text in texts[image]], image, where)
@@ -143,6 +147,7 @@ def _read_text(raw: Raw, stem: str, rows: int) -> Split:
     """
     file = raw.path(f"{stem}.txt")
     captions = parse_text(unpack(file, LARGEST), file, raw.notes)
+    # Without a file of ids, an image is called by its position.
     ids = np.arange(rows, dtype=np.int64)
     if where := raw.find(f"{stem}_ids.txt"):
         ids = _read_ids(raw, stem)
@@ -161,6 +166,7 @@ def _read_text(raw: Raw, stem: str, rows: int) -> Split:
                 f"{where}: {len(ids)} ids, which are not one for each of {rows} images "
                 f"or of {len(captions)} captions"
             )
+    # A text editor may have added empty lines at the end.
     while len(captions) % rows and not captions[-1]:
         captions.pop()
     if len(captions) % rows:
@@ -188,6 +194,7 @@ def parse_text(
     Raises:
       DataError: a line is not a caption, or there is none, or many are empty.
     """
+    # str.splitlines would also cut at form feeds and at U+2028.
     lines = decode(content, where, notes).split("\n")
     if not lines[-1]:
         lines.pop()
@@ -251,6 +258,8 @@ def parse_karpathy(
         captions[split] += words
         ids[split].append(number)
         counts[split].append(len(words))
+    # Karpathy's "restval" images are those of COCO's validation set that he uses for
+    # training; the authors train on both.
     for lists in (captions, ids, counts):
         lists["train"] += lists["restval"]
     found = {}
@@ -290,6 +299,8 @@ def parse_coco(
                 f"{where}: annotations[{n}] has no usable image_id, id and caption "
                 f"({str(e)[:80]!a})"
             ) from e
+    # The order of the file is not that of the ids. Sorting makes the first five
+    # captions the same in every release.
     return {
         image: [text for _, text in sorted(notes)] for image, notes in found.items()
     }
@@ -312,6 +323,7 @@ def without_empty(split: Split, where: object) -> tuple[Split, int]:
     is_empty = np.array([not words for words in split.captions], bool)
     if not is_empty.any():
         return split, 0
+    # An image whose captions are all empty is left out with its row of features.
     image_of = np.repeat(np.arange(len(split.ids)), split.counts)
     counts = np.bincount(image_of[~is_empty], minlength=len(split.ids))
     kept = counts > 0

@@ -61,7 +61,7 @@ from lnrepro.data.official.image_features import (
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.data.text import SPECIALS, Vocabulary
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Number of validation images whose words are in the authors' vocabulary.
 DEV = 1000
@@ -106,6 +106,8 @@ class CaptionFolder(Builder):
         images = {split: read_features(file) for split, file in files.items()}
         rows = {split: len(image) for split, image in images.items()}
         captions = {}
+        # The number of rows is needed to read the captions: a text file without ids
+        # does not say how many captions an image has.
         for split, found in read_captions(raw, rows).items():
             raw.note_repeats("captions", map(tuple, found.captions))
             found = with_rows(found, images[split], files[split], SPLITS[split])
@@ -114,20 +116,26 @@ class CaptionFolder(Builder):
                 raw.notes["captions without words left out"] += empty
             rows[split] = len(captions[split].ids)
         self._measure(images, captions, files)
+        # Official files have no checksums of their own, so their sizes are what
+        # identifies them.
         if self.rows and not raw.any_checksum:
             self._check_official(raw, rows, self.rows)
         # This reads all of the features, and therefore comes after the other checks.
         self.facts["not_unit"] = {
             split: check_features(images[split], files[split]) for split in SPLITS
         }
+        # The authors build the vocabulary from the training captions and those of the
+        # first 1,000 validation images.
         words, dev_words = vocabulary(
             captions["train"].captions,
             captions["valid"].captions[: captions["valid"].counts[:DEV].sum()],
         )
         self.facts |= {"words": words, "dev_words": dev_words}
         ids = Vocabulary([*words, *dev_words])
+        # Examples are made when they are taken, so that the features stay on disk.
         return {
-            split: Captioned(images[split], captions[split], ids) for split in SPLITS
+            split: CaptionedImages(images[split], captions[split], ids)
+            for split in SPLITS
         }
 
     def _measure(
@@ -144,6 +152,7 @@ class CaptionFolder(Builder):
                     f"{files[split]}: {image.shape[1]} features of an image, but "
                     f"{files['train']} has {self.width}"
                 )
+        # With one number for all, "lengths" is an array; else it is ragged.
         counts = np.concatenate([found.counts for found in captions.values()])
         least, most = int(counts.min()), int(counts.max())
         self.per_image = least if least == most else None
@@ -192,7 +201,7 @@ class CaptionsProxy(CaptionFolder):
     size = "whatever is in the folder; the fingerprint says which data it was"
 
 
-class Captioned(Sequence):
+class CaptionedImages(Sequence):
     """Examples made of features [N, D] and captions.
 
     A row of the features is read when its example is taken.
@@ -237,6 +246,8 @@ class Captions:
         """
         self._values = columns["tokens"].values
         self._vocabulary, self._longest = vocabulary, longest
+        # `lengths` holds the words of each caption, for all captions of an image in a
+        # row.
         words = columns["lengths"]
         if isinstance(words, Ragged):
             self.starts = np.asarray(words.offsets)
@@ -281,11 +292,15 @@ class Captions:
           The word ids [B, T] int32, padded with the end token, and the number of steps
           of each caption [B] int32.
         """
+        # All captions of the batch at once: positions [B, T] in the joined words. Where
+        # a caption has ended, position 0 is read and replaced.
         lengths = self.lengths[captions][:, None]
         times = np.arange(steps)
         is_word = times < lengths - 1
         positions = np.where(is_word, self._starts[captions][:, None] + times, 0)
         tokens = np.where(is_word, self._values[positions], EOS)
+        # A smaller vocabulary drops the last ids: the words of the validation images,
+        # then the rarest ones.
         tokens[tokens >= self._vocabulary] = UNKNOWN
         return tokens.astype(np.int32), lengths[:, 0].astype(np.int32)
 

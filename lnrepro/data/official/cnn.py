@@ -50,7 +50,7 @@ from lnrepro.data.official.question import (
     ranks,
 )
 from lnrepro.data.raw import Raw, RawFile, few
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Bytes of a .question file. The longest official passages have 2,000 tokens.
 FILE_LIMIT = 1 << 20
@@ -90,6 +90,7 @@ class Cnn(Builder):
         for name, content in raw.tree(
             "questions", self.archives, suffix=".question", limit=FILE_LIMIT
         ):
+            # The folder says the split. Other folders would be left out without a word.
             folder = name.rpartition("/")[0]
             if folder not in FOLDERS:
                 folders = ",".join(FOLDERS)
@@ -120,6 +121,7 @@ class Cnn(Builder):
                 self._progress("reading questions", i, 0)
             # The split exists even if all of its files are malformed.
             examples = splits[split]
+            # A few malformed files are left out. Many mean that these are other files.
             try:
                 _, passage, question, answer, _ = parse(content, where, notes)
             except DataError as e:
@@ -148,8 +150,12 @@ class Cnn(Builder):
                 "questions: there must be files in questions/training and "
                 "questions/validation"
             )
+        # All entities up to the largest number get an id, also those that do not occur:
+        # the entities are renamed at random in training.
         largest = max(map(_entity_number, filter(ENTITY.fullmatch, words)))
         entities = [f"@entity{n}" for n in range(largest + 1)]
+        # The vocabulary is that of the training questions. Test words outside of it are
+        # unknown.
         others = _frequent_words(words, splits["train"])
         ordered = {name: splits[name] for name in FOLDERS.values() if name in splits}
         return self._finish(ordered, words, [*entities, *others], left_out, errors)
@@ -176,6 +182,8 @@ class Cnn(Builder):
         """
         tokens = [PADDING, *vocabulary]
         ids = {token: i for i, token in enumerate(tokens)}
+        # Preliminary ids are in the order of first appearance. One table maps all
+        # examples.
         final = np.empty(len(words), np.int32)
         for token, i in words.items():
             default = NUMBER if token.isdigit() else UNKNOWN
@@ -228,6 +236,8 @@ class CnnTop4(Cnn):
             type(k) is str and type(v) is int for k, v in table.items()
         ):
             raise DataError(f"{where}: not a dict of words and their numbers")
+        # Words of the passages are numbers here. They are turned back into words, so
+        # that the rest is the same as for text files.
         word_of = {number: word for word, number in table.items()}
         if len(word_of) < len(table) or min(word_of, default=0) < 0:
             raise DataError(
@@ -248,6 +258,8 @@ class CnnTop4(Cnn):
             for passage, question, (answer,) in zip(*parts, strict=True):
                 passage_words = [word_of[number] for number in passage]
                 question_words = [word_of[number] for number in question]
+                # The four sentences were chosen by the authors, so all of them have the
+                # best rank.
                 rank = np.zeros(len(passage), np.uint8)
                 examples.append(
                     _example(
@@ -331,12 +343,15 @@ def _frequent_words(words: dict[str, int], train: Sequence[Example]) -> list[str
     scripts, commit 94f7398.
     """
     counts = np.zeros(len(words), np.int64)
+    # Answers are entities, which have ids anyway.
     for name in ("passage", "question"):
         ids = np.concatenate([example[name] for example in train])
         counts += np.bincount(ids, minlength=len(words))
     chosen, excluded = [PLACEHOLDER, UNKNOWN, NUMBER], {PADDING}
     excluded.update(chosen)
     tokens = list(words)
+    # A stable sort leaves words of the same frequency in the order of appearance, so
+    # that ids do not depend on the NumPy version.
     for i in np.argsort(-counts, kind="stable"):
         token = tokens[i]
         special = token in excluded or token.isdigit() or ENTITY.fullmatch(token)
@@ -352,6 +367,7 @@ def _entity_number(token: str) -> int:
 
 def _counts(examples: Sequence[Example]) -> dict[str, int]:
     """Count the questions, and those whose answer is not in the passage."""
+    # A rank of 0 to 3 is a sentence that `config.data.sentences` = 4 keeps.
     ranks_of_answer = [e["rank"][e["passage"] == e["answer"]] for e in examples]
     return {
         "questions": len(examples),

@@ -67,7 +67,7 @@ from lnrepro.data.encodings import decode, visible
 from lnrepro.data.official.iam_strokes import AGAIN, offsets, points
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.data.text import plain_punctuation
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 LISTS = ("trainset", "testset_v", "testset_t", "testset_f")
 VALID = "testset_v"
@@ -138,6 +138,7 @@ class IamOndb(Builder):
         if raw.any_checksum:
             line_name, form_name = OWN_LINE, OWN_FORM
         list_of = {}
+        # A form that two lists have belongs to the later one.
         for name in LISTS:
             forms = _forms(raw, f"{name}.txt", form_name)
             list_of |= dict.fromkeys(forms, name)
@@ -146,18 +147,22 @@ class IamOndb(Builder):
         if LISTS[0] in list_of.values():
             wanted = {_name(form) for form in list_of}
         texts = _texts(raw, form_name, wanted)
+        # Archives are read once, in their own order. Therefore files are collected
+        # first and put together below.
         strokes = _strokes(raw, line_name, wanted)
         texts, strokes, list_of = _by_name(raw, texts, strokes, list_of)
         forms = list(list_of)
         if raw.any_checksum and wanted is None:
             forms = sorted({*list_of, *strokes})
         _check_files(raw, forms, list_of, texts, strokes)
+        # A text without strokes is no line of the set, and harmless.
         if unused := len(texts.keys() - strokes.keys()):
             raw.notes["texts of forms without strokes left out"] += unused
         lines = _lines(raw, forms, texts, strokes)
         kept = {form: name for form, name in list_of.items() if form in lines}
         if raw.any_checksum:
             _add_missing_lists(kept, lines, set(list_of.values()))
+        # Official coordinates are whole numbers, which int32 keeps exactly.
         if any(line.dtype.kind == "f" for f in kept for line in strokes[f].values()):
             self.dtype = np.float32
         splits, other = {"train": [], "valid": []}, Counter()
@@ -165,10 +170,12 @@ class IamOndb(Builder):
             for number, line in sorted(strokes[form].items()):
                 line_id, text = f"{form}-{number:02}", lines[form][number - 1]
                 line = line.astype(self.dtype)
+                # Graves trains on both test sets too and reports on testset_v.
                 splits["valid" if name == VALID else "train"].append(
                     example(line, text, line_id, LISTS.index(name), other)
                 )
         _check_symbols(raw, splits, other)
+        # Mean and deviation are those of the training lines alone.
         if splits["train"]:
             self.facts |= facts(splits["train"], other)
         counts: dict[str, int] = dict.fromkeys(LISTS, 0)
@@ -243,6 +250,7 @@ def _by_name(
     paths_of = defaultdict(set)
     for path in (*texts, *strokes):
         paths_of[_name(path)].add(path)
+    # No two official forms have one name, so that the last part of a path is enough.
     folders = ([_name(path) for path in texts], [_name(path) for path in strokes])
     if all(len(names) == len(set(names)) for names in folders):
         texts = {_name(path): text for path, text in texts.items()}
@@ -288,6 +296,7 @@ def _lines(
         numbers = sorted(strokes[form])
         content, where = texts[form]
         found = transcription(content, where, len(numbers), raw.notes)
+        # A missing stroke file would give all lines behind it the text of another line.
         if numbers == list(range(1, len(found) + 1)):
             lines[form] = found
         else:
@@ -384,6 +393,7 @@ def facts(train: Iterable[Example], other: Counter) -> dict:
       train: the training lines.
       other: how often each character occurs that is not a symbol.
     """
+    # Sums over millions of offsets are taken in float64.
     steps = np.concatenate([line["strokes"][:, :2] for line in train])
     steps = steps.astype(np.float64)
     return {
@@ -425,6 +435,7 @@ def transcription(
       DataError: there is no "CSR:".
     """
     text = plain_punctuation(decode(content, where, notes)).replace("\r\n", "\n")
+    # Only what follows "CSR:" was corrected.
     found = CORRECTED.search(text)
     if not found:
         raise DataError(f"{where}: no line says 'CSR:'; {AGAIN}")

@@ -12,7 +12,7 @@ from xml.parsers import expat
 
 import numpy as np
 
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Largest coordinate. The official lines stay below 10,000.
 FARTHEST = 100_000
@@ -44,6 +44,7 @@ def points(content: bytes, where: object) -> np.ndarray:
             f"{where}: {len(found)} points in {len(ends)} strokes are not a line of "
             f"handwriting; {AGAIN}"
         )
+    # One decimal coordinate makes the whole line a float, so that no digit is lost.
     is_whole = all(isinstance(number, int) for point in found for number in point)
     line = np.zeros((len(found), 3), np.int32 if is_whole else np.float64)
     line[:, :2] = found
@@ -115,6 +116,7 @@ class _Reader:
 
     def _end(self, name: str) -> None:
         if name == "Stroke":
+            # A stroke without points would end the stroke before it a second time.
             if len(self.found) == (self.ends[-1] if self.ends else 0):
                 self._fail("a Stroke without points")
             self.ends.append(len(self.found))

@@ -13,7 +13,7 @@ import numpy as np
 
 from lnrepro.data.npy import CHUNK, check_finite, open_npy
 from lnrepro.data.official.caption_files import Split
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 
 def with_rows(split: Split, images: np.ndarray, where: object, stem: str) -> Split:
@@ -38,6 +38,9 @@ def with_rows(split: Split, images: np.ndarray, where: object, stem: str) -> Spl
     rows, count = len(images), len(split.captions)
     if rows == len(split.ids):
         starts = np.arange(rows)
+        # One caption for each image is also what features repeated for each caption
+        # look like. Equal neighbours tell the two apart; a look at the first rows
+        # spares reading all of the file.
         if rows == count and _repeats(images[:CHUNK]):
             is_new = np.concatenate([[True], _changes(images)])
             starts = np.flatnonzero(is_new)
@@ -49,9 +52,13 @@ def with_rows(split: Split, images: np.ndarray, where: object, stem: str) -> Spl
         raise DataError(
             f"{where}: {rows} rows, but {stem} has captions of {len(split.ids)} images"
         )
+    # From here on there is one row for each caption. The first row of an image stands
+    # for all of them.
     starts = np.cumsum(split.counts) - split.counts
     is_first = np.zeros(rows, bool)
     is_first[starts] = True
+    # Rows may change only where an image begins, else rows and captions are out of
+    # step.
     wrong = np.flatnonzero(_changes(images) & ~is_first[1:])
     if len(wrong):
         raise DataError(
@@ -74,6 +81,7 @@ def _warn_of_repeats(where: object, rows: int, starts: np.ndarray) -> None:
 def _changes(images: np.ndarray) -> np.ndarray:
     """Return whether each row but the first differs from the one before it [N - 1]."""
     parts = [np.zeros(0, bool)]
+    # A piece has one row of the next one, since neighbours are compared.
     for i in range(0, len(images) - 1, CHUNK):
         rows = images[i : i + CHUNK + 1]
         parts.append((rows[1:] != rows[:-1]).any(axis=1))
@@ -117,6 +125,8 @@ def check_features(images: np.ndarray, where: object) -> int:
       DataError: a value is NaN or infinite.
     """
     check_finite(images, where)
+    # The authors divide features by their length. Other features are allowed, but their
+    # results are not comparable.
     lengths = np.empty(len(images))
     for i in range(0, len(images), CHUNK):
         rows = images[i : i + CHUNK].astype(np.float64)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lnrepro.data.text import is_text
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Values that a pickle may remember by numbers.
 LARGEST_NUMBER = 1 << 32

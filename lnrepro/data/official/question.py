@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.data.encodings import decode
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 PLACEHOLDER = "@placeholder"
 ENTITY = re.compile(r"@entity(0|[1-9][0-9]{0,4})")
@@ -90,12 +90,14 @@ def parse(content: bytes, where: object, notes: Counter[str] | None = None) -> Q
         texts.append(text)
     address, passage, question, answer = texts
     passage, question = passage.split(), question.split()
+    # Messages name the line of the part: parts and empty lines alternate.
     count = question.count(PLACEHOLDER)
     if count != 1:
         raise error(5, f"the question has {count} {PLACEHOLDER} tokens instead of 1")
     if not ENTITY.fullmatch(answer):
         raise error(7, f"the answer {answer[:40]!a} is not of the form @entityN")
     names = {}
+    # The names are not used for training, but a wrong line means a damaged file.
     for number, line in enumerate(lines[2 * len(PARTS) :], 2 * len(PARTS) + 1):
         if not line.strip():
             continue
@@ -111,6 +113,7 @@ def sentences(passage: Sequence[str]) -> list[slice]:
 
     A sentence ends with ".", "!" or "?", or at the end of the passage.
     """
+    # The corpus is tokenised: in "mr." the full stop is no token of its own.
     ends = [i for i, token in enumerate(passage, 1) if token in SENTENCE_ENDS]
     if not ends or ends[-1] < len(passage):
         ends.append(len(passage))

@@ -29,7 +29,7 @@ import numpy as np
 from lnrepro.data.builder import Builder, Example, array
 from lnrepro.data.encodings import decode
 from lnrepro.data.raw import Raw, RawFile, few
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 HEADER = [
     "pair_ID",
@@ -76,7 +76,7 @@ class Pairs(Builder):
         return {"a": _encode(a), "b": _encode(b), "score": np.float32(score)}
 
 
-class Labelled(Builder):
+class LabelledSentences(Builder):
     """Base class of the sets of labelled sentences."""
 
     def features(self) -> dict[str, Any]:
@@ -147,6 +147,7 @@ def parse_sick(
 
     notes = Counter() if notes is None else notes
     lines = _lines(content, where, notes)
+    # A file with other columns may be one of the other releases of SICK.
     for number, line in lines[:1]:
         if line.split("\t") != HEADER:
             wanted = " ".join(HEADER)
@@ -157,12 +158,15 @@ def parse_sick(
         if len(fields) != len(HEADER):
             raise error(number, f"{len(fields)} columns instead of {len(HEADER)}")
         _, a, b, score, _ = fields
+        # A score that is no number is reported like one out of range: no comparison
+        # with NaN is true.
         try:
             value = float(score)
         except ValueError:
             value = float("nan")
         if not 1 <= value <= 5:
             raise error(number, f"the score {score[:20]!a} is not a number from 1 to 5")
+        # An own file may have a few gaps. Many of them mean that a column is missing.
         if a.strip() and b.strip():
             rows.append((a, b, value))
         else:
@@ -203,6 +207,7 @@ def _lines(content: bytes, where: object, notes: Counter[str]) -> list[tuple[int
     """Return the numbers and the texts of the lines that are not empty."""
     lines = decode(content, where, notes).removesuffix("\n").split("\n")
     found = []
+    # Numbers count all lines, so that a message names the line of an editor.
     for number, line in enumerate(lines, 1):
         if line.strip():
             found.append((number, line.removesuffix("\r")))
@@ -211,7 +216,7 @@ def _lines(content: bytes, where: object, notes: Counter[str]) -> list[tuple[int
     return found
 
 
-class LabelledFiles(Labelled):
+class LabelledFiles(LabelledSentences):
     """Base class of the sets in two files, one for each label.
 
     Attributes:
@@ -221,6 +226,8 @@ class LabelledFiles(Labelled):
     def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
         """Read both files."""
         examples, texts = [], []
+        # Label 1 comes first, as in the evaluation code of Kiros et al. (2015). The
+        # folds of the cross-validation depend on this order.
         for label, file in zip((1, 0), self.files, strict=True):
             found = parse_lines(raw.read(file.name), raw.path(file.name), raw.notes)
             examples += [self.example(text, label) for text in found]

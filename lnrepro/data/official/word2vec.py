@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from lnrepro.data.files import mappable
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 # Bytes of a word. The longest word of the GoogleNews file has fewer than 100.
 LONGEST_WORD = 4096

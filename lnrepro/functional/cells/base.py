@@ -17,6 +17,8 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.moments import wide_dtype
+
 Carry = Any
 Params = Any
 Dot = Callable[[str, jax.Array], jax.Array]
@@ -47,7 +49,7 @@ class StepContext(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What `Cell.prepare` makes of the parameters, once per sequence.
+    """Parameters as a sequence needs them, made by `Cell.prepare`.
 
     Attributes:
       weights: {name: [D, N]} or block-diagonal [G, D / G, N / G] or [G, D / G, gates,
@@ -256,11 +258,6 @@ def zeros_for(x: jax.Array, features: int) -> jax.Array:
 def row(vector: jax.Array, a: jax.Array) -> jax.Array:
     """Give a vector [N] as many axes as a [..., N], in the dtype of a."""
     return vector.astype(a.dtype).reshape((1,) * (a.ndim - 1) + vector.shape)
-
-
-def wide_dtype(dtype: jax.typing.DTypeLike) -> jnp.dtype:
-    """Return the dtype, or float32 where it is narrower."""
-    return jnp.promote_types(dtype, jnp.float32)
 
 
 def wide(a: jax.Array) -> jax.Array:

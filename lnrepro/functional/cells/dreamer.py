@@ -89,19 +89,13 @@ class DreamerGRUCell(GatedCell):
     gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
 
     gates: ClassVar[int] = 3
+    inner_bias_name: ClassVar[str] = "bias"
     norm_names: ClassVar[tuple[str, ...]] = CASE_NORMS
 
     def site_norms(self):
         """The norms at the sites x, h and joint."""
         joint = self.norm_of_product(3)
         return {"x": Norm(), "h": Norm(), "joint": joint.of_blocks(self.blocks)}
-
-    def prepare(self, params):
-        """Prepare the kernels, and the bias that stands inside the norm."""
-        weights, rest = super().prepare(params)
-        if "bias" in rest:
-            rest["bias"] = self.site_norms()["joint"].prepare_bias(rest["bias"])
-        return Prepared(weights, rest)
 
     def step(
         self,
@@ -113,6 +107,7 @@ class DreamerGRUCell(GatedCell):
     ) -> tuple[jax.Array, dict | None]:
         """Take one step."""
         normalise = self.normaliser(params, context)
+        # Narrow products are added in float32, so that the sum is rounded once.
         total = wide(x_proj) + wide(dot("w_h", carry))
         a = normalise("joint", add_row(total, params, "bias"))
         h = _mix(self, a, carry, context.key, self.recurrent_dropout)
@@ -275,6 +270,7 @@ class DreamerBlockGRUCell(Cell):
             a = add_row(product, params, f"inner_bias_{site}")
             return self.hidden_fn(normalise(site, a)).astype(carry.dtype)
 
+        # The products of x do not depend on h and may stand outside of the loop.
         products = (dot("w_0", carry), *x_proj)
         y = [layer(str(i), product) for i, product in enumerate(products)]
         total = wide(dot("w_h", carry)) + wide(dot("w_y", jnp.concatenate(y, -1)))
@@ -306,6 +302,8 @@ def _mix(cell, a, h, key=None, dropout_rate=0.0):
     # The reset gate multiplies the input's part of the candidate as well.
     n = cell.activation_fn(cell.gate_fn(r) * n)
     n = dropout(key, dropout_rate, n)
+    # A bias of -1 lets h change slowly at the start of training.
     u = cell.gate_fn(u + cell.update_bias)
+    # u n + (1 - u) h with one multiplication less.
     previous_h = h.astype(n.dtype)
     return previous_h + u * (n - previous_h)

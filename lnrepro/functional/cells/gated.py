@@ -1,4 +1,4 @@
-"""What the LSTM, the GRU and the simple RNN share: fields, parameters, preparation."""
+"""The base of cells of two products: fields, parameters and preparation."""
 
 import dataclasses
 from collections.abc import Callable
@@ -92,6 +92,8 @@ class GatedCell(Cell):
     gates: ClassVar[int]
     carry_names: ClassVar[tuple[str, ...]] = ("h0",)
     norm_names: ClassVar[tuple[str, ...]] = PRODUCT_NORMS
+    # Name of the bias that stands inside the norm of a product.
+    inner_bias_name: ClassVar[str] = "inner_bias"
     # Values of norm_groups. Every norm knows the first.
     group_names: ClassVar[tuple[str, ...]] = ("all", "per_gate", "heads")
 
@@ -191,33 +193,34 @@ class GatedCell(Cell):
         return tuple(parts) if len(parts) > 1 else parts[0]
 
     def prepare(self, params):
-        """Centre or weight-normalise the kernels, as the norms ask for.
+        """Centre or weight-normalise kernels and inner bias, as the norms ask for.
 
         Raises:
           ValueError: parameters that belong to a cell with other options.
         """
         self._check_names(params)
-        norm = self.site_norms()["x"]
-        w_x = norm.prepare(site_params(params, "x"), params["w_x"])
-        weights = {"w_x": self._prepare_joint(w_x)}
+        norms = self.site_norms()
+        w_x = norms["x"].prepare(site_params(params, "x"), params["w_x"])
+        # The mean of a sum is zero where both kernels are centred, so the norm of the
+        # sum prepares them both.
+        weights = {"w_x": norms["joint"].prepare({}, w_x)}
         weights |= self.prepare_recurrent(params)
         # The step does not read these. Leaving them out spares the backward pass sums
         # over time that would be zero.
         only_here = {"w_x", "w_h", "length_x", "length_h", "h0", "c0"}
         rest = {n: value for n, value in params.items() if n not in only_here}
+        # The inner bias is added to W_x x before its norm, so it is prepared as W_x is.
+        if (name := self.inner_bias_name) in rest:
+            inner_bias = norms["x"].prepare_bias(rest[name])
+            rest[name] = norms["joint"].prepare_bias(inner_bias)
         return Prepared(weights, rest)
 
     def prepare_recurrent(self, params: dict) -> dict[str, jax.Array]:
         """Return the prepared weights that multiply h_{t-1}, by their names."""
-        norm = self.site_norms()["h"]
-        w_h = norm.prepare(site_params(params, "h"), params["w_h"])
-        w_h = self._prepare_joint(w_h)
+        norms = self.site_norms()
+        w_h = norms["h"].prepare(site_params(params, "h"), params["w_h"])
+        w_h = norms["joint"].prepare({}, w_h)
         return {"w_h": gates_of_blocks(w_h, self.gates) if self.blocks > 1 else w_h}
-
-    def _prepare_joint(self, weight):
-        """Prepare a kernel for the norm of the sum of both products, if any."""
-        # The mean of a sum is zero where both kernels are centred.
-        return self.site_norms().get("joint", Norm()).prepare({}, weight)
 
     def _check_names(self, params):
         expected = set(self._specs(features_in=1))

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from lnrepro.functional.cells.base import (
     Dot,
     ParamSpec,
-    Prepared,
     StepContext,
     choice,
     dropout,
@@ -18,7 +17,7 @@ from lnrepro.functional.cells.base import (
     wide,
 )
 from lnrepro.functional.cells.gated import GatedCell, gates_of_blocks, zeros
-from lnrepro.functional.cells.sites import add_row, site_params
+from lnrepro.functional.cells.sites import Norm, add_row, site_params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +70,7 @@ class GRUCell(GatedCell):
 
     recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h", "w_u")
     gates: ClassVar[int] = 3
+    inner_bias_name: ClassVar[str] = "bias"
     group_names: ClassVar[tuple[str, ...]] = ("paper", "all", "per_gate", "heads")
 
     def __post_init__(self):
@@ -84,35 +84,27 @@ class GRUCell(GatedCell):
             )
 
     def site_norms(self):
-        """The norms at the sites x and h, and u where the reset comes before."""
-        x, h = self.norm_of_product(3), self.norm_of_product(3)
+        """The norms at the sites x, h and joint, and u where the reset comes before."""
+        x, joint = self.norm_of_product(3), Norm()
         if self.reset == "after":
-            return {"x": x, "h": h.of_blocks(self.blocks)}
+            return {"x": x, "h": x.of_blocks(self.blocks), "joint": joint}
         # The gates and the candidate are products of their own here.
-        h, u = self.norm_of_product(2), self.norm_of_product(1)
-        return {"x": x, "h": h.of_blocks(self.blocks), "u": u.of_blocks(self.blocks)}
+        h = self.norm_of_product(2).of_blocks(self.blocks)
+        u = self.norm_of_product(1).of_blocks(self.blocks)
+        return {"x": x, "h": h, "joint": joint, "u": u}
 
     def site_sizes(self):
         """The number of units at every site."""
         H = self.features
         if self.reset == "after":
             return super().site_sizes()
-        return {"x": 3 * H, "h": 2 * H, "u": H}
+        return {"x": 3 * H, "h": 2 * H, "joint": 3 * H, "u": H}
 
     def extra_specs(self):
         """Specs of the recurrent bias."""
         if not self.recurrent_bias:
             return {}
         return {"bias_recurrent": ParamSpec(zeros, (3 * self.features,))}
-
-    def prepare(self, params):
-        """Prepare the kernels, and the bias that stands inside the input's norm."""
-        weights, rest = super().prepare(params)
-        norm = self.site_norms()["x"]
-        # The bias stands on the input inside its norm, so it is prepared as W_x is.
-        if "bias" in rest:
-            rest["bias"] = norm.prepare_bias(rest["bias"])
-        return Prepared(weights, rest)
 
     def prepare_recurrent(self, params):
         """Return w_h, split into gates and candidate where the reset comes before."""
@@ -150,6 +142,7 @@ class GRUCell(GatedCell):
         n = self.activation_fn(x_candidate + h_candidate)
         n = dropout(context.key, self.recurrent_dropout, n)
         previous_h = h.astype(n.dtype)
+        # (1 - z) h + z n with one multiplication less.
         new_h = previous_h + z * (n - previous_h)
         return new_h.astype(h.dtype), normalise.statistics
 
@@ -169,6 +162,7 @@ class GRUCell(GatedCell):
             )
             h_gates = h_gates + row(bias, h_gates)
         z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
+        # The product runs in the carry's dtype, as that with h does.
         h_candidate = normalise("u", dot("w_u", (r * wide(h)).astype(h.dtype)))
         if self.recurrent_bias:
             h_candidate = h_candidate + row(bias_candidate, h_candidate)

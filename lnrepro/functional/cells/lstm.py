@@ -141,11 +141,6 @@ class LSTMCell(GatedCell):
     def prepare(self, params):
         """Prepare the kernels, and add up the biases of eq. 20 once per sequence."""
         weights, rest = super().prepare(params)
-        # The inner bias is inside the norm of W_x x, so it is prepared as W_x is.
-        if "inner_bias" in rest:
-            norms = self.site_norms()
-            inner_bias = norms["x"].prepare_bias(rest["inner_bias"])
-            rest["inner_bias"] = norms["joint"].prepare_bias(inner_bias)
         # The biases of the two norms and of the cell only occur as a sum.
         biases = [rest.pop(n) for n in ("bias", "bias_x", "bias_h") if n in rest]
         if biases:

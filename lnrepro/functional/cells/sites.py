@@ -7,6 +7,7 @@ norm's name.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -103,6 +104,8 @@ class Norm:
 class LayerNorm(Norm):
     """Layer norm of a site that is no product, such as the LSTM's cell (eq. 15-16)."""
 
+    normalise: ClassVar[Callable] = staticmethod(layer_norm_of_groups)
+
     def init(self, size: int, scale_init: Initializer | None) -> dict[str, ParamSpec]:
         """Return the specs of gain and bias."""
         gain = {"gain": ParamSpec(scale_init or ones, (size,))}
@@ -112,7 +115,7 @@ class LayerNorm(Norm):
 
     def apply(self, params, a, mask, statistics):
         """Normalise each group of a [..., N]."""
-        y = layer_norm_of_groups(
+        y = self.normalise(
             a,
             params["gain"],
             params.get("bias"),
@@ -131,6 +134,8 @@ class ProductLayerNorm(LayerNorm):
     columns, so that centring W takes the mean out of every product.
     """
 
+    normalise: ClassVar[Callable] = staticmethod(layer_norm_centred)
+
     def prepare(self, params, weight):
         """Centre the weight."""
         # The blocks of a block-diagonal weight are an axis of it.
@@ -148,37 +153,17 @@ class ProductLayerNorm(LayerNorm):
             return self
         return LayerNorm(self.epsilon, self.use_bias, self.groups, self.blocks)
 
-    def apply(self, params, a, mask, statistics):
-        """Normalise each group of a [..., N], whose mean is zero."""
-        y = layer_norm_centred(
-            a,
-            params["gain"],
-            params.get("bias"),
-            epsilon=self.epsilon,
-            groups=self.groups,
-            blocks=self.blocks,
-        )
-        return y, None
-
 
 @dataclasses.dataclass(frozen=True)
-class RMSNorm(Norm):
-    """RMS norm: a over its root mean square, times a gain, without a bias."""
+class RMSNorm(LayerNorm):
+    """RMS norm: layer norm without subtracting the mean, and without a bias."""
+
+    # It takes the mean for zero, whatever it is.
+    normalise: ClassVar[Callable] = staticmethod(layer_norm_centred)
 
     def init(self, size, scale_init):
         """Return the spec of the gain."""
         return {"gain": ParamSpec(scale_init or ones, (size,))}
-
-    def apply(self, params, a, mask, statistics):
-        """Normalise each group of a [..., N]."""
-        y = layer_norm_centred(
-            a,
-            params["gain"],
-            epsilon=self.epsilon,
-            groups=self.groups,
-            blocks=self.blocks,
-        )
-        return y, None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,6 +174,7 @@ class BatchNorm(Norm):
 
     def init(self, size, scale_init):
         """Return the specs of the gain, 0.1 by default, and of the bias."""
+        # A gain of 1 would saturate tanh and make gradients vanish (Cooijmans et al.).
         start = scale_init or jax.nn.initializers.constant(0.1)
         gain = {"gain": ParamSpec(start, (size,))}
         if not self.use_bias:
@@ -207,6 +193,7 @@ class BatchNorm(Norm):
             mean=mean,
             var=var,
         )
+        # The running statistics move by them, and no gradient flows that way.
         return y, jax.lax.stop_gradient(used)
 
 
@@ -235,7 +222,7 @@ class WeightNorm(Norm):
 
 
 class NormKind(NamedTuple):
-    """What the name of a norm stands for.
+    """The norms that a name stands for.
 
     Attributes:
       of_product: the norm of a product v W, such as W_h h.
@@ -366,23 +353,3 @@ def add_row(a: jax.Array, params: dict, name: str) -> jax.Array:
     if name not in params:
         return a
     return wide(a) + row(params[name], wide(a))
-
-
-__all__ = [
-    "CASE_NORMS",
-    "NORMS",
-    "PRODUCT_NORMS",
-    "BatchNorm",
-    "LayerNorm",
-    "Norm",
-    "NormKind",
-    "Normaliser",
-    "ProductBatchNorm",
-    "ProductLayerNorm",
-    "RMSNorm",
-    "WeightNorm",
-    "add_row",
-    "groups_of_gates",
-    "site_params",
-    "site_specs",
-]

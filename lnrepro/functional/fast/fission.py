@@ -22,6 +22,7 @@ References:
 
 import collections
 import itertools
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -153,7 +154,8 @@ def scan(
     after = _function(parts.after, names + graph.inputs + parts.to_after, graph.outputs)
     # A group of values is one stack.
     group = _groups_of_a_kind if one_slice else _groups_of_one
-    loop_groups, after_groups = group(parts.to_loop), group(parts.to_after)
+    late = _depend_on(graph.new_carry, graph.equations)
+    loop_groups, after_groups = group(parts.to_loop, late), group(parts.to_after, late)
 
     def stack_before(inputs):
         return _join(before(*known, *inputs), loop_groups)
@@ -299,6 +301,15 @@ def _equations_for(variables, made_by, is_at_hand):
     return list(found.values())
 
 
+def _depend_on(values, equations):
+    """Return the variables among some values, and all that are computed from them."""
+    found = set(_variables(values))
+    for e in equations:
+        if found.intersection(_variables(e.invars)):
+            found.update(e.outvars)
+    return found
+
+
 def _minimum_cut(
     wanted, made_by, *, can_repeat, can_stack, at_hand=lambda v: False
 ) -> dict:
@@ -390,29 +401,51 @@ def _variables(atoms: Iterable) -> list:
     return [a for a in atoms if not isinstance(a, core.Literal)]
 
 
-def _groups_of_one(variables):
+def _groups_of_one(variables, late):
     """Each variable by itself, by its number."""
+    del late
     return [[i] for i in range(len(variables))]
 
 
-def _groups_of_a_kind(variables):
-    """The numbers of the variables that differ in the size of their last axis alone."""
+def _groups_of_a_kind(variables, late):
+    """The numbers of the variables that are stacked together.
+
+    These are arrays [rows, ...] with as many rows as each other, and vectors.
+
+    What is known before a part of the new carry is apart. It may hold the old carry,
+    which XLA would copy to stack it after the new one has taken its memory.
+    """
     groups = collections.defaultdict(list)
     for i, v in enumerate(variables):
-        spec = v.aval.sharding.spec
+        shape, spec = v.aval.shape, v.aval.sharding.spec
+        rows = len(_rows(shape))
         # Over Explicit axes, arrays are not joined along an axis that is sharded.
-        is_alone = not v.aval.shape or (len(spec) and spec[-1] is not None)
-        kind = (v.aval.dtype, v.aval.shape[:-1], v.aval.ndim, spec)
+        is_alone = not shape or any(spec[rows:])
+        is_alone |= not all(isinstance(n, int) for n in shape[rows:])
+        kind = (v in late, v.aval.dtype, shape[:rows], spec[:rows])
         groups[i if is_alone else kind].append(i)
     return list(groups.values())
 
 
+def _rows(shape):
+    """The shape of an array's rows: of [rows, ...] the first axis, of a vector none."""
+    return shape[: len(shape) > 1]
+
+
+def _row_size(shape):
+    return math.prod(shape[len(_rows(shape)) :])
+
+
 def _join(values, groups):
-    """Join the values of each group along their last axis."""
+    """Join the values of each group row by row."""
+
+    def flat(a):
+        return a.reshape(*_rows(a.shape), _row_size(a.shape))
+
     return [
         values[group[0]]
         if len(group) == 1
-        else jnp.concatenate([values[i] for i in group], -1)
+        else jnp.concatenate([flat(values[i]) for i in group], -1)
         for group in groups
     ]
 
@@ -423,10 +456,10 @@ def _split(joined, variables, groups):
     for group, array in zip(groups, joined, strict=True):
         parts = [array]
         if len(group) > 1:
-            sizes = [variables[i].aval.shape[-1] for i in group]
+            sizes = [_row_size(variables[i].aval.shape) for i in group]
             parts = jnp.split(array, list(itertools.accumulate(sizes))[:-1], -1)
         for i, part in zip(group, parts, strict=True):
-            values[i] = part
+            values[i] = part.reshape(variables[i].aval.shape)
     return values
 
 

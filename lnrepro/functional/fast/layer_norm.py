@@ -14,7 +14,15 @@ from one pass, which saves a kernel per step on GPUs.
 
 The derivative rule takes 1.5 to 5 % off the time of an LSTM and 5 to 25 % off that of a
 GRU, forward and backward, on two cores of an AMD EPYC: docs/log.md, 2026-11-23, on the
-shapes of `python scripts/bench.py cells`. Centring was not measured by itself.
+shapes of `python scripts/bench.py cells`.
+
+Without centring, a training step takes (docs/log.md, 2026-11-26, at up to three shapes)
+
+            kernels of an H100    estimated cycles of a v5e    CPU time
+    LSTM    0.98 to 1.01          1.18 to 1.20                 1.015 to 1.026
+    GRU     1.10 to 1.24          1.13 to 1.34                 1.03 to 1.09
+
+in units of the step with it: `python scripts/bench.py compiled --device v5e`.
 """
 
 import functools

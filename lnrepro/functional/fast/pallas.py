@@ -12,8 +12,8 @@ kernels' schedules have 1,438 bundles a step forward, and 3,565 for two steps ba
 TPU yet, and `ScanOptions(pallas=...)` is off unless it is asked for.
 
 The body may be any function, so both passes of `lnrepro.functional.scan` run around the
-unchanged `Cell.step`. The body is traced, and its equations are brought into forms that
-Mosaic, the compiler of Pallas' kernels, knows.
+unchanged `Cell.step`. `fast.mosaic` brings its equations into forms that Mosaic, the
+compiler of Pallas' kernels, knows.
 
 Limits:
 - Weights, carry and two blocks of every input and output of a step fit into VMEM.
@@ -37,6 +37,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
+
+from lnrepro.functional.fast import mosaic
 
 # Tests set it to True, or to `pltpu.InterpretParams()`, to run kernels on a CPU.
 INTERPRET: Any = False
@@ -84,7 +86,7 @@ def scan(
     def _(primals, tangents):
         return jax.jvp(loop.plain, primals, tangents)
 
-    numbers = [_without_booleans(a) for a in jax.tree.leaves(xs)]
+    numbers = [mosaic.without_booleans(a) for a in jax.tree.leaves(xs)]
     last, ys = run(loop.constants, jax.tree.leaves(carry), numbers)
     carry_tree, y_tree = loop.trees
     return jax.tree.unflatten(carry_tree, last), jax.tree.unflatten(y_tree, ys)
@@ -108,20 +110,20 @@ class _Loop:
         inputs = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), xs)
         closed, results = jax.make_jaxpr(body, return_shape=True)(carry, inputs)
         self.trees = tuple(map(jax.tree.structure, results))
-        constants = [_without_booleans(a) for a in closed.consts]
-        flat = jax.make_jaxpr(functools.partial(_evaluate, closed.jaxpr))(
+        constants = [mosaic.without_booleans(a) for a in closed.consts]
+        flat = jax.make_jaxpr(functools.partial(mosaic.evaluate, closed.jaxpr))(
             constants,
             [
                 *jax.tree.leaves(carry),
                 *(
-                    jax.eval_shape(_without_booleans, a)
+                    jax.eval_shape(mosaic.without_booleans, a)
                     for a in jax.tree.leaves(inputs)
                 ),
             ],
         )
-        self.step, self.constants = _hoist(flat, constants)
-        read = {v for e in self.step.eqns for v in _variables(e.invars)}
-        read |= set(_variables(self.step.outvars))
+        self.step, self.constants = mosaic.hoist(flat, constants)
+        read = {v for e in self.step.eqns for v in mosaic.variables(e.invars)}
+        read |= set(mosaic.variables(self.step.outvars))
         self.is_read = [v in read for v in self._split(self.step.invars)[2]]
 
     def _split(self, values):
@@ -222,6 +224,7 @@ class _Loop:
         def whole_block(a):
             return pl.BlockSpec(a.shape, lambda t: (0,) * a.ndim)
 
+        # "arbitrary": the steps of the grid run in order, on one core.
         # Inside shard_map, the results vary over the axes that an argument varies over.
         results = pl.pallas_call(
             one_step,
@@ -252,13 +255,8 @@ def _pack(a):
     a = jnp.asarray(a)
     if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
         a = jax.random.key_data(a)
-    a = _without_booleans(a)
+    a = mosaic.without_booleans(a)
     return a.reshape((1,) * (2 - a.ndim) + a.shape)
-
-
-def _without_booleans(a):
-    """Booleans as integers, which Mosaic can reshape."""
-    return a.astype(jnp.int32) if a.dtype == bool else a
 
 
 def _unpack(a, like):
@@ -296,159 +294,3 @@ def _vector_memory():
     if jax.devices()[0].platform != "tpu":
         return VECTOR_MEMORY
     return pltpu.get_tpu_info().vmem_capacity_bytes
-
-
-def _evaluate(jaxpr, constants, arguments):
-    """Evaluate equations in forms that Mosaic compiles, inner functions in line.
-
-    Booleans may be given as integers.
-    """
-    variables = [*jaxpr.constvars, *jaxpr.invars]
-    # What becomes a boolean only after it is reshaped.
-    numbers = dict(zip(variables, (*constants, *arguments), strict=True))
-    values = {}
-    for v, a in numbers.items():
-        is_number = v.aval.dtype == bool and a.dtype != bool
-        values[v] = a != 0 if is_number else a
-
-    def value_of(atom):
-        return atom.val if isinstance(atom, core.Literal) else values[atom]
-
-    for e in jaxpr.eqns:
-        inputs = [value_of(a) for a in e.invars]
-        name = e.primitive.name
-        inner = e.params.get("call_jaxpr", e.params.get("jaxpr"))
-        if name in ("jit", "closed_call", "custom_jvp_call", "custom_vjp_call"):
-            results = _evaluate(inner.jaxpr, inner.consts, inputs)
-        elif name == "optimization_barrier":
-            results = inputs
-        elif name == "dot_general":
-            results = [_product(*inputs, **e.params)]
-        elif name == "iota" and jnp.issubdtype(e.params["dtype"], jnp.floating):
-            numbers = e.primitive.bind(**e.params | {"dtype": jnp.dtype(jnp.int32)})
-            results = [numbers.astype(e.params["dtype"])]
-        elif name == "reshape" and _splits_or_joins_units(inputs[0], *e.outvars):
-            results = [_reshaped(inputs[0], e.outvars[0].aval.shape)]
-        elif name in ("reshape", "broadcast_in_dim") and inputs[0].dtype == bool:
-            number = numbers.get(e.invars[0], inputs[0])
-            number = e.primitive.bind(_without_booleans(number), **e.params)
-            numbers[e.outvars[0]] = number
-            results = [number != 0]
-        else:
-            results = _results_of(e, values)
-        values.update(zip(e.outvars, results, strict=True))
-    return [value_of(a) for a in jaxpr.outvars]
-
-
-_BROADCASTS = ("broadcast_in_dim", "iota")
-
-
-def _hoist(closed, constants):
-    """Take out of a body what depends on its constants alone.
-
-    Args:
-      closed: closed jaxpr of (constants, arguments) -> results.
-      constants: their values.
-
-    Returns:
-      (jaxpr of (constants, arguments) -> results, constants).
-    """
-    jaxpr = closed.jaxpr
-    arguments = jaxpr.invars[len(constants) :]
-    values = dict(zip(jaxpr.constvars, closed.consts, strict=True))
-    values |= dict(zip(jaxpr.invars, constants, strict=False))
-    inside = []
-    for e in jaxpr.eqns:
-        read = _variables(e.invars)
-        is_known = read and all(v in values for v in read) and not e.effects
-        # What a broadcast makes larger stays in the body, where it takes no memory.
-        larger = sum(_size(v) for v in e.outvars) > sum(map(_size, read))
-        stays = larger and e.primitive.name in _BROADCASTS
-        # A boolean is made in the body, from the number that lies in memory.
-        stays |= any(v.aval.dtype == bool for v in e.outvars)
-        if is_known and not stays:
-            values.update(zip(e.outvars, _results_of(e, values), strict=True))
-        else:
-            inside.append(e)
-    read = {v for e in inside for v in _variables(e.invars)}
-    read |= set(_variables(jaxpr.outvars))
-    names = [v for v in values if v in read]
-    effects = frozenset().union(*(e.effects for e in inside))
-    step = jaxpr.replace(
-        constvars=[],
-        invars=[*names, *arguments],
-        eqns=inside,
-        effects=effects,
-        debug_info=jaxpr.debug_info.with_unknown_names(),
-    )
-    return step, [values[v] for v in names]
-
-
-def _product(a, b, *, dimension_numbers, **params):
-    """`dot_general` as Mosaic knows it: one contracted axis, leading batch axes.
-
-    The weights of several gates and blocks ask for more. Narrow numbers are summed in
-    float32.
-    """
-    (contracted_a, contracted_b), (batch_a, batch_b) = dimension_numbers
-    dtype = params["preferred_element_type"] or jnp.result_type(a, b)
-    params["preferred_element_type"] = jnp.promote_types(dtype, jnp.float32)
-    params["out_sharding"] = None
-    if len(contracted_a) == 1 and set(batch_a + batch_b) <= {0}:
-        y = jax.lax.dot_general(a, b, dimension_numbers, **params)
-        return y.astype(dtype)
-    free_a = [i for i in range(a.ndim) if i not in contracted_a + batch_a]
-    free_b = [i for i in range(b.ndim) if i not in contracted_b + batch_b]
-
-    def in_order(a, *axes):
-        sizes = [math.prod(a.shape[i] for i in group) for group in axes]
-        return a.transpose([i for group in axes for i in group]).reshape(sizes)
-
-    shape = [a.shape[i] for i in (*batch_a, *free_a)] + [b.shape[i] for i in free_b]
-    a = in_order(a, batch_a, free_a, contracted_a)
-    b = in_order(b, batch_b, contracted_b, free_b)
-    y = jax.lax.dot_general(a, b, (((2,), (1,)), ((0,), (0,))), **params)
-    return y.reshape(shape).astype(dtype)
-
-
-def _splits_or_joins_units(a, result):
-    """Whether a reshape makes [..., N] of [..., K, N / K], or the other way around."""
-    shapes = sorted((a.shape, result.aval.shape), key=len)
-    rest = shapes[0][:-1]
-    units = shapes[1][len(rest) :]
-    # An axis of size 1 is no part.
-    has_parts = sum(size > 1 for size in units) > 1 and a.dtype != bool
-    return has_parts and shapes[1][: len(rest)] == rest and shapes[0][-1] > 1
-
-
-def _reshaped(a, shape):
-    """Split or join the last axes by slices, which all TPUs can do at any size."""
-    if len(shape) < a.ndim:
-        while a.ndim > len(shape):
-            count = a.shape[-2]
-            parts = [jax.lax.index_in_dim(a, k, -2, False) for k in range(count)]
-            a = jnp.concatenate(parts, -1)
-        return a
-    for count in shape[a.ndim - 1 : -1]:
-        a = jnp.stack(jnp.split(a, count, -1), -2)
-    return a
-
-
-def _size(variable):
-    return math.prod(variable.aval.shape)
-
-
-def _results_of(equation, values):
-    """Evaluate one equation, which has no function to call."""
-    inputs = [
-        a.val if isinstance(a, core.Literal) else values[a] for a in equation.invars
-    ]
-    results = equation.primitive.bind(*inputs, **equation.params)
-    return results if equation.primitive.multiple_results else [results]
-
-
-def _variables(atoms):
-    return [a for a in atoms if not isinstance(a, core.Literal)]
-
-
-__all__ = ["scan"]

@@ -8,7 +8,7 @@ import jax
 from jax.sharding import SingleDeviceSharding
 
 from lnrepro import functional
-from scripts.benches import cells
+from scripts.benches import cells, programs
 from scripts.benches.accelerators import bundles, cost, devices, program
 from scripts.benches.direct import cells_jax
 from scripts.benches.direct.cells_jax import Implementation
@@ -79,8 +79,8 @@ class Report(NamedTuple):
         return self._asdict() | {"loops": [loop._asdict() for loop in self.loops]}
 
 
-def compile_cell(device: str, function: Implementation, count: int = 1) -> Compiled:
-    """Compile a function of the benchmark `cells` for a device.
+def compile_function(device: str, function: Implementation, count: int = 1) -> Compiled:
+    """Compile a function of the benchmarks `cells` or `programs` for a device.
 
     Args:
       device: name of the device.
@@ -98,43 +98,31 @@ def compile_cell(device: str, function: Implementation, count: int = 1) -> Compi
         return Compiled(made, time.perf_counter() - began)
 
 
-def cell_functions(device: str, cell: str, shape: str) -> dict[str, Implementation]:
+def functions(
+    device: str, kind: str, name: str, shape: str | None = None
+) -> dict[str, Implementation]:
     """Return the functions that are compared, with arguments on this machine's CPU.
 
     Args:
       device: name of the device that they will be compiled for.
-      cell: a key of `cells.CELLS`.
-      shape: a key of `cells.SHAPES` or `cells.RIVALS`.
+      kind: "cell" or "program".
+      name: a key of `cells.CELLS` or of `programs.PROGRAMS`.
+      shape: of a cell, a key of `cells.SHAPES` or `cells.RIVALS`.
     """
+    if kind == "program":
+        return programs.implementations(name)
     labels = ("ours LN", "ours plain", "Flax LN", "Flax plain", "haiku plain")
     sizes = (cells.SHAPES | cells.RIVALS)[shape]
-    made = cells.implementations(cell, sizes, peers=("haiku",))
+    made = cells.implementations(name, sizes, peers=("haiku",))
     made = {label: made[label] for label in labels if label in made}
     if devices.get(device).platform != "tpu":
         return made
-    compared = cells.CELLS[cell]
-    for name, make in (("LN", compared.ours), ("plain", compared.plain)):
-        made[f"ours {name}, Pallas"] = cells_jax.ours(
+    compared = cells.CELLS[name]
+    for norm, make in (("LN", compared.ours), ("plain", compared.plain)):
+        made[f"ours {norm}, Pallas"] = cells_jax.ours(
             make(sizes), sizes, options=functional.ScanOptions(pallas=True)
         )
     return made
-
-
-def compile_named(words: Sequence[str]) -> Compiled:
-    """Compile the program that words name.
-
-    Args:
-      words: "cell", device, cell, shape, label; or "config", device, config, number of
-        devices, "ours" or "direct", flags such as "--config.norm=none".
-    """
-    kind, device, *rest = words
-    if kind == "cell":
-        cell, shape, label = rest
-        return compile_cell(device, cell_functions(device, cell, shape)[label])
-    from scripts.benches.accelerators import steps
-
-    config, count, version, *flags = rest
-    return steps.compile_step(device, config, int(count), version, flags)
 
 
 def report(device: str, compiled: Compiled, words: Sequence[str]) -> Report:
@@ -143,7 +131,7 @@ def report(device: str, compiled: Compiled, words: Sequence[str]) -> Report:
     Args:
       device: name of the device.
       compiled: the program.
-      words: what names it, see `compile_named`.
+      words: what names it, see `named.compile_named`.
 
     Raises:
       UserError: its text cannot be read.

@@ -11,7 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.order_embeddings.data import Buckets, pack
-from lnrepro.data.triples import STEPS
+from experiments.skip_thoughts.triples import STEPS
 
 
 def of(config: ConfigDict, devices: int = 1) -> dict[str, Any]:

@@ -1,10 +1,8 @@
 """The schedules of Pallas kernels on TPUs.
 
-    python -m scripts.benches.accelerators.bundles WORDS
-
-compiles the program that WORDS name (see `analysis.make`) and writes the schedules to
-the folder of LIBTPU_INIT_ARGS. A process of its own is needed, because libtpu reads its
-flags once, and because the dump of every program would be slow.
+libtpu writes them to the folder of LIBTPU_INIT_ARGS when a program is compiled. A
+process of its own is needed, because libtpu reads its flags once, and because the dump
+of every program would be slow.
 
 A bundle of a schedule is what a TPU's core issues in one cycle. Waiting for memory is
 not in it. The schedule is that of one step of the kernel's grid.
@@ -22,7 +20,7 @@ from collections.abc import Sequence
 from jax._src.lib import tpu
 from jax._src.lib.mlir import ir
 
-from lnrepro.engine.errors import RunError, UserError
+from lnrepro.errors import RunError, UserError
 from scripts.benches.accelerators import environment
 from scripts.benches.accelerators.program import Instruction
 
@@ -59,7 +57,7 @@ def schedules(words: Sequence[str], names: Sequence[str]) -> dict[str, int]:
     """Compile a program again and return the bundles of its Pallas kernels.
 
     Args:
-      words: what names the program, see `analysis.make`.
+      words: what names the program, see `named.compile_named`.
       names: names of the kernels' instructions.
 
     Raises:
@@ -70,7 +68,7 @@ def schedules(words: Sequence[str], names: Sequence[str]) -> dict[str, int]:
         variables["LIBTPU_INIT_ARGS"] = (
             f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true"
         )
-        command = [sys.executable, "-m", __spec__.name, *words]
+        command = [sys.executable, "-m", f"{__package__}.named", *words]
         done = subprocess.run(command, env=variables, capture_output=True, text=True)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
@@ -91,9 +89,3 @@ def total(folder: pathlib.Path, name: str) -> int:
             if found:
                 return int(found[1])
     raise RunError(f"libtpu wrote no schedule of the Pallas kernel {name}")
-
-
-if __name__ == "__main__":
-    from scripts.benches.accelerators import analysis
-
-    analysis.compile_named(sys.argv[1:])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.experimental import topologies
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 from scripts.benches.accelerators.cost import Rates
 
 # What XLA's GPU compiler asks of a device.

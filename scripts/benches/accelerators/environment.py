@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from lnrepro.engine.errors import RunError, UserError, ended
+from lnrepro.errors import RunError, UserError, ended
 
 COMMAND = "scripts/accelerators.sh"
 # What the CUDA plugin needs besides itself to compile: ptxas and the device library.

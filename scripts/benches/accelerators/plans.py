@@ -8,7 +8,7 @@ from jax.errors import JaxRuntimeError
 
 from lnrepro.engine import config_file, experiment
 from scripts.benches import records
-from scripts.benches.accelerators import analysis, steps
+from scripts.benches.accelerators import analysis, named, steps
 from scripts.benches.accelerators.analysis import Report
 
 # What stands beside every estimate.
@@ -55,7 +55,7 @@ def compile_step(
     """
     words = ("config", device, config, str(count), version, *flags)
     try:
-        compiled = analysis.compile_named(words)
+        compiled = named.compile_named(words)
     except JaxRuntimeError as e:
         # A TPU's compiler places all arrays, and stops where they do not fit.
         if "RESOURCE_EXHAUSTED" not in str(e):

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from lnrepro.engine.errors import UserError
+from lnrepro.errors import UserError
 
 # Bits of an element. The names of 8-bit and smaller floats end in their formats.
 BITS = {

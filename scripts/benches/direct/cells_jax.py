@@ -88,6 +88,19 @@ def implement(
     function, arguments = jax.grad(loss, (0, 1)), (params, x, resets, w)
     if inference:
         function, arguments = apply, (params, x, resets)
+    return implement_function(function, arguments, precision)
+
+
+def implement_function(
+    function: Callable, arguments: tuple[Any, ...], precision: str | None = None
+) -> Implementation:
+    """Make what is measured of a function in JAX.
+
+    Args:
+      function: the function.
+      arguments: its arguments.
+      precision: of the matrix products, see jax.default_matmul_precision.
+    """
     jax.block_until_ready(arguments)
 
     def call(compiled):

@@ -13,9 +13,9 @@ import ml_collections
 import numpy as np
 
 from experiments.skip_thoughts.data import open_books
+from experiments.skip_thoughts.triples import STEPS, EqualLengths
 from lnrepro.data.batches import train_batches
-from lnrepro.data.triples import STEPS, EqualLengths
-from lnrepro.engine.errors import DataError
+from lnrepro.errors import DataError
 
 
 class LayerNormGRUCell(nn.RNNCellBase):

@@ -5,6 +5,7 @@ call as `lnrepro.load`, returns an object with the functions of `EXPERIMENT.use`
 """
 
 import functools
+import inspect
 import json
 import logging
 import os
@@ -12,13 +13,14 @@ import pathlib
 import re
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
+from lnrepro.checks import MAY_BE_NONE, check_ranges, local_path, missing_fields
 from lnrepro.config import add_defaults
 from lnrepro.engine import experiment as experiments
 from lnrepro.engine import (
@@ -26,14 +28,15 @@ from lnrepro.engine import (
     json_files,
     metrics,
     optim,
+    run_config,
     seeds,
-    train,
     train_step,
     workdir,
 )
-from lnrepro.engine.checkpoint import Saved, Store
-from lnrepro.engine.checks import MAY_BE_NONE, check_ranges, local_path, missing_fields
-from lnrepro.engine.errors import UserError
+from lnrepro.engine.checkpoint import Checkpoint, Store
+from lnrepro.engine.export import Weights
+from lnrepro.engine.run import Run
+from lnrepro.errors import UserError
 
 logger = logging.getLogger("lnrepro")
 
@@ -41,20 +44,6 @@ logger = logging.getLogger("lnrepro")
 OWN_EXPERIMENT = re.compile(r"experiments\.[A-Za-z]\w*")
 # A larger share of unknown words is a warning.
 MANY_UNKNOWN = 0.1
-
-
-class Weights(NamedTuple):
-    """Trained parameters.
-
-    Attributes:
-      checkpoint: "best" or "last".
-      step: the number of steps that they were trained.
-      vars: what the experiment's functions take, as NumPy arrays.
-    """
-
-    checkpoint: str
-    step: int
-    vars: dict[str, Any]
 
 
 class LoadedRun:
@@ -161,10 +150,10 @@ class LoadedRun:
         return words
 
     @functools.cached_property
-    def run(self) -> train.Run:
+    def run(self) -> Run:
         """The engine's run, which has the experiment's functions and the optimiser."""
         # Building the run imports the experiment, so it is done at first use.
-        return train.Run(self.config, self.folder)
+        return Run(self.config, self.folder)
 
     @functools.cached_property
     def initial(self) -> train_step.State:
@@ -197,12 +186,12 @@ class LoadedRun:
         with missing_fields(self.config):
             like = self._shapes(1)
         if (self.folder / export.WEIGHTS).exists():
-            return Weights(*export.read_weights(self.folder, self.about, like.vars))
+            return export.read_weights(self.folder, self.about, like.vars)
+        # A run that was stopped before its first evaluation has no best checkpoint.
         for name in (self._checkpoint, "last"):
             saved = self.checkpoint(name)
             if saved is not None:
-                run_seeds = seeds.of(self.config)
-                first = next(seeds.parts(saved.state.vars, len(run_seeds)))
+                first = next(seeds.parts(saved.state.vars, self.config.seeds))
                 arrays = jax.tree.map(np.asarray, first)
                 export.check_shapes(self.folder, arrays, like.vars)
                 return Weights(name, saved.step, arrays)
@@ -210,7 +199,7 @@ class LoadedRun:
 
     @property
     def vars(self) -> dict[str, Any]:
-        """What the experiment's functions take; see `weights`."""
+        """Parameters and collections, for the experiment's functions."""
         return self.weights.vars
 
     @property
@@ -218,18 +207,18 @@ class LoadedRun:
         """The trained parameters, as NumPy arrays; see `weights`."""
         return self.weights.vars["params"]
 
-    def checkpoint(self, name: str) -> Saved | None:
+    def checkpoint(self, name: str) -> Checkpoint | None:
         """Return the newest checkpoint called "best" or "last", or None."""
         # A store opened for reading changes nothing in its folder.
         store = Store(self.folder / "checkpoints", writing=False)
         try:
-            saved = store.restore(name, self._shapes(len(seeds.of(self.config))))
+            saved = store.restore(name, self._shapes(self.config.seeds))
         finally:
             store.close()
         if saved:
             path = store.folder / name / str(saved.step)
-            workdir.check_checkpoint(
-                path, saved.notes, self.config, fields=workdir.OF_NETWORK
+            run_config.check_checkpoint(
+                path, saved.notes, self.config, fields=run_config.OF_NETWORK
             )
         return saved
 
@@ -262,7 +251,13 @@ class LoadedRun:
           UserError: the folder is not empty or cannot be written, or there is no
             checkpoint.
         """
-        return export.write(self, pathlib.Path(path))
+        uses = {}
+        for name, method in inspect.getmembers(type(self), inspect.isfunction):
+            # The methods of this class are those of every run.
+            if not name.startswith("_") and not hasattr(LoadedRun, name):
+                uses[name] = method
+        whole = export.Export(self.about, self.weights, self.facts, self.metrics, uses)
+        return export.write(whole, path)
 
     def log_unknown(self, unknown: int, words: int) -> None:
         """Log how many of the words of a text the network does not know."""
@@ -304,6 +299,7 @@ def load_model(
     """
     if checkpoint not in ("best", "last"):
         raise UserError(f"checkpoint={checkpoint!r}: choose best or last")
+    # The name of the module is checked before anything is imported.
     run = load(pathlib.Path(folder), experiment)
     name = run.config.experiment
     if experiment is None and not OWN_EXPERIMENT.fullmatch(str(name)):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from lnrepro.engine.errors import DataError, UserError
+from lnrepro.errors import DataError, UserError
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -93,7 +93,7 @@ def check_ranges(config: ConfigDict) -> None:
     """
     for field in RANGES:
         if field not in MAY_BE_NONE or attrgetter(field)(config) is not None:
-            check_range(config, field)
+            check_range(field, attrgetter(field)(config))
     if not isinstance(config.data.name, str):
         raise UserError(
             f"config.data.name = {config.data.name}: the name of a data set is needed; "
@@ -108,17 +108,17 @@ def check_ranges(config: ConfigDict) -> None:
     check_choice(config, "best.mode", ("min", "max"))
 
 
-def check_range(config: ConfigDict, field: str) -> None:
+def check_range(field: str, value: Any) -> None:
     """Check that a field is a number that it may have.
 
     Args:
-      config: the config of the run.
       field: one of RANGES.
+      value: its value.
 
     Raises:
       UserError: it is another number, or None.
     """
-    value, allowed = attrgetter(field)(config), RANGES[field]
+    allowed = RANGES[field]
     if not isinstance(value, numbers.Real) or not allowed.holds(value):
         raise UserError(f"config.{field} = {value}: {allowed.words}")
 
@@ -222,7 +222,7 @@ def check_ascending(name: str, lengths: Sequence[int], least: int = 1) -> None:
 
 
 class Size(NamedTuple):
-    """What a data set says about a size in the config.
+    """A size of a data set, for a field of the config.
 
     Attributes:
       value: the value that a field gets which is None.
@@ -246,23 +246,23 @@ class Size(NamedTuple):
         return ""
 
 
-def check_sizes(config: ConfigDict, sizes: Mapping[str, Size]) -> None:
-    """Check that the sizes in a config fit the data set `config.data.name`.
+def check_sizes(
+    data: str, stated: Mapping[str, Any], sizes: Mapping[str, Size]
+) -> None:
+    """Check that the sizes in a config fit the data set.
 
     Args:
-      config: the config of the run.
-      sizes: what the data set says, by the dotted name of the field.
+      data: name of the data set.
+      stated: the sizes in the config, by the dotted name of the field.
+      sizes: what the data set says, by the same names.
 
     Raises:
       DataError: some do not fit; all of them are named.
     """
     problems, flags = [], []
     for field, size in sizes.items():
-        stated = attrgetter(field)(config)
-        if problem := size.problem(stated):
-            problems.append(
-                f"config.{field} = {stated}, but {config.data.name} {problem}"
-            )
+        if problem := size.problem(stated[field]):
+            problems.append(f"config.{field} = {stated[field]}, but {data} {problem}")
             flags.append(size_flag(field, size))
     if problems:
         raise DataError(f"{'; '.join(problems)}; pass {' '.join(flags)}")

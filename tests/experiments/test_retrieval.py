@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.engine import retrieval
+from experiments.order_embeddings import retrieval
 
 
 def by_hand(errors, image_of, key):
@@ -149,7 +149,7 @@ LARGE = """
 import pathlib, re
 import numpy as np
 from experiments.order_embeddings.ranking import order_violations
-from lnrepro.engine import retrieval
+from experiments.order_embeddings import retrieval
 rng = np.random.default_rng(0)
 captions = rng.random((25_000, 1024), np.float32)
 images = rng.random((5_000, 1024), np.float32)

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from lnrepro import data
+from lnrepro.checks import check_ascending
 from lnrepro.data.official.book_files import LONGEST
 from lnrepro.data.ragged import Ragged, forget_pages
 from lnrepro.data.shuffle import permutation, permuted
 from lnrepro.data.text import Vocabulary
-from lnrepro.engine.checks import check_ascending
-from lnrepro.engine.errors import DataError, UserError
+from lnrepro.errors import DataError, UserError
 
 # Steps of the longest sentence, including its end token.
 STEPS = LONGEST + 1

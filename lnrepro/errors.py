@@ -80,6 +80,16 @@ def not_installed(e: ModuleNotFoundError, doing: str) -> str:
     raise e
 
 
+def print_any_character() -> None:
+    """Print characters that the terminal or pipe has not as backslash sequences.
+
+    A terminal in ASCII, or a path that is not in UTF-8, is no reason to fail.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def ended(main: Callable[[list[str]], int | None], doing: str) -> NoReturn:
     """Run the `main` of a script and exit.
 
@@ -87,10 +97,7 @@ def ended(main: Callable[[list[str]], int | None], doing: str) -> NoReturn:
       main: takes the arguments and returns the exit code; None is 0.
       doing: what the script does, for the line about a module that is not installed.
     """
-    # A terminal or pipe in ASCII, or a path that is not in UTF-8, is no reason to fail.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    print_any_character()
     try:
         sys.exit(main(sys.argv[1:]))
     except UserError as e:

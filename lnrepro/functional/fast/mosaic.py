@@ -1,0 +1,182 @@
+"""Equations in forms that Mosaic knows, the compiler of Pallas' kernels for TPUs.
+
+Mosaic lacks some operations of JAX, or some of their forms: products of more than one
+contracted axis, reshapes of booleans, floating-point iota. `fast.pallas` evaluates the
+body of a loop with them replaced, and takes out of it what is the same in every step.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+
+def evaluate(jaxpr: Any, constants: Sequence, arguments: Sequence) -> list:
+    """Evaluate equations in forms that Mosaic compiles, inner functions in line.
+
+    Args:
+      jaxpr: a jaxpr, the equations.
+      constants: values of its constants.
+      arguments: values of its arguments. Booleans may be given as integers.
+    """
+    # What becomes a boolean only after it is reshaped.
+    numbers = dict(
+        zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *arguments), strict=True)
+    )
+    values = {}
+    for v, a in numbers.items():
+        is_number = v.aval.dtype == bool and a.dtype != bool
+        values[v] = a != 0 if is_number else a
+
+    def value_of(atom):
+        return atom.val if isinstance(atom, core.Literal) else values[atom]
+
+    for e in jaxpr.eqns:
+        inputs = [value_of(a) for a in e.invars]
+        name = e.primitive.name
+        inner = e.params.get("call_jaxpr", e.params.get("jaxpr"))
+        # A kernel calls no functions. Derivatives were taken before this.
+        if name in ("jit", "closed_call", "custom_jvp_call", "custom_vjp_call"):
+            results = evaluate(inner.jaxpr, inner.consts, inputs)
+        # Barriers tell XLA what to fuse, which does not see the inside of a kernel.
+        elif name == "optimization_barrier":
+            results = inputs
+        elif name == "dot_general":
+            results = [_product(*inputs, **e.params)]
+        # Mosaic counts in integers only.
+        elif name == "iota" and jnp.issubdtype(e.params["dtype"], jnp.floating):
+            counts = e.primitive.bind(**e.params | {"dtype": jnp.dtype(jnp.int32)})
+            results = [counts.astype(e.params["dtype"])]
+        elif name == "reshape" and _splits_or_joins_units(inputs[0], *e.outvars):
+            results = [_reshaped(inputs[0], e.outvars[0].aval.shape)]
+        elif name in ("reshape", "broadcast_in_dim") and inputs[0].dtype == bool:
+            # Mosaic reshapes no booleans, so the number is reshaped and compared again.
+            number = numbers.get(e.invars[0], inputs[0])
+            number = e.primitive.bind(without_booleans(number), **e.params)
+            numbers[e.outvars[0]] = number
+            results = [number != 0]
+        else:
+            results = _results_of(e, values)
+        values.update(zip(e.outvars, results, strict=True))
+    return [value_of(a) for a in jaxpr.outvars]
+
+
+_BROADCASTS = ("broadcast_in_dim", "iota")
+
+
+def hoist(closed: Any, constants: Sequence) -> tuple[Any, list]:
+    """Take out of a body what depends on its constants alone.
+
+    Args:
+      closed: closed jaxpr of (constants, arguments) -> results.
+      constants: their values.
+
+    Returns:
+      (jaxpr of (constants, arguments) -> results, constants).
+    """
+    jaxpr = closed.jaxpr
+    arguments = jaxpr.invars[len(constants) :]
+    values = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+    values |= dict(zip(jaxpr.invars, constants, strict=False))
+    inside = []
+    for e in jaxpr.eqns:
+        read = variables(e.invars)
+        is_known = read and all(v in values for v in read) and not e.effects
+        # What a broadcast makes larger stays in the body, where it takes no memory.
+        larger = sum(_size(v) for v in e.outvars) > sum(map(_size, read))
+        stays = larger and e.primitive.name in _BROADCASTS
+        # A boolean is made in the body, from the number that lies in memory.
+        stays |= any(v.aval.dtype == bool for v in e.outvars)
+        if is_known and not stays:
+            values.update(zip(e.outvars, _results_of(e, values), strict=True))
+        else:
+            inside.append(e)
+    read = {v for e in inside for v in variables(e.invars)}
+    read |= set(variables(jaxpr.outvars))
+    names = [v for v in values if v in read]
+    effects = frozenset().union(*(e.effects for e in inside))
+    step = jaxpr.replace(
+        constvars=[],
+        invars=[*names, *arguments],
+        eqns=inside,
+        effects=effects,
+        debug_info=jaxpr.debug_info.with_unknown_names(),
+    )
+    return step, [values[v] for v in names]
+
+
+def _product(a, b, *, dimension_numbers, **params):
+    """`dot_general` as Mosaic knows it: one contracted axis, leading batch axes.
+
+    The weights of several gates and blocks ask for more. Narrow numbers are summed in
+    float32.
+    """
+    (contracted_a, contracted_b), (batch_a, batch_b) = dimension_numbers
+    dtype = params["preferred_element_type"] or jnp.result_type(a, b)
+    params["preferred_element_type"] = jnp.promote_types(dtype, jnp.float32)
+    params["out_sharding"] = None
+    if len(contracted_a) == 1 and set(batch_a + batch_b) <= {0}:
+        y = jax.lax.dot_general(a, b, dimension_numbers, **params)
+        return y.astype(dtype)
+    # Any other product is one of matrices, for each index of the batch axes.
+    free_a = [i for i in range(a.ndim) if i not in contracted_a + batch_a]
+    free_b = [i for i in range(b.ndim) if i not in contracted_b + batch_b]
+
+    def in_order(a, *axes):
+        sizes = [math.prod(a.shape[i] for i in group) for group in axes]
+        return a.transpose([i for group in axes for i in group]).reshape(sizes)
+
+    shape = [a.shape[i] for i in (*batch_a, *free_a)] + [b.shape[i] for i in free_b]
+    a = in_order(a, batch_a, free_a, contracted_a)
+    b = in_order(b, batch_b, contracted_b, free_b)
+    y = jax.lax.dot_general(a, b, (((2,), (1,)), ((0,), (0,))), **params)
+    return y.reshape(shape).astype(dtype)
+
+
+def _splits_or_joins_units(a, result):
+    """Whether a reshape makes [..., N] of [..., K, N / K], or the other way around."""
+    shapes = sorted((a.shape, result.aval.shape), key=len)
+    rest = shapes[0][:-1]
+    units = shapes[1][len(rest) :]
+    # An axis of size 1 is no part.
+    has_parts = sum(size > 1 for size in units) > 1 and a.dtype != bool
+    return has_parts and shapes[1][: len(rest)] == rest and shapes[0][-1] > 1
+
+
+def _reshaped(a, shape):
+    """Split or join the last axes by slices, which all TPUs can do at any size."""
+    if len(shape) < a.ndim:
+        while a.ndim > len(shape):
+            count = a.shape[-2]
+            parts = [jax.lax.index_in_dim(a, k, -2, False) for k in range(count)]
+            a = jnp.concatenate(parts, -1)
+        return a
+    for count in shape[a.ndim - 1 : -1]:
+        a = jnp.stack(jnp.split(a, count, -1), -2)
+    return a
+
+
+def _size(variable):
+    return math.prod(variable.aval.shape)
+
+
+def _results_of(equation, values):
+    """Evaluate one equation, which has no function to call."""
+    inputs = [
+        a.val if isinstance(a, core.Literal) else values[a] for a in equation.invars
+    ]
+    results = equation.primitive.bind(*inputs, **equation.params)
+    return results if equation.primitive.multiple_results else [results]
+
+
+def variables(atoms: Iterable) -> list:
+    """The variables among variables and literals."""
+    return [a for a in atoms if not isinstance(a, core.Literal)]
+
+
+def without_booleans(a: jax.Array) -> jax.Array:
+    """Return booleans as integers, which Mosaic can reshape."""
+    return a.astype(jnp.int32) if a.dtype == bool else a

@@ -1,0 +1,54 @@
+"""docs/examples/seq2seq.py: the task, the padding, both ways to decode, a training."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from docs.examples import seq2seq
+
+SHORT = seq2seq.Settings(digits=2, features=8, batch=6, steps=4)
+
+
+@pytest.mark.parametrize(("a", "b"), [(57, 8), (0, 999), (999, 999), (100, 10)])
+def test_a_sum_is_written_as_in_python(a, b):
+    source, length, answer = seq2seq.write_sum(3, jnp.int32(a), jnp.int32(b))
+    found = "".join("0123456789+"[token] for token in source[:length])
+    assert found == f"{a}+{b}"
+    assert "".join(map(str, answer)) == f"{a + b:04}"[::-1]
+
+
+def test_lengths_of_drawn_sums():
+    sums = seq2seq.draw(dataclasses.replace(SHORT, batch=200), jax.random.key(0))
+    assert {int(n) for n in sums.lengths} == {3, 4, 5}
+    assert sums.source.shape == (200, 5)
+    assert sums.answer.shape == (200, 3)
+
+
+@pytest.mark.parametrize("flax", [True, False])
+def test_padding_and_both_ways_to_decode(flax):
+    model = seq2seq.make_model(SHORT)
+    if flax:
+        cells = [nn.RNN(nn.OptimizedLSTMCell(SHORT.features)) for _ in range(2)]
+        model = seq2seq.Seq2seq(*cells)
+    sums = seq2seq.draw(SHORT, jax.random.key(1))
+    params = seq2seq.start(model, SHORT, jax.random.key(0)).params
+    logits = model.apply(params, sums)
+    padding = np.arange(5) >= sums.lengths[:, None]
+    assert padding.any()
+    other = sums._replace(source=jnp.where(padding, 3, sums.source))
+    np.testing.assert_array_equal(model.apply(params, other), logits)
+    # Fed with its own answer, the model gives this answer.
+    answer = model.apply(params, sums.source, sums.lengths, 3, method="answer")
+    logits = model.apply(params, sums._replace(answer=answer))
+    np.testing.assert_array_equal(logits.argmax(-1), answer)
+
+
+def test_a_short_training():
+    losses, right = seq2seq.train(SHORT, jax.random.key(0))
+    assert losses.shape == (SHORT.steps,)
+    assert np.isfinite(losses).all()
+    assert 0 <= right <= 1
