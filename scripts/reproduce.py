@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
     if args.plan:
         return 0
     runs = [run for item in planned for run in item.runs]
-    todo = [run for run in runs if not run.finished and not run.diverged]
+    todo = [run for run in runs if not run.ended]
     outcomes, stopped = {}, 0
     if todo:
         watch = Watch(runs)

@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     from scripts.sweeps.planned_runs import plan
 
     runs = plan(args.config, args.name, args.root, common, args.only)
-    todo = [run for run in runs if not run.finished and not run.diverged]
+    todo = [run for run in runs if not run.ended]
     where = runs[0].workdir.parent
     n_done = len(runs) - len(todo)
     # Only the commands go to stdout, so that they can be piped into a shell or a file.
@@ -171,7 +171,7 @@ def report(
     for run, (code, note) in outcomes.items():
         # A run that was not far enough to save is ended by the signal itself.
         was_asked = stopped and (code > 128 or code == -signal.SIGTERM)
-        if run.finished or run.diverged or was_asked:
+        if run.ended or was_asked:
             continue
         failures += 1
         reason = note or _reason(run, code)

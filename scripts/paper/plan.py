@@ -61,7 +61,7 @@ class Item(NamedTuple):
     @property
     def seconds_left(self) -> float:
         """The estimated time of the runs that are not finished."""
-        return sum(self.seconds[run.id] for run in self.runs if not run.finished)
+        return sum(self.seconds[run.id] for run in self.runs if not run.ended)
 
 
 def items(
@@ -152,7 +152,7 @@ def with_costs(
         for run in item.runs:
             flags = [flag for flag in run.command if affects_time(flag)]
             key = f"{item.config} {' '.join(flags)} cores={len(cores)}"
-            if key not in known and not run.finished:
+            if key not in known and not run.ended:
                 print(f"measuring {key}", flush=True)
                 known[key] = _seconds_per_step(item.config, flags, cores)
                 root.mkdir(parents=True, exist_ok=True)

@@ -44,6 +44,11 @@ class PlannedRun(NamedTuple):
         return workdir.is_diverged(self.workdir)
 
     @property
+    def ended(self) -> bool:
+        """Whether it is finished or has diverged, and is not started again."""
+        return self.finished or self.diverged
+
+    @property
     def best(self) -> float | None:
         """The best value of the metric, None before the end or where none is kept."""
         try:

@@ -186,7 +186,7 @@ def test_mistakes(flags, message):
 
 def test_a_report_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
     folder = tmp_path / "runs"
-    run = SimpleNamespace(finished=True)
+    run = SimpleNamespace(finished=True, ended=True)
     item = SimpleNamespace(
         part="", config="", protocol="", runs=[run], seconds={"": 0.0}, seconds_left=0.0
     )

@@ -604,6 +604,8 @@ def test_a_run_that_diverged_is_counted_and_left_alone(tmp_path, capsys, files):
     line = capsys.readouterr().out
     assert "0 of 1 runs are finished, 1 diverged (norm=none,seed=0)" in line
     run = stub(tmp_path, folder.name, "")
+    assert run.ended
+    assert not run.finished
     Watch([run]).show({})
     assert capsys.readouterr().out.startswith(f"{folder.name}: diverged")
 
