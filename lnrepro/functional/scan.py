@@ -85,9 +85,10 @@ FORMS = platform.PerPlatform(
     # Measured on two cores of an AMD EPYC, 2026-11-24: one product per step leaves its
     # result in the cache.
     cpu=Form(hoist=False, unroll=1, in_place=True, one_slice=False, least_steps=4),
-    # Of the programs that the compilers make for a v5e and an H100: docs/log.md,
-    # 2026-11-26. One slice per step saves a GPU kernels, and costs a TPU copies.
+    # Of the programs that the compiler makes for a v5e: docs/log.md, 2026-11-26. One
+    # slice per step would cost a TPU copies, and saves a GPU kernels.
     tpu=Form(hoist=True, unroll=1, in_place=False, one_slice=False, least_steps=32),
+    # Measured on an H100: docs/performance.md.
     default=Form(hoist=True, unroll=1, in_place=False, one_slice=True, least_steps=16),
 )
 
