@@ -42,9 +42,6 @@ except ModuleNotFoundError as e:
     print(not_installed(e, "training"), file=sys.stderr)
     sys.exit(UserError.exit_code)
 
-# Threads of XLA's CPU client for each device of --cpu_devices.
-THREADS = 8
-
 _CONFIG = flags.DEFINE_string(
     "config",
     None,
@@ -124,11 +121,6 @@ def run(argv: list[str]) -> None:
     _use_compilation_cache(jax)
     if _DEVICES.value:
         jax.config.update("jax_num_cpu_devices", _DEVICES.value)
-        # A collective that waits for other devices takes a thread of XLA's CPU client,
-        # and a device may wait in several. With a thread a core, all threads may wait
-        # for a device that gets none, until XLA aborts the process.
-        threads = max(os.cpu_count() or 1, THREADS * _DEVICES.value)
-        os.environ.setdefault("PJRT_NPROC", str(threads))
     if _DISTRIBUTED.value or _COORDINATOR.value:
         peers.initialize(
             _COORDINATOR.value, _PROCESSES.value, _PROCESS.value, _TIMEOUT.value

@@ -18,9 +18,6 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = (
         os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
     )
-# With a thread for each device, devices that wait in several collectives may leave none
-# for the last one, see lnrepro/main.py.
-os.environ.setdefault("PJRT_NPROC", "32")
 if "xla_backend_optimization_level" not in os.environ["XLA_FLAGS"]:
     os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0"
     # It halves the time to compile. An XLA without this flag refuses to start.

@@ -15,8 +15,7 @@ EXPERIMENTS = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
 
 def environment(home: pathlib.Path) -> dict[str, str]:
     """The environment of this process, with caches in `home` and one device."""
-    left_out = {"PJRT_NPROC", *shared_programs()}
-    env = {k: v for k, v in os.environ.items() if k not in left_out}
+    env = {k: v for k, v in os.environ.items() if k not in shared_programs()}
     # Quick compilation, as in conftest.py.
     kept = [
         f for f in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in f
