@@ -26,9 +26,10 @@ SETTINGS = {
 }
 
 
-# XLA's CPU runtime may run a loop that sums over devices, and a gather beside it, in
-# another order on each device. They then wait for one another until it aborts the
-# process: docs/log.md, 2026-11-26. These cases were seen to end so.
+# XLA's CPU runtime seems to run a loop that sums over devices, and a gather beside it,
+# in another order on each device. They then wait for one another until it aborts the
+# process: docs/log.md, 2026-11-26. Two of these cases were seen
+# to end so, and the third may have.
 ON_ONE_DEVICE = (
     ("handwriting", "calls"),
     ("handwriting", "seeds"),
