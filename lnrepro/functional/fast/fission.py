@@ -124,7 +124,7 @@ def scan(
     Args:
       body: (carry, inputs of a step) -> (carry, outputs of a step).
       carry: pytree, the carry before the first step.
-      xs: pytree of arrays [T, ...], T at least 1.
+      xs: pytree of arrays [T, ...].
       reverse: run from the last step to the first.
       unroll: steps per iteration of the loop.
       one_slice: whether values of one kind stand side by side in one stack, so that the
@@ -134,6 +134,8 @@ def scan(
     Returns:
       (last carry, outputs [T, ...]).
     """
+    if not len(jax.tree.leaves(xs)[0]):
+        return jax.lax.scan(body, carry, xs)
     first = jax.tree.map(lambda a: a[0], xs)
     closed, shapes = jax.make_jaxpr(body, return_shape=True)(carry, first)
     graph = _graph(closed, len(jax.tree.leaves(carry)))
