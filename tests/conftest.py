@@ -38,6 +38,15 @@ import pytest
 MAPPED_REGIONS = 15_000
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Name bytes after their argument, numbered where there are several.
+
+    Packed bytes hold the time at which they were packed. Workers that collect at
+    different times would not agree on the names of the tests.
+    """
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(autouse=True)
 def free_compiled_programs():
     """Drop the compiled programs once they take many of the process's regions."""
