@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Iterator
 from typing import Any
 
+from lnrepro.data.encodings import quoted
 from lnrepro.data.file_kinds import SUFFIXES
 from lnrepro.data.files import DAMAGED, Content
 from lnrepro.errors import DataError
@@ -65,7 +66,7 @@ def members(
                     total += member.size
                     if (wanted and member.size > limit) or total > TREE_LIMIT:
                         raise DataError(
-                            f"{archive}: {member.name[:80]!a} is larger than the "
+                            f"{archive}: {quoted(member.name)} is larger than the "
                             f"{limit:,} bytes it may be"
                         )
                     if wanted:
@@ -87,7 +88,7 @@ def _check_member(archive: pathlib.Path, member: tarfile.TarInfo) -> None:
     else:
         problem = "is a link or a device"
     raise DataError(
-        f"{archive}: the member {member.name[:80]!a} {problem}; do not trust it"
+        f"{archive}: the member {quoted(member.name)} {problem}; do not trust it"
     )
 
 

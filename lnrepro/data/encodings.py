@@ -174,6 +174,16 @@ class _Decoder:
             )
 
 
+def quoted(text: str) -> str:
+    r"""Return the beginning of a text in quotes, as at most 80 characters of ASCII.
+
+    >>> len(quoted("\u2028" * 1000))
+    80
+    """
+    # An escaped character takes up to ten characters.
+    return ascii(text[:80])[:80]
+
+
 def visible(text: str) -> str:
     r"""Return a text with code points in place of characters that one cannot see.
 

@@ -7,11 +7,14 @@ import pathlib
 
 import numpy as np
 
+from lnrepro.data.encodings import quoted
 from lnrepro.data.files import mappable
 from lnrepro.errors import DataError
 
 # Bytes that a packed file may unpack to.
 LIMIT = 1 << 36
+# Bytes of a header. NumPy reads any number of them before it refuses more than this.
+HEADER_LIMIT = 10_000
 # Rows that are checked at once.
 CHUNK = 1024
 
@@ -25,18 +28,30 @@ def open_npy(path: str | os.PathLike) -> np.ndarray:
     path = pathlib.Path(path).expanduser()
     try:
         with mappable(path, LIMIT) as plain:
+            _check_header(plain)
             found = np.load(plain, mmap_mode="r", allow_pickle=False)
     except DataError:
         raise
     # NumPy raises many kinds of errors for damaged files.
     except Exception as e:
-        reason = ascii(str(e)[:80])
+        reason = quoted(str(e))
         if "allow_pickle" in reason or "Python objects" in reason:
             reason = "it contains pickled objects, which are never read"
         raise DataError(
             f"{path}: not a plain .npy array ({reason}); get the file again"
         ) from e
     return found
+
+
+def _check_header(file: pathlib.Path) -> None:
+    """Raise ValueError if a .npy file states a header that NumPy must not read."""
+    with file.open("rb") as opened:
+        start = opened.read(12)
+    # In version 1 the length has two bytes.
+    length = int.from_bytes(start[8:12], "little")
+    is_long = start.startswith(b"\x93NUMPY") and start[6:7] != b"\1"
+    if is_long and length > HEADER_LIMIT:
+        raise ValueError(f"a header of {length:,} bytes")
 
 
 def check_finite(array: np.ndarray, where: object) -> None:

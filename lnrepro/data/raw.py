@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from lnrepro.data.archives import TREE_PACKINGS, members
+from lnrepro.data.encodings import quoted
 from lnrepro.data.file_kinds import (
     HEAD,
     PLAIN_OR_PACKED,
@@ -298,6 +299,6 @@ def _printable(name: str, where: pathlib.Path) -> str:
     """
     if not name.isprintable():
         raise DataError(
-            f"{where}: the name {name[:80]!a} cannot be printed; do not trust it"
+            f"{where}: the name {quoted(name)} cannot be printed; do not trust it"
         )
     return name

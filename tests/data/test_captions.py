@@ -372,11 +372,32 @@ def test_files_that_are_no_npy(raw, tmp_path):
     refused(raw, tmp_path, "there is no such file", "test.npy")
 
 
+def test_a_header_of_gigabytes_is_refused_before_it_is_read(raw, tmp_path):
+    file = raw / "images" / "10crop" / "test.npy"
+    file.write_bytes(b"\x93NUMPY\2\0" + b"\xff" * 4 + b"{'descr': '<f4'")
+    refused(raw, tmp_path, "not a plain .npy array .'a header of 4,294,", "test.npy")
+
+
+@pytest.mark.filterwarnings("ignore:.* (rows repeat|of unit length)")
+def test_features_repeated_for_each_caption_make_the_same_set(raw, tmp_path):
+    file = raw / "images" / "10crop" / "val.npy"
+    images = 2 * np.load(file)
+    numbers = np.repeat(np.arange(len(images)), 5)
+    (raw / "val_ids.txt").write_text("\n".join(map(str, numbers)))
+    for repeats in (1, 5):
+        np.save(file, np.repeat(images, repeats, axis=0))
+        data.prepare("captions_proxy", raw, tmp_path / str(repeats))
+    once, repeated = (
+        data.fingerprint("captions_proxy", tmp_path / name) for name in ("1", "5")
+    )
+    assert repeated == once
+
+
 def test_rows_off_the_unit_sphere_are_counted_in_one_warning(raw, tmp_path):
     file = raw / "images" / "10crop" / "train.npy"
     np.save(file, unit_rows(4) * np.array([[1], [3], [1], [0.5]], np.float32))
     with pytest.warns(
-        UserWarning, match=r"2 of 4 rows are not of unit length \(0\.5 to 3\)"
+        UserWarning, match=r"2 of 4 images are not of unit length \(0\.5 to 3\)"
     ) as caught:
         data.prepare("captions_proxy", raw, tmp_path / "data")
     assert len([w for w in caught if "unit length" in str(w.message)]) == 1

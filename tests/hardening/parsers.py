@@ -295,7 +295,8 @@ def parsers() -> dict[str, Parser]:
         )
 
     def features(content, path):
-        image_features.check_features(image_features.read_features(path), path)
+        found = image_features.read_features(path)
+        image_features.check_features(found, path, np.arange(len(found)))
 
     def judged(content, path):
         sentences.parse_lines(content, path)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lnrepro.data.encodings import decode
+from lnrepro.data.encodings import decode, quoted
 from lnrepro.data.files import unpack
 from lnrepro.data.raw import Raw, few
 from lnrepro.data.text import is_text
@@ -247,7 +247,7 @@ def parse_karpathy(
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise DataError(
                 f"{where}: images[{n}] has no usable split, cocoid and "
-                f"sentences[].tokens ({str(e)[:80]!a})"
+                f"sentences[].tokens ({quoted(str(e))})"
             ) from e
         if split not in ids:
             raise DataError(
@@ -297,7 +297,7 @@ def parse_coco(
         except (KeyError, TypeError, ValueError) as e:
             raise DataError(
                 f"{where}: annotations[{n}] has no usable image_id, id and caption "
-                f"({str(e)[:80]!a})"
+                f"({quoted(str(e))})"
             ) from e
     # The order of the file is not that of the ids. Sorting makes the first five
     # captions the same in every release.

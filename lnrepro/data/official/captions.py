@@ -27,9 +27,9 @@ An example is an image with these features:
 Word id 0 is the end token and 1 is an unknown word. The words of the training captions
 follow by frequency, none is left out. After them come the words that occur only in the
 first 1,000 validation images. The authors' vocabulary contains both. `data.facts` has
-"words", "dev_words", and "not_unit", the number of rows in each split that do not have
-unit length. If an image has another number of captions than five, "captions_per_image"
-has the smallest and the largest number.
+"words", "dev_words", and "not_unit", the number of images in each split whose features
+do not have unit length. If an image has another number of captions than five,
+"captions_per_image" has the smallest and the largest number.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ class CaptionFolder(Builder):
         for split, found in read_captions(raw, rows).items():
             raw.note_repeats("captions", map(tuple, found.captions))
             found = with_rows(found, images[split], files[split], SPLITS[split])
-            captions[split], empty = without_empty(found, files[split])
+            where = f"{raw.folder}, captions of {SPLITS[split]}"
+            captions[split], empty = without_empty(found, where)
             if empty:
                 raw.notes["captions without words left out"] += empty
             rows[split] = len(captions[split].ids)
@@ -122,7 +123,8 @@ class CaptionFolder(Builder):
             self._check_official(raw, rows, self.rows)
         # This reads all of the features, and therefore comes after the other checks.
         self.facts["not_unit"] = {
-            split: check_features(images[split], files[split]) for split in SPLITS
+            split: check_features(images[split], files[split], captions[split].rows)
+            for split in SPLITS
         }
         # The authors build the vocabulary from the training captions and those of the
         # first 1,000 validation images.

@@ -12,6 +12,7 @@ from xml.parsers import expat
 
 import numpy as np
 
+from lnrepro.data.encodings import quoted
 from lnrepro.errors import DataError
 
 # Largest coordinate. The official lines stay below 10,000.
@@ -88,7 +89,7 @@ class _Reader:
         # Python's codecs raise these errors.
         except (LookupError, ValueError) as e:
             raise DataError(
-                f"{self._where}, line 1: unknown encoding ({str(e)[:60]!a}); {AGAIN}"
+                f"{self._where}, line 1: unknown encoding ({quoted(str(e))}); {AGAIN}"
             ) from None
 
     def _fail(self, problem: str) -> NoReturn:
@@ -109,7 +110,10 @@ class _Reader:
             self._fail(f"a Point at {x[:12]!a}, {y[:12]!a}, which are not numbers")
         # No comparison with NaN is true.
         if not all(abs(number) < FARTHEST for number in point):
-            self._fail(f"a Point at {x[:12]}, {y[:12]}, which is {FARTHEST} or more")
+            self._fail(
+                f"a Point at {x[:12]}, {y[:12]}; coordinates are numbers below "
+                f"{FARTHEST}"
+            )
         if "StrokeSet" not in self.seen:
             self._fail("a Point outside of a StrokeSet")
         self.found.append(point)

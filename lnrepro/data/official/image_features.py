@@ -111,15 +111,16 @@ def read_features(file: pathlib.Path) -> np.ndarray:
     raise DataError(f"{file}: {problem}; get the official file")
 
 
-def check_features(images: np.ndarray, where: object) -> int:
+def check_features(images: np.ndarray, where: object, used: np.ndarray) -> int:
     """Check that features are finite, and warn if rows do not have unit length.
 
     Args:
       images: features [N, D].
       where: name of the file, for messages.
+      used: the rows that images have. Others repeat them, or have no caption.
 
     Returns:
-      The number of rows whose length differs from 1 by more than 1 %.
+      The number of used rows whose length differs from 1 by more than 1 %.
 
     Raises:
       DataError: a value is NaN or infinite.
@@ -127,13 +128,13 @@ def check_features(images: np.ndarray, where: object) -> int:
     check_finite(images, where)
     # The authors divide features by their length. Other features are allowed, but their
     # results are not comparable.
-    lengths = np.empty(len(images))
-    for i in range(0, len(images), CHUNK):
-        rows = images[i : i + CHUNK].astype(np.float64)
+    lengths = np.empty(len(used))
+    for i in range(0, len(used), CHUNK):
+        rows = images[used[i : i + CHUNK]].astype(np.float64)
         lengths[i : i + CHUNK] = np.linalg.norm(rows, axis=1)
     if count := int((np.abs(lengths - 1) > 0.01).sum()):
         warnings.warn(
-            f"{where}: {count:,} of {len(images):,} rows are not of unit length "
+            f"{where}: {count:,} of {len(used):,} images are not of unit length "
             f"({lengths.min():.3g} to {lengths.max():.3g}); these are not the authors' "
             "features",
             stacklevel=2,

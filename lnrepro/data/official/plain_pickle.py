@@ -20,6 +20,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+from lnrepro.data.encodings import quoted
 from lnrepro.data.text import is_text
 from lnrepro.errors import DataError
 
@@ -119,7 +120,7 @@ def load(content: bytes, where: object) -> Any:
         raise DataError(f"{where}: refused, {e}; do not trust it") from None
     # A damaged pickle can raise any error.
     except Exception as e:
-        reason = ascii(str(e)[:80] or type(e).__name__)
+        reason = quoted(str(e) or type(e).__name__)
         raise DataError(
             f"{where}: not a pickle that can be read ({reason}); get the official file"
         ) from e

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from lnrepro.data.builder import Builder, Example, array
-from lnrepro.data.encodings import decode
+from lnrepro.data.encodings import decode, quoted
 from lnrepro.data.raw import Raw, RawFile, few
 from lnrepro.errors import DataError
 
@@ -151,7 +151,7 @@ def parse_sick(
     for number, line in lines[:1]:
         if line.split("\t") != HEADER:
             wanted = " ".join(HEADER)
-            raise error(number, f"the header is {line[:80]!a} instead of {wanted}")
+            raise error(number, f"the header is {quoted(line)} instead of {wanted}")
     rows, empty = [], []
     for number, line in lines[1:]:
         fields = line.split("\t")
