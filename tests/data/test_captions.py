@@ -520,6 +520,12 @@ def test_packed_captions_of_coco_are_found(raw, tmp_path):
     assert data.fingerprint("captions_proxy", tmp_path / "coco") == data.fingerprint(
         "captions_proxy", tmp_path / "text"
     )
+    file = raw / "captions_train2014.json.gz"
+    notes = json.loads(gzip.decompress(file.read_bytes()))
+    notes["annotations"][0]["caption"] = "..."
+    file.write_bytes(gzip.compress(json.dumps(notes).encode()))
+    message = "captions of train: image 0 has an empty caption .1 of 20"
+    refused(raw, tmp_path / "x", message, "raw")
     other = {"annotations": [{"image_id": 0, "id": 0, "caption": "another"}]}
     (raw / "captions_x.json").write_text(json.dumps(other))
     refused(raw, tmp_path / "x", "has other captions of the image 0 than", "captions_")
