@@ -22,6 +22,7 @@ import jax
 
 from lnrepro import functional
 from lnrepro.engine import provenance
+from scripts import markdown as md
 from scripts.benches import records
 from scripts.benches.direct import cells_jax, variants_jax
 from scripts.benches.direct.cells_jax import Implementation, Shape
@@ -138,6 +139,16 @@ CELLS = {
 
 # Number of compilations of each function. Their median is reported.
 COMPILATIONS = 7
+COLUMNS = (
+    "shape",
+    "what",
+    "ms",
+    "x Flax plain",
+    "x Flax LN",
+    "temp MB",
+    "compile s",
+    "launches a step",
+)
 
 # Functions whose times are compared.
 PAIRS = (
@@ -218,11 +229,7 @@ def main(args: argparse.Namespace) -> int:
         f"{args.rounds} interleaved rounds and {args.seconds:g} s a shape; temp = "
         "temporary memory\n"
     )
-    print(
-        "| shape | what | ms | x Flax plain | x Flax LN | temp MB | compile s | "
-        "launches a step |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    print(md.head(COLUMNS))
     # The first compilation of a process takes longer.
     cells_jax.ours(functional.LSTMCell(1), Shape(2, 1, 1, 1)).compile()
     table = {}
@@ -412,7 +419,7 @@ def _print_rows(shape: str, rows: Mapping[str, Row]) -> None:
         seconds = "" if row["compile_s"] is None else f"{row['compile_s']:.2f}"
         launches = "" if row["launches"] is None else f"{row['launches']:.1f}"
         cells = (shape, label, f"{row['ms']:.1f}", *ratios, temp, seconds, launches)
-        print(f"| {' | '.join(cells)} |", flush=True)
+        print(md.row(cells), flush=True)
 
 
 def _means(table: Iterable[Mapping[str, Row]]) -> dict[str, float]:
