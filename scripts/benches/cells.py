@@ -21,7 +21,6 @@ import flax.linen as nn
 import jax
 
 from lnrepro import functional
-from lnrepro.engine import provenance
 from scripts import markdown as md
 from scripts.benches import records
 from scripts.benches.direct import cells_jax, variants_jax
@@ -222,7 +221,7 @@ def main(args: argparse.Namespace) -> int:
     Returns:
       0.
     """
-    commit = (provenance.git_commit() or "unknown")[:7]
+    commit = records.commit()
     print(f"{args.cell}, {records.device()}, jax {jax.__version__}, commit {commit}")
     print(
         "forward + backward unless it says `inference`; medians of at least "
@@ -335,25 +334,24 @@ def measure(
         row["rounds"] = done
         row["launches"] = None
         if jax.default_backend() == "gpu" and functions[label].compile:
-            row["launches"] = _launches(calls[label]) / steps
+            row["launches"] = count_launches(traced(calls[label])) / steps
     return rows
 
 
-def _launches(call: Callable[[], Any]) -> int:
-    """Count the kernels that a call starts on a GPU, from a trace of the profiler."""
+def traced(run: Callable[[], Any]) -> list[dict[str, Any]]:
+    """Call a function, and return the events of the profiler's trace of it."""
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
-            jax.block_until_ready(call())
+            jax.block_until_ready(run())
         (file,) = pathlib.Path(folder).glob("**/*.trace.json.gz")
-        events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
-    return count_launches(events)
+        return json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
 
 
 def count_launches(events: Iterable[Mapping[str, Any]]) -> int:
     """Count the events of the GPUs' streams in a trace.
 
     Args:
-      events: "traceEvents" of a trace, as Chrome's trace viewer reads them.
+      events: those of a trace, as Chrome's trace viewer reads them.
     """
     streams, durations = set(), []
     for event in events:

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from docs.examples import recurrent_ppo as ppo
 from docs.examples import seq2seq
 from lnrepro import linen
-from lnrepro.engine import provenance
 from scripts import markdown as md
 from scripts.benches import cells, records
 from scripts.benches.cells import Row
@@ -108,7 +107,7 @@ def main(args: argparse.Namespace) -> int:
     Returns:
       0.
     """
-    commit = (provenance.git_commit() or "unknown")[:7]
+    commit = records.commit()
     print(f"{records.device()}, jax {jax.__version__}, commit {commit}; medians of at")
     print(f"least {args.rounds} interleaved rounds and {args.seconds:g} s a program\n")
     print(md.head(("program", "layer", *COLUMNS)), flush=True)

@@ -59,7 +59,7 @@ def write(
     record = {
         "benchmark": benchmark,
         "date": time.strftime("%Y-%m-%d"),
-        "commit": (provenance.git_commit() or "unknown")[:7],
+        "commit": commit(),
         "device": of_device or device(),
         "versions": provenance.versions(),
         "ratios": dict(ratios),
@@ -67,6 +67,11 @@ def write(
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def commit() -> str:
+    """Return the first letters of the commit's hash."""
+    return (provenance.git_commit() or "unknown")[:7]
 
 
 def device() -> str:
