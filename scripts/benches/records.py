@@ -79,11 +79,14 @@ def device() -> str:
     first = jax.devices()[0]
     if first.platform != "cpu":
         return f"{jax.device_count()} {first.device_kind}"
-    name = platform.processor() or platform.machine()
+    return f"{processor()}, {len(os.sched_getaffinity(0))} cores"
+
+
+def processor() -> str:
+    """Return the name of the CPU."""
     try:
         text = pathlib.Path("/proc/cpuinfo").read_text()
-        name = re.search(r"model name\s*: (.*)", text)[1]
+        return re.search(r"model name\s*: (.*)", text)[1]
     except (OSError, TypeError):
         # Only Linux has this file, and not on every processor this line.
-        pass
-    return f"{name}, {len(os.sched_getaffinity(0))} cores"
+        return platform.processor() or platform.machine()
