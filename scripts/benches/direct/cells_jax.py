@@ -246,12 +246,17 @@ class LayerNormLSTMCell(nn.RNNCellBase):
     def __call__(self, carry, x):
         """One step: carry (c, h), each [B, H], and x [B, D]."""
         c, h = carry
-        x_proj = nn.Dense(4 * self.features, use_bias=False, name="x")(x)
-        h_proj = nn.Dense(4 * self.features, use_bias=False, name="h")(h)
+        x_proj, h_proj = self.products(x, h)
         gates = nn.LayerNorm(1e-5, name="norm_x")(x_proj)
         # One bias of the sum is enough. That of norm_x stands for all three of eq. 20.
         gates += nn.LayerNorm(1e-5, use_bias=False, name="norm_h")(h_proj)
         return self.advance(c, gates)
+
+    def products(self, x, h):
+        """Return the products of the inputs and of the state, each [B, 4 H]."""
+        size = 4 * self.features
+        x_proj = nn.Dense(size, use_bias=False, name="x")(x)
+        return x_proj, nn.Dense(size, use_bias=False, name="h")(h)
 
     def advance(self, c, gates):
         """Return carry and output after the gates [B, 4 H]."""

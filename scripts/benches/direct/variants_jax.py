@@ -21,12 +21,6 @@ class RNNTLSTMCell(LayerNormLSTMCell):
         gates = nn.LayerNorm(1e-5, name="norm")(sum(self.products(x, h)))
         return self.advance(c, jnp.split(gates, 4, -1))
 
-    def products(self, x, h):
-        """Return the products of the inputs and of the state, each [B, 4 H]."""
-        size = 4 * self.features
-        x_proj = nn.Dense(size, use_bias=False, name="x")(x)
-        return x_proj, nn.Dense(size, use_bias=False, name="h")(h)
-
     def advance(self, c, gates):
         """Return carry and output after the four gates, [B, H] each."""
         f, i, o, g = gates
