@@ -9,6 +9,7 @@ that the other workers and the next run need not compile them again.
 Tests on the official data sets run only where LNREPRO_REAL_DATA names their folder.
 """
 
+import gc
 import importlib.metadata
 import os
 import pathlib
@@ -35,7 +36,19 @@ import pytest
 
 # Linux allows a process 65,530 mapped regions (`vm.max_map_count`); each compiled
 # program needs several. A compiler that gets no more ends with a segmentation fault.
-MAPPED_REGIONS = 15_000
+# A single test needs a few thousand at most.
+MAPPED_REGIONS = 30_000
+
+
+def pytest_collection_finish():
+    """Let the collector of cycles run rarely, and pass over what was imported.
+
+    Tracing allocates many objects that live long. Without this, a tenth of the time of
+    tests/functional goes to collections that free little.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(autouse=True)
