@@ -134,7 +134,7 @@ def scan(
     Returns:
       (last carry, outputs [T, ...]).
     """
-    if not len(jax.tree.leaves(xs)[0]):
+    if jax.tree.leaves(xs)[0].shape[0] == 0:
         return jax.lax.scan(body, carry, xs)
     first = jax.tree.map(lambda a: a[0], xs)
     closed, shapes = jax.make_jaxpr(body, return_shape=True)(carry, first)
