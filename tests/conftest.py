@@ -38,7 +38,7 @@ import pytest
 # Linux allows a process 65,530 mapped regions (`vm.max_map_count`); each compiled
 # program needs several. A compiler that gets no more ends with a segmentation fault.
 # A test needs 30 on average, so that twenty tests stay far below the limit.
-MAPPED_REGIONS = 30_000
+MAPPED_REGIONS = 15_000
 TESTS_BETWEEN_COUNTS = 20
 _tests_run = itertools.count(1)
 
