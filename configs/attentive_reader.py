@@ -29,7 +29,7 @@ artifacts/attention.png shows which words it looked at.
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from lnrepro.config import adam, choose, grid, small_sweeps, variants
+from lnrepro.config import adam, choose, figure_sweeps, grid, small_sweeps, variants
 
 PAPER = {
     "batch_size": 64,
@@ -157,10 +157,7 @@ HELP = {
 }
 NORMS = ("none", "layer", "batch", "batch_everywhere")
 SWEEPS = {
-    "": grid({"norm": NORMS, "seed": range(3)}),
-    "learning_rate": grid(
-        {"norm": NORMS, "optimizer.learning_rate": (8e-5, 8e-4, 8e-3)}
-    ),
+    **figure_sweeps(NORMS, seeds=3, rates=(8e-5, 8e-4, 8e-3)),
     "gain": grid({"norm": ("layer",), "model.gain.layer": (0.1, 1.0)}),
     # The tries are as long as the runs. After a third of the steps most norms still
     # guess, and a rate that is best then may be worst at the end. The seeds differ so

@@ -14,7 +14,7 @@ evaluation "border" draws the statistics of the units near the image border
 
 from ml_collections import ConfigDict
 
-from lnrepro.config import adam, choose, grid, small_sweeps, variants
+from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
 
 PAPER = {
     "batch_size": 128,
@@ -73,10 +73,7 @@ HELP = {
 }
 NORMS = ("none", "batch", "layer")
 SWEEPS = {
-    "": grid({"norm": NORMS, "seed": range(5)}),
-    "learning_rate": grid(
-        {"norm": NORMS, "optimizer.learning_rate": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)}
-    ),
+    **figure_sweeps(NORMS, seeds=5, rates=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2)),
     **small_sweeps("small", dict.fromkeys(NORMS, 3e-3), (1e-3, 3e-3, 1e-2), epochs=1.0),
 }
 

@@ -23,7 +23,7 @@ Adam 3e-3. It takes 72 s on two cores and ended at test bounds of 92.7 and 87.5 
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from lnrepro.config import adam, choose, grid, small_sweeps, variants
+from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
 
 PAPER = {
     "norm": "layer_cell",
@@ -114,10 +114,7 @@ HELP = {
 }
 NORMS = ("none", "weight", "layer_cell")
 SWEEPS = {
-    "": grid({"norm": NORMS, "seed": range(3)}),
-    "learning_rate": grid(
-        {"norm": NORMS, "optimizer.learning_rate": (3e-4, 1e-3, 3e-3)}
-    ),
+    **figure_sweeps(NORMS, seeds=3, rates=(3e-4, 1e-3, 3e-3)),
     **small_sweeps(
         "small",
         {"none": 3e-3, "weight": 1e-2, "layer_cell": 3e-3},

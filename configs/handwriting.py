@@ -20,7 +20,7 @@ network, in 99 s on two cores. Nothing else can be compared with its likelihoods
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from lnrepro.config import adam, choose, grid, small_sweeps, variants
+from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
 
 PAPER = {
     "batch_size": 8,
@@ -118,10 +118,7 @@ HELP = {
 }
 NORMS = ("none", "layer")
 SWEEPS = {
-    "": grid({"norm": NORMS, "seed": range(3)}),
-    "learning_rate": grid(
-        {"norm": NORMS, "optimizer.learning_rate": (3e-4, 1e-3, 3e-3)}
-    ),
+    **figure_sweeps(NORMS, seeds=3, rates=(3e-4, 1e-3, 3e-3)),
     # The tries cannot tell 3e-3 and 1e-2 apart for layer norm. Runs of the whole length
     # with seeds 0 and 1 can: docs/log.md, 2026-11-25.
     **small_sweeps(

@@ -14,7 +14,7 @@ initialisation are common defaults.
 
 from ml_collections import ConfigDict
 
-from lnrepro.config import adam, choose, grid, small_sweeps, variants
+from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
 
 PAPER = {
     "batch_size": 128,
@@ -90,10 +90,7 @@ HELP = {
 }
 NORMS = ("none", "batch", "layer")
 SWEEPS = {
-    "": grid({"norm": NORMS, "seed": range(5)}),
-    "learning_rate": grid(
-        {"norm": NORMS, "optimizer.learning_rate": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)}
-    ),
+    **figure_sweeps(NORMS, seeds=5, rates=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2)),
     **small_sweeps(
         "small",
         {"none": 1e-3, "batch": 3e-4, "layer": 1e-3},

@@ -23,7 +23,7 @@ run and gives no result.
 
 from ml_collections import ConfigDict
 
-from lnrepro.config import adam, choose, grid, small_sweeps, variants
+from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
 
 PAPER = {
     "batch_size": 128,
@@ -108,10 +108,7 @@ HELP = {
 }
 NORMS = ("none", "layer")
 SWEEPS = {
-    "": grid({"norm": NORMS, "seed": range(3)}),
-    "learning_rate": grid(
-        {"norm": NORMS, "optimizer.learning_rate": (3e-4, 1e-3, 3e-3)}
-    ),
+    **figure_sweeps(NORMS, seeds=3, rates=(3e-4, 1e-3, 3e-3)),
     **small_sweeps(
         "small", {"none": 1e-3, "layer": 3e-3}, (3e-4, 1e-3, 3e-3), steps=2000
     ),

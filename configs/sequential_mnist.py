@@ -11,7 +11,7 @@ al., 2015), Adam, and gradients clipped to a norm of 1: all of it is our choice.
 
 from ml_collections import ConfigDict
 
-from lnrepro.config import adam, choose, grid, small_sweeps, variants
+from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
 
 SMALL = {
     "batch_size": 128,
@@ -70,10 +70,7 @@ HELP = {
 }
 NORMS = ("none", "layer", "rms")
 SWEEPS = {
-    "": grid({"norm": NORMS, "seed": range(3)}),
-    "learning_rate": grid(
-        {"norm": NORMS, "optimizer.learning_rate": (1e-3, 3e-3, 1e-2)}
-    ),
+    **figure_sweeps(NORMS, seeds=3, rates=(1e-3, 3e-3, 1e-2)),
     **small_sweeps("small", dict.fromkeys(NORMS, 3e-3), (1e-3, 3e-3, 1e-2)),
 }
 

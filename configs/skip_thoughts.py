@@ -22,7 +22,7 @@ nothing else can be compared with them.
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from lnrepro.config import adam, choose, grid, small_sweeps, variants
+from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
 
 TASKS = ("sick", "mr", "cr", "subj", "mpqa")
 PAPER = {
@@ -139,10 +139,7 @@ HELP = {
 }
 NORMS = ("none", "layer")
 SWEEPS = {
-    "": grid({"norm": NORMS, "seed": range(3)}),
-    "learning_rate": grid(
-        {"norm": NORMS, "optimizer.learning_rate": (1e-4, 2e-4, 1e-3)}
-    ),
+    **figure_sweeps(NORMS, seeds=3, rates=(1e-4, 2e-4, 1e-3)),
     **small_sweeps(
         "small", {"none": 3e-3, "layer": 3e-3}, (3e-4, 1e-3, 3e-3), steps=1300
     ),

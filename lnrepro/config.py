@@ -215,6 +215,25 @@ def grid(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(names, combination, strict=True)) for combination in values]
 
 
+def figure_sweeps(
+    norms: Iterable[str], seeds: int, rates: Sequence[float]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the sweep of a figure, and one over learning rates.
+
+    Args:
+      norms: the norms that are compared.
+      seeds: number of seeds of each norm.
+      rates: the learning rates that each norm is tried with.
+
+    Returns:
+      {"": seeds 0, 1, ... of each norm; "learning_rate": each norm at each rate}.
+    """
+    return {
+        "": grid({"norm": norms, "seed": range(seeds)}),
+        "learning_rate": grid({"norm": norms, "optimizer.learning_rate": rates}),
+    }
+
+
 def small_sweeps(
     variant: str,
     best_rates: Mapping[str, float],

@@ -14,7 +14,6 @@ line with the numbers of the best images, counted from 0, separated by tabs.
 
 from __future__ import annotations
 
-import itertools
 import pathlib
 import sys
 
@@ -23,7 +22,13 @@ import numpy as np
 from lnrepro.data.npy import check_finite, open_npy
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
-from scripts.encode_sentences import read, rewritable, write
+from scripts.encode_sentences import (
+    read_input,
+    refuse_terminal_input,
+    refuse_terminal_output,
+    rewritable,
+    write,
+)
 
 
 def main(argv: list[str]) -> None:
@@ -48,16 +53,10 @@ def main(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     if args.best < 1:
         raise UserError(f"--best={args.best}: at least 1 is needed")
-    if not args.images and sys.stdin.isatty():
-        raise UserError(
-            "no captions: give a file on standard input, python "
-            "scripts/embed_captions.py --workdir RUN < FILE"
-        )
-    if not args.find and sys.stdout.isatty():
-        raise UserError(
-            "the vectors are a NumPy file: send standard output to one, ... > "
-            "vectors.npy"
-        )
+    if not args.images:
+        refuse_terminal_input("caption", "embed_captions.py")
+    if not args.find:
+        refuse_terminal_output()
     import lnrepro
 
     run = lnrepro.load(args.workdir, experiment="experiments.order_embeddings")
@@ -67,17 +66,14 @@ def main(argv: list[str]) -> None:
             np.lib.format.write_array(file, vectors)
         print(f"{len(vectors):,} images embedded", file=sys.stderr)
         return
-    blocks = read(sys.stdin.buffer)
-    first = next(blocks, None)
-    if first is None:
-        raise UserError("standard input is empty: one caption a line is needed")
+    blocks = read_input("caption")
     if not args.find:
         with rewritable(sys.stdout.buffer) as file:
-            count = write(file, run.embed_captions, first, blocks)
+            count = write(file, run.embed_captions, blocks)
         print(f"{count:,} captions embedded", file=sys.stderr)
         return
     images = open_array(args.find)
-    for block in itertools.chain([first], blocks):
+    for block in blocks:
         for best in run.rank(run.embed_captions(block), images)[:, : args.best]:
             print(*best, sep="\t")
 

@@ -16,12 +16,13 @@ import collections
 import contextlib
 import functools
 import io
+import itertools
 import pathlib
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
@@ -62,29 +63,14 @@ def main(argv: list[str]) -> None:
         help="word vectors in word2vec's binary or text format",
     )
     args = parser.parse_args(argv)
-    # Without these checks the program would wait for a keyboard, or print bytes to a
-    # terminal.
-    if sys.stdin.isatty():
-        raise UserError(
-            "no sentences: give a file on standard input, python "
-            "scripts/encode_sentences.py --workdir RUN < FILE"
-        )
-    if sys.stdout.isatty():
-        raise UserError(
-            "the vectors are a NumPy file: send standard output to one, ... > "
-            "vectors.npy"
-        )
+    refuse_terminal_input("sentence", "encode_sentences.py")
+    refuse_terminal_output()
     run = open_run(args.workdir)
     encoder = run.encoder(args.word2vec)
-    blocks = read(sys.stdin.buffer)
-    # The first block is read before anything is written, so that an empty input writes
-    # no file.
-    first = next(blocks, None)
-    if first is None:
-        raise UserError("standard input is empty: one sentence a line is needed")
+    blocks = read_input("sentence")
     encode = functools.partial(encoder, end_token=args.end_token)
     with rewritable(sys.stdout.buffer) as file:
-        count = write(file, encode, first, blocks)
+        count = write(file, encode, blocks)
     # stdout belongs to the vectors.
     share = encoder.words.unknown / max(encoder.words_read, 1)
     print(
@@ -106,6 +92,47 @@ def open_run(workdir: pathlib.Path) -> Model:
     import lnrepro
 
     return lnrepro.load(workdir, experiment="experiments.skip_thoughts")
+
+
+def refuse_terminal_input(what: str, script: str) -> None:
+    """Raise UserError where a script would wait for a keyboard.
+
+    Args:
+      what: what a line is.
+      script: name of the script.
+    """
+    if sys.stdin.isatty():
+        raise UserError(
+            f"no {what}s: give a file on standard input, python scripts/{script} "
+            "--workdir RUN < FILE"
+        )
+
+
+def refuse_terminal_output() -> None:
+    """Raise UserError where the bytes of vectors would go to a terminal."""
+    if sys.stdout.isatty():
+        raise UserError(
+            "the vectors are a NumPy file: send standard output to one, ... > "
+            "vectors.npy"
+        )
+
+
+def read_input(what: str) -> Iterator[list[str]]:
+    """Return the blocks of standard input, of which the first has been read.
+
+    Nothing has been written then, so that an empty input writes no file.
+
+    Args:
+      what: what a line is.
+
+    Raises:
+      UserError: the input is empty, or no text.
+    """
+    blocks = read(sys.stdin.buffer)
+    first = next(blocks, None)
+    if first is None:
+        raise UserError(f"standard input is empty: one {what} a line is needed")
+    return itertools.chain([first], blocks)
 
 
 def read(stream: io.BufferedReader | io.BytesIO) -> Iterator[list[str]]:
@@ -156,16 +183,14 @@ def rewritable(out: BinaryIO) -> Iterator[BinaryIO]:
 def write(
     file: BinaryIO,
     encode: Callable[[list[str]], np.ndarray],
-    first: list[str],
-    blocks: Iterator[list[str]],
+    blocks: Iterable[list[str]],
 ) -> int:
     """Encode blocks of sentences into a .npy file.
 
     Args:
       file: a file that can be rewound.
       encode: sentences -> [sentences, units].
-      first: the first block.
-      blocks: the other blocks.
+      blocks: one block or more.
 
     Returns:
       The number of sentences.
@@ -179,8 +204,7 @@ def write(
         form = {"descr": "<f4", "fortran_order": False, "shape": (count, units)}
         np.lib.format.write_array_header_1_0(file, form)
 
-    block = first
-    while block is not None:
+    for block in blocks:
         what = f"vectors of the lines after {count:,}"
         vectors = inputs.finite(encode(block), what, inputs.BROKEN).astype("<f4")
         units = vectors.shape[1]
@@ -192,7 +216,6 @@ def write(
         rate = count / max(time.monotonic() - began, 1e-9)
         line = f"\r{count:,} sentences, {rate:,.0f} a second"
         print(line, end="", file=sys.stderr, flush=True)
-        block = next(blocks, None)
     print(file=sys.stderr)
     file.seek(start)
     write_header(units)

@@ -12,7 +12,6 @@ Exit codes: 0 all numbers are within their tolerance; 1 some are not; 2 a mistak
 
 import os
 import pathlib
-import platform
 import re
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from lnrepro.engine import provenance, workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import RunError, UserError, ended
 from scripts import page_sections
+from scripts.benches import records
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "training.md"
@@ -182,14 +182,9 @@ def table(runs: Mapping[str, Measured], where: str) -> str:
 
 def machine() -> str:
     """Return what the times and numbers depend on, in words."""
-    cpu = platform.processor() or platform.machine()
-    info = pathlib.Path("/proc/cpuinfo")
-    if info.exists():
-        found = re.search(r"model name\s*: (.*)", info.read_text())
-        cpu = found[1] if found else cpu
-    commit = (provenance.git_commit() or "unknown")[:7]
+    cores = f"{os.cpu_count()} cores of {records.processor()}"
     jax = provenance.versions()["jax"]
-    return f"{os.cpu_count()} cores of {cpu} (commit {commit}, jax {jax})"
+    return f"{cores} (commit {records.commit()}, jax {jax})"
 
 
 if __name__ == "__main__":

@@ -124,12 +124,11 @@ def break_lines(text: str | None, width: int) -> list[str]:
     return lines
 
 
-def styles(run: Model, count: int = 20) -> list[tuple[str, str]]:
-    """Return ids and texts of some lines of the validation set.
+def styles(run: Model) -> list[tuple[str, str]]:
+    """Return ids and texts of about 20 lines of the validation set.
 
     Args:
       run: the run; the data must be the set that it was trained on.
-      count: about how many.
 
     Raises:
       UserError: the data here is another.
@@ -141,7 +140,7 @@ def styles(run: Model, count: int = 20) -> list[tuple[str, str]]:
     columns = data.open_columns(spec.name, "valid", spec.dir)
     ids, texts = columns["id"], columns["transcription"]
     # Evenly spaced over the set.
-    rows = range(0, len(ids), max(1, len(ids) // count))
+    rows = range(0, len(ids), max(1, len(ids) // 20))
     return [(bytes(ids[i]).decode(), bytes(texts[i]).decode()) for i in rows]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,13 @@ def is_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def numbering() -> dict[Any, int]:
+    """Return a dict that gives each new word the next number, from 0."""
+    words: defaultdict[Any, int] = defaultdict()
+    words.default_factory = words.__len__
+    return words
 
 
 class Vocabulary:

@@ -13,6 +13,8 @@ from lnrepro.errors import RunError, UserError
 # Larger files of a run are refused. The largest is metrics.jsonl: two million records
 # have 229 MB.
 MOST_BYTES = 2**30
+# The errors of JSON that is damaged, or lacks the fields that are read of it.
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def text(value: Any, indent: int | None = None) -> str:

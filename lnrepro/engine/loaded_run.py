@@ -345,7 +345,7 @@ def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
             f"{folder} holds no run: {path} cannot be read; train a run, or give "
             "another directory"
         ) from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+    except json_files.MALFORMED as e:
         raise UserError(
             f"{path}: not a run's config.json ({type(e).__name__}); give another "
             "directory"

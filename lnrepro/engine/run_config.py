@@ -9,6 +9,7 @@ import jax
 from ml_collections import ConfigDict
 
 from lnrepro.config import add_defaults
+from lnrepro.engine import json_files
 from lnrepro.errors import UserError
 
 # What the parameters of a network depend on, besides its training.
@@ -98,7 +99,7 @@ def check_checkpoint(
         return
     try:
         found = list(config_differences(notes["config"], as_json(config)))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except json_files.MALFORMED:
         raise UserError(f"{path}: its notes are not those of a run") from None
     differing = [
         f"{field}: {a!r} there, {b!r} in this run"

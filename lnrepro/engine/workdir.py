@@ -190,7 +190,7 @@ def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | N
         fields = list(config_differences(there["config"], now))
         # It is used later, so that it is reported here if it is missing.
         there["data"]["fingerprint"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except json_files.MALFORMED:
         raise UserError(
             f"{path}: not a run's config.json; give another --workdir"
         ) from None

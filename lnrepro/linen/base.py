@@ -23,14 +23,13 @@ from lnrepro.linen.parameters import (
 Carry = Any
 
 
-class CellModule(nn.RNNCellBase):
-    """One step of a functional cell, with the interface of Flax's cells.
+class ParameterModule(nn.Module):
+    """The parameters of one cell, and its carry.
 
     A subclass has the fields carry_init, dtype and param_dtype, and defines
     `functional_cell`.
     """
 
-    generic_module = "FunctionalCell"
     # A field of `FunctionalCell`; other modules have cells without noise.
     deterministic = None
 
@@ -38,6 +37,63 @@ class CellModule(nn.RNNCellBase):
     def functional_cell(self) -> functional.Cell:
         """The cell of `lnrepro.functional` that the module stands for."""
         raise NotImplementedError
+
+    @nn.nowrap
+    def initialize_carry(
+        self: Any, rng: jax.Array | None, input_shape: tuple[int, ...]
+    ) -> Carry:
+        """Return the carry before the first step.
+
+        Args:
+          rng: random key for `carry_init`; None takes jax.random.key(0). Zeros do not
+            need it.
+          input_shape: shape [..., D] of the inputs of one step. D may be None.
+
+        Returns:
+          The carry in `dtype` (or `param_dtype`): zeros, what `carry_init` draws, or
+          the learned carry. It is h [..., H], or (c, h) for an LSTM.
+
+        Raises:
+          ValueError: a learned carry of a module that is not bound to its parameters.
+        """
+        cell, (*batch, features_in) = self.functional_cell, input_shape
+        # As with Flax's cells, D may not be known yet: the carry does not depend on it.
+        features_in = 1 if features_in is None else features_in
+        dtype = self.param_dtype if self.dtype is None else self.dtype
+        shapes = parameter_shapes(self, features_in)
+        params = None
+        if self.scope is not None:
+            params = stored_parameters(self, shapes)
+        elif cell.learns_carry:
+            raise ValueError(
+                f"{type(self).__name__}: a learned carry is among the parameters; call "
+                "module.bind(variables).initialize_carry(...)"
+            )
+        if params is None:
+            # Before the parameters exist: a learned carry starts at zero too.
+            params = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
+        x = jnp.zeros((*batch, features_in), dtype)
+        x, params = flax_modules.cast(self.dtype, x, params)
+        # Only the batch axes and the dtype of x matter.
+        carry = cell.initial_carry(params, x)
+        # The default stands for the cell's own carry: zeros, or the learned one.
+        if self.carry_init is nn.initializers.zeros:
+            return carry
+        leaves, structure = jax.tree.flatten(carry)
+        rng = jax.random.key(0) if rng is None else rng
+        # Flax's cells split the key for c and h, and use it as it is for a single h.
+        keys = jax.random.split(rng, len(leaves)) if len(leaves) > 1 else [rng]
+        drawn = [
+            self.carry_init(key, leaf.shape, leaf.dtype)
+            for key, leaf in zip(keys, leaves, strict=True)
+        ]
+        return jax.tree.unflatten(structure, drawn)
+
+
+class CellModule(ParameterModule, nn.RNNCellBase):
+    """One step of a functional cell, with the interface of Flax's cells."""
+
+    generic_module = "FunctionalCell"
 
     @nn.compact
     def __call__(
@@ -65,25 +121,6 @@ class CellModule(nn.RNNCellBase):
         call = StepCall(deterministic=deterministic)
         return take_step(self, self, carry, inputs, call)
 
-    @nn.nowrap
-    def initialize_carry(
-        self, rng: jax.Array | None, input_shape: tuple[int, ...]
-    ) -> Carry:
-        """Return the carry before the first step.
-
-        Args:
-          rng: random key for `carry_init`; zeros do not need it.
-          input_shape: shape [..., D] of the inputs of one step. D may be None.
-
-        Returns:
-          The carry in `dtype` (or `param_dtype`): zeros, what `carry_init` draws, or
-          the learned carry. It is h [..., H], or (c, h) for an LSTM.
-
-        Raises:
-          ValueError: a learned carry of a module that is not bound to its parameters.
-        """
-        return first_carry(self, rng, input_shape)
-
     @property
     def num_feature_axes(self) -> int:
         """The number of feature axes of the inputs, 1."""
@@ -95,14 +132,14 @@ def inputs_and_parameters(owner: nn.Module, inputs: jax.Array) -> tuple[jax.Arra
     inputs = jnp.asarray(inputs)
     # A scalar has no features, and no cell accepts it.
     features_in = inputs.shape[-1] if inputs.ndim else 0
-    params = declare_parameters(owner, owner.functional_cell, features_in)
+    params = declare_parameters(owner, features_in)
     return flax_modules.cast(owner.dtype, inputs, params)
 
 
 def take_step(
     module: nn.Module, owner: nn.Module, carry: Carry, inputs: jax.Array, call: StepCall
 ) -> tuple[Carry, jax.Array]:
-    """Take one step of a module's cell.
+    """Take one step of a module's cell and return (carry, y [..., H]).
 
     Args:
       module: the module that draws the noise.
@@ -110,9 +147,6 @@ def take_step(
       carry: the carry before the step.
       inputs: x [..., D].
       call: the other arguments of the step.
-
-    Returns:
-      (carry, y [..., H]).
     """
     name, cell = type(module).__name__, owner.functional_cell
     # `init` makes the parameters of any cell.
@@ -136,47 +170,3 @@ def noise_key(
     if nn.merge_param("deterministic", owner.deterministic, deterministic):
         return None
     return module.make_rng("dropout")
-
-
-def first_carry(
-    owner: nn.Module, rng: jax.Array | None, input_shape: tuple[int, ...]
-) -> Carry:
-    """Return zeros, the learned carry, or what `carry_init` draws.
-
-    Args:
-      owner: the module that keeps the parameters.
-      rng: random key for `carry_init`; None takes jax.random.key(0).
-      input_shape: [..., D].
-    """
-    cell, (*batch, features_in) = owner.functional_cell, input_shape
-    # As with Flax's cells, D may not be known yet: the carry does not depend on it.
-    features_in = 1 if features_in is None else features_in
-    dtype = owner.param_dtype if owner.dtype is None else owner.dtype
-    shapes = parameter_shapes(cell, features_in, owner.param_dtype)
-    params = None
-    if owner.scope is not None:
-        params = stored_parameters(owner, shapes)
-    elif cell.learns_carry:
-        raise ValueError(
-            f"{type(owner).__name__}: a learned carry is among the parameters; call "
-            "module.bind(variables).initialize_carry(...)"
-        )
-    if params is None:
-        # Before the parameters exist: a learned carry starts at zero too.
-        params = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
-    x = jnp.zeros((*batch, features_in), dtype)
-    x, params = flax_modules.cast(owner.dtype, x, params)
-    # Only the batch axes and the dtype of x matter.
-    carry = cell.initial_carry(params, x)
-    # The default stands for the cell's own carry: zeros, or the learned one.
-    if owner.carry_init is nn.initializers.zeros:
-        return carry
-    leaves, structure = jax.tree.flatten(carry)
-    rng = jax.random.key(0) if rng is None else rng
-    # Flax's cells split the key for c and h, and use it as it is for a single h.
-    keys = jax.random.split(rng, len(leaves)) if len(leaves) > 1 else [rng]
-    drawn = [
-        owner.carry_init(key, leaf.shape, leaf.dtype)
-        for key, leaf in zip(keys, leaves, strict=True)
-    ]
-    return jax.tree.unflatten(structure, drawn)

@@ -7,20 +7,14 @@ modules that are named after a kind of cell have the options of Flax's cells, an
 import dataclasses
 from collections.abc import Callable
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from lnrepro import functional
 from lnrepro.functional.cells.base import Initializer
-from lnrepro.functional.cells.gated import (
-    GatedCell,
-    glorot_uniform,
-    orthogonal,
-    zeros,
-)
+from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 from lnrepro.functional.flax_modules import NamedModule
-from lnrepro.linen.base import CellModule
+from lnrepro.linen.base import CellModule, ParameterModule
 
 Activation = Callable[[jax.Array], jax.Array]
 DTypeLike = jax.typing.DTypeLike
@@ -63,7 +57,7 @@ class FunctionalCell(CellModule):
         return self.cell
 
 
-class NamedFields(NamedModule, nn.Module):
+class NamedFields(NamedModule, ParameterModule):
     """The fields of all modules that are named after a kind of cell."""
 
     features: int

@@ -5,13 +5,7 @@ from collections.abc import Sequence
 import flax.linen as nn
 import jax
 
-from lnrepro.functional.flax_combine import (
-    MergeFn,
-    merged_features,
-    run_both,
-    run_layers,
-    step_layers,
-)
+from lnrepro.functional import flax_combine
 from lnrepro.linen.base import Carry
 from lnrepro.linen.sequences import SequenceModule
 
@@ -48,18 +42,13 @@ class Stack(SequenceModule):
 
     @nn.nowrap
     def _run(self, inputs, initial_carry, init_key, call):
-        return run_layers(
-            self.layers,
-            inputs,
-            initial_carry,
-            [{"init_key": key} for key in _split(init_key, len(self.layers))],
-            call,
-        )
+        own = [{"init_key": key} for key in _split(init_key, len(self.layers))]
+        return flax_combine.run_layers(self.layers, inputs, initial_carry, own, call)
 
     @nn.nowrap
     def _step(self, carry, inputs, call):
         nothing = [{}] * len(self.layers)
-        return step_layers(self.layers, carry, inputs, nothing, call)
+        return flax_combine.step_layers(self.layers, carry, inputs, nothing, call)
 
     @nn.nowrap
     def initialize_carry(
@@ -100,7 +89,7 @@ class Bidirectional(SequenceModule):
 
     forward_rnn: nn.Module
     backward_rnn: nn.Module
-    merge_fn: str | MergeFn = "concat"
+    merge_fn: str | flax_combine.MergeFn = "concat"
     time_major: bool = False
     return_carry: bool = False
 
@@ -108,12 +97,12 @@ class Bidirectional(SequenceModule):
     def features(self) -> int:
         """The size of the output, where merge_fn is "concat" or "sum"."""
         sizes = self.forward_rnn.features, self.backward_rnn.features
-        return merged_features(self.merge_fn, *sizes)
+        return flax_combine.merged_features(self.merge_fn, *sizes)
 
     @nn.nowrap
     def _run(self, inputs, initial_carry, init_key, call):
         # Each direction draws its own first carry.
-        return run_both(
+        return flax_combine.run_both(
             self.forward_rnn,
             self.backward_rnn,
             inputs,

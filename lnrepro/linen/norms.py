@@ -8,13 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.flax_norms import (
-    Axes,
-    AxisName,
-    Groups,
-    normalize_batch,
-    normalize_cases,
-)
+from lnrepro.functional import flax_norms
 from lnrepro.functional.moments import canonical_axes
 
 DTypeLike = jax.typing.DTypeLike
@@ -65,10 +59,10 @@ class LayerNorm(nn.Module):
     use_scale: bool = True
     bias_init: Initializer = nn.initializers.zeros
     scale_init: Initializer = nn.initializers.ones
-    reduction_axes: Axes = -1
-    feature_axes: Axes = -1
-    axis_name: AxisName = None
-    axis_index_groups: Groups | None = None
+    reduction_axes: flax_norms.Axes = -1
+    feature_axes: flax_norms.Axes = -1
+    axis_name: flax_norms.AxisName = None
+    axis_index_groups: flax_norms.Groups | None = None
     use_fast_variance: bool = False
     force_float32_reductions: bool = True
 
@@ -88,17 +82,7 @@ class LayerNorm(nn.Module):
           TypeError: x is not floating point and no `dtype` is given.
           ValueError: an axis is out of range or empty, or the mask does not fit.
         """
-        x = jnp.asarray(x)
-        shape = _feature_shape("LayerNorm: feature_axes", self.feature_axes, x)
-        return normalize_cases(
-            self,
-            x,
-            _parameter(self, "scale", self.scale_init, shape, self.use_scale),
-            _parameter(self, "bias", self.bias_init, shape, self.use_bias),
-            mask,
-            _axis_name(self),
-            force_float32_reductions=self.force_float32_reductions,
-        )
+        return _normalize_cases(self, x, mask, self.use_bias, subtract_mean=True)
 
 
 class RMSNorm(nn.Module):
@@ -119,28 +103,17 @@ class RMSNorm(nn.Module):
     param_dtype: DTypeLike = jnp.float32
     use_scale: bool = True
     scale_init: Initializer = nn.initializers.ones
-    reduction_axes: Axes = -1
-    feature_axes: Axes = -1
-    axis_name: AxisName = None
-    axis_index_groups: Groups | None = None
+    reduction_axes: flax_norms.Axes = -1
+    feature_axes: flax_norms.Axes = -1
+    axis_name: flax_norms.AxisName = None
+    axis_index_groups: flax_norms.Groups | None = None
     use_fast_variance: bool = False
     force_float32_reductions: bool = True
 
     @nn.compact
     def __call__(self, x: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
         """Normalise x [..., H] by the elements that a mask leaves, as `LayerNorm`."""
-        x = jnp.asarray(x)
-        shape = _feature_shape("RMSNorm: feature_axes", self.feature_axes, x)
-        return normalize_cases(
-            self,
-            x,
-            _parameter(self, "scale", self.scale_init, shape, self.use_scale),
-            None,
-            mask,
-            _axis_name(self),
-            subtract_mean=False,
-            force_float32_reductions=self.force_float32_reductions,
-        )
+        return _normalize_cases(self, x, mask, use_bias=False, subtract_mean=False)
 
 
 class BatchNorm(nn.Module):
@@ -175,7 +148,7 @@ class BatchNorm(nn.Module):
     """
 
     use_running_average: bool | None = None
-    axis: Axes = -1
+    axis: flax_norms.Axes = -1
     momentum: float = 0.99
     epsilon: float = 1e-5
     dtype: DTypeLike | None = None
@@ -184,8 +157,8 @@ class BatchNorm(nn.Module):
     use_scale: bool = True
     bias_init: Initializer = nn.initializers.zeros
     scale_init: Initializer = nn.initializers.ones
-    axis_name: AxisName = None
-    axis_index_groups: Groups | None = None
+    axis_name: flax_norms.AxisName = None
+    axis_index_groups: flax_norms.Groups | None = None
     use_fast_variance: bool = False
     force_float32_reductions: bool = True
     unbiased: bool = False
@@ -203,9 +176,8 @@ class BatchNorm(nn.Module):
         Args:
           x: array [..., H].
           use_running_average: see the attribute. It is given in one of the two places.
-          mask: broadcasts against x. Elements where it is 0 or False do not count in
-            the statistics; they are still normalised. For a mask of rows, add the
-            feature axis: mask[..., None].
+          mask: as in `LayerNorm`. For a mask of rows, add the feature axis:
+            mask[..., None].
 
         Returns:
           Array of x's shape.
@@ -219,17 +191,14 @@ class BatchNorm(nn.Module):
         )
         x = jnp.asarray(x)
         shape = _feature_shape("BatchNorm: axis", self.axis, x)
-        running_dtype = (
-            jnp.float32 if self.force_float32_reductions else self.param_dtype
-        )
+        dtype = jnp.float32 if self.force_float32_reductions else self.param_dtype
         # Mean 0 and variance 1 leave x as it is, but for epsilon.
-        mean = self.variable("batch_stats", "mean", jnp.zeros, shape, running_dtype)
-        var = self.variable("batch_stats", "var", jnp.ones, shape, running_dtype)
-        y, running = normalize_batch(
+        mean = self.variable("batch_stats", "mean", jnp.zeros, shape, dtype)
+        var = self.variable("batch_stats", "var", jnp.ones, shape, dtype)
+        y, running = flax_norms.normalize_batch(
             self,
             x,
-            _parameter(self, "scale", self.scale_init, shape, self.use_scale),
-            _parameter(self, "bias", self.bias_init, shape, self.use_bias),
+            *_parameters(self, shape, self.use_bias),
             (mean.value, var.value),
             use_running_average,
             mask,
@@ -242,16 +211,35 @@ class BatchNorm(nn.Module):
         return y
 
 
+def _normalize_cases(module, x, mask, use_bias, subtract_mean):
+    """The call of LayerNorm and RMSNorm."""
+    x = jnp.asarray(x)
+    name = f"{type(module).__name__}: feature_axes"
+    shape = _feature_shape(name, module.feature_axes, x)
+    return flax_norms.normalize_cases(
+        module,
+        x,
+        *_parameters(module, shape, use_bias),
+        mask,
+        _axis_name(module),
+        subtract_mean=subtract_mean,
+        force_float32_reductions=module.force_float32_reductions,
+    )
+
+
 def _feature_shape(name, axes, x):
     """The sizes of x along some axes, whose name is for messages."""
     return tuple(x.shape[axis] for axis in canonical_axes(name, axes, x))
 
 
-def _parameter(module, name, initializer, shape, is_used):
-    """A parameter of a module, None where it is not used."""
-    if not is_used:
-        return None
-    return module.param(name, initializer, shape, module.param_dtype)
+def _parameters(module, shape, use_bias):
+    """Scale and bias of a module, None where one is not used."""
+    scale = bias = None
+    if module.use_scale:
+        scale = module.param("scale", module.scale_init, shape, module.param_dtype)
+    if use_bias:
+        bias = module.param("bias", module.bias_init, shape, module.param_dtype)
+    return scale, bias
 
 
 def _axis_name(module):

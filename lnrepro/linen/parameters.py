@@ -1,6 +1,5 @@
 """The parameters of a functional cell as parameters of a linen module."""
 
-import dataclasses
 from typing import Any
 
 import flax.linen as nn
@@ -9,46 +8,18 @@ import jax.numpy as jnp
 from flax import traverse_util
 from flax.errors import ScopeParamShapeError
 
-from lnrepro import functional
-from lnrepro.functional.cells.base import Initializer
-from lnrepro.functional.flax_modules import (
-    initializer_of,
-    map_initializers,
-    parameter_names,
-)
+from lnrepro.functional import flax_modules
 from lnrepro.functional.moments import wide_dtype
 
 
-@dataclasses.dataclass(frozen=True)
-class Unboxed:
-    """An initialiser without the box of `nn.with_partitioning` around its value.
-
-    A cell draws each gate's part of a kernel by itself. The module puts the joined
-    kernel back into a box, see `declare_parameters`.
-    """
-
-    initializer: Initializer
-
-    def __call__(self, key, shape, dtype=jnp.float32):
-        """Draw a value."""
-        # The only leaf of a box is its value. `unbox` also constrains its sharding.
-        (value,) = jax.tree.leaves(self.initializer(key, shape, dtype))
-        return value
+def parameter_shapes(module: Any, features_in: int) -> Any:
+    """Return the parameters of a module's cell as jax.ShapeDtypeStruct."""
+    key = jax.random.key(0)
+    return jax.eval_shape(lambda key: _draw(module, key, features_in), key)
 
 
-def parameter_shapes(
-    cell: functional.Cell, features_in: int, dtype: jax.typing.DTypeLike
-) -> Any:
-    """Return the parameters of a cell as jax.ShapeDtypeStruct."""
-    return jax.eval_shape(
-        lambda key: _draw(cell, key, features_in, dtype), jax.random.key(0)
-    )
-
-
-def declare_parameters(
-    module: nn.Module, cell: functional.Cell, features_in: int
-) -> Any:
-    """Make the parameters of a cell, or take the ones that the module has.
+def declare_parameters(module: Any, features_in: int) -> Any:
+    """Make the parameters of a module's cell, or take the ones that the module has.
 
     They have the cell's names. Where they are a tuple, such as those of a stack, the
     names are "0", "1" and so on. Where an initialiser of the cell returns a box
@@ -56,7 +27,6 @@ def declare_parameters(
 
     Args:
       module: the module that keeps them, which is bound.
-      cell: the cell.
       features_in: D.
 
     Returns:
@@ -65,7 +35,7 @@ def declare_parameters(
     Raises:
       flax.errors.FlaxError: a parameter of another shape, or a missing one.
     """
-    shapes = parameter_shapes(cell, features_in, module.param_dtype)
+    shapes = parameter_shapes(module, features_in)
     # Several modules may share a cell, whose parameters are declared once.
     stored = stored_parameters(module, shapes)
     if stored is not None:
@@ -75,12 +45,11 @@ def declare_parameters(
     if module.is_mutable_collection("params"):
         # All parameters are drawn at once by the cell, and then declared one by one.
         key = module.make_rng("params")
-        fresh = _nested(_draw(cell, key, features_in, module.param_dtype), cell)
+        fresh = _nested(_draw(module, key, features_in), module.functional_cell)
     else:
         # Not mutable: `scope.param` raises Flax's error for the missing parameter.
         fresh = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), names)
 
-    assert module.scope is not None
     values = {}
     for name in names:
         # The scope's own method works outside of the module's call too, where `RNN`
@@ -98,13 +67,26 @@ def stored_parameters(module: nn.Module, shapes: Any) -> Any | None:
     return _like(shapes, nn.meta.unbox(values))
 
 
-def _draw(cell, key, features_in, dtype):
-    """Fresh parameters of a cell, without boxes."""
+def _draw(module, key, features_in):
+    """Fresh parameters of a module's cell, without the boxes of `nn.with_partitioning`.
+
+    A cell draws each gate's part of a kernel by itself. `declare_parameters` puts the
+    joined kernel back into a box.
+    """
 
     def unboxed(name, initializer):
-        return None if initializer is None else Unboxed(initializer)
+        if initializer is None:
+            return None
 
-    return map_initializers(cell, unboxed).init(key, features_in, dtype)
+        def draw(key, shape, dtype=jnp.float32):
+            # The only leaf of a box is its value. `unbox` also constrains its sharding.
+            (value,) = jax.tree.leaves(initializer(key, shape, dtype))
+            return value
+
+        return draw
+
+    cell = flax_modules.map_initializers(module.functional_cell, unboxed)
+    return cell.init(key, features_in, module.param_dtype)
 
 
 def _check_shapes(module, shapes, params):
@@ -113,7 +95,7 @@ def _check_shapes(module, shapes, params):
     for (path, own), given in zip(leaves, jax.tree.leaves(params), strict=True):
         if own.shape != jnp.shape(given):
             raise ScopeParamShapeError(
-                "/".join(parameter_names(path)),
+                "/".join(flax_modules.parameter_names(path)),
                 module.scope.path_text,
                 jnp.shape(given),
                 own.shape,
@@ -124,8 +106,8 @@ def _nested(params, cell=None):
     """Parameters as nested dicts, in the boxes that the cell's initialisers give."""
     leaves = {}
     for path, value in jax.tree_util.tree_flatten_with_path(params)[0]:
-        path = parameter_names(path)
-        initializer = None if cell is None else initializer_of(cell, path)
+        path = flax_modules.parameter_names(path)
+        initializer = None if cell is None else flax_modules.initializer_of(cell, path)
         leaves[path] = value if initializer is None else _boxed(initializer, value)
     return traverse_util.unflatten_dict(leaves)
 
@@ -137,7 +119,7 @@ def _boxed(initializer, value):
         # An orthogonal initialiser has no float16 or bfloat16.
         return initializer(key, value.shape, wide_dtype(value.dtype))
 
-    # As in `Unboxed`, the only leaf of a box is its value.
+    # As in `_draw`, the only leaf of a box is its value.
     box = jax.eval_shape(init, jax.random.key(0))
     return jax.tree.map(lambda shape: value, box)
 
@@ -146,7 +128,7 @@ def _like(shapes, nested):
     """Nested dicts in the structure of the cell's own parameters."""
     leaves = traverse_util.flatten_dict(nested)
     paths, structure = jax.tree_util.tree_flatten_with_path(shapes)
-    names = [parameter_names(path) for path, _ in paths]
+    names = [flax_modules.parameter_names(path) for path, _ in paths]
     missing = ["/".join(name) for name in names if name not in leaves]
     if missing:
         raise ValueError(f"the parameters of the cell have no {', '.join(missing)}")

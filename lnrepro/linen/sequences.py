@@ -160,7 +160,7 @@ class CellSequence(SequenceModule):
         # Zeros and learned carries are made by the cell itself.
         if initial_carry is None and owner.carry_init is not nn.initializers.zeros:
             shape = flax_modules.step_shape(x, call.time_major)
-            carry = base.first_carry(owner, init_key, shape)
+            carry = owner.initialize_carry(init_key, shape)
             initial_carry = flax_modules.drawn_carry(cell, params, x, carry)
 
         flax_modules.make_statistics(
@@ -200,13 +200,6 @@ class CellSequence(SequenceModule):
     @nn.nowrap
     def _step(self, carry, inputs, call):
         return base.take_step(self, self.parameter_module, carry, inputs, call)
-
-    @nn.nowrap
-    def initialize_carry(
-        self, rng: jax.Array | None, input_shape: tuple[int, ...]
-    ) -> base.Carry:
-        """Return the carry before the first step, as the cell's `initialize_carry`."""
-        return base.first_carry(self.parameter_module, rng, input_shape)
 
 
 class RNN(CellSequence):
@@ -263,6 +256,13 @@ class RNN(CellSequence):
         """H, the size of the output."""
         return self.parameter_module.functional_cell.features
 
+    @nn.nowrap
+    def initialize_carry(
+        self, rng: jax.Array | None, input_shape: tuple[int, ...]
+    ) -> base.Carry:
+        """Return the carry before the first step, as the cell's `initialize_carry`."""
+        return self.parameter_module.initialize_carry(rng, input_shape)
+
 
 class LSTM(CellSequence, GatedFields):
     """Run an LSTM (eq. 20-22) over a sequence: x [..., T, D] -> y [..., T, H].
@@ -288,8 +288,7 @@ class LSTM(CellSequence, GatedFields):
 class GRU(CellSequence, GatedFields):
     """Run a GRU (eq. 26-28) over a sequence: x [..., T, D] -> y [..., T, H].
 
-    Short for `RNN(GRUCell(features, ...))`, with the parameters in the module itself.
-    Attributes are those of `GRUCell`, and of `RNN` but its cell.
+    As `LSTM`, but for the cell, `GRUCell`.
 
     >>> x = jax.numpy.ones((2, 5, 3))
     >>> GRU(4).init_with_output(jax.random.key(0), x)[0].shape
@@ -302,8 +301,7 @@ class GRU(CellSequence, GatedFields):
 class SimpleRNN(CellSequence, NamedFields):
     """Run eq. 4, a simple network, over a sequence: x [..., T, D] -> y [..., T, H].
 
-    Short for `RNN(SimpleCell(features, ...))`, with the parameters in the module
-    itself. Attributes are those of `SimpleCell`, and of `RNN` but its cell.
+    As `LSTM`, but for the cell, `SimpleCell`.
 
     >>> x = jax.numpy.ones((2, 5, 3))
     >>> SimpleRNN(4).init_with_output(jax.random.key(0), x)[0].shape

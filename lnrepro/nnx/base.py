@@ -55,14 +55,7 @@ class ParameterModule(nnx.Module):
         self.functional_cell = with_default_initializers(cell)
         # operator.index accepts NumPy integers and refuses floats.
         self.in_features = operator.index(self.in_features)
-        make_parameters(
-            self,
-            cell,
-            init_key(self, rngs),
-            self.in_features,
-            self.param_dtype,
-            metadata,
-        )
+        make_parameters(self, cell, init_key(self, rngs), metadata)
         # nnx.data lets the attribute become a random stream later.
         self.rngs = nnx.data(None)
         self.carry_rngs = nnx.data(None)
@@ -176,7 +169,7 @@ def take_step(
     call: StepCall,
     rngs: Keys | None,
 ) -> tuple[Carry, jax.Array]:
-    """Take one step of a module's cell.
+    """Take one step of a module's cell and return (carry, y [..., H]).
 
     Args:
       owner: the module that keeps the parameters.
@@ -184,9 +177,6 @@ def take_step(
       inputs: x [..., D].
       call: the other arguments of the step.
       rngs: keys for the noise.
-
-    Returns:
-      (carry, y [..., H]).
     """
     name, cell = type(owner).__name__, owner.functional_cell
     flax_modules.refuse_step_of_batch_norm(name, cell)

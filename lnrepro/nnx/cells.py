@@ -12,34 +12,25 @@ import jax.numpy as jnp
 from flax import nnx
 
 from lnrepro import functional
+from lnrepro.functional import flax_modules
 from lnrepro.functional.cells.base import Initializer
-from lnrepro.functional.cells.gated import (
-    GatedCell,
-    glorot_uniform,
-    orthogonal,
-    zeros,
-)
-from lnrepro.functional.flax_modules import NamedModule
+from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 from lnrepro.nnx.base import CellModule, ParameterModule
 from lnrepro.nnx.parameters import NO_METADATA, Metadata
 
 Activation = Callable[[jax.Array], jax.Array]
-DTypeLike = jax.typing.DTypeLike
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class FunctionalCell(CellModule):
     """One step of any cell of `lnrepro.functional`: (carry, x [..., D]) -> (carry, y).
 
+    Arguments are the attributes of `lnrepro.linen.FunctionalCell`, and these:
+
     Args:
-      cell: a `lnrepro.functional.Cell`, such as an LSTMCell with peepholes, a stack, or
-        a cell of your own.
       in_features: D, the number of input features.
       carry_init: initialiser of the carry before the first step; None means the cell's
         own carry, which a reset restores.
-      dtype: dtype of the computation and the result; None takes the one that inputs and
-        parameters promote to.
-      param_dtype: dtype of the parameters.
       deterministic: True switches noise off, as `model.eval()` does.
       rngs: keys for the initialisers (stream "params") and for the noise (stream
         "dropout"). A missing stream is the default stream.
@@ -68,7 +59,7 @@ class FunctionalCell(CellModule):
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class NamedFields(NamedModule, ParameterModule):
+class NamedFields(flax_modules.NamedModule, ParameterModule):
     """The fields of all modules that are named after a kind of cell."""
 
     in_features: int
@@ -87,35 +78,16 @@ class NamedFields(NamedModule, ParameterModule):
     bias_metadata: dataclasses.InitVar[Metadata] = NO_METADATA
     scale_metadata: dataclasses.InitVar[Metadata] = NO_METADATA
 
-    def __post_init__(
-        self,
-        rngs,
-        kernel_init,
-        recurrent_kernel_init,
-        bias_init,
-        scale_init,
-        kernel_metadata,
-        recurrent_kernel_metadata,
-        bias_metadata,
-        scale_metadata,
-    ):
+    def __post_init__(self, rngs, *drawn):
         """Make the cell and its parameters."""
-        cell = dataclasses.replace(
-            self._cell(),
-            kernel_init=kernel_init,
-            recurrent_kernel_init=recurrent_kernel_init,
-            bias_init=bias_init,
-            scale_init=scale_init,
-        )
+        # The initialisers and then the metadata, in the order of the fields above.
+        names, count = flax_modules.INITIALIZERS, len(flax_modules.INITIALIZERS)
+        initializers = dict(zip(names, drawn[:count], strict=True))
+        metadata = dict(zip(names.values(), drawn[count:], strict=True))
+        cell = dataclasses.replace(self._cell(), **initializers)
         self.hidden_features = cell.features
         # A cell without noise, which only a functional cell has.
         self.deterministic = False
-        metadata = {
-            "w_x": kernel_metadata,
-            "w_h": recurrent_kernel_metadata,
-            "bias": bias_metadata,
-            "gain": scale_metadata,
-        }
         self._keep(cell, rngs, metadata)
 
     def _cell(self) -> GatedCell:
@@ -139,17 +111,13 @@ class GatedFields(NamedFields):
 class LSTMCell(GatedFields, CellModule):
     """One step of an LSTM (eq. 20-22): ((c, h), x [..., D]) -> ((c, h), h [..., H]).
 
-    The module has Flax's interface of a cell: it works in `lnrepro.nnx.RNN`, and in
-    flax.nnx.RNN. The equations, norms and parameter names are those of
-    `lnrepro.functional.LSTMCell`, and so are the arguments norm, gate_fn,
-    activation_fn, kernel_init, recurrent_kernel_init, bias_init and scale_init. Its
-    other options are set on it: `FunctionalCell(functional.LSTMCell(...), ...)`.
+    The module works in `lnrepro.nnx.RNN`, and in flax.nnx.RNN. Arguments are the
+    attributes of `lnrepro.linen.LSTMCell`, and these:
 
     Args:
       in_features: D, the number of input features.
       hidden_features: H, the number of hidden units.
-      norm: "layer" by default.
-      carry_init: as in `FunctionalCell`, and so are dtype, param_dtype and rngs.
+      carry_init: as in `FunctionalCell`, and so is rngs.
       kernel_metadata: metadata of w_x, such as {"out_sharding": (None, "model")}.
       recurrent_kernel_metadata: metadata of w_h.
       bias_metadata: metadata of the bias.

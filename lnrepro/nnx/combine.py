@@ -7,14 +7,7 @@ from typing import Any
 import jax
 from flax import nnx
 
-from lnrepro.functional.flax_combine import (
-    MergeFn,
-    merge_function,
-    merged_features,
-    run_both,
-    run_layers,
-    step_layers,
-)
+from lnrepro.functional import flax_combine
 from lnrepro.nnx.base import Carry, Streams
 from lnrepro.nnx.sequences import SequenceModule, keep_stream
 
@@ -22,14 +15,8 @@ from lnrepro.nnx.sequences import SequenceModule, keep_stream
 class Stack(SequenceModule):
     """Sequence modules one after another: x [..., T, D] -> y [..., T, H].
 
-    Lengths, masks, resets and memory go to every layer, and the carries are a tuple.
-    For many short steps on a small batch, `RNN(functional.stack(...))` runs all layers
-    in one scan.
-
-    Args:
-      layers: sequence modules such as `LSTM`, `RNN` and `Bidirectional`, the lowest
-        first. Those of Flax work too where none of mask, resets and memory is given.
-      return_carry: as in `RNN`, and so is time_major.
+    Arguments are the attributes of `lnrepro.linen.Stack`. Lengths, masks, resets and
+    memory go to every layer, and the carries are a tuple.
 
     >>> import jax.numpy as jnp
     >>> from lnrepro.nnx import LSTM
@@ -57,17 +44,12 @@ class Stack(SequenceModule):
         return self.layers[-1].hidden_features
 
     def _run(self, inputs, initial_carry, rngs, call):
-        return run_layers(
-            self.layers,
-            inputs,
-            initial_carry,
-            _rngs_of_parts(rngs, len(self.layers)),
-            call,
-        )
+        own = _rngs_of_parts(rngs, len(self.layers))
+        return flax_combine.run_layers(self.layers, inputs, initial_carry, own, call)
 
     def _step(self, carry, inputs, rngs, call):
-        rngs_of_layers = _rngs_of_parts(rngs, len(self.layers))
-        return step_layers(self.layers, carry, inputs, rngs_of_layers, call)
+        own = _rngs_of_parts(rngs, len(self.layers))
+        return flax_combine.step_layers(self.layers, carry, inputs, own, call)
 
     def initialize_carry(
         self, input_shape: tuple[int, ...], rngs: Streams | None = None
@@ -85,16 +67,9 @@ class Stack(SequenceModule):
 class Bidirectional(SequenceModule):
     """One module from left to right and one from right to left, and their merged y.
 
-    The carries are a pair. A reset cuts a sequence in two before its step for the
-    forward module; for the backward one the step is the first of its part. `reverse`
-    and `keep_order` of the call have no effect, as in Flax.
+    Resets, carries and the arguments are those of `lnrepro.linen.Bidirectional`.
 
     Args:
-      forward_rnn: a sequence module, which runs from left to right.
-      backward_rnn: a sequence module, which runs from right to left.
-      merge_fn: "concat" gives y [..., T, 2 H], "sum" gives [..., T, H]. A function of
-        both outputs, such as Flax takes, gives what it returns.
-      time_major: as in `RNN`, and so is return_carry.
       rngs: keys for `carry_init` of both modules, of the stream "carry". True and False
         take those of the modules.
 
@@ -112,26 +87,26 @@ class Bidirectional(SequenceModule):
     forward_rnn: Any
     backward_rnn: Any
     _: dataclasses.KW_ONLY
-    merge_fn: str | MergeFn = "concat"
+    merge_fn: str | flax_combine.MergeFn = "concat"
     time_major: bool = False
     return_carry: bool = False
     rngs: dataclasses.InitVar[Streams | bool] = True
 
     def __post_init__(self, rngs):
         """Check merge_fn, and keep a stream of keys for carries."""
-        merge_function(self.merge_fn)
+        flax_combine.merge_function(self.merge_fn)
         self.carry_rngs = keep_stream(rngs)
 
     @property
     def hidden_features(self) -> int:
         """The size of the output, where merge_fn is "concat" or "sum"."""
         sizes = self.forward_rnn.hidden_features, self.backward_rnn.hidden_features
-        return merged_features(self.merge_fn, *sizes)
+        return flax_combine.merged_features(self.merge_fn, *sizes)
 
     def _run(self, inputs, initial_carry, rngs, call):
         # Each direction draws its own noise.
         rngs = self.carry_rngs if rngs is None else rngs
-        return run_both(
+        return flax_combine.run_both(
             self.forward_rnn,
             self.backward_rnn,
             inputs,

@@ -18,15 +18,8 @@ import jax.numpy as jnp
 from flax import nnx
 from flax.typing import PromoteDtypeFn
 
+from lnrepro.functional import flax_norms
 from lnrepro.functional.cells.base import Initializer
-from lnrepro.functional.flax_norms import (
-    Axes,
-    AxisName,
-    Groups,
-    check_features,
-    normalize_batch,
-    normalize_cases,
-)
 from lnrepro.nnx.parameters import NO_METADATA, Metadata, init_key
 
 DTypeLike = jax.typing.DTypeLike
@@ -43,8 +36,8 @@ class Norm(nnx.Module):
     param_dtype: DTypeLike = jnp.float32
     use_scale: bool = True
     scale_init: dataclasses.InitVar[Initializer] = nnx.initializers.ones
-    axis_name: AxisName = None
-    axis_index_groups: Groups | None = None
+    axis_name: flax_norms.AxisName = None
+    axis_index_groups: flax_norms.Groups | None = None
     use_fast_variance: bool = False
     promote_dtype: PromoteDtypeFn | None = None
     rngs: dataclasses.InitVar[nnx.Rngs]
@@ -120,8 +113,8 @@ class LayerNorm(NormWithBias):
     """
 
     _: dataclasses.KW_ONLY
-    reduction_axes: Axes = -1
-    feature_axes: Axes = -1
+    reduction_axes: flax_norms.Axes = -1
+    feature_axes: flax_norms.Axes = -1
 
     def __call__(self, x: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
         """Normalise x.
@@ -139,8 +132,8 @@ class LayerNorm(NormWithBias):
           ValueError: num_features, an axis or the mask does not fit x.
         """
         x, scale, bias = self._promoted(x)
-        check_features(self, "feature_axes", self.feature_axes, x)
-        return normalize_cases(self, x, scale, bias, mask, self.axis_name)
+        flax_norms.check_features(self, "feature_axes", self.feature_axes, x)
+        return flax_norms.normalize_cases(self, x, scale, bias, mask, self.axis_name)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -156,14 +149,14 @@ class RMSNorm(Norm):
     """
 
     _: dataclasses.KW_ONLY
-    reduction_axes: Axes = -1
-    feature_axes: Axes = -1
+    reduction_axes: flax_norms.Axes = -1
+    feature_axes: flax_norms.Axes = -1
 
     def __call__(self, x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
         """Normalise x [..., H] by the elements that a mask leaves, as `LayerNorm`."""
         x, scale, _ = self._promoted(x)
-        check_features(self, "feature_axes", self.feature_axes, x)
-        return normalize_cases(
+        flax_norms.check_features(self, "feature_axes", self.feature_axes, x)
+        return flax_norms.normalize_cases(
             self, x, scale, None, mask, self.axis_name, subtract_mean=False
         )
 
@@ -188,7 +181,7 @@ class BatchNorm(NormWithBias):
 
     _: dataclasses.KW_ONLY
     use_running_average: bool | None = False
-    axis: Axes = -1
+    axis: flax_norms.Axes = -1
     momentum: float = 0.99
     unbiased: bool = False
 
@@ -211,9 +204,8 @@ class BatchNorm(NormWithBias):
         Args:
           x: array [..., H].
           use_running_average: overrides the attribute.
-          mask: broadcasts against x. Elements where it is 0 or False do not count in
-            the statistics; they are still normalised. For a mask of rows, add the
-            feature axis: mask[..., None].
+          mask: as in `LayerNorm`. For a mask of rows, add the feature axis:
+            mask[..., None].
 
         Returns:
           Array of x's shape.
@@ -231,10 +223,10 @@ class BatchNorm(NormWithBias):
             )
         stored = self.mean[...], self.var[...]
         x, mean, var, scale, bias = self._promoted(x, *stored)
-        check_features(self, "axis", self.axis, x)
+        flax_norms.check_features(self, "axis", self.axis, x)
         # The averages themselves are moved in their own dtype.
         averages = (mean, var) if use_running_average else stored
-        y, running = normalize_batch(
+        y, running = flax_norms.normalize_batch(
             self, x, scale, bias, averages, use_running_average, mask, self.axis_name
         )
         if not use_running_average:

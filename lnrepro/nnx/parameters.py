@@ -10,12 +10,7 @@ import jax.numpy as jnp
 from flax import nnx, traverse_util
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import Initializer
-from lnrepro.functional.flax_modules import (
-    initializer_of,
-    map_initializers,
-    parameter_names,
-)
+from lnrepro.functional import flax_modules
 from lnrepro.functional.moments import wide_dtype
 
 Metadata = Mapping[str, Any]
@@ -40,24 +35,6 @@ def init_key(module: Any, rngs: Any) -> jax.Array:
     return rngs.params()
 
 
-@dataclasses.dataclass(frozen=True)
-class Plain:
-    """An initialiser without the metadata that `nnx.with_partitioning` adds.
-
-    A cell draws each gate's part of a kernel by itself. The module gives the metadata
-    to the variable of the joined kernel, see `make_parameters`.
-    """
-
-    initializer: Initializer
-
-    def __call__(self, key, shape, dtype=jnp.float32):
-        """Draw a value."""
-        value = self.initializer(key, shape, dtype)
-        if isinstance(value, nnx.VariableMetadata):
-            return value.raw_value
-        return value
-
-
 def with_default_initializers(cell: functional.Cell) -> functional.Cell:
     """Return the cell with the default initialisers in place of its own.
 
@@ -65,15 +42,13 @@ def with_default_initializers(cell: functional.Cell) -> functional.Cell:
     definitions.
     """
     defaults = functional.LSTMCell(1)
-    return map_initializers(cell, lambda name, initializer: getattr(defaults, name))
+    return flax_modules.map_initializers(cell, lambda name, _: getattr(defaults, name))
 
 
 def make_parameters(
     module: Any,
     cell: functional.Cell,
     key: jax.Array,
-    features_in: int,
-    dtype: jax.typing.DTypeLike,
     metadata: Mapping[str, Metadata],
 ) -> None:
     """Draw the parameters of a cell, and keep them in a module.
@@ -82,11 +57,10 @@ def make_parameters(
     names are "0", "1" and so on. Variables have the metadata that initialisers add.
 
     Args:
-      module: gets the variables, and what `get_parameters` finds them by.
+      module: gets the variables, and what `get_parameters` finds them by. Its fields
+        in_features and param_dtype are read.
       cell: the cell.
       key: random key.
-      features_in: D.
-      dtype: dtype of the parameters.
       metadata: more metadata, by the names of the parameters: "w_x", "w_h", "bias", or
         "gain" for all gains.
 
@@ -94,15 +68,26 @@ def make_parameters(
       ValueError: the module has another attribute of that name.
     """
 
-    def plain(name, initializer):
-        return None if initializer is None else Plain(initializer)
+    def without_metadata(name, initializer):
+        if initializer is None:
+            return None
 
-    params = map_initializers(cell, plain).init(key, features_in, dtype)
+        # A cell draws each gate's part of a kernel by itself. The variable of the
+        # joined kernel gets what `nnx.with_partitioning` adds, see `_described`.
+        def draw(key, shape, dtype=jnp.float32):
+            value = initializer(key, shape, dtype)
+            is_described = isinstance(value, nnx.VariableMetadata)
+            return value.raw_value if is_described else value
+
+        return draw
+
+    cell_of_arrays = flax_modules.map_initializers(cell, without_metadata)
+    params = cell_of_arrays.init(key, module.in_features, module.param_dtype)
     leaves, structure = jax.tree_util.tree_flatten_with_path(params)
-    paths = tuple(parameter_names(path) for path, _ in leaves)
+    paths = tuple(flax_modules.parameter_names(path) for path, _ in leaves)
     variables = {}
     for path, (_, value) in zip(paths, leaves, strict=True):
-        value = _described(initializer_of(cell, path), value)
+        value = _described(flax_modules.initializer_of(cell, path), value)
         name = "gain" if path[-1].startswith("gain_") else path[-1]
         variables[path] = nnx.Param(value, **metadata.get(name, {}))
     for name, variable in traverse_util.unflatten_dict(variables).items():

@@ -107,9 +107,9 @@ class SequenceModule(nnx.Module):
           mask: [...], False where the step is padding.
           reset: [...], True where the carry starts anew before the step.
           memory: what the step reads.
-          deterministic: True switches noise off.
-          rngs: keys for the noise; None takes those that the module was built with.
-            Variational dropout needs one key for all steps of a sequence.
+          deterministic: as in the call.
+          rngs: as in the call. Variational dropout needs one key for all steps of a
+            sequence.
 
         Returns:
           (carry, y [..., H]).
@@ -153,8 +153,9 @@ class CellSequence(SequenceModule):
         """The module that keeps the parameters."""
         return self
 
-    def _run(self, inputs, initial_carry, rngs, call):
+    def _run(self: Any, inputs, initial_carry, rngs, call):
         owner = self.parameter_module
+        rngs = self.carry_rngs if rngs is None else rngs
         cell = owner.functional_cell
         x, params = base.inputs_and_parameters(owner, inputs)
         # Zeros and learned carries are made by the cell itself.
@@ -219,21 +220,13 @@ class CellSequence(SequenceModule):
 class RNN(CellSequence):
     """Run any cell over a sequence: x [..., T, D] -> y [..., T, H].
 
+    Arguments are the attributes of `lnrepro.linen.RNN`, and these. `model.train()` and
+    `model.eval()` set use_running_average.
+
     Args:
       cell: an `LSTMCell`, `GRUCell`, `SimpleCell` or `FunctionalCell`, or a cell of
         `lnrepro.functional`, for which a `FunctionalCell` is made.
       in_features: D, for a cell of `lnrepro.functional`. A module knows its own.
-      time_major: whether x is [T, ..., D] in place of [..., T, D].
-      return_carry: whether the call returns (carry, y) in place of y.
-      reverse: whether to run from the end to the start.
-      keep_order: with reverse, whether y stands in the order of x.
-      unroll: steps per iteration of the loop, as in flax.nnx.RNN.
-      options: how the scan runs and what its backward pass keeps.
-      max_steps: for batch norm, the number of time steps with running statistics of
-        their own. Later steps use the last ones.
-      momentum: for batch norm, the weight of the old value in the running statistics.
-      use_running_average: for batch norm, True normalises by the running statistics, as
-        `model.eval()` does.
       rngs: keys of the parameters and the noise of a cell of `lnrepro.functional`. For
         a module, keys for its `carry_init`, of the stream "carry"; True and False take
         the module's own.
@@ -277,10 +270,6 @@ class RNN(CellSequence):
         self.cell = nnx.data(cell)
         self.carry_rngs = keep_stream(rngs)
         self._make_statistics(cell.functional_cell)
-
-    def _run(self, inputs, initial_carry, rngs, call):
-        rngs = self.carry_rngs if rngs is None else rngs
-        return super()._run(inputs, initial_carry, rngs, call)
 
     @property
     def parameter_module(self) -> base.CellModule:
@@ -340,8 +329,7 @@ class LSTM(NamedSequence, GatedFields):
 class GRU(NamedSequence, GatedFields):
     """Run a GRU (eq. 26-28) over a sequence: x [..., T, D] -> y [..., T, H].
 
-    Short for `RNN(GRUCell(...))`, with the parameters in the module itself. Arguments
-    are those of `GRUCell`, and of `RNN` but its cell.
+    As `LSTM`, but for the cell, `GRUCell`.
 
     >>> GRU(3, 4, rngs=nnx.Rngs(0))(jax.numpy.ones((2, 5, 3))).shape
     (2, 5, 4)
@@ -353,8 +341,7 @@ class GRU(NamedSequence, GatedFields):
 class SimpleRNN(NamedSequence):
     """Run eq. 4, a simple network, over a sequence: x [..., T, D] -> y [..., T, H].
 
-    Short for `RNN(SimpleCell(...))`, with the parameters in the module itself.
-    Arguments are those of `SimpleCell`, and of `RNN` but its cell.
+    As `LSTM`, but for the cell, `SimpleCell`.
 
     >>> SimpleRNN(3, 4, rngs=nnx.Rngs(0))(jax.numpy.ones((2, 5, 3))).shape
     (2, 5, 4)

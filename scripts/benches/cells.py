@@ -21,7 +21,7 @@ import flax.linen as nn
 import jax
 
 from lnrepro import functional
-from lnrepro.engine import provenance
+from scripts import markdown as md
 from scripts.benches import records
 from scripts.benches.direct import cells_jax, variants_jax
 from scripts.benches.direct.cells_jax import Implementation, Shape
@@ -138,6 +138,16 @@ CELLS = {
 
 # Number of compilations of each function. Their median is reported.
 COMPILATIONS = 7
+COLUMNS = (
+    "shape",
+    "what",
+    "ms",
+    "x Flax plain",
+    "x Flax LN",
+    "temp MB",
+    "compile s",
+    "launches a step",
+)
 
 # Functions whose times are compared.
 PAIRS = (
@@ -211,18 +221,14 @@ def main(args: argparse.Namespace) -> int:
     Returns:
       0.
     """
-    commit = (provenance.git_commit() or "unknown")[:7]
+    commit = records.commit()
     print(f"{args.cell}, {records.device()}, jax {jax.__version__}, commit {commit}")
     print(
         "forward + backward unless it says `inference`; medians of at least "
         f"{args.rounds} interleaved rounds and {args.seconds:g} s a shape; temp = "
         "temporary memory\n"
     )
-    print(
-        "| shape | what | ms | x Flax plain | x Flax LN | temp MB | compile s | "
-        "launches a step |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    print(md.head(COLUMNS))
     # The first compilation of a process takes longer.
     cells_jax.ours(functional.LSTMCell(1), Shape(2, 1, 1, 1)).compile()
     table = {}
@@ -328,25 +334,24 @@ def measure(
         row["rounds"] = done
         row["launches"] = None
         if jax.default_backend() == "gpu" and functions[label].compile:
-            row["launches"] = _launches(calls[label]) / steps
+            row["launches"] = count_launches(traced(calls[label])) / steps
     return rows
 
 
-def _launches(call: Callable[[], Any]) -> int:
-    """Count the kernels that a call starts on a GPU, from a trace of the profiler."""
+def traced(run: Callable[[], Any]) -> list[dict[str, Any]]:
+    """Call a function, and return the events of the profiler's trace of it."""
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
-            jax.block_until_ready(call())
+            jax.block_until_ready(run())
         (file,) = pathlib.Path(folder).glob("**/*.trace.json.gz")
-        events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
-    return count_launches(events)
+        return json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
 
 
 def count_launches(events: Iterable[Mapping[str, Any]]) -> int:
     """Count the events of the GPUs' streams in a trace.
 
     Args:
-      events: "traceEvents" of a trace, as Chrome's trace viewer reads them.
+      events: those of a trace, as Chrome's trace viewer reads them.
     """
     streams, durations = set(), []
     for event in events:
@@ -412,7 +417,7 @@ def _print_rows(shape: str, rows: Mapping[str, Row]) -> None:
         seconds = "" if row["compile_s"] is None else f"{row['compile_s']:.2f}"
         launches = "" if row["launches"] is None else f"{row['launches']:.1f}"
         cells = (shape, label, f"{row['ms']:.1f}", *ratios, temp, seconds, launches)
-        print(f"| {' | '.join(cells)} |", flush=True)
+        print(md.row(cells), flush=True)
 
 
 def _means(table: Iterable[Mapping[str, Row]]) -> dict[str, float]:

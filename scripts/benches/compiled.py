@@ -13,6 +13,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 
 from lnrepro.errors import RunError
+from scripts import markdown as md
 from scripts.benches import cells, programs, records
 from scripts.benches.accelerators import analysis, devices, environment
 from scripts.benches.accelerators.analysis import Report
@@ -114,8 +115,7 @@ def _reports(
     """
     functions = analysis.functions(device, *words)
     print(f"{_title(device, *words)}\n")
-    print("| what | " + " | ".join(COLUMNS) + " |")
-    print("|---" * (1 + len(COLUMNS)) + "|")
+    print(md.head(("what", *COLUMNS)))
     reports = {}
     for label, function in functions.items():
         if labels and label not in labels:
@@ -124,7 +124,7 @@ def _reports(
         kind, *of_kind = words
         named = (kind, device, *of_kind, label)
         reports[label] = analysis.report(device, compiled, named)
-        print(f"| {label} | {' | '.join(row(reports[label]))} |", flush=True)
+        print(md.row((label, *row(reports[label]))), flush=True)
     print(flush=True)
     return reports
 

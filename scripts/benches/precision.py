@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lnrepro.functional import DreamerGRUCell, GRUCell, LSTMCell, unroll
+from scripts import markdown as md
 from scripts.benches import records
 
 CELLS = {"lstm": LSTMCell, "gru": GRUCell, "dreamer": DreamerGRUCell}
@@ -50,8 +51,7 @@ def main(args: argparse.Namespace) -> int:
         f"{jax.__version__}, B {args.batch}, H {args.units}; error = |g - g64| / |g64| "
         f"over all parameters, median of {args.seeds} seeds; gain {args.gain:g}\n"
     )
-    print("| norm | T | dtype | error of the gradient | ms | temp MB |")
-    print("|---|---|---|---|---|---|")
+    print(md.head(("norm", "T", "dtype", "error of the gradient", "ms", "temp MB")))
     errors = {}
     for norm in args.norms:
         gain = jax.nn.initializers.constant(args.gain)
@@ -60,11 +60,8 @@ def main(args: argparse.Namespace) -> int:
             for dtype in DTYPES:
                 error, ms, megabytes = measure(cell, steps, dtype, args)
                 errors[f"error, {norm}, T {steps}, {dtype}"] = error
-                print(
-                    f"| {norm} | {steps} | {dtype} | {error:.2g} | {ms:.0f} | "
-                    f"{megabytes:.0f} |",
-                    flush=True,
-                )
+                numbers = f"{error:.2g}", f"{ms:.0f}", f"{megabytes:.0f}"
+                print(md.row((norm, steps, dtype, *numbers)), flush=True)
     records.write(args.json, f"precision, {args.cell}", errors)
     return 0
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from docs.examples import recurrent_ppo as ppo
 from docs.examples import seq2seq
 from lnrepro import linen
-from lnrepro.engine import provenance
+from scripts import markdown as md
 from scripts.benches import cells, records
 from scripts.benches.cells import Row
 from scripts.benches.direct import cells_jax
@@ -107,11 +107,10 @@ def main(args: argparse.Namespace) -> int:
     Returns:
       0.
     """
-    commit = (provenance.git_commit() or "unknown")[:7]
+    commit = records.commit()
     print(f"{records.device()}, jax {jax.__version__}, commit {commit}; medians of at")
     print(f"least {args.rounds} interleaved rounds and {args.seconds:g} s a program\n")
-    print(f"| program | layer | {' | '.join(COLUMNS)} |")
-    print("|---" * (2 + len(COLUMNS)) + "|", flush=True)
+    print(md.head(("program", "layer", *COLUMNS)), flush=True)
     table, ratios = {}, {}
     for name in args.programs:
         functions = implementations(name)
@@ -173,4 +172,4 @@ def _print_rows(program: str, rows: Mapping[str, Row]) -> None:
             "" if row["temp_mb"] is None else f"{row['temp_mb']:.1f}",
             f"{row['compile_s']:.2f}",
         )
-        print(f"| {program} | {label} | {' | '.join(columns)} |", flush=True)
+        print(md.row((program, label, *columns)), flush=True)

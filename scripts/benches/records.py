@@ -59,7 +59,7 @@ def write(
     record = {
         "benchmark": benchmark,
         "date": time.strftime("%Y-%m-%d"),
-        "commit": (provenance.git_commit() or "unknown")[:7],
+        "commit": commit(),
         "device": of_device or device(),
         "versions": provenance.versions(),
         "ratios": dict(ratios),
@@ -69,16 +69,24 @@ def write(
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
+def commit() -> str:
+    """Return the first letters of the commit's hash."""
+    return (provenance.git_commit() or "unknown")[:7]
+
+
 def device() -> str:
     """Return the name of the device, of a CPU with its number of cores."""
     first = jax.devices()[0]
     if first.platform != "cpu":
         return f"{jax.device_count()} {first.device_kind}"
-    name = platform.processor() or platform.machine()
+    return f"{processor()}, {len(os.sched_getaffinity(0))} cores"
+
+
+def processor() -> str:
+    """Return the name of the CPU."""
     try:
         text = pathlib.Path("/proc/cpuinfo").read_text()
-        name = re.search(r"model name\s*: (.*)", text)[1]
+        return re.search(r"model name\s*: (.*)", text)[1]
     except (OSError, TypeError):
         # Only Linux has this file, and not on every processor this line.
-        pass
-    return f"{name}, {len(os.sched_getaffinity(0))} cores"
+        return platform.processor() or platform.machine()

@@ -18,6 +18,7 @@ import jax
 
 from lnrepro.errors import RunError
 from lnrepro.functional import ScanOptions
+from scripts import markdown as md
 from scripts.benches import cells, records
 from scripts.benches.direct import cells_jax
 
@@ -76,8 +77,7 @@ def main(args: argparse.Namespace) -> int:
         print(json.dumps(found))
         return 0
     print(f"{args.cell}, {args.dtype}, {records.device()}, jax {jax.__version__}")
-    print(f"\n| switch | {' | '.join(args.shapes)} |")
-    print(f"|---|{'---|' * len(args.shapes)}")
+    print(f"\n{md.head(('switch', *args.shapes))}")
     columns = {}
     for name in args.shapes:
         times = _measure(shapes[name], OPTIONS, PRECISIONS, args)
@@ -90,8 +90,8 @@ def main(args: argparse.Namespace) -> int:
             columns[name][label] = ratio
     ratios = {}
     for label in columns[args.shapes[0]]:
-        row = [columns[name][label] for name in args.shapes]
-        print(f"| {label} | {' | '.join(f'{ratio:.3f}' for ratio in row)} |")
+        row = [f"{columns[name][label]:.3f}" for name in args.shapes]
+        print(md.row((label, *row)))
         for name in args.shapes:
             ratios[f"{label} / default, {name}"] = columns[name][label]
     records.write(args.json, f"switches, {args.cell}, {args.dtype}", ratios)

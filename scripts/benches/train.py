@@ -12,13 +12,9 @@ has `batch(config)`, that batch is used, and the data set is not needed.
 import argparse
 import collections
 import contextlib
-import gzip
 import importlib
-import json
-import pathlib
 import re
 import statistics
-import tempfile
 import time
 
 import jax
@@ -26,7 +22,7 @@ import optax
 from ml_collections import ConfigDict
 
 from lnrepro.engine import config_file, experiment, optim
-from scripts.benches import records
+from scripts.benches import cells, records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -181,14 +177,9 @@ class Step:
             found = re.match(r"\s*(?:ROOT )?%?([\w.-]+) = .*op_name=\"([^\"]*)\"", line)
             if found:
                 scopes[found[1]] = _scope(found[2])
-        with tempfile.TemporaryDirectory() as folder:
-            with jax.profiler.trace(folder):
-                for _ in range(steps):
-                    self.seconds()
-            (file,) = pathlib.Path(folder).glob("**/*.trace.json.gz")
-            trace = json.loads(gzip.decompress(file.read_bytes()))
+        events = cells.traced(lambda: [self.seconds() for _ in range(steps)])
         spent = collections.Counter()
-        for event in trace["traceEvents"]:
+        for event in events:
             # "X" are events with a duration, in microseconds.
             if event.get("ph") == "X" and "hlo_op" in event.get("args", {}):
                 spent[scopes.get(event["name"], "other")] += event["dur"]

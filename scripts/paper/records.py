@@ -179,7 +179,7 @@ def _in_file(path):
                 files.get("evaluation.json", {}),
                 files.get("diverged", False),
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        except json_files.MALFORMED as e:
             reason = f"not the records of a run ({type(e).__name__})"
             print(f"left out: {path}:{number}: {reason}", file=sys.stderr)
 

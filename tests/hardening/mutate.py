@@ -90,14 +90,19 @@ DEPTHS = (3, 500, 900, 5000, 20000)
 Kind = Callable[[st.DrawFn, bytes], bytes]
 
 
-@st.composite
+# Strategies of a fixed choice are made once, since hypothesis checks each new one.
+_NUMBERS_OF_DAMAGES = st.sampled_from((0, 1, 1, 1, 1, 1, 2, 2, 3, 4))
+_LIMITS = st.sampled_from((200, LARGEST))
+_NUMBERS = st.sampled_from(NUMBERS)
+_REPETITIONS = st.sampled_from((0, 0, 0, 2, 3, 50))
+
+
 def damaged(
-    draw: st.DrawFn, seeds: Sequence[bytes], tokens: Sequence[bytes] = ()
-) -> bytes:
-    """Draw a file with up to four damages, sometimes with none.
+    seeds: Sequence[bytes], tokens: Sequence[bytes] = ()
+) -> st.SearchStrategy[bytes]:
+    """Return files with up to four damages, sometimes with none.
 
     Args:
-      draw: of hypothesis.
       seeds: undamaged files.
       tokens: words of the format, which are inserted among other things.
     """
@@ -108,6 +113,7 @@ def damaged(
         st.sampled_from(tokens or ODD),
         st.builds(operator.mul, st.sampled_from(NESTED), st.sampled_from(DEPTHS)),
     )
+    files = st.sampled_from(seeds)
 
     def word(draw, content):
         """Insert a word, or overwrite what is there."""
@@ -117,19 +123,24 @@ def damaged(
 
     def splice(draw, content):
         """Join the beginning and the end of another file."""
-        other = draw(st.sampled_from(seeds))
+        other = draw(files)
         return content[: _place(draw, content)] + other[_place(draw, other) :]
 
-    content = draw(st.sampled_from(seeds))
     kinds = st.sampled_from((word, word, word, number, splice, *KINDS))
-    for _ in range(draw(st.sampled_from((0, 1, 1, 1, 1, 1, 2, 2, 3, 4)))):
-        content = draw(kinds)(draw, content)[:LARGEST]
-    return content
+
+    @st.composite
+    def file(draw):
+        content = draw(files)
+        for _ in range(draw(_NUMBERS_OF_DAMAGES)):
+            content = draw(kinds)(draw, content)[:LARGEST]
+        return content
+
+    return file()
 
 
 def _place(draw, content):
     """Return a position, half of the time near the beginning, where headers are."""
-    limit = draw(st.sampled_from((200, LARGEST)))
+    limit = draw(_LIMITS)
     return draw(st.integers(0, min(len(content), limit)))
 
 
@@ -145,7 +156,7 @@ def piece(draw: st.DrawFn, content: bytes) -> bytes:
     begin = st.sampled_from((0, _place(draw, content)))
     end = st.sampled_from((len(content), _place(draw, content)))
     low, high = sorted((draw(begin), draw(end)))
-    times = draw(st.sampled_from((0, 0, 0, 2, 3, 50)))
+    times = draw(_REPETITIONS)
     return content[:low] + content[low:high] * times + content[high:]
 
 
@@ -153,7 +164,7 @@ def number(draw: st.DrawFn, content: bytes) -> bytes:
     """Replace a number by an extreme or invalid one."""
     digits = re.compile(rb"\d+").search(content, _place(draw, content))
     low, high = digits.span() if digits else (len(content),) * 2
-    return content[:low] + draw(st.sampled_from(NUMBERS)) + content[high:]
+    return content[:low] + draw(_NUMBERS) + content[high:]
 
 
 def encoding(draw: st.DrawFn, content: bytes) -> bytes:

@@ -11,7 +11,7 @@ import lnrepro
 from configs import order_embeddings
 from lnrepro.engine.train import train
 from lnrepro.errors import UserError
-from scripts import embed_captions
+from scripts import embed_captions, encode_sentences
 from tests.runs import ROOT, environment
 
 CAPTIONS = ["a red square", "a blue circle above a red square", "zzz"]
@@ -97,7 +97,7 @@ def test_a_block_is_answered_before_the_next_is_read(tmp_path, monkeypatch, caps
             yield block
 
     monkeypatch.setattr(lnrepro, "load", lambda *_, **__: Run())
-    monkeypatch.setattr(embed_captions, "read", blocks)
+    monkeypatch.setattr(encode_sentences, "read", blocks)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     np.save(tmp_path / "images.npy", np.zeros((2, 2)))
     embed_captions.main(["--workdir=run", f"--find={tmp_path / 'images.npy'}"])

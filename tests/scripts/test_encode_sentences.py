@@ -43,7 +43,7 @@ def test_the_file_is_numpys_however_it_is_written(seekable):
         return np.array([[len(s), 1] for s in sentences], np.float32)
 
     with encode_sentences.rewritable(out) as file:
-        assert encode_sentences.write(file, vectors, blocks[0], iter(blocks[1:])) == 3
+        assert encode_sentences.write(file, vectors, blocks) == 3
     np.testing.assert_array_equal(
         np.load(io.BytesIO(out.getvalue())), [[3, 1], [5, 1], [5, 1]]
     )
@@ -64,7 +64,7 @@ def test_a_vector_that_is_not_finite_leaves_no_file(seekable):
         pytest.raises(UserError, match=message),
         encode_sentences.rewritable(out) as file,
     ):
-        encode_sentences.write(file, encoded, ["one", "one"], iter([["one", "two"]]))
+        encode_sentences.write(file, encoded, [["one", "one"], ["one", "two"]])
     assert out.getvalue() == b"before"
 
 

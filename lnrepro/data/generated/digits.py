@@ -107,7 +107,7 @@ def enlarge(images: np.ndarray) -> np.ndarray:
     return np.pad(np.clip(5 * (large - 0.5) + 0.5, 0, 1), ((0, 0), (2, 2), (2, 2)))
 
 
-def binarise(images: np.ndarray, seed: int = 0) -> np.ndarray:
+def binarise(images: np.ndarray) -> np.ndarray:
     """Draw each pixel as 0 or 1.
 
     The random numbers come from the bit generator, whose stream NumPy guarantees. The
@@ -115,10 +115,9 @@ def binarise(images: np.ndarray, seed: int = 0) -> np.ndarray:
 
     Args:
       images: probabilities of 1 [N, H, W].
-      seed: seed of the random numbers.
 
     Returns:
       The binary images [N, H, W] uint8.
     """
-    bits = np.random.PCG64(seed).random_raw(images.size).reshape(images.shape)
+    bits = np.random.PCG64(0).random_raw(images.size).reshape(images.shape)
     return ((bits >> np.uint64(11)) * 2.0**-53 < images).astype(np.uint8)

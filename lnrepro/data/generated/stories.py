@@ -324,18 +324,18 @@ def texts(
         yield f"story {i}", len(content), contextlib.nullcontext(io.BytesIO(content))
 
 
-def labelled(task: str, count: int = LABELLED, seed: int = 2) -> list[tuple[str, int]]:
-    """Return (sentence, label) pairs of a classification task.
+def labelled(task: str) -> list[tuple[str, int]]:
+    """Return `LABELLED` pairs (sentence, label) of a classification task.
+
+    Label 1 comes first, as in the official files.
 
     Args:
       task: "mr", the mood of a judging sentence; "cr", the judgement of a thing;
         "subj", whether a sentence tells (1) or judges (0); "mpqa", the mood of a
         phrase.
-      count: number of sentences; label 1 comes first, as in the official files.
-      seed: seed of all choices.
     """
     # Every task has a seed of its own.
-    choices = Choices(seed + ("mr", "cr", "subj", "mpqa").index(task))
+    choices = Choices(2 + ("mr", "cr", "subj", "mpqa").index(task))
     choose = choices.choose
 
     def sentence(label: int) -> str:
@@ -361,12 +361,11 @@ def labelled(task: str, count: int = LABELLED, seed: int = 2) -> list[tuple[str,
             )
         return choose(options)
 
-    half = count // 2
-    labels = [1] * half + [0] * (count - half)
-    return [(sentence(label), label) for label in labels]
+    half = LABELLED // 2
+    return [(sentence(label), label) for label in [1] * half + [0] * half]
 
 
-def pairs(split: str, seed: int = 9) -> list[tuple[str, str, float]]:
+def pairs(split: str) -> list[tuple[str, str, float]]:
     """Return (sentence, sentence, relatedness) of a split.
 
     Relatedness goes from 1, nothing shared, to 5, the same with synonyms. The topic,
@@ -374,10 +373,9 @@ def pairs(split: str, seed: int = 9) -> list[tuple[str, str, float]]:
 
     Args:
       split: "train", "trial" or "test".
-      seed: seed of all choices.
     """
     # Every split has a seed of its own.
-    choices = Choices(seed + list(PAIRS).index(split))
+    choices = Choices(9 + list(PAIRS).index(split))
     return [_pair(choices) for _ in range(PAIRS[split])]
 
 

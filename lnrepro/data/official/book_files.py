@@ -11,7 +11,7 @@ import hashlib
 import pathlib
 import re
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 from lnrepro.data.builder import Progress
 from lnrepro.data.encodings import blocks
 from lnrepro.data.ragged import OFFSETS, Writer
-from lnrepro.data.text import SPECIALS, plain_punctuation
+from lnrepro.data.text import SPECIALS, numbering, plain_punctuation
 from lnrepro.errors import DataError
 
 # Words of a sentence in a triple. The authors' code keeps sentences below 30 words.
@@ -129,9 +129,7 @@ class _Lines:
         self._tokens = Writer(folder / "tokens.npy", np.dtype(np.uint32), ())
         self._offsets = Writer(folder / f"tokens{OFFSETS}.npy", np.dtype(np.int64), ())
         self._offsets.append(np.zeros(1, np.int64))
-        # A new word gets the next id.
-        self.ids = defaultdict()
-        self.ids.default_factory = self.ids.__len__
+        self.ids: dict[bytes, int] = numbering()
         self.counts = np.zeros(0, np.int64)
         self.starts = [0]
         self.count = self.tokens = self.empty = self.attached = 0

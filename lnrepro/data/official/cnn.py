@@ -50,6 +50,7 @@ from lnrepro.data.official.question import (
     ranks,
 )
 from lnrepro.data.raw import Raw, RawFile, few
+from lnrepro.data.text import numbering
 from lnrepro.errors import DataError
 
 # Bytes of a .question file. The longest official passages have 2,000 tokens.
@@ -112,7 +113,7 @@ class Cnn(Builder):
         Raises:
           DataError: a split is missing, or too many files are malformed.
         """
-        words, splits = _word_table(), defaultdict(list)
+        words, splits = numbering(), defaultdict(list)
         left_out, errors = Counter(), []
         notes = Counter() if raw is None else raw.notes
         seen = set()
@@ -243,7 +244,7 @@ class CnnTop4(Cnn):
             raise DataError(
                 f"{where}: two words have the same number, or a number is negative"
             )
-        words, splits = _word_table(), {"train": [], "valid": []}
+        words, splits = numbering(), {"train": [], "valid": []}
         for split, examples in splits.items():
             parts = []
             for part in ("pass", "qs", "ans"):
@@ -310,13 +311,6 @@ def check_lists(
             )
         checked.append(kept)
     return checked
-
-
-def _word_table() -> dict[str, int]:
-    """Return a dict that gives each new word the next number."""
-    words = defaultdict()
-    words.default_factory = words.__len__
-    return words
 
 
 def _example(

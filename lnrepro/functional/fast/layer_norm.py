@@ -277,8 +277,10 @@ def _scales(a, epsilon, groups):
 
 def _sums(a, groups):
     """The sum of each group of a [..., N], each [..., 1]."""
-    if len(groups) == 1:
-        return [jnp.sum(a, -1, keepdims=True)]
+    if len(groups) == 1 or not platform.is_cpu():
+        # A TPU would pad the three gates of `_parts` to a tile of four or eight.
+        in_first = _in_first_group(a, groups)
+        return [jnp.sum(part, -1, keepdims=True) for part in _each_group(in_first, a)]
     # All parts in one pass. XLA's CPU backend would copy slices.
     parts = jnp.sum(_parts(a, groups), -1)
     columns = [parts[..., k : k + 1] for k in range(sum(groups))]

@@ -12,38 +12,9 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
+from scripts.benches.direct.cells_jax import LayerNormLSTMCell
+
 PASSAGE, QUESTION = 128, 16  # words, a shape of the paper's buckets
-
-
-class LayerNormLSTMCell(nn.RNNCellBase):
-    """LSTM cell with nn.LayerNorm at all three sites (eq. 20-22)."""
-
-    features: int
-
-    @nn.compact
-    def __call__(self, carry, x):
-        """One step: carry (c, h), x [B, D]."""
-        c, h = carry
-        a = nn.LayerNorm(epsilon=1e-5, name="ln_i")(
-            nn.Dense(4 * self.features, use_bias=False, name="i")(x)
-        )
-        b = nn.LayerNorm(epsilon=1e-5, name="ln_h")(
-            nn.Dense(4 * self.features, name="h")(h)
-        )
-        i, f, g, o = jnp.split(a + b, 4, axis=-1)
-        c = nn.sigmoid(f) * c + nn.sigmoid(i) * nn.tanh(g)
-        h = nn.sigmoid(o) * nn.tanh(nn.LayerNorm(epsilon=1e-5, name="ln_c")(c))
-        return (c, h), h
-
-    def initialize_carry(self, rng, input_shape):
-        """Return zeros [B, H], twice."""
-        zeros = jnp.zeros((*input_shape[:-1], self.features))
-        return zeros, zeros
-
-    @property
-    def num_feature_axes(self):
-        """The features of the input are its last axis."""
-        return 1
 
 
 class AttentiveReader(nn.Module):

@@ -246,11 +246,20 @@ class LayerNormLSTMCell(nn.RNNCellBase):
     def __call__(self, carry, x):
         """One step: carry (c, h), each [B, H], and x [B, D]."""
         c, h = carry
-        x_proj = nn.Dense(4 * self.features, use_bias=False, name="x")(x)
-        h_proj = nn.Dense(4 * self.features, use_bias=False, name="h")(h)
+        x_proj, h_proj = self.products(x, h)
         gates = nn.LayerNorm(1e-5, name="norm_x")(x_proj)
         # One bias of the sum is enough. That of norm_x stands for all three of eq. 20.
         gates += nn.LayerNorm(1e-5, use_bias=False, name="norm_h")(h_proj)
+        return self.advance(c, gates)
+
+    def products(self, x, h):
+        """Return the products of the inputs and of the state, each [B, 4 H]."""
+        size = 4 * self.features
+        x_proj = nn.Dense(size, use_bias=False, name="x")(x)
+        return x_proj, nn.Dense(size, use_bias=False, name="h")(h)
+
+    def advance(self, c, gates):
+        """Return carry and output after the gates [B, 4 H]."""
         f, i, o, g = jnp.split(gates, 4, -1)
         c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
         h = nn.sigmoid(o) * jnp.tanh(nn.LayerNorm(1e-5, name="norm_c")(c))
@@ -266,9 +275,10 @@ class LayerNormLSTMCell(nn.RNNCellBase):
 
 
 class LayerNormGRUCell(nn.RNNCellBase):
-    """GRU cell of eq. 26-28 with nn.Dense and nn.LayerNorm."""
+    """GRU cell of eq. 26-28 with nn.Dense and nn.LayerNorm, or without norms."""
 
     features: int
+    layer_norm: bool = True
 
     @nn.compact
     def __call__(self, h, x):
@@ -276,6 +286,8 @@ class LayerNormGRUCell(nn.RNNCellBase):
 
         def normed(name, size, value, use_bias):
             product = nn.Dense(size, use_bias=use_bias, name=name)(value)
+            if not self.layer_norm:
+                return product
             return nn.LayerNorm(1e-5, name=f"norm_{name}")(product)
 
         size = self.features

@@ -10,28 +10,19 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
+from scripts.benches.direct.cells_jax import LayerNormLSTMCell
 
-class LayerNormLSTMCell(nn.Module):
-    """LSTM cell with nn.LayerNorm in the output (eq. 29-31) or everywhere (20-22)."""
 
-    features: int
-    everywhere: bool = False
+class OutputNormLSTMCell(LayerNormLSTMCell):
+    """LSTM cell with nn.LayerNorm in the output alone (eq. 29-31)."""
 
     @nn.compact
     def __call__(self, carry, x):
         """One step: carry (c, h), x [B, D]."""
         c, h = carry
-        a = nn.Dense(4 * self.features, use_bias=False, name="i")(x)
-        b = nn.Dense(4 * self.features, name="h")(h)
-        if self.everywhere:
-            a, b = (
-                nn.LayerNorm(epsilon=1e-5, name="ln_i")(a),
-                nn.LayerNorm(epsilon=1e-5, name="ln_h")(b),
-            )
-        i, f, g, o = jnp.split(a + b, 4, axis=-1)
-        c = nn.sigmoid(f) * c + nn.sigmoid(i) * nn.tanh(g)
-        h = nn.sigmoid(o) * nn.tanh(nn.LayerNorm(epsilon=1e-5, name="ln_c")(c))
-        return (c, h), h
+        gates = nn.Dense(4 * self.features, use_bias=False, name="x")(x)
+        gates += nn.Dense(4 * self.features, name="h")(h)
+        return self.advance(c, gates)
 
 
 def filter_bank(window, n: int, size: int):
@@ -104,9 +95,8 @@ class Glimpse(nn.Module):
     def cell(self, name: str) -> nn.Module:
         """Return the recurrent cell of `config.norm`."""
         units = self.config.units
-        if self.norm == "none":
-            return nn.OptimizedLSTMCell(units, name=name)
-        return LayerNormLSTMCell(units, everywhere=self.norm == "layer", name=name)
+        cells = {"none": nn.OptimizedLSTMCell, "layer": LayerNormLSTMCell}
+        return cells.get(self.norm, OutputNormLSTMCell)(units, name=name)
 
 
 class Draw(nn.Module):

@@ -12,27 +12,7 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
-
-class LayerNormLSTMCell(nn.Module):
-    """LSTM cell with nn.LayerNorm at all three sites (eq. 20-22)."""
-
-    features: int
-
-    @nn.compact
-    def __call__(self, carry, x):
-        """One step: carry (c, h), x [B, D]."""
-        c, h = carry
-        a = nn.LayerNorm(epsilon=1e-5, name="ln_i")(
-            nn.Dense(4 * self.features, use_bias=False, name="i")(x)
-        )
-        b = nn.LayerNorm(epsilon=1e-5, name="ln_h")(
-            nn.Dense(4 * self.features, use_bias=False, name="h")(h)
-        )
-        bias = self.param("bias", nn.initializers.zeros, (4 * self.features,))
-        i, f, g, o = jnp.split(a + b + bias, 4, axis=-1)
-        c = nn.sigmoid(f) * c + nn.sigmoid(i) * nn.tanh(g)
-        h = nn.sigmoid(o) * nn.tanh(nn.LayerNorm(epsilon=1e-5, name="ln_c")(c))
-        return (c, h), h
+from scripts.benches.direct.cells_jax import LayerNormLSTMCell
 
 
 class Writer(nn.Module):

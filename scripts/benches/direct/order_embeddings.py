@@ -10,45 +10,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import ml_collections
 
-
-class GRUCell(nn.RNNCellBase):
-    """GRU cell, reset after the product (eq. 23-25), four nn.LayerNorm (eq. 26-28)."""
-
-    features: int
-    layer_norm: bool
-
-    @nn.compact
-    def __call__(self, h, x):
-        """One step: h [B, H], x [B, D]."""
-
-        def projected(v, width, bias, name):
-            a = nn.Dense(width, use_bias=bias, name=name)(v)
-            return (
-                nn.LayerNorm(epsilon=1e-5, name=f"ln_{name}")(a)
-                if self.layer_norm
-                else a
-            )
-
-        n = self.features
-        gates = nn.sigmoid(
-            projected(h, 2 * n, False, "h_gates") + projected(x, 2 * n, True, "x_gates")
-        )
-        z, r = jnp.split(gates, 2, axis=-1)
-        new = nn.tanh(
-            projected(x, n, True, "x_new") + r * projected(h, n, False, "h_new")
-        )
-        h = (1 - z) * h + z * new
-        return h, h
-
-    @nn.nowrap
-    def initialize_carry(self, rng, input_shape):
-        """Return zeros."""
-        return jnp.zeros((*input_shape[:-1], self.features))
-
-    @property
-    def num_feature_axes(self):
-        """The features of the input are its last axis."""
-        return 1
+from scripts.benches.direct.cells_jax import LayerNormGRUCell
 
 
 class OrderEmbeddings(nn.Module):
@@ -61,9 +23,8 @@ class OrderEmbeddings(nn.Module):
         """Return the loss."""
         c = self.config
         x = nn.Embed(c.data.vocabulary, c.model.words)(tokens)
-        s, _ = nn.RNN(GRUCell(c.model.units, c.norm == "layer"), return_carry=True)(
-            x, seq_lengths=length
-        )
+        cell = LayerNormGRUCell(c.model.units, c.norm == "layer")
+        s, _ = nn.RNN(cell, return_carry=True)(x, seq_lengths=length)
         im = nn.Dense(c.model.units)(features)
         s, im = (
             jnp.abs(v / jnp.linalg.norm(v, axis=-1, keepdims=True)) for v in (s, im)

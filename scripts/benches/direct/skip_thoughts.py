@@ -16,41 +16,7 @@ from experiments.skip_thoughts.data import open_books
 from experiments.skip_thoughts.triples import STEPS, EqualLengths
 from lnrepro.data.batches import train_batches
 from lnrepro.errors import DataError
-
-
-class LayerNormGRUCell(nn.RNNCellBase):
-    """GRU cell of eq. 23-28 with nn.LayerNorm at its four sites, or without."""
-
-    features: int
-    norm: str
-
-    @nn.compact
-    def __call__(self, h, x):
-        """One step: carry h [B, H], x [B, D]."""
-        n = self.features
-
-        def site(a, name):
-            return (
-                nn.LayerNorm(epsilon=1e-5, name=name)(a) if self.norm == "layer" else a
-            )
-
-        gates = site(nn.Dense(2 * n, name="gates_x")(x), "ln_gates_x")
-        gates += site(nn.Dense(2 * n, use_bias=False, name="gates_h")(h), "ln_gates_h")
-        z, r = jnp.split(nn.sigmoid(gates), 2, axis=-1)
-        new = site(nn.Dense(n, name="new_x")(x), "ln_new_x")
-        new += r * site(nn.Dense(n, use_bias=False, name="new_h")(h), "ln_new_h")
-        h = (1 - z) * h + z * nn.tanh(new)
-        return h, h
-
-    @nn.nowrap
-    def initialize_carry(self, rng, input_shape):
-        """Return zeros [B, H]."""
-        return jnp.zeros((*input_shape[:-1], self.features))
-
-    @property
-    def num_feature_axes(self) -> int:
-        """The features of the input are its last axis."""
-        return 1
+from scripts.benches.direct.cells_jax import LayerNormGRUCell
 
 
 class SkipThoughts(nn.Module):
@@ -67,9 +33,8 @@ class SkipThoughts(nn.Module):
         output = nn.Dense(c.vocabulary)
 
         def rnn(name):
-            return nn.RNN(
-                LayerNormGRUCell(c.units, self.norm), return_carry=True, name=name
-            )
+            cell = LayerNormGRUCell(c.units, self.norm == "layer")
+            return nn.RNN(cell, return_carry=True, name=name)
 
         vector, _ = rnn("encoder")(
             embed(batch["current"]), seq_lengths=batch["current_length"]

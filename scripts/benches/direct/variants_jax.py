@@ -8,32 +8,26 @@ Shape letters: B batch, D input features, H hidden units, K units of an input la
 import flax.linen as nn
 import jax.numpy as jnp
 
+from scripts.benches.direct.cells_jax import LayerNormGRUCell, LayerNormLSTMCell
 
-class RNNTLSTMCell(nn.RNNCellBase):
+
+class RNNTLSTMCell(LayerNormLSTMCell):
     """LSTM of speech transducers: one norm of the sum, c carried normalised."""
-
-    features: int
-    num_feature_axes = 1
 
     @nn.compact
     def __call__(self, carry, x):
         """One step: carry (c, h), each [B, H], and x [B, D]."""
         c, h = carry
-        size = 4 * self.features
-        gates = nn.Dense(size, use_bias=False, name="x")(x)
-        gates += nn.Dense(size, use_bias=False, name="h")(h)
-        gates = nn.LayerNorm(1e-5, name="norm")(gates)
-        f, i, o, g = jnp.split(gates, 4, -1)
+        gates = nn.LayerNorm(1e-5, name="norm")(sum(self.products(x, h)))
+        return self.advance(c, jnp.split(gates, 4, -1))
+
+    def advance(self, c, gates):
+        """Return carry and output after the four gates, [B, H] each."""
+        f, i, o, g = gates
         c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
         c = nn.LayerNorm(1e-5, name="norm_c")(c)
         h = nn.sigmoid(o) * jnp.tanh(c)
         return (c, h), h
-
-    @nn.nowrap
-    def initialize_carry(self, rng, input_shape):
-        """Return zeros."""
-        zeros = jnp.zeros((*input_shape[:-1], self.features))
-        return zeros, zeros
 
 
 class PerGateLSTMCell(RNNTLSTMCell):
@@ -43,17 +37,11 @@ class PerGateLSTMCell(RNNTLSTMCell):
     def __call__(self, carry, x):
         """One step: carry (c, h), each [B, H], and x [B, D]."""
         c, h = carry
-        size = 4 * self.features
-        gates = nn.Dense(size, use_bias=False, name="x")(x)
-        gates += nn.Dense(size, use_bias=False, name="h")(h)
-        f, i, o, g = (
-            nn.LayerNorm(1e-5, name=f"norm_{k}")(gate)
-            for k, gate in enumerate(jnp.split(gates, 4, -1))
-        )
-        c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
-        c = nn.LayerNorm(1e-5, name="norm_c")(c)
-        h = nn.sigmoid(o) * jnp.tanh(c)
-        return (c, h), h
+        gates = jnp.split(sum(self.products(x, h)), 4, -1)
+        normed = [
+            nn.LayerNorm(1e-5, name=f"norm_{k}")(gate) for k, gate in enumerate(gates)
+        ]
+        return self.advance(c, normed)
 
 
 class RMSLSTMCell(RNNTLSTMCell):
@@ -63,38 +51,32 @@ class RMSLSTMCell(RNNTLSTMCell):
     def __call__(self, carry, x):
         """One step: carry (c, h), each [B, H], and x [B, D]."""
         c, h = carry
-        size = 4 * self.features
-        x_proj = nn.Dense(size, use_bias=False, name="x")(x)
-        h_proj = nn.Dense(size, use_bias=False, name="h")(h)
+        x_proj, h_proj = self.products(x, h)
         gates = nn.RMSNorm(1e-5, name="norm_x")(x_proj)
         gates += nn.RMSNorm(1e-5, name="norm_h")(h_proj)
-        gates += self.param("bias", nn.initializers.zeros, (size,))
+        gates += self.param("bias", nn.initializers.zeros, (4 * self.features,))
         f, i, o, g = jnp.split(gates, 4, -1)
         c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
         h = nn.sigmoid(o) * jnp.tanh(nn.RMSNorm(1e-5, name="norm_c")(c))
         return (c, h), h
 
 
-class DreamerGRUCell(nn.RNNCellBase):
+class DreamerGRUCell(LayerNormGRUCell):
     """GRU of DreamerV2: one dense layer of [x; h], one norm."""
-
-    features: int
-    num_feature_axes = 1
 
     @nn.compact
     def __call__(self, h, x):
         """One step: carry h [B, H], x [B, D]."""
         a = nn.Dense(3 * self.features)(jnp.concatenate([x, h], -1))
         r, n, u = jnp.split(nn.LayerNorm(1e-5)(a), 3, -1)
+        return self.advance(h, r, n, u)
+
+    def advance(self, h, r, n, u):
+        """Return carry and output after the three gates, [B, H] each."""
         n = jnp.tanh(nn.sigmoid(r) * n)
         u = nn.sigmoid(u - 1)
         h = u * n + (1 - u) * h
         return h, h
-
-    @nn.nowrap
-    def initialize_carry(self, rng, input_shape):
-        """Return zeros [B, H]."""
-        return jnp.zeros((*input_shape[:-1], self.features))
 
 
 class DreamerBlockGRUCell(DreamerGRUCell):
@@ -128,7 +110,4 @@ class DreamerBlockGRUCell(DreamerGRUCell):
         hidden = nn.silu(nn.RMSNorm(1e-4, name="norm_hidden")(hidden))
         gates = dense(3 * size, name="gates")(hidden.reshape(parts.shape))
         r, n, u = (part.reshape(h.shape) for part in jnp.split(gates, 3, -1))
-        n = jnp.tanh(nn.sigmoid(r) * n)
-        u = nn.sigmoid(u - 1)
-        h = u * n + (1 - u) * h
-        return h, h
+        return self.advance(h, r, n, u)
