@@ -78,7 +78,7 @@ def window(numbers: jax.Array, points: int, size: int) -> Window:
     centres, variance, gamma = geometry(numbers, points, size)
     scale = jnp.broadcast_to(jax.lax.rsqrt(2 * variance)[:, None, None], centres.shape)
     pixels = jnp.arange(1, size + 1, dtype=numbers.dtype)
-    if platform.is_cpu():
+    if platform.current() == "cpu":
         # (pixel - centre) / (sigma sqrt 2) as one product [..., 2] x [2, S] is faster
         # than broadcasts on a CPU.
         distance = jnp.matmul(

@@ -127,13 +127,13 @@ def _layer_norm(a, gain, bias, epsilon, groups, blocks, is_centred):
     a = a.astype(jnp.promote_types(a.dtype, jnp.float32))
     gain = gain.astype(a.dtype)
     is_regular = _is_regular(groups, blocks)
-    if not is_centred and (is_regular or platform.is_cpu()):
+    if not is_centred and (is_regular or platform.current() == "cpu"):
         # On a CPU, a derivative rule for both at once was not measured to be faster.
         a, is_centred = centre(a, groups=groups, blocks=blocks), True
     if is_regular:
         y = _normalised_groups_once(a, gain, epsilon, groups, blocks)
     else:
-        y = _normalised_once(a, gain, epsilon, groups, is_centred, platform.is_cpu())
+        y = _normalised_once(a, gain, epsilon, groups, is_centred, platform.current())
     return y if bias is None else y + _row(bias.astype(y.dtype), y)
 
 
@@ -216,22 +216,22 @@ def _gain_of_group(gain, groups, blocks):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3, 4, 5))
-def _normalised(a, gain, epsilon, groups, is_centred, by_product):
-    """Each group of a [..., N] over its deviation, times gain [N]."""
+def _normalised(a, gain, epsilon, groups, is_centred, on):
+    """Each group of a [..., N] over its deviation, times gain [N]; on: the platform."""
     a = a if is_centred else a - _means(a, groups)
     first = _in_first_group(a, groups)
-    return a * _choose(first, _scales(a, epsilon, groups)) * _row(gain, a)
+    return a * _choose(first, _scales(a, epsilon, groups, on)) * _row(gain, a)
 
 
 @_normalised.defjvp
-def _(epsilon, groups, is_centred, by_product, primals, tangents):
+def _(epsilon, groups, is_centred, on, primals, tangents):
     # With dy the cotangent, the reverse of this rule sums one product, a * dy times the
     # scale, over the units (times gain) and over the rows.
     a, gain = primals
     da, dgain = tangents
     a = a if is_centred else a - _means(a, groups)
     first = _in_first_group(a, groups)
-    scales = _scales(a, epsilon, groups)
+    scales = _scales(a, epsilon, groups, on)
     sizes = _group_sizes(a, groups)
     # The mean of da adds nothing to these sums, as the mean of a is zero. So the
     # reverse takes this sum and that of the mean from the same pass.
@@ -243,7 +243,7 @@ def _(epsilon, groups, is_centred, by_product, primals, tangents):
     ]
     changes = jnp.concatenate(changes, -1)
     gains = _each_group(None if first is None else first.reshape(-1), gain)
-    if by_product:
+    if on == "cpu":
         # A matrix product, whose reverse costs no pass on XLA's CPU backend.
         change = jnp.matmul(changes, jnp.stack(gains), precision="highest")
     else:
@@ -261,13 +261,13 @@ def _(epsilon, groups, is_centred, by_product, primals, tangents):
 _normalised_once = jax.jit(_normalised, static_argnums=(2, 3, 4, 5))
 
 
-def _scales(a, epsilon, groups):
+def _scales(a, epsilon, groups, on):
     """One over the deviation of each group of a [..., N], each [..., 1]."""
     square = jnp.square(a)
     if len(groups) == 1:
         return [jax.lax.rsqrt(jnp.mean(square, -1, keepdims=True) + epsilon)]
     # Both groups in one array. XLA's CPU backend would compile each group apart.
-    sums = _sums(square, groups)
+    sums = _sums(square, groups, on)
     sizes = _group_sizes(a, groups)
     means = [total / size for total, size in zip(sums, sizes, strict=True)]
     is_first = _row(jnp.arange(2) < 1, a)
@@ -275,9 +275,9 @@ def _scales(a, epsilon, groups):
     return [scales[..., :1], scales[..., 1:]]
 
 
-def _sums(a, groups):
-    """The sum of each group of a [..., N], each [..., 1]."""
-    if len(groups) == 1 or not platform.is_cpu():
+def _sums(a, groups, on):
+    """The sum of each of two groups of a [..., N], each [..., 1]."""
+    if on == "tpu":
         # A TPU would pad the three gates of `_parts` to a tile of four or eight.
         in_first = _in_first_group(a, groups)
         return [jnp.sum(part, -1, keepdims=True) for part in _each_group(in_first, a)]

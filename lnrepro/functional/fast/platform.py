@@ -3,7 +3,7 @@
 `jax.export`, `jit` on another device and ahead-of-time compilation lower for platforms
 that `jax.default_backend()` does not name. `choose` traces a function once for each
 form, and the lowering takes the one of its platform. While it is traced, the functions
-that it calls ask `is_cpu`.
+that it calls ask `current`.
 """
 
 import contextvars
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-_is_cpu = contextvars.ContextVar("is_cpu", default=False)
+_current = contextvars.ContextVar("current", default="")
 
 
 class PerPlatform(NamedTuple):
@@ -24,9 +24,9 @@ class PerPlatform(NamedTuple):
     default: Any
 
 
-def is_cpu() -> bool:
-    """Return whether the code that is traced now is that of CPUs."""
-    return _is_cpu.get()
+def current() -> str:
+    """Return "cpu" or "tpu" while code for that platform is traced, else ""."""
+    return _current.get()
 
 
 def choose(function: Callable, plans: PerPlatform, *args: Any) -> Any:
@@ -38,16 +38,16 @@ def choose(function: Callable, plans: PerPlatform, *args: Any) -> Any:
       *args: pytrees of arrays.
     """
 
-    def on_cpu(*args):
-        token = _is_cpu.set(True)
+    def traced(name, plan, *args):
+        token = _current.set(name)
         try:
-            return function(plans.cpu, *args)
+            return function(plan, *args)
         finally:
-            _is_cpu.reset(token)
+            _current.reset(token)
 
     return jax.lax.platform_dependent(
         *args,
-        cpu=on_cpu,
-        tpu=functools.partial(function, plans.tpu),
-        default=functools.partial(function, plans.default),
+        cpu=functools.partial(traced, "cpu", plans.cpu),
+        tpu=functools.partial(traced, "tpu", plans.tpu),
+        default=functools.partial(traced, "", plans.default),
     )

@@ -62,7 +62,7 @@ def input_gradient(d: jax.Array, v: jax.Array, weight: jax.Array) -> jax.Array:
       v: [..., D], the input of the product.
       weight: [D, N] or blocks, as for `multiply`.
     """
-    if weight.ndim > 2 or not platform.is_cpu() or _is_sharded(d, v, weight):
+    if weight.ndim > 2 or platform.current() != "cpu" or _is_sharded(d, v, weight):
         return jax.vjp(lambda v: multiply(v, weight), v)[1](d)[0]
     rows = d.reshape(-1, d.shape[-1])
     product = jax.lax.dot_general(weight, rows, (((1,), (1,)), ((), ())))
@@ -77,7 +77,7 @@ def weight_gradient(v: jax.Array, d: jax.Array, weight: jax.Array) -> jax.Array:
       d: [..., N], the cotangents of the product.
       weight: [D, N] or blocks, as for `multiply`.
     """
-    if weight.ndim > 2 or not platform.is_cpu() or _is_sharded(d, v, weight):
+    if weight.ndim > 2 or platform.current() != "cpu" or _is_sharded(d, v, weight):
         return jax.vjp(lambda w: multiply(v, w), weight)[1](d)[0]
     # As one product of two matrices, XLA's CPU backend needs no transposed copies.
     # Elsewhere the axes stay apart: where a mesh splits the batch, time and batch as
