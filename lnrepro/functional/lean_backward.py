@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional import named_products
-from lnrepro.functional.fast import fission, platform, products
+from lnrepro.functional.fast import platform, products
 from lnrepro.functional.named_products import named_dot
 
 
@@ -25,10 +25,11 @@ class Plan(NamedTuple):
       hoist: whether `project` runs over a chunk before its steps.
       forward_chunk, backward_chunk: steps in a chunk, in either pass.
       unroll: steps per iteration of the loop.
-      in_place: whether the loop over the steps computes all there is to compute, and
-        writes gradients over what it has read. Otherwise it holds only what is
-        sequential, and the rest is computed for all steps of a chunk at once.
-      one_slice, loop: see `fast.fission.scan`, for loops that are not in place.
+      loop: runs a loop over steps, as `jax.lax.scan` does.
+      all_in_loop: whether the loop adds up the gradients of the parameters. Otherwise
+        they are added for all steps of a chunk at once.
+      in_place: whether the loop of the backward pass is `jax.lax.scan`, and writes
+        gradients over what it has read.
     """
 
     step: Callable
@@ -40,9 +41,9 @@ class Plan(NamedTuple):
     forward_chunk: int
     backward_chunk: int
     unroll: int
-    in_place: bool
-    one_slice: bool
     loop: Callable
+    all_in_loop: bool
+    in_place: bool
 
 
 class ScanResult(NamedTuple):
@@ -114,7 +115,7 @@ def _forward(plan, weights, params, carry, x, context, keep):
         x, context = inputs
         if plan.hoist:
             x = plan.project(named_dot(weights), x)
-        last, (kept, aux, x_proj) = _loop(plan)(
+        last, (kept, aux, x_proj) = plan.loop(
             one_step, carry, (x, context), reverse=plan.reverse, unroll=plan.unroll
         )
         return last, (kept, aux, x if plan.hoist else x_proj)
@@ -123,13 +124,6 @@ def _forward(plan, weights, params, carry, x, context, keep):
         one_chunk, carry, (x, context), plan.forward_chunk, plan.reverse
     )
     return last, kept, aux, x_proj
-
-
-def _loop(plan):
-    """Return `jax.lax.scan` or its equal for accelerators."""
-    if plan.in_place:
-        return jax.lax.scan
-    return functools.partial(fission.scan, one_slice=plan.one_slice, loop=plan.loop)
 
 
 def _over_chunks(function, state, inputs, size, reverse):
@@ -375,7 +369,7 @@ def _replay_steps(
 
 
 def _at_once(plan, one_step, carry, total, replaced, inputs):
-    """Scan one_step against the direction of the forward pass, by `fission.scan`.
+    """Scan one_step against the direction of the forward pass.
 
     Args:
       plan: the static part of the scan.
@@ -389,15 +383,26 @@ def _at_once(plan, one_step, carry, total, replaced, inputs):
     Returns:
       (last carry, total, values in place of `replaced` [T, ...], outputs [T, ...]).
     """
-    carry, (values, terms, outputs) = _loop(plan)(
-        one_step,
-        carry,
+
+    def one_iteration(state, inputs):
+        carry, total = state
+        carry, (values, terms, outputs) = one_step(carry, inputs)
+        if plan.all_in_loop:
+            total, terms = _add(total, terms), None
+        return (carry, total), (values, terms, outputs)
+
+    (carry, total), (values, terms, outputs) = plan.loop(
+        one_iteration,
+        (carry, total),
         (replaced, inputs),
         reverse=not plan.reverse,
         unroll=plan.unroll,
     )
-    terms = jax.tree.map(lambda a, new: jnp.sum(new.astype(a.dtype), 0), total, terms)
-    return carry, _add(total, terms), values, outputs
+    if not plan.all_in_loop:
+        total = jax.tree.map(
+            lambda a, new: a + jnp.sum(new.astype(a.dtype), 0), total, terms
+        )
+    return carry, total, values, outputs
 
 
 def _in_place(plan, one_step, carry, total, replaced, inputs):
@@ -420,7 +425,7 @@ def _in_place(plan, one_step, carry, total, replaced, inputs):
         return (t, carry, _add(total, terms), stacks, _read(stacks, t)), outputs
 
     t = jnp.asarray(first)
-    (_, carry, total, stacks, _), outputs = jax.lax.scan(
+    (_, carry, total, stacks, _), outputs = plan.loop(
         one_iteration,
         (t, carry, total, replaced, _read(replaced, t)),
         inputs,

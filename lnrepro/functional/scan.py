@@ -59,7 +59,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from lnrepro.functional.fast import platform
+from lnrepro.functional.fast import fission, platform
 from lnrepro.functional.lean_backward import Plan, ScanResult, lean_scan, plain_scan
 from lnrepro.functional.named_products import Dot, Weights, named_dot
 
@@ -69,27 +69,48 @@ class Form(NamedTuple):
 
     Attributes:
       hoist, unroll: as in `ScanOptions`.
-      in_place, one_slice, loop: as in `Plan`.
+      loop, all_in_loop, in_place: as in `Plan`.
       least_steps: the fewest steps of a chunk.
     """
 
     hoist: bool
     unroll: int
+    loop: Callable
+    all_in_loop: bool
     in_place: bool
-    one_slice: bool
     least_steps: int
-    loop: Callable = jax.lax.scan
 
 
 FORMS = platform.PerPlatform(
     # Measured on two cores of an AMD EPYC, 2026-11-24: one product per step leaves its
     # result in the cache.
-    cpu=Form(hoist=False, unroll=1, in_place=True, one_slice=False, least_steps=4),
+    cpu=Form(
+        hoist=False,
+        unroll=1,
+        loop=jax.lax.scan,
+        all_in_loop=True,
+        in_place=True,
+        least_steps=4,
+    ),
     # Of the programs that the compiler makes for a v5e: docs/log.md, 2026-11-26. One
     # slice per step would cost a TPU copies, and saves a GPU kernels.
-    tpu=Form(hoist=True, unroll=1, in_place=False, one_slice=False, least_steps=32),
+    tpu=Form(
+        hoist=True,
+        unroll=1,
+        loop=fission.scan,
+        all_in_loop=False,
+        in_place=False,
+        least_steps=32,
+    ),
     # Measured on an H100: docs/performance.md.
-    default=Form(hoist=True, unroll=1, in_place=False, one_slice=True, least_steps=16),
+    default=Form(
+        hoist=True,
+        unroll=1,
+        loop=functools.partial(fission.scan, one_slice=True),
+        all_in_loop=False,
+        in_place=False,
+        least_steps=16,
+    ),
 )
 
 
@@ -238,7 +259,8 @@ def _forms(use_pallas):
     from lnrepro.functional.fast import pallas
 
     kernel = FORMS.tpu._replace(
-        loop=functools.partial(pallas.scan, required=bool(use_pallas))
+        loop=functools.partial(pallas.scan, required=bool(use_pallas)),
+        all_in_loop=True,
     )
     if use_pallas:
         return platform.PerPlatform(*[kernel] * len(FORMS))
@@ -261,7 +283,7 @@ def _plan(step, project, output, reverse, x, steps, options, form):
         forward_chunk = backward_chunk = min(options.chunk, steps)
     elif options.save != "products":
         forward_chunk = backward_chunk = _chunk(x, steps, form.least_steps)
-    elif not form.in_place:
+    elif not form.all_in_loop:
         backward_chunk = _chunk(x, steps, form.least_steps)
     return Plan(
         step=step,
@@ -273,9 +295,9 @@ def _plan(step, project, output, reverse, x, steps, options, form):
         forward_chunk=forward_chunk if hoist else steps,
         backward_chunk=backward_chunk,
         unroll=form.unroll if options.unroll is None else options.unroll,
-        in_place=form.in_place,
-        one_slice=form.one_slice,
         loop=form.loop,
+        all_in_loop=form.all_in_loop,
+        in_place=form.in_place,
     )
 
 

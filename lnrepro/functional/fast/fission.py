@@ -117,7 +117,6 @@ def scan(
     reverse: bool = False,
     unroll: int = 1,
     one_slice: bool = False,
-    loop: Callable = jax.lax.scan,
 ) -> tuple[Any, Any]:
     """Return what `jax.lax.scan(body, carry, xs)` returns.
 
@@ -129,7 +128,6 @@ def scan(
       unroll: steps per iteration of the loop.
       one_slice: whether values of one kind stand side by side in one stack, so that the
         loop reads and writes one slice per step.
-      loop: runs the loop, as `jax.lax.scan` does.
 
     Returns:
       (last carry, outputs [T, ...]).
@@ -176,7 +174,7 @@ def scan(
         return after(*known, *inputs, *values)
 
     leaves = jax.tree.leaves(xs)
-    last, stacked = loop(
+    last, stacked = jax.lax.scan(
         loop_body,
         jax.tree.leaves(carry),
         jax.vmap(stack_before)(leaves),
