@@ -41,7 +41,8 @@ Limits:
 
 The loop runs in two ways, chosen by the platform that a program is lowered for. On a
 CPU it computes everything, step by step, so that few arrays live. Elsewhere it computes
-only what is sequential, and the rest for many steps at once (see `fast.fission`).
+only what is sequential, and the rest for many steps at once (see `fast.fission`). On a
+TPU it may be one kernel instead, which computes everything too (see `fast.pallas`).
 
 Sources: gradient checkpointing (Griewank and Walther 2000; Chen et al. 2016); storing
 hidden states and replaying steps in recurrent networks (Gruslys et al. 2016,
