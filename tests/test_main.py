@@ -278,6 +278,10 @@ def test_evaluate_restores_the_best_checkpoint(home, one_device):
             "config.placement = 'tpu': choose jit or pmap",
         ),
         (
+            [SMOKE, "--config.pallas=True"],
+            "config.pallas = True needs a TPU; the devices are cpu",
+        ),
+        (
             [SMOKE, "--config.batch_size=63", "--cpu_devices=4"],
             "does not divide over 4 devices; take 60 or 64",
         ),

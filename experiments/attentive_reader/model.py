@@ -96,6 +96,8 @@ class Reader:
         # Square kernels start as in the authors' code. The gains of batch norm start
         # lower than those of layer norm, see `config.model.gain`.
         small = orthogonal(0.05)
+        # Passages are long, so memory comes before speed.
+        self.options = ScanOptions(save="recurrent", pallas=config.pallas)
         self.gain = sizes.gain.batch if self.batch else sizes.gain.layer
         cell = AllRowsLSTM if self.all_rows else LSTMCell
         self.cell = cell(
@@ -248,8 +250,6 @@ class Reader:
         # (c_0, h_0) of each direction: c_0 is zero, h_0 a learned vector.
         carries = tuple((zeros, zeros + one["h0"].astype(x.dtype)) for one in params)
         lstms = tuple(one["lstm"] for one in params)
-        # Passages are long, so memory comes before speed.
-        options = ScanOptions(save="recurrent")
         known = None if statistics is None else statistics[0]
         if self.all_rows:
             result = unroll_all_rows(
@@ -259,7 +259,7 @@ class Reader:
                 lengths,
                 initial_carry=carries[0],
                 statistics=known,
-                options=options,
+                options=self.options,
             )
             return self.cell.output(result.carry), result.outputs, (result.statistics,)
         if self.directions == 2:
@@ -272,7 +272,7 @@ class Reader:
                 seq_lengths=lengths,
                 time_major=True,
                 statistics=statistics,
-                options=options,
+                options=self.options,
             )
             # [B, H] of each direction -> [B, 2H].
             last = [self.cell.output(carry) for carry in result.carry]
@@ -285,7 +285,7 @@ class Reader:
             seq_lengths=lengths,
             time_major=True,
             statistics=known,
-            options=options,
+            options=self.options,
         )
         return self.cell.output(result.carry), result.outputs, (result.statistics,)
 

@@ -26,7 +26,15 @@ from ml_collections import ConfigDict
 
 from lnrepro.checks import check_at_least, check_choice
 from lnrepro.errors import UserError
-from lnrepro.functional import LSTMCell, Prepared, StepContext, named_dot, norms, scan
+from lnrepro.functional import (
+    LSTMCell,
+    Prepared,
+    ScanOptions,
+    StepContext,
+    named_dot,
+    norms,
+    scan,
+)
 
 from . import attention
 
@@ -92,6 +100,7 @@ class Draw:
         # needs both products.
         self.joined = config.norm != "layer"
         kernel_init = jax.nn.initializers.lecun_normal()
+        self.options = ScanOptions(pallas=config.pallas)
         self.cell = LSTMCell(
             sizes.units,
             norm=config.norm,
@@ -305,6 +314,7 @@ class Draw:
             self.initial_carry(x),
             noise,
             output=output,
+            options=self.options,
         )
 
     def generate(self, params: Params, z: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -78,7 +78,7 @@ class Network:
         # plain autodiff and saves 3 % of the time. With layer norm it takes a third
         # and saves 10 to 16 % (`scripts/bench.py train`).
         save = "products" if config.norm == "layer" else "carries"
-        self.options = ScanOptions(save=save)
+        self.options = ScanOptions(save=save, pallas=config.pallas)
 
     def cells(self, rows: int = 1) -> dict[str, WindowCell | LSTMCell]:
         """Return the three layers by name.

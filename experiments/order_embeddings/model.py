@@ -59,6 +59,7 @@ class Encoders:
         self.vocabulary = config.data.vocabulary
         self.positive = sizes.similarity == "order"
         # The recurrent kernels keep their orthogonal default.
+        self.options = functional.ScanOptions(pallas=config.pallas)
         self.cell = functional.GRUCell(
             sizes.units, norm=config.norm, kernel_init=uniform(0.1)
         )
@@ -112,6 +113,7 @@ class Encoders:
                     x,
                     initial_carry=None if state is None else state[:rows],
                     seq_lengths=jnp.clip(length[:rows] - steps_done, 0, steps),
+                    options=self.options,
                 ).carry
             # Rows that have ended keep their state.
             state = new if state is None else jnp.concatenate([new, state[rows:]])

@@ -48,5 +48,6 @@ class PixelLSTM(nn.Module):
         cell = functional.LSTMCell(
             model.units, norm=self.config.norm, forget_bias=model.forget_bias
         )
-        h = RNN(cell)(x)[:, -1]
+        options = functional.ScanOptions(pallas=self.config.pallas)
+        h = RNN(cell, options=options)(x)[:, -1]
         return nn.Dense(model.classes)(h)

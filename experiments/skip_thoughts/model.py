@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro.checks import check_at_least, check_choice
-from lnrepro.functional import GRUCell, unroll
+from lnrepro.functional import GRUCell, ScanOptions, unroll
 
 from .softmax import cross_entropy
 
@@ -51,6 +51,7 @@ class SkipThoughts:
         check_at_least(config, 3, "model.vocabulary")
         self.sizes = config.model
         self.cell = GRUCell(self.sizes.units, norm=config.norm, kernel_init=_uniform)
+        self.options = ScanOptions(pallas=config.pallas)
         # Compiled here, so that all encoders of a run share the programs.
         self.encode_compiled = jax.jit(self.encode)
 
@@ -91,7 +92,12 @@ class SkipThoughts:
           lengths: [B].
         """
         result = unroll(
-            self.cell, params["encoder"], x, seq_lengths=lengths, time_major=True
+            self.cell,
+            params["encoder"],
+            x,
+            seq_lengths=lengths,
+            time_major=True,
+            options=self.options,
         )
         return result.carry
 
@@ -111,7 +117,14 @@ class SkipThoughts:
             x = jnp.concatenate([x, repeated], axis=-1)
 
         def decode_one(params, x):
-            result = unroll(self.cell, params, x, initial_carry=vector, time_major=True)
+            result = unroll(
+                self.cell,
+                params,
+                x,
+                initial_carry=vector,
+                time_major=True,
+                options=self.options,
+            )
             return result.outputs
 
         of_sides = [params["decoders"][side] for side in SIDES]

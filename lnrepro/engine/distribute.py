@@ -104,6 +104,24 @@ def make(
     return _jit(seeds, model, shard, devices) if kind == "jit" else _pmap()
 
 
+def check_pallas(pallas: bool | None, kind: str) -> None:
+    """Raise UserError where the devices cannot run `config.pallas`.
+
+    Args:
+      pallas: `config.pallas`.
+      kind: "jit" or "pmap".
+    """
+    devices = jax.devices()
+    platform = devices[0].platform
+    if pallas and platform != "tpu":
+        raise UserError(f"config.pallas = True needs a TPU; the devices are {platform}")
+    if pallas is not False and platform == "tpu" and kind == "jit" and devices[1:]:
+        raise UserError(
+            f"config.pallas = {pallas}: XLA does not split a kernel over the "
+            f"{len(devices)} devices; take one device, or config.placement = 'pmap'"
+        )
+
+
 def _copy(x):
     # np.array copies. Without a copy, NumPy may share memory with a device buffer that
     # the next step reuses.

@@ -57,6 +57,7 @@ class Run:
         self.placement = distribute.make(
             config.placement, config.batch_size, len(self.seeds), **config.mesh
         )
+        distribute.check_pallas(config.pallas, config.placement)
         self.optimizer = optim.make(config.optimizer, self.total_steps)
         # For each seed, the key of its parameters and the key of its training.
         keys = [jax.random.split(jax.random.key(seed)) for seed in self.seeds]

@@ -96,7 +96,14 @@ def make_step(
             step_key = jax.random.fold_in(step_key, jax.lax.axis_index(axis))
 
         def loss(params):
-            return exp.loss({"params": params, **state.collections}, batch, step_key)
+            vars = {"params": params, **state.collections}
+            try:
+                return exp.loss(vars, batch, step_key)
+            except ValueError as e:
+                # There can be no kernel where `config.pallas` asks for it.
+                if "pallas=True" not in str(e):
+                    raise
+                raise UserError(f"config.pallas = True: {e}") from e
 
         value_and_grad = jax.value_and_grad(loss, has_aux=True)
         (value, (collections, metrics)), grads = value_and_grad(state.params)

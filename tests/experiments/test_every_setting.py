@@ -133,3 +133,20 @@ def test_the_declared_scalars_are_those_of_the_names(name):
     exp = experiment.load(config)
     assert exp.scalars is not None
     experiment.check_names(exp, config.evals, config.best.metric, config.curves)
+
+
+RECURRENT = sorted(set(EXPERIMENTS) - {"mnist", "convnet"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECURRENT)
+def test_pallas_reaches_the_recurrences(name):
+    config = config_of(name, pallas=None)
+    exp = experiment.load(config)
+    vars = jax.eval_shape(exp.init, jax.random.key(0))
+    batches = exp.batches(0)
+    batch = jax.tree.map(lambda a: a[0], train_step.take(batches, 1))
+    train_step.close(batches)
+    loss = jax.jit(lambda vars: exp.loss(vars, batch, jax.random.key(1))[0])
+    lowered = loss.trace(vars).lower(lowering_platforms=("tpu",))
+    assert "tpu_custom_call" in lowered.as_text()

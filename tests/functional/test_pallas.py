@@ -5,6 +5,7 @@ Pallas' interpreter. Compiling needs the compilers of scripts/accelerators.sh.
 """
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -207,6 +208,29 @@ def test_a_body_with_numbers_of_units_and_reshaped_booleans(interpreted):
 
     x = jnp.asarray(np.random.default_rng(0).standard_normal((T, B, D)), jnp.float32)
     same(pallas.scan(body, x[0], x), jax.lax.scan(body, x[0], x), 1e-6)
+
+
+@pytest.mark.parametrize("shape", [(6, 2), (12,), (3, 4), (2, 2, 3), (4, 3, 1)])
+def test_a_body_that_reshapes_units(shape, interpreted):
+    def body(h, x):
+        y = (h * x).reshape(B, *shape)
+        return jnp.cos(y).reshape(h.shape), y
+
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((T, B, 4, 3)), jnp.float32)
+    same(pallas.scan(body, x[0], x), jax.lax.scan(body, x[0], x), 1e-6)
+
+
+def test_a_kernel_may_use_what_its_weights_need(interpreted):
+    """By default it may use 16 MiB of the vector memory."""
+    weights = jnp.zeros((2048, 2048))
+    x = jnp.zeros((T, B, 2048))
+    text = str(
+        jax.make_jaxpr(
+            lambda: pallas.scan(lambda h, x: (h @ weights + x, h), x[0], x)
+        )()
+    )
+    limit = re.search(r"vmem_limit_bytes=(\d+)", text)
+    assert int(limit[1]) > weights.nbytes
 
 
 # Where there can be no kernel

@@ -301,6 +301,8 @@ def test_a_step_of_a_small_config(device, tmp_path, capfd):
     assert bench.main(["compiled", *flags, "--json", str(path)]) == 0
     out = capfd.readouterr().out
     assert "| configs/draw.py:smoke | ours | yes |" in out
+    with_kernels = "| configs/draw.py:smoke | ours, Pallas | yes |"
+    assert (with_kernels in out) == (device == "v5e")
     assert "device-hours" in out
     assert "Estimates leave out" in out
     assert path.exists()

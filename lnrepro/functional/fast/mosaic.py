@@ -5,6 +5,7 @@ contracted axis, reshapes of booleans, floating-point iota. `fast.pallas` evalua
 body of a loop with them replaced, and takes out of it what is the same in every step.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -50,8 +51,8 @@ def evaluate(jaxpr: Any, constants: Sequence, arguments: Sequence) -> list:
         elif name == "iota" and jnp.issubdtype(e.params["dtype"], jnp.floating):
             counts = e.primitive.bind(**e.params | {"dtype": jnp.dtype(jnp.int32)})
             results = [counts.astype(e.params["dtype"])]
-        elif name == "reshape" and _splits_or_joins_units(inputs[0], *e.outvars):
-            results = [_reshaped(inputs[0], e.outvars[0].aval.shape)]
+        elif name == "reshape" and _regroups_units(inputs[0], e.params["new_sizes"]):
+            results = [_regrouped(inputs[0], e.params["new_sizes"])]
         elif name in ("reshape", "broadcast_in_dim") and inputs[0].dtype == bool:
             # Mosaic reshapes no booleans, so the number is reshaped and compared again.
             number = numbers.get(e.invars[0], inputs[0])
@@ -136,27 +137,32 @@ def _product(a, b, *, dimension_numbers, **params):
     return y.reshape(shape).astype(dtype)
 
 
-def _splits_or_joins_units(a, result):
-    """Whether a reshape makes [..., N] of [..., K, N / K], or the other way around."""
-    shapes = sorted((a.shape, result.aval.shape), key=len)
-    rest = shapes[0][:-1]
-    units = shapes[1][len(rest) :]
-    # An axis of size 1 is no part.
-    has_parts = sum(size > 1 for size in units) > 1 and a.dtype != bool
-    return has_parts and shapes[1][: len(rest)] == rest and shapes[0][-1] > 1
+def _regroups_units(a, shape):
+    """Whether a reshape changes the last axis, as from [..., N] to [..., 2, N / 2]."""
+    before, after = (
+        # An axis of size 1 is no part.
+        [size for size in sizes[_common(a.shape, shape) :] if size > 1]
+        for sizes in (a.shape, shape)
+    )
+    return a.dtype != bool and before != after and before[-1] != after[-1]
 
 
-def _reshaped(a, shape):
-    """Split or join the last axes by slices, which all TPUs can do at any size."""
-    if len(shape) < a.ndim:
-        while a.ndim > len(shape):
-            count = a.shape[-2]
-            parts = [jax.lax.index_in_dim(a, k, -2, False) for k in range(count)]
-            a = jnp.concatenate(parts, -1)
-        return a
-    for count in shape[a.ndim - 1 : -1]:
+def _regrouped(a, shape):
+    """Join and split the last axes by slices, which all TPUs can do at any size."""
+    common = _common(a.shape, shape)
+    while a.ndim > common + 1:
+        count = a.shape[-2]
+        parts = [jax.lax.index_in_dim(a, k, -2, False) for k in range(count)]
+        a = jnp.concatenate(parts, -1)
+    for count in shape[common:-1]:
         a = jnp.stack(jnp.split(a, count, -1), -2)
     return a
+
+
+def _common(a, b):
+    """The number of leading axes that two shapes share."""
+    equal = (x == y for x, y in zip(a, b, strict=False))
+    return sum(itertools.takewhile(bool, equal))
 
 
 def _size(variable):

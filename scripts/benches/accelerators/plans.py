@@ -8,7 +8,7 @@ from jax.errors import JaxRuntimeError
 
 from lnrepro.engine import config_file, experiment
 from scripts.benches import records
-from scripts.benches.accelerators import analysis, named, steps
+from scripts.benches.accelerators import analysis, devices, named, steps
 from scripts.benches.accelerators.analysis import Report
 
 # What stands beside every estimate.
@@ -77,19 +77,18 @@ def main(args: argparse.Namespace) -> int:
     for name in args.configs:
         config = config_file.read(name)
         found = {}
-        for version in steps.VERSIONS:
-            if version == "direct" and not _compare(config, args.devices):
-                continue
-            step = compile_step(args.device, name, args.devices, version)
-            print(f"| {' | '.join(_row(name, version, step))} |", flush=True)
+        for label, (version, flags) in _versions(args, config).items():
+            step = compile_step(args.device, name, args.devices, version, flags)
+            print(f"| {' | '.join(_row(name, label, step))} |", flush=True)
             if step.report:
-                found[version] = step.report
+                found[label] = step.report
         details[name] = {v: report.as_json() for v, report in found.items()}
-        if len(found) == 2:
-            what = "cycles" if found["ours"].cycles else "kernels"
-            ratios[f"{what}, {name}, ours / direct"] = analysis.ratio(
-                found["ours"], found["direct"]
-            )
+        direct = found.get("direct")
+        for label, report in found.items():
+            if direct and label != "direct":
+                what = "cycles" if report.cycles else "kernels"
+                ratio = analysis.ratio(report, direct)
+                ratios[f"{what}, {name}, {label} / direct"] = ratio
         if "ours" in found:
             protocols.append(_protocol(name, config, found["ours"], args.devices))
         # Programs take minutes to compile, so what there is is kept.
@@ -104,9 +103,15 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _compare(config, count):
-    """Whether the direct version is compiled too: it is written for one device."""
-    return count == 1 and steps.has_direct(config)
+def _versions(args, config):
+    """{label: (version for `compile_step`, flags)} of what is compared."""
+    versions = {"ours": ("ours", ())}
+    # Kernels and the direct versions are for one device.
+    if args.devices == 1 and steps.has_direct(config):
+        if devices.get(args.device).platform == "tpu":
+            versions["ours, Pallas"] = "ours", ("--config.pallas=True",)
+        versions["direct"] = "direct", ()
+    return versions
 
 
 def _row(name, version, step):

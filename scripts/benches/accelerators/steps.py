@@ -18,8 +18,6 @@ from lnrepro.engine.train_step import make_init, make_step
 from scripts.benches.accelerators import batches, devices
 from scripts.benches.accelerators.analysis import Compiled
 
-VERSIONS = ("ours", "direct")
-
 
 def compile_step(
     device: str,
