@@ -104,9 +104,10 @@ def test_a_pallas_kernel_and_its_schedule(tmp_path):
         path = tmp_path / f"1234-{name}-70-schedule-analysis_final_bundles.txt"
         size = 52 if name == "f.1" else 1
         path.write_text(f"Schedule analysis:\n\ttotal scheduled bundles:    {size}\n")
-    assert bundles.total(tmp_path, "f.1") == 52
+    # Of equal kernels there is one schedule.
+    assert bundles.totals(tmp_path, {"f.2": "a", "f.1": "a"}) == {"f.2": 52, "f.1": 52}
     with pytest.raises(RunError, match=r"no schedule of the Pallas kernel f\.2"):
-        bundles.total(tmp_path, "f.2")
+        bundles.totals(tmp_path, {"f.1": "a", "f.2": "b"})
     broken = kernel._replace(rest=kernel.rest.replace('"body":"TUz', '"body":"AAA'))
     with pytest.raises(UserError, match=r"grid of the Pallas kernel f\.1 cannot be"):
         bundles.grid(broken)

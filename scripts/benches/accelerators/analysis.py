@@ -179,7 +179,7 @@ def _pallas(kind, text, total, words):
         for instruction in computation.values():
             if instruction.target == cost.PALLAS:
                 instructions[instruction.name] = instruction, computation
-    of_step = bundles.schedules(words, list(instructions))
+    of_step = bundles.schedules(words, [i for i, _ in instructions.values()])
     found = {}
     for name, times in total.pallas:
         instruction, computation = instructions[name]

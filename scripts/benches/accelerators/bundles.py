@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jax._src.lib import tpu
 from jax._src.lib.mlir import ir
@@ -32,9 +32,7 @@ def grid(instruction: Instruction) -> int:
       UserError: it cannot be read.
     """
     try:
-        start = instruction.rest.index("backend_config=") + len("backend_config=")
-        config, _ = json.JSONDecoder().raw_decode(instruction.rest, start)
-        body = base64.b64decode(config["custom_call_config"]["body"])
+        body = base64.b64decode(_body(instruction))
         context = ir.Context()
         tpu.register_dialect(context)
         context.allow_unregistered_dialects = True
@@ -53,12 +51,24 @@ def grid(instruction: Instruction) -> int:
     return steps
 
 
-def schedules(words: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+def _body(instruction):
+    """Return the text of a Pallas kernel's program."""
+    start = instruction.rest.index("backend_config=") + len("backend_config=")
+    config, _ = json.JSONDecoder().raw_decode(instruction.rest, start)
+    return config["custom_call_config"]["body"]
+
+
+def schedules(
+    words: Sequence[str], instructions: Sequence[Instruction]
+) -> dict[str, int]:
     """Compile a program again and return the bundles of its Pallas kernels.
 
     Args:
       words: what names the program, see `named.compile_named`.
-      names: names of the kernels' instructions.
+      instructions: the kernels.
+
+    Returns:
+      {name of an instruction: bundles}
 
     Raises:
       RunError: it fails, or a schedule is missing.
@@ -73,19 +83,33 @@ def schedules(words: Sequence[str], names: Sequence[str]) -> dict[str, int]:
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
             raise RunError(f"the schedules of {' '.join(words)} are missing: {last}")
-        return {name: total(pathlib.Path(folder), name) for name in names}
+        return totals(pathlib.Path(folder), {i.name: _body(i) for i in instructions})
 
 
-def total(folder: pathlib.Path, name: str) -> int:
-    """Return the bundles of a kernel's schedule in a folder of libtpu's dumps.
+def totals(folder: pathlib.Path, bodies: Mapping[str, str]) -> dict[str, int]:
+    """Return the bundles of kernels' schedules in a folder of libtpu's dumps.
+
+    Args:
+      folder: the folder.
+      bodies: {kernel: its program}. Of equal ones libtpu writes one schedule.
 
     Raises:
-      RunError: there is no schedule of it.
+      RunError: there is no schedule of a kernel.
     """
+    found = {name: _total(folder, name) for name in bodies}
+    of_body = {bodies[name]: n for name, n in found.items() if n is not None}
+    for name, body in bodies.items():
+        if body not in of_body:
+            raise RunError(f"libtpu wrote no schedule of the Pallas kernel {name}")
+    return {name: of_body[body] for name, body in bodies.items()}
+
+
+def _total(folder, name):
+    """Return the bundles of the schedule of this name, or None."""
     pattern = re.compile(rf"\d+-{re.escape(name)}-\d+-schedule-analysis_final_bundles")
     for path in folder.iterdir():
         if pattern.match(path.name):
             found = re.search(r"total scheduled bundles:\s+(\d+)", path.read_text())
             if found:
                 return int(found[1])
-    raise RunError(f"libtpu wrote no schedule of the Pallas kernel {name}")
+    return None
