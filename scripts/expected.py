@@ -64,6 +64,7 @@ class Expected(NamedTuple):
 DEFAULTS = {
     "mnist": Expected("test error {} %", "test/error", 100, 1, 1.5),
     "convnet": Expected("test error {} %", "test/error", 100, 1, 1.5),
+    "sequential_mnist": Expected("test error {} %", "test/error", 100, 1, 6),
     "order_embeddings": Expected(
         "recall at 1 of {} % among 500 images", "final/image_r1", 1, 1, 3
     ),
