@@ -43,7 +43,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
-from lnrepro.functional.fast import mosaic
+from lnrepro.functional.fast import fission, mosaic
 
 # Tests set it to True, or to `pltpu.InterpretParams()`, to run kernels on a CPU.
 INTERPRET: Any = False
@@ -67,9 +67,9 @@ def scan(
       carry: pytree of arrays, the carry before the first step.
       xs: pytree of arrays [T, ...], the inputs.
       reverse: run from the last step to the first.
-      unroll: steps in an iteration where `jax.lax.scan` runs. The kernel has no use for
+      unroll: steps in an iteration where `fission.scan` runs. The kernel has no use for
         it.
-      required: whether to raise where there can be no kernel. Otherwise `jax.lax.scan`
+      required: whether to raise where there can be no kernel. Otherwise `fission.scan`
         runs there.
 
     Returns:
@@ -83,7 +83,7 @@ def scan(
     if reason and required:
         raise ValueError(f"scan: pallas=True cannot be used here: {reason}")
     if reason:
-        return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=unroll)
+        return fission.scan(body, carry, xs, reverse=reverse, unroll=unroll)
 
     run = jax.custom_jvp(loop.kernel)
 
