@@ -268,6 +268,7 @@ _FREE_FIELDS = {
     "epochs",
     "steps_per_call",
     "placement",
+    "pallas",
     "mesh",
     "best",
     "curves",
