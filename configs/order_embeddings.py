@@ -110,7 +110,7 @@ NORMS = ("none", "layer")
 SWEEPS = {
     **figure_sweeps(NORMS, seeds=3, rates=(3e-4, 1e-3, 3e-3)),
     **small_sweeps(
-        "small", {"none": 1e-3, "layer": 3e-3}, (3e-4, 1e-3, 3e-3), steps=2000
+        "small", {"none": 3e-3, "layer": 3e-3}, (3e-4, 1e-3, 3e-3), steps=2000
     ),
 }
 
