@@ -518,7 +518,7 @@ PAGES = ["README.md", "experiments/results/small.md", "docs/should-i-normalise.m
 def test_shares_of_the_steps_on_a_page_are_those_of_the_verdicts(page):
     known = (ROOT / "experiments/results/small/verdicts.md").read_text()
     text = (ROOT / page).read_text()
-    for share, low, high in re.findall(r"(\d+) % \((\d+) to (\w+)\)", text):
+    for share, low, high in re.findall(r"(\d+) % \((\d+) to (\w+)\) (?:of|\| better)", text):
         number = f"{share} % ({low} % to {high}"
         assert f"{number} %)" in known or f"{number})" in known, number
 
