@@ -19,13 +19,15 @@ only beside runs on the paper's data. For what is missing, the page names the co
 that makes it.
 
 --metric draws a metric of metrics.jsonl from the runs of any experiment, a panel for
-each experiment, without the paper's axes.
+each experiment, without the paper's axes. METRIC.md is a table of where each norm ends,
+and of how soon it has the best of "none" at the same settings, with intervals.
 """
 
 import pathlib
 
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import ended
+from scripts import markdown
 
 # The paper has six figures with results. 7 is the remark about
 # convolutional networks in section 6.7.
@@ -68,6 +70,12 @@ def main(argv: list[str]) -> None:
         metavar="NAME",
         help="only the curves of this metric, such as valid/error; may be repeated",
     )
+    add(
+        "--best",
+        choices=("min", "max"),
+        default="min",
+        help="whether small or large values of --metric are better",
+    )
     args = parser.parse_args(argv)
     metrics = sorted(set(args.metric or ()))
     figures, tables = sorted(set(args.figure or ())), sorted(set(args.table or ()))
@@ -87,7 +95,7 @@ def main(argv: list[str]) -> None:
             parts.append(draw_curves(name, runs, args.out))
     parts += [draw_figure(number, found, args.out) for number in figures]
     parts += [draw_table(number, found, args.out) for number in tables]
-    parts += [draw_metric(metric, found, args.out) for metric in metrics]
+    parts += [draw_metric(metric, args.best, found, args.out) for metric in metrics]
     if len(figures) == len(FIGURE_NUMBERS):
         parts.append(write_verdicts(found, args.out))
     page.write(parts, args.out / "index.html")
@@ -137,12 +145,15 @@ def draw_table(number, runs, out):
     return page.table_part(table, out)
 
 
-def draw_metric(metric, runs, out):
-    """Write the pictures and points of a metric, and return its part of the page."""
+def draw_metric(metric, best, runs, out):
+    """Write what is known of a metric, and return its part of the page."""
     from scripts.paper import own
 
     runs = own.with_metric(runs, metric)
-    return _draw_own(metric, own.figure(metric, runs), runs, out)
+    rows = own.table(metric, runs, best)
+    text = markdown.table(own.HEAD, rows)
+    (out / f"{own.file_name(metric)}.md").write_text(f"{text}\n", encoding="utf-8")
+    return _draw_own(metric, own.figure(metric, runs), runs, out, rows)
 
 
 def draw_curves(experiment, runs, out):
@@ -153,7 +164,7 @@ def draw_curves(experiment, runs, out):
     return _draw_own(experiment.rpartition(".")[2], figure, runs, out)
 
 
-def _draw_own(name, figure, runs, out):
+def _draw_own(name, figure, runs, out, rows=()):
     from scripts.paper import own, page, picture
 
     stem = out / own.file_name(name)
@@ -161,7 +172,7 @@ def _draw_own(name, figure, runs, out):
     caption = own.caption(name, runs)
     picture.draw(figure, panels, caption, stem)
     picture.write_points(figure, panels, stem.with_suffix(".csv"))
-    return page.own_part(name, stem.name, caption, runs, out)
+    return page.own_part(name, stem.name, caption, runs, out, rows)
 
 
 if __name__ == "__main__":

@@ -63,12 +63,18 @@ def end(pairs: Pairs) -> float:
 
 def ends(pairs: Pairs) -> tuple[float, float]:
     """Return the mean of the end of each norm."""
-    n = _length_of_end(pairs)
-    return float(pairs.better[:, -n:].mean()), float(pairs.baseline[:, -n:].mean())
+    better, baseline = map(of_seeds, (pairs.better, pairs.baseline))
+    return float(better.mean()), float(baseline.mean())
 
 
-def _length_of_end(pairs):
-    return max(1, round(END * len(pairs.steps)))
+def of_seeds(values: np.ndarray) -> np.ndarray:
+    """Return the end of each seed, [S].
+
+    Args:
+      values: [S, T].
+    """
+    n = max(1, round(END * values.shape[1]))
+    return values[:, -n:].mean(1)
 
 
 def _best(pairs):
@@ -77,8 +83,7 @@ def _best(pairs):
 
 
 def _end_differences(pairs):
-    n = _length_of_end(pairs)
-    return (pairs.better - pairs.baseline)[:, -n:].mean(1)
+    return of_seeds(pairs.better - pairs.baseline)
 
 
 def interval(

@@ -1,14 +1,29 @@
 """Curves that are not the paper's: of a metric, and of an experiment of one's own."""
 
+import collections
 import difflib
+import json
 import re
 from collections.abc import Sequence
 
 from lnrepro.engine import experiment as experiments
 from lnrepro.engine import seeds
 from lnrepro.errors import UserError
+from scripts.paper import compare, verdicts
 from scripts.paper.axes import FIGURES, Figure, Panel
-from scripts.paper.records import RecordedRun
+from scripts.paper.claims import Claim
+from scripts.paper.records import RecordedRun, settings
+
+# The norm that the others are compared with.
+BASELINE = "none"
+HEAD = (
+    "settings",
+    "norm",
+    "seeds",
+    "end",
+    f"steps to {BASELINE}'s best",
+    f"end minus {BASELINE}'s",
+)
 
 
 def with_metric(runs: Sequence[RecordedRun], metric: str) -> list[RecordedRun]:
@@ -101,6 +116,58 @@ def _figure(name, runs, panels):
         xlim=(0, 1),
         x=_step,
     )
+
+
+def table(metric: str, runs: Sequence[RecordedRun], best: str) -> list[tuple[str, ...]]:
+    """Return the end of each norm, beside that of `BASELINE` at the same settings.
+
+    Only finished runs count. An end is the mean and the standard deviation over seeds
+    of the last tenth of the evaluations.
+
+    Args:
+      metric: name of the metric.
+      runs: the runs that have recorded it.
+      best: whether the "min" or the "max" of it is better.
+
+    Returns:
+      Rows of cells, in the order of `HEAD`.
+    """
+    groups = collections.defaultdict(lambda: collections.defaultdict(list))
+    for run in runs:
+        if run.finished:
+            own = {"experiment": str(run.config.experiment), "data": run.data}
+            own |= {"steps": run.length} | settings(run)
+            groups[json.dumps(own)][run.config.norm].append(run)
+    of_groups = [json.loads(key) for key in groups]
+    rows = []
+    for own, of_norm in zip(of_groups, groups.values(), strict=True):
+        # The settings in which the groups differ.
+        differing = [
+            f"{name.rpartition('.')[2]} {value}"
+            for name, value in own.items()
+            if any(other.get(name) != value for other in of_groups)
+        ]
+        curves = {n: verdicts.by_seed(of, metric) for n, of in of_norm.items()}
+        baseline = curves.get(BASELINE, {})
+        for norm in sorted(curves, key=lambda norm: (norm != BASELINE, norm)):
+            cells = _beside(metric, best, curves[norm], norm, baseline)
+            rows.append((", ".join(differing), norm, *cells))
+    return sorted(rows, key=lambda row: row[0])
+
+
+def _beside(metric, best, curves, norm, baseline):
+    """Return the cells of a norm after its name."""
+    sign = 1 if best == "min" else -1
+    ends = compare.of_seeds(verdicts.paired(curves, curves, sign).better)
+    spread = f" +- {ends.std(ddof=1):.3g}" if len(ends) > 1 else ""
+    cells = [str(len(ends)), f"{ends.mean():.4g}{spread}"]
+    if norm == BASELINE or not curves.keys() & baseline.keys():
+        return *cells, "", ""
+    pairs = verdicts.paired(curves, baseline, sign)
+    for kind in verdicts.KINDS:
+        claim = Claim("", "", norm, BASELINE, metric, best, kind, "")
+        cells.append(verdicts.numbers(claim, pairs) if len(pairs.steps) else "")
+    return tuple(cells)
 
 
 def caption(name: str, runs: Sequence[RecordedRun]) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lnrepro.engine import report
 from lnrepro.engine.report import table_row
-from scripts.paper import protocols, shares, verdicts
+from scripts.paper import own, protocols, shares, verdicts
 from scripts.paper.axes import Figure
 from scripts.paper.records import RecordedRun
 from scripts.paper.tables import Table
@@ -133,7 +133,12 @@ def table_part(table: Table, out: pathlib.Path) -> Part:
 
 
 def own_part(
-    title: str, name: str, text: str, runs: Sequence[RecordedRun], out: pathlib.Path
+    title: str,
+    name: str,
+    text: str,
+    runs: Sequence[RecordedRun],
+    out: pathlib.Path,
+    rows: Sequence[Sequence[str]] = (),
 ) -> Part:
     """Return the section of a metric, or of an experiment that is not the paper's.
 
@@ -143,8 +148,11 @@ def own_part(
       text: the text below the picture.
       runs: the runs that were drawn.
       out: the folder of the page.
+      rows: a table about them, in the order of `own.HEAD`.
     """
-    body = _picture(name, text) + _made_from(runs, out)
+    cells = "".join(table_row("td", row) for row in rows)
+    table = f"<table>{table_row('th', own.HEAD)}{cells}</table>" if rows else ""
+    body = _picture(name, text) + table + _made_from(runs, out)
     line = f"{title}: {_count(runs)}"
     return Part(_title(name, title) + body, line, is_figure=True)
 

@@ -121,21 +121,37 @@ def _add_verdict(row, protocol, pair):
     claim = row.claim
     rates = tuple(protocols.rate(runs[0]) for runs in pair)
     n_diverged = sum(run.diverged for runs in pair for run in runs)
-    curves = [
-        _by_seed([run for run in runs if not run.diverged], claim.metric)
+    ours, theirs = (
+        by_seed([run for run in runs if not run.diverged], claim.metric)
         for runs in pair
-    ]
+    )
     norms = claim.better, claim.baseline
-    nan = float("nan")
-    nothing = Verdict(norms, rates, 0, n_diverged, nan, nan, nan, nan, (nan, nan), OPEN)
-    if not curves[0].keys() & curves[1].keys():
-        without = [n for n, by_seed in zip(norms, curves, strict=True) if not by_seed]
+    nothing = _nothing(claim)._replace(rates=rates, diverged=n_diverged)
+    if not ours.keys() & theirs.keys():
+        without = [n for n, of in zip(norms, (ours, theirs), strict=True) if not of]
         row.verdicts[protocol] = nothing._replace(unfinished=tuple(without))
         return
-    pairs = _pairs(*curves, 1 if claim.best == "min" else -1)
+    pairs = paired(ours, theirs, 1 if claim.best == "min" else -1)
     if len(pairs.steps):
         row.verdicts[protocol] = _judged(claim, nothing, pairs)
         row.pairs[protocol] = pairs
+
+
+def _nothing(claim):
+    """Return the verdict about a claim without runs."""
+    nan = float("nan")
+    norms = claim.better, claim.baseline
+    return Verdict(norms, (None, None), 0, 0, nan, nan, nan, nan, (nan, nan), OPEN)
+
+
+def numbers(claim: Claim, pairs: Pairs) -> str:
+    """Return the number of a claim with its interval, as text.
+
+    Args:
+      claim: the claim.
+      pairs: the values of both norms.
+    """
+    return number(_judged(claim, _nothing(claim), pairs), claim.kind)
 
 
 def _judged(claim, verdict, pairs):
@@ -199,8 +215,17 @@ def _size(pair):
     return constant, min(n_seeds), sum(n_seeds), sum(runs[0].length for runs in pair)
 
 
-def _by_seed(runs, metric):
-    """Return {seed: {step: value}} of runs."""
+# {seed: {step: value}}
+Curves = Mapping[int, Mapping[int, float]]
+
+
+def by_seed(runs: Iterable[RecordedRun], metric: str) -> Curves:
+    """Return the values of a metric by seed and step.
+
+    Args:
+      runs: seeds of one another.
+      metric: the name of the metric.
+    """
     curves = {}
     for run in runs:
         for seed, values in run.values(metric).items():
@@ -209,8 +234,14 @@ def _by_seed(runs, metric):
     return curves
 
 
-def _pairs(better, baseline, sign):
-    """Return the values of the seeds and at the steps that both norms have."""
+def paired(better: Curves, baseline: Curves, sign: int) -> Pairs:
+    """Return the values of the seeds and at the steps that both norms have.
+
+    Args:
+      better: the curves of `by_seed` of one norm.
+      baseline: those of the other, with at least one seed in common.
+      sign: 1 if smaller values are better, -1 otherwise.
+    """
     seeds = sorted(better.keys() & baseline.keys())
     curves = [curves[seed] for curves in (better, baseline) for seed in seeds]
     steps = sorted(set.intersection(*map(set, curves)))

@@ -291,7 +291,7 @@ def test_any_metric_of_any_experiment_is_drawn_without_the_papers_axes(tmp_path)
     assert (code, err) == (0, "")
     assert "valid/perplexity: 4 runs" in said
     names = {path.name for path in out.iterdir()}
-    files = {f"valid_perplexity.{kind}" for kind in ("png", "svg", "csv")}
+    files = {f"valid_perplexity.{kind}" for kind in ("png", "svg", "csv", "md")}
     assert names == files | {"index.html"}
     rows = list(csv.DictReader((out / "valid_perplexity.csv").open()))
     points = {(r["panel"], r["norm"], r["seed"], r["step"], r["value"]) for r in rows}
@@ -307,6 +307,45 @@ def test_any_metric_of_any_experiment_is_drawn_without_the_papers_axes(tmp_path)
     assert code == 2
     assert "no run has recorded the metric 'valid/perplexty'; did you mean" in err
     assert len(err.splitlines()) == 1
+
+
+def test_table_of_a_metric(tmp_path):
+    """Norms are compared at equal settings; numbers are those of the definition."""
+    steps = (10, 20, 30, 40)
+    accuracies = {
+        ("none", 0.1): ([0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.6]),
+        ("rms", 0.1): ([0.2, 0.5, 0.6, 0.7], [0.2, 0.5, 0.6, 0.9]),
+        ("rms", 0.2): ([0.0, 0.0, 0.0, 0.1], [0.0, 0.0, 0.0, 0.3]),
+    }
+    for (norm, rate), of_seeds in accuracies.items():
+        for seed, values in enumerate(of_seeds):
+            records = [
+                {"step": step, "epoch": 1.0, "valid/accuracy": value}
+                for step, value in zip(steps, values, strict=True)
+            ]
+            optimizer = {"name": "adam", "learning_rate": rate}
+            folder = tmp_path / "runs" / f"{norm}{rate}{seed}"
+            write_run(
+                folder,
+                "mine.a",
+                norm,
+                seed,
+                records,
+                "d",
+                optimizer=optimizer,
+                steps=40,
+            )
+    out = tmp_path / "out"
+    flags = ["--metric", "valid/accuracy", "--best", "max"]
+    code, _, err = figures(tmp_path / "runs", "--out", out, *flags)
+    assert (code, err) == (0, "")
+    assert (out / "valid_accuracy.md").read_text().splitlines()[2:] == [
+        "| learning_rate 0.1 | none | 2 | 0.5 +- 0.141 |  |  |",
+        # The mean of rms at step 20 is the best of none, 0.5 at step 40.
+        "| learning_rate 0.1 | rms | 2 | 0.8 +- 0.141 | 50 % | +0.3 |",
+        "| learning_rate 0.2 | rms | 2 | 0.2 +- 0.141 |  |  |",
+    ]
+    assert "0.8 +- 0.141" in (out / "index.html").read_text()
 
 
 def test_an_experiment_of_ones_own_is_drawn_by_its_curves(tmp_path):
@@ -518,7 +557,9 @@ PAGES = ["README.md", "experiments/results/small.md", "docs/should-i-normalise.m
 def test_shares_of_the_steps_on_a_page_are_those_of_the_verdicts(page):
     known = (ROOT / "experiments/results/small/verdicts.md").read_text()
     text = (ROOT / page).read_text()
-    for share, low, high in re.findall(r"(\d+) % \((\d+) to (\w+)\) (?:of|\| better)", text):
+    for share, low, high in re.findall(
+        r"(\d+) % \((\d+) to (\w+)\) (?:of|\| better)", text
+    ):
         number = f"{share} % ({low} % to {high}"
         assert f"{number} %)" in known or f"{number})" in known, number
 
