@@ -209,12 +209,12 @@ class Store:
     def _read(self, name, step, like):
         import orbax.checkpoint as ocp
 
-        # NumPy arrays do not depend on the devices, so a run may be resumed on other
-        # ones.
         # A file that someone else wrote may expand to more than the memory holds, so
         # that the shapes are compared before anything is read.
         if problem := self._problem(name, step, like):
             raise ValueError(f"it {problem}")
+        # NumPy arrays do not depend on the devices, so a run may be resumed on other
+        # ones.
         as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
         restore_args = jax.tree.map(lambda _: as_numpy, like)
         read = self._manager(name).restore(
