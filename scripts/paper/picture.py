@@ -1,5 +1,6 @@
 """Figures and tables as pictures (PNG and SVG), and the points of a figure as CSV."""
 
+import collections
 import contextlib
 import csv
 import pathlib
@@ -36,7 +37,10 @@ COLOURS = {
     "batch_everywhere": "C1",
     "weight": "C4",
     "layer_everywhere": "C4",
+    "rms": "C5",
 }
+# Lines of the curves of one norm, which differ in their data or settings.
+LINES = ("-", "--", "-.", (0, (1, 1)))
 # Number of letters of the caption that fit below a panel.
 LETTERS = 74
 
@@ -124,8 +128,11 @@ def _save(fig, stem, **options):
 
 def _draw_panel(ax, figure, panel_curves):
     panel, first, second = panel_curves
+    n_drawn = collections.Counter()
     for curve in first:
-        _draw_curve(ax, figure, curve, panel.metric if panel.second else "", "-")
+        line = LINES[n_drawn[curve.norm] % len(LINES)]
+        n_drawn[curve.norm] += 1
+        _draw_curve(ax, figure, curve, panel.metric if panel.second else "", line)
     for curve in second:
         _draw_curve(ax, figure, curve, panel.second, ":")
     ax.set(
@@ -156,7 +163,7 @@ def _draw_curve(ax, figure, curve, metric, line):
     (line_drawn,) = ax.plot(
         curve.x,
         curve.median,
-        line,
+        linestyle=line,
         color=colour,
         # With more points the markers would cover the line.
         marker="." if len(curve.x) < 30 else None,
