@@ -10,6 +10,7 @@ import pytest
 from tests import runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", runs.EXPERIMENTS)
 def test_parameters_are_the_same_float32_numbers_with_x64(name):
     config = importlib.import_module(f"configs.{name}").get_config("smoke")

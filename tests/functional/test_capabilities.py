@@ -63,12 +63,8 @@ CELLS = {
         H, hidden_features=3, input_sizes=(2, 1), blocks=2
     ),
 }
-# One norm of each cell runs by default, the others with the slow tests.
-QUICK = (
-    "LSTM, layer",
-    "GRU, batch",
-    "DreamerGRU, layer",
-)
+# Two rows run by default, the others with the slow tests.
+QUICK = ("LSTM, layer", "GRU, batch")
 
 
 @pytest.fixture(autouse=True)

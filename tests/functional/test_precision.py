@@ -5,6 +5,8 @@ The gains are 0.3. At 1 a fresh network is chaotic, so that even float32 is far 
 float64 after some hundred steps.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,7 @@ B, T, H = 4, 128, 32
 # Relative errors of the whole gradient, about twice those that were measured.
 LIMITS = {"float32": 6e-6, "bfloat16": 0.04, "float16": 0.008}
 CELLS = {"lstm": LSTMCell, "gru": GRUCell, "dreamer": DreamerGRUCell}
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def gradient_errors(cell, dtypes, scale=1.0):
     return errors
 
 
-@pytest.mark.parametrize("norm", ["none", "layer", "rms"])
+@pytest.mark.parametrize("norm", ["layer", slow("none"), slow("rms")])
 @pytest.mark.parametrize("name", CELLS)
 def test_error_of_the_gradient(double, name, norm):
     gain = jax.nn.initializers.constant(0.3)

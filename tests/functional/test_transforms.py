@@ -97,6 +97,8 @@ DERIVATIVES = {
     "linearize of grad": lambda f, x: jax.linearize(jax.grad(f), x)[1](V),
     "hessian": lambda f, x: jax.hessian(f)(x),
 }
+# Reverse mode and forward mode over reverse mode; the others run with the slow tests.
+QUICK = ("jacrev", "hessian")
 # What needs ScanOptions(backward="autodiff").
 FORWARD_MODE = {
     "jvp": lambda f, x: jax.jvp(f, (x,), (V,))[1],
@@ -117,7 +119,13 @@ def scalar_of(backward):
     return scalar
 
 
-@pytest.mark.parametrize("name", DERIVATIVES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name in DERIVATIVES
+    ],
+)
 def test_a_derivative_and_its_vmap_equal_those_of_autodiff(name):
     derivative = DERIVATIVES[name]
 

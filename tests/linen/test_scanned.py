@@ -20,7 +20,9 @@ CELLS = {
 }
 RENAMES = {"OptimizedLSTMCell_0": "LSTMCell_0"}
 # The batch axes of purejaxrl and Stoix, and those of Mava.
-each_batch = pytest.mark.parametrize("batch", [(5,), (3, 2)], ids=str)
+each_batch = pytest.mark.parametrize(
+    "batch", [(5,), pytest.param((3, 2), marks=pytest.mark.slow)], ids=str
+)
 
 
 class Reference(nn.Module):

@@ -82,6 +82,7 @@ def test_what_both_norms_owe_to_the_seed_does_not_widen_the_interval(quantity):
     np.testing.assert_allclose([low, high], value)
 
 
+@pytest.mark.slow
 def test_interval_of_five_seeds_holds_the_true_difference_in_93_percent():
     rng = np.random.default_rng(0)
     n, held = 5, 0
