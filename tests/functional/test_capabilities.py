@@ -63,8 +63,12 @@ CELLS = {
         H, hidden_features=3, input_sizes=(2, 1), blocks=2
     ),
 }
-# Two rows run by default, the others with the slow tests.
-QUICK = ("LSTM, layer", "GRU, batch")
+# One norm of each cell runs by default, the others with the slow tests.
+QUICK = (
+    "LSTM, layer",
+    "GRU, batch",
+    "DreamerGRU, layer",
+)
 
 
 @pytest.fixture(autouse=True)
