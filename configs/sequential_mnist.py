@@ -69,7 +69,7 @@ HELP = {
     "model.forget_bias": "first value of the forget gate's bias",
 }
 NORMS = ("none", "layer", "rms")
-# The best rates of "small" are not known: 3e-3 stands for them until they are tried.
+# On MNIST, 3e-3 is better than 1e-3 for each norm: docs/should-i-normalise.md.
 SWEEPS = {
     **figure_sweeps(NORMS, seeds=3, rates=(1e-3, 3e-3, 1e-2)),
     **small_sweeps("small", dict.fromkeys(NORMS, 3e-3), (1e-3, 3e-3, 1e-2)),
