@@ -69,7 +69,7 @@ HELP = {
     "model.forget_bias": "first value of the forget gate's bias",
 }
 NORMS = ("none", "layer", "rms")
-# On MNIST, 3e-3 is better than 1e-3 for each norm: docs/should-i-normalise.md.
+# On MNIST, 3e-3 is the better of 1e-3 and 3e-3: docs/should-i-normalise.md.
 SWEEPS = {
     **figure_sweeps(NORMS, seeds=3, rates=(1e-3, 3e-3, 1e-2)),
     **small_sweeps("small", dict.fromkeys(NORMS, 3e-3), (1e-3, 3e-3, 1e-2)),
