@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from lnrepro.data.files import mappable
+from lnrepro.data.old_files import mappable
 from lnrepro.errors import DataError
 
 # Bytes of a word. The longest word of the GoogleNews file has fewer than 100.
