@@ -1,8 +1,7 @@
-"""Which data sets there are, and who builds them.
+"""Which data sets there are, and where they are prepared.
 
-To add a set of your own, write a `Builder` and call `register`, or name the builder in
-an entry point of the group "lnrepro.data": docs/your-own-data.md. Sets of this project
-are in `TABLE`.
+To add a set to this project, add a line to `TABLE`. A set of one's own needs `register`
+or an entry point of the group "lnrepro.data": docs/your-own-data.md.
 """
 
 from __future__ import annotations
@@ -13,24 +12,21 @@ import os
 import pathlib
 import re
 from importlib import metadata
-from typing import TYPE_CHECKING
 
 from lnrepro.checks import local_path
-from lnrepro.data.prepared_set import newest
+from lnrepro.data.reader import Reader
+from lnrepro.data.set_folder import SET_FILE, open_folder
 from lnrepro.errors import DataError
-
-if TYPE_CHECKING:
-    from lnrepro.data.builder import Builder
 
 # Folder of all prepared sets; None is $LNREPRO_DATA, or ~/.cache/lnrepro without it.
 DataDir = str | os.PathLike | None
 
 # What a set of own files may be called.
 OWN_NAME = re.compile(r"[A-Za-z0-9_]+")
-# Other packages name their builders in entry points of this group.
+# Other packages name their readers in entry points of this group.
 ENTRY_POINTS = "lnrepro.data"
 
-# Module and class of the builder of each set.
+# Module and name of the reader of each set.
 TABLE = {
     "mnist": "lnrepro.data.official.mnist:Mnist",
     "digits": "lnrepro.data.generated.digits:Digits",
@@ -60,8 +56,8 @@ TABLE = {
     "story_mpqa": "lnrepro.data.generated.story_sets:StoryMpqa",
 }
 
-# Builders of the user's own sets.
-_REGISTERED: dict[str, type[Builder]] = {}
+# Readers of the user's own sets.
+_REGISTERED: dict[str, Reader] = {}
 
 
 def data_root(data_dir: DataDir = None) -> pathlib.Path:
@@ -74,58 +70,70 @@ def data_root(data_dir: DataDir = None) -> pathlib.Path:
     return local_path(folder, "the folder of the data sets")
 
 
-def register(name: str, builder: type[Builder]) -> None:
+def register(name: str, reader: Reader) -> None:
     """Add a set of one's own for this process.
 
-    Once it is prepared, other processes find it by its name and need no builder.
+    Once it is prepared, other processes find it by its name and need no reader.
 
     Args:
-      name: the set. Its earlier builder, if there is one, is replaced.
-      builder: what reads its files.
+      name: the set. Its earlier reader, if there is one, is replaced.
+      reader: what reads its files.
 
     Raises:
       DataError: this project has a set of this name, or it cannot be a name.
     """
     check_own_name(name)
-    _REGISTERED[name] = builder
+    _REGISTERED[name] = reader
 
 
-def builder_class(name: str, data_dir: DataDir = None) -> type[Builder]:
-    """Return the builder of a set: its source, licence, size and official files.
+def known_reader(name: str) -> Reader | None:
+    """Return the reader of a set; None if this process knows none of this name."""
+    if name in TABLE:
+        module, _, reader = TABLE[name].partition(":")
+        found = getattr(importlib.import_module(module), reader)
+        if not isinstance(found, Reader):
+            from lnrepro.data import old_builder
+
+            found = old_builder.reader(found)
+        return found
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    for entry_point in metadata.entry_points(group=ENTRY_POINTS, name=name):
+        return entry_point.load()
+    return None
+
+
+def format_of(name: str, data_dir: DataDir = None) -> str:
+    """Return the name of the set whose format a set has, which is known here.
 
     Args:
-      name: the set. A set of own files has the builder of the set whose format it has.
+      name: the set. That of own files has the format of another set.
       data_dir: the folder of all prepared sets, where own sets are found.
 
     Raises:
-      DataError: there is no such set.
+      DataError: there is no such set, or it is damaged.
     """
-    original = name
-    # A set of own files says in its seal whose format it has.
-    if not is_known(name) and OWN_NAME.fullmatch(name):
-        own = newest(data_root(data_dir) / name)
-        original = own.seal.original if own else None
-    if original in TABLE:
-        module, _, builder = TABLE[original].partition(":")
-        return getattr(importlib.import_module(module), builder)
-    if original in _REGISTERED:
-        return _REGISTERED[original]
-    # Other packages come last, so that they cannot replace a set of this project.
-    for entry_point in metadata.entry_points(group=ENTRY_POINTS, name=original or name):
-        return entry_point.load()
-    known = sorted([*TABLE, *_REGISTERED])
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise DataError(
-        f"no data set is called {name!r}; {hint}there are: {', '.join(known)}"
-    )
+    if known_reader(name):
+        return name
+    own = open_folder(set_folder(name, data_dir))
+    if own is None or not known_reader(own.format):
+        raise _unknown(name)
+    return own.format
 
 
-def is_known(name: str) -> bool:
-    """Return whether a set has a builder in this process."""
-    if name in TABLE or name in _REGISTERED:
-        return True
-    return bool(metadata.entry_points(group=ENTRY_POINTS, name=name))
+def reader_of(name: str, data_dir: DataDir = None) -> Reader:
+    """Return the reader of a set: its source, licence, size and official files.
+
+    Args:
+      name: the set. One of own files has the reader of the set whose format it has.
+      data_dir: the folder of all prepared sets, where own sets are found.
+
+    Raises:
+      DataError: there is no such set, or it is damaged.
+    """
+    found = known_reader(format_of(name, data_dir))
+    assert found is not None
+    return found
 
 
 def set_folder(name: str, data_dir: DataDir = None) -> pathlib.Path:
@@ -139,12 +147,21 @@ def set_folder(name: str, data_dir: DataDir = None) -> pathlib.Path:
       DataError: there is no such set.
     """
     folder = data_root(data_dir) / name
-    if not is_known(name) and OWN_NAME.fullmatch(name):
-        own = newest(folder)
-        if own and own.seal.original is None:
-            # It was prepared by a builder that is registered in another process.
-            return own.folder
-    return folder / builder_class(name, data_dir).version
+    if found := known_reader(name):
+        return folder / found.version
+    # A set of own files, or of a reader that is registered in another process.
+    if OWN_NAME.fullmatch(name) and (sets := sorted(folder.glob(f"*/{SET_FILE}"))):
+        return sets[-1].parent
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> DataError:
+    known = sorted([*TABLE, *_REGISTERED])
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return DataError(
+        f"no data set is called {name!r}; {hint}there are: {', '.join(known)}"
+    )
 
 
 def check_own_name(own_name: str) -> None:
