@@ -96,7 +96,7 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
       data_dir: --data_dir.
     """
     reader = data.reader_of(name, data_dir)
-    place = data.set_folder(name, data_dir)
+    place = data.folder_of(name, data_dir)
     state, where = "not prepared", f"  goes to   {place}"
     if reader.embedded:
         state = "prepares itself at first use"
@@ -129,7 +129,7 @@ def prepare(args: argparse.Namespace) -> None:
         raise UserError(f"--as={args.own_name} needs --raw, the folder of your files")
     # A prepared set is never overwritten.
     if not args.own_name and data.prepared(name, args.data_dir):
-        place = data.set_folder(name, args.data_dir)
+        place = data.folder_of(name, args.data_dir)
         if given:
             raise UserError(
                 f"{name} is prepared already, and {given} was not read; to prepare "
@@ -257,7 +257,8 @@ def progress_bar() -> Iterator[Progress]:
     try:
         yield progress
     finally:
-        bar.stop()
+        if bar.live.is_started:
+            bar.stop()
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def format_of(name: str, data_dir: DataDir = None) -> str:
     """
     if known_reader(name):
         return name
-    own = open_folder(set_folder(name, data_dir))
+    own = open_folder(folder_of(name, data_dir))
     if own is None or not known_reader(own.format):
         raise _unknown(name)
     return own.format
@@ -136,7 +136,7 @@ def reader_of(name: str, data_dir: DataDir = None) -> Reader:
     return found
 
 
-def set_folder(name: str, data_dir: DataDir = None) -> pathlib.Path:
+def folder_of(name: str, data_dir: DataDir = None) -> pathlib.Path:
     """Return the folder of a set, whether it is prepared or not.
 
     Args:

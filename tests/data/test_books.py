@@ -234,7 +234,7 @@ def test_books_of_one_name_in_several_folders_are_all_read(tmp_path):
     facts = data.facts("mine", tmp_path / "data")
     assert facts["books"] == 4
     assert {"w0", "w1", "w2"} <= set(facts["words"])
-    assert read_notes(data.set_folder("mine", tmp_path / "data")) == {
+    assert read_notes(data.folder_of("mine", tmp_path / "data")) == {
         "files of the operating system left out": 3,
         "repeated books": 1,
     }

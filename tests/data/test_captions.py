@@ -477,7 +477,7 @@ def test_few_empty_captions_are_left_out_and_nothing_shifts(raw, tmp_path):
     lines[7] = " "
     (raw / "train.txt").write_text("\n".join(lines) + "\n\n\n")
     data.prepare("captions_proxy", raw, tmp_path / "data")
-    place = data.set_folder("captions_proxy", tmp_path / "data")
+    place = data.folder_of("captions_proxy", tmp_path / "data")
     assert read_notes(place)["captions without words left out"] == 1
     columns = data.open_columns("captions_proxy", "train", tmp_path / "data")
     facts = data.facts("captions_proxy", tmp_path / "data")

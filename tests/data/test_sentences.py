@@ -332,7 +332,7 @@ def test_repeated_sentences_and_empty_lines_are_counted(tmp_path):
     (tmp_path / "custrev.pos").write_bytes(b"good .\n\ngood .\n")
     (tmp_path / "custrev.neg").write_bytes(b"bad .\ngood .\n")
     data.prepare("cr", tmp_path, tmp_path, own_name="mine")
-    assert read_notes(data.set_folder("mine", tmp_path)) == {
+    assert read_notes(data.folder_of("mine", tmp_path)) == {
         "empty lines left out": 1,
         "repeated sentences": 2,
     }
