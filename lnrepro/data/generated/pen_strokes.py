@@ -20,20 +20,14 @@ Shape letters: n points.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
 
-from lnrepro.data.builder import Builder, Example
-from lnrepro.data.official.iam_ondb import (
-    example,
-    facts,
-    features_of_lines,
-    offsets,
-)
-from lnrepro.data.raw import Raw
+from lnrepro.data.official.iam_ondb import Line, columns_of, facts, offsets
+from lnrepro.data.raw_folder import RawFolder
+from lnrepro.data.reader import Content, Reader
 
 LINES = {"train": 3000, "valid": 200}
 WRITERS = 40
@@ -52,33 +46,16 @@ CONSONANTS = "bcdfghjklmnpqrstvwxyz"
 PUNCTUATION = "',."
 
 
-class GeneratedStrokes(Builder):
-    """3,200 lines of invented words in generated pen strokes of 40 writers."""
-
-    source = (
-        "https://github.com/apshu/HersheyFonts (glyphs of A. V. Hershey, U.S. National "
-        "Bureau of Standards)"
-    )
-    licence = "glyphs free to use and share; the lines are generated"
-    size = "3,000 train, 200 valid; nothing to download, 10 MB prepared"
-    embedded = True
-
-    def features(self):
-        """Return the features of one example, which are those of IAM-OnDB."""
-        return features_of_lines()
-
-    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
-        """Generate the lines of both splits."""
-        unknown: Counter = Counter()
-        splits: dict[str, list[Example]] = {}
-        for seed, (split, count) in enumerate(LINES.items()):
-            splits[split] = []
-            for i, (text, points) in enumerate(generate(count, seed)):
-                name = f"{split}-{i:05}"
-                line = example(offsets(points), text, name, 0, unknown)
-                splits[split].append(line)
-        self.facts |= facts(splits["train"], unknown)
-        return splits
+def read(raw: RawFolder) -> Content:
+    """Generate the lines of both splits."""
+    splits = {}
+    for seed, (split, count) in enumerate(LINES.items()):
+        splits[split] = [
+            Line(offsets(points), text, f"{split}-{i:05}", 0)
+            for i, (text, points) in enumerate(generate(count, seed))
+        ]
+    columns = {split: columns_of(lines) for split, lines in splits.items()}
+    return Content(columns, facts(splits))
 
 
 def generate(count: int, seed: int) -> Iterator[tuple[str, np.ndarray]]:
@@ -223,3 +200,16 @@ def resample(path: np.ndarray, spacing: float) -> np.ndarray:
     x = np.interp(wanted, distance, path[:, 0])
     y = np.interp(wanted, distance, path[:, 1])
     return np.stack([x, y], axis=1)
+
+
+GENERATED_STROKES = Reader(
+    title="3,200 lines of invented words in generated pen strokes of 40 writers",
+    read=read,
+    source=(
+        "https://github.com/apshu/HersheyFonts (glyphs of A. V. Hershey, U.S. National "
+        "Bureau of Standards)"
+    ),
+    licence="glyphs free to use and share; the lines are generated",
+    size="3,000 train, 200 valid; nothing to download, 6 MB prepared",
+    embedded=True,
+)
