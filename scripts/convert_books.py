@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 
 from lnrepro.data.encodings import decode
 from lnrepro.data.file_kinds import is_system_file, unpacked_name
-from lnrepro.data.files import unpack
+from lnrepro.data.old_files import unpack
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
 

@@ -18,8 +18,8 @@ import pathlib
 
 import numpy as np
 
-from lnrepro.data.files import unpack
 from lnrepro.data.official.caption_files import PER_IMAGE, parse_text
+from lnrepro.data.old_files import unpack
 from lnrepro.data.raw import Raw
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import DataError, ended

@@ -12,7 +12,7 @@ from typing import Any
 
 from lnrepro.data.encodings import quoted
 from lnrepro.data.file_kinds import SUFFIXES
-from lnrepro.data.files import DAMAGED, Content
+from lnrepro.data.old_files import DAMAGED, Content
 from lnrepro.errors import DataError
 
 # Bytes that all members of an archive may unpack to.

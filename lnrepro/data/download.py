@@ -11,7 +11,7 @@ from collections.abc import Callable
 from http.client import HTTPException
 
 from lnrepro.data.file_kinds import SUFFIXES
-from lnrepro.data.files import PIECE, UNKNOWN_LIMIT, unpack
+from lnrepro.data.old_files import PIECE, UNKNOWN_LIMIT, unpack
 from lnrepro.data.raw import RawFile, checksum_problem
 from lnrepro.errors import DataError
 

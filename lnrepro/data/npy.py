@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 
 from lnrepro.data.encodings import quoted
-from lnrepro.data.files import mappable
+from lnrepro.data.old_files import mappable
 from lnrepro.errors import DataError
 
 # Bytes that a packed file may unpack to.

@@ -22,7 +22,7 @@ from lnrepro.data.file_kinds import (
     is_system_file,
     unpacked_name,
 )
-from lnrepro.data.files import UNKNOWN_LIMIT, unpack
+from lnrepro.data.old_files import UNKNOWN_LIMIT, unpack
 from lnrepro.errors import DataError
 
 # Archives that are not read, which may lie where a folder is looked for.

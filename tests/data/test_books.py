@@ -11,7 +11,7 @@ import pytest
 from experiments.skip_thoughts import triples
 from lnrepro import data
 from lnrepro.data import encodings
-from lnrepro.data import files as data_files
+from lnrepro.data import old_files as data_files
 from lnrepro.data.batches import train_batches
 from lnrepro.data.builder import read_notes
 from lnrepro.data.official import book_files

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data import file_kinds, files
+from lnrepro.data import file_kinds
+from lnrepro.data import old_files as files
 from lnrepro.data.file_kinds import is_system_file
-from lnrepro.data.files import mappable, unpack
 from lnrepro.data.official.word2vec import Word2Vec
+from lnrepro.data.old_files import mappable, unpack
 from lnrepro.data.raw import Raw
 from lnrepro.errors import DataError
 from tests.data import idx, unchecked

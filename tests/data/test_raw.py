@@ -11,9 +11,9 @@ import sys
 import pytest
 
 from lnrepro import data
-from lnrepro.data import files
+from lnrepro.data import old_files as files
 from lnrepro.data.download import download
-from lnrepro.data.files import unpack
+from lnrepro.data.old_files import unpack
 from lnrepro.data.raw import RawFile
 from lnrepro.errors import DataError, UserError
 from tests.data import idx

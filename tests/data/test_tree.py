@@ -5,7 +5,8 @@ import tarfile
 
 import pytest
 
-from lnrepro.data import archives, files
+from lnrepro.data import archives
+from lnrepro.data import old_files as files
 from lnrepro.data.raw import Raw
 from lnrepro.errors import DataError
 

@@ -220,7 +220,8 @@ WORD2VEC = (
 @functools.cache
 def parsers() -> dict[str, Parser]:
     """Return every parser of lnrepro.data by the name of its format."""
-    from lnrepro.data import archives, files, raw
+    from lnrepro.data import archives, raw
+    from lnrepro.data import old_files as files
     from lnrepro.data.official import (
         binarized_mnist,
         book_files,

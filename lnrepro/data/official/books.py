@@ -39,8 +39,8 @@ import numpy as np
 from lnrepro.data.builder import Builder, Progress, array, write_notes
 from lnrepro.data.encodings import BLOCK
 from lnrepro.data.file_kinds import PLAIN_OR_PACKED
-from lnrepro.data.files import Content
 from lnrepro.data.official.book_files import Book, index
+from lnrepro.data.old_files import Content
 from lnrepro.data.raw import Raw, RawFile
 from lnrepro.data.seal import UnsealedSet
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lnrepro.data.encodings import decode, quoted
-from lnrepro.data.files import unpack
+from lnrepro.data.old_files import unpack
 from lnrepro.data.raw import Raw, few
 from lnrepro.data.text import is_text
 from lnrepro.errors import DataError
