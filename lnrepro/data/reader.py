@@ -92,7 +92,7 @@ class Reader:
     size: str = "not stated"
     configs: Sequence[str] = ()
     files: Sequence[RawFile] = ()
-    published: Mapping[str, int] = NOTHING
+    published: Mapping[str, int] = dataclasses.field(default_factory=dict)
     sha256: str | None = None
     embedded: bool = False
 

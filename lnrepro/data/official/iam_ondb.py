@@ -67,7 +67,7 @@ from lnrepro.data.files import decode, visible
 from lnrepro.data.official.iam_strokes import AGAIN, offsets, points
 from lnrepro.data.raw_folder import RawFile, RawFolder
 from lnrepro.data.reader import Columns, Content, Reader
-from lnrepro.data.text import plain_punctuation
+from lnrepro.data.text import as_bytes, plain_punctuation
 from lnrepro.errors import DataError
 
 LISTS = ("trainset", "testset_v", "testset_t", "testset_f")
