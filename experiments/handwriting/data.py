@@ -98,7 +98,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
       DataError: the set is missing.
     """
     opened = data.open_set(config.data.name, config.data.dir)
-    lines = opened.seal.splits
+    lines = opened.splits
     longest = 0
     for split in lines:
         longest = max(longest, int(opened.columns(split)["text"].lengths.max()))

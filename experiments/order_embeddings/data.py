@@ -69,7 +69,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     """
     spec = config.data
     opened = data.open_set(spec.name, spec.dir)
-    images = opened.seal.splits
+    images = opened.splits
     words = number_of_words(spec, opened.facts)
     features = opened.columns("train")["image"].shape[1]
     found = {

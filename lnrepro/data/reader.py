@@ -79,7 +79,8 @@ class Reader:
       files: the official files.
       published: published sizes of splits and other counts, see `Content.counts`. A
         comment beside them says where each number is published.
-      sha256: beginning of the checksum of the official content, as in the fingerprint.
+      sha256: beginning of the checksum of the official content, as in the fingerprint,
+        if it is known.
       embedded: True if it needs no files. Such a set is prepared at its first use.
     """
 
@@ -93,7 +94,7 @@ class Reader:
     configs: Sequence[str] = ()
     files: Sequence[RawFile] = ()
     published: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    sha256: str | None = None
+    sha256: str = ""
     embedded: bool = False
 
 
