@@ -51,6 +51,11 @@ def is_text(value: str) -> bool:
     return True
 
 
+def as_bytes(text: str) -> np.ndarray:
+    """Return a text as UTF-8 bytes [t] uint8."""
+    return np.frombuffer(text.encode(), np.uint8)
+
+
 def numbering() -> dict[Any, int]:
     """Return a dict that gives each new word the next number, from 0."""
     words: defaultdict[Any, int] = defaultdict()

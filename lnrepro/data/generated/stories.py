@@ -9,8 +9,6 @@ and how much two sentences share (story_sick, from 1 to 5).
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -308,10 +306,8 @@ def with_synonyms(sentence: str, topic: Topic) -> str:
     return sentence
 
 
-def texts(
-    count: int = STORIES, seed: int = 1
-) -> Iterator[tuple[str, int, contextlib.AbstractContextManager]]:
-    """Yield (name, size in bytes, file) of every story.
+def texts(count: int = STORIES, seed: int = 1) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of every story.
 
     Args:
       count: number of stories.
@@ -320,8 +316,7 @@ def texts(
     choices = Choices(seed)
     for i in range(count):
         lines = [f"{sentence}\n" for sentence in Scene(choices).story()]
-        content = "".join(lines).encode()
-        yield f"story {i}", len(content), contextlib.nullcontext(io.BytesIO(content))
+        yield f"story {i}", "".join(lines)
 
 
 def labelled(task: str) -> list[tuple[str, int]]:

@@ -7,12 +7,10 @@ Shape letters: T points.
 
 from __future__ import annotations
 
-from typing import NoReturn
-from xml.parsers import expat
+from xml.etree import ElementTree
 
 import numpy as np
 
-from lnrepro.data.encodings import quoted
 from lnrepro.errors import DataError
 
 # Largest coordinate. The official lines stay below 10,000.
@@ -32,109 +30,47 @@ def points(content: bytes, where: object) -> np.ndarray:
       float64 if a coordinate has decimals.
 
     Raises:
-      DataError: the XML is broken or is not a line of handwriting. Document types are
-        an error, and therefore also all entities and external references.
+      DataError: the XML is broken or is not a line of handwriting.
     """
-    reader = _Reader(where)
-    reader.read(content)
-    found, ends = reader.found, reader.ends
-    if "StrokeSet" not in reader.seen:
-        raise DataError(f"{where}: no StrokeSet; {AGAIN}")
-    if len(found) < 2 or not ends or ends[-1] != len(found):
+    try:
+        root = ElementTree.fromstring(content)
+    except ElementTree.ParseError as e:
+        raise DataError(f"{where}: broken XML ({e}); {AGAIN}") from None
+    # The header names an encoding that Python or its XML parser does not have.
+    except (LookupError, ValueError) as e:
+        raise DataError(f"{where}, line 1: {e}; {AGAIN}") from None
+    coordinates: list[tuple[str | None, str | None]] = []
+    ends = []
+    for number, stroke in enumerate(root.findall(".//StrokeSet/Stroke"), 1):
+        found = stroke.findall("Point")
+        if not found:
+            raise DataError(f"{where}: stroke {number} has no points; {AGAIN}")
+        coordinates += [(point.get("x"), point.get("y")) for point in found]
+        ends.append(len(coordinates))
+    if len(coordinates) < 2:
         raise DataError(
-            f"{where}: {len(found)} points in {len(ends)} strokes are not a line of "
-            f"handwriting; {AGAIN}"
+            f"{where}: {len(coordinates)} points in {len(ends)} strokes of a StrokeSet "
+            f"are not a line of handwriting; {AGAIN}"
         )
-    # One decimal coordinate makes the whole line a float, so that no digit is lost.
-    is_whole = all(isinstance(number, int) for point in found for number in point)
-    line = np.zeros((len(found), 3), np.int32 if is_whole else np.float64)
-    line[:, :2] = found
-    # A point at which a stroke ends has the number of points up to it in `ends`.
+    try:
+        # A missing coordinate is None, which becomes NaN.
+        numbers = np.array(coordinates, np.float64)
+    except ValueError as e:
+        raise DataError(f"{where}: a coordinate of a Point: {e}; {AGAIN}") from None
+    # No comparison with NaN is true.
+    is_near = (np.abs(numbers) < FARTHEST).all(axis=1)
+    if not is_near.all():
+        first = int(np.argmin(is_near))
+        x, y = coordinates[first]
+        raise DataError(
+            f"{where}, point {first + 1}: x={x!s:.12} and y={y!s:.12} are not two "
+            f"numbers below {FARTHEST}; {AGAIN}"
+        )
+    is_whole = (numbers == np.rint(numbers)).all()
+    line = np.zeros((len(numbers), 3), np.int32 if is_whole else np.float64)
+    line[:, :2] = numbers
     line[np.array(ends) - 1, 2] = 1
     return line
-
-
-class _Reader:
-    """Reader of the elements of a lineStrokes XML file.
-
-    Attributes:
-      seen: names of the elements.
-      found: the points.
-      ends: number of points at the end of each stroke.
-    """
-
-    def __init__(self, where: object):
-        self.seen: set[str] = set()
-        self.found: list[tuple[float, float]] = []
-        self.ends: list[int] = []
-        self._where = where
-        self._parser = expat.ParserCreate()
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.StartDoctypeDeclHandler = self._document_type
-
-    def read(self, content: bytes) -> None:
-        """Read a whole file.
-
-        Raises:
-          DataError: the XML is broken, or a stroke or point is wrong.
-        """
-        try:
-            self._parser.Parse(content, True)
-        except expat.ExpatError as e:
-            problem = expat.ErrorString(e.code)
-            raise DataError(
-                f"{self._where}, line {e.lineno}: broken XML ({problem}); {AGAIN}"
-            ) from None
-        # Python's codecs raise these errors.
-        except (LookupError, ValueError) as e:
-            raise DataError(
-                f"{self._where}, line 1: unknown encoding ({quoted(str(e))}); {AGAIN}"
-            ) from None
-
-    def _fail(self, problem: str) -> NoReturn:
-        line = self._parser.CurrentLineNumber
-        raise DataError(f"{self._where}, line {line}: {problem}; {AGAIN}")
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        self.seen.add(name)
-        if name != "Point":
-            return
-        for key in ("x", "y"):
-            if key not in attributes:
-                self._fail(f"a Point without {key}")
-        x, y = attributes["x"], attributes["y"]
-        try:
-            point = _number(x), _number(y)
-        except ValueError:
-            self._fail(f"a Point at {x[:12]!a}, {y[:12]!a}, which are not numbers")
-        # No comparison with NaN is true.
-        if not all(abs(number) < FARTHEST for number in point):
-            self._fail(
-                f"a Point at {x[:12]}, {y[:12]}; coordinates are numbers below "
-                f"{FARTHEST}"
-            )
-        if "StrokeSet" not in self.seen:
-            self._fail("a Point outside of a StrokeSet")
-        self.found.append(point)
-
-    def _end(self, name: str) -> None:
-        if name == "Stroke":
-            # A stroke without points would end the stroke before it a second time.
-            if len(self.found) == (self.ends[-1] if self.ends else 0):
-                self._fail("a Stroke without points")
-            self.ends.append(len(self.found))
-
-    def _document_type(self, *_: object) -> None:
-        self._fail("a document type, which these files do not have")
-
-
-def _number(text: str) -> int | float:
-    """Return a number, an int where it has no decimals. Raise ValueError if none."""
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
 
 
 def offsets(line: np.ndarray) -> np.ndarray:
