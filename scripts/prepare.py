@@ -21,7 +21,6 @@ import itertools
 import operator
 import pathlib
 import shlex
-import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +28,7 @@ from typing import Any
 from lnrepro import data
 from lnrepro.data.files import PLAIN_OR_PACKED, visible
 from lnrepro.data.raw_folder import Progress, RawFolder
-from lnrepro.engine.command_line import Parser
+from lnrepro.engine.command_line import Parser, print_warning
 from lnrepro.errors import UserError, ended
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -222,11 +221,6 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
         experiment = resolved.experiment.rpartition(".")[2]
         flags.append(f"--workdir=runs/{experiment}/{name}")
     return " ".join(["python -m lnrepro.main", f"--config={config}", *flags])
-
-
-def print_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Print a warning as one line, in place of `warnings.showwarning`."""
-    print(f"warning: {message}", file=sys.stderr)
 
 
 def download_missing(name: str, raw: pathlib.Path, progress: Progress) -> None:

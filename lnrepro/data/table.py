@@ -87,12 +87,7 @@ def known_reader(name: str) -> Reader | None:
     """Return the reader of a set; None if this process knows none of this name."""
     if name in TABLE:
         module, _, reader = TABLE[name].partition(":")
-        found = getattr(importlib.import_module(module), reader)
-        if not isinstance(found, Reader):
-            from lnrepro.data import old_builder
-
-            found = old_builder.reader(found)
-        return found
+        return getattr(importlib.import_module(module), reader)
     if name in _REGISTERED:
         return _REGISTERED[name]
     for entry_point in metadata.entry_points(group=ENTRY_POINTS, name=name):

@@ -33,7 +33,13 @@ from lnrepro.data.reader import Columns, Content, Reader, leave_out
 from lnrepro.data.text import as_bytes
 from lnrepro.errors import DataError
 
-HEADER = "pair_ID sentence_A sentence_B relatedness_score entailment_judgment".split()
+HEADER = [
+    "pair_ID",
+    "sentence_A",
+    "sentence_B",
+    "relatedness_score",
+    "entailment_judgment",
+]
 AGAIN = "get the official file"
 CORNELL = "https://www.cs.cornell.edu/people/pabo/movie-review-data/"
 NBSVM = "https://nlp.stanford.edu/~sidaw/home/projects:nbsvm"
