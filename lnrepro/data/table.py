@@ -53,6 +53,13 @@ TABLE = {
     "story_mpqa": "lnrepro.data.generated.story_sets:STORY_MPQA",
 }
 
+# Sets that configs name and that are no official ones, and the formats of their files.
+STAND_INS = {
+    "captions_proxy": "coco_captions",
+    "gutenberg": "bookcorpus",
+    "gutenberg_cloze": "cnn",
+}
+
 # Readers of the user's own sets.
 _REGISTERED: dict[str, Reader] = {}
 
@@ -148,6 +155,11 @@ def folder_of(name: str, data_dir: DataDir = None) -> pathlib.Path:
 
 
 def _unknown(name: str) -> DataError:
+    if name in STAND_INS:
+        return DataError(
+            f"{name} is not prepared; run `python scripts/prepare.py "
+            f"{STAND_INS[name]} --raw DIR --as {name}` with its files in DIR"
+        )
     known = sorted([*TABLE, *_REGISTERED])
     near = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]!r}? " if near else ""
