@@ -198,7 +198,7 @@ def test_links_lead_to_files_of_the_repository():
 
 
 def test_no_address_of_a_repository_stands_in_the_project():
-    """Only `repo_url` of mkdocs.yml may name one, which who publishes the site fills in."""
+    """Only `repo_url` of mkdocs.yml may name one, once somebody publishes the site."""
     names = subprocess.run(
         ["git", "grep", "-lE", "github.com/lnrepro|colab.research"],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Hook of MkDocs: pages of experiments/results on the site, and links that are right there.
+"""Hook of MkDocs: the pages of experiments/results, and the links of all pages.
 
 The page experiments/results/NAME.md is results/NAME.md on the site, and the table
 experiments/README.md is results/index.md. All pages have links that are right in the
@@ -43,7 +43,7 @@ def place_in_repository(page):
 
 
 def place_on_site(path):
-    """Return the path of a file of the repository on the site; None if it is not there."""
+    """Return where a file of the repository is on the site; None if it is not."""
     if path == "experiments/README.md":
         return "results/index.md"
     if re.fullmatch(r"experiments/results/(\w+\.md|.*\.png)", path):
@@ -54,12 +54,12 @@ def place_on_site(path):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Turn the links of a page, which are right in the repository, into those of the site."""
+    """Turn links that are right in the repository into those of the site."""
     here = page.file.src_uri
     folder = posixpath.dirname(place_in_repository(here))
 
     def address(target, anchor):
-        """Return the address of a file on the site; None if the site has no link to it."""
+        """Return the address of a file; None if the site has no link to it."""
         path = posixpath.normpath(posixpath.join(folder, target))
         on_site = place_on_site(path)
         if on_site is not None:
