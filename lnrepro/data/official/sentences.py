@@ -137,7 +137,7 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
             rows.append((a, b, value))
         else:
             empty.append(f"line {number}")
-    leave_out(where, "pairs with an empty sentence", empty, len(lines))
+    leave_out(where, "pairs with an empty sentence", empty, len(lines) - 1)
     if not rows:
         raise DataError(f"{where}: contains no pair; {AGAIN}")
     return rows
