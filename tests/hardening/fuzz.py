@@ -356,7 +356,7 @@ def _preparing(name, found, scratch, table):
 def _read(name, target):
     """Read everything that a prepared set has."""
     data.facts(name, target)
-    seal = json.loads((data.folder_of(name, target) / data.SEAL).read_text())
+    seal = json.loads((data.set_folder(name, target) / data.SEAL).read_text())
     for split in seal["splits"]:
         for column in data.open_columns(name, split, target).values():
             len(column)

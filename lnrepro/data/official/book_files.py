@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 

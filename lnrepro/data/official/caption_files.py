@@ -163,7 +163,7 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
             first = sorted(captions, key=operator.not_)[:PER_IMAGE]
             found[image["split"]].append((number, first))
     # What json raises for a damaged file, and what missing and other values raise.
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as e:
+    except Exception as e:
         raise DataError(
             f"{where}: not JSON with a list of images that have split, cocoid and "
             f"sentences[].tokens ({quoted(f'{type(e).__name__}: {e}')}); {AGAIN}"

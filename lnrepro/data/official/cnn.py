@@ -304,9 +304,7 @@ def _frequent_words(words: Mapping[str, int], train: Sequence[Example]) -> list[
     scripts, commit 94f7398.
     """
     # Answers are entities, which have ids anyway.
-    counts = np.bincount(
-        np.concatenate([e.passage for e in train]), minlength=len(words)
-    )
+    counts = np.bincount(np.concatenate([e.passage for e in train]), minlength=len(words))
     counts += np.bincount(
         np.concatenate([e.question for e in train]), minlength=len(words)
     )

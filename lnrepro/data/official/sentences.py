@@ -33,13 +33,7 @@ from lnrepro.data.reader import Columns, Content, Reader, leave_out
 from lnrepro.data.text import as_bytes
 from lnrepro.errors import DataError
 
-HEADER = [
-    "pair_ID",
-    "sentence_A",
-    "sentence_B",
-    "relatedness_score",
-    "entailment_judgment",
-]
+HEADER = "pair_ID sentence_A sentence_B relatedness_score entailment_judgment".split()
 AGAIN = "get the official file"
 CORNELL = "https://www.cs.cornell.edu/people/pabo/movie-review-data/"
 NBSVM = "https://nlp.stanford.edu/~sidaw/home/projects:nbsvm"
@@ -143,7 +137,7 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
             rows.append((a, b, value))
         else:
             empty.append(f"line {number}")
-    leave_out(where, "pairs with an empty sentence", empty, len(lines))
+    leave_out(where, "pairs with an empty sentence", empty, len(lines) - 1)
     if not rows:
         raise DataError(f"{where}: contains no pair; {AGAIN}")
     return rows

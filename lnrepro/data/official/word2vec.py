@@ -56,22 +56,28 @@ class Word2Vec(Mapping):
             if not f.read(1):
                 raise self._error("empty")
             self._map = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        # A first line of other fields is the first entry.
+        # Without a header, the first line is the first entry.
         count = self._read_header()
         entries = self._map.tell()
-        numbers = _numbers_at_end(self._map.readline())
+        line = self._map.readline()
+        while line.isspace():
+            line = self._map.readline()
         self._map.seek(entries)
-        self._is_text = count is None or numbers >= self.size
+        self._is_text = count is None or _numbers_at_end(line) >= self.size
         found = self._text_entries() if self._is_text else self._binary_entries()
         self._positions: dict[str, int] = {}
         total = 0
         for word, position in itertools.islice(found, count):
             total += 1
             self._positions.setdefault(word, position)
-        more = self._map.read(LONGEST_WORD).strip()
-        if count is not None and (total < count or more):
-            size = "more" if more else f"{total:,}"
-            raise self._error(f"has {size} words, but its first line says {count:,}")
+        if count is not None and total < count:
+            raise self._error(
+                f"has {total:,} whole words, but its first line says {count:,}"
+            )
+        if self._map.read(LONGEST_WORD).strip():
+            raise self._error(
+                f"goes on after the {total:,} words that its first line says"
+            )
 
     def _error(self, problem: str) -> DataError:
         return DataError(f"{self.path}: {problem}; get a word2vec file, binary or text")
