@@ -10,6 +10,7 @@ import pytest
 
 from lnrepro.data import batches
 from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.ragged import Ragged
 from lnrepro.errors import UserError
 
 N = 103
@@ -33,15 +34,30 @@ def sequences():
     Each value says which example and which position it belongs to.
     """
     lengths = np.random.default_rng(1).integers(1, 41, N)
-    examples = [
-        {
-            "row": np.array(i),
-            "tokens": 1000 * i + np.arange(n) + 1,
-            "title": np.full(n % 7, i + 1),
-        }
-        for i, n in enumerate(lengths)
-    ]
-    return examples, lengths
+    titles = np.arange(N) % 7
+    columns = {
+        "row": np.arange(N),
+        "tokens": ragged([1000 * i + np.arange(n) + 1 for i, n in enumerate(lengths)]),
+        "title": ragged([np.full(n, i + 1) for i, n in enumerate(titles)]),
+    }
+    return columns, lengths
+
+
+def ragged(rows):
+    return Ragged(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
+
+
+class Examples:
+    """A source: the examples of columns, made when they are asked for."""
+
+    def __init__(self, columns):
+        self.columns = columns
+
+    def __len__(self):
+        return N
+
+    def __getitems__(self, rows):
+        return [{name: v[i] for name, v in self.columns.items()} for i in rows]
 
 
 def take(stream, n):
@@ -151,17 +167,14 @@ def test_a_run_may_start_at_any_step(columns, start):
 
 
 @pytest.mark.parametrize("block_rows", [1, 30, 45, 1024])
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_stacked_batches_are_the_same(columns, block_rows, prefetch, monkeypatch):
+def test_stacked_batches_are_the_same(columns, block_rows, monkeypatch):
     monkeypatch.setattr(batches, "BLOCK_ROWS", block_rows)
     plan = Plan(N, 10, seed=2)
     one_by_one = [
         {"row": plan.rows(k), "image": columns["image"][plan.rows(k)]}
         for k in range(5, 45)
     ]
-    with train_batches(
-        columns, plan, start_step=5, process=ALONE, prefetch=prefetch
-    ) as stream:
+    with train_batches(columns, plan, start_step=5, process=ALONE) as stream:
         at = 0
         for n in (1, 4, 7, 3, 13, 1, 11):
             stacked = stream.take(n)
@@ -176,16 +189,13 @@ def test_stacked_batches_are_the_same(columns, block_rows, prefetch, monkeypatch
 @pytest.mark.parametrize("count", [2, 4])
 def test_the_parts_of_the_processes_make_up_the_batch(columns, sequences, count):
     examples, lengths = sequences
-    buckets = {"lengths": lengths, "buckets": (10, 40)}
+    plan = Plan(N, 8, 1)
+    bucketed = Plan(N, 8, 1, lengths=lengths, buckets=(10, 40))
+    lengths_of_both = {"tokens": 40, "title": 6}
     makers = [
-        lambda p: take(
-            train_batches(columns, Plan(N, 8, 1), transform=add_draws, process=p), 30
-        ),
-        lambda p: take(
-            train_batches(examples, Plan(N, 8, 1, **buckets), pad=PAD, process=p), 15
-        ),
-        lambda p: take(eval_batches(columns, 8, process=p), 99),
-        lambda p: take(eval_batches(examples, 8, **buckets, pad=PAD, process=p), 99),
+        lambda p: take(train_batches(columns, plan, transform=add_draws, process=p), 9),
+        lambda p: take(train_batches(examples, bucketed, pad=PAD, process=p), 15),
+        lambda p: take(eval_batches(examples, 8, pad=lengths_of_both, process=p), 99),
     ]
     for make in makers:
         parts = [make((i, count)) for i in range(count)]
@@ -194,6 +204,15 @@ def test_the_parts_of_the_processes_make_up_the_batch(columns, sequences, count)
             for shares in zip(*parts, strict=True)
         ]
         same(joined, make(ALONE))
+
+
+def test_batches_of_a_source_are_those_of_its_columns(sequences):
+    columns, lengths = sequences
+    plan = Plan(N, 8, 1, lengths=lengths, buckets=(10, 40))
+    data = (columns, Examples(columns))
+    same(*(take(train_batches(d, plan, pad=PAD, process=ALONE), 20) for d in data))
+    pad = PAD | {"tokens": 40}
+    same(*(take(eval_batches(d, 50, pad=pad, process=ALONE), 9) for d in data))
 
 
 def test_the_default_process_is_that_of_jax(columns, monkeypatch):
@@ -230,10 +249,10 @@ def test_draws_are_uniform_and_depend_on_the_step(columns):
 @pytest.mark.parametrize("batch_size", [4, 10])
 @pytest.mark.parametrize("buckets", [(40,), (10, 20, 40), (3, 5, 9, 17, 33, 64)])
 def test_an_epoch_with_buckets(sequences, batch_size, buckets):
-    examples, lengths = sequences
+    columns, lengths = sequences
     plan = Plan(N, batch_size, seed=6, lengths=lengths, buckets=buckets)
-    steps, padded, shapes = plan.steps_per_epoch, 0, set()
-    epochs = take(train_batches(examples, plan, pad=PAD, process=ALONE), 3 * steps)
+    steps = plan.steps_per_epoch
+    epochs = take(train_batches(columns, plan, pad=PAD, process=ALONE), 3 * steps)
     for e in range(3):
         epoch = epochs[e * steps : (e + 1) * steps]
         rows = np.concatenate([b["row"] for b in epoch])
@@ -244,41 +263,24 @@ def test_an_epoch_with_buckets(sequences, batch_size, buckets):
         for k, batch in enumerate(epoch, e * steps):
             length = batch["tokens"].shape[1]
             assert length == plan.length(k)
-            assert length in buckets
             # The length is the shortest bucket that holds the batch.
-            assert length == next(
-                b for b in buckets if b >= lengths[batch["row"]].max()
-            )
+            longest = lengths[batch["row"]].max()
+            assert length == next(b for b in buckets if b >= longest)
             assert batch["title"].shape == (batch_size, 6)
             np.testing.assert_array_equal(batch["tokens_length"], lengths[batch["row"]])
             for name in ("tokens", "title"):
                 for row, n, i in zip(
                     batch[name], batch[f"{name}_length"], batch["row"], strict=True
                 ):
-                    np.testing.assert_array_equal(row[:n], examples[i][name])
+                    np.testing.assert_array_equal(row[:n], columns[name][i])
                     assert not row[n:].any()
-            if e == 0:
-                shapes.add(length)
-                padded += length * batch_size - lengths[batch["row"]].sum()
-    total = sum(b["tokens"].size for b in epochs[:steps])
-    assert plan.shapes == tuple(sorted(shapes))
-    assert plan.padding == pytest.approx(padded / total)
-
-
-def test_more_buckets_mean_less_padding(sequences):
-    padding = [
-        Plan(N, 4, 0, sequences[1], buckets).padding
-        for buckets in [(40,), (20, 40), (10, 20, 30, 40)]
-    ]
-    assert padding == sorted(padding, reverse=True)
-    assert len(set(padding)) == 3
 
 
 def test_batches_of_several_shapes_do_not_stack(sequences):
-    examples, lengths = sequences
+    columns, lengths = sequences
     plan = Plan(N, 4, 0, lengths, (20, 40))
     with (
-        train_batches(examples, plan, pad=PAD, process=ALONE) as stream,
+        train_batches(columns, plan, pad=PAD, process=ALONE) as stream,
         pytest.raises(
             UserError, match=r"cannot be stacked; set config.steps_per_call to 1"
         ),
@@ -287,18 +289,10 @@ def test_batches_of_several_shapes_do_not_stack(sequences):
 
 
 @pytest.mark.parametrize("batch_size", [1, 10, 103, 200])
-@pytest.mark.parametrize("bucketed", [False, True])
-def test_evaluation_counts_every_example_once(columns, sequences, batch_size, bucketed):
-    examples, lengths = sequences
-    options = (
-        {"lengths": lengths, "buckets": (5, 20, 40), "pad": PAD} if bucketed else {}
-    )
-    seen = take(
-        eval_batches(
-            examples if bucketed else columns, batch_size, process=ALONE, **options
-        ),
-        999,
-    )
+@pytest.mark.parametrize("ordered", [False, True])
+def test_evaluation_counts_every_example_once(columns, batch_size, ordered):
+    order = np.random.default_rng(2).permutation(N) if ordered else None
+    seen = take(eval_batches(columns, batch_size, order=order, process=ALONE), 999)
     assert len(seen) == -(-N // batch_size)
     assert {len(b["mask"]) for b in seen} == {batch_size}
     mask, index, row = (
@@ -306,26 +300,10 @@ def test_evaluation_counts_every_example_once(columns, sequences, batch_size, bu
     )
     assert mask.dtype == np.float32
     assert set(mask.tolist()) <= {0.0, 1.0}
-    assert sorted(row[mask == 1].tolist()) == list(range(N))
+    expected = np.arange(N) if order is None else order
+    np.testing.assert_array_equal(row[mask == 1], expected)
     # The padding consists of valid rows, too.
     np.testing.assert_array_equal(row, index)
-    assert (mask * row).sum() / mask.sum() == np.arange(N).mean()
-    if bucketed:
-        tokens = [b["tokens"].shape[1] for b in seen]
-        assert tokens == sorted(tokens)
-    else:
-        np.testing.assert_array_equal(row[mask == 1], np.arange(N))
-
-
-def test_batches_of_a_source_are_those_of_its_columns(tmp_path):
-    from lnrepro import data
-
-    data.prepare("digits", data_dir=tmp_path, records=True)
-    columns = data.open_columns("digits", "train", tmp_path)
-    source = data.open_source("digits", "train", tmp_path)
-    plan = Plan(len(source), 100, seed=0)
-    same(*(take(train_batches(d, plan, process=ALONE), 20) for d in (columns, source)))
-    same(*(take(eval_batches(d, 500, process=ALONE), 9) for d in (columns, source)))
 
 
 def first(*args, **kwargs):
@@ -375,6 +353,10 @@ BAD = {
     "short padding": (
         lambda c, e, n: first(e, Plan(N, N, 0), pad=PAD | {"tokens": 39}),
         "length 40 does not fit",
+    ),
+    "no padding": (
+        lambda c, e, n: first(e, Plan(N, 4, 0)),
+        "tokens: its examples differ in shape; give it a length in `pad`",
     ),
     "no bucket to pad to": (
         lambda c, e, n: first(e, Plan(N, 4, 0), pad=PAD),
