@@ -61,7 +61,7 @@ def test_what_is_out_of_layout_is_named(content, message):
 
 
 def test_sentences_end_with_their_stops():
-    passage = ["a", "b", ".", "c", "!", "d", "?", ".", "e"]
+    passage = "a b . c ! d ? . e".split()
     ends = [" ".join(passage[s]) for s in question.sentences(passage)]
     assert ends == ["a b .", "c !", "d ?", ".", "e"]
     assert question.sentences(["a", "."]) == [slice(0, 2)]
@@ -112,7 +112,7 @@ def test_a_set_has_its_words_and_counts(tmp_path):
     # Words get an id if they occur twice in training. "!" does not, nor do numbers.
     assert facts["words"][:14] == ["<pad>", *(f"@entity{i}" for i in range(13))]
     assert facts["words"][14:17] == ["@placeholder", "<unk>", "<num>"]
-    assert set(facts["words"][17:]) == set(["fish", "ate", "met", ".", "who", "in", "they"])
+    assert set(facts["words"][17:]) == set("fish ate met . who in they".split())
     assert facts["entities"] == 13
     assert facts["counts"]["train"] == {
         "questions": 2,
