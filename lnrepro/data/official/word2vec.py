@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from lnrepro.data.files import plain_file
+from lnrepro.data.files import plain_file, quoted
 from lnrepro.errors import DataError
 
 # Bytes of a word. The longest word of the GoogleNews file has fewer than 100.
@@ -139,14 +139,18 @@ class Word2Vec(Mapping):
             try:
                 vector = np.array(numbers, np.float64)
             except ValueError as e:
-                raise self._error(f"the vector of {word!a}: {e}") from None
+                raise self._error(
+                    f"the vector of {quoted(word)}: {quoted(str(e))}"
+                ) from None
             # A number that float32 cannot hold becomes infinite.
             with np.errstate(over="ignore"):
                 vector = vector.astype(np.float32)
         else:
             vector = np.frombuffer(self._map, "<f4", self.size, position)
         if not np.isfinite(vector).all():
-            raise self._error(f"the vector of {word!a} contains NaN or infinity")
+            raise self._error(
+                f"the vector of {quoted(word)} contains NaN or infinity"
+            )
         return vector
 
     def __contains__(self, word: object) -> bool:
