@@ -21,7 +21,6 @@ import itertools
 import operator
 import pathlib
 import shlex
-import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +28,7 @@ from typing import Any
 from lnrepro import data
 from lnrepro.data.files import PLAIN_OR_PACKED, visible
 from lnrepro.data.raw_folder import Progress, RawFolder
-from lnrepro.engine.command_line import Parser
+from lnrepro.engine.command_line import Parser, print_warning
 from lnrepro.errors import UserError, ended
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -96,7 +95,7 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
       data_dir: --data_dir.
     """
     reader = data.reader_of(name, data_dir)
-    place = data.set_folder(name, data_dir)
+    place = data.folder_of(name, data_dir)
     state, where = "not prepared", f"  goes to   {place}"
     if reader.embedded:
         state = "prepares itself at first use"
@@ -129,7 +128,7 @@ def prepare(args: argparse.Namespace) -> None:
         raise UserError(f"--as={args.own_name} needs --raw, the folder of your files")
     # A prepared set is never overwritten.
     if not args.own_name and data.prepared(name, args.data_dir):
-        place = data.set_folder(name, args.data_dir)
+        place = data.folder_of(name, args.data_dir)
         if given:
             raise UserError(
                 f"{name} is prepared already, and {given} was not read; to prepare "
@@ -224,11 +223,6 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
     return " ".join(["python -m lnrepro.main", f"--config={config}", *flags])
 
 
-def print_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Print a warning as one line, in place of `warnings.showwarning`."""
-    print(f"warning: {message}", file=sys.stderr)
-
-
 def download_missing(name: str, raw: pathlib.Path, progress: Progress) -> None:
     """Download the files of a set that are missing."""
     from lnrepro.data.download import download
@@ -257,7 +251,8 @@ def progress_bar() -> Iterator[Progress]:
     try:
         yield progress
     finally:
-        bar.stop()
+        if bar.live.is_started:
+            bar.stop()
 
 
 if __name__ == "__main__":

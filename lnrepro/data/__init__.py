@@ -31,10 +31,10 @@ from lnrepro.data.table import (
     TABLE,
     DataDir,
     data_root,
+    folder_of,
     format_of,
     reader_of,
     register,
-    set_folder,
 )
 from lnrepro.errors import DataError
 
@@ -49,6 +49,7 @@ __all__ = [
     "data_root",
     "facts",
     "fingerprint",
+    "folder_of",
     "format_of",
     "open_columns",
     "open_config",
@@ -57,7 +58,6 @@ __all__ = [
     "prepared",
     "reader_of",
     "register",
-    "set_folder",
     "split_sizes",
 ]
 
@@ -72,7 +72,7 @@ def open_set(name: str, data_dir: DataDir = None) -> SetFolder:
     Raises:
       DataError: there is no such set, it is not prepared, or it is damaged.
     """
-    folder = set_folder(name, data_dir)
+    folder = folder_of(name, data_dir)
     if opened := open_folder(folder):
         return opened
     reader = reader_of(name, data_dir)
@@ -97,7 +97,7 @@ def prepared(name: str, data_dir: DataDir = None) -> bool:
     Raises:
       DataError: there is no such set, or it is damaged.
     """
-    return open_folder(set_folder(name, data_dir)) is not None
+    return open_folder(folder_of(name, data_dir)) is not None
 
 
 def open_columns(

@@ -216,7 +216,7 @@ def decode(content: bytes, where: Where) -> str:
     Raises:
       DataError: it is not text.
     """
-    return "".join(text for _, text in _text([content], where))
+    return "".join(text for _, text in decode_blocks([content], where))
 
 
 def text_blocks(
@@ -235,13 +235,19 @@ def text_blocks(
     Raises:
       DataError: the file cannot be read, is not text, or a line is too long.
     """
-    return _text(_blocks(path), path, longest)
+    return decode_blocks(_blocks(path), path, longest)
 
 
-def _text(
+def decode_blocks(
     blocks: Iterable[bytes], where: Where, longest: int | None = None
 ) -> Iterator[tuple[int, str]]:
-    """Decode a text file, see `text_blocks`."""
+    """Decode the blocks of a text file, see `text_blocks`.
+
+    Args:
+      blocks: the content. The first block has the whole byte order mark.
+      where: name of the file, for messages.
+      longest: the largest number of bytes of a line.
+    """
     decoder = _Decoder(where)
     number, pending = 1, b""
     for block in _as_utf8(blocks, where):

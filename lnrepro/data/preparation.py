@@ -50,7 +50,7 @@ def prepare(
     """
     root = table.data_root(data_dir)
     if own_name is None:
-        final = table.set_folder(name, data_dir)
+        final = table.folder_of(name, data_dir)
         # A prepared set never changes, so nothing is left to do.
         if set_folder.open_folder(final):
             return final
@@ -126,6 +126,7 @@ def _write(
                 "the official ones"
             )
     if raw.official:
+        _check_proof(reader, raw)
         _check_counts(reader, raw, {**sizes, **content.counts})
     written = set_folder.seal(
         folder,
@@ -140,6 +141,14 @@ def _write(
     if raw.official and not written.sha256.startswith(reader.sha256):
         raise _not_official(raw, "its content has another checksum")
     return written
+
+
+def _check_proof(reader: Reader, raw: RawFolder) -> None:
+    """Raise DataError if nothing can show that the content of a set is official."""
+    by_files = reader.files and all(file.sha256 for file in reader.files)
+    is_proved = by_files or reader.published or reader.sha256 or reader.embedded
+    if raw.dataset in table.TABLE and not is_proved:
+        raise _not_official(raw, "neither checksums nor counts of it are known")
 
 
 def _check_counts(reader: Reader, raw: RawFolder, counts: Mapping[str, int]) -> None:

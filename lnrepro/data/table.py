@@ -53,6 +53,13 @@ TABLE = {
     "story_mpqa": "lnrepro.data.generated.story_sets:STORY_MPQA",
 }
 
+# Sets that configs name and that are no official ones, and the formats of their files.
+STAND_INS = {
+    "captions_proxy": "coco_captions",
+    "gutenberg": "bookcorpus",
+    "gutenberg_cloze": "cnn",
+}
+
 # Readers of the user's own sets.
 _REGISTERED: dict[str, Reader] = {}
 
@@ -87,12 +94,7 @@ def known_reader(name: str) -> Reader | None:
     """Return the reader of a set; None if this process knows none of this name."""
     if name in TABLE:
         module, _, reader = TABLE[name].partition(":")
-        found = getattr(importlib.import_module(module), reader)
-        if not isinstance(found, Reader):
-            from lnrepro.data import old_builder
-
-            found = old_builder.reader(found)
-        return found
+        return getattr(importlib.import_module(module), reader)
     if name in _REGISTERED:
         return _REGISTERED[name]
     for entry_point in metadata.entry_points(group=ENTRY_POINTS, name=name):
@@ -112,7 +114,7 @@ def format_of(name: str, data_dir: DataDir = None) -> str:
     """
     if known_reader(name):
         return name
-    own = open_folder(set_folder(name, data_dir))
+    own = open_folder(folder_of(name, data_dir))
     if own is None or not known_reader(own.format):
         raise _unknown(name)
     return own.format
@@ -133,7 +135,7 @@ def reader_of(name: str, data_dir: DataDir = None) -> Reader:
     return found
 
 
-def set_folder(name: str, data_dir: DataDir = None) -> pathlib.Path:
+def folder_of(name: str, data_dir: DataDir = None) -> pathlib.Path:
     """Return the folder of a set, whether it is prepared or not.
 
     Args:
@@ -153,6 +155,11 @@ def set_folder(name: str, data_dir: DataDir = None) -> pathlib.Path:
 
 
 def _unknown(name: str) -> DataError:
+    if name in STAND_INS:
+        return DataError(
+            f"{name} is not prepared; run `python scripts/prepare.py "
+            f"{STAND_INS[name]} --raw DIR --as {name}` with its files in DIR"
+        )
     known = sorted([*TABLE, *_REGISTERED])
     near = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]!r}? " if near else ""

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from scripts import prepare
 from tests.data import idx
-from tests.data.test_iam_ondb import own as strokes
+from tests.data.reading import write
+from tests.data.test_iam_ondb import form
 from tests.runs import ROOT, environment
 from tests.scripts.test_convert_books import BOOK
 
@@ -67,18 +67,6 @@ def run_block(folder, text):
     return done.stdout
 
 
-def test_an_own_set_is_listed_from_its_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.delenv("LNREPRO_DATA", raising=False)
-    idx.write(tmp_path / "my_files", idx.files())
-    where = f"--data_dir={tmp_path / 'data'}"
-    prepare.main(["mnist", f"--raw={tmp_path / 'my_files'}", "--as=listed", where])
-    capsys.readouterr()
-    prepare.main(["listed", "--list", where])
-    out = capsys.readouterr().out
-    assert out.startswith("listed  listed/")
-    assert str(tmp_path / "data/listed") in out
-
-
 @pytest.mark.slow
 def test_own_images_train_by_the_command_that_prepare_prints(tmp_path):
     idx.write(tmp_path / "my_files", idx.files())
@@ -121,6 +109,7 @@ def test_raw_novels_become_sentence_vectors(tmp_path):
 
 @pytest.mark.slow
 def test_own_strokes_become_a_written_line(tmp_path):
-    strokes(tmp_path / "my_files", [f"form {i}" for i in range(20)])
+    for i in range(20):
+        write(tmp_path / "my_files", form(f"form {i}", ["My line of text"]))
     run_block(tmp_path, block("sh", "my_strokes"))
     assert "<svg" in (tmp_path / "line.svg").read_text()

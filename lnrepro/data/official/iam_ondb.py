@@ -371,5 +371,4 @@ IAM_ONDB = Reader(
     # testset_t, 3,859 of testset_f, and 1,438 of testset_v. Forms: the lists of the
     # task IAM-OnDB-t1 have 775, 216, 544 and 192.
     published={"train": 10_741, "valid": 1_438, "forms": 1_727},
-    sha256="07f2ff4037766602",
 )
