@@ -97,8 +97,8 @@ def is_taken(run, folder):
             message = str(e)
             assert message.isprintable()
             assert len(message) - len(str(folder)) <= LONGEST_MESSAGE
-            named = (str(folder), "lineStrokes/", "ascii/", "questions/", "sentences in")
-            assert any(name in message for name in named), message
+            # That there is no triple in all books concerns no single file.
+            assert str(folder) in message or "sentences in" in message
             return False
     return True
 
