@@ -90,13 +90,13 @@ def test_points_and_offsets_are_the_files_numbers():
         (xml(strokes(), head="&laughs;"), "f: broken XML"),
         (
             xml(strokes(), head='<?xml version="1.0" encoding="ISO-8859-q"?>'),
-            "f, line 1: unknown encoding",
+            "f, line 1: .unknown encoding",
         ),
         (xml([]), "f: 0 points in 0 strokes"),
         (xml(strokes()).replace(b"StrokeSet", b"Other"), "f: 0 points in 0 strokes"),
         (xml([[(1, 2)]]), "f: 1 points in 1 strokes of a StrokeSet are not a line"),
         (xml([[(1, 2)], [], [(3, 4)]]), "f: stroke 2 has no points"),
-        (xml([[(1, "nine"), (3, 4)]]), "f: a coordinate .*: 'nine'"),
+        (xml([[(1, "nine"), (3, 4)]]), "f: a coordinate .*nine"),
         (xml([[(1, 2), (3, 4)]]).replace(b'y="2"', b""), "f, point 1: x=1 and y=None"),
         (xml([[(1, 2), (10**9, 4)]]), "f, point 2: x=1000000000 and y=4 are not"),
         (xml([[(1, 2), (3, "nan")]]), "f, point 2: x=3 and y=nan are not two numbers"),
@@ -261,7 +261,7 @@ def test_own_lists_are_followed_where_they_are(tmp_path):
         ),
         (
             {"ascii/a01/a01-000/a01-000u.txt": "CSR:\n" + "\u0442" * 160 + "\nb\nc"},
-            "[0-9]+ of [0-9]+ characters are not among the 56 symbols, such as \u0442 ",
+            "most of the [0-9]+ characters are not among the 56 symbols, such as \u0442 ",
         ),
     ],
 )

@@ -45,22 +45,22 @@ def test_only_the_official_files_are_mnist(tmp_path):
 
 
 BAD = {
-    "truncated": (IMAGES, GOOD[IMAGES][:-100], "36 x 28 x 28 = 28224 bytes and 28124"),
-    "no header": (IMAGES, GOOD[IMAGES][:9], "truncated, 9 bytes are less than the 16"),
-    "too long": (IMAGES, GOOD[IMAGES] + b"x", "and 28225 follow"),
-    "labels": (IMAGES, GOOD[LABELS], "magic number 2049 instead of 2051"),
-    "terabytes": (IMAGES, idx.header(2051, *[2**32 - 1] * 3), "and 0 follow"),
-    "none": (IMAGES, idx.header(2051, 0, 2**32 - 1, 2**32 - 1), "= 0 bytes and 0"),
+    "truncated": (IMAGES, GOOD[IMAGES][:-100], "36 x 28 x 28 bytes .* the 28124 that"),
+    "no header": (IMAGES, GOOD[IMAGES][:9], "the -7 that follow"),
+    "too long": (IMAGES, GOOD[IMAGES] + b"x", "the 28225 that follow"),
+    "labels": (IMAGES, GOOD[LABELS], "magic number 2049 and .* instead of 2051"),
+    "terabytes": (IMAGES, idx.header(2051, *[2**32 - 1] * 3), "the 0 that follow"),
+    "none": (IMAGES, idx.header(2051, 0, 2**32 - 1, 2**32 - 1), "0 x .* the 0 that"),
     "sizes": (
         IMAGES,
         idx.header(2051, 36, 14, 14) + bytes(36 * 14 * 14),
-        "contains 36 x 14 x 14 values instead of images of 28 x 28",
+        r"images of shape \(14, 14\) instead of \(28, 28\)",
     ),
-    "count": (LABELS, idx.header(2049, 35) + bytes(35), "35 labels for the 36 images"),
+    "count": (LABELS, idx.header(2049, 35) + bytes(35), "35 labels .* for 36 images"),
     "range": (
         LABELS,
         idx.header(2049, 36) + bytes(20) + b"\x0a" + bytes(15),
-        "label 10 at 20 is not in 0..9",
+        "labels from 0 to 10",
     ),
     "few": (LABELS, b"<html>", "a web page, .*; download the file again"),
 }
@@ -71,10 +71,4 @@ def test_wrong_files_are_named(case, tmp_path):
     file, content, message = BAD[case]
     raw = idx.write(tmp_path, GOOD | {file: content}, packed=False)
     with refused(f"{file}: .*{message}"):
-        read(MNIST, raw)
-
-
-def test_few_images_cannot_be_divided(tmp_path):
-    raw = idx.write(tmp_path, idx.files(train=11))
-    with refused("11 training images are too few"):
         read(MNIST, raw)

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -206,36 +206,37 @@ def read_top4(raw: RawFolder) -> Content:
     """Read the pickles. Nothing in them is executed."""
     where = raw.path("dict.pkl")
     table = plain_pickle.load(raw.read("dict.pkl"), where)
-    if not isinstance(table, dict) or not all(
-        type(k) is str and type(v) is int for k, v in table.items()
-    ):
-        raise DataError(f"{where}: not a dict of words and their numbers")
     # Words of the passages are numbers here. They are turned back into words, so that
     # the rest is the same as for text files.
-    word_of = {number: word for word, number in table.items()}
-    if len(word_of) < len(table):
-        raise DataError(f"{where}: two words have the same number")
-    entity_numbers = [n for n, word in word_of.items() if ENTITY.fullmatch(word)]
+    word_of = {}
+    if isinstance(table, dict):
+        word_of = {n: w for w, n in table.items() if type(n) is int and type(w) is str}
+    if not word_of or len(word_of) < len(table):
+        raise DataError(
+            f"{where}: not a dict of words and their numbers, all of them different; "
+            "get the official file"
+        )
     words, splits = numbering(), {"train": [], "valid": []}
     for split, examples in splits.items():
-        parts = []
-        for part in ("pass", "qs", "ans"):
-            name = f"{split}4_{part}.pkl"
-            lists = plain_pickle.load(raw.read(name), raw.path(name))
-            known = entity_numbers if part == "ans" else word_of
-            parts.append(check_lists(lists, known, raw.path(name), part != "ans"))
-        if len(set(map(len, parts))) > 1:
+        passages = _word_lists(raw, f"{split}4_pass.pkl", word_of, -1)
+        questions = _word_lists(raw, f"{split}4_qs.pkl", word_of, -1)
+        answers = _word_lists(raw, f"{split}4_ans.pkl", word_of, None)
+        if not len(passages) == len(questions) == len(answers):
             raise DataError(
                 f"{raw.folder}: {split}4_pass, _qs and _ans.pkl contain different "
-                "numbers of questions"
+                "numbers of questions; get the official files"
             )
-        for numbers, asked, (answer,) in zip(*parts, strict=True):
-            passage = [word_of[number] for number in numbers]
-            question = [word_of[number] for number in asked]
+        rows = zip(passages, questions, answers, strict=True)
+        for i, (passage, question, answer) in enumerate(rows):
+            if len(answer) > 1 or not ENTITY.fullmatch(answer[0]):
+                raise DataError(
+                    f"{raw.path(f'{split}4_ans.pkl')}, list {i}: "
+                    f"{quoted(' '.join(answer))} is not an entity; get the official file"
+                )
             # The four sentences were chosen by the authors, so all of them have the
             # best rank.
             rank = np.zeros(len(passage), np.uint8)
-            examples.append(_example(words, passage, question, word_of[answer], rank))
+            examples.append(_example(words, passage, question, answer[0], rank))
     # Words of the dictionary that do not occur also get an id.
     for word in table:
         words[word]
@@ -244,40 +245,34 @@ def read_top4(raw: RawFolder) -> Content:
     return _content(splits, words, [*entities, *others], {}, {"left_out": []})
 
 
-def check_lists(
-    value: object, known: Collection[int], where: object, ends: bool
-) -> list[list[int]]:
-    """Check one of the pickles that are lists of lists of numbers.
+def _word_lists(
+    raw: RawFolder, name: str, word_of: Mapping[int, str], end: int | None
+) -> list[list[str]]:
+    """Read a pickle of lists of lists of numbers.
 
     Args:
-      value: what the pickle contains.
-      known: the valid numbers.
-      where: name of the file, for error messages.
-      ends: True if each list ends with one extra number, which is dropped. At least one
-        number must remain. False if each list must have exactly one number.
+      raw: the folder.
+      name: name of the file.
+      word_of: the word of each number.
+      end: end of the numbers of a list that are used; -1 leaves out the last one.
 
     Raises:
-      DataError: the value does not have this form.
+      DataError: the pickle holds anything else, or a list is empty.
     """
-    if not isinstance(value, list) or not all(isinstance(v, list) for v in value):
-        raise DataError(f"{where}: not a list of lists")
-    checked = []
-    for i, numbers in enumerate(value):
-        kept = numbers[:-1] if ends else numbers
-        if not kept or not (ends or len(kept) == 1):
-            wanted = "at least 2" if ends else "1"
-            raise DataError(
-                f"{where}, list {i}: {len(numbers)} numbers instead of {wanted}"
-            )
-        for number in kept:
-            if type(number) is not int or number not in known:
-                kind = "a word of dict.pkl" if ends else "an entity of dict.pkl"
-                raise DataError(
-                    f"{where}, list {i}: {quoted(str(number))} is not the number of "
-                    f"{kind}"
-                )
-        checked.append(kept)
-    return checked
+    where = raw.path(name)
+    lists = plain_pickle.load(raw.read(name), where)
+    found = []
+    try:
+        for numbers in lists:
+            found.append([word_of[number] for number in numbers[:end]])
+            # An empty list is an IndexError.
+            found[-1][0]
+    except (TypeError, LookupError) as e:
+        raise DataError(
+            f"{where}, list {len(found)}: not a list of numbers of dict.pkl "
+            f"({quoted(repr(e))}); get the official file"
+        ) from e
+    return found
 
 
 def _example(

@@ -90,25 +90,8 @@ BREAK = re.compile("%%+")
 HELD_OUT = 10
 
 
-class Form(NamedTuple):
-    """A page of handwriting.
-
-    Attributes:
-      path: its path below ascii/ and lineStrokes/.
-      text_file: name of its text file.
-      text: content of its text file.
-      strokes: the offsets of each line by its number, from 1.
-    """
-
-    path: str
-    text_file: str
-    text: bytes
-    strokes: Mapping[int, np.ndarray]
-
-    @property
-    def name(self) -> str:
-        """The last part of its path."""
-        return self.path.rpartition("/")[2]
+# The offsets of each line by its number, from 1.
+Strokes = Mapping[int, np.ndarray]
 
 
 class Line(NamedTuple):
@@ -129,78 +112,75 @@ class Line(NamedTuple):
 
 def read(raw: RawFolder) -> Content:
     """Read the lists, the transcriptions and the strokes."""
-    forms = _read_forms(raw)
-    list_of = _read_lists(raw, forms)
+    strokes = _read_strokes(raw)
+    list_of = _read_lists(raw, strokes)
     # Without a list of training forms, all forms are used.
-    wanted = list(list_of) if LISTS[0] in list_of.values() else sorted(forms)
-    texts = _texts(forms[path] for path in wanted)
+    wanted = list(list_of) if LISTS[0] in list_of.values() else sorted(strokes)
+    texts = _read_texts(raw, wanted, strokes)
     if not raw.official:
-        _add_missing_lists(list_of, texts)
-    strokes = [line for path in texts for line in forms[path].strokes.values()]
+        _add_missing_lists(list_of, sorted(texts))
     # Official coordinates are whole numbers, which int32 keeps exactly.
-    is_whole = all(line.dtype.kind == "i" for line in strokes)
-    dtype = np.int32 if is_whole else np.float32
+    kinds = {line.dtype.kind for form in texts for line in strokes[form].values()}
+    dtype = np.int32 if kinds == {"i"} else np.float32
     splits: dict[str, list[Line]] = {"train": [], "valid": []}
     counts = dict.fromkeys(LISTS, 0)
-    for path, name in list_of.items():
-        form = forms[path]
-        form_id = form.name if raw.official else path
+    for form, name in list_of.items():
+        form_id = _name(form) if raw.official else form
         # Graves trains on both test sets too and reports on testset_v.
         lines = splits["valid" if name == VALID else "train"]
-        for number, text in enumerate(texts.get(path, ()), 1):
-            offset = form.strokes[number].astype(dtype)
+        for number, text in enumerate(texts.get(form, ()), 1):
+            offset = strokes[form][number].astype(dtype)
             line_id = f"{form_id}-{number:02}"
             lines.append(Line(offset, text, line_id, LISTS.index(name)))
             counts[name] += 1
-    found = facts(splits) if splits["train"] else {}
-    _check_symbols(raw, splits, found.get("other", {}))
-    skipped = [path for path in wanted if path not in texts]
-    return Content(
-        {split: columns_of(lines) for split, lines in splits.items()},
-        found | {"skipped": skipped, "lines": counts},
-        {"forms": len(list_of)},
-    )
+    if not splits["train"]:
+        raise DataError(f"{raw.folder}: no line for training; {AGAIN}s")
+    skipped = [form for form in wanted if form not in texts]
+    found = facts(splits) | {"skipped": skipped, "lines": counts}
+    columns = {split: columns_of(lines) for split, lines in splits.items()}
+    characters = sum(map(len, texts_of(splits)))
+    if 2 * sum(found["other"].values()) > characters:
+        shown = " ".join(visible(character) for character in list(found["other"])[:5])
+        raise DataError(
+            f"{raw.folder}: most of the {characters:,} characters are not among the "
+            f"{len(SYMBOLS) - 1} symbols, such as {shown}; the texts must be English"
+        )
+    return Content(columns, found, {"forms": len(list_of)})
 
 
-def _read_forms(raw: RawFolder) -> dict[str, Form]:
-    """Read all forms with strokes, by their paths.
+def _name(form: str) -> str:
+    """Return the last part of the path of a form."""
+    return form.rpartition("/")[2]
 
-    Raises:
-      DataError: a file is wrong, or a form has no text file.
-    """
-    texts = {}
-    for path, content in raw.tree("ascii", ("ascii-all",), suffix=".txt"):
-        texts[path.removesuffix(".txt")] = f"ascii/{path}", content
+
+def _read_strokes(raw: RawFolder) -> dict[str, Strokes]:
+    """Read the strokes of all forms, by the path of the form below lineStrokes/."""
     strokes = defaultdict(dict)
     tree = raw.tree("lineStrokes", ("lineStrokes-all",), suffix=".xml")
     for i, (path, content) in enumerate(tree):
         if found := STROKE_FILE.fullmatch(path):
-            line = offsets(points(content, f"lineStrokes/{path}"))
-            strokes[found[1]][int(found[2])] = line
+            line = points(content, raw.folder / "lineStrokes" / path)
+            strokes[found[1]][int(found[2])] = offsets(line)
         raw.progress("reading strokes", i, 0)
-    if without := sorted(strokes.keys() - texts.keys()):
-        raise DataError(f"{raw.folder / 'ascii' / without[0]}.txt: is missing; {AGAIN}")
-    if unused := sorted(texts.keys() - strokes.keys()):
-        warnings.warn(
-            f"{raw.folder}: {len(unused)} texts have no strokes, such as {unused[0]}, "
-            "and are left out",
-            stacklevel=2,
-        )
-    return {path: Form(path, *texts[path], lines) for path, lines in strokes.items()}
+    return dict(strokes)
 
 
-def _read_lists(raw: RawFolder, forms: Mapping[str, Form]) -> dict[str, str]:
+def _read_lists(raw: RawFolder, forms: Iterable[str]) -> dict[str, str]:
     """Read the lists. Return the list of each form by its path.
 
     A form that two lists have belongs to the later one.
+
+    Args:
+      raw: the folder.
+      forms: the paths of all forms with strokes.
 
     Raises:
       DataError: an official list is missing, or a list has a form without strokes or a
         name of several forms.
     """
-    paths_of = defaultdict(list)
-    for form in forms.values():
-        paths_of[form.name].append(form.path)
+    paths = defaultdict(list)
+    for form in forms:
+        paths[_name(form)].append(form)
     list_of = {}
     for name in LISTS:
         file = f"{name}.txt"
@@ -208,44 +188,64 @@ def _read_lists(raw: RawFolder, forms: Mapping[str, Form]) -> dict[str, str]:
             continue
         where = raw.path(file)
         for entry in decode(raw.read(file), where).split():
-            known = [entry] if entry in forms else paths_of[entry]
+            known = paths[_name(entry)]
+            if "/" in entry:
+                known = [form for form in known if form == entry]
             if not known:
                 raise DataError(
                     f"{where} lists {entry[:80]!a}, which has no stroke file; {AGAIN}s"
                 )
             if len(known) > 1:
-                shown = ", ".join(path[:80] for path in sorted(known)[:5])
                 raise DataError(
-                    f"{where}: {entry} is the name of several forms ({shown}); write "
-                    "their paths, or rename them"
+                    f"{where}: {entry} is the name of several forms "
+                    f"({', '.join(known)[:200]}); write their paths, or rename them"
                 )
             list_of[known[0]] = name
     return list_of
 
 
-def _texts(forms: Iterable[Form]) -> dict[str, list[str]]:
-    """Return the lines of text of each form that has one stroke file for each.
+def _read_texts(
+    raw: RawFolder, forms: Iterable[str], strokes: Mapping[str, Strokes]
+) -> dict[str, list[str]]:
+    """Read the lines of text of each form that has one stroke file for each.
 
     Warns of other forms: a missing stroke file would give all lines behind it the text
     of another line.
+
+    Args:
+      raw: the folder.
+      forms: the forms.
+      strokes: the strokes of all forms.
+
+    Raises:
+      DataError: a form has no text file, or one without corrected lines.
     """
+    contents = dict(raw.tree("ascii", ("ascii-all",), suffix=".txt"))
     texts, skipped = {}, []
     for form in forms:
-        found = transcription(form.text, form.text_file, len(form.strokes))
-        if form.strokes.keys() == set(range(1, len(found) + 1)):
-            texts[form.path] = found
+        where = raw.folder / "ascii" / f"{form}.txt"
+        if f"{form}.txt" not in contents:
+            raise DataError(f"{where}: is missing; {AGAIN}")
+        count = len(strokes[form])
+        lines = transcription(contents[f"{form}.txt"], where, count)
+        if strokes[form].keys() == set(range(1, len(lines) + 1)):
+            texts[form] = lines
         else:
-            skipped.append(f"{form.path} ({len(found)} and {len(form.strokes)})")
+            skipped.append(f"{form} ({len(lines)} and {count})")
     if skipped:
         warnings.warn(
-            f"{len(skipped)} forms have other numbers of lines of text than of stroke "
-            f"files and are left out: {', '.join(skipped[:9])}",
-            stacklevel=3,
+            f"{raw.folder}: {len(skipped)} forms have other numbers of lines of text "
+            f"than of stroke files and are left out: {', '.join(skipped[:9])}",
+            stacklevel=2,
+        )
+    if unused := len(contents) - len(strokes):
+        warnings.warn(
+            f"{raw.folder}: {unused} texts without strokes left out", stacklevel=2
         )
     return texts
 
 
-def _add_missing_lists(list_of: dict[str, str], forms: Iterable[str]) -> None:
+def _add_missing_lists(list_of: dict[str, str], forms: Sequence[str]) -> None:
     """Divide own forms where lists are missing or empty.
 
     Without trainset.txt, all forms that no list has are for training. Without
@@ -253,31 +253,17 @@ def _add_missing_lists(list_of: dict[str, str], forms: Iterable[str]) -> None:
 
     Args:
       list_of: the list of each form, which is changed.
-      forms: paths of the forms that can be used.
+      forms: the forms that can be used.
     """
     lists = set(list_of.values())
     if LISTS[0] not in lists:
-        others = sorted(set(forms) - list_of.keys())
+        others = [form for form in forms if form not in list_of]
         list_of |= dict.fromkeys(others, LISTS[0])
     if VALID not in lists:
         train = [form for form, name in list_of.items() if name == LISTS[0]]
         # The last of every ten, and at least one.
         step = min(HELD_OUT, len(train))
         list_of |= dict.fromkeys(train[step - 1 :: step] if step > 1 else (), VALID)
-
-
-def _check_symbols(
-    raw: RawFolder, splits: Mapping[str, Sequence[Line]], other: Mapping[str, int]
-) -> None:
-    """Raise DataError if most characters are not symbols."""
-    characters = sum(len(line.text) for lines in splits.values() for line in lines)
-    count = sum(other.values())
-    if 2 * count > characters:
-        shown = " ".join(visible(character) for character in list(other)[:5])
-        raise DataError(
-            f"{raw.folder}: {count:,} of {characters:,} characters are not among the "
-            f"{len(SYMBOLS) - 1} symbols, such as {shown}; the texts must be English"
-        )
 
 
 def columns_of(lines: Sequence[Line]) -> Columns:
@@ -297,15 +283,19 @@ def facts(splits: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
     steps = np.concatenate([line.strokes[:, :2] for line in splits["train"]])
     steps = steps.astype(np.float64)
     other = Counter()
-    for lines in splits.values():
-        for line in lines:
-            other.update(encode(line.text)[1])
+    for text in texts_of(splits):
+        other.update(encode(text)[1])
     return {
         "mean": steps.mean(0).tolist(),
         "std": steps.std(0).tolist(),
         "symbols": list(SYMBOLS),
         "other": dict(other.most_common()),
     }
+
+
+def texts_of(splits: Mapping[str, Sequence[Line]]) -> list[str]:
+    """Return the texts of all lines."""
+    return [line.text for lines in splits.values() for line in lines]
 
 
 def encode(text: str) -> tuple[np.ndarray, list[str]]:

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from lnrepro.data.files import quoted
 from lnrepro.errors import DataError
 
 # Largest coordinate. The official lines stay below 10,000.
@@ -38,7 +39,7 @@ def points(content: bytes, where: object) -> np.ndarray:
         raise DataError(f"{where}: broken XML ({e}); {AGAIN}") from None
     # The header names an encoding that Python or its XML parser does not have.
     except (LookupError, ValueError) as e:
-        raise DataError(f"{where}, line 1: {e}; {AGAIN}") from None
+        raise DataError(f"{where}, line 1: {quoted(str(e))}; {AGAIN}") from None
     coordinates: list[tuple[str | None, str | None]] = []
     ends = []
     for number, stroke in enumerate(root.findall(".//StrokeSet/Stroke"), 1):
@@ -56,7 +57,8 @@ def points(content: bytes, where: object) -> np.ndarray:
         # A missing coordinate is None, which becomes NaN.
         numbers = np.array(coordinates, np.float64)
     except ValueError as e:
-        raise DataError(f"{where}: a coordinate of a Point: {e}; {AGAIN}") from None
+        problem = quoted(str(e))
+        raise DataError(f"{where}: a coordinate of a Point: {problem}; {AGAIN}") from None
     # No comparison with NaN is true.
     is_near = (np.abs(numbers) < FARTHEST).all(axis=1)
     if not is_near.all():

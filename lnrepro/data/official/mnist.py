@@ -25,7 +25,7 @@ import math
 import numpy as np
 
 from lnrepro.data.raw_folder import RawFile, RawFolder
-from lnrepro.data.reader import Columns, Content, Reader
+from lnrepro.data.reader import Content, Reader
 from lnrepro.errors import DataError
 
 MIRRORS = (
@@ -39,46 +39,34 @@ UBYTE_MAGIC = 0x800
 
 def read(raw: RawFolder) -> Content:
     """Read the four files. The first twelfth of the training images is valid."""
+    train, test = _read_part(raw, "train"), _read_part(raw, "t10k")
     # A twelfth of 60,000 is the 5,000 of the paper. Own files of other sizes are
-    # divided alike.
-    train = _read_part(raw, "train")
-    valid = len(train["label"]) // 12
-    if not valid:
-        raise DataError(
-            f"{raw.folder}: {len(train['label'])} training images are too few to use a "
-            f"twelfth as the split valid; {AGAIN}"
-        )
+    # divided alike, and need one image at least for each part.
+    valid = max(1, len(train["label"]) // 12)
     splits = {
         "train": {name: column[valid:] for name, column in train.items()},
         "valid": {name: column[:valid] for name, column in train.items()},
-        "test": _read_part(raw, "t10k"),
+        "test": test,
     }
     return Content(splits)
 
 
-def _read_part(raw: RawFolder, part: str) -> Columns:
+def _read_part(raw: RawFolder, part: str) -> dict[str, np.ndarray]:
     """Read the images and labels of a part, "train" or "t10k"."""
     image_file = f"{part}-images-idx3-ubyte"
     label_file = f"{part}-labels-idx1-ubyte"
     images = parse_idx(raw.read(image_file), 3, raw.path(image_file))
     labels = parse_idx(raw.read(label_file), 1, raw.path(label_file))
     if images.shape[1:] != (28, 28):
-        sizes = " x ".join(map(str, images.shape))
         raise DataError(
-            f"{raw.path(image_file)}: contains {sizes} values instead of images of "
-            f"28 x 28; {AGAIN}"
-        )
-    if len(images) != len(labels):
-        raise DataError(
-            f"{raw.path(label_file)}: {len(labels)} labels for the {len(images)} "
-            f"images in {image_file}; {AGAIN}"
+            f"{raw.path(image_file)}: contains images of shape {images.shape[1:]} "
+            f"instead of (28, 28); {AGAIN}"
         )
     # There are ten digits, so another label means a damaged file.
-    if labels.max() > 9:
-        first = int(np.argmax(labels > 9))
+    if len(images) != len(labels) or labels.max() > 9:
         raise DataError(
-            f"{raw.path(label_file)}: label {labels[first]} at {first} is not in 0..9; "
-            f"{AGAIN}"
+            f"{raw.path(label_file)}: {len(labels)} labels from 0 to {labels.max()} "
+            f"for {len(images)} images; one from 0 to 9 for each is needed; {AGAIN}"
         )
     return {"image": images, "label": labels.astype(np.int32)}
 
@@ -99,23 +87,14 @@ def parse_idx(content: bytes, ndim: int, where: object) -> np.ndarray:
         there is no value.
     """
     wanted, header = UBYTE_MAGIC + ndim, 4 + 4 * ndim
-    if len(content) < header:
-        raise DataError(
-            f"{where}: truncated, {len(content)} bytes are less than the {header} of "
-            f"an idx header; {AGAIN}"
-        )
-    magic, *shape = np.frombuffer(content, ">u4", 1 + ndim).tolist()
-    if magic != wanted:
-        raise DataError(
-            f"{where}: magic number {magic} instead of {wanted}, not an "
-            f"idx{ndim}-ubyte file; {AGAIN}"
-        )
-    expected, found = math.prod(shape), len(content) - header
-    if expected != found or not found:
+    # A header of fewer bytes has a wrong magic number or no size.
+    magic, *shape = np.frombuffer(content[:header].ljust(header, b"\0"), ">u4").tolist()
+    found = len(content) - header
+    if magic != wanted or math.prod(shape) != found or not found:
         sizes = " x ".join(map(str, shape))
         raise DataError(
-            f"{where}: the header says {sizes} = {expected} bytes and {found} follow; "
-            f"{AGAIN}"
+            f"{where}: the header says magic number {magic} and {sizes} bytes instead "
+            f"of {wanted} and the {found} that follow; {AGAIN}"
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 

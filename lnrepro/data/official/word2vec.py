@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from lnrepro.data.files import plain_file
+from lnrepro.data.files import plain_file, quoted
 from lnrepro.errors import DataError
 
 # Bytes of a word. The longest word of the GoogleNews file has fewer than 100.
@@ -56,13 +56,24 @@ class Word2Vec(Mapping):
             if not f.read(1):
                 raise self._error("empty")
             self._map = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        # Without a header, the first line is the first entry.
-        count = self._read_header()
+        header = self._map.readline().split()
+        count = None
+        if len(header) == 2 and all(field.isdigit() for field in header):
+            # No file has so many words that more digits are needed.
+            count, self.size = (int(field[:20]) for field in header)
+        else:
+            # There is no header, and the first line is an entry.
+            self._map.seek(0)
+            self.size = _numbers_at_end(self._map.readline())
+            self._map.seek(0)
         entries = self._map.tell()
         line = self._map.readline()
         while line.isspace():
             line = self._map.readline()
         self._map.seek(entries)
+        # A number takes at least two bytes, of text or float32.
+        if not 0 < 2 * self.size * (count or 1) <= len(self._map):
+            raise self._error(f"begins with {self._map[:24]!r}, which does not fit it")
         self._is_text = count is None or _numbers_at_end(line) >= self.size
         found = self._text_entries() if self._is_text else self._binary_entries()
         self._positions: dict[str, int] = {}
@@ -70,41 +81,15 @@ class Word2Vec(Mapping):
         for word, position in itertools.islice(found, count):
             total += 1
             self._positions.setdefault(word, position)
-        if count is not None and total < count:
+        more = self._map.read(LONGEST_WORD).strip()
+        if more or total < (count or 0):
             raise self._error(
-                f"has {total:,} whole words, but its first line says {count:,}"
-            )
-        if self._map.read(LONGEST_WORD).strip():
-            raise self._error(
-                f"goes on after the {total:,} words that its first line says"
+                f"has {'more' if more else total} words, but its first line says "
+                f"{count:,}"
             )
 
     def _error(self, problem: str) -> DataError:
         return DataError(f"{self.path}: {problem}; get a word2vec file, binary or text")
-
-    def _read_header(self) -> int | None:
-        """Read the first line. Return the number of words, or None if it is no header.
-
-        Raises:
-          DataError: its numbers do not fit the file, or it has no vector.
-        """
-        fields = self._map.readline().split()
-        if len(fields) == 2 and all(field.isdigit() for field in fields):
-            # No file has so many words that more digits are needed.
-            count, self.size = (int(field[:20]) for field in fields)
-            # A number takes at least two bytes, of text or float32.
-            if not 0 < 2 * count * self.size <= len(self._map):
-                raise self._error(
-                    f"its first line says {count:,} words of size {self.size:,}, which "
-                    f"are not in its {len(self._map):,} bytes"
-                )
-            return count
-        self._map.seek(0)
-        self.size = _numbers_at_end(self._map.readline())
-        if not self.size:
-            raise self._error(f"begins with {self._map[:24]!r}")
-        self._map.seek(0)
-        return None
 
     def _text_entries(self) -> Iterator[tuple[str, int]]:
         """Yield each word, and where its numbers begin."""
@@ -123,11 +108,14 @@ class Word2Vec(Mapping):
 
     def _binary_entries(self) -> Iterator[tuple[str, int]]:
         """Yield each word, and where its numbers begin."""
-        while start := self._map.tell():
+        while True:
+            start = self._map.tell()
             space = self._map.find(b" ", start, start + LONGEST_WORD)
             end = space + 1 + 4 * self.size
             if space < 0 or end > len(self._map):
-                return
+                raise self._error(
+                    f"damaged or truncated within word {len(self._positions) + 1:,}"
+                )
             self._map.seek(end)
             yield _text(self._map[start:space].strip()), space + 1
 
@@ -135,28 +123,31 @@ class Word2Vec(Mapping):
         position = self._positions[word]
         if self._is_text:
             self._map.seek(position)
-            numbers = self._map.readline().split()
             try:
-                vector = np.array(numbers, np.float64)
+                numbers = np.array(self._map.readline().split(), np.float64)
             except ValueError as e:
-                raise self._error(f"the vector of {word!a}: {e}") from None
+                raise self._error(
+                    f"the vector of {quoted(word)}: {quoted(str(e))}"
+                ) from None
             # A number that float32 cannot hold becomes infinite.
             with np.errstate(over="ignore"):
-                vector = vector.astype(np.float32)
+                vector = numbers.astype(np.float32)
         else:
             vector = np.frombuffer(self._map, "<f4", self.size, position)
         if not np.isfinite(vector).all():
-            raise self._error(f"the vector of {word!a} contains NaN or infinity")
+            raise self._error(
+                f"the vector of {quoted(word)} contains NaN or infinity"
+            )
         return vector
-
-    def __contains__(self, word: object) -> bool:
-        return word in self._positions
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._positions)
 
     def __len__(self) -> int:
         return len(self._positions)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._positions
 
 
 def _numbers_at_end(line: bytes) -> int:
