@@ -47,19 +47,6 @@ def ragged(rows):
     return Ragged(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
 
 
-class Examples:
-    """A source: the examples of columns, made when they are asked for."""
-
-    def __init__(self, columns):
-        self.columns = columns
-
-    def __len__(self):
-        return N
-
-    def __getitems__(self, rows):
-        return [{name: v[i] for name, v in self.columns.items()} for i in rows]
-
-
 def take(stream, n):
     with stream:
         return list(itertools.islice(stream, n))
@@ -205,7 +192,8 @@ def test_the_parts_of_the_processes_make_up_the_batch(columns, sequences, count)
 def test_batches_of_a_source_are_those_of_its_columns(sequences):
     columns, lengths = sequences
     plan = Plan(N, 8, 1, lengths=lengths, buckets=(10, 40))
-    data = (columns, Examples(columns))
+    source = [{name: v[i] for name, v in columns.items()} for i in range(N)]
+    data = (columns, source)
     same(*(take(train_batches(d, plan, pad=PAD, process=ALONE), 20) for d in data))
     pad = PAD | {"tokens": 40}
     same(*(take(eval_batches(d, 50, pad=pad, process=ALONE), 9) for d in data))

@@ -136,12 +136,14 @@ def test_a_reader_may_write_its_columns_itself(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"a": np.zeros(2), "b": np.zeros(3)}, "differ in length: {'a': 2, 'b': 3}"),
+        ({"a": np.zeros(2), "b": np.zeros(3)}, "there are {'a': 2, 'b': 3}"),
+        ({"a": np.zeros(0)}, "made: the split train needs examples"),
+        ({"a": []}, "made: the split train needs examples"),
         ({"a": np.array(["x"])}, "a: values of type <U1; columns hold numbers"),
-        ({"a": [np.zeros(1), np.zeros(1, np.int8)]}, r"example 1 is int8 \(1,\), but"),
-        ({"a": [np.zeros((1, 2)), np.zeros((1, 3))]}, r"example 1 is float64 \(1, 3\)"),
-        ({"a": np.zeros(0)}, "hold no example of the split train"),
-        ({"a": []}, "hold no example of the split train"),
+        (
+            {"a": [np.zeros((1, 2)), np.zeros((1, 3))]},
+            "a: its examples differ in shape",
+        ),
     ],
 )
 def test_columns_that_are_none(monkeypatch, tmp_path, columns, message):
@@ -365,7 +367,7 @@ def test_own_files_get_a_name_of_their_own(numbers, raw, tmp_path):
     assert mine.sha256 == set_folder.open_folder(official).sha256
     assert mine.fingerprint == f"mine/1.0.0/{mine.sha256[:16]}"
     assert data.reader_of("mine", tmp_path) is small.READER
-    assert data.format_of("mine", tmp_path) == "numbers"
+    assert mine.format == "numbers"
 
 
 def test_an_own_set_of_another_data_dir_is_found_by_its_name(numbers, raw, tmp_path):
