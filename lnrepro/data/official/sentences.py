@@ -115,26 +115,22 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
         )
     rows, empty = [], []
     for number, line in lines[1:]:
-        fields = line.split("\t")
-        if len(fields) != len(HEADER):
-            raise DataError(
-                f"{where}, line {number}: {len(fields)} columns instead of "
-                f"{len(HEADER)}; {AGAIN}"
-            )
-        _, a, b, score, _ = fields
-        # A score that is no number is reported like one out of range: no comparison
-        # with NaN is true.
+        # Another number of columns is a ValueError too.
         try:
-            value = float(score)
-        except ValueError:
-            value = float("nan")
-        if not 1 <= value <= 5:
+            _, a, b, text, _ = line.split("\t")
+            score = float(text)
+        except ValueError as e:
             raise DataError(
-                f"{where}, line {number}: the score {score[:20]!a} is not a number "
-                f"from 1 to 5; {AGAIN}"
+                f"{where}, line {number}: not {len(HEADER)} columns with a score "
+                f"({quoted(str(e))}); {AGAIN}"
+            ) from None
+        # No comparison with NaN is true.
+        if not 1 <= score <= 5:
+            raise DataError(
+                f"{where}, line {number}: the score {score} is not from 1 to 5; {AGAIN}"
             )
         if a.strip() and b.strip():
-            rows.append((a, b, value))
+            rows.append((a, b, score))
         else:
             empty.append(f"line {number}")
     leave_out(where, "pairs with an empty sentence", empty, len(lines) - 1)
