@@ -84,7 +84,7 @@ def open_array(path: str) -> np.ndarray:
     Raises:
       UserError: it is no such file.
     """
-    found = load_npy(path)
+    found = load_npy(pathlib.Path(path))
     if found.dtype.kind not in "biuf" or not found.ndim:
         raise UserError(f"{path}: not a .npy file of numbers [images, ...]")
     check_finite(found, path)

@@ -240,19 +240,20 @@ def progress_bar() -> Iterator[Progress]:
     from rich.progress import Progress as Bar
 
     # stdout has the result alone.
-    bar = Bar(console=Console(stderr=True), transient=True)
-    task = bar.add_task("")
+    console = Console(stderr=True)
+    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", visible=False)
 
-    def progress(what: str, done: int, total: int) -> None:
-        # Nothing is drawn before the first call.
-        bar.start()
-        bar.update(task, description=what, completed=done, total=total or None)
+        def progress(what: str, done: int, total: int) -> None:
+            bar.update(
+                task,
+                description=what,
+                completed=done,
+                total=total or None,
+                visible=True,
+            )
 
-    try:
         yield progress
-    finally:
-        if bar.live.is_started:
-            bar.stop()
 
 
 if __name__ == "__main__":

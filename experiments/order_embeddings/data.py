@@ -106,6 +106,10 @@ class Buckets:
         """Return the smallest number of steps that holds `length`."""
         return self.steps[np.searchsorted(self.steps, length)]
 
+    def order(self, lengths: np.ndarray) -> np.ndarray:
+        """Return the order [N] of captions by the numbers of steps that they need."""
+        return np.argsort(np.searchsorted(self.steps, lengths), kind="stable")
+
 
 def training_batches(
     config: ConfigDict, split: Split, buckets: Buckets, start_step: int, packed: bool
@@ -227,8 +231,7 @@ def caption_batches(
     rows = eval_batches(
         {"row": np.arange(len(lengths))},
         batch_size,
-        lengths=lengths,
-        buckets=buckets.steps,
+        order=buckets.order(lengths),
         process=(0, 1),
     )
     for batch in rows:

@@ -171,10 +171,11 @@ def eval_batches(
     data: Data,
     batch_size: int,
     *,
+    order: np.ndarray | None = None,
     pad: Pad | None = None,
     process: tuple[int, int] | None = None,
 ) -> Stream:
-    """Return all examples once, in the order of the split, in batches of one size.
+    """Return all examples once, in batches of one size.
 
     Each batch has two more entries: "mask" [B] float32 is 1 for examples and 0 for
     padding, and "index" [B] int32 holds the rows. The last batch is filled by repeating
@@ -183,6 +184,8 @@ def eval_batches(
     Args:
       data: columns, or a source.
       batch_size: number of examples B in a batch.
+      order: all rows in the order in which they are taken [N], such as from short to
+        long. Default: that of the split.
       pad: see `train_batches`; there are no buckets.
       process: see `train_batches`.
 
@@ -196,7 +199,8 @@ def eval_batches(
     steps = -(-size // batch_size)
     # mode="edge" repeats the last row. The mask is 0 there.
     missing = steps * batch_size - size
-    index = np.pad(np.arange(size, dtype=np.int32), (0, missing), mode="edge")
+    rows = np.arange(size) if order is None else order
+    index = np.pad(rows.astype(np.int32), (0, missing), mode="edge")
     mask = np.pad(np.ones(size, np.float32), (0, missing))
     index, mask = index.reshape(steps, -1), mask.reshape(steps, -1)
 

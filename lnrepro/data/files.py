@@ -12,6 +12,7 @@ import bz2
 import codecs
 import contextlib
 import gzip
+import itertools
 import lzma
 import pathlib
 import re
@@ -83,18 +84,13 @@ def _opened(path: pathlib.Path) -> Iterator[IO[bytes]]:
                 if re.match(begins, content.peek(64), re.IGNORECASE):
                     raise DataError(f"{path}: {what}; {advice}")
             yield content
-    except (EOFError, lzma.LZMAError, zlib.error, tarfile.TarError) as e:
-        raise _damaged(path, e) from e
-    except OSError as e:
-        # Damaged packed files are OSErrors without a number.
-        if e.errno is None:
-            raise _damaged(path, e) from e
-        raise DataError(f"{path}: cannot be read ({e.strerror})") from e
-
-
-def _damaged(path: pathlib.Path, error: Exception) -> DataError:
-    reason = error or type(error).__name__
-    return DataError(f"{path}: damaged or truncated ({reason}); download it again")
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError) as e:
+        # Some errors of damaged files are OSErrors too, without a number.
+        if isinstance(e, OSError) and e.errno is not None:
+            raise DataError(f"{path}: cannot be read ({e.strerror})") from e
+        raise DataError(
+            f"{path}: damaged or truncated ({e or type(e)}); download it again"
+        ) from e
 
 
 def _blocks(path: pathlib.Path) -> Iterator[bytes]:
@@ -269,23 +265,21 @@ def decode_blocks(
 
 def _as_utf8(blocks: Iterable[bytes], where: Where) -> Iterator[bytes]:
     """Yield blocks without a byte order mark, and those of UTF-16 text as UTF-8."""
-    decoder = None
-    for i, block in enumerate(blocks):
-        if i == 0 and block[:2] in UTF16:
-            decoder = codecs.getincrementaldecoder(UTF16[block[:2]])()
-            block = block[2:]
-        elif i == 0:
-            block = block.removeprefix(codecs.BOM_UTF8)
-        try:
-            yield decoder.decode(block).encode() if decoder else block
-        except UnicodeError:
-            raise _no_utf16(where) from None
-    if decoder and decoder.getstate()[0]:
-        raise _no_utf16(where)
-
-
-def _no_utf16(where: Where) -> DataError:
-    return DataError(f"{where}: begins like UTF-16 text, but is none; {AS_UTF8}")
+    blocks = iter(blocks)
+    first = next(blocks, b"")
+    if first[:2] not in UTF16:
+        yield first.removeprefix(codecs.BOM_UTF8)
+        yield from blocks
+        return
+    decoder = codecs.getincrementaldecoder(UTF16[first[:2]])()
+    try:
+        for block in itertools.chain([first[2:]], blocks):
+            yield decoder.decode(block).encode()
+        decoder.decode(b"", final=True)
+    except UnicodeError:
+        raise DataError(
+            f"{where}: begins like UTF-16 text, but is none; {AS_UTF8}"
+        ) from None
 
 
 class _Decoder:
@@ -293,9 +287,9 @@ class _Decoder:
 
     def __init__(self, where: Where):
         self._where = where
-        self._first = self._lines = 0
-        # All bytes of the file, and those above 127 that are not in UTF-8.
-        self._bytes = self._high = 0
+        # Of the lines that are not in UTF-8: the number of the first one, their number,
+        # and their bytes above 127. And all bytes of the file.
+        self._first = self._lines = self._high = self._bytes = 0
 
     def decode(self, number: int, block: bytes) -> str:
         """Return the text of whole lines, the first of which has a number."""
@@ -304,14 +298,14 @@ class _Decoder:
             raise DataError(f"{self._where}, line {line}: a NUL byte; {AS_UTF8}")
         self._bytes += len(block)
         try:
-            return block.decode("utf-8")
+            return block.decode()
         except UnicodeDecodeError:
-            lines = block.splitlines(keepends=True)
-        return "".join(self._line(number + i, line) for i, line in enumerate(lines))
+            lines = block.split(b"\n")
+        return "\n".join(self._line(number + i, line) for i, line in enumerate(lines))
 
     def _line(self, number: int, line: bytes) -> str:
         try:
-            return line.decode("utf-8")
+            return line.decode()
         except UnicodeDecodeError:
             self._first = self._first or number
             self._lines += 1
@@ -324,18 +318,19 @@ class _Decoder:
         Raises:
           DataError: most of the file is not text.
         """
+        if not self._lines:
+            return
         # Western text consists of ASCII for the most part.
         if self._high > max(1, self._bytes // 2):
             raise DataError(
                 f"{self._where}: mostly not UTF-8, UTF-16 or Windows-1252 text "
                 f"({self._high:,} of {self._bytes:,} bytes); {AS_UTF8}"
             )
-        if self._lines:
-            warnings.warn(
-                f"{self._where}, line {self._first}: not UTF-8, read as Windows-1252 "
-                f"({self._lines:,} such lines)",
-                stacklevel=2,
-            )
+        warnings.warn(
+            f"{self._where}, line {self._first}: not UTF-8, read as Windows-1252 "
+            f"({self._lines:,} such lines)",
+            stacklevel=2,
+        )
 
 
 def is_system_file(path: str) -> bool:

@@ -3,8 +3,6 @@
 import dataclasses
 import gzip
 import hashlib
-import json
-import re
 import subprocess
 import sys
 from importlib import metadata
@@ -19,14 +17,7 @@ from lnrepro.data.reader import Content, Reader
 from lnrepro.errors import DataError, UserError
 from scripts import prepare
 from tests.data import idx, small
-from tests.runs import ROOT, environment, run
-
-PAGE = (ROOT / "docs/your-own-data.md").read_text(encoding="utf-8")
-BLOCKS = {
-    language: re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
-    for language in ("python", "sh")
-}
-CONFIG_FLAGS = re.compile(r"--config\S+")
+from tests.runs import ROOT
 
 
 def read_constant(raw):
@@ -39,37 +30,6 @@ CONSTANT = Reader(title="One number.", read=read_constant, embedded=True)
 @pytest.fixture(autouse=True)
 def _no_registered_sets(monkeypatch):
     monkeypatch.setattr(table, "_REGISTERED", {})
-
-
-@pytest.mark.slow
-def test_the_reader_of_the_documentation_trains_without_being_registered(tmp_path):
-    (block,) = (b for b in BLOCKS["python"] if "data.register" in b)
-    rng = np.random.RandomState(0)
-    labels = np.arange(600) % 10
-    images = rng.randint(0, 50, (600, 28, 28)) + 20 * labels[:, None, None]
-    (tmp_path / "my_files").mkdir()
-    np.savez(tmp_path / "my_files/images.npz", x=images.astype(np.uint8), y=labels)
-    done = subprocess.run(
-        [sys.executable, "-c", block],
-        cwd=tmp_path,
-        env=environment(tmp_path) | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    (command,) = (b for b in BLOCKS["sh"] if "=clothes" in b)
-    flags = CONFIG_FLAGS.findall(command)
-    flags += ["--config.steps=20", f"--workdir={tmp_path / 'run'}"]
-    code, _, error = run(tmp_path, *flags)
-    assert code == 0, error
-    config = json.loads((tmp_path / "run/config.json").read_text())["config"]
-    assert config["data"]["train_examples"] == 400
-    assert config["data"]["features"] == 784
-    assert config["data"]["full_ink"] == images[200:].max()
-    # The same command resumes: the sizes are filled again.
-    code, out, error = run(tmp_path, *flags)
-    assert code == 0, error
-    assert "is finished" in out
 
 
 def test_names_that_cannot_be_registered():
@@ -176,25 +136,6 @@ def test_the_script_fails_with_one_line_and_exit_code_2(tmp_path):
         assert done.stderr.startswith("error: ")
         assert done.stderr.count("\n") == 1, done.stderr
         assert line in done.stderr
-
-
-@pytest.mark.slow
-def test_prepare_ends_with_counts_and_the_command(tmp_path, monkeypatch, capsys):
-    raw = idx.write(tmp_path / "raw", idx.files())
-    monkeypatch.setenv("LNREPRO_DATA", str(tmp_path / "data"))
-    prepare.main(["mnist", f"--raw={raw}", "--as=mine"])
-    out = capsys.readouterr().out
-    sizes = data.split_sizes("mine")
-    assert f"train: {sizes['train']:,}" in out
-    commands = re.findall("python -m lnrepro.main (--config=configs/mnist.py.*)", out)
-    (flags,) = (command.split() for command in commands)
-    assert f"--config.data.train_examples={sizes['train']}" in flags
-    # A run on the config's own data has the default directory.
-    assert "--workdir=runs/mnist/mine" in flags
-    flags.remove("--workdir=runs/mnist/mine")
-    flags += ["--config.batch_size=2", "--config.steps=2"]
-    code, _, error = run(tmp_path, *flags, f"--workdir={tmp_path / 'run'}")
-    assert code == 0, error
 
 
 @pytest.mark.parametrize(

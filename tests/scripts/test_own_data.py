@@ -82,6 +82,24 @@ def test_own_images_train_by_the_command_that_prepare_prints(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_reader_of_the_page_trains_without_being_registered(tmp_path):
+    images = np.random.RandomState(0).randint(0, 200, (600, 28, 28)).astype(np.uint8)
+    (tmp_path / "my_files").mkdir()
+    np.savez(tmp_path / "my_files/images.npz", x=images, y=np.arange(600) % 10)
+    (tmp_path / "reader.py").write_text(block("python", "data.register"))
+    run_block(tmp_path, f"PYTHONPATH={ROOT} python reader.py")
+    command = block("sh", "=clothes").strip()
+    run_block(tmp_path, f"{command} --config.steps=20")
+    (folder,) = (tmp_path / "runs/mnist").iterdir()
+    config = json.loads((folder / "config.json").read_text())["config"]
+    found = [config["data"][name] for name in ("train_examples", "features")]
+    assert found == [400, 784]
+    assert config["data"]["full_ink"] == images[200:].max()
+    # The same command resumes: the sizes are filled again.
+    assert "is finished" in run_block(tmp_path, f"{command} --config.steps=20")
+
+
+@pytest.mark.slow
 def test_own_captions_are_queried_with_a_sentence(tmp_path, monkeypatch):
     captions(tmp_path / "my_files")
     run_block(tmp_path, block("sh", "my_captions"))
