@@ -111,7 +111,7 @@ def test_wrong_strokes_are_named(content, message):
 @pytest.mark.parametrize(
     ("content", "count", "lines"),
     [
-        ("OCR:\nx\n\nCSR:\n\nankle bone %%%%% pinned.\n\n", None, ["ankle bone", "pinned."]),
+        ("OCR:\nx\n\nCSR:\n\nankle %%%%% pinned.\n\n", None, ["ankle", "pinned."]),
         ("CSR:\n\nthe first\r\nthe CSR: one\n", None, ["the first", "the CSR: one"]),
         ("CSR:\nL\u00e9ne\nit\u2019s late", None, ["L\u00e9ne", "it's late"]),
         ("CSR:\nankle 5% bone %%%% pinned.", 2, ["ankle 5% bone", "pinned."]),
@@ -147,7 +147,9 @@ def test_official_lists_give_the_splits_and_facts(tmp_path):
     content = read(IAM_ONDB, tmp_path, official=True)
     assert texts(content.splits["valid"]["id"]) == ["b01-000-01", "b01-000-02"]
     train, facts = content.splits["train"], content.facts
-    assert [iam.LISTS[k] for k in train["list"][2:5]] == list(FORMS)[:1] + list(FORMS)[2:]
+    assert [iam.LISTS[k] for k in train["list"][2:5]] == list(FORMS)[:1] + list(FORMS)[
+        2:
+    ]
     np.testing.assert_array_equal(train["text"][1], iam.encode("Line 1 of-a01-000u")[0])
     steps = np.concatenate(train["strokes"])[:, :2]
     np.testing.assert_allclose(facts["mean"], steps.mean(0), rtol=1e-12)
@@ -261,7 +263,7 @@ def test_own_lists_are_followed_where_they_are(tmp_path):
         ),
         (
             {"ascii/a01/a01-000/a01-000u.txt": "CSR:\n" + "\u0442" * 160 + "\nb\nc"},
-            "most of the [0-9]+ characters are not among the 56 symbols, such as \u0442 ",
+            "most of the [0-9]+ characters are not among the 56 symbols",
         ),
     ],
 )

@@ -231,9 +231,10 @@ def read_top4(raw: RawFolder) -> Content:
         rows = zip(passages, questions, answers, strict=True)
         for i, (passage, question, answer) in enumerate(rows):
             if len(answer) > 1 or not ENTITY.fullmatch(answer[0]):
+                where = raw.path(f"{split}4_ans.pkl")
                 raise DataError(
-                    f"{raw.path(f'{split}4_ans.pkl')}, list {i}: "
-                    f"{quoted(' '.join(answer))} is not an entity; get the official file"
+                    f"{where}, list {i}: {quoted(' '.join(answer))} is not an entity; "
+                    "get the official file"
                 )
             # The four sentences were chosen by the authors, so all of them have the
             # best rank.

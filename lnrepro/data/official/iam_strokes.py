@@ -58,7 +58,9 @@ def points(content: bytes, where: object) -> np.ndarray:
         numbers = np.array(coordinates, np.float64)
     except ValueError as e:
         problem = quoted(str(e))
-        raise DataError(f"{where}: a coordinate of a Point: {problem}; {AGAIN}") from None
+        raise DataError(
+            f"{where}: a coordinate of a Point: {problem}; {AGAIN}"
+        ) from None
     # No comparison with NaN is true.
     is_near = (np.abs(numbers) < FARTHEST).all(axis=1)
     if not is_near.all():

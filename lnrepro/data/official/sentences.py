@@ -33,7 +33,7 @@ from lnrepro.data.reader import Columns, Content, Reader, leave_out
 from lnrepro.data.text import as_bytes
 from lnrepro.errors import DataError
 
-HEADER = "pair_ID sentence_A sentence_B relatedness_score entailment_judgment".split()
+HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
 AGAIN = "get the official file"
 CORNELL = "https://www.cs.cornell.edu/people/pabo/movie-review-data/"
 NBSVM = "https://nlp.stanford.edu/~sidaw/home/projects:nbsvm"
@@ -108,10 +108,10 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
     lines = _lines(content, where)
     # A file with other columns may be one of the other releases of SICK.
     first, header = lines[0]
-    if header.split("\t") != HEADER:
+    if header != HEADER:
         raise DataError(
             f"{where}, line {first}: the header is {quoted(header)} instead of "
-            f"{' '.join(HEADER)}; {AGAIN}"
+            f"{HEADER!a}; {AGAIN}"
         )
     rows, empty = [], []
     for number, line in lines[1:]:
@@ -121,7 +121,7 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
             score = float(text)
         except ValueError as e:
             raise DataError(
-                f"{where}, line {number}: not {len(HEADER)} columns with a score "
+                f"{where}, line {number}: not five columns with a score "
                 f"({quoted(str(e))}); {AGAIN}"
             ) from None
         # No comparison with NaN is true.
