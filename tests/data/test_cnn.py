@@ -61,7 +61,7 @@ def test_what_is_out_of_layout_is_named(content, message):
 
 
 def test_sentences_end_with_their_stops():
-    passage = "a b . c ! d ? . e".split()
+    passage = [*"ab.c!d?.e"]
     ends = [" ".join(passage[s]) for s in question.sentences(passage)]
     assert ends == ["a b .", "c !", "d ?", ".", "e"]
     assert question.sentences(["a", "."]) == [slice(0, 2)]
@@ -112,7 +112,7 @@ def test_a_set_has_its_words_and_counts(tmp_path):
     # Words get an id if they occur twice in training. "!" does not, nor do numbers.
     assert facts["words"][:14] == ["<pad>", *(f"@entity{i}" for i in range(13))]
     assert facts["words"][14:17] == ["@placeholder", "<unk>", "<num>"]
-    assert set(facts["words"][17:]) == set("fish ate met . who in they".split())
+    assert set(facts["words"][17:]) == {"fish", "ate", "met", ".", "who", "in", "they"}
     assert facts["entities"] == 13
     assert facts["counts"]["train"] == {
         "questions": 2,
@@ -157,7 +157,9 @@ def test_a_folder_and_an_archive_in_any_order_are_one_set(tmp_path):
 def test_few_malformed_files_are_left_out_and_many_are_refused(tmp_path):
     bad = text((3, "nobody"))
     raw = folder_of(tmp_path / "a", FILES | {"training": [text()] * 200 + [bad]})
-    message = "questions/training/200.question, line 7: the answer 'nobody' .*: 1 of 203"
+    message = (
+        "questions/training/200.question, line 7: the answer 'nobody' .*: 1 of 203"
+    )
     with pytest.warns(UserWarning, match=message):
         content = read(CNN, raw)
     assert len(content.splits["train"]["answer"]) == 200

@@ -232,7 +232,5 @@ def test_captions_say_what_is_true_and_some_say_more_than_others(some):
 def test_relations_are_true(cell, other, true):
     one = scenes.Thing("circle", "red", "small", cell)
     choices = scenes.IntegerChoices(0)
-    found = {
-        scenes.relation(one, one._replace(cell=other), choices) for _ in range(50)
-    }
+    found = {scenes.relation(one, one._replace(cell=other), choices) for _ in range(50)}
     assert found == true

@@ -10,11 +10,10 @@ from lnrepro.data.official import sentences
 from lnrepro.data.official.sentences import CR, SICK
 from tests.data.reading import read, refused, write
 
-HEADER = "\t".join(sentences.HEADER)
 ROW = "1\tA dog is running\tThe dog runs\t4.5\tENTAILMENT"
 
 
-def table(*rows, header=HEADER, end="\n"):
+def table(*rows, header=sentences.HEADER, end="\n"):
     return (end.join([header, *rows]) + end).encode()
 
 
@@ -30,11 +29,17 @@ def test_sick_rows_with_either_line_end(end):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (table(ROW, "2\tA man\t3.0\tNEUTRAL"), "f, line 3: 4 columns instead of 5"),
-        (table(ROW.replace("4.5", "5.1")), "f, line 2: the score '5.1' is not a number"),
-        (table(ROW.replace("4.5", "nan")), "f, line 2: the score 'nan'"),
-        (table(ROW.replace("4.5", "high")), "f, line 2: the score 'high'"),
-        (table(ROW.replace("A dog is running", " ")), "f, line 2: 1 of 1 are pairs with"),
+        (
+            table(ROW, "2\tA man\t3.0\tNEUTRAL"),
+            "f, line 3: not five columns with a score .*values",
+        ),
+        (table(ROW.replace("4.5", "5.1")), "f, line 2: the score 5.1 is not from"),
+        (table(ROW.replace("4.5", "nan")), "f, line 2: the score nan"),
+        (table(ROW.replace("4.5", "high")), "f, line 2: .*'high'"),
+        (
+            table(ROW.replace("A dog is running", " ")),
+            "f, line 2: 1 of 1 are pairs with",
+        ),
         (table(ROW, header="a\tb"), "f, line 1: the header is"),
         (table(ROW, header="\u2028a" * 9999), "f, line 1: the header is .{1,300}$"),
         (table(ROW, header=""), "f, line 2: the header is '1.tA dog"),

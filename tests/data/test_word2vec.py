@@ -92,7 +92,9 @@ def test_wrong_files_are_named(tmp_path, content, message):
         opened(tmp_path, content)
 
 
-@pytest.mark.parametrize("value", ["inf", "-Infinity", "nan", "1e400", "1e39", "9" * 400])
+@pytest.mark.parametrize(
+    "value", ["inf", "-Infinity", "nan", "1e400", "1e39", "9" * 400]
+)
 def test_vectors_that_are_not_finite_are_named(tmp_path, value):
     found = opened(tmp_path, f"red 1 2\nsky blue 0.5 {value}\n".encode())
     with refused("v: the vector of 'sky blue' contains NaN or infinity"):

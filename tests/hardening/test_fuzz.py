@@ -33,7 +33,15 @@ NUMBERS = (
 # NUL, bytes that are not UTF-8, half of a surrogate pair, byte order marks, an escape
 # sequence, unusual line ends, and binary numbers.
 ODD = (
-    *(b"\0", b"\xff", b"\xfe\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\x1b[2J"),
+    *(
+        b"\0",
+        b"\xff",
+        b"\xfe\xff",
+        b"\xc3",
+        b"\xed\xa0\x80",
+        b"\xef\xbb\xbf",
+        b"\x1b[2J",
+    ),
     *(b"\x85", b"\x81", b"\x92", "\u2028".encode(), b"\r", b"\n\n", b" " * 70, b"\x0c"),
     *(b"\xff" * 8, b"\x00\x00\xc0\x7f", b"\x7f\xff\xff\xff", b"[" * 900, b"(" * 900),
 )

@@ -8,8 +8,7 @@ the two sets cannot be compared.
 
 All machines make the same lines. NumPy has frozen the stream of `RandomState`, up to
 the last bits of a normal number. Every decision and every rounded coordinate is at
-least 5e-8 away from where it would change, and the last bits are worth 1e-12. Arithmetic
-is elementwise, because a matrix product of BLAS may differ by more.
+least 5e-8 away from where it would change, and the last bits are worth 1e-12.
 
 References:
     NumPy Enhancement Proposal 19, on the stability of random numbers.

@@ -251,7 +251,7 @@ class Scene:
         }
 
     def sentence(self, kind: str) -> str:
-        """Return a sentence of a kind of `SENTENCES`. All are filled in, one is chosen."""
+        """Fill in all sentences of a kind of `SENTENCES`, and return one of them."""
         words = {"time": TIMES, **self.topic, **MOODS[self.mood]}
 
         def word(found: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -51,6 +51,7 @@ def index(
       DataError: a book is damaged or not tokenised, or there is no triple.
     """
     lines = _Lines(folder)
+    starts = [0]
     name = "none"
     for name, blocks in books:
         attached = apart = 0
@@ -66,22 +67,21 @@ def index(
                 f"a word, and {apart:,} with one apart; this is not one tokenised "
                 f"sentence per line; {CONVERT}"
             )
-        lines.end_book()
-    lines.close()
-    # The frequencies are known only now. The ids in the file are replaced in place.
-    vocabulary = _renumber(folder / "tokens.npy", lines.ids, lines.counts)
-    by_length = _write_triples(folder / "triples.npy", lines)
+        if lines.count > starts[-1]:
+            starts.append(lines.count)
+    vocabulary = lines.close()
+    by_length = _write_triples(folder / "triples.npy", lines.lengths, starts)
     if not sum(by_length):
         raise DataError(
-            f"{lines.count:,} sentences in {lines.books} books, but nowhere three in a "
-            f"row of 1 to {LONGEST} words; one sentence per line and at least three "
-            f"lines per file are needed; the last file was {name}"
+            f"{lines.count:,} sentences in {len(starts) - 1} books, but nowhere three "
+            f"in a row of 1 to {LONGEST} words; one sentence per line and at least "
+            f"three lines per file are needed; the last file was {name}"
         )
     facts = {
         "lines": lines.count,
         "tokens": lines.tokens,
-        "books": lines.books,
-        "books_without_triple_for_shortness": int((np.diff(lines.starts) < 3).sum()),
+        "books": len(starts) - 1,
+        "books_without_triple_for_shortness": int((np.diff(starts) < 3).sum()),
         "empty_lines_left_out": lines.empty,
         # Middle sentences of 1, 2, ... LONGEST words.
         "triples_by_length": by_length,
@@ -94,29 +94,22 @@ class _Lines:
     """The sentences of all books, written with preliminary ids as they are read.
 
     Attributes:
-      ids: preliminary id of each word, in the order of first appearance.
-      counts: how often each word occurs.
       lengths: number of words of each sentence, at most 255, in pieces of uint8.
-      starts: first line of each book, and the end of the last one.
       count: number of sentences.
       tokens: number of their words.
       empty: number of empty lines, which are left out.
     """
 
     def __init__(self, folder: pathlib.Path):
-        self._tokens = Writer(folder / "tokens.npy", np.dtype(np.uint32), ())
+        self._file = folder / "tokens.npy"
+        self._tokens = Writer(self._file, np.dtype(np.uint32), ())
         self._offsets = Writer(folder / f"tokens{OFFSETS}.npy", np.dtype(np.int64), ())
         self._offsets.append(np.zeros(1, np.int64))
-        self.ids: dict[bytes, int] = numbering()
-        self.counts = np.zeros(0, np.int64)
-        self.lengths: list[np.ndarray] = []
-        self.starts = [0]
+        # Preliminary id of each word, in the order of first appearance.
+        self._ids: dict[bytes, int] = numbering()
+        self._counts = np.zeros(0, np.int64)
+        self.lengths = [np.zeros(0, np.uint8)]
         self.count = self.tokens = self.empty = 0
-
-    @property
-    def books(self) -> int:
-        """Number of books that have a sentence."""
-        return len(self.starts) - 1
 
     def add(self, block: bytes) -> None:
         """Write the lines of a block. Only ASCII whitespace parts words."""
@@ -124,10 +117,10 @@ class _Lines:
         lengths = np.array([len(words) for words in lines])
         words = itertools.chain.from_iterable(lines)
         # Every word of the books passes here, hence a map in C and no loop.
-        found = np.fromiter(map(self.ids.__getitem__, words), np.uint32, lengths.sum())
-        counts = np.bincount(found, minlength=len(self.ids))
-        counts[: len(self.counts)] += self.counts
-        self.counts = counts
+        found = np.fromiter(map(self._ids.__getitem__, words), np.uint32)
+        counts = np.bincount(found, minlength=len(self._ids))
+        counts[: len(self._counts)] += self._counts
+        self._counts = counts
         self.empty += int((lengths == 0).sum())
         lengths = lengths[lengths > 0]
         self.lengths.append(np.minimum(lengths, 255).astype(np.uint8))
@@ -136,15 +129,30 @@ class _Lines:
         self.tokens += len(found)
         self.count += len(lengths)
 
-    def end_book(self) -> None:
-        """Note that the next line begins another book."""
-        if self.count > self.starts[-1]:
-            self.starts.append(self.count)
+    def close(self) -> list[str]:
+        """Finish the files, and replace the preliminary ids by those of the vocabulary.
 
-    def close(self) -> None:
-        """Finish the files."""
+        Words follow by frequency, and then by first appearance. A word that is spelled
+        like a special token becomes that token.
+
+        Returns:
+          The words in the order of their final ids, without the special tokens.
+        """
         self._tokens.close()
         self._offsets.close()
+        words = [word.decode("utf-8") for word in self._ids]
+        order = np.argsort(-self._counts, kind="stable").tolist()
+        vocabulary = [words[i] for i in order if words[i] not in SPECIALS]
+        ids = {word: i for i, word in enumerate((*SPECIALS, *vocabulary))}
+        final = np.array([ids[word] for word in words], np.uint32)
+        # The file is not mapped, because mapped pages count as memory of this process.
+        with open(self._file, "r+b") as f:
+            np.lib.format.read_magic(f)
+            np.lib.format.read_array_header_1_0(f)
+            while piece := f.read(CHUNK):
+                f.seek(-len(piece), 1)
+                f.write(final[np.frombuffer(piece, np.uint32)].data)
+        return vocabulary
 
 
 def _checked(name: str, number: int, text: str) -> bytes:
@@ -168,55 +176,27 @@ def _checked(name: str, number: int, text: str) -> bytes:
     return block if block.endswith(b"\n") else block + b"\n"
 
 
-def _renumber(
-    file: pathlib.Path, ids: Mapping[bytes, int], counts: np.ndarray
-) -> list[str]:
-    """Replace the preliminary ids in tokens.npy by ids in the order of frequency.
-
-    Words of the same frequency stay in the order of first appearance. A word that is
-    spelled like a special token becomes that token.
+def _write_triples(
+    file: pathlib.Path, pieces: Sequence[np.ndarray], starts: Sequence[int]
+) -> list[int]:
+    """Write triples.npy: the middle lines of triples, by length and then by line.
 
     Args:
-      file: tokens.npy.
-      ids: preliminary id of each word, in ascending order.
-      counts: how often each word occurs.
-
-    Returns:
-      The words in the order of their final ids, without the special tokens.
-    """
-    words = [word.decode("utf-8") for word in ids]
-    final = np.zeros(len(words), np.uint32)
-    ordered = []
-    for i in np.argsort(-counts, kind="stable").tolist():
-        if words[i] in SPECIALS:
-            final[i] = SPECIALS.index(words[i])
-        else:
-            final[i] = len(SPECIALS) + len(ordered)
-            ordered.append(words[i])
-    # The file is not mapped, because mapped pages count as memory of this process.
-    with open(file, "r+b") as f:
-        np.lib.format.read_magic(f)
-        np.lib.format.read_array_header_1_0(f)
-        while piece := f.read(CHUNK):
-            f.seek(-len(piece), 1)
-            f.write(final[np.frombuffer(piece, np.uint32)].data)
-    return ordered
-
-
-def _write_triples(file: pathlib.Path, lines: _Lines) -> list[int]:
-    """Write triples.npy: the middle lines of triples, by length and then by line.
+      file: the file.
+      pieces: number of words of each line.
+      starts: first line of each book, and the end of the last one.
 
     Returns:
       The number of triples whose middle sentence has 1, 2, ... LONGEST words.
     """
-    lengths = np.concatenate([np.zeros(0, np.uint8), *lines.lengths])
+    lengths = np.concatenate(pieces)
     is_short = lengths <= LONGEST
     is_middle = is_short.copy()
     is_middle[1:] &= is_short[:-1]
     is_middle[:-1] &= is_short[1:]
     # The first and the last line of a book are not in the middle of a triple.
-    is_middle[lines.starts[:-1]] = False
-    is_middle[np.array(lines.starts[1:], int) - 1] = False
+    is_middle[starts[:-1]] = False
+    is_middle[np.array(starts[1:], int) - 1] = False
     lengths[~is_middle] = 0
     writer = Writer(file, np.dtype(np.int32), ())
     counts = []

@@ -9,10 +9,10 @@ is Karpathy's dataset_coco.json, of which the first five captions of an image ar
 
 from __future__ import annotations
 
+import itertools
 import json
 import operator
 import string
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -162,28 +162,22 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
             # Captions with words come before others.
             first = sorted(captions, key=operator.not_)[:PER_IMAGE]
             found[image["split"]].append((number, first))
-    # What json raises for a damaged file, and what missing and other values raise.
+    # A damaged file, and missing and other values, raise many kinds of errors.
     except Exception as e:
         raise DataError(
             f"{where}: not JSON with a list of images that have split, cocoid and "
             f"sentences[].tokens ({quoted(f'{type(e).__name__}: {e}')}); {AGAIN}"
         ) from e
     found["train"] += found["restval"]
-    return {split: _split(found[stem], split, where) for split, stem in SPLITS.items()}
-
-
-def _split(
-    images: Sequence[tuple[np.int64, Lines]], split: str, where: object
-) -> Split:
-    """Join the captions of the images of a split."""
-    if not images:
-        raise DataError(f"{where}: has no images of the split {split}; {AGAIN}")
-    captions = []
-    for _, lines in images:
-        captions += lines
-    ids = np.array([number for number, _ in images])
-    counts = np.array([len(lines) for _, lines in images])
-    return Split(captions, ids, counts, where)
+    splits = {}
+    for split, stem in SPLITS.items():
+        if not found[stem]:
+            raise DataError(f"{where}: has no images of the split {split}; {AGAIN}")
+        ids, captions = zip(*found[stem], strict=True)
+        counts = np.array([len(lines) for lines in captions])
+        joined = list(itertools.chain.from_iterable(captions))
+        splits[split] = Split(joined, np.array(ids), counts, where)
+    return splits
 
 
 def _words(tokens: object) -> list[str]:

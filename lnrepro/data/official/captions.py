@@ -301,8 +301,7 @@ COCO_CAPTIONS = Reader(
     ),
     licence="captions: CC BY 4.0 (COCO Consortium); the features: none stated",
     size=(
-        "113,287 train, 5,000 valid, 5,000 test images; "
-        "1 GB to download, 2 GB prepared"
+        "113,287 train, 5,000 valid, 5,000 test images; 1 GB to download, 2 GB prepared"
     ),
     files=(
         *(RawFile(f"{stem}.txt") for stem in SPLITS.values()),

@@ -34,10 +34,10 @@ Id 0 is padding, the next ids are the entities, and the other words follow by fr
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -115,18 +115,18 @@ def encode(files: Iterable[File], raw: RawFolder) -> Content:
     total = len(waiting)
     words = numbering()
     splits = {split: [] for split in FOLDERS.values()}
-    left_out, errors = Counter(), []
+    malformed = {split: [] for split in splits}
     while waiting:
         split, name, content = waiting.pop()
+        raw.progress("reading questions", total - len(waiting), total)
         try:
             passage, question, answer = parse(content, name)
         except DataError as e:
-            left_out[split] += 1
-            errors.append(str(e))
+            malformed[split].append(str(e))
             continue
         rank = ranks(passage, question)
         splits[split].append(_example(words, passage, question, answer, rank))
-        raw.progress("reading questions", total - len(waiting), total)
+    errors = list(itertools.chain.from_iterable(malformed.values()))
     leave_out(raw.folder, "malformed questions", errors, total)
     if not splits["train"] or not splits["valid"]:
         raise DataError(
@@ -142,8 +142,7 @@ def encode(files: Iterable[File], raw: RawFolder) -> Content:
     # The vocabulary is that of the training questions. Test words outside of it are
     # unknown.
     others = _frequent_words(words, splits["train"])
-    facts = {"left_out": errors[:10]}
-    return _content(splits, words, [*entities, *others], left_out, facts)
+    return _content(splits, words, entities, others, malformed)
 
 
 def _order(file: File) -> tuple[int, bytes, str]:
@@ -159,20 +158,20 @@ def _order(file: File) -> tuple[int, bytes, str]:
 def _content(
     splits: Mapping[str, Sequence[Example]],
     words: Mapping[str, int],
-    vocabulary: Sequence[str],
-    left_out: Mapping[str, int],
-    facts: Mapping[str, Any],
+    entities: Sequence[str],
+    others: Sequence[str],
+    malformed: Mapping[str, Sequence[str]],
 ) -> Content:
     """Replace the preliminary ids of the examples by the final ones.
 
     Args:
       splits: the examples.
       words: preliminary id of each word.
-      vocabulary: words in the order of their final ids, without padding.
-      left_out: number of malformed files of each split.
-      facts: further facts.
+      entities: entities in the order of their final ids, after that of padding.
+      others: the other words that get an id, after the entities.
+      malformed: error messages of the malformed files of each split.
     """
-    tokens = [PADDING, *vocabulary]
+    tokens = [PADDING, *entities, *others]
     ids = {token: i for i, token in enumerate(tokens)}
     # Preliminary ids are in the order of first appearance. One table maps all examples.
     final = np.empty(len(words), np.int32)
@@ -194,12 +193,15 @@ def _content(
             "questions": len(examples),
             "answer not in passage": sum(not len(rank) for rank in found),
             "answer not in four sentences": sum(not (rank < 4).any() for rank in found),
-            "left out": left_out.get(split, 0),
+            "left out": len(malformed[split]),
         }
-    entities = sum(1 for _ in filter(ENTITY.fullmatch, tokens))
-    return Content(
-        columns, {"words": tokens, "entities": entities, "counts": counts, **facts}
-    )
+    facts = {
+        "words": tokens,
+        "entities": len(entities),
+        "counts": counts,
+        "left_out": list(itertools.chain.from_iterable(malformed.values()))[:10],
+    }
+    return Content(columns, facts)
 
 
 def read_top4(raw: RawFolder) -> Content:
@@ -229,9 +231,10 @@ def read_top4(raw: RawFolder) -> Content:
         rows = zip(passages, questions, answers, strict=True)
         for i, (passage, question, answer) in enumerate(rows):
             if len(answer) > 1 or not ENTITY.fullmatch(answer[0]):
+                where = raw.path(f"{split}4_ans.pkl")
                 raise DataError(
-                    f"{raw.path(f'{split}4_ans.pkl')}, list {i}: "
-                    f"{quoted(' '.join(answer))} is not an entity; get the official file"
+                    f"{where}, list {i}: {quoted(' '.join(answer))} is not an entity; "
+                    "get the official file"
                 )
             # The four sentences were chosen by the authors, so all of them have the
             # best rank.
@@ -242,7 +245,7 @@ def read_top4(raw: RawFolder) -> Content:
         words[word]
     entities = sorted(filter(ENTITY.fullmatch, words), key=_entity_number)
     others = [word for word in words if not ENTITY.fullmatch(word)]
-    return _content(splits, words, [*entities, *others], {}, {"left_out": []})
+    return _content(splits, words, entities, others, dict.fromkeys(splits, ()))
 
 
 def _word_lists(
@@ -299,10 +302,8 @@ def _frequent_words(words: Mapping[str, int], train: Sequence[Example]) -> list[
     scripts, commit 94f7398.
     """
     # Answers are entities, which have ids anyway.
-    counts = np.bincount(np.concatenate([e.passage for e in train]), minlength=len(words))
-    counts += np.bincount(
-        np.concatenate([e.question for e in train]), minlength=len(words)
-    )
+    parts = itertools.chain.from_iterable((e.passage, e.question) for e in train)
+    counts = np.bincount(np.concatenate(list(parts)), minlength=len(words))
     chosen = [PLACEHOLDER, UNKNOWN, NUMBER]
     excluded = {PADDING, *chosen}
     tokens = list(words)

@@ -307,9 +307,7 @@ def encode(text: str) -> tuple[np.ndarray, list[str]]:
     return tokens, [c for c in text if c not in NUMBERS]
 
 
-def transcription(
-    content: bytes, where: object, count: int | None = None
-) -> list[str]:
+def transcription(content: bytes, where: object, count: int | None = None) -> list[str]:
     """Parse an ascii file.
 
     Args:

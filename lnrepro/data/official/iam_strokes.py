@@ -7,6 +7,7 @@ Shape letters: T points.
 
 from __future__ import annotations
 
+import itertools
 from xml.etree import ElementTree
 
 import numpy as np
@@ -35,43 +36,32 @@ def points(content: bytes, where: object) -> np.ndarray:
     """
     try:
         root = ElementTree.fromstring(content)
-    except ElementTree.ParseError as e:
-        raise DataError(f"{where}: broken XML ({e}); {AGAIN}") from None
-    # The header names an encoding that Python or its XML parser does not have.
-    except (LookupError, ValueError) as e:
-        raise DataError(f"{where}, line 1: {quoted(str(e))}; {AGAIN}") from None
-    coordinates: list[tuple[str | None, str | None]] = []
-    ends = []
-    for number, stroke in enumerate(root.findall(".//StrokeSet/Stroke"), 1):
-        found = stroke.findall("Point")
-        if not found:
-            raise DataError(f"{where}: stroke {number} has no points; {AGAIN}")
-        coordinates += [(point.get("x"), point.get("y")) for point in found]
-        ends.append(len(coordinates))
-    if len(coordinates) < 2:
+        strokes = [s.findall("Point") for s in root.findall(".//StrokeSet/Stroke")]
+        found = itertools.chain.from_iterable(strokes)
+        texts = [(point.attrib["x"], point.attrib["y"]) for point in found]
+        numbers = np.array(texts, np.float64).reshape(-1, 2)
+    # Broken XML, an unknown encoding, a missing coordinate, and one that is no number.
+    except (ElementTree.ParseError, LookupError, ValueError) as e:
+        problem = quoted(f"{type(e).__name__}: {e}")
+        raise DataError(f"{where}: no line of strokes ({problem}); {AGAIN}") from None
+    lengths = [len(stroke) for stroke in strokes]
+    if len(texts) < 2 or 0 in lengths:
         raise DataError(
-            f"{where}: {len(coordinates)} points in {len(ends)} strokes of a StrokeSet "
-            f"are not a line of handwriting; {AGAIN}"
+            f"{where}: {len(texts)} points in {len(strokes)} strokes of a StrokeSet, "
+            f"{lengths.count(0)} of which are empty; {AGAIN}"
         )
-    try:
-        # A missing coordinate is None, which becomes NaN.
-        numbers = np.array(coordinates, np.float64)
-    except ValueError as e:
-        problem = quoted(str(e))
-        raise DataError(f"{where}: a coordinate of a Point: {problem}; {AGAIN}") from None
     # No comparison with NaN is true.
     is_near = (np.abs(numbers) < FARTHEST).all(axis=1)
     if not is_near.all():
         first = int(np.argmin(is_near))
-        x, y = coordinates[first]
         raise DataError(
-            f"{where}, point {first + 1}: x={x!s:.12} and y={y!s:.12} are not two "
+            f"{where}, point {first + 1}: {quoted(' '.join(texts[first]))} are not two "
             f"numbers below {FARTHEST}; {AGAIN}"
         )
     is_whole = (numbers == np.rint(numbers)).all()
     line = np.zeros((len(numbers), 3), np.int32 if is_whole else np.float64)
     line[:, :2] = numbers
-    line[np.array(ends) - 1, 2] = 1
+    line[np.cumsum(lengths) - 1, 2] = 1
     return line
 
 

@@ -33,7 +33,7 @@ from lnrepro.data.reader import Columns, Content, Reader, leave_out
 from lnrepro.data.text import as_bytes
 from lnrepro.errors import DataError
 
-HEADER = "pair_ID sentence_A sentence_B relatedness_score entailment_judgment".split()
+HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
 AGAIN = "get the official file"
 CORNELL = "https://www.cs.cornell.edu/people/pabo/movie-review-data/"
 NBSVM = "https://nlp.stanford.edu/~sidaw/home/projects:nbsvm"
@@ -108,33 +108,29 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
     lines = _lines(content, where)
     # A file with other columns may be one of the other releases of SICK.
     first, header = lines[0]
-    if header.split("\t") != HEADER:
+    if header != HEADER:
         raise DataError(
             f"{where}, line {first}: the header is {quoted(header)} instead of "
-            f"{' '.join(HEADER)}; {AGAIN}"
+            f"{HEADER!a}; {AGAIN}"
         )
     rows, empty = [], []
     for number, line in lines[1:]:
-        fields = line.split("\t")
-        if len(fields) != len(HEADER):
-            raise DataError(
-                f"{where}, line {number}: {len(fields)} columns instead of "
-                f"{len(HEADER)}; {AGAIN}"
-            )
-        _, a, b, score, _ = fields
-        # A score that is no number is reported like one out of range: no comparison
-        # with NaN is true.
+        # Another number of columns is a ValueError too.
         try:
-            value = float(score)
-        except ValueError:
-            value = float("nan")
-        if not 1 <= value <= 5:
+            _, a, b, text, _ = line.split("\t")
+            score = float(text)
+        except ValueError as e:
             raise DataError(
-                f"{where}, line {number}: the score {score[:20]!a} is not a number "
-                f"from 1 to 5; {AGAIN}"
+                f"{where}, line {number}: not five columns with a score "
+                f"({quoted(str(e))}); {AGAIN}"
+            ) from None
+        # No comparison with NaN is true.
+        if not 1 <= score <= 5:
+            raise DataError(
+                f"{where}, line {number}: the score {score} is not from 1 to 5; {AGAIN}"
             )
         if a.strip() and b.strip():
-            rows.append((a, b, value))
+            rows.append((a, b, score))
         else:
             empty.append(f"line {number}")
     leave_out(where, "pairs with an empty sentence", empty, len(lines) - 1)

@@ -135,9 +135,7 @@ class Word2Vec(Mapping):
         else:
             vector = np.frombuffer(self._map, "<f4", self.size, position)
         if not np.isfinite(vector).all():
-            raise self._error(
-                f"the vector of {quoted(word)} contains NaN or infinity"
-            )
+            raise self._error(f"the vector of {quoted(word)} contains NaN or infinity")
         return vector
 
     def __iter__(self) -> Iterator[str]:
