@@ -89,11 +89,11 @@ class RawFolder:
         content = files.read(path)
         found = hashlib.sha256(content).hexdigest()
         wanted = {file.name: file.sha256 for file in self.official_files}.get(name)
-        if self.official and wanted not in (None, found):
+        if self.official and wanted and wanted != found:
             raise DataError(
-                f"{path}: checksum differs, sha256 of the content is {found[:12]}...; "
-                "get the official file, or pass --as NAME to prepare other files of "
-                "this format"
+                f"{path}: checksum differs, sha256 of the content is {found[:12]}... "
+                f"and of the official file {wanted[:12]}...; get the official file, or "
+                "pass --as NAME to prepare other files of this format"
             )
         return content
 

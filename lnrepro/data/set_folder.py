@@ -98,9 +98,7 @@ class SetFolder:
             raise damaged(self.folder, "its content has another checksum")
 
 
-def write_columns(
-    columns: Columns, folder: pathlib.Path, where: str | pathlib.Path
-) -> int:
+def write_columns(columns: Columns, folder: pathlib.Path, where: object) -> int:
     """Write the columns of a split.
 
     Args:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
+from tensorflow_datasets.core import hashing
 
 from lnrepro.data.files import quoted
 from lnrepro.data.ragged import Ragged
@@ -145,7 +146,7 @@ def _read(raw: RawFolder) -> Content:
             )
         splits = {
             SPLITS.get(split, split): _columns(builder, split)
-            for split in builder.info.splits
+            for split in map(str, builder.info.splits)
         }
     except DataError:
         raise
@@ -171,7 +172,7 @@ def _columns(builder: Any, split: str) -> dict[str, np.ndarray]:
     if not builder.info.disable_shuffling:
         # TFDS sorts the examples by a hash of their keys, which are numbers in sets
         # such as mnist.
-        hasher = tfds.core.hashing.Hasher(split)
+        hasher = hashing.Hasher(split)
         hashes = [hasher.hash_key(number) for number in range(len(examples))]
         stored = sorted(range(len(examples)), key=hashes.__getitem__)
         order = np.argsort(stored)
