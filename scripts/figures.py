@@ -7,7 +7,8 @@
     python scripts/figures.py runs/draw --out figures --figure 4
     python scripts/figures.py my_runs --out figures --metric valid/perplexity
 
-It writes index.md, which shows everything and names the command for what is missing:
+It writes these files, and index.md, which shows them. For what is missing, it names the
+command that trains it.
 forest.png and .svg: for each claim, how many of the other norm's steps a norm needs.
 verdicts.md: the table of the claims.
 figureN.png, .svg and .csv: figure 7 is the remark of section 6.7. Curves are medians
@@ -51,146 +52,107 @@ def main(argv: list[str]) -> None:
     add("--best", choices=("min", "max"), default="min", help="of --metric")
     args = parser.parse_args(argv)
     # Imported late: --help and wrong flags need none of it.
-    from scripts.paper import records
+    from scripts.paper.records import find
 
-    found = records.find(args.runs)
-    _check_metrics(args.metric, found)
-    chosen = [sorted(set(names)) for names in (args.figure, args.table, args.metric)]
-    if any(chosen):
-        draw(found, args.out, *chosen, args.best)
-    else:
-        draw(found, args.out)
-    print(f"look at {args.out / 'index.md'}")
-
-
-def _check_metrics(metrics, runs):
-    """Raise UserError where no run has a metric."""
+    runs = find(args.runs)
     names = {name for run in runs for record in run.records for name in record}
-    for metric in metrics:
+    for metric in args.metric:
         if metric not in names:
             near = difflib.get_close_matches(metric, names, 1, 0.4)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise UserError(f"no run has recorded the metric {metric!r}{hint}")
+    args.out.mkdir(parents=True, exist_ok=True)
+    if not (args.figure or args.table or args.metric):
+        draw_all(runs, args.out)
+    for number in sorted(set(args.figure)):
+        draw_figure(number, runs, args.out)
+    for number in sorted(set(args.table)):
+        draw_table(number, runs, args.out)
+    for metric in sorted(set(args.metric)):
+        draw_metric(metric, runs, args.out, args.best)
+    write_index(args.out)
 
 
-def draw(
-    runs: Sequence,
-    out: pathlib.Path,
-    figures: Sequence[int] | None = None,
-    tables: Sequence[int] = TABLE_NUMBERS,
-    metrics: Sequence[str] = (),
-    best: str = "min",
-) -> None:
-    """Draw figures and tables, print a line about each, and write index.md.
-
-    Args:
-      runs: the runs.
-      out: the folder.
-      figures: numbers of figures; None: all, the claims, and experiments of one's own.
-      tables: numbers of tables.
-      metrics: names of metrics.
-      best: whether the "min" or the "max" of the metrics is better.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    # Each section is (its title, its text).
-    sections = []
-    if figures is None:
-        figures = FIGURE_NUMBERS
-        sections = [_claims(runs, out), *_own_experiments(runs, out)]
-    sections += [_figure(number, runs, out) for number in figures]
-    sections += [_table(number, runs, out) for number in tables]
-    sections += [_metric(metric, best, runs, out) for metric in metrics]
-    parts = ["# Layer Normalization: figures and tables, from runs"]
-    for title, text in sections:
-        print(title)
-        parts.append(f"## {title}\n\n{text}")
-    (out / "index.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-
-
-def _claims(runs, out):
-    from scripts.paper import forest, verdicts
+def draw_all(runs: Sequence, out: pathlib.Path) -> None:
+    """Draw the claims, all figures and tables, and experiments of one's own."""
+    from scripts.paper import curves, forest, verdicts
+    from scripts.paper.axes import FIGURES
     from scripts.paper.claims import CLAIMS
 
+    out.mkdir(parents=True, exist_ok=True)
     rows = verdicts.of_runs(runs, CLAIMS)
-    text = verdicts.markdown(rows)
-    (out / "verdicts.md").write_text(text, encoding="utf-8")
-    if forest.draw(rows, out / "forest"):
-        text = f"![share of the steps, for every claim](forest.png)\n\n{text}"
-    return f"{len(rows)} verdicts", text
-
-
-def _figure(number, runs, out):
-    from scripts.paper.axes import FIGURES
-
-    figure = FIGURES[number]
-    runs = [run for run in runs if run.experiment == figure.experiment]
-    runs = [run for run in runs if run.config.norm in figure.legends]
-    text = _curves(figure, runs, out, f"figure{number}")
-    trained = {run.config.norm for run in runs}
-    absent = [norm for norm in figure.curves if norm not in trained]
-    title = f"figure {number}: {_count(runs)}"
-    if absent:
-        # A sweep trains all norms of the figure.
-        title += f", without {', '.join(absent)}"
-        text += f"\n\n    python scripts/sweep.py {figure.config}"
-    return title, text
-
-
-def _curves(figure, runs, out, name):
-    """Write the picture and the points of a figure; return its text."""
-    from scripts.paper import curves, plot
-
-    panels = curves.of_figure(figure, runs)
-    if not any(panel.lines for panel in panels):
-        return ""
-    text = curves.caption(figure, runs)
-    plot.draw(panels, out / name, text, figure.columns)
-    curves.write_points(figure, panels, out / f"{name}.csv")
-    return f"![]({name}.png)\n\n{text}"
-
-
-def _count(runs):
-    return f"{len(runs)} run" if len(runs) == 1 else f"{len(runs)} runs"
-
-
-def _table(number, runs, out):
-    from scripts.paper.tables import TABLES
-
-    function, config = TABLES[number]
-    text, used = function(runs)
-    (out / f"table{number}.md").write_text(text, encoding="utf-8")
-    title = f"table {number}: {_count(used)}"
-    if not used:
-        text += f"\n    python -m lnrepro.main --config={config}\n"
-    return title, text
-
-
-def _own_experiments(runs, out):
-    """Draw config.curves of the experiments that have no figure of the paper."""
-    from scripts.paper import curves
-    from scripts.paper.axes import FIGURES
-
+    forest.draw(rows, out / "forest")
+    (out / "verdicts.md").write_text(verdicts.markdown(rows), encoding="utf-8")
+    print(f"{len(rows)} verdicts")
     papers = {figure.experiment for figure in FIGURES.values()}
     for experiment in sorted({run.experiment for run in runs} - papers):
         own = [run for run in runs if run.experiment == experiment]
         panels = [panel for run in own for panel in run.config.get("curves", ())]
+        name = experiment.rpartition(".")[2]
         if panels:
-            name = experiment.rpartition(".")[2]
-            figure = curves.own_figure(name, own, panels)
-            yield f"{name}: {_count(own)}", _curves(figure, own, out, name)
+            print(f"{name}: {count(own)}")
+            curves.draw(curves.own_figure(name, panels, own), own, out / name)
+    for number in FIGURE_NUMBERS:
+        draw_figure(number, runs, out)
+    for number in TABLE_NUMBERS:
+        draw_table(number, runs, out)
 
 
-def _metric(metric, best, runs, out):
+def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
+    """Draw a figure of the paper, and name the command for what is missing."""
+    from scripts.paper import curves
+    from scripts.paper.axes import FIGURES
+
+    figure = FIGURES[number]
+    own = [run for run in runs if run.experiment == figure.experiment]
+    own = [run for run in own if run.config.norm in figure.legends]
+    curves.draw(figure, own, out / f"figure{number}")
+    trained = {run.config.norm for run in own}
+    line = f"figure {number}: {count(own)}"
+    if absent := [norm for norm in figure.curves if norm not in trained]:
+        line += f", without {', '.join(absent)}; "
+        # A sweep trains all norms of the figure.
+        line += f"python scripts/sweep.py configs/{figure.experiment}.py:paper"
+    print(line)
+
+
+def draw_table(number: int, runs: Sequence, out: pathlib.Path) -> None:
+    """Write Table 2 or 3, and name the command for what is missing."""
+    from scripts.paper.tables import TABLES
+
+    text, used = TABLES[number](runs)
+    (out / f"table{number}.md").write_text(text, encoding="utf-8")
+    print(f"table {number}: {count(used)}")
+
+
+def draw_metric(metric: str, runs: Sequence, out: pathlib.Path, best: str) -> None:
+    """Draw a metric, and write the table of where the norms end in it."""
     from scripts.paper import curves, tables
 
-    runs = [run for run in runs if any(metric in record for record in run.records)]
+    own = [run for run in runs if any(metric in record for record in run.records)]
     # valid_error for valid/error.
     name = re.sub(r"\W+", "_", metric)
-    table = tables.ends(metric, runs, best)
-    (out / f"{name}.md").write_text(f"{table}\n", encoding="utf-8")
-    figure = curves.own_figure(metric, runs, [(metric, [metric], "linear")])
-    text = _curves(figure, runs, out, name)
-    return f"{metric}: {_count(runs)}", f"{text}\n\n{table}"
+    (out / f"{name}.md").write_text(tables.ends(metric, own, best), encoding="utf-8")
+    panels = [(metric, [metric], "linear")]
+    curves.draw(curves.own_figure(metric, panels, own), own, out / name)
+    print(f"{metric}: {count(own)}")
+
+
+def count(runs: Sequence) -> str:
+    """Return such as "3 runs"."""
+    return f"{len(runs)} run" if len(runs) == 1 else f"{len(runs)} runs"
+
+
+def write_index(out: pathlib.Path) -> None:
+    """Write index.md, which shows all pictures and tables of a folder."""
+    parts = []
+    for path in sorted(out.glob("*.png")):
+        parts.append(f"## {path.stem}\n\n![]({path.name})\n")
+    for path in sorted(out.glob("*.md")):
+        if path.name != "index.md":
+            parts.append(f"## {path.stem}\n\n{path.read_text(encoding='utf-8')}")
+    (out / "index.md").write_text("\n".join(parts), encoding="utf-8")
+    print(f"look at {out / 'index.md'}")
 
 
 if __name__ == "__main__":

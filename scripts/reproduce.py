@@ -178,7 +178,6 @@ def main(argv: list[str]) -> int:
     if optional.installed("matplotlib"):
         with storage_errors(args.report):
             write_report([run.workdir for run in runs], args.report)
-        print(f"look at {args.report / 'index.md'}")
     return report(runs, outcomes, stopped, root)
 
 
@@ -189,6 +188,7 @@ def write_report(folders: Sequence[pathlib.Path], out: pathlib.Path) -> None:
 
     started = [folder for folder in folders if (folder / "config.json").exists()]
     figures.draw_all(records.find(started), out)
+    figures.write_index(out)
 
 
 def _plan_table(planned) -> str:

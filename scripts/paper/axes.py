@@ -76,11 +76,6 @@ class Figure(NamedTuple):
         """The text of the legend of each norm."""
         return {**self.curves, **self.added}
 
-    @property
-    def config(self) -> str:
-        """The config that trains its runs."""
-        return f"configs/{self.experiment}.py:paper"
-
     def x(self, record: Record) -> float:
         """Return the position of a record on the x axis."""
         if self.steps_per_x is None:

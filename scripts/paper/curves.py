@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from scripts.paper import protocols
+from scripts.paper import plot, protocols
 from scripts.paper.axes import Figure, Panel
-from scripts.paper.plot import COLOURS, Line, Subplot
+from scripts.paper.plot import Line, Subplot
 from scripts.paper.records import RecordedRun, difference
 
 # Lines of the curves of one norm, which differ in their data or settings.
@@ -70,7 +70,7 @@ def _lines(runs, figure, panel, metric) -> list[Line]:
         words += [f"({', '.join(notes)})"] if notes else []
         style = ":" if metric == panel.second else STYLES[n_drawn[position] % 4]
         n_drawn[position] += 1
-        colour = COLOURS.get(norms[position])
+        colour = plot.COLOURS.get(norms[position])
         lines.append(_line(" ".join(words), points, colour, style))
     return lines
 
@@ -116,32 +116,37 @@ def on_the_papers_axes(figure: Figure, lines: Sequence[Line]) -> bool:
     return scale(end) >= low + (high - low) / 3
 
 
-def write_points(figure: Figure, subplots: Sequence[Subplot], path: pathlib.Path):
-    """Write every point of a figure as CSV.
+def draw(figure: Figure, runs: Sequence[RecordedRun], stem: pathlib.Path) -> None:
+    """Write STEM.png, STEM.svg and STEM.csv, the points, if there is a curve.
 
     Args:
       figure: the figure.
-      subplots: its panels.
-      path: the file.
+      runs: its runs.
+      stem: the path without its suffix.
     """
-    with open(path, "w", newline="", encoding="utf-8") as file:
+    subplots = of_figure(figure, runs)
+    lines = [line for subplot in subplots for line in subplot.lines]
+    if not lines:
+        return
+    plot.draw(subplots, stem, caption(figure, runs), figure.columns)
+    with open(stem.with_suffix(".csv"), "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         head = ("panel", "metric", "norm", "data", "seed", figure.xlabel, "value")
         writer.writerow(head)
-        for line in [line for subplot in subplots for line in subplot.lines]:
-            for *names, seed, x, y in line.points:
-                writer.writerow([*names, seed, f"{x:.8g}", f"{y:.8g}"])
+        for line in lines:
+            for *names, x, y in line.points:
+                writer.writerow([*names, f"{x:.8g}", f"{y:.8g}"])
 
 
 def own_figure(
-    name: str, runs: Sequence[RecordedRun], curves: Iterable[Sequence]
+    name: str, curves: Iterable[Sequence], runs: Sequence[RecordedRun]
 ) -> Figure:
     """Return a figure that is not the paper's, with a panel for each metric.
 
     Args:
       name: its name.
-      runs: its runs.
       curves: (label, names of metrics, scale) as in config.curves.
+      runs: its runs.
     """
     panels = {}
     for label, metrics, scale, *_ in curves:
@@ -159,11 +164,10 @@ def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
       runs: its runs.
     """
     sets = sorted({run.data for run in runs})
-    # Runs may have stopped at different steps.
-    steps = min(run.step for run in runs), max(run.step for run in runs)
-    n_steps = " to ".join(dict.fromkeys(f"{step:,}" for step in steps))
-    title = ", ".join(filter(None, (figure.title, figure.name)))
-    text = f"{title}. Data: {', '.join(sets)}; {n_steps} steps."
+    lengths = sorted({run.step for run in runs})
+    n_steps = " to ".join(f"{step:,}" for step in lengths[:1] + lengths[1:][-1:])
+    name = f"{figure.title}, {figure.name}".removesuffix(", ")
+    text = f"{name}. Data: {', '.join(sets)}; {n_steps} steps."
     drawn = {run.folder for own in protocols.by_protocol(runs).values() for run in own}
     if n_others := sum(run.folder not in drawn for run in runs):
         text += f" Not drawn: {n_others} of neither protocol."

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import ended
 from scripts import figures, page_sections
-from scripts.paper import ppo, tables, verdicts
+from scripts.paper import curves, ppo, tables, verdicts
 from scripts.paper.claims import CLAIMS
 from scripts.paper.records import find
 
@@ -41,10 +41,13 @@ def draw(out: pathlib.Path) -> None:
     """Draw all kept pictures below a folder that stands for the root."""
     results = out / RESULTS.relative_to(ROOT)
     pictures = out / PICTURES.relative_to(ROOT)
-    figures.draw(find([RESULTS / "small"]), results / "small/figures")
-    figures.draw(find([RESULTS / "runs"]), results / "figures")
-    figures.draw(find([RESULTS / "mnist_pixels"]), pictures, [], [], ["train/nll"])
-    (pictures / "train_nll.png").rename(pictures / "mnist_pixels.png")
+    pictures.mkdir(parents=True)
+    figures.draw_all(find([RESULTS / "small"]), results / "small/figures")
+    figures.draw_all(find([RESULTS / "runs"]), results / "figures")
+    pixels = find([RESULTS / "mnist_pixels"])
+    panels = [("training NLL, nats", ["train/nll"], "linear")]
+    figure = curves.own_figure("MNIST, pixel by pixel", panels, pixels)
+    curves.draw(figure, pixels, pictures / "mnist_pixels")
     ppo.draw(ppo.read(PICTURES / "ppo_norms.csv"), pictures / "ppo_norms")
 
 

@@ -23,7 +23,7 @@ Table = tuple[str, list[RecordedRun]]
 
 def order_embeddings(runs: Sequence[RecordedRun]) -> Table:
     """Return Table 2: caption and image retrieval."""
-    used, described, rules = [], [], set()
+    used, described = [], []
     for run in runs:
         # A run that is not finished has no final scores and no row.
         scores = _final_scores(run)
@@ -34,19 +34,13 @@ def order_embeddings(runs: Sequence[RecordedRun]) -> Table:
         data = paper.COMPARABLE_DATA.get(run.data, run.data)
         data += f", {folds}, {run.step:,} steps"
         # Runs from before there was a choice count ties against the model.
-        rule = run.config.evaluation.get("ties", "last")
-        rules.add(rule)
-        if rule == "sorted":
+        if run.config.evaluation.get("ties", "last") == "sorted":
             data += ", ties in the order of the data"
         described.append((run.config, f"seed {run.config.seed}", data, scores))
     note = (
         "The paper: mean over 5 folds of 1,000 images. Rows with other data are "
-        f"{NOT_COMPARABLE}."
+        f"{NOT_COMPARABLE}. Ties count against the model unless a row says otherwise."
     )
-    if rules == {"last"}:
-        note += " Ties count against the model."
-    elif "last" in rules:
-        note += " Ties count against the model unless a row says otherwise."
     return f"{md.table(*table_2_rows(described))}\n\n{note}\n", used
 
 
@@ -98,11 +92,7 @@ def _task_scores(row) -> list[str]:
     return [f"{value:.3f}" for value in row[:3]] + [f"{value:.1f}" for value in row[3:]]
 
 
-# {number: (function, config of our rows)}.
-TABLES = {
-    2: (order_embeddings, "configs/order_embeddings.py:paper"),
-    3: (skip_thoughts, "configs/skip_thoughts.py:paper"),
-}
+TABLES = {2: order_embeddings, 3: skip_thoughts}
 
 
 def ends(metric: str, runs: Iterable[RecordedRun], best: str) -> str:
@@ -136,7 +126,7 @@ def ends(metric: str, runs: Iterable[RecordedRun], best: str) -> str:
             n_seeds = str(len(curves[norm]))
             rows.append((settings, norm, n_seeds, _end(curves[norm])[1], *against))
     head = ("settings", "norm", "seeds", "end", *AGAINST)
-    return md.table(head, sorted(rows, key=lambda row: row[0]))
+    return md.table(head, sorted(rows, key=lambda row: row[0])) + "\n"
 
 
 def _end(curves) -> tuple[float, str]:

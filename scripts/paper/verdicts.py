@@ -136,13 +136,13 @@ def _comparisons(claim, runs, needs_one_rate):
 def _size(pair):
     """Return what decides between several comparisons; the largest is taken.
 
-    Constant learning rates come before decaying ones, then the number of seeds, of
-    which the norm with fewer counts first, then the length.
+    Constant learning rates come before decaying ones, then the number of seeds of the
+    norm with fewer, then the length.
     """
     optimizers = [runs[0].config.get("optimizer", {}) for runs in pair]
     constant = all(optimizer.get("decay") is None for optimizer in optimizers)
     n_seeds = [sum(run.config.get("seeds", 1) for run in runs) for runs in pair]
-    return constant, min(n_seeds), sum(n_seeds), sum(runs[0].length for runs in pair)
+    return constant, min(n_seeds), pair[0][0].length
 
 
 def _verdict(claim, ours, theirs) -> Verdict | None:

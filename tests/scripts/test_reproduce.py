@@ -12,9 +12,7 @@ import pytest
 from lnrepro import data
 from lnrepro.errors import RunError, UserError
 from scripts import reproduce
-from scripts.paper import records
 from tests.runs import ROOT, environment
-from tests.runs import run as train
 
 
 @pytest.fixture(autouse=True)
@@ -63,12 +61,9 @@ def test_killed_in_the_middle_it_goes_on_and_repeats_nothing(tmp_path):
     assert "(figure7.png)" in (tmp_path / "report/index.md").read_text()
     verdicts = (tmp_path / "report/verdicts.md").read_text()
     rows = [line.split(" | ") for line in verdicts.splitlines() if "Section" in line]
-    assert len(rows) == 4
-    for row in rows:
-        # The rate of the norms in the protocol tuned, and the number of seeds.
-        assert row[2].endswith("rate 0.003")
-        assert "open: " in row[3]
-        assert row[4] == "2"
+    # The rate of the norms in the protocol tuned, and the number of seeds.
+    assert [row[2].rpartition(", ")[2] for row in rows] == 4 * ["rate 0.003"]
+    assert [row[4] for row in rows] == 4 * ["2"]
 
 
 def test_sets_that_are_not_prepared_are_named_and_left_out(tmp_path, monkeypatch):
@@ -156,14 +151,3 @@ def test_a_report_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(reproduce, "write_report", full)
     with pytest.raises(RunError, match=f"{tmp_path / 'r'}: No space left on device; "):
         reproduce.main(["--scale", "smoke", "--report", str(tmp_path / "r")])
-
-
-@pytest.mark.slow
-def test_a_run_that_diverged_is_counted_as_such(tmp_path):
-    items, _ = reproduce.plan("smoke", ["convnet"], tmp_path / "runs")
-    run, other, *_ = items[0].runs
-    flags = [*run.command[2:], "--config.optimizer.learning_rate=1e30"]
-    code, _, _ = train(tmp_path, *flags)
-    assert (code, run.diverged, other.diverged) == (1, True, False)
-    (found,) = records.find([run.workdir])
-    assert found.diverged
