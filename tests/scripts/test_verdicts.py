@@ -127,14 +127,8 @@ def test_the_recorded_rates_decide_about_the_protocol():
     """Runs of both lie in one folder; none is in the verdict of the other."""
     tuned, same = runs(FAST, SLOW, layer_rate=OWN["layer"]), runs(SLOW, SLOW)
     (row,) = verdicts.of_runs([*of_norm("layer", same), *tuned], [CLAIM])
-    assert row.verdicts == {
-        "tuned": judge(tuned, protocol="tuned"),
-        "same_rate": judge(same),
-    }
-    assert [(v.value, v.rates) for v in row.verdicts.values()] == [
-        (0.5, (0.01, 0.001)),
-        (1.0, (0.001, 0.001)),
-    ]
+    found = {name: (v.value, v.rates) for name, v in row.verdicts.items()}
+    assert found == {"tuned": (0.5, (0.01, 0.001)), "same_rate": (1.0, (0.001, 0.001))}
 
 
 def test_what_both_protocols_share_is_one_comparison(monkeypatch):
@@ -163,67 +157,45 @@ def test_the_star_marks_what_is_significant_after_holms_correction():
     assert not any(row.verdicts["same_rate"].significant for row in rows)
 
 
-def test_runs_with_decaying_rates_are_compared_where_there_are_no_others():
+def test_of_several_comparisons_one_counts():
+    """Constant rates, then the most seeds, then the longest runs."""
+    found = runs(FAST, SLOW)
     decayed = runs(FAST, FAST, n=5, decay="cosine")
-    assert judge(decayed).seeds == 5
-    found = runs(FAST, SLOW)
-    assert judge([*decayed, *found]) == judge(found)
-    # They are never compared with constant ones.
-    mixed = of_norm("none", found) + of_norm("layer", decayed)
-    assert verdicts.of_runs(mixed, [CLAIM]) == []
-
-
-def test_other_lengths_have_no_rates_of_their_own():
-    """Their norms are compared where they have one rate, whichever it is."""
-    found = [run(n, s, FAST[:9], 0.3, 900) for n in OWN for s in range(3)]
-    assert (judge(found).rates, judge(found).seeds) == ((0.3, 0.3), 3)
-    other = [run("none", s, SLOW[:9], 0.1, 900) for s in range(3)]
-    assert verdicts.of_runs([*found[:3], *other], [CLAIM]) == []
-
-
-def test_runs_that_try_learning_rates_are_no_seeds():
-    """They are of seed 100, with fewer steps, and lie beside the runs."""
-    found = runs(FAST, SLOW, layer_rate=OWN["layer"])
-    rates = (0.001, 0.01, 1.0)
-    tries = [run(n, 100, FAST[:3] - 5, rate, 300) for n in OWN for rate in rates]
-    assert judge([*tries, *found], protocol="tuned") == judge(found, protocol="tuned")
-    mixed = of_norm("layer", found) + of_norm("none", tries)
-    assert verdicts.of_runs(mixed, [CLAIM]) == []
-
-
-def test_most_seeds_count_and_then_the_longest_runs():
-    found = runs(FAST, SLOW)
     short = runs(SLOW[:9], FAST[:9], steps=900)
-    assert judge([*short, *found]) == judge(found)
+    # These try learning rates: of seed 100, with fewer steps.
+    tries = [run(n, 100, FAST[:3] - 5, rate, 300) for n in OWN for rate in (0.01, 1.0)]
+    assert judge([*decayed, *short, *tries, *found]) == judge(found)
+    assert judge(decayed).seeds == 5
     more = runs(SLOW[:9], FAST[:9], n=4, steps=900)
     assert judge([*more, *found]) == judge(more)
 
 
-def test_only_runs_of_the_same_size_steps_and_data_are_compared():
-    found = runs(FAST, SLOW)
-    larger = of_norm("layer", runs(FAST, SLOW, n=4, units=9))
-    assert judge([*larger, *found]).seeds == 3
-    others = [r._replace(data="other") for r in of_norm("layer", found)]
-    shifted = of_norm("layer", runs(FAST, SLOW))
-    for record in [record for r in shifted for record in r.records]:
-        record["step"] += 1
-    for layer in (larger, others, shifted):
-        mixed = [*layer, *of_norm("none", found)]
-        assert verdicts.of_runs(mixed, [CLAIM]) == []
+def test_only_runs_of_the_same_size_rate_steps_and_data_are_compared():
+    found = of_norm("none", runs(FAST, SLOW))
+    others = [
+        runs(FAST, SLOW, n=4, units=9),
+        runs(FAST, SLOW, decay="cosine"),
+        runs(FAST, SLOW, layer_rate=0.3),
+        runs(FAST, SLOW, steps=900),
+        [r._replace(data="other") for r in runs(FAST, SLOW)],
+    ]
+    for other in others:
+        assert verdicts.of_runs([*of_norm("layer", other), *found], [CLAIM]) == []
+    # Other lengths have no rates of their own: any one rate is the same rate.
+    short = [run(n, s, FAST[:9], 0.3, 900) for n in OWN for s in range(3)]
+    assert judge(short).rates == (0.3, 0.3)
 
 
 def test_the_seeds_that_one_run_trained_together_count_each():
-    apart = runs(FAST, SLOW)
     together = []
     for norm in OWN:
-        first, *others = of_norm(norm, apart)
-        whole = run(norm, 0, np.array([r["valid/loss"] for r in others[0].records]))
-        whole.config.seeds = 3
-        for seed, own in enumerate((first, *others)):
-            for record, value in zip(whole.records, own.records, strict=True):
-                record[f"valid/loss/seed{seed}"] = value["valid/loss"]
-        together.append(whole)
-    assert judge(together) == judge(apart)
+        first, *others = of_norm(norm, runs(FAST, SLOW))
+        first.config.seeds = 3
+        for i, record in enumerate(first.records):
+            for seed, own in enumerate((first, *others)):
+                record[f"valid/loss/seed{seed}"] = own.records[i]["valid/loss"]
+        together.append(first)
+    assert judge(together) == judge(runs(FAST, SLOW))
 
 
 def test_every_claim_names_norms_that_a_sweep_of_its_config_trains():
