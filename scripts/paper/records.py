@@ -157,8 +157,7 @@ def find(paths: Iterable[pathlib.Path]) -> list[RecordedRun]:
     """Read all runs at and below the given paths.
 
     A run that cannot be read is named on stderr and left out, as is one that repeats
-    another one's config and seed. The folders without-checkpoint-N, where the trainer
-    keeps the records of runs that were started again, are left out.
+    another one's config and seed.
 
     Args:
       paths: run directories, files of several runs, and folders that contain some.
@@ -189,9 +188,7 @@ def _at_and_below(path) -> Iterator[RecordedRun]:
                 except json_files.MALFORMED as e:
                     reason = f"not the records of a run ({type(e).__name__})"
                     print(f"left out: {file}:{number}: {reason}", file=sys.stderr)
-        names = file.parent.relative_to(path).parts if file != path else ()
-        is_set_aside = any(name.startswith(workdir.SET_ASIDE) for name in names)
-        if file.name == "config.json" and not is_set_aside:
+        if file.name == "config.json":
             try:
                 yield _run(file.parent, _files(file.parent))
             except (UserError, OSError) as e:

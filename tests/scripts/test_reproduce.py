@@ -1,6 +1,5 @@
 """scripts/reproduce.py: plan, resuming, report, and what it says when it cannot."""
 
-import errno
 import signal
 import subprocess
 import sys
@@ -141,13 +140,9 @@ def test_mistakes(flags, message):
 
 def test_a_report_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
     run = SimpleNamespace(finished=True, ended=True, diverged=False, total=1)
-    run.workdir = tmp_path
-    item = reproduce.Item("", "", "", [run])
-    monkeypatch.setattr(reproduce, "plan", lambda *args: ([item], []))
-
-    def full(*args):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(reproduce, "write_report", full)
-    with pytest.raises(RunError, match=f"{tmp_path / 'r'}: No space left on device; "):
-        reproduce.main(["--scale", "smoke", "--report", str(tmp_path / "r")])
+    run.workdir = ROOT / "experiments/results/decay"
+    items = [reproduce.Item("", "", "", [run])]
+    monkeypatch.setattr(reproduce, "plan", lambda *args: (items, []))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="file: "):
+        reproduce.main(["--scale", "smoke", "--report", str(tmp_path / "file")])
