@@ -64,7 +64,7 @@ class Claim(NamedTuple):
         """Whether a run is of its experiment and batch size."""
         if run.experiment != self.experiment:
             return False
-        return self.batch_size in (None, run.config.batch_size)
+        return self.batch_size in (None, run.config.get("batch_size"))
 
 
 def _claims(

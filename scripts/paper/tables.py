@@ -17,19 +17,16 @@ NOT_COMPARABLE = "not to be compared with the paper's rows"
 # The norm that the others are compared with.
 BASELINE = "none"
 AGAINST = f"steps to {BASELINE}'s best", f"end minus {BASELINE}'s"
-# A table with its note, and the runs of our rows.
-Table = tuple[str, list[RecordedRun]]
 
 
-def order_embeddings(runs: Sequence[RecordedRun]) -> Table:
+def order_embeddings(runs: Sequence[RecordedRun]) -> str:
     """Return Table 2: caption and image retrieval."""
-    used, described = [], []
+    described = []
     for run in runs:
         # A run that is not finished has no final scores and no row.
         scores = _final_scores(run)
         if run.experiment != "order_embeddings" or not scores:
             continue
-        used.append(run)
         folds = "{folds} x {fold} images".format(**run.config.evaluation)
         data = paper.COMPARABLE_DATA.get(run.data, run.data)
         data += f", {folds}, {run.step:,} steps"
@@ -41,7 +38,7 @@ def order_embeddings(runs: Sequence[RecordedRun]) -> Table:
         "The paper: mean over 5 folds of 1,000 images. Rows with other data are "
         f"{NOT_COMPARABLE}. Ties count against the model unless a row says otherwise."
     )
-    return f"{md.table(*table_2_rows(described))}\n\n{note}\n", used
+    return f"{md.table(*table_2_rows(described))}\n\n{note}\n"
 
 
 def _final_scores(run):
@@ -55,7 +52,7 @@ def _final_scores(run):
     return None
 
 
-def skip_thoughts(runs: Sequence[RecordedRun]) -> Table:
+def skip_thoughts(runs: Sequence[RecordedRun]) -> str:
     """Return Table 3: the transfer tasks, or generated ones.
 
     A run's row is its last record with all scores.
@@ -63,14 +60,12 @@ def skip_thoughts(runs: Sequence[RecordedRun]) -> Table:
     rows = []
     for name, scores in paper.TABLE_3.items():
         rows.append((name, paper.TABLE_3_DATA, *_task_scores(scores)))
-    used = []
     for run in runs:
         # Runs on generated stories have the tasks story_sick, story_mr and so on.
         tasks = [run.name_of(task) for task in paper.TABLE_3_COLUMNS]
         records = [r for r in run.records if all(task in r for task in tasks)]
         if run.experiment != "skip_thoughts" or not records:
             continue
-        used.append(run)
         last = records[-1]
         corpus = paper.COMPARABLE_DATA.get(run.data, run.data)
         if tasks != list(paper.TABLE_3_COLUMNS):
@@ -84,7 +79,7 @@ def skip_thoughts(runs: Sequence[RecordedRun]) -> Table:
         f"{NOT_COMPARABLE}."
     )
     head = ("method", "corpus", *paper.TABLE_3_COLUMNS.values())
-    return f"{md.table(head, rows)}\n\n{note}\n", used
+    return f"{md.table(head, rows)}\n\n{note}\n"
 
 
 def _task_scores(row) -> list[str]:

@@ -33,6 +33,8 @@ FEWEST_SEEDS = 3
 LEVEL = 0.05
 # {kind of a claim: (the function, its value where there is no difference)}.
 QUANTITIES = {"speed": (compare.speed, 1.0), "end": (compare.end, 0.0)}
+# {sides of no difference on which both ends of an interval are: word}.
+WORDS = {(-1, -1): "supported", (1, 1): "contradicted"}
 NAN = float("nan")
 HEAD = ("claim", "the paper", "tuned", "same rate", "seeds", "data")
 
@@ -177,12 +179,9 @@ def judged(kind: str, pairs: Pairs, verdict: Verdict = NOTHING) -> Verdict:
         return verdict
     low, high = compare.interval(quantity, pairs)
     # A smaller share of the steps is always better.
-    direction = 1 if kind == "speed" else pairs.sign
-    word = "open"
-    if max(direction * low, direction * high) < direction * equal:
-        word = "supported"
-    elif min(direction * low, direction * high) > direction * equal:
-        word = "contradicted"
+    sign = 1 if kind == "speed" else pairs.sign
+    sides = tuple(np.sign(sign * (end - equal)) for end in (low, high))
+    word = WORDS.get(sides, "open")
     p = compare.p_value(quantity, pairs)
     return verdict._replace(low=low, high=high, p=p, word=word)
 
