@@ -217,6 +217,18 @@ def test_the_pages_have_the_numbers_of_the_kept_runs(kept):
         assert section == text.strip("\n"), name
 
 
+def test_a_section_is_replaced_and_the_rest_of_the_page_stays(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- written by x -->\nold\n<!-- end -->\nb\n")
+    page_sections.write(page, "x", "new")
+    expected = "a\n<!-- written by x -->\n\nnew\n\n<!-- end -->\nb\n"
+    assert page.read_text() == expected
+    assert page_sections.read(page, "x") == "new"
+    with pytest.raises(UserError, match="written by y"):
+        page_sections.write(page, "y", "")
+    assert page.read_text() == expected
+
+
 QUOTES = ["README.md", "docs/should-i-normalise.md"]
 QUOTES += ["experiments/results/draw.md", "experiments/results/order_embeddings.md"]
 
