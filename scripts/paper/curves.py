@@ -164,13 +164,12 @@ def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
       runs: its runs.
     """
     sets = sorted({run.data for run in runs})
-    lengths = sorted({run.step for run in runs})
-    n_steps = " to ".join(f"{step:,}" for step in lengths[:1] + lengths[1:][-1:])
+    longest = max(run.step for run in runs)
     name = f"{figure.title}, {figure.name}".removesuffix(", ")
-    text = f"{name}. Data: {', '.join(sets)}; {n_steps} steps."
-    drawn = {run.folder for own in protocols.by_protocol(runs).values() for run in own}
-    if n_others := sum(run.folder not in drawn for run in runs):
-        text += f" Not drawn: {n_others} of neither protocol."
+    text = f"{name}. Data: {', '.join(sets)}; up to {longest:,} steps."
+    drawn = sum(len(own) for own in protocols.by_protocol(runs).values())
+    if drawn < len(runs):
+        text += " Runs of neither protocol are not drawn."
     # Curves of other data, or of a mixture, are not comparable with the paper's.
     if figure.paper_data and sets != [figure.paper_data]:
         text += f" The paper's data is {figure.paper_data}: not to be compared with it."

@@ -108,7 +108,7 @@ def test_each_protocol_has_panels_of_its_own(tmp_path):
     for panel in curves.of_figure(FIGURES[4], runs):
         drawn[panel.labels["title"]] = [line.y[0] for line in panel.lines]
     assert drawn == {"tuned": [3e-3, 3e-3], "same_rate": [1e-3, 1e-3]}
-    assert "Not drawn: 2 of neither protocol." in curves.caption(FIGURES[4], runs)
+    assert "Runs of neither protocol are not drawn" in curves.caption(FIGURES[4], runs)
 
 
 def test_runs_with_other_settings_are_not_averaged(draw_runs):
@@ -268,7 +268,7 @@ def test_the_forest_plot_fills_significant_verdicts(tmp_path, p, fill):
     with mock.patch.object(plot, "save") as save:
         forest.draw(rows, tmp_path / "forest")
     (fig, _), _ = save.call_args
-    interval, point = fig.axes[0].lines[:2]
+    _, interval, point = fig.axes[0].lines[:3]
     assert interval.get_xdata() == pytest.approx([40, 60])
     assert point.get_xdata() == [50]
     assert point.get_markerfacecolor() == fill
