@@ -186,13 +186,19 @@ def _at_and_below(path) -> Iterator[RecordedRun]:
                     files = json.loads(line)
                     yield _run(file / files["run"], files)
                 except json_files.MALFORMED as e:
-                    reason = f"not the records of a run ({type(e).__name__})"
-                    print(f"left out: {file}:{number}: {reason}", file=sys.stderr)
+                    _leave_out(f"{file}:{number}", e)
         if file.name == "config.json":
             try:
                 yield _run(file.parent, _files(file.parent))
             except (UserError, OSError) as e:
                 print(f"left out: {e}", file=sys.stderr)
+            except json_files.MALFORMED as e:
+                _leave_out(file, e)
+
+
+def _leave_out(where, error):
+    reason = f"not the records of a run ({type(error).__name__})"
+    print(f"left out: {where}: {reason}", file=sys.stderr)
 
 
 def _files(folder) -> dict[str, Any]:
@@ -213,7 +219,7 @@ def _run(folder, files) -> RecordedRun:
     config = loaded_run.LoadedRun(folder, files["config.json"]).config
     run = RecordedRun(folder, files, config, config.data.name)
     # Read all fields that are used later, so that a missing one is named here.
-    _, _, _ = config.experiment, config.norm, (run.fingerprint, run.records)
+    _ = config.experiment, config.norm, config.seed, run.fingerprint, run.records
     return run
 
 

@@ -288,10 +288,14 @@ def test_what_is_no_run_is_named_and_the_rest_is_drawn(tmp_path, capsys):
     write_run(tmp_path / "short", DRAW, "none", 0, bounds([90.0]))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/config.json").write_text('{"config": 3}')
+    write_run(tmp_path / "seedless", DRAW, "none", 0, [])
+    config = tmp_path / "seedless/config.json"
+    config.write_text(config.read_text().replace("seed", "other"))
     assert [run.folder.name for run in find([tmp_path])] == ["run"]
-    first, second = capsys.readouterr().err.splitlines()
+    first, second, third = capsys.readouterr().err.splitlines()
     assert first.startswith(f"left out: {tmp_path / 'broken/config.json'}: not a run's")
-    assert second.startswith(f"left out: {tmp_path / 'short'}: the config and the seed")
+    assert second == f"left out: {config}: not the records of a run (AttributeError)"
+    assert third.startswith(f"left out: {tmp_path / 'short'}: the config and the seed")
 
 
 def test_packed_runs_are_the_runs_that_ended(draw_runs, tmp_path, capsys):
