@@ -54,7 +54,9 @@ def cells(units: int) -> dict:
         "attention": AttentionCell(units, memory_features=units),
         "window": WindowCell(LSTMCell(units, "layer"), 60, 10, -3.0),
         "zoneout": zoneout(LSTMCell(units, "layer"), 0.1, 0.1),
-        "stack": stack(LSTMCell(units), GRUCell(units, "layer"), skip="residual"),
+        "stack": stack(
+            LSTMCell(units, "none"), GRUCell(units, "layer"), skip="residual"
+        ),
     }
 
 

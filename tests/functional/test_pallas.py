@@ -54,8 +54,8 @@ SLOW = {
     "recurrent_dropout": LSTMCell(H, "layer", recurrent_dropout=0.3),
     "zoneout": zoneout(LSTMCell(H, "layer"), 0.3, 0.3),
     "variational": variational_dropout(GRUCell(H, "layer"), 0.3, 0.3),
-    "stack": stack(LSTMCell(H, "layer"), SimpleCell(6), skip="graves"),
-    "residual": stack(LSTMCell(H), GRUCell(H), skip="residual"),
+    "stack": stack(LSTMCell(H, "layer"), SimpleCell(6, "none"), skip="graves"),
+    "residual": stack(LSTMCell(H, "none"), GRUCell(H, "none"), skip="residual"),
     "projected": ProjectedLSTMCell(H, hidden=6),
     "window": WindowCell(LSTMCell(H, "layer"), 5, 2, -1.0),
 }
@@ -253,7 +253,7 @@ def test_operations_that_mosaic_lacks_are_named():
 
 
 def test_too_large_weights_are_named(interpreted):
-    cell = LSTMCell(4096)
+    cell = LSTMCell(4096, "none")
     params = jax.eval_shape(lambda: cell.init(jax.random.key(0), D))
     x = jax.ShapeDtypeStruct((B, T, D), jnp.float32)
     with pytest.raises(ValueError, match=r"MiB of vector memory, and there are 128"):

@@ -394,7 +394,7 @@ def test_a_symbolic_number_of_steps_has_no_chunks():
     x = jax.ShapeDtypeStruct((steps, B, D), jnp.float32)
 
     def outputs(x):
-        cell = LSTMCell(H)
+        cell = LSTMCell(H, "none")
         params = cell.init(jax.random.key(0), D)
         options = ScanOptions(chunk=2)
         return unroll(cell, params, x, time_major=True, options=options).outputs
@@ -561,14 +561,14 @@ CELLS = [
         for norm in GRUCell.norm_names
         for reset in ("after", "before")
     ],
-    GRUCell(H, recurrent_bias=True),
-    GRUCell(H, recurrent_bias=True, reset="before"),
+    GRUCell(H, "none", recurrent_bias=True),
+    GRUCell(H, "none", recurrent_bias=True, reset="before"),
     *[SimpleCell(H, norm, learned_carry=True) for norm in SimpleCell.norm_names],
     LSTMCell(H, "layer", gradient_clip=1.0, recurrent_dropout=0.2),
     zoneout(LSTMCell(H, "layer"), 0.2, 0.2),
     variational_dropout(GRUCell(H, "layer"), 0.2, 0.2),
     *[
-        stack(LSTMCell(H), GRUCell(H), skip=skip)
+        stack(LSTMCell(H, "none"), GRUCell(H, "none"), skip=skip)
         for skip in ("none", "graves", "residual")
     ],
 ]

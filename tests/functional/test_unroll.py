@@ -316,13 +316,13 @@ def test_resets_equal_separate_sequences():
 RESET_CELLS = {
     "lstm": LSTMCell(H, "layer"),
     "lstm-learned": LSTMCell(H, "layer", learned_carry=True),
-    "gru-learned": GRUCell(H, learned_carry=True),
-    "simple": SimpleCell(H),
-    "stack": stack(LSTMCell(H, "layer", learned_carry=True), GRUCell(H)),
+    "gru-learned": GRUCell(H, "none", learned_carry=True),
+    "simple": SimpleCell(H, "none"),
+    "stack": stack(LSTMCell(H, "layer", learned_carry=True), GRUCell(H, "none")),
     "residual": stack(
-        GRUCell(H, learned_carry=True), GRUCell(H, "layer"), skip="residual"
+        GRUCell(H, "none", learned_carry=True), GRUCell(H, "layer"), skip="residual"
     ),
-    "zoneout": zoneout(LSTMCell(H, learned_carry=True), 0.2, 0.3),
+    "zoneout": zoneout(LSTMCell(H, "none", learned_carry=True), 0.2, 0.3),
 }
 
 
@@ -581,7 +581,7 @@ def test_reversed_batch_norm_without_lengths():
 
 
 def test_step_of_a_variational_dropout_cell_with_a_key_applies_a_mask():
-    plain = GRUCell(H)
+    plain = GRUCell(H, "none")
     cell = variational_dropout(plain, 0.5, 0.5)
     params = cell.init(jax.random.key(0), D)
     carry = jnp.ones((2, H))
@@ -601,7 +601,7 @@ def test_step_of_a_variational_dropout_cell_with_a_key_applies_a_mask():
 
 
 def test_the_key_draws_the_noise():
-    cell = zoneout(variational_dropout(LSTMCell(H), 0.3, 0.3), 0.3, 0.3)
+    cell = zoneout(variational_dropout(LSTMCell(H, "none"), 0.3, 0.3), 0.3, 0.3)
     params = cell.init(jax.random.key(0), D)
 
     def outputs(seed):
@@ -737,7 +737,7 @@ def test_memory_reaches_every_step_and_gets_gradients():
         def step(self, dot, params, carry, x_proj, context):
             return super().step(dot, params, carry, x_proj + context.memory, context)
 
-    cell, plain = Reader(H), LSTMCell(H)
+    cell, plain = Reader(H), LSTMCell(H, "none")
     params = plain.init(jax.random.key(0), D)
     memory = jax.random.normal(jax.random.key(5), (2, 4 * H))
 
@@ -823,7 +823,7 @@ def test_bad_input_is_refused(error, message, x, arguments):
         unroll(CELL, PARAMS, x, **arguments)
 
 
-@pytest.mark.parametrize("cell", [CELL, stack(CELL, GRUCell(H))])
+@pytest.mark.parametrize("cell", [CELL, stack(CELL, GRUCell(H, "none"))])
 def test_swapped_arguments_are_named(cell):
     params = cell.init(jax.random.key(0), D)
     with pytest.raises(TypeError, match=r"unroll\(cell, params, x\) in this order"):
@@ -839,7 +839,7 @@ def test_swapped_arguments_are_named(cell):
 
 def test_parameters_of_another_cell_are_named():
     with pytest.raises(ValueError, match=r"gain_h|gain_x"):
-        unroll(CELL, LSTMCell(H).init(jax.random.key(0), D), X)
+        unroll(CELL, LSTMCell(H, "none").init(jax.random.key(0), D), X)
     with pytest.raises(ValueError, match=r"no .*'w_x'"):
         unroll(CELL, {"kernel": jnp.ones((D, H))}, X)
 

@@ -31,15 +31,15 @@ NORMS = ("layer", "rms")
 
 
 def lstm(**options):
-    return LSTMCell(H, **options)
+    return LSTMCell(H, **{"norm": "none"} | options)
 
 
 def gru(**options):
-    return GRUCell(H, **options)
+    return GRUCell(H, **{"norm": "none"} | options)
 
 
 def dreamer(**options):
-    return DreamerGRUCell(H, **options)
+    return DreamerGRUCell(H, **{"norm": "none"} | options)
 
 
 def blocks_for(norm_groups):

@@ -149,7 +149,7 @@ def test_three_ways_to_run_a_cell(sequence, cell, functional_cell, arguments):
     [
         (LSTMCell(H, norm="none"), nn.LSTMCell, lstm_from_flax),
         (LSTMCell(H, norm="none"), nn.OptimizedLSTMCell, lstm_from_flax),
-        (functional.GRUCell(H, recurrent_bias=True), nn.GRUCell, gru_from_flax),
+        (functional.GRUCell(H, "none", recurrent_bias=True), nn.GRUCell, gru_from_flax),
         (SimpleCell(H, norm="none"), nn.SimpleCell, rnn_from_flax),
     ],
 )

@@ -53,7 +53,7 @@ class GatedCell(Cell):
 
     Attributes:
       features: H, the number of hidden units.
-      norm: name of the norm.
+      norm: name of the norm. With layer norm over one unit, that unit is always 0.
       use_bias: whether there is a bias on the pre-activations.
       learned_carry: whether the carry before the first step is learned (it starts at
         0), in place of zeros.
@@ -73,7 +73,7 @@ class GatedCell(Cell):
     """
 
     features: int
-    norm: str = "none"
+    norm: str = "layer"
     _: dataclasses.KW_ONLY
     use_bias: bool = True
     learned_carry: bool = False
