@@ -99,8 +99,7 @@ def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
       carry: what the user passed.
 
     Returns:
-      The carry, with its leaves sharded as those of the cell's own. Leaves in float32
-      become float64 where the computation runs in it.
+      The carry, with its leaves in the dtypes and shardings of the cell's own.
 
     Raises:
       ValueError: another structure or shape.
@@ -122,13 +121,15 @@ def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
                 f"{function}: the carry has shape {jnp.shape(given)}, but {asks} for "
                 f"{own.shape}"
             )
-        # A module makes the carry in the dtype of its parameters, before it has seen
-        # inputs in float64.
-        is_widened = (jnp.result_type(given), own.dtype) == (jnp.float32, jnp.float64)
-        if jnp.result_type(given) != own.dtype and not is_widened:
+        # Only a narrower number becomes another dtype without loss.
+        dtype = jnp.result_type(given)
+        is_narrower = jnp.issubdtype(dtype, jnp.floating) and (
+            jnp.promote_types(dtype, own.dtype) == own.dtype
+        )
+        if dtype != own.dtype and not is_narrower:
             raise TypeError(
-                f"{function}: the carry has dtype {jnp.result_type(given)}, but "
-                f"the computation runs in {own.dtype}; cast it"
+                f"{function}: the carry has dtype {dtype}, but this computation keeps "
+                f"it in {own.dtype}; cast it"
             )
     return jax.tree.map(_sharded_like, carry, own_carry)
 

@@ -274,7 +274,9 @@ def _gradients(plan, saved, gradients):
         )
         # One large product for each weight, over all steps of the chunk.
         of_step = {
-            name: products.weight_gradient(inputs_of_products[name], d, weights[name])
+            name: products.weight_gradient(
+                inputs_of_products[name].astype(d.dtype), d, weights[name]
+            )
             for name, d in d_products.items()
         }
         # The projections do not depend on the carry, so their gradients need no loop.
@@ -342,7 +344,11 @@ def _replay_steps(
             # An input that is a leaf of the carry, such as h in W_h h, is read from the
             # kept carries later. The others are stacked.
             leaf_of_input.update(_leaves_among(record.inputs, carry))
-            stacked = {n: v for n, v in record.inputs.items() if n not in leaf_of_input}
+            stacked = {
+                name: v.astype(weights[name].dtype)
+                for name, v in record.inputs.items()
+                if name not in leaf_of_input
+            }
             return (new, plan.output(new), aux), stacked
 
         # The gradient of a product leaves the replay as the gradient of its probe,

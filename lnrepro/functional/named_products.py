@@ -37,7 +37,8 @@ class NamedProducts:
           v: [..., D].
 
         Returns:
-          The product [..., N].
+          The product [..., N] in the weight's dtype. A carry is wider where the weights
+          are narrow, and is rounded for the product alone.
 
         Raises:
           ValueError: there is no such weight, or its product was taken before.
@@ -64,7 +65,7 @@ def compute_products(weights: Weights) -> NamedProducts:
     """Products that are computed."""
 
     def multiply(name, v):
-        return products.multiply(v, weights[name])
+        return products.multiply(v.astype(weights[name].dtype), weights[name])
 
     return NamedProducts(weights, multiply)
 
@@ -73,7 +74,7 @@ def differentiable_products(weights: Weights) -> NamedProducts:
     """Products that are computed, with `products.weight_gradient` as derivative."""
 
     def multiply(name, v):
-        return products.product(v, weights[name])
+        return products.product(v.astype(weights[name].dtype), weights[name])
 
     return NamedProducts(weights, multiply)
 
@@ -91,6 +92,7 @@ def replay_products(
     """
 
     def multiply(name, v):
+        v = v.astype(weights[name].dtype)
         return _replayed_product(v, weights[name], kept[name], probes[name])
 
     return NamedProducts(weights, multiply)

@@ -9,7 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional import checks, sequences
-from lnrepro.functional.cells.base import Carry, Cell, Params, StepContext
+from lnrepro.functional.cells.base import (
+    Carry,
+    Cell,
+    Params,
+    StepContext,
+    wide_carry,
+)
 from lnrepro.functional.scan import ScanOptions, identity, named_dot, scan
 
 
@@ -94,14 +100,15 @@ def unroll(
       cell: an LSTMCell, GRUCell, SimpleCell, a wrapped cell, a Stack, or your own.
       params: its parameters; they and x are brought to one dtype.
       x: [..., T, D] with any number of batch axes, also none.
-      initial_carry: the carry before the first step; None takes the cell's own.
+      initial_carry: the carry before the first step, which is kept in float32 at least;
+        None takes the cell's own.
       seq_lengths: [...], integers in [0, T]. Steps at and beyond a length are padding.
       mask: [..., T], False where a step is padding, anywhere. Padded steps pass the
         carry on, and their output is zero. x may hold anything there.
       resets: [..., T], booleans or integers, True at the first step of a sequence. The
         carry starts anew between this step and the one before it, at the cell's own
-        initial carry (zeros, or the learned one). With reverse, resets[..., 0] and
-        those at and beyond seq_lengths change nothing.
+        initial carry (zeros, or the learned one). Resets at and beyond seq_lengths
+        change nothing, and with reverse neither does resets[..., 0].
       reverse: run from the end to the start; padding is skipped wherever it is.
       keep_order: with reverse, whether the outputs stand in the order of x, or in the
         order of processing (with seq_lengths, each sequence's own, padding last).
@@ -137,8 +144,8 @@ def unroll(
     steps, batch_axes = x.shape[0], x.ndim - 2
     mask = sequences.padding_mask(x, seq_lengths, mask, time_major)
     resets = sequences.time_major_flags("resets", resets, x, time_major)
-    if reverse and resets is not None:
-        resets = sequences.resets_from_the_end(resets, seq_lengths)
+    if resets is not None:
+        resets = sequences.resets_within(resets, seq_lengths, reverse)
 
     # The order of processing, without what padding holds.
     order = _order(cell, seq_lengths, reverse, keep_order)
@@ -148,7 +155,7 @@ def unroll(
     # Noise and the first carry.
     key, noise = _noise_of_sequence(cell, key, noise, x)
     x = cell.transform_input(x, noise)
-    own_carry = cell.initial_carry(params, _one_step_of(x))
+    own_carry = wide_carry(cell.initial_carry(params, _one_step_of(x)))
     if initial_carry is None:
         initial_carry = own_carry
     else:
@@ -161,6 +168,7 @@ def unroll(
     x, weights, inputs, initial_carry = sequences.vary_alike(
         params, (x, weights, inputs, initial_carry)
     )
+    output = _output_of(cell, x.dtype)
     result = scan(
         _guarded_step(cell),
         weights,
@@ -168,7 +176,7 @@ def unroll(
         initial_carry,
         x,
         project=cell.project,
-        output=identity if return_carries else cell.output,
+        output=identity if return_carries else output,
         context=(context, resets),
         reverse=order.from_end,
         options=options,
@@ -177,7 +185,7 @@ def unroll(
     # The results, in the order and the layout that were asked for.
     outputs, carries = result.outputs, None
     if return_carries:
-        outputs, carries = cell.output(result.outputs), result.outputs
+        outputs, carries = output(result.outputs), result.outputs
     outputs = sequences.without_padding(outputs, mask)
     outputs, carries = order.after_scan((outputs, carries))
     if not time_major:
@@ -315,7 +323,7 @@ def step(
         noise = cell.sample(noise_key, x)
     # The parts of `unroll` in the same order, without the time axis.
     x = cell.transform_input(x, noise)
-    own_carry = cell.initial_carry(params, x)
+    own_carry = wide_carry(cell.initial_carry(params, x))
     carry = checks.carry_like("step", own_carry, carry)
     inputs = _Inputs(step_params, own_carry, memory, noise)
     context = StepContext(mask=mask, key=key, statistics=statistics)
@@ -323,7 +331,16 @@ def step(
     carry, _ = _guarded_step(cell)(
         named_dot(weights), inputs, carry, x_proj, (context, reset)
     )
-    return carry, sequences.without_padding(cell.output(carry), mask)
+    return carry, sequences.without_padding(_output_of(cell, x.dtype)(carry), mask)
+
+
+def _output_of(cell, dtype):
+    """The cell's output as a function of the carry, in the dtype of the products."""
+
+    def output(carry):
+        return cell.output(carry).astype(dtype)
+
+    return output
 
 
 def _guarded_step(cell):
@@ -337,6 +354,7 @@ def _guarded_step(cell):
             carry = sequences.where(reset, inputs.reset_carry, carry)
         result = cell.step(dot, inputs.params, carry, x_proj, context)
         new, statistics = checks.step_result(cell, carry, result)
+        new = jax.tree.map(lambda a, b: a.astype(b.dtype), new, carry)
         # A padded step passes the carry on.
         if context.mask is not None:
             new = sequences.where(context.mask, new, carry)

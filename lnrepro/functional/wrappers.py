@@ -100,7 +100,7 @@ class Zoneout(WrappedCell):
             key = None
             if context.key is not None:
                 key = jax.random.fold_in(jax.random.fold_in(context.key, 1), index)
-            mixed.append(_zone_out(key, rate, old, fresh))
+            mixed.append(_zone_out(key, rate, old, fresh.astype(old.dtype)))
         return jax.tree.unflatten(structure, mixed), statistics
 
 
@@ -178,7 +178,7 @@ class VariationalDropout(WrappedCell):
         # x is [T, ..., D] in `unroll` and [..., D] in `step`. The mask is [..., D] in
         # both.
         mask = mask.reshape((1,) * (x.ndim - mask.ndim) + mask.shape)
-        return self.cell.transform_input(x * mask, noise["inner"])
+        return self.cell.transform_input(x * mask.astype(x.dtype), noise["inner"])
 
     def step(self, dot, params, carry, x_proj, context):
         """Take one step whose recurrent product reads h without the dropped units."""
@@ -190,7 +190,7 @@ class VariationalDropout(WrappedCell):
         # mix of old and new h reads h whole.
         def dot_of_masked(name, v):
             reads_h = name in self.recurrent_weights
-            return dot(name, v * noise["h"] if reads_h else v)
+            return dot(name, v * noise["h"].astype(v.dtype) if reads_h else v)
 
         context = context._replace(noise=noise["inner"])
         return self.cell.step(dot_of_masked, params, carry, x_proj, context)

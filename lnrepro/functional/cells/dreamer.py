@@ -22,7 +22,7 @@ from lnrepro.functional.cells.base import (
     ParamSpec,
     Prepared,
     StepContext,
-    check_names,
+    check_params,
     choice,
     draw,
     dropout,
@@ -111,7 +111,7 @@ class DreamerGRUCell(GatedCell):
         total = wide(x_proj) + wide(dot("w_h", carry))
         a = normalise("joint", add_row(total, params, "bias"))
         h = _mix(self, a, carry, context.key, self.recurrent_dropout)
-        return h.astype(carry.dtype), normalise.statistics
+        return h, normalise.statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,7 +237,7 @@ class DreamerBlockGRUCell(Cell):
         Raises:
           ValueError: parameters that belong to a cell with other options.
         """
-        check_names(type(self).__name__, params, set(self._specs()))
+        check_params(type(self).__name__, params, self._specs())
         rest = dict(params)
         weights = {f"w_{i}": rest.pop(f"w_{i}") for i in range(self._layers)}
         rows = self.features // self.blocks
@@ -268,7 +268,7 @@ class DreamerBlockGRUCell(Cell):
 
         def layer(site, product):
             a = add_row(product, params, f"inner_bias_{site}")
-            return self.hidden_fn(normalise(site, a)).astype(carry.dtype)
+            return self.hidden_fn(normalise(site, a))
 
         # The products of x do not depend on h and may stand outside of the loop.
         products = (dot("w_0", carry), *x_proj)
@@ -276,7 +276,7 @@ class DreamerBlockGRUCell(Cell):
         total = wide(dot("w_h", carry)) + wide(dot("w_y", jnp.concatenate(y, -1)))
         gates = dot("w_gates", layer("hidden", total))
         h = _mix(self, add_row(gates, params, "bias_gates"), carry)
-        return h.astype(carry.dtype), None
+        return h, None
 
     def output(self, carry):
         """Return h, the carry itself."""
@@ -305,5 +305,4 @@ def _mix(cell, a, h, key=None, dropout_rate=0.0):
     # A bias of -1 lets h change slowly at the start of training.
     u = cell.gate_fn(u + cell.update_bias)
     # u n + (1 - u) h with one multiplication less.
-    previous_h = h.astype(n.dtype)
-    return previous_h + u * (n - previous_h)
+    return h + u * (n - h)

@@ -13,7 +13,7 @@ from lnrepro.functional.cells.base import (
     ParamSpec,
     Prepared,
     StepContext,
-    check_names,
+    check_params,
     check_rate,
     choice,
     draw,
@@ -186,10 +186,13 @@ class GatedCell(Cell):
 
     def initial_carry(self, params, x):
         """Return zeros, or the learned carry: h [..., H], or (c, h) for the LSTM."""
-        zero = zeros_for(x, self.features)
-        parts = [zero] * len(self.carry_names)
+        # Each part is an array of its own, so that a caller of `jax.jit` may donate it.
+        parts = [zeros_for(x, self.features) for _ in self.carry_names]
         if self.learned_carry:
-            parts = [zero + row(params[name], zero) for name in self.carry_names]
+            parts = [
+                zero + row(params[name], zero)
+                for zero, name in zip(parts, self.carry_names, strict=True)
+            ]
         return tuple(parts) if len(parts) > 1 else parts[0]
 
     def prepare(self, params):
@@ -198,7 +201,8 @@ class GatedCell(Cell):
         Raises:
           ValueError: parameters that belong to a cell with other options.
         """
-        self._check_names(params)
+        name = type(self).__name__
+        check_params(name, params, self._specs(_features_in(params)))
         norms = self.site_norms()
         w_x = norms["x"].prepare(site_params(params, "x"), params["w_x"])
         # The mean of a sum is zero where both kernels are centred, so the norm of the
@@ -221,13 +225,6 @@ class GatedCell(Cell):
         w_h = norms["h"].prepare(site_params(params, "h"), params["w_h"])
         w_h = norms["joint"].prepare({}, w_h)
         return {"w_h": gates_of_blocks(w_h, self.gates) if self.blocks > 1 else w_h}
-
-    def _check_names(self, params):
-        expected = set(self._specs(features_in=1))
-        for site in ("x", "h"):
-            of_norm = self.site_norms()[site].names_from_weight
-            expected |= {f"{name}_{site}" for name in of_norm}
-        check_names(type(self).__name__, params, expected)
 
     def project(self, dot, x):
         """Return W_x x, [..., N]."""
@@ -260,6 +257,12 @@ class GatedCell(Cell):
     def learns_carry(self):
         """The field `learned_carry`."""
         return self.learned_carry
+
+
+def _features_in(params):
+    """The number of input features that parameters are made for."""
+    shape = jnp.shape(params.get("w_x", 0.0))
+    return shape[0] if shape else 1
 
 
 def gates_of_blocks(weight: jax.Array, gates: int) -> jax.Array:

@@ -14,7 +14,6 @@ from lnrepro.functional.cells.base import (
     choice,
     dropout,
     row,
-    wide,
 )
 from lnrepro.functional.cells.gated import GatedCell, gates_of_blocks, zeros
 from lnrepro.functional.cells.sites import Norm, add_row, site_params
@@ -141,10 +140,8 @@ class GRUCell(GatedCell):
         # Eq. 27 and 28: the candidate, and the mix of it with the previous h.
         n = self.activation_fn(x_candidate + h_candidate)
         n = dropout(context.key, self.recurrent_dropout, n)
-        previous_h = h.astype(n.dtype)
         # (1 - z) h + z n with one multiplication less.
-        new_h = previous_h + z * (n - previous_h)
-        return new_h.astype(h.dtype), normalise.statistics
+        return h + z * (n - h), normalise.statistics
 
     def _reset_after(self, dot, params, normalise, h, x_gates):
         """Return z and r * (U h): the reset gate multiplies the product (eq. 27)."""
@@ -162,8 +159,7 @@ class GRUCell(GatedCell):
             )
             h_gates = h_gates + row(bias, h_gates)
         z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
-        # The product runs in the carry's dtype, as that with h does.
-        h_candidate = normalise("u", dot("w_u", (r * wide(h)).astype(h.dtype)))
+        h_candidate = normalise("u", dot("w_u", r * h))
         if self.recurrent_bias:
             h_candidate = h_candidate + row(bias_candidate, h_candidate)
         return z, h_candidate

@@ -166,16 +166,15 @@ class LSTMCell(GatedCell):
         if self.gradient_clip is not None:
             a = jnp.asarray(clip_gradient(a, self.gradient_clip))
 
-        # Eq. 21: the cell. Only the recurrent path of c keeps the carry's dtype.
-        previous_c = c.astype(a.dtype)
+        # Eq. 21: the cell.
         f, i, o, g = jnp.split(a, 4, -1)
         if self.peephole:
-            f = f + row(params["peephole"][0], f) * previous_c
-            i = i + row(params["peephole"][1], i) * previous_c
+            f = f + row(params["peephole"][0], f) * c
+            i = i + row(params["peephole"][1], i) * c
         # The functions are taken gate by gate: on a CPU this is as fast as one pass.
         candidate = self.activation_fn(g)
         candidate = dropout(context.key, self.recurrent_dropout, candidate)
-        new_c = self.gate_fn(f) * previous_c + self.gate_fn(i) * candidate
+        new_c = self.gate_fn(f) * c + self.gate_fn(i) * candidate
 
         # Eq. 22: the output shows the cell under a norm of its own.
         if self.peephole:
@@ -185,8 +184,7 @@ class LSTMCell(GatedCell):
 
         # The paper carries c as it is. Other libraries carry the normalised cell.
         carried_c = shown_c if self.cell_norm == "carry" else new_c
-        carry = carried_c.astype(c.dtype), new_h.astype(h.dtype)
-        return carry, normalise.statistics
+        return (carried_c, new_h), normalise.statistics
 
     def output(self, carry):
         """Return h of the carry (c, h)."""

@@ -54,4 +54,4 @@ class SimpleCell(GatedCell):
         a = normalise("joint", normalise("x", x_proj) + normalise("h", dot("w_h", h)))
         new_h = self.activation_fn(add_row(a, params, "bias"))
         new_h = dropout(context.key, self.recurrent_dropout, new_h)
-        return new_h.astype(h.dtype), normalise.statistics
+        return new_h, normalise.statistics

@@ -50,8 +50,6 @@ class Norm:
     groups: Groups = (1,)
     blocks: int = 1
     has_batch_statistics: ClassVar[bool] = False
-    # Names of what `init_from_weight` returns.
-    names_from_weight: ClassVar[tuple[str, ...]] = ()
 
     def init(self, size: int, scale_init: Initializer | None) -> dict[str, ParamSpec]:
         """Return the specs of the parameters of a site.
@@ -210,7 +208,9 @@ class ProductBatchNorm(BatchNorm):
 class WeightNorm(Norm):
     """Weight norm: the weight of the product is normalised once per sequence."""
 
-    names_from_weight: ClassVar[tuple[str, ...]] = ("length",)
+    def init(self, size, scale_init):
+        """Return the spec of the length, which starts from the fresh weight."""
+        return {"length": ParamSpec(None, (size,))}
 
     def init_from_weight(self, weight):
         """Start from the column norms, so that the function is preserved."""
