@@ -1,4 +1,4 @@
-"""The modules keep their parameters' names, starting values and numbers.
+"""Cells and modules keep their parameters' names, starting values and numbers.
 
 Checkpoints and seeds of earlier versions depend on them. The numbers were computed by
 version 0.2.0: a weighted sum, the sum of the sizes, and the count, of all parameters
@@ -15,10 +15,41 @@ from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
 
 X = jnp.sin(jnp.arange(2 * 5 * 3, dtype=jnp.float32)).reshape(2, 5, 3)
-PEEPHOLES = functional.LSTMCell(4, "layer", peephole=True, forget_bias=1.0, blocks=2)
+PEEPHOLES = functional.LSTMCell(4, "layer", peephole=True, forget_bias=1.0)
 LAYERS = functional.stack(
     functional.LSTMCell(4, "layer"), functional.DreamerGRUCell(4, "rms")
 )
+
+# Cell: its parameters for key 0, its outputs.
+CELLS = {
+    functional.LSTMCell(4): ((-2.36543, 85.6593, 200), (-0.76926, 11.6711, 40)),
+    PEEPHOLES: ((0.07706, 89.6593, 212), (-0.76345, 11.52474, 40)),
+    functional.LSTMCell(4, "weight", learned_carry=True): (
+        (1.27434, 79.55398, 168),
+        (0.07826, 3.06143, 40),
+    ),
+    functional.LSTMCell(4, norm_site="joint", cell_norm="carry"): (
+        (-2.13199, 69.6593, 152),
+        (-0.64552, 12.13553, 40),
+    ),
+    functional.GRUCell(4): ((0.29612, 61.80683, 144), (0.9891, 12.9195, 40)),
+    functional.GRUCell(4, "rms", reset="before"): (
+        (1.91251, 61.80683, 120),
+        (-0.66209, 17.20079, 40),
+    ),
+    functional.GRUCell(4, "batch"): (
+        (1.85015, 40.20683, 120),
+        (-0.08285, 1.13979, 40),
+    ),
+    functional.SimpleCell(4): ((2.21654, 16.54493, 36), (-1.09245, 22.28929, 40)),
+    functional.DreamerGRUCell(4): ((2.0404, 49.80683, 120), (0.0285, 4.65516, 40)),
+    functional.DreamerBlockGRUCell(
+        4, hidden_features=3, input_sizes=(2, 1), blocks=2
+    ): ((0.31054, 47.69992, 127), (-0.00851, 1.59049, 40)),
+    functional.stack(
+        functional.LSTMCell(4), functional.GRUCell(4, "none"), skip="graves"
+    ): ((7.29543, 132.64919, 344), (1.37707, 19.75967, 80)),
+}
 
 
 def linen_stack():
@@ -45,7 +76,7 @@ LINEN = [
         (-0.21157, 60.76121, 144),
         (-0.13658, 10.85679, 40),
     ),
-    (linen.RNN(PEEPHOLES), (3.81083, 85.21059, 180), (0.26963, 12.07711, 40)),
+    (linen.RNN(PEEPHOLES), (-3.054, 91.13902, 212), (-0.27294, 9.24683, 40)),
     (linen.RNN(LAYERS), (-0.83486, 138.2351, 320), (-0.33332, 6.00969, 40)),
     (linen_stack(), (-5.19897, 163.95171, 396), (-1.53317, 44.26705, 80)),
 ]
@@ -67,8 +98,8 @@ NNX = [
     ),
     (
         lambda rngs: lnnx.RNN(PEEPHOLES, in_features=3, rngs=rngs),
-        (3.57919, 83.62447, 180),
-        (0.14723, 11.24723, 40),
+        (4.02558, 89.04661, 212),
+        (-0.87622, 12.1758, 40),
     ),
     (
         lambda rngs: lnnx.RNN(LAYERS, in_features=3, rngs=rngs),
@@ -85,6 +116,15 @@ def summary(tree):
     values = np.concatenate(leaves)
     weights = np.cos(np.arange(values.size))
     return float(values @ weights), float(np.abs(values).sum()), values.size
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_functional(cell):
+    parameters, outputs = CELLS[cell]
+    params = cell.init(jax.random.key(0), features_in=3)
+    assert summary(params) == pytest.approx(parameters, abs=2e-5)
+    found = functional.unroll(cell, params, X).outputs
+    assert summary(found) == pytest.approx(outputs, abs=2e-4)
 
 
 @pytest.mark.parametrize(("module", "parameters", "outputs"), LINEN)

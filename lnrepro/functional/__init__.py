@@ -19,7 +19,6 @@ from lnrepro.functional.norms import (
     rms_norm,
     running_average,
     weight_norm,
-    weight_norm_from_data,
     weight_norm_preserving,
 )
 from lnrepro.functional.scan import ScanOptions, ScanResult, named_dot, scan
@@ -63,7 +62,6 @@ __all__ = [
     "unroll",
     "variational_dropout",
     "weight_norm",
-    "weight_norm_from_data",
     "weight_norm_preserving",
     "zoneout",
 ]

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional.norms import wide_dtype
+
 
 class Moments(NamedTuple):
     """Statistics of x, of x's rank with size 1 in the axes that were reduced."""
@@ -196,11 +198,6 @@ def module_dtypes(
     if force_float32_reductions:
         compute = wide_dtype(compute)
     return compute, result
-
-
-def wide_dtype(dtype: jax.typing.DTypeLike) -> jnp.dtype:
-    """Return the dtype, or float32 where it is narrower."""
-    return jnp.promote_types(dtype, jnp.float32)
 
 
 def _square_abs(x):

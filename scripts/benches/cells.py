@@ -116,12 +116,6 @@ CELLS = {
         variants_jax.RNNTLSTMCell,
         nn.OptimizedLSTMCell,
     ),
-    "lstm-per-gate": Compared(
-        _of_units(functional.LSTMCell, norm_groups="per_gate", **_joint),
-        _plain_lstm,
-        variants_jax.PerGateLSTMCell,
-        nn.OptimizedLSTMCell,
-    ),
     "dreamer": Compared(
         _of_units(functional.DreamerGRUCell, norm="layer"),
         _of_units(functional.DreamerGRUCell, norm="none"),

@@ -44,10 +44,9 @@ def cells(units: int) -> dict:
     return {
         "lstm": LSTMCell(units, "layer"),
         "lstm_batch": LSTMCell(units, "batch"),
-        "lstm_blocks": LSTMCell(units, "layer", blocks=2),
         "lstm_learned": LSTMCell(units, "layer", learned_carry=True, peephole=True),
         "gru": GRUCell(units, "layer"),
-        "gru_heads": GRUCell(units, "rms", blocks=2, norm_groups="heads"),
+        "gru_before": GRUCell(units, "rms", reset="before"),
         "dreamer": DreamerGRUCell(units, "layer"),
         "simple_weight": SimpleCell(units, "weight"),
         "projected": ProjectedLSTMCell(units, hidden=2 * units),

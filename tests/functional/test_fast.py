@@ -172,44 +172,6 @@ def test_the_product_of_a_centred_weight_is_the_centred_product(groups):
     same(of_weight, centre(v @ weight + bias, groups=groups))
 
 
-# Units of each group by hand, of 12 units: gates of 3, and blocks of gates.
-REGULAR = {
-    ((1, 1, 1, 1), 1): np.arange(12).reshape(4, 3),
-    ((4,), 3): np.arange(12).reshape(4, 3).T,
-    ((1,), 2): np.arange(12).reshape(2, 6),
-    ((1, 1), 3): np.arange(12).reshape(2, 3, 2).reshape(6, 2),
-}
-
-
-@pytest.mark.parametrize("shape", [(12,), (2, 3, 12)])
-@pytest.mark.parametrize("number", range(len(REGULAR)))
-def test_several_groups_of_one_size(number, shape):
-    (groups, blocks), units = list(REGULAR.items())[number]
-    options = {"groups": groups, "blocks": blocks, "epsilon": 0.1}
-    arguments = draw(0, *shape) + 3.0, draw(1, 12)
-
-    def fast(a, gain):
-        return layer_norm_centred(
-            centre(a, groups=groups, blocks=blocks), gain, **options
-        )
-
-    def plain(a, gain):
-        # The units in the order of the groups, each group along the last axis.
-        y = layer_norm(a[..., units], epsilon=0.1) * gain[units]
-        return y.reshape(a.shape)[..., np.argsort(units.ravel())]
-
-    same(derivatives(fast, arguments), derivatives(plain, arguments))
-    same(
-        second_derivatives(fast, arguments), second_derivatives(plain, arguments), 1e-11
-    )
-
-
-def test_groups_that_no_form_knows_are_refused():
-    for groups, blocks in (((2, 1), 2), ((1, 2, 1), 1)):
-        with pytest.raises(ValueError, match="groups are of one size"):
-            layer_norm_centred(draw(0, 12), draw(1, 12), groups=groups, blocks=blocks)
-
-
 @pytest.mark.parametrize("groups", GROUPS)
 def test_layer_norm_centred_without_variance(groups):
     gain = jnp.ones(12)

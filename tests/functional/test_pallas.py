@@ -36,7 +36,7 @@ PALLAS, SCAN = ScanOptions(pallas=True), ScanOptions()
 NORMS = ("none", "layer", "rms", "batch", "weight")
 QUICK = {
     "lstm": LSTMCell(H, "layer", learned_carry=True),
-    "gru_blocks": GRUCell(H, "layer", reset="before", blocks=2, norm_groups="heads"),
+    "gru_before": GRUCell(H, "layer", reset="before"),
     "attention": AttentionCell(H, memory_features=5),
 }
 SLOW = {
@@ -45,9 +45,7 @@ SLOW = {
     **{f"simple_{norm}": SimpleCell(H, norm) for norm in NORMS},
     "peephole": LSTMCell(H, "layer", peephole=True, inner_bias=True, gradient_clip=0.1),
     "joint": LSTMCell(H, "layer", norm_site="joint", cell_norm="carry"),
-    "per_gate": LSTMCell(H, "rms", norm_groups="per_gate"),
-    "lstm_blocks": LSTMCell(H, "layer", blocks=2),
-    "dreamer": DreamerGRUCell(H, "layer", blocks=2),
+    "dreamer": DreamerGRUCell(H, "layer"),
     "dreamer_v3": DreamerBlockGRUCell(
         H, hidden_features=4, input_sizes=(4, 2), blocks=2
     ),

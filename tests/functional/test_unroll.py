@@ -732,7 +732,7 @@ def test_a_bfloat16_cell_keeps_what_it_remembers_for_a_thousand_steps():
 @pytest.mark.parametrize("make", [LSTMCell, GRUCell])
 def test_a_fresh_carry_can_be_donated(make):
     """Its parts are arrays of their own."""
-    cell = make(H, learned_carry=True)
+    cell = make(H)
     params = cell.init(jax.random.key(0), D)
     carry = cell.initial_carry(params, X[:, 0])
     act = jax.jit(step, static_argnums=0, donate_argnums=2)

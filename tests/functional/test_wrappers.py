@@ -435,7 +435,7 @@ def test_dropout_of_h_asks_for_the_names_of_the_recurrent_weights():
             return weights, rest
 
     params = init(SimpleCell(H, "none"))
-    cell = variational_dropout(Renamed(H), rate_h=0.5)
+    cell = variational_dropout(Renamed(H, "none"), rate_h=0.5)
     with pytest.raises(ValueError, match="Renamed has no weight of the names w_h"):
         unroll(cell, params, X)
 

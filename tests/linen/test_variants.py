@@ -12,7 +12,7 @@ B, T, D, H = 2, 5, 3, 4
 X = jax.random.normal(jax.random.key(0), (B, T, D))
 RESETS = jnp.arange(T) == jnp.array([[2], [3]])
 CELLS = [
-    functional.GRUCell(H, "rms", norm_groups="all", blocks=2),
+    functional.GRUCell(H, "rms", reset="before"),
     functional.DreamerGRUCell(H, "layer"),
     functional.DreamerBlockGRUCell(
         H, hidden_features=3, input_sizes=(2, 1), blocks=2, norm="rms"

@@ -149,7 +149,7 @@ def test_equals_flax_without_a_norm(sequence, theirs, convert):
         {"norm": "none", "use_bias": False, "gradient_clip": 0.1},
         {"gate_fn": jax.nn.hard_sigmoid, "activation_fn": jax.nn.relu, "epsilon": 1e-2},
         {"learned_carry": True, "norm": "rms"},
-        {"norm_site": "joint", "norm_groups": "heads", "blocks": 2},
+        {"norm_site": "joint"},
     ],
     ids=["peephole", "layer_cell", "no bias", "functions", "learned", "sites"],
 )

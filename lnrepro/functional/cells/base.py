@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.moments import wide_dtype
+from lnrepro.functional.norms import wide, wide_dtype
 
 Carry = Any
 Params = Any
@@ -262,11 +262,6 @@ def zeros_for(x: jax.Array, features: int) -> jax.Array:
 def row(vector: jax.Array, a: jax.Array) -> jax.Array:
     """Give a vector [N] as many axes as a [..., N], in the dtype of a."""
     return vector.astype(a.dtype).reshape((1,) * (a.ndim - 1) + vector.shape)
-
-
-def wide(a: jax.Array) -> jax.Array:
-    """Return a in float32 at least, for statistics and gates."""
-    return a.astype(wide_dtype(a.dtype))
 
 
 def wide_carry(carry: Carry) -> Carry:

@@ -30,11 +30,7 @@ from lnrepro.functional.cells.base import (
     wide,
     zeros_for,
 )
-from lnrepro.functional.cells.gated import (
-    GatedCell,
-    gates_of_blocks,
-    zeros,
-)
+from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import (
     CASE_NORMS,
     NORMS,
@@ -43,6 +39,7 @@ from lnrepro.functional.cells.sites import (
     add_row,
     site_specs,
 )
+from lnrepro.functional.norms import check_epsilon
 
 _lecun_normal = jax.nn.initializers.lecun_normal()
 
@@ -65,7 +62,7 @@ class DreamerGRUCell(GatedCell):
     norm="layer" with the epsilon of Keras, 1e-3; ports to torch have 1e-3 or 1e-5.
 
     Parameters: w_x [D, 3H], w_h [H, 3H], bias [3H]; gain_joint, bias_joint [3H] as the
-    norm asks for; h0 [H]. With blocks w_h is [blocks, H / blocks, 3H / blocks].
+    norm asks for; h0 [H].
 
     Attributes:
       update_bias: is added to the update gate's pre-activation, after the norm. It is
@@ -73,8 +70,7 @@ class DreamerGRUCell(GatedCell):
       gate_fn: the function of reset and update.
 
     Raises:
-      ValueError: an unknown norm or option, blocks that do not divide features,
-        features below 1.
+      ValueError: an unknown norm or option, features below 1.
 
     References:
       Hafner et al., Mastering Atari with Discrete World Models, 2021.
@@ -94,8 +90,7 @@ class DreamerGRUCell(GatedCell):
 
     def site_norms(self):
         """The norms at the sites x, h and joint."""
-        joint = self.norm_of_product(3)
-        return {"x": Norm(), "h": Norm(), "joint": joint.of_blocks(self.blocks)}
+        return {"x": Norm(), "h": Norm(), "joint": self.norm_of_product()}
 
     def step(
         self,
@@ -188,6 +183,7 @@ class DreamerBlockGRUCell(Cell):
         )
         object.__setattr__(self, "input_sizes", sizes)
         choice(name, "norm", self.norm, CASE_NORMS)
+        check_epsilon(name, self.epsilon)
         if self.features % self.blocks:
             raise ValueError(
                 f"{name}: blocks={self.blocks} must divide features={self.features}"
@@ -245,7 +241,8 @@ class DreamerBlockGRUCell(Cell):
         weights["w_h"] = v
         # U maps the same inputs to all blocks, so that it is one dense matrix.
         weights["w_y"] = jnp.moveaxis(u, 0, 1).reshape(u.shape[1], self.features)
-        weights["w_gates"] = gates_of_blocks(rest.pop("w_gates"), 3)
+        # Blocks of three gates [G, H / G, 3 H / G], of which `dot` joins equal gates.
+        weights["w_gates"] = rest.pop("w_gates").reshape(self.blocks, rows, 3, rows)
         return Prepared(weights, rest)
 
     def project(self, dot, x):

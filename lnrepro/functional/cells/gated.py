@@ -26,10 +26,11 @@ from lnrepro.functional.cells.sites import (
     PRODUCT_NORMS,
     Norm,
     Normaliser,
-    groups_of_gates,
     site_params,
     site_specs,
 )
+from lnrepro.functional.fast.layer_norm import Groups
+from lnrepro.functional.norms import check_epsilon
 
 _glorot_uniform = jax.nn.initializers.glorot_uniform()
 _orthogonal = jax.nn.initializers.orthogonal()
@@ -60,11 +61,6 @@ class GatedCell(Cell):
       recurrent_dropout: probability of dropping a unit of the candidate, anew in every
         step of training (Semeniuta et al. 2016).
       epsilon: added to the variances under the root.
-      norm_groups: the units that one mean and variance span. "all": all gates jointly;
-        "per_gate": each gate by itself; "heads": all gates jointly, but each block by
-        itself. For the norms none, layer and rms.
-      blocks: number of blocks of the block-diagonal recurrent kernel, of which each
-        maps a part of h to the same part of all gates. Not for weight norm.
       activation_fn: the function of the candidate.
       kernel_init: initialiser of each gate's part of w_x [D, N].
       recurrent_kernel_init: initialiser of each gate's part of w_h [H, N].
@@ -79,8 +75,6 @@ class GatedCell(Cell):
     learned_carry: bool = False
     recurrent_dropout: float = 0.0
     epsilon: float = 1e-5
-    norm_groups: str = "all"
-    blocks: int = 1
     activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
     kernel_init: Initializer = glorot_uniform
     recurrent_kernel_init: Initializer = orthogonal
@@ -94,8 +88,6 @@ class GatedCell(Cell):
     norm_names: ClassVar[tuple[str, ...]] = PRODUCT_NORMS
     # Name of the bias that stands inside the norm of a product.
     inner_bias_name: ClassVar[str] = "inner_bias"
-    # Values of norm_groups. Every norm knows the first.
-    group_names: ClassVar[tuple[str, ...]] = ("all", "per_gate", "heads")
 
     def __post_init__(self):
         """Check the fields."""
@@ -106,35 +98,11 @@ class GatedCell(Cell):
         object.__setattr__(self, "features", features)
         choice(name, "norm", self.norm, self.norm_names)
         check_rate(f"{name}: recurrent_dropout", self.recurrent_dropout)
-        blocks = positive_integer(name, "blocks", self.blocks)
-        if features % blocks:
-            raise ValueError(f"{name}: blocks={blocks} must divide features={features}")
-        object.__setattr__(self, "blocks", blocks)
-        if blocks > 1:
-            self._check_norm("blocks", blocks, "blocks")
-        choice(name, "norm_groups", self.norm_groups, self.group_names)
-        if self.norm_groups != self.group_names[0]:
-            self._check_norm("norm_groups", self.norm_groups, "groups")
-        if self.norm_groups == "heads" and blocks == 1:
-            raise ValueError(
-                f"{name}: norm_groups='heads' normalises each block by itself; give "
-                "their number, blocks=2 or more"
-            )
+        check_epsilon(name, self.epsilon)
 
-    def _check_norm(self, option, value, ability):
-        """Raise ValueError where the norm lacks the ability that an option needs."""
-        able = [name for name in self.norm_names if getattr(NORMS[name], ability)]
-        if self.norm not in able:
-            raise ValueError(
-                f"{type(self).__name__}: {option}={value!r} is for norm="
-                f"{' or '.join(map(repr, able))}, not {self.norm!r}"
-            )
-
-    def norm_of_product(self, gates: int, use_bias: bool = True) -> Norm:
-        """Return the norm of a product that holds that many gates."""
-        groups = groups_of_gates(self.norm_groups, gates, self.blocks)
-        of_product = NORMS[self.norm].of_product
-        return of_product(self.epsilon, use_bias, **groups)
+    def norm_of_product(self, use_bias: bool = True, groups: Groups = (1,)) -> Norm:
+        """Return the norm of a product, over groups of its units."""
+        return NORMS[self.norm].of_product(self.epsilon, use_bias, groups)
 
     def site_norms(self) -> dict[str, Norm]:
         """The norm at every site of the cell."""
@@ -164,20 +132,19 @@ class GatedCell(Cell):
         units = self.gates * self.features
         kernel = _by_gate(self.kernel_init, self.gates)
         recurrent_kernel = _by_gate(self.recurrent_kernel_init, self.gates)
-        recurrent_shape = (self.features, units)
-        if self.blocks > 1:
-            recurrent_kernel = by_block(recurrent_kernel)
-            rows = self.features // self.blocks
-            recurrent_shape = (self.blocks, rows, self.gates * rows)
         # The order is part of the interface: each parameter is drawn from the key of
         # its position.
         specs = {
             "w_x": ParamSpec(kernel, (features_in, units)),
-            "w_h": ParamSpec(recurrent_kernel, recurrent_shape),
+            "w_h": ParamSpec(recurrent_kernel, (self.features, units)),
         }
         if self.use_bias:
             specs["bias"] = ParamSpec(self.bias_init, (units,))
-        specs |= site_specs(self.site_norms(), self.site_sizes(), self.scale_init)
+        norms = self.site_norms()
+        specs |= site_specs(norms, self.site_sizes(), self.scale_init)
+        for site in ("x", "h"):
+            for name in norms[site].names_from_weight:
+                specs[f"{name}_{site}"] = ParamSpec(None, (units,))
         specs |= self.extra_specs()
         if self.learned_carry:
             for name in self.carry_names:
@@ -223,8 +190,7 @@ class GatedCell(Cell):
         """Return the prepared weights that multiply h_{t-1}, by their names."""
         norms = self.site_norms()
         w_h = norms["h"].prepare(site_params(params, "h"), params["w_h"])
-        w_h = norms["joint"].prepare({}, w_h)
-        return {"w_h": gates_of_blocks(w_h, self.gates) if self.blocks > 1 else w_h}
+        return {"w_h": norms["joint"].prepare({}, w_h)}
 
     def project(self, dot, x):
         """Return W_x x, [..., N]."""
@@ -263,21 +229,6 @@ def _features_in(params):
     """The number of input features that parameters are made for."""
     shape = jnp.shape(params.get("w_x", 0.0))
     return shape[0] if shape else 1
-
-
-def gates_of_blocks(weight: jax.Array, gates: int) -> jax.Array:
-    """Return blocks [G, D / G, gates U] as [G, D / G, gates, U], for `dot`."""
-    return weight.reshape(*weight.shape[:2], gates, -1)
-
-
-def by_block(initializer: Initializer) -> Initializer:
-    """Return an initialiser of [G, ...] that draws each block by itself."""
-
-    def init(key, shape, dtype):
-        keys = jax.random.split(key, shape[0])
-        return jnp.stack([initializer(k, shape[1:], dtype) for k in keys])
-
-    return init
 
 
 def _by_gate(initializer, gates):

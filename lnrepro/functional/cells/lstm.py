@@ -18,7 +18,7 @@ from lnrepro.functional.cells.base import (
     row,
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
-from lnrepro.functional.cells.sites import NORMS, Norm, add_row, groups_of_gates
+from lnrepro.functional.cells.sites import NORMS, Norm, add_row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,27 +39,21 @@ class LSTMCell(GatedCell):
                     a bias at N_c only (Cooijmans et al. 2016)
         weight      the two kernels are weight-normalised
 
-    Two options move the norms of the products. norm_site="joint" puts one norm on the
-    sum of both products, and norm_groups cuts its units into groups:
+    norm_site="joint" puts one norm on the sum of both products:
 
         (f, i, o, g) = N_joint(W_h h_{t-1} + W_x x_t) + b
 
-    With cell_norm="carry", the joint norm is that of speech transducers (torchaudio's
-    RNN-T), and with norm_groups="per_gate" that of TensorFlow 1's
-    LayerNormBasicLSTMCell, whose epsilon is 1e-12. b takes the place of the joint
-    norm's bias.
+    With cell_norm="carry", this is the LSTM of speech transducers (torchaudio's RNN-T).
+    b takes the place of the joint norm's bias.
 
     Parameters: w_x [D, 4H], w_h [H, 4H], bias [4H]; gain_x, bias_x, gain_h, bias_h
     [4H], gain_c, bias_c [H] as the norm asks for; length_x, length_h [4H] for weight
     norm; peephole [3, H]; inner_bias [4H]; h0, c0 [H]. norm_site="joint" has gain_joint
-    [4H] in place of gain_x, bias_x, gain_h and bias_h. With blocks w_h is
-    [blocks, H / blocks, 4H / blocks].
+    [4H] in place of gain_x, bias_x, gain_h and bias_h.
 
     Attributes:
       norm_site: "products" normalises each product by itself, as the paper does;
         "joint" their sum. For the norms none, layer, rms and batch.
-      norm_groups: as for all cells; "heads" normalises each block of the cell at N_c by
-        itself, too.
       cell_norm: "output" carries c_t as it is, as the paper does. "carry" carries
         N_c(c_t), as TensorFlow Addons and torch's fastrnns do.
       forget_bias: is added to the start of the bias of f.
@@ -73,7 +67,7 @@ class LSTMCell(GatedCell):
 
     Raises:
       ValueError: an unknown norm or option, an option that the norm does not know,
-        blocks that do not divide features, features below 1, a rate outside [0, 1).
+        features below 1, a rate outside [0, 1).
 
     >>> cell = LSTMCell(8, norm="layer")
     >>> params = cell.init(jax.random.key(0), features_in=3)
@@ -99,23 +93,22 @@ class LSTMCell(GatedCell):
         super().__post_init__()
         choice("LSTMCell", "cell_norm", self.cell_norm, ("output", "carry"))
         choice("LSTMCell", "norm_site", self.norm_site, ("products", "joint"))
-        if self.norm_site == "joint":
-            self._check_norm("norm_site", "joint", "joint")
+        able = [name for name, kind in NORMS.items() if kind.joint]
+        if self.norm_site == "joint" and self.norm not in able:
+            raise ValueError(
+                "LSTMCell: norm_site='joint' is for norm="
+                f"{' or '.join(map(repr, able))}, not {self.norm!r}"
+            )
 
     def site_norms(self):
         """The norms at the sites x, h, joint and c."""
         none = Norm()
         # The bias of a joint norm would be that of the cell again.
-        product = self.norm_of_product(4, use_bias=self.norm_site == "products")
-        groups = groups_of_gates(self.norm_groups, 1, self.blocks)
-        c = NORMS[self.norm].of_state(self.epsilon, **groups)
-        recurrent = product.of_blocks(self.blocks)
-        # The norm of W_x x, of W_h h, and of their sum.
-        x, h, joint = {
-            "products": (product, recurrent, none),
-            "joint": (none, none, recurrent),
-        }[self.norm_site]
-        return {"x": x, "h": h, "joint": joint, "c": c}
+        product = self.norm_of_product(use_bias=self.norm_site == "products")
+        c = NORMS[self.norm].of_state(self.epsilon)
+        if self.norm_site == "joint":
+            return {"x": none, "h": none, "joint": product, "c": c}
+        return {"x": product, "h": product, "joint": none, "c": c}
 
     def site_sizes(self):
         """The number of units at every site."""

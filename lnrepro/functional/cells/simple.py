@@ -22,8 +22,7 @@ class SimpleCell(GatedCell):
     al. 2016), "weight" the two kernels.
 
     Parameters: w_x [D, H], w_h [H, H], bias [H]; gain_joint, or gain_x and gain_h, [H];
-    length_x, length_h [H] for weight norm; h0 [H]. With blocks w_h is
-    [blocks, H / blocks, H / blocks].
+    length_x, length_h [H] for weight norm; h0 [H].
 
     Raises:
       ValueError: an unknown norm, features below 1.
@@ -33,10 +32,10 @@ class SimpleCell(GatedCell):
 
     def site_norms(self):
         """The norms at the sites x, h and joint."""
-        none, norm = Norm(), self.norm_of_product(1, use_bias=False)
+        none, norm = Norm(), self.norm_of_product(use_bias=False)
         # A norm of one case stands on the sum, others on each product.
         if self.norm in CASE_NORMS:
-            return {"x": none, "h": none, "joint": norm.of_blocks(self.blocks)}
+            return {"x": none, "h": none, "joint": norm}
         return {"x": norm, "h": norm, "joint": none}
 
     def step(
