@@ -21,6 +21,7 @@ from ml_collections import ConfigDict
 
 from lnrepro import functional
 from lnrepro.checks import check_at_least, check_choice
+from lnrepro.config import KERNELS
 
 from .ranking import ERRORS
 
@@ -59,7 +60,7 @@ class Encoders:
         self.vocabulary = config.data.vocabulary
         self.positive = sizes.similarity == "order"
         # The recurrent kernels keep their orthogonal default.
-        self.options = functional.ScanOptions(pallas=config.pallas)
+        self.options = functional.ScanOptions(kernels=KERNELS[config.pallas])
         self.cell = functional.GRUCell(
             sizes.units, norm=config.norm, kernel_init=uniform(0.1)
         )

@@ -21,7 +21,9 @@ from lnrepro.functional.norms import (
     weight_norm,
     weight_norm_preserving,
 )
-from lnrepro.functional.scan import ScanOptions, ScanResult, named_dot, scan
+from lnrepro.functional.products import named_dot
+from lnrepro.functional.scan import ScanResult, scan
+from lnrepro.functional.scan_options import ScanOptions
 from lnrepro.functional.sequences import flip
 from lnrepro.functional.unroll import (
     BatchStatistics,

@@ -5,8 +5,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional import products
 from lnrepro.functional.cells.base import Cell, Params
-from lnrepro.functional.fast import products
 
 # How the functions are called, for messages about the order of arguments.
 SIGNATURES = {

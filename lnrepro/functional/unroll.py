@@ -16,7 +16,9 @@ from lnrepro.functional.cells.base import (
     StepContext,
     wide_carry,
 )
-from lnrepro.functional.scan import ScanOptions, identity, named_dot, scan
+from lnrepro.functional.products import named_dot
+from lnrepro.functional.scan import identity, scan
+from lnrepro.functional.scan_options import ScanOptions
 
 
 class BatchStatistics(NamedTuple):
@@ -175,7 +177,6 @@ def unroll(
         inputs,
         initial_carry,
         x,
-        project=cell.project,
         output=identity if return_carries else output,
         context=(context, resets),
         reverse=order.from_end,
@@ -327,9 +328,8 @@ def step(
     carry = checks.carry_like("step", own_carry, carry)
     inputs = _Inputs(step_params, own_carry, memory, noise)
     context = StepContext(mask=mask, key=key, statistics=statistics)
-    x_proj = cell.project(named_dot(weights), x)
     carry, _ = _guarded_step(cell)(
-        named_dot(weights), inputs, carry, x_proj, (context, reset)
+        named_dot(weights), inputs, carry, x, (context, reset)
     )
     return carry, sequences.without_padding(_output_of(cell, x.dtype)(carry), mask)
 
@@ -344,14 +344,15 @@ def _output_of(cell, dtype):
 
 
 def _guarded_step(cell):
-    """The cell's step with resets before it and padding passed over."""
+    """One step of the cell, with resets before it and padding passed over."""
 
-    def guarded_step(dot, inputs, carry, x_proj, context):
+    def guarded_step(dot, inputs, carry, x, context):
         context, reset = context
         context = context._replace(memory=inputs.memory, noise=inputs.noise)
         # A reset stands before the step that sees the first input of a new sequence.
         if reset is not None:
             carry = sequences.where(reset, inputs.reset_carry, carry)
+        x_proj = cell.project(dot, inputs.params, x)
         result = cell.step(dot, inputs.params, carry, x_proj, context)
         new, statistics = checks.step_result(cell, carry, result)
         new = jax.tree.map(lambda a, b: a.astype(b.dtype), new, carry)

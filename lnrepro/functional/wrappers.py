@@ -41,9 +41,9 @@ class WrappedCell(Cell):
         """Prepare the parameters of the wrapped cell."""
         return self.cell.prepare(params)
 
-    def project(self, dot, x):
+    def project(self, dot, params, x):
         """Return the projections of the wrapped cell."""
-        return self.cell.project(dot, x)
+        return self.cell.project(dot, params, x)
 
     def step(self, dot, params, carry, x_proj, context):
         """Take one step of the wrapped cell."""
@@ -328,13 +328,11 @@ class Stack(Cell):
             noises.append(cell.sample(cell_key, like))
         return tuple(noises)
 
-    def project(self, dot, x):
-        """Return the projections of the lowest cell, and x where others read it."""
-        others_read_x = self.skip != "none"
+    def project(self, dot, params, x):
+        """Return x and the projection of the lowest cell."""
         # Only the lowest projection is independent of the carry. An upper cell reads
         # the output of the cell below at the same step.
-        lowest = self.cells[0].project(_dot_of_cell(dot, 0), x)
-        return (x if others_read_x else None), lowest
+        return x, self.cells[0].project(_dot_of_cell(dot, 0), params[0], x)
 
     def step(self, dot, params, carry, x_proj, context):
         """Take one step of all cells."""
@@ -347,12 +345,11 @@ class Stack(Cell):
         for index, cell in enumerate(self.cells):
             cell_dot = _dot_of_cell(dot, index)
             cell_context = _context_of_cell(context, index, keys[index])
-            # The lowest cell's projection may have been hoisted out of the loop.
             if index == 0:
                 below_proj = lowest_proj
             else:
                 cell_input = cell.transform_input(below, cell_context.noise)
-                below_proj = cell.project(cell_dot, cell_input)
+                below_proj = cell.project(cell_dot, params[index], cell_input)
             new, cell_statistics = cell.step(
                 cell_dot, params[index], carry[index], below_proj, cell_context
             )

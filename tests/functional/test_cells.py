@@ -168,7 +168,7 @@ def test_cell_equals_the_oracle(double, number):
     [
         ScanOptions(),
         ScanOptions(save="carries", chunk=1),
-        ScanOptions(backward="autodiff", hoist=True, chunk=7),
+        ScanOptions(backward="autodiff", chunk=7),
     ],
     ids=["lean", "carries", "autodiff"],
 )

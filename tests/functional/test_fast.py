@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.functional import layer_norm, rms_norm
-from lnrepro.functional.fast import fission, platform, products
+from lnrepro.functional import layer_norm, products, rms_norm
+from lnrepro.functional.fast import fission, platform
 from lnrepro.functional.fast.layer_norm import (
     centre,
     layer_norm_centred,
@@ -129,7 +129,7 @@ def test_layer_norm_has_the_same_gradients_in_the_form_of_cpus(groups):
 
         return jax.grad(loss, (0, 1))(a, gain)
 
-    of_cpu = platform.choose(gradients, platform.PerPlatform(0, 0, 0), a, gain)
+    of_cpu = platform.choose(gradients, {"cpu": None, "": None}, a, gain)
     same(of_cpu, gradients(None, a, gain))
 
 

@@ -32,7 +32,7 @@ from lnrepro.functional.fast import pallas
 from tests.functional import pallas_programs
 
 B, T, D, H = 4, 3, 6, 8
-PALLAS, SCAN = ScanOptions(pallas=True), ScanOptions()
+PALLAS, SCAN = ScanOptions(kernels="on"), ScanOptions()
 NORMS = ("none", "layer", "rms", "batch", "weight")
 QUICK = {
     "lstm": LSTMCell(H, "layer", learned_carry=True),
@@ -144,7 +144,7 @@ def test_the_windows_of_draw_equal_the_scan(interpreted):
 def test_other_options_equal_the_scan(options, interpreted):
     with jax.enable_x64(True):
         expected = run(QUICK["lstm"], SCAN)
-        same(run(QUICK["lstm"], ScanOptions(pallas=True, **options)), expected)
+        same(run(QUICK["lstm"], ScanOptions(kernels="on", **options)), expected)
 
 
 @pytest.mark.slow
@@ -260,8 +260,8 @@ def test_too_large_weights_are_named(interpreted):
 
 def test_a_choice_goes_to_the_scan():
     """Without a word, where there is no TPU or no kernel."""
-    same(run_sorting(ScanOptions(pallas=None)), run_sorting(SCAN))
-    text = lowered_for_tpu(functools.partial(run_sorting, ScanOptions(pallas=None)))
+    same(run_sorting(ScanOptions(kernels="auto")), run_sorting(SCAN))
+    text = lowered_for_tpu(functools.partial(run_sorting, ScanOptions(kernels="auto")))
     assert "tpu_custom_call" not in text
 
 
@@ -275,15 +275,15 @@ def test_the_platform_of_the_lowering_chooses():
 
     def outputs():
         x = jnp.ones((B, T, D))
-        return unroll(cell, params, x, options=ScanOptions(pallas=None)).outputs
+        return unroll(cell, params, x, options=ScanOptions(kernels="auto")).outputs
 
     assert "tpu_custom_call" in lowered_for_tpu(outputs)
     assert "tpu_custom_call" not in jax.jit(outputs).lower().as_text()
 
 
 def test_autodiff_is_refused():
-    with pytest.raises(ValueError, match="pallas=True cannot be used with backward"):
-        ScanOptions(pallas=True, backward="autodiff")
+    with pytest.raises(ValueError, match="kernels='on' cannot be used with backward"):
+        ScanOptions(kernels="on", backward="autodiff")
 
 
 # Compiled for TPUs

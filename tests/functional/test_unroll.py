@@ -649,7 +649,7 @@ def test_lean_backward_equals_autodiff_for_carries_as_well(make, reverse):
             ScanOptions(),
             ScanOptions(save="recurrent"),
             ScanOptions(save="carries", chunk=2),
-            ScanOptions(hoist=True, chunk=2, unroll=2),
+            ScanOptions(chunk=2, unroll=2),
         ]
         plain, *others = jax.jit(lambda: [gradients(o) for o in all_options])()
         for other in others:

@@ -169,7 +169,7 @@ def test_variant_equals_the_equations(double, number):
     "options",
     [
         ScanOptions(),
-        ScanOptions(save="carries", chunk=2, hoist=True),
+        ScanOptions(save="carries", chunk=2),
         ScanOptions(backward="autodiff"),
     ],
     ids=["lean", "carries", "autodiff"],

@@ -110,16 +110,18 @@ class Cell:
         """Split the parameters into weights for `dot` and the rest, once a sequence."""
         raise TypeError(f"{type(self).__name__} does not define prepare")
 
-    def project(self, dot: Dot, x: jax.Array) -> Any:
-        """Return the products that do not depend on the carry.
+    def project(self, dot: Dot, params: Any, x: jax.Array) -> Any:
+        """Return what a step needs of x: all of it that does not depend on the carry.
 
-        They run over many steps at once where that is faster.
+        It is computed for many steps at once where that is faster. The gradient of x is
+        fastest where `dot` multiplies x itself.
 
         Args:
           dot: as for `step`.
-          x: [..., D], with or without the time axis.
+          params: `Prepared.params`.
+          x: [..., D], the input of one step.
         """
-        del dot
+        del dot, params
         return x
 
     def step(

@@ -35,8 +35,8 @@ from lnrepro.functional.cells.sites import (
     CASE_NORMS,
     NORMS,
     Norm,
-    Normaliser,
     add_row,
+    site_params,
     site_specs,
 )
 from lnrepro.functional.norms import check_epsilon
@@ -103,8 +103,7 @@ class DreamerGRUCell(GatedCell):
         """Take one step."""
         normalise = self.normaliser(params, context)
         # Narrow products are added in float32, so that the sum is rounded once.
-        total = wide(x_proj) + wide(dot("w_h", carry))
-        a = normalise("joint", add_row(total, params, "bias"))
+        a = normalise("joint", x_proj + wide(dot("w_h", carry)))
         h = _mix(self, a, carry, context.key, self.recurrent_dropout)
         return h, normalise.statistics
 
@@ -245,33 +244,37 @@ class DreamerBlockGRUCell(Cell):
         weights["w_gates"] = rest.pop("w_gates").reshape(self.blocks, rows, 3, rows)
         return Prepared(weights, rest)
 
-    def project(self, dot, x):
-        """Return W_p x^p of every part of the input."""
+    def project(self, dot, params, x):
+        """Return y_p of every part of the input, side by side [..., P K]."""
         self._check_input(x.shape[-1])
         ends = itertools.accumulate(self.input_sizes)
         parts = jnp.split(x, list(ends)[:-1], -1)
-        return tuple(dot(f"w_{i}", part) for i, part in enumerate(parts, start=1))
+        y = [
+            self._layer(params, str(i), dot(f"w_{i}", part))
+            for i, part in enumerate(parts, start=1)
+        ]
+        return jnp.concatenate(y, -1)
+
+    def _layer(self, params, site, product):
+        """A hidden layer after its product: f(N(product + b))."""
+        a = add_row(product, params, f"inner_bias_{site}")
+        norm = self.site_norms()[site]
+        a, _ = norm.apply(site_params(params, site), a, None, None)
+        return self.hidden_fn(a)
 
     def step(
         self,
         dot: Dot,
         params: dict[str, jax.Array],
         carry: jax.Array,
-        x_proj: tuple[jax.Array, ...],
+        x_proj: jax.Array,
         context: StepContext,
     ) -> tuple[jax.Array, dict | None]:
         """Take one step."""
-        normalise = Normaliser(self.site_norms(), params, context)
-
-        def layer(site, product):
-            a = add_row(product, params, f"inner_bias_{site}")
-            return self.hidden_fn(normalise(site, a))
-
-        # The products of x do not depend on h and may stand outside of the loop.
-        products = (dot("w_0", carry), *x_proj)
-        y = [layer(str(i), product) for i, product in enumerate(products)]
-        total = wide(dot("w_h", carry)) + wide(dot("w_y", jnp.concatenate(y, -1)))
-        gates = dot("w_gates", layer("hidden", total))
+        y_0 = self._layer(params, "0", dot("w_0", carry))
+        y = jnp.concatenate([y_0, x_proj], -1)
+        total = wide(dot("w_h", carry)) + wide(dot("w_y", y))
+        gates = dot("w_gates", self._layer(params, "hidden", total))
         h = _mix(self, add_row(gates, params, "bias_gates"), carry)
         return h, None
 

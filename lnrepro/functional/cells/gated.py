@@ -26,6 +26,7 @@ from lnrepro.functional.cells.sites import (
     PRODUCT_NORMS,
     Norm,
     Normaliser,
+    add_row,
     site_params,
     site_specs,
 )
@@ -192,9 +193,14 @@ class GatedCell(Cell):
         w_h = norms["h"].prepare(site_params(params, "h"), params["w_h"])
         return {"w_h": norms["joint"].prepare({}, w_h)}
 
-    def project(self, dot, x):
-        """Return W_x x, [..., N]."""
-        return dot("w_x", x)
+    def project(self, dot, params, x):
+        """Return N_x(W_x x), [..., N], with the inner bias under the norm."""
+        product = add_row(dot("w_x", x), params, self.inner_bias_name)
+        norm = self.site_norms()["x"]
+        # Batch norm knows the mask and the statistics of the step only.
+        if norm.has_batch_statistics:
+            return product
+        return norm.apply(site_params(params, "x"), product, None, None)[0]
 
     def output(self, carry):
         """Return h, the carry itself."""

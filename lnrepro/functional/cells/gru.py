@@ -121,7 +121,7 @@ class GRUCell(GatedCell):
         h = carry
         normalise = self.normaliser(params, context)
         # The input's part of the gates (eq. 26) and of the candidate (eq. 27).
-        x_part = normalise("x", add_row(x_proj, params, "bias"))
+        x_part = normalise.of_input(x_proj)
         x_gates, x_candidate = jnp.split(x_part, [2 * self.features], -1)
         recurrent = self._reset_after if self.reset == "after" else self._reset_before
         z, h_candidate = recurrent(dot, params, normalise, h, x_gates)

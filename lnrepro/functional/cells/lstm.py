@@ -153,7 +153,7 @@ class LSTMCell(GatedCell):
         normalise = self.normaliser(params, context)
 
         # Eq. 20: both products, each under its norm, and the bias.
-        x_gates = normalise("x", add_row(x_proj, params, "inner_bias"))
+        x_gates = normalise.of_input(x_proj)
         h_gates = normalise("h", dot("w_h", h))
         a = add_row(normalise("joint", x_gates + h_gates), params, "bias")
         if self.gradient_clip is not None:

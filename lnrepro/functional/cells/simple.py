@@ -50,7 +50,9 @@ class SimpleCell(GatedCell):
         h = carry
         normalise = self.normaliser(params, context)
         # Sites without a norm return what they get, so that one line serves all norms.
-        a = normalise("joint", normalise("x", x_proj) + normalise("h", dot("w_h", h)))
+        a = normalise(
+            "joint", normalise.of_input(x_proj) + normalise("h", dot("w_h", h))
+        )
         new_h = self.activation_fn(add_row(a, params, "bias"))
         new_h = dropout(context.key, self.recurrent_dropout, new_h)
         return new_h, normalise.statistics

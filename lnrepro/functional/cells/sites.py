@@ -243,6 +243,11 @@ class Normaliser:
         self.context = context
         self.collected: dict[str, Any] = {}
 
+    def of_input(self, x_proj: jax.Array) -> jax.Array:
+        """Return what `GatedCell.project` returned under the norm at the site x."""
+        is_left = self.site_norms["x"].has_batch_statistics
+        return self("x", x_proj) if is_left else x_proj
+
     def __call__(self, site: str, a: jax.Array) -> jax.Array:
         """Normalise the values a [..., N] at a site, in float32 at least."""
         norm = self.site_norms[site]
