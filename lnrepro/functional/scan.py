@@ -222,13 +222,13 @@ def _forward(plan, weights, params, carry, x, context, keep):
 
     def one_chunk(carry, inputs):
         x, context = inputs
-        known = _products_of_x(plan, weights, x) if plan.hoist else {}
-        last, (kept, aux) = plan.loop(
+        known = _products_of_x(plan, weights, x) if plan.form.hoist else {}
+        last, (kept, aux) = plan.form.loop(
             one_step,
             carry,
             (x, context, known),
             reverse=plan.reverse,
-            unroll=plan.unroll,
+            unroll=plan.options.unroll,
         )
         return last, (kept, aux, known)
 
@@ -253,18 +253,6 @@ def _lean_scan(plans, weights, params, carry, x, context):
     return _plain_scan(plans, weights, params, carry, x, context)
 
 
-class Kept(NamedTuple):
-    """Values of every step that the backward pass reads, each [T, ...].
-
-    Attributes:
-      carry: the carry before the step.
-      products: {name: product}, without those that are computed again.
-    """
-
-    carry: Any
-    products: dict[str, jax.Array]
-
-
 def _lean_forward(plans, weights, params, carry, x, context):
     """Run the scan; return its result and what the backward pass reads."""
     for leaf in jax.tree.leaves(carry):
@@ -276,25 +264,28 @@ def _lean_forward(plans, weights, params, carry, x, context):
             )
 
     def forward(plan, *arguments):
-        of_x = {name for name, _ in plan.reads.x}
-
-        def is_kept(name):
-            return plan.save == "products" or (
-                plan.save == "recurrent" and name not in of_x
-            )
-
         def keep(before, after, computed):
-            return before, {n: p for n, p in computed.items() if is_kept(n)}
+            return before, _without_what_is_computed_again(plan, computed)
 
         last, (before, kept), aux, known = _forward(plan, *arguments, keep)
-        kept |= {name: p for name, p in known.items() if is_kept(name)}
+        kept |= _without_what_is_computed_again(plan, known)
         # The outputs are derived from the carries, which are kept anyway. A second
         # stack would cost as much memory again.
         outputs = _outputs_after(plan, before, last)
-        return ScanResult(last, outputs, aux), Kept(before, kept)
+        return ScanResult(last, outputs, aux), (before, kept)
 
     result, kept = platform.choose(forward, plans, weights, params, carry, x, context)
     return result, (weights, params, x, context, kept)
+
+
+def _without_what_is_computed_again(plan, computed):
+    """The products among some {name: product} that the backward pass reads."""
+    if plan.options.save == "products":
+        return computed
+    if plan.options.save == "carries":
+        return {}
+    of_x = dict(plan.reads.x)
+    return {name: product for name, product in computed.items() if name not in of_x}
 
 
 def _outputs_after(plan, before, last):
@@ -330,9 +321,11 @@ def _backward(plan, saved, gradients):
     def one_chunk(state, inputs):
         d_carry, d_params, d_weights = state
         x, context, kept, d_outputs, d_aux = inputs
-        kept = _complete(plan, weights, params, x, context, kept)
+        before, kept_products = kept
+        known = _complete(plan, weights, params, x, context, before, kept_products)
+        steps = (before, x, context, d_outputs, d_aux)
         d_carry, d_params, d_products, d_x, inputs_of_products = _replay(
-            plan, weights, params, x, context, kept, d_outputs, d_aux, d_carry, d_params
+            plan, weights, params, d_carry, d_params, known, steps
         )
         # One large product for each weight, over all steps of the chunk.
         of_chunk = {
@@ -356,29 +349,34 @@ def _backward(plan, saved, gradients):
     return _cast_like(d_weights, weights), d_params, d_carry, d_x
 
 
-def _complete(plan, weights, params, x, context, kept):
+def _complete(plan, weights, params, x, context, before, known):
     """Compute what was not kept of a chunk, by large products over all its steps."""
-    known = kept.products
-    if plan.save != "products":
+    if plan.options.save != "products":
         known = known | _products_of_x(plan, weights, x)
-    if plan.save == "carries":
+    if plan.options.save != "carries":
+        return known
 
-        def other_products(carry, x, context, known):
-            # Run the step for its products alone. XLA drops the rest.
-            record = NamedProducts(weights, known)
-            plan.step(record.dot, params, carry, x, context)
-            return record.computed
+    def other_products(carry, x, context, known):
+        # Run the step for its products alone. XLA drops the rest.
+        record = NamedProducts(weights, known)
+        plan.step(record.dot, params, carry, x, context)
+        return record.computed
 
-        # The steps are independent, because the carry before each of them is kept. So
-        # `vmap` turns the products of the chunk into one large product per weight.
-        known = known | jax.vmap(other_products)(kept.carry, x, context, known)
-    return Kept(kept.carry, known)
+    # The steps are independent, because the carry before each of them is kept. So
+    # `vmap` turns the products of the chunk into one large product per weight.
+    return known | jax.vmap(other_products)(before, x, context, known)
 
 
-def _replay(
-    plan, weights, params, x, context, kept, d_outputs, d_aux, d_carry, d_params
-):
+def _replay(plan, weights, params, d_carry, d_params, known, steps):
     """Replay the steps of a chunk backwards.
+
+    Args:
+      plan, weights, params: as for `_forward`.
+      d_carry: gradient of the carry after the chunk.
+      d_params: gradients of the parameters so far.
+      known: {name: product [T, ...]}, all products of the chunk.
+      steps: (carry before, x, context, gradient of the output, gradient of aux), each
+        [T, ...].
 
     Returns:
       (gradient of the carry before the chunk, sum of the gradients of the parameters,
@@ -386,7 +384,7 @@ def _replay(
       three [T, ...].
     """
     of_x, of_carry = dict(plan.reads.x), dict(plan.reads.carry)
-    leaves, x_tree = jax.tree.flatten(x)
+    carries, (leaves, x_tree) = jax.tree.leaves(steps[0]), jax.tree.flatten(steps[1])
 
     def one_step(d_carry, inputs):
         kept_products, (before, x, context, d_output, d_aux) = inputs
@@ -425,13 +423,11 @@ def _replay(
         )
         return d_before, (d_x_products | d_others, d_params, (d_x, stacked))
 
-    inputs = (kept.carry, x, context, d_outputs, d_aux)
-    run = scan_in_place if plan.in_place else _scan_at_once
+    run = scan_in_place if plan.form.in_place else _scan_at_once
     d_carry, d_params, d_products, (d_read, inputs_of_products) = run(
-        plan, one_step, d_carry, d_params, kept.products, inputs
+        plan, one_step, d_carry, d_params, known, steps
     )
     # An input that is a part of the carry or of x is stacked there already.
-    carries = jax.tree.leaves(kept.carry)
     inputs_of_products |= {name: carries[leaf] for name, leaf in of_carry.items()}
     inputs_of_products |= {name: leaves[leaf] for name, leaf in of_x.items()}
 
@@ -451,18 +447,18 @@ def _scan_at_once(plan, one_step, carry, total, replaced, inputs):
     def one_iteration(state, inputs):
         carry, total = state
         carry, (values, terms, outputs) = one_step(carry, inputs)
-        if plan.all_in_loop:
+        if plan.form.all_in_loop:
             total, terms = _add(total, terms), None
         return (carry, total), (values, terms, outputs)
 
-    (carry, total), (values, terms, outputs) = plan.loop(
+    (carry, total), (values, terms, outputs) = plan.form.loop(
         one_iteration,
         (carry, total),
         (replaced, inputs),
         reverse=not plan.reverse,
-        unroll=plan.unroll,
+        unroll=plan.options.unroll,
     )
-    if not plan.all_in_loop:
+    if not plan.form.all_in_loop:
         total = jax.tree.map(
             lambda a, new: a + jnp.sum(new.astype(a.dtype), 0), total, terms
         )

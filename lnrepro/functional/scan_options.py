@@ -48,6 +48,14 @@ FORMS: platform.PerPlatform = {
 }
 
 
+_WORDS = {
+    "backward": ("lean", "autodiff"),
+    "save": ("products", "recurrent", "carries"),
+    "kernels": ("off", "auto", "on"),
+    "platform": (None, "cpu", "gpu", "tpu"),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class ScanOptions:
     """How a scan runs and what its backward pass keeps. None of it changes a result.
@@ -81,23 +89,17 @@ class ScanOptions:
 
     def __post_init__(self):
         """Check the values."""
-        known = {
-            "backward": ("lean", "autodiff"),
-            "save": ("products", "recurrent", "carries"),
-            "kernels": ("off", "auto", "on"),
-            "platform": (None, "cpu", "gpu", "tpu"),
-        }
-        for name, allowed in known.items():
+        for name, allowed in _WORDS.items():
             value = getattr(self, name)
             if value not in allowed:
+                known = ", ".join(map(str, allowed))
                 raise ValueError(
-                    f"ScanOptions: {name}={value!r}; choose one of "
-                    f"{', '.join(map(str, allowed))}"
+                    f"ScanOptions: {name}={value!r}; choose one of {known}"
                 )
         for name in ("chunk", "unroll"):
             value = getattr(self, name)
-            is_positive = type(value) is int and value > 0
-            if not is_positive and (name, value) != ("chunk", None):
+            is_number = type(value) is int and value > 0
+            if not is_number and (name, value) != ("chunk", None):
                 raise ValueError(
                     f"ScanOptions: {name}={value!r} must be a positive integer"
                 )
@@ -122,13 +124,13 @@ class Reads(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The static part of a scan: its functions, and its options with values chosen.
+    """The static part of a scan: its functions, and how it runs on a platform.
 
     Attributes:
       step, output, reverse: as given to `scan`.
       reads: what the products of the step read.
-      save, unroll: as in `ScanOptions`.
-      loop, hoist, in_place, all_in_loop: as in `Form`.
+      options: as given to `scan`.
+      form: the form of the platform.
       forward_chunk, backward_chunk: steps in a chunk, in either pass.
     """
 
@@ -136,12 +138,8 @@ class Plan(NamedTuple):
     output: Callable
     reverse: bool
     reads: Reads
-    save: str
-    unroll: int
-    loop: Callable
-    hoist: bool
-    in_place: bool
-    all_in_loop: bool
+    options: ScanOptions
+    form: Form
     forward_chunk: int
     backward_chunk: int
 
@@ -177,26 +175,14 @@ def plans_for(
         # Chunks bound the memory of what is computed for many steps at once. Where the
         # forward pass keeps that anyway, and the backward pass computes nothing so,
         # they bound nothing.
-        forward_chunk = backward_chunk = steps
+        chunk = _chunk(x, steps, form.least_steps)
         if options.chunk is not None:
-            forward_chunk = backward_chunk = min(options.chunk, steps)
-        elif options.save != "products":
-            forward_chunk = backward_chunk = _chunk(x, steps, form.least_steps)
-        elif not form.all_in_loop:
-            backward_chunk = _chunk(x, steps, form.least_steps)
+            chunk = min(options.chunk, steps)
+        keeps_all = options.chunk is None and options.save == "products"
+        forward = steps if keeps_all or not form.hoist else chunk
+        backward = steps if keeps_all and form.all_in_loop else chunk
         plans[name] = Plan(
-            step=step,
-            output=output,
-            reverse=reverse,
-            reads=reads,
-            save=options.save,
-            unroll=options.unroll,
-            loop=form.loop,
-            hoist=form.hoist,
-            in_place=form.in_place,
-            all_in_loop=form.all_in_loop,
-            forward_chunk=forward_chunk if form.hoist else steps,
-            backward_chunk=backward_chunk,
+            step, output, reverse, reads, options, form, forward, backward
         )
     return plans
 

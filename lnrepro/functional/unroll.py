@@ -16,6 +16,7 @@ from lnrepro.functional.cells.base import (
     StepContext,
     wide_carry,
 )
+from lnrepro.functional.fast.layer_norm import one_step
 from lnrepro.functional.products import named_dot
 from lnrepro.functional.scan import identity, scan
 from lnrepro.functional.scan_options import ScanOptions
@@ -283,7 +284,10 @@ def step(
     noise: Any = None,
     statistics: dict | None = None,
 ) -> tuple[Carry, jax.Array]:
-    """Take one step, equal to one step of `unroll`.
+    """Take one step, equal to one step of `unroll` up to rounding.
+
+    With few rows, layer norm of a product takes the mean of the product here, and in
+    `unroll` that of the weight, once for the sequence.
 
     Args:
       cell: any cell.
@@ -314,7 +318,9 @@ def step(
     >>> y.shape
     (2, 8)
     """
-    x, weights, step_params = checks.one_dtype("step", cell, params, x)
+    batch_axes = jnp.shape(x)[:-1]
+    with one_step(batch_axes):
+        x, weights, step_params = checks.one_dtype("step", cell, params, x)
     mask = sequences.flags_of_step("mask", mask, x)
     reset = sequences.flags_of_step("reset", reset, x)
     # Padding may hold anything, even NaN, which would reach the gradients.
@@ -328,9 +334,10 @@ def step(
     carry = checks.carry_like("step", own_carry, carry)
     inputs = _Inputs(step_params, own_carry, memory, noise)
     context = StepContext(mask=mask, key=key, statistics=statistics)
-    carry, _ = _guarded_step(cell)(
-        named_dot(weights), inputs, carry, x, (context, reset)
-    )
+    with one_step(batch_axes):
+        carry, _ = _guarded_step(cell)(
+            named_dot(weights), inputs, carry, x, (context, reset)
+        )
     return carry, sequences.without_padding(_output_of(cell, x.dtype)(carry), mask)
 
 

@@ -22,9 +22,10 @@ from lnrepro.functional.cells.base import (
 )
 from lnrepro.functional.fast.layer_norm import (
     Groups,
-    centre,
+    centre_once,
     layer_norm_centred,
     layer_norm_of_groups,
+    layer_norm_of_product,
 )
 
 zeros = jax.nn.initializers.zeros
@@ -127,15 +128,15 @@ class ProductLayerNorm(LayerNorm):
     columns, so that centring W takes the mean out of every product.
     """
 
-    normalise: ClassVar[Callable] = staticmethod(layer_norm_centred)
+    normalise: ClassVar[Callable] = staticmethod(layer_norm_of_product)
 
     def prepare(self, params, weight):
         """Centre the weight."""
-        return centre(weight, groups=self.groups)
+        return centre_once(weight, groups=self.groups)
 
     def prepare_bias(self, bias):
         """Centre the bias."""
-        return centre(bias, groups=self.groups)
+        return centre_once(bias, groups=self.groups)
 
 
 @dataclasses.dataclass(frozen=True)

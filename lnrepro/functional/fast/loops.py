@@ -108,7 +108,7 @@ def scan_in_place(
         (t, carry, total, replaced, _read(replaced, t)),
         inputs,
         reverse=reverse,
-        unroll=plan.unroll,
+        unroll=plan.options.unroll,
     )
     return carry, total, stacks, outputs
 
