@@ -7,8 +7,7 @@ import jax
 
 from lnrepro import functional
 from lnrepro.functional.cells.base import choice
-from lnrepro.linen.base import Carry
-from lnrepro.linen.cells import FunctionalCell
+from lnrepro.linen.cells import Carry, FunctionalCell
 from lnrepro.linen.sequences import RNN
 
 # Names of cells as in Stoix. Both names of the LSTM are one cell here.

@@ -1,0 +1,114 @@
+"""What the modules of linen and nnx refuse, with one line that says what to use."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+
+from lnrepro.functional.cells.base import Cell
+
+_STATISTICS = "functional.unroll(..., statistics=...) with functional.track"
+_SHARDING = "sharding={'w_x': (None, 'model'), 'bias': ('model',)}"
+_FLAX_LAYER_NORM = "Flax's LayerNorm(epsilon=1e-5, use_fast_variance=False)"
+
+# Modules and arguments of earlier versions: what to use.
+REPLACEMENTS = {
+    # Modules of linen and nnx.
+    "Stack": "RNN(functional.stack(...)), which runs all layers in one scan",
+    "Bidirectional": "Flax's Bidirectional, or functional.bidirectional",
+    "RMSNorm": "Flax's RMSNorm(epsilon=1e-5), or functional.rms_norm",
+    "BatchNorm": "Flax's BatchNorm, or functional.batch_norm",
+    # Arguments of the recurrent modules.
+    "carry_init": "the argument initial_carry of the call",
+    "max_steps": _STATISTICS,
+    "momentum": _STATISTICS,
+    "use_running_average": _STATISTICS,
+    "unroll": "options=functional.ScanOptions(unroll=...)",
+    "kernel_metadata": _SHARDING,
+    "recurrent_kernel_metadata": _SHARDING,
+    "bias_metadata": _SHARDING,
+    "scale_metadata": _SHARDING,
+    # Arguments of LayerNorm.
+    "reduction_axes": _FLAX_LAYER_NORM,
+    "feature_axes": _FLAX_LAYER_NORM,
+    "axis_name": _FLAX_LAYER_NORM,
+    "axis_index_groups": _FLAX_LAYER_NORM,
+    "use_fast_variance": _FLAX_LAYER_NORM,
+    "force_float32_reductions": _FLAX_LAYER_NORM,
+    "promote_dtype": _FLAX_LAYER_NORM,
+}
+
+Class = TypeVar("Class", bound=type)
+
+
+def replacement(owner: str, name: str) -> str:
+    """Return one line that says what to use in place of a name.
+
+    Args:
+      owner: the package or class that had the name.
+      name: the name of a module or of an argument.
+
+    >>> replacement("LSTM", "carry_init")
+    "LSTM has no 'carry_init'; use the argument initial_carry of the call"
+    """
+    return f"{owner} has no {name!r}; use {REPLACEMENTS[name]}"
+
+
+def missing_name(package: str) -> Callable[[str], Any]:
+    """Return the function `__getattr__` of a package."""
+
+    def getattr_of_package(name):
+        if name in REPLACEMENTS:
+            raise AttributeError(replacement(package, name))
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return getattr_of_package
+
+
+def refuse_options(cls: Class) -> Class:
+    """Let the constructor of a class say what to use for an argument that is gone."""
+    init = cls.__init__
+
+    @functools.wraps(init)
+    def checked_init(self, *args, **options):
+        for name in options.keys() & REPLACEMENTS.keys():
+            raise TypeError(replacement(cls.__name__, name))
+        init(self, *args, **options)
+
+    cls.__init__ = checked_init
+    return cls
+
+
+def refuse_batch_norm(name: str, cell: Cell) -> None:
+    """Raise ValueError for a cell with batch norm.
+
+    Args:
+      name: name of the module.
+      cell: its cell.
+    """
+    if cell.sites:
+        raise ValueError(
+            f"{name}: batch norm has statistics of each time step, which modules do "
+            f"not keep; use {_STATISTICS}"
+        )
+
+
+def refuse_mask_of_sequence(
+    name: str, cell: Cell, key: jax.Array | None, x: jax.Array
+) -> None:
+    """Raise ValueError where one step would draw what lasts for a sequence.
+
+    Args:
+      name: name of the module.
+      cell: its cell.
+      key: random key of the step, or None.
+      x: [..., D], inputs of the step.
+    """
+    # eval_shape tells whether there is such noise without drawing it.
+    if key is not None and jax.tree.leaves(jax.eval_shape(cell.sample, key, x)):
+        raise ValueError(
+            f"{name}: variational dropout has one mask for a whole sequence, which one "
+            "step cannot keep; run the module over the sequence, or use "
+            "lnrepro.functional.step(noise=...)"
+        )
