@@ -55,6 +55,7 @@ class CellModule(nnx.Module):
         self.functional_cell = cell
         # operator.index accepts NumPy integers and refuses floats.
         self.in_features = operator.index(self.in_features)
+        self.hidden_features = cell.features
         drawn = draw(init_key(self, rngs), self.in_features, self.param_dtype)
         # The parameters of a stack are a tuple, which has no names.
         drawn = {"cells": drawn} if isinstance(drawn, tuple) else drawn
@@ -251,7 +252,6 @@ class NamedFields(CellModule):
             bias_init=bias_init,
             scale_init=scale_init,
         )
-        self.hidden_features = cell.features
         # A cell without noise, which only a functional cell has.
         self.deterministic = False
         self._keep(cell, drawing_cell.init, sharding, rngs)
