@@ -85,7 +85,7 @@ class CellModule(nn.RNNCellBase):
           ValueError: a shape that does not fit; parameters of another cell; batch norm;
             noise that lasts for a sequence.
         """
-        cell, params, x, key = self.prepare(inputs, deterministic)
+        cell, params, x, key = self._prepare(inputs, deterministic)
         refuse_mask_of_sequence(type(self).__name__, cell, key, x)
         return functional.step(
             cell, params, carry, x, mask=mask, reset=reset, key=key, memory=memory
@@ -127,16 +127,8 @@ class CellModule(nn.RNNCellBase):
         return cell.initial_carry(params, jnp.zeros((*batch, features_in), dtype))
 
     @nn.nowrap
-    def prepare(self, inputs: jax.Array, deterministic: bool | None) -> tuple:
-        """Return what `functional.unroll` and `functional.step` need.
-
-        Returns:
-          (cell, parameters, inputs in `dtype`, key for noise or None).
-
-        Raises:
-          ValueError: batch norm; `deterministic` is missing for a cell with noise, or
-            given twice.
-        """
+    def _prepare(self, inputs, deterministic):
+        """Return cell, parameters, inputs in `dtype`, and a key for noise or None."""
         cell, key = self.functional_cell, None
         refuse_batch_norm(type(self).__name__, cell)
         # A scalar has no features, and no cell accepts it.

@@ -85,7 +85,7 @@ class SequenceModule(nn.Module):
             given twice or not at all.
         """
         del init_key
-        cell, params, x, key = self.parameter_module.prepare(inputs, deterministic)
+        cell, params, x, key = self.parameter_module._prepare(inputs, deterministic)
         result = functional.unroll(
             cell,
             params,

@@ -104,7 +104,7 @@ class CellModule(nnx.Module):
           ValueError: a shape that does not fit; parameters of another cell; noise that
             lasts for a sequence, or noise without rngs.
         """
-        cell, params, x, key = self.prepare(inputs, deterministic, rngs)
+        cell, params, x, key = self._prepare(inputs, deterministic, rngs)
         refuse_mask_of_sequence(type(self).__name__, cell, key, x)
         return functional.step(
             cell, params, carry, x, mask=mask, reset=reset, key=key, memory=memory
@@ -138,19 +138,11 @@ class CellModule(nnx.Module):
         params = as_drawn(nnx.to_pure_dict(nnx.state(self, nnx.Param)))
         return params["cells"] if isinstance(params.get("cells"), tuple) else params
 
-    def prepare(
-        self: Any, inputs: jax.Array, deterministic: bool | None, rngs: Keys | None
-    ) -> tuple:
-        """Return what `functional.unroll` and `functional.step` need.
+    def _prepare(self: Any, inputs, deterministic, rngs):
+        """Return cell, parameters, inputs in `dtype`, and a key for noise or None.
 
         As with nnx.Dropout, rngs of the call come before those of the module, and the
         stream is "dropout", or the default stream.
-
-        Returns:
-          (cell, parameters, inputs in `dtype`, key for noise or None).
-
-        Raises:
-          ValueError: the cell has noise, and there are no rngs.
         """
         cell = self.functional_cell
         x, params = cast(self.dtype, inputs, self.parameters)

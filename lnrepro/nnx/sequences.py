@@ -85,7 +85,7 @@ class SequenceModule(nnx.Module):
             without rngs.
         """
         owner = self.parameter_module
-        cell, params, x, key = owner.prepare(inputs, deterministic, rngs)
+        cell, params, x, key = owner._prepare(inputs, deterministic, rngs)
         result = functional.unroll(
             cell,
             params,
