@@ -19,36 +19,6 @@ def linen(module, **arguments):
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda: linen(lnrepro.linen.Bidirectional(GRUCell, GRUCell)),
-        lambda: lnrepro.nnx.Bidirectional(GRUCell, GRUCell)(X),
-        lambda: linen(lnrepro.linen.Stack([lnrepro.linen.GRU])),
-        lambda: lnrepro.nnx.Stack([lnrepro.nnx.GRU])(X),
-    ],
-)
-def test_a_class_in_place_of_a_module_is_named(make):
-    with pytest.raises(TypeError, match=r"GRU(Cell)? is a class; give a module"):
-        make()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: linen(
-            lnrepro.linen.Bidirectional(GRUCell(5, "none"), GRUCell(5, "none"))
-        ),
-        lambda: lnrepro.nnx.Bidirectional(GRUCell(5, "none"), GRUCell(5, "none"))(X),
-        lambda: linen(lnrepro.linen.Stack([GRUCell(5, "none")])),
-        lambda: lnrepro.nnx.Stack([GRUCell(5, "none")])(X),
-    ],
-)
-def test_a_cell_in_place_of_a_module_is_named(make):
-    with pytest.raises(TypeError, match=r"a GRUCell takes one step; .*RNN\(cell\)"):
-        make()
-
-
-@pytest.mark.parametrize(
     ("cells", "named"),
     [
         ([[GRUCell(5, "none")]], "a list"),
