@@ -1,6 +1,6 @@
 """Layer norm and recurrent networks as flax.linen modules, with Flax's arguments."""
 
-from lnrepro.functional.refusals import missing_name
+from lnrepro.functional.modules import missing_name
 from lnrepro.linen.cells import FunctionalCell, GRUCell, LSTMCell, SimpleCell
 from lnrepro.linen.norms import LayerNorm
 from lnrepro.linen.scanned import ScannedRNN

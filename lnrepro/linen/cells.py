@@ -16,13 +16,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import serialization
-from flax.core import unfreeze
 
 from lnrepro import functional
 from lnrepro.functional.cells.base import Initializer
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
-from lnrepro.functional.named_parameters import as_drawn, cast, check_sharding
-from lnrepro.functional.refusals import (
+from lnrepro.functional.modules import (
+    as_drawn,
+    cast,
+    check_sharding,
     refuse_batch_norm,
     refuse_mask_of_sequence,
     refuse_options,
@@ -114,8 +115,7 @@ class CellModule(nn.RNNCellBase):
         if not cell.learns_carry:
             # Such a carry depends on the shapes of the parameters alone.
             draw = functools.partial(cell.init, features_in=features_in)
-            shapes = jax.eval_shape(draw, jax.random.key(0))
-            params = jax.tree.map(jnp.zeros_like, shapes)
+            params = jax.eval_shape(draw, jax.random.key(0))
         elif self.scope is None:
             raise ValueError(
                 f"{type(self).__name__}: a learned carry is among the parameters; call "
@@ -150,7 +150,7 @@ class CellModule(nn.RNNCellBase):
                 self.put_variable("params", name, value)
         # The whole collection goes to the cell, which refuses names that it does not
         # have, such as those of another norm.
-        return as_drawn(nn.unbox(unfreeze(self.variables.get("params", {}))))
+        return as_drawn(nn.unbox(self.variables.get("params", {})))
 
 
 @refuse_options

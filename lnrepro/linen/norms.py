@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro import functional
-from lnrepro.functional.refusals import refuse_options
+from lnrepro.functional.modules import refuse_options
 
 DTypeLike = jax.typing.DTypeLike
 Initializer = nn.initializers.Initializer

@@ -5,13 +5,13 @@ docs/flax.md lists the differences from Flax.
 """
 
 import dataclasses
-from typing import Any, cast
+from typing import Any
 
 import flax.linen as nn
 import jax
 
 from lnrepro import functional
-from lnrepro.functional.refusals import refuse_options
+from lnrepro.functional.modules import refuse_options
 from lnrepro.linen.cells import (
     Carry,
     CellModule,
@@ -35,9 +35,9 @@ class SequenceModule(nn.Module):
     options: functional.ScanOptions | None = None
 
     @property
-    def parameter_module(self) -> CellModule:
+    def parameter_module(self: Any) -> CellModule:
         """The module that keeps the parameters."""
-        return cast(CellModule, self)
+        return self
 
     @nn.compact
     def __call__(
@@ -194,9 +194,9 @@ class RNN(SequenceModule):
         super().__post_init__()
 
     @property
-    def parameter_module(self) -> CellModule:
+    def parameter_module(self: Any) -> CellModule:
         """The cell, which is a module after `__post_init__`."""
-        return cast(CellModule, self.cell)
+        return self.cell
 
     @nn.nowrap
     def initialize_carry(

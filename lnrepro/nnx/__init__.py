@@ -1,6 +1,6 @@
 """Layer norm and recurrent networks as flax.nnx modules, with Flax's arguments."""
 
-from lnrepro.functional.refusals import missing_name
+from lnrepro.functional.modules import missing_name
 from lnrepro.nnx.cells import FunctionalCell, GRUCell, LSTMCell, SimpleCell
 from lnrepro.nnx.norms import LayerNorm
 from lnrepro.nnx.sequences import GRU, LSTM, RNN, SimpleRNN

@@ -10,6 +10,7 @@ Shape letters: B batch (any number of axes), T time, D input features, H hidden 
 import dataclasses
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import InitVar
 from typing import Any, ClassVar
 
 import jax
@@ -19,8 +20,10 @@ from flax import nnx
 from lnrepro import functional
 from lnrepro.functional.cells.base import Initializer
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
-from lnrepro.functional.named_parameters import as_drawn, cast, check_sharding
-from lnrepro.functional.refusals import (
+from lnrepro.functional.modules import (
+    as_drawn,
+    cast,
+    check_sharding,
     refuse_batch_norm,
     refuse_mask_of_sequence,
     refuse_options,
@@ -46,8 +49,8 @@ class CellModule(nnx.Module):
     _: dataclasses.KW_ONLY
     dtype: DTypeLike | None = None
     param_dtype: DTypeLike = jnp.float32
-    sharding: dataclasses.InitVar[Sharding | None] = None
-    rngs: dataclasses.InitVar[nnx.Rngs]
+    sharding: InitVar[Sharding | None] = None
+    rngs: InitVar[nnx.Rngs]
 
     def _keep(self: Any, cell, draw, sharding, rngs):
         """Keep a cell, the parameters that `draw` returns, and a stream of keys."""
@@ -66,7 +69,8 @@ class CellModule(nnx.Module):
                     f"{type(self).__name__}: the cell has a parameter {name!r}, which "
                     "is the name of an attribute of the module"
                 )
-            setattr(self, name, value)
+            # A value may be a tuple or a dict of variables, such as that of a stack.
+            setattr(self, name, nnx.data(value))
         # nnx.data lets the attribute become a random stream later.
         self.rngs = nnx.data(None)
         # As nnx.Dropout: without a stream "dropout" it is the default stream.
@@ -175,7 +179,7 @@ class CellModule(nnx.Module):
 class FunctionalCell(CellModule):
     """One step of any cell of `lnrepro.functional`: (carry, x [..., D]) -> (carry, y).
 
-    The parameters have the cell's names. Those of a stack are the list `cells`.
+    The parameters have the cell's names. Those of a stack are the tuple `cells`.
 
     Args:
       cell: a `lnrepro.functional.Cell`, such as an LSTMCell with peepholes, a stack, or
@@ -198,7 +202,7 @@ class FunctionalCell(CellModule):
     ((2, 4), (4, 12))
     """
 
-    cell: dataclasses.InitVar[functional.Cell]
+    cell: InitVar[functional.Cell]
     in_features: int
     _: dataclasses.KW_ONLY
     deterministic: bool = False
@@ -221,10 +225,10 @@ class NamedFields(CellModule):
     activation_fn: Activation = jnp.tanh
     # What draws the parameters is no part of the module, so that two modules that were
     # drawn by different functions have equal graph definitions.
-    kernel_init: dataclasses.InitVar[Initializer] = glorot_uniform
-    recurrent_kernel_init: dataclasses.InitVar[Initializer] = orthogonal
-    bias_init: dataclasses.InitVar[Initializer] = zeros
-    scale_init: dataclasses.InitVar[Initializer | None] = None
+    kernel_init: InitVar[Initializer] = glorot_uniform
+    recurrent_kernel_init: InitVar[Initializer] = orthogonal
+    bias_init: InitVar[Initializer] = zeros
+    scale_init: InitVar[Initializer | None] = None
 
     def __post_init__(
         self,
@@ -335,18 +339,15 @@ def init_key(module: nnx.Module, rngs: nnx.Rngs) -> jax.Array:
 
 
 def _variables(params, sharding):
-    """Parameters as variables; inner dicts and tuples are modules of nnx."""
+    """Parameters as variables; mesh axes are their metadata "out_sharding"."""
     names = set()
 
-    def make(name, value):
-        if isinstance(value, tuple | list):
-            return nnx.List([make(name, entry) for entry in value])
-        if isinstance(value, dict):
-            return nnx.Dict({key: make(key, entry) for key, entry in value.items()})
+    def make(path, value):
+        name = path[-1].key
         names.add(name)
         metadata = {"out_sharding": sharding[name]} if name in sharding else {}
         return nnx.Param(value, **metadata)
 
-    variables = {name: make(name, value) for name, value in params.items()}
+    variables = jax.tree_util.tree_map_with_path(make, params)
     check_sharding(sharding, names)
     return variables

@@ -6,7 +6,7 @@ from flax import nnx
 
 from lnrepro import functional
 from lnrepro.functional.cells.base import Initializer
-from lnrepro.functional.refusals import refuse_options
+from lnrepro.functional.modules import refuse_options
 from lnrepro.nnx.cells import init_key
 
 DTypeLike = jax.typing.DTypeLike

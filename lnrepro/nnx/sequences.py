@@ -5,13 +5,14 @@ docs/flax.md lists the differences from Flax.
 """
 
 import dataclasses
-from typing import Any, cast
+from dataclasses import InitVar
+from typing import Any
 
 import jax
 from flax import nnx
 
 from lnrepro import functional
-from lnrepro.functional.refusals import refuse_options
+from lnrepro.functional.modules import refuse_options
 from lnrepro.nnx.cells import (
     Carry,
     CellModule,
@@ -37,9 +38,9 @@ class SequenceModule(nnx.Module):
     options: functional.ScanOptions | None = None
 
     @property
-    def parameter_module(self) -> CellModule:
+    def parameter_module(self: Any) -> CellModule:
         """The module that keeps the parameters."""
-        return cast(CellModule, self)
+        return self
 
     def __call__(
         self,
@@ -180,8 +181,8 @@ class RNN(SequenceModule):
 
     cell: Any
     _: dataclasses.KW_ONLY
-    in_features: dataclasses.InitVar[int | None] = None
-    rngs: dataclasses.InitVar[nnx.Rngs | nnx.RngStream | bool] = True
+    in_features: InitVar[int | None] = None
+    rngs: InitVar[nnx.Rngs | nnx.RngStream | bool] = True
 
     def __post_init__(self, in_features, rngs):
         """Check the cell, and make a module of a functional cell."""

@@ -1,12 +1,13 @@
-"""What the modules of linen and nnx refuse, with one line that says what to use."""
+"""What the modules of linen and nnx share: names of parameters, dtypes, refusals."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 
-from lnrepro.functional.cells.base import Cell
+from lnrepro.functional.cells.base import Cell, Params
 
 _STATISTICS = "functional.unroll(..., statistics=...) with functional.track"
 _SHARDING = "sharding={'w_x': (None, 'model'), 'bias': ('model',)}"
@@ -40,6 +41,48 @@ REPLACEMENTS = {
 }
 
 Class = TypeVar("Class", bound=type)
+
+
+def as_drawn(tree: Any) -> Params:
+    """Return parameters as their cell drew them.
+
+    Args:
+      tree: nested dicts. The entries of a tuple, such as the parameters of a stack, are
+        named by their numbers.
+
+    >>> as_drawn({"1": {"w": 2}, "0": {"w": 1}})
+    ({'w': 1}, {'w': 2})
+    """
+    if not isinstance(tree, Mapping):
+        return tree
+    entries = {name: as_drawn(value) for name, value in tree.items()}
+    if entries and all(str(name).isdigit() for name in entries):
+        return tuple(entries[name] for name in sorted(entries, key=int))
+    return entries
+
+
+def cast(
+    dtype: jax.typing.DTypeLike | None, x: jax.Array, params: Params
+) -> tuple[jax.Array, Params]:
+    """Return inputs and parameters in `dtype`, or as they are where it is None.
+
+    Complex inputs would lose a part. They stay as they are, and the cell refuses them.
+    """
+    x = jnp.asarray(x)
+    if dtype is None or jnp.iscomplexobj(x):
+        return x, params
+    return x.astype(dtype), jax.tree.map(lambda a: a.astype(dtype), params)
+
+
+def check_sharding(sharding: Collection[str], names: Collection[str]) -> None:
+    """Raise ValueError for mesh axes of a parameter that there is not.
+
+    Args:
+      sharding: names of the parameters that have mesh axes.
+      names: names of all parameters.
+    """
+    for name in set(sharding) - set(names):
+        raise ValueError(f"sharding: no parameter {name!r}, only {sorted(names)}")
 
 
 def replacement(owner: str, name: str) -> str:
