@@ -39,14 +39,18 @@ class BatchNorm(nn.Module):
         # Mean 0 and variance 1 leave x as it is, but for epsilon.
         mean = self.variable("batch_stats", "mean", jnp.zeros, shape)
         var = self.variable("batch_stats", "var", jnp.ones, shape)
-        given = {}
-        if self.use_running_average:
-            given = {"mean": mean.value, "var": var.value}
+        is_test = self.use_running_average
         y, (batch_mean, batch_var) = functional.batch_norm(
-            x, scale, bias, epsilon=self.epsilon, unbiased=self.unbiased, **given
+            x,
+            scale,
+            bias,
+            epsilon=self.epsilon,
+            unbiased=self.unbiased,
+            mean=mean.value if is_test else None,
+            var=var.value if is_test else None,
         )
         # The batch that `init` sees does not count.
-        if not self.use_running_average and not self.is_initializing():
+        if not is_test and not self.is_initializing():
             mean.value = functional.running_average(
                 mean.value, batch_mean, self.momentum
             )

@@ -49,7 +49,6 @@ class CellModule(nn.RNNCellBase):
 
     # A field of `FunctionalCell`; other modules have cells without noise.
     deterministic = None
-    num_feature_axes = 1
 
     @property
     def functional_cell(self) -> functional.Cell:
@@ -91,6 +90,11 @@ class CellModule(nn.RNNCellBase):
         return functional.step(
             cell, params, carry, x, mask=mask, reset=reset, key=key, memory=memory
         )
+
+    @property
+    def num_feature_axes(self) -> int:
+        """The number of feature axes of the inputs, 1."""
+        return 1
 
     @nn.nowrap
     def initialize_carry(

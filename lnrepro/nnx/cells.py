@@ -161,8 +161,10 @@ class CellModule(nnx.Module):
                 f"{type(self).__name__}: the cell has noise, but neither the module "
                 "nor the call has rngs; give rngs=nnx.Rngs(...) or deterministic=True"
             )
+        if isinstance(rngs, jax.Array):
+            return cell, params, x, rngs
         stream = rngs["dropout"] if isinstance(rngs, nnx.Rngs) else rngs
-        return cell, params, x, stream if isinstance(rngs, jax.Array) else stream()
+        return cell, params, x, stream()
 
     def set_view(self, deterministic: bool | None = None):
         """Set the attribute that `nnx.view` was given.
