@@ -11,8 +11,6 @@ from lnrepro import nnx as lnnx
 from tests.modules.adaptor import (
     KINDS,
     LENGTHS,
-    MASK,
-    RESETS,
     B,
     D,
     H,
@@ -257,30 +255,6 @@ def test_ensembles_of_nnx_under_vmap():
     graph, state = nnx.split(ensemble)
     first = nnx.merge(graph, jax.tree.map(lambda a: a[0], state))
     same(first(X), y[0])
-
-
-@pytest.mark.slow
-@each_package
-def test_training_under_jit_lowers_the_loss(package):
-    cells = functional.stack(functional.LSTMCell(H), functional.GRUCell(5))
-    layer = package.rnn(cells)
-    target = jax.random.normal(jax.random.key(2), (B, T, 5)) / 4
-
-    @jax.jit
-    def train_step(params):
-        def loss(params):
-            arguments = {"seq_lengths": LENGTHS, "mask": MASK, "resets": RESETS}
-            error = layer.apply(X, params=params, **arguments) - target
-            return jnp.mean(jnp.square(error))
-
-        value, gradient = jax.value_and_grad(loss)(params)
-        return value, jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient)
-
-    params, losses = layer.params, []
-    for _ in range(5):
-        value, params = train_step(params)
-        losses.append(value)
-    assert losses == sorted(losses, reverse=True)
 
 
 @each_package
