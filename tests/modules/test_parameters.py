@@ -18,6 +18,8 @@ from tests.modules.adaptor import (
     KINDS,
     D,
     H,
+    Linen,
+    Nnx,
     X,
     differ,
     each_kind,
@@ -179,8 +181,11 @@ def test_model_sharded_parameters(package, kind, axis_type):
 
 
 @pytest.mark.slow
-@each_package
-@pytest.mark.parametrize("axis_type", [AxisType.Explicit, AxisType.Auto])
+@pytest.mark.parametrize(
+    ("package", "axis_type"),
+    # Boxes of linen need Auto axes.
+    [(Linen, AxisType.Auto), (Nnx, AxisType.Auto), (Nnx, AxisType.Explicit)],
+)
 def test_modules_that_are_made_on_a_mesh(package, axis_type):
     sharding = {name: SHARDING[name] for name in ("w_x", "w_h", "bias")}
     expected = package.named("GRU").params
