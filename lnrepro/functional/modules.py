@@ -43,6 +43,26 @@ REPLACEMENTS = {
 Class = TypeVar("Class", bound=type)
 
 
+def draw(
+    cell: Cell, key: jax.Array, features_in: int, dtype: jax.typing.DTypeLike
+) -> Params:
+    """Return `cell.init(key, features_in, dtype)`.
+
+    Raises:
+      TypeError: an initialiser returns one of Flax's boxes in place of an array.
+    """
+    try:
+        return cell.init(key, features_in, dtype)
+    except (AttributeError, TypeError) as error:
+        # JAX names the type of what is no array.
+        if "Partitioned" not in str(error) and "VariableMetadata" not in str(error):
+            raise
+        raise TypeError(
+            f"{type(cell).__name__}: an initialiser with metadata is not drawn gate by "
+            f"gate; use a plain one, and {_SHARDING}"
+        ) from error
+
+
 def as_drawn(tree: Any) -> Params:
     """Return parameters as their cell drew them.
 

@@ -24,6 +24,7 @@ from lnrepro.functional.modules import (
     as_drawn,
     cast,
     check_sharding,
+    draw,
     refuse_batch_norm,
     refuse_mask_of_sequence,
     refuse_options,
@@ -118,8 +119,9 @@ class CellModule(nn.RNNCellBase):
         features_in = 1 if features_in is None else features_in
         if not cell.learns_carry:
             # Such a carry depends on the shapes of the parameters alone.
-            draw = functools.partial(cell.init, features_in=features_in)
-            params = jax.eval_shape(draw, jax.random.key(0))
+            dtype = self.param_dtype
+            init = functools.partial(draw, cell, features_in=features_in, dtype=dtype)
+            params = jax.eval_shape(init, jax.random.key(0))
         elif self.scope is None:
             raise ValueError(
                 f"{type(self).__name__}: a learned carry is among the parameters; call "
@@ -149,7 +151,8 @@ class CellModule(nn.RNNCellBase):
         """The parameters as the cell has them, drawn first where there are none."""
         is_new = not self.variables.get("params")
         if is_new and self.is_mutable_collection("params"):
-            drawn = cell.init(self.make_rng("params"), features_in, self.param_dtype)
+            key = self.make_rng("params")
+            drawn = draw(cell, key, features_in, self.param_dtype)
             for name, value in _boxed(drawn, self.sharding or {}).items():
                 self.put_variable("params", name, value)
         # The whole collection goes to the cell, which refuses names that it does not

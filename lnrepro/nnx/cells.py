@@ -24,6 +24,7 @@ from lnrepro.functional.modules import (
     as_drawn,
     cast,
     check_sharding,
+    draw,
     refuse_batch_norm,
     refuse_mask_of_sequence,
     refuse_options,
@@ -52,14 +53,15 @@ class CellModule(nnx.Module):
     sharding: InitVar[Sharding | None] = None
     rngs: InitVar[nnx.Rngs]
 
-    def _keep(self: Any, cell, draw, sharding, rngs):
-        """Keep a cell, the parameters that `draw` returns, and a stream of keys."""
+    def _keep(self: Any, cell, drawing_cell, sharding, rngs):
+        """Keep a cell, what the other one draws, and a stream of keys."""
         refuse_batch_norm(type(self).__name__, cell)
         self.functional_cell = cell
         # operator.index accepts NumPy integers and refuses floats.
         self.in_features = operator.index(self.in_features)
         self.hidden_features = cell.features
-        drawn = draw(init_key(self, rngs), self.in_features, self.param_dtype)
+        key = init_key(self, rngs)
+        drawn = draw(drawing_cell, key, self.in_features, self.param_dtype)
         # The parameters of a stack are a tuple, which has no names.
         drawn = {"cells": drawn} if isinstance(drawn, tuple) else drawn
         for name, value in _variables(drawn, sharding or {}).items():
@@ -211,7 +213,7 @@ class FunctionalCell(CellModule):
 
     def __post_init__(self, sharding, rngs, cell):
         """Draw the parameters."""
-        self._keep(cell, cell.init, sharding, rngs)
+        self._keep(cell, cell, sharding, rngs)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -252,7 +254,7 @@ class NamedFields(CellModule):
         )
         # A cell without noise, which only a functional cell has.
         self.deterministic = False
-        self._keep(cell, drawing_cell.init, sharding, rngs)
+        self._keep(cell, drawing_cell, sharding, rngs)
 
     def _cell(self) -> GatedCell:
         """The functional cell, with its default initialisers."""

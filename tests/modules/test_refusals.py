@@ -107,3 +107,12 @@ def test_a_learned_carry_needs_the_parameters():
     for module in (linen.RNN(LEARNED), linen.FunctionalCell(LEARNED)):
         with refused(ValueError, "learned carry", "bind"):
             module.initialize_carry(jax.random.key(0), X[:, 0].shape)
+
+
+@each_package
+@pytest.mark.parametrize("option", ["kernel_init", "bias_init"])
+def test_initialisers_with_metadata(package, option):
+    wrap = nn if package.package is linen else nnx
+    initializer = wrap.with_partitioning(nn.initializers.ones, ("model",))
+    with refused(TypeError, "LSTMCell: an initialiser with metadata", "sharding="):
+        package.named("LSTM", **{option: initializer})
