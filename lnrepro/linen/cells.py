@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from flax import serialization
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import Initializer
+from lnrepro.functional.cells.base import Initializer, wide_carry
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 from lnrepro.functional.modules import (
     as_drawn,
@@ -108,7 +108,8 @@ class CellModule(nn.RNNCellBase):
           input_shape: shape [..., D] of the inputs of one step. D may be None.
 
         Returns:
-          Zeros, or the learned carry: h [..., H], or (c, h) for an LSTM.
+          Zeros, or the learned carry, in float32 at least: h [..., H], or (c, h) for an
+          LSTM.
 
         Raises:
           ValueError: a learned carry of a module that is not bound to its parameters.
@@ -119,8 +120,8 @@ class CellModule(nn.RNNCellBase):
         features_in = 1 if features_in is None else features_in
         if not cell.learns_carry:
             # Such a carry depends on the shapes of the parameters alone.
-            dtype = self.param_dtype
-            init = functools.partial(draw, cell, features_in=features_in, dtype=dtype)
+            sizes = {"features_in": features_in, "dtype": self.param_dtype}
+            init = functools.partial(draw, cell, **sizes)
             params = jax.eval_shape(init, jax.random.key(0))
         elif self.scope is None:
             raise ValueError(
@@ -130,7 +131,8 @@ class CellModule(nn.RNNCellBase):
         else:
             params = self._parameters(cell, features_in)
         dtype = self.param_dtype if self.dtype is None else self.dtype
-        return cell.initial_carry(params, jnp.zeros((*batch, features_in), dtype))
+        x = jnp.zeros((*batch, features_in), dtype)
+        return wide_carry(cell.initial_carry(params, x))
 
     @nn.nowrap
     def _prepare(self, inputs, deterministic):

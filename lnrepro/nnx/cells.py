@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import Initializer
+from lnrepro.functional.cells.base import Initializer, wide_carry
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 from lnrepro.functional.modules import (
     as_drawn,
@@ -128,13 +128,14 @@ class CellModule(nnx.Module):
           rngs: accepted as Flax does, and ignored.
 
         Returns:
-          Zeros, or the learned carry: h [..., H], or (c, h) for an LSTM.
+          Zeros, or the learned carry, in float32 at least: h [..., H], or (c, h) for an
+          LSTM.
         """
         del rngs
         dtype = self.param_dtype if self.dtype is None else self.dtype
         # Only the batch axes and the dtype of x matter.
         x = jnp.zeros((*input_shape[:-1], 1), dtype)
-        return self.functional_cell.initial_carry(self.parameters, x)
+        return wide_carry(self.functional_cell.initial_carry(self.parameters, x))
 
     @property
     def parameters(self) -> Any:

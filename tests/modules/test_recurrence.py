@@ -227,6 +227,14 @@ def test_dtypes(package, kind):
 
 
 @each_package
+def test_a_carry_of_one_s_own_keeps_its_dtype(package):
+    """So that `lax.scan` over steps accepts it."""
+    layer = package.rnn(USER_CELLS[0], dtype=jnp.bfloat16)
+    carry = layer.initialize_carry()
+    assert dtypes(carry) == dtypes(layer.step(carry, X[:, 0])[0]) == {"float32"}
+
+
+@each_package
 def test_float64(package):
     layer, cell = package.rnn(functional.LSTMCell(H)), functional.LSTMCell(H)
     with jax.enable_x64(True):
