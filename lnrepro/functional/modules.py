@@ -1,13 +1,19 @@
 """What the modules of linen and nnx share: names of parameters, dtypes, refusals."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import Cell, Params
+from lnrepro.functional.norms import layer_norm
+
+Activation = Callable[[jax.Array], jax.Array]
+DTypeLike = jax.typing.DTypeLike
+# Name of a parameter: a mesh axis, or None, for each of its axes.
+Sharding = Mapping[str, tuple[str | None, ...]]
 
 _STATISTICS = "functional.unroll(..., statistics=...) with functional.track"
 _SHARDING = "sharding={'w_x': (None, 'model'), 'bias': ('model',)}"
@@ -43,9 +49,7 @@ REPLACEMENTS = {
 Class = TypeVar("Class", bound=type)
 
 
-def draw(
-    cell: Cell, key: jax.Array, features_in: int, dtype: jax.typing.DTypeLike
-) -> Params:
+def draw(cell: Cell, key: jax.Array, features_in: int, dtype: DTypeLike) -> Params:
     """Return `cell.init(key, features_in, dtype)`.
 
     Raises:
@@ -82,7 +86,7 @@ def as_drawn(tree: Any) -> Params:
 
 
 def cast(
-    dtype: jax.typing.DTypeLike | None, x: jax.Array, params: Params
+    dtype: DTypeLike | None, x: jax.Array, params: Params
 ) -> tuple[jax.Array, Params]:
     """Return inputs and parameters in `dtype`, or as they are where it is None.
 
@@ -94,15 +98,44 @@ def cast(
     return x.astype(dtype), jax.tree.map(lambda a: a.astype(dtype), params)
 
 
-def check_sharding(sharding: Collection[str], names: Collection[str]) -> None:
-    """Raise ValueError for mesh axes of a parameter that there is not.
+def layer_norm_as(
+    dtype: DTypeLike | None,
+    x: jax.Array,
+    scale: jax.Array | None,
+    bias: jax.Array | None,
+    epsilon: float,
+) -> jax.Array:
+    """Return the layer norm of x [..., H] in `dtype`, or in x's where it is None."""
+    dtype = x.dtype if dtype is None else dtype
+    # A narrow x is not normalised in the narrow dtype where the result is wide.
+    wide = x.astype(jnp.promote_types(x.dtype, dtype))
+    return layer_norm(wide, scale, bias, epsilon=epsilon).astype(dtype)
+
+
+def map_with_axes(
+    make: Callable[[jax.Array, Any], Any], params: Params, sharding: Sharding | None
+) -> Any:
+    """Return a tree of `make(parameter, mesh axes)`.
 
     Args:
-      sharding: names of the parameters that have mesh axes.
-      names: names of all parameters.
+      make: the axes that it gets are None where there are none.
+      params: the parameters.
+      sharding: {name: mesh axes}, or None.
+
+    Raises:
+      ValueError: mesh axes for a parameter that there is not.
     """
-    for name in set(sharding) - set(names):
+    sharding, names = sharding or {}, set()
+
+    def make_one(path, value):
+        name = path[-1].key
+        names.add(name)
+        return make(value, sharding.get(name))
+
+    tree = jax.tree_util.tree_map_with_path(make_one, params)
+    for name in sharding.keys() - names:
         raise ValueError(f"sharding: no parameter {name!r}, only {sorted(names)}")
+    return tree
 
 
 def replacement(owner: str, name: str) -> str:

@@ -9,7 +9,6 @@ Shape letters: B batch (any number of axes), T time, D input features, H hidden 
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -18,23 +17,20 @@ import jax.numpy as jnp
 from flax import serialization
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import Initializer, wide_carry
+from lnrepro.functional.cells.base import Carry, Initializer, wide_carry
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 from lnrepro.functional.modules import (
+    Activation,
+    DTypeLike,
+    Sharding,
     as_drawn,
     cast,
-    check_sharding,
     draw,
+    map_with_axes,
     refuse_batch_norm,
     refuse_mask_of_sequence,
     refuse_options,
 )
-
-Activation = Callable[[jax.Array], jax.Array]
-Carry = Any
-DTypeLike = jax.typing.DTypeLike
-# Name of a parameter: a mesh axis, or None, for each of its axes.
-Sharding = Mapping[str, tuple[str | None, ...]]
 
 
 class CellModule(nn.RNNCellBase):
@@ -155,7 +151,8 @@ class CellModule(nn.RNNCellBase):
         if is_new and self.is_mutable_collection("params"):
             key = self.make_rng("params")
             drawn = draw(cell, key, features_in, self.param_dtype)
-            for name, value in _boxed(drawn, self.sharding or {}).items():
+            named = serialization.to_state_dict(drawn)
+            for name, value in map_with_axes(_boxed, named, self.sharding).items():
                 self.put_variable("params", name, value)
         # The whole collection goes to the cell, which refuses names that it does not
         # have, such as those of another norm.
@@ -297,15 +294,6 @@ class SimpleCell(NamedFields):
     cell_class = functional.SimpleCell
 
 
-def _boxed(params, sharding):
-    """Parameters as nested dicts; those with mesh axes in boxes, tuples numbered."""
-    names = set()
-
-    def box(path, value):
-        name = path[-1].key
-        names.add(name)
-        return nn.Partitioned(value, sharding[name]) if name in sharding else value
-
-    boxed = jax.tree_util.tree_map_with_path(box, serialization.to_state_dict(params))
-    check_sharding(sharding, names)
-    return boxed
+def _boxed(value, axes):
+    """A parameter in Flax's box where it has mesh axes."""
+    return value if axes is None else nn.Partitioned(value, axes)

@@ -4,10 +4,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lnrepro import functional
-from lnrepro.functional.modules import refuse_options
+from lnrepro.functional.modules import DTypeLike, layer_norm_as, refuse_options
 
-DTypeLike = jax.typing.DTypeLike
 Initializer = nn.initializers.Initializer
 
 
@@ -58,7 +56,4 @@ class LayerNorm(nn.Module):
             scale = self.param("scale", self.scale_init, shape, self.param_dtype)
         if self.use_bias:
             bias = self.param("bias", self.bias_init, shape, self.param_dtype)
-        dtype = x.dtype if self.dtype is None else self.dtype
-        # A narrow x is not normalised in the narrow dtype where the result is wide.
-        x = x.astype(jnp.promote_types(x.dtype, dtype))
-        return functional.layer_norm(x, scale, bias, epsilon=self.epsilon).astype(dtype)
+        return layer_norm_as(self.dtype, x, scale, bias, self.epsilon)

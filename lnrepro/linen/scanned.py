@@ -6,8 +6,8 @@ import flax.linen as nn
 import jax
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import choice
-from lnrepro.linen.cells import Carry, FunctionalCell
+from lnrepro.functional.cells.base import Carry, choice
+from lnrepro.linen.cells import FunctionalCell
 from lnrepro.linen.sequences import RNN
 
 # Names of cells as in Stoix. Both names of the LSTM are one cell here.

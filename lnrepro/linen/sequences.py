@@ -11,9 +11,9 @@ import flax.linen as nn
 import jax
 
 from lnrepro import functional
+from lnrepro.functional.cells.base import Carry
 from lnrepro.functional.modules import refuse_options
 from lnrepro.linen.cells import (
-    Carry,
     CellModule,
     FunctionalCell,
     GatedFields,

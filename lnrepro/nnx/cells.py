@@ -9,7 +9,6 @@ Shape letters: B batch (any number of axes), T time, D input features, H hidden 
 
 import dataclasses
 import operator
-from collections.abc import Callable, Mapping
 from dataclasses import InitVar
 from typing import Any, ClassVar
 
@@ -18,24 +17,22 @@ import jax.numpy as jnp
 from flax import nnx
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import Initializer, wide_carry
+from lnrepro.functional.cells.base import Carry, Initializer, wide_carry
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
 from lnrepro.functional.modules import (
+    Activation,
+    DTypeLike,
+    Sharding,
     as_drawn,
     cast,
-    check_sharding,
     draw,
+    map_with_axes,
     refuse_batch_norm,
     refuse_mask_of_sequence,
     refuse_options,
 )
 
-Activation = Callable[[jax.Array], jax.Array]
-Carry = Any
-DTypeLike = jax.typing.DTypeLike
 Keys = nnx.Rngs | nnx.RngStream | jax.Array
-# Name of a parameter: a mesh axis, or None, for each of its axes.
-Sharding = Mapping[str, tuple[str | None, ...]]
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -64,7 +61,7 @@ class CellModule(nnx.Module):
         drawn = draw(drawing_cell, key, self.in_features, self.param_dtype)
         # The parameters of a stack are a tuple, which has no names.
         drawn = {"cells": drawn} if isinstance(drawn, tuple) else drawn
-        for name, value in _variables(drawn, sharding or {}).items():
+        for name, value in map_with_axes(_variable, drawn, sharding).items():
             # A parameter must not hide a method or another attribute.
             if hasattr(self, name):
                 raise ValueError(
@@ -119,7 +116,7 @@ class CellModule(nnx.Module):
     def initialize_carry(
         self: Any,
         input_shape: tuple[int, ...],
-        rngs: nnx.Rngs | nnx.RngStream | None = None,
+        rngs: Keys | None = None,
     ) -> Carry:
         """Return the carry before the first step.
 
@@ -343,16 +340,6 @@ def init_key(module: nnx.Module, rngs: nnx.Rngs) -> jax.Array:
     return rngs.params()
 
 
-def _variables(params, sharding):
-    """Parameters as variables; mesh axes are their metadata "out_sharding"."""
-    names = set()
-
-    def make(path, value):
-        name = path[-1].key
-        names.add(name)
-        metadata = {"out_sharding": sharding[name]} if name in sharding else {}
-        return nnx.Param(value, **metadata)
-
-    variables = jax.tree_util.tree_map_with_path(make, params)
-    check_sharding(sharding, names)
-    return variables
+def _variable(value, axes):
+    """A parameter as a variable; mesh axes are its metadata "out_sharding"."""
+    return nnx.Param(value) if axes is None else nnx.Param(value, out_sharding=axes)

@@ -4,12 +4,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from lnrepro import functional
 from lnrepro.functional.cells.base import Initializer
-from lnrepro.functional.modules import refuse_options
+from lnrepro.functional.modules import DTypeLike, layer_norm_as, refuse_options
 from lnrepro.nnx.cells import init_key
-
-DTypeLike = jax.typing.DTypeLike
 
 
 @refuse_options
@@ -77,7 +74,4 @@ class LayerNorm(nnx.Module):
                 f"{x.shape}"
             )
         scale, bias = (None if p is None else p[...] for p in (self.scale, self.bias))
-        dtype = x.dtype if self.dtype is None else self.dtype
-        # A narrow x is not normalised in the narrow dtype where the result is wide.
-        x = x.astype(jnp.promote_types(x.dtype, dtype))
-        return functional.layer_norm(x, scale, bias, epsilon=self.epsilon).astype(dtype)
+        return layer_norm_as(self.dtype, x, scale, bias, self.epsilon)

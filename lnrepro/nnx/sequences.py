@@ -12,9 +12,9 @@ import jax
 from flax import nnx
 
 from lnrepro import functional
+from lnrepro.functional.cells.base import Carry
 from lnrepro.functional.modules import refuse_options
 from lnrepro.nnx.cells import (
-    Carry,
     CellModule,
     FunctionalCell,
     GatedFields,
@@ -182,7 +182,7 @@ class RNN(SequenceModule):
     cell: Any
     _: dataclasses.KW_ONLY
     in_features: InitVar[int | None] = None
-    rngs: InitVar[nnx.Rngs | nnx.RngStream | bool] = True
+    rngs: InitVar[Keys | bool] = True
 
     def __post_init__(self, in_features, rngs):
         """Check the cell, and make a module of a functional cell."""
@@ -213,7 +213,7 @@ class RNN(SequenceModule):
     def initialize_carry(
         self,
         input_shape: tuple[int, ...],
-        rngs: nnx.Rngs | nnx.RngStream | None = None,
+        rngs: Keys | None = None,
     ) -> Carry:
         """Return the carry before the first step, as the cell's `initialize_carry`."""
         return self.cell.initialize_carry(input_shape, rngs)
