@@ -53,18 +53,26 @@ def draw(cell: Cell, key: jax.Array, features_in: int, dtype: DTypeLike) -> Para
     """Return `cell.init(key, features_in, dtype)`.
 
     Raises:
-      TypeError: an initialiser returns one of Flax's boxes in place of an array.
+      TypeError: an initialiser returns one of Flax's boxes in place of an array, or the
+        parameters have no names.
     """
+    name = type(cell).__name__
     try:
-        return cell.init(key, features_in, dtype)
+        params = cell.init(key, features_in, dtype)
     except (AttributeError, TypeError) as error:
         # JAX names the type of what is no array.
         if "Partitioned" not in str(error) and "VariableMetadata" not in str(error):
             raise
         raise TypeError(
-            f"{type(cell).__name__}: an initialiser with metadata is not drawn gate by "
-            f"gate; use a plain one, and {_SHARDING}"
+            f"{name}: an initialiser with metadata is not drawn gate by gate; use a "
+            f"plain one, and {_SHARDING}"
         ) from error
+    if not isinstance(params, dict | tuple):
+        raise TypeError(
+            f"{name}.init returns a {type(params).__name__}; a module needs names: a "
+            "dict of parameters, or a tuple of such dicts"
+        )
+    return params
 
 
 def as_drawn(tree: Any) -> Params:
@@ -128,7 +136,7 @@ def map_with_axes(
     sharding, names = sharding or {}, set()
 
     def make_one(path, value):
-        name = path[-1].key
+        name = jax.tree_util.keystr(path[-1:], simple=True)
         names.add(name)
         return make(value, sharding.get(name))
 

@@ -2,9 +2,11 @@
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import pytest
 from flax import nnx
 
+from docs.examples.user_cells import ProjectedLSTMCell
 from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
 from tests.modules.adaptor import D, H, X, each_package, refused
@@ -107,6 +109,19 @@ def test_a_learned_carry_needs_the_parameters():
     for module in (linen.RNN(LEARNED), linen.FunctionalCell(LEARNED)):
         with refused(ValueError, "learned carry", "bind"):
             module.initialize_carry(jax.random.key(0), X[:, 0].shape)
+
+
+class Nameless(ProjectedLSTMCell):
+    """A cell whose parameters are one array."""
+
+    def init(self, key, features_in, dtype=jnp.float32):
+        return jnp.zeros(features_in, dtype)
+
+
+@each_package
+def test_parameters_without_names(package):
+    with refused(TypeError, "Nameless.init returns a ", "a dict of parameters"):
+        package.rnn(Nameless(H, 6))
 
 
 @each_package
