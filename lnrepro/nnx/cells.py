@@ -137,9 +137,10 @@ class CellModule(nnx.Module):
     @property
     def parameters(self) -> Any:
         """The parameters as arrays, as the cell has them."""
-        # All parameters of the module: `nnx.update` may have added those of another
-        # norm, which the cell refuses.
-        params = as_drawn(nnx.to_pure_dict(nnx.state(self, nnx.Param)))
+        # All variables but random keys. Some may be frozen by another type, and
+        # `nnx.update` may have added those of another norm, which the cell refuses.
+        variables = nnx.state(self, nnx.Not(nnx.RngState))
+        params = as_drawn(nnx.to_pure_dict(variables))
         return params["cells"] if isinstance(params.get("cells"), tuple) else params
 
     def _prepare(self: Any, inputs, deterministic, rngs):
