@@ -124,7 +124,7 @@ def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
         # Only a narrower number becomes another dtype without loss.
         dtype = jnp.result_type(given)
         is_narrower = jnp.issubdtype(dtype, jnp.floating) and (
-            jnp.promote_types(dtype, own.dtype) == own.dtype
+            jnp.finfo(dtype).bits < jnp.finfo(own.dtype).bits
         )
         if dtype != own.dtype and not is_narrower:
             raise TypeError(

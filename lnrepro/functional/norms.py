@@ -20,8 +20,9 @@ import jax.numpy as jnp
 
 
 def wide_dtype(dtype: jax.typing.DTypeLike) -> Any:
-    """Return the dtype, or float32 where it is narrower."""
-    return jnp.promote_types(dtype, jnp.float32)
+    """Return the dtype of floating-point numbers, or float32 where it is narrower."""
+    # `jnp.promote_types` refuses bfloat16 under strict promotion.
+    return jnp.float32 if jnp.finfo(dtype).bits < 32 else jnp.dtype(dtype)
 
 
 def wide(a: jax.Array) -> jax.Array:

@@ -59,6 +59,7 @@ import jax.numpy as jnp
 from lnrepro.functional import products
 from lnrepro.functional.fast import platform
 from lnrepro.functional.fast.loops import over_chunks, scan_in_place
+from lnrepro.functional.norms import wide_dtype
 from lnrepro.functional.products import NamedProducts, Weights
 from lnrepro.functional.scan_options import Reads, ScanOptions, plans_for
 
@@ -467,9 +468,7 @@ def _scan_at_once(plan, one_step, carry, total, replaced, inputs):
 
 def _wide_zeros(tree):
     """Zeros like the arrays of a tree, in float32 at least, for sums over time."""
-    return jax.tree.map(
-        lambda a: jnp.zeros_like(a, jnp.promote_types(a.dtype, jnp.float32)), tree
-    )
+    return jax.tree.map(lambda a: jnp.zeros_like(a, wide_dtype(a.dtype)), tree)
 
 
 def _add(total, new):

@@ -90,6 +90,11 @@ class Zoneout(WrappedCell):
         old_leaves, structure = jax.tree.flatten(carry)
         new_leaves = jax.tree.leaves(new)
         # The last leaf is h. Those before it, such as the LSTM's c, are memory cells.
+        if self.cell.output(new) is not new_leaves[-1]:
+            raise ValueError(
+                f"zoneout: the output of {type(self.cell).__name__} must be h, the "
+                "last array of its carry, as it is"
+            )
         rates = [self.rate_c] * (len(old_leaves) - 1) + [self.rate_h]
         mixed = []
         for index, (old, fresh, rate) in enumerate(
@@ -128,7 +133,8 @@ def zoneout(cell: Cell, rate_c: float = 0.0, rate_h: float = 0.0) -> Cell:
       The cell with zoneout. At test time it takes the expectation.
 
     Raises:
-      ValueError: a rate outside [0, 1).
+      ValueError: a rate outside [0, 1). A step raises it where the output of the cell
+        is not the last array of its carry.
     """
     check_rate("zoneout", rate_c)
     check_rate("zoneout", rate_h)

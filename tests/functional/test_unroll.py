@@ -3,6 +3,7 @@
 Steps, batch axes, direction, padding, resets, derivatives, and refusals.
 """
 
+import functools
 import re
 
 import jax
@@ -809,17 +810,45 @@ def test_a_float32_carry_serves_inputs_in_float64():
         assert {leaf.dtype for leaf in jax.tree.leaves(new)} == {jnp.dtype("float64")}
 
 
-@pytest.mark.parametrize("make", CELLS)
-def test_batch_norm_with_padding_under_strict_dtype_promotion(make):
-    cell = make(H, "batch")
-    params = cell.init(jax.random.key(0), D)
+STRICT = [
+    *[
+        LSTMCell(H, norm, peephole=True, inner_bias=True)
+        for norm in LSTMCell.norm_names
+    ],
+    GRUCell(H, learned_carry=True, recurrent_dropout=0.2),
+    GRUCell(H, reset="before"),
+    SimpleCell(H),
+    DreamerBlockGRUCell(H, hidden_features=5, input_sizes=(D,), blocks=2),
+    zoneout(stack(LSTMCell(D), GRUCell(D), skip="residual"), 0.1, 0.1),
+    variational_dropout(stack(LSTMCell(H), GRUCell(H), skip="graves"), 0.1, 0.1),
+]
 
-    def loss(params):
-        return jnp.sum(unroll(cell, params, X, seq_lengths=jnp.array([6, 2])).outputs)
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+def test_all_cells_run_under_strict_dtype_promotion(dtype):
+    def loss(cell, params, x):
+        result = unroll(
+            cell,
+            params,
+            x,
+            seq_lengths=jnp.array([6, 2]),
+            resets=jnp.zeros((2, 6), bool),
+            key=jax.random.key(1) if cell.is_noisy else None,
+        )
+        return result.outputs.astype(jnp.float32).sum()
+
+    x = X.astype(dtype)
     with jax.numpy_dtype_promotion("strict"):
-        gradients = jax.jit(jax.grad(loss))(params)
-    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
+        for cell in STRICT:
+            params = cell.init(jax.random.key(0), D, dtype)
+            # Dtypes are checked while tracing.
+            gradient = functools.partial(jax.grad(loss, (1, 2)), cell)
+            d_params, d_x = jax.eval_shape(gradient, params, x)
+            dtypes = {leaf.dtype for leaf in jax.tree.leaves((d_params, d_x))}
+            assert dtypes == {jnp.dtype(dtype)}
+            if not cell.sites:
+                carry = cell.initial_carry(params, x[:, 0])
+                jax.eval_shape(functools.partial(step, cell), params, carry, x[:, 0])
 
 
 @pytest.mark.parametrize(

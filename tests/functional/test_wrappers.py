@@ -440,6 +440,24 @@ def test_dropout_of_h_asks_for_the_names_of_the_recurrent_weights():
         unroll(cell, params, X)
 
 
+def test_zoneout_asks_for_h_as_the_last_array_of_the_carry():
+    class Swapped(LSTMCell):
+        def initial_carry(self, params, x):
+            return super().initial_carry(params, x)[::-1]
+
+        def step(self, dot, params, carry, x_proj, context):
+            new, statistics = super().step(dot, params, carry[::-1], x_proj, context)
+            return new[::-1], statistics
+
+        def output(self, carry):
+            return carry[0]
+
+    params = init(Swapped(H))
+    same(unroll(Swapped(H), params, X).outputs, unroll(LSTMCell(H), params, X).outputs)
+    with pytest.raises(ValueError, match="output of Swapped must be h, the last array"):
+        unroll(zoneout(Swapped(H), 0.1, 0.2), params, X)
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_params_of_another_number_of_cells_are_refused(count):
     params = (init(GRUCell(D, "none")),) * count

@@ -148,7 +148,10 @@ class Cell:
         raise TypeError(f"{type(self).__name__} does not define step")
 
     def output(self, carry: Carry) -> jax.Array:
-        """Return the output [..., H] of a step from the carry after it."""
+        """Return the output [..., H] of a step from the carry after it.
+
+        Zoneout asks for a cell whose output is h, the last array of the carry.
+        """
         raise TypeError(f"{type(self).__name__} does not define output")
 
     def transform_input(self, x: jax.Array, noise: Any) -> jax.Array:
