@@ -126,8 +126,7 @@ class SequenceModule(nnx.Module):
           reset: [...], True where the carry starts anew before the step.
           memory: what the step reads.
           deterministic: as in the call.
-          rngs: as in the call. Variational dropout needs one key for all steps of a
-            sequence.
+          rngs: as in the call.
 
         Returns:
           (carry, y [..., H]).
