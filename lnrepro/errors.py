@@ -10,11 +10,11 @@ from typing import NoReturn
 # The modules of each extra of the package, by the names they are imported under.
 EXTRAS = {
     "train": (
-        "absl ml_collections optax orbax tensorflow_datasets grain array_record "
-        "sklearn tensorboardX matplotlib PIL rich importlib_resources HersheyFonts "
-        "sentencex safetensors"
+        "absl ml_collections optax orbax grain sklearn tensorboardX matplotlib PIL "
+        "rich HersheyFonts sentencex safetensors"
     ),
     "sweep": "ray submitit",
+    "tfds": "tensorflow_datasets array_record importlib_resources",
 }
 
 

@@ -3,7 +3,7 @@
     python scripts/convert_books.py FILE ... --out DIR
 
     python scripts/convert_books.py raw/*.txt --out sentences
-    python scripts/prepare.py gutenberg --raw sentences --as my_books
+    python scripts/prepare.py bookcorpus --raw sentences --as my_books
 
 A FILE is a text of Project Gutenberg as it was downloaded, or any other plain text with
 empty lines between its paragraphs. The header and the licence are left out, and so are
@@ -13,17 +13,15 @@ sentence. A speech in quotation marks is one sentence. Books from several folder
 the part of their paths that differs: DIR/alice/letters.txt and DIR/bob/letters.txt.
 """
 
-import collections
 import os
 import pathlib
 import re
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 
-from lnrepro.data.encodings import decode
-from lnrepro.data.file_kinds import is_system_file, unpacked_name
-from lnrepro.data.files import unpack
-from lnrepro.engine.command_line import Parser
+from lnrepro.data import files as data_files
+from lnrepro.engine.command_line import Parser, print_warning
 from lnrepro.errors import UserError, ended
 
 # The lines around a book. A second line often stands before the one with stars.
@@ -49,9 +47,8 @@ def main(argv: list[str]) -> None:
         help="where the converted files go",
     )
     args = parser.parse_args(argv)
-    files = [file for file in args.files if not is_system_file(file.name)]
-    if left_out := len(args.files) - len(files):
-        print(f"files of the operating system left out: {left_out}", file=sys.stderr)
+    warnings.showwarning = print_warning
+    files = [file for file in args.files if not data_files.is_system_file(file.name)]
     targets = output_files(files, args.out)
     args.out.mkdir(parents=True, exist_ok=True)
     for source, target in zip(files, targets, strict=True):
@@ -89,7 +86,7 @@ def output_files(
 
 def stem(file: pathlib.Path) -> str:
     """Return a file's name without the suffixes of a packing and of its kind."""
-    return pathlib.PurePath(unpacked_name(file.name)).stem
+    return pathlib.PurePath(data_files.unpacked_name(file.name)).stem
 
 
 def read(file: pathlib.Path) -> str:
@@ -98,10 +95,7 @@ def read(file: pathlib.Path) -> str:
     Raises:
       UserError: the file cannot be read, is not text, or its licence cannot be found.
     """
-    notes = collections.Counter()
-    text = decode(unpack(file), file, notes).replace("\r\n", "\n")
-    for what, count in notes.items():
-        print(f"{file}: {what}: {count:,}", file=sys.stderr)
+    text = data_files.decode(data_files.read(file), file).replace("\r\n", "\n")
     start, end = START.search(text), END.search(text)
     if start and end:
         return text[start.end() : end.start()]

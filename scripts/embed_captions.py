@@ -19,7 +19,7 @@ import sys
 
 import numpy as np
 
-from lnrepro.data.npy import check_finite, open_npy
+from lnrepro.data.files import check_finite, load_npy
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
 from scripts.encode_sentences import (
@@ -84,7 +84,7 @@ def open_array(path: str) -> np.ndarray:
     Raises:
       UserError: it is no such file.
     """
-    found = open_npy(path)
+    found = load_npy(pathlib.Path(path))
     if found.dtype.kind not in "biuf" or not found.ndim:
         raise UserError(f"{path}: not a .npy file of numbers [images, ...]")
     check_finite(found, path)

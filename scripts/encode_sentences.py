@@ -12,7 +12,6 @@ word2vec's vectors are mapped into the network's word table.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import functools
 import io
@@ -22,14 +21,15 @@ import shutil
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from lnrepro.data.encodings import blocks
+from lnrepro.data import files
 from lnrepro.engine import inputs
-from lnrepro.engine.command_line import Parser
+from lnrepro.engine.command_line import Parser, print_warning
 from lnrepro.errors import UserError, ended
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def main(argv: list[str]) -> None:
         help="word vectors in word2vec's binary or text format",
     )
     args = parser.parse_args(argv)
+    warnings.showwarning = print_warning
     refuse_terminal_input("sentence", "encode_sentences.py")
     refuse_terminal_output()
     run = open_run(args.workdir)
@@ -138,14 +139,15 @@ def read_input(what: str) -> Iterator[list[str]]:
 def read(stream: io.BufferedReader | io.BytesIO) -> Iterator[list[str]]:
     """Yield blocks of lines of text, which end with LF or CR LF.
 
-    What is odd in the text is printed at its end.
+    Warns of lines that are not UTF-8.
 
     Raises:
       UserError: it is not text. The line is named.
     """
-    block, notes = [], collections.Counter()
+    block = []
     # read1 returns what is there, so that a line of a pipe need not wait for others.
-    for _, text in blocks(stream.read1, "standard input", notes):
+    pieces = iter(functools.partial(stream.read1, files.BLOCK), b"")
+    for _, text in files.decode_blocks(pieces, "standard input"):
         for line in text.removesuffix("\n").split("\n"):
             block.append(line.removesuffix("\r"))
             if len(block) == BLOCK:
@@ -153,8 +155,6 @@ def read(stream: io.BufferedReader | io.BytesIO) -> Iterator[list[str]]:
                 block = []
     if block:
         yield block
-    for what, count in notes.items():
-        print(f"standard input: {what}: {count:,}", file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -4,32 +4,31 @@
     python scripts/prepare.py mnist --download  fetch the files, check and prepare them
     python scripts/prepare.py mnist --raw DIR   prepare official files that you have
     python scripts/prepare.py mnist --raw DIR --as my_digits    prepare your own files
-    python scripts/prepare.py mnist --verify    compare every file with its checksum
+    python scripts/prepare.py mnist --verify    compare the content with its checksum
+    python scripts/prepare.py mnist --from_tfds DIR    read a set that TFDS prepared
+    python scripts/prepare.py mnist --tfds DIR  write a prepared set as a set of TFDS
 
-Files may be plain, .gz, .xz, .bz2 or .zst. Official files are checked against known
-checksums. Other files of the same format become a set with a name of their own. Where
-something is missing or wrong, the exit code is 2, and nothing half-prepared is left
-behind.
+Files may be plain, .gz, .xz or .bz2. A set gets its own name only if its content is
+shown to be the official one. Other files of the same format become a set with a name of
+their own. Where something is missing or wrong, the exit code is 2, and nothing
+half-prepared is left behind.
 """
 
 import argparse
 import contextlib
-import functools
 import importlib
 import itertools
 import operator
 import pathlib
 import shlex
-import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from lnrepro import data
-from lnrepro.data.builder import read_notes
-from lnrepro.data.encodings import visible
-from lnrepro.data.file_kinds import PLAIN_OR_PACKED
-from lnrepro.engine.command_line import Parser
+from lnrepro.data.files import PLAIN_OR_PACKED, visible
+from lnrepro.data.raw_folder import Progress, RawFolder
+from lnrepro.engine.command_line import Parser, print_warning
 from lnrepro.errors import UserError, ended
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -38,7 +37,7 @@ SHOWN = 8
 
 
 def main(argv: list[str]) -> None:
-    """Show or prepare data sets.
+    """Show, prepare or convert data sets.
 
     Raises:
       UserError: a wrong flag, or files that are missing or wrong.
@@ -46,53 +45,32 @@ def main(argv: list[str]) -> None:
     parser = Parser(description=__doc__)
     add = parser.add_argument
     add("name", nargs="?", help="the data set, see --list")
-    add(
-        "--list",
-        action="store_true",
-        help="show all sets, or the named one, and do nothing else",
-    )
-    add(
-        "--raw",
-        metavar="DIR",
-        help="folder of the official files; DATA_DIR/raw/NAME by default",
-    )
-    add(
-        "--records",
-        action="store_true",
-        help="keep the ArrayRecord files of TFDS too, for readers other than training",
-    )
-    add(
-        "--download",
-        action="store_true",
-        help="first fetch the files that are missing into --raw",
-    )
-    add(
-        "--data_dir",
-        metavar="DIR",
-        help="folder of the prepared sets; else $LNREPRO_DATA or ~/.cache/lnrepro",
-    )
-    add(
-        "--as",
-        dest="own_name",
-        metavar="OWN_NAME",
-        help="prepare other files of the same format, as a set of this name",
-    )
-    add(
-        "--verify",
-        action="store_true",
-        help="only compare the files of the prepared set with their checksums",
-    )
+    add("--list", action="store_true", help="show all sets or one, and do nothing else")
+    add("--raw", metavar="DIR", help="the official files; DATA_DIR/raw/NAME by default")
+    add("--download", action="store_true", help="first fetch files that are missing")
+    add("--data_dir", metavar="DIR", help="where prepared sets are, see docs/data.md")
+    add("--as", dest="own_name", metavar="OWN_NAME", help="name of a set of own files")
+    add("--verify", action="store_true", help="only compare a set with its checksum")
+    add("--from_tfds", metavar="DIR", help="read the set from a folder of TFDS")
+    add("--tfds", metavar="DIR", help="only write the prepared set as a set of TFDS")
     args = parser.parse_args(argv)
     warnings.showwarning = print_warning
     if args.list:
         for name in [args.name] if args.name else sorted(data.TABLE):
             show(name, args.raw, args.data_dir)
-    elif args.name and args.verify:
-        verify(args.name, args.data_dir)
-    elif args.name:
-        prepare(args)
-    else:
+    elif not args.name:
         parser.error("name a data set, or pass --list")
+    elif args.verify:
+        opened = data.open_set(args.name, args.data_dir)
+        opened.verify()
+        print(f"{opened.fingerprint}: the content of {opened.folder} is unchanged")
+    elif args.tfds:
+        from lnrepro.data import tfds_sets
+
+        tfds_sets.write(data.open_set(args.name, args.data_dir), args.tfds)
+        print(f"{args.name} is in {args.tfds}, for tfds.builder_from_directory")
+    else:
+        prepare(args)
 
 
 def raw_folder(name: str, raw: str | None, data_dir: str | None) -> pathlib.Path:
@@ -116,80 +94,65 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
       raw: --raw.
       data_dir: --data_dir.
     """
-    builder = data.builder_class(name, data_dir)
-    place = data.set_folder(name, data_dir)
+    reader = data.reader_of(name, data_dir)
+    place = data.folder_of(name, data_dir)
     state, where = "not prepared", f"  goes to   {place}"
-    if builder.embedded:
+    if reader.embedded:
         state = "prepares itself at first use"
     if data.prepared(name, data_dir):
         state, where = data.fingerprint(name, data_dir), f"  prepared  {place}"
     print(f"{name}  {state}")
-    print(f"  what      {builder.__doc__.splitlines()[0]}")
-    print(f"  source    {builder.source}")
-    print(f"  licence   {builder.licence}")
-    print(f"  size      {builder.size}")
-    if builder.embedded:
+    print(f"  what      {reader.title}")
+    print(f"  source    {reader.source}")
+    print(f"  licence   {reader.licence}")
+    print(f"  size      {reader.size}")
+    if reader.embedded:
         print("  files     none: it is generated, or part of a Python package")
     else:
-        names = ", ".join(file.name for file in builder.files)
+        names = ", ".join(file.name for file in reader.files)
         folder = raw_folder(name, raw, data_dir)
         print(f"  files     {names} ({PLAIN_OR_PACKED})")
         print(f"  put into  {folder}  (or another folder, with --raw)")
     print(where)
 
 
-def verify(name: str, data_dir: str | None) -> None:
-    """Compare every file of a prepared set with its checksum.
-
-    Args:
-      name: the set.
-      data_dir: --data_dir.
-
-    Raises:
-      UserError: the set is not prepared, or a file has changed.
-    """
-    place = data.set_folder(name, data_dir)
-    if not data.prepared(name, data_dir):
-        raise UserError(f"{name} is not prepared in {place}, or a file is missing")
-    if damaged := data.open_set(name, data_dir).damaged_files():
-        raise UserError(
-            f"{place}: {', '.join(damaged)}: changed since the set was prepared; "
-            "remove that folder and prepare the set again"
-        )
-    print(f"{data.fingerprint(name, data_dir)}: every file in {place} is unchanged")
-
-
 def prepare(args: argparse.Namespace) -> None:
-    """Download files if the flags say so, and prepare a set.
+    """Download files if the flags say so, prepare a set, and print what it holds.
 
     Raises:
       UserError: files are missing or wrong.
     """
-    name = args.name
+    name, given = args.name, args.raw or args.from_tfds
     # The default folder is for the official files.
-    if args.own_name and not args.raw:
+    if args.own_name and not given:
         raise UserError(f"--as={args.own_name} needs --raw, the folder of your files")
     # A prepared set is never overwritten.
     if not args.own_name and data.prepared(name, args.data_dir):
-        place = data.set_folder(name, args.data_dir)
-        if args.raw:
+        place = data.folder_of(name, args.data_dir)
+        if given:
             raise UserError(
-                f"{name} is prepared already, and --raw was not read; to prepare files "
-                f"of your own, pass --as OWN_NAME; to prepare it again, remove {place}"
+                f"{name} is prepared already, and {given} was not read; to prepare "
+                f"files of your own, pass --as OWN_NAME; to prepare it again, remove "
+                f"{place}"
             )
         print(f"{name} is prepared already; to prepare it again, first remove {place}")
         return
-    raw = raw_folder(name, args.raw, args.data_dir)
-    with progress_bars() as report:
+    raw, reader = raw_folder(name, args.raw, args.data_dir), None
+    if args.from_tfds:
+        from lnrepro.data import tfds_sets
+
+        raw = pathlib.Path(args.from_tfds)
+        reader = tfds_sets.reader(data.reader_of(name, args.data_dir))
+    with progress_bar() as progress:
         if args.download:
-            download_missing(name, raw, report)
+            download_missing(name, raw, progress)
         where = data.prepare(
             name,
             raw,
             args.data_dir,
             own_name=args.own_name,
-            records=args.records,
-            progress=report,
+            reader=reader,
+            progress=progress,
         )
     name = args.own_name or name
     # The fingerprint is what runs record of their data.
@@ -205,13 +168,11 @@ def summary(name: str, data_dir: str | None) -> list[str]:
       name: the set.
       data_dir: --data_dir.
     """
-    sizes = data.split_sizes(name, data_dir)
-    lines = [f"{split}: {count:,}" for split, count in sizes.items()]
-    for fact, value in data.facts(name, data_dir).items():
+    opened = data.open_set(name, data_dir)
+    lines = [f"{split}: {count:,}" for split, count in opened.splits.items()]
+    for fact, value in opened.facts.items():
         lines.append(f"{fact.replace('_', ' ')}: {in_short(value)}")
-    for what, count in read_notes(data.set_folder(name, data_dir)).items():
-        lines.append(f"{what}: {count:,}")
-    for config in data.builder_class(name, data_dir).configs:
+    for config in data.reader_of(name, data_dir).configs:
         lines.append(training_command(name, config, data_dir))
     return lines
 
@@ -220,8 +181,7 @@ def in_short(value: Any) -> str:
     """Return a fact in a few words; of a long list, its length."""
     if isinstance(value, dict):
         few = itertools.islice(value.items(), SHOWN)
-        shown = [f"{visible(key)}: {in_short(inner)}" for key, inner in few]
-        return "; ".join(shown)
+        return "; ".join(f"{visible(key)}: {in_short(inner)}" for key, inner in few)
     if isinstance(value, list):
         if not 0 < len(value) <= SHOWN or not isinstance(value[0], int | float):
             return f"{len(value):,}"
@@ -263,56 +223,37 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
     return " ".join(["python -m lnrepro.main", f"--config={config}", *flags])
 
 
-def print_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Print a warning as one line, in place of `warnings.showwarning`."""
-    print(f"warning: {message}", file=sys.stderr)
-
-
-def download_missing(
-    name: str, raw: pathlib.Path, report: Callable[[str, int, int], None]
-) -> None:
-    """Download the files of a set that are missing.
-
-    Args:
-      name: the set.
-      raw: the folder of the files.
-      report: what `progress_bars` yields.
-    """
+def download_missing(name: str, raw: pathlib.Path, progress: Progress) -> None:
+    """Download the files of a set that are missing."""
     from lnrepro.data.download import download
-    from lnrepro.data.raw import Raw
 
-    files = data.builder_class(name).files
-    for file in files:
+    for file in data.reader_of(name).files:
         # A file may be there plain or packed.
-        if not Raw(name, raw, files).find(file.name):
-            download(file, raw, progress=functools.partial(report, file.name))
+        if not RawFolder(name, raw).find(file.name):
+            download(file, raw, progress=progress)
 
 
 @contextlib.contextmanager
-def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield report(what, done, total), which keeps one bar for each `what`.
-
-    Nothing is drawn before its first call.
-    """
+def progress_bar() -> Iterator[Progress]:
+    """Yield a function (what, done, total) that shows one bar on stderr."""
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress as Bar
 
-    # On stderr, so that stdout has the result alone.
-    bars, tasks = Progress(console=Console(stderr=True)), {}
+    # stdout has the result alone.
+    console = Console(stderr=True)
+    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", visible=False)
 
-    def report(what: str, done: int, total: int) -> None:
-        bars.start()
-        if what not in tasks:
-            # rich shows a bar without an end where the total is not known.
-            tasks[what] = bars.add_task(what, total=total or None)
-        bars.update(tasks[what], completed=done)
+        def progress(what: str, done: int, total: int) -> None:
+            bar.update(
+                task,
+                description=what,
+                completed=done,
+                total=total or None,
+                visible=True,
+            )
 
-    try:
-        yield report
-    finally:
-        # Nothing was started where nothing was reported.
-        if tasks:
-            bars.stop()
+        yield progress
 
 
 if __name__ == "__main__":

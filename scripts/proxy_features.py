@@ -4,7 +4,7 @@
 
 FOLDER has train.txt, val.txt and test.txt with five captions for each image, one on a
 line, their words separated by spaces. The script writes images/10crop/train.npy and so
-on, which `scripts/prepare.py captions_proxy --raw FOLDER` reads.
+on, which `scripts/prepare.py coco_captions --raw FOLDER --as captions_proxy` reads.
 
 The features of an image are a random projection of the words that at least two of its
 captions have, weighted by their rarity, with noise of --noise times their length, then
@@ -18,9 +18,8 @@ import pathlib
 
 import numpy as np
 
-from lnrepro.data.files import unpack
 from lnrepro.data.official.caption_files import PER_IMAGE, parse_text
-from lnrepro.data.raw import Raw
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import DataError, ended
 
@@ -65,8 +64,9 @@ def main(argv: list[str]) -> None:
 
 def _words_of_images(folder, split) -> list[set[str]]:
     """Return the words that enough captions of each image have."""
-    path = Raw("captions_proxy", folder).path(f"{split}.txt")
-    captions = parse_text(unpack(path), path)
+    raw = RawFolder("coco_captions", folder)
+    path = raw.path(f"{split}.txt")
+    captions = parse_text(raw.read(f"{split}.txt"), path)
     if len(captions) % PER_IMAGE:
         raise DataError(
             f"{path}: {len(captions):,} captions are not {PER_IMAGE} for each image"

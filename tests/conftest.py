@@ -7,6 +7,9 @@ XLA_FLAGS=--xla_backend_optimization_level=3. Compiled programs are kept on disk
 that the other workers and the next run need not compile them again.
 
 Tests on the official data sets run only where LNREPRO_REAL_DATA names their folder.
+
+With LNREPRO_SKIPS=listed, a test that is skipped for a reason that is not in
+LISTED_SKIPS fails the session. The nightly job sets it, since it installs everything.
 """
 
 import gc
@@ -41,6 +44,34 @@ import pytest
 MAPPED_REGIONS = 15_000
 TESTS_BETWEEN_COUNTS = 20
 _tests_run = itertools.count(1)
+
+# Beginnings of reasons for which the nightly job may skip a test.
+LISTED_SKIPS = (
+    "LNREPRO_REAL_DATA is not set",
+    "the compilers are not installed",
+)
+_unlisted_skips: list[str] = []
+
+
+def pytest_runtest_logreport(report):
+    """Note a skip whose reason is not listed."""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if not reason.startswith(LISTED_SKIPS):
+            _unlisted_skips.append(f"{report.nodeid}: {reason}")
+
+
+def pytest_sessionfinish(session):
+    """Fail the session for skips that are not listed, where that is asked for."""
+    if os.environ.get("LNREPRO_SKIPS") == "listed" and _unlisted_skips:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Name the skips that fail the session."""
+    if os.environ.get("LNREPRO_SKIPS") == "listed":
+        for line in _unlisted_skips:
+            terminalreporter.line(f"SKIPPED WITHOUT A LISTED REASON {line}")
 
 
 def pytest_collection_finish():

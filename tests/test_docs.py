@@ -24,7 +24,6 @@ PAGES = {
 NOTEBOOKS = sorted(path.stem for path in (DOCS / "notebooks").glob("*.py"))
 # Their blocks are tested by themselves: below, and in tests/data/test_own.py.
 FILES_PAGE, OWN_DATA_PAGE = "add-experiment.md", "your-own-data.md"
-REPOSITORY = "https://github.com/lnrepro/lnrepro"
 
 
 def blocks(page, language):
@@ -184,12 +183,29 @@ def test_scripts_and_configs_that_the_pages_name_exist():
             assert (ROOT / name).exists() or page == FILES_PAGE, (page, name)
 
 
-def test_links_to_the_repository_lead_to_files():
-    pattern = re.compile(rf"{REPOSITORY}/(?:blob|tree)/main/([^)#\s]+)")
-    links = [name for text in PAGES.values() for name in pattern.findall(text)]
-    assert links
-    for name in links:
-        assert (ROOT / name).exists(), name
+LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)|^\[[^\]]+\]: (?!\w+:)([^#\s]+)", re.M)
+
+
+def test_links_lead_to_files_of_the_repository():
+    found = 0
+    for page, text in PAGES.items():
+        prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.M | re.S)
+        for inline, definition in LINK.findall(prose):
+            path = (DOCS / page).parent / (inline or definition)
+            assert path.exists(), (page, inline or definition)
+            found += 1
+    assert found > 100
+
+
+def test_no_address_of_a_repository_stands_in_the_project():
+    """Only `repo_url` of mkdocs.yml may name one, once somebody publishes the site."""
+    names = subprocess.run(
+        ["git", "grep", "-lE", "github.com/lnrepro|colab.research"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    assert set(names) <= {"mkdocs.yml", "tests/test_docs.py"}, names
 
 
 def test_every_page_is_in_the_navigation():

@@ -175,7 +175,7 @@ def test_the_card_says_what_it_is(small, exported):
     (record,) = (r for r in run.metrics if r["step"] == step and "valid/error" in r)
     assert f"| valid/error | {record['valid/error']:.6g} |" in card
     assert f"fingerprint: `{data.fingerprint('digits', small.parent / 'data')}`" in card
-    assert f"licence: {data.builder_class('digits').licence}" in card
+    assert f"licence: {data.reader_of('digits').licence}" in card
     assert "- `run.classify(images)`: Return the most probable class" in card
     assert '"norm": "layer"' in card
     # Nothing of this machine is in it.

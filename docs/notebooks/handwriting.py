@@ -9,16 +9,13 @@
 # %% [markdown]
 # # Write with a pen
 #
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/lnrepro/lnrepro/blob/main/docs/notebooks/handwriting.ipynb)
-#
 # A layer-normalised network learns pen strokes that write a given text, as in section
 # 6.5 of the paper. We train the small embedded version, which needs no download, and
 # let it write.
 
 # %%
-# The experiments are in the repository, so take a checkout of it.
-# !git clone -q https://github.com/lnrepro/lnrepro
-# %cd lnrepro
+# Configs and experiments are read from the checkout that this notebook is in.
+# %cd ../..
 # %pip install -q -e '.[train]'
 
 # %% [markdown]

@@ -9,15 +9,13 @@
 # %% [markdown]
 # # LN-LSTM in ten minutes
 #
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/lnrepro/lnrepro/blob/main/docs/notebooks/ln_lstm.ipynb)
-#
 # An LSTM reads handwritten digits in 16 steps, half a row of pixels in each. We train
 # it without a norm, with RMS norm and with layer norm, and look at the curves. The
 # digits are those inside scikit-learn, so nothing is downloaded but the library.
 
 # %%
-# Install the library.
-# %pip install -q git+https://github.com/lnrepro/lnrepro
+# Install the library from the checkout that this notebook is in.
+# %pip install -q ../..
 
 # %%
 import jax.numpy as jnp

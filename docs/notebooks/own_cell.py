@@ -9,14 +9,12 @@
 # %% [markdown]
 # # Your own cell
 #
-# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/lnrepro/lnrepro/blob/main/docs/notebooks/own_cell.ipynb)
-#
 # A cell is a frozen dataclass with six short methods. We write a minimal gated unit
 # (Zhou et al. 2016) with layer norm, check it against a plain loop, and train it.
 
 # %%
-# Install the library.
-# %pip install -q git+https://github.com/lnrepro/lnrepro
+# Install the library from the checkout that this notebook is in.
+# %pip install -q ../..
 
 # %%
 import dataclasses

@@ -67,7 +67,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     """
     spec = config.data
     opened = data.open_set(spec.name, spec.dir)
-    facts, examples = opened.facts, opened.seal.splits
+    facts, examples = opened.facts, opened.splits
     lengths = {name: [] for name in TEXTS}
     for split in examples:
         if split != "train" and split not in config.evals:

@@ -69,7 +69,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     """
     spec = config.data
     opened = data.open_set(spec.name, spec.dir)
-    images = opened.seal.splits
+    images = opened.splits
     words = number_of_words(spec, opened.facts)
     features = opened.columns("train")["image"].shape[1]
     found = {
@@ -105,6 +105,10 @@ class Buckets:
     def fit(self, length: int) -> int:
         """Return the smallest number of steps that holds `length`."""
         return self.steps[np.searchsorted(self.steps, length)]
+
+    def order(self, lengths: np.ndarray) -> np.ndarray:
+        """Return the order [N] of captions by the numbers of steps that they need."""
+        return np.argsort(np.searchsorted(self.steps, lengths), kind="stable")
 
 
 def training_batches(
@@ -227,8 +231,7 @@ def caption_batches(
     rows = eval_batches(
         {"row": np.arange(len(lengths))},
         batch_size,
-        lengths=lengths,
-        buckets=buckets.steps,
+        order=buckets.order(lengths),
         process=(0, 1),
     )
     for batch in rows:

@@ -64,8 +64,7 @@ class Model(LoadedRun):
         batches = eval_batches(
             {"tokens": padded, "length": lengths},
             self.config.eval_batch_size,
-            lengths=lengths,
-            buckets=buckets.steps,
+            order=buckets.order(lengths),
         )
         cut = (_cut(batch, buckets) for batch in batches)
         vectors = self._embed_captions(self.vars, cut, len(tokens))

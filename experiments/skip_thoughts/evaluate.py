@@ -22,7 +22,8 @@ from . import logistic_regression, relatedness
 from .encoding import tokens_of
 
 Encode = Callable[..., np.ndarray]
-# The splits of a set of related pairs.
+# The formats of sets of related pairs, and their splits.
+PAIRS = ("sick", "story_sick")
 PARTS = ("train", "trial", "test")
 # `neighbours` takes this many sentences, shows this many of them, and the nearest of
 # each.
@@ -53,8 +54,9 @@ def is_pairs(name: str, config: ConfigDict) -> bool:
     Raises:
       DataError: there is no such set.
     """
-    builder = data.builder_class(name, config.data.dir)
-    return issubclass(builder, sentences.Pairs)
+    if name not in data.TABLE:
+        name = data.open_set(name, config.data.dir).format
+    return name in PAIRS
 
 
 def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:

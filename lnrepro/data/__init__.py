@@ -5,20 +5,20 @@
     columns["image"]           # (55000, 28, 28) uint8
     data.fingerprint("mnist")  # "mnist/1.0.0/43f6...": name, version, checksum
 
-Training reads columns: NumPy arrays that are mapped into memory, so that opening them
-takes a millisecond and a batch is one indexing operation. `lnrepro.data.batches` makes
-batches of them. `open_set` opens a set once, for several splits and its facts.
+There are four concepts:
 
-A set is defined and written by tensorflow-datasets (TFDS), as ArrayRecord, and copied
-into columns. `scripts/prepare.py NAME --records` keeps the ArrayRecord files too.
-`open_source` gives random access to them, for Grain and for other users of TFDS.
+- A *reader* turns the official files of a set into columns: `lnrepro.data.reader`.
+- A *set folder* holds the columns, which are mapped into memory, and one JSON file:
+  `lnrepro.data.set_folder`.
+- A *plan* says which rows form batch k: `lnrepro.data.plan`.
+- A *stream* makes the batches ahead: `lnrepro.data.batches`.
 
 A set is prepared once, in `<data dir>/<name>/<version>/`, and never changes afterwards.
 The data dir is the argument `data_dir`, else $LNREPRO_DATA, else ~/.cache/lnrepro. An
 embedded set is prepared at its first use. Other sets are prepared from their official
 files by `python scripts/prepare.py NAME --raw DIR`.
 
-This module imports neither TFDS nor Grain: reading columns needs NumPy only.
+Reading columns needs NumPy only.
 """
 
 from __future__ import annotations
@@ -26,45 +26,41 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lnrepro.data.preparation import prepare
-from lnrepro.data.prepared_set import Prepared, open_folder
-from lnrepro.data.registry import (
+from lnrepro.data.set_folder import SetFolder, open_folder
+from lnrepro.data.table import (
     TABLE,
     DataDir,
-    builder_class,
     data_root,
+    folder_of,
+    reader_of,
     register,
-    set_folder,
 )
-from lnrepro.data.seal import SEAL
 from lnrepro.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from lnrepro.data.ragged import Ragged
-    from lnrepro.data.source import Source
 
 __all__ = [
-    "SEAL",
     "TABLE",
     "DataError",
-    "builder_class",
     "data_root",
     "facts",
     "fingerprint",
+    "folder_of",
     "open_columns",
     "open_config",
     "open_set",
-    "open_source",
     "prepare",
     "prepared",
+    "reader_of",
     "register",
-    "set_folder",
     "split_sizes",
 ]
 
 
-def open_set(name: str, data_dir: DataDir = None) -> Prepared:
+def open_set(name: str, data_dir: DataDir = None) -> SetFolder:
     """Open a prepared set; an embedded one is prepared first if necessary.
 
     Args:
@@ -72,49 +68,41 @@ def open_set(name: str, data_dir: DataDir = None) -> Prepared:
       data_dir: the folder of all prepared sets.
 
     Raises:
-      DataError: there is no such set, or it is not prepared.
+      DataError: there is no such set, it is not prepared, or it is damaged.
     """
-    folder = set_folder(name, data_dir)
+    folder = folder_of(name, data_dir)
     if opened := open_folder(folder):
         return opened
-    builder = builder_class(name, data_dir)
-    if not builder.embedded:
-        state = "is half-written or damaged" if folder.exists() else "is not there"
-        hint = ", or with --download" if any(f.urls for f in builder.files) else ""
+    reader = reader_of(name, data_dir)
+    if not reader.embedded:
+        hint = ", or with --download" if any(f.urls for f in reader.files) else ""
         raise DataError(
-            f"{name} is not prepared: {folder} {state}; run `python "
-            f"scripts/prepare.py {name} --raw DIR` with the official files in DIR"
-            f"{hint}"
+            f"{name} is not prepared in {folder}; run `python scripts/prepare.py "
+            f"{name} --raw DIR` with the official files in DIR{hint}"
         )
     opened = open_folder(prepare(name, data_dir=data_dir))
-    if opened is None:
-        raise DataError(f"{folder} is half-written or damaged; prepare the set again")
+    assert opened is not None
     return opened
 
 
 def prepared(name: str, data_dir: DataDir = None) -> bool:
-    """Return whether a set is prepared, and all its files are there.
+    """Return whether a set is prepared.
 
     Args:
       name: the set.
       data_dir: the folder of all prepared sets.
 
     Raises:
-      DataError: there is no such set.
+      DataError: there is no such set, or it is damaged.
     """
-    return open_folder(set_folder(name, data_dir)) is not None
+    return open_folder(folder_of(name, data_dir)) is not None
 
 
 def open_columns(
     name: str, split: str, data_dir: DataDir = None
 ) -> dict[str, np.ndarray | Ragged]:
-    """Open a split as columns, see `Prepared.columns`."""
+    """Open a split as columns, see `SetFolder.columns`."""
     return open_set(name, data_dir).columns(split)
-
-
-def open_source(name: str, split: str, data_dir: DataDir = None) -> Source:
-    """Open a split for random access to single examples, see `Prepared.source`."""
-    return open_set(name, data_dir).source(split)
 
 
 def open_config(spec: Any, split: str) -> dict[str, np.ndarray | Ragged]:
@@ -138,15 +126,15 @@ def open_config(spec: Any, split: str) -> dict[str, np.ndarray | Ragged]:
 
 
 def fingerprint(name: str, data_dir: DataDir = None) -> str:
-    """Return "name/version/checksum" of a prepared set, see `Prepared.fingerprint`."""
+    """Return "name/version/checksum" of a prepared set."""
     return open_set(name, data_dir).fingerprint
 
 
 def split_sizes(name: str, data_dir: DataDir = None) -> dict[str, int]:
     """Return the number of examples of each split of a prepared set."""
-    return open_set(name, data_dir).seal.splits
+    return open_set(name, data_dir).splits
 
 
 def facts(name: str, data_dir: DataDir = None) -> dict[str, Any]:
-    """Return facts of a whole prepared set, see `Prepared.facts`."""
+    """Return facts of a whole prepared set, such as its vocabulary; {} if none."""
     return open_set(name, data_dir).facts

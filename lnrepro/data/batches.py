@@ -26,18 +26,18 @@ Shapes: B batch, T bucket length, N examples of the split.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from lnrepro import optional
-from lnrepro.data.plan import Plan, assign_buckets
+from lnrepro.data.plan import Plan
 from lnrepro.data.ragged import Ragged
 from lnrepro.errors import UserError
 
 Batch = dict[str, np.ndarray]
-# Length to which each padded feature is padded; None is the bucket of the batch.
+# Length to which each padded feature is padded; None is the bucket of a plan's batch.
 Pad = Mapping[str, int | None]
 Transform = Callable[[Any, np.ndarray], Any]
 
@@ -50,14 +50,14 @@ BLOCK_ROWS = 1024
 
 
 class Source(Protocol):
-    """Examples with random access, such as `lnrepro.data.open_source` returns."""
+    """Examples, which may be made when they are asked for; also a list."""
 
     def __len__(self) -> int: ...
 
-    def __getitems__(self, rows: Sequence[int]) -> Sequence[Mapping[str, Any]]: ...
+    def __getitem__(self, row: int, /) -> Mapping[str, Any]: ...
 
 
-Data = Mapping[str, np.ndarray | Ragged] | Source | list[Mapping[str, Any]]
+Data = Mapping[str, np.ndarray | Ragged] | Source
 
 
 class Stream(Iterator[Batch]):
@@ -123,21 +123,19 @@ def train_batches(
     pad: Pad | None = None,
     transform: Transform | None = None,
     process: tuple[int, int] | None = None,
-    prefetch: int = 2,
 ) -> Stream:
     """Return the endless stream of the batches of a plan.
 
     Args:
-      data: columns, a source, or a list of examples.
+      data: columns, or a source.
       plan: which rows each batch holds.
       start_step: number of the first batch.
       pad: lengths of the features whose examples differ in length, see `Pad`.
       transform: function (rows, draws) -> rows, applied before padding. `rows` is a
         dict of arrays for columns (of lists of arrays for `Ragged`) and a list of
-        examples otherwise. `draws` are the uniform numbers of the rows, see
+        examples for a source. `draws` are the uniform numbers of the rows, see
         `Plan.draws`.
       process: index of this process and number of processes. Default: those of JAX.
-      prefetch: blocks that are made ahead in the background; 0 uses no thread.
 
     Raises:
       UserError: the data has another size than the plan, or B cannot be divided by the
@@ -166,60 +164,52 @@ def train_batches(
             name: v.reshape(together, -1, *v.shape[1:]) for name, v in batch.items()
         }
 
-    return _in_background(make_block, sys.maxsize, prefetch)
+    return _in_background(make_block, sys.maxsize)
 
 
 def eval_batches(
     data: Data,
     batch_size: int,
     *,
-    lengths: np.ndarray | None = None,
-    buckets: tuple[int, ...] = (),
+    order: np.ndarray | None = None,
     pad: Pad | None = None,
     process: tuple[int, int] | None = None,
-    prefetch: int = 2,
 ) -> Stream:
     """Return all examples once, in batches of one size.
 
-    The order is that of the split or, with buckets, from short to long. Each batch has
-    two more entries: "mask" [B] float32 is 1 for examples and 0 for padding, and
-    "index" [B] int32 holds the rows. The last batch is filled by repeating its last
-    example, so that every row is a valid example.
+    Each batch has two more entries: "mask" [B] float32 is 1 for examples and 0 for
+    padding, and "index" [B] int32 holds the rows. The last batch is filled by repeating
+    its last example, so that every row is a valid example.
 
     Args:
-      data: columns, a source, or a list of examples.
+      data: columns, or a source.
       batch_size: number of examples B in a batch.
-      lengths: length of each example [N], if there are buckets.
-      buckets: lengths to pad to, in ascending order.
-      pad: see `train_batches`.
+      order: all rows in the order in which they are taken [N], such as from short to
+        long. Default: that of the split.
+      pad: see `train_batches`; there are no buckets.
       process: see `train_batches`.
-      prefetch: see `train_batches`.
 
     Raises:
-      UserError: as for `Plan` and `train_batches`.
+      UserError: the sizes do not fit, or an example does not fit its padding.
     """
     size = _size(data)
     if size < 1 or batch_size < 1:
         raise UserError(f"cannot evaluate {size} examples in batches of {batch_size}")
     part = _share(batch_size, process)
-    bucket = assign_buckets(lengths, buckets, size)
-    order = np.arange(size) if bucket is None else np.argsort(bucket, kind="stable")
     steps = -(-size // batch_size)
-    # mode="edge" repeats the last row of `order`. The mask is 0 there.
+    # mode="edge" repeats the last row. The mask is 0 there.
     missing = steps * batch_size - size
-    index = np.pad(order.astype(np.int32), (0, missing), mode="edge")
+    rows = np.arange(size) if order is None else order
+    index = np.pad(rows.astype(np.int32), (0, missing), mode="edge")
     mask = np.pad(np.ones(size, np.float32), (0, missing))
     index, mask = index.reshape(steps, -1), mask.reshape(steps, -1)
 
     def make_block(i: int) -> Batch:
-        # Buckets are those of the whole batch and not of this process's part, so that
-        # all processes have one shape.
-        length = None if bucket is None else buckets[bucket[index[i]].max()]
-        batch = _stack(_select(data, index[i, part]), length, pad)
+        batch = _stack(_select(data, index[i, part]), None, pad)
         batch |= {"mask": mask[i, part], "index": index[i, part]}
         return {name: v[None] for name, v in batch.items()}
 
-    return _in_background(make_block, steps, prefetch)
+    return _in_background(make_block, steps)
 
 
 def evenly_spaced(size: int, count: int | None) -> np.ndarray:
@@ -237,11 +227,9 @@ def evenly_spaced(size: int, count: int | None) -> np.ndarray:
 
 
 def _select(data: Data, rows: np.ndarray) -> Any:
-    """Return rows of the data: a dict for columns, else a list of examples."""
-    if isinstance(data, list):
-        return [data[i] for i in rows]
+    """Return rows of the data: a dict for columns, a list of examples for a source."""
     if not isinstance(data, Mapping):
-        return data.__getitems__(rows.tolist())
+        return [data[row] for row in rows.tolist()]
     found = {}
     for name, column in data.items():
         if isinstance(column, Ragged):
@@ -301,9 +289,7 @@ def _padded(name: str, values: list[np.ndarray], length: int | None) -> np.ndarr
     return out
 
 
-def _in_background(
-    make_block: Callable[[int], Batch], count: int, prefetch: int
-) -> Stream:
+def _in_background(make_block: Callable[[int], Batch], count: int) -> Stream:
     """Return the stream of blocks 0 to count - 1, made ahead by a thread of Grain.
 
     Where Grain is not installed, they are made when they are asked for.
@@ -313,9 +299,7 @@ def _in_background(
     import grain
 
     # One thread is enough: it makes blocks while the device computes.
-    options = grain.ReadOptions(
-        num_threads=1 if prefetch else 0, prefetch_buffer_size=prefetch
-    )
+    options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
     # Grain calls make_block(0), make_block(1), ... in order. A block depends on its
     # number only.
     blocks = grain.MapDataset.range(count).map(make_block)

@@ -6,25 +6,31 @@ import hashlib
 import os
 import pathlib
 import tempfile
+import urllib.error
 import urllib.request
-from collections.abc import Callable
 from http.client import HTTPException
 
-from lnrepro.data.file_kinds import SUFFIXES
-from lnrepro.data.files import PIECE, UNKNOWN_LIMIT, unpack
-from lnrepro.data.raw import RawFile, checksum_problem
+from lnrepro.data import files
+from lnrepro.data.raw_folder import Progress, RawFile, no_progress
 from lnrepro.errors import DataError
 
-
-def _no_progress(done: int, total: int) -> None:
-    """Report nothing."""
+# Bytes that are read at a time.
+PIECE = 1 << 20
+# What an address may raise that does not deliver a file.
+FAILURES = (
+    urllib.error.URLError,
+    HTTPException,
+    ConnectionError,
+    TimeoutError,
+    DataError,
+)
 
 
 def download(
     file: RawFile,
     folder: pathlib.Path,
     *,
-    progress: Callable[[int, int], None] = _no_progress,
+    progress: Progress = no_progress,
     timeout: float = 30.0,
 ) -> pathlib.Path:
     """Download an official file.
@@ -34,67 +40,59 @@ def download(
     Args:
       file: the file, with its addresses, which are tried in order.
       folder: where to put it.
-      progress: called as `progress(done, total)` in bytes.
+      progress: called as `progress(name, done, total)` in bytes.
       timeout: seconds to wait for an answer.
 
     Returns:
       The path of the file, which may be packed.
 
     Raises:
-      DataError: no address delivers the file.
+      DataError: no address delivers the file, or it cannot be written.
     """
-    failure = "no public address is known"
-    for url in file.urls:
-        suffix = pathlib.PurePosixPath(url).suffix
-        target = folder / (file.name + (suffix if suffix in SUFFIXES else ""))
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(
-                prefix="unfinished-", dir=folder, ignore_cleanup_errors=True
-            ) as scratch:
-                part = pathlib.Path(scratch) / target.name
-                # The content is checked before the file gets its final name. The
-                # scratch folder is on the same file system, so that the rename is
-                # atomic.
-                limit = file.size or UNKNOWN_LIMIT
-                _fetch(url, part, limit, progress, timeout)
-                found = hashlib.sha256(unpack(part, limit)).hexdigest()
-                if problem := checksum_problem(file, found):
-                    raise DataError(problem)
-                os.replace(part, target)
-            return target
-        # URLError and HTTPError are OSErrors.
-        except (OSError, ValueError, HTTPException, DataError) as e:
-            failure = f"{url}: {getattr(e, 'reason', None) or e or type(e).__name__}"
+    problem = "no public address is known"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # On the same file system as the folder, so that the rename is atomic.
+        with tempfile.TemporaryDirectory(
+            prefix="unfinished-", dir=folder, ignore_cleanup_errors=True
+        ) as scratch:
+            for url in file.urls:
+                suffix = pathlib.PurePosixPath(url).suffix
+                name = file.name + (suffix if suffix in files.SUFFIXES else "")
+                part = pathlib.Path(scratch) / name
+                try:
+                    _fetch(url, part, file, progress, timeout)
+                except FAILURES as e:
+                    problem = f"{url}: {getattr(e, 'reason', None) or e or type(e)}"
+                    continue
+                os.replace(part, folder / name)
+                return folder / name
+    except OSError as e:
+        raise DataError(f"{folder}: cannot be written ({e.strerror or e})") from e
     raise DataError(
-        f"cannot download {file.name} ({failure}); fetch it by hand and name its "
+        f"cannot download {file.name} ({problem}); fetch it by hand and name its "
         "folder with --raw"
     )
 
 
 def _fetch(
-    url: str,
-    path: pathlib.Path,
-    limit: int,
-    progress: Callable[[int, int], None],
-    timeout: float,
+    url: str, path: pathlib.Path, file: RawFile, progress: Progress, timeout: float
 ) -> None:
-    """Download one address into a file, whose content has at most `limit` bytes."""
+    """Download one address into a file, and check its content."""
     request = urllib.request.Request(url, headers={"User-Agent": "lnrepro"})
+    done = 0
     with (
         urllib.request.urlopen(request, timeout=timeout) as reply,
-        open(path, "wb") as f,
+        path.open("wb") as out,
     ):
-        total, done = int(reply.headers.get("Content-Length") or 0), 0
+        total = int(reply.headers.get("Content-Length", 0))
         while piece := reply.read(PIECE):
+            out.write(piece)
             done += len(piece)
-            # A packed file can be a little larger than its content.
-            if done > limit + PIECE:
-                raise DataError(
-                    f"sends more than the {limit:,} bytes of the official file"
-                )
-            f.write(piece)
-            progress(done, total)
+            progress(file.name, done, total)
     # A connection that ends early raises no error by itself.
     if done < total:
         raise DataError(f"the connection ended after {done:,} of {total:,} bytes")
+    found = hashlib.sha256(files.read(path)).hexdigest()
+    if file.sha256 not in (None, found):
+        raise DataError(f"checksum differs, sha256 of the content is {found[:12]}...")

@@ -1,227 +1,375 @@
-"""Opening of input files by their first bytes, whatever their names say.
+"""Opening of input files: plain or packed files, tar archives, text and .npy arrays.
 
-A file may be plain, or packed with gzip, xz, bzip2 or zstd. It may be damaged or
-hostile, so that the size of what is unpacked has a limit, and everything but a regular
-file is refused before it is read.
+A file may be plain or packed with gzip, xz or bzip2; its first bytes tell. Text is in
+UTF-8, in UTF-16 with a byte order mark, or else in Windows-1252, line by line. Nothing
+in a file is executed. Every error is a `DataError` that names the file and says what to
+do.
 """
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import contextlib
-import functools
 import gzip
+import itertools
 import lzma
-import os
 import pathlib
-import stat
+import re
+import tarfile
 import tempfile
+import unicodedata
+import warnings
 import zlib
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
 
-from lnrepro.data.file_kinds import HEAD, PACKINGS, ZSTD, foreign
+import numpy as np
+
 from lnrepro.errors import DataError
 
-# Bytes read at a time.
-PIECE = 1 << 20
-# Bytes that a file of unknown size may unpack to.
-UNKNOWN_LIMIT = 1 << 31
-# A file may unpack to this many times its packed size. The official files stay below 60
-# times. Decompression bombs reach 1000 times.
-EXPANSION = 128
-# Bytes that even the smallest packed file may unpack to.
-ALWAYS = 1 << 26
-# Errors of the openers for damaged files. An .xz file may ask for a dictionary of
-# 4 GiB, which is a MemoryError. Headers of headers in a tar archive are a
-# RecursionError.
-DAMAGED: tuple[type[Exception], ...] = (
-    gzip.BadGzipFile,
-    lzma.LZMAError,
-    zlib.error,
-    MemoryError,
-    RecursionError,
-    *([ZSTD.ZstdError] if ZSTD else []),
+# How the names of packed files end, their first bytes, and what opens them.
+PACKINGS = {
+    ".gz": (b"\x1f\x8b\x08", gzip.open),
+    ".xz": (b"\xfd7zXZ\x00", lzma.open),
+    ".bz2": (b"BZh", bz2.open),
+}
+SUFFIXES = tuple(PACKINGS)
+PLAIN_OR_PACKED = "plain or .gz, .xz or .bz2"
+# Other files that are often in place of the right one: first bytes, what the file is,
+# and what to do.
+WRONG_FILES = (
+    (
+        rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head)\b",
+        "a web page, such as an error or login page",
+        "download the file again, and look at it in a browser",
+    ),
+    (rb"PK(?:\x03\x04|\x05\x06)", "a zip archive", "unpack it"),
+    (
+        rb"version https://git-lfs\.github\.com/",
+        "a Git LFS pointer in place of the file",
+        "fetch the file with `git lfs pull`",
+    ),
+)
+# Bytes that are read at a time.
+BLOCK = 1 << 22
+# Rows of an array that are checked at a time.
+CHUNK = 1024
+UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+AS_UTF8 = "save the file as UTF-8 text"
+# Files and folders that operating systems add, in lower case.
+SYSTEM_NAMES = frozenset(
+    (".ds_store", "__macosx", "desktop.ini", "thumbs.db", "$recycle.bin", "@eadir")
 )
 
 
-def room(size: int) -> int:
-    """Return how many bytes a packed file of `size` bytes may unpack to."""
-    return max(ALWAYS, EXPANSION * size)
-
-
-class Content:
-    """The unpacked content of a file, read from front to back up to a limit.
-
-    Attributes:
-      path: the file.
-      size: its bytes on the disk.
-      is_packed: whether it is packed.
-    """
-
-    def __init__(
-        self,
-        path: pathlib.Path,
-        limit: int = UNKNOWN_LIMIT,
-        *,
-        is_archive: bool = False,
-    ):
-        """Open a file.
-
-        Args:
-          path: the file.
-          limit: bytes that its content may have.
-          is_archive: whether it is to be a tar archive.
-
-        Raises:
-          DataError: it cannot be read, is no regular file, or is of a kind that no
-            reader takes.
-        """
-        self.path = path
-        self._limit, self._read = limit, 0
-        self._files = contextlib.ExitStack()
-        try:
-            self._open()
-            self._head = self._next(HEAD)
-            if kind := foreign(self._head, is_archive=is_archive):
-                raise DataError(f"{path}: {kind.what}; {kind.advice}")
-        except BaseException:
-            self.close()
-            raise
-
-    def _open(self) -> None:
-        with _one_line_errors(self.path):
-            self._file: Any = self._files.enter_context(_open_regular(self.path))
-            self.size = os.fstat(self._file.fileno()).st_size
-            # The limit on the ratio of expansion may be smaller.
-            self._limit = min(self._limit, room(self.size))
-            head = self._file.read(HEAD)
-            self._file.seek(0)
-            self._stream = self._file
-            self.is_packed = False
-            for packing in PACKINGS:
-                if packing.begins.match(head):
-                    self.is_packed = True
-                    if packing.open is None:
-                        raise DataError(
-                            f"{self.path}: packed with zstd, which needs Python 3.14 "
-                            "or `pip install backports.zstd`; or unpack it yourself"
-                        )
-                    self._stream = self._files.enter_context(packing.open(self._file))
-
-    def read(self, size: int) -> bytes:
-        """Return the next bytes, at most `size`.
-
-        Raises:
-          DataError: the file is damaged, or unpacks to more than the limit.
-        """
-        piece, self._head = self._head[:size], self._head[size:]
-        return piece or self._next(size)
-
-    def _next(self, size: int) -> bytes:
-        with _one_line_errors(self.path):
-            piece = self._stream.read(size)
-        self._read += len(piece)
-        if self._read > self._limit:
-            raise DataError(
-                f"{self.path}: holds more than the {self._limit:,} bytes it may; get "
-                "the official file"
-            )
-        return piece
-
-    def tell(self) -> int:
-        """Return how many bytes of the file on the disk have been read."""
-        return self._file.tell()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._files.close()
-
-    def __enter__(self) -> Content:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def unpack(path: pathlib.Path, limit: int = UNKNOWN_LIMIT) -> bytes:
-    """Read a whole file, unpacked.
-
-    Args:
-      path: the file.
-      limit: bytes that its content may have.
+@contextlib.contextmanager
+def _opened(path: pathlib.Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading of its unpacked content.
 
     Raises:
-      DataError: it cannot be read, is damaged, too long, a decompression bomb, or of a
-        kind that no reader takes.
+      DataError: the file cannot be read, is damaged, or is clearly another file.
     """
-    with Content(path, limit) as content:
-        return b"".join(iter(functools.partial(content.read, PIECE), b""))
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+            file.seek(0)
+            content: Any = file
+            for begins, opener in PACKINGS.values():
+                if head.startswith(begins):
+                    content = opener(file)
+            for begins, what, advice in WRONG_FILES:
+                if re.match(begins, content.peek(64), re.IGNORECASE):
+                    raise DataError(f"{path}: {what}; {advice}")
+            yield content
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError) as e:
+        # Some errors of damaged files are OSErrors too, without a number.
+        if isinstance(e, OSError) and e.errno is not None:
+            raise DataError(f"{path}: cannot be read ({e.strerror})") from e
+        raise DataError(
+            f"{path}: damaged or truncated ({e or type(e)}); download it again"
+        ) from e
+
+
+def _blocks(path: pathlib.Path) -> Iterator[bytes]:
+    """Yield the unpacked content of a file, some bytes at a time."""
+    with _opened(path) as content:
+        while block := content.read(BLOCK):
+            yield block
+
+
+def read(path: pathlib.Path) -> bytes:
+    """Read a whole file, unpacked.
+
+    Raises:
+      DataError: the file cannot be read, is damaged, or is clearly another file.
+    """
+    return b"".join(_blocks(path))
 
 
 @contextlib.contextmanager
-def mappable(path: pathlib.Path, limit: int) -> Iterator[pathlib.Path]:
+def plain_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield the path of a plain file with the unpacked content of a file.
 
-    It is the file itself, or a temporary file that is deleted at the end. A mapping of
-    it into memory stays valid.
-
-    Args:
-      path: the file.
-      limit: bytes that its content may have.
+    This is the file itself, or a temporary file that is deleted at the end. A mapping
+    of it into memory stays valid.
 
     Raises:
-      DataError: as for `unpack`, or the temporary file cannot be written.
+      DataError: as for `read`, or the temporary file cannot be written.
     """
-    with Content(path, limit) as content:
-        if not content.is_packed:
-            yield path
-            return
-        with tempfile.NamedTemporaryFile(prefix="unpacked-") as out:
+    with _opened(path) as content:
+        is_packed = isinstance(content, gzip.GzipFile | lzma.LZMAFile | bz2.BZ2File)
+    if not is_packed:
+        yield path
+        return
+    with tempfile.NamedTemporaryFile(prefix="unpacked-") as out:
+        for block in _blocks(path):
             try:
-                for piece in iter(functools.partial(content.read, PIECE), b""):
-                    out.write(piece)
+                out.write(block)
                 out.flush()
             except OSError as e:
                 raise DataError(
                     f"{path}: cannot be unpacked into {tempfile.gettempdir()} "
-                    f"({e.strerror or e}); unpack it yourself, or set TMPDIR"
+                    f"({e.strerror}); unpack it yourself, or set TMPDIR"
                 ) from e
-            yield pathlib.Path(out.name)
+        yield pathlib.Path(out.name)
 
 
-def _open_regular(path: pathlib.Path) -> BinaryIO:
-    """Open a regular file. Refuse others, which may have no end or wait forever."""
-    # Opening a FIFO would wait for its other end without O_NONBLOCK.
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    file = os.open(path, flags)
-    mode = os.fstat(file).st_mode
-    if stat.S_ISREG(mode):
-        return os.fdopen(file, "rb")
-    os.close(file)
-    kind = "a device, FIFO or socket"
-    if stat.S_ISDIR(mode):
-        kind = "a folder"
-    raise DataError(f"{path}: {kind}; a regular file is needed")
+def members(archive: pathlib.Path, suffix: str = "") -> Iterator[tuple[str, bytes]]:
+    """Read the regular files of a tar archive, in its order. Nothing is unpacked.
+
+    Args:
+      archive: the archive, which may be packed.
+      suffix: how the names of the wanted files end.
+
+    Yields:
+      The name and the content of each wanted file.
+
+    Raises:
+      DataError: the archive cannot be read or is damaged.
+    """
+    # Mode "r|" reads from front to back, as a packed archive must be.
+    with _opened(archive) as content, tarfile.open(fileobj=content, mode="r|") as tar:
+        for member in tar:
+            # Without this, tarfile keeps all members in memory.
+            tar.members = []  # pyright: ignore[reportAttributeAccessIssue]
+            if member.isreg() and member.name.endswith(suffix):
+                file = tar.extractfile(member)
+                yield member.name, file.read() if file else b""
 
 
-@contextlib.contextmanager
-def _one_line_errors(path: pathlib.Path) -> Iterator[None]:
-    """Turn what reading a file may raise into a DataError that names the file."""
-    try:
-        yield
-    except EOFError as e:
-        raise DataError(
-            f"{path}: truncated, the packed data ends early; download it again"
-        ) from e
-    except (*DAMAGED, ValueError) as e:
-        reason = e or type(e).__name__
-        raise DataError(
-            f"{path}: damaged, cannot be unpacked ({reason}); download it again"
-        ) from e
-    except OSError as e:
-        # Damaged .bz2 files are OSErrors without a number.
-        if e.errno is None:
+def load_npy(path: pathlib.Path) -> np.ndarray:
+    """Map a .npy file into memory, which may be packed. Pickles are never read.
+
+    Raises:
+      DataError: the file cannot be read, or is not one plain array.
+    """
+    with plain_file(path) as plain:
+        try:
+            return np.load(plain, mmap_mode="r", allow_pickle=False)
+        # NumPy raises many kinds of errors for damaged files.
+        except Exception as e:
             raise DataError(
-                f"{path}: damaged, cannot be unpacked ({e}); download it again"
+                f"{path}: not a plain .npy array ({quoted(str(e))}); get the file again"
             ) from e
-        raise DataError(f"{path}: cannot be read ({e.strerror or e})") from e
+
+
+def check_finite(array: np.ndarray, where: object) -> None:
+    """Check that all numbers are finite, also as float32.
+
+    Args:
+      array: [N, ...].
+      where: name of the file, for error messages.
+
+    Raises:
+      DataError: a number is not finite. The message names the row.
+    """
+    bad: list[int] = []
+    for i in range(0, len(array), CHUNK):
+        with np.errstate(over="ignore"):
+            rows = array[i : i + CHUNK].astype(np.float32)
+        is_finite = np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
+        bad += (np.flatnonzero(~is_finite) + i).tolist()
+    if bad:
+        raise DataError(
+            f"{where}, row {bad[0]}: contains NaN or infinity ({len(bad)} such rows); "
+            "remove the row, or get the file again"
+        )
+
+
+def decode(content: bytes, where: object) -> str:
+    r"""Decode a whole text file. Warns of lines that are not in UTF-8.
+
+    >>> decode(b"caf\xc3\xa9", "f")
+    'café'
+
+    Args:
+      content: content of the file.
+      where: name of the file, for messages.
+
+    Raises:
+      DataError: it is not text.
+    """
+    return "".join(text for _, text in decode_blocks([content], where))
+
+
+def text_blocks(
+    path: pathlib.Path, longest: int | None = None
+) -> Iterator[tuple[int, str]]:
+    """Read a text file, some whole lines at a time. Warns of lines not in UTF-8.
+
+    Args:
+      path: the file, which may be packed.
+      longest: the largest number of bytes of a line; None is any number.
+
+    Yields:
+      The number of the first line, and the lines. They end with a newline, except for
+      the last one of a file that does not.
+
+    Raises:
+      DataError: the file cannot be read, is not text, or a line is too long.
+    """
+    return decode_blocks(_blocks(path), path, longest)
+
+
+def decode_blocks(
+    blocks: Iterable[bytes], where: object, longest: int | None = None
+) -> Iterator[tuple[int, str]]:
+    """Decode the blocks of a text file, see `text_blocks`.
+
+    Args:
+      blocks: the content. The first block has the whole byte order mark.
+      where: name of the file, for messages.
+      longest: the largest number of bytes of a line.
+    """
+    decoder = _Decoder(where)
+    number, pending = 1, b""
+    for block in _as_utf8(blocks, where):
+        head, newline, tail = block.rpartition(b"\n")
+        if newline:
+            lines, pending = pending + head + newline, b""
+            yield number, decoder.decode(number, lines)
+            number += lines.count(b"\n")
+        pending += tail
+        if longest and len(pending) > longest:
+            raise DataError(
+                f"{where}, line {number}: longer than {longest:,} bytes; one sentence "
+                "per line is needed"
+            )
+    if pending:
+        yield number, decoder.decode(number, pending)
+    decoder.close()
+
+
+def _as_utf8(blocks: Iterable[bytes], where: object) -> Iterator[bytes]:
+    """Yield blocks without a byte order mark, and those of UTF-16 text as UTF-8."""
+    blocks = iter(blocks)
+    first = next(blocks, b"")
+    if first[:2] not in UTF16:
+        yield first.removeprefix(codecs.BOM_UTF8)
+        yield from blocks
+        return
+    decoder = codecs.getincrementaldecoder(UTF16[first[:2]])()
+    try:
+        for block in itertools.chain([first[2:]], blocks):
+            yield decoder.decode(block).encode()
+        decoder.decode(b"", final=True)
+    except UnicodeError:
+        raise DataError(
+            f"{where}: begins like UTF-16 text, but is none; {AS_UTF8}"
+        ) from None
+
+
+class _Decoder:
+    """Decodes the lines of one file, and counts those that are not in UTF-8."""
+
+    def __init__(self, where: object):
+        self._where = where
+        # Of the lines that are not in UTF-8: the number of the first one, their number,
+        # and their bytes above 127. And all bytes of the file.
+        self._first = self._lines = self._high = self._bytes = 0
+
+    def decode(self, number: int, block: bytes) -> str:
+        """Return the text of whole lines, the first of which has a number."""
+        if (position := block.find(b"\0")) >= 0:
+            line = number + block.count(b"\n", 0, position)
+            raise DataError(f"{self._where}, line {line}: a NUL byte; {AS_UTF8}")
+        self._bytes += len(block)
+        try:
+            return block.decode()
+        except UnicodeDecodeError:
+            lines = block.split(b"\n")
+        return "\n".join(self._line(number + i, line) for i, line in enumerate(lines))
+
+    def _line(self, number: int, line: bytes) -> str:
+        try:
+            return line.decode()
+        except UnicodeDecodeError:
+            self._first = self._first or number
+            self._lines += 1
+            self._high += sum(byte > 127 for byte in line)
+            return line.decode("cp1252", "replace")
+
+    def close(self) -> None:
+        """Warn of the lines that were not in UTF-8.
+
+        Raises:
+          DataError: most of the file is not text.
+        """
+        if not self._lines:
+            return
+        # Western text consists of ASCII for the most part.
+        if self._high > max(1, self._bytes // 2):
+            raise DataError(
+                f"{self._where}: mostly not UTF-8, UTF-16 or Windows-1252 text "
+                f"({self._high:,} of {self._bytes:,} bytes); {AS_UTF8}"
+            )
+        warnings.warn(
+            f"{self._where}, line {self._first}: not UTF-8, read as Windows-1252 "
+            f"({self._lines:,} such lines)",
+            stacklevel=2,
+        )
+
+
+def is_system_file(path: str) -> bool:
+    """Return whether a path with "/" is of a file that an operating system added.
+
+    >>> is_system_file("a/._b.txt"), is_system_file("__MACOSX/b.txt")
+    (True, True)
+    """
+    return any(
+        part.startswith("._") or part.lower() in SYSTEM_NAMES
+        for part in path.split("/")
+    )
+
+
+def unpacked_name(name: str) -> str:
+    """Return the name of a file without the suffix of its packing."""
+    for suffix in SUFFIXES:
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return name
+
+
+def quoted(text: str) -> str:
+    r"""Return the beginning of a text in quotes, as at most 80 characters of ASCII.
+
+    >>> len(quoted("\u2028" * 1000))
+    80
+    """
+    # An escaped character takes up to ten characters.
+    return ascii(text[:80])[:80]
+
+
+def visible(text: str) -> str:
+    r"""Return a text with code points in place of characters that one cannot see.
+
+    >>> visible("a\x92\u200b\u00a0é")
+    'aU+0092U+200BU+00A0é'
+    """
+    return "".join(c if _is_visible(c) else f"U+{ord(c):04X}" for c in text)
+
+
+def _is_visible(character: str) -> bool:
+    # Categories that begin with M are marks on the character before them.
+    return character.isprintable() and unicodedata.category(character)[0] != "M"

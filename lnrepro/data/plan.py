@@ -54,8 +54,27 @@ class Plan:
 
     @functools.cached_property
     def bucket(self) -> np.ndarray | None:
-        """Index of the bucket of each example [N]; None without buckets."""
-        return assign_buckets(self.lengths, self.buckets, self.size)
+        """Index of the first bucket that holds each example [N]; None without buckets.
+
+        Raises:
+          UserError: lengths and buckets do not fit.
+        """
+        lengths, buckets = self.lengths, self.buckets
+        if lengths is None and not buckets:
+            return None
+        if lengths is None:
+            raise UserError(f"buckets {buckets} need the lengths of the examples")
+        check_ascending("buckets", buckets, 0)
+        if np.shape(lengths) != (self.size,):
+            raise UserError(
+                f"lengths of shape {np.shape(lengths)} for {self.size} examples"
+            )
+        if too_long := int(np.sum(lengths > buckets[-1])):
+            raise UserError(
+                f"{too_long} examples are longer than the last bucket, {buckets[-1]} "
+                f"(the longest has {np.max(lengths)}); add a bucket, or leave them out"
+            )
+        return np.searchsorted(buckets, lengths)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -83,20 +102,6 @@ class Plan:
         # The upper 53 bits, as many as a float64 holds exactly, scaled to [0, 1).
         return (bits >> np.uint64(11)) * 2.0**-53
 
-    @property
-    def shapes(self) -> tuple[int, ...]:
-        """The bucket lengths T of epoch 0. Each needs one compiled program."""
-        return tuple(np.unique(_epoch(self, 0)[1]).tolist())
-
-    @property
-    def padding(self) -> float:
-        """The fraction of padding among the time steps of epoch 0."""
-        if not self.buckets or self.lengths is None:
-            return 0.0
-        rows, lengths = _epoch(self, 0)
-        steps = lengths.sum() * self.batch_size
-        return 1.0 - float(self.lengths[rows].sum() / steps)
-
 
 # A run of several seeds has a plan for each of them.
 @functools.lru_cache(maxsize=32)
@@ -116,27 +121,3 @@ def _epoch(plan: Plan, epoch: int) -> tuple[np.ndarray, np.ndarray]:
     rows = order[np.argsort(plan.bucket[order], kind="stable")].reshape(steps, -1)
     rows = rows[permutation(plan.seed, BATCH_ORDER | epoch, steps)]
     return rows, np.asarray(plan.buckets)[plan.bucket[rows].max(axis=1)]
-
-
-def assign_buckets(
-    lengths: np.ndarray | None, buckets: tuple[int, ...], size: int
-) -> np.ndarray | None:
-    """Return the index of the first bucket that holds each example [N].
-
-    Returns None if there are neither lengths nor buckets.
-    """
-    if lengths is None and not buckets:
-        return None
-    if lengths is None:
-        raise UserError(f"buckets {buckets} need the lengths of the examples")
-    check_ascending("buckets", buckets, 0)
-    if np.shape(lengths) != (size,):
-        raise UserError(f"lengths of shape {np.shape(lengths)} for {size} examples")
-    too_long = int(np.sum(np.asarray(lengths) > buckets[-1]))
-    if too_long:
-        raise UserError(
-            f"{too_long} examples are longer than the last bucket, {buckets[-1]} (the "
-            f"longest has {np.max(lengths)}); add a bucket, or leave them out"
-        )
-    # The first bucket that is not shorter than the example.
-    return np.searchsorted(buckets, lengths)

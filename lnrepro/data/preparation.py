@@ -1,4 +1,4 @@
-"""Prepare a data set: read its official files, write it, and seal it."""
+"""Prepare a data set: read its official files and write its columns."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import contextlib
 import os
 import pathlib
 import tempfile
+from collections.abc import Mapping
 
-from lnrepro.data import raw as official
-from lnrepro.data import seal
-from lnrepro.data.builder import NOTES, Progress
-from lnrepro.data.prepared_set import newest
-from lnrepro.data.registry import DataDir, builder_class, check_own_name, data_root
+from lnrepro.data import set_folder, table
+from lnrepro.data.raw_folder import Progress, RawFolder, no_progress
+from lnrepro.data.reader import Reader
+from lnrepro.data.set_folder import COLUMNS, SetFolder
+from lnrepro.data.table import DataDir
 from lnrepro.errors import DataError
 
 
@@ -21,8 +22,8 @@ def prepare(
     data_dir: DataDir = None,
     *,
     own_name: str | None = None,
-    records: bool = False,
-    progress: Progress | None = None,
+    reader: Reader | None = None,
+    progress: Progress = no_progress,
 ) -> pathlib.Path:
     """Prepare a set from its official files, unless that is done already.
 
@@ -37,47 +38,38 @@ def prepare(
       raw: the folder of the official files. Default: `<data dir>/raw/<name>`.
       data_dir: the folder of all prepared sets.
       own_name: name of a set of own files. None accepts the official files only.
-      records: keep the ArrayRecord files that TFDS writes, which `open_source` reads.
-        Training reads the columns. Sets whose examples are not all numbers have no
-        columns, so that they always keep them.
+      reader: what reads the files. Default: the reader of the set.
       progress: called as `progress(what, done, total)` now and then.
 
     Returns:
       The folder of the prepared set.
 
     Raises:
-      DataError: a file is missing or wrong, `own_name` is taken, or the data dir cannot
-        be written.
+      DataError: a file is missing or wrong, the files are not the official ones,
+        `own_name` is taken, or the data dir cannot be written.
     """
-    builder = builder_class(name)
-    root = data_root(data_dir)
+    root = table.data_root(data_dir)
+    if own_name is None:
+        final = table.folder_of(name, data_dir)
+        # A prepared set never changes, so nothing is left to do.
+        if set_folder.open_folder(final):
+            return final
+    reader = reader or table.reader_of(name, data_dir)
     if own_name is not None:
-        check_own_name(own_name)
-        if newest(root / own_name):
-            raise DataError(
-                f"{own_name} is prepared already; choose another name, or remove "
-                f"{root / own_name} first"
-            )
-    final = root / (own_name or name) / builder.version
-    # A prepared set never changes, so nothing is left to do.
-    if seal.read(final):
-        return final
+        final = _folder_of_own(own_name, root, reader)
     folder = pathlib.Path(raw or root / "raw" / name).expanduser()
-    files = official.Raw(name, folder, builder.files, any_checksum=own_name is not None)
+    files = RawFolder(
+        name, folder, reader.files, official=own_name is None, progress=progress
+    )
     try:
         root.mkdir(parents=True, exist_ok=True)
         # A folder in the data dir itself, so that the rename stays on one file system.
         with tempfile.TemporaryDirectory(
             prefix="unfinished-", dir=root, ignore_cleanup_errors=True
         ) as scratch:
-            scratch = pathlib.Path(scratch)
-            written = builder.write(files, scratch, progress or _no_progress)
-            if not records and (written.folder / "columns").exists():
-                _remove_records(written.folder)
-            original = name if own_name else None
-            seal.write(written, own_name or name, builder.version, original)
-            final.parent.mkdir(exist_ok=True)
-            _publish(written.folder, final, scratch)
+            written = pathlib.Path(scratch) / "set"
+            _write(reader, files, written, own_name or name)
+            _publish(written, final, pathlib.Path(scratch))
     except OSError as e:
         raise DataError(
             f"{name}: cannot write to {final.parent} ({e.strerror or e}); "
@@ -86,40 +78,108 @@ def prepare(
     return final
 
 
-def _no_progress(what: str, done: int, total: int) -> None:
-    """Report nothing."""
+def _folder_of_own(own_name: str, root: pathlib.Path, reader: Reader) -> pathlib.Path:
+    """Return the folder of a new set of own files.
+
+    Raises:
+      DataError: the name is taken or cannot be used, or a set of it is damaged.
+    """
+    table.check_own_name(own_name)
+    for file in (root / own_name).glob(f"*/{set_folder.SET_FILE}"):
+        # A damaged set is an error that says so.
+        set_folder.open_folder(file.parent)
+        raise DataError(
+            f"{own_name} is prepared already; choose another name, or remove "
+            f"{root / own_name} first"
+        )
+    return root / own_name / reader.version
 
 
-def _remove_records(folder: pathlib.Path) -> None:
-    """Remove what TFDS wrote into a folder; leave the columns and the notes."""
-    for path in folder.iterdir():
-        if path.is_file() and path.name != NOTES:
-            path.unlink()
+def _write(
+    reader: Reader, raw: RawFolder, folder: pathlib.Path, name: str
+) -> SetFolder:
+    """Read the files of a set, write its columns, and describe them.
+
+    Args:
+      reader: what reads the files.
+      raw: the files.
+      folder: where the set is written.
+      name: its name.
+
+    Raises:
+      DataError: a file is missing or wrong, or the content is not the official one.
+    """
+    if reader.write:
+        content = reader.write(raw, folder / COLUMNS)
+        sizes = content.sizes
+    else:
+        assert reader.read, f"{raw.dataset}: its reader has neither read nor write"
+        content = reader.read(raw)
+        sizes = {
+            split: set_folder.write_columns(
+                columns, folder / COLUMNS / split, raw.folder
+            )
+            for split, columns in content.splits.items()
+        }
+    if raw.official:
+        _check_proof(reader, raw)
+        _check_counts(reader, raw, {**sizes, **content.counts})
+    written = set_folder.seal(
+        folder,
+        name=name,
+        version=reader.version,
+        format=raw.dataset,
+        by_file=reader.write is not None,
+        splits=sizes,
+        facts=content.facts,
+        progress=raw.progress,
+    )
+    if raw.official and not written.sha256.startswith(reader.sha256):
+        raise _not_official(raw, "its content has another checksum")
+    return written
+
+
+def _check_proof(reader: Reader, raw: RawFolder) -> None:
+    """Raise DataError if nothing can show that the content of a set is official."""
+    by_files = reader.files and all(file.sha256 for file in reader.files)
+    is_proved = by_files or reader.published or reader.sha256 or reader.embedded
+    if raw.dataset in table.TABLE and not is_proved:
+        raise _not_official(raw, "neither checksums nor counts of it are known")
+
+
+def _check_counts(reader: Reader, raw: RawFolder, counts: Mapping[str, int]) -> None:
+    """Raise DataError if counts differ from the published ones."""
+    for what, published in reader.published.items():
+        found = counts.get(what, 0)
+        if found != published:
+            raise _not_official(raw, f"{what} {found:,} instead of {published:,}")
+
+
+def _not_official(raw: RawFolder, problem: str) -> DataError:
+    return DataError(
+        f"{raw.folder}: not the official {raw.dataset}: {problem}; get the official "
+        "files, or pass --as NAME to prepare other files of this format"
+    )
 
 
 def _publish(folder: pathlib.Path, final: pathlib.Path, scratch: pathlib.Path) -> None:
-    """Move a sealed folder to its final place.
-
-    A whole set that another process has put there stays. A damaged one is removed.
+    """Move a written set to its final place, unless another process was faster.
 
     Args:
-      folder: the sealed folder.
+      folder: the set.
       final: its final place.
       scratch: a temporary folder on the same file system.
 
     Raises:
       OSError: the folder cannot be moved.
     """
-    # The rename fails if another process was faster, or if a damaged set is there.
-    for attempt in range(10):
-        try:
-            folder.rename(final)
-            return
-        except OSError:
-            if seal.read(final):
-                return
-            if attempt == 9 or not final.exists():
-                raise
-            # The folder is gone if another process has just removed it too.
-            with contextlib.suppress(FileNotFoundError):
-                final.rename(scratch / f"damaged-{attempt}")
+    final.parent.mkdir(exist_ok=True)
+    if not (final / set_folder.SET_FILE).exists():
+        # What else lies there is no set, such as one that has lost its set.json.
+        with contextlib.suppress(FileNotFoundError):
+            final.rename(scratch / "other")
+    try:
+        folder.rename(final)
+    except OSError:
+        if not (final / set_folder.SET_FILE).exists():
+            raise

@@ -39,16 +39,9 @@ def plain_punctuation(text: str) -> str:
     return text if text.isascii() else text.translate(PLAIN)
 
 
-def is_text(value: str) -> bool:
-    """Return whether a string can be encoded as UTF-8.
-
-    JSON and pickles can contain half of a surrogate pair, which cannot.
-    """
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def as_bytes(text: str) -> np.ndarray:
+    """Return a text as UTF-8 bytes [t] uint8."""
+    return np.frombuffer(text.encode(), np.uint8)
 
 
 def numbering() -> dict[Any, int]:
@@ -61,24 +54,20 @@ def numbering() -> dict[Any, int]:
 class Vocabulary:
     """Words and their ids. The special tokens come first, from id 0.
 
-    If "<unk>" is a special token, it stands for all words outside the vocabulary.
-
     Attributes:
       words: the words, without the special tokens.
-      specials: the special tokens.
+      specials: the special tokens. "<unk>" stands for all words outside the vocabulary.
     """
 
-    def __init__(self, words: Sequence[str], specials: Sequence[str] = SPECIALS):
-        """Number the tokens.
+    specials = SPECIALS
 
-        Args:
-          words: the words, in the order of their ids.
-          specials: the special tokens.
+    def __init__(self, words: Sequence[str]):
+        """Number the words, in their order.
 
         Raises:
           ValueError: a token occurs twice.
         """
-        self.words, self.specials = tuple(words), tuple(specials)
+        self.words = tuple(words)
         self._tokens = self.specials + self.words
         self._ids = {token: i for i, token in enumerate(self._tokens)}
         # A dict keeps one id per token, so it is shorter if a token occurs twice.
@@ -106,17 +95,9 @@ class Vocabulary:
         return token in self._ids
 
     def encode(self, tokens: Iterable[str]) -> np.ndarray:
-        """Return the ids of tokens, [T] int32.
-
-        Raises:
-          KeyError: a token is not in the vocabulary, and "<unk>" is not either.
-        """
-        unknown = self._ids.get("<unk>")
-        if unknown is None:
-            ids = [self._ids[token] for token in tokens]
-        else:
-            ids = [self._ids.get(token, unknown) for token in tokens]
-        return np.array(ids, np.int32)
+        """Return the ids of tokens, [T] int32."""
+        unknown = self._ids["<unk>"]
+        return np.array([self._ids.get(token, unknown) for token in tokens], np.int32)
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Return the tokens of ids.

@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -35,6 +36,11 @@ class Parser(argparse.ArgumentParser):
             else:
                 setattr(found, name, _local(value, name))
         return found, rest
+
+
+def print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning as one line. To be used as `warnings.showwarning`."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def flag_value(command: Sequence[str], flag: str) -> str:

@@ -237,7 +237,7 @@ def _licence(name: str) -> str:
     """Return the licence of a data set of this project."""
     if name not in data.TABLE:
         return "not known here: these are files of the author's own"
-    return data.builder_class(name).licence
+    return data.reader_of(name).licence
 
 
 def _numbers(records: Sequence[Mapping[str, Any]], step: int) -> Sequence[str]:

@@ -1,7 +1,8 @@
-"""Sets with a builder of one's own, and what prepare.py says about a set."""
+"""Sets with a reader of one's own, and scripts/prepare.py."""
 
-import json
-import re
+import dataclasses
+import gzip
+import hashlib
 import subprocess
 import sys
 from importlib import metadata
@@ -10,118 +11,131 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data import registry
-from lnrepro.data.builder import Builder, array
-from lnrepro.errors import DataError
+from lnrepro.data import table
+from lnrepro.data.raw_folder import RawFile
+from lnrepro.data.reader import Content, Reader
+from lnrepro.errors import DataError, UserError
 from scripts import prepare
-from tests.data import idx
-from tests.runs import ROOT, environment, run
-
-PAGE = (ROOT / "docs/your-own-data.md").read_text(encoding="utf-8")
-BLOCKS = {
-    language: re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
-    for language in ("python", "sh")
-}
-CONFIG_FLAGS = re.compile(r"--config\S+")
+from tests.data import idx, small
+from tests.runs import ROOT
 
 
-class Constant(Builder):
-    """One number."""
+def read_constant(raw):
+    return Content({"train": {"x": np.array([7])}})
 
-    embedded = True
 
-    def features(self):
-        return {"x": array((), np.int32)}
-
-    def examples(self, raw):
-        return {"train": [{"x": 7}]}
+CONSTANT = Reader(title="One number.", read=read_constant, embedded=True)
 
 
 @pytest.fixture(autouse=True)
 def _no_registered_sets(monkeypatch):
-    monkeypatch.setattr(registry, "_REGISTERED", {})
-
-
-@pytest.mark.slow
-def test_the_builder_of_the_documentation_trains_without_being_registered(tmp_path):
-    (block,) = (b for b in BLOCKS["python"] if "data.register" in b)
-    rng = np.random.RandomState(0)
-    labels = np.arange(600) % 10
-    images = rng.randint(0, 50, (600, 28, 28)) + 20 * labels[:, None, None]
-    (tmp_path / "my_files").mkdir()
-    np.savez(tmp_path / "my_files/images.npz", x=images.astype(np.uint8), y=labels)
-    done = subprocess.run(
-        [sys.executable, "-c", block],
-        cwd=tmp_path,
-        env=environment(tmp_path) | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    (command,) = (b for b in BLOCKS["sh"] if "=clothes" in b)
-    flags = CONFIG_FLAGS.findall(command)
-    flags += ["--config.steps=20", f"--workdir={tmp_path / 'run'}"]
-    code, _, error = run(tmp_path, *flags)
-    assert code == 0, error
-    config = json.loads((tmp_path / "run/config.json").read_text())["config"]
-    assert config["data"]["train_examples"] == 400
-    assert config["data"]["features"] == 784
-    assert config["data"]["full_ink"] == images[200:].max()
-    # The same command resumes: the sizes are filled again.
-    code, out, error = run(tmp_path, *flags)
-    assert code == 0, error
-    assert "is finished" in out
+    monkeypatch.setattr(table, "_REGISTERED", {})
 
 
 def test_names_that_cannot_be_registered():
     for name in ("mnist", "a/b", ""):
         with pytest.raises(DataError, match=r"choose another name|cannot be the name"):
-            data.register(name, Constant)
+            data.register(name, CONSTANT)
 
 
 def test_a_registered_set_is_prepared_at_its_first_use(tmp_path):
-    data.register("constant", Constant)
+    data.register("constant", CONSTANT)
     assert data.open_columns("constant", "train", tmp_path)["x"].tolist() == [7]
     assert data.split_sizes("constant", tmp_path) == {"train": 1}
-    registry._REGISTERED.clear()
+    # Another process has not registered it, and finds what was prepared.
+    table._REGISTERED.clear()
     assert data.open_columns("constant", "train", tmp_path)["x"].tolist() == [7]
     with pytest.raises(DataError, match=r"no data set is called 'constants'; .*mnist"):
         data.open_columns("constants", "train", tmp_path)
 
 
-def test_an_entry_point_names_a_builder(tmp_path, monkeypatch):
-    point = metadata.EntryPoint(
-        "constant", f"{__name__}:Constant", registry.ENTRY_POINTS
-    )
+def test_an_entry_point_names_a_reader(tmp_path, monkeypatch):
+    point = metadata.EntryPoint("constant", f"{__name__}:CONSTANT", table.ENTRY_POINTS)
 
     def entry_points(group, name):
         wanted = (point.group, point.name)
         return (point,) if (group, name) == wanted else ()
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
-    assert data.builder_class("constant") is Constant
-    assert data.prepared("constant", tmp_path) is False
+    assert data.reader_of("constant") is CONSTANT
+    assert not data.prepared("constant", tmp_path)
     data.prepare("constant", data_dir=tmp_path)
     assert data.prepared("constant", tmp_path)
 
 
-@pytest.mark.slow
-def test_prepare_ends_with_counts_and_the_command(tmp_path, monkeypatch, capsys):
-    raw = idx.write(tmp_path / "raw", idx.files())
-    monkeypatch.setenv("LNREPRO_DATA", str(tmp_path / "data"))
-    prepare.main(["mnist", f"--raw={raw}", "--as=mine"])
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """The small set with checksums and addresses; the flags of its data dir."""
+    files = []
+    for name, text in (("train.txt", small.TRAIN), ("test.txt", small.TEST)):
+        path = tmp_path / f"{name}.gz"
+        path.write_bytes(gzip.compress(text.encode()))
+        checksum = hashlib.sha256(text.encode()).hexdigest()
+        files.append(RawFile(name, checksum, (path.as_uri(),)))
+    reader = dataclasses.replace(small.READER, files=tuple(files))
+    monkeypatch.setattr(small, "READER", reader)
+    monkeypatch.setitem(data.TABLE, "numbers", "tests.data.small:READER")
+    return f"--data_dir={tmp_path / 'data'}"
+
+
+def test_the_script_downloads_prepares_and_lists(served, tmp_path, capsys):
+    root = tmp_path / "data"
+    prepare.main(["--list", served])
+    listed = capsys.readouterr().out
+    for name in data.TABLE:
+        reader = data.reader_of(name)
+        texts = (name, reader.title, reader.source, reader.licence, reader.size)
+        assert all(text in listed for text in texts)
+    assert str(root / "raw" / "numbers") in listed
+    assert not (root / "numbers").exists()
+    prepare.main(["numbers", "--download", served])
+    fingerprint = data.fingerprint("numbers", root)
     out = capsys.readouterr().out
-    sizes = data.split_sizes("mine")
-    assert f"train: {sizes['train']:,}" in out
-    commands = re.findall("python -m lnrepro.main (--config=configs/mnist.py.*)", out)
-    (flags,) = (command.split() for command in commands)
-    assert f"--config.data.train_examples={sizes['train']}" in flags
-    # A run on the config's own data has the default directory.
-    assert "--workdir=runs/mnist/mine" in flags
-    flags.remove("--workdir=runs/mnist/mine")
-    flags += ["--config.batch_size=2", "--config.steps=2"]
-    code, _, error = run(tmp_path, *flags, f"--workdir={tmp_path / 'run'}")
-    assert code == 0, error
+    assert f"{fingerprint} is prepared in {root / 'numbers'}" in out
+    assert "train: 5" in out
+    assert "words: 2" in out
+    found = sorted(path.name for path in (root / "raw" / "numbers").iterdir())
+    assert found == ["test.txt.gz", "train.txt.gz"]
+    prepare.main(["numbers", served])
+    assert "prepared already" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"was not read.*pass --as OWN_NAME"):
+        prepare.main(["numbers", f"--raw={tmp_path}", served])
+    prepare.main(["numbers", "--list", served])
+    assert fingerprint in capsys.readouterr().out
+
+
+def test_an_own_set_is_listed_from_its_folder(served, tmp_path, capsys):
+    raw = small.write(tmp_path / "raw", test="1 2 3")
+    prepare.main(["numbers", f"--raw={raw}", "--as=mine", served])
+    capsys.readouterr()
+    prepare.main(["mine", "--list", served])
+    out = capsys.readouterr().out
+    assert out.startswith("mine  mine/")
+    assert str(tmp_path / "data/mine") in out
+
+
+def test_the_script_fails_with_one_line_and_exit_code_2(tmp_path):
+    idx.write(tmp_path / "raw", idx.files())
+    for args, line in [
+        (["mnist", "--as", "mine"], "--as=mine needs --raw"),
+        (["minst"], "error: no data set is called 'minst'; did you mean 'mnist'?"),
+        (
+            ["mnist", "--raw", tmp_path / "none"],
+            "no such file, plain or .gz, .xz or .bz2; the folder does not exist",
+        ),
+        (
+            ["mnist", "--raw", tmp_path / "raw"],
+            "train-images-idx3-ubyte.gz: checksum differs",
+        ),
+    ]:
+        script = ROOT / "scripts/prepare.py"
+        command = [sys.executable, script, *args, "--data_dir", tmp_path / "data"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert line in done.stderr
 
 
 @pytest.mark.parametrize(

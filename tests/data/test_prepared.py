@@ -1,7 +1,10 @@
-"""Tests of preparing data sets and opening them by name."""
+"""Tests of preparing data sets, of their proofs, and of opening them by name."""
 
+import dataclasses
+import errno
+import hashlib
 import json
-import shutil
+import os
 import subprocess
 import sys
 import textwrap
@@ -10,209 +13,212 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data import prepared_set
-from lnrepro.data.builder import Builder
-from lnrepro.data.raw import RawFile
+from lnrepro.data import ragged, set_folder
+from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.reader import Content, Reader, WrittenContent, leave_out
 from lnrepro.errors import DataError, UserError
 from scripts import prepare
-from tests.data import idx, unchecked
+from tests.data import small
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """A folder of raw files and a data dir with `mnist` prepared from them."""
-    root = tmp_path_factory.mktemp("prepared")
-    raw = idx.write(root / "raw", idx.files())
-    unchecked.prepare("mnist", raw, root / "data")
-    return raw, root / "data"
+@pytest.fixture
+def numbers(monkeypatch):
+    """A function (fields) that puts the small set with these fields into the table."""
+
+    def put(**fields):
+        reader = dataclasses.replace(small.READER, **fields)
+        monkeypatch.setattr(small, "READER", reader)
+
+    monkeypatch.setitem(data.TABLE, "numbers", "tests.data.small:READER")
+    put(published={"train": 5, "numbers": 7})
+    return put
+
+
+@pytest.fixture
+def raw(tmp_path):
+    return small.write(tmp_path / "raw")
+
+
+def put_reader(monkeypatch, **fields):
+    """Put an embedded set called `made` into the table."""
+    reader = Reader(title="Made up.", embedded=True, **fields)
+    monkeypatch.setattr(small, "MADE", reader, raising=False)
+    monkeypatch.setitem(data.TABLE, "made", "tests.data.small:MADE")
 
 
 @pytest.mark.parametrize("name", sorted(data.TABLE))
-def test_every_builder_is_complete(name):
-    cls = data.builder_class(name)
-    assert issubclass(cls, Builder)
-    assert cls.name == name
-    assert cls.version.count(".") == 2
-    for text in (cls.__doc__, cls.source, cls.licence, cls.size):
+def test_every_reader_is_complete(name):
+    reader = data.reader_of(name)
+    assert (reader.read is None) != (reader.write is None)
+    assert reader.version.count(".") == 2
+    for text in (reader.title, reader.source, reader.licence, reader.size):
         assert text.strip()
-    assert cls.features(cls)
-    assert cls.embedded != bool(cls.files), "a set is embedded or has official files"
-    assert len({file.name for file in cls.files}) == len(cls.files)
-    for file in cls.files:
-        assert isinstance(file, RawFile)
-        assert not file.name.startswith("/")
-        assert ".." not in file.name.split("/")
+        assert text != "not stated"
+    assert reader.embedded != bool(reader.files)
+    assert len({file.name for file in reader.files}) == len(reader.files)
+    for file in reader.files:
         assert file.sha256 is None or len(bytes.fromhex(file.sha256)) == 32
         assert all(url.startswith(("https://", "http://")) for url in file.urls)
+    has_checksums = all(file.sha256 for file in reader.files)
+    assert has_checksums or reader.published, "nothing shows that a set is official"
 
 
-def test_unknown_names():
-    message = (
-        r"no data set is called 'minst'; did you mean 'mnist'\? there are: .*digits"
-    )
+def expected_sha256(columns, facts):
+    """The checksum of a set, by its definition. `columns` are by split and name."""
+    content = b""
+    for split, of_split in sorted(columns.items()):
+        content += f"{split}:{len(of_split['value'])};".encode()
+        for row in zip(*(of_split[name] for name in sorted(of_split)), strict=True):
+            for name, value in zip(sorted(of_split), row, strict=True):
+                content += f"{name}:{value.dtype.str}:{value.shape};".encode()
+                content += value.tobytes()
+    content += json.dumps(facts, ensure_ascii=False, sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_a_set_holds_what_its_reader_returns(numbers, raw, tmp_path):
+    folder = data.prepare("numbers", raw, tmp_path)
+    assert folder == tmp_path / "numbers/1.0.0" == data.folder_of("numbers", tmp_path)
+    opened = data.open_set("numbers", tmp_path)
+    wanted = small.read(RawFolder("numbers", raw))
+    assert opened.splits == {"train": 5, "test": 2}
+    for split, columns in wanted.splits.items():
+        found = opened.columns(split)
+        np.testing.assert_array_equal(found["value"], columns["value"], strict=True)
+        assert not found["value"].flags.writeable
+        assert isinstance(found["digits"], ragged.Ragged)
+        for row, digits in zip(found["digits"], columns["digits"], strict=True):
+            np.testing.assert_array_equal(row, digits, strict=True)
+    assert opened.facts == wanted.facts
+    assert opened.sha256 == expected_sha256(wanted.splits, wanted.facts)
+    assert opened.fingerprint == f"numbers/1.0.0/{opened.sha256[:16]}"
+
+
+def test_a_reader_may_write_its_columns_itself(monkeypatch, tmp_path):
+    def write(raw, folder):
+        (folder / "train").mkdir(parents=True)
+        for name, size in (("a", 6), ("b", 2)):
+            np.save(folder / "train" / f"{name}.npy", np.arange(size))
+        return WrittenContent({"train": 6})
+
+    put_reader(monkeypatch, write=write)
+    opened = data.open_set("made", tmp_path)
+    assert opened.facts == {}
+    content = b""
+    for file in (opened.folder / f"columns/train/{name}.npy" for name in "ab"):
+        content += f"{file.name}:{file.stat().st_size};".encode() + file.read_bytes()
+    assert opened.sha256 == hashlib.sha256(content).hexdigest()
+    opened.verify()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"a": np.zeros(2), "b": np.zeros(3)}, "there are {'a': 2, 'b': 3}"),
+        ({"a": np.zeros(0)}, "made: the split train needs examples"),
+        ({"a": []}, "made: the split train needs examples"),
+        ({"a": np.array(["x"])}, "a: values of type <U1; columns hold numbers"),
+        (
+            {"a": [np.zeros((1, 2)), np.zeros((1, 3))]},
+            "a: its examples differ in shape",
+        ),
+    ],
+)
+def test_columns_that_are_none(monkeypatch, tmp_path, columns, message):
+    put_reader(monkeypatch, read=lambda raw: Content({"train": columns}))
     with pytest.raises(DataError, match=message):
-        data.open_source("minst", "train")
+        data.open_set("made", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_names(numbers, raw, tmp_path):
+    message = r"no data set is called 'minst'; did you mean 'mnist'\? there are: .*digi"
+    with pytest.raises(DataError, match=message):
+        data.open_columns("minst", "train")
     with pytest.raises(DataError, match=r"no data set is called '\.\./mnist'"):
-        data.set_folder("../mnist")
-
-
-def test_unknown_split(small):
-    for open_split in (data.open_source, data.open_columns):
-        with pytest.raises(
-            DataError, match="mnist has no split 'dev'; it has: test, train, valid"
-        ):
-            open_split("mnist", "dev", small[1])
-
-
-def test_the_error_for_a_missing_set_names_the_command(tmp_path):
-    message = r"mnist is not prepared: .*python scripts/prepare.py mnist --raw DIR"
-    with pytest.raises(DataError, match=message):
-        data.fingerprint("mnist", tmp_path)
-    with pytest.raises(DataError, match=message):
-        data.open_columns("mnist", "train", tmp_path)
-
-
-def test_preparing_again_changes_nothing(small):
-    seal = data.set_folder("mnist", small[1]) / data.SEAL
-    before = seal.stat().st_mtime_ns
-    data.prepare("mnist", "/nowhere", small[1])
-    assert seal.stat().st_mtime_ns == before
-
-
-def lose_seal(folder):
-    (folder / data.SEAL).unlink()
-
-
-def lose_records(folder):
-    next(folder.glob("*-train.array_record*")).unlink()
-
-
-def cut_records(folder):
-    path = next(folder.glob("*-train.array_record*"))
-    path.write_bytes(path.read_bytes()[:-1000])
-
-
-def cut_seal(folder):
-    path = folder / data.SEAL
-    path.write_text(path.read_text()[:-10])
-
-
-def odd_seal(folder):
-    (folder / data.SEAL).write_text("[]")
-
-
-def empty_folder(folder):
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
+        data.folder_of("../mnist")
+    data.prepare("numbers", raw, tmp_path)
+    with pytest.raises(DataError, match="has no split 'dev'; it has: train, test"):
+        data.open_columns("numbers", "dev", tmp_path)
 
 
 @pytest.mark.parametrize(("name", "can"), [("mnist", True), ("iam_ondb", False)])
-def test_a_set_that_is_missing_names_the_download_where_there_is_one(
-    name, can, tmp_path
-):
-    with pytest.raises(DataError, match=f"{name} is not prepared") as error:
+def test_a_set_that_is_missing_names_the_command(name, can, tmp_path):
+    message = rf"{name} is not prepared in .*scripts/prepare.py {name} --raw DIR"
+    with pytest.raises(DataError, match=message) as error:
         data.open_columns(name, "train", tmp_path)
     assert ("--download" in str(error.value)) == can
 
 
-DAMAGES = [lose_seal, lose_records, cut_records, cut_seal, odd_seal, empty_folder]
+def test_preparing_again_changes_nothing(numbers, raw, tmp_path):
+    file = data.prepare("numbers", raw, tmp_path) / set_folder.SET_FILE
+    whole, before = file.read_bytes(), file.stat().st_mtime_ns
+    data.prepare("numbers", "/nowhere", tmp_path)
+    assert file.stat().st_mtime_ns == before
+    # A folder without its description is no set.
+    file.unlink()
+    assert not data.prepared("numbers", tmp_path)
+    data.prepare("numbers", raw, tmp_path)
+    assert file.read_bytes() == whole
+    assert [path.name for path in (tmp_path / "numbers").iterdir()] == ["1.0.0"]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_set_is_not_prepared_and_can_be_prepared_again(damage, tmp_path):
-    raw = idx.write(tmp_path / "raw", idx.files())
-    folder = unchecked.prepare("mnist", raw, tmp_path)
-    whole = data.fingerprint("mnist", tmp_path)
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+# What happens to the folder of a set, and how the error names it.
+DAMAGES = [
+    (lambda f: cut(f / "set.json"), "set.json cannot be read"),
+    (lambda f: (f / "set.json").write_text("[]"), "set.json cannot be read"),
+    (lambda f: (f / "columns/train/value.npy").unlink(), "train/value.npy is missing"),
+    (lambda f: cut(f / "columns/test/digits.npy"), "has 125 bytes instead of 130"),
+]
+
+
+@pytest.mark.parametrize(("damage", "problem"), DAMAGES)
+@pytest.mark.parametrize("own_name", [None, "mine"])
+def test_a_damaged_set_names_the_file_and_the_remedy(
+    numbers, raw, tmp_path, damage, problem, own_name
+):
+    folder = data.prepare("numbers", raw, tmp_path, own_name=own_name)
+    name = own_name or "numbers"
     damage(folder)
-    assert not data.prepared("mnist", tmp_path)
-    command = "run `python scripts/prepare.py mnist"
-    with pytest.raises(
-        DataError, match=f"{folder} is half-written or damaged; {command}"
+    message = f"{folder}: damaged, .*{problem}; remove it and prepare it again"
+    for use in (
+        lambda: data.open_set(name, tmp_path),
+        lambda: data.prepared(name, tmp_path),
+        lambda: data.prepare("numbers", raw, tmp_path, own_name=own_name),
     ):
-        data.open_columns("mnist", "train", tmp_path)
-    unchecked.prepare("mnist", raw, tmp_path)
-    assert data.fingerprint("mnist", tmp_path) == whole
-    assert len(data.open_source("mnist", "train", tmp_path)) == 33
-    assert [path.name for path in (tmp_path / "mnist").iterdir()] == [folder.name]
+        with pytest.raises(DataError, match=message):
+            use()
 
 
-def test_preparing_leaves_nothing_in_the_temporary_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
-    data.prepare("digits", None, tmp_path / "data")
-    assert not list((tmp_path / "tmp").iterdir())
-
-
-def test_damaged_records_are_a_data_error(tmp_path):
-    folder = unchecked.prepare(
-        "mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path
-    )
-    path = next(folder.glob("*-train.array_record*"))
-    size = path.stat().st_size
-    path.write_bytes(np.random.default_rng(0).bytes(size))
-    with pytest.raises(
-        DataError, match=r"mnist/.* \(train\): cannot be read .*prepare the set again"
-    ) as failure:
-        data.open_source("mnist", "train", tmp_path)[0]
-    assert "\n" not in str(failure.value)
-
-
-def flip_bytes(path):
-    """Change some bytes in the middle of a file, whose size stays."""
-    content = bytearray(path.read_bytes())
-    for i in range(len(content) // 2, len(content) // 2 + 64):
-        content[i] ^= 255
-    path.write_bytes(content)
-
-
-def test_changed_bytes_are_found_when_small_columns_are_opened(tmp_path):
-    raw = idx.write(tmp_path / "raw", idx.files())
-    folder = unchecked.prepare("mnist", raw, tmp_path)
-    prepare.main(["mnist", "--verify", f"--data_dir={tmp_path}"])
-    flip_bytes(folder / "columns/train/image.npy")
-    with pytest.raises(DataError, match=r"train/image.npy has changed since .*again"):
-        data.open_columns("mnist", "train", tmp_path)
-    data.open_columns("mnist", "test", tmp_path)
-
-
-def test_verify_names_every_changed_file_of_any_size(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(prepared_set, "CHECKED_BYTES", 0)
-    raw = idx.write(tmp_path / "raw", idx.files())
-    folder = unchecked.prepare("mnist", raw, tmp_path)
-    flags = ["mnist", "--verify", f"--data_dir={tmp_path}"]
+def test_verify_finds_changed_bytes(numbers, raw, tmp_path, capsys):
+    folder = data.prepare("numbers", raw, tmp_path)
+    flags = ["numbers", "--verify", f"--data_dir={tmp_path}"]
     prepare.main(flags)
-    expected = f"{data.fingerprint('mnist', tmp_path)}: every file in {folder} is"
-    assert expected in capsys.readouterr().out
-    records = next(folder.glob("*-train.array_record*"))
-    for path in (folder / "columns/train/image.npy", records):
-        flip_bytes(path)
-    # Columns of this size are not read as a whole when they are opened.
-    data.open_columns("mnist", "train", tmp_path)
-    with pytest.raises(
-        UserError, match=rf"columns/train/image.npy, {records.name}: changed since .*"
-    ):
-        prepare.main(flags)
-    (folder / "columns/train/image.npy").unlink()
-    with pytest.raises(UserError, match=r"is not prepared in .*, or a file is missing"):
+    fingerprint = data.fingerprint("numbers", tmp_path)
+    assert f"{fingerprint}: the content of {folder} is" in capsys.readouterr().out
+    path = folder / "columns/train/digits.npy"
+    path.write_bytes(path.read_bytes().replace(b"1000", b"1001"))
+    data.open_columns("numbers", "train", tmp_path)
+    with pytest.raises(UserError, match="damaged, its content has another checksum"):
         prepare.main(flags)
 
 
-def test_verify_needs_checksums(tmp_path):
-    raw = idx.write(tmp_path / "raw", idx.files())
-    folder = unchecked.prepare("mnist", raw, tmp_path)
-    seal = json.loads((folder / data.SEAL).read_text())
-    # As an older version wrote it.
-    del seal["checksums"]
-    (folder / data.SEAL).write_text(json.dumps(seal))
-    data.open_columns("mnist", "train", tmp_path)
-    with pytest.raises(UserError, match=f"{folder} holds no checksums .*again"):
-        prepare.main(["mnist", "--verify", f"--data_dir={tmp_path}"])
-
-
-def test_the_error_for_an_unwritable_data_dir(tmp_path):
+def test_the_error_for_a_data_dir_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DataError, match=r"digits: cannot write to .*LNREPRO_DATA"):
         data.open_columns("digits", "train", tmp_path / "file")
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(DataError, match=r"digits: cannot write to .*No space left on"):
+        data.open_columns("digits", "train", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def python(code: str, *args: object) -> subprocess.Popen:
@@ -228,28 +234,26 @@ def output(process: subprocess.Popen) -> str:
     return out.strip()
 
 
-def test_a_killed_process_leaves_no_prepared_set(tmp_path):
-    raw = idx.write(tmp_path / "raw", idx.files())
+def test_a_killed_process_leaves_no_prepared_set(numbers, raw, tmp_path):
     killed = python(
         """
         import os, signal, sys
-        from tests.data import unchecked
+        from lnrepro import data
+        from tests.data import small
         def die(what, done, total):
-            if what == "checking train":
-                os.kill(os.getpid(), signal.SIGKILL)
-        unchecked.prepare("mnist", sys.argv[1], sys.argv[2], progress=die)
+            os.kill(os.getpid(), signal.SIGKILL)
+        data.register("numbers", small.READER)
+        data.prepare("numbers", sys.argv[1], sys.argv[2], progress=die)
         """,
         raw,
         tmp_path,
     )
     killed.communicate(timeout=120)
     assert killed.returncode == -9
-    assert list(tmp_path.glob("unfinished-*/*")), (
-        "it was killed before it wrote anything"
-    )
-    assert not data.prepared("mnist", tmp_path)
-    unchecked.prepare("mnist", raw, tmp_path)
-    assert len(data.open_columns("mnist", "train", tmp_path)["label"]) == 33
+    assert list(tmp_path.glob("unfinished-*/set/columns/*/*"))
+    assert not data.prepared("numbers", tmp_path)
+    data.prepare("numbers", raw, tmp_path)
+    assert len(data.open_columns("numbers", "train", tmp_path)["value"]) == 5
 
 
 @pytest.mark.slow
@@ -267,7 +271,8 @@ def test_processes_that_start_together_share_one_preparation(tmp_path):
     assert [path.name for path in (tmp_path / "digits").iterdir()] == ["1.0.0"]
 
 
-def test_nothing_heavy_is_imported_before_it_is_needed(small):
+def test_nothing_heavy_is_imported_before_it_is_needed(tmp_path):
+    data.prepare("story_mr", data_dir=tmp_path)
     stages = """
         import json, sys
         packages = {"jax", "grain", "tensorflow_datasets", "tensorflow", "sklearn"}
@@ -276,69 +281,72 @@ def test_nothing_heavy_is_imported_before_it_is_needed(small):
         from lnrepro import data
         from lnrepro.data import batches
         for name in data.TABLE:
-            data.builder_class(name)
+            data.reader_of(name)
+        columns = data.open_columns("story_mr", "sentences", sys.argv[1])
         seen = [heavy()]
-        columns = data.open_columns("mnist", "train", sys.argv[1])
-        data.fingerprint("mnist", sys.argv[1])
-        seen.append(heavy())
-        data.open_source("mnist", "train", sys.argv[1])[0]
-        seen.append(heavy())
-        next(batches.train_batches(columns, batches.Plan(33, 4, 0)))
+        next(batches.train_batches(columns, batches.Plan(200, 4, 0), pad={"text": 99}))
         seen.append(heavy())
         print(json.dumps(seen))
         """
-    seen = json.loads(output(python(stages, small[1])))
-    assert seen[:3] == [[], [], ["tensorflow_datasets"]]
-    assert "tensorflow" not in seen[3]
+    seen = json.loads(output(python(stages, tmp_path)))
+    assert seen[0] == []
+    assert "tensorflow_datasets" not in seen[1]
 
 
-def test_a_prepared_set_that_names_a_module_is_not_opened(tmp_path):
-    folder = unchecked.prepare(
-        "mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path
-    )
-    path = folder / "features.json"
-    right = "tensorflow_datasets.core.features.features_dict"
-    # The file keeps its size, which is in the seal.
-    wrong = "antigravity".ljust(len(right), "_")
-    path.write_text(path.read_text().replace(right, wrong))
-    message = r"features\.json: names 'antigravity_*\.FeaturesDict', which TFDS"
+def sha256(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+CHECKED = (
+    RawFile("train.txt", sha256(small.TRAIN)),
+    RawFile("test.txt", sha256(small.TEST)),
+)
+
+
+@pytest.mark.parametrize(
+    ("proof", "message"),
+    [
+        ({"files": CHECKED}, r"test.txt: checksum differs, .*pass --as NAME"),
+        ({"published": {"test": 2}}, "the official numbers: test 3 instead of 2; get"),
+        ({"published": {"numbers": 7}}, "numbers 8 instead of 7; .* pass --as NAME"),
+        ({"sha256": "5a5a"}, "its content has another checksum"),
+        ({}, "neither checksums nor counts of it are known"),
+    ],
+)
+def test_only_the_official_content_has_the_name_of_the_set(
+    numbers, raw, tmp_path, proof, message
+):
+    numbers(**{"published": {}} | proof)
+    other = small.write(tmp_path / "other", test="8 8 8")
     with pytest.raises(DataError, match=message):
-        data.open_source("mnist", "train", tmp_path)
-    assert "antigravity" not in sys.modules
+        data.prepare("numbers", other, tmp_path / "data")
+    assert not data.prepared("numbers", tmp_path / "data")
+    data.prepare("numbers", other, tmp_path / "data", own_name="mine")
+    assert data.split_sizes("mine", tmp_path / "data")["test"] == 3
+    found = data.open_set("mine", tmp_path / "data")
+    if "sha256" in proof:
+        numbers(sha256=found.sha256[:16])
+    if proof:
+        whole = other if "sha256" in proof else raw
+        data.prepare("numbers", whole, tmp_path / "data")
+        assert data.prepared("numbers", tmp_path / "data")
 
 
-def test_the_records_are_kept_only_where_they_are_asked_for(tmp_path, small):
-    """The examples are the same, and so is the fingerprint."""
-    folder = unchecked.prepare("mnist", small[0], tmp_path, records=False)
-    assert sorted(path.name for path in folder.iterdir()) == ["columns", data.SEAL]
-    assert data.fingerprint("mnist", tmp_path) == data.fingerprint("mnist", small[1])
-    with pytest.raises(DataError, match=r"columns only.*prepare mnist with --records"):
-        data.open_source("mnist", "train", tmp_path)
+def test_own_files_get_a_name_of_their_own(numbers, raw, tmp_path):
+    data.prepare("numbers", raw, tmp_path, own_name="mine")
+    assert not data.prepared("numbers", tmp_path)
+    assert data.prepared("mine", tmp_path)
+    official = data.prepare("numbers", raw, tmp_path)
+    mine = data.open_set("mine", tmp_path)
+    assert mine.sha256 == set_folder.open_folder(official).sha256
+    assert mine.fingerprint == f"mine/1.0.0/{mine.sha256[:16]}"
+    assert data.reader_of("mine", tmp_path) is small.READER
+    assert mine.format == "numbers"
 
 
-def test_a_set_is_read_once_in_a_process(small, monkeypatch):
-    data.open_columns("mnist", "train", small[1])
-
-    def read(folder):
-        raise AssertionError(f"{folder} is read again")
-
-    monkeypatch.setattr(prepared_set.seal, "read", read)
-    first = data.open_columns("mnist", "train", small[1])
-    first.clear()
-    columns = data.open_columns("mnist", "train", small[1])
-    assert set(columns) == {"image", "label"}
-    assert data.fingerprint("mnist", small[1]).startswith("mnist/1.0.0/")
-
-
-def test_own_files_get_a_name_of_their_own(tmp_path):
-    raw = idx.write(tmp_path / "raw", idx.files())
-    root = tmp_path / "data"
-    data.prepare("mnist", raw, root, own_name="my_digits")
-    assert not data.prepared("mnist", root)
-    assert data.prepared("my_digits", root)
-    assert data.fingerprint("my_digits", root).startswith("my_digits/1.0.0/")
-    assert data.builder_class("my_digits", root) is data.builder_class("mnist")
-    assert len(data.open_columns("my_digits", "train", root)["label"]) == 33
+def test_an_own_set_of_another_data_dir_is_found_by_its_name(numbers, raw, tmp_path):
+    folder = data.prepare("numbers", raw, tmp_path / "there", own_name="mine")
+    assert data.prepare("mine", data_dir=tmp_path / "there") == folder
 
 
 @pytest.mark.parametrize(
@@ -349,17 +357,15 @@ def test_own_files_get_a_name_of_their_own(tmp_path):
         ("taken", "taken is prepared already; choose another name, or remove"),
     ],
 )
-def test_names_that_own_files_cannot_have(tmp_path, own_name, message):
-    raw = idx.write(tmp_path / "raw", idx.files())
-    data.prepare("mnist", raw, tmp_path / "data", own_name="taken")
+def test_names_that_own_files_cannot_have(numbers, raw, tmp_path, own_name, message):
+    data.prepare("numbers", raw, tmp_path, own_name="taken")
     with pytest.raises(DataError, match=message):
-        data.prepare("mnist", raw, tmp_path / "data", own_name=own_name)
+        data.prepare("numbers", raw, tmp_path, own_name=own_name)
 
 
-def test_the_newest_version_is_that_of_the_largest_number(tmp_path):
-    folder = unchecked.prepare(
-        "mnist", idx.write(tmp_path / "raw", idx.files()), tmp_path
-    )
-    for version in ("1.9.0", "1.10.0"):
-        shutil.copytree(folder, folder.parent / version)
-    assert prepared_set.newest(folder.parent).folder.name == "1.10.0"
+def test_few_examples_are_left_out_and_many_are_an_error():
+    with pytest.warns(UserWarning, match="f, line 3: 2 of 200 are empty lines, which"):
+        leave_out("f", "empty lines", ["line 3", "line 9"], 200)
+    with pytest.raises(DataError, match="f, line 3: 2 of 199 are empty lines, more th"):
+        leave_out("f", "empty lines", ["line 3", "line 9"], 199)
+    leave_out("f", "empty lines", [], 0)

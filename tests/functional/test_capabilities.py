@@ -33,9 +33,7 @@ from lnrepro.functional import (
 from tests.convert.layers import LAYERS
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "capabilities.md"
-SOURCE = (
-    "https://github.com/lnrepro/lnrepro/blob/main/tests/functional/test_capabilities.py"
-)
+SOURCE = "../tests/functional/test_capabilities.py"
 B, T, D, H = 4, 5, 3, 8
 X = np.random.default_rng(0).standard_normal((B, T, D))
 MASK = np.array(

@@ -6,7 +6,6 @@ faults    damaged checkpoints, full and read-only disks, a directory that vanish
           processes in one directory
 identity  files of another run, edited files, pipes in place of files, and processes
           that do not agree
-fuzz      every parser under thousands of mutated files
 numerics  loss and gradient of every experiment on inputs that no data set should hold
 watch     memory, open files and threads of a long run
 """
@@ -14,7 +13,7 @@ watch     memory, open files and threads of a long run
 from lnrepro.errors import ended
 from scripts.commands import dispatch
 
-COMMANDS = ("kills", "faults", "identity", "fuzz", "numerics", "watch")
+COMMANDS = ("kills", "faults", "identity", "numerics", "watch")
 
 
 def main(argv: list[str]) -> int:

@@ -1,168 +1,178 @@
-"""Every parser on damaged files, and the fuzzer on parsers with known faults."""
+"""Every reader on damaged files, whose damage hypothesis draws.
 
-import functools
-import os
-import pathlib
-import signal
+A reader may take a file, or raise DataError with one printable line that names the
+folder or the file. Any other exception is a fault, of which hypothesis shows the
+smallest file. A prepared set is whole, or nothing of it is left.
+"""
+
+import re
+import resource
+import shutil
+import warnings
 
 import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from lnrepro import data
-from lnrepro.data.file_kinds import SUFFIXES, ZSTD
 from lnrepro.errors import DataError
-from tests.hardening import fuzz, mutate
-from tests.hardening.parsers import Parser, parsers
-from tests.hardening.samples import samples
+from tests.data.reading import write
+from tests.hardening.formats import FORMATS, PACK, SETS
 
-FOUND = samples()
-SETS = sorted({sample.name for sample in FOUND} & set(data.TABLE))
-
-
-@pytest.mark.parametrize("name", parsers())
-def test_a_parser_refuses_what_it_does_not_take(name, tmp_path):
-    # A book takes longer than the other formats. Damage must leave some files readable,
-    # so both counts are above 0.
-    count = 40 if "book" in name else 100
-    found = fuzz.trial(name, count, 1, FOUND, tmp_path)
-    assert found.fault is None
-    assert found.accepted
-    assert found.refused
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_a_set_is_prepared_whole_or_leaves_nothing(name, tmp_path):
-    found = fuzz.trial(fuzz.PREPARE + name, 3, 1, FOUND, tmp_path)
-    assert found.fault is None
-
-
-def test_undamaged_samples_are_taken(tmp_path):
-    """A sample that is refused as it is would try nothing."""
-    for i, sample in enumerate(FOUND):
-        for name, parser in parsers().items():
-            for path, content in sample.files.items():
-                other = name == "pickle" and not path.endswith(
-                    ("_pass.pkl", "_qs.pkl")
-                )  # not what cnn.check_lists takes
-                if fuzz.matches(parser, f"{sample.name}/{path}", content) and not other:
-                    file = (
-                        tmp_path
-                        / f"{i}-{name.replace(' ', '')}"
-                        / (parser.name + parser.packing)
-                    )
-                    file.parent.mkdir(exist_ok=True)
-                    file.write_bytes(
-                        fuzz.PACK[parser.packing](content)
-                        if parser.packing
-                        else content
-                    )
-                    parser.parse(content, file)
-
-
-def test_every_builder_with_files_is_tried():
-    # Embedded sets have no files and no parser.
-    wanted = {name for name in data.TABLE if not data.builder_class(name).embedded}
-    alike = {
-        "coco_captions",
-        "gutenberg_cloze",
-        "bookcorpus",
-        "cr",
-        "subj",
-        "mpqa",
-    }  # parsers of a set that is there
-    assert wanted - alike == set(SETS)
-    packings = {"", *SUFFIXES} - {".zst" if ZSTD is None else None}
-    assert {parser.packing for parser in parsers().values()} == packings
-
-
-def wrong(kind):
-    """Return a table with a parser that is wrong in one way."""
-
-    def parse(content, path):
-        if kind == "crash":
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif kind == "slow":
-            while True:
-                pass
-        elif kind == "message":
-            raise DataError(f"{path}: two\nlines")
-        elif kind == "long":
-            raise DataError(f"{path}: {'x' * 1000}")
-        elif kind == "nameless":
-            raise DataError("somewhere")
-        elif kind == "memory":
-            try:
-                bytearray(2 * fuzz.MEMORY)
-            except MemoryError as e:
-                raise DataError(f"{path}: damaged") from e
-        else:
-            raise ValueError("an error of its own")
-
-    return {"it": Parser("mnist/*", parse)}
-
-
-@pytest.mark.parametrize(
-    ("kind", "fault"),
-    [
-        ("other", "ValueError: 'an error of its own' at test_fuzz.py:"),
-        ("message", "the message is not one printable line"),
-        ("long", "the message has "),
-        ("nameless", "the message does not name the file: somewhere"),
-        ("slow", "Slow: 'took longer than 0.01 s'"),
-        ("memory", "refused for want of memory"),
-        ("crash", "the process ended with exit code -9"),
-    ],
+# Inputs of a format, in the quick and in the slow tests.
+COUNTS = [60, pytest.param(500, marks=pytest.mark.slow)]
+# Limit in characters of a message, without the path of the folder.
+LONGEST_MESSAGE = 600
+# Bytes that reading a damaged file may take: a pickle of a few bytes can ask for 64 GB.
+MEMORY = 1 << 31
+# Texts in place of a number: extreme, not finite, too long for int(), unusual digits.
+NUMBERS = (
+    *(b"0", b"-1", b"1e999", b"1e39", b"NaN", b"-Infinity", b"0x7f", b"4294967295"),
+    *(b"9" * 30, b"7" * 5000, "\u0663".encode(), b"1_0", b"+1", b"1.5", b""),
 )
-def test_every_kind_of_fault_is_found(monkeypatch, tmp_path, kind, fault):
-    monkeypatch.setattr(fuzz, "LIMIT_SECONDS", 0.01)
-    monkeypatch.setattr(fuzz, "TOTAL_SECONDS", 60)
-    # A limit on memory and a crash concern the whole process.
-    run = fuzz.in_own_process if kind in ("memory", "crash") else fuzz.trial
-    found = run("it", 20, 0, FOUND, tmp_path, functools.partial(wrong, kind))
-    assert found.refused == 0
-    assert found.fault.startswith(fault)
-    # The input that shows it is kept.
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
-
-
-def test_what_a_preparation_leaves_behind_is_a_fault(monkeypatch, tmp_path):
-    # Refuses, but leaves an empty folder.
-    def careless(name, raw, target, own_name):
-        (pathlib.Path(target) / name).mkdir()
-        raise DataError("refused")
-
-    monkeypatch.setattr(data, "prepare", careless)
-    found = fuzz.trial("prepare mr", 2, 0, FOUND, tmp_path)
-    assert found.fault == "left in the data directory: mr"
-
-
-def draws() -> list[bytes]:
-    seeds, drawn = [b"one 1\ntwo 2\n" * 20, b"three 3\n" * 30], []
-
-    @hypothesis.seed(0)
-    @hypothesis.settings(max_examples=600, database=None, deadline=None)
-    @hypothesis.given(mutate.damaged(seeds, [b"TOKEN"]))
-    def draw(content):
-        drawn.append(content)
-
-    draw()
-    # Most draws are damaged.
-    assert sum(d in seeds for d in drawn) < 240
-    return drawn
-
-
-def test_damage_is_the_same_again_and_of_every_kind():
-    drawn = draws()
-    assert drawn == draws()
-    assert max(map(len, drawn)) <= mutate.LARGEST
-    # One sign of each kind of damage.
-    for sign in (
-        b"TOKEN",
+# NUL, bytes that are not UTF-8, half of a surrogate pair, byte order marks, an escape
+# sequence, unusual line ends, and binary numbers.
+ODD = (
+    *(
         b"\0",
         b"\xff",
+        b"\xfe\xff",
+        b"\xc3",
+        b"\xed\xa0\x80",
         b"\xef\xbb\xbf",
-        b"\r\n",
-        b"9" * 30,
-    ):
-        assert any(sign in d for d in drawn), sign
-    assert any(bracket * 500 in d for d in drawn for bracket in mutate.NESTED)
+        b"\x1b[2J",
+    ),
+    *(b"\x85", b"\x81", b"\x92", "\u2028".encode(), b"\r", b"\n\n", b" " * 70, b"\x0c"),
+    *(b"\xff" * 8, b"\x00\x00\xc0\x7f", b"\x7f\xff\xff\xff", b"[" * 900, b"(" * 900),
+)
+ENCODINGS = ("utf-8-sig", "utf-16", "utf-16-le", "cp1252")
+
+
+@st.composite
+def damaged(draw, content, words):
+    """Draw a file with up to three damages, sometimes with none."""
+    for _ in range(draw(st.sampled_from((0, 1, 1, 1, 2, 3)))):
+        # Half of the time near the beginning, where headers are.
+        end = draw(st.sampled_from((min(len(content), 200), len(content))))
+        start = draw(st.integers(0, end))
+        kind = draw(st.sampled_from(("replace", "replace", "repeat", "number", "text")))
+        if kind == "replace":
+            stop = start + draw(st.sampled_from((0, 1, 4, len(content))))
+            new = draw(st.binary(max_size=8) | st.sampled_from(words + ODD))
+        elif kind == "repeat":
+            stop = draw(st.integers(start, len(content)))
+            new = content[start:stop] * draw(st.sampled_from((0, 2, 50)))
+        elif kind == "number":
+            digits = re.compile(rb"\d+").search(content, start)
+            start, stop = digits.span() if digits else (len(content),) * 2
+            new = draw(st.sampled_from(NUMBERS))
+        else:
+            start, stop = 0, len(content)
+            text = content.decode("utf-8", "replace")
+            new = text.encode(draw(st.sampled_from(ENCODINGS)), "replace")
+        content = (content[:start] + new + content[stop:])[: 1 << 17]
+    return content
+
+
+def tries(count):
+    """Settings of a test that tries so many inputs, the same ones each time."""
+    return hypothesis.settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+
+
+@pytest.fixture
+def limited_memory():
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm") as f:
+        used = int(f.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def is_taken(run, folder):
+    """Call a function. Check the error by which it refuses the files of a folder."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            run()
+        except DataError as e:
+            message = str(e)
+            assert message.isprintable()
+            assert len(message) - len(str(folder)) <= LONGEST_MESSAGE
+            # That there is no triple in all books concerns no single file.
+            assert str(folder) in message or "sentences in" in message
+            return False
+    return True
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_reader_takes_or_refuses_files(name, count, tmp_path, limited_memory):
+    form = FORMATS[name]
+    write(tmp_path, form.files)
+    results = []
+
+    @tries(count)
+    @hypothesis.given(damaged(form.files[form.file], form.words))
+    def attempt(content):
+        (tmp_path / form.file).write_bytes(content)
+        shutil.rmtree(tmp_path / "columns", ignore_errors=True)
+        results.append(is_taken(lambda: form.read(tmp_path), tmp_path))
+
+    attempt()
+    # Damage must leave some files readable, and others not.
+    assert set(results) == {True, False}
+
+
+@pytest.mark.parametrize("count", [5, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_is_prepared_whole_or_leaves_nothing(name, count, tmp_path):
+    files = SETS[name]
+    raw, target = tmp_path / "raw", tmp_path / "data"
+
+    @tries(count)
+    @hypothesis.given(st.data())
+    def attempt(drawn):
+        file = drawn.draw(st.sampled_from(sorted(files)))
+        content = drawn.draw(damaged(files[file], ()))
+        write(raw, {**files, file: content})
+        shutil.rmtree(target, ignore_errors=True)
+        if not is_taken(lambda: data.prepare(name, raw, target, own_name="own"), raw):
+            assert not list(target.iterdir())
+            return
+        opened = data.open_set("own", target)
+        for split in opened.splits:
+            for column in opened.columns(split).values():
+                assert len(column)
+
+    attempt()
+
+
+@pytest.mark.filterwarnings("ignore:.* (not UTF-8|left out)")
+@pytest.mark.parametrize("packing", PACK)
+@pytest.mark.parametrize("name", SETS)
+def test_packing_and_files_of_a_system_make_no_difference(name, packing, tmp_path):
+    packed = {}
+    for path, content in SETS[name].items():
+        folder, slash, file = path.rpartition("/")
+        packed[path + packing] = PACK[packing](content)
+        packed[f"{folder}{slash}._{file}"] = b"\0\5\x16\7"
+        packed[f"{folder}{slash}.DS_Store"] = b""
+    prints = set()
+    for kind, files in (("plain", SETS[name]), ("packed", packed)):
+        raw = write(tmp_path / f"raw-{kind}", files)
+        data.prepare(name, raw, tmp_path / kind, own_name="own")
+        prints.add(data.fingerprint("own", tmp_path / kind))
+    assert len(prints) == 1
+
+
+def test_every_reader_of_files_is_tried():
+    wanted = {name for name in data.TABLE if not data.reader_of(name).embedded}
+    # These have the parser of cr.
+    assert wanted - {"mr", "subj", "mpqa"} == set(SETS)

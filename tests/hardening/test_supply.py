@@ -68,13 +68,9 @@ ALLOWED = {
         ".find_class",
     ): "the method that refuses every name",
     (
-        "lnrepro/data/registry.py",
+        "lnrepro/data/table.py",
         "importlib.import_module",
     ): "modules of the table of data sets, written there",
-    (
-        "lnrepro/data/file_kinds.py",
-        "importlib.import_module",
-    ): "one of the two names that the function gives",
     (
         "scripts/paper/protocols.py",
         "importlib.import_module",
@@ -98,7 +94,7 @@ ALLOWED = {
     (
         "scripts/prepare.py",
         "importlib.import_module",
-    ): "the experiment of a config file that the builder of a set names",
+    ): "the experiment of a config file that the reader of a set names",
     (
         "scripts/benches/train.py",
         "importlib.import_module",

@@ -1,6 +1,5 @@
 """The official .amat files: sizes, means and the checksums they are known by."""
 
-import numpy as np
 import pytest
 
 from lnrepro import data
@@ -14,17 +13,14 @@ MEANS = {
 
 @pytest.mark.slow
 def test_official_files_prepare_and_read_back(real_data, tmp_path):
-    data.prepare(
-        "binarized_mnist", real_data / "binarized_mnist", tmp_path, records=True
-    )  # compares the sha256 of each content
+    data.prepare("binarized_mnist", real_data / "binarized_mnist", tmp_path)
     for split, (rows, mean) in MEANS.items():
         images = data.open_columns("binarized_mnist", split, tmp_path)["image"]
         assert images.shape == (rows, 28, 28)
         assert images.max() == 1
         assert abs(images.mean() - mean) < 1e-6
-        assert not images[:, 0, 0].any()  # the frame's corner is paper in every image
-    source = data.open_source("binarized_mnist", "test", tmp_path)
-    np.testing.assert_array_equal(source[-1]["image"], images[-1])
+        # The corner is paper in every image.
+        assert not images[:, 0, 0].any()
     assert data.fingerprint("binarized_mnist", tmp_path).startswith(
         "binarized_mnist/1.0.0/d078bce36cd8dd15"
     )

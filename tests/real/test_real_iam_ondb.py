@@ -59,6 +59,7 @@ def test_a_line_becomes_a_picture_of_itself(real_data):
 
 @pytest.mark.slow
 def test_official_files_prepare_and_read_back(real_data, tmp_path):
+    # 177 texts have no strokes.
     data.prepare("iam_ondb", real_data / "iam-ondb", tmp_path)
     facts = data.facts("iam_ondb", tmp_path)
     assert facts["lines"] == {

@@ -51,7 +51,8 @@ def test_novels(real_data, tmp_path):
     with tarfile.open(archive) as tar:
         tar.extractall(tmp_path / "raw", filter="data")
     (raw,) = (tmp_path / "raw").iterdir()
-    data.prepare("gutenberg", raw, tmp_path)
+    data.prepare("bookcorpus", raw, tmp_path, own_name="gutenberg")
+    assert data.fingerprint("gutenberg", tmp_path) == "gutenberg/1.0.0/0033bf0039ba4752"
     facts = data.facts("gutenberg", tmp_path)
     assert (facts["books"], facts["lines"], facts["empty_lines_left_out"]) == (
         19,

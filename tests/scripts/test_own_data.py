@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from scripts import prepare
 from tests.data import idx
-from tests.data.test_iam_ondb import own as strokes
+from tests.data.reading import write
+from tests.data.test_iam_ondb import form
 from tests.runs import ROOT, environment
 from tests.scripts.test_convert_books import BOOK
 
@@ -67,18 +67,6 @@ def run_block(folder, text):
     return done.stdout
 
 
-def test_an_own_set_is_listed_from_its_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.delenv("LNREPRO_DATA", raising=False)
-    idx.write(tmp_path / "my_files", idx.files())
-    where = f"--data_dir={tmp_path / 'data'}"
-    prepare.main(["mnist", f"--raw={tmp_path / 'my_files'}", "--as=listed", where])
-    capsys.readouterr()
-    prepare.main(["listed", "--list", where])
-    out = capsys.readouterr().out
-    assert out.startswith("listed  listed/")
-    assert str(tmp_path / "data/listed") in out
-
-
 @pytest.mark.slow
 def test_own_images_train_by_the_command_that_prepare_prints(tmp_path):
     idx.write(tmp_path / "my_files", idx.files())
@@ -91,6 +79,24 @@ def test_own_images_train_by_the_command_that_prepare_prints(tmp_path):
     run_block(tmp_path, f"{command} --config.batch_size=8")
     results = json.loads((tmp_path / "images_run/results.json").read_text())
     assert 0 <= results["test/error"] <= 1
+
+
+@pytest.mark.slow
+def test_the_reader_of_the_page_trains_without_being_registered(tmp_path):
+    images = np.random.RandomState(0).randint(0, 200, (600, 28, 28)).astype(np.uint8)
+    (tmp_path / "my_files").mkdir()
+    np.savez(tmp_path / "my_files/images.npz", x=images, y=np.arange(600) % 10)
+    (tmp_path / "reader.py").write_text(block("python", "data.register"))
+    run_block(tmp_path, f"PYTHONPATH={ROOT} python reader.py")
+    command = block("sh", "=clothes").strip()
+    run_block(tmp_path, f"{command} --config.steps=20")
+    (folder,) = (tmp_path / "runs/mnist").iterdir()
+    config = json.loads((folder / "config.json").read_text())["config"]
+    found = [config["data"][name] for name in ("train_examples", "features")]
+    assert found == [400, 784]
+    assert config["data"]["full_ink"] == images[200:].max()
+    # The same command resumes: the sizes are filled again.
+    assert "is finished" in run_block(tmp_path, f"{command} --config.steps=20")
 
 
 @pytest.mark.slow
@@ -121,6 +127,7 @@ def test_raw_novels_become_sentence_vectors(tmp_path):
 
 @pytest.mark.slow
 def test_own_strokes_become_a_written_line(tmp_path):
-    strokes(tmp_path / "my_files", [f"form {i}" for i in range(20)])
+    for i in range(20):
+        write(tmp_path / "my_files", form(f"form {i}", ["My line of text"]))
     run_block(tmp_path, block("sh", "my_strokes"))
     assert "<svg" in (tmp_path / "line.svg").read_text()

@@ -13,15 +13,12 @@ The splits follow the order of scikit-learn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from lnrepro.data.builder import Builder, Example, array
-from lnrepro.data.official.binarized_mnist import BinaryImages
-from lnrepro.data.official.mnist import examples_of
-from lnrepro.data.raw import Raw
+from lnrepro.data.raw_folder import RawFolder
+from lnrepro.data.reader import Content, Reader
 
 SOURCE = (
     "https://archive.ics.uci.edu/dataset/80 "
@@ -32,52 +29,58 @@ LICENCE = (
 )
 
 
-class Digits(Builder):
-    """The 1,797 handwritten digits of scikit-learn, 8x8 with 17 grey levels."""
+def read_digits(raw: RawFolder) -> Content:
+    """Split the digits in scikit-learn's order."""
+    from sklearn.datasets import load_digits
 
-    source = SOURCE
-    licence = LICENCE
-    size = "1,437 train, 180 valid, 180 test; nothing to download, 0.7 MB prepared"
-    embedded = True
-
-    def features(self):
-        """Return the features of an example."""
-        return {"image": array((8, 8), np.uint8), "label": array((), np.int32)}
-
-    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
-        """Split the digits in scikit-learn's order."""
-        from sklearn.datasets import load_digits
-
-        digits: Any = load_digits()
-        examples = examples_of(digits.images.astype(np.uint8), digits.target)
-        return {
-            "train": examples[:1437],
-            "valid": examples[1437:1617],
-            "test": examples[1617:],
+    digits: Any = load_digits()
+    images, labels = digits.images.astype(np.uint8), digits.target.astype(np.int32)
+    parts = {
+        "train": slice(1437),
+        "valid": slice(1437, 1617),
+        "test": slice(1617, None),
+    }
+    return Content(
+        {
+            split: {"image": images[part], "label": labels[part]}
+            for split, part in parts.items()
         }
+    )
 
 
-class BinarizedDigits(BinaryImages):
-    """The 1,797 digits of scikit-learn, enlarged to 28x28 and binarised once."""
+def read_binarized_digits(raw: RawFolder) -> Content:
+    """Enlarge and binarise the digits, and split them in scikit-learn's order."""
+    from sklearn.datasets import load_digits
 
-    source = SOURCE
-    licence = LICENCE
-    size = "1,297 train, 250 valid, 250 test; nothing to download, 3 MB prepared"
-    embedded = True
-
-    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
-        """Enlarge and binarise the digits, and split them in scikit-learn's order."""
-        from sklearn.datasets import load_digits
-
-        digits: Any = load_digits()
-        # 16 is the largest grey level.
-        images = binarise(enlarge(digits.images / 16.0))
-        examples = [{"image": image} for image in images]
-        return {
-            "train": examples[:1297],
-            "valid": examples[1297:1547],
-            "test": examples[1547:],
+    digits: Any = load_digits()
+    # 16 is the largest grey level.
+    images = binarise(enlarge(digits.images / 16.0))
+    return Content(
+        {
+            "train": {"image": images[:1297]},
+            "valid": {"image": images[1297:1547]},
+            "test": {"image": images[1547:]},
         }
+    )
+
+
+DIGITS = Reader(
+    title="The 1,797 handwritten digits of scikit-learn, 8x8 with 17 grey levels",
+    read=read_digits,
+    source=SOURCE,
+    licence=LICENCE,
+    size="1,437 train, 180 valid, 180 test; nothing to download, 0.1 MB prepared",
+    embedded=True,
+)
+BINARIZED_DIGITS = Reader(
+    title="The 1,797 digits of scikit-learn, enlarged to 28x28 and binarised once",
+    read=read_binarized_digits,
+    configs=("configs/draw.py",),
+    source=SOURCE,
+    licence=LICENCE,
+    size="1,297 train, 250 valid, 250 test; nothing to download, 1.4 MB prepared",
+    embedded=True,
+)
 
 
 def enlarge(images: np.ndarray) -> np.ndarray:

@@ -17,16 +17,15 @@ Shape letters: N pictures.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from lnrepro.data.builder import Builder, Example, array
 from lnrepro.data.generated.choices import Choices
 from lnrepro.data.official.caption_files import PER_IMAGE, Split
-from lnrepro.data.official.captions import CaptionedImages, vocabulary
-from lnrepro.data.raw import Raw
+from lnrepro.data.official.captions import columns_of, vocabulary
+from lnrepro.data.raw_folder import RawFolder
+from lnrepro.data.reader import Content, Reader
 from lnrepro.data.text import Vocabulary
 
 EXAMPLES = {"train": 3000, "valid": 500, "test": 500}
@@ -122,65 +121,29 @@ class IntegerChoices(Choices):
         return (raw % np.uint64(2 * largest + 1)).astype(np.int64) - largest
 
 
-class Scenes(Builder):
-    """4,000 drawn scenes of coloured shapes, with five captions each."""
-
-    source = "generated, with a fixed seed"
-    licence = "the project's own"
-    size = "3,000 train, 500 valid, 500 test; nothing to download, 60 MB prepared"
-    embedded = True
-
-    def features(self):
-        """Return the features of one example."""
-        return {
-            "image": array((FEATURES,), np.float32),
-            "tokens": array((None,), np.int32),
-            "lengths": array((PER_IMAGE,), np.int32),
-            "id": array((), np.int64),
-            "picture": array((SIDE, SIDE, 3), np.uint8),
+def read(raw: RawFolder) -> Content:
+    """Draw and describe the scenes of every split."""
+    pictures, captions = {}, {}
+    # Every split has a random stream of its own, which depends on no other split.
+    for seed, (split, count) in enumerate(EXAMPLES.items()):
+        choices = IntegerChoices(seed)
+        scenes = [random_scene(choices) for _ in range(count)]
+        pictures[split] = np.stack([draw(scene, choices) for scene in scenes])
+        captions[split] = []
+        for scene in scenes:
+            for _ in range(PER_IMAGE):
+                captions[split].append(describe(scene, choices).split())
+    words, dev_words = vocabulary(captions["train"], captions["valid"])
+    ids = Vocabulary([*words, *dev_words])
+    splits = {}
+    for split, drawn in pictures.items():
+        count = len(drawn)
+        found = Split(captions[split], np.arange(count), np.full(count, PER_IMAGE))
+        splits[split] = {
+            **columns_of(features(drawn), found, ids),
+            "picture": drawn,
         }
-
-    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
-        """Draw and describe the scenes of every split."""
-        pictures, captions = {}, {}
-        # Every split has a random stream of its own, which depends on no other split.
-        for seed, (split, count) in enumerate(EXAMPLES.items()):
-            choices = IntegerChoices(seed)
-            scenes = [random_scene(choices) for _ in range(count)]
-            pictures[split] = np.stack([draw(scene, choices) for scene in scenes])
-            captions[split] = []
-            for scene in scenes:
-                for _ in range(PER_IMAGE):
-                    captions[split].append(describe(scene, choices).split())
-        words, dev_words = vocabulary(captions["train"], captions["valid"])
-        self.facts |= {"words": words, "dev_words": dev_words}
-        numbers = Vocabulary([*words, *dev_words])
-        return {
-            split: CaptionedPictures(pictures[split], captions[split], numbers)
-            for split in EXAMPLES
-        }
-
-
-class CaptionedPictures(CaptionedImages):
-    """The examples of a split, with their pictures."""
-
-    def __init__(
-        self, pictures: np.ndarray, captions: list[list[str]], words: Vocabulary
-    ):
-        """Compute the features of the pictures.
-
-        Args:
-          pictures: [N, 36, 36, 3].
-          captions: tokens, five lists for each picture.
-          words: the vocabulary.
-        """
-        count = len(pictures)
-        split = Split(captions, np.arange(count), np.full(count, PER_IMAGE))
-        super().__init__(features(pictures), split, words)
-        self.pictures = pictures
-
-    def __getitem__(self, i: int) -> Example:
-        return {**super().__getitem__(i), "picture": self.pictures[i]}
+    return Content(splits, {"words": words, "dev_words": dev_words})
 
 
 def random_scene(choices: IntegerChoices) -> Scene:
@@ -338,3 +301,13 @@ def _cell_sums(maps: np.ndarray) -> np.ndarray:
     """Sum maps [N, 36, 36] over each cell of the grid, [N, 3, 3]."""
     cells = maps.reshape(-1, GRID, CELL, GRID, CELL)
     return cells.sum((2, 4), dtype=np.int64)
+
+
+SCENES = Reader(
+    title="4,000 drawn scenes of coloured shapes, with five captions each",
+    read=read,
+    source="generated, with a fixed seed",
+    licence="the project's own",
+    size="3,000 train, 500 valid, 500 test; nothing to download, 27 MB prepared",
+    embedded=True,
+)

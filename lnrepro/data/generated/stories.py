@@ -9,10 +9,8 @@ and how much two sentences share (story_sick, from 1 to 5).
 
 from __future__ import annotations
 
-import contextlib
-import io
-from collections.abc import Iterator
-from typing import NamedTuple
+import re
+from collections.abc import Iterator, Mapping
 
 from lnrepro.data.generated.choices import Choices
 
@@ -24,6 +22,9 @@ LABELLED = 200
 PAIRS = {"train": 600, "trial": 150, "test": 600}
 # Sentences in the middle of a story.
 MIDDLE = 6
+
+# Words by their kind, such as {"verb": ("rowed", "steered")}.
+Words = Mapping[str, tuple[str, ...]]
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -38,27 +39,17 @@ OBJECTIVE = {"she": "her", "he": "him"}
 POSSESSIVE = {"she": "her", "he": "his"}
 
 
-class Topic(NamedTuple):
-    """Words that belong together.
-
-    Attributes:
-      places: where a story happens.
-      things: what is there.
-      people: whom the character meets.
-      verbs: what one does with the things.
-      synonyms: pairs (word, other word of the same meaning).
-    """
-
-    places: tuple[str, ...]
-    things: tuple[str, ...]
-    people: tuple[str, ...]
-    verbs: tuple[str, ...]
-    synonyms: tuple[tuple[str, ...], ...]
-
-
-def _topic(places: str, things: str, people: str, verbs: str, synonyms: str) -> Topic:
-    pairs = tuple(tuple(pair.split("=")) for pair in synonyms.split())
-    return Topic(_words(places), _words(things), _words(people), _words(verbs), pairs)
+def _topic(places: str, things: str, people: str, verbs: str, synonyms: str) -> Words:
+    return {
+        # Where a story happens.
+        "place": _words(places),
+        # What is there, whom the character meets, and what one does with the things.
+        "thing": _words(things),
+        "person": _words(people),
+        "verb": _words(verbs),
+        # Pairs of words with the same meaning, such as "boat=ship".
+        "synonym": _words(synonyms),
+    }
 
 
 TOPICS = (
@@ -135,62 +126,47 @@ TOPICS = (
 )
 
 
-class Mood(NamedTuple):
-    """Words of one mood.
-
-    Attributes:
-      adjectives: of people.
-      judgements: adjectives of things and days.
-      adverbs: how something is done.
-      verbs: what people of this mood do.
-      weather: clauses.
-    """
-
-    adjectives: tuple[str, ...]
-    judgements: tuple[str, ...]
-    adverbs: tuple[str, ...]
-    verbs: tuple[str, ...]
-    weather: tuple[str, ...]
-
-
 # By label: 0 is negative, 1 is positive.
-MOODS = (
-    Mood(
-        adjectives=_words(
+MOODS: tuple[Words, Words] = (
+    {
+        # Of people.
+        "adjective": _words(
             "sad gloomy lonely worried tired bitter cross hopeless jealous weary "
             "furious afraid grim"
         ),
-        judgements=_words(
+        # Of things and days.
+        "judgement": _words(
             "terrible nasty dreadful horrible dull miserable ugly poor useless hideous "
             "rotten shabby"
         ),
-        adverbs=_words("sadly grimly wearily bitterly coldly harshly darkly"),
-        verbs=_words("cried sighed shouted wept groaned moaned cursed"),
-        weather=(
+        "adverb": _words("sadly grimly wearily bitterly coldly harshly darkly"),
+        # What people of this mood do.
+        "does": _words("cried sighed shouted wept groaned moaned cursed"),
+        "weather": (
             "the rain was cold",
             "the sky was dark",
             "the wind was bitter",
             "the dogs were howling",
         ),
-    ),
-    Mood(
-        adjectives=_words(
+    },
+    {
+        "adjective": _words(
             "happy glad cheerful delighted proud merry joyful pleased hopeful content "
             "calm grateful jolly"
         ),
-        judgements=_words(
+        "judgement": _words(
             "wonderful lovely splendid brilliant charming superb pretty fine perfect "
             "delightful sweet grand"
         ),
-        adverbs=_words("gladly merrily proudly gently warmly kindly brightly"),
-        verbs=_words("smiled laughed danced sang cheered whistled hummed"),
-        weather=(
+        "adverb": _words("gladly merrily proudly gently warmly kindly brightly"),
+        "does": _words("smiled laughed danced sang cheered whistled hummed"),
+        "weather": (
             "the sun was warm",
             "the sky was bright",
             "the air was sweet",
             "the birds were singing",
         ),
-    ),
+    },
 )
 TIMES = (
     "in the morning",
@@ -200,13 +176,59 @@ TIMES = (
     "on sunday",
     "after a while",
 )
+# Sentences by their kind. A word in braces is one of a scene, or is chosen among words
+# of its kind. The order of all of them determines the data sets.
+SENTENCES = {
+    # Where the story happens.
+    "opening": (
+        "{name} went to the {place} {time} .",
+        "{time} {name} came to the {place} .",
+        "there was a {place} where {name} met the {person} .",
+    ),
+    # Something happens.
+    "telling": (
+        "{pronoun} {verb} the {thing} {time} .",
+        "the {person} {verb} the {thing} and the {thing} .",
+        "{name} {verb} the {thing} with the {person} .",
+        "then {pronoun} {verb} the {thing} in the {place} .",
+        "the {person} gave {objective} the {thing} .",
+        "{name} and the {person} {verb} the {thing} .",
+    ),
+    # Somebody feels or judges.
+    "judging": (
+        "{pronoun} was {adjective} and {does} .",
+        '" what a {judgement} {thing} ! " said {name} {adverb} .',
+        "the {thing} was {judgement} , {pronoun} thought .",
+        "the {person} {does} and looked {adjective} .",
+        "it was a {judgement} day and {weather} .",
+        "{weather} , and {name} felt {adjective} .",
+    ),
+    # The character leaves.
+    "closing": (
+        "{adjective} , {name} left the {place} .",
+        "{pronoun} {adverb} took {possessive} {thing} home .",
+        "so {name} and the {person} {does} and went home .",
+    ),
+    # Judgements of story_cr, and phrases of story_mpqa.
+    "review": (
+        "the {thing} of the {person} was {judgement} .",
+        "a {judgement} {thing} , and the {thing} was {judgement} .",
+    ),
+    "phrase": ("{adjective} and {adjective}", "{judgement} {thing}", "{does} {adverb}"),
+}
 
 
 class Scene:
-    """A character, a topic and a mood, and the sentences about them."""
+    """A character, a topic and a mood, and the sentences about them.
+
+    Attributes:
+      topic: words of the topic.
+      mood: index of `MOODS`.
+      fixed: the character, the place and the other person.
+    """
 
     def __init__(
-        self, choices: Choices, topic: Topic | None = None, mood: int | None = None
+        self, choices: Choices, topic: Words | None = None, mood: int | None = None
     ):
         """Choose what a story is about.
 
@@ -215,83 +237,39 @@ class Scene:
           topic: a topic, or None for any.
           mood: index of `MOODS`, or None for any.
         """
-        self.choices = choices
+        self._choices = choices
         self.topic = topic or choices.choose(TOPICS)
         self.mood = choices.choose((0, 1)) if mood is None else mood
-        self.pronoun = choices.choose(("she", "he"))
-        self.name = choices.choose(NAMES[self.pronoun])
-        self.place = choices.choose(self.topic.places)
-        self.person = choices.choose(self.topic.people)
+        pronoun = choices.choose(("she", "he"))
+        self.fixed = {
+            "pronoun": pronoun,
+            "objective": OBJECTIVE[pronoun],
+            "possessive": POSSESSIVE[pronoun],
+            "name": choices.choose(NAMES[pronoun]),
+            "place": choices.choose(self.topic["place"]),
+            "person": choices.choose(self.topic["person"]),
+        }
 
-    # Each of the following methods fills in all of its sentences, then chooses one. The
-    # order of the choices must not change, because it determines the data set.
+    def sentence(self, kind: str) -> str:
+        """Fill in all sentences of a kind of `SENTENCES`, and return one of them."""
+        words = {"time": TIMES, **self.topic, **MOODS[self.mood]}
 
-    def opening(self) -> str:
-        """Return a sentence that says where the story happens."""
-        choose = self.choices.choose
-        options = (
-            f"{self.name} went to the {self.place} {choose(TIMES)} .",
-            f"{choose(TIMES)} {self.name} came to the {self.place} .",
-            f"there was a {self.place} where {self.name} met the {self.person} .",
-        )
-        return choose(options)
+        def word(found: re.Match[str]) -> str:
+            kind = found[1]
+            return self.fixed.get(kind) or self._choices.choose(words[kind])
 
-    def telling(self) -> str:
-        """Return a sentence in which something happens."""
-        choose = self.choices.choose
-        things, verbs = self.topic.things, self.topic.verbs
-        name, person, pronoun = self.name, self.person, self.pronoun
-        options = (
-            f"{pronoun} {choose(verbs)} the {choose(things)} {choose(TIMES)} .",
-            f"the {person} {choose(verbs)} the {choose(things)} and the "
-            f"{choose(things)} .",
-            f"{name} {choose(verbs)} the {choose(things)} with the {person} .",
-            f"then {pronoun} {choose(verbs)} the {choose(things)} in the "
-            f"{self.place} .",
-            f"the {person} gave {OBJECTIVE[pronoun]} the {choose(things)} .",
-            f"{name} and the {person} {choose(verbs)} the {choose(things)} .",
-        )
-        return choose(options)
-
-    def judging(self) -> str:
-        """Return a sentence in which somebody feels or judges."""
-        choose = self.choices.choose
-        things, mood = self.topic.things, MOODS[self.mood]
-        name, person, pronoun = self.name, self.person, self.pronoun
-        options = (
-            f"{pronoun} was {choose(mood.adjectives)} and {choose(mood.verbs)} .",
-            f'" what a {choose(mood.judgements)} {choose(things)} ! " said {name} '
-            f"{choose(mood.adverbs)} .",
-            f"the {choose(things)} was {choose(mood.judgements)} , {pronoun} thought .",
-            f"the {person} {choose(mood.verbs)} and looked {choose(mood.adjectives)} .",
-            f"it was a {choose(mood.judgements)} day and {choose(mood.weather)} .",
-            f"{choose(mood.weather)} , and {name} felt {choose(mood.adjectives)} .",
-        )
-        return choose(options)
-
-    def closing(self) -> str:
-        """Return a sentence in which the character leaves."""
-        choose = self.choices.choose
-        mood, pronoun = MOODS[self.mood], self.pronoun
-        options = (
-            f"{choose(mood.adjectives)} , {self.name} left the {self.place} .",
-            f"{pronoun} {choose(mood.adverbs)} took {POSSESSIVE[pronoun]} "
-            f"{choose(self.topic.things)} home .",
-            f"so {self.name} and the {self.person} {choose(mood.verbs)} and went "
-            "home .",
-        )
-        return choose(options)
+        filled = [re.sub(r"{(\w+)}", word, text) for text in SENTENCES[kind]]
+        return self._choices.choose(filled)
 
     def story(self) -> list[str]:
         """Return ten sentences. In a third of them, words are replaced by synonyms."""
-        choose = self.choices.choose
+        choose = self._choices.choose
         # The middle is chosen before the beginning and the end.
         middle = []
         for _ in range(MIDDLE):
-            sentence = self.telling() if choose((0, 1)) else self.judging()
-            middle.append(sentence)
-        first = [self.opening(), self.telling()]
-        last = [self.judging(), self.closing()]
+            middle.append(self.sentence("telling" if choose((0, 1)) else "judging"))
+        first = [self.sentence(kind) for kind in ("opening", "telling")]
+        last = [self.sentence(kind) for kind in ("judging", "closing")]
         sentences = []
         for sentence in [*first, *middle, *last]:
             if choose((0, 0, 1)):
@@ -300,18 +278,17 @@ class Scene:
         return sentences
 
 
-def with_synonyms(sentence: str, topic: Topic) -> str:
+def with_synonyms(sentence: str, topic: Words) -> str:
     """Replace words of a topic by their synonyms."""
-    for word, synonym in topic.synonyms:
+    for pair in topic["synonym"]:
+        word, _, synonym = pair.partition("=")
         # The blanks keep parts of other words as they are.
         sentence = sentence.replace(f" {word} ", f" {synonym} ")
     return sentence
 
 
-def texts(
-    count: int = STORIES, seed: int = 1
-) -> Iterator[tuple[str, int, contextlib.AbstractContextManager]]:
-    """Yield (name, size in bytes, file) of every story.
+def texts(count: int = STORIES, seed: int = 1) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of every story.
 
     Args:
       count: number of stories.
@@ -320,8 +297,7 @@ def texts(
     choices = Choices(seed)
     for i in range(count):
         lines = [f"{sentence}\n" for sentence in Scene(choices).story()]
-        content = "".join(lines).encode()
-        yield f"story {i}", len(content), contextlib.nullcontext(io.BytesIO(content))
+        yield f"story {i}", "".join(lines)
 
 
 def labelled(task: str) -> list[tuple[str, int]]:
@@ -336,33 +312,15 @@ def labelled(task: str) -> list[tuple[str, int]]:
     """
     # Every task has a seed of its own.
     choices = Choices(2 + ("mr", "cr", "subj", "mpqa").index(task))
-    choose = choices.choose
-
-    def sentence(label: int) -> str:
+    kinds = {"mr": "judging", "cr": "review", "mpqa": "phrase"}
+    rows = []
+    for label in [1] * (LABELLED // 2) + [0] * (LABELLED // 2):
         if task == "subj":
-            scene = Scene(choices)
-            return scene.telling() if label else scene.judging()
-        scene = Scene(choices, mood=label)
-        mood, things = MOODS[label], scene.topic.things
-        if task == "mr":
-            return scene.judging()
-        if task == "cr":
-            options = (
-                f"the {choose(things)} of the {scene.person} was "
-                f"{choose(mood.judgements)} .",
-                f"a {choose(mood.judgements)} {choose(things)} , and the "
-                f"{choose(things)} was {choose(mood.judgements)} .",
-            )
+            text = Scene(choices).sentence("telling" if label else "judging")
         else:
-            options = (
-                f"{choose(mood.adjectives)} and {choose(mood.adjectives)}",
-                f"{choose(mood.judgements)} {choose(things)}",
-                f"{choose(mood.verbs)} {choose(mood.adverbs)}",
-            )
-        return choose(options)
-
-    half = LABELLED // 2
-    return [(sentence(label), label) for label in [1] * half + [0] * half]
+            text = Scene(choices, mood=label).sentence(kinds[task])
+        rows.append((text, label))
+    return rows
 
 
 def pairs(split: str) -> list[tuple[str, str, float]]:
@@ -381,27 +339,28 @@ def pairs(split: str) -> list[tuple[str, str, float]]:
 
 def _pair(choices: Choices) -> tuple[str, str, float]:
     scene = Scene(choices)
-    is_telling = choices.choose((True, False))
-    first = scene.telling() if is_telling else scene.judging()
+    kind = choices.choose(("telling", "judging"))
+    first = scene.sentence(kind)
     # One sixth of the pairs is the same, half is near and a third is far.
-    kind = choices.choose(("same", "near", "near", "near", "far", "far"))
-    if kind == "same":
+    distance = choices.choose(("same", "near", "near", "near", "far", "far"))
+    if distance == "same":
         return first, with_synonyms(first, scene.topic), 5.0
-    if kind == "near":
+    if distance == "near":
         other = Scene(choices, scene.topic, scene.mood)
     else:
         other = Scene(choices)
-    # The choice comes first, so that the stream of choices does not depend on the kind.
-    if choices.choose((0, 1)) and kind == "near":
-        other.name, other.pronoun = scene.name, scene.pronoun
-        other.place, other.person = scene.place, scene.person
+    # The choice comes first, so that the stream of choices does not depend on the
+    # distance.
+    if choices.choose((0, 1)) and distance == "near":
+        other.fixed = scene.fixed
     same_kind = choices.choose((True, False))
-    second = other.telling() if is_telling == same_kind else other.judging()
+    other_kind = "judging" if kind == "telling" else "telling"
+    second = other.sentence(kind if same_kind else other_kind)
     # Each of the four adds 0.9, see `pairs`.
     shared = [
         other.topic is scene.topic,
         other.mood == scene.mood,
-        other.name == scene.name,
+        other.fixed["name"] == scene.fixed["name"],
         same_kind,
     ]
     return first, second, 1.0 + 0.9 * sum(shared)

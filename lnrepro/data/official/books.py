@@ -7,8 +7,12 @@ spaces:
     `` where is the net ? '' asked mary .
     nobody answered .
 
-A prepared set has one split, "train", and only the following columns, because it is too
-large for ArrayRecord. `experiments.skip_thoughts.triples` makes batches of them.
+`bookcorpus` has two files, which do not say where a book ends. Triples may therefore
+contain sentences of two books, as in the authors' code. Own books are all .txt files of
+a folder, one each.
+
+A prepared set has one split, "train", and only the following columns.
+`experiments.skip_thoughts.triples` makes batches of them.
 
     tokens   Ragged [lines] of uint32: word ids of each sentence. Id 0 is the end token,
              1 an unknown word, and the words follow by frequency. All words have an id.
@@ -28,104 +32,48 @@ each length.
 
 from __future__ import annotations
 
-import hashlib
 import pathlib
-import sys
-from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
+from lnrepro.data.files import PLAIN_OR_PACKED, text_blocks
+from lnrepro.data.official.book_files import index
+from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.reader import Reader, WrittenContent
 
-from lnrepro.data.builder import Builder, Progress, array, write_notes
-from lnrepro.data.encodings import BLOCK
-from lnrepro.data.file_kinds import PLAIN_OR_PACKED
-from lnrepro.data.files import Content
-from lnrepro.data.official.book_files import Book, index
-from lnrepro.data.raw import Raw, RawFile
-from lnrepro.data.seal import UnsealedSet
+FILES = ("books_large_p1.txt", "books_large_p2.txt")
+# Bytes of a line.
+LONGEST_LINE = 1 << 20
 
 
-class Books(Builder):
-    """Base class of the sets of books."""
-
-    configs = ("configs/skip_thoughts.py",)
-
-    def features(self) -> dict[str, Any]:
-        """Return the features of a sentence."""
-        return {"tokens": array((None,), np.uint32)}
-
-    @classmethod
-    def texts(cls, raw: Raw) -> Iterator[Book]:
-        """Open the official files, or all *.txt files of the folder."""
-        names = [file.name for file in cls.files if "*" not in file.name]
-        paths = [raw.path(name) for name in names] or _all_texts(raw)
-        for path in paths:
-            content = Content(path, sys.maxsize)
-            yield str(path), content.size, content
-
-    @classmethod
-    def write(cls, raw: Raw, scratch: pathlib.Path, progress: Progress) -> UnsealedSet:
-        """Write the columns.
-
-        Args:
-          raw: the official files.
-          scratch: the folder below which the set is written.
-          progress: called now and then.
-
-        Raises:
-          DataError: a file is missing, damaged or not UTF-8, or there is no triple.
-        """
-        folder = scratch / cls.name / cls.version
-        columns = folder / "columns" / "train"
-        facts = index(cls.texts(raw), columns, progress, raw.notes)
-        write_notes(folder, raw)
-        digest = hashlib.sha256()
-        for file in sorted(columns.iterdir()):
-            digest.update(f"{file.name}:{file.stat().st_size};".encode())
-            with open(file, "rb") as f:
-                while piece := f.read(BLOCK):
-                    digest.update(piece)
-        return UnsealedSet(folder, {"train": facts["lines"]}, digest, facts)
-
-
-class BookCorpus(Books):
-    """BookCorpus: 74,004,228 sentences of 11,038 unpublished books, in two files.
-
-    The files do not say where a book ends. Triples may therefore contain sentences of
-    two books, as in the authors' code.
-    """
-
-    name = "bookcorpus"
-    source = "https://yknzhu.wixsite.com/mbweb (no longer distributed there)"
-    licence = "none stated; the books' own terms apply"
-    size = (
-        "74,004,228 sentences, about 985 million words; 4.6 GB as text, 5.2 GB prepared"
-    )
-    files = (RawFile("books_large_p1.txt"), RawFile("books_large_p2.txt"))
-
-
-class Gutenberg(Books):
-    """Any books of Project Gutenberg, one .txt file each, one sentence per line."""
-
-    source = (
-        "https://www.gutenberg.org (strip header and licence, split into sentences, "
-        "part the words by spaces)"
-    )
-    licence = "public domain in the USA"
-    size = "whatever is in the folder; the fingerprint says which text it was"
-    files = (RawFile("*.txt"),)
-
-
-def _all_texts(raw: Raw) -> list[pathlib.Path]:
-    """Return all *.txt files below the folder, plain or packed, in sorted order.
+def write(raw: RawFolder, folder: pathlib.Path) -> WrittenContent:
+    """Write the columns of the official files, or else of all .txt files.
 
     Raises:
-      DataError: there is none, or there are two of one name.
+      DataError: a file is missing, damaged or no tokenised text, or there is no triple.
     """
-    found = list(raw.paths(".txt").values())
-    if not found:
+    if raw.official:
+        paths = [raw.path(name) for name in FILES]
+    else:
+        paths = list(raw.paths(".txt").values())
+    if not paths:
         raise raw.missing(
             f"{raw.folder}: no .txt file there, {PLAIN_OR_PACKED}; put one there for "
             "each book, with one sentence per line"
         )
-    return found
+    books = ((str(path), text_blocks(path, LONGEST_LINE)) for path in paths)
+    return index(books, folder / "train", raw.progress)
+
+
+BOOKCORPUS = Reader(
+    title="BookCorpus: 74,004,228 sentences of 11,038 unpublished books, in two files",
+    write=write,
+    configs=("configs/skip_thoughts.py",),
+    source="https://yknzhu.wixsite.com/mbweb (no longer distributed there)",
+    licence="none stated; the books' own terms apply",
+    size=(
+        "74,004,228 sentences, about 985 million words; 4.6 GB as text, 5.2 GB prepared"
+    ),
+    files=tuple(map(RawFile, FILES)),
+    # Zhu et al. (2015), Table 2. The files do not say where a book ends, so the number
+    # of books cannot be compared.
+    published={"train": 74_004_228},
+)

@@ -1,9 +1,8 @@
 """Images with captions, in the file format of the order-embeddings code.
 
 A folder has these files, for train, val and test. Five lines of a text file belong to
-one row of the features. Features that are repeated for each caption are taken once. Own
-files may have any number of captions for each image, and features of any size.
-caption_files.py describes other formats of the captions:
+one row of the features. Own files may have any number of captions for each image, and
+features of any size. caption_files.py describes another format of the captions:
 
     train.txt                one caption per line, its words separated by spaces, as in
                                  a red kite above a beach
@@ -13,8 +12,7 @@ caption_files.py describes other formats of the captions:
     images/10crop/train.npy  float32 [N, 4096], one row per image: layer fc7 of VGG-19
                              after ReLU, averaged over ten crops, scaled to length 1
 
-`coco_captions` is MS-COCO with Karpathy's split. `captions_proxy` is any other folder
-in this format.
+`coco_captions` is MS-COCO with Karpathy's split.
 
 An example is an image with these features:
 
@@ -38,28 +36,24 @@ import itertools
 import pathlib
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from lnrepro.data.builder import Builder, Example, array
+from lnrepro.data import files
+from lnrepro.data.files import CHUNK, check_finite, load_npy
 from lnrepro.data.official.caption_files import (
-    FEATURES,
     PER_IMAGE,
     SPLITS,
     Lines,
     Split,
-    read_captions,
-    without_empty,
-)
-from lnrepro.data.official.image_features import (
-    check_features,
-    read_features,
-    with_rows,
+    parse_karpathy,
+    read_text,
 )
 from lnrepro.data.ragged import Ragged
-from lnrepro.data.raw import Raw, RawFile
+from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.reader import Columns, Content, Reader, leave_out
 from lnrepro.data.text import SPECIALS, Vocabulary
 from lnrepro.errors import DataError
 
@@ -68,166 +62,142 @@ DEV = 1000
 EOS, UNKNOWN = SPECIALS.index("<eos>"), SPECIALS.index("<unk>")
 
 
-class CaptionFolder(Builder):
-    """Base class of the sets in the format of the order-embeddings code.
-
-    Attributes:
-      rows: number of images in each split. None if any number of images, captions and
-        features is valid.
-    """
-
-    configs = ("configs/order_embeddings.py",)
-    rows: ClassVar[Mapping[str, int] | None] = None
-    files = (
-        *(RawFile(f"{stem}.txt") for stem in SPLITS.values()),
-        *(RawFile(f"images/10crop/{stem}.npy") for stem in SPLITS.values()),
+def read(raw: RawFolder) -> Content:
+    """Read the captions and map the features into memory."""
+    images = read_features(raw)
+    captions = {}
+    # The authors' own text files come first. The JSON file needs a decision about
+    # punctuation and capitals that these have already made.
+    if not raw.find("train.txt") and (file := raw.find("dataset_coco.json")):
+        captions = parse_karpathy(files.read(file), file)
+    for split, stem in SPLITS.items():
+        rows = len(images[split])
+        if split not in captions:
+            captions[split] = read_text(raw, stem, rows)
+        if rows != len(captions[split].ids):
+            raise DataError(
+                f"{captions[split].where}: captions of {len(captions[split].ids)} "
+                f"images, but {stem}.npy has {rows} rows; one row for each image is "
+                "needed"
+            )
+        captions[split], kept = _without_empty(captions[split])
+        if len(kept) < rows:
+            images[split] = images[split][kept]
+    # The authors build the vocabulary from the training captions and those of the
+    # first 1,000 validation images.
+    dev = captions["valid"].captions[: captions["valid"].counts[:DEV].sum()]
+    words, dev_words = vocabulary(captions["train"].captions, dev)
+    not_unit = {
+        split: count_not_unit(images[split], raw.path(f"images/10crop/{stem}.npy"))
+        for split, stem in SPLITS.items()
+    }
+    facts = {"words": words, "dev_words": dev_words, "not_unit": not_unit}
+    counts = np.concatenate([found.counts for found in captions.values()])
+    least, most = int(counts.min()), int(counts.max())
+    if (least, most) != (PER_IMAGE, PER_IMAGE):
+        facts["captions_per_image"] = [least, most]
+    ids = Vocabulary([*words, *dev_words])
+    return Content(
+        {split: columns_of(images[split], captions[split], ids) for split in SPLITS},
+        facts,
+        {"features": images["train"].shape[1], "captions": int(counts.sum())},
     )
 
-    # Number of features of an image. `examples` sets it to that of the files.
-    width = FEATURES
-    # Number of captions of every image. `examples` sets it to None if they differ.
-    per_image: int | None = PER_IMAGE
 
-    def features(self):
-        """Return the features of an example, see the module."""
-        return {
-            "image": array((self.width,), np.float32),
-            "tokens": array((None,), np.int32),
-            "lengths": array((self.per_image,), np.int32),
-            "id": array((), np.int64),
-        }
+def read_features(raw: RawFolder) -> dict[str, np.ndarray]:
+    """Map the features of the images of each split into memory [N, D].
 
-    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
-        """Read the captions and map the features into memory."""
-        files = {
-            split: raw.path(f"images/10crop/{stem}.npy")
-            for split, stem in SPLITS.items()
-        }
-        images = {split: read_features(file) for split, file in files.items()}
-        rows = {split: len(image) for split, image in images.items()}
-        captions = {}
-        # The number of rows is needed to read the captions: a text file without ids
-        # does not say how many captions an image has.
-        for split, found in read_captions(raw, rows).items():
-            raw.note_repeats("captions", map(tuple, found.captions))
-            found = with_rows(found, images[split], files[split], SPLITS[split])
-            where = f"{raw.folder}, captions of {SPLITS[split]}"
-            captions[split], empty = without_empty(found, where)
-            if empty:
-                raw.notes["captions without words left out"] += empty
-            rows[split] = len(captions[split].ids)
-        self._measure(images, captions, files)
-        # Official files have no checksums of their own, so their sizes are what
-        # identifies them.
-        if self.rows and not raw.any_checksum:
-            self._check_official(raw, rows, self.rows)
-        # This reads all of the features, and therefore comes after the other checks.
-        self.facts["not_unit"] = {
-            split: check_features(images[split], files[split], captions[split].rows)
-            for split in SPLITS
-        }
-        # The authors build the vocabulary from the training captions and those of the
-        # first 1,000 validation images.
-        words, dev_words = vocabulary(
-            captions["train"].captions,
-            captions["valid"].captions[: captions["valid"].counts[:DEV].sum()],
+    Raises:
+      DataError: a file is missing or is no such array, or the sizes differ.
+    """
+    images, width = {}, None
+    for split, stem in SPLITS.items():
+        file = raw.path(f"images/10crop/{stem}.npy")
+        found = load_npy(file)
+        sizes = " x ".join(map(str, found.shape[:5]))
+        if found.dtype != np.float32 or found.ndim != 2 or not found.size:
+            raise DataError(
+                f"{file}: {sizes} values of type {str(found.dtype)[:40]} instead of "
+                "images x features of type float32; get the official file"
+            )
+        width = width or found.shape[1]
+        if found.shape[1] != width:
+            raise DataError(
+                f"{file}: {found.shape[1]} features of an image, but train.npy has "
+                f"{width}; make all files alike"
+            )
+        images[split] = found
+    return images
+
+
+def count_not_unit(images: np.ndarray, where: pathlib.Path) -> int:
+    """Count the rows whose length differs from 1 by more than 1 %, and warn of them.
+
+    Args:
+      images: features [N, D].
+      where: name of the file, for messages.
+
+    Raises:
+      DataError: a value is NaN or infinite.
+    """
+    check_finite(images, where)
+    # The authors divide features by their length. Other features are allowed, but their
+    # results are not comparable.
+    lengths = np.empty(len(images))
+    for i in range(0, len(images), CHUNK):
+        rows = images[i : i + CHUNK].astype(np.float64)
+        lengths[i : i + CHUNK] = np.linalg.norm(rows, axis=1)
+    count = int((np.abs(lengths - 1) > 0.01).sum())
+    if count:
+        warnings.warn(
+            f"{where}: {count:,} of {len(images):,} images are not of unit length "
+            f"({lengths.min():.3g} to {lengths.max():.3g}); these are not the authors' "
+            "features",
+            stacklevel=2,
         )
-        self.facts |= {"words": words, "dev_words": dev_words}
-        ids = Vocabulary([*words, *dev_words])
-        # Examples are made when they are taken, so that the features stay on disk.
-        return {
-            split: CaptionedImages(images[split], captions[split], ids)
-            for split in SPLITS
-        }
-
-    def _measure(
-        self,
-        images: Mapping[str, np.ndarray],
-        captions: Mapping[str, Split],
-        files: Mapping[str, pathlib.Path],
-    ) -> None:
-        """Set `width` and `per_image`. Raise DataError if the widths differ."""
-        self.width = images["train"].shape[1]
-        for split, image in images.items():
-            if image.shape[1] != self.width:
-                raise DataError(
-                    f"{files[split]}: {image.shape[1]} features of an image, but "
-                    f"{files['train']} has {self.width}"
-                )
-        # With one number for all, "lengths" is an array; else it is ragged.
-        counts = np.concatenate([found.counts for found in captions.values()])
-        least, most = int(counts.min()), int(counts.max())
-        self.per_image = least if least == most else None
-        if self.per_image != PER_IMAGE:
-            self.facts["captions_per_image"] = [least, most]
-
-    def _check_official(
-        self, raw: Raw, rows: Mapping[str, int], official: Mapping[str, int]
-    ) -> None:
-        """Raise DataError if the sizes are not those of the official files."""
-        for split, count in rows.items():
-            problem = None
-            if count != official[split]:
-                problem = f"{count:,} images instead of {official[split]:,}"
-            elif self.width != FEATURES:
-                problem = f"{self.width:,} features of an image instead of {FEATURES:,}"
-            elif self.per_image != PER_IMAGE:
-                problem = f"images without exactly {PER_IMAGE} captions"
-            if problem:
-                raise DataError(
-                    f"{raw.folder}: {SPLITS[split]} has {problem}; get the official "
-                    "files, or pass --as NAME to prepare other files of this format"
-                )
+    return count
 
 
-class CocoCaptions(CaptionFolder):
-    """MS-COCO images with five captions each, VGG-19 features, Karpathy's split."""
+def _without_empty(split: Split) -> tuple[Split, np.ndarray]:
+    """Leave out captions without words, and images that have no others.
 
-    source = (
-        "coco.zip of https://github.com/ivendrov/order-embedding "
-        "(captions and 10-crop VGG-19 features)"
-    )
-    licence = "captions: CC BY 4.0 (COCO Consortium); the features: none stated"
-    size = (
-        "113,287 train, 5,000 valid, 5,000 test images; "
-        "1 GB to download, 4.1 GB prepared"
-    )
-    rows: ClassVar = {"train": 113_287, "valid": 5_000, "test": 5_000}
+    Returns:
+      The other captions, and the numbers of the images that have them.
 
-
-class CaptionsProxy(CaptionFolder):
-    """Any folder in the format of coco_captions. NOT MS-COCO."""
-
-    source = "whatever was put into the folder; only its layout is known"
-    licence = "that of the captions used"
-    size = "whatever is in the folder; the fingerprint says which data it was"
-
-
-class CaptionedImages(Sequence):
-    """Examples made of features [N, D] and captions.
-
-    A row of the features is read when its example is taken.
+    Raises:
+      DataError: many captions are empty.
     """
+    is_empty = np.array([not words for words in split.captions])
+    places = [f"caption {i + 1}" for i in np.flatnonzero(is_empty)]
+    leave_out(split.where, "captions without words", places, len(is_empty))
+    image_of = np.repeat(np.arange(len(split.ids)), split.counts)
+    counts = np.bincount(image_of[~is_empty], minlength=len(split.ids))
+    kept = np.flatnonzero(counts)
+    captions = [words for words in split.captions if words]
+    return Split(captions, split.ids[kept], counts[kept], split.where), kept
 
-    def __init__(self, images: np.ndarray, split: Split, words: Vocabulary):
-        self.images, self.words = images, words
-        self.captions, self.ids, counts, rows = split
-        self.rows = np.arange(len(self.ids)) if rows is None else rows
-        self.starts = np.cumsum([0, *counts])
 
-    def __len__(self) -> int:
-        return len(self.ids)
+def columns_of(images: np.ndarray, split: Split, words: Vocabulary) -> Columns:
+    """Return the columns of a split.
 
-    def __getitem__(self, i: int) -> Example:
-        # The range raises IndexError.
-        i = range(len(self))[i]
-        captions = self.captions[self.starts[i] : self.starts[i + 1]]
-        return {
-            "image": np.array(self.images[self.rows[i]], np.float32),
-            "tokens": self.words.encode(itertools.chain.from_iterable(captions)),
-            "lengths": np.array([len(caption) for caption in captions], np.int32),
-            "id": np.int64(self.ids[i]),
-        }
+    Args:
+      images: features [N, D].
+      split: the captions.
+      words: the vocabulary.
+    """
+    starts = np.cumsum([0, *split.counts]).tolist()
+    tokens, lengths = [], []
+    for start, end in itertools.pairwise(starts):
+        captions = split.captions[start:end]
+        tokens.append(words.encode(itertools.chain.from_iterable(captions)))
+        lengths.append(np.array([len(caption) for caption in captions], np.int32))
+    same_number = len(set(split.counts.tolist())) == 1
+    return {
+        "image": images,
+        "tokens": tokens,
+        "lengths": np.stack(lengths) if same_number else lengths,
+        "id": split.ids.astype(np.int64),
+    }
 
 
 class Captions:
@@ -319,3 +289,31 @@ def vocabulary(train: Lines, dev: Lines) -> tuple[list[str], list[str]]:
     words = Vocabulary.of_counts(Counter(itertools.chain.from_iterable(train)))
     dev_words = Vocabulary.of_counts(Counter(itertools.chain.from_iterable(dev))).words
     return list(words.words), [word for word in dev_words if word not in words]
+
+
+COCO_CAPTIONS = Reader(
+    title="MS-COCO images with five captions each, VGG-19 features, Karpathy's split",
+    read=read,
+    configs=("configs/order_embeddings.py",),
+    source=(
+        "coco.zip of https://github.com/ivendrov/order-embedding "
+        "(captions and 10-crop VGG-19 features)"
+    ),
+    licence="captions: CC BY 4.0 (COCO Consortium); the features: none stated",
+    size=(
+        "113,287 train, 5,000 valid, 5,000 test images; 1 GB to download, 2 GB prepared"
+    ),
+    files=(
+        *(RawFile(f"{stem}.txt") for stem in SPLITS.values()),
+        *(RawFile(f"images/10crop/{stem}.npy") for stem in SPLITS.values()),
+    ),
+    # Images: Karpathy's split. Features: layer fc7 of VGG-19. Five captions an image:
+    # Vendrov et al. (2016), section 4.2.
+    published={
+        "train": 113_287,
+        "valid": 5_000,
+        "test": 5_000,
+        "features": 4_096,
+        "captions": 616_435,
+    },
+)

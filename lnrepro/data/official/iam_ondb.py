@@ -28,11 +28,11 @@ lineStrokes and ascii are folders, or archives such as lineStrokes-all.tar.gz. T
 splits are those of Graves (2013). train is trainset, testset_t and testset_f, 10,741
 lines. valid is testset_v, 1,438 lines.
 
-Own files may have coordinates with decimals and any names of forms. Forms of one name
-in several folders are told apart by their paths, such as "alice/page1". Their lists may
-be missing or empty: then all forms that no list has are for training, and one in ten of
-them is for validation. Forms with other numbers of lines than of stroke files are left
-out.
+Own files may have coordinates with decimals and any names of forms. A form is called by
+its path below ascii/ and lineStrokes/, such as "alice/page1", and a list may leave out
+the folders where no other form has the name. The lists may be missing or empty: then
+all forms that no list has are for training, and one in ten of them is for validation.
+Forms with other numbers of lines than of stroke files are left out.
 
 An example is one line with these features, for T points and U characters:
 
@@ -58,15 +58,16 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lnrepro.data.builder import Builder, Example, array
-from lnrepro.data.encodings import decode, visible
+from lnrepro.data.files import decode, visible
 from lnrepro.data.official.iam_strokes import AGAIN, offsets, points
-from lnrepro.data.raw import Raw, RawFile
-from lnrepro.data.text import plain_punctuation
+from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.reader import Columns, Content, Reader
+from lnrepro.data.text import as_bytes, plain_punctuation
 from lnrepro.errors import DataError
 
 LISTS = ("trainset", "testset_v", "testset_t", "testset_f")
@@ -80,14 +81,8 @@ SYMBOLS = (
 )
 NUMBERS = {symbol: i for i, symbol in enumerate(SYMBOLS)}
 
-# Bytes of a file. The largest official file has 110,000.
-LIMIT = 4 << 20
-# Names of the files, with the id of the form and the number of the line. The ids of
-# own forms are any names.
-LINE = re.compile(r"(?:^|/)([a-z]\d\d-\d{3}[a-z]?)-(\d\d)\.xml$")
-FORM = re.compile(r"(?:^|/)([a-z]\d\d-\d{3}[a-z]?)\.txt$")
-OWN_LINE = re.compile(r"(?:^|/)([^/]+)-([0-9]{1,6})\.xml$")
-OWN_FORM = re.compile(r"(?:^|/)([^/]+)\.txt$")
+# Name of a stroke file: the form and the number of the line.
+STROKE_FILE = re.compile(r"(.+)-([0-9]{1,6})\.xml")
 # The line before the corrected lines, and a line break within one of them.
 CORRECTED = re.compile(r"^CSR:", re.MULTILINE)
 BREAK = re.compile("%%+")
@@ -95,224 +90,162 @@ BREAK = re.compile("%%+")
 HELD_OUT = 10
 
 
-def features_of_lines() -> dict:
-    """Return the TFDS features of a line of pen strokes."""
-    return {
-        "strokes": array((None, 3), np.int32),
-        "text": array((None,), np.uint8),
-        "transcription": array((None,), np.uint8),
-        "id": array((None,), np.uint8),
-        "list": array((), np.uint8),
-    }
+# The offsets of each line by its number, from 1.
+Strokes = Mapping[int, np.ndarray]
 
 
-class IamOndb(Builder):
-    """IAM On-Line Handwriting Database: 12,179 lines of pen strokes with their text."""
+class Line(NamedTuple):
+    """A line of handwriting.
 
-    configs = ("configs/handwriting.py",)
-    source = "https://fki.tic.heia-fr.ch/databases/iam-on-line-handwriting-database"
-    licence = (
-        "free for non-commercial research after registration; "
-        "cite Liwicki and Bunke (2005)"
-    )
-    size = (
-        "10,741 train, 1,438 valid; "
-        "33 MB to download after registration, 190 MB prepared"
-    )
-    files = (
-        RawFile("lineStrokes-all.tar"),
-        RawFile("ascii-all.tar"),
-        *(RawFile(f"{name}.txt") for name in LISTS),
-    )
-
-    # Type of the offsets. `examples` sets it to float32 if coordinates have decimals.
-    dtype = np.int32
-
-    def features(self):
-        """Return the features of an example, see the module."""
-        return features_of_lines() | {"strokes": array((None, 3), self.dtype)}
-
-    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
-        """Read the lists, the transcriptions and the strokes."""
-        line_name, form_name = LINE, FORM
-        if raw.any_checksum:
-            line_name, form_name = OWN_LINE, OWN_FORM
-        list_of = {}
-        # A form that two lists have belongs to the later one.
-        for name in LISTS:
-            forms = _forms(raw, f"{name}.txt", form_name)
-            list_of |= dict.fromkeys(forms, name)
-        # Without a list of training forms, all forms are read.
-        wanted = None
-        if LISTS[0] in list_of.values():
-            wanted = {_name(form) for form in list_of}
-        texts = _texts(raw, form_name, wanted)
-        # Archives are read once, in their own order. Therefore files are collected
-        # first and put together below.
-        strokes = _strokes(raw, line_name, wanted)
-        texts, strokes, list_of = _by_name(raw, texts, strokes, list_of)
-        forms = list(list_of)
-        if raw.any_checksum and wanted is None:
-            forms = sorted({*list_of, *strokes})
-        _check_files(raw, forms, list_of, texts, strokes)
-        # A text without strokes is no line of the set, and harmless.
-        if unused := len(texts.keys() - strokes.keys()):
-            raw.notes["texts of forms without strokes left out"] += unused
-        lines = _lines(raw, forms, texts, strokes)
-        kept = {form: name for form, name in list_of.items() if form in lines}
-        if raw.any_checksum:
-            _add_missing_lists(kept, lines, set(list_of.values()))
-        # Official coordinates are whole numbers, which int32 keeps exactly.
-        if any(line.dtype.kind == "f" for f in kept for line in strokes[f].values()):
-            self.dtype = np.float32
-        splits, other = {"train": [], "valid": []}, Counter()
-        for form, name in kept.items():
-            for number, line in sorted(strokes[form].items()):
-                line_id, text = f"{form}-{number:02}", lines[form][number - 1]
-                line = line.astype(self.dtype)
-                # Graves trains on both test sets too and reports on testset_v.
-                splits["valid" if name == VALID else "train"].append(
-                    example(line, text, line_id, LISTS.index(name), other)
-                )
-        _check_symbols(raw, splits, other)
-        # Mean and deviation are those of the training lines alone.
-        if splits["train"]:
-            self.facts |= facts(splits["train"], other)
-        counts: dict[str, int] = dict.fromkeys(LISTS, 0)
-        for form, name in kept.items():
-            counts[name] += len(strokes[form])
-        skipped = [form for form in forms if form not in lines]
-        self.facts |= {"skipped": skipped, "lines": counts}
-        return splits
-
-
-def _texts(
-    raw: Raw, form_name: re.Pattern, wanted: Collection[str] | None
-) -> dict[str, tuple[bytes, str]]:
-    """Read the text file of each form.
-
-    Args:
-      raw: the folder.
-      form_name: pattern of the names of the files.
-      wanted: names of forms, or None for all.
-
-    Returns:
-      Content and name of each file by the path of the form, such as "alice/page1".
+    Attributes:
+      strokes: offsets [T - 1, 3], int32 or float32.
+      text: the transcription.
+      id: the form and the number of the line.
+      list: index of its list in LISTS.
     """
-    texts = {}
-    for path, content in raw.tree("ascii", ("ascii-all",), suffix=".txt", limit=LIMIT):
-        found = form_name.search(path)
-        if found and (wanted is None or found[1] in wanted):
-            texts[path[: found.end(1)]] = content, path
-    return texts
+
+    strokes: np.ndarray
+    text: str
+    id: str
+    list: int
 
 
-def _strokes(
-    raw: Raw, line_name: re.Pattern, wanted: Collection[str] | None
-) -> dict[str, dict[int, np.ndarray]]:
-    """Read the offsets of each line, by the path of the form and the number."""
+def read(raw: RawFolder) -> Content:
+    """Read the lists, the transcriptions and the strokes."""
+    strokes = _read_strokes(raw)
+    list_of = _read_lists(raw, strokes)
+    # Without a list of training forms, all forms are used.
+    wanted = list(list_of) if LISTS[0] in list_of.values() else sorted(strokes)
+    texts = _read_texts(raw, wanted, strokes)
+    if not raw.official:
+        _add_missing_lists(list_of, sorted(texts))
+    # Official coordinates are whole numbers, which int32 keeps exactly.
+    kinds = {line.dtype.kind for form in texts for line in strokes[form].values()}
+    dtype = np.int32 if kinds == {"i"} else np.float32
+    splits: dict[str, list[Line]] = {"train": [], "valid": []}
+    counts: dict[str, int] = dict.fromkeys(LISTS, 0)
+    for form, name in list_of.items():
+        form_id = _name(form) if raw.official else form
+        # Graves trains on both test sets too and reports on testset_v.
+        lines = splits["valid" if name == VALID else "train"]
+        for number, text in enumerate(texts.get(form, ()), 1):
+            offset = strokes[form][number].astype(dtype)
+            line_id = f"{form_id}-{number:02}"
+            lines.append(Line(offset, text, line_id, LISTS.index(name)))
+            counts[name] += 1
+    if not splits["train"]:
+        raise DataError(f"{raw.folder}: no line for training; {AGAIN}s")
+    skipped = [form for form in wanted if form not in texts]
+    found = facts(splits) | {"skipped": skipped, "lines": counts}
+    columns = {split: columns_of(lines) for split, lines in splits.items()}
+    characters = sum(map(len, texts_of(splits)))
+    if 2 * sum(found["other"].values()) > characters:
+        shown = " ".join(visible(character) for character in list(found["other"])[:5])
+        raise DataError(
+            f"{raw.folder}: most of the {characters:,} characters are not among the "
+            f"{len(SYMBOLS) - 1} symbols, such as {shown}; the texts must be English"
+        )
+    return Content(columns, found, {"forms": len(list_of)})
+
+
+def _name(form: str) -> str:
+    """Return the last part of the path of a form."""
+    return form.rpartition("/")[2]
+
+
+def _read_strokes(raw: RawFolder) -> dict[str, Strokes]:
+    """Read the strokes of all forms, by the path of the form below lineStrokes/."""
     strokes = defaultdict(dict)
-    for path, content in raw.tree(
-        "lineStrokes", ("lineStrokes-all",), suffix=".xml", limit=LIMIT
-    ):
-        found = line_name.search(path)
-        if found and (wanted is None or found[1] in wanted):
-            number = int(found[2])
-            if number == 0:
-                raise DataError(f"{path}: lines are numbered from 01; {AGAIN}")
-            form = path[: found.end(1)]
-            if number in strokes[form]:
-                raise DataError(f"{path}: a second line {number} of this form")
-            strokes[form][number] = offsets(points(content, path))
-    return strokes
+    tree = raw.tree("lineStrokes", ("lineStrokes-all",), suffix=".xml")
+    for i, (path, content) in enumerate(tree):
+        if found := STROKE_FILE.fullmatch(path):
+            line = points(content, raw.folder / "lineStrokes" / path)
+            strokes[found[1]][int(found[2])] = offsets(line)
+        raw.progress("reading strokes", i, 0)
+    return dict(strokes)
 
 
-def _by_name(
-    raw: Raw,
-    texts: dict[str, tuple[bytes, str]],
-    strokes: dict[str, dict[int, np.ndarray]],
-    list_of: dict[str, str],
-) -> tuple[dict, dict, dict[str, str]]:
-    """Replace the paths of forms by their names, if no two forms have one name.
+def _read_lists(raw: RawFolder, forms: Iterable[str]) -> dict[str, str]:
+    """Read the lists. Return the list of each form by its path.
+
+    A form that two lists have belongs to the later one.
 
     Args:
       raw: the folder.
-      texts: the texts by the path of the form.
-      strokes: the strokes by the path of the form.
-      list_of: the list of each form by its name or path.
-
-    Returns:
-      The texts, the strokes and the lists by name, or all by path.
+      forms: the paths of all forms with strokes.
 
     Raises:
-      DataError: two official forms have one name, or a list has a name of two forms.
+      DataError: an official list is missing, or a list has a form without strokes or a
+        name of several forms.
     """
-    paths_of = defaultdict(set)
-    for path in (*texts, *strokes):
-        paths_of[_name(path)].add(path)
-    # No two official forms have one name, so that the last part of a path is enough.
-    folders = ([_name(path) for path in texts], [_name(path) for path in strokes])
-    if all(len(names) == len(set(names)) for names in folders):
-        texts = {_name(path): text for path, text in texts.items()}
-        strokes = {_name(path): lines for path, lines in strokes.items()}
-        return texts, strokes, {_name(path): k for path, k in list_of.items()}
-    by_path = {}
-    for form, name in list_of.items():
-        known = {form} if "/" in form else paths_of[form] or {form}
-        if len(known) > 1:
-            shown = ", ".join(path[:80] for path in sorted(known)[:5])
-            raise DataError(
-                f"{raw.folder / name}.txt: {form} is the name of several forms "
-                f"({shown}); write their paths, or rename them"
-            )
-        by_path |= dict.fromkeys(known, name)
-    return texts, strokes, by_path
+    paths = defaultdict(list)
+    for form in forms:
+        paths[_name(form)].append(form)
+    list_of = {}
+    for name in LISTS:
+        file = f"{name}.txt"
+        if not raw.official and not raw.find(file):
+            continue
+        where = raw.path(file)
+        for entry in decode(raw.read(file), where).split():
+            known = paths[_name(entry)]
+            if "/" in entry:
+                known = [form for form in known if form == entry]
+            if not known:
+                raise DataError(
+                    f"{where} lists {entry[:80]!a}, which has no stroke file; {AGAIN}s"
+                )
+            if len(known) > 1:
+                raise DataError(
+                    f"{where}: {entry} is the name of several forms "
+                    f"({', '.join(known)[:200]}); write their paths, or rename them"
+                )
+            list_of[known[0]] = name
+    return list_of
 
 
-def _name(path: str) -> str:
-    """Return the last part of a path."""
-    return path.rpartition("/")[2]
-
-
-def _lines(
-    raw: Raw,
-    forms: Iterable[str],
-    texts: Mapping[str, tuple[bytes, str]],
-    strokes: Mapping[str, Mapping[int, np.ndarray]],
+def _read_texts(
+    raw: RawFolder, forms: Iterable[str], strokes: Mapping[str, Strokes]
 ) -> dict[str, list[str]]:
     """Read the lines of text of each form that has one stroke file for each.
+
+    Warns of other forms: a missing stroke file would give all lines behind it the text
+    of another line.
 
     Args:
       raw: the folder.
       forms: the forms.
-      texts: content and name of each text file.
-      strokes: the strokes by form and number.
+      strokes: the strokes of all forms.
 
-    Returns:
-      The lines by form. Warns of other forms.
+    Raises:
+      DataError: a form has no text file, or one without corrected lines.
     """
-    lines, skipped = {}, []
+    contents = dict(raw.tree("ascii", ("ascii-all",), suffix=".txt"))
+    texts, skipped = {}, []
     for form in forms:
-        numbers = sorted(strokes[form])
-        content, where = texts[form]
-        found = transcription(content, where, len(numbers), raw.notes)
-        # A missing stroke file would give all lines behind it the text of another line.
-        if numbers == list(range(1, len(found) + 1)):
-            lines[form] = found
+        where = raw.folder / "ascii" / f"{form}.txt"
+        if f"{form}.txt" not in contents:
+            raise DataError(f"{where}: is missing; {AGAIN}")
+        count = len(strokes[form])
+        lines = transcription(contents[f"{form}.txt"], where, count)
+        if strokes[form].keys() == set(range(1, len(lines) + 1)):
+            texts[form] = lines
         else:
-            skipped.append(f"{form} ({len(found)} and {len(numbers)})")
+            skipped.append(f"{form} ({len(lines)} and {count})")
     if skipped:
         warnings.warn(
-            f"{len(skipped)} forms have other numbers of lines of text than of stroke "
-            f"files and are left out: {', '.join(skipped[:9])}",
-            stacklevel=3,
+            f"{raw.folder}: {len(skipped)} forms have other numbers of lines of text "
+            f"than of stroke files and are left out: {', '.join(skipped[:9])}",
+            stacklevel=2,
         )
-    return lines
+    if unused := len(contents) - len(strokes):
+        warnings.warn(
+            f"{raw.folder}: {unused} texts without strokes left out", stacklevel=2
+        )
+    return texts
 
 
-def _add_missing_lists(
-    list_of: dict[str, str], forms: Iterable[str], lists: Collection[str]
-) -> None:
+def _add_missing_lists(list_of: dict[str, str], forms: Sequence[str]) -> None:
     """Divide own forms where lists are missing or empty.
 
     Without trainset.txt, all forms that no list has are for training. Without
@@ -320,11 +253,12 @@ def _add_missing_lists(
 
     Args:
       list_of: the list of each form, which is changed.
-      forms: all forms.
-      lists: the lists that are neither missing nor empty.
+      forms: the forms that can be used.
     """
+    lists = set(list_of.values())
     if LISTS[0] not in lists:
-        list_of |= {form: LISTS[0] for form in sorted(forms) if form not in list_of}
+        others = [form for form in forms if form not in list_of]
+        list_of |= dict.fromkeys(others, LISTS[0])
     if VALID not in lists:
         train = [form for form, name in list_of.items() if name == LISTS[0]]
         # The last of every ten, and at least one.
@@ -332,76 +266,36 @@ def _add_missing_lists(
         list_of |= dict.fromkeys(train[step - 1 :: step] if step > 1 else (), VALID)
 
 
-def _check_files(
-    raw: Raw,
-    forms: Iterable[str],
-    list_of: Mapping[str, str],
-    texts: Collection,
-    strokes: Collection,
-) -> None:
-    """Raise DataError if a form has no file."""
-    for form in forms:
-        for kind, present in (("stroke file", strokes), ("transcription", texts)):
-            if form not in present:
-                where = f"{raw.folder}: {form[:80]}"
-                if form in list_of:
-                    where = f"{raw.folder / list_of[form]}.txt lists {form[:80]}, which"
-                raise DataError(f"{where} has no {kind}; {AGAIN}s")
-
-
-def _check_symbols(
-    raw: Raw, splits: Mapping[str, Sequence[Example]], other: Counter
-) -> None:
-    """Raise DataError if most characters are not symbols."""
-    characters = sum(len(line["text"]) for split in splits.values() for line in split)
-    if 2 * other.total() > characters:
-        shown = " ".join(visible(c) for c, _ in other.most_common(5))
-        raise DataError(
-            f"{raw.folder}: {other.total():,} of {characters:,} characters are "
-            f"not among the {len(SYMBOLS) - 1} symbols, such as {shown}; the texts "
-            "must be English"
-        )
-
-
-def example(
-    strokes: np.ndarray, text: str, name: str, number: int, other: Counter
-) -> Example:
-    """Return the example of a line.
-
-    Args:
-      strokes: offsets [T - 1, 3], int32 or float32.
-      text: the transcription.
-      name: id of the line.
-      number: index of its list in LISTS.
-      other: characters that are not symbols are counted here.
-    """
-    tokens, unknown = encode(text)
-    other.update(unknown)
+def columns_of(lines: Sequence[Line]) -> Columns:
+    """Return the columns of the lines of a split."""
     return {
-        "strokes": strokes,
-        "text": tokens,
-        "transcription": np.frombuffer(text.encode(), np.uint8),
-        "id": np.frombuffer(name.encode(), np.uint8),
-        "list": np.uint8(number),
+        "strokes": [line.strokes for line in lines],
+        "text": [encode(line.text)[0] for line in lines],
+        "transcription": [as_bytes(line.text) for line in lines],
+        "id": [as_bytes(line.id) for line in lines],
+        "list": np.array([line.list for line in lines], np.uint8),
     }
 
 
-def facts(train: Iterable[Example], other: Counter) -> dict:
-    """Return the facts of the training lines.
-
-    Args:
-      train: the training lines.
-      other: how often each character occurs that is not a symbol.
-    """
+def facts(splits: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
+    """Return the facts of the lines that do not depend on the files."""
     # Sums over millions of offsets are taken in float64.
-    steps = np.concatenate([line["strokes"][:, :2] for line in train])
+    steps = np.concatenate([line.strokes[:, :2] for line in splits["train"]])
     steps = steps.astype(np.float64)
+    other = Counter()
+    for text in texts_of(splits):
+        other.update(encode(text)[1])
     return {
         "mean": steps.mean(0).tolist(),
         "std": steps.std(0).tolist(),
         "symbols": list(SYMBOLS),
         "other": dict(other.most_common()),
     }
+
+
+def texts_of(splits: Mapping[str, Sequence[Line]]) -> list[str]:
+    """Return the texts of all lines."""
+    return [line.text for lines in splits.values() for line in lines]
 
 
 def encode(text: str) -> tuple[np.ndarray, list[str]]:
@@ -413,12 +307,7 @@ def encode(text: str) -> tuple[np.ndarray, list[str]]:
     return tokens, [c for c in text if c not in NUMBERS]
 
 
-def transcription(
-    content: bytes,
-    where: object,
-    count: int | None = None,
-    notes: Counter[str] | None = None,
-) -> list[str]:
+def transcription(content: bytes, where: object, count: int | None = None) -> list[str]:
     """Parse an ascii file.
 
     Args:
@@ -426,7 +315,6 @@ def transcription(
       where: name of the file, for error messages.
       count: number of stroke files of the form, if it is known. If the file has as many
         lines, "%" is no line break.
-      notes: what is odd in the text is counted here.
 
     Returns:
       The corrected lines, which follow "CSR:".
@@ -434,7 +322,7 @@ def transcription(
     Raises:
       DataError: there is no "CSR:".
     """
-    text = plain_punctuation(decode(content, where, notes)).replace("\r\n", "\n")
+    text = plain_punctuation(decode(content, where)).replace("\r\n", "\n")
     # Only what follows "CSR:" was corrected.
     found = CORRECTED.search(text)
     if not found:
@@ -449,28 +337,26 @@ def _without_empty(lines: Iterable[str]) -> list[str]:
     return [stripped for line in lines if (stripped := line.strip())]
 
 
-def _forms(raw: Raw, name: str, form_name: re.Pattern) -> list[str]:
-    """Return the ids of the forms in one of the lists, in its order.
-
-    Args:
-      raw: the folder.
-      name: name of the list.
-      form_name: pattern of the names of the forms' files.
-    """
-    if raw.any_checksum and not raw.find(name):
-        return []
-    forms = []
-    text = decode(raw.read(name), raw.path(name), raw.notes)
-    for number, line in enumerate(text.split("\n"), 1):
-        for form in line.split():
-            # Only own forms have paths.
-            known = _name(form) if raw.any_checksum else form
-            if not form_name.fullmatch(f"{known}.txt") or not form.isprintable():
-                raise DataError(
-                    f"{raw.path(name)}, line {number}: {form[:20]!a} is not an id of a "
-                    f"form, such as a01-000u; {AGAIN}"
-                )
-            forms.append(form)
-    if not forms and not raw.any_checksum:
-        raise DataError(f"{raw.path(name)}: lists no form; {AGAIN}")
-    return forms
+IAM_ONDB = Reader(
+    title="IAM On-Line Handwriting Database: 12,179 lines of pen strokes and text",
+    read=read,
+    configs=("configs/handwriting.py",),
+    source="https://fki.tic.heia-fr.ch/databases/iam-on-line-handwriting-database",
+    licence=(
+        "free for non-commercial research after registration; "
+        "cite Liwicki and Bunke (2005)"
+    ),
+    size=(
+        "10,741 train, 1,438 valid; "
+        "33 MB to download after registration, 95 MB prepared"
+    ),
+    files=(
+        RawFile("lineStrokes-all.tar"),
+        RawFile("ascii-all.tar"),
+        *(RawFile(f"{name}.txt") for name in LISTS),
+    ),
+    # Lines: Graves (2013), section 4, which counts 5,364 of trainset, 1,518 of
+    # testset_t, 3,859 of testset_f, and 1,438 of testset_v. Forms: the lists of the
+    # task IAM-OnDB-t1 have 775, 216, 544 and 192.
+    published={"train": 10_741, "valid": 1_438, "forms": 1_727},
+)

@@ -21,12 +21,11 @@ are not scaled, so they are 0 to 255.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from lnrepro.data.builder import Builder, Example, array
-from lnrepro.data.raw import Raw, RawFile
+from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.reader import Content, Reader
 from lnrepro.errors import DataError
 
 MIRRORS = (
@@ -38,67 +37,38 @@ AGAIN = "get the official file (scripts/prepare.py mnist --download)"
 UBYTE_MAGIC = 0x800
 
 
-def _official(name: str, size: int, sha256: str) -> RawFile:
-    urls = tuple(f"{mirror}{name}.gz" for mirror in MIRRORS)
-    return RawFile(name, size, sha256, urls)
+def read(raw: RawFolder) -> Content:
+    """Read the four files. The first twelfth of the training images is valid."""
+    train, test = _read_part(raw, "train"), _read_part(raw, "t10k")
+    # A twelfth of 60,000 is the 5,000 of the paper. Own files of other sizes are
+    # divided alike, and need one image at least for each part.
+    valid = max(1, len(train["label"]) // 12)
+    splits = {
+        "train": {name: column[valid:] for name, column in train.items()},
+        "valid": {name: column[:valid] for name, column in train.items()},
+        "test": test,
+    }
+    return Content(splits)
 
 
-class Mnist(Builder):
-    """MNIST: 70,000 handwritten digits, 28x28."""
-
-    configs = ("configs/mnist.py", "configs/convnet.py")
-    source = "http://yann.lecun.com/exdb/mnist/, mirrors: " + " ".join(MIRRORS)
-    licence = (
-        "copyright Yann LeCun and Corinna Cortes; "
-        "commonly distributed under CC BY-SA 3.0"
-    )
-    size = "55,000 train, 5,000 valid, 10,000 test; 12 MB to download, 75 MB prepared"
-    files = (
-        _official(
-            "train-images-idx3-ubyte",
-            47040016,
-            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        ),
-        _official(
-            "train-labels-idx1-ubyte",
-            60008,
-            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        ),
-        _official(
-            "t10k-images-idx3-ubyte",
-            7840016,
-            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        ),
-        _official(
-            "t10k-labels-idx1-ubyte",
-            10008,
-            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        ),
-    )
-
-    def features(self):
-        """Return the features of an example."""
-        return {"image": array((28, 28), np.uint8), "label": array((), np.int32)}
-
-    def examples(self, raw: Raw) -> Mapping[str, Sequence[Example]]:
-        """Read the four files. The first twelfth of the training images is valid."""
-        # A twelfth of 60,000 is the 5,000 of the paper. Own files of other sizes are
-        # divided alike.
-        train, test = _read_part(raw, "train"), _read_part(raw, "t10k")
-        valid = len(train) // 12
-        if not valid:
-            raise DataError(
-                f"{raw.folder}: {len(train)} training images are too few to use a "
-                f"twelfth as the split valid; {AGAIN}"
-            )
-        return {"train": train[valid:], "valid": train[:valid], "test": test}
-
-
-def examples_of(images: np.ndarray, labels: np.ndarray) -> list[Example]:
-    """Make examples of images [N, height, width] and labels [N]."""
-    labels = labels.astype(np.int32)
-    pairs = zip(images, labels, strict=True)
-    return [{"image": image, "label": label} for image, label in pairs]
+def _read_part(raw: RawFolder, part: str) -> dict[str, np.ndarray]:
+    """Read the images and labels of a part, "train" or "t10k"."""
+    image_file = f"{part}-images-idx3-ubyte"
+    label_file = f"{part}-labels-idx1-ubyte"
+    images = parse_idx(raw.read(image_file), 3, raw.path(image_file))
+    labels = parse_idx(raw.read(label_file), 1, raw.path(label_file))
+    if images.shape[1:] != (28, 28):
+        raise DataError(
+            f"{raw.path(image_file)}: contains images of shape {images.shape[1:]} "
+            f"instead of (28, 28); {AGAIN}"
+        )
+    # There are ten digits, so another label means a damaged file.
+    if len(images) != len(labels) or labels.max() > 9:
+        raise DataError(
+            f"{raw.path(label_file)}: {len(labels)} labels from 0 to {labels.max()} "
+            f"for {len(images)} images; one from 0 to 9 for each is needed; {AGAIN}"
+        )
+    return {"image": images, "label": labels.astype(np.int32)}
 
 
 def parse_idx(content: bytes, ndim: int, where: object) -> np.ndarray:
@@ -113,56 +83,50 @@ def parse_idx(content: bytes, ndim: int, where: object) -> np.ndarray:
       The array, uint8.
 
     Raises:
-      DataError: the header is wrong or does not fit to the size of the content.
+      DataError: the header is wrong or does not fit to the size of the content, or
+        there is no value.
     """
     wanted, header = UBYTE_MAGIC + ndim, 4 + 4 * ndim
-    if len(content) < header:
+    # A header of fewer bytes has a wrong magic number or no size.
+    magic, *shape = np.frombuffer(content[:header].ljust(header, b"\0"), ">u4").tolist()
+    found = len(content) - header
+    if magic != wanted or math.prod(shape) != found or not found:
+        sizes = " x ".join(map(str, shape))
         raise DataError(
-            f"{where}: truncated, {len(content)} bytes are less than the {header} of "
-            f"an idx header; {AGAIN}"
+            f"{where}: the header says magic number {magic} and {sizes} bytes instead "
+            f"of {wanted} and the {found} that follow; {AGAIN}"
         )
-    # The sizes come from the file, so that they are compared with its length before
-    # anything is allocated.
-    magic, *shape = np.frombuffer(content, ">u4", 1 + ndim).tolist()
-    if magic != wanted:
-        raise DataError(
-            f"{where}: magic number {magic} instead of {wanted}, not an "
-            f"idx{ndim}-ubyte file; {AGAIN}"
-        )
-    expected, found = math.prod(shape), len(content) - header
-    sizes = " x ".join(map(str, shape))
-    if expected != found:
-        problem = "truncated" if found < expected else "too long"
-        raise DataError(
-            f"{where}: {problem}, the header says {sizes} = {expected} bytes and "
-            f"{found} follow; {AGAIN}"
-        )
-    # NumPy cannot make an empty array with sizes such as 0 x 4294967295 x 4294967295.
-    if not found and max(shape) >= 1 << 31:
-        raise DataError(f"{where}: empty, the header says {sizes} bytes; {AGAIN}")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
-def _read_part(raw: Raw, part: str) -> list[Example]:
-    """Read the images and labels of a part, "train" or "t10k"."""
-    image_file, label_file = f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
-    images = parse_idx(raw.read(image_file), 3, raw.path(image_file))
-    labels = parse_idx(raw.read(label_file), 1, raw.path(label_file))
-    if not len(images) or images.shape[1:] != (28, 28):
-        sizes = " x ".join(map(str, images.shape))
-        raise DataError(
-            f"{raw.path(image_file)}: contains {sizes} values instead of images of "
-            f"28 x 28; {AGAIN}"
-        )
-    if len(images) != len(labels):
-        raise DataError(
-            f"{raw.path(label_file)}: {len(labels)} labels for the {len(images)} "
-            f"images in {image_file}; {AGAIN}"
-        )
-    # There are ten digits, so another label means a damaged file.
-    if len(bad := np.flatnonzero(labels > 9)):
-        raise DataError(
-            f"{raw.path(label_file)}: label {labels[bad[0]]} at {bad[0]} is not in "
-            f"0..9; {AGAIN}"
-        )
-    return examples_of(images, labels)
+# SHA-256 of the unpacked content of each official file.
+CHECKSUMS = {
+    "train-images-idx3-ubyte": (
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"
+    ),
+    "train-labels-idx1-ubyte": (
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
+    ),
+    "t10k-images-idx3-ubyte": (
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"
+    ),
+    "t10k-labels-idx1-ubyte": (
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
+    ),
+}
+MNIST = Reader(
+    title="MNIST: 70,000 handwritten digits, 28x28",
+    read=read,
+    configs=("configs/mnist.py", "configs/convnet.py"),
+    source="http://yann.lecun.com/exdb/mnist/, mirrors: " + " ".join(MIRRORS),
+    licence=(
+        "copyright Yann LeCun and Corinna Cortes; "
+        "commonly distributed under CC BY-SA 3.0"
+    ),
+    size="55,000 train, 5,000 valid, 10,000 test; 12 MB to download, 55 MB prepared",
+    files=tuple(
+        RawFile(name, sha256, tuple(f"{mirror}{name}.gz" for mirror in MIRRORS))
+        for name, sha256 in CHECKSUMS.items()
+    ),
+    sha256="43f62791fc3ae99c",
+)

@@ -3,7 +3,7 @@
 A file contains one cloze question about a news story. Its name is 40 hex digits, it is
 text, and its tokens are separated by spaces. Each of the first four parts is one
 line, followed by an empty line: address, passage, question with one @placeholder, and
-answer. The last part has one line for each entity and may be missing:
+answer. What follows, one line for each entity, is not read:
 
     http://example.org/story/1
 
@@ -24,13 +24,12 @@ References:
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from lnrepro.data.encodings import decode
+from lnrepro.data.files import decode
 from lnrepro.errors import DataError
 
 PLACEHOLDER = "@placeholder"
@@ -47,65 +46,51 @@ class Question(NamedTuple):
     """A parsed file.
 
     Attributes:
-      address: web address of the story.
       passage: tokens of the story.
       question: tokens of the question.
       answer: the token that belongs in place of @placeholder.
-      names: the original text of each entity.
     """
 
-    address: str
     passage: list[str]
     question: list[str]
     answer: str
-    names: dict[str, str]
 
 
-def parse(content: bytes, where: object, notes: Counter[str] | None = None) -> Question:
+def parse(content: bytes, where: object) -> Question:
     """Parse a .question file.
 
     Args:
       content: content of the file.
       where: name of the file, for error messages.
-      notes: what is odd in the text is counted here.
 
     Raises:
       DataError: the content does not have this format. The message begins with the name
         of the file and the number of the line.
     """
-
-    def error(line: int, problem: str) -> DataError:
-        return DataError(f"{where}, line {line}: {problem}")
-
-    lines = [line.rstrip("\r") for line in decode(content, where, notes).split("\n")]
+    lines = [line.strip() for line in decode(content, where).split("\n")]
     # A missing line is the same as an empty one.
     lines += [""] * (2 * len(PARTS))
-    texts = []
+    # Parts and empty lines alternate.
     for i, part in enumerate(PARTS):
-        text, after = lines[2 * i].strip(), lines[2 * i + 1].strip()
-        if not text:
-            raise error(2 * i + 1, f"the {part} is missing")
-        if after:
-            raise error(2 * i + 2, f"the line after the {part} must be empty")
-        texts.append(text)
-    address, passage, question, answer = texts
-    passage, question = passage.split(), question.split()
-    # Messages name the line of the part: parts and empty lines alternate.
-    count = question.count(PLACEHOLDER)
+        if not lines[2 * i]:
+            raise DataError(f"{where}, line {2 * i + 1}: the {part} is missing")
+        if lines[2 * i + 1]:
+            raise DataError(
+                f"{where}, line {2 * i + 2}: the line after the {part} must be empty"
+            )
+    _, passage, question, answer = lines[: 2 * len(PARTS) : 2]
+    asked = question.split()
+    count = asked.count(PLACEHOLDER)
     if count != 1:
-        raise error(5, f"the question has {count} {PLACEHOLDER} tokens instead of 1")
+        raise DataError(
+            f"{where}, line 5: the question has {count} {PLACEHOLDER} tokens instead "
+            "of 1"
+        )
     if not ENTITY.fullmatch(answer):
-        raise error(7, f"the answer {answer[:40]!a} is not of the form @entityN")
-    names = {}
-    # The names are not used for training, but a wrong line means a damaged file.
-    for number, line in enumerate(lines[2 * len(PARTS) :], 2 * len(PARTS) + 1):
-        if not line.strip():
-            continue
-        entity, colon, name = line.partition(":")
-        if not (colon and ENTITY.fullmatch(entity)):
-            raise error(number, f"{line[:40]!a} is not of the form @entityN:name")
-        names[entity] = name
-    return Question(address, passage, question, answer, names)
+        raise DataError(
+            f"{where}, line 7: the answer {answer[:40]!a} is not of the form @entityN"
+        )
+    return Question(passage.split(), asked, answer)
 
 
 def sentences(passage: Sequence[str]) -> list[slice]:

@@ -1,0 +1,96 @@
+"""Hook of MkDocs: the pages of experiments/results, and the links of all pages.
+
+The page experiments/results/NAME.md is results/NAME.md on the site, and the table
+experiments/README.md is results/index.md. All pages have links that are right in the
+repository. On the site, those to files that the site does not have lead to the
+repository at `repo_url` of mkdocs.yml. Without a `repo_url`, their text stays.
+"""
+
+import pathlib
+import posixpath
+import re
+
+from mkdocs.structure.files import File
+
+ROOT = pathlib.Path(__file__).parents[2]
+RESULTS = ROOT / "experiments" / "results"
+INLINE = re.compile(r"(?<!!)\[([^\]]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+PICTURE = re.compile(r"!\[([^\]]*)\]\((?!\w+:)([^)\s]+)\)")
+FENCED = re.compile(r"(^ *```.*?^ *```$)", re.M | re.S)
+DEFINITION = re.compile(r"^\[([^\]]+)\]: (?!\w+:)([^#\s]+)(#\S*)?\n", re.M)
+
+
+def on_files(files, config):
+    """Add the pages and pictures of the results to the files of the site."""
+    for path in sorted(RESULTS.glob("**/*.png")):
+        name = path.relative_to(RESULTS).as_posix()
+        files.append(File.generated(config, f"results/{name}", abs_src_path=str(path)))
+    pages = {"index.md": ROOT / "experiments" / "README.md"}
+    pages |= {path.name: path for path in sorted(RESULTS.glob("*.md"))}
+    for name, path in pages.items():
+        text = path.read_text(encoding="utf-8")
+        files.append(File.generated(config, f"results/{name}", content=text))
+    return files
+
+
+def place_in_repository(page):
+    """Return the path of a page of the site, relative to the root of the repository."""
+    if page == "results/index.md":
+        return "experiments/README.md"
+    if page.startswith("results/"):
+        return f"experiments/{page}"
+    return f"docs/{page}"
+
+
+def place_on_site(path):
+    """Return where a file of the repository is on the site; None if it is not."""
+    if path == "experiments/README.md":
+        return "results/index.md"
+    if re.fullmatch(r"experiments/results/(\w+\.md|.*\.png)", path):
+        return path.removeprefix("experiments/")
+    if re.fullmatch(r"docs/.*\.(md|png|svg|gif)", path):
+        return path.removeprefix("docs/")
+    return None
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Turn links that are right in the repository into those of the site."""
+    here = page.file.src_uri
+    folder = posixpath.dirname(place_in_repository(here))
+
+    def address(target, anchor):
+        """Return the address of a file; None if the site has no link to it."""
+        path = posixpath.normpath(posixpath.join(folder, target))
+        on_site = place_on_site(path)
+        if on_site is not None:
+            return posixpath.relpath(on_site, posixpath.dirname(here)) + (anchor or "")
+        if config.repo_url:
+            return f"{config.repo_url}/blob/main/{path}{anchor or ''}"
+        return None
+
+    def inline(match):
+        text, target, anchor = match.groups()
+        found = address(target, anchor)
+        return text if found is None else f"[{text}]({found})"
+
+    def picture(match):
+        return f"![{match[1]}]({address(match[2], None)})"
+
+    removed = []
+
+    def definition(match):
+        name, target, anchor = match.groups()
+        found = address(target, anchor)
+        if found is None:
+            removed.append(name)
+            return ""
+        return f"[{name}]: {found}\n"
+
+    markdown = DEFINITION.sub(definition, markdown)
+    for name in removed:
+        markdown = re.sub(rf"\[([^\]]*)\]\[{re.escape(name)}\]", r"\1", markdown)
+    parts = FENCED.split(markdown)
+    # Every second part is a block of code, which has no links.
+    for i in range(0, len(parts), 2):
+        parts[i] = INLINE.sub(inline, PICTURE.sub(picture, parts[i]))
+    return "".join(parts)

@@ -1,0 +1,205 @@
+"""The folder with the official files of a data set, as they were distributed.
+
+Files are found, read and checked. Those that an operating system added are left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from lnrepro.data import files
+from lnrepro.data.files import PLAIN_OR_PACKED, SUFFIXES
+from lnrepro.errors import DataError
+
+# How the names of tar archives end.
+ARCHIVES = (".tar", *(f".tar{suffix}" for suffix in SUFFIXES), ".tgz", ".txz", ".tbz2")
+# Called with what is being done, how much of it is done, and how much there is. The
+# last one is 0 where it is not known.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class RawFile:
+    """One official file, which may be there plain or packed.
+
+    Attributes:
+      name: its name without the suffix of the packing.
+      sha256: checksum of its unpacked content, if known.
+      urls: where to download it, plain or packed. They are tried in order.
+    """
+
+    name: str
+    sha256: str | None = None
+    urls: tuple[str, ...] = ()
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RawFolder:
+    """The folder with the official files of a set, or with own files of its format.
+
+    Attributes:
+      dataset: name of the set whose format the files have.
+      folder: where the files are.
+      official_files: what is known about the official files.
+      official: whether the files must be the official ones. If not, the set gets
+        another name (--as), and other files of the same format are accepted.
+      progress: called now and then where reading takes long.
+    """
+
+    dataset: str
+    folder: pathlib.Path
+    official_files: Sequence[RawFile] = ()
+    official: bool = True
+    progress: Progress = no_progress
+
+    def find(self, name: str) -> pathlib.Path | None:
+        """Return the path of a file, plain or packed; None if there is none."""
+        for suffix in ("", *SUFFIXES):
+            path = self.folder / (name + suffix)
+            if path.exists():
+                return path
+        return None
+
+    def path(self, name: str) -> pathlib.Path:
+        """Return the path of a file, plain or packed.
+
+        Raises:
+          DataError: there is no such file.
+        """
+        if path := self.find(name):
+            return path
+        raise self.missing(
+            f"{self.folder / name}: there is no such file, {PLAIN_OR_PACKED}"
+        )
+
+    def read(self, name: str) -> bytes:
+        """Return the unpacked content of an official file.
+
+        Raises:
+          DataError: the file is missing, damaged, or not the official one.
+        """
+        path = self.path(name)
+        content = files.read(path)
+        found = hashlib.sha256(content).hexdigest()
+        wanted = {file.name: file.sha256 for file in self.official_files}.get(name)
+        if self.official and wanted and wanted != found:
+            raise DataError(
+                f"{path}: checksum differs, sha256 of the content is {found[:12]}... "
+                f"and of the official file {wanted[:12]}...; get the official file, or "
+                "pass --as NAME to prepare other files of this format"
+            )
+        return content
+
+    def paths(self, suffix: str, folder: str = ".") -> dict[str, pathlib.Path]:
+        """Return the files below a folder, in sorted order.
+
+        Args:
+          suffix: how their names end, apart from the suffix of a packing.
+          folder: the folder, within the folder of the set.
+
+        Returns:
+          The path of each file by its name: the path below the folder, with "/", and
+          without the suffix of a packing.
+
+        Raises:
+          DataError: a file is there both plain and packed, or its name cannot be
+            printed.
+        """
+        root = self.folder / folder
+        found: dict[str, pathlib.Path] = {}
+        for path in root.rglob("*"):
+            name = files.unpacked_name(path.relative_to(root).as_posix())
+            if not name.endswith(suffix) or files.is_system_file(name):
+                continue
+            if path.is_dir():
+                continue
+            _check_name(name, found, root)
+            found[name] = path
+        return {
+            name: found[name]
+            for name in sorted(found, key=lambda name: name.split("/"))
+        }
+
+    def tree(
+        self, folder: str, archives: Sequence[str] = (), *, suffix: str = ""
+    ) -> Iterator[tuple[str, bytes]]:
+        """Read all files below a folder, from the disk or else from a tar archive.
+
+        Files on the disk come in sorted order, members of an archive in its order. Only
+        members below a folder of the given name are read.
+
+        Args:
+          folder: name of the folder.
+          archives: names of the archives without suffix. The first one that is there is
+            read; its suffix is one of ARCHIVES.
+          suffix: how the names of the wanted files end.
+
+        Yields:
+          The path below the folder, such as "a/b.xml", and the content of each file.
+          No path comes twice.
+
+        Raises:
+          DataError: there is neither the folder nor an archive, a file cannot be read,
+            or is there twice.
+        """
+        root = self.folder / folder
+        if root.is_dir():
+            for name, path in self.paths(suffix, folder).items():
+                yield name, files.read(path)
+            return
+        archive = self._find_archive(root, archives)
+        seen = set()
+        for member, content in files.members(archive, suffix):
+            # The folder may lie at any depth of the archive.
+            _, found, name = f"/{member}".partition(f"/{folder}/")
+            if not found or files.is_system_file(member):
+                continue
+            _check_name(name, seen, archive)
+            seen.add(name)
+            yield name, content
+
+    def _find_archive(
+        self, root: pathlib.Path, archives: Sequence[str]
+    ) -> pathlib.Path:
+        for stem in archives:
+            for suffix in ARCHIVES:
+                path = self.folder / (stem + suffix)
+                if path.is_file():
+                    return path
+        also = f" and no {archives[0]}.tar, plain or packed" if archives else ""
+        raise self.missing(f"{root}: there is no such folder{also}")
+
+    def missing(self, what: str) -> DataError:
+        """Return an error that says where to get the files."""
+        command = f"python scripts/prepare.py {self.dataset} --list"
+        advice = f"`{command}` says where to get it"
+        if self.folder.is_file():
+            return DataError(
+                f"{self.folder}: a file; unpack it, and give the folder of the files"
+            )
+        if not self.folder.is_dir():
+            return DataError(f"{what}; the folder does not exist; {advice}")
+        for path in sorted(self.folder.iterdir()):
+            if path.name.endswith((".zip", ".rar", ".7z", *ARCHIVES)):
+                return DataError(f"{what}; unpack {path.name!a} there, or {advice}")
+        return DataError(f"{what}; {advice}")
+
+
+def _check_name(name: str, known: Collection[str], where: pathlib.Path) -> None:
+    """Raise DataError if a name cannot be printed in one line, or is known already."""
+    if not name.isprintable():
+        raise DataError(
+            f"{where}: the name {files.quoted(name)} cannot be printed; rename the file"
+        )
+    if name in known:
+        raise DataError(
+            f"{where}: {name} is there more than once, such as plain and packed; "
+            "remove one of them"
+        )

@@ -1,0 +1,118 @@
+"""What a data set is, and how its official files become columns.
+
+A reader is one `Reader`, which describes the set and names the function that reads its
+files. To add a set, write a module with a reader, and name it in one line of
+`lnrepro.data.table.TABLE`. The sets of other packages: docs/your-own-data.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import types
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.errors import DataError
+
+# A feature of all examples of a split. An array [N, ...] has the examples along its
+# first axis. A sequence of N arrays [t, ...] has examples that differ in length, and
+# becomes `Ragged`, also where all lengths happen to be equal. Both hold numbers.
+Column = np.ndarray | Sequence[np.ndarray]
+Columns = Mapping[str, Column]
+NOTHING: Mapping[str, Any] = types.MappingProxyType({})
+
+
+class Content(NamedTuple):
+    """What a reader returns: a whole set in memory, or mapped into it.
+
+    Attributes:
+      splits: the columns of each split.
+      facts: facts of the whole set as JSON values, such as its vocabulary. They are
+        part of the fingerprint.
+      counts: further numbers of the set that are compared with the published ones, such
+        as that of its forms. The sizes of the splits need not be repeated.
+    """
+
+    splits: Mapping[str, Columns]
+    facts: Mapping[str, Any] = NOTHING
+    counts: Mapping[str, int] = NOTHING
+
+
+class WrittenContent(NamedTuple):
+    """What a reader returns that has written its columns itself.
+
+    Attributes:
+      sizes: number of examples of each split.
+      facts: see `Content`.
+      counts: see `Content`.
+    """
+
+    sizes: Mapping[str, int]
+    facts: Mapping[str, Any] = NOTHING
+    counts: Mapping[str, int] = NOTHING
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reader:
+    """A data set.
+
+    A set may have its own name only if its content is shown to be the official one: by
+    the checksums of `files`, by `sha256`, or by the `published` counts. Other files of
+    the format are prepared under another name (--as).
+
+    Attributes:
+      title: what it is, in one line.
+      read: reads the official files. Raises DataError where a file is missing or wrong.
+      write: in place of `read`, for sets that are too large for memory. It is called as
+        write(raw, folder), writes the columns of each split as .npy files into
+        folder/SPLIT/, and returns a `WrittenContent`.
+      version: raised whenever the examples change.
+      source: where the official files are, as text for people.
+      licence: its licence.
+      size: number of examples and bytes, as text for people.
+      configs: config files of the experiments that can be trained on it.
+      files: the official files.
+      published: published sizes of splits and other counts, see `Content.counts`. A
+        comment beside them says where each number is published.
+      sha256: beginning of the checksum of the official content, as in the fingerprint,
+        if it is known.
+      embedded: True if it needs no files. Such a set is prepared at its first use.
+    """
+
+    title: str
+    read: Callable[[RawFolder], Content] | None = None
+    write: Callable[[RawFolder, pathlib.Path], WrittenContent] | None = None
+    version: str = "1.0.0"
+    source: str = "not stated"
+    licence: str = "not stated"
+    size: str = "not stated"
+    configs: Sequence[str] = ()
+    files: Sequence[RawFile] = ()
+    published: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    sha256: str = ""
+    embedded: bool = False
+
+
+def leave_out(where: object, what: str, places: Sequence[object], total: int) -> None:
+    """Warn that a few examples are left out, once for each kind and file.
+
+    Args:
+      where: the file or folder.
+      what: what they are, in plural, such as "empty captions".
+      places: where each of them is, such as "line 7".
+      total: number of all examples, with those that are left out.
+
+    Raises:
+      DataError: more than 1 % would be left out.
+    """
+    if not places:
+        return
+    found = f"{where}, {places[0]}: {len(places):,} of {total:,} are {what}"
+    if len(places) > total // 100:
+        raise DataError(f"{found}, more than 1 %; get the official file")
+    warnings.warn(f"{found}, which are left out", stacklevel=2)

@@ -1,0 +1,256 @@
+"""A prepared data set: a folder of columns, and one JSON file that describes it.
+
+    columns/train/image.npy        one feature of all examples, along the first axis
+    columns/train/ink.npy          a feature whose examples differ in length, joined
+    columns/train/ink.offsets.npy  where each example begins in ink.npy
+    set.json                       name, version, checksum, sizes and facts
+
+set.json is written last. A folder never changes afterwards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lnrepro.data import ragged
+from lnrepro.data.ragged import Ragged
+from lnrepro.data.raw_folder import Progress, no_progress
+from lnrepro.data.reader import Columns
+from lnrepro.errors import DataError
+
+SET_FILE = "set.json"
+COLUMNS = "columns"
+# Examples between two calls of `progress`.
+CHUNK = 1000
+# Bytes of a file that are read at a time.
+BLOCK = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True)
+class SetFolder:
+    """A prepared set.
+
+    Attributes:
+      folder: its folder.
+      name: the set.
+      version: its version.
+      format: the set whose reader has made it; for own files, another name.
+      sha256: checksum of the content, see `checksum`.
+      by_file: whether that is the checksum of the files, and not of the examples.
+      splits: number of examples of each split.
+      sizes: size of each file in bytes.
+      facts: facts of the whole set, such as its vocabulary; {} if it has none.
+    """
+
+    folder: pathlib.Path
+    name: str
+    version: str
+    format: str
+    sha256: str
+    by_file: bool
+    splits: dict[str, int]
+    sizes: dict[str, int]
+    facts: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Return "name/version/checksum".
+
+        The checksum is of the examples and facts, whatever files they came from.
+        """
+        # Sixteen hexadecimal digits are 64 bits, enough to tell data sets apart.
+        return f"{self.name}/{self.version}/{self.sha256[:16]}"
+
+    def columns(self, split: str) -> dict[str, np.ndarray | Ragged]:
+        """Return the columns of a split, mapped into memory.
+
+        Args:
+          split: such as "train".
+
+        Returns:
+          The features by name: read-only arrays with the examples along the first axis,
+          or `Ragged` where examples differ in length.
+
+        Raises:
+          DataError: there is no such split.
+        """
+        if split not in self.splits:
+            raise DataError(
+                f"{self.name} has no split {split!r}; it has: {', '.join(self.splits)}"
+            )
+        return ragged.load(self.folder / COLUMNS / split)
+
+    def verify(self) -> None:
+        """Compare the content with the checksum.
+
+        Raises:
+          DataError: it has changed since the set was prepared.
+        """
+        found = checksum(self.folder, self.splits, self.facts, self.by_file)
+        if found != self.sha256:
+            raise damaged(self.folder, "its content has another checksum")
+
+
+def write_columns(columns: Columns, folder: pathlib.Path, where: object) -> int:
+    """Write the columns of a split.
+
+    Args:
+      columns: the features by name.
+      folder: where the files are written. It is called like the split.
+      where: what the columns come from, for error messages.
+
+    Returns:
+      The number of examples.
+
+    Raises:
+      DataError: there are no examples, columns differ in length, or are no numbers.
+    """
+    sizes = {name: len(column) for name, column in columns.items()}
+    if len(set(sizes.values())) != 1 or not all(sizes.values()):
+        raise DataError(
+            f"{where}: the split {folder.name} needs examples, and as many in each "
+            f"column; there are {sizes}"
+        )
+    folder.mkdir(parents=True)
+    for name, column in columns.items():
+        if not isinstance(column, np.ndarray):
+            offsets = np.cumsum([0, *map(len, column)], dtype=np.int64)
+            np.save(folder / f"{name}{ragged.OFFSETS}.npy", offsets)
+            try:
+                column = np.concatenate(column)
+            except ValueError as e:
+                raise DataError(f"{name}: its examples differ in shape ({e})") from e
+        # Booleans, integers, unsigned integers and floats.
+        if column.dtype.kind not in "biuf":
+            raise DataError(
+                f"{name}: values of type {column.dtype}; columns hold numbers, and "
+                "text as its bytes in UTF-8"
+            )
+        np.save(folder / f"{name}.npy", np.ascontiguousarray(column))
+    return len(columns[name])
+
+
+def checksum(
+    folder: pathlib.Path,
+    splits: Mapping[str, int],
+    facts: Mapping[str, Any],
+    by_file: bool,
+    progress: Progress = no_progress,
+) -> str:
+    """Return the SHA-256 of the content of a set.
+
+    Args:
+      folder: its folder.
+      splits: number of examples of each split.
+      facts: facts of the whole set.
+      by_file: whether the files are read in place of one example after the other.
+      progress: called now and then.
+    """
+    digest = hashlib.sha256()
+    for split in sorted(splits):
+        place = folder / COLUMNS / split
+        if by_file:
+            for file in sorted(place.iterdir()):
+                digest.update(f"{file.name}:{file.stat().st_size};".encode())
+                with file.open("rb") as opened:
+                    while block := opened.read(BLOCK):
+                        digest.update(block)
+            continue
+        digest.update(f"{split}:{splits[split]};".encode())
+        columns = sorted(ragged.load(place).items())
+        for i in range(splits[split]):
+            if i % CHUNK == 0:
+                progress(f"checking {split}", i, splits[split])
+            for name, column in columns:
+                value = column[i]
+                # Name, dtype and shape come before the bytes, so that equal bytes of
+                # other arrays give another checksum.
+                digest.update(f"{name}:{value.dtype.str}:{value.shape};".encode())
+                digest.update(value.tobytes())
+    if facts:
+        # Sorted keys make the checksum independent of the order of the facts.
+        text = json.dumps(facts, ensure_ascii=False, sort_keys=True)
+        digest.update(text.encode())
+    return digest.hexdigest()
+
+
+def seal(
+    folder: pathlib.Path,
+    *,
+    name: str,
+    version: str,
+    format: str,
+    by_file: bool,
+    splits: Mapping[str, int],
+    facts: Mapping[str, Any],
+    progress: Progress = no_progress,
+) -> SetFolder:
+    """Write set.json, when all columns are written. For the arguments see `SetFolder`.
+
+    Args:
+      folder: the folder of the columns.
+      name: the set.
+      version: its version.
+      format: the set whose reader has made it.
+      by_file: which checksum the set has.
+      splits: number of examples of each split.
+      facts: facts of the whole set.
+      progress: called now and then.
+    """
+    sha256 = checksum(folder, splits, facts, by_file, progress)
+    sizes = {
+        path.relative_to(folder).as_posix(): path.stat().st_size
+        for path in sorted(folder.rglob("*.npy"))
+    }
+    written = SetFolder(
+        folder, name, version, format, sha256, by_file, dict(splits), sizes, dict(facts)
+    )
+    content = dataclasses.asdict(written)
+    del content["folder"]
+    text = json.dumps(content, ensure_ascii=False, indent=1)
+    (folder / SET_FILE).write_text(text, encoding="utf-8")
+    return written
+
+
+def open_folder(folder: pathlib.Path) -> SetFolder | None:
+    """Open a prepared set. The sizes of its files are compared, but not their content.
+
+    Args:
+      folder: its folder.
+
+    Returns:
+      The set; None if none was prepared there.
+
+    Raises:
+      DataError: a file is damaged. The message names it.
+    """
+    file = folder / SET_FILE
+    if not file.exists():
+        return None
+    try:
+        found = SetFolder(folder, **json.loads(file.read_text(encoding="utf-8")))
+        sizes = found.sizes.items()
+    except (OSError, ValueError, TypeError, AttributeError):
+        raise damaged(folder, f"{SET_FILE} cannot be read") from None
+    for name, size in sizes:
+        path = folder / name
+        if not path.is_file():
+            raise damaged(folder, f"{name} is missing")
+        if path.stat().st_size != size:
+            found_size = path.stat().st_size
+            raise damaged(
+                folder, f"{name} has {found_size:,} bytes instead of {size:,}"
+            )
+    return found
+
+
+def damaged(folder: pathlib.Path, problem: str) -> DataError:
+    """Return the error of a set that has changed since it was prepared."""
+    return DataError(f"{folder}: damaged, {problem}; remove it and prepare it again")

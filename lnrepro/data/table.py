@@ -1,0 +1,167 @@
+"""Which data sets there are, and where they are prepared.
+
+To add a set to this project, add a line to `TABLE`. A set of one's own needs `register`
+or an entry point of the group "lnrepro.data": docs/your-own-data.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import pathlib
+import re
+from importlib import metadata
+
+from lnrepro.checks import local_path
+from lnrepro.data.reader import Reader
+from lnrepro.data.set_folder import SET_FILE, open_folder
+from lnrepro.errors import DataError
+
+# Folder of all prepared sets; None is $LNREPRO_DATA, or ~/.cache/lnrepro without it.
+DataDir = str | os.PathLike | None
+
+# What a set of own files may be called.
+OWN_NAME = re.compile(r"[A-Za-z0-9_]+")
+# Other packages name their readers in entry points of this group.
+ENTRY_POINTS = "lnrepro.data"
+
+# Module and name of the reader of each set.
+TABLE = {
+    "mnist": "lnrepro.data.official.mnist:MNIST",
+    "digits": "lnrepro.data.generated.digits:DIGITS",
+    "binarized_mnist": "lnrepro.data.official.binarized_mnist:BINARIZED_MNIST",
+    "binarized_digits": "lnrepro.data.generated.digits:BINARIZED_DIGITS",
+    "coco_captions": "lnrepro.data.official.captions:COCO_CAPTIONS",
+    "scenes": "lnrepro.data.generated.scenes:SCENES",
+    "cnn": "lnrepro.data.official.cnn:CNN",
+    "cnn_top4": "lnrepro.data.official.cnn:CNN_TOP4",
+    "news_stories": "lnrepro.data.generated.news:NEWS_STORIES",
+    "iam_ondb": "lnrepro.data.official.iam_ondb:IAM_ONDB",
+    "generated_strokes": "lnrepro.data.generated.pen_strokes:GENERATED_STROKES",
+    "bookcorpus": "lnrepro.data.official.books:BOOKCORPUS",
+    "stories": "lnrepro.data.generated.story_sets:STORIES",
+    "sick": "lnrepro.data.official.sentences:SICK",
+    "mr": "lnrepro.data.official.sentences:MR",
+    "cr": "lnrepro.data.official.sentences:CR",
+    "subj": "lnrepro.data.official.sentences:SUBJ",
+    "mpqa": "lnrepro.data.official.sentences:MPQA",
+    "story_sick": "lnrepro.data.generated.story_sets:STORY_SICK",
+    "story_mr": "lnrepro.data.generated.story_sets:STORY_MR",
+    "story_cr": "lnrepro.data.generated.story_sets:STORY_CR",
+    "story_subj": "lnrepro.data.generated.story_sets:STORY_SUBJ",
+    "story_mpqa": "lnrepro.data.generated.story_sets:STORY_MPQA",
+}
+
+# Sets that configs name and that are no official ones, and the formats of their files.
+STAND_INS = {
+    "captions_proxy": "coco_captions",
+    "gutenberg": "bookcorpus",
+    "gutenberg_cloze": "cnn",
+}
+
+# Readers of the user's own sets.
+_REGISTERED: dict[str, Reader] = {}
+
+
+def data_root(data_dir: DataDir = None) -> pathlib.Path:
+    """Return the folder that holds the prepared sets.
+
+    Raises:
+      UserError: it is not on a disk of this machine.
+    """
+    folder = data_dir or os.environ.get("LNREPRO_DATA") or "~/.cache/lnrepro"
+    return local_path(folder, "the folder of the data sets")
+
+
+def register(name: str, reader: Reader) -> None:
+    """Add a set of one's own for this process.
+
+    Once it is prepared, other processes find it by its name and need no reader.
+
+    Args:
+      name: the set. Its earlier reader, if there is one, is replaced.
+      reader: what reads its files.
+
+    Raises:
+      DataError: this project has a set of this name, or it cannot be a name.
+    """
+    check_own_name(name)
+    _REGISTERED[name] = reader
+
+
+def known_reader(name: str) -> Reader | None:
+    """Return the reader of a set; None if this process knows none of this name."""
+    if name in TABLE:
+        module, _, reader = TABLE[name].partition(":")
+        return getattr(importlib.import_module(module), reader)
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    for entry_point in metadata.entry_points(group=ENTRY_POINTS, name=name):
+        return entry_point.load()
+    return None
+
+
+def reader_of(name: str, data_dir: DataDir = None) -> Reader:
+    """Return the reader of a set: its source, licence, size and official files.
+
+    Args:
+      name: the set. One of own files has the reader of the set whose format it has.
+      data_dir: the folder of all prepared sets, where own sets are found.
+
+    Raises:
+      DataError: there is no such set, or it is damaged.
+    """
+    found = known_reader(name)
+    if found is None and (own := open_folder(folder_of(name, data_dir))):
+        found = known_reader(own.format)
+    if found is None:
+        raise _unknown(name)
+    return found
+
+
+def folder_of(name: str, data_dir: DataDir = None) -> pathlib.Path:
+    """Return the folder of a set, whether it is prepared or not.
+
+    Args:
+      name: the set.
+      data_dir: the folder of all prepared sets.
+
+    Raises:
+      DataError: there is no such set.
+    """
+    folder = data_root(data_dir) / name
+    if found := known_reader(name):
+        return folder / found.version
+    # A set of own files, or of a reader that is registered in another process.
+    if OWN_NAME.fullmatch(name) and (sets := sorted(folder.glob(f"*/{SET_FILE}"))):
+        return sets[-1].parent
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> DataError:
+    if name in STAND_INS:
+        return DataError(
+            f"{name} is not prepared; run `python scripts/prepare.py "
+            f"{STAND_INS[name]} --raw DIR --as {name}` with its files in DIR"
+        )
+    known = sorted([*TABLE, *_REGISTERED])
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return DataError(
+        f"no data set is called {name!r}; {hint}there are: {', '.join(known)}"
+    )
+
+
+def check_own_name(own_name: str) -> None:
+    """Check the name of a set of own files.
+
+    Raises:
+      DataError: a set of this project has it, or it cannot be a name.
+    """
+    if own_name in TABLE:
+        raise DataError(f"{own_name!r} is an official set; choose another name")
+    if not OWN_NAME.fullmatch(own_name):
+        raise DataError(
+            f"{own_name!r} cannot be the name of a set; use letters, digits and _"
+        )

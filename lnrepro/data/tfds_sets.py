@@ -1,0 +1,201 @@
+"""Sets of tensorflow-datasets (TFDS), written and read without TensorFlow.
+
+`scripts/prepare.py NAME --tfds DIR` and `--from_tfds DIR` are for the exchange with
+other programs. Training does not import this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+import pathlib
+import struct
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core import hashing
+
+from lnrepro.data.files import quoted
+from lnrepro.data.ragged import Ragged
+from lnrepro.data.raw_folder import RawFolder
+from lnrepro.data.reader import Content, Reader
+from lnrepro.data.set_folder import SetFolder
+from lnrepro.errors import DataError
+
+# Names of splits in TFDS and here.
+SPLITS = {"validation": "valid"}
+# Without a split for validation, the first of so many training images are used.
+VALID_PART = 12
+# Bytes around a record of a TFRecord file: its length, and checksums.
+BEFORE, AFTER = 12, 4
+
+
+def write(opened: SetFolder, folder: str | os.PathLike) -> None:
+    """Write a prepared set, in its order, as ArrayRecord files.
+
+    `tfds.builder_from_directory(folder)` opens the result. Its metadata has the
+    fingerprint and the facts of the set.
+
+    Args:
+      opened: the set.
+      folder: the new folder.
+
+    Raises:
+      DataError: the folder exists, or the set does not consist of examples.
+    """
+    target = pathlib.Path(folder)
+    if target.exists():
+        raise DataError(f"{target}: exists already; name a new folder")
+    if opened.by_file:
+        raise DataError(
+            f"{opened.name}: its columns differ in length, so that they are no "
+            "features of examples"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        prefix="unfinished-", dir=target.parent
+    ) as scratch:
+        tfds.disable_progress_bar()
+        writer = _Writer(opened, scratch)
+        # TFDS prints what it does.
+        with contextlib.redirect_stdout(io.StringIO()):
+            writer.download_and_prepare(
+                download_dir=f"{scratch}/downloads",
+                download_config=tfds.download.DownloadConfig(try_download_gcs=False),
+            )
+        pathlib.Path(writer.data_dir).rename(target)
+
+
+class _OfflineInfo(tfds.core.DatasetInfo):
+    """Description of a set, which is not looked up online."""
+
+    def initialize_from_bucket(self) -> None:
+        """Do nothing. TFDS would look for a set of this name among its own."""
+
+
+class _Writer(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """TFDS builder of one prepared set."""
+
+    def __init__(self, opened: SetFolder, scratch: str):
+        self.name = opened.name  # pyright: ignore[reportAttributeAccessIssue]
+        self.VERSION = tfds.core.Version(opened.version)
+        self._opened = opened
+        super().__init__(data_dir=scratch, file_format="array_record")
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        columns = self._opened.columns(next(iter(self._opened.splits)))
+        facts = {"fingerprint": self._opened.fingerprint, "facts": self._opened.facts}
+        return _OfflineInfo(
+            builder=self,
+            features=tfds.features.FeaturesDict(
+                {name: _feature(column) for name, column in columns.items()}
+            ),
+            disable_shuffling=True,
+            metadata=tfds.core.MetadataDict(facts),
+        )
+
+    def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
+        return {split: self._generate_examples(split) for split in self._opened.splits}
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        columns = self._opened.columns(split)
+        for i in range(self._opened.splits[split]):
+            yield i, {name: column[i] for name, column in columns.items()}
+
+
+def _feature(column: np.ndarray | Ragged) -> tfds.features.Tensor:
+    """Return the TFDS feature of a column."""
+    if isinstance(column, Ragged):
+        values, shape = column.values, (None, *column.values.shape[1:])
+    else:
+        values, shape = column, column.shape[1:]
+    # By default, TFDS stores each uint8 as a varint and reads int32 back as int64.
+    encoding = tfds.features.Encoding.BYTES
+    return tfds.features.Tensor(shape=shape, dtype=values.dtype, encoding=encoding)
+
+
+def reader(of_set: Reader) -> Reader:
+    """Return a reader of a set that TFDS prepared, in place of the official files.
+
+    Only the checksum of the content can show that it is the official one.
+
+    Args:
+      of_set: the reader of the official files.
+    """
+    return dataclasses.replace(of_set, read=_read, write=None, files=(), published={})
+
+
+def _read(raw: RawFolder) -> Content:
+    """Read images, and labels if there are any, of a folder of TFDS.
+
+    Raises:
+      DataError: it cannot be read, or has other features.
+    """
+    try:
+        builder: Any = tfds.builder_from_directory(str(raw.folder))
+        names = sorted(builder.info.features)
+        if names not in (["image"], ["image", "label"]):
+            raise DataError(
+                f"{raw.folder}: a set with the features {', '.join(names)} instead of "
+                "image and label"
+            )
+        splits = {
+            SPLITS.get(split, split): _columns(builder, split)
+            for split in map(str, builder.info.splits)
+        }
+    except DataError:
+        raise
+    # TFDS raises many kinds of errors for missing and damaged files.
+    except Exception as e:
+        reason = quoted((str(e).splitlines() or [type(e).__name__])[0])
+        raise DataError(
+            f"{raw.folder}: not a set of TFDS that can be read ({reason}); name the "
+            "folder that has its dataset_info.json"
+        ) from e
+    if "valid" not in splits:
+        train = splits["train"]
+        valid = len(train["image"]) // VALID_PART
+        splits["valid"] = {name: v[:valid] for name, v in train.items()}
+        splits["train"] = {name: v[valid:] for name, v in train.items()}
+    return Content(splits)
+
+
+def _columns(builder: Any, split: str) -> dict[str, np.ndarray]:
+    """Read a split, in the order in which its examples were numbered."""
+    examples = list(_examples(builder, split))
+    order = np.arange(len(examples))
+    if not builder.info.disable_shuffling:
+        # TFDS sorts the examples by a hash of their keys, which are numbers in sets
+        # such as mnist.
+        hasher = hashing.Hasher(split)
+        hashes = [hasher.hash_key(number) for number in range(len(examples))]
+        stored = sorted(range(len(examples)), key=hashes.__getitem__)
+        order = np.argsort(stored)
+    images = np.stack([examples[i]["image"] for i in order])
+    # Grey images have one channel in TFDS.
+    columns = {"image": images[..., 0] if images.shape[-1] == 1 else images}
+    if "label" in examples[0]:
+        labels = [examples[i]["label"] for i in order]
+        columns["label"] = np.array(labels, np.int32)
+    return columns
+
+
+def _examples(builder: Any, split: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the decoded examples of a split in their stored order."""
+    if builder.info.file_format.file_suffix != "tfrecord":
+        yield from builder.as_data_source(split)
+        return
+    # TFDS reads TFRecord files with TensorFlow only.
+    for path in builder.info.splits[split].filepaths:
+        content = pathlib.Path(path).read_bytes()
+        at = 0
+        while at < len(content):
+            (size,) = struct.unpack_from("<Q", content, at)
+            record = content[at + BEFORE : at + BEFORE + size]
+            yield builder.info.features.deserialize_example_np(record)
+            at += BEFORE + size + AFTER

@@ -1,0 +1,43 @@
+"""A small data set for the tests: numbers in train.txt and test.txt."""
+
+import pathlib
+
+import numpy as np
+
+from lnrepro.data import files
+from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.reader import Content, Reader
+
+TRAIN, TEST = "3 10 7 1000 25", "8 8"
+
+
+def read(raw: RawFolder) -> Content:
+    """Read numbers: their values, their digits, and how many there are."""
+    splits = {}
+    for split in ("train", "test"):
+        path = raw.path(f"{split}.txt")
+        words = files.decode(raw.read(f"{split}.txt"), path).split()
+        splits[split] = {
+            "value": np.array(words, np.int32),
+            "digits": [np.frombuffer(word.encode(), np.uint8) for word in words],
+        }
+    numbers = sum(len(columns["value"]) for columns in splits.values())
+    return Content(splits, {"words": ["ä", "b"]}, {"numbers": numbers})
+
+
+READER = Reader(
+    title="Numbers in two files.",
+    read=read,
+    source="made up",
+    licence="none",
+    size="5 train, 2 test",
+    files=(RawFile("train.txt"), RawFile("test.txt")),
+)
+
+
+def write(folder: pathlib.Path, train: str = TRAIN, test: str = TEST) -> pathlib.Path:
+    """Write the files into a folder, and return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.txt").write_text(train)
+    (folder / "test.txt").write_text(test)
+    return folder

@@ -1,0 +1,110 @@
+"""Files of word vectors."""
+
+import bz2
+import gzip
+import lzma
+
+import numpy as np
+import pytest
+
+from lnrepro.data.official.word2vec import Word2Vec
+from tests.data.reading import refused
+
+# 10 and 32 are the bytes of a newline and of a space.
+VECTORS = {
+    "</s>": [0.5, -1.0, 2.0],
+    "na\u00efve": [1.0, 10.0, 32.0],
+    "New_York": [3.0, 4.0, 5.0],
+}
+# Words with spaces and numbers in them, as in the files of GloVe.
+GLOVE = {
+    ", .": [0.5, -1, 2],
+    "at name@domain.com": [1, 2, 3],
+    "a\tb": [4, 5, 6],
+    "1998": [7, 8, 9],
+    "3.5 2": [1, 1, 1],
+    "the": [1e-3, 2, 3],
+}
+
+
+def binary(vectors, newline=b""):
+    content = f"{len(vectors)} 3\n".encode()
+    for word, vector in vectors.items():
+        content += word.encode() + b" " + np.asarray(vector, "<f4").tobytes() + newline
+    return content
+
+
+def text(vectors, end=b"\n", header=True):
+    lines = [f"{len(vectors)} 3"] if header else []
+    lines += [f"{word} {' '.join(map(str, v))}" for word, v in vectors.items()]
+    return end.join(line.encode() for line in lines) + end
+
+
+def opened(tmp_path, content):
+    (tmp_path / "v").write_bytes(content)
+    return Word2Vec(tmp_path / "v")
+
+
+@pytest.mark.parametrize(
+    ("content", "vectors"),
+    [
+        (binary(VECTORS), VECTORS),
+        (binary(VECTORS, b"\n"), VECTORS),
+        *((text(GLOVE, end), GLOVE) for end in (b"\n", b" \n", b"\t\r\n", b"\n\n")),
+        *((text(GLOVE, end, False), GLOVE) for end in (b"\n", b" \r\n", b"\n\n")),
+        (text(VECTORS).strip(), VECTORS),
+        *((pack(text(VECTORS)), VECTORS) for pack in (gzip.compress, lzma.compress)),
+        *((pack(binary(VECTORS)), VECTORS) for pack in (gzip.compress, bz2.compress)),
+        (text(VECTORS)[:-1] + b"\nNew_York 0 0 0\n", None),
+    ],
+)
+def test_vectors_are_read_in_every_format(tmp_path, content, vectors):
+    if vectors is None:
+        # A word that occurs twice has its first vector.
+        content, vectors = content.replace(b"3 3", b"4 3", 1), VECTORS
+    found = opened(tmp_path, content)
+    assert (list(found), len(found), found.size) == (list(vectors), len(vectors), 3)
+    assert "naive" not in found
+    for word, vector in vectors.items():
+        assert word in found
+        np.testing.assert_array_equal(found[word], np.float32(vector), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (binary(VECTORS)[:-1], "damaged or truncated within word 3"),
+        (b"3 3\n" + b"x" * 10_000, "damaged or truncated within word 1"),
+        (binary(VECTORS) + b"more", "has more words, but its first line says 3"),
+        (b"3 2\na 1 2\nb 1 2\n", "has 2 words, but its first line says 3"),
+        (b"1 2\na 1 2\nb 1 2\n", "has more words, but its first line says 1"),
+        (b"3 2\na 1 2\nb 1\nc 1 2\n", "line 3 is not a word and 2 numbers after it"),
+        (b"3 3\n", "begins with b'3 3.n', which does not fit it"),
+        (b"0 300\n", "begins with b'0 300"),
+        (f"3 {10**30}\n".encode() + b"a" * 99, "begins with b'3 1000"),
+        (b"the red\n", "begins with b'the red"),
+        (b"\x1f\x8b\x08", "damaged or truncated"),
+        (b"", "empty"),
+    ],
+)
+def test_wrong_files_are_named(tmp_path, content, message):
+    with refused(f"v: .*{message}"):
+        opened(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    "value", ["inf", "-Infinity", "nan", "1e400", "1e39", "9" * 400]
+)
+def test_vectors_that_are_not_finite_are_named(tmp_path, value):
+    found = opened(tmp_path, f"red 1 2\nsky blue 0.5 {value}\n".encode())
+    with refused("v: the vector of 'sky blue' contains NaN or infinity"):
+        found["sky blue"]
+    with np.errstate(over="ignore"):
+        found = opened(tmp_path, binary(VECTORS | {"bad": [1, float(value), 2]}))
+    with refused("v: the vector of 'bad' contains NaN or infinity"):
+        found["bad"]
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with refused("none.bin: .*No such file"):
+        Word2Vec(tmp_path / "none.bin")
