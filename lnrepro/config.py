@@ -30,9 +30,6 @@ PROTOCOLS = ("tuned", "same_rate")
 # these steps, and would not leave chance with such rates.
 SAME_RATE = 1e-3
 
-# `ScanOptions.kernels` for the values of config.pallas.
-KERNELS = {True: "on", None: "auto", False: "off"}
-
 # What the fields mean, for people and for `lnrepro.main --help --config=FILE`. A config
 # file has a HELP of its own for the fields that it adds.
 HELP = {

@@ -19,8 +19,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.checks import check_at_least, check_choice
-from lnrepro.config import KERNELS
+from lnrepro.checks import KERNELS, check_at_least, check_choice
 from lnrepro.errors import UserError
 from lnrepro.functional import (
     LSTMCell,

@@ -20,8 +20,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro import functional
-from lnrepro.checks import check_at_least, check_choice
-from lnrepro.config import KERNELS
+from lnrepro.checks import KERNELS, check_at_least, check_choice
 
 from .ranking import ERRORS
 

@@ -8,7 +8,7 @@ from flax import linen as nn
 from ml_collections import ConfigDict
 
 from lnrepro import functional
-from lnrepro.config import KERNELS
+from lnrepro.checks import KERNELS
 from lnrepro.linen import RNN
 
 NORMS = ("none", "layer", "rms")

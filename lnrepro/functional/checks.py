@@ -15,11 +15,11 @@ SIGNATURES = {
 }
 
 
-def sequence_inputs(x: Any) -> None:
+def sequence_inputs(x: jax.Array) -> None:
     """Raise ValueError unless x has a time and a feature axis."""
-    if jnp.ndim(x) < 2:
+    if x.ndim < 2:
         raise ValueError(
-            f"unroll: x has shape {jnp.shape(x)}; it needs a time and a feature axis, "
+            f"unroll: x has shape {x.shape}; it needs a time and a feature axis, "
             "[..., T, D]"
         )
 
@@ -114,12 +114,12 @@ def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
         )
     leaves = zip(jax.tree.leaves(carry), jax.tree.leaves(own_carry), strict=True)
     for given, own in leaves:
-        if jnp.shape(given) != own.shape:
-            is_of_batch = jnp.shape(given)[-1:] == own.shape[-1:]
+        shape = jnp.asarray(given).shape
+        if shape != own.shape:
+            is_of_batch = shape[-1:] == own.shape[-1:]
             asks = "these inputs ask" if is_of_batch else "the cell's `features` asks"
             raise ValueError(
-                f"{function}: the carry has shape {jnp.shape(given)}, but {asks} for "
-                f"{own.shape}"
+                f"{function}: the carry has shape {shape}, but {asks} for {own.shape}"
             )
         # Only a narrower number becomes another dtype without loss.
         dtype = jnp.result_type(given)
@@ -155,8 +155,8 @@ def step_result(cell: Cell, carry: Any, result: Any) -> tuple:
             "None without batch norm"
         )
     structure, new_structure = jax.tree.structure(carry), jax.tree.structure(result[0])
-    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(carry)]
-    new_shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(result[0])]
+    shapes = [jnp.asarray(leaf).shape for leaf in jax.tree.leaves(carry)]
+    new_shapes = [jnp.asarray(leaf).shape for leaf in jax.tree.leaves(result[0])]
     if (structure, shapes) != (new_structure, new_shapes):
         raise TypeError(
             f"{where} returned a carry {new_structure} of shapes {new_shapes}, but "

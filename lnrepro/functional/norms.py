@@ -174,7 +174,7 @@ def batch_norm(
     for name, value in rows.items():
         if value is None:
             continue
-        if jnp.shape(value) != x.shape[-1:]:
+        if jnp.asarray(value).shape != x.shape[-1:]:
             raise ValueError(
                 f"batch_norm: {name} has shape {jnp.shape(value)}, but the last axis "
                 f"of x {x.shape} asks for {x.shape[-1:]}"
@@ -246,7 +246,7 @@ def weight_norm(v: jax.Array, g: jax.Array) -> jax.Array:
            [8.]], dtype=float32)
     """
     v = _kernel("weight_norm", "v", v)
-    if jnp.shape(g) != v.shape[-1:]:
+    if jnp.asarray(g).shape != v.shape[-1:]:
         raise ValueError(
             f"weight_norm: g has shape {jnp.shape(g)}, but v {v.shape} asks for one "
             f"length per output unit, {v.shape[-1:]}"

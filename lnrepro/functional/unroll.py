@@ -318,7 +318,7 @@ def step(
     >>> y.shape
     (2, 8)
     """
-    batch_axes = jnp.shape(x)[:-1]
+    batch_axes = jnp.asarray(x).shape[:-1]
     with one_step(batch_axes):
         x, weights, step_params = checks.one_dtype("step", cell, params, x)
     mask = sequences.flags_of_step("mask", mask, x)

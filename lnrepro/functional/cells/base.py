@@ -319,10 +319,11 @@ def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None
         )
     for name, spec in specs.items():
         # A smaller array would broadcast, and give other numbers without a word.
-        if jnp.shape(params[name]) != spec.shape:
+        shape = params[name].shape
+        if shape != spec.shape:
             raise ValueError(
-                f"{cell}: {name} has shape {jnp.shape(params[name])}, but a cell with "
-                f"these options has {spec.shape}"
+                f"{cell}: {name} has shape {shape}, but a cell with these options has "
+                f"{spec.shape}"
             )
 
 

@@ -233,7 +233,7 @@ class GatedCell(Cell):
 
 def _features_in(params):
     """The number of input features that parameters are made for."""
-    shape = jnp.shape(params.get("w_x", 0.0))
+    shape = params["w_x"].shape if "w_x" in params else ()
     return shape[0] if shape else 1
 
 
