@@ -318,7 +318,7 @@ def step(
     >>> y.shape
     (2, 8)
     """
-    batch_axes = jnp.asarray(x).shape[:-1]
+    batch_axes = getattr(x, "shape", ())[:-1]
     with one_step(batch_axes):
         x, weights, step_params = checks.one_dtype("step", cell, params, x)
     mask = sequences.flags_of_step("mask", mask, x)
@@ -409,7 +409,6 @@ def bidirectional(
     params: tuple[Params, Params],
     x: jax.Array,
     *,
-    merge: str = "concat",
     initial_carry: tuple[Carry, Carry] | None = None,
     seq_lengths: jax.Array | None = None,
     mask: jax.Array | None = None,
@@ -427,8 +426,6 @@ def bidirectional(
       backward: the cell that runs from right to left.
       params: a pair of their parameters.
       x: [..., T, D].
-      merge: "concat" concatenates the outputs of both to [..., T, 2 H]; "sum" adds
-        them up.
       initial_carry: a pair of carries, or None.
       seq_lengths: [...], as in `unroll`.
       mask: [..., T], as in `unroll`.
@@ -440,15 +437,13 @@ def bidirectional(
       options: how both scans run.
 
     Returns:
-      Unrolled: carry is a pair, outputs stand in the order of x, carries is None, and
-      statistics is a pair, or None.
+      Unrolled: carry is a pair, outputs are those of both side by side [..., T, 2 H]
+      in the order of x, carries is None, and statistics is a pair, or None.
 
     Raises:
       TypeError: params that are no pair, or as `unroll`.
-      ValueError: an unknown merge, or as `unroll`.
+      ValueError: as `unroll`.
     """
-    if merge not in ("concat", "sum"):
-        raise ValueError(f"bidirectional: merge={merge!r}; choose 'concat' or 'sum'")
     if not isinstance(params, tuple | list) or len(params) != 2:
         raise TypeError(
             "bidirectional: params must be a pair, the parameters of the forward and "
@@ -484,10 +479,7 @@ def bidirectional(
         for cell, cell_params, carry, cell_key, cell_statistics, reverse in pairs
     )
     # Both outputs stand in the order of x, so row t of each belongs to input t.
-    if merge == "concat":
-        outputs = jnp.concatenate([left.outputs, right.outputs], -1)
-    else:
-        outputs = left.outputs + right.outputs
+    outputs = jnp.concatenate([left.outputs, right.outputs], -1)
     both = None
     if left.statistics is not None or right.statistics is not None:
         both = (left.statistics, right.statistics)

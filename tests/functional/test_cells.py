@@ -48,6 +48,14 @@ CASES = [
     ("simple", "layer", {"use_bias": False, "learned_carry": True}),
     ("simple", "none", {"activation_fn": wave}),
 ]
+# Cells of different structure, which are run with all masks and options.
+STRUCTURES = [
+    ("lstm", "layer", {"peephole": True, "learned_carry": True}),
+    ("lstm", "batch", {}),
+    ("gru", "layer", {}),
+    ("gru", "rms", {"reset": "before"}),
+    ("simple", "weight", {}),
+]
 WAYS = ["plain", "lengths", "reverse", "resets", "left", "holes"]
 
 
@@ -173,7 +181,7 @@ def test_cell_equals_the_oracle(double, number):
     ids=["lean", "carries", "autodiff"],
 )
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize("case", STRUCTURES, ids=name_of)
 def test_cell_equals_the_oracle_every_way(double, case, way, scan_options):
     check(*case, way, scan_options)
 

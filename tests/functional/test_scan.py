@@ -180,20 +180,6 @@ def test_values_and_gradients_equal_those_of_a_python_loop(double, number):
     same(gradients, wanted_gradients)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", OPTIONS, ids=options_id)
-def test_values_and_gradients_with_all_options(double, options, kind, reverse):
-    arguments, context = problem(kind)
-    result, gradients = value_and_gradients(
-        arguments, context, reverse=reverse, options=options
-    )
-    wanted, wanted_gradients = expected(kind, reverse)
-    same(tuple(result), wanted)
-    same(gradients, wanted_gradients)
-
-
 @pytest.mark.parametrize("platform", ["tpu", "gpu"])
 @pytest.mark.parametrize("save", ["products", "recurrent", "carries"])
 def test_the_forms_of_accelerators(double, platform, save):

@@ -286,24 +286,18 @@ def test_batch_norm_in_a_stack():
 # Bidirectional pairs
 
 
-@pytest.mark.parametrize("merge", ["concat", "sum"])
-def test_bidirectional_is_two_runs(merge):
+def test_bidirectional_is_two_runs():
     left, right = LSTMCell(H, "layer"), GRUCell(H, "layer")
     params = init(left), init(right)
     lengths = jnp.array([3, T])
-    result = bidirectional(left, right, params, X, seq_lengths=lengths, merge=merge)
+    result = bidirectional(left, right, params, X, seq_lengths=lengths)
     forward = unroll(left, params[0], X, seq_lengths=lengths)
     backward = unroll(right, params[1], X[:1, :3][:, ::-1])
     same(result.carry[0], forward.carry)
     same(result.carry[1][0], backward.carry[0])
     assert result.carries is None
     assert result.statistics is None
-    if merge == "sum":
-        expected = forward.outputs[0, :3] + backward.outputs[0, ::-1]
-    else:
-        expected = jnp.concatenate(
-            [forward.outputs[0, :3], backward.outputs[0, ::-1]], -1
-        )
+    expected = jnp.concatenate([forward.outputs[0, :3], backward.outputs[0, ::-1]], -1)
     same(result.outputs[0, :3], expected)
     assert (result.outputs[0, 3:] == 0).all()
 
@@ -417,13 +411,10 @@ def test_a_bidirectional_pair_of_which_one_has_batch_norm():
         lambda: variational_dropout(LSTMCell(2, "none"), 0.0, 1.0),
         lambda: stack(),
         lambda: stack(LSTMCell(2, "none"), skip="all"),
-        lambda: bidirectional(
-            LSTMCell(2, "none"), LSTMCell(2, "none"), (None, None), X, merge="mean"
-        ),
     ],
 )
 def test_bad_options_are_refused(call):
-    with pytest.raises(ValueError, match=r"rate|stack|merge='mean'"):
+    with pytest.raises(ValueError, match=r"rate|stack"):
         call()
 
 
