@@ -1,6 +1,7 @@
 """What the modules of linen and nnx share: names of parameters, dtypes, refusals."""
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -36,6 +37,11 @@ REPLACEMENTS = {
     "recurrent_kernel_metadata": _SHARDING,
     "bias_metadata": _SHARDING,
     "scale_metadata": _SHARDING,
+    # Options of functional cells and of ScanOptions.
+    "norm_groups": "a cell of your own, whose step normalises each group",
+    "blocks": "a cell of your own; dot multiplies by block-diagonal weights [G, D, N]",
+    "pallas": "kernels='on', 'auto' or 'off'",
+    "hoist": "ScanOptions without it; the platform chooses",
     # Arguments of LayerNorm.
     "reduction_axes": _FLAX_LAYER_NORM,
     "feature_axes": _FLAX_LAYER_NORM,
@@ -173,10 +179,12 @@ def missing_name(package: str) -> Callable[[str], Any]:
 def refuse_options(cls: Class) -> Class:
     """Let the constructor of a class say what to use for an argument that is gone."""
     init = cls.__init__
+    # One class may have an argument that another class had.
+    gone = REPLACEMENTS.keys() - inspect.signature(init).parameters.keys()
 
     @functools.wraps(init)
     def checked_init(self, *args, **options):
-        for name in options.keys() & REPLACEMENTS.keys():
+        for name in options.keys() & gone:
             raise TypeError(replacement(cls.__name__, name))
         init(self, *args, **options)
 

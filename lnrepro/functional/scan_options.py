@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 
 from lnrepro.functional.fast import fission, platform
+from lnrepro.functional.modules import refuse_options
 
 
 class Form(NamedTuple):
@@ -56,6 +57,7 @@ _WORDS = {
 }
 
 
+@refuse_options
 @dataclasses.dataclass(frozen=True)
 class ScanOptions:
     """How a scan runs and what its backward pass keeps. None of it changes a result.

@@ -425,6 +425,7 @@ def test_numpy_integers_are_sizes():
         ),
         (TypeError, lambda: LSTMCell(4, "layer", "output"), "positional arguments"),
         (TypeError, lambda: LSTMCell(), "features"),
+        (TypeError, lambda: LSTMCell(4, blocks=2), "no 'blocks'; use a cell of your"),
     ],
 )
 def test_bad_options_are_refused(error, build, message):

@@ -450,6 +450,8 @@ def test_options_are_hashable_and_equal():
     assert hash(ScanOptions(chunk=2)) == hash(ScanOptions(chunk=2))
     with pytest.raises(TypeError, match="unexpected keyword"):
         ScanOptions(remat=True)
+    with pytest.raises(TypeError, match="ScanOptions has no 'pallas'; use kernels="):
+        ScanOptions(pallas=True)
 
 
 def test_a_carry_of_integers_has_a_derivative_by_autodiff_only():

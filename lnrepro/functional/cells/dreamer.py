@@ -39,6 +39,7 @@ from lnrepro.functional.cells.sites import (
     site_params,
     site_specs,
 )
+from lnrepro.functional.modules import refuse_options
 from lnrepro.functional.norms import check_epsilon
 
 _lecun_normal = jax.nn.initializers.lecun_normal()
@@ -49,6 +50,7 @@ def lecun_normal(key, shape, dtype=jnp.float32):
     return _lecun_normal(key, shape, dtype)
 
 
+@refuse_options
 @dataclasses.dataclass(frozen=True)
 class DreamerGRUCell(GatedCell):
     """GRU of PlaNet, DreamerV1 and V2; carry h, order reset, candidate, update.

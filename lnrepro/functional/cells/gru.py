@@ -17,8 +17,10 @@ from lnrepro.functional.cells.base import (
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import Norm, add_row, site_params
+from lnrepro.functional.modules import refuse_options
 
 
+@refuse_options
 @dataclasses.dataclass(frozen=True)
 class GRUCell(GatedCell):
     """GRU with H = features hidden units; carry h, order z, r, candidate.

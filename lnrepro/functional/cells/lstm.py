@@ -19,8 +19,10 @@ from lnrepro.functional.cells.base import (
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import NORMS, Norm, add_row
+from lnrepro.functional.modules import refuse_options
 
 
+@refuse_options
 @dataclasses.dataclass(frozen=True)
 class LSTMCell(GatedCell):
     """LSTM with H = features hidden units; carry (c, h), gate order f, i, o, g.

@@ -8,8 +8,10 @@ import jax
 from lnrepro.functional.cells.base import Dot, StepContext, dropout
 from lnrepro.functional.cells.gated import GatedCell
 from lnrepro.functional.cells.sites import CASE_NORMS, Norm, add_row
+from lnrepro.functional.modules import refuse_options
 
 
+@refuse_options
 @dataclasses.dataclass(frozen=True)
 class SimpleCell(GatedCell):
     """Simple recurrent cell with H = features hidden units; carry h.
