@@ -1,10 +1,11 @@
-"""The modules keep their parameters' names, starting values and numbers.
+"""Cells and modules keep their parameters' names, starting values and numbers.
 
 Checkpoints and seeds of earlier versions depend on them. The numbers were computed by
 version 0.2.0: a weighted sum, the sum of the sizes, and the count, of all parameters
 and of the outputs.
 """
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,22 +16,39 @@ from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
 
 X = jnp.sin(jnp.arange(2 * 5 * 3, dtype=jnp.float32)).reshape(2, 5, 3)
-PEEPHOLES = functional.LSTMCell(4, "layer", peephole=True, forget_bias=1.0, blocks=2)
-LAYERS = functional.stack(
-    functional.LSTMCell(4, "layer"), functional.DreamerGRUCell(4, "rms")
-)
+PEEPHOLES = functional.LSTMCell(4, peephole=True, forget_bias=1.0)
+LAYERS = functional.stack(functional.LSTMCell(4), functional.DreamerGRUCell(4, "rms"))
 
-
-def linen_stack():
-    both = linen.Bidirectional(linen.GRU(4), linen.SimpleRNN(4))
-    return linen.Stack([linen.LSTM(4), both])
-
-
-def nnx_stack(rngs):
-    first = lnnx.LSTM(3, 4, rngs=rngs)
-    forward, backward = lnnx.GRU(4, 4, rngs=rngs), lnnx.SimpleRNN(4, 4, rngs=rngs)
-    return lnnx.Stack([first, lnnx.Bidirectional(forward, backward)])
-
+# Cell: its parameters for key 0, its outputs.
+CELLS = {
+    functional.LSTMCell(4): ((-2.36543, 85.6593, 200), (-0.76926, 11.6711, 40)),
+    PEEPHOLES: ((0.07706, 89.6593, 212), (-0.76345, 11.52474, 40)),
+    functional.LSTMCell(4, "weight", learned_carry=True): (
+        (1.27434, 79.55398, 168),
+        (0.07826, 3.06143, 40),
+    ),
+    functional.LSTMCell(4, norm_site="joint", cell_norm="carry"): (
+        (-2.13199, 69.6593, 152),
+        (-0.64552, 12.13553, 40),
+    ),
+    functional.GRUCell(4): ((0.29612, 61.80683, 144), (0.9891, 12.9195, 40)),
+    functional.GRUCell(4, "rms", reset="before"): (
+        (1.91251, 61.80683, 120),
+        (-0.66209, 17.20079, 40),
+    ),
+    functional.GRUCell(4, "batch"): (
+        (1.85015, 40.20683, 120),
+        (-0.08285, 1.13979, 40),
+    ),
+    functional.SimpleCell(4): ((2.21654, 16.54493, 36), (-1.09245, 22.28929, 40)),
+    functional.DreamerGRUCell(4): ((2.0404, 49.80683, 120), (0.0285, 4.65516, 40)),
+    functional.DreamerBlockGRUCell(
+        4, hidden_features=3, input_sizes=(2, 1), blocks=2
+    ): ((0.31054, 47.69992, 127), (-0.00851, 1.59049, 40)),
+    functional.stack(
+        functional.LSTMCell(4), functional.GRUCell(4, "none"), skip="graves"
+    ): ((7.29543, 132.64919, 344), (1.37707, 19.75967, 80)),
+}
 
 # Module: its parameters, its outputs.
 LINEN = [
@@ -40,43 +58,34 @@ LINEN = [
     (linen.LSTM(4, norm="weight"), (3.47806, 81.44575, 160), (0.04505, 2.91014, 40)),
     (linen.GRU(4, norm="none"), (0.73146, 38.81627, 96), (-0.39661, 5.05677, 40)),
     (linen.SimpleRNN(4, norm="rms"), (-0.93854, 17.49317, 36), (1.24515, 22.52866, 40)),
-    (
-        linen.RNN(linen.GRUCell(4)),
-        (-0.21157, 60.76121, 144),
-        (-0.13658, 10.85679, 40),
-    ),
-    (linen.RNN(PEEPHOLES), (3.81083, 85.21059, 180), (0.26963, 12.07711, 40)),
+    (linen.RNN(linen.GRUCell(4)), (-0.21157, 60.76121, 144), (-0.13658, 10.85679, 40)),
+    (linen.RNN(PEEPHOLES), (-3.054, 91.13902, 212), (-0.27294, 9.24683, 40)),
     (linen.RNN(LAYERS), (-0.83486, 138.2351, 320), (-0.33332, 6.00969, 40)),
-    (linen_stack(), (-5.19897, 163.95171, 396), (-1.53317, 44.26705, 80)),
+    (
+        nn.Bidirectional(linen.GRU(4), linen.SimpleRNN(4)),
+        (6.52727, 76.59509, 180),
+        (0.19813, 36.69483, 80),
+    ),
 ]
-NNX = [
-    (
-        lambda rngs: lnnx.LSTM(3, 4, rngs=rngs),
-        (7.45828, 85.04661, 200),
-        (-1.85012, 11.54245, 40),
-    ),
-    (
-        lambda rngs: lnnx.GRU(3, 4, norm="weight", rngs=rngs),
-        (-3.78364, 59.42922, 120),
-        (0.02556, 6.69483, 40),
-    ),
-    (
-        lambda rngs: lnnx.SimpleRNN(3, 4, rngs=rngs),
-        (-1.41134, 14.75962, 36),
-        (2.49518, 26.91309, 40),
-    ),
-    (
-        lambda rngs: lnnx.RNN(PEEPHOLES, in_features=3, rngs=rngs),
-        (3.57919, 83.62447, 180),
-        (0.14723, 11.24723, 40),
-    ),
-    (
-        lambda rngs: lnnx.RNN(LAYERS, in_features=3, rngs=rngs),
-        (-5.3349, 137.25258, 320),
-        (-0.41764, 5.89367, 40),
-    ),
-    (nnx_stack, (6.09478, 165.83703, 396), (-1.53866, 38.8193, 80)),
-]
+
+
+def nnx_modules(rngs):
+    return {
+        "lstm": lambda: lnnx.LSTM(3, 4, rngs=rngs),
+        "gru": lambda: lnnx.GRU(3, 4, norm="weight", rngs=rngs),
+        "simple": lambda: lnnx.SimpleRNN(3, 4, rngs=rngs),
+        "peepholes": lambda: lnnx.RNN(PEEPHOLES, in_features=3, rngs=rngs),
+        "layers": lambda: lnnx.RNN(LAYERS, in_features=3, rngs=rngs),
+    }
+
+
+NNX = {
+    "lstm": ((7.45828, 85.04661, 200), (-1.85012, 11.54245, 40)),
+    "gru": ((-3.78364, 59.42922, 120), (0.02556, 6.69483, 40)),
+    "simple": ((-1.41134, 14.75962, 36), (2.49518, 26.91309, 40)),
+    "peepholes": ((4.02558, 89.04661, 212), (-0.87622, 12.1758, 40)),
+    "layers": ((-5.3349, 137.25258, 320), (-0.41764, 5.89367, 40)),
+}
 
 
 def summary(tree):
@@ -87,6 +96,15 @@ def summary(tree):
     return float(values @ weights), float(np.abs(values).sum()), values.size
 
 
+@pytest.mark.parametrize("cell", CELLS)
+def test_functional(cell):
+    parameters, outputs = CELLS[cell]
+    params = cell.init(jax.random.key(0), features_in=3)
+    assert summary(params) == pytest.approx(parameters, abs=2e-5)
+    found = functional.unroll(cell, params, X).outputs
+    assert summary(found) == pytest.approx(outputs, abs=2e-4)
+
+
 @pytest.mark.parametrize(("module", "parameters", "outputs"), LINEN)
 def test_linen(module, parameters, outputs):
     variables = module.init(jax.random.key(0), X)
@@ -94,9 +112,10 @@ def test_linen(module, parameters, outputs):
     assert summary(module.apply(variables, X)) == pytest.approx(outputs, abs=2e-3)
 
 
-@pytest.mark.parametrize(("make", "parameters", "outputs"), NNX)
-def test_nnx(make, parameters, outputs):
-    module = make(nnx.Rngs(0))
+@pytest.mark.parametrize("name", NNX)
+def test_nnx(name):
+    module = nnx_modules(nnx.Rngs(0))[name]()
+    parameters, outputs = NNX[name]
     params = nnx.to_pure_dict(nnx.state(module, nnx.Param))
     assert summary(params) == pytest.approx(parameters, abs=2e-4)
     assert summary(module(X)) == pytest.approx(outputs, abs=2e-3)
@@ -104,15 +123,16 @@ def test_nnx(make, parameters, outputs):
 
 def test_names_of_parameters():
     names = ["bias", "bias_c", "bias_h", "bias_x", "gain_c", "gain_h", "gain_x"]
-    kernels = ["w_h", "w_x"]
-    params = linen.LSTM(4).init(jax.random.key(0), X)["params"]
-    assert sorted(params) == names + kernels
-    around = linen.RNN(linen.LSTMCell(4)).init(jax.random.key(0), X)["params"]
-    assert sorted(around["cell"]) == names + kernels
-    stacked = linen.RNN(LAYERS).init(jax.random.key(0), X)["params"]["cell"]
+    names += ["w_h", "w_x"]
+    key = jax.random.key(0)
+    assert sorted(linen.LSTM(4).init(key, X)["params"]) == names
+    around = linen.RNN(linen.LSTMCell(4)).init(key, X)["params"]
+    assert sorted(around["cell"]) == names
+    stacked = linen.RNN(LAYERS).init(key, X)["params"]["cell"]
     assert sorted(stacked["1"]) == ["bias", "gain_joint", "w_h", "w_x"]
-    module = lnnx.LSTM(3, 4, norm="batch", max_steps=5, rngs=nnx.Rngs(0))
-    statistics = nnx.to_pure_dict(nnx.state(module, nnx.BatchStat))
-    assert sorted(statistics) == [
-        f"{kind}_{site}" for kind in ("mean", "var") for site in ("c", "h", "x")
-    ]
+    rngs = nnx.Rngs(0)
+    module = lnnx.LSTM(3, 4, rngs=rngs)
+    assert sorted(nnx.to_pure_dict(nnx.state(module, nnx.Param))) == names
+    stacked = lnnx.RNN(LAYERS, in_features=3, rngs=rngs)
+    params = nnx.to_pure_dict(nnx.state(stacked, nnx.Param))
+    assert sorted(params["cell"]["cells"][0]) == names

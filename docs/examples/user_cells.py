@@ -69,7 +69,7 @@ class ProjectedLSTMCell(functional.Cell):
         rest = {name: params[name] for name in params.keys() - weights.keys()}
         return functional.Prepared(weights, rest)
 
-    def project(self, dot, x):
+    def project(self, dot, params, x):
         """Return W_x x, which does not depend on the carry."""
         return dot("w_x", x)
 
@@ -133,7 +133,7 @@ class AttentionCell(functional.Cell):
         rest = {name: params[name] for name in params.keys() - weights.keys()}
         return functional.Prepared(weights, rest)
 
-    def project(self, dot, x):
+    def project(self, dot, params, x):
         """Return W_x x, which does not depend on the carry."""
         return dot("w_x", x)
 

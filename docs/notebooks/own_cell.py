@@ -68,7 +68,7 @@ class MinimalGatedUnit(functional.Cell):
         rest = {"gain": params["gain"], "bias": params["bias"]}
         return functional.Prepared(weights, rest)
 
-    def project(self, dot, x):
+    def project(self, dot, params, x):
         """Return the products that do not depend on the carry."""
         return dot("w_x", x)
 

@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.checks import check_at_least, check_choice
+from lnrepro.checks import KERNELS, check_at_least, check_choice
 from lnrepro.errors import UserError
 from lnrepro.functional import LSTMCell, ScanOptions, bidirectional, norms, unroll
-from lnrepro.functional.fast.products import product
+from lnrepro.functional.products import product
 
 from .all_rows import AllRowsLSTM, unroll_all_rows
 from .population import filled, fresh_lstm, fresh_map
@@ -97,7 +97,7 @@ class Reader:
         # lower than those of layer norm, see `config.model.gain`.
         small = orthogonal(0.05)
         # Passages are long, so memory comes before speed.
-        self.options = ScanOptions(save="recurrent", pallas=config.pallas)
+        self.options = ScanOptions(save="recurrent", kernels=KERNELS[config.pallas])
         self.gain = sizes.gain.batch if self.batch else sizes.gain.layer
         cell = AllRowsLSTM if self.all_rows else LSTMCell
         self.cell = cell(

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.checks import check_at_least, check_choice
+from lnrepro.checks import KERNELS, check_at_least, check_choice
 from lnrepro.errors import UserError
 from lnrepro.functional import (
     LSTMCell,
@@ -100,7 +100,7 @@ class Draw:
         # needs both products.
         self.joined = config.norm != "layer"
         kernel_init = jax.nn.initializers.lecun_normal()
-        self.options = ScanOptions(pallas=config.pallas)
+        self.options = ScanOptions(kernels=KERNELS[config.pallas])
         self.cell = LSTMCell(
             sizes.units,
             norm=config.norm,
@@ -192,7 +192,7 @@ class Draw:
                 joined_dot, rest[name], carry, jnp.zeros((), x.dtype), StepContext()
             )
             return carry
-        x_proj = self.cell.project(dot_of_cell, x)
+        x_proj = self.cell.project(dot_of_cell, rest[name], x)
         carry, _ = self.cell.step(dot_of_cell, rest[name], carry, x_proj, StepContext())
         return carry
 

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from lnrepro.checks import check_at_least, check_choice
+from lnrepro.checks import KERNELS, check_at_least, check_choice
 from lnrepro.errors import UserError
 from lnrepro.functional import (
     LSTMCell,
@@ -78,7 +78,7 @@ class Network:
         # plain autodiff and saves 3 % of the time. With layer norm it takes a third
         # and saves 10 to 16 % (`scripts/bench.py train`).
         save = "products" if config.norm == "layer" else "carries"
-        self.options = ScanOptions(save=save, pallas=config.pallas)
+        self.options = ScanOptions(save=save, kernels=KERNELS[config.pallas])
 
     def cells(self, rows: int = 1) -> dict[str, WindowCell | LSTMCell]:
         """Return the three layers by name.

@@ -102,9 +102,13 @@ class WindowCell(functional.Cell):
         """Take one step of the LSTM, then move the window."""
         # x_proj is x_t itself: all of the cell's products depend on the carry.
         x_and_w = jnp.concatenate([x_proj, carry.w], axis=-1)
-        lstm, statistics = self.lstm.step(
-            dot, params["lstm"], carry.lstm, dot("w_xw", x_and_w), context
-        )
+
+        def dot_of_both(_, v):
+            return dot("w_xw", v)
+
+        of_lstm = params["lstm"]
+        lstm_proj = self.lstm.project(dot_of_both, of_lstm, x_and_w)
+        lstm, statistics = self.lstm.step(dot, of_lstm, carry.lstm, lstm_proj, context)
         numbers = dot("window", self.lstm.output(lstm)) + params["window_bias"]
         alpha, beta, kappa = gaussians_of(numbers, carry.kappa)
         text = context.memory

@@ -7,7 +7,8 @@ import jax
 from flax import linen as nn
 from ml_collections import ConfigDict
 
-from lnrepro.linen import BatchNorm, LayerNorm
+from experiments.classification.batch_norm import BatchNorm
+from lnrepro.linen import LayerNorm
 
 NORMS = ("none", "layer", "batch")
 

@@ -8,6 +8,7 @@ from flax import linen as nn
 from ml_collections import ConfigDict
 
 from lnrepro import functional
+from lnrepro.checks import KERNELS
 from lnrepro.linen import RNN
 
 NORMS = ("none", "layer", "rms")
@@ -48,6 +49,6 @@ class PixelLSTM(nn.Module):
         cell = functional.LSTMCell(
             model.units, norm=self.config.norm, forget_bias=model.forget_bias
         )
-        options = functional.ScanOptions(pallas=self.config.pallas)
+        options = functional.ScanOptions(kernels=KERNELS[self.config.pallas])
         h = RNN(cell, options=options)(x)[:, -1]
         return nn.Dense(model.classes)(h)

@@ -54,7 +54,7 @@ def lstm_from_keras(weights: Weights) -> Params:
 
     Args:
       weights: kernel [D, 4H], recurrent_kernel [H, 4H] and bias [4H]. Without a bias
-        (use_bias=False) they give parameters for LSTMCell(H, use_bias=False).
+        they give parameters for LSTMCell(H, norm="none", use_bias=False).
 
     Returns:
       Parameters of LSTMCell.

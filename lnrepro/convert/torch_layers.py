@@ -6,10 +6,11 @@ bidirectional. The tuple holds the parameters of `functional.Stack`, and each pa
 of `functional.bidirectional`:
 
     params = lstm_layers_from_torch(module.state_dict())
-    unroll(stack(LSTMCell(H), LSTMCell(H)), params, x)                # one direction
+    cell = LSTMCell(H, norm="none")
+    unroll(stack(cell, cell), params, x)                # one direction
 
-    for pair in params:                                               # two directions
-        x = bidirectional(LSTMCell(H), LSTMCell(H), pair, x).outputs
+    for pair in params:                                 # two directions
+        x = bidirectional(cell, cell, pair, x).outputs
 
 Source: the state dicts of torch.nn, see `lnrepro.convert.torch` for the equations.
 

@@ -101,7 +101,7 @@ def make_step(
                 return exp.loss(vars, batch, step_key)
             except ValueError as e:
                 # There can be no kernel where `config.pallas` asks for it.
-                if "pallas=True" not in str(e):
+                if "kernels='on'" not in str(e):
                     raise
                 raise UserError(f"config.pallas = True: {e}") from e
 

@@ -19,10 +19,11 @@ from lnrepro.functional.norms import (
     rms_norm,
     running_average,
     weight_norm,
-    weight_norm_from_data,
     weight_norm_preserving,
 )
-from lnrepro.functional.scan import ScanOptions, ScanResult, named_dot, scan
+from lnrepro.functional.products import named_dot
+from lnrepro.functional.scan import ScanResult, scan
+from lnrepro.functional.scan_options import ScanOptions
 from lnrepro.functional.sequences import flip
 from lnrepro.functional.unroll import (
     BatchStatistics,
@@ -63,7 +64,6 @@ __all__ = [
     "unroll",
     "variational_dropout",
     "weight_norm",
-    "weight_norm_from_data",
     "weight_norm_preserving",
     "zoneout",
 ]

@@ -5,8 +5,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lnrepro.functional import products
 from lnrepro.functional.cells.base import Cell, Params
-from lnrepro.functional.fast import products
 
 # How the functions are called, for messages about the order of arguments.
 SIGNATURES = {
@@ -15,11 +15,11 @@ SIGNATURES = {
 }
 
 
-def sequence_inputs(x: Any) -> None:
+def sequence_inputs(x: jax.Array) -> None:
     """Raise ValueError unless x has a time and a feature axis."""
-    if jnp.ndim(x) < 2:
+    if x.ndim < 2:
         raise ValueError(
-            f"unroll: x has shape {jnp.shape(x)}; it needs a time and a feature axis, "
+            f"unroll: x has shape {x.shape}; it needs a time and a feature axis, "
             "[..., T, D]"
         )
 
@@ -99,8 +99,7 @@ def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
       carry: what the user passed.
 
     Returns:
-      The carry, with its leaves sharded as those of the cell's own. Leaves in float32
-      become float64 where the computation runs in it.
+      The carry, with its leaves in the dtypes and shardings of the cell's own.
 
     Raises:
       ValueError: another structure or shape.
@@ -115,20 +114,22 @@ def carry_like(function: str, own_carry: Any, carry: Any) -> Any:
         )
     leaves = zip(jax.tree.leaves(carry), jax.tree.leaves(own_carry), strict=True)
     for given, own in leaves:
-        if jnp.shape(given) != own.shape:
-            is_of_batch = jnp.shape(given)[-1:] == own.shape[-1:]
+        shape = jnp.asarray(given).shape
+        if shape != own.shape:
+            is_of_batch = shape[-1:] == own.shape[-1:]
             asks = "these inputs ask" if is_of_batch else "the cell's `features` asks"
             raise ValueError(
-                f"{function}: the carry has shape {jnp.shape(given)}, but {asks} for "
-                f"{own.shape}"
+                f"{function}: the carry has shape {shape}, but {asks} for {own.shape}"
             )
-        # A module makes the carry in the dtype of its parameters, before it has seen
-        # inputs in float64.
-        is_widened = (jnp.result_type(given), own.dtype) == (jnp.float32, jnp.float64)
-        if jnp.result_type(given) != own.dtype and not is_widened:
+        # Only a narrower number becomes another dtype without loss.
+        dtype = jnp.result_type(given)
+        is_narrower = jnp.issubdtype(dtype, jnp.floating) and (
+            jnp.finfo(dtype).bits < jnp.finfo(own.dtype).bits
+        )
+        if dtype != own.dtype and not is_narrower:
             raise TypeError(
-                f"{function}: the carry has dtype {jnp.result_type(given)}, but "
-                f"the computation runs in {own.dtype}; cast it"
+                f"{function}: the carry has dtype {dtype}, but this computation keeps "
+                f"it in {own.dtype}; cast it"
             )
     return jax.tree.map(_sharded_like, carry, own_carry)
 
@@ -154,8 +155,8 @@ def step_result(cell: Cell, carry: Any, result: Any) -> tuple:
             "None without batch norm"
         )
     structure, new_structure = jax.tree.structure(carry), jax.tree.structure(result[0])
-    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(carry)]
-    new_shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(result[0])]
+    shapes = [jnp.asarray(leaf).shape for leaf in jax.tree.leaves(carry)]
+    new_shapes = [jnp.asarray(leaf).shape for leaf in jax.tree.leaves(result[0])]
     if (structure, shapes) != (new_structure, new_shapes):
         raise TypeError(
             f"{where} returned a carry {new_structure} of shapes {new_shapes}, but "

@@ -8,14 +8,26 @@ Shape letters: B batch, H features or hidden units.
 Every statistic is taken in float32 at least and in two passes: first the mean, then the
 mean of the squared deviations. The shortcut E[x^2] - E[x]^2 is wrong by percents where
 the mean is large, and can even be negative.
+
+In float32 the squares overflow where a deviation from the mean (for RMS norm, a value)
+is above about 1e19. The result is then 0.
 """
 
-from collections.abc import Iterable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.moments import moments, normalize, wide_dtype
+
+def wide_dtype(dtype: jax.typing.DTypeLike) -> Any:
+    """Return the dtype of floating-point numbers, or float32 where it is narrower."""
+    # `jnp.promote_types` refuses bfloat16 under strict promotion.
+    return jnp.float32 if jnp.finfo(dtype).bits < 32 else jnp.dtype(dtype)
+
+
+def wide(a: jax.Array) -> jax.Array:
+    """Return a in float32 at least, for statistics and gates."""
+    return a.astype(wide_dtype(a.dtype))
 
 
 def layer_norm(
@@ -23,7 +35,7 @@ def layer_norm(
     gain: jax.Array | None = None,
     bias: jax.Array | None = None,
     *,
-    axis: int | Sequence[int] = -1,
+    axis: int | tuple[int, ...] = -1,
     epsilon: float = 1e-5,
 ) -> jax.Array:
     """Normalise x over `axis` for each case by itself (eq. 3, 15 and 16).
@@ -31,7 +43,7 @@ def layer_norm(
         y = (x - mean) / sqrt(var + epsilon) * gain + bias
 
     The variance is the population variance: a sum of squares divided by H. A constant
-    input gives `bias`, and its gradient is finite.
+    input gives `bias`, and its gradient is finite. So does one unit by itself, H = 1.
 
     The paper's supplement swaps the names of gain and bias where it states their
     initial values. The gain starts at 1 and the bias at 0.
@@ -56,34 +68,27 @@ def layer_norm(
     >>> layer_norm(jnp.array([[1.0, 3.0]]), epsilon=0.0)
     Array([[-1.,  1.]], dtype=float32)
     """
-    x = _floating("layer_norm", x)
-    axes = _check_axes("layer_norm", x, axis)
+    x, axes = _check("layer_norm", x, axis, epsilon)
     gain = _expand("layer_norm", "gain", gain, x, axes)
     bias = _expand("layer_norm", "bias", bias, x, axes)
 
-    wide = x.astype(wide_dtype(x.dtype))
     # Eq. 3: the mean and the variance run over the units of one case. `axes` keep size
     # 1, so that both broadcast against x.
-    centred = wide - jnp.mean(wide, axes, keepdims=True)
+    centred = wide(x) - jnp.mean(wide(x), axes, keepdims=True)
     var = jnp.mean(jnp.square(centred), axes, keepdims=True)
     # rsqrt(var + epsilon) has a finite gradient where var is 0. sqrt(var) + epsilon has
     # none there, and W_h h is 0 at the first step of a recurrent network.
     y = centred * jax.lax.rsqrt(var + epsilon)
-    if gain is not None:
-        y = y * gain.astype(y.dtype)
-    if bias is not None:
-        y = y + bias.astype(y.dtype)
-    return y.astype(x.dtype)
+    return _scaled(y, gain, bias).astype(x.dtype)
 
 
 def rms_norm(
     x: jax.Array,
     gain: jax.Array | None = None,
     *,
-    axis: int | Sequence[int] = -1,
     epsilon: float = 1e-5,
 ) -> jax.Array:
-    """Divide x by its root mean square over `axis`.
+    """Divide x [..., H] by its root mean square over the last axis.
 
         y = x / sqrt(mean(x^2) + epsilon) * gain
 
@@ -91,9 +96,7 @@ def rms_norm(
 
     Args:
       x: floating-point array [..., H].
-      gain: multiplies the normalised values. Its shape broadcasts to that of the
-        normalised axes, and is usually [H]. None means 1.
-      axis: the axis or axes over which the mean square is taken.
+      gain: multiplies the normalised values, [H]. None means 1.
       epsilon: added to the mean square under the root.
 
     Returns:
@@ -101,8 +104,7 @@ def rms_norm(
 
     Raises:
       TypeError: x is not floating point.
-      ValueError: an axis is out of range or repeated, has no elements, or gain does not
-        fit.
+      ValueError: x has no elements to normalise, or gain does not fit.
 
     References:
       Zhang and Sennrich, Root Mean Square Layer Normalization, 2019.
@@ -110,17 +112,12 @@ def rms_norm(
     >>> rms_norm(jnp.array([[3.0, -3.0]]), epsilon=0.0)
     Array([[ 1., -1.]], dtype=float32)
     """
-    x = _floating("rms_norm", x)
-    axes = _check_axes("rms_norm", x, axis)
+    x, axes = _check("rms_norm", x, -1, epsilon)
     gain = _expand("rms_norm", "gain", gain, x, axes)
-
-    wide = x.astype(wide_dtype(x.dtype))
-    mean_square = jnp.mean(jnp.square(wide), axes, keepdims=True)
     # The mean of x is not subtracted.
-    y = wide * jax.lax.rsqrt(mean_square + epsilon)
-    if gain is not None:
-        y = y * gain.astype(y.dtype)
-    return y.astype(x.dtype)
+    mean_square = jnp.mean(jnp.square(wide(x)), -1, keepdims=True)
+    y = wide(x) * jax.lax.rsqrt(mean_square + epsilon)
+    return _scaled(y, gain, None).astype(x.dtype)
 
 
 def batch_norm(
@@ -143,9 +140,9 @@ def batch_norm(
       x: floating-point array [..., H].
       gain: multiplier [H]. None means 1.
       bias: shift [H]. None means 0.
-      mask: broadcasts against x.shape[:-1]. Rows where it is 0 or False do not count in
-        the statistics, and may be NaN; they are still normalised. With no row left the
-        statistics are zero.
+      mask: flags that broadcast to x.shape[:-1]. Rows where it is 0 or False do not
+        count in the statistics, and may be NaN; they are still normalised. With no row
+        left the statistics are zero.
       epsilon: added to the variance under the root.
       unbiased: divide the sum of squares by n - 1 in place of n (by 1 where n is 1), in
         the normaliser and in the variance returned.
@@ -168,56 +165,41 @@ def batch_norm(
     >>> y.ravel(), mean
     (Array([-1.,  1.], dtype=float32), Array([2.], dtype=float32))
     """
-    x = _floating("batch_norm", x)
+    x = _floating("batch_norm", x, epsilon)
     if x.ndim < 1:
         raise ValueError("batch_norm: x is a scalar; it needs a last axis of features")
-    features = x.shape[-1:]
-    arguments = {"gain": gain, "bias": bias, "mean": mean, "var": var}
-    for name, value in arguments.items():
-        if value is not None and jnp.shape(value) != features:
+    # [H] as [1, ..., H], which broadcasts against x.
+    row_shape = (1,) * (x.ndim - 1) + x.shape[-1:]
+    rows = {"gain": gain, "bias": bias, "mean": mean, "var": var}
+    for name, value in rows.items():
+        if value is None:
+            continue
+        if jnp.asarray(value).shape != x.shape[-1:]:
             raise ValueError(
                 f"batch_norm: {name} has shape {jnp.shape(value)}, but the last axis "
-                f"of x {x.shape} asks for {features}"
+                f"of x {x.shape} asks for {x.shape[-1:]}"
             )
+        rows[name] = jnp.asarray(value).reshape(row_shape)
     if (mean is None) != (var is None):
         raise ValueError(
             "batch_norm: give both mean and var (to normalise by them), or neither "
             "(to take them from x)"
         )
 
-    wide = x.astype(wide_dtype(x.dtype))
-    # Statistics are [H], and [1, ..., H] broadcasts against x.
-    row_shape = (1,) * (x.ndim - 1) + features
+    values = wide(x)
     if mean is None:
         # Training: the statistics are those of the rows of this batch.
-        mean, var, centred = _row_statistics(
-            "batch_norm", wide, mask=mask, unbiased=unbiased, axis_name=axis_name
-        )
+        mean, var = _row_statistics(values, mask, unbiased, axis_name)
     else:
         # Test time: the statistics are given.
-        mean = jnp.asarray(mean, wide.dtype)
-        var = jnp.asarray(var, wide.dtype)
-        centred = wide - mean.reshape(row_shape)
-    # Eq. 2: (x - mean) / sqrt(var + epsilon) * gain + bias, per feature.
-    y = normalize(
-        centred,
-        var.reshape(row_shape),
-        None if gain is None else jnp.asarray(gain),
-        None if bias is None else jnp.asarray(bias),
-        feature_axes=(x.ndim - 1,),
-        epsilon=epsilon,
-    )
-    return y.astype(x.dtype), (mean, var)
+        mean, var = rows["mean"].astype(values.dtype), rows["var"].astype(values.dtype)
+    # Eq. 2, for each feature by itself.
+    y = (values - mean) * jax.lax.rsqrt(var + epsilon)
+    y = _scaled(y, rows["gain"], rows["bias"])
+    return y.astype(x.dtype), (mean.reshape(-1), var.reshape(-1))
 
 
-def running_average(
-    old: jax.Array,
-    new: jax.Array,
-    momentum: float,
-    *,
-    mask: jax.Array | None = None,
-    axis_name: str | tuple[str, ...] | None = None,
-) -> jax.Array:
+def running_average(old: jax.Array, new: jax.Array, momentum: float) -> jax.Array:
     """Update running statistics: momentum * old + (1 - momentum) * new.
 
     No gradient flows through the result.
@@ -226,32 +208,15 @@ def running_average(
       old: running statistics [H].
       new: statistics of the current batch [H].
       momentum: weight of the old value.
-      mask: the mask that the batch's statistics were taken with. Where it left no row,
-        the result is `old`.
-      axis_name: mapped axes over which the rows are spread, as for batch_norm.
 
     Returns:
-      Array [H] in old's dtype. It is complex where `new` is.
+      Array [H] in old's dtype.
 
     >>> running_average(jnp.zeros(2), jnp.ones(2), 0.75)
     Array([0.25, 0.25], dtype=float32)
     """
-    dtype = old.dtype
-    # Statistics start as real numbers, and a complex x has a complex mean.
-    if jnp.iscomplexobj(new):
-        dtype = jnp.promote_types(dtype, new.dtype)
-    old = old.astype(dtype)
-    moved = momentum * old + (1 - momentum) * new.astype(dtype)
-    moved = jax.lax.stop_gradient(moved)
-    if mask is None:
-        return moved
-    # A batch without a valid row has statistics of zero, which say nothing about the
-    # data.
-    seen = jnp.any(jnp.asarray(mask).astype(bool))
-    # All devices decide alike, since the statistics are those of all of them.
-    if axis_name is not None:
-        seen = jax.lax.psum(seen.astype(jnp.int32), axis_name) > 0
-    return jnp.where(seen, moved, old)
+    moved = momentum * old + (1 - momentum) * new.astype(old.dtype)
+    return jax.lax.stop_gradient(moved)
 
 
 def weight_norm(v: jax.Array, g: jax.Array) -> jax.Array:
@@ -281,7 +246,7 @@ def weight_norm(v: jax.Array, g: jax.Array) -> jax.Array:
            [8.]], dtype=float32)
     """
     v = _kernel("weight_norm", "v", v)
-    if jnp.shape(g) != v.shape[-1:]:
+    if jnp.asarray(g).shape != v.shape[-1:]:
         raise ValueError(
             f"weight_norm: g has shape {jnp.shape(g)}, but v {v.shape} asks for one "
             f"length per output unit, {v.shape[-1:]}"
@@ -319,79 +284,59 @@ def weight_norm_preserving(w: jax.Array) -> tuple[jax.Array, jax.Array]:
     return w, jnp.sqrt(square).astype(w.dtype)
 
 
-def weight_norm_from_data(
-    t: jax.Array, *, scale: float = 1.0, epsilon: float = 1e-10
-) -> tuple[jax.Array, jax.Array]:
-    """Start weight norm from a batch of data.
-
-    With g = scale / std(t) and b = -mean(t) * g, every unit starts with mean 0 and
-    standard deviation `scale` on that batch. This holds for a dense layer and for a
-    convolution alike. The paper draws v from N(0, 0.05^2).
-
-    Args:
-      t: the layer's output [..., out] on one batch, with g = 1 and b = 0.
-      scale: standard deviation of the units at the start.
-      epsilon: added to the variance under the root.
-
-    Returns:
-      (g, b), [out] each.
-
-    Raises:
-      TypeError: t is not floating point.
-      ValueError: t has no row.
-
-    References:
-      Salimans and Kingma, Weight Normalization, 2016, section 3.
-
-    >>> weight_norm_from_data(jnp.array([[1.0], [5.0]]))
-    (Array([0.5], dtype=float32), Array([-1.5], dtype=float32))
-    """
-    t = _floating("weight_norm_from_data", t)
-    wide = t.astype(wide_dtype(t.dtype))
-    mean, var, _ = _row_statistics("weight_norm_from_data", wide)
-    # g t + b then has standard deviation `scale` and mean 0.
-    g = scale * jax.lax.rsqrt(var + epsilon)
-    b = -mean * g
-    return g.astype(t.dtype), b.astype(t.dtype)
-
-
-def _row_statistics(function, x, *, mask=None, unbiased=False, axis_name=None):
-    """Return mean [H], variance [H] and x - mean of x [..., H] over all its rows."""
+def _row_statistics(x, mask, unbiased, axis_name):
+    """Return mean and variance of x [..., H] over its rows, each [1, ..., H]."""
     rows = x.shape[:-1]
-    if mask is None and 0 in rows:
-        raise ValueError(f"{function}: x {x.shape} has no row to take statistics from")
-    if mask is not None:
+    axes = tuple(range(x.ndim - 1))
+    if mask is None:
+        if 0 in rows:
+            raise ValueError(
+                f"batch_norm: x {x.shape} has no row to take statistics from"
+            )
+        counts = jnp.ones(rows, bool)
+    else:
         try:
-            # The mask gets a last axis of size 1, so that it covers all features of a
-            # row.
-            mask = jnp.broadcast_to(jnp.asarray(mask), rows)[..., None]
+            counts = jnp.broadcast_to(jnp.asarray(mask).astype(bool), rows)
         except ValueError:
             raise ValueError(
-                f"{function}: mask has shape {jnp.shape(mask)}, which does not "
+                f"batch_norm: mask has shape {jnp.shape(mask)}, which does not "
                 f"broadcast to {rows}, the shape of x without its features"
             ) from None
-    mean, var, _, centred = moments(
-        x,
-        tuple(range(x.ndim - 1)),
-        mask=mask,
-        unbiased=unbiased,
-        axis_name=axis_name,
-    )
-    return mean.reshape(x.shape[-1:]), var.reshape(x.shape[-1:]), centred
+
+    def total(a):
+        # A product with the mask would keep the NaN of padding.
+        if mask is not None:
+            a = jnp.where(counts[..., None], a, jnp.zeros((), a.dtype))
+        a = jnp.sum(a, axes, keepdims=True)
+        return a if axis_name is None else jax.lax.psum(a, axis_name)
+
+    count = total(counts[..., None].astype(x.dtype))
+    # A count of 0 gives statistics of 0, not NaN.
+    mean = total(x) / jnp.maximum(count, 1)
+    squares = total(jnp.square(x - mean))
+    return mean, squares / jnp.maximum(count - 1 if unbiased else count, 1)
 
 
 def _square_of_columns(w):
     return jnp.sum(jnp.square(w), tuple(range(w.ndim - 1)))
 
 
-def _floating(function, x):
+def _floating(function, x, epsilon=0.0):
+    """Return x as an array of a floating-point dtype; check epsilon."""
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(
             f"{function}: expected a floating-point array, got dtype {x.dtype}; "
             "convert it first, e.g. x.astype(jnp.float32)"
         )
+    check_epsilon(function, epsilon)
     return x
+
+
+def check_epsilon(where: str, epsilon: Any) -> None:
+    """Raise ValueError for a negative epsilon that is known while tracing."""
+    if isinstance(epsilon, int | float) and not epsilon >= 0:
+        raise ValueError(f"{where}: epsilon={epsilon} must be 0 or more")
 
 
 def _kernel(function, name, w):
@@ -404,45 +349,43 @@ def _kernel(function, name, w):
     return w
 
 
-def _check_axes(function, x, axis):
-    """Return the axes to normalise, sorted and counted from 0."""
-    given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
-    for a in given:
-        if not -x.ndim <= a < x.ndim:
-            raise ValueError(
-                f"{function}: axis {a} is out of range for x of shape {x.shape}"
-            )
-        if x.shape[a] == 0:
-            raise ValueError(
-                f"{function}: axis {a} of x {x.shape} has no elements to normalise"
-            )
+def _check(function, x, axis, epsilon):
+    """Return x, and the axes to normalise, sorted and counted from 0."""
+    x = _floating(function, x, epsilon)
+    given = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    in_range = all(-x.ndim <= a < x.ndim for a in given)
     # Negative axes count from the end.
-    axes = tuple(sorted(a % x.ndim for a in given))
-    if not axes or len(set(axes)) != len(axes):
+    axes = tuple(sorted({a % x.ndim for a in given})) if in_range else ()
+    if not axes or len(axes) != len(given):
         raise ValueError(
-            f"{function}: axis={axis} must name at least one axis of x {x.shape}, "
-            "each once"
+            f"{function}: axis={axis} must name axes of x {x.shape}, each once"
         )
-    return axes
+    if 0 in [x.shape[a] for a in axes]:
+        raise ValueError(
+            f"{function}: x {x.shape} has no elements to normalise over axis {axis}"
+        )
+    return x, axes
 
 
 def _expand(function, name, value, x, axes):
     """Reshape a gain or bias over the normalised axes to the rank of x."""
     if value is None:
         return None
-    value = jnp.asarray(value)
-    # A shape shorter than the normalised axes is filled with ones from the left, as
-    # NumPy broadcasts. Then each size is 1 or that of its axis.
     normalised = tuple(x.shape[a] for a in axes)
-    sizes = (1,) * (len(axes) - value.ndim) + value.shape
-    fits = len(sizes) == len(axes) and all(
-        size in (1, full) for size, full in zip(sizes, normalised, strict=True)
-    )
-    if not fits:
+    try:
+        value = jnp.broadcast_to(jnp.asarray(value), normalised)
+    except ValueError:
         raise ValueError(
-            f"{function}: {name} has shape {value.shape}, but x {x.shape} is "
+            f"{function}: {name} has shape {jnp.shape(value)}, but x {x.shape} is "
             f"normalised over axes {axes}, so it must broadcast to {normalised}"
-        )
-    # Axes that are not normalised get size 1, such as the batch axis.
-    size_of_axis = dict(zip(axes, sizes, strict=True))
-    return value.reshape(tuple(size_of_axis.get(a, 1) for a in range(x.ndim)))
+        ) from None
+    return jnp.expand_dims(value, [a for a in range(x.ndim) if a not in axes])
+
+
+def _scaled(y, gain, bias):
+    """Return y * gain + bias, where None means 1 and 0."""
+    if gain is not None:
+        y = y * gain.astype(y.dtype)
+    if bias is not None:
+        y = y + bias.astype(y.dtype)
+    return y

@@ -189,21 +189,23 @@ def _within(seq_lengths, steps):
     return time < seq_lengths[None]
 
 
-def resets_from_the_end(resets: jax.Array, seq_lengths: Any) -> jax.Array:
-    """Return where the carry starts anew in a run from the end to the start.
+def resets_within(resets: jax.Array, seq_lengths: Any, reverse: bool) -> jax.Array:
+    """Return where the carry starts anew, in the direction of the run.
 
     Args:
       resets: booleans [T, ...], True at the first step of each sequence.
-      seq_lengths: integers [...], where the last sequence ends, or None.
+      seq_lengths: integers [...], where the last sequence ends, or None. Resets at and
+        beyond them change nothing.
+      reverse: whether the run goes from the end to the start. Then the carry starts
+        anew at the last step of each sequence but the last one.
 
-    Returns:
-      Booleans [T, ...], True at the last step of each sequence but the last one.
-
-    >>> resets_from_the_end(jnp.array([True, False, True, False]), None).tolist()
+    >>> resets_within(jnp.array([True, False, True, False]), None, True).tolist()
     [False, True, False, False]
     """
     if seq_lengths is not None:
         resets &= _within(jnp.asarray(seq_lengths), resets.shape[0])
+    if not reverse:
+        return resets
     return jnp.concatenate([resets[1:], jnp.zeros_like(resets[:1])])
 
 

@@ -9,8 +9,17 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional import checks, sequences
-from lnrepro.functional.cells.base import Carry, Cell, Params, StepContext
-from lnrepro.functional.scan import ScanOptions, identity, named_dot, scan
+from lnrepro.functional.cells.base import (
+    Carry,
+    Cell,
+    Params,
+    StepContext,
+    wide_carry,
+)
+from lnrepro.functional.fast.layer_norm import one_step
+from lnrepro.functional.products import named_dot
+from lnrepro.functional.scan import identity, scan
+from lnrepro.functional.scan_options import ScanOptions
 
 
 class BatchStatistics(NamedTuple):
@@ -94,14 +103,15 @@ def unroll(
       cell: an LSTMCell, GRUCell, SimpleCell, a wrapped cell, a Stack, or your own.
       params: its parameters; they and x are brought to one dtype.
       x: [..., T, D] with any number of batch axes, also none.
-      initial_carry: the carry before the first step; None takes the cell's own.
+      initial_carry: the carry before the first step, which is kept in float32 at least;
+        None takes the cell's own.
       seq_lengths: [...], integers in [0, T]. Steps at and beyond a length are padding.
       mask: [..., T], False where a step is padding, anywhere. Padded steps pass the
         carry on, and their output is zero. x may hold anything there.
       resets: [..., T], booleans or integers, True at the first step of a sequence. The
         carry starts anew between this step and the one before it, at the cell's own
-        initial carry (zeros, or the learned one). With reverse, resets[..., 0] and
-        those at and beyond seq_lengths change nothing.
+        initial carry (zeros, or the learned one). Resets at and beyond seq_lengths
+        change nothing, and with reverse neither does resets[..., 0].
       reverse: run from the end to the start; padding is skipped wherever it is.
       keep_order: with reverse, whether the outputs stand in the order of x, or in the
         order of processing (with seq_lengths, each sequence's own, padding last).
@@ -137,8 +147,8 @@ def unroll(
     steps, batch_axes = x.shape[0], x.ndim - 2
     mask = sequences.padding_mask(x, seq_lengths, mask, time_major)
     resets = sequences.time_major_flags("resets", resets, x, time_major)
-    if reverse and resets is not None:
-        resets = sequences.resets_from_the_end(resets, seq_lengths)
+    if resets is not None:
+        resets = sequences.resets_within(resets, seq_lengths, reverse)
 
     # The order of processing, without what padding holds.
     order = _order(cell, seq_lengths, reverse, keep_order)
@@ -148,7 +158,7 @@ def unroll(
     # Noise and the first carry.
     key, noise = _noise_of_sequence(cell, key, noise, x)
     x = cell.transform_input(x, noise)
-    own_carry = cell.initial_carry(params, _one_step_of(x))
+    own_carry = wide_carry(cell.initial_carry(params, _one_step_of(x)))
     if initial_carry is None:
         initial_carry = own_carry
     else:
@@ -161,14 +171,14 @@ def unroll(
     x, weights, inputs, initial_carry = sequences.vary_alike(
         params, (x, weights, inputs, initial_carry)
     )
+    output = _output_of(cell, x.dtype)
     result = scan(
         _guarded_step(cell),
         weights,
         inputs,
         initial_carry,
         x,
-        project=cell.project,
-        output=identity if return_carries else cell.output,
+        output=identity if return_carries else output,
         context=(context, resets),
         reverse=order.from_end,
         options=options,
@@ -177,7 +187,7 @@ def unroll(
     # The results, in the order and the layout that were asked for.
     outputs, carries = result.outputs, None
     if return_carries:
-        outputs, carries = cell.output(result.outputs), result.outputs
+        outputs, carries = output(result.outputs), result.outputs
     outputs = sequences.without_padding(outputs, mask)
     outputs, carries = order.after_scan((outputs, carries))
     if not time_major:
@@ -274,7 +284,10 @@ def step(
     noise: Any = None,
     statistics: dict | None = None,
 ) -> tuple[Carry, jax.Array]:
-    """Take one step, equal to one step of `unroll`.
+    """Take one step, equal to one step of `unroll` up to rounding.
+
+    With few rows, layer norm of a product takes the mean of the product here, and in
+    `unroll` that of the weight, once for the sequence.
 
     Args:
       cell: any cell.
@@ -305,7 +318,9 @@ def step(
     >>> y.shape
     (2, 8)
     """
-    x, weights, step_params = checks.one_dtype("step", cell, params, x)
+    batch_axes = getattr(x, "shape", ())[:-1]
+    with one_step(batch_axes):
+        x, weights, step_params = checks.one_dtype("step", cell, params, x)
     mask = sequences.flags_of_step("mask", mask, x)
     reset = sequences.flags_of_step("reset", reset, x)
     # Padding may hold anything, even NaN, which would reach the gradients.
@@ -315,28 +330,39 @@ def step(
         noise = cell.sample(noise_key, x)
     # The parts of `unroll` in the same order, without the time axis.
     x = cell.transform_input(x, noise)
-    own_carry = cell.initial_carry(params, x)
+    own_carry = wide_carry(cell.initial_carry(params, x))
     carry = checks.carry_like("step", own_carry, carry)
     inputs = _Inputs(step_params, own_carry, memory, noise)
     context = StepContext(mask=mask, key=key, statistics=statistics)
-    x_proj = cell.project(named_dot(weights), x)
-    carry, _ = _guarded_step(cell)(
-        named_dot(weights), inputs, carry, x_proj, (context, reset)
-    )
-    return carry, sequences.without_padding(cell.output(carry), mask)
+    with one_step(batch_axes):
+        carry, _ = _guarded_step(cell)(
+            named_dot(weights), inputs, carry, x, (context, reset)
+        )
+    return carry, sequences.without_padding(_output_of(cell, x.dtype)(carry), mask)
+
+
+def _output_of(cell, dtype):
+    """The cell's output as a function of the carry, in the dtype of the products."""
+
+    def output(carry):
+        return cell.output(carry).astype(dtype)
+
+    return output
 
 
 def _guarded_step(cell):
-    """The cell's step with resets before it and padding passed over."""
+    """One step of the cell, with resets before it and padding passed over."""
 
-    def guarded_step(dot, inputs, carry, x_proj, context):
+    def guarded_step(dot, inputs, carry, x, context):
         context, reset = context
         context = context._replace(memory=inputs.memory, noise=inputs.noise)
         # A reset stands before the step that sees the first input of a new sequence.
         if reset is not None:
             carry = sequences.where(reset, inputs.reset_carry, carry)
+        x_proj = cell.project(dot, inputs.params, x)
         result = cell.step(dot, inputs.params, carry, x_proj, context)
         new, statistics = checks.step_result(cell, carry, result)
+        new = jax.tree.map(lambda a, b: a.astype(b.dtype), new, carry)
         # A padded step passes the carry on.
         if context.mask is not None:
             new = sequences.where(context.mask, new, carry)
@@ -383,7 +409,6 @@ def bidirectional(
     params: tuple[Params, Params],
     x: jax.Array,
     *,
-    merge: str = "concat",
     initial_carry: tuple[Carry, Carry] | None = None,
     seq_lengths: jax.Array | None = None,
     mask: jax.Array | None = None,
@@ -401,8 +426,6 @@ def bidirectional(
       backward: the cell that runs from right to left.
       params: a pair of their parameters.
       x: [..., T, D].
-      merge: "concat" concatenates the outputs of both to [..., T, 2 H]; "sum" adds
-        them up.
       initial_carry: a pair of carries, or None.
       seq_lengths: [...], as in `unroll`.
       mask: [..., T], as in `unroll`.
@@ -414,15 +437,13 @@ def bidirectional(
       options: how both scans run.
 
     Returns:
-      Unrolled: carry is a pair, outputs stand in the order of x, carries is None, and
-      statistics is a pair, or None.
+      Unrolled: carry is a pair, outputs are those of both side by side [..., T, 2 H]
+      in the order of x, carries is None, and statistics is a pair, or None.
 
     Raises:
       TypeError: params that are no pair, or as `unroll`.
-      ValueError: an unknown merge, or as `unroll`.
+      ValueError: as `unroll`.
     """
-    if merge not in ("concat", "sum"):
-        raise ValueError(f"bidirectional: merge={merge!r}; choose 'concat' or 'sum'")
     if not isinstance(params, tuple | list) or len(params) != 2:
         raise TypeError(
             "bidirectional: params must be a pair, the parameters of the forward and "
@@ -458,10 +479,7 @@ def bidirectional(
         for cell, cell_params, carry, cell_key, cell_statistics, reverse in pairs
     )
     # Both outputs stand in the order of x, so row t of each belongs to input t.
-    if merge == "concat":
-        outputs = jnp.concatenate([left.outputs, right.outputs], -1)
-    else:
-        outputs = left.outputs + right.outputs
+    outputs = jnp.concatenate([left.outputs, right.outputs], -1)
     both = None
     if left.statistics is not None or right.statistics is not None:
         both = (left.statistics, right.statistics)

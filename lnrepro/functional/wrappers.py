@@ -41,9 +41,9 @@ class WrappedCell(Cell):
         """Prepare the parameters of the wrapped cell."""
         return self.cell.prepare(params)
 
-    def project(self, dot, x):
+    def project(self, dot, params, x):
         """Return the projections of the wrapped cell."""
-        return self.cell.project(dot, x)
+        return self.cell.project(dot, params, x)
 
     def step(self, dot, params, carry, x_proj, context):
         """Take one step of the wrapped cell."""
@@ -90,6 +90,11 @@ class Zoneout(WrappedCell):
         old_leaves, structure = jax.tree.flatten(carry)
         new_leaves = jax.tree.leaves(new)
         # The last leaf is h. Those before it, such as the LSTM's c, are memory cells.
+        if self.cell.output(new) is not new_leaves[-1]:
+            raise ValueError(
+                f"zoneout: the output of {type(self.cell).__name__} must be h, the "
+                "last array of its carry, as it is"
+            )
         rates = [self.rate_c] * (len(old_leaves) - 1) + [self.rate_h]
         mixed = []
         for index, (old, fresh, rate) in enumerate(
@@ -100,7 +105,7 @@ class Zoneout(WrappedCell):
             key = None
             if context.key is not None:
                 key = jax.random.fold_in(jax.random.fold_in(context.key, 1), index)
-            mixed.append(_zone_out(key, rate, old, fresh))
+            mixed.append(_zone_out(key, rate, old, fresh.astype(old.dtype)))
         return jax.tree.unflatten(structure, mixed), statistics
 
 
@@ -128,7 +133,8 @@ def zoneout(cell: Cell, rate_c: float = 0.0, rate_h: float = 0.0) -> Cell:
       The cell with zoneout. At test time it takes the expectation.
 
     Raises:
-      ValueError: a rate outside [0, 1).
+      ValueError: a rate outside [0, 1). A step raises it where the output of the cell
+        is not the last array of its carry.
     """
     check_rate("zoneout", rate_c)
     check_rate("zoneout", rate_h)
@@ -178,7 +184,7 @@ class VariationalDropout(WrappedCell):
         # x is [T, ..., D] in `unroll` and [..., D] in `step`. The mask is [..., D] in
         # both.
         mask = mask.reshape((1,) * (x.ndim - mask.ndim) + mask.shape)
-        return self.cell.transform_input(x * mask, noise["inner"])
+        return self.cell.transform_input(x * mask.astype(x.dtype), noise["inner"])
 
     def step(self, dot, params, carry, x_proj, context):
         """Take one step whose recurrent product reads h without the dropped units."""
@@ -190,7 +196,7 @@ class VariationalDropout(WrappedCell):
         # mix of old and new h reads h whole.
         def dot_of_masked(name, v):
             reads_h = name in self.recurrent_weights
-            return dot(name, v * noise["h"] if reads_h else v)
+            return dot(name, v * noise["h"].astype(v.dtype) if reads_h else v)
 
         context = context._replace(noise=noise["inner"])
         return self.cell.step(dot_of_masked, params, carry, x_proj, context)
@@ -328,13 +334,11 @@ class Stack(Cell):
             noises.append(cell.sample(cell_key, like))
         return tuple(noises)
 
-    def project(self, dot, x):
-        """Return the projections of the lowest cell, and x where others read it."""
-        others_read_x = self.skip != "none"
+    def project(self, dot, params, x):
+        """Return x and the projection of the lowest cell."""
         # Only the lowest projection is independent of the carry. An upper cell reads
         # the output of the cell below at the same step.
-        lowest = self.cells[0].project(_dot_of_cell(dot, 0), x)
-        return (x if others_read_x else None), lowest
+        return x, self.cells[0].project(_dot_of_cell(dot, 0), params[0], x)
 
     def step(self, dot, params, carry, x_proj, context):
         """Take one step of all cells."""
@@ -347,12 +351,11 @@ class Stack(Cell):
         for index, cell in enumerate(self.cells):
             cell_dot = _dot_of_cell(dot, index)
             cell_context = _context_of_cell(context, index, keys[index])
-            # The lowest cell's projection may have been hoisted out of the loop.
             if index == 0:
                 below_proj = lowest_proj
             else:
                 cell_input = cell.transform_input(below, cell_context.noise)
-                below_proj = cell.project(cell_dot, cell_input)
+                below_proj = cell.project(cell_dot, params[index], cell_input)
             new, cell_statistics = cell.step(
                 cell_dot, params[index], carry[index], below_proj, cell_context
             )

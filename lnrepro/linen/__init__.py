@@ -1,8 +1,8 @@
-"""Norms and recurrent networks as flax.linen modules, with Flax's argument names."""
+"""Layer norm and recurrent networks as flax.linen modules, with Flax's arguments."""
 
+from lnrepro.functional.modules import missing_name
 from lnrepro.linen.cells import FunctionalCell, GRUCell, LSTMCell, SimpleCell
-from lnrepro.linen.combine import Bidirectional, Stack
-from lnrepro.linen.norms import BatchNorm, LayerNorm, RMSNorm
+from lnrepro.linen.norms import LayerNorm
 from lnrepro.linen.scanned import ScannedRNN
 from lnrepro.linen.sequences import GRU, LSTM, RNN, SimpleRNN
 
@@ -10,15 +10,13 @@ __all__ = [
     "GRU",
     "LSTM",
     "RNN",
-    "BatchNorm",
-    "Bidirectional",
     "FunctionalCell",
     "GRUCell",
     "LSTMCell",
     "LayerNorm",
-    "RMSNorm",
     "ScannedRNN",
     "SimpleCell",
     "SimpleRNN",
-    "Stack",
 ]
+
+__getattr__ = missing_name(__name__)

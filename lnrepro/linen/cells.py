@@ -1,54 +1,193 @@
-"""Recurrent cells as linen modules: one step of an LSTM, a GRU, a simple network.
+"""A functional cell as a linen module: its parameters, its carry, one step.
 
 `FunctionalCell` takes any cell of `lnrepro.functional` with all of its options. The
 modules that are named after a kind of cell have the options of Flax's cells, and norms.
+The equations are in `lnrepro.functional.cells`.
+
+Shape letters: B batch (any number of axes), T time, D input features, H hidden units.
 """
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from typing import Any, ClassVar
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax import serialization
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import Initializer
+from lnrepro.functional.cells.base import Carry, Initializer, wide_carry
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
-from lnrepro.functional.flax_modules import NamedModule
-from lnrepro.linen.base import CellModule, ParameterModule
+from lnrepro.functional.modules import (
+    Activation,
+    DTypeLike,
+    Sharding,
+    as_drawn,
+    cast,
+    draw,
+    map_with_axes,
+    refuse_batch_norm,
+    refuse_mask_of_sequence,
+    refuse_options,
+)
 
-Activation = Callable[[jax.Array], jax.Array]
-DTypeLike = jax.typing.DTypeLike
+
+class CellModule(nn.RNNCellBase):
+    """One step of a functional cell, with the interface of Flax's cells.
+
+    A subclass defines `functional_cell`.
+    """
+
+    _: dataclasses.KW_ONLY
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+    sharding: Sharding | None = None
+
+    # A field of `FunctionalCell`; other modules have cells without noise.
+    deterministic = None
+
+    @property
+    def functional_cell(self) -> functional.Cell:
+        """The cell of `lnrepro.functional` that the module stands for."""
+        raise NotImplementedError
+
+    @nn.compact
+    def __call__(
+        self,
+        carry: Carry,
+        inputs: jax.Array,
+        *,
+        mask: jax.Array | None = None,
+        reset: jax.Array | None = None,
+        memory: Any = None,
+        deterministic: bool | None = None,
+    ) -> tuple[Carry, jax.Array]:
+        """Take one step.
+
+        Args:
+          carry: what `initialize_carry` or the step before returned.
+          inputs: x [..., D].
+          mask: [...], False where the step is padding.
+          reset: [...], True where the carry starts anew before the step.
+          memory: what the step reads.
+          deterministic: True switches noise off, which the rng "dropout" draws. A cell
+            with noise needs it here or as an attribute.
+
+        Returns:
+          (carry, y [..., H]).
+
+        Raises:
+          TypeError: integer inputs without `dtype`, or a carry of another dtype.
+          ValueError: a shape that does not fit; parameters of another cell; batch norm;
+            noise that lasts for a sequence.
+        """
+        cell, params, x, key = self._prepare(inputs, deterministic)
+        refuse_mask_of_sequence(type(self).__name__, cell, key, x)
+        return functional.step(
+            cell, params, carry, x, mask=mask, reset=reset, key=key, memory=memory
+        )
+
+    @property
+    def num_feature_axes(self) -> int:
+        """The number of feature axes of the inputs, 1."""
+        return 1
+
+    @nn.nowrap
+    def initialize_carry(
+        self, rng: jax.Array | None, input_shape: tuple[int, ...]
+    ) -> Carry:
+        """Return the carry before the first step.
+
+        Args:
+          rng: accepted as Flax does, and ignored.
+          input_shape: shape [..., D] of the inputs of one step. D may be None.
+
+        Returns:
+          Zeros, or the learned carry, in float32 at least: h [..., H], or (c, h) for an
+          LSTM.
+
+        Raises:
+          ValueError: a learned carry of a module that is not bound to its parameters.
+        """
+        del rng
+        cell, (*batch, features_in) = self.functional_cell, input_shape
+        # As with Flax's cells, D may not be known yet: the carry does not depend on it.
+        features_in = 1 if features_in is None else features_in
+        if not cell.learns_carry:
+            # Such a carry depends on the shapes of the parameters alone.
+            sizes = {"features_in": features_in, "dtype": self.param_dtype}
+            init = functools.partial(draw, cell, **sizes)
+            params = jax.eval_shape(init, jax.random.key(0))
+        elif self.scope is None:
+            raise ValueError(
+                f"{type(self).__name__}: a learned carry is among the parameters; call "
+                "module.bind(variables).initialize_carry(...)"
+            )
+        else:
+            params = self._parameters(cell, features_in)
+        dtype = self.param_dtype if self.dtype is None else self.dtype
+        x = jnp.zeros((*batch, features_in), dtype)
+        return wide_carry(cell.initial_carry(params, x))
+
+    @nn.nowrap
+    def _prepare(self, inputs, deterministic):
+        """Return cell, parameters, inputs in `dtype`, and a key for noise or None."""
+        cell, key = self.functional_cell, None
+        refuse_batch_norm(type(self).__name__, cell)
+        # A scalar has no features, and no cell accepts it.
+        params = self._parameters(cell, (0, *jnp.shape(inputs))[-1])
+        x, params = cast(self.dtype, inputs, params)
+        if cell.is_noisy and not nn.merge_param(
+            "deterministic", self.deterministic, deterministic
+        ):
+            key = self.make_rng("dropout")
+        return cell, params, x, key
+
+    @nn.nowrap
+    def _parameters(self, cell, features_in):
+        """The parameters as the cell has them, drawn first where there are none."""
+        is_new = not self.variables.get("params")
+        if is_new and self.is_mutable_collection("params"):
+            key = self.make_rng("params")
+            drawn = draw(cell, key, features_in, self.param_dtype)
+            named = serialization.to_state_dict(drawn)
+            for name, value in map_with_axes(_boxed, named, self.sharding).items():
+                self.put_variable("params", name, value)
+        # The whole collection goes to the cell, which refuses names that it does not
+        # have, such as those of another norm.
+        return as_drawn(nn.unbox(self.variables.get("params", {})))
 
 
+@refuse_options
 class FunctionalCell(CellModule):
     """One step of any cell of `lnrepro.functional`: (carry, x [..., D]) -> (carry, y).
 
-    `RNN(cell)` wraps a functional cell in this module.
+    `RNN(cell)` wraps a functional cell in this module. Its parameters have the cell's
+    names and initial values. Those of a stack are numbered, "0" and so on.
 
     Attributes:
       cell: a `lnrepro.functional.Cell`, such as an LSTMCell with peepholes, a stack, or
         a cell of your own.
-      carry_init: initialiser of the carry before the first step, as in Flax. A reset
-        restores the cell's own carry.
       dtype: dtype of the computation and the result; None takes the one that inputs and
         parameters promote to.
       param_dtype: dtype of the parameters.
+      sharding: mesh axes of parameters by name, such as {"w_x": (None, "model")}. Such
+        a parameter is kept in Flax's box `Partitioned`.
       deterministic: True switches noise off. A cell with noise needs it here or in the
         call.
 
     >>> x = jnp.ones((2, 3))
     >>> stack = functional.stack(functional.GRUCell(4), functional.GRUCell(4))
-    >>> cell = FunctionalCell(stack)
+    >>> cell = FunctionalCell(stack, sharding={"w_h": (None, "model")})
     >>> carry = cell.initialize_carry(jax.random.key(0), x.shape)
     >>> variables = cell.init(jax.random.key(1), carry, x)
-    >>> list(variables["params"]), list(variables["params"]["0"])
-    (['0', '1'], ['bias', 'w_h', 'w_x'])
+    >>> list(variables["params"]), variables["params"]["1"]["w_h"].names
+    (['0', '1'], (None, 'model'))
     """
 
     cell: functional.Cell
-    carry_init: Initializer = zeros
-    dtype: DTypeLike | None = None
-    param_dtype: DTypeLike = jnp.float32
+    _: dataclasses.KW_ONLY
     deterministic: bool | None = None
 
     @property
@@ -57,8 +196,10 @@ class FunctionalCell(CellModule):
         return self.cell
 
 
-class NamedFields(NamedModule, ParameterModule):
+class NamedFields(CellModule):
     """The fields of all modules that are named after a kind of cell."""
+
+    cell_class: ClassVar[type[GatedCell]]
 
     features: int
     _: dataclasses.KW_ONLY
@@ -68,9 +209,6 @@ class NamedFields(NamedModule, ParameterModule):
     recurrent_kernel_init: Initializer = orthogonal
     bias_init: Initializer = zeros
     scale_init: Initializer | None = None
-    carry_init: Initializer = zeros
-    dtype: DTypeLike | None = None
-    param_dtype: DTypeLike = jnp.float32
 
     @property
     def functional_cell(self) -> GatedCell:
@@ -98,7 +236,8 @@ class GatedFields(NamedFields):
         return dataclasses.replace(super().functional_cell, gate_fn=self.gate_fn)
 
 
-class LSTMCell(GatedFields, CellModule):
+@refuse_options
+class LSTMCell(GatedFields):
     """One step of an LSTM (eq. 20-22): ((c, h), x [..., D]) -> ((c, h), h [..., H]).
 
     The module has Flax's interface of a cell: it works in `lnrepro.linen.RNN`, and in
@@ -109,8 +248,7 @@ class LSTMCell(GatedFields, CellModule):
 
     Attributes:
       features: H, the number of hidden units. All other fields are given by name.
-      norm: "layer" by default.
-      carry_init: as in `FunctionalCell`, and so are dtype and param_dtype.
+      dtype: as in `FunctionalCell`, and so are param_dtype and sharding.
 
     >>> x = jnp.ones((2, 3))
     >>> cell = LSTMCell(4)
@@ -124,7 +262,8 @@ class LSTMCell(GatedFields, CellModule):
     cell_class = functional.LSTMCell
 
 
-class GRUCell(GatedFields, CellModule):
+@refuse_options
+class GRUCell(GatedFields):
     """One step of a GRU (eq. 26-28): (h, x [..., D]) -> (h, h [..., H]).
 
     As `LSTMCell`, but for the cell, `lnrepro.functional.GRUCell`.
@@ -139,7 +278,8 @@ class GRUCell(GatedFields, CellModule):
     cell_class = functional.GRUCell
 
 
-class SimpleCell(NamedFields, CellModule):
+@refuse_options
+class SimpleCell(NamedFields):
     """One step of eq. 4, a simple network: (h, x [..., D]) -> (h, h [..., H]).
 
     As `LSTMCell`, but for the cell, `lnrepro.functional.SimpleCell`, and gate_fn.
@@ -152,3 +292,8 @@ class SimpleCell(NamedFields, CellModule):
     """
 
     cell_class = functional.SimpleCell
+
+
+def _boxed(value, axes):
+    """A parameter in Flax's box where it has mesh axes."""
+    return value if axes is None else nn.Partitioned(value, axes)

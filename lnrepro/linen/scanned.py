@@ -6,8 +6,7 @@ import flax.linen as nn
 import jax
 
 from lnrepro import functional
-from lnrepro.functional.cells.base import choice
-from lnrepro.linen.base import Carry
+from lnrepro.functional.cells.base import Carry, choice
 from lnrepro.linen.cells import FunctionalCell
 from lnrepro.linen.sequences import RNN
 

@@ -5,31 +5,46 @@ docs/flax.md lists the differences from Flax.
 """
 
 import dataclasses
-import functools
-from typing import Any, cast
+from typing import Any
 
 import flax.linen as nn
 import jax
 
 from lnrepro import functional
-from lnrepro.functional import flax_modules
-from lnrepro.linen import base
-from lnrepro.linen.cells import FunctionalCell, GatedFields, NamedFields
+from lnrepro.functional.cells.base import Carry
+from lnrepro.functional.modules import refuse_options
+from lnrepro.linen.cells import (
+    CellModule,
+    FunctionalCell,
+    GatedFields,
+    NamedFields,
+)
 
 
 class SequenceModule(nn.Module):
-    """A module over a whole sequence, with the interface of flax.linen.RNN.
+    """One cell over a whole sequence, with the interface of flax.linen.RNN.
 
-    A subclass has the fields return_carry and time_major, and defines `_run` and
-    `_step`.
+    A subclass has the fields of a `CellModule`, or holds one as `parameter_module`.
     """
+
+    _: dataclasses.KW_ONLY
+    time_major: bool = False
+    return_carry: bool = False
+    reverse: bool = False
+    keep_order: bool = False
+    options: functional.ScanOptions | None = None
+
+    @property
+    def parameter_module(self: Any) -> CellModule:
+        """The module that keeps the parameters."""
+        return self
 
     @nn.compact
     def __call__(
         self,
         inputs: jax.Array,
         *,
-        initial_carry: base.Carry | None = None,
+        initial_carry: Carry | None = None,
         init_key: jax.Array | None = None,
         seq_lengths: jax.Array | None = None,
         mask: jax.Array | None = None,
@@ -40,14 +55,13 @@ class SequenceModule(nn.Module):
         keep_order: bool | None = None,
         memory: Any = None,
         deterministic: bool | None = None,
-        use_running_average: bool | None = None,
     ) -> Any:
         """Run over a sequence.
 
         Args:
           inputs: x [..., T, D], or [T, ..., D] with time_major.
           initial_carry: the carry before the first step. None takes the cell's own.
-          init_key: random key for `carry_init`; None takes jax.random.key(0).
+          init_key: accepted as Flax does, and ignored.
           seq_lengths: integers [...] in [0, T]. Steps at and beyond a length are
             padding: the carry passes through them, and their output is zero.
           mask: [..., T], False where a step is padding, anywhere in the sequence.
@@ -61,43 +75,47 @@ class SequenceModule(nn.Module):
           memory: what every step of the cell reads.
           deterministic: True switches noise off, which the rng "dropout" draws. A cell
             with noise needs it here or as an attribute.
-          use_running_average: for batch norm, True takes the running statistics, False
-            those of the batch. It is given here or as an attribute.
 
         Returns:
           y [..., T, H], or (carry, y) with return_carry.
 
         Raises:
           TypeError: integer inputs without `dtype`, or a carry of another dtype.
-          ValueError: a shape that does not fit; an option given twice or not at all.
+          ValueError: a shape that does not fit; parameters of another cell; an option
+            given twice or not at all.
         """
-        call = flax_modules.SequenceCall(
-            flax_modules.merge_argument(time_major, self.time_major),
-            reverse,
-            keep_order,
-            seq_lengths,
-            mask,
-            resets,
-            memory,
-            deterministic,
-            use_running_average,
+        del init_key
+        cell, params, x, key = self.parameter_module._prepare(inputs, deterministic)
+        result = functional.unroll(
+            cell,
+            params,
+            x,
+            initial_carry=initial_carry,
+            seq_lengths=seq_lengths,
+            mask=mask,
+            resets=resets,
+            reverse=self.reverse if reverse is None else reverse,
+            keep_order=self.keep_order if keep_order is None else keep_order,
+            time_major=self.time_major if time_major is None else time_major,
+            key=key,
+            memory=memory,
+            options=self.options,
         )
-        carry, y = self._run(inputs, initial_carry, init_key, call)
-        if flax_modules.merge_argument(return_carry, self.return_carry):
-            return carry, y
-        return y
+        if self.return_carry if return_carry is None else return_carry:
+            return result.carry, result.outputs
+        return result.outputs
 
     @nn.compact
     def step(
         self,
-        carry: base.Carry,
+        carry: Carry,
         inputs: jax.Array,
         *,
         mask: jax.Array | None = None,
         reset: jax.Array | None = None,
         memory: Any = None,
         deterministic: bool | None = None,
-    ) -> tuple[base.Carry, jax.Array]:
+    ) -> tuple[Carry, jax.Array]:
         """Take one step with the same parameters: module.apply(..., method="step").
 
         Args:
@@ -114,95 +132,19 @@ class SequenceModule(nn.Module):
         Raises:
           TypeError, ValueError: as the call; noise or a norm of whole sequences.
         """
-        call = flax_modules.StepCall(mask, reset, memory, deterministic)
-        return self._step(carry, inputs, call)
-
-    @nn.nowrap
-    def _run(self, inputs, initial_carry, init_key, call):
-        """The last carry and the outputs of a sequence."""
-        raise NotImplementedError
-
-    @nn.nowrap
-    def _step(self, carry, inputs, call):
-        """The carry and the output of one step."""
-        raise NotImplementedError
-
-
-class CellSequence(SequenceModule):
-    """One cell over a whole sequence.
-
-    A subclass has the fields of a cell module or holds one as `parameter_module`.
-    """
-
-    _: dataclasses.KW_ONLY
-    time_major: bool = False
-    return_carry: bool = False
-    reverse: bool = False
-    keep_order: bool = False
-    unroll: int = 1
-    options: functional.ScanOptions | None = None
-    max_steps: int | None = None
-    momentum: float = 0.9
-    use_running_average: bool | None = None
-
-    generic_module = "RNN"
-
-    @property
-    def parameter_module(self) -> Any:
-        """The module that keeps the parameters."""
-        return self
-
-    @nn.nowrap
-    def _run(self, inputs, initial_carry, init_key, call):
-        owner = self.parameter_module
-        cell = owner.functional_cell
-        x, params = base.inputs_and_parameters(owner, inputs)
-        # Zeros and learned carries are made by the cell itself.
-        if initial_carry is None and owner.carry_init is not nn.initializers.zeros:
-            shape = flax_modules.step_shape(x, call.time_major)
-            carry = owner.initialize_carry(init_key, shape)
-            initial_carry = flax_modules.drawn_carry(cell, params, x, carry)
-
-        flax_modules.make_statistics(
-            type(self).__name__,
-            cell,
-            self.max_steps,
-            functools.partial(self.variable, "batch_stats"),
-        )
-        takes_running = cell.sites and nn.merge_param(
-            "use_running_average", self.use_running_average, call.use_running_average
-        )
-        return flax_modules.run_cell(
-            self,
-            cell,
-            params,
-            x,
-            initial_carry,
-            call,
-            key=base.noise_key(self, owner, call.deterministic),
-            takes_running=bool(takes_running),
-            # `init` only makes the variables.
-            moves_running=not self.is_initializing(),
+        return CellModule.__call__(
+            self.parameter_module,
+            carry,
+            inputs,
+            mask=mask,
+            reset=reset,
+            memory=memory,
+            deterministic=deterministic,
         )
 
-    # The running statistics of batch norm are variables of the module.
 
-    @nn.nowrap
-    def read_statistics(self, name: str) -> jax.Array:
-        """Return the running statistics of a name such as "mean_x", [T_max, n]."""
-        return self.get_variable("batch_stats", name)
-
-    @nn.nowrap
-    def write_statistics(self, name: str, value: jax.Array) -> None:
-        """Set the running statistics of a name."""
-        self.put_variable("batch_stats", name, value)
-
-    @nn.nowrap
-    def _step(self, carry, inputs, call):
-        return base.take_step(self, self.parameter_module, carry, inputs, call)
-
-
-class RNN(CellSequence):
+@refuse_options
+class RNN(SequenceModule):
     """Run any cell over a sequence: x [..., T, D] -> y [..., T, H].
 
     Attributes:
@@ -213,13 +155,10 @@ class RNN(CellSequence):
       return_carry: whether the call returns (carry, y) in place of y.
       reverse: whether to run from the end to the start.
       keep_order: with reverse, whether y stands in the order of x.
-      unroll: steps per iteration of the loop, as in flax.linen.RNN.
       options: how the scan runs and what its backward pass keeps.
-      max_steps: for batch norm, the number of time steps with running statistics of
-        their own. Later steps use the last ones.
-      momentum: for batch norm, the weight of the old value in the running statistics.
-      use_running_average: for batch norm, True normalises by the running statistics,
-        False by the batch. It is given here or in the call.
+
+    Raises:
+      TypeError: the cell is of another kind.
 
     >>> import jax.numpy as jnp
     >>> from lnrepro.linen import LSTMCell
@@ -236,35 +175,39 @@ class RNN(CellSequence):
     (2, 5, 4)
     """
 
-    cell: base.CellModule | functional.Cell
+    cell: CellModule | functional.Cell
 
     def __post_init__(self):
         """Check the cell, and make a module of a functional cell."""
+        cell = self.cell
+        if isinstance(cell, functional.Cell):
+            cell = FunctionalCell(cell, parent=None)
+        is_cell = isinstance(cell, CellModule)
+        # Another `__call__` would not be run as it is written.
+        if not is_cell or type(cell).__call__ is not CellModule.__call__:
+            raise TypeError(
+                f"RNN: the cell is a {type(cell).__name__}; it must be a cell of "
+                "lnrepro.linen or lnrepro.functional. For others use flax.linen.RNN"
+            )
         # A module is a frozen dataclass, whose fields are set by object.__setattr__.
-        if isinstance(self.cell, functional.Cell):
-            object.__setattr__(self, "cell", FunctionalCell(self.cell, parent=None))
-        flax_modules.check_cell(self.cell, base.CellModule, "linen")
+        object.__setattr__(self, "cell", cell)
         super().__post_init__()
 
     @property
-    def parameter_module(self) -> base.CellModule:
+    def parameter_module(self: Any) -> CellModule:
         """The cell, which is a module after `__post_init__`."""
-        return cast(base.CellModule, self.cell)
-
-    @property
-    def features(self) -> int:
-        """H, the size of the output."""
-        return self.parameter_module.functional_cell.features
+        return self.cell
 
     @nn.nowrap
     def initialize_carry(
         self, rng: jax.Array | None, input_shape: tuple[int, ...]
-    ) -> base.Carry:
+    ) -> Carry:
         """Return the carry before the first step, as the cell's `initialize_carry`."""
         return self.parameter_module.initialize_carry(rng, input_shape)
 
 
-class LSTM(CellSequence, GatedFields):
+@refuse_options
+class LSTM(SequenceModule, GatedFields):
     """Run an LSTM (eq. 20-22) over a sequence: x [..., T, D] -> y [..., T, H].
 
     Short for `RNN(LSTMCell(features, ...))`, with the parameters in the module itself.
@@ -285,7 +228,8 @@ class LSTM(CellSequence, GatedFields):
     cell_class = functional.LSTMCell
 
 
-class GRU(CellSequence, GatedFields):
+@refuse_options
+class GRU(SequenceModule, GatedFields):
     """Run a GRU (eq. 26-28) over a sequence: x [..., T, D] -> y [..., T, H].
 
     As `LSTM`, but for the cell, `GRUCell`.
@@ -298,7 +242,8 @@ class GRU(CellSequence, GatedFields):
     cell_class = functional.GRUCell
 
 
-class SimpleRNN(CellSequence, NamedFields):
+@refuse_options
+class SimpleRNN(SequenceModule, NamedFields):
     """Run eq. 4, a simple network, over a sequence: x [..., T, D] -> y [..., T, H].
 
     As `LSTM`, but for the cell, `SimpleCell`.

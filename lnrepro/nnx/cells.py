@@ -1,36 +1,198 @@
-"""Recurrent cells as nnx modules: one step of an LSTM, a GRU, a simple network.
+"""A functional cell as an nnx module: its parameters, its carry, one step.
 
 `FunctionalCell` takes any cell of `lnrepro.functional` with all of its options. The
 modules that are named after a kind of cell have the options of Flax's cells, and norms.
+The equations are in `lnrepro.functional.cells`.
+
+Shape letters: B batch (any number of axes), T time, D input features, H hidden units.
 """
 
 import dataclasses
-from collections.abc import Callable
+import operator
+from dataclasses import InitVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from lnrepro import functional
-from lnrepro.functional import flax_modules
-from lnrepro.functional.cells.base import Initializer
+from lnrepro.functional.cells.base import Carry, Initializer, wide_carry
 from lnrepro.functional.cells.gated import GatedCell, glorot_uniform, orthogonal, zeros
-from lnrepro.nnx.base import CellModule, ParameterModule
-from lnrepro.nnx.parameters import NO_METADATA, Metadata
+from lnrepro.functional.modules import (
+    Activation,
+    DTypeLike,
+    Sharding,
+    as_drawn,
+    cast,
+    draw,
+    map_with_axes,
+    refuse_batch_norm,
+    refuse_mask_of_sequence,
+    refuse_options,
+)
 
-Activation = Callable[[jax.Array], jax.Array]
+Keys = nnx.Rngs | nnx.RngStream | jax.Array
 
 
+@dataclasses.dataclass(eq=False, repr=False)
+class CellModule(nnx.Module):
+    """One step of a functional cell, with the interface of Flax's cells.
+
+    A subclass has the fields in_features and deterministic, and calls `_keep`.
+    """
+
+    num_feature_axes = 1
+
+    _: dataclasses.KW_ONLY
+    dtype: DTypeLike | None = None
+    param_dtype: DTypeLike = jnp.float32
+    sharding: InitVar[Sharding | None] = None
+    rngs: InitVar[nnx.Rngs]
+
+    def _keep(self: Any, cell, drawing_cell, sharding, rngs):
+        """Keep a cell, what the other one draws, and a stream of keys."""
+        refuse_batch_norm(type(self).__name__, cell)
+        self.functional_cell = cell
+        # operator.index accepts NumPy integers and refuses floats.
+        self.in_features = operator.index(self.in_features)
+        self.hidden_features = cell.features
+        key = init_key(self, rngs)
+        drawn = draw(drawing_cell, key, self.in_features, self.param_dtype)
+        # The parameters of a stack are a tuple, which has no names.
+        drawn = {"cells": drawn} if isinstance(drawn, tuple) else drawn
+        for name, value in map_with_axes(_variable, drawn, sharding).items():
+            # A parameter must not hide a method or another attribute.
+            if hasattr(self, name):
+                raise ValueError(
+                    f"{type(self).__name__}: the cell has a parameter {name!r}, which "
+                    "is the name of an attribute of the module"
+                )
+            # A value may be a tuple or a dict of variables, such as that of a stack.
+            setattr(self, name, nnx.data(value))
+        # nnx.data lets the attribute become a random stream later.
+        self.rngs = nnx.data(None)
+        # As nnx.Dropout: without a stream "dropout" it is the default stream.
+        if cell.is_noisy and ("dropout" in rngs or "default" in rngs):
+            # A stream of its own, which other modules that share `rngs` do not change.
+            self.rngs = rngs["dropout"].fork()
+
+    def __call__(
+        self,
+        carry: Carry,
+        inputs: jax.Array,
+        *,
+        mask: jax.Array | None = None,
+        reset: jax.Array | None = None,
+        memory: Any = None,
+        deterministic: bool | None = None,
+        rngs: Keys | None = None,
+    ) -> tuple[Carry, jax.Array]:
+        """Take one step.
+
+        Args:
+          carry: what `initialize_carry` or the step before returned.
+          inputs: x [..., D].
+          mask: [...], False where the step is padding.
+          reset: [...], True where the carry starts anew before the step.
+          memory: what the step reads.
+          deterministic: overrides the attribute; True switches noise off.
+          rngs: keys for the noise; None takes those that the module was built with.
+
+        Returns:
+          (carry, y [..., H]).
+
+        Raises:
+          TypeError: integer inputs without `dtype`, or a carry of another dtype.
+          ValueError: a shape that does not fit; parameters of another cell; noise that
+            lasts for a sequence, or noise without rngs.
+        """
+        cell, params, x, key = self._prepare(inputs, deterministic, rngs)
+        refuse_mask_of_sequence(type(self).__name__, cell, key, x)
+        return functional.step(
+            cell, params, carry, x, mask=mask, reset=reset, key=key, memory=memory
+        )
+
+    def initialize_carry(
+        self: Any,
+        input_shape: tuple[int, ...],
+        rngs: Keys | None = None,
+    ) -> Carry:
+        """Return the carry before the first step.
+
+        Args:
+          input_shape: shape [..., D] of the inputs of one step. D may be None.
+          rngs: accepted as Flax does, and ignored.
+
+        Returns:
+          Zeros, or the learned carry, in float32 at least: h [..., H], or (c, h) for an
+          LSTM.
+        """
+        del rngs
+        dtype = self.param_dtype if self.dtype is None else self.dtype
+        # Only the batch axes and the dtype of x matter.
+        x = jnp.zeros((*input_shape[:-1], 1), dtype)
+        return wide_carry(self.functional_cell.initial_carry(self.parameters, x))
+
+    @property
+    def parameters(self) -> Any:
+        """The parameters as arrays, as the cell has them."""
+        # All variables but random keys. Some may be frozen by another type, and
+        # `nnx.update` may have added those of another norm, which the cell refuses.
+        variables = nnx.state(self, nnx.Not(nnx.RngState))
+        params = as_drawn(nnx.to_pure_dict(variables))
+        return params["cells"] if isinstance(params.get("cells"), tuple) else params
+
+    def _prepare(self: Any, inputs, deterministic, rngs):
+        """Return cell, parameters, inputs in `dtype`, and a key for noise or None.
+
+        As with nnx.Dropout, rngs of the call come before those of the module, and the
+        stream is "dropout", or the default stream.
+        """
+        cell = self.functional_cell
+        x, params = cast(self.dtype, inputs, self.parameters)
+        is_quiet = self.deterministic if deterministic is None else deterministic
+        if is_quiet or not cell.is_noisy:
+            return cell, params, x, None
+        # Flax's RNN and Bidirectional pass a stream for the initialisation of carries.
+        if rngs is None or getattr(rngs, "tag", None) == "carry":
+            rngs = self.rngs
+        if rngs is None:
+            raise ValueError(
+                f"{type(self).__name__}: the cell has noise, but neither the module "
+                "nor the call has rngs; give rngs=nnx.Rngs(...) or deterministic=True"
+            )
+        if isinstance(rngs, jax.Array):
+            return cell, params, x, rngs
+        stream = rngs["dropout"] if isinstance(rngs, nnx.Rngs) else rngs
+        return cell, params, x, stream()
+
+    def set_view(self, deterministic: bool | None = None):
+        """Set the attribute that `nnx.view` was given.
+
+        Args:
+          deterministic: True switches noise off.
+        """
+        if deterministic is not None:
+            self.deterministic = deterministic
+
+
+@refuse_options
 @dataclasses.dataclass(eq=False, repr=False)
 class FunctionalCell(CellModule):
     """One step of any cell of `lnrepro.functional`: (carry, x [..., D]) -> (carry, y).
 
-    Arguments are the attributes of `lnrepro.linen.FunctionalCell`, and these:
+    The parameters have the cell's names. Those of a stack are the tuple `cells`.
 
     Args:
+      cell: a `lnrepro.functional.Cell`, such as an LSTMCell with peepholes, a stack, or
+        a cell of your own.
       in_features: D, the number of input features.
-      carry_init: initialiser of the carry before the first step; None means the cell's
-        own carry, which a reset restores.
+      dtype: dtype of the computation and the result; None takes the one that inputs and
+        parameters promote to.
+      param_dtype: dtype of the parameters.
+      sharding: mesh axes of parameters by name, such as {"w_x": (None, "model")}: the
+        metadata "out_sharding" of such a parameter.
       deterministic: True switches noise off, as `model.eval()` does.
       rngs: keys for the initialisers (stream "params") and for the noise (stream
         "dropout"). A missing stream is the default stream.
@@ -39,56 +201,59 @@ class FunctionalCell(CellModule):
     >>> cell = FunctionalCell(stack, in_features=3, rngs=nnx.Rngs(0))
     >>> x = jnp.ones((2, 3))
     >>> carry, y = cell(cell.initialize_carry(x.shape), x)
-    >>> y.shape
-    (2, 4)
+    >>> y.shape, cell.cells[1]["w_h"].shape
+    ((2, 4), (4, 12))
     """
 
-    cell: dataclasses.InitVar[functional.Cell]
+    cell: InitVar[functional.Cell]
     in_features: int
     _: dataclasses.KW_ONLY
     deterministic: bool = False
 
-    def __post_init__(self, rngs: nnx.Rngs, cell: functional.Cell):
-        """Make the parameters."""
-        self._keep(cell, rngs)
-
-    @property
-    def hidden_features(self) -> int:
-        """H, the size of the output."""
-        return self.functional_cell.features
+    def __post_init__(self, sharding, rngs, cell):
+        """Draw the parameters."""
+        self._keep(cell, cell, sharding, rngs)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class NamedFields(flax_modules.NamedModule, ParameterModule):
+class NamedFields(CellModule):
     """The fields of all modules that are named after a kind of cell."""
+
+    cell_class: ClassVar[type[GatedCell]]
 
     in_features: int
     hidden_features: int
     _: dataclasses.KW_ONLY
     norm: str = "layer"
     activation_fn: Activation = jnp.tanh
-    # What makes the parameters is no part of the module, so that two modules that were
+    # What draws the parameters is no part of the module, so that two modules that were
     # drawn by different functions have equal graph definitions.
-    kernel_init: dataclasses.InitVar[Initializer] = glorot_uniform
-    recurrent_kernel_init: dataclasses.InitVar[Initializer] = orthogonal
-    bias_init: dataclasses.InitVar[Initializer] = zeros
-    scale_init: dataclasses.InitVar[Initializer | None] = None
-    kernel_metadata: dataclasses.InitVar[Metadata] = NO_METADATA
-    recurrent_kernel_metadata: dataclasses.InitVar[Metadata] = NO_METADATA
-    bias_metadata: dataclasses.InitVar[Metadata] = NO_METADATA
-    scale_metadata: dataclasses.InitVar[Metadata] = NO_METADATA
+    kernel_init: InitVar[Initializer] = glorot_uniform
+    recurrent_kernel_init: InitVar[Initializer] = orthogonal
+    bias_init: InitVar[Initializer] = zeros
+    scale_init: InitVar[Initializer | None] = None
 
-    def __post_init__(self, rngs, *drawn):
+    def __post_init__(
+        self,
+        sharding,
+        rngs,
+        kernel_init,
+        recurrent_kernel_init,
+        bias_init,
+        scale_init,
+    ):
         """Make the cell and its parameters."""
-        # The initialisers and then the metadata, in the order of the fields above.
-        names, count = flax_modules.INITIALIZERS, len(flax_modules.INITIALIZERS)
-        initializers = dict(zip(names, drawn[:count], strict=True))
-        metadata = dict(zip(names.values(), drawn[count:], strict=True))
-        cell = dataclasses.replace(self._cell(), **initializers)
-        self.hidden_features = cell.features
+        cell = self._cell()
+        drawing_cell = dataclasses.replace(
+            cell,
+            kernel_init=kernel_init,
+            recurrent_kernel_init=recurrent_kernel_init,
+            bias_init=bias_init,
+            scale_init=scale_init,
+        )
         # A cell without noise, which only a functional cell has.
         self.deterministic = False
-        self._keep(cell, rngs, metadata)
+        self._keep(cell, drawing_cell, sharding, rngs)
 
     def _cell(self) -> GatedCell:
         """The functional cell, with its default initialisers."""
@@ -108,7 +273,8 @@ class GatedFields(NamedFields):
         return dataclasses.replace(super()._cell(), gate_fn=self.gate_fn)
 
 
-class LSTMCell(GatedFields, CellModule):
+@refuse_options
+class LSTMCell(GatedFields):
     """One step of an LSTM (eq. 20-22): ((c, h), x [..., D]) -> ((c, h), h [..., H]).
 
     The module works in `lnrepro.nnx.RNN`, and in flax.nnx.RNN. Arguments are the
@@ -117,11 +283,7 @@ class LSTMCell(GatedFields, CellModule):
     Args:
       in_features: D, the number of input features.
       hidden_features: H, the number of hidden units.
-      carry_init: as in `FunctionalCell`, and so is rngs.
-      kernel_metadata: metadata of w_x, such as {"out_sharding": (None, "model")}.
-      recurrent_kernel_metadata: metadata of w_h.
-      bias_metadata: metadata of the bias.
-      scale_metadata: metadata of the gains.
+      rngs: keys for the initialisers, of the stream "params".
 
     >>> cell = LSTMCell(3, 4, rngs=nnx.Rngs(0))
     >>> x = jnp.ones((2, 3))
@@ -133,7 +295,8 @@ class LSTMCell(GatedFields, CellModule):
     cell_class = functional.LSTMCell
 
 
-class GRUCell(GatedFields, CellModule):
+@refuse_options
+class GRUCell(GatedFields):
     """One step of a GRU (eq. 26-28): (h, x [..., D]) -> (h, h [..., H]).
 
     As `LSTMCell`, but for the cell, `lnrepro.functional.GRUCell`.
@@ -146,7 +309,8 @@ class GRUCell(GatedFields, CellModule):
     cell_class = functional.GRUCell
 
 
-class SimpleCell(NamedFields, CellModule):
+@refuse_options
+class SimpleCell(NamedFields):
     """One step of eq. 4, a simple network: (h, x [..., D]) -> (h, h [..., H]).
 
     As `LSTMCell`, but for the cell, `lnrepro.functional.SimpleCell`, and gate_fn.
@@ -157,3 +321,26 @@ class SimpleCell(NamedFields, CellModule):
     """
 
     cell_class = functional.SimpleCell
+
+
+def init_key(module: nnx.Module, rngs: nnx.Rngs) -> jax.Array:
+    """Return a key for initialisers, of the stream "params".
+
+    Args:
+      module: the module, for the message.
+      rngs: its argument.
+
+    Raises:
+      TypeError: it is no nnx.Rngs.
+    """
+    if not isinstance(rngs, nnx.Rngs):
+        raise TypeError(
+            f"{type(module).__name__}: rngs has the type "
+            f"{type(rngs).__name__}; give rngs=nnx.Rngs(0), with a seed or key of yours"
+        )
+    return rngs.params()
+
+
+def _variable(value, axes):
+    """A parameter as a variable; mesh axes are its metadata "out_sharding"."""
+    return nnx.Param(value) if axes is None else nnx.Param(value, out_sharding=axes)

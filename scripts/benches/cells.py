@@ -87,7 +87,7 @@ def _dreamer_block(norm):
     return make
 
 
-_plain_lstm = _of_units(functional.LSTMCell)
+_plain_lstm = _of_units(functional.LSTMCell, norm="none")
 _joint = {"norm": "layer", "norm_site": "joint", "cell_norm": "carry"}
 CELLS = {
     "lstm": Compared(
@@ -99,7 +99,7 @@ CELLS = {
     ),
     "gru": Compared(
         _of_units(functional.GRUCell, norm="layer"),
-        _of_units(functional.GRUCell),
+        _of_units(functional.GRUCell, norm="none"),
         cells_jax.LayerNormGRUCell,
         nn.GRUCell,
         "gru",
@@ -116,15 +116,9 @@ CELLS = {
         variants_jax.RNNTLSTMCell,
         nn.OptimizedLSTMCell,
     ),
-    "lstm-per-gate": Compared(
-        _of_units(functional.LSTMCell, norm_groups="per_gate", **_joint),
-        _plain_lstm,
-        variants_jax.PerGateLSTMCell,
-        nn.OptimizedLSTMCell,
-    ),
     "dreamer": Compared(
         _of_units(functional.DreamerGRUCell, norm="layer"),
-        _of_units(functional.DreamerGRUCell),
+        _of_units(functional.DreamerGRUCell, norm="none"),
         variants_jax.DreamerGRUCell,
         nn.GRUCell,
     ),
@@ -230,7 +224,7 @@ def main(args: argparse.Namespace) -> int:
     )
     print(md.head(COLUMNS))
     # The first compilation of a process takes longer.
-    cells_jax.ours(functional.LSTMCell(1), Shape(2, 1, 1, 1)).compile()
+    cells_jax.ours(functional.LSTMCell(1, "none"), Shape(2, 1, 1, 1)).compile()
     table = {}
     for name in args.shapes:
         shape = (SHAPES | RIVALS)[name]._replace(dtype=args.dtype)

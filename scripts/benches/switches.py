@@ -25,8 +25,6 @@ from scripts.benches.direct import cells_jax
 DEFAULT = "default"
 OPTIONS = {
     DEFAULT: ScanOptions(),
-    "projection in the step": ScanOptions(hoist=False),
-    "projection before the steps": ScanOptions(hoist=True),
     "unroll 2": ScanOptions(unroll=2),
     "unroll 4": ScanOptions(unroll=4),
     "unroll 8": ScanOptions(unroll=8),

@@ -68,15 +68,15 @@ class Layer:
     comes_back: bool = True
 
 
-lstm, gru, rnn = LSTMCell(H), GRUCell(H), SimpleCell(H)
-lstm_no_bias = LSTMCell(H, use_bias=False)
-gru_no_bias = GRUCell(H, use_bias=False)
-rnn_no_bias = SimpleCell(H, use_bias=False)
-gru_two_biases = GRUCell(H, recurrent_bias=True)
-gru_before = GRUCell(H, reset="before")
-gru_before_no_bias = GRUCell(H, reset="before", use_bias=False)
-rnn_relu = SimpleCell(H, activation_fn=jax.nn.relu)
-theano_cell = LSTMCell(H, inner_bias=True)
+lstm, gru, rnn = LSTMCell(H, "none"), GRUCell(H, "none"), SimpleCell(H, "none")
+lstm_no_bias = LSTMCell(H, "none", use_bias=False)
+gru_no_bias = GRUCell(H, "none", use_bias=False)
+rnn_no_bias = SimpleCell(H, "none", use_bias=False)
+gru_two_biases = GRUCell(H, "none", recurrent_bias=True)
+gru_before = GRUCell(H, "none", reset="before")
+gru_before_no_bias = GRUCell(H, "none", reset="before", use_bias=False)
+rnn_relu = SimpleCell(H, "none", activation_fn=jax.nn.relu)
+theano_cell = LSTMCell(H, "none", inner_bias=True)
 theano_ln_cell = dataclasses.replace(theano_cell, norm="layer")
 theano_learned_cell = dataclasses.replace(theano_ln_cell, learned_carry=True)
 keras_gru_after = functools.partial(keras_gru, reset_after=True)
@@ -270,7 +270,7 @@ LAYERS = {
     "dreamer-gru-no-norm": Layer(
         dreamer_weights(norm=False, bias=True),
         dreamer_gru,
-        DreamerGRUCell(H),
+        DreamerGRUCell(H, "none"),
         *dreamers,
     ),
 }

@@ -96,7 +96,7 @@ LAYERS = {
     "torchaudio": (
         torchaudio_weights(norms=False),
         torchaudio_lstm,
-        LSTMCell(H),
+        LSTMCell(H, "none"),
         from_torchaudio,
     ),
     "torchaudio, layer norm": (
@@ -126,7 +126,7 @@ LAYERS = {
     "haste, LSTM": (
         haste_lstm_weights(norms=False),
         haste_lstm,
-        LSTMCell(H),
+        LSTMCell(H, "none"),
         from_haste_lstm,
     ),
     "haste, layer norm": (
@@ -138,7 +138,7 @@ LAYERS = {
     "haste, GRU": (
         keras_weights(3, (3 * H,)) | {"recurrent_bias": draw(3 * H)},
         haste_gru,
-        GRUCell(H, recurrent_bias=True),
+        GRUCell(H, "none", recurrent_bias=True),
         from_haste_gru,
     ),
 }

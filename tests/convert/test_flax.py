@@ -13,13 +13,13 @@ from tests.convert.libraries import D, H, X, draw
 
 # Flax's biases start as zeros, which would hide a wrong order of the gates.
 NORMAL = nn.initializers.normal(0.5)
-LSTM = LSTMCell(H), convert.lstm_from_flax, convert.lstm_to_flax
+LSTM = LSTMCell(H, "none"), convert.lstm_from_flax, convert.lstm_to_flax
 GRU = (
-    GRUCell(H, recurrent_bias=True),
+    GRUCell(H, "none", recurrent_bias=True),
     convert.gru_from_flax,
     convert.gru_to_flax,
 )
-RNN = SimpleCell(H), convert.rnn_from_flax, convert.rnn_to_flax
+RNN = SimpleCell(H, "none"), convert.rnn_from_flax, convert.rnn_to_flax
 LINEN_CELLS = {
     "lstm": (nn.LSTMCell, *LSTM),
     "optimized-lstm": (nn.OptimizedLSTMCell, *LSTM),
@@ -34,15 +34,25 @@ def optimized_to_nnx(params):
 
 
 NNX_CELLS = {
-    "lstm": (nnx.LSTMCell, LSTMCell(H), convert.lstm_from_nnx, convert.lstm_to_nnx),
+    "lstm": (
+        nnx.LSTMCell,
+        LSTMCell(H, "none"),
+        convert.lstm_from_nnx,
+        convert.lstm_to_nnx,
+    ),
     "optimized-lstm": (
         nnx.OptimizedLSTMCell,
-        LSTMCell(H),
+        LSTMCell(H, "none"),
         convert.lstm_from_nnx,
         optimized_to_nnx,
     ),
-    "gru": (nnx.GRUCell, GRUCell(H), convert.gru_from_nnx, convert.gru_to_nnx),
-    "simple": (nnx.SimpleCell, SimpleCell(H), convert.rnn_from_nnx, convert.rnn_to_nnx),
+    "gru": (nnx.GRUCell, GRUCell(H, "none"), convert.gru_from_nnx, convert.gru_to_nnx),
+    "simple": (
+        nnx.SimpleCell,
+        SimpleCell(H, "none"),
+        convert.rnn_from_nnx,
+        convert.rnn_to_nnx,
+    ),
 }
 
 
@@ -106,7 +116,7 @@ def test_nnx(case):
 
 
 def test_nnx_gru_has_no_recurrent_bias_of_the_candidate():
-    params = random_params(GRUCell(H, recurrent_bias=True))
+    params = random_params(GRUCell(H, "none", recurrent_bias=True))
     with pytest.raises(ValueError, match=r"flax\.nnx\.GRUCell has no place"):
         convert.gru_to_nnx(params)
     # The biases of the gates are added to the input's.

@@ -158,7 +158,7 @@ def test_layer_norm_is_not_dropped():
 
 
 def test_the_authors_lstm_has_one_bias_and_no_initial_cell():
-    params = params_of(LSTMCell(H, inner_bias=True, learned_carry=True))
+    params = params_of(LSTMCell(H, "none", inner_bias=True, learned_carry=True))
     assert "one b in both places" in refusal(convert.lstm_to_theano, params)
     params["inner_bias"] = params["bias"]
     assert "no place for c0 but zeros" in refusal(convert.lstm_to_theano, params)
@@ -179,14 +179,14 @@ def test_one_file_of_the_authors_holds_several_layers():
 
 
 def test_biases_that_have_no_place():
-    two_biases = params_of(GRUCell(H, recurrent_bias=True))
+    two_biases = params_of(GRUCell(H, "none", recurrent_bias=True))
     message = refusal(convert.gru_to_theano, two_biases)
     assert "no place for bias_recurrent" in message
 
 
 def test_recurrent_bias_is_added_where_the_reset_comes_before():
     # There only the sum of the two biases counts.
-    params = params_of(GRUCell(H, reset="before", recurrent_bias=True))
+    params = params_of(GRUCell(H, "none", reset="before", recurrent_bias=True))
     keras = convert.gru_to_keras(params, reset_after=False)
     haiku = convert.gru_to_haiku(params)
     total = params["bias"] + params["bias_recurrent"]
@@ -196,7 +196,7 @@ def test_recurrent_bias_is_added_where_the_reset_comes_before():
 
 
 def test_keras_reset_after_can_be_chosen():
-    params = params_of(GRUCell(H))
+    params = params_of(GRUCell(H, "none"))
     assert convert.gru_to_keras(params)["bias"].shape == (3 * H,)
     bias = convert.gru_to_keras(params, reset_after=True)["bias"]
     assert bias.shape == (2, 3 * H)
@@ -215,7 +215,7 @@ def test_a_weight_that_is_not_an_array_is_named(value):
 )
 def test_weights_are_a_mapping(name):
     # A module in place of its weights is the common mistake.
-    module = SimpleCell(H)
+    module = SimpleCell(H, "none")
     weights = [module] if name.endswith("_layers_to_torch") else module
     message = refusal(getattr(convert, name), weights)
     assert message.endswith("a mapping of names to arrays, not a SimpleCell")

@@ -33,7 +33,7 @@ def test_torchaudio(layer_norm):
     with torch.no_grad():
         outputs, (h, c) = module(x, None)
 
-    cell = LSTMCell(H)
+    cell = LSTMCell(H, "none")
     if layer_norm:
         cell = LSTMCell(H, "layer", norm_site="joint", cell_norm="carry")
     state = {name: a.numpy() for name, a in module.state_dict().items()}
@@ -51,11 +51,14 @@ def test_torchrl_modules_with_episodes(kind):
     tensordict = pytest.importorskip("tensordict")
     options = {"input_size": D, "hidden_size": H, "in_key": "x", "out_key": "y"}
     if kind == "lstm":
-        module, cell = modules.LSTMModule(**options), LSTMCell(H)
+        module, cell = modules.LSTMModule(**options), LSTMCell(H, "none")
         carry_keys = ("recurrent_state_h", "recurrent_state_c")
         from_torch = convert.lstm_from_torch
     else:
-        module, cell = modules.GRUModule(**options), GRUCell(H, recurrent_bias=True)
+        module, cell = (
+            modules.GRUModule(**options),
+            GRUCell(H, "none", recurrent_bias=True),
+        )
         carry_keys = ("recurrent_state",)
         from_torch = convert.gru_from_torch
     randomise(torch, module)

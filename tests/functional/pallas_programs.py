@@ -32,7 +32,7 @@ from lnrepro.functional import (
 )
 
 TOPOLOGIES = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
-OPTIONS = ScanOptions(pallas=True)
+OPTIONS = ScanOptions(kernels="on")
 # Rows and units that do not fill the tiles of a TPU, and those that do.
 ROWS, UNITS = 20, 100
 FULL_ROWS, FULL_UNITS = 32, 128
@@ -44,17 +44,18 @@ def cells(units: int) -> dict:
     return {
         "lstm": LSTMCell(units, "layer"),
         "lstm_batch": LSTMCell(units, "batch"),
-        "lstm_blocks": LSTMCell(units, "layer", blocks=2),
         "lstm_learned": LSTMCell(units, "layer", learned_carry=True, peephole=True),
         "gru": GRUCell(units, "layer"),
-        "gru_heads": GRUCell(units, "rms", blocks=2, norm_groups="heads"),
+        "gru_before": GRUCell(units, "rms", reset="before"),
         "dreamer": DreamerGRUCell(units, "layer"),
         "simple_weight": SimpleCell(units, "weight"),
         "projected": ProjectedLSTMCell(units, hidden=2 * units),
         "attention": AttentionCell(units, memory_features=units),
         "window": WindowCell(LSTMCell(units, "layer"), 60, 10, -3.0),
         "zoneout": zoneout(LSTMCell(units, "layer"), 0.1, 0.1),
-        "stack": stack(LSTMCell(units), GRUCell(units, "layer"), skip="residual"),
+        "stack": stack(
+            LSTMCell(units, "none"), GRUCell(units, "layer"), skip="residual"
+        ),
     }
 
 

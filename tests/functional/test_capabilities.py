@@ -44,14 +44,8 @@ JOINT = {"norm_site": "joint", "cell_norm": "carry"}
 CELLS = {
     **{f"LSTM, {norm}": LSTMCell(H, norm) for norm in LSTMCell.norm_names},
     "LSTM, layer, joint": LSTMCell(H, "layer", **JOINT),
-    "LSTM, layer, joint, per_gate": LSTMCell(
-        H, "layer", norm_groups="per_gate", **JOINT
-    ),
-    "LSTM, layer, heads, 2 blocks": LSTMCell(H, "layer", norm_groups="heads", blocks=2),
     **{f"GRU, {norm}": GRUCell(H, norm) for norm in GRUCell.norm_names},
     "GRU, layer, reset before": GRUCell(H, "layer", reset="before"),
-    "GRU, layer, all": GRUCell(H, "layer", norm_groups="all"),
-    "GRU, rms, 2 blocks": GRUCell(H, "rms", blocks=2),
     **{f"Simple, {norm}": SimpleCell(H, norm) for norm in SimpleCell.norm_names},
     **{
         f"DreamerGRU, {norm}": DreamerGRUCell(H, norm)
@@ -311,7 +305,7 @@ def test_capability(row, column):
 
 def libraries_of(cell):
     """The libraries whose weights tests/convert turns into this cell's."""
-    fields = ("norm", "norm_site", "norm_groups", "blocks", "reset")
+    fields = ("norm", "norm_site", "reset")
 
     def kind(cell):
         return type(cell), [getattr(cell, name, None) for name in fields]

@@ -22,9 +22,9 @@ DONE = jnp.zeros((B, T), bool).at[0, 3].set(True).at[1, jnp.array([0, 6, 7])].se
 CELLS = {
     "lstm": LSTMCell(H, "layer"),
     "lstm-joint": LSTMCell(H, "layer", norm_site="joint", cell_norm="carry"),
-    "lstm-heads": LSTMCell(H, "rms", norm_groups="heads", blocks=2),
+    "lstm-rms": LSTMCell(H, "rms"),
     "gru": GRUCell(H, "layer", learned_carry=True),
-    "gru-before": GRUCell(H, "layer", reset="before", blocks=2),
+    "gru-before": GRUCell(H, "layer", reset="before"),
     "dreamer": DreamerGRUCell(H, "layer"),
     "dreamer-block": DreamerBlockGRUCell(
         H, hidden_features=5, input_sizes=(3, 1), blocks=4

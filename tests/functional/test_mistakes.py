@@ -19,36 +19,11 @@ def linen(module, **arguments):
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda: linen(lnrepro.linen.Bidirectional(GRUCell, GRUCell)),
-        lambda: lnrepro.nnx.Bidirectional(GRUCell, GRUCell)(X),
-        lambda: linen(lnrepro.linen.Stack([lnrepro.linen.GRU])),
-        lambda: lnrepro.nnx.Stack([lnrepro.nnx.GRU])(X),
-    ],
-)
-def test_a_class_in_place_of_a_module_is_named(make):
-    with pytest.raises(TypeError, match=r"GRU(Cell)? is a class; give a module"):
-        make()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: linen(lnrepro.linen.Bidirectional(GRUCell(5), GRUCell(5))),
-        lambda: lnrepro.nnx.Bidirectional(GRUCell(5), GRUCell(5))(X),
-        lambda: linen(lnrepro.linen.Stack([GRUCell(5)])),
-        lambda: lnrepro.nnx.Stack([GRUCell(5)])(X),
-    ],
-)
-def test_a_cell_in_place_of_a_module_is_named(make):
-    with pytest.raises(TypeError, match=r"a GRUCell takes one step; .*RNN\(cell\)"):
-        make()
-
-
-@pytest.mark.parametrize(
     ("cells", "named"),
-    [([[GRUCell(5)]], "a list"), ([GRUCell(5), GRUCell], "the class GRUCell")],
+    [
+        ([[GRUCell(5, "none")]], "a list"),
+        ([GRUCell(5, "none"), GRUCell], "the class GRUCell"),
+    ],
 )
 def test_stack_takes_cells_one_by_one(cells, named):
     with pytest.raises(TypeError, match=f"stack: {named} is no cell; give cells one"):

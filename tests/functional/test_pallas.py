@@ -32,11 +32,11 @@ from lnrepro.functional.fast import pallas
 from tests.functional import pallas_programs
 
 B, T, D, H = 4, 3, 6, 8
-PALLAS, SCAN = ScanOptions(pallas=True), ScanOptions()
+PALLAS, SCAN = ScanOptions(kernels="on"), ScanOptions()
 NORMS = ("none", "layer", "rms", "batch", "weight")
 QUICK = {
     "lstm": LSTMCell(H, "layer", learned_carry=True),
-    "gru_blocks": GRUCell(H, "layer", reset="before", blocks=2, norm_groups="heads"),
+    "gru_before": GRUCell(H, "layer", reset="before"),
     "attention": AttentionCell(H, memory_features=5),
 }
 SLOW = {
@@ -45,17 +45,15 @@ SLOW = {
     **{f"simple_{norm}": SimpleCell(H, norm) for norm in NORMS},
     "peephole": LSTMCell(H, "layer", peephole=True, inner_bias=True, gradient_clip=0.1),
     "joint": LSTMCell(H, "layer", norm_site="joint", cell_norm="carry"),
-    "per_gate": LSTMCell(H, "rms", norm_groups="per_gate"),
-    "lstm_blocks": LSTMCell(H, "layer", blocks=2),
-    "dreamer": DreamerGRUCell(H, "layer", blocks=2),
+    "dreamer": DreamerGRUCell(H, "layer"),
     "dreamer_v3": DreamerBlockGRUCell(
         H, hidden_features=4, input_sizes=(4, 2), blocks=2
     ),
     "recurrent_dropout": LSTMCell(H, "layer", recurrent_dropout=0.3),
     "zoneout": zoneout(LSTMCell(H, "layer"), 0.3, 0.3),
     "variational": variational_dropout(GRUCell(H, "layer"), 0.3, 0.3),
-    "stack": stack(LSTMCell(H, "layer"), SimpleCell(6), skip="graves"),
-    "residual": stack(LSTMCell(H), GRUCell(H), skip="residual"),
+    "stack": stack(LSTMCell(H, "layer"), SimpleCell(6, "none"), skip="graves"),
+    "residual": stack(LSTMCell(H, "none"), GRUCell(H, "none"), skip="residual"),
     "projected": ProjectedLSTMCell(H, hidden=6),
     "window": WindowCell(LSTMCell(H, "layer"), 5, 2, -1.0),
 }
@@ -146,7 +144,7 @@ def test_the_windows_of_draw_equal_the_scan(interpreted):
 def test_other_options_equal_the_scan(options, interpreted):
     with jax.enable_x64(True):
         expected = run(QUICK["lstm"], SCAN)
-        same(run(QUICK["lstm"], ScanOptions(pallas=True, **options)), expected)
+        same(run(QUICK["lstm"], ScanOptions(kernels="on", **options)), expected)
 
 
 @pytest.mark.slow
@@ -253,7 +251,7 @@ def test_operations_that_mosaic_lacks_are_named():
 
 
 def test_too_large_weights_are_named(interpreted):
-    cell = LSTMCell(4096)
+    cell = LSTMCell(4096, "none")
     params = jax.eval_shape(lambda: cell.init(jax.random.key(0), D))
     x = jax.ShapeDtypeStruct((B, T, D), jnp.float32)
     with pytest.raises(ValueError, match=r"MiB of vector memory, and there are 128"):
@@ -262,8 +260,8 @@ def test_too_large_weights_are_named(interpreted):
 
 def test_a_choice_goes_to_the_scan():
     """Without a word, where there is no TPU or no kernel."""
-    same(run_sorting(ScanOptions(pallas=None)), run_sorting(SCAN))
-    text = lowered_for_tpu(functools.partial(run_sorting, ScanOptions(pallas=None)))
+    same(run_sorting(ScanOptions(kernels="auto")), run_sorting(SCAN))
+    text = lowered_for_tpu(functools.partial(run_sorting, ScanOptions(kernels="auto")))
     assert "tpu_custom_call" not in text
 
 
@@ -277,15 +275,15 @@ def test_the_platform_of_the_lowering_chooses():
 
     def outputs():
         x = jnp.ones((B, T, D))
-        return unroll(cell, params, x, options=ScanOptions(pallas=None)).outputs
+        return unroll(cell, params, x, options=ScanOptions(kernels="auto")).outputs
 
     assert "tpu_custom_call" in lowered_for_tpu(outputs)
     assert "tpu_custom_call" not in jax.jit(outputs).lower().as_text()
 
 
 def test_autodiff_is_refused():
-    with pytest.raises(ValueError, match="pallas=True cannot be used with backward"):
-        ScanOptions(pallas=True, backward="autodiff")
+    with pytest.raises(ValueError, match="kernels='on' cannot be used with backward"):
+        ScanOptions(kernels="on", backward="autodiff")
 
 
 # Compiled for TPUs

@@ -18,11 +18,13 @@ from lnrepro.functional import (
 
 CELLS = [
     LSTMCell(4, "layer", peephole=True),
-    GRUCell(4, gate_fn=jax.nn.hard_sigmoid, activation_fn=jax.nn.relu),
+    GRUCell(4, "none", gate_fn=jax.nn.hard_sigmoid, activation_fn=jax.nn.relu),
     SimpleCell(4, "rms", scale_init=jax.nn.initializers.ones),
     DreamerGRUCell(4, "layer"),
     DreamerBlockGRUCell(16, hidden_features=4, input_sizes=(3, 2)),
-    stack(zoneout(LSTMCell(4), 0.1), variational_dropout(GRUCell(4), 0.1)),
+    stack(
+        zoneout(LSTMCell(4, "none"), 0.1), variational_dropout(GRUCell(4, "none"), 0.1)
+    ),
 ]
 
 
@@ -35,4 +37,4 @@ def test_a_pickled_cell_is_the_same_cell(cell):
 
 def test_a_function_without_a_name_is_refused_by_pickle():
     with pytest.raises((pickle.PicklingError, AttributeError)):
-        pickle.dumps(GRUCell(4, activation_fn=lambda x: x))
+        pickle.dumps(GRUCell(4, "none", activation_fn=lambda x: x))

@@ -71,7 +71,7 @@ def test_error_of_the_gradient(double, name, norm):
 
 def test_float16_needs_a_scaled_loss(double):
     """The terms of a mean over many outputs are below its range."""
-    cell = LSTMCell(H)
+    cell = LSTMCell(H, "none")
     errors = gradient_errors(cell, ("float16", "bfloat16"), scale=2.0**-20)
     assert errors["float16"] > 0.05
     assert errors["bfloat16"] < LIMITS["bfloat16"]
@@ -79,7 +79,7 @@ def test_float16_needs_a_scaled_loss(double):
 
 def test_sums_over_time_are_taken_in_float32():
     """The sum of 4096 ones is 256 in bfloat16, where each is added by itself."""
-    cell = LSTMCell(1, use_bias=True)
+    cell = LSTMCell(1, "none", use_bias=True)
     params = jax.tree.map(jnp.zeros_like, cell.init(jax.random.key(0), 1))
     params = jax.tree.map(lambda a: a.astype(jnp.bfloat16), params)
     x = jnp.ones((1, 4096, 1), jnp.bfloat16)

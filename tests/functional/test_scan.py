@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import importlib
 import re
 
 import jax
@@ -19,15 +18,13 @@ from lnrepro.functional import (
     SimpleCell,
     named_dot,
     scan,
+    scan_options,
     stack,
     unroll,
     variational_dropout,
     zoneout,
 )
-from lnrepro.functional.fast import platform
 
-# The name `lnrepro.functional.scan` is that of the function.
-scan_module = importlib.import_module("lnrepro.functional.scan")
 T, B, D, H = 6, 3, 4, 4
 KINDS = ("dense", "blocks")
 AUTODIFF = ScanOptions(backward="autodiff")
@@ -47,14 +44,10 @@ def same(a, b, tolerance=1e-10):
     )
 
 
-def project(dot, x):
-    """One product of each of two inputs."""
-    return dot("w_x", x["left"]) + jnp.sin(dot("w_v", x["right"]))
-
-
-def chained_step(dot, params, carry, x_proj, context):
-    """A step with two products, the second of a function of the first, and aux."""
+def chained_step(dot, params, carry, x, context):
+    """A step with a product of x, one of a function of x, two of the carry, and aux."""
     c, h = carry
+    x_proj = dot("w_x", x["left"]) + jnp.sin(dot("w_v", jnp.cos(x["right"])))
     a = x_proj + dot("w_h", h) * context
     c = jnp.tanh(a[..., :H]) * c + params["bias"]
     query = dot("w_q", jnp.sin(c))
@@ -97,7 +90,6 @@ def run(arguments, context, *, reverse=False, options=None):
     return scan(
         chained_step,
         *arguments,
-        project=project,
         output=show,
         context=context,
         reverse=reverse,
@@ -133,9 +125,8 @@ def expected(kind, reverse):
         outputs, aux = [None] * T, [None] * T
         for t in range(T)[::-1] if reverse else range(T):
             x_t = jax.tree.map(lambda a, t=t: a[t], x)
-            x_proj = project(named_dot(weights), x_t)
             carry, aux[t] = chained_step(
-                named_dot(weights), params, carry, x_proj, context[t]
+                named_dot(weights), params, carry, x_t, context[t]
             )
             outputs[t] = show(carry)
         stacked = jax.tree.map(lambda *a: jnp.stack(a), *aux)
@@ -154,23 +145,21 @@ def expected(kind, reverse):
 OPTIONS = [
     ScanOptions(),
     AUTODIFF,
-    ScanOptions(hoist=True),
-    ScanOptions(hoist=False),
     ScanOptions(unroll=2),
     ScanOptions(save="recurrent"),
     ScanOptions(save="carries"),
     ScanOptions(chunk=2),
-    ScanOptions(save="recurrent", chunk=3, hoist=True),
-    ScanOptions(save="carries", chunk=2, hoist=False),
-    ScanOptions(save="carries", chunk=1, hoist=True, unroll=2),
-    ScanOptions(backward="autodiff", chunk=3, hoist=True, unroll=3),
+    ScanOptions(save="recurrent", chunk=3, platform="tpu"),
+    ScanOptions(save="carries", chunk=2, platform="cpu"),
+    ScanOptions(save="carries", chunk=1, unroll=2, platform="gpu"),
+    ScanOptions(backward="autodiff", chunk=3, unroll=3, platform="gpu"),
 ]
 
 
 def options_id(options):
     changed = [
         f"{name}={getattr(options, name)}"
-        for name in ("backward", "save", "chunk", "hoist", "unroll")
+        for name in ("backward", "save", "chunk", "unroll", "platform")
         if getattr(options, name) != getattr(ScanOptions(), name)
     ]
     return ",".join(changed) or "default"
@@ -191,58 +180,40 @@ def test_values_and_gradients_equal_those_of_a_python_loop(double, number):
     same(gradients, wanted_gradients)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", OPTIONS, ids=options_id)
-def test_values_and_gradients_with_all_options(double, options, kind, reverse):
-    arguments, context = problem(kind)
-    result, gradients = value_and_gradients(
-        arguments, context, reverse=reverse, options=options
-    )
-    wanted, wanted_gradients = expected(kind, reverse)
-    same(tuple(result), wanted)
-    same(gradients, wanted_gradients)
-
-
-@pytest.fixture(params=["tpu", "default"])
-def form_of_accelerators(request, monkeypatch):
-    """The form of a platform, taken on every platform."""
-    form = getattr(scan_module.FORMS, request.param)
-    monkeypatch.setattr(scan_module, "FORMS", platform.PerPlatform(form, form, form))
-
-
-@pytest.mark.parametrize("number", [0, 5, 6, 7])
-def test_the_forms_of_accelerators(double, form_of_accelerators, number):
-    kind, reverse = KINDS[number % 2], number % 4 in (1, 2)
-    arguments, context = problem(kind)
-    how = {"reverse": reverse, "options": OPTIONS[number]}
+@pytest.mark.parametrize("platform", ["tpu", "gpu"])
+@pytest.mark.parametrize("save", ["products", "recurrent", "carries"])
+def test_the_forms_of_accelerators(double, platform, save):
+    arguments, context = problem("blocks")
+    options = ScanOptions(save=save, platform=platform)
+    how = {"reverse": save == "products", "options": options}
     result, gradients = jax.jit(
         lambda *arguments: value_and_gradients(arguments, context, **how)
     )(*arguments)
-    wanted, wanted_gradients = expected(kind, reverse)
+    wanted, wanted_gradients = expected("blocks", how["reverse"])
     same(tuple(result), wanted)
     same(gradients, wanted_gradients)
 
 
-def test_second_derivatives_in_the_forms_of_accelerators(double, form_of_accelerators):
+@pytest.mark.parametrize("platform", ["tpu", "gpu"])
+def test_second_derivatives_in_the_forms_of_accelerators(double, platform):
     arguments, context = problem(steps=3)
 
     def length(arguments, options):
         _, gradients = value_and_gradients(arguments, context, options=options)
         return sum(jnp.sum(jnp.cos(leaf)) for leaf in jax.tree.leaves(gradients))
 
-    lean = jax.jit(jax.grad(lambda a: length(a, None)))(arguments)
+    options = ScanOptions(platform=platform)
+    lean = jax.jit(jax.grad(lambda a: length(a, options)))(arguments)
     same(lean, jax.jit(jax.grad(lambda a: length(a, AUTODIFF)))(arguments))
 
 
-def text_for(name):
+def text_for(name, options=None):
     """The module of a gradient that is exported for a platform."""
     cell = LSTMCell(H, norm="layer")
     params = jax.eval_shape(lambda key: cell.init(key, D), jax.random.key(0))
 
     def loss(params, x):
-        return jnp.sum(unroll(cell, params, x).outputs)
+        return jnp.sum(unroll(cell, params, x, options=options).outputs)
 
     x = jax.ShapeDtypeStruct((B, T, D), jnp.float32)
     gradient = jax.jit(jax.grad(loss))
@@ -250,25 +221,38 @@ def text_for(name):
 
 
 @pytest.mark.parametrize("name", ["cpu", "tpu", "cuda"])
-def test_the_platform_of_the_lowering_chooses(monkeypatch, name):
-    forms = scan_module.FORMS
-    texts = {name: text_for(name)}
-    for other in ("cpu", "tpu", "default"):
-        form = getattr(forms, other)
-        monkeypatch.setattr(
-            scan_module, "FORMS", platform.PerPlatform(form, form, form)
-        )
-        texts[f"form of {other}"] = text_for(name)
-    own = "default" if name == "cuda" else name
+def test_the_platform_of_the_lowering_chooses(name):
+    forms = {
+        form: signature(text_for(name, ScanOptions(platform=form)))
+        for form in ("cpu", "tpu", "gpu")
+    }
     # Chunks, barriers and what stands in the loops differ between the forms.
-    loops = {which: signature(text) for which, text in texts.items()}
-    assert loops[name] == loops[f"form of {own}"]
-    assert len({str(loops[f"form of {f}"]) for f in ("cpu", "tpu", "default")}) == 3
+    assert signature(text_for(name)) == forms["gpu" if name == "cuda" else name]
+    assert len(set(map(str, forms.values()))) == 3
+
+
+def test_one_platform_is_traced_alone():
+    cell = LSTMCell(H)
+    params = cell.init(jax.random.key(0), D)
+
+    def gradient(platform):
+        options = ScanOptions(platform=platform)
+
+        def loss(params):
+            return unroll(cell, params, jnp.ones((T, D)), options=options).outputs.sum()
+
+        return str(jax.make_jaxpr(jax.grad(loss))(params))
+
+    assert "platform_index" in gradient(None)
+    assert "platform_index" not in gradient("cpu")
 
 
 def signature(text):
-    """How often each operation occurs in a module."""
-    return sorted(collections.Counter(re.findall(r"stablehlo\.\w+", text)).items())
+    """How often each operation occurs in a module, but for the choice of a platform."""
+    counts = collections.Counter(re.findall(r"stablehlo\.\w+", text))
+    for name in ("case", "return", "constant"):
+        del counts[f"stablehlo.{name}"]
+    return counts
 
 
 def test_an_export_for_several_platforms_runs_on_this_one():
@@ -289,8 +273,7 @@ def test_an_export_for_several_platforms_runs_on_this_one():
     [
         ScanOptions(),
         ScanOptions(save="carries"),
-        ScanOptions(hoist=True),
-        ScanOptions(hoist=False),
+        ScanOptions(platform="gpu"),
         ScanOptions(chunk=2),
         AUTODIFF,
     ],
@@ -394,7 +377,7 @@ def test_a_symbolic_number_of_steps_has_no_chunks():
     x = jax.ShapeDtypeStruct((steps, B, D), jnp.float32)
 
     def outputs(x):
-        cell = LSTMCell(H)
+        cell = LSTMCell(H, "none")
         params = cell.init(jax.random.key(0), D)
         options = ScanOptions(chunk=2)
         return unroll(cell, params, x, time_major=True, options=options).outputs
@@ -421,19 +404,17 @@ def test_the_last_chunk_may_be_shorter(double, save, reverse):
 )
 def test_chunks_bound_what_is_computed_at_once(steps, chunk):
     x = jax.ShapeDtypeStruct((steps, 32, 7), jnp.float32)
-    assert scan_module._chunk(x, steps, least_steps=4) == chunk
+    assert scan_options._chunk(x, steps, least_steps=4) == chunk
 
 
-def test_the_memory_of_a_prime_number_of_steps_is_bounded(monkeypatch):
+def test_the_memory_of_a_prime_number_of_steps_is_bounded():
     """As that of a number of steps with many divisors."""
-    form = scan_module.FORMS.default
-    monkeypatch.setattr(scan_module, "FORMS", platform.PerPlatform(form, form, form))
     cell = LSTMCell(8, "layer")
     params = jax.eval_shape(lambda key: cell.init(key, 8), jax.random.key(0))
 
     def memory(steps, chunk=None):
         def loss(params, x):
-            options = ScanOptions(chunk=chunk)
+            options = ScanOptions(chunk=chunk, platform="gpu")
             return unroll(
                 cell, params, x, time_major=True, options=options
             ).outputs.sum()
@@ -452,7 +433,11 @@ def test_the_memory_of_a_prime_number_of_steps_is_bounded(monkeypatch):
     [
         ({"backward": "fast"}, "backward='fast'; choose one of lean, autodiff"),
         ({"save": "all"}, "save='all'; choose one of products, recurrent, carries"),
-        ({"chunk": 0}, "chunk=0 must be at least 1"),
+        ({"chunk": 0}, "chunk=0 must be a positive integer"),
+        ({"chunk": 2.5}, "chunk=2.5 must be a positive integer"),
+        ({"unroll": 0}, "unroll=0 must be a positive integer"),
+        ({"kernels": True}, "kernels=True; choose one of off, auto, on"),
+        ({"platform": "cuda"}, "platform='cuda'; choose one of None, cpu, gpu, tpu"),
     ],
 )
 def test_bad_options_are_refused(options, message):
@@ -465,6 +450,8 @@ def test_options_are_hashable_and_equal():
     assert hash(ScanOptions(chunk=2)) == hash(ScanOptions(chunk=2))
     with pytest.raises(TypeError, match="unexpected keyword"):
         ScanOptions(remat=True)
+    with pytest.raises(TypeError, match="ScanOptions has no 'pallas'; use kernels="):
+        ScanOptions(pallas=True)
 
 
 def test_a_carry_of_integers_has_a_derivative_by_autodiff_only():
@@ -561,14 +548,14 @@ CELLS = [
         for norm in GRUCell.norm_names
         for reset in ("after", "before")
     ],
-    GRUCell(H, recurrent_bias=True),
-    GRUCell(H, recurrent_bias=True, reset="before"),
+    GRUCell(H, "none", recurrent_bias=True),
+    GRUCell(H, "none", recurrent_bias=True, reset="before"),
     *[SimpleCell(H, norm, learned_carry=True) for norm in SimpleCell.norm_names],
     LSTMCell(H, "layer", gradient_clip=1.0, recurrent_dropout=0.2),
     zoneout(LSTMCell(H, "layer"), 0.2, 0.2),
     variational_dropout(GRUCell(H, "layer"), 0.2, 0.2),
     *[
-        stack(LSTMCell(H), GRUCell(H), skip=skip)
+        stack(LSTMCell(H, "none"), GRUCell(H, "none"), skip=skip)
         for skip in ("none", "graves", "residual")
     ],
 ]

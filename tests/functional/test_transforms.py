@@ -295,9 +295,15 @@ def test_kernels_sharded_over_their_inputs():
     "cell",
     [
         zoneout(LSTMCell(H, "layer"), 0.3, 0.3),
-        zoneout(stack(LSTMCell(H), GRUCell(H), skip="residual"), 0.3, 0.3),
-        pytest.param(variational_dropout(GRUCell(H), 0.3, 0.3), marks=pytest.mark.slow),
-        pytest.param(LSTMCell(H, recurrent_dropout=0.3), marks=pytest.mark.slow),
+        zoneout(
+            stack(LSTMCell(H, "none"), GRUCell(H, "none"), skip="residual"), 0.3, 0.3
+        ),
+        pytest.param(
+            variational_dropout(GRUCell(H, "none"), 0.3, 0.3), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            LSTMCell(H, "none", recurrent_dropout=0.3), marks=pytest.mark.slow
+        ),
     ],
     ids=["zoneout", "zoneout-stack", "variational", "recurrent"],
 )

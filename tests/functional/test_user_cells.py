@@ -153,9 +153,9 @@ def test_gradients_with_lengths_and_resets(cell, reverse):
 @pytest.mark.parametrize(
     "options",
     [
-        ScanOptions(save="recurrent", hoist=True),
+        ScanOptions(save="recurrent", platform="gpu"),
         ScanOptions(save="carries", chunk=2),
-        pytest.param(ScanOptions(hoist=True, chunk=3), marks=pytest.mark.slow),
+        pytest.param(ScanOptions(platform="gpu", chunk=3), marks=pytest.mark.slow),
         pytest.param(ScanOptions(unroll=2), marks=pytest.mark.slow),
     ],
 )

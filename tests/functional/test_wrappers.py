@@ -51,7 +51,7 @@ def test_zoneout_keeps_or_moves_each_unit_and_takes_the_expectation_at_test_time
 
 
 def test_zoneout_of_a_cell_whose_carry_is_h_uses_the_rate_of_h():
-    plain = GRUCell(H)
+    plain = GRUCell(H, "none")
     params, h = init(plain), jnp.ones((2, H))
     new, _ = step(plain, params, h, X[:, 0])
     mixed, _ = step(zoneout(plain, 0.9, 0.25), params, h, X[:, 0])
@@ -59,7 +59,7 @@ def test_zoneout_of_a_cell_whose_carry_is_h_uses_the_rate_of_h():
 
 
 def test_variational_dropout_uses_one_mask_for_the_whole_sequence():
-    cell = variational_dropout(SimpleCell(H), 0.5, 0.5)
+    cell = variational_dropout(SimpleCell(H, "none"), 0.5, 0.5)
     params = init(cell)
     noise = cell.sample(jax.random.key(5), X[:, 0])
     assert set(np.unique(noise["h"])) <= {0.0, 2.0}
@@ -72,13 +72,13 @@ def test_variational_dropout_uses_one_mask_for_the_whole_sequence():
         outputs.append(h)
     same(unroll(cell, params, X, noise=noise).outputs, jnp.stack(outputs, 1))
     # It does nothing at test time.
-    same(unroll(cell, params, X), unroll(SimpleCell(H), params, X))
+    same(unroll(cell, params, X), unroll(SimpleCell(H, "none"), params, X))
 
 
 @pytest.mark.parametrize(
     "cell",
     [
-        GRUCell(H, reset="before"),
+        GRUCell(H, "none", reset="before"),
         DreamerBlockGRUCell(H, hidden_features=5, input_sizes=(D,), blocks=2),
     ],
     ids=["gru", "dreamer"],
@@ -99,7 +99,7 @@ def test_variational_dropout_reaches_every_product_with_h(cell):
 
 
 def test_unroll_draws_the_masks_from_its_key():
-    cell = variational_dropout(SimpleCell(64), 0.5, 0.0)
+    cell = variational_dropout(SimpleCell(64, "none"), 0.5, 0.0)
     params = init(cell)
     key = jax.random.key(5)
     drawn = unroll(cell, params, X, key=key).outputs
@@ -121,7 +121,9 @@ def test_unroll_draws_the_masks_from_its_key():
         LSTMCell(H, "layer", recurrent_dropout=0.3),
         zoneout(
             variational_dropout(
-                stack(GRUCell(H, recurrent_dropout=0.2), LSTMCell(H, "rms")), 0.3, 0.3
+                stack(GRUCell(H, "none", recurrent_dropout=0.2), LSTMCell(H, "rms")),
+                0.3,
+                0.3,
             ),
             0.3,
             0.3,
@@ -150,7 +152,9 @@ def test_the_lean_backward_pass_sees_the_same_noise(cell):
 
 @pytest.mark.parametrize("skip", ["none", "graves", "residual"])
 def test_steps_of_a_stack_equal_its_scan(skip):
-    cell = stack(LSTMCell(H, "layer"), GRUCell(H), SimpleCell(H), skip=skip)
+    cell = stack(
+        LSTMCell(H, "layer"), GRUCell(H, "none"), SimpleCell(H, "none"), skip=skip
+    )
     params = init(cell)
     lengths = jnp.array([T, 2])
     result = unroll(cell, params, X, seq_lengths=lengths, return_carries=True)
@@ -165,7 +169,7 @@ def test_steps_of_a_stack_equal_its_scan(skip):
 
 
 def test_a_stack_is_its_cells_one_after_the_other():
-    cells = LSTMCell(4, "layer"), GRUCell(5, "rms"), SimpleCell(3)
+    cells = LSTMCell(4, "layer"), GRUCell(5, "rms"), SimpleCell(3, "none")
     params = init(stack(*cells))
     assert [p["w_x"].shape[0] for p in params] == [D, 4, 5]
     below = X
@@ -175,24 +179,28 @@ def test_a_stack_is_its_cells_one_after_the_other():
 
 
 def test_every_cell_of_a_graves_stack_sees_the_input():
-    cell = stack(LSTMCell(4), LSTMCell(5), skip="graves")
+    cell = stack(LSTMCell(4, "none"), LSTMCell(5, "none"), skip="graves")
     params = init(cell)
     assert cell.features == 9
     assert params[1]["w_x"].shape == (D + 4, 20)
-    first = unroll(LSTMCell(4), params[0], X).outputs
-    second = unroll(LSTMCell(5), params[1], jnp.concatenate([X, first], -1)).outputs
+    first = unroll(LSTMCell(4, "none"), params[0], X).outputs
+    second = unroll(
+        LSTMCell(5, "none"), params[1], jnp.concatenate([X, first], -1)
+    ).outputs
     same(unroll(cell, params, X).outputs, jnp.concatenate([first, second], -1))
 
 
 def test_a_residual_stack_adds_the_input_of_a_cell_where_the_sizes_agree():
-    cell = stack(GRUCell(H), GRUCell(H), GRUCell(6), skip="residual")
+    cell = stack(
+        GRUCell(H, "none"), GRUCell(H, "none"), GRUCell(6, "none"), skip="residual"
+    )
     params = init(cell)
     # The first cell has another number of inputs, the last of outputs.
-    first = unroll(GRUCell(H), params[0], X).outputs
-    second = first + unroll(GRUCell(H), params[1], first).outputs
-    third = unroll(GRUCell(6), params[2], second).outputs
+    first = unroll(GRUCell(H, "none"), params[0], X).outputs
+    second = first + unroll(GRUCell(H, "none"), params[1], first).outputs
+    third = unroll(GRUCell(6, "none"), params[2], second).outputs
     same(unroll(cell, params, X).outputs, third)
-    two = stack(GRUCell(H), GRUCell(H), skip="residual")
+    two = stack(GRUCell(H, "none"), GRUCell(H, "none"), skip="residual")
     same(unroll(two, params[:2], X).outputs, second)
 
 
@@ -218,18 +226,18 @@ def test_gradients_of_a_stack(skip):
 
 
 def test_wrappers_reach_into_stacks():
-    cells = LSTMCell(H), GRUCell(H)
+    cells = LSTMCell(H, "none"), GRUCell(H, "none")
     of_stack = zoneout(stack(*cells, skip="residual"), 0.3, 0.4)
     assert of_stack == stack(*[zoneout(c, 0.3, 0.4) for c in cells], skip="residual")
     of_stack = variational_dropout(stack(*cells), 0.5, 0.25)
     assert of_stack == stack(*[variational_dropout(c, 0.5, 0.25) for c in cells])
-    nested = zoneout(stack(stack(*cells), GRUCell(H)), 0.1)
+    nested = zoneout(stack(stack(*cells), GRUCell(H, "none")), 0.1)
     inner = [zoneout(c, 0.1) for c in cells]
-    assert nested == stack(stack(*inner), zoneout(GRUCell(H), 0.1))
+    assert nested == stack(stack(*inner), zoneout(GRUCell(H, "none"), 0.1))
 
 
 def test_zoneout_of_a_stack_has_an_effect_in_every_cell():
-    plain = stack(LSTMCell(H), GRUCell(H))
+    plain = stack(LSTMCell(H, "none"), GRUCell(H, "none"))
     params = init(plain)
     noisy = unroll(zoneout(plain, 0.5, 0.5), params, X).carry
     carry = unroll(plain, params, X).carry
@@ -238,7 +246,7 @@ def test_zoneout_of_a_stack_has_an_effect_in_every_cell():
 
 
 def test_stacks_of_stacks():
-    cells = LSTMCell(H), GRUCell(H), SimpleCell(H)
+    cells = LSTMCell(H, "none"), GRUCell(H, "none"), SimpleCell(H, "none")
     flat, nested = stack(*cells), stack(stack(*cells[:2]), cells[2])
     params = init(flat)
     same(
@@ -249,7 +257,11 @@ def test_stacks_of_stacks():
 
 @pytest.mark.slow
 def test_batch_norm_in_a_stack():
-    bottom, middle, top = LSTMCell(H, "batch"), GRUCell(5), SimpleCell(3, "batch")
+    bottom, middle, top = (
+        LSTMCell(H, "batch"),
+        GRUCell(5, "none"),
+        SimpleCell(3, "batch"),
+    )
     cell = stack(bottom, middle, top)
     params = init(cell)
     assert cell.sites == {"0/x": 16, "0/h": 16, "0/c": 4, "2/x": 3, "2/h": 3}
@@ -274,31 +286,25 @@ def test_batch_norm_in_a_stack():
 # Bidirectional pairs
 
 
-@pytest.mark.parametrize("merge", ["concat", "sum"])
-def test_bidirectional_is_two_runs(merge):
+def test_bidirectional_is_two_runs():
     left, right = LSTMCell(H, "layer"), GRUCell(H, "layer")
     params = init(left), init(right)
     lengths = jnp.array([3, T])
-    result = bidirectional(left, right, params, X, seq_lengths=lengths, merge=merge)
+    result = bidirectional(left, right, params, X, seq_lengths=lengths)
     forward = unroll(left, params[0], X, seq_lengths=lengths)
     backward = unroll(right, params[1], X[:1, :3][:, ::-1])
     same(result.carry[0], forward.carry)
     same(result.carry[1][0], backward.carry[0])
     assert result.carries is None
     assert result.statistics is None
-    if merge == "sum":
-        expected = forward.outputs[0, :3] + backward.outputs[0, ::-1]
-    else:
-        expected = jnp.concatenate(
-            [forward.outputs[0, :3], backward.outputs[0, ::-1]], -1
-        )
+    expected = jnp.concatenate([forward.outputs[0, :3], backward.outputs[0, ::-1]], -1)
     same(result.outputs[0, :3], expected)
     assert (result.outputs[0, 3:] == 0).all()
 
 
 @pytest.mark.slow
 def test_bidirectional_passes_all_arguments_on():
-    cell = zoneout(stack(LSTMCell(H, "layer"), GRUCell(H)), 0.2, 0.2)
+    cell = zoneout(stack(LSTMCell(H, "layer"), GRUCell(H, "none")), 0.2, 0.2)
     params = init(cell), cell.init(jax.random.key(7), D)
     carries = tuple(
         jax.tree.map(lambda c, by=by: c + by, cell.initial_carry(p, X[:, 0]))
@@ -345,7 +351,7 @@ def test_bidirectional_passes_all_arguments_on():
 
 def test_bidirectional_runs_concatenated_sequences_as_it_runs_each_alone():
     cells = (
-        stack(LSTMCell(H, "layer", learned_carry=True), GRUCell(H)),
+        stack(LSTMCell(H, "layer", learned_carry=True), GRUCell(H, "none")),
         GRUCell(H, "layer", learned_carry=True),
     )
     params = jax.tree.map(
@@ -388,7 +394,7 @@ def test_bidirectional_batch_norm_has_a_pair_of_statistics():
 
 
 def test_a_bidirectional_pair_of_which_one_has_batch_norm():
-    cells = LSTMCell(H), SimpleCell(H, "batch")
+    cells = LSTMCell(H, "none"), SimpleCell(H, "batch")
     params = init(cells[0]), init(cells[1])
     result = bidirectional(*cells, params, X)
     left, right = result.statistics
@@ -399,17 +405,16 @@ def test_a_bidirectional_pair_of_which_one_has_batch_norm():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: zoneout(LSTMCell(2), 1.0),
-        lambda: zoneout(LSTMCell(2), 0.0, -0.5),
-        lambda: variational_dropout(LSTMCell(2), 1.5),
-        lambda: variational_dropout(LSTMCell(2), 0.0, 1.0),
+        lambda: zoneout(LSTMCell(2, "none"), 1.0),
+        lambda: zoneout(LSTMCell(2, "none"), 0.0, -0.5),
+        lambda: variational_dropout(LSTMCell(2, "none"), 1.5),
+        lambda: variational_dropout(LSTMCell(2, "none"), 0.0, 1.0),
         lambda: stack(),
-        lambda: stack(LSTMCell(2), skip="all"),
-        lambda: bidirectional(LSTMCell(2), LSTMCell(2), (None, None), X, merge="mean"),
+        lambda: stack(LSTMCell(2, "none"), skip="all"),
     ],
 )
 def test_bad_options_are_refused(call):
-    with pytest.raises(ValueError, match=r"rate|stack|merge='mean'"):
+    with pytest.raises(ValueError, match=r"rate|stack"):
         call()
 
 
@@ -420,20 +425,38 @@ def test_dropout_of_h_asks_for_the_names_of_the_recurrent_weights():
             weights["recurrent"] = weights.pop("w_h")
             return weights, rest
 
-    params = init(SimpleCell(H))
-    cell = variational_dropout(Renamed(H), rate_h=0.5)
+    params = init(SimpleCell(H, "none"))
+    cell = variational_dropout(Renamed(H, "none"), rate_h=0.5)
     with pytest.raises(ValueError, match="Renamed has no weight of the names w_h"):
         unroll(cell, params, X)
 
 
+def test_zoneout_asks_for_h_as_the_last_array_of_the_carry():
+    class Swapped(LSTMCell):
+        def initial_carry(self, params, x):
+            return super().initial_carry(params, x)[::-1]
+
+        def step(self, dot, params, carry, x_proj, context):
+            new, statistics = super().step(dot, params, carry[::-1], x_proj, context)
+            return new[::-1], statistics
+
+        def output(self, carry):
+            return carry[0]
+
+    params = init(Swapped(H))
+    same(unroll(Swapped(H), params, X).outputs, unroll(LSTMCell(H), params, X).outputs)
+    with pytest.raises(ValueError, match="output of Swapped must be h, the last array"):
+        unroll(zoneout(Swapped(H), 0.1, 0.2), params, X)
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_params_of_another_number_of_cells_are_refused(count):
-    params = (init(GRUCell(D)),) * count
+    params = (init(GRUCell(D, "none")),) * count
     with pytest.raises(ValueError, match=f"2 cells; it is a tuple of length {count}"):
-        unroll(stack(GRUCell(D), GRUCell(D)), params, X)
+        unroll(stack(GRUCell(D, "none"), GRUCell(D, "none")), params, X)
 
 
 def test_params_of_a_pair_that_are_no_pair_are_refused():
-    cell = LSTMCell(H)
+    cell = LSTMCell(H, "none")
     with pytest.raises((TypeError, ValueError), match="pair"):
         bidirectional(cell, cell, init(cell), X)

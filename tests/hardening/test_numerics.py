@@ -68,7 +68,6 @@ def test_norms(dtype):
         "unbiased batch": lambda x: norms.batch_norm(x[:1], unbiased=True)[0],
         "masked batch": lambda x: norms.batch_norm(x, mask=jnp.zeros(6))[0],
         "weight": lambda x: norms.weight_norm(x, jnp.ones(5)),
-        "from data": lambda x: norms.weight_norm_from_data(x)[0],
     }.items():
         step = compiled(
             jax.value_and_grad(

@@ -330,7 +330,7 @@ def collectives(name):
     """
 
     def form_of_a_tpu(function, plans, *args):
-        return function(plans.tpu, *args)
+        return function(plans["tpu"], *args)
 
     config = config_file.read(f"configs/{name}.py:smoke")
     placement = distribute.make("jit", config.batch_size, devices=jax.devices()[:4])

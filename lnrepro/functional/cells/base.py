@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.moments import wide_dtype
+from lnrepro.functional.norms import wide, wide_dtype
 
 Carry = Any
 Params = Any
@@ -96,9 +96,13 @@ class Cell:
     def initial_carry(self, params: Params, x: jax.Array) -> Carry:
         """Return the carry before the first step.
 
+        `unroll` and `step` keep floating-point arrays of a carry in float32 at least,
+        and cast what a step returns to their dtypes. A carry that is rounded to
+        bfloat16 in every step forgets within some hundred steps.
+
         Args:
           params: the parameters.
-          x: [..., D], inputs of one step: the carry has their batch axes and dtype.
+          x: [..., D], inputs of one step: the carry has their batch axes.
         """
         raise TypeError(f"{type(self).__name__} does not define initial_carry")
 
@@ -106,16 +110,18 @@ class Cell:
         """Split the parameters into weights for `dot` and the rest, once a sequence."""
         raise TypeError(f"{type(self).__name__} does not define prepare")
 
-    def project(self, dot: Dot, x: jax.Array) -> Any:
-        """Return the products that do not depend on the carry.
+    def project(self, dot: Dot, params: Any, x: jax.Array) -> Any:
+        """Return what a step needs of x: all of it that does not depend on the carry.
 
-        They run over many steps at once where that is faster.
+        It is computed for many steps at once where that is faster. The gradient of x is
+        fastest where `dot` multiplies x itself.
 
         Args:
           dot: as for `step`.
-          x: [..., D], with or without the time axis.
+          params: `Prepared.params`.
+          x: [..., D], the input of one step.
         """
-        del dot
+        del dot, params
         return x
 
     def step(
@@ -129,8 +135,8 @@ class Cell:
         """Take one step.
 
         Args:
-          dot: (name, v [..., D]) -> v times the weight of that name, [..., N]. Each
-            name at most once in a step.
+          dot: (name, v [..., D]) -> v times the weight of that name, [..., N], in the
+            weight's dtype. Each name at most once in a step.
           params: `Prepared.params`.
           carry: the carry before the step.
           x_proj: what `project` returned.
@@ -142,7 +148,10 @@ class Cell:
         raise TypeError(f"{type(self).__name__} does not define step")
 
     def output(self, carry: Carry) -> jax.Array:
-        """Return the output [..., H] of a step from the carry after it."""
+        """Return the output [..., H] of a step from the carry after it.
+
+        Zoneout asks for a cell whose output is h, the last array of the carry.
+        """
         raise TypeError(f"{type(self).__name__} does not define output")
 
     def transform_input(self, x: jax.Array, noise: Any) -> jax.Array:
@@ -249,10 +258,10 @@ def choice(cell: str, name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def zeros_for(x: jax.Array, features: int) -> jax.Array:
-    """Zeros [..., H] with the batch axes, dtype and sharding of x [..., D]."""
+    """Zeros [..., H] with the batch axes and sharding of x, in float32 at least."""
     # The condition is always False; x gives its axes and sharding, not its values.
     column = jnp.where(jnp.zeros((), bool), x[..., :1], jnp.zeros((), x.dtype))
-    return column + row(jnp.zeros((features,), x.dtype), x)
+    return wide(column) + row(jnp.zeros((features,), x.dtype), wide(x))
 
 
 def row(vector: jax.Array, a: jax.Array) -> jax.Array:
@@ -260,9 +269,14 @@ def row(vector: jax.Array, a: jax.Array) -> jax.Array:
     return vector.astype(a.dtype).reshape((1,) * (a.ndim - 1) + vector.shape)
 
 
-def wide(a: jax.Array) -> jax.Array:
-    """Return a in float32 at least, for statistics and gates."""
-    return a.astype(wide_dtype(a.dtype))
+def wide_carry(carry: Carry) -> Carry:
+    """Return a carry with its floating-point arrays in float32 at least."""
+
+    def widened(a):
+        a = jnp.asarray(a)
+        return wide(a) if jnp.issubdtype(a.dtype, jnp.floating) else a
+
+    return jax.tree.map(widened, carry)
 
 
 def dropout(key: jax.Array | None, rate: float, a: jax.Array) -> jax.Array:
@@ -280,29 +294,37 @@ def dropout(key: jax.Array | None, rate: float, a: jax.Array) -> jax.Array:
     return jnp.where(keep, a / (1 - rate), jnp.zeros((), a.dtype))
 
 
-def check_names(cell: str, params: dict, expected: set[str]) -> None:
-    """Check the names of parameters.
+def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None:
+    """Check the names and shapes of parameters.
 
     Args:
       cell: name of the cell, for the message.
       params: {name: array}, what the user gave.
-      expected: the names that a cell with these options has.
+      specs: {name: spec} of a cell with these options.
 
     Raises:
-      ValueError: a name is missing, or there is one more.
+      ValueError: a name is missing, there is one more, or a shape differs.
     """
-    missing = sorted(expected - set(params))
+    missing = sorted(set(specs) - set(params))
     if missing:
         raise ValueError(
             f"{cell}: params has no {', '.join(map(repr, missing))}, only "
             f"{sorted(params)}; make them with cell.init(key, features_in)"
         )
-    unused = sorted(set(params) - expected)
+    unused = sorted(set(params) - set(specs))
     if unused:
         raise ValueError(
             f"{cell}: params has {', '.join(map(repr, unused))}, which a cell with "
             "these options does not have"
         )
+    for name, spec in specs.items():
+        # A smaller array would broadcast, and give other numbers without a word.
+        shape = params[name].shape
+        if shape != spec.shape:
+            raise ValueError(
+                f"{cell}: {name} has shape {shape}, but a cell with these options has "
+                f"{spec.shape}"
+            )
 
 
 def check_rate(name: str, rate: float) -> None:
@@ -338,9 +360,12 @@ clip_gradient.defvjp(_clip_gradient_forward, _clip_gradient_backward)
 
 @dataclasses.dataclass(frozen=True)
 class ParamSpec:
-    """Shape and initialiser of one parameter."""
+    """Shape and initialiser of one parameter.
 
-    initializer: Initializer
+    An initialiser of None means that the cell computes the start from the others.
+    """
+
+    initializer: Initializer | None
     shape: tuple[int, ...]
 
 
@@ -360,8 +385,9 @@ def draw(specs: dict[str, ParamSpec], key: jax.Array, dtype: Any) -> dict:
     """
     # Orthogonal initialisers need a QR decomposition, which bfloat16 does not have.
     draw_dtype = wide_dtype(dtype)
+    drawn = {name: spec for name, spec in specs.items() if spec.initializer}
     params = {}
-    for name, subkey in zip(specs, jax.random.split(key, len(specs)), strict=True):
-        spec = specs[name]
-        params[name] = spec.initializer(subkey, spec.shape, draw_dtype)
-    return {name: value.astype(dtype) for name, value in params.items()}
+    for name, subkey in zip(drawn, jax.random.split(key, len(drawn)), strict=True):
+        initializer, shape = drawn[name].initializer, drawn[name].shape
+        params[name] = initializer(subkey, shape, draw_dtype).astype(dtype)
+    return params

@@ -22,7 +22,7 @@ from lnrepro.functional.cells.base import (
     ParamSpec,
     Prepared,
     StepContext,
-    check_names,
+    check_params,
     choice,
     draw,
     dropout,
@@ -30,19 +30,17 @@ from lnrepro.functional.cells.base import (
     wide,
     zeros_for,
 )
-from lnrepro.functional.cells.gated import (
-    GatedCell,
-    gates_of_blocks,
-    zeros,
-)
+from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import (
     CASE_NORMS,
     NORMS,
     Norm,
-    Normaliser,
     add_row,
+    site_params,
     site_specs,
 )
+from lnrepro.functional.modules import refuse_options
+from lnrepro.functional.norms import check_epsilon
 
 _lecun_normal = jax.nn.initializers.lecun_normal()
 
@@ -52,6 +50,7 @@ def lecun_normal(key, shape, dtype=jnp.float32):
     return _lecun_normal(key, shape, dtype)
 
 
+@refuse_options
 @dataclasses.dataclass(frozen=True)
 class DreamerGRUCell(GatedCell):
     """GRU of PlaNet, DreamerV1 and V2; carry h, order reset, candidate, update.
@@ -65,7 +64,7 @@ class DreamerGRUCell(GatedCell):
     norm="layer" with the epsilon of Keras, 1e-3; ports to torch have 1e-3 or 1e-5.
 
     Parameters: w_x [D, 3H], w_h [H, 3H], bias [3H]; gain_joint, bias_joint [3H] as the
-    norm asks for; h0 [H]. With blocks w_h is [blocks, H / blocks, 3H / blocks].
+    norm asks for; h0 [H].
 
     Attributes:
       update_bias: is added to the update gate's pre-activation, after the norm. It is
@@ -73,8 +72,7 @@ class DreamerGRUCell(GatedCell):
       gate_fn: the function of reset and update.
 
     Raises:
-      ValueError: an unknown norm or option, blocks that do not divide features,
-        features below 1.
+      ValueError: an unknown norm or option, features below 1.
 
     References:
       Hafner et al., Mastering Atari with Discrete World Models, 2021.
@@ -94,8 +92,7 @@ class DreamerGRUCell(GatedCell):
 
     def site_norms(self):
         """The norms at the sites x, h and joint."""
-        joint = self.norm_of_product(3)
-        return {"x": Norm(), "h": Norm(), "joint": joint.of_blocks(self.blocks)}
+        return {"x": Norm(), "h": Norm(), "joint": self.norm_of_product()}
 
     def step(
         self,
@@ -108,10 +105,9 @@ class DreamerGRUCell(GatedCell):
         """Take one step."""
         normalise = self.normaliser(params, context)
         # Narrow products are added in float32, so that the sum is rounded once.
-        total = wide(x_proj) + wide(dot("w_h", carry))
-        a = normalise("joint", add_row(total, params, "bias"))
+        a = normalise("joint", x_proj + wide(dot("w_h", carry)))
         h = _mix(self, a, carry, context.key, self.recurrent_dropout)
-        return h.astype(carry.dtype), normalise.statistics
+        return h, normalise.statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,6 +184,7 @@ class DreamerBlockGRUCell(Cell):
         )
         object.__setattr__(self, "input_sizes", sizes)
         choice(name, "norm", self.norm, CASE_NORMS)
+        check_epsilon(name, self.epsilon)
         if self.features % self.blocks:
             raise ValueError(
                 f"{name}: blocks={self.blocks} must divide features={self.features}"
@@ -237,7 +234,7 @@ class DreamerBlockGRUCell(Cell):
         Raises:
           ValueError: parameters that belong to a cell with other options.
         """
-        check_names(type(self).__name__, params, set(self._specs()))
+        check_params(type(self).__name__, params, self._specs())
         rest = dict(params)
         weights = {f"w_{i}": rest.pop(f"w_{i}") for i in range(self._layers)}
         rows = self.features // self.blocks
@@ -245,38 +242,43 @@ class DreamerBlockGRUCell(Cell):
         weights["w_h"] = v
         # U maps the same inputs to all blocks, so that it is one dense matrix.
         weights["w_y"] = jnp.moveaxis(u, 0, 1).reshape(u.shape[1], self.features)
-        weights["w_gates"] = gates_of_blocks(rest.pop("w_gates"), 3)
+        # Blocks of three gates [G, H / G, 3 H / G], of which `dot` joins equal gates.
+        weights["w_gates"] = rest.pop("w_gates").reshape(self.blocks, rows, 3, rows)
         return Prepared(weights, rest)
 
-    def project(self, dot, x):
-        """Return W_p x^p of every part of the input."""
+    def project(self, dot, params, x):
+        """Return y_p of every part of the input, side by side [..., P K]."""
         self._check_input(x.shape[-1])
         ends = itertools.accumulate(self.input_sizes)
         parts = jnp.split(x, list(ends)[:-1], -1)
-        return tuple(dot(f"w_{i}", part) for i, part in enumerate(parts, start=1))
+        y = [
+            self._layer(params, str(i), dot(f"w_{i}", part))
+            for i, part in enumerate(parts, start=1)
+        ]
+        return jnp.concatenate(y, -1)
+
+    def _layer(self, params, site, product):
+        """A hidden layer after its product: f(N(product + b))."""
+        a = add_row(product, params, f"inner_bias_{site}")
+        norm = self.site_norms()[site]
+        a, _ = norm.apply(site_params(params, site), a, None, None)
+        return self.hidden_fn(a)
 
     def step(
         self,
         dot: Dot,
         params: dict[str, jax.Array],
         carry: jax.Array,
-        x_proj: tuple[jax.Array, ...],
+        x_proj: jax.Array,
         context: StepContext,
     ) -> tuple[jax.Array, dict | None]:
         """Take one step."""
-        normalise = Normaliser(self.site_norms(), params, context)
-
-        def layer(site, product):
-            a = add_row(product, params, f"inner_bias_{site}")
-            return self.hidden_fn(normalise(site, a)).astype(carry.dtype)
-
-        # The products of x do not depend on h and may stand outside of the loop.
-        products = (dot("w_0", carry), *x_proj)
-        y = [layer(str(i), product) for i, product in enumerate(products)]
-        total = wide(dot("w_h", carry)) + wide(dot("w_y", jnp.concatenate(y, -1)))
-        gates = dot("w_gates", layer("hidden", total))
+        y_0 = self._layer(params, "0", dot("w_0", carry))
+        y = jnp.concatenate([y_0, x_proj], -1)
+        total = wide(dot("w_h", carry)) + wide(dot("w_y", y))
+        gates = dot("w_gates", self._layer(params, "hidden", total))
         h = _mix(self, add_row(gates, params, "bias_gates"), carry)
-        return h.astype(carry.dtype), None
+        return h, None
 
     def output(self, carry):
         """Return h, the carry itself."""
@@ -305,5 +307,4 @@ def _mix(cell, a, h, key=None, dropout_rate=0.0):
     # A bias of -1 lets h change slowly at the start of training.
     u = cell.gate_fn(u + cell.update_bias)
     # u n + (1 - u) h with one multiplication less.
-    previous_h = h.astype(n.dtype)
-    return previous_h + u * (n - previous_h)
+    return h + u * (n - h)

@@ -13,7 +13,7 @@ from lnrepro.functional.cells.base import (
     ParamSpec,
     Prepared,
     StepContext,
-    check_names,
+    check_params,
     check_rate,
     choice,
     draw,
@@ -26,10 +26,12 @@ from lnrepro.functional.cells.sites import (
     PRODUCT_NORMS,
     Norm,
     Normaliser,
-    groups_of_gates,
+    add_row,
     site_params,
     site_specs,
 )
+from lnrepro.functional.fast.layer_norm import Groups
+from lnrepro.functional.norms import check_epsilon
 
 _glorot_uniform = jax.nn.initializers.glorot_uniform()
 _orthogonal = jax.nn.initializers.orthogonal()
@@ -53,18 +55,13 @@ class GatedCell(Cell):
 
     Attributes:
       features: H, the number of hidden units.
-      norm: name of the norm.
+      norm: name of the norm. With layer norm over one unit, that unit is always 0.
       use_bias: whether there is a bias on the pre-activations.
       learned_carry: whether the carry before the first step is learned (it starts at
         0), in place of zeros.
       recurrent_dropout: probability of dropping a unit of the candidate, anew in every
         step of training (Semeniuta et al. 2016).
       epsilon: added to the variances under the root.
-      norm_groups: the units that one mean and variance span. "all": all gates jointly;
-        "per_gate": each gate by itself; "heads": all gates jointly, but each block by
-        itself. For the norms none, layer and rms.
-      blocks: number of blocks of the block-diagonal recurrent kernel, of which each
-        maps a part of h to the same part of all gates. Not for weight norm.
       activation_fn: the function of the candidate.
       kernel_init: initialiser of each gate's part of w_x [D, N].
       recurrent_kernel_init: initialiser of each gate's part of w_h [H, N].
@@ -73,14 +70,12 @@ class GatedCell(Cell):
     """
 
     features: int
-    norm: str = "none"
+    norm: str = "layer"
     _: dataclasses.KW_ONLY
     use_bias: bool = True
     learned_carry: bool = False
     recurrent_dropout: float = 0.0
     epsilon: float = 1e-5
-    norm_groups: str = "all"
-    blocks: int = 1
     activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
     kernel_init: Initializer = glorot_uniform
     recurrent_kernel_init: Initializer = orthogonal
@@ -94,8 +89,6 @@ class GatedCell(Cell):
     norm_names: ClassVar[tuple[str, ...]] = PRODUCT_NORMS
     # Name of the bias that stands inside the norm of a product.
     inner_bias_name: ClassVar[str] = "inner_bias"
-    # Values of norm_groups. Every norm knows the first.
-    group_names: ClassVar[tuple[str, ...]] = ("all", "per_gate", "heads")
 
     def __post_init__(self):
         """Check the fields."""
@@ -106,35 +99,11 @@ class GatedCell(Cell):
         object.__setattr__(self, "features", features)
         choice(name, "norm", self.norm, self.norm_names)
         check_rate(f"{name}: recurrent_dropout", self.recurrent_dropout)
-        blocks = positive_integer(name, "blocks", self.blocks)
-        if features % blocks:
-            raise ValueError(f"{name}: blocks={blocks} must divide features={features}")
-        object.__setattr__(self, "blocks", blocks)
-        if blocks > 1:
-            self._check_norm("blocks", blocks, "blocks")
-        choice(name, "norm_groups", self.norm_groups, self.group_names)
-        if self.norm_groups != self.group_names[0]:
-            self._check_norm("norm_groups", self.norm_groups, "groups")
-        if self.norm_groups == "heads" and blocks == 1:
-            raise ValueError(
-                f"{name}: norm_groups='heads' normalises each block by itself; give "
-                "their number, blocks=2 or more"
-            )
+        check_epsilon(name, self.epsilon)
 
-    def _check_norm(self, option, value, ability):
-        """Raise ValueError where the norm lacks the ability that an option needs."""
-        able = [name for name in self.norm_names if getattr(NORMS[name], ability)]
-        if self.norm not in able:
-            raise ValueError(
-                f"{type(self).__name__}: {option}={value!r} is for norm="
-                f"{' or '.join(map(repr, able))}, not {self.norm!r}"
-            )
-
-    def norm_of_product(self, gates: int, use_bias: bool = True) -> Norm:
-        """Return the norm of a product that holds that many gates."""
-        groups = groups_of_gates(self.norm_groups, gates, self.blocks)
-        of_product = NORMS[self.norm].of_product
-        return of_product(self.epsilon, use_bias, **groups)
+    def norm_of_product(self, use_bias: bool = True, groups: Groups = (1,)) -> Norm:
+        """Return the norm of a product, over groups of its units."""
+        return NORMS[self.norm].of_product(self.epsilon, use_bias, groups)
 
     def site_norms(self) -> dict[str, Norm]:
         """The norm at every site of the cell."""
@@ -164,20 +133,19 @@ class GatedCell(Cell):
         units = self.gates * self.features
         kernel = _by_gate(self.kernel_init, self.gates)
         recurrent_kernel = _by_gate(self.recurrent_kernel_init, self.gates)
-        recurrent_shape = (self.features, units)
-        if self.blocks > 1:
-            recurrent_kernel = by_block(recurrent_kernel)
-            rows = self.features // self.blocks
-            recurrent_shape = (self.blocks, rows, self.gates * rows)
         # The order is part of the interface: each parameter is drawn from the key of
         # its position.
         specs = {
             "w_x": ParamSpec(kernel, (features_in, units)),
-            "w_h": ParamSpec(recurrent_kernel, recurrent_shape),
+            "w_h": ParamSpec(recurrent_kernel, (self.features, units)),
         }
         if self.use_bias:
             specs["bias"] = ParamSpec(self.bias_init, (units,))
-        specs |= site_specs(self.site_norms(), self.site_sizes(), self.scale_init)
+        norms = self.site_norms()
+        specs |= site_specs(norms, self.site_sizes(), self.scale_init)
+        for site in ("x", "h"):
+            for name in norms[site].names_from_weight:
+                specs[f"{name}_{site}"] = ParamSpec(None, (units,))
         specs |= self.extra_specs()
         if self.learned_carry:
             for name in self.carry_names:
@@ -186,10 +154,13 @@ class GatedCell(Cell):
 
     def initial_carry(self, params, x):
         """Return zeros, or the learned carry: h [..., H], or (c, h) for the LSTM."""
-        zero = zeros_for(x, self.features)
-        parts = [zero] * len(self.carry_names)
+        # Each part is an array of its own, so that a caller of `jax.jit` may donate it.
+        parts = [zeros_for(x, self.features) for _ in self.carry_names]
         if self.learned_carry:
-            parts = [zero + row(params[name], zero) for name in self.carry_names]
+            parts = [
+                zero + row(params[name], zero)
+                for zero, name in zip(parts, self.carry_names, strict=True)
+            ]
         return tuple(parts) if len(parts) > 1 else parts[0]
 
     def prepare(self, params):
@@ -198,7 +169,8 @@ class GatedCell(Cell):
         Raises:
           ValueError: parameters that belong to a cell with other options.
         """
-        self._check_names(params)
+        name = type(self).__name__
+        check_params(name, params, self._specs(_features_in(params)))
         norms = self.site_norms()
         w_x = norms["x"].prepare(site_params(params, "x"), params["w_x"])
         # The mean of a sum is zero where both kernels are centred, so the norm of the
@@ -219,19 +191,16 @@ class GatedCell(Cell):
         """Return the prepared weights that multiply h_{t-1}, by their names."""
         norms = self.site_norms()
         w_h = norms["h"].prepare(site_params(params, "h"), params["w_h"])
-        w_h = norms["joint"].prepare({}, w_h)
-        return {"w_h": gates_of_blocks(w_h, self.gates) if self.blocks > 1 else w_h}
+        return {"w_h": norms["joint"].prepare({}, w_h)}
 
-    def _check_names(self, params):
-        expected = set(self._specs(features_in=1))
-        for site in ("x", "h"):
-            of_norm = self.site_norms()[site].names_from_weight
-            expected |= {f"{name}_{site}" for name in of_norm}
-        check_names(type(self).__name__, params, expected)
-
-    def project(self, dot, x):
-        """Return W_x x, [..., N]."""
-        return dot("w_x", x)
+    def project(self, dot, params, x):
+        """Return N_x(W_x x), [..., N], with the inner bias under the norm."""
+        product = add_row(dot("w_x", x), params, self.inner_bias_name)
+        norm = self.site_norms()["x"]
+        # Batch norm knows the mask and the statistics of the step only.
+        if norm.has_batch_statistics:
+            return product
+        return norm.apply(site_params(params, "x"), product, None, None)[0]
 
     def output(self, carry):
         """Return h, the carry itself."""
@@ -262,19 +231,10 @@ class GatedCell(Cell):
         return self.learned_carry
 
 
-def gates_of_blocks(weight: jax.Array, gates: int) -> jax.Array:
-    """Return blocks [G, D / G, gates U] as [G, D / G, gates, U], for `dot`."""
-    return weight.reshape(*weight.shape[:2], gates, -1)
-
-
-def by_block(initializer: Initializer) -> Initializer:
-    """Return an initialiser of [G, ...] that draws each block by itself."""
-
-    def init(key, shape, dtype):
-        keys = jax.random.split(key, shape[0])
-        return jnp.stack([initializer(k, shape[1:], dtype) for k in keys])
-
-    return init
+def _features_in(params):
+    """The number of input features that parameters are made for."""
+    shape = params["w_x"].shape if "w_x" in params else ()
+    return shape[0] if shape else 1
 
 
 def _by_gate(initializer, gates):

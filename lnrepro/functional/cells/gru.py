@@ -14,12 +14,13 @@ from lnrepro.functional.cells.base import (
     choice,
     dropout,
     row,
-    wide,
 )
-from lnrepro.functional.cells.gated import GatedCell, gates_of_blocks, zeros
+from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import Norm, add_row, site_params
+from lnrepro.functional.modules import refuse_options
 
 
+@refuse_options
 @dataclasses.dataclass(frozen=True)
 class GRUCell(GatedCell):
     """GRU with H = features hidden units; carry h, order z, r, candidate.
@@ -28,8 +29,7 @@ class GRUCell(GatedCell):
         n = tanh(N_x(W x_t + b) + sigmoid(r) * N_h(U h_{t-1}))           (eq. 27)
         h_t = (1 - sigmoid(z)) * h_{t-1} + sigmoid(z) * n                (eq. 28)
 
-    Layer norm spans both gates jointly (2H) and the candidate by itself (H), unless
-    norm_groups says otherwise; "all" is the layer norm over 3H of haste. The bias
+    Layer norm spans both gates jointly (2H) and the candidate by itself (H). The bias
     stands on the input projections inside their norm, as in the authors' code; the
     paper prints none. `reset="before"` is Cho's n = tanh(N_x(W x_t + b) +
     N_u(U (sigmoid(r) * h_{t-1}))), whose candidate product is a site "u" of its own.
@@ -41,12 +41,9 @@ class GRUCell(GatedCell):
 
     Parameters: w_x [D, 3H], w_h [H, 3H], bias [3H]; gain_x, bias_x, gain_h, bias_h [3H]
     as the norm asks for (with reset="before" gain_h, bias_h [2H] and gain_u, bias_u
-    [H]); length_x, length_h [3H] for weight norm; bias_recurrent [3H]; h0 [H]. With
-    blocks w_h is [blocks, H / blocks, 3H / blocks].
+    [H]); length_x, length_h [3H] for weight norm; bias_recurrent [3H]; h0 [H].
 
     Attributes:
-      norm_groups: "paper" as above, or one of those of all cells. With reset="before"
-        the recurrent candidate is a product, and a norm, of its own.
       reset: "after" multiplies by the reset gate after the product, as the paper does;
         "before" multiplies h_{t-1}, as Cho et al. do.
       recurrent_bias: whether the recurrent products have a bias too, as in torch and
@@ -54,8 +51,7 @@ class GRUCell(GatedCell):
       gate_fn: the function of z and r.
 
     Raises:
-      ValueError: an unknown norm or option, an option that the norm does not know,
-        blocks that do not divide features, features below 1, a recurrent bias with a
+      ValueError: an unknown norm or option, features below 1, a recurrent bias with a
         norm.
 
     >>> GRUCell(8).init(jax.random.key(0), features_in=3)["w_x"].shape
@@ -63,7 +59,6 @@ class GRUCell(GatedCell):
     """
 
     _: dataclasses.KW_ONLY
-    norm_groups: str = "paper"
     reset: str = "after"
     recurrent_bias: bool = False
     gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
@@ -71,7 +66,6 @@ class GRUCell(GatedCell):
     recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h", "w_u")
     gates: ClassVar[int] = 3
     inner_bias_name: ClassVar[str] = "bias"
-    group_names: ClassVar[tuple[str, ...]] = ("paper", "all", "per_gate", "heads")
 
     def __post_init__(self):
         """Check the fields."""
@@ -85,13 +79,14 @@ class GRUCell(GatedCell):
 
     def site_norms(self):
         """The norms at the sites x, h and joint, and u where the reset comes before."""
-        x, joint = self.norm_of_product(3), Norm()
+        # Both gates are one group, and the candidate is another.
+        gates_and_candidate = self.norm_of_product(groups=(2, 1))
+        x, joint = gates_and_candidate, Norm()
         if self.reset == "after":
-            return {"x": x, "h": x.of_blocks(self.blocks), "joint": joint}
+            return {"x": x, "h": gates_and_candidate, "joint": joint}
         # The gates and the candidate are products of their own here.
-        h = self.norm_of_product(2).of_blocks(self.blocks)
-        u = self.norm_of_product(1).of_blocks(self.blocks)
-        return {"x": x, "h": h, "joint": joint, "u": u}
+        of_one = self.norm_of_product()
+        return {"x": x, "h": of_one, "joint": joint, "u": of_one}
 
     def site_sizes(self):
         """The number of units at every site."""
@@ -110,15 +105,10 @@ class GRUCell(GatedCell):
         """Return w_h, split into gates and candidate where the reset comes before."""
         if self.reset == "after":
             return super().prepare_recurrent(params)
-        norms = self.site_norms()
-        # The groups of both side by side are those of the whole kernel.
-        groups = norms["h"].groups + norms["u"].groups
-        norm = dataclasses.replace(norms["h"], groups=groups)
+        # The groups of both side by side are those of the input's kernel.
+        norm = self.site_norms()["x"]
         w_h = norm.prepare(site_params(params, "h"), params["w_h"])
-        w_gates, w_candidate = jnp.split(w_h, [2 * w_h.shape[-1] // 3], -1)
-        if self.blocks > 1:
-            w_gates = gates_of_blocks(w_gates, 2)
-            w_candidate = gates_of_blocks(w_candidate, 1)
+        w_gates, w_candidate = jnp.split(w_h, [2 * self.features], -1)
         return {"w_h": w_gates, "w_u": w_candidate}
 
     def step(
@@ -133,7 +123,7 @@ class GRUCell(GatedCell):
         h = carry
         normalise = self.normaliser(params, context)
         # The input's part of the gates (eq. 26) and of the candidate (eq. 27).
-        x_part = normalise("x", add_row(x_proj, params, "bias"))
+        x_part = normalise.of_input(x_proj)
         x_gates, x_candidate = jnp.split(x_part, [2 * self.features], -1)
         recurrent = self._reset_after if self.reset == "after" else self._reset_before
         z, h_candidate = recurrent(dot, params, normalise, h, x_gates)
@@ -141,10 +131,8 @@ class GRUCell(GatedCell):
         # Eq. 27 and 28: the candidate, and the mix of it with the previous h.
         n = self.activation_fn(x_candidate + h_candidate)
         n = dropout(context.key, self.recurrent_dropout, n)
-        previous_h = h.astype(n.dtype)
         # (1 - z) h + z n with one multiplication less.
-        new_h = previous_h + z * (n - previous_h)
-        return new_h.astype(h.dtype), normalise.statistics
+        return h + z * (n - h), normalise.statistics
 
     def _reset_after(self, dot, params, normalise, h, x_gates):
         """Return z and r * (U h): the reset gate multiplies the product (eq. 27)."""
@@ -162,8 +150,7 @@ class GRUCell(GatedCell):
             )
             h_gates = h_gates + row(bias, h_gates)
         z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
-        # The product runs in the carry's dtype, as that with h does.
-        h_candidate = normalise("u", dot("w_u", (r * wide(h)).astype(h.dtype)))
+        h_candidate = normalise("u", dot("w_u", r * h))
         if self.recurrent_bias:
             h_candidate = h_candidate + row(bias_candidate, h_candidate)
         return z, h_candidate

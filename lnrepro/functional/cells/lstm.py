@@ -18,9 +18,11 @@ from lnrepro.functional.cells.base import (
     row,
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
-from lnrepro.functional.cells.sites import NORMS, Norm, add_row, groups_of_gates
+from lnrepro.functional.cells.sites import NORMS, Norm, add_row
+from lnrepro.functional.modules import refuse_options
 
 
+@refuse_options
 @dataclasses.dataclass(frozen=True)
 class LSTMCell(GatedCell):
     """LSTM with H = features hidden units; carry (c, h), gate order f, i, o, g.
@@ -39,27 +41,21 @@ class LSTMCell(GatedCell):
                     a bias at N_c only (Cooijmans et al. 2016)
         weight      the two kernels are weight-normalised
 
-    Two options move the norms of the products. norm_site="joint" puts one norm on the
-    sum of both products, and norm_groups cuts its units into groups:
+    norm_site="joint" puts one norm on the sum of both products:
 
         (f, i, o, g) = N_joint(W_h h_{t-1} + W_x x_t) + b
 
-    With cell_norm="carry", the joint norm is that of speech transducers (torchaudio's
-    RNN-T), and with norm_groups="per_gate" that of TensorFlow 1's
-    LayerNormBasicLSTMCell, whose epsilon is 1e-12. b takes the place of the joint
-    norm's bias.
+    With cell_norm="carry", this is the LSTM of speech transducers (torchaudio's RNN-T).
+    b takes the place of the joint norm's bias.
 
     Parameters: w_x [D, 4H], w_h [H, 4H], bias [4H]; gain_x, bias_x, gain_h, bias_h
     [4H], gain_c, bias_c [H] as the norm asks for; length_x, length_h [4H] for weight
     norm; peephole [3, H]; inner_bias [4H]; h0, c0 [H]. norm_site="joint" has gain_joint
-    [4H] in place of gain_x, bias_x, gain_h and bias_h. With blocks w_h is
-    [blocks, H / blocks, 4H / blocks].
+    [4H] in place of gain_x, bias_x, gain_h and bias_h.
 
     Attributes:
       norm_site: "products" normalises each product by itself, as the paper does;
         "joint" their sum. For the norms none, layer, rms and batch.
-      norm_groups: as for all cells; "heads" normalises each block of the cell at N_c by
-        itself, too.
       cell_norm: "output" carries c_t as it is, as the paper does. "carry" carries
         N_c(c_t), as TensorFlow Addons and torch's fastrnns do.
       forget_bias: is added to the start of the bias of f.
@@ -73,7 +69,7 @@ class LSTMCell(GatedCell):
 
     Raises:
       ValueError: an unknown norm or option, an option that the norm does not know,
-        blocks that do not divide features, features below 1, a rate outside [0, 1).
+        features below 1, a rate outside [0, 1).
 
     >>> cell = LSTMCell(8, norm="layer")
     >>> params = cell.init(jax.random.key(0), features_in=3)
@@ -99,23 +95,22 @@ class LSTMCell(GatedCell):
         super().__post_init__()
         choice("LSTMCell", "cell_norm", self.cell_norm, ("output", "carry"))
         choice("LSTMCell", "norm_site", self.norm_site, ("products", "joint"))
-        if self.norm_site == "joint":
-            self._check_norm("norm_site", "joint", "joint")
+        able = [name for name, kind in NORMS.items() if kind.joint]
+        if self.norm_site == "joint" and self.norm not in able:
+            raise ValueError(
+                "LSTMCell: norm_site='joint' is for norm="
+                f"{' or '.join(map(repr, able))}, not {self.norm!r}"
+            )
 
     def site_norms(self):
         """The norms at the sites x, h, joint and c."""
         none = Norm()
         # The bias of a joint norm would be that of the cell again.
-        product = self.norm_of_product(4, use_bias=self.norm_site == "products")
-        groups = groups_of_gates(self.norm_groups, 1, self.blocks)
-        c = NORMS[self.norm].of_state(self.epsilon, **groups)
-        recurrent = product.of_blocks(self.blocks)
-        # The norm of W_x x, of W_h h, and of their sum.
-        x, h, joint = {
-            "products": (product, recurrent, none),
-            "joint": (none, none, recurrent),
-        }[self.norm_site]
-        return {"x": x, "h": h, "joint": joint, "c": c}
+        product = self.norm_of_product(use_bias=self.norm_site == "products")
+        c = NORMS[self.norm].of_state(self.epsilon)
+        if self.norm_site == "joint":
+            return {"x": none, "h": none, "joint": product, "c": c}
+        return {"x": product, "h": product, "joint": none, "c": c}
 
     def site_sizes(self):
         """The number of units at every site."""
@@ -160,22 +155,21 @@ class LSTMCell(GatedCell):
         normalise = self.normaliser(params, context)
 
         # Eq. 20: both products, each under its norm, and the bias.
-        x_gates = normalise("x", add_row(x_proj, params, "inner_bias"))
+        x_gates = normalise.of_input(x_proj)
         h_gates = normalise("h", dot("w_h", h))
         a = add_row(normalise("joint", x_gates + h_gates), params, "bias")
         if self.gradient_clip is not None:
             a = jnp.asarray(clip_gradient(a, self.gradient_clip))
 
-        # Eq. 21: the cell. Only the recurrent path of c keeps the carry's dtype.
-        previous_c = c.astype(a.dtype)
+        # Eq. 21: the cell.
         f, i, o, g = jnp.split(a, 4, -1)
         if self.peephole:
-            f = f + row(params["peephole"][0], f) * previous_c
-            i = i + row(params["peephole"][1], i) * previous_c
+            f = f + row(params["peephole"][0], f) * c
+            i = i + row(params["peephole"][1], i) * c
         # The functions are taken gate by gate: on a CPU this is as fast as one pass.
         candidate = self.activation_fn(g)
         candidate = dropout(context.key, self.recurrent_dropout, candidate)
-        new_c = self.gate_fn(f) * previous_c + self.gate_fn(i) * candidate
+        new_c = self.gate_fn(f) * c + self.gate_fn(i) * candidate
 
         # Eq. 22: the output shows the cell under a norm of its own.
         if self.peephole:
@@ -185,8 +179,7 @@ class LSTMCell(GatedCell):
 
         # The paper carries c as it is. Other libraries carry the normalised cell.
         carried_c = shown_c if self.cell_norm == "carry" else new_c
-        carry = carried_c.astype(c.dtype), new_h.astype(h.dtype)
-        return carry, normalise.statistics
+        return (carried_c, new_h), normalise.statistics
 
     def output(self, carry):
         """Return h of the carry (c, h)."""

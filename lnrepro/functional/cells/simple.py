@@ -8,8 +8,10 @@ import jax
 from lnrepro.functional.cells.base import Dot, StepContext, dropout
 from lnrepro.functional.cells.gated import GatedCell
 from lnrepro.functional.cells.sites import CASE_NORMS, Norm, add_row
+from lnrepro.functional.modules import refuse_options
 
 
+@refuse_options
 @dataclasses.dataclass(frozen=True)
 class SimpleCell(GatedCell):
     """Simple recurrent cell with H = features hidden units; carry h.
@@ -22,8 +24,7 @@ class SimpleCell(GatedCell):
     al. 2016), "weight" the two kernels.
 
     Parameters: w_x [D, H], w_h [H, H], bias [H]; gain_joint, or gain_x and gain_h, [H];
-    length_x, length_h [H] for weight norm; h0 [H]. With blocks w_h is
-    [blocks, H / blocks, H / blocks].
+    length_x, length_h [H] for weight norm; h0 [H].
 
     Raises:
       ValueError: an unknown norm, features below 1.
@@ -33,10 +34,10 @@ class SimpleCell(GatedCell):
 
     def site_norms(self):
         """The norms at the sites x, h and joint."""
-        none, norm = Norm(), self.norm_of_product(1, use_bias=False)
+        none, norm = Norm(), self.norm_of_product(use_bias=False)
         # A norm of one case stands on the sum, others on each product.
         if self.norm in CASE_NORMS:
-            return {"x": none, "h": none, "joint": norm.of_blocks(self.blocks)}
+            return {"x": none, "h": none, "joint": norm}
         return {"x": norm, "h": norm, "joint": none}
 
     def step(
@@ -51,7 +52,9 @@ class SimpleCell(GatedCell):
         h = carry
         normalise = self.normaliser(params, context)
         # Sites without a norm return what they get, so that one line serves all norms.
-        a = normalise("joint", normalise("x", x_proj) + normalise("h", dot("w_h", h)))
+        a = normalise(
+            "joint", normalise.of_input(x_proj) + normalise("h", dot("w_h", h))
+        )
         new_h = self.activation_fn(add_row(a, params, "bias"))
         new_h = dropout(context.key, self.recurrent_dropout, new_h)
-        return new_h.astype(h.dtype), normalise.statistics
+        return new_h, normalise.statistics

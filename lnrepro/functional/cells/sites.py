@@ -22,9 +22,10 @@ from lnrepro.functional.cells.base import (
 )
 from lnrepro.functional.fast.layer_norm import (
     Groups,
-    centre,
+    centre_once,
     layer_norm_centred,
     layer_norm_of_groups,
+    layer_norm_of_product,
 )
 
 zeros = jax.nn.initializers.zeros
@@ -42,15 +43,13 @@ class Norm:
       use_bias: whether the site has a bias of its own.
       groups: sizes of the groups of units that are normalised by themselves, relative
         to each other.
-      blocks: number of blocks of every gate that are normalised by themselves.
     """
 
     epsilon: float = 1e-5
     use_bias: bool = True
     groups: Groups = (1,)
-    blocks: int = 1
     has_batch_statistics: ClassVar[bool] = False
-    # Names of what `init_from_weight` returns.
+    # Names of what `init_from_weight` returns, one number for each unit of the weight.
     names_from_weight: ClassVar[tuple[str, ...]] = ()
 
     def init(self, size: int, scale_init: Initializer | None) -> dict[str, ParamSpec]:
@@ -71,17 +70,13 @@ class Norm:
 
         Args:
           params: the site's parameters.
-          weight: [D, N], or block-diagonal, see `Prepared`.
+          weight: [D, N].
         """
         return weight
 
     def prepare_bias(self, bias: jax.Array) -> jax.Array:
         """Return a bias [N] that is added to the product before the norm."""
         return bias
-
-    def of_blocks(self, count: int) -> "Norm":
-        """Return the norm of a product whose weight consists of `count` blocks."""
-        return self
 
     def apply(
         self, params: dict, a: jax.Array, mask: jax.Array | None, statistics: Any
@@ -121,7 +116,6 @@ class LayerNorm(Norm):
             params.get("bias"),
             epsilon=self.epsilon,
             groups=self.groups,
-            blocks=self.blocks,
         )
         return y, None
 
@@ -134,24 +128,15 @@ class ProductLayerNorm(LayerNorm):
     columns, so that centring W takes the mean out of every product.
     """
 
-    normalise: ClassVar[Callable] = staticmethod(layer_norm_centred)
+    normalise: ClassVar[Callable] = staticmethod(layer_norm_of_product)
 
     def prepare(self, params, weight):
         """Centre the weight."""
-        # The blocks of a block-diagonal weight are an axis of it.
-        blocks = 1 if weight.ndim == 3 else self.blocks
-        return centre(weight, groups=self.groups, blocks=blocks)
+        return centre_once(weight, groups=self.groups)
 
     def prepare_bias(self, bias):
         """Centre the bias."""
-        return centre(bias, groups=self.groups, blocks=self.blocks)
-
-    def of_blocks(self, count):
-        """Return a norm that centres the product, where its groups span blocks."""
-        # No change of a block makes the mean over several blocks zero.
-        if count in (1, self.blocks):
-            return self
-        return LayerNorm(self.epsilon, self.use_bias, self.groups, self.blocks)
+        return centre_once(bias, groups=self.groups)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,51 +213,26 @@ class NormKind(NamedTuple):
       of_product: the norm of a product v W, such as W_h h.
       of_state: the norm of what is no product, such as the LSTM's cell.
       joint: whether it may stand on the sum of both products.
-      groups: whether it may treat groups of units by themselves, since its statistics
-        are those of one case.
-      blocks: whether the recurrent kernel may be block-diagonal.
     """
 
     of_product: type[Norm]
     of_state: type[Norm]
     joint: bool = True
-    groups: bool = True
-    blocks: bool = True
 
 
 # Every norm of every cell. A cell has those that its sites have a place for.
 NORMS = {
     "none": NormKind(Norm, Norm),
     "layer": NormKind(ProductLayerNorm, LayerNorm),
-    "layer_cell": NormKind(Norm, LayerNorm, joint=False, groups=False),
+    "layer_cell": NormKind(Norm, LayerNorm, joint=False),
     "rms": NormKind(RMSNorm, RMSNorm),
-    "batch": NormKind(ProductBatchNorm, BatchNorm, groups=False),
-    "weight": NormKind(WeightNorm, Norm, joint=False, groups=False, blocks=False),
+    "batch": NormKind(ProductBatchNorm, BatchNorm),
+    "weight": NormKind(WeightNorm, Norm, joint=False),
 }
 # Norms that do something to products, for cells without a site "c".
 PRODUCT_NORMS = tuple(name for name in NORMS if name != "layer_cell")
 # Norms of one case by itself, for cells that normalise a sum.
-CASE_NORMS = tuple(name for name, kind in NORMS.items() if kind.groups)
-
-
-def groups_of_gates(norm_groups: str, gates: int, blocks: int) -> dict[str, Any]:
-    """Return the fields `groups` and `blocks` of a norm over some gates.
-
-    Args:
-      norm_groups: "all": all gates jointly; "per_gate": each gate by itself; "heads":
-        all gates jointly, each of the blocks by itself; "paper": the GRU's two gates
-        jointly and its candidate by itself.
-      gates: number of gates at the site.
-      blocks: number of blocks of every gate.
-    """
-    jointly = (gates,)
-    groups = {
-        "all": jointly,
-        "per_gate": (1,) * gates,
-        "heads": jointly,
-        "paper": (2, 1) if gates == 3 else jointly,
-    }[norm_groups]
-    return {"groups": groups, "blocks": blocks if norm_groups == "heads" else 1}
+CASE_NORMS = ("none", "layer", "rms")
 
 
 class Normaliser:
@@ -283,6 +243,11 @@ class Normaliser:
         self.params = params
         self.context = context
         self.collected: dict[str, Any] = {}
+
+    def of_input(self, x_proj: jax.Array) -> jax.Array:
+        """Return what `GatedCell.project` returned under the norm at the site x."""
+        is_left = self.site_norms["x"].has_batch_statistics
+        return self("x", x_proj) if is_left else x_proj
 
     def __call__(self, site: str, a: jax.Array) -> jax.Array:
         """Normalise the values a [..., N] at a site, in float32 at least."""

@@ -9,19 +9,15 @@ that it calls ask `current`.
 import contextvars
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
 _current = contextvars.ContextVar("current", default="")
 
 
-class PerPlatform(NamedTuple):
-    """A value for CPUs, one for TPUs and one for all other platforms."""
-
-    cpu: Any
-    tpu: Any
-    default: Any
+# {platform: value}; "" stands for all platforms that have no entry of their own.
+PerPlatform = dict[str, Any]
 
 
 def current() -> str:
@@ -34,7 +30,8 @@ def choose(function: Callable, plans: PerPlatform, *args: Any) -> Any:
 
     Args:
       function: (plan, *args) -> pytree, whose shapes and dtypes all plans share.
-      plans: a plan for every platform.
+      plans: a plan for every platform. Where there is one alone, it serves them all,
+        and nothing else is traced.
       *args: pytrees of arrays.
     """
 
@@ -45,9 +42,11 @@ def choose(function: Callable, plans: PerPlatform, *args: Any) -> Any:
         finally:
             _current.reset(token)
 
-    return jax.lax.platform_dependent(
-        *args,
-        cpu=functools.partial(traced, "cpu", plans.cpu),
-        tpu=functools.partial(traced, "tpu", plans.tpu),
-        default=functools.partial(traced, "", plans.default),
-    )
+    forms = {
+        name or "default": functools.partial(traced, name, plan)
+        for name, plan in plans.items()
+    }
+    if len(forms) == 1:
+        (form,) = forms.values()
+        return form(*args)
+    return jax.lax.platform_dependent(*args, **forms)

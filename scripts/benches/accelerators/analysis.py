@@ -120,7 +120,7 @@ def functions(
     compared = cells.CELLS[name]
     for norm, make in (("LN", compared.ours), ("plain", compared.plain)):
         made[f"ours {norm}, Pallas"] = cells_jax.ours(
-            make(sizes), sizes, options=functional.ScanOptions(pallas=True)
+            make(sizes), sizes, options=functional.ScanOptions(kernels="on")
         )
     return made
 

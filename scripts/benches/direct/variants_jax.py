@@ -30,20 +30,6 @@ class RNNTLSTMCell(LayerNormLSTMCell):
         return (c, h), h
 
 
-class PerGateLSTMCell(RNNTLSTMCell):
-    """LSTM of TensorFlow 1: one norm per gate of the sum, c carried normalised."""
-
-    @nn.compact
-    def __call__(self, carry, x):
-        """One step: carry (c, h), each [B, H], and x [B, D]."""
-        c, h = carry
-        gates = jnp.split(sum(self.products(x, h)), 4, -1)
-        normed = [
-            nn.LayerNorm(1e-5, name=f"norm_{k}")(gate) for k, gate in enumerate(gates)
-        ]
-        return self.advance(c, normed)
-
-
 class RMSLSTMCell(RNNTLSTMCell):
     """LSTM of eq. 20-22 with RMS norm in place of layer norm."""
 

@@ -1,0 +1,135 @@
+"""Loops over steps: in chunks, and one that writes over what it has read.
+
+XLA's CPU backend writes the gradients of products over the products themselves only
+while the products of the next step are read after this step has written. In any other
+order it copies whole stacks at every step.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def over_chunks(
+    function: Callable, state: Any, inputs: Any, size: int, reverse: bool
+) -> tuple[Any, Any]:
+    """`jax.lax.scan` of a function of chunks of `size` steps; the last may be shorter.
+
+    Args:
+      function: (state, inputs of a chunk [size, ...]) -> (state, outputs of a chunk).
+      state: the state before the first chunk.
+      inputs: pytree of [T, ...].
+      size: steps per chunk. With one chunk there is no loop around it.
+      reverse: take the chunks from the last to the first.
+
+    Returns:
+      (last state, outputs [T, ...]).
+    """
+    steps = jax.tree.leaves(inputs)[0].shape[0]
+    if steps == size:
+        return function(state, inputs)
+    left_over = steps % size
+    if not left_over:
+        # [T, ...] -> [T / size, size, ...], and back below.
+        split = jax.tree.map(lambda a: a.reshape(-1, size, *a.shape[1:]), inputs)
+        state, stacked = jax.lax.scan(function, state, split, reverse=reverse)
+        return state, _join_chunks(stacked)
+
+    # The chunks are read from the whole arrays. A part of these, split into chunks,
+    # would be a copy.
+    def of_chunk(state, first, length):
+        def read(a):
+            return jax.lax.dynamic_slice_in_dim(a, first, length)
+
+        return function(state, jax.tree.map(read, inputs))
+
+    def of_rest(state):
+        return of_chunk(state, steps - left_over, left_over)
+
+    if reverse:
+        state, rest = of_rest(state)
+    state, stacked = jax.lax.scan(
+        functools.partial(of_chunk, length=size),
+        state,
+        jnp.arange(0, steps - left_over, size),
+        reverse=reverse,
+    )
+    if not reverse:
+        state, rest = of_rest(state)
+    outputs = jax.tree.map(
+        lambda a, b: jnp.concatenate([a, b]), _join_chunks(stacked), rest
+    )
+    return state, outputs
+
+
+def _join_chunks(tree):
+    """Arrays [chunks, steps, ...] as [chunks * steps, ...]."""
+    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), tree)
+
+
+def scan_in_place(
+    plan: Any, one_step: Callable, carry: Any, total: Any, replaced: Any, inputs: Any
+) -> tuple[Any, Any, Any, Any]:
+    """Scan one_step against the direction of the forward pass.
+
+    Args:
+      plan: the static part of the scan, `scan_options.Plan`.
+      one_step: (carry, (values to replace, inputs)) -> (carry, (values in their place,
+        what is added to the total, outputs)), each of one step.
+      carry: the carry before the first step.
+      total: pytree of sums so far.
+      replaced: pytree of [T, ...].
+      inputs: pytree of [T, ...].
+
+    Returns:
+      (last carry, total, values in place of `replaced` [T, ...], outputs [T, ...]).
+    """
+    reverse = not plan.reverse
+    steps = jax.tree.leaves(inputs)[0].shape[0]
+    first = steps - 1 if reverse else 0
+    toward = -1 if reverse else 1
+
+    def one_iteration(loop, inputs):
+        # `here` holds the values of step t, which were read before this iteration.
+        t, carry, total, stacks, here = loop
+        carry, (values, terms, outputs) = one_step(carry, (here, inputs))
+        total = jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, terms)
+        stacks = _write(stacks, values, t)
+        # After the last step the index stays inside the stacks.
+        t = jnp.clip(t + toward, 0, steps - 1)
+        return (t, carry, total, stacks, _read(stacks, t)), outputs
+
+    t = jnp.asarray(first)
+    (_, carry, total, stacks, _), outputs = jax.lax.scan(
+        one_iteration,
+        (t, carry, total, replaced, _read(replaced, t)),
+        inputs,
+        reverse=reverse,
+        unroll=plan.options.unroll,
+    )
+    return carry, total, stacks, outputs
+
+
+def _read(tree, t):
+    """The entries of step t of stacks [T, ...]."""
+
+    def read(a):
+        return jax.lax.dynamic_index_in_dim(
+            a, t, keepdims=False, allow_negative_indices=False
+        )
+
+    return jax.tree.map(read, tree)
+
+
+def _write(tree, values, t):
+    """Write the values of step t to stacks [T, ...]."""
+
+    def write(a, value):
+        return jax.lax.dynamic_update_index_in_dim(
+            a, value, t, 0, allow_negative_indices=False
+        )
+
+    return jax.tree.map(write, tree, values)

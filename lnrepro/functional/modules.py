@@ -1,0 +1,226 @@
+"""What the modules of linen and nnx share: names of parameters, dtypes, refusals."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from lnrepro.functional.cells.base import Cell, Params
+from lnrepro.functional.norms import layer_norm
+
+Activation = Callable[[jax.Array], jax.Array]
+DTypeLike = jax.typing.DTypeLike
+# Name of a parameter: a mesh axis, or None, for each of its axes.
+Sharding = Mapping[str, tuple[str | None, ...]]
+
+_STATISTICS = "functional.unroll(..., statistics=...) with functional.track"
+_SHARDING = "sharding={'w_x': (None, 'model'), 'bias': ('model',)}"
+_FLAX_LAYER_NORM = "Flax's LayerNorm(epsilon=1e-5, use_fast_variance=False)"
+
+# Modules and arguments of earlier versions: what to use.
+REPLACEMENTS = {
+    # Modules of linen and nnx.
+    "Stack": "RNN(functional.stack(...)), which runs all layers in one scan",
+    "Bidirectional": "Flax's Bidirectional, or functional.bidirectional",
+    "RMSNorm": "Flax's RMSNorm(epsilon=1e-5), or functional.rms_norm",
+    "BatchNorm": "Flax's BatchNorm, or functional.batch_norm",
+    # Arguments of the recurrent modules.
+    "carry_init": "the argument initial_carry of the call",
+    "max_steps": _STATISTICS,
+    "momentum": _STATISTICS,
+    "use_running_average": _STATISTICS,
+    "unroll": "options=functional.ScanOptions(unroll=...)",
+    "kernel_metadata": _SHARDING,
+    "recurrent_kernel_metadata": _SHARDING,
+    "bias_metadata": _SHARDING,
+    "scale_metadata": _SHARDING,
+    # Options of functional cells and of ScanOptions.
+    "norm_groups": "a cell of your own, whose step normalises each group",
+    "blocks": "a cell of your own; dot multiplies by block-diagonal weights [G, D, N]",
+    "pallas": "kernels='on', 'auto' or 'off'",
+    "hoist": "ScanOptions without it; the platform chooses",
+    # Arguments of LayerNorm.
+    "reduction_axes": _FLAX_LAYER_NORM,
+    "feature_axes": _FLAX_LAYER_NORM,
+    "axis_name": _FLAX_LAYER_NORM,
+    "axis_index_groups": _FLAX_LAYER_NORM,
+    "use_fast_variance": _FLAX_LAYER_NORM,
+    "force_float32_reductions": _FLAX_LAYER_NORM,
+    "promote_dtype": _FLAX_LAYER_NORM,
+}
+
+Class = TypeVar("Class", bound=type)
+
+
+def draw(cell: Cell, key: jax.Array, features_in: int, dtype: DTypeLike) -> Params:
+    """Return `cell.init(key, features_in, dtype)`.
+
+    Raises:
+      TypeError: an initialiser returns one of Flax's boxes in place of an array, or the
+        parameters have no names.
+    """
+    name = type(cell).__name__
+    try:
+        params = cell.init(key, features_in, dtype)
+    except (AttributeError, TypeError) as error:
+        # JAX names the type of what is no array.
+        if "Partitioned" not in str(error) and "VariableMetadata" not in str(error):
+            raise
+        raise TypeError(
+            f"{name}: an initialiser with metadata is not drawn gate by gate; use a "
+            f"plain one, and {_SHARDING}"
+        ) from error
+    if not isinstance(params, dict | tuple):
+        raise TypeError(
+            f"{name}.init returns a {type(params).__name__}; a module needs names: a "
+            "dict of parameters, or a tuple of such dicts"
+        )
+    return params
+
+
+def as_drawn(tree: Any) -> Params:
+    """Return parameters as their cell drew them.
+
+    Args:
+      tree: nested dicts. The entries of a tuple, such as the parameters of a stack, are
+        named by their numbers.
+
+    >>> as_drawn({"1": {"w": 2}, "0": {"w": 1}})
+    ({'w': 1}, {'w': 2})
+    """
+    if not isinstance(tree, Mapping):
+        return tree
+    entries = {name: as_drawn(value) for name, value in tree.items()}
+    if entries and all(str(name).isdigit() for name in entries):
+        return tuple(entries[name] for name in sorted(entries, key=int))
+    return entries
+
+
+def cast(
+    dtype: DTypeLike | None, x: jax.Array, params: Params
+) -> tuple[jax.Array, Params]:
+    """Return inputs and parameters in `dtype`, or as they are where it is None.
+
+    Complex inputs would lose a part. They stay as they are, and the cell refuses them.
+    """
+    x = jnp.asarray(x)
+    if dtype is None or jnp.iscomplexobj(x):
+        return x, params
+    return x.astype(dtype), jax.tree.map(lambda a: a.astype(dtype), params)
+
+
+def layer_norm_as(
+    dtype: DTypeLike | None,
+    x: jax.Array,
+    scale: jax.Array | None,
+    bias: jax.Array | None,
+    epsilon: float,
+) -> jax.Array:
+    """Return the layer norm of x [..., H] in `dtype`, or in x's where it is None."""
+    dtype = x.dtype if dtype is None else dtype
+    # A narrow x is not normalised in the narrow dtype where the result is wide.
+    wide = x.astype(jnp.promote_types(x.dtype, dtype))
+    return layer_norm(wide, scale, bias, epsilon=epsilon).astype(dtype)
+
+
+def map_with_axes(
+    make: Callable[[jax.Array, Any], Any], params: Params, sharding: Sharding | None
+) -> Any:
+    """Return a tree of `make(parameter, mesh axes)`.
+
+    Args:
+      make: the axes that it gets are None where there are none.
+      params: the parameters.
+      sharding: {name: mesh axes}, or None.
+
+    Raises:
+      ValueError: mesh axes for a parameter that there is not.
+    """
+    sharding, names = sharding or {}, set()
+
+    def make_one(path, value):
+        name = jax.tree_util.keystr(path[-1:], simple=True)
+        names.add(name)
+        return make(value, sharding.get(name))
+
+    tree = jax.tree_util.tree_map_with_path(make_one, params)
+    for name in sharding.keys() - names:
+        raise ValueError(f"sharding: no parameter {name!r}, only {sorted(names)}")
+    return tree
+
+
+def replacement(owner: str, name: str) -> str:
+    """Return one line that says what to use in place of a name.
+
+    Args:
+      owner: the package or class that had the name.
+      name: the name of a module or of an argument.
+
+    >>> replacement("LSTM", "carry_init")
+    "LSTM has no 'carry_init'; use the argument initial_carry of the call"
+    """
+    return f"{owner} has no {name!r}; use {REPLACEMENTS[name]}"
+
+
+def missing_name(package: str) -> Callable[[str], Any]:
+    """Return the function `__getattr__` of a package."""
+
+    def getattr_of_package(name):
+        if name in REPLACEMENTS:
+            raise AttributeError(replacement(package, name))
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return getattr_of_package
+
+
+def refuse_options(cls: Class) -> Class:
+    """Let the constructor of a class say what to use for an argument that is gone."""
+    init = cls.__init__
+    # One class may have an argument that another class had.
+    gone = REPLACEMENTS.keys() - inspect.signature(init).parameters.keys()
+
+    @functools.wraps(init)
+    def checked_init(self, *args, **options):
+        for name in options.keys() & gone:
+            raise TypeError(replacement(cls.__name__, name))
+        init(self, *args, **options)
+
+    cls.__init__ = checked_init
+    return cls
+
+
+def refuse_batch_norm(name: str, cell: Cell) -> None:
+    """Raise ValueError for a cell with batch norm.
+
+    Args:
+      name: name of the module.
+      cell: its cell.
+    """
+    if cell.sites:
+        raise ValueError(
+            f"{name}: batch norm has statistics of each time step, which modules do "
+            f"not keep; use {_STATISTICS}"
+        )
+
+
+def refuse_mask_of_sequence(
+    name: str, cell: Cell, key: jax.Array | None, x: jax.Array
+) -> None:
+    """Raise ValueError where one step would draw what lasts for a sequence.
+
+    Args:
+      name: name of the module.
+      cell: its cell.
+      key: random key of the step, or None.
+      x: [..., D], inputs of the step.
+    """
+    # eval_shape tells whether there is such noise without drawing it.
+    if key is not None and jax.tree.leaves(jax.eval_shape(cell.sample, key, x)):
+        raise ValueError(
+            f"{name}: variational dropout has one mask for a whole sequence, which one "
+            "step cannot keep; run the module over the sequence, or use "
+            "lnrepro.functional.step(noise=...)"
+        )

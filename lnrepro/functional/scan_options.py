@@ -1,0 +1,228 @@
+"""How a scan runs: what the user chooses, and what is chosen for a platform.
+
+Shape letters: T time, D inputs of a product.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from lnrepro.functional.fast import fission, platform
+from lnrepro.functional.modules import refuse_options
+
+
+class Form(NamedTuple):
+    """How a scan runs on a platform.
+
+    Attributes:
+      loop: runs a loop over steps, as `jax.lax.scan` does.
+      hoist: whether products of x are computed for all steps before the loop.
+      in_place: whether the loop of the backward pass is `jax.lax.scan`, and writes
+        gradients over what it has read.
+      all_in_loop: whether the loop of the backward pass adds up the gradients of the
+        parameters. Otherwise they are added for all steps of a chunk at once.
+      least_steps: the fewest steps of a chunk.
+    """
+
+    loop: Callable
+    hoist: bool
+    in_place: bool
+    all_in_loop: bool
+    least_steps: int
+
+
+# One slice per step saves a GPU kernels, and would cost a TPU copies.
+_one_slice = functools.partial(fission.scan, one_slice=True)
+# The form of every platform: loop, hoist, in_place, all_in_loop, least_steps.
+#   cpu  measured on two cores of an AMD EPYC, 2026-11-24: a product leaves its result
+#        in the cache, so that a step computes its own
+#   tpu  of the programs that the compiler makes for a v5e: docs/log.md, 2026-11-26
+#   ""   all others: measured on an H100, docs/performance.md
+FORMS: platform.PerPlatform = {
+    "cpu": Form(jax.lax.scan, False, True, True, 4),
+    "tpu": Form(fission.scan, True, False, False, 32),
+    "": Form(_one_slice, True, False, False, 16),
+}
+
+
+_WORDS = {
+    "backward": ("lean", "autodiff"),
+    "save": ("products", "recurrent", "carries"),
+    "kernels": ("off", "auto", "on"),
+    "platform": (None, "cpu", "gpu", "tpu"),
+}
+
+
+@refuse_options
+@dataclasses.dataclass(frozen=True)
+class ScanOptions:
+    """How a scan runs and what its backward pass keeps. None of it changes a result.
+
+    Attributes:
+      backward: "lean", or "autodiff" for JAX's own derivative, which forward mode
+        needs.
+      save: what the lean backward pass keeps beside the carries. "products": all
+        products. "recurrent": all but the products of x. "carries": no product. What is
+        not kept is computed again, chunk by chunk.
+      chunk: number of steps in a chunk; the last one may have fewer. None chooses
+        enough steps for a large matrix product.
+      unroll: steps per iteration of the loop, as in `jax.lax.scan`.
+      kernels: whether the steps run as one kernel, which there is for TPUs: see
+        `fast.pallas`. "off" never; "auto" where it can; "on" raises where there can be
+        none.
+      platform: "cpu", "gpu" or "tpu" traces the form of that platform alone, for
+        programs that read the traced equations. None traces those of all platforms, and
+        the lowering chooses.
+
+    Raises:
+      ValueError: an unknown value.
+    """
+
+    backward: str = "lean"
+    save: str = "products"
+    chunk: int | None = None
+    unroll: int = 1
+    kernels: str = "off"
+    platform: str | None = None
+
+    def __post_init__(self):
+        """Check the values."""
+        for name, allowed in _WORDS.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                known = ", ".join(map(str, allowed))
+                raise ValueError(
+                    f"ScanOptions: {name}={value!r}; choose one of {known}"
+                )
+        for name in ("chunk", "unroll"):
+            value = getattr(self, name)
+            is_number = type(value) is int and value > 0
+            if not is_number and (name, value) != ("chunk", None):
+                raise ValueError(
+                    f"ScanOptions: {name}={value!r} must be a positive integer"
+                )
+        if self.kernels == "on" and self.backward == "autodiff":
+            raise ValueError(
+                "ScanOptions: kernels='on' cannot be used with backward='autodiff'"
+            )
+
+
+class Reads(NamedTuple):
+    """What the products of a step read.
+
+    Attributes:
+      x: (product, number of the leaf of x that is its input) pairs.
+      carry: (product, number of the leaf of the carry that is its input) pairs.
+      other: numbers of the leaves of x that are read otherwise than by `x`.
+    """
+
+    x: tuple[tuple[str, int], ...]
+    carry: tuple[tuple[str, int], ...]
+    other: tuple[int, ...]
+
+
+class Plan(NamedTuple):
+    """The static part of a scan: its functions, and how it runs on a platform.
+
+    Attributes:
+      step, output, reverse: as given to `scan`.
+      reads: what the products of the step read.
+      options: as given to `scan`.
+      form: the form of the platform.
+      forward_chunk, backward_chunk: steps in a chunk, in either pass.
+    """
+
+    step: Callable
+    output: Callable
+    reverse: bool
+    reads: Reads
+    options: ScanOptions
+    form: Form
+    forward_chunk: int
+    backward_chunk: int
+
+
+def plans_for(
+    step: Callable,
+    output: Callable,
+    reverse: bool,
+    reads: Reads,
+    x: Any,
+    steps: int,
+    options: ScanOptions,
+) -> platform.PerPlatform:
+    """Return the plan of every platform.
+
+    Args:
+      step, output, reverse: as given to `scan`.
+      reads: what the products of the step read.
+      x: pytree of [T, ...], the inputs, for their shapes.
+      steps: T.
+      options: how to run.
+
+    Raises:
+      ValueError: a chunk where T is symbolic.
+    """
+    if options.chunk is not None and not isinstance(steps, int):
+        raise ValueError(
+            f"scan: chunk={options.chunk} needs a known number of steps; it is the "
+            f"symbolic {steps}"
+        )
+    plans = {}
+    for name, form in _forms(options).items():
+        # Chunks bound the memory of what is computed for many steps at once. Where the
+        # forward pass keeps that anyway, and the backward pass computes nothing so,
+        # they bound nothing.
+        chunk = _chunk(x, steps, form.least_steps)
+        if options.chunk is not None:
+            chunk = min(options.chunk, steps)
+        keeps_all = options.chunk is None and options.save == "products"
+        forward = steps if keeps_all or not form.hoist else chunk
+        backward = steps if keeps_all and form.all_in_loop else chunk
+        plans[name] = Plan(
+            step, output, reverse, reads, options, form, forward, backward
+        )
+    return plans
+
+
+def _forms(options):
+    """The forms of the platforms that are traced, with kernels where asked for."""
+    forms = dict(FORMS)
+    if options.kernels != "off":
+        # Pallas takes 0.2 seconds to import, which only those who use it should wait
+        # for.
+        from lnrepro.functional.fast import pallas
+
+        required = options.kernels == "on"
+        loop = functools.partial(pallas.scan, required=required)
+        forms["tpu"] = forms["tpu"]._replace(loop=loop, all_in_loop=True)
+        if required:
+            return {"": forms["tpu"]}
+    if options.platform is None:
+        return forms
+    name = options.platform if options.platform in forms else ""
+    return {name: forms[name]}
+
+
+def _chunk(x, steps, least_steps):
+    """The fewest steps that give a product enough rows to run at full speed."""
+    # Measured on a CPU: larger products are not faster.
+    enough_rows = 512
+    shapes = [leaf.shape for leaf in jax.tree.leaves(x)]
+    sizes = [size for shape in shapes for size in shape]
+    if not shapes or not all(isinstance(size, int) for size in sizes):
+        return steps  # jax.export has symbolic sizes.
+    # A leaf is [T, batch axes..., D], so a product over `chunk` steps has chunk * rows
+    # rows.
+    rows = math.prod(shapes[0][1:-1])
+    chunk = max(1, least_steps, -(-enough_rows // max(rows, 1)))
+    if 2 * chunk > steps:
+        return steps
+    # A last chunk of fewer steps is a second program to compile. So a divisor of T is
+    # taken if there is one of a similar size.
+    divisors = (size for size in range(chunk, 2 * chunk) if steps % size == 0)
+    return next(divisors, chunk)

@@ -1,0 +1,133 @@
+"""What the modules refuse, in one line that says what to do."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+
+from docs.examples.user_cells import ProjectedLSTMCell
+from lnrepro import functional, linen
+from lnrepro import nnx as lnnx
+from tests.modules.adaptor import D, H, X, each_package, refused
+
+LEARNED = functional.stack(functional.LSTMCell(H, learned_carry=True))
+
+
+@each_package
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("Stack", r"RNN\(functional.stack"),
+        ("Bidirectional", "functional.bidirectional"),
+        ("RMSNorm", "functional.rms_norm"),
+        ("BatchNorm", "functional.batch_norm"),
+    ],
+)
+def test_modules_that_are_gone(package, name, use):
+    with refused(AttributeError, f"has no '{name}'; use", use):
+        getattr(package.package, name)
+    with refused(AttributeError, "has no attribute 'LSTN'"):
+        _ = package.package.LSTN
+
+
+@each_package
+@pytest.mark.parametrize(
+    ("option", "use"),
+    [
+        ("carry_init", "initial_carry"),
+        ("max_steps", "functional.track"),
+        ("use_running_average", "functional.track"),
+        ("unroll", r"ScanOptions\(unroll="),
+        ("kernel_metadata", "sharding="),
+    ],
+)
+def test_options_that_are_gone(package, option, use):
+    for name in ("LSTM", "GRUCell"):
+        with refused(TypeError, f"{name} has no '{option}'; use", use):
+            package.named(name, **{option: 1})
+    with refused(TypeError, f"RNN has no '{option}'; use"):
+        package.around(package.named("GRUCell"), **{option: 1})
+
+
+@each_package
+def test_unknown_options_and_values(package):
+    for name in ("LSTM", "LSTMCell"):
+        for option in ("layer_norm", "peephole"):
+            with refused(TypeError, f"unexpected keyword argument '{option}'"):
+                package.named(name, **{option: True})
+        with refused(ValueError, "norm='group'; choose one of"):
+            package.named(name, norm="group")
+        with refused(ValueError, "batch norm", "functional.track"):
+            package.named(name, norm="batch")
+    with refused(ValueError, "batch norm", "functional.track"):
+        package.rnn(functional.GRUCell(H, "batch"))
+
+
+def test_sizes():
+    for make in (linen.LSTM, linen.GRUCell):
+        with refused(ValueError, "features=0; it must be a positive integer"):
+            make(0).initialize_carry(None, (2, D))
+    with refused(ValueError, "features=0; it must be a positive integer"):
+        lnnx.LSTM(D, 0, rngs=nnx.Rngs(0))
+    with refused(TypeError, "float"):
+        lnnx.LSTM(3.5, H, rngs=nnx.Rngs(0))
+
+
+class Overridden(linen.GRUCell):
+    """Its call would not be run."""
+
+    def __call__(self, carry, inputs):
+        return carry, inputs
+
+
+def test_rnn_refuses_other_cells():
+    for cell in (nn.GRUCell(H), linen.GRU(H), Overridden(H), linen.GRUCell):
+        with refused(TypeError, r"use flax\.linen\.RNN"):
+            linen.RNN(cell)
+    rngs = nnx.Rngs(0)
+    for cell in (nnx.GRUCell(D, H, rngs=rngs), lnnx.GRU(D, H, rngs=rngs)):
+        with refused(TypeError, r"use flax\.nnx\.RNN"):
+            lnnx.RNN(cell)
+    for given in ({}, {"in_features": D}, {"rngs": rngs}):
+        with refused(ValueError, "needs in_features"):
+            lnnx.RNN(functional.GRUCell(H), **given)
+
+
+@pytest.mark.parametrize("rngs", [0, "carry", None, {"params": 1}])
+def test_rngs_of_another_kind(rngs):
+    message = f"rngs has the type {type(rngs).__name__}; give rngs=nnx.Rngs"
+    for make in (
+        lambda: lnnx.GRU(D, H, rngs=rngs),
+        lambda: lnnx.LayerNorm(D, rngs=rngs),
+    ):
+        with refused(TypeError, message):
+            make()
+
+
+def test_a_learned_carry_needs_the_parameters():
+    for module in (linen.RNN(LEARNED), linen.FunctionalCell(LEARNED)):
+        with refused(ValueError, "learned carry", "bind"):
+            module.initialize_carry(jax.random.key(0), X[:, 0].shape)
+
+
+class Nameless(ProjectedLSTMCell):
+    """A cell whose parameters are one array."""
+
+    def init(self, key, features_in, dtype=jnp.float32):
+        return jnp.zeros(features_in, dtype)
+
+
+@each_package
+def test_parameters_without_names(package):
+    with refused(TypeError, "Nameless.init returns a ", "a dict of parameters"):
+        package.rnn(Nameless(H, 6))
+
+
+@each_package
+@pytest.mark.parametrize("option", ["kernel_init", "bias_init"])
+def test_initialisers_with_metadata(package, option):
+    wrap = nn if package.package is linen else nnx
+    initializer = wrap.with_partitioning(nn.initializers.ones, ("model",))
+    with refused(TypeError, "LSTMCell: an initialiser with metadata", "sharding="):
+        package.named("LSTM", **{option: initializer})
