@@ -51,9 +51,6 @@ class Lines(Sequence):
         strokes = self.strokes[i][: self.length]
         return {"steps": self.normalise(strokes), "text": self.texts[i]}
 
-    def __getitems__(self, rows: Sequence[int]) -> list[dict[str, np.ndarray]]:
-        return [self[i] for i in rows]
-
     def normalise(self, strokes: np.ndarray) -> np.ndarray:
         """Return offsets [t, 3] of the data as normalised float32 steps [t, 3]."""
         # A copy, because the columns are read-only.

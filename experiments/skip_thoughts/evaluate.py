@@ -54,7 +54,9 @@ def is_pairs(name: str, config: ConfigDict) -> bool:
     Raises:
       DataError: there is no such set.
     """
-    return data.format_of(name, config.data.dir) in PAIRS
+    if name not in data.TABLE:
+        name = data.open_set(name, config.data.dir).format
+    return name in PAIRS
 
 
 def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:

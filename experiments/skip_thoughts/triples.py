@@ -32,8 +32,8 @@ from lnrepro.errors import DataError, UserError
 STEPS = LONGEST + 1
 END = 0
 UNKNOWN = 1
-# Pages of the mapped files are released after this many batches.
-RELEASE_EVERY = 32
+# Pages of the mapped files are released after this many examples.
+RELEASE_EVERY = 2048
 
 
 class Triples:
@@ -85,28 +85,24 @@ class Triples:
     def __len__(self) -> int:
         return len(self.triples)
 
-    def __getitems__(self, rows: Sequence[int]) -> list[dict[str, np.ndarray]]:
-        """Return several examples."""
+    def __getitem__(self, row: int) -> dict[str, np.ndarray]:
         offsets, values = self.tokens.offsets, self.tokens.values
         self._reads += 1
         # Pages in use count as memory of this process, and random rows touch all of
         # them in time.
         if self._reads % RELEASE_EVERY == 0:
             forget_pages(values, offsets, self.triples)
-        examples = []
-        for line in self.triples[np.asarray(rows)].tolist():
-            # Three sentences in a row lie behind one another, so four offsets bound
-            # them.
-            start, *ends = offsets[line - 1 : line + 3].tolist()
-            example = {}
-            for name, end in zip(self.pad, ends, strict=True):
-                ids = np.append(values[start:end], END).astype(np.int32)
-                # Ids are in the order of frequency, so the rarest words become unknown.
-                ids[ids >= self.vocabulary] = UNKNOWN
-                example[name] = ids
-                start = end
-            examples.append(example)
-        return examples
+        line = int(self.triples[row])
+        # Three sentences in a row lie behind one another, so four offsets bound them.
+        start, *ends = offsets[line - 1 : line + 3].tolist()
+        example = {}
+        for name, end in zip(self.pad, ends, strict=True):
+            ids = np.append(values[start:end], END).astype(np.int32)
+            # Ids are in the order of frequency, so the rarest words become unknown.
+            ids[ids >= self.vocabulary] = UNKNOWN
+            example[name] = ids
+            start = end
+        return example
 
 
 def vocabulary_of(facts: Mapping[str, Any], size: int) -> Vocabulary:

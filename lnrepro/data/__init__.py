@@ -32,7 +32,6 @@ from lnrepro.data.table import (
     DataDir,
     data_root,
     folder_of,
-    format_of,
     reader_of,
     register,
 )
@@ -50,7 +49,6 @@ __all__ = [
     "facts",
     "fingerprint",
     "folder_of",
-    "format_of",
     "open_columns",
     "open_config",
     "open_set",

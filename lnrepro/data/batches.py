@@ -26,7 +26,7 @@ Shapes: B batch, T bucket length, N examples of the split.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,11 +50,11 @@ BLOCK_ROWS = 1024
 
 
 class Source(Protocol):
-    """Examples that are made when they are asked for."""
+    """Examples, which may be made when they are asked for; also a list."""
 
     def __len__(self) -> int: ...
 
-    def __getitems__(self, rows: Sequence[int]) -> Sequence[Mapping[str, Any]]: ...
+    def __getitem__(self, row: int, /) -> Mapping[str, Any]: ...
 
 
 Data = Mapping[str, np.ndarray | Ragged] | Source
@@ -229,7 +229,7 @@ def evenly_spaced(size: int, count: int | None) -> np.ndarray:
 def _select(data: Data, rows: np.ndarray) -> Any:
     """Return rows of the data: a dict for columns, a list of examples for a source."""
     if not isinstance(data, Mapping):
-        return data.__getitems__(rows.tolist())
+        return [data[row] for row in rows.tolist()]
     found = {}
     for name, column in data.items():
         if isinstance(column, Ragged):

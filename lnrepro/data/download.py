@@ -6,8 +6,8 @@ import hashlib
 import os
 import pathlib
 import tempfile
+import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from http.client import HTTPException
 
 from lnrepro.data import files
@@ -16,6 +16,14 @@ from lnrepro.errors import DataError
 
 # Bytes that are read at a time.
 PIECE = 1 << 20
+# What an address may raise that does not deliver a file.
+FAILURES = (
+    urllib.error.URLError,
+    HTTPException,
+    ConnectionError,
+    TimeoutError,
+    DataError,
+)
 
 
 def download(
@@ -54,8 +62,8 @@ def download(
                 part = pathlib.Path(scratch) / name
                 try:
                     _fetch(url, part, file, progress, timeout)
-                except DataError as e:
-                    problem = f"{url}: {e}"
+                except FAILURES as e:
+                    problem = f"{url}: {getattr(e, 'reason', None) or e or type(e)}"
                     continue
                 os.replace(part, folder / name)
                 return folder / name
@@ -70,15 +78,15 @@ def download(
 def _fetch(
     url: str, path: pathlib.Path, file: RawFile, progress: Progress, timeout: float
 ) -> None:
-    """Download one address into a file, and check its content.
-
-    Raises:
-      DataError: the address does not deliver the file.
-      OSError: the file cannot be written.
-    """
-    done = total = 0
-    with path.open("wb") as out:
-        for piece, total in _pieces(url, timeout):
+    """Download one address into a file, and check its content."""
+    request = urllib.request.Request(url, headers={"User-Agent": "lnrepro"})
+    done = 0
+    with (
+        urllib.request.urlopen(request, timeout=timeout) as reply,
+        path.open("wb") as out,
+    ):
+        total = int(reply.headers.get("Content-Length", 0))
+        while piece := reply.read(PIECE):
             out.write(piece)
             done += len(piece)
             progress(file.name, done, total)
@@ -88,20 +96,3 @@ def _fetch(
     found = hashlib.sha256(files.read(path)).hexdigest()
     if file.sha256 not in (None, found):
         raise DataError(f"checksum differs, sha256 of the content is {found[:12]}...")
-
-
-def _pieces(url: str, timeout: float) -> Iterator[tuple[bytes, int]]:
-    """Yield what an address sends, and how many bytes it says it will send.
-
-    Raises:
-      DataError: it cannot be read.
-    """
-    request = urllib.request.Request(url, headers={"User-Agent": "lnrepro"})
-    try:
-        with urllib.request.urlopen(request, timeout=timeout) as reply:
-            total = int(reply.headers.get("Content-Length") or 0)
-            while piece := reply.read(PIECE):
-                yield piece, total
-    # URLError and HTTPError are OSErrors.
-    except (OSError, ValueError, HTTPException) as e:
-        raise DataError(str(getattr(e, "reason", None) or e or type(e))) from e

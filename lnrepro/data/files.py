@@ -28,8 +28,6 @@ import numpy as np
 
 from lnrepro.errors import DataError
 
-Where = str | pathlib.Path
-
 # How the names of packed files end, their first bytes, and what opens them.
 PACKINGS = {
     ".gz": (b"\x1f\x8b\x08", gzip.open),
@@ -154,7 +152,7 @@ def members(archive: pathlib.Path, suffix: str = "") -> Iterator[tuple[str, byte
     with _opened(archive) as content, tarfile.open(fileobj=content, mode="r|") as tar:
         for member in tar:
             # Without this, tarfile keeps all members in memory.
-            tar.members = []
+            tar.members = []  # pyright: ignore[reportAttributeAccessIssue]
             if member.isreg() and member.name.endswith(suffix):
                 file = tar.extractfile(member)
                 yield member.name, file.read() if file else b""
@@ -176,7 +174,7 @@ def load_npy(path: pathlib.Path) -> np.ndarray:
             ) from e
 
 
-def check_finite(array: np.ndarray, where: Where) -> None:
+def check_finite(array: np.ndarray, where: object) -> None:
     """Check that all numbers are finite, also as float32.
 
     Args:
@@ -199,7 +197,7 @@ def check_finite(array: np.ndarray, where: Where) -> None:
         )
 
 
-def decode(content: bytes, where: Where) -> str:
+def decode(content: bytes, where: object) -> str:
     r"""Decode a whole text file. Warns of lines that are not in UTF-8.
 
     >>> decode(b"caf\xc3\xa9", "f")
@@ -235,7 +233,7 @@ def text_blocks(
 
 
 def decode_blocks(
-    blocks: Iterable[bytes], where: Where, longest: int | None = None
+    blocks: Iterable[bytes], where: object, longest: int | None = None
 ) -> Iterator[tuple[int, str]]:
     """Decode the blocks of a text file, see `text_blocks`.
 
@@ -263,7 +261,7 @@ def decode_blocks(
     decoder.close()
 
 
-def _as_utf8(blocks: Iterable[bytes], where: Where) -> Iterator[bytes]:
+def _as_utf8(blocks: Iterable[bytes], where: object) -> Iterator[bytes]:
     """Yield blocks without a byte order mark, and those of UTF-16 text as UTF-8."""
     blocks = iter(blocks)
     first = next(blocks, b"")
@@ -285,7 +283,7 @@ def _as_utf8(blocks: Iterable[bytes], where: Where) -> Iterator[bytes]:
 class _Decoder:
     """Decodes the lines of one file, and counts those that are not in UTF-8."""
 
-    def __init__(self, where: Where):
+    def __init__(self, where: object):
         self._where = where
         # Of the lines that are not in UTF-8: the number of the first one, their number,
         # and their bytes above 127. And all bytes of the file.

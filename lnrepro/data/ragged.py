@@ -94,12 +94,12 @@ class Writer:
 
 def load(folder: pathlib.Path) -> dict[str, np.ndarray | Ragged]:
     """Map the columns in a folder into memory."""
-    arrays = {}
-    for file in sorted(folder.rglob("*.npy")):
-        name = file.relative_to(folder).as_posix().removesuffix(".npy")
-        # A plain array in place of np.memmap, whose slices cost more. Pages are read at
-        # first use.
-        arrays[name] = np.asarray(np.load(file, mmap_mode="r"))
+    # Plain arrays in place of np.memmap, whose slices cost more. Pages are read when
+    # they are used first.
+    arrays = {
+        file.stem: np.asarray(np.load(file, mmap_mode="r"))
+        for file in sorted(folder.glob("*.npy"))
+    }
     columns = {}
     for name, values in arrays.items():
         if name + OFFSETS in arrays:

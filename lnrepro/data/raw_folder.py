@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from lnrepro.data import files
 from lnrepro.data.files import PLAIN_OR_PACKED, SUFFIXES
@@ -40,30 +40,24 @@ def no_progress(what: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
+@dataclasses.dataclass(frozen=True)
 class RawFolder:
     """The folder with the official files of a set, or with own files of its format.
 
     Attributes:
       dataset: name of the set whose format the files have.
       folder: where the files are.
+      official_files: what is known about the official files.
       official: whether the files must be the official ones. If not, the set gets
         another name (--as), and other files of the same format are accepted.
       progress: called now and then where reading takes long.
     """
 
-    def __init__(
-        self,
-        dataset: str,
-        folder: pathlib.Path,
-        official_files: Sequence[RawFile] = (),
-        *,
-        official: bool = True,
-        progress: Progress = no_progress,
-    ):
-        """Describe the folder, see the attributes."""
-        self.dataset, self.folder, self.official = dataset, folder, official
-        self.progress = progress
-        self._sha256 = {file.name: file.sha256 for file in official_files}
+    dataset: str
+    folder: pathlib.Path
+    official_files: Sequence[RawFile] = ()
+    official: bool = True
+    progress: Progress = no_progress
 
     def find(self, name: str) -> pathlib.Path | None:
         """Return the path of a file, plain or packed; None if there is none."""
@@ -93,9 +87,9 @@ class RawFolder:
         """
         path = self.path(name)
         content = files.read(path)
-        wanted = self._sha256.get(name) if self.official else None
         found = hashlib.sha256(content).hexdigest()
-        if wanted and wanted != found:
+        wanted = {file.name: file.sha256 for file in self.official_files}.get(name)
+        if self.official and wanted and wanted != found:
             raise DataError(
                 f"{path}: checksum differs, sha256 of the content is {found[:12]}... "
                 f"and of the official file {wanted[:12]}...; get the official file, or "
@@ -126,10 +120,12 @@ class RawFolder:
                 continue
             if path.is_dir():
                 continue
-            if _checked(name, root) in found:
-                raise _twice(root, name)
+            _check_name(name, found, root)
             found[name] = path
-        return {name: found[name] for name in sorted(found, key=_parts)}
+        return {
+            name: found[name]
+            for name in sorted(found, key=lambda name: name.split("/"))
+        }
 
     def tree(
         self, folder: str, archives: Sequence[str] = (), *, suffix: str = ""
@@ -165,8 +161,7 @@ class RawFolder:
             _, found, name = f"/{member}".partition(f"/{folder}/")
             if not found or files.is_system_file(member):
                 continue
-            if _checked(name, archive) in seen:
-                raise _twice(archive, name)
+            _check_name(name, seen, archive)
             seen.add(name)
             yield name, content
 
@@ -197,25 +192,14 @@ class RawFolder:
         return DataError(f"{what}; {advice}")
 
 
-def _parts(name: str) -> tuple[str, ...]:
-    return pathlib.PurePosixPath(name).parts
-
-
-def _checked(name: str, where: pathlib.Path) -> str:
-    """Return a name that fits into one line of an error message.
-
-    Raises:
-      DataError: the name cannot be printed.
-    """
+def _check_name(name: str, known: Collection[str], where: pathlib.Path) -> None:
+    """Raise DataError if a name cannot be printed in one line, or is known already."""
     if not name.isprintable():
         raise DataError(
             f"{where}: the name {files.quoted(name)} cannot be printed; rename the file"
         )
-    return name
-
-
-def _twice(where: pathlib.Path, name: str) -> DataError:
-    return DataError(
-        f"{where}: {name} is there more than once, such as plain and packed; remove "
-        "one of them"
-    )
+    if name in known:
+        raise DataError(
+            f"{where}: {name} is there more than once, such as plain and packed; "
+            "remove one of them"
+        )

@@ -98,9 +98,7 @@ class Reader:
     embedded: bool = False
 
 
-def leave_out(
-    where: str | pathlib.Path, what: str, places: Sequence[object], total: int
-) -> None:
+def leave_out(where: object, what: str, places: Sequence[object], total: int) -> None:
     """Warn that a few examples are left out, once for each kind and file.
 
     Args:

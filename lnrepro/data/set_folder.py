@@ -22,7 +22,7 @@ import numpy as np
 from lnrepro.data import ragged
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.raw_folder import Progress, no_progress
-from lnrepro.data.reader import Column, Columns
+from lnrepro.data.reader import Columns
 from lnrepro.errors import DataError
 
 SET_FILE = "set.json"
@@ -98,57 +98,43 @@ class SetFolder:
             raise damaged(self.folder, "its content has another checksum")
 
 
-def write_columns(columns: Columns, folder: pathlib.Path) -> int:
+def write_columns(columns: Columns, folder: pathlib.Path, where: object) -> int:
     """Write the columns of a split.
 
     Args:
       columns: the features by name.
-      folder: where the files are written.
+      folder: where the files are written. It is called like the split.
+      where: what the columns come from, for error messages.
 
     Returns:
       The number of examples.
 
     Raises:
-      DataError: a column does not hold numbers, or columns differ in length.
+      DataError: there are no examples, columns differ in length, or are no numbers.
     """
     sizes = {name: len(column) for name, column in columns.items()}
-    if len(set(sizes.values())) != 1:
-        raise DataError(f"the columns of a split differ in length: {sizes}")
+    if len(set(sizes.values())) != 1 or not all(sizes.values()):
+        raise DataError(
+            f"{where}: the split {folder.name} needs examples, and as many in each "
+            f"column; there are {sizes}"
+        )
     folder.mkdir(parents=True)
     for name, column in columns.items():
-        if isinstance(column, np.ndarray):
-            _check_numbers(name, column)
-            np.save(folder / f"{name}.npy", np.ascontiguousarray(column))
-        elif len(column):
-            _write_ragged(name, column, folder)
-    return len(column)
-
-
-def _write_ragged(name: str, column: Column, folder: pathlib.Path) -> None:
-    """Write examples that differ in length."""
-    first = _check_numbers(name, column[0])
-    rows = ragged.Writer(folder / f"{name}.npy", first.dtype, first.shape[1:])
-    offsets = [0]
-    for row in column:
-        if row.dtype != first.dtype or row.shape[1:] != first.shape[1:]:
+        if not isinstance(column, np.ndarray):
+            offsets = np.cumsum([0, *map(len, column)], dtype=np.int64)
+            np.save(folder / f"{name}{ragged.OFFSETS}.npy", offsets)
+            try:
+                column = np.concatenate(column)
+            except ValueError as e:
+                raise DataError(f"{name}: its examples differ in shape ({e})") from e
+        # Booleans, integers, unsigned integers and floats.
+        if column.dtype.kind not in "biuf":
             raise DataError(
-                f"{name}: example {len(offsets) - 1} is {row.dtype} {row.shape}, but "
-                f"the first one is {first.dtype} {first.shape}"
+                f"{name}: values of type {column.dtype}; columns hold numbers, and "
+                "text as its bytes in UTF-8"
             )
-        rows.append(row)
-        offsets.append(offsets[-1] + len(row))
-    rows.close()
-    np.save(folder / f"{name}{ragged.OFFSETS}.npy", np.array(offsets, np.int64))
-
-
-def _check_numbers(name: str, array: np.ndarray) -> np.ndarray:
-    # Booleans, integers, unsigned integers and floats.
-    if array.dtype.kind not in "biuf":
-        raise DataError(
-            f"{name}: values of type {array.dtype}; columns hold numbers, and text as "
-            "its bytes in UTF-8"
-        )
-    return array
+        np.save(folder / f"{name}.npy", np.ascontiguousarray(column))
+    return len(columns[name])
 
 
 def checksum(
@@ -171,42 +157,28 @@ def checksum(
     for split in sorted(splits):
         place = folder / COLUMNS / split
         if by_file:
-            _add_files(digest, place)
-        else:
-            digest.update(f"{split}:{splits[split]};".encode())
-            _add_examples(digest, ragged.load(place), splits[split], split, progress)
+            for file in sorted(place.iterdir()):
+                digest.update(f"{file.name}:{file.stat().st_size};".encode())
+                with file.open("rb") as opened:
+                    while block := opened.read(BLOCK):
+                        digest.update(block)
+            continue
+        digest.update(f"{split}:{splits[split]};".encode())
+        columns = sorted(ragged.load(place).items())
+        for i in range(splits[split]):
+            if i % CHUNK == 0:
+                progress(f"checking {split}", i, splits[split])
+            for name, column in columns:
+                value = column[i]
+                # Name, dtype and shape come before the bytes, so that equal bytes of
+                # other arrays give another checksum.
+                digest.update(f"{name}:{value.dtype.str}:{value.shape};".encode())
+                digest.update(value.tobytes())
     if facts:
         # Sorted keys make the checksum independent of the order of the facts.
         text = json.dumps(facts, ensure_ascii=False, sort_keys=True)
         digest.update(text.encode())
     return digest.hexdigest()
-
-
-def _add_files(digest: Any, folder: pathlib.Path) -> None:
-    for file in sorted(folder.iterdir()):
-        digest.update(f"{file.name}:{file.stat().st_size};".encode())
-        with file.open("rb") as opened:
-            while block := opened.read(BLOCK):
-                digest.update(block)
-
-
-def _add_examples(
-    digest: Any,
-    columns: Mapping[str, np.ndarray | Ragged],
-    size: int,
-    split: str,
-    progress: Progress,
-) -> None:
-    names = sorted(columns)
-    for i in range(size):
-        if i % CHUNK == 0:
-            progress(f"checking {split}", i, size)
-        for name in names:
-            value = columns[name][i]
-            # Name, dtype and shape come before the bytes, so that equal bytes of other
-            # arrays give another checksum.
-            digest.update(f"{name}:{value.dtype.str}:{value.shape};".encode())
-            digest.update(value.tobytes())
 
 
 def seal(
@@ -232,22 +204,19 @@ def seal(
       facts: facts of the whole set.
       progress: called now and then.
     """
-    content = {
-        "name": name,
-        "version": version,
-        "format": format,
-        "sha256": checksum(folder, splits, facts, by_file, progress),
-        "by_file": by_file,
-        "splits": dict(splits),
-        "sizes": {
-            path.relative_to(folder).as_posix(): path.stat().st_size
-            for path in sorted(folder.rglob("*.npy"))
-        },
-        "facts": dict(facts),
+    sha256 = checksum(folder, splits, facts, by_file, progress)
+    sizes = {
+        path.relative_to(folder).as_posix(): path.stat().st_size
+        for path in sorted(folder.rglob("*.npy"))
     }
+    written = SetFolder(
+        folder, name, version, format, sha256, by_file, dict(splits), sizes, dict(facts)
+    )
+    content = dataclasses.asdict(written)
+    del content["folder"]
     text = json.dumps(content, ensure_ascii=False, indent=1)
     (folder / SET_FILE).write_text(text, encoding="utf-8")
-    return SetFolder(folder, **content)
+    return written
 
 
 def open_folder(folder: pathlib.Path) -> SetFolder | None:

@@ -102,24 +102,6 @@ def known_reader(name: str) -> Reader | None:
     return None
 
 
-def format_of(name: str, data_dir: DataDir = None) -> str:
-    """Return the name of the set whose format a set has, which is known here.
-
-    Args:
-      name: the set. That of own files has the format of another set.
-      data_dir: the folder of all prepared sets, where own sets are found.
-
-    Raises:
-      DataError: there is no such set, or it is damaged.
-    """
-    if known_reader(name):
-        return name
-    own = open_folder(folder_of(name, data_dir))
-    if own is None or not known_reader(own.format):
-        raise _unknown(name)
-    return own.format
-
-
 def reader_of(name: str, data_dir: DataDir = None) -> Reader:
     """Return the reader of a set: its source, licence, size and official files.
 
@@ -130,8 +112,11 @@ def reader_of(name: str, data_dir: DataDir = None) -> Reader:
     Raises:
       DataError: there is no such set, or it is damaged.
     """
-    found = known_reader(format_of(name, data_dir))
-    assert found is not None
+    found = known_reader(name)
+    if found is None and (own := open_folder(folder_of(name, data_dir))):
+        found = known_reader(own.format)
+    if found is None:
+        raise _unknown(name)
     return found
 
 

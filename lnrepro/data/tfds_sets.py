@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
+from tensorflow_datasets.core import hashing
 
 from lnrepro.data.files import quoted
 from lnrepro.data.ragged import Ragged
@@ -45,25 +46,22 @@ def write(opened: SetFolder, folder: str | os.PathLike) -> None:
       folder: the new folder.
 
     Raises:
-      DataError: the folder exists, or columns of the set differ in length.
+      DataError: the folder exists, or the set does not consist of examples.
     """
     target = pathlib.Path(folder)
     if target.exists():
         raise DataError(f"{target}: exists already; name a new folder")
-    splits = {split: opened.columns(split) for split in opened.splits}
-    for columns in splits.values():
-        sizes = {name: len(column) for name, column in columns.items()}
-        if len(set(sizes.values())) != 1:
-            raise DataError(
-                f"{opened.name}: its columns are no features of examples, as they "
-                f"differ in length: {sizes}"
-            )
+    if opened.by_file:
+        raise DataError(
+            f"{opened.name}: its columns differ in length, so that they are no "
+            "features of examples"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
         prefix="unfinished-", dir=target.parent
     ) as scratch:
         tfds.disable_progress_bar()
-        writer = _Writer(opened, splits, scratch)
+        writer = _Writer(opened, scratch)
         # TFDS prints what it does.
         with contextlib.redirect_stdout(io.StringIO()):
             writer.download_and_prepare(
@@ -83,19 +81,14 @@ class _OfflineInfo(tfds.core.DatasetInfo):
 class _Writer(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """TFDS builder of one prepared set."""
 
-    def __init__(
-        self,
-        opened: SetFolder,
-        splits: Mapping[str, Mapping[str, np.ndarray | Ragged]],
-        scratch: str,
-    ):
+    def __init__(self, opened: SetFolder, scratch: str):
         self.name = opened.name  # pyright: ignore[reportAttributeAccessIssue]
         self.VERSION = tfds.core.Version(opened.version)
-        self._opened, self._splits = opened, splits
+        self._opened = opened
         super().__init__(data_dir=scratch, file_format="array_record")
 
     def _info(self) -> tfds.core.DatasetInfo:
-        columns = next(iter(self._splits.values()))
+        columns = self._opened.columns(next(iter(self._opened.splits)))
         facts = {"fingerprint": self._opened.fingerprint, "facts": self._opened.facts}
         return _OfflineInfo(
             builder=self,
@@ -107,10 +100,10 @@ class _Writer(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
-        return {split: self._generate_examples(split) for split in self._splits}
+        return {split: self._generate_examples(split) for split in self._opened.splits}
 
     def _generate_examples(self, split: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        columns = self._splits[split]
+        columns = self._opened.columns(split)
         for i in range(self._opened.splits[split]):
             yield i, {name: column[i] for name, column in columns.items()}
 
@@ -153,7 +146,7 @@ def _read(raw: RawFolder) -> Content:
             )
         splits = {
             SPLITS.get(split, split): _columns(builder, split)
-            for split in builder.info.splits
+            for split in map(str, builder.info.splits)
         }
     except DataError:
         raise
@@ -179,7 +172,7 @@ def _columns(builder: Any, split: str) -> dict[str, np.ndarray]:
     if not builder.info.disable_shuffling:
         # TFDS sorts the examples by a hash of their keys, which are numbers in sets
         # such as mnist.
-        hasher = tfds.core.hashing.Hasher(split)
+        hasher = hashing.Hasher(split)
         hashes = [hasher.hash_key(number) for number in range(len(examples))]
         stored = sorted(range(len(examples)), key=hashes.__getitem__)
         order = np.argsort(stored)

@@ -47,19 +47,6 @@ def ragged(rows):
     return Ragged(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
 
 
-class Examples:
-    """A source: the examples of columns, made when they are asked for."""
-
-    def __init__(self, columns):
-        self.columns = columns
-
-    def __len__(self):
-        return N
-
-    def __getitems__(self, rows):
-        return [{name: v[i] for name, v in self.columns.items()} for i in rows]
-
-
 def take(stream, n):
     with stream:
         return list(itertools.islice(stream, n))
@@ -112,13 +99,6 @@ def test_rows_are_uniform_over_the_batches_of_an_epoch():
     assert ((counts - expected) ** 2 / expected).sum() < 60
 
 
-def test_batches_hold_the_rows_of_the_plan(columns):
-    plan = Plan(N, 10, seed=5)
-    for k, batch in enumerate(take(train_batches(columns, plan, process=ALONE), 25)):
-        np.testing.assert_array_equal(batch["row"], plan.rows(k))
-        np.testing.assert_array_equal(batch["image"], columns["image"][plan.rows(k)])
-
-
 def test_the_order_never_changes():
     """No version of NumPy, Python or this package may change these numbers.
 
@@ -149,37 +129,26 @@ def test_seeds_differ_and_may_be_negative():
     assert len(orders) == 5
 
 
-@pytest.mark.parametrize("start", [1, 9, 10, 11, 57, 1000, 10**9 + 7])
+@pytest.mark.parametrize("start", [0, 1, 9, 10, 11, 57, 1000, 10**9 + 7])
 def test_a_run_may_start_at_any_step(columns, start):
     plan = Plan(N, 10, seed=2)
     resumed = take(train_batches(columns, plan, start_step=start, process=ALONE), 30)
     for k, batch in enumerate(resumed, start):
         np.testing.assert_array_equal(batch["row"], plan.rows(k))
-    if start < 100:
-        same(
-            resumed,
-            take(train_batches(columns, plan, process=ALONE), start + 30)[start:],
-        )
+        np.testing.assert_array_equal(batch["image"], columns["image"][plan.rows(k)])
 
 
 @pytest.mark.parametrize("block_rows", [1, 30, 45, 1024])
 def test_stacked_batches_are_the_same(columns, block_rows, monkeypatch):
     monkeypatch.setattr(batches, "BLOCK_ROWS", block_rows)
-    plan = Plan(N, 10, seed=2)
-    one_by_one = [
-        {"row": plan.rows(k), "image": columns["image"][plan.rows(k)]}
-        for k in range(5, 45)
-    ]
-    with train_batches(columns, plan, start_step=5, process=ALONE) as stream:
-        at = 0
+    plan, k = Plan(N, 10, seed=2), 5
+    with train_batches(columns, plan, start_step=k, process=ALONE) as stream:
         for n in (1, 4, 7, 3, 13, 1, 11):
             stacked = stream.take(n)
-            assert stacked["image"].shape == (n, 10, 3, 4)
-            same(
-                [{name: v[i] for name, v in stacked.items()} for i in range(n)],
-                one_by_one[at : at + n],
-            )
-            at += n
+            rows = np.stack([plan.rows(step) for step in range(k, k + n)])
+            np.testing.assert_array_equal(stacked["row"], rows)
+            np.testing.assert_array_equal(stacked["image"], columns["image"][rows])
+            k += n
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -205,7 +174,8 @@ def test_the_parts_of_the_processes_make_up_the_batch(columns, sequences, count)
 def test_batches_of_a_source_are_those_of_its_columns(sequences):
     columns, lengths = sequences
     plan = Plan(N, 8, 1, lengths=lengths, buckets=(10, 40))
-    data = (columns, Examples(columns))
+    source = [{name: v[i] for name, v in columns.items()} for i in range(N)]
+    data = (columns, source)
     same(*(take(train_batches(d, plan, pad=PAD, process=ALONE), 20) for d in data))
     pad = PAD | {"tokens": 40}
     same(*(take(eval_batches(d, 50, pad=pad, process=ALONE), 9) for d in data))

@@ -176,7 +176,7 @@ def test_examples_are_neighbours_and_end(shelf):
     source = triples.Triples.open("books", 12, root)
     names = triples.vocabulary_of(facts, 12)
     rows = [0, 5, len(source) - 1]
-    for row, example in zip(rows, source.__getitems__(rows), strict=True):
+    for row, example in zip(rows, (source[row] for row in rows), strict=True):
         line = int(columns["triples"][row])
         for name, at in (("previous", line - 1), ("current", line), ("next", line + 1)):
             known = [word if word in names else "<unk>" for word in SENTENCES[at]]

@@ -136,5 +136,5 @@ def test_tfds_opens_a_set_of_ours(tmp_path, name):
 
 
 def test_books_are_no_set_of_examples(tmp_path):
-    with pytest.raises(DataError, match="stories: its columns are no features of ex"):
+    with pytest.raises(DataError, match="stories: its columns differ in length"):
         tfds_sets.write(data.open_set("stories"), tmp_path / "out")

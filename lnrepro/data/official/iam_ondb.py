@@ -123,7 +123,7 @@ def read(raw: RawFolder) -> Content:
     kinds = {line.dtype.kind for form in texts for line in strokes[form].values()}
     dtype = np.int32 if kinds == {"i"} else np.float32
     splits: dict[str, list[Line]] = {"train": [], "valid": []}
-    counts = dict.fromkeys(LISTS, 0)
+    counts: dict[str, int] = dict.fromkeys(LISTS, 0)
     for form, name in list_of.items():
         form_id = _name(form) if raw.official else form
         # Graves trains on both test sets too and reports on testset_v.
