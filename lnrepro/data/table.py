@@ -28,24 +28,24 @@ ENTRY_POINTS = "lnrepro.data"
 
 # Module and name of the reader of each set.
 TABLE = {
-    "mnist": "lnrepro.data.official.mnist:MNIST",
+    "mnist": "lnrepro.data.readers.mnist:MNIST",
     "digits": "lnrepro.data.generated.digits:DIGITS",
-    "binarized_mnist": "lnrepro.data.official.binarized_mnist:BINARIZED_MNIST",
+    "binarized_mnist": "lnrepro.data.readers.binarized_mnist:BINARIZED_MNIST",
     "binarized_digits": "lnrepro.data.generated.digits:BINARIZED_DIGITS",
-    "coco_captions": "lnrepro.data.official.captions:COCO_CAPTIONS",
+    "coco_captions": "lnrepro.data.readers.captions:COCO_CAPTIONS",
     "scenes": "lnrepro.data.generated.scenes:SCENES",
-    "cnn": "lnrepro.data.official.cnn:CNN",
-    "cnn_top4": "lnrepro.data.official.cnn:CNN_TOP4",
+    "cnn": "lnrepro.data.readers.cnn:CNN",
+    "cnn_top4": "lnrepro.data.readers.cnn_top4:CNN_TOP4",
     "news_stories": "lnrepro.data.generated.news:NEWS_STORIES",
-    "iam_ondb": "lnrepro.data.official.iam_ondb:IAM_ONDB",
+    "iam_ondb": "lnrepro.data.readers.iam_ondb:IAM_ONDB",
     "generated_strokes": "lnrepro.data.generated.pen_strokes:GENERATED_STROKES",
-    "bookcorpus": "lnrepro.data.official.books:BOOKCORPUS",
+    "bookcorpus": "lnrepro.data.readers.books:BOOKCORPUS",
     "stories": "lnrepro.data.generated.story_sets:STORIES",
-    "sick": "lnrepro.data.official.sentences:SICK",
-    "mr": "lnrepro.data.official.sentences:MR",
-    "cr": "lnrepro.data.official.sentences:CR",
-    "subj": "lnrepro.data.official.sentences:SUBJ",
-    "mpqa": "lnrepro.data.official.sentences:MPQA",
+    "sick": "lnrepro.data.readers.sentences:SICK",
+    "mr": "lnrepro.data.readers.sentences:MR",
+    "cr": "lnrepro.data.readers.sentences:CR",
+    "subj": "lnrepro.data.readers.sentences:SUBJ",
+    "mpqa": "lnrepro.data.readers.sentences:MPQA",
     "story_sick": "lnrepro.data.generated.story_sets:STORY_SICK",
     "story_mr": "lnrepro.data.generated.story_sets:STORY_MR",
     "story_cr": "lnrepro.data.generated.story_sets:STORY_CR",
@@ -112,12 +112,12 @@ def reader_of(name: str, data_dir: DataDir = None) -> Reader:
     Raises:
       DataError: there is no such set, or it is damaged.
     """
-    found = known_reader(name)
-    if found is None and (own := open_folder(folder_of(name, data_dir))):
-        found = known_reader(own.format)
-    if found is None:
+    if found := known_reader(name):
+        return found
+    own = open_folder(folder_of(name, data_dir))
+    if own is None or own.format == name:
         raise _unknown(name)
-    return found
+    return reader_of(own.format, data_dir)
 
 
 def folder_of(name: str, data_dir: DataDir = None) -> pathlib.Path:
@@ -137,6 +137,19 @@ def folder_of(name: str, data_dir: DataDir = None) -> pathlib.Path:
     if OWN_NAME.fullmatch(name) and (sets := sorted(folder.glob(f"*/{SET_FILE}"))):
         return sets[-1].parent
     raise _unknown(name)
+
+
+def raw_folder(
+    name: str, raw: str | os.PathLike | None = None, data_dir: DataDir = None
+) -> pathlib.Path:
+    """Return the folder of the official files of a set.
+
+    Args:
+      name: the set.
+      raw: the folder, if it is named. Default: `<data dir>/raw/<name>`.
+      data_dir: the folder of all prepared sets.
+    """
+    return pathlib.Path(raw or data_root(data_dir) / "raw" / name).expanduser()
 
 
 def _unknown(name: str) -> DataError:

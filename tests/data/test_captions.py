@@ -10,10 +10,10 @@ import pytest
 
 from lnrepro import data
 from lnrepro.data import ragged
-from lnrepro.data.official import caption_files as files
-from lnrepro.data.official import captions as cap
-from lnrepro.data.official.captions import COCO_CAPTIONS
 from lnrepro.data.ragged import Ragged
+from lnrepro.data.readers import caption_files as files
+from lnrepro.data.readers import captions as cap
+from lnrepro.data.readers.captions import COCO_CAPTIONS
 from lnrepro.data.text import Vocabulary
 from tests.data.reading import read, refused, write
 
@@ -216,10 +216,11 @@ BAD = {
     "ids": ("train_ids.txt", "1\n2\n", "2 ids of 2 images, which are not one for"),
     "one": ("train_ids.txt", "1\n" * 20, "20 ids of 1 images, which are not one for"),
     "nan": ("images/10crop/train.npy", npy(with_infinity()), "row 1: con"),
-    "none": ("images/10crop/train.npy", npy(unit_rows(4)[:0]), "0 x 8 values of type"),
-    "dtype": ("images/10crop/train.npy", npy(np.eye(4)), "4 x 4 values of type"),
-    "flat": ("images/10crop/train.npy", npy(np.float32([1, 2])), "2 values of type fl"),
-    "width": ("images/10crop/val.npy", npy(unit_rows(3)[:, 1:]), "7 features of"),
+    "none": ("images/10crop/train.npy", npy(unit_rows(4)[:0]), r"float32 \(0, 8\) ins"),
+    "scalar": ("images/10crop/train.npy", npy(np.float32(1)), r"float32 \(\) instead"),
+    "dtype": ("images/10crop/train.npy", npy(np.eye(4)), r"float64 \(4, 4\) instead"),
+    "flat": ("images/10crop/train.npy", npy(np.float32([1, 2])), r"float32 \(2,\) ins"),
+    "width": ("images/10crop/val.npy", npy(unit_rows(3)[:, 1:]), r"\(3, 7\) instead"),
     "rows": ("images/10crop/val.npy", npy(unit_rows(2)), "15 captions are not the sam"),
     "cut": ("images/10crop/val.npy", npy(unit_rows(3))[:-9], "not a plain .npy array"),
     "pickle": (
@@ -243,7 +244,7 @@ def test_karpathys_file_needs_a_row_of_features_for_each_image(raw):
     for stem in ROWS:
         (raw / f"{stem}.txt").unlink()
     write(raw, {"dataset_coco.json": json.dumps({"images": images})})
-    with refused("captions of 1 images, but train.npy has 4 rows"):
+    with refused("train.npy: 4 rows, but .*json has captions of 1 images"):
         read(COCO_CAPTIONS, raw)
 
 
@@ -278,19 +279,15 @@ def own(tmp_path_factory):
     return root / "data"
 
 
-def test_captions_are_padded_with_the_end_token(own):
+def test_a_smaller_vocabulary_loses_the_words_of_valid_first(own):
     columns, facts = data.open_columns("own", "valid", own), data.facts("own", own)
     words = Vocabulary([*facts["words"], *facts["dev_words"]])
-    captions = cap.Captions(columns, len(words), 30)
-    for c, line in enumerate(lines_of("val", 3)):
-        assert " ".join(words.decode(captions.ids(c))) == line
-    tokens, length = captions.take(np.array([14, 0]), 12)
-    assert words.decode(tokens[0]) == [*lines_of("val", 3)[14].split(), "<eos>"]
-    assert words.decode(tokens[1]) == [*lines_of("val", 3)[0].split(), *["<eos>"] * 5]
-    assert length.tolist() == [12, 8]
-    # A smaller vocabulary loses the words of valid first.
-    smaller = cap.Captions(columns, len(words) - 1, 30)
-    assert smaller.take(np.array([0]), 8)[0][0, 1] == cap.UNKNOWN
+    line = lines_of("val", 3)[0].split()
+    for size, second in ((len(words), "val"), (len(words) - 1, "<unk>")):
+        captions = cap.Captions(columns, size, 30)
+        assert words.decode(captions.ids(0)) == line
+        tokens, _ = captions.take(np.array([0]), 9)
+        assert words.decode(tokens[0]) == ["a", second, *line[2:], "<eos>", "<eos>"]
 
 
 def test_captions_beyond_the_longest_bucket_are_cut_and_counted(own):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data.official.mnist import MNIST
+from lnrepro.data.readers.mnist import MNIST
 from tests.data import idx
 from tests.data.reading import read, refused
 
@@ -41,7 +41,7 @@ def test_only_the_official_files_are_mnist(tmp_path):
     raw = idx.write(tmp_path / "raw", GOOD)
     with refused(rf"{IMAGES}\S* checksum differs, .* ba891046e650.* pass --as NAME"):
         data.prepare("mnist", raw, tmp_path / "data")
-    assert not list((tmp_path / "data").iterdir())
+    assert not list(tmp_path.glob("data/*"))
 
 
 BAD = {

@@ -216,6 +216,12 @@ SENTENCES = {
     ),
     "phrase": ("{adjective} and {adjective}", "{judgement} {thing}", "{does} {adverb}"),
 }
+# The same with empty braces for words that are chosen, and the kinds of these.
+DRAWN = re.compile("{(time|thing|verb|adjective|judgement|adverb|does|weather)}")
+FORMS = {
+    kind: [(DRAWN.sub("{}", text), DRAWN.findall(text)) for text in texts]
+    for kind, texts in SENTENCES.items()
+}
 
 
 class Scene:
@@ -240,6 +246,7 @@ class Scene:
         self._choices = choices
         self.topic = topic or choices.choose(TOPICS)
         self.mood = choices.choose((0, 1)) if mood is None else mood
+        self._words = {"time": TIMES, **self.topic, **MOODS[self.mood]}
         pronoun = choices.choose(("she", "he"))
         self.fixed = {
             "pronoun": pronoun,
@@ -251,15 +258,13 @@ class Scene:
         }
 
     def sentence(self, kind: str) -> str:
-        """Fill in all sentences of a kind of `SENTENCES`, and return one of them."""
-        words = {"time": TIMES, **self.topic, **MOODS[self.mood]}
-
-        def word(found: re.Match[str]) -> str:
-            kind = found[1]
-            return self.fixed.get(kind) or self._choices.choose(words[kind])
-
-        filled = [re.sub(r"{(\w+)}", word, text) for text in SENTENCES[kind]]
-        return self._choices.choose(filled)
+        """Choose words for all sentences of a kind, and return one of them."""
+        choose = self._choices.choose
+        filled = []
+        for text, kinds in FORMS[kind]:
+            filled.append((text, [choose(self._words[kind]) for kind in kinds]))
+        text, words = choose(filled)
+        return text.format(*words, **self.fixed)
 
     def story(self) -> list[str]:
         """Return ten sentences. In a third of them, words are replaced by synonyms."""
