@@ -1,7 +1,6 @@
-"""Cells, programs and optimiser steps compiled for an H100 or a TPU, without one.
+"""Cells and optimiser steps compiled for an H100 or a TPU, without one.
 
     python scripts/bench.py compiled --device v5e --json FILE
-    python scripts/bench.py compiled --device h100 --programs ppo seq2seq
     python scripts/bench.py compiled --device h100 --configs configs/draw.py:paper
     python scripts/bench.py compiled --device v5e --devices 4 --configs FILE:paper ...
 
@@ -10,54 +9,65 @@ of a compiler's schedule. docs/performance.md says what they are and are not.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
+import jax
+import numpy as np
+from jax.errors import JaxRuntimeError
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from lnrepro.engine import config_file
 from lnrepro.errors import RunError
 from scripts import markdown as md
-from scripts.benches import cells, programs, records
-from scripts.benches.accelerators import analysis, devices, environment
-from scripts.benches.accelerators.analysis import Report
+from scripts.benches import cells, records, steps
+from scripts.benches.accelerators import batches, devices, environment, program
 
-# The most that programs of a shape may need, which .ci/run checks: kernels of an H100,
-# millions of cycles of a v5e. {device: {(cell, shape): {label: limit}}}.
+# The most that the cells of "draw" may need, which --check checks: kernels of an H100,
+# cycles of a v5e. {device: {label: limit}} of the LSTM.
+CHECKED = ("lstm", "draw")
 LIMITS = {
-    "h100": {("lstm", "draw"): {"ours LN": 1160, "ours plain": 790}},
-    "v5e": {("lstm", "draw"): {"ours LN": 7.5, "ours plain": 3.6}},
+    "h100": {"ours LN": 1160, "ours plain": 790},
+    "v5e": {"ours LN": 7.5e6, "ours plain": 3.6e6},
 }
+COLUMNS = (
+    "what",
+    "kernels",
+    "M cycles",
+    "temporary MB",
+    "needed GB",
+    "collectives",
+    "loops: trips x kernels (cycles)",
+    "compile s",
+)
+# A program's numbers: "kernels", "cycles" (0 on a GPU), bytes of "temporary" memory and
+# of all memory that is "needed", "collectives", "loops" and "compile_s".
+Report = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `compiled`."""
-    parser.add_argument("--device", choices=tuple(devices.DEVICES), required=True)
-    parser.add_argument(
-        "--cells", nargs="+", choices=tuple(cells.CELLS), default=["lstm"]
-    )
-    parser.add_argument(
-        "--shapes",
-        nargs="+",
-        choices=(*cells.SHAPES, *cells.RIVALS),
-        default=["draw", "reader", "handwriting"],
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--device", choices=tuple(devices.DEVICES), required=True)
+    add("--cells", nargs="+", choices=tuple(cells.CELLS), default=["lstm"])
+    shapes = ["draw", "reader", "handwriting"]
+    add("--shapes", nargs="+", choices=tuple(cells.SHAPES), default=shapes)
+    add(
         "--configs",
         nargs="+",
         metavar="FILE[:VARIANT]",
         help="compile an optimiser step of these configs, and no cells",
     )
-    parser.add_argument(
-        "--programs",
-        nargs="+",
-        choices=tuple(programs.PROGRAMS),
-        help="compile a step of these programs, and no cells",
-    )
-    parser.add_argument(
+    add(
         "--devices",
         type=int,
         default=1,
         metavar="N",
         help="chips that share the batches of --configs",
     )
-    parser.add_argument(
+    add(
         "--check",
         action="store_true",
         help="compile what has limits, and fail where one is passed",
@@ -66,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Compile, print tables and write the record.
+    """Compile, print a table and write the record.
 
     Returns:
       The exit code.
@@ -78,134 +88,201 @@ def main(args: argparse.Namespace) -> int:
     code = environment.run_with_compilers("scripts.bench", args.arguments)
     if code is not None:
         return code
+    print(f"{args.device}, jax {jax.__version__}\n\n{md.head(COLUMNS)}")
     if args.check:
-        return _check(args.device)
-    if args.configs:
-        from scripts.benches.accelerators import plans
-
-        return plans.main(args)
-    benchmark = f"compiled, {args.device}"
-    compared = [("cell", cell, shape) for cell in args.cells for shape in args.shapes]
-    if args.programs:
-        benchmark = f"compiled programs, {args.device}"
-        compared = [("program", program) for program in args.programs]
+        check(args.device)
+        return 0
     ratios, details = {}, {}
-    for words in compared:
-        name = ", ".join(words[1:])
-        reports = _reports(args.device, words)
-        details[name] = {label: report.as_json() for label, report in reports.items()}
-        ratios |= _ratios(name, reports)
-        # Programs take minutes to compile, so what there is is kept.
-        of_device = f"described {args.device}"
-        records.write(args.json, benchmark, ratios, details, of_device)
+    if args.configs:
+        for name in args.configs:
+            details[name] = compile_config(args.device, name, args.devices)
+    else:
+        for cell in args.cells:
+            for shape in args.shapes:
+                name = f"{cell}, {shape}"
+                details[name] = compile_cells(args.device, cell, shape)
+                ratios |= compare(name, details[name])
     for name, ratio in ratios.items():
         print(f"- {name}: {ratio:.3f}")
+    what = "compiled steps" if args.configs else "compiled"
+    name = f"{what}, {args.devices} {args.device}"
+    records.write(args.json, name, ratios, details, f"described {args.device}")
     return 0
 
 
-def _reports(
-    device: str, words: Sequence[str], labels: Sequence[str] | None = None
+def compile_cells(
+    device: str, cell: str, shape: str, labels: Collection[str] = ()
 ) -> dict[str, Report]:
-    """Compile the functions that words name, and print their table.
+    """Compile the gradients of a cell, and print a row for each.
 
     Args:
-      device: name of the device.
-      words: see `analysis.functions`.
-      labels: those to compile; None compiles all.
+      device: a key of `devices.DEVICES`.
+      cell: a key of `cells.CELLS`.
+      shape: a key of `cells.SHAPES`.
+      labels: those to compile; all if there are none.
     """
-    functions = analysis.functions(device, *words)
-    print(f"{_title(device, *words)}\n")
-    print(md.head(("what", *COLUMNS)))
-    reports = {}
-    for label, function in functions.items():
-        if labels and label not in labels:
-            continue
-        compiled = analysis.compile_function(device, function)
-        kind, *of_kind = words
-        named = (kind, device, *of_kind, label)
-        reports[label] = analysis.report(device, compiled, named)
-        print(md.row((label, *row(reports[label]))), flush=True)
-    print(flush=True)
-    return reports
-
-
-def _title(device, kind, name, shape=None):
-    """Return the line above a table."""
-    if kind == "program":
-        return f"{name}, {device}: {programs.PROGRAMS[name].meaning}"
-    sizes = (cells.SHAPES | cells.RIVALS)[shape]
-    text = f"{name}, {shape}, {device}: T {sizes.steps} B {sizes.batch} "
-    return f"{text}D {sizes.features} H {sizes.units}, forward + backward"
-
-
-COLUMNS = (
-    "kernels",
-    "M cycles",
-    "loops: trips x kernels (cycles)",
-    "ms",
-    "temporary MB",
-    "moved MB",
-    "floor MB",
-    "compile s",
-)
-
-
-def row(report: Report) -> list[str]:
-    """Return the cells of a table's row, in the order of `COLUMNS`."""
-    loops = [analysis.loops_text(report.loops)] if report.loops else []
-    for steps, bundles, _ in report.pallas.values():
-        loops.append(f"{steps} x Pallas ({bundles:,} bundles)")
-    return [
-        f"{report.kernels:,.0f}",
-        f"{report.cycles / 1e6:.2f}" if report.cycles else "",
-        "; ".join(loops),
-        f"{1e3 * report.seconds:.2f}",
-        f"{report.temporary / 1e6:.0f}",
-        f"{report.bytes / 1e6:.0f}",
-        f"{report.floor / 1e6:.0f}",
-        f"{report.compile_s:.0f}",
-    ]
-
-
-def _ratios(name: str, reports: Mapping[str, Report]) -> dict[str, float]:
-    """Return the ratios of ours to the others: kernels or cycles, and memory."""
+    where = jax.sharding.SingleDeviceSharding(devices.described(device)[0])
     found = {}
-    for ours, theirs in (
-        ("ours LN", "Flax LN"),
-        ("ours LN", "Flax plain"),
-        ("ours LN", "haiku plain"),
-        ("ours plain", "Flax plain"),
-        ("ours LN, Pallas", "Flax LN"),
-        ("ours LN, Pallas", "Flax plain"),
-    ):
-        if ours not in reports or theirs not in reports:
-            continue
-        a, b = reports[ours], reports[theirs]
-        what = "cycles" if b.cycles else "kernels"
-        found[f"{what}, {name}, {ours} / {theirs}"] = analysis.ratio(a, b)
-        # A TPU may keep all of it in its vector memory.
-        if a.temporary and b.temporary:
-            memory = a.temporary / b.temporary
-            found[f"temporary memory, {name}, {ours} / {theirs}"] = memory
+    for label, measured in cells.implementations(cell, cells.SHAPES[shape]).items():
+        # Functions in torch are not compiled here.
+        if measured.function and (label in labels or not labels):
+            shapes = _placed(measured.arguments, where)
+            name = f"{cell}, {shape}, {label}"
+            found[label] = compile_one(device, name, jax.jit(measured.function), shapes)
     return found
 
 
-def _check(device: str) -> int:
+def compile_config(device: str, name: str, count: int) -> Report:
+    """Compile an optimiser step of a config, and print its row.
+
+    State and batch are shapes; nothing of them is allocated.
+
+    Args:
+      device: a key of `devices.DEVICES`.
+      name: FILE[:VARIANT].
+      count: number of devices, over which batches are split.
+
+    Raises:
+      UserError: a config or a number of devices that is not possible.
+    """
+    config = config_file.read(name)
+    axes = (AxisType.Auto,)
+    mesh = Mesh(np.array(devices.described(device, count)), ("data",), axis_types=axes)
+    with devices.of_number(count):
+        init, step = steps.make(config)
+        key = jax.random.key(config.seed)
+        state = jax.eval_shape(init, key)
+        # One step a call.
+        batch = jax.tree.map(lambda x: x[None], batches.of(config, count))
+        everywhere = NamedSharding(mesh, P())
+        arguments = (
+            _placed(state, everywhere),
+            _placed(batch, NamedSharding(mesh, P(None, "data"))),
+            _placed(key, everywhere),
+        )
+        step = jax.jit(step, donate_argnums=0)
+        trips = batches.data_dependent_trips(config, count)
+        return compile_one(device, name, step, arguments, trips)
+
+
+def _placed(tree: Any, sharding: jax.sharding.Sharding) -> Any:
+    """Return the shapes of a tree of arrays, with their sharding."""
+
+    def shape(a):
+        return jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding)
+
+    return jax.tree.map(shape, tree)
+
+
+def compile_one(
+    device: str,
+    name: str,
+    function: Callable,
+    shapes: tuple[Any, ...],
+    assumed_trips: int | None = None,
+) -> Report:
+    """Compile a function, read the program and print its row.
+
+    Args:
+      device: a key of `devices.DEVICES`.
+      name: what stands in the row.
+      function: what jax.jit returned.
+      shapes: its arguments, shapes with shardings on described devices.
+      assumed_trips: see `program.Program`.
+
+    Raises:
+      UserError: the program cannot be read.
+      RunError: it needs more memory than the device has.
+    """
+    began = time.perf_counter()
+    try:
+        compiled = devices.compile(device, function, *shapes)
+    except JaxRuntimeError as e:
+        # A TPU's compiler places all arrays, and stops where they do not fit.
+        if "RESOURCE_EXHAUSTED" not in str(e):
+            raise
+        raise RunError(f"{name} does not fit: {str(e).splitlines()[0]}") from None
+    seconds = time.perf_counter() - began
+    found = report(device, compiled, assumed_trips) | {"compile_s": seconds}
+    print(md.row(row(name, found)), flush=True)
+    return found
+
+
+def report(device: str, compiled: Any, assumed_trips: int | None = None) -> Report:
+    """Return what a compiled program needs.
+
+    Raises:
+      UserError: the program cannot be read.
+    """
+    text = program.read(compiled.as_text(), assumed_trips)
+    total, memory = program.count(text), compiled.memory_analysis()
+    if devices.DEVICES[device].platform == "tpu" and not total["cycles"]:
+        raise program.unreadable("no instruction has an estimate of its cycles")
+    needed = memory.argument_size_in_bytes + memory.output_size_in_bytes
+    needed += memory.temp_size_in_bytes - memory.alias_size_in_bytes
+    collectives = {}
+    for kind in program.COLLECTIVES:
+        if total[kind]:
+            collectives[kind] = {"times": total[kind], "bytes": total[f"{kind} bytes"]}
+    loops = []
+    for trips, body in program.loops(text):
+        of_trip = {"kernels": body["kernels"], "cycles": body["cycles"]}
+        loops.append({"trips": trips, **of_trip})
+    return {
+        "kernels": total["kernels"],
+        "cycles": total["cycles"],
+        "temporary": memory.temp_size_in_bytes,
+        "needed": needed,
+        "fits": needed <= devices.DEVICES[device].memory,
+        "collectives": collectives,
+        "loops": loops,
+    }
+
+
+def row(name: str, found: Report) -> list[str]:
+    """Return the cells of a table's row, in the order of `COLUMNS`."""
+    loops, collectives = [], []
+    for loop in found["loops"]:
+        cycles = f" ({loop['cycles']:,})" if loop["cycles"] else ""
+        loops.append(f"{loop['trips']} x {loop['kernels']}{cycles}")
+    for kind, of_kind in found["collectives"].items():
+        size = of_kind["bytes"] / 1e6
+        collectives.append(f"{of_kind['times']} {kind} ({size:.1f} MB)")
+    return [
+        name,
+        f"{found['kernels']:,}",
+        f"{found['cycles'] / 1e6:.2f}" if found["cycles"] else "",
+        f"{found['temporary'] / 1e6:.0f}",
+        f"{found['needed'] / 1e9:.2f}{'' if found['fits'] else ', too much'}",
+        ", ".join(collectives),
+        "; ".join(loops),
+        f"{found['compile_s']:.0f}",
+    ]
+
+
+def compare(name: str, found: Mapping[str, Report]) -> dict[str, float]:
+    """Return the ratios of ours to the others: kernels or cycles, and memory."""
+    ratios = {}
+    for theirs in ("Flax LN", "Flax plain", "haiku plain"):
+        for what in ("kernels", "cycles", "temporary"):
+            # A TPU may keep all of it in its vector memory, and a GPU has no cycles.
+            if theirs in found and found[theirs][what]:
+                ratio = found["ours LN"][what] / found[theirs][what]
+                ratios[f"{what}, {name}, ours LN / {theirs}"] = ratio
+    return ratios
+
+
+def check(device: str) -> None:
     """Compile what has limits.
 
     Raises:
       RunError: a limit is passed.
     """
-    passed, held = [], 0
-    for (cell, shape), limits in LIMITS.get(device, {}).items():
-        reports = _reports(device, ("cell", cell, shape), tuple(limits))
-        for label, limit in limits.items():
-            report = reports[label]
-            number = report.cycles / 1e6 if report.cycles else report.kernels
-            held += number <= limit
-            if number > limit:
-                passed.append(f"{cell}, {shape}, {label}: {number:g} > {limit:g}")
+    found, passed = compile_cells(device, *CHECKED, LIMITS[device]), []
+    for label, limit in LIMITS[device].items():
+        number = found[label]["cycles"] or found[label]["kernels"]
+        if number > limit:
+            passed.append(f"{label}: {number:,} > {limit:,}")
     if passed:
         raise RunError(f"limits of {device} are passed: {'; '.join(passed)}")
-    print(f"{device}: {held} limits hold")
-    return 0
+    print(f"{device}: {len(LIMITS[device])} limits hold")

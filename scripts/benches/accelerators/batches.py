@@ -1,9 +1,5 @@
-"""Batches in the shapes of a config, for programs that are compiled and never run.
+"""Batches in the shapes of a config, for programs that are compiled and never run."""
 
-Lengths are made up where the data gives them. `docs/performance.md` names them.
-"""
-
-import importlib
 import math
 from typing import Any
 
@@ -13,9 +9,12 @@ from ml_collections import ConfigDict
 from experiments.order_embeddings.data import Buckets, pack
 from experiments.skip_thoughts.triples import STEPS
 
+# Words of a text of the attentive reader.
+READER = {"passage": 128, "question": 16}
+
 
 def of(config: ConfigDict, devices: int = 1) -> dict[str, Any]:
-    """Return a batch [B, ...] of zeros or of made-up words.
+    """Return a batch [B, ...] of zeros. The lengths of captions are made up.
 
     Args:
       config: a config of one of the paper's experiments.
@@ -24,10 +23,10 @@ def of(config: ConfigDict, devices: int = 1) -> dict[str, Any]:
     name = config.experiment.rpartition(".")[2]
     if name == "order_embeddings":
         return _captions(config, devices)
-    if name in _MADE:
-        return _MADE[name](config)
-    # The other direct versions make a batch themselves.
-    return importlib.import_module(f"scripts.benches.direct.{name}").batch(config)
+    rows, batch = config.batch_size, {}
+    for column, (dtype, *sizes) in _columns(name, config).items():
+        batch[column] = np.zeros((rows, *sizes), dtype)
+    return batch
 
 
 def data_dependent_trips(config: ConfigDict, devices: int = 1) -> int | None:
@@ -40,37 +39,6 @@ def data_dependent_trips(config: ConfigDict, devices: int = 1) -> int | None:
         return None
     positions = 2 * STEPS * config.batch_size // devices
     return -(-positions // config.model.chunk_rows)
-
-
-def _images(config, image):
-    return {
-        "image": np.zeros((config.batch_size, *image), np.uint8),
-        "label": np.zeros(config.batch_size, np.int32),
-    }
-
-
-def _mnist(config):
-    side = math.isqrt(config.data.features)
-    return _images(config, (side, side))
-
-
-def _convnet(config):
-    return _images(config, config.data.image)
-
-
-def _draw(config):
-    size = config.model.image_size
-    return {"image": np.zeros((config.batch_size, size, size), np.uint8)}
-
-
-def _handwriting(config):
-    rows, sizes = config.batch_size, config.model
-    return {
-        "steps": np.zeros((rows, sizes.steps, 3), np.float32),
-        "steps_length": np.full(rows, sizes.steps, np.int32),
-        "text": np.zeros((rows, sizes.characters), np.uint8),
-        "text_length": np.full(rows, sizes.characters, np.int32),
-    }
 
 
 def _captions(config, devices):
@@ -87,9 +55,27 @@ def _captions(config, devices):
     return pack(batch, buckets.steps) if config.packed and devices == 1 else batch
 
 
-_MADE = {
-    "mnist": _mnist,
-    "convnet": _convnet,
-    "draw": _draw,
-    "handwriting": _handwriting,
-}
+def _columns(name: str, config: ConfigDict) -> dict[str, tuple[Any, ...]]:
+    """Return {name of an array: (dtype, sizes of an example)} of an experiment."""
+    data, model = config.data, config.model
+    if name == "mnist":
+        side = math.isqrt(data.features)
+        return {"image": (np.uint8, side, side), "label": (np.int32,)}
+    if name == "convnet":
+        return {"image": (np.uint8, *data.image), "label": (np.int32,)}
+    if name == "draw":
+        return {"image": (np.uint8, model.image_size, model.image_size)}
+    if name == "handwriting":
+        return {
+            "steps": (np.float32, model.steps, 3),
+            "steps_length": (np.int32,),
+            "text": (np.uint8, model.characters),
+            "text_length": (np.int32,),
+        }
+    texts = dict.fromkeys(("previous", "current", "next"), STEPS)
+    columns = {}
+    if name == "attentive_reader":
+        texts, columns = READER, {"answer": (np.int32,)}
+    for text, longest in texts.items():
+        columns |= {text: (np.int32, longest), f"{text}_length": (np.int32,)}
+    return columns

@@ -13,7 +13,6 @@ import jax
 from jax.experimental import topologies
 
 from lnrepro.errors import UserError
-from scripts.benches.accelerators.cost import Rates
 
 # What XLA's GPU compiler asks of a device.
 _H100 = """
@@ -49,52 +48,28 @@ class Device(NamedTuple):
     Attributes:
       platform: the platform that JAX lowers for.
       memory: bytes of its memory.
-      bandwidth: bytes a second of its memory.
       clock: cycles a second of a TPU; None for a GPU, whose compiler states no cycles.
       topologies: {number of chips: name of a topology} of TPUs.
     """
 
     platform: str
     memory: float
-    bandwidth: float
     clock: float | None = None
     topologies: Mapping[int, str] | None = None
 
-    @property
-    def rates(self) -> Rates | None:
-        """What the time of a GPU's kernels follows from."""
-        if self.clock is not None:
-            return None
-        # JAX's products of float32 run in TensorFloat-32. Three microseconds are a
-        # small kernel and the gap to the next one, an assumption.
-        return Rates(self.bandwidth, 494e12, 3e-6)
-
 
 DEVICES = {
-    "h100": Device("cuda", 80e9, 3.35e12),
-    "v4": Device("tpu", 32 * 2**30, 1.228e12, 1.05e9, {1: "v4:2x2x1", 4: "v4:2x2x1"}),
-    "v5e": Device(
-        "tpu", 16 * 2**30, 0.819e12, 1.5e9, {1: "v5e:2x2", 4: "v5e:2x2", 8: "v5e:2x4"}
-    ),
-    "v5p": Device("tpu", 95e9, 2.765e12, 1.75e9, {1: "v5p:2x2x1", 4: "v5p:2x2x1"}),
+    "h100": Device("cuda", 80e9),
+    "v4": Device("tpu", 32 * 2**30, 1.05e9, {1: "v4:2x2x1", 4: "v4:2x2x1"}),
+    "v5e": Device("tpu", 16 * 2**30, 1.5e9, {1: "v5e:2x2", 4: "v5e:2x2", 8: "v5e:2x4"}),
+    "v5p": Device("tpu", 95e9, 1.75e9, {1: "v5p:2x2x1", 4: "v5p:2x2x1"}),
     "v6e": Device(
-        "tpu", 32 * 2**30, 1.64e12, 1.75e9, {1: "v6e:2x2", 4: "v6e:2x2", 8: "v6e:2x4"}
+        "tpu", 32 * 2**30, 1.75e9, {1: "v6e:2x2", 4: "v6e:2x2", 8: "v6e:2x4"}
     ),
 }
 # Without a device nothing is measured, and Triton or cuBLAS would be chosen by that.
 # A product is one kernel either way.
 _GPU_OPTIONS = {"xla_gpu_enable_triton_gemm": False}
-
-
-def get(name: str) -> Device:
-    """Return the device of a name.
-
-    Raises:
-      UserError: there is none; the names are listed.
-    """
-    if name not in DEVICES:
-        raise UserError(f"no device {name!r}; choose {', '.join(DEVICES)}")
-    return DEVICES[name]
 
 
 @functools.cache
@@ -108,7 +83,7 @@ def described(name: str, count: int = 1) -> tuple[Any, ...]:
     Raises:
       UserError: there is no topology of so many.
     """
-    device = get(name)
+    device = DEVICES[name]
     if device.platform == "cuda":
         topology = topologies.get_topology_desc(
             platform="cuda",
@@ -128,22 +103,19 @@ def described(name: str, count: int = 1) -> tuple[Any, ...]:
 
 
 @contextlib.contextmanager
-def instead_of_cpu(name: str, count: int = 1) -> Iterator[None]:
-    """Make JAX's default backend and number of devices those of described devices.
+def of_number(count: int) -> Iterator[None]:
+    """Make JAX's number of devices that of described devices.
 
-    Programs are traced under it. What follows the platform of the lowering needs no
-    such help.
+    Experiments look at it when they are made and traced.
     """
-    backend = "gpu" if get(name).platform == "cuda" else "tpu"
-    kept = jax.default_backend, jax.device_count
-    # JAX caches traces by their arguments, and these functions are none.
+    kept = jax.device_count
+    # JAX caches traces by their arguments, and this function is none.
     jax.clear_caches()
-    jax.default_backend = lambda: backend
     jax.device_count = lambda *args: count
     try:
         yield
     finally:
-        jax.default_backend, jax.device_count = kept
+        jax.device_count = kept
         jax.clear_caches()
 
 
@@ -155,5 +127,5 @@ def compile(name: str, function: Callable, *args: Any) -> Any:
       function: what jax.jit returned.
       *args: trees of jax.ShapeDtypeStruct.
     """
-    options = _GPU_OPTIONS if get(name).platform == "cuda" else None
+    options = _GPU_OPTIONS if DEVICES[name].platform == "cuda" else None
     return function.lower(*args).compile(compiler_options=options)
