@@ -10,17 +10,19 @@ of a compiler's schedule. docs/performance.md says what they are and are not.
 
 import argparse
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
 from jax.errors import JaxRuntimeError
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from ml_collections import ConfigDict
 
 from lnrepro.engine import config_file
-from lnrepro.errors import RunError
+from lnrepro.errors import RunError, UserError
 from scripts import markdown as md
 from scripts.benches import cells, records, steps
 from scripts.benches.accelerators import batches, devices, environment, program
@@ -39,12 +41,11 @@ COLUMNS = (
     "temporary MB",
     "needed GB",
     "collectives",
-    "loops: trips x kernels (cycles)",
     "compile s",
 )
-# A program's numbers: "kernels", "cycles" (0 on a GPU), bytes of "temporary" memory and
-# of all memory that is "needed", "collectives", "loops" and "compile_s".
-Report = dict[str, Any]
+# A program's numbers: those of `program.count`, bytes of "temporary" memory and of all
+# memory that is "needed", and "compile_s". The cycles of a GPU are 0.
+Report = dict[str, float]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,87 +114,64 @@ def main(args: argparse.Namespace) -> int:
 def compile_cells(
     device: str, cell: str, shape: str, labels: Collection[str] = ()
 ) -> dict[str, Report]:
-    """Compile the gradients of a cell, and print a row for each.
+    """Compile the gradients of a cell at a shape of `cells.SHAPES`, and print rows.
 
-    Args:
-      device: a key of `devices.DEVICES`.
-      cell: a key of `cells.CELLS`.
-      shape: a key of `cells.SHAPES`.
-      labels: those to compile; all if there are none.
+    Without `labels` all functions are compiled.
     """
     where = jax.sharding.SingleDeviceSharding(devices.described(device)[0])
     found = {}
     for label, measured in cells.implementations(cell, cells.SHAPES[shape]).items():
         # Functions in torch are not compiled here.
         if measured.function and (label in labels or not labels):
-            shapes = _placed(measured.arguments, where)
+            function = jax.jit(measured.function, in_shardings=where)
             name = f"{cell}, {shape}, {label}"
-            found[label] = compile_one(device, name, jax.jit(measured.function), shapes)
+            found[label] = _compile(device, name, function, measured.arguments)
     return found
 
 
 def compile_config(device: str, name: str, count: int) -> Report:
-    """Compile an optimiser step of a config, and print its row.
-
-    State and batch are shapes; nothing of them is allocated.
-
-    Args:
-      device: a key of `devices.DEVICES`.
-      name: FILE[:VARIANT].
-      count: number of devices, over which batches are split.
+    """Compile an optimiser step of a config for so many chips, and print its row.
 
     Raises:
       UserError: a config or a number of devices that is not possible.
     """
     config = config_file.read(name)
-    axes = (AxisType.Auto,)
-    mesh = Mesh(np.array(devices.described(device, count)), ("data",), axis_types=axes)
-    with devices.of_number(count):
-        init, step = steps.make(config)
-        key = jax.random.key(config.seed)
-        state = jax.eval_shape(init, key)
-        # One step a call.
-        batch = jax.tree.map(lambda x: x[None], batches.of(config, count))
-        everywhere = NamedSharding(mesh, P())
-        arguments = (
-            _placed(state, everywhere),
-            _placed(batch, NamedSharding(mesh, P(None, "data"))),
-            _placed(key, everywhere),
-        )
-        step = jax.jit(step, donate_argnums=0)
+    # Experiments look at the number of devices when they are made and traced.
+    with mock.patch.object(jax, "device_count", return_value=count):
+        step, arguments = split_step(config, devices.described(device, count))
         trips = batches.data_dependent_trips(config, count)
-        return compile_one(device, name, step, arguments, trips)
+        return _compile(device, name, step, arguments, trips)
 
 
-def _placed(tree: Any, sharding: jax.sharding.Sharding) -> Any:
-    """Return the shapes of a tree of arrays, with their sharding."""
+def split_step(config: ConfigDict, where: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
+    """Return an optimiser step with its batch split over devices, and its arguments.
 
-    def shape(a):
-        return jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding)
+    State and batch are shapes; nothing of them is allocated.
 
-    return jax.tree.map(shape, tree)
+    Args:
+      config: the config.
+      where: the devices.
+    """
+    mesh = Mesh(np.array(where), ("data",), axis_types=(AxisType.Auto,))
+    everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P(None, "data"))
+    init, step = steps.make(config)
+    key = jax.random.key(config.seed)
+    # One step a call.
+    batch = jax.tree.map(lambda x: x[None], batches.of(config, len(where)))
+    shardings = everywhere, split, everywhere
+    step = jax.jit(step, donate_argnums=0, in_shardings=shardings)
+    return step, (jax.eval_shape(init, key), jax.eval_shape(lambda x: x, batch), key)
 
 
-def compile_one(
+def _compile(
     device: str,
     name: str,
     function: Callable,
-    shapes: tuple[Any, ...],
+    arguments: tuple[Any, ...],
     assumed_trips: int | None = None,
 ) -> Report:
-    """Compile a function, read the program and print its row.
-
-    Args:
-      device: a key of `devices.DEVICES`.
-      name: what stands in the row.
-      function: what jax.jit returned.
-      shapes: its arguments, shapes with shardings on described devices.
-      assumed_trips: see `program.Program`.
-
-    Raises:
-      UserError: the program cannot be read.
-      RunError: it needs more memory than the device has.
-    """
+    """Compile a function for described devices, and print the row `name`."""
+    shapes = jax.eval_shape(lambda *x: x, *arguments)
     began = time.perf_counter()
     try:
         compiled = devices.compile(device, function, *shapes)
@@ -203,61 +181,30 @@ def compile_one(
             raise
         raise RunError(f"{name} does not fit: {str(e).splitlines()[0]}") from None
     seconds = time.perf_counter() - began
-    found = report(device, compiled, assumed_trips) | {"compile_s": seconds}
-    print(md.row(row(name, found)), flush=True)
-    return found
-
-
-def report(device: str, compiled: Any, assumed_trips: int | None = None) -> Report:
-    """Return what a compiled program needs.
-
-    Raises:
-      UserError: the program cannot be read.
-    """
-    text = program.read(compiled.as_text(), assumed_trips)
-    total, memory = program.count(text), compiled.memory_analysis()
+    total = program.count(program.read(compiled.as_text(), assumed_trips))
     if devices.DEVICES[device].platform == "tpu" and not total["cycles"]:
         raise program.unreadable("no instruction has an estimate of its cycles")
+    memory = compiled.memory_analysis()
     needed = memory.argument_size_in_bytes + memory.output_size_in_bytes
     needed += memory.temp_size_in_bytes - memory.alias_size_in_bytes
-    collectives = {}
+    numbers = {"temporary": memory.temp_size_in_bytes, "needed": needed}
+    found = dict(total) | numbers | {"compile_s": seconds}
+    collectives = []
     for kind in program.COLLECTIVES:
         if total[kind]:
-            collectives[kind] = {"times": total[kind], "bytes": total[f"{kind} bytes"]}
-    loops = []
-    for trips, body in program.loops(text):
-        of_trip = {"kernels": body["kernels"], "cycles": body["cycles"]}
-        loops.append({"trips": trips, **of_trip})
-    return {
-        "kernels": total["kernels"],
-        "cycles": total["cycles"],
-        "temporary": memory.temp_size_in_bytes,
-        "needed": needed,
-        "fits": needed <= devices.DEVICES[device].memory,
-        "collectives": collectives,
-        "loops": loops,
-    }
-
-
-def row(name: str, found: Report) -> list[str]:
-    """Return the cells of a table's row, in the order of `COLUMNS`."""
-    loops, collectives = [], []
-    for loop in found["loops"]:
-        cycles = f" ({loop['cycles']:,})" if loop["cycles"] else ""
-        loops.append(f"{loop['trips']} x {loop['kernels']}{cycles}")
-    for kind, of_kind in found["collectives"].items():
-        size = of_kind["bytes"] / 1e6
-        collectives.append(f"{of_kind['times']} {kind} ({size:.1f} MB)")
-    return [
+            size = total[f"{kind} bytes"] / 1e6
+            collectives.append(f"{total[kind]} {kind} ({size:.1f} MB)")
+    cells = [
         name,
-        f"{found['kernels']:,}",
-        f"{found['cycles'] / 1e6:.2f}" if found["cycles"] else "",
+        f"{total['kernels']:,}",
+        f"{total['cycles'] / 1e6:.2f}",
         f"{found['temporary'] / 1e6:.0f}",
-        f"{found['needed'] / 1e9:.2f}{'' if found['fits'] else ', too much'}",
+        f"{needed / 1e9:.2f} of {devices.DEVICES[device].memory / 1e9:.0f}",
         ", ".join(collectives),
-        "; ".join(loops),
-        f"{found['compile_s']:.0f}",
+        f"{seconds:.0f}",
     ]
+    print(md.row(cells), flush=True)
+    return found
 
 
 def compare(name: str, found: Mapping[str, Report]) -> dict[str, float]:
@@ -276,8 +223,11 @@ def check(device: str) -> None:
     """Compile what has limits.
 
     Raises:
+      UserError: there are no limits of this device.
       RunError: a limit is passed.
     """
+    if device not in LIMITS:
+        raise UserError(f"--check: there are limits of {', '.join(LIMITS)} only")
     found, passed = compile_cells(device, *CHECKED, LIMITS[device]), []
     for label, limit in LIMITS[device].items():
         number = found[label]["cycles"] or found[label]["kernels"]

@@ -14,11 +14,9 @@ READER = {"passage": 128, "question": 16}
 
 
 def of(config: ConfigDict, devices: int = 1) -> dict[str, Any]:
-    """Return a batch [B, ...] of zeros. The lengths of captions are made up.
+    """Return a batch [B, ...] of zeros for so many devices.
 
-    Args:
-      config: a config of one of the paper's experiments.
-      devices: number of devices, since batches are packed for one only.
+    The lengths of captions are made up. They are packed for one device only.
     """
     name = config.experiment.rpartition(".")[2]
     if name == "order_embeddings":

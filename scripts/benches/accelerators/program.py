@@ -12,34 +12,19 @@ promises no stable text. What cannot be read is therefore an error, never a zero
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from lnrepro.errors import UserError
 
 # Instructions and custom calls that start nothing on the device.
-FREE = (
-    "parameter",
-    "get-tuple-element",
-    "tuple",
-    "constant",
-    "bitcast",
-    "after-all",
-    "partition-id",
-    "replica-id",
-    "opt-barrier",
-    "add-dependency",
+_FREE = re.compile(
+    "parameter|get-tuple-element|tuple|constant|bitcast|after-all|partition-id|"
+    "replica-id|opt-barrier|add-dependency|.*-done|.*-update"
 )
-FREE_TARGETS = ("AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound")
-COLLECTIVES = (
-    "all-reduce",
-    "all-gather",
-    "reduce-scatter",
-    "all-to-all",
-    "ragged-all-to-all",
-    "collective-permute",
-    "collective-broadcast",
-)
+_FREE_TARGETS = ("AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound")
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+COLLECTIVES += ("ragged-all-to-all", "collective-permute", "collective-broadcast")
 # A Pallas kernel of a TPU has no estimate in the program.
 PALLAS = "tpu_custom_call"
 
@@ -51,15 +36,7 @@ _BITS = {"pred": 8, "token": 0, "opaque": 0}
 
 
 class Instruction(NamedTuple):
-    """An instruction of a computation.
-
-    Attributes:
-      name: its name, unique in the computation.
-      shape: the text of its shape, such as "(f32[8,128]{1,0}, s32[])".
-      operation: "fusion", "while", ...
-      operands: the text between the parentheses, names or a number.
-      line: the whole line, with the attributes.
-    """
+    """A line %name = shape operation(operands), attributes; all are text."""
 
     name: str
     shape: str
@@ -96,11 +73,7 @@ class Program(NamedTuple):
     assumed_trips: int | None = None
 
     def called(self, instruction: Instruction, attribute: str) -> str:
-        """Return the name of the computation that an attribute names.
-
-        Raises:
-          UserError: there is none of that name.
-        """
+        """Return the name of the computation that an attribute names."""
         found = re.search(rf"\b{attribute}=%?([\w.\-]+)", instruction.line)
         name = found[1] if found else None
         if name not in self.computations:
@@ -188,8 +161,7 @@ def count(program: Program, name: str | None = None) -> Counter[str]:
 def _of_instruction(instruction):
     """Return what an instruction without a body of its own does."""
     operation, found = instruction.operation, Counter()
-    free = operation in FREE or operation.endswith(("-done", "-update"))
-    if free or instruction.target in FREE_TARGETS:
+    if _FREE.fullmatch(operation) or instruction.target in _FREE_TARGETS:
         return found
     found["kernels"] = 1
     estimate = re.search(r'"estimated_cycles":"(\d+)"', instruction.line)
@@ -233,10 +205,9 @@ def trips(program: Program, computation: Computation, loop: Instruction) -> int:
     if root.operation != "compare" or "direction=LT" not in root.line:
         raise unreadable(f"the trips of {loop.name}: {root.line[:80]}")
     counter, limit = (_without_copies(condition, name) for name in names[:2])
-    in_state = [x.operation == "get-tuple-element" for x in (counter, limit)]
-    if all(in_state) and program.assumed_trips is not None:
+    if limit.operation == "get-tuple-element" and program.assumed_trips is not None:
         return program.assumed_trips
-    if not in_state[0] or limit.operation != "constant":
+    if counter.operation != "get-tuple-element" or limit.operation != "constant":
         raise unreadable(f"the trips of {loop.name} depend on {limit.operation}")
     index = int(re.search(r"index=(\d+)", counter.line)[1])
     first = computation[loop.names[0]]
@@ -256,18 +227,3 @@ def _without_copies(computation: Computation, name: str) -> Instruction:
     while instruction.operation in ("copy", "copy-start", "copy-done", "bitcast"):
         instruction = computation[instruction.names[0]]
     return instruction
-
-
-def loops(program: Program, name: str | None = None) -> Iterator[tuple[int, Counter]]:
-    """Yield (trips, what a trip does) of all loops, outer before inner ones."""
-    computation = program.computations[name or program.entry]
-    for instruction in computation.values():
-        if instruction.operation == "while":
-            body = program.called(instruction, "body")
-            yield trips(program, computation, instruction), count(program, body)
-            yield from loops(program, body)
-        elif instruction.operation == "call":
-            yield from loops(program, program.called(instruction, "to_apply"))
-        elif instruction.operation == "conditional":
-            for branch in _branches(instruction):
-                yield from loops(program, branch)
