@@ -4,11 +4,12 @@ Forward and backward: time, temporary memory and compile time.
 """
 
 import argparse
+import functools
 import importlib.util
 import random
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -54,7 +55,7 @@ CELLS = {
 # Our norms by the labels of the tables.
 NORMS = {"LN": "layer", "plain": "none"}
 # Number of compilations of each function. Their median is reported.
-COMPILATIONS = 5
+COMPILATIONS = 3
 COLUMNS = ("ms", "x Flax plain", "x Flax LN", "temp MB", "compile s")
 # {what is compared: key of a `Row`}.
 RATIOS = {"time": "ms", "temporary memory": "temp_mb", "time to compile": "compile_s"}
@@ -107,7 +108,7 @@ def main(args: argparse.Namespace) -> int:
     table, ratios = {}, {}
     for name in args.shapes:
         functions = implementations(args.cell, SHAPES[name])
-        table[name] = measure(functions, args, COMPILATIONS)
+        table[name] = measure(functions, args)
         print_rows(name, table[name])
         for what, ratio in compare(table[name]).items():
             ratios.setdefault(what, []).append(ratio)
@@ -136,44 +137,35 @@ def implementations(name: str, shape: Shape) -> dict[str, Measured]:
         made["haiku plain"] = layers.haiku(name, shape)
     if name == "lstm" and jax.default_backend() == "gpu":
         made["cuDNN plain"] = layers.cudnn_lstm(shape)
-    if importlib.util.find_spec("torch"):
-        from scripts.benches import layers_torch
-
-        if layers_torch.use_device_of_jax():
-            made["torch plain"] = layers_torch.plain(name, shape)
-            if name == "lstm":
-                made["torch script LN"] = layers_torch.layer_norm_lstm(shape)
+    if importlib.util.find_spec("torch") and (found := layers.torch(name, shape)):
+        made["torch plain"] = found
     return made
 
 
 def measure(
-    functions: Mapping[str, Measured], args: argparse.Namespace, compilations: int
+    functions: Mapping[str, Measured], args: argparse.Namespace
 ) -> dict[str, Row]:
     """Measure functions interleaved, so that slow phases of a machine affect all alike.
 
     Args:
       functions: {label: function}.
       args: the flags.
-      compilations: number of times that each function is compiled.
     """
     # Several calls are queued on a GPU or TPU, which then never waits for Python.
     repeats = 1 if jax.default_backend() == "cpu" else 10
-    rows: dict[str, Row] = {
-        label: dict.fromkeys(RATIOS.values()) for label in functions
-    }
-    arguments = _compile(functions, rows, compilations)
+    rows, calls = {}, {}
     for label, function in functions.items():
+        rows[label], calls[label] = _compile(function)
         # The first call may allocate memory or load kernels, so it is not timed.
-        function.wait(function.call(*arguments[label]))
+        function.wait(calls[label]())
     times = {label: [] for label in functions}
     start, done = time.perf_counter(), 0
     while done < args.rounds or time.perf_counter() - start < args.seconds:
         for label in _shuffled(functions, done):
-            function = functions[label]
             begin = time.perf_counter()
             for _ in range(repeats):
-                result = function.call(*arguments[label])
-            function.wait(result)
+                result = calls[label]()
+            functions[label].wait(result)
             times[label].append((time.perf_counter() - begin) / repeats)
         done += 1
     for label, row in rows.items():
@@ -181,24 +173,23 @@ def measure(
     return rows
 
 
-def _compile(functions, rows, compilations) -> dict[str, tuple[Any, ...]]:
-    """Compile functions interleaved, fill their rows, and return {label: arguments}."""
-    arguments = dict.fromkeys(functions, ())
-    seconds = {label: [] for label, f in functions.items() if f.function}
-    for turn in range(compilations):
-        for label in _shuffled(seconds, turn):
-            # A function would otherwise find traced parts of the one before it.
-            jax.clear_caches()
-            begin = time.perf_counter()
-            arguments[label] = (functions[label].compile(),)
-            seconds[label].append(time.perf_counter() - begin)
-    for label, times in seconds.items():
-        (compiled,) = arguments[label]
-        rows[label]["compile_s"] = statistics.median(times)
-        # Some backends do not report their memory.
-        if memory := compiled.memory_analysis():
-            rows[label]["temp_mb"] = memory.temp_size_in_bytes / 1e6
-    return arguments
+def _compile(function: Measured) -> tuple[Row, Callable[[], Any]]:
+    """Return compile time and memory of a function, and what calls it once."""
+    row: Row = dict.fromkeys(RATIOS.values())
+    if function.function is None:
+        return row, function.call
+    seconds = []
+    for _ in range(COMPILATIONS):
+        # A function would otherwise find traced parts of the one before it.
+        jax.clear_caches()
+        begin = time.perf_counter()
+        compiled = function.compile()
+        seconds.append(time.perf_counter() - begin)
+    row["compile_s"] = statistics.median(seconds)
+    # Some backends do not report their memory.
+    if memory := compiled.memory_analysis():
+        row["temp_mb"] = memory.temp_size_in_bytes / 1e6
+    return row, functools.partial(function.call, compiled)
 
 
 def _shuffled(labels: Iterable[str], turn: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Recurrent layers in JAX that the benchmarks compare: ours, Flax's, Haiku's, cuDNN's.
+"""The recurrent layers that the benchmarks compare.
 
 Shape letters: T time, B batch, D input features, H units.
 """
@@ -124,6 +124,35 @@ def cudnn_lstm(shape: Shape) -> Measured:
         return y.swapaxes(0, 1)
 
     return gradient(apply, weights, shape)
+
+
+def torch(name: str, shape: Shape) -> Measured | None:
+    """Return that of torch.nn.LSTM or GRU, None where torch lacks the device of JAX.
+
+    On a GPU they are cuDNN's.
+    """
+    import torch
+
+    if jax.default_backend() == "gpu" and torch.cuda.is_available():
+        # JAX uses TF32 by default.
+        torch.set_float32_matmul_precision("high")
+        torch.set_default_device("cuda")
+    elif jax.default_backend() != "cpu":
+        return None
+    module_class = torch.nn.LSTM if name == "lstm" else torch.nn.GRU
+    module = module_class(shape.features, shape.units)
+    x = torch.randn(shape.steps, shape.batch, shape.features, requires_grad=True)
+    w = torch.randn(shape.steps, shape.batch, shape.units)
+
+    def call():
+        loss = (module(x)[0] * w).sum()
+        return torch.autograd.grad(loss, [x, *module.parameters()])
+
+    def wait(result):
+        if torch.get_default_device().type == "cuda":
+            torch.cuda.synchronize()
+
+    return Measured(call, wait)
 
 
 class LayerNormLSTMCell(nn.RNNCellBase):

@@ -69,8 +69,6 @@ PROGRAMS = {
     "ppo": Program("gru", ResettingRNN, ppo.Settings(), _ppo),
     "seq2seq": Program("lstm", nn.RNN, seq2seq.Settings(), _seq2seq),
 }
-# Number of compilations of each program. Their median is reported.
-COMPILATIONS = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +90,7 @@ def main(args: argparse.Namespace) -> int:
     print(md.head(("program", "layer", *cells.COLUMNS)), flush=True)
     table, ratios = {}, {}
     for name in args.programs:
-        table[name] = cells.measure(implementations(name), args, COMPILATIONS)
+        table[name] = cells.measure(implementations(name), args)
         cells.print_rows(name, table[name])
         for what, ratio in cells.compare(table[name]).items():
             ratios[f"{name}, {what}"] = ratio

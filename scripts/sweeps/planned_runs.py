@@ -1,7 +1,6 @@
 """The runs of a sweep: their names, directories and commands."""
 
 import difflib
-import os
 import pathlib
 import urllib.parse
 from collections.abc import Mapping
@@ -10,9 +9,6 @@ from typing import Any, NamedTuple
 from lnrepro.engine import config_file, experiment, workdir
 from lnrepro.errors import UserError
 from scripts.sweeps import child
-
-# Number of bytes at the end of a log in which its last line is looked for.
-TAIL = 1 << 16
 
 
 class PlannedRun(NamedTuple):
@@ -49,10 +45,7 @@ class PlannedRun(NamedTuple):
     def last_line(self) -> str:
         """The last line that it has printed."""
         try:
-            with open(self.workdir / child.LOG, "rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - TAIL))
-                text = file.read().decode("utf-8", "replace")
+            text = (self.workdir / child.LOG).read_text("utf-8", "replace")
         except OSError:
             return "printed nothing"
         lines = [line.strip() for line in text.splitlines() if line.strip()]
