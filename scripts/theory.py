@@ -15,7 +15,7 @@ import numpy as np
 
 from lnrepro import theory
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import UserError, ended
+from lnrepro.errors import ended
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -240,10 +240,12 @@ def main(argv: list[str]) -> None:
 
     Raises:
       UserError: a wrong flag.
+      OSError: the picture cannot be written.
     """
     parser = Parser(description=__doc__)
     add_out(parser)
-    out = make_folder(parser.parse_args(argv).out)
+    out = parser.parse_args(argv).out
+    out.mkdir(parents=True, exist_ok=True)
     from rich.console import Console
 
     picture = out / "geometry.png"
@@ -261,21 +263,6 @@ def add_out(parser: Parser) -> None:
     parser.add_argument(
         "--out", type=pathlib.Path, default=default, help="folder of the picture"
     )
-
-
-def make_folder(out: pathlib.Path) -> pathlib.Path:
-    """Make the folder of --out and return it.
-
-    Raises:
-      UserError: it cannot be made.
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise UserError(
-            f"--out {out} cannot be made: {e.strerror}; give another folder"
-        ) from None
-    return out
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from lnrepro import data, theory
 from lnrepro.engine import config_file, experiment, optim
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import ended
-from scripts.theory import add_out, make_folder
+from scripts.theory import add_out
 
 # {norm: its colour}, and the module whose output is the summed inputs of a hidden layer
 # as its ReLU gets them.
@@ -192,12 +192,13 @@ def main(argv: list[str]) -> None:
 
     Raises:
       UserError: a wrong flag, or the data is not prepared.
+      OSError: the picture cannot be written.
     """
     parser = Parser(description=__doc__)
     add_out(parser)
     parser.add_argument("--config", default="configs/mnist.py:paper")
     args = parser.parse_args(argv)
-    out = make_folder(args.out)
+    args.out.mkdir(parents=True, exist_ok=True)
     from rich.console import Console
     from rich.table import Table
 
@@ -213,8 +214,8 @@ def main(argv: list[str]) -> None:
             cells = [" ".join(f"{v:.3g}" for v in values) for values in columns]
             table.add_row(str(number), *cells, f"{point.predicted:.3g}")
         Console().print(table)
-    draw(out / "trained.png", runs)
-    print(f"picture    {out / 'trained.png'}")
+    draw(args.out / "trained.png", runs)
+    print(f"picture    {args.out / 'trained.png'}")
 
 
 if __name__ == "__main__":
