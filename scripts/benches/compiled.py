@@ -9,6 +9,7 @@ of a compiler's schedule. docs/performance.md says what they are and are not.
 """
 
 import argparse
+import functools
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -21,10 +22,11 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
-from lnrepro.engine import config_file
+from lnrepro.engine import config_file, experiment, optim
+from lnrepro.engine.train_step import make_init, make_step
 from lnrepro.errors import RunError, UserError
 from scripts import markdown as md
-from scripts.benches import cells, records, steps
+from scripts.benches import cells, records
 from scripts.benches.accelerators import batches, devices, environment, program
 
 # The most that the cells of "draw" may need, which --check checks: kernels of an H100,
@@ -144,7 +146,7 @@ def compile_config(device: str, name: str, count: int) -> Report:
 
 
 def split_step(config: ConfigDict, where: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
-    """Return an optimiser step with its batch split over devices, and its arguments.
+    """Return the trainer's step with its batch split over devices, and its arguments.
 
     State and batch are shapes; nothing of them is allocated.
 
@@ -152,15 +154,17 @@ def split_step(config: ConfigDict, where: Sequence[Any]) -> tuple[Any, tuple[Any
       config: the config.
       where: the devices.
     """
-    mesh = Mesh(np.array(where), ("data",), axis_types=(AxisType.Auto,))
-    everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P(None, "data"))
-    init, step = steps.make(config)
+    exp = experiment.load(config)
+    optimizer = optim.make(config.optimizer, experiment.total_steps(config))
     key = jax.random.key(config.seed)
+    state = jax.eval_shape(make_init(exp, optimizer), key)
     # One step a call.
     batch = jax.tree.map(lambda x: x[None], batches.of(config, len(where)))
-    shardings = everywhere, split, everywhere
+    mesh = Mesh(np.array(where), ("data",), axis_types=(AxisType.Auto,))
+    shardings = NamedSharding(mesh, P()), NamedSharding(mesh, P(None, "data"))
+    step = functools.partial(make_step(exp, optimizer, key), axis=None)
     step = jax.jit(step, donate_argnums=0, in_shardings=shardings)
-    return step, (jax.eval_shape(init, key), jax.eval_shape(lambda x: x, batch), key)
+    return step, (state, jax.eval_shape(lambda x: x, batch))
 
 
 def _compile(

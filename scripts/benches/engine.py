@@ -1,13 +1,13 @@
 """Cost of the trainer beyond the compiled step, and the time to the first step.
 
-The cost is that of data, dispatch, logging and checkpoints. The compiled step is that
-of `scripts.benches.steps`, with batches that are on the device already.
+The cost is that of data, dispatch, logging and checkpoints. The compiled step gets
+batches that are on the device already.
 """
 
 import argparse
 import contextlib
+import functools
 import io
-import itertools
 import os
 import pathlib
 import statistics
@@ -17,10 +17,9 @@ import tempfile
 import time
 
 import jax
-import numpy as np
 from ml_collections import ConfigDict
 
-from scripts.benches import records, steps
+from scripts.benches import records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,25 +99,25 @@ def measure(config: ConfigDict, rounds: int, seconds: float) -> dict[str, float]
 
 def _bare(config):
     """Return (number of calls) -> seconds of the compiled step alone."""
-    from lnrepro.engine import experiment
+    from lnrepro.engine import experiment, optim, train_step
 
-    init, step = steps.make(config)
-    key, batches = jax.random.key(config.seed), []
-    # Several batches, since one alone could stay in a cache of the processor.
-    number = max(2, 400 // config.steps_per_call)
-    with contextlib.closing(experiment.load(config).batches(0)) as stream:
-        for _ in range(number):
-            taken = list(itertools.islice(stream, config.steps_per_call))
-            stacked = jax.tree.map(lambda *x: np.stack(x), *taken)
-            batches.append(jax.device_put(stacked))
+    exp, key = experiment.load(config), jax.random.key(config.seed)
+    optimizer = optim.make(config.optimizer, experiment.total_steps(config))
+    init = jax.jit(train_step.make_init(exp, optimizer))
+    step = functools.partial(train_step.make_step(exp, optimizer, key), axis=None)
     compiled = jax.jit(step, donate_argnums=0)
+    # Several batches, since one alone could stay in a cache of the processor.
+    batches, stream = [], exp.batches(0)
+    for _ in range(max(2, 400 // config.steps_per_call)):
+        batches.append(jax.device_put(train_step.take(stream, config.steps_per_call)))
+    train_step.close(stream)
 
     def seconds(calls: int) -> float:
         # The first call compiles.
-        state, _ = jax.block_until_ready(compiled(jax.jit(init)(key), batches[0], key))
+        state, _ = jax.block_until_ready(compiled(init(key), batches[0]))
         began = time.perf_counter()
         for i in range(calls):
-            state, _ = compiled(state, batches[(i + 1) % number], key)
+            state, _ = compiled(state, batches[(i + 1) % len(batches)])
         jax.block_until_ready(state)
         return time.perf_counter() - began
 
