@@ -117,7 +117,8 @@ def train(config: ConfigDict) -> dict[int, Point]:
     exp, end = experiment.load(config), experiment.total_steps(config)
     optimizer = optim.make(config.optimizer, end)
     columns = data.open_columns(config.data.name, "test", config.data.dir)
-    images = columns["image"][:CASES].reshape(CASES, -1) / config.data.full_ink
+    images = columns["image"][:CASES]
+    images = images.reshape(len(images), -1) / config.data.full_ink
     images = jnp.asarray(images, jnp.float32)
     init_key, step_key = jax.random.split(jax.random.key(config.seed))
     params = jax.jit(exp.init)(init_key)["params"]

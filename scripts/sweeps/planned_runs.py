@@ -93,7 +93,11 @@ def plan(
         command.append(f"--workdir={where}")
         total = experiment.total_steps(resolved)
         runs.append(PlannedRun(id, where, tuple(command), total))
-    _check_distinct(file, runs)
+    if not runs:
+        raise UserError(f"the sweep of {file} has no runs")
+    twice = [run.id for run in runs if runs.count(run) > 1]
+    if twice:
+        raise UserError(f"{file}: its sweep() has {twice[0]} twice")
     return runs
 
 
@@ -162,13 +166,3 @@ def _filter(sweep, only) -> list[Mapping[str, Any]]:
             raise UserError(f"--only {wanted}: no run has {field}={missing[0]}; {hint}")
         sweep = [o for o in sweep if text(o.get(field)) in values]
     return sweep
-
-
-def _check_distinct(file, runs):
-    if not runs:
-        raise UserError(f"the sweep of {file} has no runs")
-    seen = set()
-    for run in runs:
-        if run.id in seen:
-            raise UserError(f"{file}: its sweep() has {run.id} twice")
-        seen.add(run.id)
