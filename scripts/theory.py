@@ -4,10 +4,7 @@ It prints Table 1 and the errors of the paper's Fisher formulas in float64, and 
 geometry.png in runs/theory. The same of trained networks: scripts/theory_trained.py.
 """
 
-from __future__ import annotations
-
 import pathlib
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +13,7 @@ import numpy as np
 from lnrepro import theory
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import ended
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from scripts import markdown as md
 
 # Number of random cases, inputs and units of the layer.
 CASES, FEATURES, UNITS = 256, 16, 8
@@ -31,8 +26,8 @@ FAMILIES = {
     "categorical": theory.categorical,
 }
 SCALES = 2.0 ** np.linspace(-3, 4, 15)
-# Two pairs of curves coincide in the third panel: the lower ones are wide and pale, the
-# upper ones thin and dashed.
+# Two pairs of curves coincide in the second panel: the lower ones are wide and pale,
+# the upper ones thin and dashed.
 STYLE = {
     "none": {"color": "0.72", "linewidth": 4},
     "batch": {"color": "#9ec5e8", "linewidth": 4},
@@ -143,34 +138,26 @@ def geometry(norm: str, seed: int) -> dict[str, np.ndarray]:
       seed: of the layer.
 
     Returns:
-      "length", "curvature" and "step": mean ||w||, curvature along the weights and the
-      length of a step, with scaled weights. "gain": curvature along the gain, with
-      scaled inputs.
+      "length" and "curvature": mean ||w|| and curvature along the weights, with scaled
+      weights. "gain": curvature along the gain, with scaled inputs.
     """
     (theta, x), outputs = problem(norm, seed), FAMILIES["gaussian"]
-    # A random step of length 1 in the weights, of another seed than that of the layer.
-    step = np.random.default_rng(seed + 1).normal(size=(UNITS, FEATURES))
-    step = jnp.zeros_like(theta).at[:, :FEATURES].set(step / np.linalg.norm(step))
 
     @jax.jit
     @jax.vmap
     def measure(scale):
         scaled = theory.scale_weights(theta, scale, FEATURES)
-        model = theory.layer_model(norm)
         return {
-            # The weights are scaled for the first two, the inputs for the third.
+            "length": jnp.linalg.norm(scaled[:, :FEATURES], axis=1).mean(),
             "curvature": theory.weight_curvature(norm, scaled, x, outputs),
-            "step": jnp.sqrt(2 * theory.metric(model, scaled, x, outputs, step)),
             "gain": theory.magnitude_curvature(norm, theta, scale * x, outputs).mean(),
         }
 
-    length = float(jnp.linalg.norm(theta[:, :FEATURES], axis=1).mean())
-    measured = jax.tree.map(np.asarray, measure(jnp.asarray(SCALES)))
-    return {"length": SCALES * length, **measured}
+    return jax.tree.map(np.asarray, measure(jnp.asarray(SCALES)))
 
 
 def draw_geometry(path: pathlib.Path, seed: int) -> None:
-    """Draw curvature and step against ||w||, and curvature of the gain against inputs.
+    """Draw curvature against ||w||, and curvature of the gain against inputs.
 
     Args:
       path: the picture.
@@ -181,25 +168,15 @@ def draw_geometry(path: pathlib.Path, seed: int) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    fig, axes = pyplot.subplots(1, 3, figsize=(13, 4.1), layout="constrained")
+    fig, axes = pyplot.subplots(1, 2, figsize=(9, 4.1), layout="constrained")
     for norm in theory.NORMS:
         measured = geometry(norm, seed)
         style = STYLE[norm] | {"label": "no norm" if norm == "none" else f"{norm} norm"}
         axes[0].plot(measured["length"], measured["curvature"], **style)
-        axes[1].plot(measured["length"], measured["step"], **style)
-        axes[2].plot(SCALES, measured["gain"], **style)
-    # A slope s in logarithmic axes is a straight line.
-    ends = np.array([0.125, 1.0])
-    for ax, start, slope in ((axes[0], 0.1, -2), (axes[1], 0.4, -1)):
-        line = start * (ends / ends[0]) ** slope
-        name = f"{2**-slope} times less per doubling"
-        ax.plot(ends, line, color="0.5", linestyle=":", label=name)
+        axes[1].plot(SCALES, measured["gain"], **style)
     axes[0].set(xlabel="mean ||w||", title="curvature along the weights")
-    axes[1].set(xlabel="mean ||w||", title="step of length 1, in function space")
-    axes[2].set(
-        xlabel="scale of the input",
-        title="curvature along the gain, or the weight's magnitude",
-    )
+    title = "along the gain, or the weight's magnitude"
+    axes[1].set(xlabel="scale of the input", title=title)
     for ax in axes:
         ax.set(xscale="log", yscale="log")
         ax.grid(alpha=0.3)
@@ -211,28 +188,26 @@ def draw_geometry(path: pathlib.Path, seed: int) -> None:
     pyplot.close(fig)
 
 
-def tables(seed: int) -> list[Table]:
-    """Return Table 1 and the errors of the Fisher formulas."""
-    from rich.table import Table
-
+def print_tables(seed: int) -> None:
+    """Print Table 1 and the errors of the Fisher formulas in Markdown."""
     measured, with_epsilon = table_1(seed), table_1(seed, epsilon=1e-5)
-    one = Table(
-        "", *NORMALISERS, title="Table 1: change of the output, and with eps = 1e-5"
-    )
+    print("Table 1: relative change of the output, then with eps = 1e-5\n")
+    print(md.head(("", *NORMALISERS)))
     for column in theory.COLUMNS:
         cells = []
         for norm in NORMALISERS:
             value = measured[norm][column]
-            word = "invariant" if value < TOLERANCE else "changes"
-            agrees = (value < TOLERANCE) == theory.TABLE_1[norm][column]
-            words = [word, f"{value:.0e}, {with_epsilon[norm][column]:.0e}"]
-            cells.append(" ".join(words if agrees else [*words, "(not the paper's)"]))
-        one.add_row(column, *cells)
-    fisher = Table("", *theory.NORMS, title="Error of the closed Fisher forms")
+            invariant = value < TOLERANCE
+            word = "invariant" if invariant else "changes"
+            if invariant != theory.TABLE_1[norm][column]:
+                word += " (not so in the paper)"
+            cells.append(f"{word} {value:.0e}, {with_epsilon[norm][column]:.0e}")
+        print(md.row((column, *cells)))
+    print("\nRelative error of the closed Fisher forms\n")
+    print(md.head(("", *theory.NORMS)))
     for name, errors in fisher_errors(seed).items():
         cells = ["exact" if e < 1e-9 else f"{e:.3f}" for e in errors.values()]
-        fisher.add_row(name, *cells)
-    return [one, fisher]
+        print(md.row((name, *cells)))
 
 
 def main(argv: list[str]) -> None:
@@ -246,13 +221,10 @@ def main(argv: list[str]) -> None:
     add_out(parser)
     out = parser.parse_args(argv).out
     out.mkdir(parents=True, exist_ok=True)
-    from rich.console import Console
-
     picture = out / "geometry.png"
     # In float32, rounding would hide which formulas are exact.
     with jax.enable_x64(True):
-        for table in tables(seed=0):
-            Console().print(table)
+        print_tables(seed=0)
         draw_geometry(picture, seed=0)
     print(f"picture    {picture}")
 

@@ -42,12 +42,10 @@ class Point(NamedTuple):
     Attributes:
       lengths: [L], mean ||w_i||.
       moved: [L], root mean square change of a unit's summed input.
-      predicted: [], length sqrt(2 ds^2) of the step in the space of predictions.
     """
 
     lengths: Any
     moved: Any
-    predicted: Any
 
 
 def measure(config: ConfigDict, images: jax.Array, params: Any) -> Point:
@@ -59,54 +57,42 @@ def measure(config: ConfigDict, images: jax.Array, params: Any) -> Point:
       params: the parameters of the network.
     """
     names = [f"Dense_{l}" for l in range(len(config.model.hidden))]
-    kernels = {name: params[name]["kernel"] for name in names}
+    kernels = [params[name]["kernel"] for name in names]
 
-    def apply(kernels):
-        """Return the logits and the summed inputs of each hidden layer."""
-        changed = {name: params[name] | {"kernel": k} for name, k in kernels.items()}
-        logits, mutated = MLP(config).apply(
+    def sums(l, kernel):
+        """Return the summed inputs of a hidden layer as its ReLU gets them."""
+        changed = {names[l]: params[names[l]] | {"kernel": kernel}}
+        _, mutated = MLP(config).apply(
             {"params": params | changed},
             images,
             train=True,
             capture_intermediates=True,
             mutable=["intermediates"],
         )
-        outputs = mutated["intermediates"]
-        layers = [f"{LAYER[config.norm]}_{l}" for l in range(len(names))]
-        return logits, [outputs[layer]["__call__"][0] for layer in layers]
+        return mutated["intermediates"][f"{LAYER[config.norm]}_{l}"]["__call__"][0]
 
     def probe(key):
-        steps = {}
-        for name, k in zip(names, jax.random.split(key, len(names)), strict=True):
-            kernel = kernels[name]
+        changes = []
+        for l, k in enumerate(jax.random.split(key, len(names))):
+            kernel = kernels[l]
             # Every weight moves by one learning rate, up or down.
             signs = jax.random.rademacher(k, kernel.shape, kernel.dtype)
-            steps[name] = config.optimizer.learning_rate * signs
-        changes = []
-        for l, name in enumerate(names):
+            step = config.optimizer.learning_rate * signs
+
             # One layer by itself, as in the paper's block-diagonal approximation. With
             # Gaussian outputs of variance 1, ds^2 is half the squared change of the
             # sums.
-            def layer(kernel, _, name=name, l=l):
-                return apply({name: kernel})[1][l]
+            def layer(kernel, _, l=l):
+                return sums(l, kernel)
 
-            ds2 = theory.metric(
-                layer, kernels[name], images, theory.gaussian(), steps[name]
-            )
-            changes.append(2 * ds2 / kernels[name].shape[1])
-
-        def predictions(kernels, _):
-            return apply(kernels)[0]
-
-        ds2 = theory.metric(predictions, kernels, images, theory.categorical, steps)
-        return jnp.stack(changes), 2 * ds2
+            ds2 = theory.metric(layer, kernel, images, theory.gaussian(), step)
+            changes.append(2 * ds2 / kernel.shape[1])
+        return jnp.stack(changes)
 
     # The same random steps at every measurement, so that points can be compared.
-    keys = jax.random.split(jax.random.key(0), PROBES)
-    changes, predicted = jax.lax.map(probe, keys)
-    lengths = [jnp.linalg.norm(k, axis=0).mean() for k in kernels.values()]
-    moved = jnp.sqrt(changes.mean(0))
-    return Point(jnp.stack(lengths), moved, jnp.sqrt(predicted.mean()))
+    changes = jax.lax.map(probe, jax.random.split(jax.random.key(0), PROBES))
+    lengths = [jnp.linalg.norm(kernel, axis=0).mean() for kernel in kernels]
+    return Point(jnp.stack(lengths), jnp.sqrt(changes.mean(0)))
 
 
 def train(config: ConfigDict) -> dict[int, Point]:
@@ -157,27 +143,19 @@ def draw(path: pathlib.Path, runs: dict[str, dict[int, Point]]) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    fig, axes = pyplot.subplots(1, 3, figsize=(13, 4.1), layout="constrained")
+    fig, axes = pyplot.subplots(1, 2, figsize=(9, 4.1), layout="constrained")
     for norm, points in runs.items():
         steps = np.array(list(points)) + 1
-        lengths = np.array([point.lengths for point in points.values()])
-        moved = np.array([point.moved for point in points.values()])
-        for l in range(lengths.shape[1]):
+        for l in range(len(points[0].moved)):
             style = {"color": COLOUR[norm], "linestyle": ("-", "--", ":")[l % 3]}
             style["label"] = f"norm {norm}, layer {l + 1}"
-            axes[0].plot(steps, lengths[:, l] / lengths[0, l], **style)
-            axes[1].plot(steps, moved[:, l] / moved[0, l], **style)
-        predicted = [point.predicted for point in points.values()]
-        axes[2].plot(steps, predicted, color=COLOUR[norm], label=f"norm {norm}")
+            for ax, field in zip(axes, Point._fields, strict=True):
+                values = np.array([getattr(p, field)[l] for p in points.values()])
+                ax.plot(steps, values / values[0], **style)
     axes[0].set(title="weight norm", ylabel="mean ||w|| / start")
     axes[1].set(
         title="effective learning rate of a layer",
         ylabel="rms change of h per step / start",
-    )
-    axes[2].set(
-        title="step in the space of predictions",
-        ylabel="sqrt(2 ds²), whole net",
-        yscale="log",
     )
     for ax in axes:
         ax.set(xlabel="optimiser steps + 1", xscale="log")
@@ -200,21 +178,14 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--config", default="configs/mnist.py:paper")
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
-    from rich.console import Console
-    from rich.table import Table
-
     runs = {}
     for norm in LAYER:
         flags = [f"--config.norm={norm}", "--config.epochs=2"]
         runs[norm] = train(config_file.read(args.config, flags))
-        title = f"{args.config}, norm {norm}; by hidden layer"
-        names = ("||w||", "change of h", "change / start", "predictions")
-        table, start = Table("step", *names, title=title), runs[norm][0]
+        print(f"norm {norm}: step, mean ||w|| and effective rate / start, by layer")
         for number, point in runs[norm].items():
-            columns = point.lengths, point.moved, point.moved / start.moved
-            cells = [" ".join(f"{v:.3g}" for v in values) for values in columns]
-            table.add_row(str(number), *cells, f"{point.predicted:.3g}")
-        Console().print(table)
+            rates = point.moved / runs[norm][0].moved
+            print(number, point.lengths.round(3), rates.round(3))
     draw(args.out / "trained.png", runs)
     print(f"picture    {args.out / 'trained.png'}")
 
