@@ -12,7 +12,8 @@ set -f
 # The first word is the folder, the others are packages.
 IFS='
 '
-set -- $(.venv/bin/python -m scripts.benches.accelerators.environment)
+words=$(.venv/bin/python -m scripts.benches.accelerators.environment)
+set -- $words
 folder=$1
 shift
 if [ ! -d "$folder" ]; then
