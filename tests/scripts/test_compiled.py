@@ -56,12 +56,9 @@ def test_kernels_cycles_and_collectives():
     ("name", "old", "new", "message"),
     [
         ("v5e", "direction=LT", "direction=NE", "the trips of while"),
-        ("v5e", "constant(5)", "copy(%wide.arg_tuple.3)", "the trips of while"),
         ("v5e", "body=%wide.region_0.4.sunk", "body=%gone", "'gone' is not there"),
         ("v5e", "copy(%constant.10)", "add(%h.1, %h.1)", "the first value of the"),
-        ("h100", "ENTRY %main.6", "%main.6", "no entry computation"),
         ("h100", "wrapped_tanh = f32[16,128]{1,0} fusion(", "wrapped_tanh(", "line 4"),
-        ("h100", ") -> f32[1,16,128] {", ") f32[1,16,128] {", "%fused_dynamic_slice"),
     ],
 )
 def test_a_text_that_is_not_understood_is_an_error(name, old, new, message):
