@@ -230,22 +230,22 @@ def test_failures_are_reported_with_their_last_line_and_only_they_run_again(
 
 
 class Interrupting(local.Local):
-    """A launcher during which SIGINT arrives, a first and perhaps a second time."""
+    """A launcher in whose calls SIGINT arrives when a file appears."""
 
-    def __init__(self, conditions):
+    def __init__(self, *files):
         super().__init__(1)
-        self.conditions = list(conditions)
+        self.files = list(files)
 
     def poll(self):
-        if self.conditions and self.conditions[0]():
-            self.conditions.pop(0)
+        if self.files and self.files[0].exists():
+            self.files.pop(0)
             signal.raise_signal(signal.SIGINT)
         return super().poll()
 
 
 def test_an_interrupt_lets_the_runs_save_and_starts_no_more(tmp_path, capsys):
     both = [stub(tmp_path, "first", SAVES), stub(tmp_path, "second", SAVES)]
-    launcher = Interrupting([(tmp_path / "first/ready").exists])
+    launcher = Interrupting(tmp_path / "first/ready")
     outcomes, stopped = script.drive(launcher, both)
     assert stopped == signal.SIGINT
     assert script.report(both, outcomes, stopped) == 130
@@ -258,8 +258,7 @@ def test_runs_that_a_second_interrupt_kills_are_not_failures(tmp_path, capsys):
     # It does not end at SIGTERM.
     deaf = SAVES.replace("sys.exit(143)", "")
     run = stub(tmp_path, "deaf", deaf + "\ntime.sleep(60)")
-    ready, saved = run.workdir / "ready", run.workdir / "saved"
-    launcher = Interrupting([ready.exists, saved.exists])
+    launcher = Interrupting(run.workdir / "ready", run.workdir / "saved")
     outcomes, stopped = script.drive(launcher, [run])
     assert outcomes == {run: (-signal.SIGKILL, "")}
     assert script.report([run], outcomes, stopped) == 130
@@ -290,63 +289,14 @@ def test_runs_that_ray_kills_are_not_failures():
     assert launcher.poll()["run"] == (-signal.SIGKILL, "")
 
 
-class Slow:
-    """A launcher that gets signals in the middle of its calls.
-
-    Its runs end one turn after they are asked to stop, or when they are killed.
-    """
-
-    slots = 2
-
-    def __init__(self, signals):
-        self.signals = list(signals)
-        self.runs, self.calls, self.turns = [], [], 0
-
-    def interrupted(self):
-        if self.signals and len(self.runs) == 2:
-            signal.raise_signal(self.signals.pop(0))
-
-    def start(self, run):
-        self.runs.append(run)
-        self.interrupted()
-
-    def poll(self):
-        self.turns += 1
-        assert self.turns < 50, "drive does not end"
-        ended = {}
-        if self.calls and self.turns > 5:
-            ended, self.runs = dict.fromkeys(self.runs, (143, "")), []
-        return ended
-
-    def stop(self):
-        self.calls.append("stop")
-        self.interrupted()
-
-    def kill(self):
-        self.calls.append("kill")
-
-    def close(self):
-        self.calls.append("close")
-
-
-@pytest.mark.parametrize(
-    ("signals", "calls"),
-    [
-        ([signal.SIGTERM], ["stop", "close"]),
-        ([signal.SIGINT, signal.SIGINT], ["stop", "kill", "close"]),
-        # The end of the time.
-        ([], ["stop", "close"]),
-    ],
-)
-def test_a_signal_in_a_launchers_call_loses_no_run(tmp_path, signals, calls):
-    both = [stub(tmp_path, "first", ""), stub(tmp_path, "second", "")]
-    launcher = Slow(signals)
+def test_the_end_of_the_time_stops_the_runs(tmp_path, capsys):
+    run = stub(tmp_path, "long", SAVES)
     before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGALRM)]
-    minutes = 0 if signals else 0.1 / 60
-    outcomes, stopped = script.drive(launcher, both, minutes)
-    assert launcher.calls == calls
-    assert outcomes.keys() == set(both)
-    assert stopped == (signals or [signal.SIGALRM])[0]
+    outcomes, stopped = script.drive(local.Local(1), [run], minutes=3 / 60)
+    assert stopped == signal.SIGALRM
+    assert script.report([run], outcomes, stopped) == 0
+    assert "the time is up" in capsys.readouterr().out
+    assert (run.workdir / "saved").exists()
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGALRM)] == before
 
 
