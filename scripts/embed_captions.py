@@ -28,7 +28,7 @@ def main(argv: list[str]) -> None:
     parser = Parser(description=__doc__)
     add = parser.add_argument
     add("--workdir", required=True, type=pathlib.Path)
-    add("--images", type=pathlib.Path, metavar="NPY", help="features of images to embed")
+    add("--images", type=pathlib.Path, metavar="NPY", help="features to embed")
     add("--find", type=pathlib.Path, metavar="NPY", help="embedded images to find")
     args = parser.parse_args(argv)
     captions = [] if args.images else read_lines()
