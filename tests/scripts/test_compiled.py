@@ -7,21 +7,19 @@ on four chips) and H 128:
     v5e-4.txt           value and gradient of mean(relu(x @ w)), x split over the chips
 """
 
-import contextlib
 import json
 import pathlib
 
 import jax
-import numpy as np
 import pytest
 
 from experiments.skip_thoughts.triples import STEPS
-from lnrepro.engine import config_file, experiment
+from lnrepro.engine import config_file
 from lnrepro.errors import UserError
 from lnrepro.functional.fast import platform
 from scripts import bench
 from scripts.benches import compiled
-from scripts.benches.accelerators import batches, environment, program
+from scripts.benches.accelerators import environment, program
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 CONFIGS = (
@@ -113,30 +111,6 @@ def test_versions_are_those_that_jax_asks_for():
     for plugin in ("jax-cuda12-plugin", "jax-cuda12-pjrt"):
         assert any(x.startswith(plugin) and jax.__version__ in x for x in asked)
     assert any(x.startswith("libtpu==") for x in asked)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_made_up_batches_are_like_the_real_ones(name):
-    config = config_file.read(f"configs/{name}.py:smoke")
-    with contextlib.closing(experiment.load(config).batches(0)) as stream:
-        real = next(stream)
-    made = batches.of(config, devices=4)
-    assert made.keys() == real.keys()
-    for key in made:
-        for a, b in zip(
-            jax.tree.leaves(made[key]), jax.tree.leaves(real[key]), strict=True
-        ):
-            assert (a.dtype, a.ndim) == (b.dtype, b.ndim), key
-            assert len(a) == config.batch_size
-
-
-def test_a_packed_batch_is_made_for_one_device():
-    config = config_file.read("configs/order_embeddings.py:paper")
-    assert len(batches.of(config, 4)["tokens"]) == 1
-    batch = batches.of(config)
-    assert len(batch["tokens"]) > 1
-    # The mean of COCO's captions, with the end token.
-    assert np.mean(batch["length"]) == pytest.approx(11.5, abs=0.5)
 
 
 @pytest.mark.slow
