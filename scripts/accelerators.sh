@@ -8,4 +8,23 @@ set -eu
 cd "$(dirname "$0")/.."
 . scripts/venv.sh
 venv_with train
-exec .venv/bin/python -m scripts.benches.accelerators.environment
+set -f
+# The first word is the folder, the others are packages.
+IFS='
+'
+words=$(.venv/bin/python -m scripts.benches.accelerators.environment)
+set -- $words
+folder=$1
+shift
+if [ ! -d "$folder" ]; then
+  echo "installing the compilers of GPUs and TPUs in $folder (once, about 1 GB)"
+  # A folder of the final name is complete.
+  rm -rf "$folder.half"
+  if ! .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+    --target "$folder.half" "$@"; then
+    echo "error: the compilers cannot be installed; is the package index reachable?" >&2
+    exit 1
+  fi
+  mv "$folder.half" "$folder"
+fi
+echo "$folder"

@@ -5,30 +5,18 @@
     python scripts/embed_captions.py --workdir RUN --find images.npy < captions.txt
 
 Standard input has one caption a line. features.npy is an array [images, features], made
-as those that the run was trained on. Standard output is a NumPy file, float32 [captions
-or images, dimensions].
-
-With --find, which takes the embedded images, it is text instead: for each caption a
-line with the numbers of the best images, counted from 0, separated by tabs.
+as those that the run was trained on. With --find, the output has a line for each
+caption, with the numbers of the five best images, counted from 0.
 """
 
-from __future__ import annotations
-
 import pathlib
-import sys
 
-import numpy as np
-
-from lnrepro.data.files import check_finite, load_npy
+from lnrepro.data.files import load_npy
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import UserError, ended
-from scripts.encode_sentences import (
-    read_input,
-    refuse_terminal_input,
-    refuse_terminal_output,
-    rewritable,
-    write,
-)
+from lnrepro.errors import ended
+from scripts.encode_sentences import read_lines, write_array
+
+BEST = 5
 
 
 def main(argv: list[str]) -> None:
@@ -38,57 +26,24 @@ def main(argv: list[str]) -> None:
       UserError: a wrong flag, no such run, or an input that does not fit it.
     """
     parser = Parser(description=__doc__)
-    parser.add_argument(
-        "--workdir",
-        required=True,
-        type=pathlib.Path,
-        help="a run of configs/order_embeddings.py",
-    )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--images", metavar="NPY", help="features of images to embed")
-    what.add_argument("--find", metavar="NPY", help="embedded images to find")
-    parser.add_argument(
-        "--best", type=int, default=5, help="images found for a caption"
-    )
+    add = parser.add_argument
+    add("--workdir", required=True, type=pathlib.Path)
+    add("--images", type=pathlib.Path, metavar="NPY", help="features to embed")
+    add("--find", type=pathlib.Path, metavar="NPY", help="embedded images to find")
     args = parser.parse_args(argv)
-    if args.best < 1:
-        raise UserError(f"--best={args.best}: at least 1 is needed")
-    if not args.images:
-        refuse_terminal_input("caption", "embed_captions.py")
-    if not args.find:
-        refuse_terminal_output()
+    captions = [] if args.images else read_lines()
     import lnrepro
 
     run = lnrepro.load(args.workdir, experiment="experiments.order_embeddings")
     if args.images:
-        vectors = run.embed_images(open_array(args.images))
-        with rewritable(sys.stdout.buffer) as file:
-            np.lib.format.write_array(file, vectors)
-        print(f"{len(vectors):,} images embedded", file=sys.stderr)
+        write_array(run.embed_images(load_npy(args.images)))
         return
-    blocks = read_input("caption")
+    vectors = run.embed_captions(captions)
     if not args.find:
-        with rewritable(sys.stdout.buffer) as file:
-            count = write(file, run.embed_captions, blocks)
-        print(f"{count:,} captions embedded", file=sys.stderr)
+        write_array(vectors)
         return
-    images = open_array(args.find)
-    for block in blocks:
-        for best in run.rank(run.embed_captions(block), images)[:, : args.best]:
-            print(*best, sep="\t")
-
-
-def open_array(path: str) -> np.ndarray:
-    """Open a .npy file of finite numbers [N, ...].
-
-    Raises:
-      UserError: it is no such file.
-    """
-    found = load_npy(pathlib.Path(path))
-    if found.dtype.kind not in "biuf" or not found.ndim:
-        raise UserError(f"{path}: not a .npy file of numbers [images, ...]")
-    check_finite(found, path)
-    return found
+    for ranks in run.rank(vectors, load_npy(args.find)):
+        print(*ranks[:BEST], sep="\t")
 
 
 if __name__ == "__main__":

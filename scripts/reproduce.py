@@ -146,7 +146,6 @@ def main(argv: list[str]) -> int:
     args = _arguments(argv)
     from lnrepro.engine.workdir import storage_errors
     from scripts.sweeps.local import Local
-    from scripts.sweeps.watch import Watch
 
     root = args.root or pathlib.Path("runs/reproduce") / args.scale
     protocols = [args.protocol] if args.protocol else PROTOCOLS
@@ -167,13 +166,8 @@ def main(argv: list[str]) -> int:
     todo = [run for run in runs if not run.ended]
     outcomes, stopped = {}, 0
     if todo:
-        launcher, watch = Local(args.processes), Watch(runs)
         minutes = args.minutes or 60 * (args.hours or 0)
-        try:
-            outcomes, stopped = drive(launcher, todo, watch, minutes)
-        finally:
-            watch.close()
-            launcher.close()
+        outcomes, stopped = drive(Local(args.processes), todo, minutes)
     # A machine that only trains may have nothing to draw with.
     if optional.installed("matplotlib"):
         with storage_errors(args.report):

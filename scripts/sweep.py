@@ -9,12 +9,14 @@
     RAY_ADDRESS=auto python scripts/sweep.py configs/draw.py --launcher ray
 
 Every run is `python -m lnrepro.main ...` in a directory below --root, named after its
-overrides. The launcher "print" only prints these commands, one a line.
+overrides. Its output goes to output.log there, and `python -m lnrepro.runs` shows its
+state. The launcher "print" only prints the commands, one a line; "slurm" queues the
+runs and returns.
 
 The same command again leaves runs alone that are finished or have diverged, and resumes
-the others. Ctrl-C makes all runs save and stop. Exit codes: 0 all runs are finished or
-have diverged; 1 some failed and are named at the end with their last line; 2 a mistake,
-nothing was started; 128 + n stopped by signal n.
+the others. Ctrl-C makes all runs save and stop, a second one ends them. Exit codes: 0
+all runs are finished, have diverged or are queued; 1 some failed and are named at the
+end with their last line; 2 a mistake, nothing was started; 128 + n stopped by signal n.
 """
 
 import argparse
@@ -25,7 +27,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import ended
@@ -33,6 +35,8 @@ from lnrepro.errors import ended
 LAUNCHERS = ("local", "ray", "slurm", "print")
 # Time between two looks at the runs.
 POLL_SECONDS = 0.5
+# How runs end that were asked to stop: after they have saved, or by the signal itself.
+STOPPED = [signal.SIGTERM, signal.SIGINT, signal.SIGKILL]
 
 
 def main(argv: list[str]) -> int:
@@ -51,39 +55,33 @@ def main(argv: list[str]) -> int:
     runs = plan(args.config, args.name, args.root, common, args.only)
     todo = [run for run in runs if not run.ended]
     where = runs[0].workdir.parent
-    n_done = len(runs) - len(todo)
     # Only the commands go to stdout, so that they can be piped into a shell or a file.
     if args.launcher == "print":
-        if n_done:
-            print(ended_runs(runs), file=sys.stderr)
+        print(f"{ended_runs(runs)}, in {where}", file=sys.stderr)
         for run in todo:
             print(shlex.join(["python", *run.command]))
         return 0
-    if not todo:
-        return report(runs, {}, 0)
-    from scripts.sweeps.watch import Watch
-
-    watch = Watch(runs)
-    launcher = _launcher(args, where)
-    try:
-        watch.say(f"{len(runs)} runs in {where}, {n_done} of them ended already")
-        outcomes, stopped = drive(launcher, todo, watch)
-    finally:
-        watch.close()
-        launcher.close()
+    if args.launcher == "slurm" and todo:
+        ids = _submit(todo, args)
+        print(f"{ended_runs(runs)}, {len(todo)} are queued as {', '.join(ids)}")
+        print(f"python -m lnrepro.runs {where}  shows them; scancel stops them")
+        return 0
+    outcomes, stopped = {}, 0
+    if todo:
+        print(f"{ended_runs(runs)}; python -m lnrepro.runs {where}  shows their state")
+        outcomes, stopped = drive(_launcher(args), todo)
     return report(runs, outcomes, stopped)
 
 
-def drive(launcher, todo: list, watch, minutes: float = 0) -> tuple[dict, int]:
+def drive(launcher, todo: Sequence, minutes: float = 0) -> tuple[dict, int]:
     """Start runs whenever the launcher has a free slot, until all have ended.
 
     SIGINT, SIGTERM and the end of the time ask the runs to save and stop. A second
-    signal ends them.
+    signal ends them. The launcher is closed.
 
     Args:
-      launcher: a launcher of scripts/sweeps.
+      launcher: `Local` or `OnRay` of scripts/sweeps.
       todo: the runs.
-      watch: the Watch that shows them.
       minutes: the time after which the runs stop; 0: none.
 
     Returns:
@@ -91,31 +89,31 @@ def drive(launcher, todo: list, watch, minutes: float = 0) -> tuple[dict, int]:
     """
     waiting, running = collections.deque(todo), set()
     outcomes, stopped = {}, 0
-    with _noted_signals(minutes) as signals:
+    with contextlib.closing(launcher), _noted_signals(minutes) as signals:
         while running or (waiting and not stopped):
             while signals:
                 signum = signals.popleft()
                 if stopped:
-                    watch.say("ending all runs now")
+                    print("ending all runs now", flush=True)
                     launcher.kill()
                     continue
                 stopped = signum
-                watch.say(
+                print(
                     f"stopping: {len(running)} runs save and end; a second interrupt "
-                    "ends them at once"
+                    "ends them at once",
+                    flush=True,
                 )
                 launcher.stop()
-            free = min(launcher.slots - len(running), len(waiting))
-            # Free slots are filled together: SLURM and Ray take several runs at once.
-            if free > 0 and not stopped:
-                batch = [waiting.popleft() for _ in range(free)]
-                running |= set(batch)
-                launcher.submit(batch)
+            while waiting and not stopped and len(running) < launcher.slots:
+                run = waiting.popleft()
+                running.add(run)
+                print(f"{run.id}: started", flush=True)
+                launcher.start(run)
             # Runs that have ended since the last look, with their exit codes.
-            ended = launcher.poll()
-            running -= ended.keys()
-            outcomes |= ended
-            watch.show({run: code for run, (code, _) in outcomes.items()})
+            for run, (code, note) in launcher.poll().items():
+                running.remove(run)
+                outcomes[run] = code, note
+                print(f"{run.id}: {_how_ended(run, code, note, stopped)}", flush=True)
             if running:
                 time.sleep(POLL_SECONDS)
     return outcomes, stopped
@@ -152,7 +150,7 @@ def _noted_signals(minutes: float) -> Iterator[collections.deque[int]]:
 
 
 def report(
-    runs: list, outcomes: dict, stopped: int, where: pathlib.Path | None = None
+    runs: Sequence, outcomes: dict, stopped: int, where: pathlib.Path | None = None
 ) -> int:
     """Print how many runs are finished, and which diverged and which failed.
 
@@ -165,18 +163,13 @@ def report(
     Returns:
       The exit code. Where the time was up, it is that of runs that did not stop.
     """
-    where = where or runs[0].workdir.parent
-    print(f"{ended_runs(runs)}, in {where}")
+    print(f"{ended_runs(runs)}, in {where or runs[0].workdir.parent}")
     failures = 0
     for run, (code, note) in outcomes.items():
-        # A run that was not far enough to save is ended by the signal itself.
-        was_asked = stopped and (code > 128 or code == -signal.SIGTERM)
-        if run.ended or was_asked:
-            continue
-        failures += 1
-        reason = note or _reason(run, code)
-        log = run.workdir / "output.log"
-        print(f"failed: {run.id}: {reason}  (exit code {code}; {log})")
+        how = _how_ended(run, code, note, stopped)
+        if how.startswith("failed"):
+            failures += 1
+            print(f"failed: {run.id}{how.removeprefix('failed')}")
     if stopped == signal.SIGALRM:
         print("the time is up; the same command resumes the runs")
     elif stopped:
@@ -186,7 +179,7 @@ def report(
     return 1 if failures else 0
 
 
-def ended_runs(runs: list) -> str:
+def ended_runs(runs: Sequence) -> str:
     """Return in words how many runs are finished, and which have diverged."""
     diverged = [run.id for run in runs if run.diverged]
     words = f"{sum(run.finished for run in runs)} of {len(runs)} runs are finished"
@@ -195,18 +188,26 @@ def ended_runs(runs: list) -> str:
     return words
 
 
-def _reason(run, code):
-    from scripts.sweeps.planned_runs import last_line
-
+def _how_ended(run, code, note, stopped) -> str:
+    """Return finished, diverged or stopped, or failed with a reason."""
+    if run.diverged:
+        return "diverged"
+    if run.finished:
+        return "finished"
+    # subprocess reports a process that signal n ended as -n, a shell as 128 + n.
+    signum = -code if code < 0 else code - 128
+    if stopped and signum in STOPPED:
+        return "stopped"
+    reason = note or run.last_line
     if code == 0:
-        return (
-            f"exit code 0, but {run.workdir / 'results.json'} is not here: --root "
-            "must be seen by every node"
+        reason = (
+            f"{run.workdir / 'results.json'} is not here: --root must be seen by every "
+            "node"
         )
-    # subprocess reports a process that signal n ended as -n.
-    if code < 0:
-        return f"killed by {signal.Signals(-code).name}; {last_line(run)}"
-    return last_line(run)
+    elif code < 0:
+        reason = f"killed by {signal.Signals(-code).name}; {reason}"
+    log = run.workdir / "output.log"
+    return f"failed: {reason}  (exit code {code}; {log})"
 
 
 def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -241,20 +242,7 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     add = parser.add_argument_group("ray and slurm, for each run").add_argument
     add("--cpus", type=positive, default=1, metavar="N")
     add("--gpus", type=float, default=0, metavar="N", help="with ray also 0.5, say")
-    add = parser.add_argument_group("ray (RAY_ADDRESS is the cluster)").add_argument
-    add("--tpus", type=int, default=0, metavar="N", help="TPU chips for each run")
-    add(
-        "--retries",
-        type=int,
-        default=10,
-        metavar="N",
-        help="number of node failures that a run survives; -1: any",
-    )
-    add(
-        "--upload",
-        action="store_true",
-        help="send this checkout to the nodes, which do not see it",
-    )
+    add("--tpus", type=int, default=0, metavar="N", help="TPU chips, with ray")
     add = parser.add_argument_group("slurm").add_argument
     add(
         "--time",
@@ -263,35 +251,23 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         metavar="MINUTES",
         help="time limit of an allocation",
     )
-    add("--partition")
     add(
         "--sbatch",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="further options of sbatch",
-    )
-    add(
-        "--cluster",
-        choices=("slurm", "local"),
-        default="slurm",
-        help="local: submitit without SLURM",
+        help="further options of sbatch, such as partition=gpu",
     )
     # What stands behind "--" goes to every run as it is.
     split = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[:split])
-    # The nodes unpack the checkout elsewhere, so a relative path would mean another
-    # folder.
-    if args.upload and not pathlib.Path(args.root or "").is_absolute():
-        parser.error(
-            "--upload needs --root with the absolute path of a folder that every node "
-            "sees"
-        )
     if args.launcher == "slurm" and args.gpus != int(args.gpus):
         parser.error(f"--gpus {args.gpus:g}: SLURM gives whole GPUs")
     for pair in args.sbatch:
         if "=" not in pair:
-            parser.error(f"--sbatch {pair}: give KEY=VALUE, as in --sbatch account=me")
+            parser.error(
+                f"--sbatch {pair}: give KEY=VALUE, as in --sbatch partition=gpu"
+            )
     return args, argv[split + 1 :]
 
 
@@ -302,36 +278,29 @@ def positive(word: str) -> int:
     return int(word)
 
 
-def _launcher(args: argparse.Namespace, where: pathlib.Path):
+def _launcher(args: argparse.Namespace):
     """Make the launcher; only that one's libraries are imported."""
     if args.launcher == "local":
         from scripts.sweeps.local import Local
 
         return Local(args.processes)
-    if args.launcher == "ray":
-        from scripts.sweeps import on_ray
+    from scripts.sweeps.on_ray import OnRay
 
-        options = on_ray.Options(
-            cpus=args.cpus,
-            gpus=args.gpus,
-            tpus=args.tpus,
-            processes=args.processes,
-            retries=args.retries,
-            upload=args.upload,
-        )
-        return on_ray.OnRay(where, options)
+    return OnRay(args.processes, args.cpus, args.gpus, args.tpus)
+
+
+def _submit(todo: Sequence, args: argparse.Namespace) -> list[str]:
+    """Queue runs with SLURM, and return the ids of their jobs."""
     from scripts.sweeps import on_slurm
 
     options = on_slurm.Options(
-        cluster=args.cluster,
         processes=args.processes,
         cpus=args.cpus,
         gpus=int(args.gpus),
         minutes=args.time,
-        partition=args.partition,
         sbatch=dict(pair.split("=", 1) for pair in args.sbatch),
     )
-    return on_slurm.OnSlurm(where, options)
+    return on_slurm.submit(todo, options)
 
 
 if __name__ == "__main__":

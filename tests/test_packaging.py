@@ -10,7 +10,6 @@ import zipfile
 import pytest
 
 import lnrepro
-from scripts import build_package
 from tests.runs import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
@@ -82,28 +81,24 @@ def _check_schema(schema, *files):
 
 
 @pytest.mark.slow
-def test_the_wheel_runs_alone(tmp_path, capsys):
-    assert build_package.main(["--out", str(tmp_path)]) == 0
+def test_the_wheel_runs_alone(tmp_path):
+    def python(*words, cwd=ROOT):
+        command = [sys.executable, *map(str, words)]
+        subprocess.run(command, cwd=cwd, check=True, stdout=subprocess.DEVNULL)
+
+    python("-m", "build", "--outdir", tmp_path)
     source, wheel = sorted(tmp_path.iterdir(), reverse=True)
     names = zipfile.ZipFile(wheel).namelist()
     assert "lnrepro/py.typed" in names
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"lnrepro"}
     with tarfile.open(source) as archive:
         inside = {name.split("/", 1)[1] for name in archive.getnames()}
-    assert {
-        "README.md",
-        "LICENSE",
-        "configs/mnist.py",
-        "scripts/build_package.py",
-    } <= inside
-
-
-def test_a_folder_with_packages_is_refused(tmp_path):
-    (tmp_path / "lnrepro-0.1.0.tar.gz").touch()
-    with pytest.raises(build_package.UserError, match="is not empty"):
-        build_package.main(["--out", str(tmp_path)])
-
-
-def test_a_wheel_that_fails_is_reported(tmp_path):
-    with pytest.raises(build_package.RunError, match="pip install failed"):
-        build_package._try_alone(tmp_path / "lnrepro-0.0.0-py3-none-any.whl", tmp_path)
+    assert {"README.md", "LICENSE", "configs/mnist.py", "scripts/sweep.py"} <= inside
+    # The first example of README.md, with lnrepro from the wheel.
+    alone = tmp_path / "alone"
+    zipfile.ZipFile(wheel).extractall(alone)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = re.search(r"^```python\n(.*?)^```", readme, re.S | re.M)[1]
+    example = f"import sys; sys.path.insert(0, {str(alone)!r})\n{example}\n"
+    example += f"import lnrepro; assert lnrepro.__file__.startswith({str(alone)!r})"
+    python("-I", "-c", example, cwd=tmp_path)

@@ -76,7 +76,7 @@ class Network:
         self.outputs = mixture.size(sizes.gaussians)
         # Without layer norm, keeping the products takes more than half the memory of
         # plain autodiff and saves 3 % of the time. With layer norm it takes a third
-        # and saves 10 to 16 % (`scripts/bench.py train`).
+        # and saves 10 to 16 % (`bench.py train` of commit 47dd3db).
         save = "products" if config.norm == "layer" else "carries"
         self.options = ScanOptions(save=save, kernels=KERNELS[config.pallas])
 

@@ -1,18 +1,13 @@
 """The recurrent cells against Flax and, where installed, torch and dm-haiku.
 
-Time, temporary memory and compile time are measured.
+Forward and backward: time, temporary memory and compile time.
 """
 
 import argparse
 import functools
-import gzip
 import importlib.util
-import itertools
-import json
-import pathlib
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -22,27 +17,18 @@ import jax
 
 from lnrepro import functional
 from scripts import markdown as md
-from scripts.benches import records
-from scripts.benches.direct import cells_jax, variants_jax
-from scripts.benches.direct.cells_jax import Implementation, Shape
+from scripts.benches import layers, records
+from scripts.benches.layers import Measured, Shape
 
-# The shapes of the paper's experiments.
 SHAPES = {
+    # Those of the paper's experiments.
     "handwriting": Shape(steps=500, batch=8, features=77, units=400),
     "draw": Shape(steps=64, batch=128, features=356, units=256),
     "reader": Shape(steps=300, batch=32, features=240, units=240),
     "order": Shape(steps=25, batch=128, features=300, units=1024),
     "skip": Shape(steps=30, batch=64, features=620, units=2400),
-}
-# Those of benchmarks that others published, for GPUs.
-RIVALS = {
-    # FlashRNN's figure.
+    # FlashRNN's figure, for GPUs.
     "flashrnn": Shape(steps=1024, batch=16, features=768, units=768),
-    # TorchRL's benchmark of resets.
-    "torchrl": Shape(steps=128, batch=128, features=256, units=256, resets=0.03),
-    # TorchRL's block GRU; its cell here is dreamer-block.
-    "blocks-64": Shape(steps=64, batch=16, features=512, units=512),
-    "blocks-512": Shape(steps=512, batch=16, features=512, units=512),
 }
 
 
@@ -50,119 +36,32 @@ class Compared(NamedTuple):
     """A cell of ours, and what it is measured against.
 
     Attributes:
-      ours: (sizes) -> our cell with its norm.
-      plain: (sizes) -> our cell without a norm.
-      flax: the same cell written with nn.Dense and Flax's norms.
-      flax_plain: Flax's own cell without a norm.
-      peer: "lstm" or "gru", the cell of torch and Haiku; None measures none.
+      ours: our cell.
+      flax: the same cell written with nn.Dense and nn.LayerNorm.
+      flax_plain: Flax's own cell, without a norm.
     """
 
-    ours: Callable[[Shape], functional.Cell]
-    plain: Callable[[Shape], functional.Cell]
+    ours: type[functional.Cell]
     flax: type[nn.RNNCellBase]
     flax_plain: type[nn.RNNCellBase]
-    peer: str | None = None
 
 
-def _of_units(cell_class, **options):
-    """(sizes) -> a cell of that class."""
-
-    def make(shape):
-        return cell_class(shape.units, **options)
-
-    return make
-
-
-def _dreamer_block(norm):
-    """(sizes) -> DreamerV3's cell, whose input is one part."""
-
-    def make(shape):
-        return functional.DreamerBlockGRUCell(
-            shape.units,
-            hidden_features=shape.units // 2,
-            input_sizes=(shape.features,),
-            norm=norm,
-        )
-
-    return make
-
-
-_plain_lstm = _of_units(functional.LSTMCell, norm="none")
-_joint = {"norm": "layer", "norm_site": "joint", "cell_norm": "carry"}
 CELLS = {
     "lstm": Compared(
-        _of_units(functional.LSTMCell, norm="layer"),
-        _plain_lstm,
-        cells_jax.LayerNormLSTMCell,
-        nn.OptimizedLSTMCell,
-        "lstm",
+        functional.LSTMCell, layers.LayerNormLSTMCell, nn.OptimizedLSTMCell
     ),
-    "gru": Compared(
-        _of_units(functional.GRUCell, norm="layer"),
-        _of_units(functional.GRUCell, norm="none"),
-        cells_jax.LayerNormGRUCell,
-        nn.GRUCell,
-        "gru",
-    ),
-    "lstm-rms": Compared(
-        _of_units(functional.LSTMCell, norm="rms"),
-        _plain_lstm,
-        variants_jax.RMSLSTMCell,
-        nn.OptimizedLSTMCell,
-    ),
-    "lstm-rnnt": Compared(
-        _of_units(functional.LSTMCell, **_joint),
-        _plain_lstm,
-        variants_jax.RNNTLSTMCell,
-        nn.OptimizedLSTMCell,
-    ),
-    "dreamer": Compared(
-        _of_units(functional.DreamerGRUCell, norm="layer"),
-        _of_units(functional.DreamerGRUCell, norm="none"),
-        variants_jax.DreamerGRUCell,
-        nn.GRUCell,
-    ),
-    "dreamer-block": Compared(
-        _dreamer_block("rms"),
-        _dreamer_block("none"),
-        variants_jax.DreamerBlockGRUCell,
-        nn.GRUCell,
-    ),
+    "gru": Compared(functional.GRUCell, layers.LayerNormGRUCell, nn.GRUCell),
 }
-
+# Our norms by the labels of the tables.
+NORMS = {"LN": "layer", "plain": "none"}
 # Number of compilations of each function. Their median is reported.
-COMPILATIONS = 7
-COLUMNS = (
-    "shape",
-    "what",
-    "ms",
-    "x Flax plain",
-    "x Flax LN",
-    "temp MB",
-    "compile s",
-    "launches a step",
-)
+COMPILATIONS = 3
+COLUMNS = ("ms", "x Flax plain", "x Flax LN", "temp MB", "compile s")
+# {what is compared: key of a `Row`}.
+RATIOS = {"time": "ms", "temporary memory": "temp_mb", "time to compile": "compile_s"}
 
-# Functions whose times are compared.
-PAIRS = (
-    ("ours LN", "Flax LN"),
-    ("ours LN", "Flax plain"),
-    ("ours LN", "torch plain"),
-    ("ours LN", "torch script LN"),
-    ("ours LN", "torch compile LN"),
-    ("ours LN", "cuDNN plain"),
-    ("ours LN", "haiku plain"),
-    ("ours LN, inference", "Flax plain, inference"),
-    ("products alone", "Flax LN"),
-    ("products alone", "Flax plain"),
-    ("products alone", "torch plain"),
-    ("products alone, inference", "Flax plain, inference"),
-    ("torch products alone", "torch plain"),
-    ("torch products alone", "torch script LN"),
-)
-
-# What is measured of a function: "ms", "temp_mb", "compile_s", "rounds" and, on a GPU,
-# "launches" of kernels in a step. None where it is not known.
+# What is measured of a function: "ms", "temp_mb" and "compile_s". None where it is not
+# known.
 Row = dict[str, float | None]
 
 
@@ -172,29 +71,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shapes",
         nargs="+",
-        choices=(*SHAPES, *RIVALS),
-        default=list(SHAPES),
+        choices=tuple(SHAPES),
+        default=[name for name in SHAPES if name != "flashrnn"],
         help="those of the paper by default",
     )
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     add_timing_arguments(parser)
-    parser.add_argument(
-        "--peers",
-        nargs="*",
-        default=["torch", "haiku"],
-        help="libraries to measure if they are installed",
-    )
     records.add_json_flag(parser)
 
 
 def add_timing_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags that `measure` reads."""
-    parser.add_argument(
-        "--repeats",
-        type=int,
-        help="calls between two looks at the clock; by default 1, on a GPU or TPU 10, "
-        "so that the time to start a call does not count",
-    )
     parser.add_argument(
         "--rounds",
         type=int,
@@ -215,179 +101,95 @@ def main(args: argparse.Namespace) -> int:
     Returns:
       0.
     """
-    commit = records.commit()
-    print(f"{args.cell}, {records.device()}, jax {jax.__version__}, commit {commit}")
-    print(
-        "forward + backward unless it says `inference`; medians of at least "
-        f"{args.rounds} interleaved rounds and {args.seconds:g} s a shape; temp = "
-        "temporary memory\n"
-    )
-    print(md.head(COLUMNS))
+    print(f"{args.cell}, forward and backward, {records.where()}\n")
+    print(md.head(("shape", "what", *COLUMNS)))
     # The first compilation of a process takes longer.
-    cells_jax.ours(functional.LSTMCell(1, "none"), Shape(2, 1, 1, 1)).compile()
-    table = {}
+    layers.ours(functional.LSTMCell(1), Shape(2, 1, 1, 1)).compile()
+    table, ratios = {}, {}
     for name in args.shapes:
-        shape = (SHAPES | RIVALS)[name]._replace(dtype=args.dtype)
-        functions = implementations(args.cell, shape, args.peers)
-        table[name] = measure(functions, args, shape.steps, COMPILATIONS)
-        _print_rows(name, table[name])
-    means = _means(table.values())
+        functions = implementations(args.cell, SHAPES[name])
+        table[name] = measure(functions, args)
+        print_rows(name, table[name])
+        for what, ratio in compare(table[name]).items():
+            ratios.setdefault(what, []).append(ratio)
+    means = {what: statistics.geometric_mean(found) for what, found in ratios.items()}
     print("\ngeometric means over the shapes measured:")
     for name, mean in means.items():
         print(f"- {name}: {mean:.3f}")
-    of = args.cell if args.dtype == "float32" else f"{args.cell}, {args.dtype}"
-    records.write(args.json, f"cells, {of}", means, table)
+    records.write(args.json, f"cells, {args.cell}", means, table)
     return 0
 
 
-def implementations(
-    cell: str, shape: Shape, peers: Iterable[str]
-) -> dict[str, Implementation]:
+def implementations(name: str, shape: Shape) -> dict[str, Measured]:
     """Make the functions to measure.
 
     Args:
-      cell: a key of `CELLS`.
+      name: a key of `CELLS`.
       shape: the sizes.
-      peers: libraries to measure if they are installed.
     """
-    compared = CELLS[cell]
-    normed, plain = compared.ours(shape), compared.plain(shape)
-    flax_plain = compared.flax_plain
-    # "inference" measures the outputs without gradients. "products alone" bounds the
-    # time from below, roughly: it has the matrix products and little else.
-    made = {
-        "ours LN": cells_jax.ours(normed, shape),
-        "ours plain": cells_jax.ours(plain, shape),
-        "Flax LN": cells_jax.flax(compared.flax, shape),
-        "Flax plain": cells_jax.flax(flax_plain, shape),
-        "ours LN, inference": cells_jax.ours(normed, shape, inference=True),
-        "Flax plain, inference": cells_jax.flax(flax_plain, shape, inference=True),
-    }
-    if compared.peer is None:
-        return made
-    if shape.resets:
-        # Neither cuDNN nor the other libraries start rows anew within a sequence.
-        return made
-    if compared.peer == "lstm" and jax.default_backend() == "gpu":
-        made["cuDNN plain"] = cells_jax.cudnn_lstm(shape)
-    our_class = type(plain)
-    made["products alone"] = cells_jax.our_products(our_class, shape)
-    made["products alone, inference"] = cells_jax.our_products(
-        our_class, shape, inference=True
-    )
-    if "haiku" in peers and importlib.util.find_spec("haiku"):
-        made["haiku plain"] = cells_jax.haiku(compared.peer, shape)
-    if "torch" in peers and importlib.util.find_spec("torch"):
-        from scripts.benches.direct import cells_torch
-
-        if cells_torch.use_device_of_jax():
-            made["torch plain"] = cells_torch.plain(compared.peer, shape)
-            made["torch products alone"] = cells_torch.products(compared.peer, shape)
-            if compared.peer == "lstm":
-                normed_lstm = cells_torch.layer_norm_lstm
-                made["torch script LN"] = normed_lstm(shape, "script")
-                if jax.default_backend() == "gpu":
-                    made["torch compile LN"] = normed_lstm(shape, "compile")
+    compared, made = CELLS[name], {}
+    for label, norm in NORMS.items():
+        cell = compared.ours(shape.units, norm=norm)
+        made[f"ours {label}"] = layers.ours(cell, shape)
+    made["Flax LN"] = layers.flax(compared.flax, shape)
+    made["Flax plain"] = layers.flax(compared.flax_plain, shape)
+    if importlib.util.find_spec("haiku"):
+        made["haiku plain"] = layers.haiku(name, shape)
+    if name == "lstm" and jax.default_backend() == "gpu":
+        made["cuDNN plain"] = layers.cudnn_lstm(shape)
+    if importlib.util.find_spec("torch") and (found := layers.torch(name, shape)):
+        made["torch plain"] = found
     return made
 
 
 def measure(
-    functions: Mapping[str, Implementation],
-    args: argparse.Namespace,
-    steps: int,
-    compilations: int,
+    functions: Mapping[str, Measured], args: argparse.Namespace
 ) -> dict[str, Row]:
-    """Measure functions interleaved.
+    """Measure functions interleaved, so that slow phases of a machine affect all alike.
 
     Args:
       functions: {label: function}.
       args: the flags.
-      steps: the time steps of a call.
-      compilations: number of times that each function is compiled.
     """
-    repeats = args.repeats
-    if repeats is None:
-        repeats = 1 if jax.default_backend() == "cpu" else 10
-    rows, calls = _compile(functions, compilations)
-    times = {label: [] for label in calls}
-    start = time.perf_counter()
-    # Take turns, so that a slow phase of the machine affects all functions alike. At
-    # least `rounds` turns and `seconds` seconds.
-    for done in itertools.count():
-        if done >= args.rounds and time.perf_counter() - start > args.seconds:
-            break
-        for label in _shuffled(calls, done):
+    # Several calls are queued on a GPU or TPU, which then never waits for Python.
+    repeats = 1 if jax.default_backend() == "cpu" else 10
+    rows, calls = {}, {}
+    for label, function in functions.items():
+        rows[label], calls[label] = _compile(function)
+        # The first call may allocate memory or load kernels, so it is not timed.
+        function.wait(calls[label]())
+    times = {label: [] for label in functions}
+    start, done = time.perf_counter(), 0
+    while done < args.rounds or time.perf_counter() - start < args.seconds:
+        for label in _shuffled(functions, done):
             begin = time.perf_counter()
-            # Calls are queued on the device, which then never waits for Python.
             for _ in range(repeats):
                 result = calls[label]()
             functions[label].wait(result)
             times[label].append((time.perf_counter() - begin) / repeats)
+        done += 1
     for label, row in rows.items():
         row["ms"] = 1e3 * statistics.median(times[label])
-        row["rounds"] = done
-        row["launches"] = None
-        if jax.default_backend() == "gpu" and functions[label].compile:
-            row["launches"] = count_launches(traced(calls[label])) / steps
     return rows
 
 
-def traced(run: Callable[[], Any]) -> list[dict[str, Any]]:
-    """Call a function, and return the events of the profiler's trace of it."""
-    with tempfile.TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder):
-            jax.block_until_ready(run())
-        (file,) = pathlib.Path(folder).glob("**/*.trace.json.gz")
-        return json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
-
-
-def count_launches(events: Iterable[Mapping[str, Any]]) -> int:
-    """Count the events of the GPUs' streams in a trace.
-
-    Args:
-      events: those of a trace, as Chrome's trace viewer reads them.
-    """
-    streams, durations = set(), []
-    for event in events:
-        # "M" events name processes and their threads, "X" events have a duration.
-        if event.get("ph") == "M" and event.get("name") == "thread_name":
-            if str(event["args"]["name"]).startswith("Stream"):
-                streams.add((event["pid"], event["tid"]))
-        elif event.get("ph") == "X":
-            durations.append((event["pid"], event["tid"]))
-    return sum(where in streams for where in durations)
-
-
-def _compile(
-    functions: Mapping[str, Implementation], compilations: int
-) -> tuple[dict[str, Row], dict[str, Callable[[], Any]]]:
-    """Compile functions interleaved, and call each once.
-
-    Returns:
-      {label: compile time and memory}, {label: function that runs it once}
-    """
-    compiled = {}
-    seconds = {label: [] for label, f in functions.items() if f.compile}
-    for turn in range(compilations):
-        for label in _shuffled(seconds, turn):
-            # A function would otherwise find traced parts of the one before it.
-            jax.clear_caches()
-            begin = time.perf_counter()
-            compiled[label] = functions[label].compile()
-            seconds[label].append(time.perf_counter() - begin)
-    rows, calls = {}, {}
-    for label, function in functions.items():
-        rows[label] = {"compile_s": None, "temp_mb": None}
-        calls[label] = function.call
-        if label in compiled:
-            calls[label] = functools.partial(function.call, compiled[label])
-            rows[label]["compile_s"] = statistics.median(seconds[label])
-            # Some backends do not report their memory.
-            if memory := compiled[label].memory_analysis():
-                rows[label]["temp_mb"] = memory.temp_size_in_bytes / 1e6
-        # The first call may allocate memory or load kernels, so it is not timed.
-        function.wait(calls[label]())
-    return rows, calls
+def _compile(function: Measured) -> tuple[Row, Callable[[], Any]]:
+    """Return compile time and memory of a function, and what calls it once."""
+    row: Row = dict.fromkeys(RATIOS.values())
+    if function.function is None:
+        return row, function.call
+    seconds = []
+    for _ in range(COMPILATIONS):
+        # A function would otherwise find traced parts of the one before it.
+        jax.clear_caches()
+        begin = time.perf_counter()
+        compiled = function.compile()
+        seconds.append(time.perf_counter() - begin)
+    row["compile_s"] = statistics.median(seconds)
+    # Some backends do not report their memory.
+    if memory := compiled.memory_analysis():
+        row["temp_mb"] = memory.temp_size_in_bytes / 1e6
+    return row, functools.partial(function.call, compiled)
 
 
 def _shuffled(labels: Iterable[str], turn: int) -> list[str]:
@@ -399,47 +201,26 @@ def _shuffled(labels: Iterable[str], turn: int) -> list[str]:
     return random.Random(turn).sample(labels, len(labels))
 
 
-def _print_rows(shape: str, rows: Mapping[str, Row]) -> None:
+def compare(rows: Mapping[str, Row]) -> dict[str, float]:
+    """Return {what, ours / theirs: ratio} of ours to the others."""
+    found = {}
+    for what, key in RATIOS.items():
+        for ours in ("ours LN", "ours plain"):
+            for theirs in rows:
+                a, b = rows[ours][key], rows[theirs][key]
+                same = theirs.startswith("ours")
+                # No norm is compared with none only.
+                unlike = ours == "ours plain" and theirs.endswith("LN")
+                if a and b and not same and not unlike:
+                    found[f"{what}, {ours} / {theirs}"] = a / b
+    return found
+
+
+def print_rows(name: str, rows: Mapping[str, Row]) -> None:
+    """Print a table's rows. "x" is the time, over that of the other layer."""
     for label, row in rows.items():
-        inference = label.endswith("inference")
-        # Inference is compared with inference only.
-        plain = "Flax plain, inference" if inference else "Flax plain"
-        ratios = [f"{row['ms'] / rows[plain]['ms']:.2f}", ""]
-        if not inference:
-            ratios[1] = f"{row['ms'] / rows['Flax LN']['ms']:.2f}"
-        temp = "" if row["temp_mb"] is None else f"{row['temp_mb']:.0f}"
-        seconds = "" if row["compile_s"] is None else f"{row['compile_s']:.2f}"
-        launches = "" if row["launches"] is None else f"{row['launches']:.1f}"
-        cells = (shape, label, f"{row['ms']:.1f}", *ratios, temp, seconds, launches)
-        print(md.row(cells), flush=True)
-
-
-def _means(table: Iterable[Mapping[str, Row]]) -> dict[str, float]:
-    """Return the geometric means of ratios over the shapes, by their names."""
-    table = list(table)
-    means = {}
-    for ours, theirs in PAIRS:
-        if ratios := _ratios(table, "ms", ours, theirs):
-            means[f"time, {ours} / {theirs}"] = statistics.geometric_mean(ratios)
-    for theirs in ("Flax LN", "Flax plain"):
-        if ratios := _ratios(table, "temp_mb", "ours LN", theirs):
-            name = f"temporary memory, ours LN / {theirs}"
-            means[name] = statistics.geometric_mean(ratios)
-            means[f"{name}, largest"] = max(ratios)
-    if ratios := _ratios(table, "compile_s", "ours LN", "Flax plain"):
-        name = "time to compile, ours LN / Flax plain"
-        means[name] = statistics.geometric_mean(ratios)
-    return means
-
-
-def _ratios(
-    table: Iterable[Mapping[str, Row]], what: str, ours: str, theirs: str
-) -> list[float]:
-    """Return the ratios of two functions, one for each shape that has both."""
-    ratios = []
-    for rows in table:
-        if ours in rows and theirs in rows:
-            a, b = rows[ours][what], rows[theirs][what]
-            if a and b:
-                ratios.append(a / b)
-    return ratios
+        ratios = [row["ms"] / rows[peer]["ms"] for peer in ("Flax plain", "Flax LN")]
+        cells = [f"{row['ms']:.2f}", *(f"{ratio:.2f}" for ratio in ratios)]
+        for key in ("temp_mb", "compile_s"):
+            cells.append("" if row[key] is None else f"{row[key]:.2f}")
+        print(md.row((name, label, *cells)), flush=True)

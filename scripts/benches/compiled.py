@@ -1,7 +1,6 @@
-"""Cells, programs and optimiser steps compiled for an H100 or a TPU, without one.
+"""Cells and optimiser steps compiled for an H100 or a TPU, without one.
 
     python scripts/bench.py compiled --device v5e --json FILE
-    python scripts/bench.py compiled --device h100 --programs ppo seq2seq
     python scripts/bench.py compiled --device h100 --configs configs/draw.py:paper
     python scripts/bench.py compiled --device v5e --devices 4 --configs FILE:paper ...
 
@@ -10,54 +9,68 @@ of a compiler's schedule. docs/performance.md says what they are and are not.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+import functools
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+from unittest import mock
 
-from lnrepro.errors import RunError
+import jax
+import numpy as np
+from jax.errors import JaxRuntimeError
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from ml_collections import ConfigDict
+
+from lnrepro.engine import config_file, experiment, optim
+from lnrepro.engine.train_step import close, make_init, make_step, take
+from lnrepro.errors import RunError, UserError
 from scripts import markdown as md
-from scripts.benches import cells, programs, records
-from scripts.benches.accelerators import analysis, devices, environment
-from scripts.benches.accelerators.analysis import Report
+from scripts.benches import cells, records
+from scripts.benches.accelerators import devices, environment, program
 
-# The most that programs of a shape may need, which .ci/run checks: kernels of an H100,
-# millions of cycles of a v5e. {device: {(cell, shape): {label: limit}}}.
+# The most that the cells of "draw" may need, which --check checks: kernels of an H100,
+# cycles of a v5e. {device: {label: limit}} of the LSTM.
+CHECKED = ("lstm", "draw")
 LIMITS = {
-    "h100": {("lstm", "draw"): {"ours LN": 1160, "ours plain": 790}},
-    "v5e": {("lstm", "draw"): {"ours LN": 7.5, "ours plain": 3.6}},
+    "h100": {"ours LN": 1160, "ours plain": 790},
+    "v5e": {"ours LN": 7.5e6, "ours plain": 3.6e6},
 }
+COLUMNS = (
+    "what",
+    "kernels",
+    "M cycles",
+    "temporary MB",
+    "needed GB",
+    "collectives",
+    "compile s",
+)
+# A program's numbers: those of `program.count`, bytes of "temporary" memory and of all
+# memory that is "needed", and "compile_s". The cycles of a GPU are 0.
+Report = dict[str, float]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `compiled`."""
-    parser.add_argument("--device", choices=tuple(devices.DEVICES), required=True)
-    parser.add_argument(
-        "--cells", nargs="+", choices=tuple(cells.CELLS), default=["lstm"]
-    )
-    parser.add_argument(
-        "--shapes",
-        nargs="+",
-        choices=(*cells.SHAPES, *cells.RIVALS),
-        default=["draw", "reader", "handwriting"],
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--device", choices=tuple(devices.DEVICES), required=True)
+    add("--cells", nargs="+", choices=tuple(cells.CELLS), default=["lstm"])
+    shapes = ["draw", "reader", "handwriting"]
+    add("--shapes", nargs="+", choices=tuple(cells.SHAPES), default=shapes)
+    add(
         "--configs",
         nargs="+",
         metavar="FILE[:VARIANT]",
         help="compile an optimiser step of these configs, and no cells",
     )
-    parser.add_argument(
-        "--programs",
-        nargs="+",
-        choices=tuple(programs.PROGRAMS),
-        help="compile a step of these programs, and no cells",
-    )
-    parser.add_argument(
+    add(
         "--devices",
         type=int,
         default=1,
         metavar="N",
         help="chips that share the batches of --configs",
     )
-    parser.add_argument(
+    add(
         "--check",
         action="store_true",
         help="compile what has limits, and fail where one is passed",
@@ -66,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Compile, print tables and write the record.
+    """Compile, print a table and write the record.
 
     Returns:
       The exit code.
@@ -78,134 +91,157 @@ def main(args: argparse.Namespace) -> int:
     code = environment.run_with_compilers("scripts.bench", args.arguments)
     if code is not None:
         return code
+    print(f"{args.device}, jax {jax.__version__}\n\n{md.head(COLUMNS)}")
     if args.check:
-        return _check(args.device)
-    if args.configs:
-        from scripts.benches.accelerators import plans
-
-        return plans.main(args)
-    benchmark = f"compiled, {args.device}"
-    compared = [("cell", cell, shape) for cell in args.cells for shape in args.shapes]
-    if args.programs:
-        benchmark = f"compiled programs, {args.device}"
-        compared = [("program", program) for program in args.programs]
+        check(args.device)
+        return 0
     ratios, details = {}, {}
-    for words in compared:
-        name = ", ".join(words[1:])
-        reports = _reports(args.device, words)
-        details[name] = {label: report.as_json() for label, report in reports.items()}
-        ratios |= _ratios(name, reports)
-        # Programs take minutes to compile, so what there is is kept.
-        of_device = f"described {args.device}"
-        records.write(args.json, benchmark, ratios, details, of_device)
+    if args.configs:
+        for name in args.configs:
+            details[name] = compile_config(args.device, name, args.devices)
+    else:
+        for cell in args.cells:
+            for shape in args.shapes:
+                name = f"{cell}, {shape}"
+                details[name] = compile_cells(args.device, cell, shape)
+                ratios |= compare(name, details[name])
     for name, ratio in ratios.items():
         print(f"- {name}: {ratio:.3f}")
+    what = "compiled steps" if args.configs else "compiled"
+    name = f"{what}, {args.devices} {args.device}"
+    records.write(args.json, name, ratios, details, f"described {args.device}")
     return 0
 
 
-def _reports(
-    device: str, words: Sequence[str], labels: Sequence[str] | None = None
+def compile_cells(
+    device: str, cell: str, shape: str, labels: Collection[str] = ()
 ) -> dict[str, Report]:
-    """Compile the functions that words name, and print their table.
+    """Compile the gradients of a cell at a shape of `cells.SHAPES`, and print rows.
 
-    Args:
-      device: name of the device.
-      words: see `analysis.functions`.
-      labels: those to compile; None compiles all.
+    Without `labels` all functions are compiled.
     """
-    functions = analysis.functions(device, *words)
-    print(f"{_title(device, *words)}\n")
-    print(md.head(("what", *COLUMNS)))
-    reports = {}
-    for label, function in functions.items():
-        if labels and label not in labels:
-            continue
-        compiled = analysis.compile_function(device, function)
-        kind, *of_kind = words
-        named = (kind, device, *of_kind, label)
-        reports[label] = analysis.report(device, compiled, named)
-        print(md.row((label, *row(reports[label]))), flush=True)
-    print(flush=True)
-    return reports
-
-
-def _title(device, kind, name, shape=None):
-    """Return the line above a table."""
-    if kind == "program":
-        return f"{name}, {device}: {programs.PROGRAMS[name].meaning}"
-    sizes = (cells.SHAPES | cells.RIVALS)[shape]
-    text = f"{name}, {shape}, {device}: T {sizes.steps} B {sizes.batch} "
-    return f"{text}D {sizes.features} H {sizes.units}, forward + backward"
-
-
-COLUMNS = (
-    "kernels",
-    "M cycles",
-    "loops: trips x kernels (cycles)",
-    "ms",
-    "temporary MB",
-    "moved MB",
-    "floor MB",
-    "compile s",
-)
-
-
-def row(report: Report) -> list[str]:
-    """Return the cells of a table's row, in the order of `COLUMNS`."""
-    loops = [analysis.loops_text(report.loops)] if report.loops else []
-    for steps, bundles, _ in report.pallas.values():
-        loops.append(f"{steps} x Pallas ({bundles:,} bundles)")
-    return [
-        f"{report.kernels:,.0f}",
-        f"{report.cycles / 1e6:.2f}" if report.cycles else "",
-        "; ".join(loops),
-        f"{1e3 * report.seconds:.2f}",
-        f"{report.temporary / 1e6:.0f}",
-        f"{report.bytes / 1e6:.0f}",
-        f"{report.floor / 1e6:.0f}",
-        f"{report.compile_s:.0f}",
-    ]
-
-
-def _ratios(name: str, reports: Mapping[str, Report]) -> dict[str, float]:
-    """Return the ratios of ours to the others: kernels or cycles, and memory."""
+    where = jax.sharding.SingleDeviceSharding(devices.described(device)[0])
     found = {}
-    for ours, theirs in (
-        ("ours LN", "Flax LN"),
-        ("ours LN", "Flax plain"),
-        ("ours LN", "haiku plain"),
-        ("ours plain", "Flax plain"),
-        ("ours LN, Pallas", "Flax LN"),
-        ("ours LN, Pallas", "Flax plain"),
-    ):
-        if ours not in reports or theirs not in reports:
-            continue
-        a, b = reports[ours], reports[theirs]
-        what = "cycles" if b.cycles else "kernels"
-        found[f"{what}, {name}, {ours} / {theirs}"] = analysis.ratio(a, b)
-        # A TPU may keep all of it in its vector memory.
-        if a.temporary and b.temporary:
-            memory = a.temporary / b.temporary
-            found[f"temporary memory, {name}, {ours} / {theirs}"] = memory
+    for label, measured in cells.implementations(cell, cells.SHAPES[shape]).items():
+        # Functions in torch are not compiled here.
+        if measured.function and (label in labels or not labels):
+            function = jax.jit(measured.function, in_shardings=where)
+            name = f"{cell}, {shape}, {label}"
+            found[label] = _compile(device, name, function, measured.arguments)
     return found
 
 
-def _check(device: str) -> int:
+def compile_config(device: str, name: str, count: int) -> Report:
+    """Compile an optimiser step of a config for so many chips, and print its row.
+
+    Raises:
+      UserError: a config or a number of devices that is not possible, or its data is
+        not prepared.
+    """
+    config = config_file.read(name)
+    # Experiments look at the number of devices when they are made and traced.
+    with mock.patch.object(jax, "device_count", return_value=count):
+        step, (state, batch) = split_step(config, devices.described(device, count))
+        trips = None
+        if config.experiment.endswith("skip_thoughts"):
+            # The chunks of its softmax are the only loop whose trips are data.
+            words = batch["previous"].size + batch["next"].size
+            trips = -(-words // count // config.model.chunk_rows)
+        return _compile(device, name, step, (state, batch), trips)
+
+
+def split_step(config: ConfigDict, where: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
+    """Return the trainer's step with its batch split over devices, and its arguments.
+
+    The arguments are shapes, those of the first batch.
+
+    Args:
+      config: the config.
+      where: the devices.
+    """
+    exp = experiment.load(config)
+    optimizer = optim.make(config.optimizer, experiment.total_steps(config))
+    key = jax.random.key(config.seed)
+    state = jax.eval_shape(make_init(exp, optimizer), key)
+    stream = exp.batches(0)
+    batch = jax.eval_shape(lambda x: x, take(stream, 1))
+    close(stream)
+    mesh = Mesh(np.array(where), ("data",), axis_types=(AxisType.Auto,))
+    shardings = NamedSharding(mesh, P()), NamedSharding(mesh, P(None, "data"))
+    step = functools.partial(make_step(exp, optimizer, key), axis=None)
+    return jax.jit(step, donate_argnums=0, in_shardings=shardings), (state, batch)
+
+
+def _compile(
+    device: str,
+    name: str,
+    function: Callable,
+    arguments: tuple[Any, ...],
+    assumed_trips: int | None = None,
+) -> Report:
+    """Compile a function for described devices, and print the row `name`."""
+    shapes = jax.eval_shape(lambda *x: x, *arguments)
+    began = time.perf_counter()
+    try:
+        compiled = devices.compile(device, function, *shapes)
+    except JaxRuntimeError as e:
+        # A TPU's compiler places all arrays, and stops where they do not fit.
+        if "RESOURCE_EXHAUSTED" not in str(e):
+            raise
+        raise RunError(f"{name} does not fit: {str(e).splitlines()[0]}") from None
+    seconds = time.perf_counter() - began
+    total = program.count(program.read(compiled.as_text(), assumed_trips))
+    if devices.DEVICES[device].platform == "tpu" and not total["cycles"]:
+        raise program.unreadable("no instruction has an estimate of its cycles")
+    memory = compiled.memory_analysis()
+    needed = memory.argument_size_in_bytes + memory.output_size_in_bytes
+    needed += memory.temp_size_in_bytes - memory.alias_size_in_bytes
+    numbers = {"temporary": memory.temp_size_in_bytes, "needed": needed}
+    found = dict(total) | numbers | {"compile_s": seconds}
+    collectives = []
+    for kind in program.COLLECTIVES:
+        if total[kind]:
+            size = total[f"{kind} bytes"] / 1e6
+            collectives.append(f"{total[kind]} {kind} ({size:.1f} MB)")
+    cells = [
+        name,
+        f"{total['kernels']:,}",
+        f"{total['cycles'] / 1e6:.2f}",
+        f"{found['temporary'] / 1e6:.0f}",
+        f"{needed / 1e9:.2f} of {devices.DEVICES[device].memory / 1e9:.0f}",
+        ", ".join(collectives),
+        f"{seconds:.0f}",
+    ]
+    print(md.row(cells), flush=True)
+    return found
+
+
+def compare(name: str, found: Mapping[str, Report]) -> dict[str, float]:
+    """Return the ratios of ours to the others: kernels or cycles, and memory."""
+    ratios = {}
+    for theirs in ("Flax LN", "Flax plain", "haiku plain"):
+        for what in ("kernels", "cycles", "temporary"):
+            # A TPU may keep all of it in its vector memory, and a GPU has no cycles.
+            if theirs in found and found[theirs][what]:
+                ratio = found["ours LN"][what] / found[theirs][what]
+                ratios[f"{what}, {name}, ours LN / {theirs}"] = ratio
+    return ratios
+
+
+def check(device: str) -> None:
     """Compile what has limits.
 
     Raises:
+      UserError: there are no limits of this device.
       RunError: a limit is passed.
     """
-    passed, held = [], 0
-    for (cell, shape), limits in LIMITS.get(device, {}).items():
-        reports = _reports(device, ("cell", cell, shape), tuple(limits))
-        for label, limit in limits.items():
-            report = reports[label]
-            number = report.cycles / 1e6 if report.cycles else report.kernels
-            held += number <= limit
-            if number > limit:
-                passed.append(f"{cell}, {shape}, {label}: {number:g} > {limit:g}")
+    if device not in LIMITS:
+        raise UserError(f"--check: there are limits of {', '.join(LIMITS)} only")
+    found, passed = compile_cells(device, *CHECKED, LIMITS[device]), []
+    for label, limit in LIMITS[device].items():
+        number = found[label]["cycles"] or found[label]["kernels"]
+        if number > limit:
+            passed.append(f"{label}: {number:,} > {limit:,}")
     if passed:
         raise RunError(f"limits of {device} are passed: {'; '.join(passed)}")
-    print(f"{device}: {held} limits hold")
-    return 0
+    print(f"{device}: {len(LIMITS[device])} limits hold")

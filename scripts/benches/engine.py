@@ -1,9 +1,13 @@
 """Cost of the trainer beyond the compiled step, and the time to the first step.
 
-The cost is that of data, dispatch, logging and checkpoints.
+The cost is that of data, dispatch, logging and checkpoints. The compiled step gets
+batches that are on the device already.
 """
 
 import argparse
+import contextlib
+import functools
+import io
 import os
 import pathlib
 import statistics
@@ -13,7 +17,7 @@ import tempfile
 import time
 
 import jax
-import numpy as np
+from ml_collections import ConfigDict
 
 from scripts.benches import records
 
@@ -36,117 +40,101 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Measure, and print a table. The data set `mnist` must be prepared.
+    """Measure, and print a line for each batch size. `mnist` must be prepared.
 
     Returns:
       0.
     """
     from configs import mnist
 
-    rows = []
+    rows, found = {}, {}
     for variant in ("paper", "paper_bz4"):
         config = mnist.get_config(variant)
         # Evaluations and pictures are no part of the loop's own cost.
         config.evals = {}
         config.best.metric = None
         config.curves = ()
-        row = _ratio(config, args)
-        rows.append(row)
-        ratios = ", ".join(f"{ratio:.3f}" for ratio in row["ratios"])
-        print(
-            f"{variant:<10} loop {row['loop_ms']:.3f} ms/step, bare step "
-            f"{row['bare_ms']:.3f} ms: ratio {row['ratio']:.3f} (rounds {ratios}; "
-            f"{row['steps']} steps, steps_per_call {config.steps_per_call})",
-            flush=True,
-        )
+        row = rows[variant] = measure(config, args.rounds, args.seconds)
+        found[f"loop / bare step, batch {config.batch_size}"] = row["ratio"]
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in row.items())
+        print(f"{variant}: {numbers}", flush=True)
     first, second = _first_steps()
     print(
-        f"command to first step: first launch {first:.1f} s, second (warm compilation "
-        f"cache) {second:.1f} s"
+        f"command to first step: {first:.1f} s; warm compilation cache {second:.1f} s"
     )
-    ratios = {}
-    for row in rows:
-        ratios[f"loop / bare step, batch {row['batch_size']}"] = row["ratio"]
     details = {"rows": rows, "to_first_step_s": [first, second]}
-    records.write(args.json, "engine", ratios, details)
+    records.write(args.json, "engine", found, details)
     return 0
 
 
-def _ratio(config, args):
-    """Compare the training loop, after its first call, with the compiled step alone.
+def measure(config: ConfigDict, rounds: int, seconds: float) -> dict[str, float]:
+    """Compare the training loop with the compiled step.
 
-    The compiled step gets the same batches, which are on the devices already.
+    A run of N steps is subtracted from one of 2 N, so that start and end do not count.
+
+    Args:
+      config: the config.
+      rounds: interleaved repetitions, whose median is taken.
+      seconds: approximate duration of each measurement.
     """
-    from lnrepro.engine import train
-
-    run = train.Run(config, pathlib.Path("unused"))
-    compiled = run.placement.compile(run.step(), run.placement.place(run.initial()))
     n = config.steps_per_call
-    batches = []
-    with run.batches(0) as stream:
-        # Several batches, since one alone could stay in a cache of the processor.
-        for _ in range(max(2, 400 // n)):
-            batch = jax.tree.map(np.array, stream.take(n))
-            batches.append(run.placement.batch(batch))
+    bare = _bare(config)
+    calls = max(2, round(seconds * 20 / bare(20)))
+    loops, bares = [], []
+    for _ in range(rounds):
+        twice, once = (
+            _loop_seconds(config, 2 * calls * n),
+            _loop_seconds(config, calls * n),
+        )
+        loops.append((twice - once) / calls / n)
+        bares.append(bare(calls) / calls / n)
+    ratios = [loop / bare for loop, bare in zip(loops, bares, strict=True)]
+    return {
+        "ratio": statistics.median(ratios),
+        "loop_ms": 1e3 * statistics.median(loops),
+        "bare_ms": 1e3 * statistics.median(bares),
+        "steps": calls * n,
+    }
 
-    def bare_seconds(calls: int) -> float:
-        # The first call is not timed, as in the loop.
-        state, _ = compiled(run.placement.place(run.initial()), batches[0])
-        jax.block_until_ready(state)
+
+def _bare(config):
+    """Return (number of calls) -> seconds of the compiled step alone."""
+    from lnrepro.engine import experiment, optim, train_step
+
+    exp, key = experiment.load(config), jax.random.key(config.seed)
+    optimizer = optim.make(config.optimizer, experiment.total_steps(config))
+    init = jax.jit(train_step.make_init(exp, optimizer))
+    step = functools.partial(train_step.make_step(exp, optimizer, key), axis=None)
+    compiled = jax.jit(step, donate_argnums=0)
+    # Several batches, since one alone could stay in a cache of the processor.
+    batches, stream = [], exp.batches(0)
+    for _ in range(max(2, 400 // config.steps_per_call)):
+        batches.append(jax.device_put(train_step.take(stream, config.steps_per_call)))
+    train_step.close(stream)
+
+    def seconds(calls: int) -> float:
+        # The first call compiles.
+        state, _ = jax.block_until_ready(compiled(init(key), batches[0]))
         began = time.perf_counter()
         for i in range(calls):
             state, _ = compiled(state, batches[(i + 1) % len(batches)])
         jax.block_until_ready(state)
         return time.perf_counter() - began
 
-    # A short measurement tells how many calls take about `seconds`.
-    calls = max(2, round(args.seconds / (bare_seconds(20) / 20)))
-    steps = calls * n
-    # The first call of n steps is not timed.
-    config.steps = steps + n
-    loop, bare = [], []
-    for _ in range(args.rounds):
-        # Interleaved, so that a slow phase of the machine affects both.
-        loop.append(_loop_seconds(config) / steps)
-        bare.append(bare_seconds(calls) / steps)
-    ratios = [a / b for a, b in zip(loop, bare, strict=True)]
-    return {
-        "batch_size": config.batch_size,
-        "steps": steps,
-        "loop_ms": 1e3 * statistics.median(loop),
-        "bare_ms": 1e3 * statistics.median(bare),
-        "ratio": statistics.median(ratios),
-        "ratios": ratios,
-    }
+    return seconds
 
 
-def _loop_seconds(config):
-    """Return the duration of the training loop after its first call."""
-    from lnrepro.engine import loop, train
+def _loop_seconds(config, total):
+    """Return the duration of a run of so many steps."""
+    from lnrepro.engine.train import train
 
-    first_call = []
-
-    class Clock(loop.Progress):
-        """Progress that prints nothing and notes when the first call has ended."""
-
-        def __init__(self, total, step, quiet=False, first=None):
-            super().__init__(total, step, quiet=True)
-
-        def step(self, step):
-            if not first_call:
-                first_call.append(time.perf_counter())
-            super().step(step)
-
-    progress, loop.Progress = loop.Progress, Clock
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            run = train.Run(config, pathlib.Path(folder), writing=True)
-            loop.Loop(run, lambda: None, "not checked", is_new=True).train()
-            ended = time.perf_counter()
-            run.store.close()
-    finally:
-        loop.Progress = progress
-    return ended - first_call[0]
+    config = config.copy_and_resolve_references()
+    config.steps = total
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        with contextlib.redirect_stdout(io.StringIO()):
+            train(config, pathlib.Path(folder) / "run")
+        return time.perf_counter() - began
 
 
 def _first_steps():

@@ -1,12 +1,12 @@
 """Whole programs with Flax's cells and ours: a step of PPO, a step of a seq2seq.
 
 The programs are docs/examples/recurrent_ppo.py and docs/examples/seq2seq.py, and differ
-in the recurrent layer alone. Speed, temporary memory and compile time are measured.
+in the recurrent layer alone. Time, temporary memory and compile time are measured.
 """
 
 import argparse
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -17,17 +17,14 @@ from docs.examples import recurrent_ppo as ppo
 from docs.examples import seq2seq
 from lnrepro import linen
 from scripts import markdown as md
-from scripts.benches import cells, records
-from scripts.benches.cells import Row
-from scripts.benches.direct import cells_jax
-from scripts.benches.direct.cells_jax import Implementation, Shape
+from scripts.benches import cells, layers, records
+from scripts.benches.layers import Measured
 
 
 class Program(NamedTuple):
     """A program whose recurrent layer can be swapped.
 
     Attributes:
-      meaning: what a step of it is.
       cell: a key of `cells.CELLS`, which has ours and Flax's.
       flax_layer: (cell of Flax) -> the module that runs it over a sequence.
       settings: the sizes.
@@ -35,7 +32,6 @@ class Program(NamedTuple):
         state and a random key.
     """
 
-    meaning: str
     cell: str
     flax_layer: Callable[[nn.RNNCellBase], nn.Module]
     settings: Any
@@ -51,7 +47,7 @@ class ResettingRNN(nn.Module):
     def __call__(self, x, initial_carry, resets, return_carry):
         """Run over x [B, T, D]; resets [B, T]."""
         x = jnp.concatenate([x, resets[..., None].astype(x.dtype)], -1)
-        rnn = nn.RNN(cells_jax.Resetting(self.cell))
+        rnn = nn.RNN(layers.Resetting(self.cell))
         return rnn(x, initial_carry=initial_carry, return_carry=return_carry)
 
 
@@ -69,27 +65,10 @@ def _seq2seq(settings, layer):
     return functools.partial(seq2seq.update, model, settings), state
 
 
-_PPO, _SEQ2SEQ = ppo.Settings(), seq2seq.Settings()
 PROGRAMS = {
-    "ppo": Program(
-        f"{_PPO.steps} actions in {_PPO.environments} environments, and "
-        f"{_PPO.epochs * _PPO.minibatches} steps of the optimiser",
-        "gru",
-        ResettingRNN,
-        _PPO,
-        _ppo,
-    ),
-    "seq2seq": Program(
-        f"a step of the optimiser on {_SEQ2SEQ.batch} sums",
-        "lstm",
-        nn.RNN,
-        _SEQ2SEQ,
-        _seq2seq,
-    ),
+    "ppo": Program("gru", ResettingRNN, ppo.Settings(), _ppo),
+    "seq2seq": Program("lstm", nn.RNN, seq2seq.Settings(), _seq2seq),
 }
-# Number of compilations of each program. Their median is reported.
-COMPILATIONS = 3
-COLUMNS = ("steps/s", "x Flax plain", "x Flax LN", "temp MB", "compile s")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,69 +86,35 @@ def main(args: argparse.Namespace) -> int:
     Returns:
       0.
     """
-    commit = records.commit()
-    print(f"{records.device()}, jax {jax.__version__}, commit {commit}; medians of at")
-    print(f"least {args.rounds} interleaved rounds and {args.seconds:g} s a program\n")
-    print(md.head(("program", "layer", *COLUMNS)), flush=True)
+    print(f"a step of each program, {records.where()}\n")
+    print(md.head(("program", "layer", *cells.COLUMNS)), flush=True)
     table, ratios = {}, {}
     for name in args.programs:
-        functions = implementations(name)
-        table[name] = rows = cells.measure(functions, args, 1, COMPILATIONS)
-        _print_rows(name, rows)
-        ratios |= _ratios(name, rows)
+        table[name] = cells.measure(implementations(name), args)
+        cells.print_rows(name, table[name])
+        for what, ratio in cells.compare(table[name]).items():
+            ratios[f"{name}, {what}"] = ratio
     records.write(args.json, "programs", ratios, table)
     return 0
 
 
-def implementations(name: str) -> dict[str, Implementation]:
+def implementations(name: str) -> dict[str, Measured]:
     """Return a step of a program with each layer.
 
     Args:
       name: a key of `PROGRAMS`.
     """
     program = PROGRAMS[name]
-    units = program.settings.features
-    compared = cells.CELLS[program.cell]
-    # Our cells take the sizes of a shape, and use the units alone.
-    shape = Shape(steps=1, batch=1, features=units, units=units)
-    layers = {
-        "ours LN": lambda: linen.RNN(compared.ours(shape)),
-        "ours plain": lambda: linen.RNN(compared.plain(shape)),
+    compared, units = cells.CELLS[program.cell], program.settings.features
+    # Each call makes a layer with parameters of its own.
+    made = {
+        "ours LN": lambda: linen.RNN(compared.ours(units, norm="layer")),
+        "ours plain": lambda: linen.RNN(compared.ours(units, norm="none")),
         "Flax LN": lambda: program.flax_layer(compared.flax(units)),
         "Flax plain": lambda: program.flax_layer(compared.flax_plain(units)),
     }
     functions = {}
-    for label, layer in layers.items():
+    for label, layer in made.items():
         step, state = program.make(program.settings, layer)
-        arguments = (state, jax.random.key(1))
-        functions[label] = cells_jax.implement_function(step, arguments)
+        functions[label] = layers.measured(step, state, jax.random.key(1))
     return functions
-
-
-def _ratios(program: str, rows: Mapping[str, Row]) -> dict[str, float]:
-    """Return the ratios of ours to Flax's: time and temporary memory."""
-    found = {}
-    for ours, theirs in (
-        ("ours LN", "Flax LN"),
-        ("ours LN", "Flax plain"),
-        ("ours plain", "Flax plain"),
-    ):
-        for what, key in (("time", "ms"), ("temporary memory", "temp_mb")):
-            a, b = rows[ours][key], rows[theirs][key]
-            # Some backends do not report their memory.
-            if a and b:
-                found[f"{what}, {program}, {ours} / {theirs}"] = a / b
-    return found
-
-
-def _print_rows(program: str, rows: Mapping[str, Row]) -> None:
-    """Print a table's rows. "x" is the time, over that of the other layer."""
-    for label, row in rows.items():
-        columns = (
-            f"{1e3 / row['ms']:.3g}",
-            f"{row['ms'] / rows['Flax plain']['ms']:.2f}",
-            f"{row['ms'] / rows['Flax LN']['ms']:.2f}",
-            "" if row["temp_mb"] is None else f"{row['temp_mb']:.1f}",
-            f"{row['compile_s']:.2f}",
-        )
-        print(md.row((program, label, *columns)), flush=True)

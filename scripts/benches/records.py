@@ -1,10 +1,9 @@
-"""Records of benchmarks, which `history` draws over commits.
+"""Records of benchmarks: JSON files, the kept ones in docs/benchmarks.
 
-A record is a JSON file:
 
-    {"benchmark": "cells, lstm", "date": "2026-11-24", "commit": "1a2b3c4",
-     "device": "AMD EPYC 7R13", "versions": {"jax": "0.10.2", ...},
-     "ratios": {"time, ours LN / Flax LN": 0.58, ...}, "details": ...}
+{"benchmark": "cells, lstm", "date": "2026-11-24", "commit": "1a2b3c4",
+ "device": "AMD EPYC 7R13", "versions": {"jax": "0.10.2", ...},
+ "ratios": {"time, ours LN / Flax LN": 0.58, ...}, "details": ...}
 """
 
 import argparse
@@ -21,9 +20,6 @@ import jax
 
 from lnrepro.engine import provenance
 
-FOLDER = pathlib.Path("docs/benchmarks")
-FIELDS = ("benchmark", "date", "commit", "device", "ratios")
-
 
 def add_json_flag(parser: argparse.ArgumentParser) -> None:
     """Add --json to a benchmark."""
@@ -31,7 +27,7 @@ def add_json_flag(parser: argparse.ArgumentParser) -> None:
         "--json",
         type=pathlib.Path,
         metavar="FILE",
-        help=f"also write a record; those in {FOLDER} are drawn by history",
+        help="also write a record",
     )
 
 
@@ -72,6 +68,11 @@ def write(
 def commit() -> str:
     """Return the first letters of the commit's hash."""
     return (provenance.git_commit() or "unknown")[:7]
+
+
+def where() -> str:
+    """Return device, version and commit, for the line above a table."""
+    return f"{device()}, jax {jax.__version__}, commit {commit()}"
 
 
 def device() -> str:

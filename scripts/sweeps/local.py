@@ -4,16 +4,15 @@ import itertools
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Iterable
 
+from scripts.sweeps import child
 from scripts.sweeps.planned_runs import PlannedRun
 
 CORES_PER_RUN = 4
 
 
 class Local:
-    """Starts, watches and ends child processes.
+    """Starts and ends child processes.
 
     Attributes:
       slots: the number of runs at a time; each slot has its own cores and GPUs.
@@ -38,28 +37,26 @@ class Local:
         """Return the cores of a slot."""
         return self._cores[slot]
 
-    def submit(self, runs: Iterable[PlannedRun]) -> None:
-        """Start these runs, at most as many as slots are free."""
-        for run in runs:
-            slot = self._free.pop(0)
-            # The child has a session of its own, so that Ctrl-C on the terminal reaches
-            # this process alone, which then asks its children to stop.
-            child = subprocess.Popen(
-                run.start(
-                    sys.executable, os.getpid(), signal.SIGINT, self._cores[slot]
-                ),
-                env=os.environ | self._environment(slot),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            self._children[run] = slot, child
+    def start(self, run: PlannedRun) -> None:
+        """Start a run in a free slot."""
+        slot = self._free.pop(0)
+        self._children[run] = (
+            slot,
+            child.start(
+                run.workdir,
+                run.command,
+                signal.SIGINT,
+                self._cores[slot],
+                self._environment(slot),
+            ),
+        )
 
     def poll(self) -> dict[PlannedRun, tuple[int, str]]:
         """Return {run: (exit code, "")} of the runs that ended since the last call."""
         ended = {}
-        for run, (slot, child) in list(self._children.items()):
-            if child.poll() is not None:
-                ended[run] = child.returncode, ""
+        for run, (slot, process) in list(self._children.items()):
+            if process.poll() is not None:
+                ended[run] = process.returncode, ""
                 self._free.append(slot)
                 del self._children[run]
         return ended
@@ -76,8 +73,8 @@ class Local:
         """Do nothing: nothing is open."""
 
     def _signal(self, signum):
-        for _, child in self._children.values():
-            child.send_signal(signum)
+        for _, process in self._children.values():
+            process.send_signal(signum)
 
     def _environment(self, slot):
         if not self._gpus[slot]:

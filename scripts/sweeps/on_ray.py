@@ -1,49 +1,23 @@
 """Runs as Ray tasks, on this machine or on the cluster of RAY_ADDRESS or `ray start`.
 
 A task whose node dies is retried on another node, where the run resumes from its newest
-checkpoint. All nodes must therefore see the run's directory, and also the checkout
-unless it is uploaded.
+checkpoint. All nodes must therefore see the run's directory and the checkout.
 """
 
-import contextlib
-import dataclasses
 import logging
 import os
 import pathlib
 import signal
-import socket
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Mapping, Sequence
 
 from lnrepro.errors import UserError
-from scripts.sweeps.local import cores
+from scripts.sweeps import child
 from scripts.sweeps.planned_runs import PlannedRun
 
-# These are not uploaded: they are large, or belong to this machine.
-EXCLUDES = [".git", ".venv", "runs", "**/__pycache__"]
-ANSWER_SECONDS = 10
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """Options of the launcher.
-
-    Attributes:
-      cpus: CPUs of each run.
-      gpus: GPUs of each run; a fraction shares one.
-      tpus: TPU chips of each run.
-      processes: the largest number of runs at a time, or None.
-      retries: the number of node failures that a run survives; -1: any.
-      upload: whether this checkout is sent to the nodes.
-    """
-
-    cpus: float
-    gpus: float
-    tpus: int
-    processes: int | None
-    retries: int
-    upload: bool
+# Number of node failures that a run survives.
+RETRIES = 10
 
 
 class OnRay:
@@ -53,49 +27,49 @@ class OnRay:
       slots: the number of runs at a time.
     """
 
-    def __init__(self, folder: pathlib.Path, options: Options):
+    def __init__(self, processes: int | None, cpus: int, gpus: float, tpus: int):
         """Join the cluster.
 
         Args:
-          folder: where Ray's own output goes, as ray.log.
-          options: the options.
+          processes: the largest number of runs at a time, or None.
+          cpus: CPUs of each run.
+          gpus: GPUs of each run; a fraction shares one.
+          tpus: TPU chips of each run.
 
         Raises:
           UserError: there is no such cluster, or it is too small.
         """
-        self.slots = options.processes or sys.maxsize
-        self._ray, self._tasks = _connect(options.upload), {}
-        wanted = {"CPU": options.cpus, "GPU": options.gpus, "TPU": options.tpus}
-        _check_resources(self._ray.cluster_resources(), wanted)
-        self._train = self._ray.remote(_task(options.cpus))
-        self._options = {
-            "num_cpus": options.cpus,
-            "num_gpus": options.gpus,
-            "max_retries": options.retries,
+        self.slots = processes or sys.maxsize
+        self._ray, self._tasks, self._killed = _connect(), {}, False
+        # Ray would wait for ever for resources that no node has.
+        there = self._ray.cluster_resources()
+        for name, amount in (("CPU", cpus), ("GPU", gpus), ("TPU", tpus)):
+            if amount > there.get(name, 0):
+                raise UserError(
+                    f"--{name.lower()}s {amount:g}: this Ray cluster has "
+                    f"{there.get(name, 0):g} {name} in all; ask for less, or add nodes"
+                )
+        options = {
+            "num_cpus": cpus,
+            "num_gpus": gpus,
+            "resources": {"TPU": tpus} if tpus else None,
+            "max_retries": RETRIES,
             "scheduling_strategy": "SPREAD",
         }
-        if options.tpus:
-            self._options["resources"] = {"TPU": options.tpus}
-        self._upload = options.upload
-        # Ray prints long reports about dead nodes to this process's output.
-        folder.mkdir(parents=True, exist_ok=True)
-        self._output = contextlib.ExitStack()
-        log = open(folder / "ray.log", "a", encoding="utf-8")
-        self._output.enter_context(log)
-        self._output.enter_context(contextlib.redirect_stdout(log))
+        self._train = self._ray.remote(**options)(_train)
+        # XLA's CPU client makes a thread for each core of the machine unless it is told
+        # a number.
+        self._env = {"PJRT_NPROC": os.environ.get("PJRT_NPROC", str(cpus))}
+        for name, value in os.environ.items():
+            if name.startswith("LNREPRO_"):
+                self._env[name] = value
 
-    def submit(self, runs: Iterable[PlannedRun]) -> None:
-        """Hand these runs to Ray."""
-        env = {k: v for k, v in os.environ.items() if k.startswith("LNREPRO_")}
-        cwd = None if self._upload else os.getcwd()
-        for run in runs:
-            # The task replaces {python} and the parent 0.
-            start = run.start("{python}", 0, signal.SIGKILL)
-            if self._upload:
-                # The upload is elsewhere on the node, and the task starts in it.
-                start[1] = str(pathlib.Path(start[1]).relative_to(ROOT))
-            train = self._train.options(name=run.id, **self._options)
-            self._tasks[train.remote(start, cwd, env)] = run
+    def start(self, run: PlannedRun) -> None:
+        """Hand a run to Ray."""
+        train = self._train.options(name=run.id)
+        folder = run.workdir.absolute()
+        task = train.remote(folder, run.command, os.getcwd(), self._env)
+        self._tasks[task] = run
 
     def poll(self) -> dict[PlannedRun, tuple[int, str]]:
         """Return {run: (exit code, note)} of the runs that ended since the last call.
@@ -115,61 +89,45 @@ class OnRay:
 
     def kill(self) -> None:
         """End all runs at once; their newest checkpoints stay."""
+        self._killed = True
         for task in self._tasks:
             self._ray.cancel(task, force=True)
 
     def close(self) -> None:
         """Leave the cluster; if it was started here, it ends."""
         self._ray.shutdown()
-        self._output.close()
 
     def _outcome(self, task):
         try:
             return self._ray.get(task), ""
         except self._ray.exceptions.TaskCancelledError:
-            return 128 + signal.SIGTERM, ""
+            return -signal.SIGTERM, ""
         except self._ray.exceptions.RayError as e:
+            if self._killed:
+                return -signal.SIGKILL, ""
             lines = [line for line in str(e).splitlines() if line.strip()]
             return 1, f"Ray gave up: {lines[0] if lines else type(e).__name__}"
 
 
-def _task(cpus):
-    """Return the function of a Ray task.
-
-    It is nested, so that Ray sends its code along instead of importing it by name.
-    """
-    threads = str(max(1, int(cpus)))
-
-    def train(start: list[str], cwd: str | None, env: dict[str, str]) -> int:
-        import os
-        import subprocess
-        import sys
-        import time
-
-        # XLA's CPU client makes a thread for each core of the machine unless it is told
-        # a number.
-        env = os.environ | env | {"PJRT_NPROC": os.environ.get("PJRT_NPROC", threads)}
-        start = [sys.executable if word == "{python}" else word for word in start]
-        start[start.index("--parent") + 1] = str(os.getpid())
-        process = subprocess.Popen(
-            start, cwd=cwd, env=env, stdin=subprocess.DEVNULL, start_new_session=True
-        )
-        # This waits in Python, where Ray's cancelling reaches it.
-        try:
-            while process.poll() is None:
-                time.sleep(0.2)
-        except KeyboardInterrupt:
-            process.terminate()
-            process.wait()
-        return process.returncode
-
-    return train
+def _train(
+    workdir: pathlib.Path, command: Sequence[str], cwd: str, env: Mapping[str, str]
+) -> int:
+    """Train on a node of Ray, and return the exit code."""
+    # The command names files of the checkout.
+    os.chdir(cwd)
+    process = child.start(workdir, command, signal.SIGKILL, env=env)
+    # This waits in Python, where Ray's cancelling reaches it.
+    try:
+        while process.poll() is None:
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        process.terminate()
+        process.wait()
+    return process.returncode
 
 
-def _connect(upload):
+def _connect():
     """Join the cluster that is there, or start one on this machine; return `ray`.
-
-    Ray's logs are kept off the terminal.
 
     Raises:
       UserError: the cluster of RAY_ADDRESS cannot be joined.
@@ -178,50 +136,13 @@ def _connect(upload):
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
-    options = {"logging_level": logging.ERROR, "log_to_driver": False}
-    if upload:
-        options["runtime_env"] = {"working_dir": str(ROOT), "excludes": EXCLUDES}
-    address = os.environ.get("RAY_ADDRESS")
-    if address:
-        _check_address(address)
-        try:
-            ray.init(address=address, **options)
-        except (ConnectionError, RuntimeError, ValueError) as e:
-            raise UserError(
-                f"RAY_ADDRESS={address}: cannot join this Ray cluster: "
-                f"{' '.join(str(e).split())}"
-            ) from None
-        return ray
     try:
-        ray.init(address="auto", **options)
-    except ConnectionError:
-        # There is no cluster on this machine.
-        here = len(cores())
-        ray.init(address="local", include_dashboard=False, num_cpus=here, **options)
-    return ray
-
-
-def _check_address(address):
-    """Raise UserError if nothing listens at HOST:PORT; Ray itself waits for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    # Ray resolves "auto", "local" and names itself.
-    if not port.isdigit():
-        return
-    place = host.strip("[]"), int(port)
-    try:
-        socket.create_connection(place, timeout=ANSWER_SECONDS).close()
-    except OSError as e:
+        # Ray's logs are kept off the terminal.
+        ray.init(logging_level=logging.ERROR, log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError) as e:
+        address = os.environ.get("RAY_ADDRESS", "")
+        reason = " ".join(str(e).split())
         raise UserError(
-            f"RAY_ADDRESS={address}: no Ray cluster answers there ({e})"
+            f"RAY_ADDRESS={address}: cannot join this Ray cluster: {reason}"
         ) from None
-
-
-def _check_resources(there, wanted):
-    """Raise UserError if the whole cluster has less than one run needs."""
-    for name, amount in wanted.items():
-        available = there.get(name, 0)
-        if amount > available:
-            raise UserError(
-                f"--{name.lower()}s {amount:g}: this Ray cluster has {available:g} "
-                f"{name} in all; ask for less, or add nodes"
-            )
+    return ray

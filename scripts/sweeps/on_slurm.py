@@ -9,80 +9,54 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lnrepro.errors import UserError
+from scripts.sweeps import child
 from scripts.sweeps.planned_runs import PlannedRun
 
-QUEUE_SECONDS = 10.0
 # How often a run may reach its time limit and be queued again.
 MAX_TIMEOUTS = 1000
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """Options of the launcher.
-
-    Attributes:
-      cluster: "slurm", or "local" to try submitit on this machine.
-      processes: the largest number of runs at a time, or None.
-      cpus: CPUs of each run.
-      gpus: GPUs of each run.
-      minutes: time limit of an allocation.
-      partition: SLURM's partition, or None for its default.
-      sbatch: further options of sbatch.
-    """
-
-    cluster: str
-    processes: int | None
-    cpus: int
-    gpus: int
-    minutes: int
-    partition: str | None
-    sbatch: Mapping[str, str]
 
 
 class Job:
     """A task of the array, which SLURM calls."""
 
-    def __init__(self, run: PlannedRun, cwd: str, threads: int):
+    def __init__(
+        self, workdir: pathlib.Path, command: Sequence[str], cwd: str, threads: int
+    ):
         """Prepare the task.
 
         Args:
-          run: the run.
+          workdir: the run directory.
+          command: what follows `python`.
           cwd: the directory to start it in.
           threads: the number of XLA's threads.
         """
-        self.run, self.cwd, self.threads = run, cwd, threads
-        self._child: subprocess.Popen | None = None
-        self._preempted = False
+        self.arguments = workdir, command, cwd, threads
+        self._process: subprocess.Popen | None = None
 
-    def __call__(self) -> int:
-        """Train to the end and return the exit code."""
-        self._note_preemption()
-        # The trainer gets SIGINT when this process dies: SLURM sends SIGTERM, and a
-        # second signal of the same kind would end the trainer before it has saved.
-        start = self.run.start(sys.executable, os.getpid(), signal.SIGINT)
-        threads = os.environ.get("PJRT_NPROC", str(self.threads))
-        self._child = subprocess.Popen(
-            start,
-            cwd=self.cwd,
-            env=os.environ | {"PJRT_NPROC": threads},
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            while self._child.poll() is None:
-                time.sleep(0.2)
-        except KeyboardInterrupt:
-            self._stop()
-        if self._preempted:
-            # There is no result: SLURM has decided whether this run is queued again.
-            sys.exit(128 + signal.SIGTERM)
-        return self._child.returncode
+    def __call__(self) -> None:
+        """Train to the end.
+
+        Raises:
+          RuntimeError: the run failed, and so does the job.
+        """
+        workdir, command, cwd, threads = self.arguments
+        os.chdir(cwd)
+        env = {"PJRT_NPROC": os.environ.get("PJRT_NPROC", str(threads))}
+        # SLURM sends SIGTERM to every process of a job that it preempts, also to the
+        # trainer, which ends at once at a second SIGTERM. So it gets SIGINT here.
+        self._process = child.start(workdir, command, signal.SIGINT, env=env)
+        # `checkpoint` is called by a signal, and two `wait` would block each other.
+        while self._process.poll() is None:
+            time.sleep(0.2)
+        if self._process.returncode:
+            raise RuntimeError(
+                f"exit code {self._process.returncode}; see {workdir / child.LOG}"
+            )
 
     def checkpoint(self) -> Any:
         """Have the run save and stop, and ask to be called again.
@@ -91,171 +65,77 @@ class Job:
         """
         import submitit
 
-        self._stop()
-        return submitit.helpers.DelayedSubmission(Job(self.run, self.cwd, self.threads))
-
-    def _note_preemption(self):
-        """Note SIGTERM.
-
-        SLURM sends it to every process of a job that it preempts or cancels, also to
-        the trainer.
-        """
-        before = signal.getsignal(signal.SIGTERM)
-
-        def note(signum, frame):
-            self._preempted = True
-            if callable(before):
-                before(signum, frame)
-
-        signal.signal(signal.SIGTERM, note)
-
-    def _stop(self):
-        if self._child is not None and self._child.poll() is None:
-            if not self._preempted:
-                self._child.terminate()
-            self._child.wait()
+        if self._process is not None:
+            self._process.terminate()
+            while self._process.poll() is None:
+                time.sleep(0.2)
+        return submitit.helpers.DelayedSubmission(Job(*self.arguments))
 
 
-class OnSlurm:
-    """One task of a job array for each run.
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the array.
 
     Attributes:
-      slots: the number of runs that may be submitted at a time.
+      processes: the largest number of runs at a time, or None.
+      cpus: CPUs of each run.
+      gpus: GPUs of each run.
+      minutes: time limit of an allocation.
+      sbatch: further options of sbatch, such as {"partition": "gpu"}.
     """
 
-    def __init__(self, folder: pathlib.Path, options: Options):
-        """Prepare the array.
+    processes: int | None = None
+    cpus: int = 1
+    gpus: int = 0
+    minutes: int = 60
+    sbatch: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-        Args:
-          folder: the folder of the run directories.
-          options: the options.
 
-        Raises:
-          UserError: there is no SLURM on this machine.
-        """
-        import submitit
+def submit(
+    runs: Sequence[PlannedRun], options: Options, cluster: str = "slurm"
+) -> list[str]:
+    """Queue runs as one array, and return the ids of its jobs.
 
-        self._submitit = submitit
-        self._local = options.cluster == "local"
-        self._cpus = options.cpus
-        # SLURM itself limits the number of tasks at a time; submitit's local cluster
-        # starts all that it is given.
-        self.slots = (options.processes or 1) if self._local else sys.maxsize
-        max_timeouts = {f"{options.cluster}_max_num_timeout": MAX_TIMEOUTS}
-        try:
-            self._executor = submitit.AutoExecutor(
-                folder=folder / ".submitit" / "%j",
-                cluster=options.cluster,
-                **max_timeouts,
-            )
-        except RuntimeError:
-            raise UserError(
-                "--launcher slurm: there is no srun here; start it on a machine that "
-                "submits to SLURM"
-            ) from None
-        parameters = {
-            "timeout_min": options.minutes,
-            "cpus_per_task": options.cpus,
-            "gpus_per_node": options.gpus or None,
-            "tasks_per_node": 1,
-            "nodes": 1,
-            "slurm_array_parallelism": options.processes,
-            "slurm_partition": options.partition,
-            "slurm_additional_parameters": dict(options.sbatch) or None,
-            "slurm_signal_delay_s": min(90, options.minutes * 60 // 4),
-            "slurm_use_srun": True,
-        }
-        given = {name: value for name, value in parameters.items() if value is not None}
-        self._executor.update_parameters(**given)
-        self._jobs: dict[PlannedRun, Any] = {}
-        self._stopped = False
-        # When the queue was last read, and the runs that were not in it.
-        self._queue_read = 0.0
-        self._missing: set[PlannedRun] = set()
+    Args:
+      runs: the runs.
+      options: the options.
+      cluster: "slurm", or "local" for submitit without SLURM.
 
-    def submit(self, runs: Iterable[PlannedRun]) -> None:
-        """Queue these runs as one array.
+    Raises:
+      UserError: there is no SLURM on this machine, or sbatch refuses the runs.
+    """
+    import submitit
 
-        Raises:
-          UserError: sbatch refuses them.
-        """
-        runs = list(runs)
-        name = f"sweep-{runs[0].workdir.parent.name}"
-        self._executor.update_parameters(name=name[:64])
-        jobs = {}
-        try:
-            with self._executor.batch():
-                for run in runs:
-                    job = Job(run, os.getcwd(), self._cpus)
-                    jobs[run] = self._executor.submit(job)
-        except self._submitit.core.utils.FailedJobError as e:
-            raise UserError(f"sbatch refused: {' '.join(str(e).split())}") from None
-        self._jobs |= jobs
-
-    def poll(self) -> dict[PlannedRun, tuple[int, str]]:
-        """Return {run: (exit code, note)} of the runs that ended since the last call.
-
-        The note is what to report besides the run's last line.
-        """
-        gone = set() if self._local else self._gone()
-        ended = {}
-        for run, job in list(self._jobs.items()):
-            if run in gone or self._done(job):
-                ended[run] = self._outcome(job)
-                del self._jobs[run]
-        return ended
-
-    def stop(self) -> None:
-        """Cancel all runs.
-
-        SLURM sends them SIGTERM, on which they save, and ends them after its KillWait.
-        """
-        self._stopped = True
-        for job in self._jobs.values():
-            job.cancel(check=False)
-
-    def kill(self) -> None:
-        """Cancel all runs; SLURM ends them by itself."""
-        self.stop()
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
-
-    def _done(self, job):
-        # submitit would ask sacct, which many clusters do not have.
-        return job.done() if self._local else job.paths.result_pickle.exists()
-
-    def _gone(self) -> set[PlannedRun]:
-        """Return the runs that have left SLURM's queue.
-
-        They must be missing twice, because a result may appear on this disk a little
-        later.
-        """
-        if time.monotonic() - self._queue_read < QUEUE_SECONDS:
-            return set()
-        self._queue_read = time.monotonic()
-        command = ["squeue", "--me", "-h", "-r", "-o", "%i"]
-        queue = subprocess.run(command, capture_output=True, text=True)
-        if queue.returncode:
-            # The controller is busy or down.
-            return set()
-        queued = queue.stdout.split()
-        missing = {run for run, job in self._jobs.items() if job.job_id not in queued}
-        gone = missing & self._missing
-        self._missing = missing
-        return gone
-
-    def _outcome(self, job):
-        if job.paths.result_pickle.exists():
-            try:
-                return job.result(), ""
-            except self._submitit.core.utils.FailedJobError as e:
-                lines = [line.strip() for line in str(e).splitlines() if line.strip()]
-                reason = lines[-1] if lines else type(e).__name__
-                return 1, f"SLURM job {job.job_id}: {reason}"
-        if self._stopped:
-            return 128 + signal.SIGTERM, ""
-        return 1, (
-            f"SLURM job {job.job_id} ended without a message; {job.paths.stderr} may "
-            "say why"
+    folder = runs[0].workdir.parent
+    timeouts = {f"{cluster}_max_num_timeout": MAX_TIMEOUTS}
+    parameters = {
+        "name": f"sweep-{folder.name}"[:64],
+        "timeout_min": options.minutes,
+        "cpus_per_task": options.cpus,
+        "gpus_per_node": options.gpus or None,
+        "tasks_per_node": 1,
+        "nodes": 1,
+        "slurm_array_parallelism": options.processes,
+        "slurm_additional_parameters": dict(options.sbatch) or None,
+        "slurm_signal_delay_s": min(90, options.minutes * 60 // 4),
+        "slurm_use_srun": True,
+    }
+    given = {name: value for name, value in parameters.items() if value is not None}
+    jobs = []
+    try:
+        executor = submitit.AutoExecutor(
+            folder=folder / ".submitit" / "%j", cluster=cluster, **timeouts
         )
+        executor.update_parameters(**given)
+        with executor.batch():
+            for run in runs:
+                where = run.workdir.absolute()
+                job = Job(where, run.command, os.getcwd(), options.cpus)
+                jobs.append(executor.submit(job))
+    except submitit.core.utils.FailedJobError as e:
+        raise UserError(f"sbatch refused: {' '.join(str(e).split())}") from None
+    except RuntimeError as e:
+        raise UserError(
+            f"--launcher slurm: {e}; start it on a machine that submits to SLURM"
+        ) from None
+    return [job.job_id for job in jobs]

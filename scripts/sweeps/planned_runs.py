@@ -1,19 +1,14 @@
-"""The runs of a sweep: their names, directories, commands and progress."""
+"""The runs of a sweep: their names, directories and commands."""
 
 import difflib
-import json
-import os
 import pathlib
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from lnrepro.engine import config_file, experiment, workdir
 from lnrepro.errors import UserError
-from scripts.sweeps import start
-
-# Number of bytes at the end of a file in which its last record or line is looked for.
-TAIL = 1 << 16
+from scripts.sweeps import child
 
 
 class PlannedRun(NamedTuple):
@@ -24,14 +19,12 @@ class PlannedRun(NamedTuple):
       workdir: the run directory.
       command: what follows `python`.
       total: the number of its steps.
-      metric: the metric that is shown: its best value at the end, else its last one.
     """
 
     id: str
     workdir: pathlib.Path
     command: tuple[str, ...]
     total: int
-    metric: str
 
     @property
     def finished(self) -> bool:
@@ -49,46 +42,14 @@ class PlannedRun(NamedTuple):
         return self.finished or self.diverged
 
     @property
-    def best(self) -> float | None:
-        """The best value of the metric, None before the end or where none is kept."""
+    def last_line(self) -> str:
+        """The last line that it has printed."""
         try:
-            results = workdir.read_results(self.workdir) or {}
-        except UserError:
-            # The run names its damaged file when it is started again.
-            return None
-        return results.get(f"best {self.metric}")
-
-    def start(
-        self, python: str, parent: int, death: int, cores: Iterable[int] = ()
-    ) -> list[str]:
-        """Return the command of start.py, the process that a launcher starts.
-
-        Args:
-          python: the interpreter.
-          parent: id of the process that will start it.
-          death: the signal that it gets when its parent dies.
-          cores: the cores to run on; all if there are none.
-        """
-        command = [python, str(pathlib.Path(start.__file__).resolve())]
-        command += ["--workdir", str(self.workdir), "--parent", str(parent)]
-        command += ["--death", str(int(death))]
-        if cores:
-            command += ["--cores", ",".join(map(str, cores))]
-        return [*command, "--", python, *self.command]
-
-
-class Progress(NamedTuple):
-    """The newest record of a run.
-
-    Attributes:
-      step: its step; 0 if there is no record.
-      time: when it was written.
-      value: the newest value of the run's metric.
-    """
-
-    step: int = 0
-    time: float = 0.0
-    value: float | None = None
+            text = (self.workdir / child.LOG).read_text("utf-8", "replace")
+        except OSError:
+            return "printed nothing"
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return lines[-1] if lines else "printed nothing"
 
 
 def plan(
@@ -130,58 +91,19 @@ def plan(
             workdir.same_config(where, resolved)
         command = ["-m", "lnrepro.main", f"--config={config}", *flags]
         command.append(f"--workdir={where}")
-        metric = resolved.best.metric or "train/loss"
         total = experiment.total_steps(resolved)
-        runs.append(PlannedRun(id, where, tuple(command), total, metric))
-    _check_distinct(file, runs)
+        runs.append(PlannedRun(id, where, tuple(command), total))
+    if not runs:
+        raise UserError(f"the sweep of {file} has no runs")
+    twice = [run.id for run in runs if runs.count(run) > 1]
+    if twice:
+        raise UserError(f"{file}: its sweep() has {twice[0]} twice")
     return runs
-
-
-def progress(run: PlannedRun) -> Progress:
-    """Read the newest record of a run's metrics.jsonl."""
-    path = run.workdir / "metrics.jsonl"
-    step, written = 0, 0.0
-    for line in reversed(_tail(path)):
-        try:
-            record = json.loads(line)
-            record_step = int(record["step"])
-        except (ValueError, KeyError, TypeError):
-            # This line is being written, or the tail begins inside of it.
-            continue
-        if not step:
-            step, written = record_step, path.stat().st_mtime
-        if run.metric in record:
-            return Progress(step, written, record[run.metric])
-    return Progress(step, written)
-
-
-def last_line(run: PlannedRun) -> str:
-    """Return the last line that the run has printed."""
-    lines = [line.strip() for line in _tail(run.workdir / start.LOG) if line.strip()]
-    return lines[-1] if lines else "printed nothing"
-
-
-def log_size(run: PlannedRun) -> int:
-    """Return the number of bytes that the run has printed in all its starts."""
-    try:
-        return (run.workdir / start.LOG).stat().st_size
-    except OSError:
-        return 0
 
 
 def text(value: Any) -> str:
     """Return a value as text that --config.FIELD= reads back as the same value."""
     return value if isinstance(value, str) else repr(value)
-
-
-def _tail(path):
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL))
-            return file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return []
 
 
 def _default_folder(experiment, variant, common):
@@ -244,13 +166,3 @@ def _filter(sweep, only) -> list[Mapping[str, Any]]:
             raise UserError(f"--only {wanted}: no run has {field}={missing[0]}; {hint}")
         sweep = [o for o in sweep if text(o.get(field)) in values]
     return sweep
-
-
-def _check_distinct(file, runs):
-    if not runs:
-        raise UserError(f"the sweep of {file} has no runs")
-    seen = set()
-    for run in runs:
-        if run.id in seen:
-            raise UserError(f"{file}: its sweep() has {run.id} twice")
-        seen.add(run.id)

@@ -4,16 +4,12 @@
 import contextlib
 import io
 import re
-import sys
 
 import pytest
-from rich.console import Console
 
 from lnrepro import runs
 from lnrepro.engine.progress import Progress
 from lnrepro.runs import Line
-from scripts.sweeps import watch
-from scripts.sweeps.planned_runs import PlannedRun
 
 
 class Terminal(io.StringIO):
@@ -86,20 +82,6 @@ PROGRESS_120 = """\
 step  200/3000 ━━━━ 20.0 steps/s 0:02:20 left
 valid/bound_binarized_digits 92.5  train/bound 95.12  train/reconstruction 71.2  train/divergence 23.9  test/bound_bina…
 """
-SWEEP_80 = """\
-  run                                              state     left
- ─────────────────────────────────────────────────────────────────────────
-  norm=layer_cell,optimizer.learning_rate=0.0003   running   1:02:03 left
-  norm=none                                        failed
-                              0 of 2 finished
-"""
-SWEEP_120 = """\
-  run                                              state     metric                                     left
- ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-  norm=layer_cell,optimizer.learning_rate=0.0003   running   last valid/bound_binarized_digits 91.42    1:02:03 left
-  norm=none                                        failed    error: a long line a long line a long l…
-                                                   0 of 2 finished
-"""
 
 
 @pytest.mark.parametrize(("width", "screen"), [(80, RUNS_80), (120, RUNS_120)])
@@ -157,21 +139,3 @@ def test_lines_without_a_terminal_begin_with_it_too(capsys):
         "valid/bound 2",
         "test/bound 1\n",
     ]
-
-
-@pytest.mark.parametrize(("width", "screen"), [(80, SWEEP_80), (120, SWEEP_120)])
-def test_a_sweep_shows_whole_names(shown, tmp_path, width, screen):
-    best = "last valid/bound_binarized_digits 91.42"
-    rows = {
-        PlannedRun(
-            "norm=layer_cell,optimizer.learning_rate=0.0003", tmp_path, (), 3000, "x"
-        ): watch.Row("running", "200/3000", best, "1:02:03 left"),
-        PlannedRun("norm=none", tmp_path, (), 3000, "x"): watch.Row(
-            "failed", "", "error: " + "a long line " * 9, ""
-        ),
-    }
-
-    def show():
-        Console(file=sys.stdout).print(watch._table(rows, width))
-
-    assert shown(width, show) == screen.splitlines()

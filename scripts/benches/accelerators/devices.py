@@ -1,41 +1,27 @@
 """Devices that XLA compiles for on a machine that has none of them.
 
-The numbers are those of the vendors' data sheets. A TPU's clock is the peak rate of its
-products divided by what its matrix units do in a cycle.
+The sizes of their memories are those of the vendors' data sheets.
 """
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+import types
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax
 from jax.experimental import topologies
 
 from lnrepro.errors import UserError
-from scripts.benches.accelerators.cost import Rates
 
 # What XLA's GPU compiler asks of a device.
 _H100 = """
 gpu_device_info {
-  threads_per_block_limit: 1024
-  threads_per_warp: 32
-  shared_memory_per_block: 49152
-  shared_memory_per_core: 233472
-  threads_per_core_limit: 2048
-  core_count: 132
-  fpus_per_core: 128
-  block_dim_limit_x: 2147483647
-  block_dim_limit_y: 65535
-  block_dim_limit_z: 65535
-  memory_bandwidth: 3352320000000
-  l2_cache_size: 52428800
-  clock_rate_ghz: 1.98
-  device_memory_size: 84942979072
-  shared_memory_per_block_optin: 232448
-  cuda_compute_capability { major: 9 minor: 0 }
-  registers_per_core_limit: 65536
-  registers_per_block_limit: 65536
+  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
+  shared_memory_per_core: 233472 threads_per_core_limit: 2048 core_count: 132
+  fpus_per_core: 128 block_dim_limit_x: 2147483647 block_dim_limit_y: 65535
+  block_dim_limit_z: 65535 memory_bandwidth: 3352320000000 l2_cache_size: 52428800
+  clock_rate_ghz: 1.98 device_memory_size: 84942979072
+  shared_memory_per_block_optin: 232448 cuda_compute_capability { major: 9 minor: 0 }
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
 }
 platform_name: "CUDA"
 dnn_version_info { major: 9 minor: 8 patch: 0 }
@@ -49,111 +35,47 @@ class Device(NamedTuple):
     Attributes:
       platform: the platform that JAX lowers for.
       memory: bytes of its memory.
-      bandwidth: bytes a second of its memory.
-      clock: cycles a second of a TPU; None for a GPU, whose compiler states no cycles.
       topologies: {number of chips: name of a topology} of TPUs.
     """
 
     platform: str
     memory: float
-    bandwidth: float
-    clock: float | None = None
-    topologies: Mapping[int, str] | None = None
-
-    @property
-    def rates(self) -> Rates | None:
-        """What the time of a GPU's kernels follows from."""
-        if self.clock is not None:
-            return None
-        # JAX's products of float32 run in TensorFloat-32. Three microseconds are a
-        # small kernel and the gap to the next one, an assumption.
-        return Rates(self.bandwidth, 494e12, 3e-6)
+    topologies: Mapping[int, str] = types.MappingProxyType({})
 
 
 DEVICES = {
-    "h100": Device("cuda", 80e9, 3.35e12),
-    "v4": Device("tpu", 32 * 2**30, 1.228e12, 1.05e9, {1: "v4:2x2x1", 4: "v4:2x2x1"}),
-    "v5e": Device(
-        "tpu", 16 * 2**30, 0.819e12, 1.5e9, {1: "v5e:2x2", 4: "v5e:2x2", 8: "v5e:2x4"}
-    ),
-    "v5p": Device("tpu", 95e9, 2.765e12, 1.75e9, {1: "v5p:2x2x1", 4: "v5p:2x2x1"}),
-    "v6e": Device(
-        "tpu", 32 * 2**30, 1.64e12, 1.75e9, {1: "v6e:2x2", 4: "v6e:2x2", 8: "v6e:2x4"}
-    ),
+    "h100": Device("cuda", 80e9),
+    "v4": Device("tpu", 32 * 2**30, {1: "v4:2x2x1", 4: "v4:2x2x1"}),
+    "v5e": Device("tpu", 16 * 2**30, {1: "v5e:2x2", 4: "v5e:2x2", 8: "v5e:2x4"}),
+    "v5p": Device("tpu", 95e9, {1: "v5p:2x2x1", 4: "v5p:2x2x1"}),
+    "v6e": Device("tpu", 32 * 2**30, {1: "v6e:2x2", 4: "v6e:2x2", 8: "v6e:2x4"}),
 }
 # Without a device nothing is measured, and Triton or cuBLAS would be chosen by that.
 # A product is one kernel either way.
 _GPU_OPTIONS = {"xla_gpu_enable_triton_gemm": False}
 
 
-def get(name: str) -> Device:
-    """Return the device of a name.
-
-    Raises:
-      UserError: there is none; the names are listed.
-    """
-    if name not in DEVICES:
-        raise UserError(f"no device {name!r}; choose {', '.join(DEVICES)}")
-    return DEVICES[name]
-
-
 @functools.cache
 def described(name: str, count: int = 1) -> tuple[Any, ...]:
-    """Return described devices, which `jax.sharding` takes like real ones.
-
-    Args:
-      name: name of the kind.
-      count: number of chips.
+    """Return so many described devices, which `jax.sharding` takes like real ones.
 
     Raises:
       UserError: there is no topology of so many.
     """
-    device = get(name)
+    device = DEVICES[name]
     if device.platform == "cuda":
-        topology = topologies.get_topology_desc(
-            platform="cuda",
-            topology_name="",
-            target_config=_H100,
-            topology=f"1x1x{count}",
-        )
-        return tuple(topology.devices)
-    assert device.topologies is not None
-    if count not in device.topologies:
+        options = {"topology_name": "", "target_config": _H100}
+        options["topology"] = f"1x1x{count}"
+    elif count in device.topologies:
+        options = {"topology_name": device.topologies[count]}
+    else:
         known = ", ".join(map(str, device.topologies))
         raise UserError(f"--devices {count}: there are topologies of {known} {name}")
-    topology = topologies.get_topology_desc(
-        platform="tpu", topology_name=device.topologies[count]
-    )
-    return tuple(topology.devices[:count])
-
-
-@contextlib.contextmanager
-def instead_of_cpu(name: str, count: int = 1) -> Iterator[None]:
-    """Make JAX's default backend and number of devices those of described devices.
-
-    Programs are traced under it. What follows the platform of the lowering needs no
-    such help.
-    """
-    backend = "gpu" if get(name).platform == "cuda" else "tpu"
-    kept = jax.default_backend, jax.device_count
-    # JAX caches traces by their arguments, and these functions are none.
-    jax.clear_caches()
-    jax.default_backend = lambda: backend
-    jax.device_count = lambda *args: count
-    try:
-        yield
-    finally:
-        jax.default_backend, jax.device_count = kept
-        jax.clear_caches()
+    found = topologies.get_topology_desc(platform=device.platform, **options)
+    return tuple(found.devices[:count])
 
 
 def compile(name: str, function: Callable, *args: Any) -> Any:
-    """Compile a jitted function of shapes with shardings on described devices.
-
-    Args:
-      name: name of the device.
-      function: what jax.jit returned.
-      *args: trees of jax.ShapeDtypeStruct.
-    """
-    options = _GPU_OPTIONS if get(name).platform == "cuda" else None
+    """Compile what jax.jit returned for shapes with shardings on described devices."""
+    options = _GPU_OPTIONS if DEVICES[name].platform == "cuda" else None
     return function.lower(*args).compile(compiler_options=options)

@@ -1,25 +1,20 @@
 """The compilers of NVIDIA GPUs and TPUs, in a folder of their own.
 
-    python -m scripts.benches.accelerators.environment
-
-installs them there; scripts/accelerators.sh does the same from a bare clone. They need
-no device. The folder is not in .venv, where JAX would look for a GPU at every start. A
-process that has it in PYTHONPATH can compile for an H100 or a TPU.
+scripts/accelerators.sh installs them there. They need no device. The folder is not in
+.venv, where JAX would look for a GPU at every start. A process that has it in
+PYTHONPATH can compile for an H100 or a TPU.
 """
 
 import importlib.metadata
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 
-from lnrepro.errors import RunError, UserError, ended
+from lnrepro.errors import UserError, ended
 
-COMMAND = "scripts/accelerators.sh"
 # What the CUDA plugin needs besides itself to compile: ptxas and the device library.
 # The libraries that run a program, such as cuBLAS, are not needed.
 CUDA = ("nvidia-cuda-nvcc-cu12==12.9.*", "nvidia-cuda-runtime-cu12==12.9.*")
@@ -33,11 +28,10 @@ def requirements() -> list[str]:
     Raises:
       UserError: this jax names no such versions.
     """
-    asked = importlib.metadata.requires("jax") or []
     found = []
-    for extra, name in (("tpu", "libtpu"), ("cuda12", "jax-cuda12-plugin")):
-        for line in asked:
-            requirement, _, marker = line.partition(";")
+    for line in importlib.metadata.requires("jax") or []:
+        requirement, _, marker = line.partition(";")
+        for extra, name in (("tpu", "libtpu"), ("cuda12", "jax-cuda12-plugin")):
             if re.match(rf"{name}\b", requirement) and f'"{extra}"' in marker:
                 found.append(re.sub(r"\[.*?\]|\s", "", requirement))
     if len(found) != 2:
@@ -45,8 +39,8 @@ def requirements() -> list[str]:
             f"jax {importlib.metadata.version('jax')} does not say which libtpu and "
             f"jax-cuda12-plugin it needs; install jax 0.10"
         )
-    found.append(found[1].replace("plugin", "pjrt"))
-    return [*found, *CUDA, *PEERS]
+    pjrt = [name.replace("plugin", "pjrt") for name in found if "plugin" in name]
+    return [*found, *pjrt, *CUDA, *PEERS]
 
 
 def folder() -> pathlib.Path:
@@ -66,7 +60,7 @@ def variables() -> dict[str, str]:
     if not folder().is_dir():
         raise UserError(
             f"the compilers of GPUs and TPUs are not installed in {folder()}; install "
-            f"them with: {COMMAND}"
+            "them with: scripts/accelerators.sh"
         )
     paths = [str(folder()), os.environ.get("PYTHONPATH")]
     # No device is looked for: not by libtpu on a network, and not by JAX.
@@ -84,16 +78,10 @@ def variables() -> dict[str, str]:
 
 
 def run_with_compilers(module: str, arguments: Sequence[str]) -> int | None:
-    """Run a script in a process that has the compilers.
+    """Run a script in a process that has the compilers, and return its exit code.
 
     JAX looks for them when it starts, so the process that a user started is too late.
-
-    Args:
-      module: its module.
-      arguments: its command line.
-
-    Returns:
-      Its exit code; None where this process has the compilers already.
+    None is returned where this process has them already.
 
     Raises:
       UserError: the compilers are not installed.
@@ -104,44 +92,9 @@ def run_with_compilers(module: str, arguments: Sequence[str]) -> int | None:
     return subprocess.run(command, env=variables()).returncode
 
 
-def install() -> None:
-    """Install the compilers, once.
-
-    Raises:
-      RunError: the package index does not give them.
-    """
-    final = folder()
-    if final.is_dir():
-        return
-    final.parent.mkdir(parents=True, exist_ok=True)
-    print(f"installing the compilers of GPUs and TPUs in {final} (once, about 1 GB)")
-    # A folder of the final name is complete.
-    with tempfile.TemporaryDirectory(dir=final.parent) as making:
-        target = pathlib.Path(making) / final.name
-        options = ["--quiet", "--disable-pip-version-check", "--no-deps"]
-        words = [sys.executable, "-m", "pip", "install", *options]
-        done = subprocess.run(
-            [*words, "--target", str(target), *requirements()],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        if done.returncode:
-            errors = [x for x in done.stderr.splitlines() if x.startswith("ERROR")]
-            lines = errors or done.stderr.strip().splitlines()
-            last = lines[-1] if lines else "no reason given"
-            raise RunError(
-                "the compilers of GPUs and TPUs cannot be installed; is the package "
-                f"index reachable? pip says: {last}"
-            )
-        if not final.is_dir():
-            shutil.move(target, final)
-
-
 def main(argv: list[str]) -> None:
-    """Install, and print the folder."""
-    del argv
-    install()
-    print(folder())
+    """Print the folder and what is installed in it, for scripts/accelerators.sh."""
+    print(folder(), *requirements(), sep="\n")
 
 
 if __name__ == "__main__":

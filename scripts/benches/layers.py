@@ -1,0 +1,239 @@
+"""The recurrent layers that the benchmarks compare.
+
+Shape letters: T time, B batch, D input features, H units.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lnrepro import functional
+
+
+class Shape(NamedTuple):
+    """The sizes of a benchmark: T, B, D and H."""
+
+    steps: int
+    batch: int
+    features: int
+    units: int
+
+
+class Measured(NamedTuple):
+    """A function that is measured.
+
+    Attributes:
+      call: starts it once and returns the result, which may not be there yet. If there
+        is a `function`, it takes the compiled program.
+      wait: waits for a result.
+      function: what is compiled, for functions in JAX.
+      arguments: its arguments.
+    """
+
+    call: Callable[..., Any]
+    wait: Callable[[Any], Any] = jax.block_until_ready
+    function: Callable[..., Any] | None = None
+    arguments: tuple[Any, ...] = ()
+
+    def compile(self) -> Any:
+        """Return the compiled program."""
+        return jax.jit(self.function).lower(*self.arguments).compile()
+
+
+def measured(function: Callable, *arguments: Any) -> Measured:
+    """Return what is measured of a function in JAX."""
+
+    def call(compiled):
+        return compiled(*arguments)
+
+    return Measured(call, function=function, arguments=arguments)
+
+
+def gradient(apply: Callable, params: Any, shape: Shape) -> Measured:
+    """Return the gradient of a layer with respect to parameters and inputs.
+
+    Parameters and weights of the loss are arguments of the program. As constants, they
+    would count as compile time.
+
+    Args:
+      apply: (params, x [T, B, D]) -> y [T, B, H].
+      params: the parameters.
+      shape: the sizes.
+    """
+    steps = (shape.steps, shape.batch)
+    x = jax.random.normal(jax.random.key(0), (*steps, shape.features))
+    w = jax.random.normal(jax.random.key(1), (*steps, shape.units))
+
+    # A random linear function of the outputs gives each of them a gradient of its own.
+    def loss(params, x, w):
+        return jnp.sum(apply(params, x) * w)
+
+    # Gradients of parameters and inputs, as a layer inside a network needs them.
+    return measured(jax.grad(loss, (0, 1)), params, x, w)
+
+
+def ours(
+    cell: functional.Cell, shape: Shape, options: functional.ScanOptions | None = None
+) -> Measured:
+    """Return the gradient of `functional.unroll` of a cell."""
+    params = cell.init(jax.random.key(2), shape.features)
+
+    def apply(params, x):
+        unrolled = functional.unroll(cell, params, x, time_major=True, options=options)
+        return unrolled.outputs
+
+    return gradient(apply, params, shape)
+
+
+def flax(cell_class: type[nn.RNNCellBase], shape: Shape) -> Measured:
+    """Return the gradient of `nn.RNN` of a cell."""
+    module = nn.RNN(cell_class(shape.units), time_major=True)
+    example = jnp.zeros((1, shape.batch, shape.features))
+    variables = module.init(jax.random.key(2), example)
+    return gradient(module.apply, variables, shape)
+
+
+def haiku(name: str, shape: Shape) -> Measured:
+    """Return that of Haiku's `dynamic_unroll`; `name` is "lstm" or "gru"."""
+    import haiku as hk
+
+    def run(x):
+        core = hk.LSTM(shape.units) if name == "lstm" else hk.GRU(shape.units)
+        return hk.dynamic_unroll(core, x, core.initial_state(x.shape[1]))[0]
+
+    model = hk.without_apply_rng(hk.transform(run))
+    example = jnp.zeros((1, shape.batch, shape.features))
+    return gradient(model.apply, model.init(jax.random.key(2), example), shape)
+
+
+def cudnn_lstm(shape: Shape) -> Measured:
+    """Return that of cuDNN's LSTM, as jax.experimental.rnn runs it on a GPU."""
+    from jax.experimental import rnn
+
+    sizes = (shape.features, shape.units, 1)
+    weights = rnn.init_lstm_weight(jax.random.key(2), *sizes, False)
+    zeros = jnp.zeros((1, shape.batch, shape.units))
+    lengths = jnp.full(shape.batch, shape.steps, jnp.int32)
+
+    def apply(weights, x):
+        x = x.swapaxes(0, 1)
+        y, _, _ = rnn.lstm(x, zeros, zeros, weights, lengths, *sizes, 0.0, False)
+        return y.swapaxes(0, 1)
+
+    return gradient(apply, weights, shape)
+
+
+def torch(name: str, shape: Shape) -> Measured | None:
+    """Return that of torch.nn.LSTM or GRU, None where torch lacks the device of JAX.
+
+    On a GPU they are cuDNN's.
+    """
+    import torch
+
+    if jax.default_backend() == "gpu" and torch.cuda.is_available():
+        # JAX uses TF32 by default.
+        torch.set_float32_matmul_precision("high")
+        torch.set_default_device("cuda")
+    elif jax.default_backend() != "cpu":
+        return None
+    module_class = torch.nn.LSTM if name == "lstm" else torch.nn.GRU
+    module = module_class(shape.features, shape.units)
+    x = torch.randn(shape.steps, shape.batch, shape.features, requires_grad=True)
+    w = torch.randn(shape.steps, shape.batch, shape.units)
+
+    def call():
+        loss = (module(x)[0] * w).sum()
+        return torch.autograd.grad(loss, [x, *module.parameters()])
+
+    def wait(result):
+        if torch.get_default_device().type == "cuda":
+            torch.cuda.synchronize()
+
+    return Measured(call, wait)
+
+
+class LayerNormLSTMCell(nn.RNNCellBase):
+    """LSTM cell of eq. 20-22 with nn.Dense and nn.LayerNorm, as Flax users write it."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, carry, x):
+        """One step: carry (c, h), each [B, H], and x [B, D]."""
+        c, h = carry
+        size = 4 * self.features
+        x_proj = nn.Dense(size, use_bias=False, name="x")(x)
+        h_proj = nn.Dense(size, use_bias=False, name="h")(h)
+        gates = nn.LayerNorm(1e-5, name="norm_x")(x_proj)
+        # One bias of the sum is enough. That of norm_x stands for all three of eq. 20.
+        gates += nn.LayerNorm(1e-5, use_bias=False, name="norm_h")(h_proj)
+        f, i, o, g = jnp.split(gates, 4, -1)
+        c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
+        h = nn.sigmoid(o) * jnp.tanh(nn.LayerNorm(1e-5, name="norm_c")(c))
+        return (c, h), h
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        """Return zeros."""
+        zeros = jnp.zeros((*input_shape[:-1], self.features))
+        return zeros, zeros
+
+    num_feature_axes = 1
+
+
+class LayerNormGRUCell(nn.RNNCellBase):
+    """GRU cell of eq. 26-28 with nn.Dense and nn.LayerNorm."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, h, x):
+        """One step: carry h [B, H], x [B, D]."""
+
+        def normed(name, size, value, use_bias):
+            product = nn.Dense(size, use_bias=use_bias, name=name)(value)
+            return nn.LayerNorm(1e-5, name=f"norm_{name}")(product)
+
+        size = self.features
+        # Eq. 26: both gates share one layer norm per product. Eq. 27: the candidate has
+        # norms of its own.
+        gates = normed("x", 2 * size, x, True) + normed("h", 2 * size, h, False)
+        z, r = jnp.split(nn.sigmoid(gates), 2, -1)
+        n = jnp.tanh(normed("xn", size, x, True) + r * normed("hn", size, h, False))
+        h = (1 - z) * h + z * n
+        return h, h
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        """Return zeros [B, H]."""
+        return jnp.zeros((*input_shape[:-1], self.features))
+
+    num_feature_axes = 1
+
+
+class Resetting(nn.RNNCellBase):
+    """A cell whose carry is zero before each step that has a reset.
+
+    The last feature of x is 1 where there is one. Users of Flax in reinforcement
+    learning write it like this.
+    """
+
+    cell: nn.RNNCellBase
+
+    @nn.compact
+    def __call__(self, carry, x):
+        """One step: carry, and x [B, D + 1]."""
+        keep = 1 - x[..., -1:]
+        carry = jax.tree.map(lambda a: a * keep, carry)
+        return self.cell(carry, x[..., :-1])
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        """Return that of the cell."""
+        inner = (*input_shape[:-1], input_shape[-1] - 1)
+        return self.cell.initialize_carry(rng, inner)
+
+    num_feature_axes = 1

@@ -1,0 +1,80 @@
+"""A run of a sweep as a child process that ends when its parent ends.
+
+The process runs this file, which becomes the command of the run:
+
+    python child.py PARENT DEATH CORES COMMAND ...
+
+PARENT is the process id of the parent, DEATH the signal when it dies, and CORES such as
+0,1 or "". The workers of all launchers start it, so it uses the standard library only.
+"""
+
+import ctypes
+import os
+import pathlib
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+LOG = "output.log"
+PR_SET_PDEATHSIG = 1
+
+
+def start(
+    workdir: pathlib.Path,
+    command: Sequence[str],
+    death: int,
+    cores: Sequence[int] = (),
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen:
+    """Start a run, with its output at the end of output.log.
+
+    Args:
+      workdir: the run directory, which is made.
+      command: what follows `python`.
+      death: the signal that the run gets when this process dies.
+      cores: the cores to run on; all if there are none.
+      env: variables beside those of this process.
+    """
+    workdir.mkdir(parents=True, exist_ok=True)
+    restricted = ",".join(map(str, cores))
+    words = [sys.executable, __file__, str(os.getpid()), str(int(death)), restricted]
+    with open(workdir / LOG, "ab") as log:
+        # The child has a session of its own, so that Ctrl-C on the terminal reaches the
+        # launcher alone, which then asks its children to stop.
+        return subprocess.Popen(
+            [*words, sys.executable, *command],
+            env=os.environ | dict(env or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def main(parent: str, death: str, cores: str, *command: str) -> None:
+    """Prepare this process and replace it by the command."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(death), 0, 0, 0)
+        # The parent may have died before the call.
+        if os.getppid() != int(parent):
+            sys.exit(128 + int(death))
+    # Schedulers announce preemption to every process by a user signal, and the launcher
+    # acts on it. Ray starts its workers with SIGINT blocked, and a shell starts
+    # background jobs with SIGINT ignored.
+    for user_signal in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(user_signal, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
+    now, shown = time.strftime("%F %T"), shlex.join(command)
+    print(f"== {now} on {socket.gethostname()}: {shown}", flush=True)
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
