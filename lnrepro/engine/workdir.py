@@ -6,8 +6,9 @@ import json
 import math
 import os
 import pathlib
+import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import IO, Any, Literal
 
 from ml_collections import ConfigDict
 
@@ -275,12 +276,17 @@ def lock(workdir: pathlib.Path) -> Iterator[Callable[[], None]]:
         raise UserError(f"cannot write to --workdir {workdir}: {e.strerror}") from None
     with file:
         try:
-            # LOCK_NB fails at once in place of waiting for the other run.
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            _take(file)
+        except BlockingIOError:
             raise UserError(
                 f"{workdir} is in use by another run; wait for it or give another "
                 "--workdir"
+            ) from None
+        except OSError as e:
+            # Such as ENOLCK of a network file system without locks.
+            raise UserError(
+                f"cannot lock {path}: {e.strerror}; give a --workdir on a disk with "
+                "file locks"
             ) from None
 
         def assert_lock_held() -> None:
@@ -294,6 +300,49 @@ def lock(workdir: pathlib.Path) -> Iterator[Callable[[], None]]:
                 )
 
         yield assert_lock_held
+
+
+def _take(file: IO) -> None:
+    """Lock a file at once.
+
+    Raises:
+      BlockingIOError: another process has locked it.
+      OSError: the file system cannot lock it.
+    """
+    # LOCK_NB fails at once in place of waiting for the other process.
+    exclusive = fcntl.LOCK_EX | fcntl.LOCK_NB
+    try:
+        fcntl.flock(file, exclusive)
+    except BlockingIOError:
+        # `lock_state` of another process holds it for microseconds.
+        time.sleep(0.1)
+        fcntl.flock(file, exclusive)
+
+
+def lock_state(workdir: pathlib.Path) -> Literal["held", "free", "unknown"]:
+    """Ask the lock of a run directory whether a process trains there.
+
+    The lock itself is asked, so that the answer also holds for processes of other
+    machines wherever the file system has locks that machines share.
+
+    Args:
+      workdir: the run directory.
+
+    Returns:
+      "held" while a process has the lock, "free" if none has it or there is no lock,
+      "unknown" where the lock cannot be asked, such as on a file system without locks.
+    """
+    try:
+        # A shared lock needs no right to write.
+        with open(workdir / "lock", "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "held"
+    except FileNotFoundError:
+        return "free"
+    except OSError:
+        return "unknown"
+    return "free"
 
 
 def _check_is_run(workdir: pathlib.Path) -> None:
