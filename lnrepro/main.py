@@ -8,13 +8,13 @@ smoke (seconds). The run directory holds config.json, metrics.jsonl, TensorBoard
 checkpoints/ and artifacts/. The same command resumes an interrupted run.
 """
 
-from lnrepro.engine import interrupt
+import signal
+import sys
 
 if __name__ == "__main__":
-    # Before the imports below, which take a second.
-    interrupt.exit_at_once()
-
-import sys
+    # Ctrl-C ends the imports and the compilation below at once. The training loop has a
+    # handler of its own, which saves first.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 if sys.version_info < (3, 11):  # noqa: UP036
     # Before an import fails for a package that this Python cannot have.
@@ -287,8 +287,6 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         return e.exit_code
-    except KeyboardInterrupt:
-        return interrupt.EXIT_CODE
     except Exception as e:
         exit_code = getattr(e, "exit_code", None)
         if exit_code is None and _is_out_of_memory(e):
@@ -314,10 +312,11 @@ def _exit(code):
     Python waits for them.
     """
     threads = [t for t in threading.enumerate() if t is not threading.main_thread()]
-    if code and not all(t.daemon for t in threads):
+    if code:
         sys.stdout.flush()
         sys.stderr.flush()
-        peers.expect_exit()
+        peers.leave(code)
+    if code and not all(t.daemon for t in threads):
         os._exit(code)
     sys.exit(code)
 

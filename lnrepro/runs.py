@@ -100,14 +100,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _configs(folder):
     """Return the config.json of every run below a folder, sorted."""
-    from lnrepro.engine.workdir import SET_ASIDE
-
-    found = []
-    for path in sorted(folder.rglob("config.json")):
-        parents = path.relative_to(folder).parts[:-1]
-        if not any(name.startswith(SET_ASIDE) for name in parents):
-            found.append(path)
-    return found
+    return sorted(folder.rglob("config.json"))
 
 
 def describe(run, root: pathlib.Path, locks: set[int]) -> Line:

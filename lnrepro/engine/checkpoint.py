@@ -38,6 +38,10 @@ class Checkpoint(NamedTuple):
     notes: dict[str, Any]
 
 
+class _OtherModel(Exception):
+    """A checkpoint has other arrays than the state that is to be restored."""
+
+
 def digest(state: Any, notes: dict[str, Any]) -> int:
     """Return the CRC-32 of all leaves in tree order, then of the notes.
 
@@ -173,7 +177,7 @@ class Store:
             return None
         # Newest first: the first one that can be read is the result.
         steps = sorted(self._manager(name).all_steps(), reverse=True)
-        errors = {}
+        errors: dict[int, Exception] = {}
         saved = None
         for step in steps:
             try:
@@ -189,8 +193,12 @@ class Store:
                     ) from e
                 # Orbax and TensorStore raise many types for damaged files.
                 errors[step] = e
-        if errors and saved is None:
-            self._check_model(name, steps, like)
+        others = [e for e in errors.values() if isinstance(e, _OtherModel)]
+        if others and saved is None:
+            raise UserError(
+                f"{self.folder / name}: {others[0]}; use the code that trained it, or "
+                "give another --workdir"
+            )
         for step, error in errors.items():
             self._set_aside(name, step, error)
         if saved or not steps:
@@ -209,10 +217,12 @@ class Store:
     def _read(self, name, step, like):
         import orbax.checkpoint as ocp
 
-        # A file that someone else wrote may expand to more than the memory holds, so
-        # that the shapes are compared before anything is read.
-        if problem := self._problem(name, step, like):
-            raise ValueError(f"it {problem}")
+        there = _arrays(self._manager(name).item_metadata(step).state.tree)
+        for array, wanted in _arrays(like).items():
+            if there.pop(array, None) != wanted:
+                raise _OtherModel(f"checkpoint {step} has no {array!r} as {wanted}")
+        for array in there:
+            raise _OtherModel(f"checkpoint {step} has {array!r}, which the model lacks")
         # NumPy arrays do not depend on the devices, so a run may be resumed on other
         # ones.
         as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
@@ -229,42 +239,6 @@ class Store:
         if notes.pop("digest", None) != digest(read.state, notes):
             raise ValueError("its contents do not match its digest")
         return Checkpoint(step, read.state, notes)
-
-    def _check_model(self, name, steps, like):
-        """Check that checkpoints have the arrays of `like`, as far as can be told.
-
-        Raises:
-          UserError: they are those of another model.
-        """
-        for step in steps:
-            try:
-                problem = self._problem(name, step, like)
-            except Exception:
-                # The list of its arrays is damaged too.
-                continue
-            if problem:
-                raise UserError(
-                    f"{self.folder / name / str(step)} is of another model: it "
-                    f"{problem}; use the code that trained it, or give another "
-                    "--workdir"
-                )
-
-    def _problem(self, name, step, like):
-        """Return how the arrays of a checkpoint differ from those of `like`, or ""."""
-        for path in (self.folder / name / str(step)).rglob("*"):
-            # To open a pipe would wait for ever.
-            if not (path.is_dir() or path.is_file()):
-                raise ValueError(f"{path.name} is no file")
-        there = _arrays(self._manager(name).item_metadata(step).state.tree)
-        wanted = _arrays(like)
-        for array in sorted({*there, *wanted}):
-            if array not in there:
-                return f"lacks {array!r}"
-            if array not in wanted:
-                return f"has {array!r}"
-            if there[array] != wanted[array]:
-                return f"has {array!r} as {there[array]}, not as {wanted[array]}"
-        return ""
 
     def _set_aside(self, name, step, error):
         """Report a checkpoint that cannot be read, and move it away if writing."""

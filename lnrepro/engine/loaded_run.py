@@ -35,7 +35,7 @@ from lnrepro.engine import (
 )
 from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.export import Weights
-from lnrepro.engine.run import Run
+from lnrepro.engine.run import Run, make_state, prepare
 from lnrepro.errors import UserError
 
 logger = logging.getLogger("lnrepro")
@@ -153,12 +153,12 @@ class LoadedRun:
     def run(self) -> Run:
         """The engine's run, which has the experiment's functions and the optimiser."""
         # Building the run imports the experiment, so it is done at first use.
-        return Run(self.config, self.folder)
+        return prepare(self.config, self.folder)
 
     @functools.cached_property
     def initial(self) -> train_step.State:
         """The state before the first step, as NumPy arrays."""
-        return self.run.initial()
+        return make_state(self.run)
 
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
@@ -217,9 +217,8 @@ class LoadedRun:
             store.close()
         if saved:
             path = store.folder / name / str(saved.step)
-            run_config.check_checkpoint(
-                path, saved.notes, self.config, fields=run_config.OF_NETWORK
-            )
+            now = {"config": run_config.as_json(self.config)}
+            run_config.check_checkpoint(path, saved.notes, now, run_config.OF_NETWORK)
         return saved
 
     def _shapes(self, count: int) -> train_step.State:

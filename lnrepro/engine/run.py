@@ -1,4 +1,4 @@
-"""A run: what is made of its config, and its evaluations."""
+"""What a config says about a run: its experiments, schedules, optimiser and devices."""
 
 import pathlib
 from collections.abc import Callable, Sequence
@@ -6,21 +6,113 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import optax
 from ml_collections import ConfigDict
 
 from lnrepro import optional
 from lnrepro.checks import check_ranges
-from lnrepro.engine import (
-    artifacts,
-    distribute,
-    experiment,
-    memory,
-    optim,
-    run_config,
-    seeds,
-)
-from lnrepro.engine.checkpoint import Checkpoint, Store
+from lnrepro.engine import artifacts, distribute, experiment, optim, seeds
+from lnrepro.engine.distribute import Placement
+from lnrepro.engine.experiment import Evals, Experiment
 from lnrepro.engine.train_step import Batches, State, make_init, make_step
+
+
+class Run(NamedTuple):
+    """A run, before anything of it is computed or written.
+
+    Attributes:
+      config: the config, whose sizes are all set.
+      folder: the run directory.
+      seeds: the seeds that are trained together.
+      experiments: the experiment of each seed.
+      total_steps: number of optimiser steps.
+      steps_per_epoch: number of batches in a pass over the training set.
+      evals: the schedules of the evaluations.
+      optimizer: the optimiser.
+      placement: how state and batches are placed on the devices.
+    """
+
+    config: ConfigDict
+    folder: pathlib.Path
+    seeds: range
+    experiments: Sequence[Experiment]
+    total_steps: int
+    steps_per_epoch: int
+    evals: Evals
+    optimizer: optax.GradientTransformation
+    placement: Placement
+
+    @property
+    def title(self) -> str:
+        """The experiment, its norm and its data in one line."""
+        config = self.config
+        return f"{config.experiment} norm={config.norm} data={config.data.name}"
+
+
+def prepare(config: ConfigDict, folder: pathlib.Path) -> Run:
+    """Make the experiment, the optimiser and the placement.
+
+    Data is touched only where the config leaves a size open.
+
+    Args:
+      config: the config.
+      folder: the run directory.
+
+    Raises:
+      UserError: a config that cannot run.
+    """
+    check_ranges(config)
+    config = experiment.fill_sizes(config)
+    of_seeds = range(config.seed, config.seed + config.seeds)
+    total_steps = experiment.total_steps(config)
+    distribute.check_pallas(config.pallas, config.placement)
+    return Run(
+        config=config,
+        folder=folder,
+        seeds=of_seeds,
+        experiments=[experiment.load(seeds.single(config, s)) for s in of_seeds],
+        total_steps=total_steps,
+        steps_per_epoch=experiment.steps_per_epoch(config),
+        evals=experiment.evals(config),
+        optimizer=optim.make(config.optimizer, total_steps),
+        placement=distribute.make(
+            config.placement,
+            config.batch_size,
+            config.seeds,
+            config.mesh.model,
+            config.mesh.shard,
+        ),
+    )
+
+
+def _keys(seed: int) -> jax.Array:
+    """Return the key of a seed's parameters and the key of its training."""
+    return jax.random.split(jax.random.key(seed))
+
+
+def make_state(run: Run) -> State:
+    """Return the state before the first step, as NumPy arrays."""
+    init = jax.jit(make_init(run.experiments[0], run.optimizer))
+    # One seed after the other, with one compiled program.
+    states = [jax.tree.map(np.array, init(_keys(seed)[0])) for seed in run.seeds]
+    return seeds.stack(states)
+
+
+def state_shapes(run: Run) -> State:
+    """Return the shapes of the state of one seed; nothing is computed."""
+    init = make_init(run.experiments[0], run.optimizer)
+    return jax.eval_shape(init, jax.random.key(0))
+
+
+def make_run_step(run: Run) -> Callable:
+    """Return `make_step` of a run."""
+    key = seeds.stack([_keys(seed)[1] for seed in run.seeds])
+    return make_step(run.experiments[0], run.optimizer, key)
+
+
+def open_batches(run: Run, start_step: int) -> Batches:
+    """Return the training batches from `start_step` on, those of all seeds."""
+    return seeds.stacked([exp.batches(start_step) for exp in run.experiments])
 
 
 class Results(NamedTuple):
@@ -30,138 +122,35 @@ class Results(NamedTuple):
     paths: list[pathlib.Path]
 
 
-class Run:
-    """A run: its config, its directory, and what is made of them."""
+def run_evaluations(run: Run, vars: Any, names: Sequence[str]) -> Results:
+    """Run evaluations and write their artifacts.
 
-    def __init__(self, config: ConfigDict, folder: pathlib.Path, writing: bool = False):
-        """Make the experiment, the optimiser and the placement; data is not touched.
+    Args:
+      run: the run.
+      vars: what the experiment's functions take, of all seeds.
+      names: names of `config.evals`.
 
-        Args:
-          config: the config.
-          folder: the run directory.
-          writing: whether checkpoints will be written.
-
-        Raises:
-          UserError: a config that cannot run.
-        """
-        check_ranges(config)
-        self.config = config
-        self.folder = folder
-        self.total_steps = experiment.total_steps(config)
-        self.steps_per_epoch = experiment.steps_per_epoch(config)
-        self.evals = experiment.evals(config)
-        self.seeds = range(config.seed, config.seed + config.seeds)
-        self.experiments = [
-            experiment.load(seeds.single(config, seed)) for seed in self.seeds
-        ]
-        self.placement = distribute.make(
-            config.placement, config.batch_size, len(self.seeds), **config.mesh
-        )
-        distribute.check_pallas(config.pallas, config.placement)
-        self.optimizer = optim.make(config.optimizer, self.total_steps)
-        # For each seed, the key of its parameters and the key of its training.
-        keys = [jax.random.split(jax.random.key(seed)) for seed in self.seeds]
-        self.init_keys, self.step_keys = zip(*keys, strict=True)
-        self.store = Store(folder / "checkpoints", writing)
-        self.is_main = jax.process_index() == 0
-
-    def initial(self) -> State:
-        """Return the state before the first step, as NumPy arrays.
-
-        Raises:
-          UserError: it does not fit into the memory.
-        """
-        init = jax.jit(make_init(self.experiments[0], self.optimizer))
-        # This computes shapes alone.
-        shapes = init.eval_shape(self.init_keys[0])
-        memory.check(len(self.seeds) * memory.size(shapes), self.config.mesh.model)
-        # One seed after the other, with one compiled program.
-        states = [jax.tree.map(np.array, init(key)) for key in self.init_keys]
-        return seeds.stack(states)
-
-    def restore(self, name: str, like: State, fingerprint: str) -> Checkpoint | None:
-        """Read the newest checkpoint of this run that can be read.
-
-        Args:
-          name: "last" or "best".
-          like: a state of the same structure.
-          fingerprint: identity of the data.
-
-        Raises:
-          UserError: it is a checkpoint of another run.
-        """
-        saved = self.store.restore(name, like)
-        if saved:
-            path = self.store.folder / name / str(saved.step)
-            run_config.check_checkpoint(path, saved.notes, self.config, fingerprint)
-        return saved
-
-    def best_or_last(self, fingerprint: str) -> Checkpoint | None:
-        """Return the best checkpoint, or else the last one, and close the store."""
-        try:
-            like = self.initial()
-            best = self.restore("best", like, fingerprint)
-            return best or self.restore("last", like, fingerprint)
-        finally:
-            self.store.close()
-
-    def step(self) -> Callable:
-        """Return `make_step` of this run."""
-        key = seeds.stack(self.step_keys)
-        return make_step(self.experiments[0], self.optimizer, key)
-
-    def batches(self, start_step: int) -> Batches:
-        """Return the training batches from `start_step` on, those of all seeds."""
-        streams = [exp.batches(start_step) for exp in self.experiments]
-        return streams[0] if len(streams) == 1 else seeds.StackedBatches(streams)
-
-    def evaluate(self, vars: Any, names: Sequence[str]) -> Results:
-        """Run evaluations and write their artifacts.
-
-        Args:
-          vars: what the experiment's functions take, of all seeds.
-          names: names of `config.evals`.
-
-        Returns:
-          Results whose numbers are called EVAL/NAME. Those of several seeds are as
-          `seeds.spread` returns them.
-        """
-        of_seeds, paths = [], []
-        parts = seeds.parts(vars, len(self.seeds))
-        for exp, part, seed in zip(self.experiments, parts, self.seeds, strict=True):
-            folder = self.folder / "artifacts"
-            if len(self.seeds) > 1:
-                folder = folder / f"seed{seed}"
-            numbers = {}
-            for name in names:
-                try:
-                    evaluation = exp.evaluate(part, name)
-                except ModuleNotFoundError as e:
-                    # Some evaluations need a package to draw their pictures.
-                    if not optional.can_do_without(e):
-                        raise
-                    continue
-                for scalar, value in evaluation.scalars.items():
-                    numbers[f"{name}/{scalar}"] = float(value)
-                if self.is_main:
-                    paths += artifacts.write(folder, evaluation)
-            of_seeds.append(numbers)
-        if len(of_seeds) == 1:
-            return Results(of_seeds[0], paths)
-        together = {name: [n[name] for n in of_seeds] for name in of_seeds[0]}
-        return Results(seeds.spread(together, self.seeds), paths)
-
-    def header(self, step: int) -> str:
-        """Return the line that is printed when training starts after `step` steps."""
-        config = self.config
-        devices = f"{jax.device_count()} {jax.devices()[0].platform} device"
-        if jax.device_count() > 1:
-            devices += "s"
-        which = f"seed={config.seed}"
-        if len(self.seeds) > 1:
-            which = f"seeds={self.seeds[0]}..{self.seeds[-1]}"
-        start = f"resuming at step {step} of" if step else "training"
-        return (
-            f"{config.experiment} norm={config.norm} data={config.data.name} {which}: "
-            f"{start} {self.total_steps} steps on {devices}, in {self.folder}"
-        )
+    Returns:
+      Results whose numbers are called EVAL/NAME. Those of several seeds are as
+      `seeds.spread` returns them.
+    """
+    of_seeds, paths = {}, []
+    parts = seeds.parts(vars, len(run.seeds))
+    for exp, part, seed in zip(run.experiments, parts, run.seeds, strict=True):
+        folder = run.folder / "artifacts"
+        if len(run.seeds) > 1:
+            folder = folder / f"seed{seed}"
+        numbers = of_seeds[seed] = {}
+        for name in names:
+            try:
+                evaluation = exp.evaluate(part, name)
+            except ModuleNotFoundError as e:
+                # Some evaluations need a package to draw their pictures.
+                if not optional.can_do_without(e):
+                    raise
+                continue
+            for scalar, value in evaluation.scalars.items():
+                numbers[f"{name}/{scalar}"] = float(value)
+            if jax.process_index() == 0:
+                paths += artifacts.write(folder, evaluation)
+    return Results(seeds.spread(of_seeds), paths)
