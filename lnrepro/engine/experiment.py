@@ -5,7 +5,7 @@ import importlib
 import importlib.util
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -279,23 +279,6 @@ def check_names(config: ConfigDict, exp: Experiment) -> None:
             check_measured(field, f"{name}/{scalar}", measured)
 
 
-def check_train_metrics(curves: Any, metrics: Iterable[str]) -> None:
-    """Check the training metrics that `config.curves` names.
-
-    Args:
-      curves: `config.curves`.
-      metrics: the names of the metrics of a step.
-
-    Raises:
-      UserError: a metric is not measured.
-    """
-    measured = [f"train/{name}" for name in metrics]
-    for metric in metrics_of(curves):
-        if metric.startswith("train/"):
-            plain = re.sub(r"/seed\d+$", "", metric)
-            check_measured("config.curves", plain, measured)
-
-
 def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:
     """Raise UserError where a field names something that is not measured.
 
@@ -321,13 +304,11 @@ def metrics_of(curves: Any) -> list[str]:
     names = []
     for panel in curves:
         try:
-            label, metrics, scale, *unit = panel
-            is_panel = isinstance(label, str) and scale in ("linear", "log")
-            is_panel &= not unit or (len(unit) == 1 and unit[0] > 0)
-            is_panel &= all(isinstance(name, str) for name in metrics)
+            _, metrics, scale = panel[:3]
+            is_panel = isinstance(metrics, list | tuple) and scale in ("linear", "log")
         except (TypeError, ValueError):
             is_panel = False
-        if not is_panel or isinstance(metrics, str):
+        if not is_panel:
             raise UserError(
                 f"config.curves: {panel!r} is no panel; a panel is (label, (metric, "
                 "...), 'linear' or 'log')"

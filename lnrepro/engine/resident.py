@@ -97,16 +97,12 @@ def together(streams: Sequence[Any]) -> Resident | None:
     Returns:
       Their batches [S, B], or None unless all of them are resident and of equal data.
     """
-    first = streams[0]
-    plans = []
+    first, plans = streams[0], []
     for stream in streams:
-        if not isinstance(stream, Resident) or not _equal(stream, first):
+        if not isinstance(stream, Resident):
+            return None
+        same = jax.tree.map(np.array_equal, stream.columns, first.columns)
+        if not all(same.values()):
             return None
         plans += stream.plans
     return Resident(first.columns, plans, first.step)
-
-
-def _equal(a: Resident, b: Resident) -> bool:
-    if a.columns.keys() != b.columns.keys() or a.step != b.step:
-        return False
-    return all(np.array_equal(a.columns[name], b.columns[name]) for name in a.columns)

@@ -134,13 +134,13 @@ def run_evaluations(run: Run, vars: Any, names: Sequence[str]) -> Results:
       Results whose numbers are called EVAL/NAME. Those of several seeds are as
       `seeds.spread` returns them.
     """
-    of_seeds, paths = {}, []
+    of_seeds, paths = [], []
     parts = seeds.parts(vars, len(run.seeds))
     for exp, part, seed in zip(run.experiments, parts, run.seeds, strict=True):
         folder = run.folder / "artifacts"
         if len(run.seeds) > 1:
             folder = folder / f"seed{seed}"
-        numbers = of_seeds[seed] = {}
+        numbers = {}
         for name in names:
             try:
                 evaluation = exp.evaluate(part, name)
@@ -153,4 +153,9 @@ def run_evaluations(run: Run, vars: Any, names: Sequence[str]) -> Results:
                 numbers[f"{name}/{scalar}"] = float(value)
             if jax.process_index() == 0:
                 paths += artifacts.write(folder, evaluation)
-    return Results(seeds.spread(of_seeds), paths)
+        of_seeds.append(numbers)
+    if len(of_seeds) == 1:
+        return Results(of_seeds[0], paths)
+    named = dict.fromkeys(name for numbers in of_seeds for name in numbers)
+    values = {name: [numbers.get(name) for numbers in of_seeds] for name in named}
+    return Results(seeds.spread(values, run.seeds), paths)

@@ -54,45 +54,29 @@ def parts(tree: Any, count: int) -> Iterator[Any]:
         yield one_seed(tree, i)
 
 
-def apart(
-    values: Mapping[str, Any], seeds: Sequence[int]
-) -> dict[int, dict[str, float]]:
-    """Return {seed: {name: number}} of {name: [S] numbers}.
-
-    Args:
-      values: {name: [S] numbers}, or {name: number} of a single seed.
-      seeds: the seeds.
-    """
-    if len(seeds) == 1:
-        return {seeds[0]: dict(values)}
-    return {
-        seed: {name: numbers[i] for name, numbers in values.items()}
-        for i, seed in enumerate(seeds)
-    }
-
-
-def spread(of_seeds: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
+def spread(
+    values: Mapping[str, Sequence[float | None]], seeds: Sequence[int]
+) -> dict[str, float]:
     """Name the numbers of several seeds.
 
     Args:
-      of_seeds: {seed: {name: number}}.
+      values: {name: [S] numbers, None where a seed has none}.
+      seeds: the seeds.
 
     Returns:
-      {name: mean over the seeds, name/seedI: number of seed I}, or the numbers of a
-      single seed as they are. A name that one of the seeds lacks has no mean.
+      {name: mean over the seeds, name/seedI: number of seed I}. A name that one of the
+      seeds lacks has no mean.
     """
-    if len(of_seeds) == 1:
-        return dict(*of_seeds.values())
-    first, *others = of_seeds.values()
     # The plain name is the mean, so that figures and `best.metric` need no case of
     # their own.
     named = {}
-    for name, number in first.items():
-        if all(name in numbers for numbers in others):
-            named[name] = float(np.mean([number, *(n[name] for n in others)]))
-    for seed, numbers in of_seeds.items():
-        for name, number in numbers.items():
-            named[name_of(name, seed)] = number
+    for name, numbers in values.items():
+        if None not in numbers:
+            named[name] = float(np.mean(numbers))
+    for i, seed in enumerate(seeds):
+        for name, numbers in values.items():
+            if numbers[i] is not None:
+                named[name_of(name, seed)] = numbers[i]
     return named
 
 

@@ -96,7 +96,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         if lock and opened == "resumed":
             progress.say(provenance.record_resume(folder, start.step))
         try:
-            results = _steps(run, store, start, lock, records, progress)
+            results = _take_steps(run, store, start, lock, records, progress)
         except Diverged as e:
             if lock:
                 workdir.note_diverged(folder, e)
@@ -163,16 +163,13 @@ def _restore(run: Run, store: Store, name: str, fingerprint: str) -> Checkpoint:
 
 def _header(run: Run, step: int) -> str:
     """Return the line that is printed when training starts after `step` steps."""
-    devices = f"{jax.device_count()} {jax.devices()[0].platform} device"
-    if jax.device_count() > 1:
-        devices += "s"
     which = f"seed={run.seeds[0]}"
     if len(run.seeds) > 1:
         which = f"seeds={run.seeds[0]}..{run.seeds[-1]}"
     start = f"resuming at step {step} of" if step else "training"
     return (
-        f"{run.title} {which}: {start} {run.total_steps} steps on {devices}, in "
-        f"{run.folder}"
+        f"{run.title} {which}: {start} {run.total_steps} steps on "
+        f"{jax.device_count()} x {jax.devices()[0].platform}, in {run.folder}"
     )
 
 
@@ -194,7 +191,7 @@ def _open_records(run: Run, start: Checkpoint) -> Log:
     return records
 
 
-def _steps(
+def _take_steps(
     run: Run,
     store: Store,
     start: Checkpoint,
@@ -247,7 +244,9 @@ def _steps(
         """Record the training metrics that have arrived; with `wait`, all of them."""
         for at, means in meter.drain(run.placement.read, wait):
             values = {f"train/{name}": mean for name, mean in means.items()}
-            record(at, seeds.spread(seeds.apart(values, run.seeds)), important=False)
+            if len(run.seeds) > 1:
+                values = seeds.spread(values, run.seeds)
+            record(at, values, important=False)
 
     def evaluate(names: list[str] | tuple[str, ...]) -> dict[str, float]:
         """Run evaluations and record them. Raise Diverged if they are not finite."""
@@ -292,8 +291,6 @@ def _steps(
             n = min(every - step % every for every in intervals)
             batch = run.placement.batch(take(batches, min(n, total - step)))
             state, metrics = compiled(state, batch)
-            if not calls:
-                experiment.check_train_metrics(run.config.curves, metrics)
             meter.add(step, metrics)
             step, calls = min(step + n, total), calls + 1
             in_flight.append(metrics)

@@ -211,14 +211,14 @@ def open_run(
 
 
 def check_run(
-    workdir: pathlib.Path, config: ConfigDict, fingerprint: str
+    workdir: pathlib.Path, config: ConfigDict, fingerprint: str | None = None
 ) -> dict[str, Any] | None:
     """Read the config.json of a run, and check that it is of this config and data.
 
     Args:
       workdir: the run directory.
       config: the config.
-      fingerprint: identity of the data.
+      fingerprint: identity of the data; None is not compared.
 
     Returns:
       The contents of config.json, or None if there is no run.
@@ -227,53 +227,25 @@ def check_run(
       UserError: the run there has another config, whose fields are named, or other
         data.
     """
-    there = same_config(workdir, config)
-    if there and there["data"]["fingerprint"] != fingerprint:
-        raise UserError(
-            f"{workdir} was trained on other data (config.data.name = "
-            f"{config.data.name!r}: fingerprint {there['data']['fingerprint']} there, "
-            f"{fingerprint} now); give another --workdir"
-        )
-    return there
-
-
-def same_config(workdir: pathlib.Path, config: ConfigDict) -> dict[str, Any] | None:
-    """Read the config.json of a run and check that its config is `config`.
-
-    Args:
-      workdir: the run directory.
-      config: the config.
-
-    Returns:
-      The contents of config.json, or None if there is none. The data is not touched.
-
-    Raises:
-      UserError: the run has another config; the fields are named.
-    """
     path = workdir / "config.json"
     if not path.exists():
         return None
     try:
         there = json.loads(path.read_bytes())
         differing = changes(there["config"], as_json(config))
-        # It is used later, so that it is reported here if it is missing.
-        there["data"]["fingerprint"]
+        data_there = there["data"]["fingerprint"]
     except json_files.MALFORMED:
         raise UserError(
             f"{path}: not a run's config.json; give another --workdir"
         ) from None
+    if fingerprint not in (None, data_there):
+        differing.append(f"data: {data_there} there, {fingerprint} now")
     if differing:
         raise UserError(
             f"{workdir} holds a run of another config ({'; '.join(differing)}); give "
             "another --workdir, or remove it"
         )
     return there
-
-
-def has_checkpoint(workdir: pathlib.Path) -> bool:
-    """Whether a run directory has a complete checkpoint."""
-    # Orbax gives a folder its step as a name when it is complete.
-    return any(path.name.isdigit() for path in workdir.glob("checkpoints/*/*"))
 
 
 def read_results(workdir: pathlib.Path) -> dict[str, Any] | None:

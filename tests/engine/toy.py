@@ -18,7 +18,6 @@ from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.run import make_state, prepare
 
-
 HELP = {"nan_at": "batch whose loss is NaN", "seconds": "seconds of a batch"}
 
 

@@ -15,21 +15,25 @@ DEFAULT_LEVEL = {"XLA_FLAGS": ""}
 
 
 def start_run(
-    home: pathlib.Path, workdir: pathlib.Path, *flags: str
+    home: pathlib.Path, workdir: pathlib.Path, *flags: str, **env: str
 ) -> subprocess.Popen:
     """Start the trainer on a run directory."""
-    return start(home, *flags, f"--workdir={workdir}", **DEFAULT_LEVEL)
+    return start(home, *flags, f"--workdir={workdir}", **DEFAULT_LEVEL, **env)
+
+
+def of_two() -> list[tuple[str, ...]]:
+    """Return the flags of each of two processes."""
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        address = f"--coordinator=localhost:{s.getsockname()[1]}"
+    return [(address, "--num_processes=2", f"--process_id={i}") for i in range(2)]
 
 
 def start_two(
     home: pathlib.Path, workdir: pathlib.Path, *flags: str
 ) -> list[subprocess.Popen]:
     """Start the trainer in two processes of one device each."""
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        address = f"--coordinator=localhost:{s.getsockname()[1]}"
-    common = (*flags, address, "--num_processes=2")
-    return [start_run(home, workdir, *common, f"--process_id={i}") for i in range(2)]
+    return [start_run(home, workdir, *flags, *own) for own in of_two()]
 
 
 def ended(*processes: subprocess.Popen) -> list[tuple[int, str, str]]:
