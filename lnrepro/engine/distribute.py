@@ -27,20 +27,16 @@ class Placement(NamedTuple):
     Attributes:
       compile: (step, state) -> compiled (state, batches) -> (state, metrics). `step`
         takes (state, batches, axis to average over or None). `state` is the placed
-        state that it will start with, or what `shapes` says of it. The state is donated
-        and stays where it is.
+        state that it will start with. The state is donated and stays where it is.
       place: state on the host -> state on the devices.
       batch: arrays [K, B, ...] on the host, this process's rows -> on the devices.
       vars: state on the devices -> a single logical array each, for evaluation.
-      shapes: (state, batch), arrays or their shapes -> both as jax.ShapeDtypeStruct
-        with shardings, to compile without arrays. None for pmap.
     """
 
     compile: Callable[[Callable, Any], Callable]
     place: Callable[[Any], Any]
     batch: Callable[[Any], Any]
     vars: Callable[[Any], Any]
-    shapes: Callable[[Any, Any], tuple[Any, Any]] | None = None
 
     def read(self, tree: Any) -> Any:
         """Return a state or the metrics of a step as NumPy copies."""
@@ -191,16 +187,7 @@ def _jit(mesh, has_seeds, shard):
             out_shardings=(shardings, replicated),
         )
 
-    def shapes(state, batch):
-        def struct(x, sharding):
-            return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-
-        return (
-            jax.tree.map_with_path(lambda p, x: struct(x, sharding_of(p, x)), state),
-            jax.tree.map(lambda x: struct(x, rows), batch),
-        )
-
-    return Placement(compile, place, batch, lambda tree: tree, shapes)
+    return Placement(compile, place, batch, lambda tree: tree)
 
 
 def _pmap():

@@ -35,7 +35,7 @@ from lnrepro.engine import (
 )
 from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.export import Weights
-from lnrepro.engine.run import Run, make_state, prepare
+from lnrepro.engine.run import Run
 from lnrepro.errors import UserError
 
 logger = logging.getLogger("lnrepro")
@@ -153,12 +153,12 @@ class LoadedRun:
     def run(self) -> Run:
         """The engine's run, which has the experiment's functions and the optimiser."""
         # Building the run imports the experiment, so it is done at first use.
-        return prepare(self.config, self.folder)
+        return Run(self.config, self.folder)
 
     @functools.cached_property
     def initial(self) -> train_step.State:
         """The state before the first step, as NumPy arrays."""
-        return make_state(self.run)
+        return self.run.initial()
 
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:

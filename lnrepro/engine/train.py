@@ -29,16 +29,7 @@ from lnrepro.engine import (
 from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.metrics import Log, Meter, check_finite, is_better, write_csv
 from lnrepro.engine.progress import Progress, Row, table
-from lnrepro.engine.run import (
-    Results,
-    Run,
-    make_run_step,
-    make_state,
-    open_batches,
-    prepare,
-    run_evaluations,
-    state_shapes,
-)
+from lnrepro.engine.run import Results, Run
 from lnrepro.engine.signals import Signals, Stopped
 from lnrepro.engine.train_step import close, take
 from lnrepro.engine.workdir import Lock
@@ -64,7 +55,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       RunError: the run failed.
       signals.Stopped: SIGTERM or SIGINT arrived; the state is saved.
     """
-    run = prepare(config, folder)
+    run = Run(config, folder)
     fingerprint, facts = _check(run)
     with contextlib.ExitStack() as stack:
         stack.enter_context(workdir.storage_errors(folder))
@@ -123,7 +114,7 @@ def _check(run: Run) -> tuple[str, dict[str, Any]]:
     experiment.check_data_sizes(run.config)
     experiment.check_names(run.config, run.experiments[0])
     # A model that cannot be built must not leave a config.json.
-    state_shapes(run)
+    run.shapes()
     peers.agree("data", {"the data": fingerprint})
     return fingerprint, facts
 
@@ -148,7 +139,7 @@ def _restore(run: Run, store: Store, name: str, fingerprint: str) -> Checkpoint:
     Raises:
       UserError: there is a checkpoint that does not go with this run.
     """
-    start = make_state(run)
+    start = run.initial()
     notes = run_config.checkpoint_notes(run.config, fingerprint)
     saved = store.restore(name, start)
     peers.agree(
@@ -219,7 +210,7 @@ def _take_steps(
     paths = dict.fromkeys(map(pathlib.Path, start.notes.get("artifacts", ())))
     meter = Meter(start.notes.get("meter"))
     state = run.placement.place(start.state)
-    compiled = run.placement.compile(make_run_step(run), state)
+    compiled = run.placement.compile(run.step(), state)
     log_every = run.config.log_every or run.steps_per_epoch
     save_every = run.config.save_every or run.steps_per_epoch
     # Calls of the compiled step never cross a point where something is due. They start
@@ -251,7 +242,7 @@ def _take_steps(
     def evaluate(names: list[str] | tuple[str, ...]) -> dict[str, float]:
         """Run evaluations and record them. Raise Diverged if they are not finite."""
         check_lock()
-        results = run_evaluations(run, run.placement.vars(state).vars, names)
+        results = run.evaluate(run.placement.vars(state).vars, names)
         if results.numbers:
             record(step, results.numbers, important=True)
         check_finite(results.numbers, step)
@@ -283,7 +274,7 @@ def _take_steps(
 
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(Signals())
-        batches = open_batches(run, step)
+        batches = run.batches(step)
         stack.callback(close, batches)
         calls, in_flight = 0, collections.deque()
         while step < total:
@@ -415,7 +406,7 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       UserError: there is no run, or no checkpoint, or the run has another config.
       Diverged: a number is not finite.
     """
-    run = prepare(config, folder)
+    run = Run(config, folder)
     fingerprint, _ = _data_identity(run.config.data)
     if not workdir.check_run(folder, run.config, fingerprint):
         raise UserError(
@@ -431,7 +422,7 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
     names = (*run.evals.every, *run.evals.at_end)
     is_first = jax.process_index() == 0
     with workdir.storage_errors(folder):
-        numbers, paths = run_evaluations(run, vars, names)
+        numbers, paths = run.evaluate(vars, names)
         if is_first:
             record = {"step": saved.step, **numbers}
             json_files.write(folder / "evaluation.json", record)

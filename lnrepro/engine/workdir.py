@@ -22,8 +22,8 @@ FACTS = "data_facts.json"
 DIVERGED = "diverged.json"
 
 # Names, without their suffixes, of what a run that was killed at its start may leave.
-# The scripts that start sweeps write launch.lock and output.log.
-_FIRST_FILES = ("lock", "launch", "output", "data_facts", "config")
+# The scripts that start sweeps write output.log.
+_FIRST_FILES = ("lock", "output", "data_facts", "config")
 
 
 def default(config: ConfigDict, variant: str) -> pathlib.Path:

@@ -4,8 +4,6 @@ The cost is that of data, dispatch, logging and checkpoints.
 """
 
 import argparse
-import contextlib
-import io
 import os
 import pathlib
 import statistics
@@ -79,15 +77,13 @@ def _ratio(config, args):
 
     The compiled step gets the same batches, which are on the devices already.
     """
-    from lnrepro.engine import run as runs
+    from lnrepro.engine import train
 
-    run = runs.prepare(config, pathlib.Path("unused"))
-    initial = runs.make_state(run)
-    step = runs.make_run_step(run)
-    compiled = run.placement.compile(step, run.placement.place(initial))
+    run = train.Run(config, pathlib.Path("unused"))
+    compiled = run.placement.compile(run.step(), run.placement.place(run.initial()))
     n = config.steps_per_call
     batches = []
-    with runs.open_batches(run, 0) as stream:
+    with run.batches(0) as stream:
         # Several batches, since one alone could stay in a cache of the processor.
         for _ in range(max(2, 400 // n)):
             batch = jax.tree.map(np.array, stream.take(n))
@@ -95,7 +91,7 @@ def _ratio(config, args):
 
     def bare_seconds(calls: int) -> float:
         # The first call is not timed, as in the loop.
-        state, _ = compiled(run.placement.place(initial), batches[0])
+        state, _ = compiled(run.placement.place(run.initial()), batches[0])
         jax.block_until_ready(state)
         began = time.perf_counter()
         for i in range(calls):
@@ -126,36 +122,31 @@ def _ratio(config, args):
 
 def _loop_seconds(config):
     """Return the duration of the training loop after its first call."""
-    from lnrepro.engine import train
+    from lnrepro.engine import loop, train
 
-    times = []
+    first_call = []
 
-    class Clock(train.Progress):
-        """Progress that prints nothing and notes the first call and the end."""
+    class Clock(loop.Progress):
+        """Progress that prints nothing and notes when the first call has ended."""
 
         def __init__(self, total, step, quiet=False, first=None):
             super().__init__(total, step, quiet=True)
 
         def step(self, step):
-            if not times:
-                times.append(time.perf_counter())
+            if not first_call:
+                first_call.append(time.perf_counter())
             super().step(step)
 
-        def close(self):
-            times.append(time.perf_counter())
-            super().close()
-
-    progress, train.Progress = train.Progress, Clock
+    progress, loop.Progress = loop.Progress, Clock
     try:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            contextlib.redirect_stdout(io.StringIO()),
-        ):
-            train.train(config, pathlib.Path(folder))
+        with tempfile.TemporaryDirectory() as folder:
+            run = train.Run(config, pathlib.Path(folder), writing=True)
+            loop.Loop(run, lambda: None, "not checked", is_new=True).train()
+            ended = time.perf_counter()
+            run.store.close()
     finally:
-        train.Progress = progress
-    # The loop is closed again when the run ends.
-    return times[1] - times[0]
+        loop.Progress = progress
+    return ended - first_call[0]
 
 
 def _first_steps():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lnrepro.engine import distribute, train
-from lnrepro.engine.run import make_run_step, make_state, open_batches, prepare
+from lnrepro.engine.run import Run
 from lnrepro.engine.train_step import take
 from lnrepro.errors import UserError
 from tests.engine.toy import config as toy_config
@@ -22,17 +22,17 @@ def config(mesh, **changes):
 
 
 def test_state_lies_where_the_config_says(tmp_path):
-    run = prepare(config(SHARED), tmp_path)
-    state = run.placement.place(make_state(run))
+    run = Run(config(SHARED), tmp_path)
+    state = run.placement.place(run.initial())
     spec = jax.sharding.PartitionSpec
     assert state.params["w"].sharding.spec == spec(None, "model")
     assert {
         m.sharding.spec for m in jax.tree.leaves(state.opt_state) if m.ndim == 2
     } == {spec(None, "model")}
     assert state.collections["stats"]["seen"].sharding.spec == spec()
-    compiled = run.placement.compile(make_run_step(run), state)
+    compiled = run.placement.compile(run.step(), state)
     before = jax.tree.map(lambda x: x.sharding, state)
-    batch = run.placement.batch(take(open_batches(run, 0), 1))
+    batch = run.placement.batch(take(run.batches(0), 1))
     with_one, _ = compiled(state, batch)
     assert jax.tree.map(lambda x: x.sharding, with_one) == before
 

@@ -16,7 +16,7 @@ from lnrepro.config import adam, base, update
 from lnrepro.engine import evaluation
 from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.experiment import Evaluation, Experiment
-from lnrepro.engine.run import make_state, prepare
+from lnrepro.engine.run import Run
 
 HELP = {"nan_at": "batch whose loss is NaN", "seconds": "seconds of a batch"}
 
@@ -144,7 +144,7 @@ def crash_at(monkeypatch, at: int) -> None:
 def final_state(folder: pathlib.Path, made: ConfigDict) -> Checkpoint:
     """Read the last checkpoint of a run."""
     store = Store(folder / "checkpoints", writing=False)
-    saved = store.restore("last", make_state(prepare(made, folder)))
+    saved = store.restore("last", Run(made, folder).initial())
     store.close()
     assert saved is not None
     return saved
