@@ -13,7 +13,7 @@ import lnrepro
 from lnrepro.engine import json_files, loaded_run, metrics, train, workdir
 from lnrepro.engine.checkpoint import Store
 from lnrepro.errors import UserError
-from tests.engine.test_train import config
+from tests.engine.toy import config
 from tests.runs import ROOT
 
 

@@ -6,7 +6,7 @@ from lnrepro import checks
 from lnrepro.engine import command_line, config_file, experiment, train
 from lnrepro.errors import UserError
 from tests.engine import toy
-from tests.engine.test_train import config
+from tests.engine.toy import config
 
 FILE = """
 from lnrepro.config import variants
