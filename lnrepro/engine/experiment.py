@@ -5,7 +5,7 @@ import importlib
 import importlib.util
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -277,6 +277,23 @@ def check_names(config: ConfigDict, exp: Experiment) -> None:
         elif known.get(name) is not None:
             measured = [f"{name}/{found}" for found in known[name]]
             check_measured(field, f"{name}/{scalar}", measured)
+
+
+def check_train_metrics(curves: Any, metrics: Iterable[str]) -> None:
+    """Check the training metrics that `config.curves` names.
+
+    Args:
+      curves: `config.curves`.
+      metrics: the names of the metrics of a step.
+
+    Raises:
+      UserError: a metric is not measured.
+    """
+    measured = [f"train/{name}" for name in metrics]
+    for metric in metrics_of(curves):
+        if metric.startswith("train/"):
+            plain = re.sub(r"/seed\d+$", "", metric)
+            check_measured("config.curves", plain, measured)
 
 
 def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:

@@ -282,6 +282,8 @@ def _take_steps(
             n = min(every - step % every for every in intervals)
             batch = run.placement.batch(take(batches, min(n, total - step)))
             state, metrics = compiled(state, batch)
+            if not calls:
+                experiment.check_train_metrics(run.config.curves, metrics)
             meter.add(step, metrics)
             step, calls = min(step + n, total), calls + 1
             in_flight.append(metrics)
