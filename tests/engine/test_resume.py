@@ -135,7 +135,7 @@ def test_a_run_of_another_config_or_of_other_data_is_refused(tmp_path, monkeypat
             with pytest.raises(UserError, match=says):
                 use(config(**{field: 1}), tmp_path)
     monkeypatch.setattr(train, "_data_identity", lambda config: ("toy/2", {}))
-    with pytest.raises(UserError, match="was trained on other data"):
+    with pytest.raises(UserError, match=r"data: toy/1 there, toy/2 now"):
         train.train(config(), tmp_path)
     assert (tmp_path / "config.json").read_bytes() == before
     # The checkpoint knows its data too.
