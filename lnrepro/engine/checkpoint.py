@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from lnrepro.engine import orbax_workarounds
+from lnrepro.engine.run_config import differences
 from lnrepro.errors import RunError, UserError
 
 # Number of checkpoints of each kind that are kept.
@@ -182,11 +183,8 @@ class Store:
         import orbax.checkpoint as ocp
 
         there = _arrays(self._manager(name).item_metadata(step).state.tree)
-        for array, wanted in _arrays(like).items():
-            if there.pop(array, None) != wanted:
-                raise ValueError(f"another model: it has no {array!r} as {wanted}")
-        for array in there:
-            raise ValueError(f"another model: it has {array!r}")
+        for array, a, b in differences(there, _arrays(like)):
+            raise ValueError(f"another model: {array} is {a} there, {b} in this one")
         # NumPy arrays do not depend on the devices, so a run may be resumed on other
         # ones.
         as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
