@@ -22,6 +22,7 @@ from rich.table import Table
 from experiments.mnist.model import MLP
 from lnrepro import data, theory
 from lnrepro.engine import loaded_run, train_step
+from lnrepro.engine.run import Run
 from lnrepro.errors import UserError
 
 COLOUR = {"none": "0.5", "batch": "C0", "layer": "C3"}
@@ -70,10 +71,11 @@ class Trained:
                 f"{folder} has {n_seeds} seeds in one run; give a run with "
                 "--config.seeds=1"
             )
-        self.folder, self.config, self.run = folder, loaded.config, loaded.run
+        self.folder, self.config = folder, loaded.config
+        self.run = Run(self.config, folder)
         self.norm = self.config.norm
         self.mlp = MLP(self.config)
-        self.initial = loaded.initial
+        self.initial = self.run.initial()
         # Both checkpoints may be of the same step, and one of them may be missing.
         saved = [loaded.checkpoint(name) for name in ("best", "last")]
         self.states = {s.step: s.state for s in saved if s}

@@ -135,13 +135,26 @@ def styles(run: Model) -> list[tuple[str, str]]:
     """
     from lnrepro import data
 
-    run.check_data()
+    _check_data(run)
     spec = run.config.data
     columns = data.open_columns(spec.name, "valid", spec.dir)
     ids, texts = columns["id"], columns["transcription"]
     # Evenly spaced over the set.
     rows = range(0, len(ids), max(1, len(ids) // 20))
     return [(bytes(ids[i]).decode(), bytes(texts[i]).decode()) for i in rows]
+
+
+def _check_data(run):
+    """Check that the data set here is the one that the run was trained on."""
+    from lnrepro import data
+
+    spec, there = run.config.data, run.about["data"]["fingerprint"]
+    fingerprint = data.fingerprint(spec.name, spec.dir)
+    if fingerprint != there:
+        raise UserError(
+            f"{run.folder} was trained on {there}, but the data set here is "
+            f"{fingerprint}; name the folder of the right one with LNREPRO_DATA"
+        )
 
 
 def find_style(run: Model, name: str) -> Style:
@@ -158,7 +171,7 @@ def find_style(run: Model, name: str) -> Style:
     from experiments.handwriting.writing import Style
     from lnrepro import data
 
-    run.check_data()
+    _check_data(run)
     config, wanted = run.config, name.encode()
     for split in ("valid", "train"):
         # Styles are usually taken from the validation set, which --styles lists.

@@ -75,8 +75,7 @@ def results_first(
 ) -> tuple[list[Row], list[Row]]:
     """Part what a run is judged by from the other numbers.
 
-    Its results are the best value, those of the evaluations at the end, the numbers of
-    every evaluation that are called as `config.best.metric`, and the curves.
+    Its results are the best value, those of the evaluations at the end, and the curves.
 
     Args:
       config: the config of the run, or its JSON.
@@ -85,25 +84,15 @@ def results_first(
     Returns:
       The results, and the rest. Where a config names none of them, all are results.
     """
-    metric = config.get("best", {}).get("metric") or ""
-    at_end = [name for name, when in config.get("evals", {}).items() if when == "end"]
-    curves = experiment.metrics_of(config.get("curves", ()))
-
-    def rank(row):
-        evaluation, _, scalar = row.name.rpartition("/")
-        if row.name in (f"best {metric}", "best step"):
-            return 0
-        if evaluation in at_end:
-            return 1
-        if metric and scalar == metric.rpartition("/")[2]:
-            return 2
-        return 3 if row.name in curves else 4
-
-    ranked = sorted(numbers, key=rank)
-    results = [row for row in ranked if rank(row) < 4]
+    at_end = [name for name, when in config["evals"].items() if when == "end"]
+    leading = [f"best {config['best']['metric']}", "best step"]
+    leading += [row.name for row in numbers if row.name.partition("/")[0] in at_end]
+    leading += experiment.metrics_of(config["curves"])
+    rest = {row.name: row for row in numbers}
+    results = [rest.pop(name) for name in leading if name in rest]
     if not results:
-        return ranked, []
-    return results, ranked[len(results) :]
+        return list(rest.values()), []
+    return results, list(rest.values())
 
 
 def more(numbers: Sequence[Row]) -> str:
