@@ -44,14 +44,16 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
     module = load_module(file)
     found = _get_config(module, file, variant)
     known = fields(found)
-    last = {}
+    unset, last = set(), {}
     for flag in overrides:
-        name, _, _ = flag.partition("=")
+        name, _, value = flag.partition("=")
         field = re.sub(r"^--?(no)?config\.", "", name)
         if field not in known:
             raise UserError(f"{file}: {no_field(field, known)}")
+        unset.discard(field)
+        if value == "None":
+            unset.add(field)
         last[field] = flag
-    unset = [field for field, flag in last.items() if flag.endswith("=None")]
     parsed = _override(found, [last[field] for field in last if field not in unset])
     parsed.update_from_flattened_dict(dict.fromkeys(unset))
     for field, value in fields(parsed).items():

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from experiments.paper_results import FINGERPRINTS
-from lnrepro.config import add_defaults
 from lnrepro.engine import json_files, loaded_run, provenance, seeds, workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.experiment import total_steps
@@ -87,10 +86,7 @@ class RecordedRun(NamedTuple):
     @property
     def length(self) -> int:
         """The number of steps that the run shall train; 0 if its config gives none."""
-        config = ConfigDict(self.config)
-        add_defaults(config)
-        # In records of version 0.1, 0 means that steps are not set.
-        config.steps = config.steps or None
+        config = self.config
         if config.steps is None and config.epochs is None:
             return 0
         try:

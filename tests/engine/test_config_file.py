@@ -99,6 +99,7 @@ def test_files_do_not_share_a_module(tmp_path):
         ("model.hidden=4", (4,)),
         ("data.train_examples=None", None),
         ("evals.test=end", "end"),
+        ("data.name=a=None", "a=None"),
         ("batch_norm.unbiased=True", True),
         ("curves=()", ()),
     ],
