@@ -207,7 +207,9 @@ def _help(argv):
         first_line = docstring.partition("\n")[0]
         lines.append(f"  {path:<32} {first_line}")
     module = flags.FLAGS.find_module_defining_flag("config")
-    return "\n".join([*lines, "", "flags:", flags.FLAGS.module_help(module)])
+    # Its first line is the path of this file.
+    described = flags.FLAGS.module_help(module).partition(":\n")[2]
+    return "\n".join([*lines, "", "flags:", described])
 
 
 def _use_compilation_cache(jax):
