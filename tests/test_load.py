@@ -218,7 +218,7 @@ def test_other_modules_must_be_named(small, tmp_path):
     assert type(lnrepro.load(moved, experiment=toy)) is loaded_run.LoadedRun
     with refused("experiments.mnist", "experiments.draw"):
         lnrepro.load(small, experiment="experiments.draw")
-    with refused("did you mean experiments.mnist?"):
+    with refused("experiments.mnits"):
         lnrepro.load(changed(small, tmp_path / "run", experiment="experiments.mnits"))
 
 

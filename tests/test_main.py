@@ -214,7 +214,7 @@ CONVNET = "--config=configs/convnet.py:smoke"
         ("config.seed =", [SMOKE, "--config.seed=-1"]),
         ("config.seeds = None", [SMOKE, "--config.seeds=None"]),
         ("config.experiment = None", [SMOKE, "--config.experiment=None"]),
-        ("experiments.mnist?", [SMOKE, "--config.experiment=experiments.mnst"]),
+        ("experiments.mnst", [SMOKE, "--config.experiment=experiments.mnst"]),
         ("valid/error?", [SMOKE, "--config.best.metric=valid/eror"]),
         ("train/loss?", [SMOKE, "--config.curves=(('a',('train/los',),'log'),)"]),
         ("config.norm = 'group'", [SMOKE, "--config.norm=group"]),

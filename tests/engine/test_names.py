@@ -31,7 +31,7 @@ def declaring(monkeypatch):
         ({"evals": {"test": "epoch", "tset": "end"}}, "config.evals.tset: there is no"),
         ({"best.metric": "test/nll"}, "best.metric names 'test/nll', which is not"),
         ({"curves": (("a", ("test/eror",), "log"),)}, "did you mean test/error?"),
-        ({"curves": (("a", ("tset/error",), "log"),)}, "config.evals has no 'tset'"),
+        ({"curves": (("a", ("tset/error",), "log"),)}, "'tset'"),
         ({"curves": (("a", ("test/error",)),)}, "config.curves"),
         ({"curves": ("a", ("test/error",), "log")}, "config.curves"),
         ({"curves": (("a", ("test/error",), "logs"),)}, "config.curves"),
