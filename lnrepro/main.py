@@ -182,14 +182,7 @@ def _config_of_run(overrides):
 
     from lnrepro.engine import loaded_run
 
-    config = loaded_run.load(folder).config
-    if not loaded_run.OWN_EXPERIMENT.fullmatch(str(config.experiment)):
-        # A config.json may come from a stranger, and the module would be imported.
-        raise UserError(
-            f"{folder} holds a run of {config.experiment!r}; if you trust this "
-            "module, give the --config that the run was trained with, without --resume"
-        )
-    return config
+    return loaded_run.load_own(folder).config
 
 
 def _help(argv):

@@ -333,7 +333,7 @@ def test_the_module_of_a_strangers_run_is_not_imported(command, tmp_path, flag):
     (tmp_path / "config.json").write_text(json.dumps({"config": config}))
     code, out, err = command(flag, f"--workdir={tmp_path}")
     assert (code, out) == (2, "")
-    assert "holds a run of 'antigravity'; if you trust this module, give" in err
+    assert "holds a run of 'antigravity'; if you trust this module" in err
     assert err.count("\n") == 1
 
 

@@ -212,17 +212,29 @@ def load_model(
     """
     if checkpoint not in ("best", "last"):
         raise UserError(f"checkpoint={checkpoint!r}: choose best or last")
-    # The name of the module is checked before anything is imported.
-    run = load(pathlib.Path(folder), experiment)
-    name = run.config.experiment
-    if experiment is None and not OWN_EXPERIMENT.fullmatch(str(name)):
-        raise UserError(
-            f"{run.folder} holds a run of {name!r}; if you trust this module, name it "
-            "with experiment="
-        )
+    run = load(pathlib.Path(folder), experiment) if experiment else load_own(folder)
     uses = experiments.load_uses(run.config)
     model = uses.Model if uses else LoadedRun
     return model(run.folder, run.about, checkpoint)
+
+
+def load_own(folder: str | os.PathLike) -> LoadedRun:
+    """Open a run of one of the modules `experiments.NAME`, as `load` does.
+
+    The config.json may come from a stranger, and the module that it names would be
+    imported.
+
+    Raises:
+      UserError: it is a run of another module, or no run.
+    """
+    run = load(pathlib.Path(folder))
+    name = run.config.experiment
+    if not OWN_EXPERIMENT.fullmatch(str(name)):
+        raise UserError(
+            f"{run.folder} holds a run of {name!r}; if you trust this module, name it: "
+            "experiment= in Python, --config without --resume on the command line"
+        )
+    return run
 
 
 def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
