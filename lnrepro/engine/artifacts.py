@@ -15,8 +15,8 @@ from lnrepro.engine.experiment import Evaluation
 DPI = 128
 # Height of the letters above a picture, in pixels.
 CAPTION_SIZE = 13
-# Time of a frame of an animation, in milliseconds.
-FRAME_MS = 80
+# Frames of an animation in a second.
+FPS = 12
 
 
 def write(folder: pathlib.Path, evaluation: Evaluation) -> list[pathlib.Path]:
@@ -75,8 +75,8 @@ def _save_image(path: pathlib.Path, image: np.ndarray, caption: str) -> None:
         shown.set_data(frames[i])
         return ()
 
-    film = animation.FuncAnimation(figure, draw, len(frames), interval=FRAME_MS)
-    film.save(path, animation.PillowWriter(fps=1000 / FRAME_MS))
+    film = animation.FuncAnimation(figure, draw, len(frames))
+    film.save(path, animation.PillowWriter(fps=FPS))
 
 
 def _draw_panel(ax, records, label, names, scale, unit=None):

@@ -35,7 +35,7 @@ from lnrepro.errors import UserError
 
 logger = logging.getLogger("lnrepro")
 
-# The experiments that `load_model` imports without being told to.
+# The experiments that are imported without being named by the user.
 OWN_EXPERIMENT = re.compile(r"experiments\.[A-Za-z]\w*")
 # A larger share of unknown words is a warning.
 MANY_UNKNOWN = 0.1
