@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from lnrepro.engine import columns
+from scripts.sweeps import columns
 from scripts.sweeps.planned_runs import PlannedRun, last_line, log_size, progress
 
 # Seconds between two lines about a run that goes on, where there is no terminal.
