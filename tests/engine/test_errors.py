@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from lnrepro.engine import loaded_run, workdir
-from tests.engine import toy
+from lnrepro.engine import loaded_run
 from tests.refused import refused
 from tests.runs import ROOT
 
@@ -51,5 +50,3 @@ def test_a_config_json_that_is_none_is_named(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
     with refused(str(tmp_path), "config.json"):
         loaded_run.load(tmp_path)
-    with refused(str(tmp_path), "config.json"):
-        workdir.same_config(tmp_path, toy.get_config())
