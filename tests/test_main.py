@@ -97,26 +97,17 @@ def two_processes(home, workdir, *flags) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_two_processes_agree_with_one_and_write_once(home, one_device):
-    workdir = home / "two"
-    outputs = two_processes(home, workdir, SMOKE)
-    assert_close(one_device, workdir, 1e-5)
-    steps = [
-        [record["step"] for record in read(folder / "metrics.jsonl")]
-        for folder in (workdir, one_device)
-    ]
-    assert steps[0] == steps[1]
-    assert "numbers" in outputs[0][0]
-    assert "numbers" not in outputs[1][0]
-
-
-@pytest.mark.slow
-def test_two_processes_train_draw_as_one_does(home):
-    flags = ["--config=configs/draw.py:smoke"]
-    code, _, err = run(home, *flags, f"--workdir={home / 'draw'}")
+@pytest.mark.parametrize("config", ["mnist", "draw"])
+def test_two_processes_agree_with_one_and_write_once(home, config):
+    one, two = home / config, home / f"{config}-two"
+    flag = f"--config=configs/{config}.py:smoke"
+    code, _, err = run(home, flag, f"--workdir={one}")
     assert code == 0, err
-    two_processes(home, home / "draw-two", *flags)
-    assert_close(home / "draw", home / "draw-two", 1e-5)
+    outputs = two_processes(home, two, flag)
+    assert_close(one, two, 1e-5)
+    steps = [[r["step"] for r in read(path / "metrics.jsonl")] for path in (one, two)]
+    assert steps[0] == steps[1]
+    assert ["numbers" in out for out, _ in outputs] == [True, False]
 
 
 @pytest.mark.slow
@@ -171,16 +162,6 @@ def test_a_run_goes_on_with_other_devices(home):
     assert_close(
         whole, moved, 1e-3
     )  # 1,320 steps on, rounding has grown; after 4,400 it may be 1.1e-3
-
-
-@pytest.mark.slow
-def test_evaluate_gives_the_best_numbers_again(home, one_device):
-    code, _, err = run(home, SMOKE, f"--workdir={one_device}", "--evaluate")
-    assert code == 0, err
-    results = json.loads((one_device / "results.json").read_text())
-    again = json.loads((one_device / "evaluation.json").read_text())
-    assert again["step"] == results["best step"]
-    assert again["valid/error"] == results["best valid/error"]
 
 
 def test_evaluate_without_a_run_makes_no_folder(command, tmp_path):
@@ -321,10 +302,15 @@ def test_ctrl_c_before_training_ends_at_once(home, tmp_path, moment):
 @pytest.mark.slow
 def test_a_run_is_resumed_and_evaluated_with_its_own_config(home, one_device):
     workdir = f"--workdir={one_device}"
-    for flag, says in (("--resume", "is finished"), ("--evaluate", "valid/error")):
-        code, out, err = run(home, flag, workdir)
-        assert (code, err) == (0, "")
-        assert says in out
+    code, out, err = run(home, "--resume", workdir)
+    assert (code, err) == (0, "")
+    assert "is finished" in out
+    code, out, err = run(home, "--evaluate", workdir)
+    assert (code, err) == (0, "")
+    results = json.loads((one_device / "results.json").read_text())
+    again = json.loads((one_device / "evaluation.json").read_text())
+    assert again["step"] == results["best step"]
+    assert again["valid/error"] == results["best valid/error"]
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--evaluate"])
