@@ -26,11 +26,10 @@ from lnrepro.errors import UserError, ended
 
 # Files of several runs end in this.
 SUFFIX = ".runs.jsonl"
-# Fields of a config in which runs may differ and still share a curve. Only records of
-# version 0.1 have eval_every, eval_splits and final_splits.
+# Fields of a config in which runs may differ and still share a curve.
 FREE_FIELDS = re.compile(
     "seeds?|norm|steps|epochs|steps_per_call|placement|pallas|mesh|best|curves|evals|"
-    "(log|eval|save)_every|eval_batch_size|(eval|final)_splits"
+    "(log|save)_every|eval_batch_size"
 )
 Record = Mapping[str, Any]
 # (dotted name, JSON of the value) of each field of a config that runs of a curve share.
