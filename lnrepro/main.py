@@ -290,11 +290,12 @@ def _exit(code):
     When a save fails, Orbax's threads may wait for each other for many minutes, and
     Python waits for them.
     """
-    threads = [t for t in threading.enumerate() if t is not threading.main_thread()]
-    if code and not all(t.daemon for t in threads):
+    if code:
         sys.stdout.flush()
         sys.stderr.flush()
-        peers.expect_exit()
+        peers.leave(code)
+    threads = [t for t in threading.enumerate() if t is not threading.main_thread()]
+    if code and not all(t.daemon for t in threads):
         os._exit(code)
     sys.exit(code)
 

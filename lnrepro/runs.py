@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> None:
     from lnrepro.engine import json_files, loaded_run
 
     lines = []
-    for path in _configs(folder):
+    for path in sorted(folder.rglob("config.json")):
         try:
             lines.append(describe(loaded_run.load(path.parent), folder))
         except (UserError, OSError) as e:
@@ -68,11 +68,6 @@ def main(argv: Sequence[str]) -> None:
             f"{folder}: there is no run directory (with a config.json) at or below it"
         )
     _print(lines)
-
-
-def _configs(folder):
-    """Return the config.json of every run below a folder, sorted."""
-    return sorted(folder.rglob("config.json"))
 
 
 def describe(run: "LoadedRun", root: pathlib.Path) -> Line:

@@ -100,14 +100,6 @@ def test_a_broken_run_is_named_and_the_others_are_shown(whole, tmp_path, capsys)
         assert line.startswith(f"left out: {tmp_path / name}: ")
 
 
-def test_what_was_set_aside_is_no_run(whole, table, tmp_path):
-    folder = shutil.copytree(whole, tmp_path / "run")
-    shutil.copytree(whole, folder / "without-checkpoint-1")
-    assert [row["run"] for row in table(tmp_path)] == ["run"]
-    # It can be looked at by its name.
-    assert [row["run"] for row in table(folder / "without-checkpoint-1")] == ["."]
-
-
 def test_kept_records_are_listed(table, tmp_path):
     names = set()
     for file in (ROOT / "experiments/results/runs").iterdir():

@@ -18,11 +18,12 @@ from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.run import Run
 
-HELP = {"nan_at": "batch whose loss is NaN", "seconds": "seconds of a batch"}
+# The batch whose loss is NaN, and the seconds that each batch takes.
+OWN = {"nan_at": -1, "seconds": 0.0}
 
 
 def get_config(variant: str = "") -> ConfigDict:
-    config = base("tests.engine.toy")
+    config = base("tests.engine.toy", OWN)
     update(
         config,
         {
@@ -36,8 +37,6 @@ def get_config(variant: str = "") -> ConfigDict:
             "evals": {"test": "epoch", "picture": "end"},
             "best": {"metric": "test/error", "mode": "min"},
             "curves": (("loss", ("train/loss", "test/error"), "log"),),
-            "nan_at": -1,
-            "seconds": 0.0,
         },
     )
     return config
