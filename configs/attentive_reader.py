@@ -31,13 +31,17 @@ from ml_collections.config_dict import placeholder
 
 from lnrepro.config import adam, choose, figure_sweeps, grid, small_sweeps, variants
 
+# Fields that other experiments do not have.
+OWN = {
+    "permute_entities": "training",
+    "evaluation_questions": placeholder(int),
+}
 PAPER = {
     "batch_size": 64,
     "steps": 800_000,
     # With mesh.model > 1, several devices share these, which are as large as the
     # vocabulary.
     "mesh": {"shard": (("embedding", 0), ("output/w", 1), ("output/bias", 0))},
-    "permute_entities": "training",
     "data": {
         "name": "cnn_top4",
         "train_examples": 380_298,
@@ -68,7 +72,6 @@ PAPER = {
     "log_every": 100,
     "save_every": 1000,
     "eval_batch_size": 64,
-    "evaluation_questions": placeholder(int),
     "evals": {"valid": "1000", "attention": "end"},
     "best": {"metric": "valid/error", "mode": "min"},
     "curves": (
@@ -179,7 +182,7 @@ SWEEPS = {
 
 
 def get_config(variant: str = "") -> ConfigDict:
-    return variants("experiments.attentive_reader", VARIANTS, variant)
+    return variants("experiments.attentive_reader", VARIANTS, variant, OWN)
 
 
 def sweep(name: str = "") -> list[dict[str, object]]:

@@ -16,6 +16,11 @@ from ml_collections import ConfigDict
 
 from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
 
+# Fields that other experiments do not have.
+OWN = {
+    "layer_norm": {"eps": 1e-5, "statistics": "layer", "gain_per_unit": False},
+    "batch_norm": {"eps": 1e-5, "momentum": 0.9},
+}
 PAPER = {
     "batch_size": 128,
     "epochs": 5.0,
@@ -26,8 +31,6 @@ PAPER = {
         "full_ink": 255.0,
     },
     "model": {"channels": (16, 32, 64), "strides": (1, 2, 2), "classes": 10},
-    "layer_norm": {"eps": 1e-5, "statistics": "layer", "gain_per_unit": False},
-    "batch_norm": {"eps": 1e-5, "momentum": 0.9},
     "optimizer": adam(1e-3),
     "log_every": 43,  # A tenth of an epoch of MNIST.
     "eval_batch_size": 1000,
@@ -79,7 +82,7 @@ SWEEPS = {
 
 
 def get_config(variant: str = "") -> ConfigDict:
-    return variants("experiments.convnet", VARIANTS, variant)
+    return variants("experiments.convnet", VARIANTS, variant, OWN)
 
 
 def sweep(name: str = "") -> list[dict[str, object]]:

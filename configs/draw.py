@@ -25,6 +25,12 @@ from ml_collections.config_dict import placeholder
 
 from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
 
+# Fields that other experiments do not have.
+OWN = {
+    "evaluation_seed": 0,
+    "importance_samples": 100,
+    "importance_examples": placeholder(int),
+}
 PAPER = {
     "norm": "layer_cell",
     "batch_size": 128,
@@ -45,9 +51,6 @@ PAPER = {
     "optimizer": adam(1e-3, clip=10.0),
     "log_every": 50,
     "eval_batch_size": 500,
-    "evaluation_seed": 0,
-    "importance_samples": 100,
-    "importance_examples": placeholder(int),
     "evals": {"valid": "epoch", "test": "epoch", "final": "end"},
 }
 EMBEDDED = {
@@ -125,7 +128,7 @@ SWEEPS = {
 
 
 def get_config(variant: str = "") -> ConfigDict:
-    config = variants("experiments.draw", VARIANTS, variant)
+    config = variants("experiments.draw", VARIANTS, variant, OWN)
     # Bounds compare within one data set only, so its name is part of theirs.
     bound = f"bound_{config.data.name}"
     config.best.metric = f"valid/{bound}"

@@ -22,6 +22,15 @@ from ml_collections.config_dict import placeholder
 
 from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
 
+# Fields that other experiments do not have.
+OWN = {
+    "eval_examples": placeholder(int),
+    "samples": {
+        "texts": ("layer normalization", "the quick brown fox"),
+        "bias": 1.0,
+        "steps": 900,
+    },
+}
 PAPER = {
     "batch_size": 8,
     "steps": 200_000,
@@ -42,13 +51,7 @@ PAPER = {
     "log_every": 20,
     "save_every": 1000,
     "eval_batch_size": 64,
-    "eval_examples": placeholder(int),
     "evals": {"valid": "1000", "final": "end"},
-    "samples": {
-        "texts": ("layer normalization", "the quick brown fox"),
-        "bias": 1.0,
-        "steps": 900,
-    },
     "best": {"metric": "valid/nll", "mode": "min"},
     # In units of 200 updates, as in Figure 5.
     "curves": (
@@ -128,7 +131,7 @@ SWEEPS = {
 
 
 def get_config(variant: str = "") -> ConfigDict:
-    return variants("experiments.handwriting", VARIANTS, variant)
+    return variants("experiments.handwriting", VARIANTS, variant, OWN)
 
 
 def sweep(name: str = "") -> list[dict[str, object]]:

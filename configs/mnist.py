@@ -16,6 +16,11 @@ from ml_collections import ConfigDict
 
 from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
 
+# Fields that other experiments do not have.
+OWN = {
+    "layer_norm": {"eps": 1e-5},
+    "batch_norm": {"eps": 1e-5, "momentum": 0.99, "unbiased": False},
+}
 PAPER = {
     "batch_size": 128,
     "epochs": 60.0,
@@ -27,8 +32,6 @@ PAPER = {
         "full_ink": 255.0,
     },
     "model": {"hidden": (1000, 1000), "classes": 10},
-    "layer_norm": {"eps": 1e-5},
-    "batch_norm": {"eps": 1e-5, "momentum": 0.99, "unbiased": False},
     "optimizer": adam(1e-3),
     # Five epochs: a save costs as much as ten steps.
     "save_every": 2145,
@@ -107,7 +110,7 @@ SWEEPS = {
 
 
 def get_config(variant: str = "") -> ConfigDict:
-    return variants("experiments.mnist", VARIANTS, variant)
+    return variants("experiments.mnist", VARIANTS, variant, OWN)
 
 
 def sweep(name: str = "") -> list[dict[str, object]]:

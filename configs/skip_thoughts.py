@@ -25,6 +25,22 @@ from ml_collections.config_dict import placeholder
 from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
 
 TASKS = ("sick", "mr", "cr", "subj", "mpqa")
+# Fields that other experiments do not have.
+OWN = {
+    # How sentences are encoded for the tasks.
+    "encoding": {
+        "batch_size": 128,
+        "lowercase": False,
+        "word2vec": placeholder(str),
+    },
+    "transfer": {
+        "folds": 10,
+        "seed": 1234,
+        "sick_epochs": 100,
+        "sick_batch": 128,
+        "sick_blocks": 50,
+    },
+}
 PAPER = {
     "batch_size": 64,
     "steps": 1_000_000,
@@ -49,19 +65,6 @@ PAPER = {
         "chunk_rows": 512,
     },
     "optimizer": adam(2e-4, name="kiros_adam", clip=5.0),
-    # How sentences are encoded for the tasks.
-    "encoding": {
-        "batch_size": 128,
-        "lowercase": False,
-        "word2vec": placeholder(str),
-    },
-    "transfer": {
-        "folds": 10,
-        "seed": 1234,
-        "sick_epochs": 100,
-        "sick_batch": 128,
-        "sick_blocks": 50,
-    },
     "log_every": 100,
     "save_every": 50_000,
 }
@@ -147,7 +150,7 @@ SWEEPS = {
 
 
 def get_config(variant: str = "") -> ConfigDict:
-    return variants("experiments.skip_thoughts", VARIANTS, variant)
+    return variants("experiments.skip_thoughts", VARIANTS, variant, OWN)
 
 
 def sweep(name: str = "") -> list[dict[str, object]]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import numbers
 import os
 import pathlib
 import re
 import shlex
-import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lnrepro.errors import DataError, UserError
 
@@ -127,49 +125,14 @@ def check_range(field: str, value: Any) -> None:
         raise UserError(f"config.{field} = {value}: {allowed.words}")
 
 
-@contextlib.contextmanager
-def missing_fields(config: ConfigDict) -> Iterator[None]:
-    """Name a field that is used and that the config does not have.
+def check_seed(seed: int) -> None:
+    """Check a seed that is given to a trained network.
 
     Raises:
-      UserError: there is such a field.
+      UserError: JAX would take it modulo 2^32, so that it equals another seed.
     """
-    try:
-        yield
-    except (AttributeError, KeyError) as e:
-        if field := _missing_field(config, e):
-            raise UserError(
-                f"config.{field} is missing and has no default; add it to the config "
-                "file"
-            ) from None
-        raise
-
-
-def _missing_field(config: ConfigDict, error: Exception) -> str | None:
-    """Return the dotted name of the field whose absence raised an error, or None."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        found = frame.f_locals.get("self")
-        # The first of the config's own frames is the one that the caller asked.
-        if type(found).__name__ == "ConfigDict":
-            found = cast("ConfigDict", found)
-            field = str(frame.f_locals.get("attribute") or frame.f_locals.get("key"))
-            return ".".join([*(_path(config, found) or ()), field])
-    return None
-
-
-def _path(config: ConfigDict, inner: ConfigDict) -> list[str] | None:
-    """Return the names of the fields that lead to a part of a config, or None.
-
-    Copies of the config have equal parts.
-    """
-    if config == inner:
-        return []
-    for name, value in config.items():
-        if isinstance(value, type(config)):
-            path = _path(value, inner)
-            if path is not None:
-                return [name, *path]
-    return None
+    if not SEED.holds(seed):
+        raise UserError(f"seed = {seed}: {SEED.words}")
 
 
 def check_choice(config: ConfigDict, field: str, choices: Collection[str]) -> None:
@@ -203,7 +166,7 @@ def check_at_least(config: ConfigDict, least: int, *fields: str) -> None:
     for field in fields:
         value = attrgetter(field)(config)
         values = value if isinstance(value, tuple | list) else (value,)
-        if any(number < least for number in values):
+        if any(not isinstance(n, numbers.Real) or n < least for n in values):
             raise UserError(f"config.{field} = {value}: at least {least} is needed")
 
 

@@ -2,18 +2,23 @@
 
 A config file states what differs from `base`:
 
+    OWN = {"margin": 0.05}
     PAPER = {"norm": "layer", "batch_size": 128, "epochs": 60.0, ...}
     SMOKE = {"steps": 4}
     VARIANTS = {"paper": (PAPER,), "smoke": (PAPER, SMOKE)}
 
     def get_config(variant=""):
-        return variants("experiments.mnist", VARIANTS, variant)
+        return variants("experiments.mnist", VARIANTS, variant, OWN)
+
+Configs are locked, so that a misspelt field is refused. OWN declares fields that only
+this experiment has. Fields of `model`, `data` and `evals` need no declaration.
 
 None means not set. On the command line: `--config.steps=None`.
 """
 
+import difflib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ml_collections import ConfigDict, FieldReference
@@ -29,6 +34,9 @@ PROTOCOLS = ("tuned", "same_rate")
 # steps, and 2e-4 for skip-thoughts, over 1,000,000. Small runs have a hundredth of
 # these steps, and would not leave chance with such rates.
 SAME_RATE = 1e-3
+
+# Groups to which each experiment adds fields of its own.
+OPEN = ("model", "data", "evals")
 
 # What the fields mean, for people and for `lnrepro.main --help --config=FILE`. A config
 # file has a HELP of its own for the fields that it adds.
@@ -67,16 +75,18 @@ HELP = {
 }
 
 
-def base(experiment: str) -> ConfigDict:
+def base(experiment: str, own: Mapping[str, Any] | None = None) -> ConfigDict:
     """Return the fields that every run has, with their defaults.
 
     Args:
       experiment: dotted name of the module that has `make`.
+      own: fields that other experiments do not have, with their values.
 
     Returns:
-      A config. HELP says what its fields mean.
+      A config. It is locked, except for the groups of OPEN. HELP says what its fields
+      mean.
     """
-    return ConfigDict(
+    config = ConfigDict(
         {
             "experiment": experiment,
             "norm": "layer",
@@ -100,6 +110,11 @@ def base(experiment: str) -> ConfigDict:
             "curves": (),
         }
     )
+    update(config, own or {})
+    config.lock()
+    for group in OPEN:
+        config[group].unlock()
+    return config
 
 
 def adam(learning_rate: float = 1e-3, **changes: Any) -> dict[str, Any]:
@@ -111,9 +126,6 @@ def adam(learning_rate: float = 1e-3, **changes: Any) -> dict[str, Any]:
 
     Returns:
       The fields. HELP says what they mean.
-
-    Raises:
-      TypeError: a field that does not exist.
     """
     fields = {
         "name": "adam",
@@ -125,9 +137,6 @@ def adam(learning_rate: float = 1e-3, **changes: Any) -> dict[str, Any]:
         "clip_mode": "global",
         "decay": placeholder(str),
     }
-    unknown = sorted(set(changes) - set(fields))
-    if unknown:
-        raise TypeError(f"adam: no field {unknown[0]!r}; there are {', '.join(fields)}")
     return fields | changes
 
 
@@ -135,31 +144,48 @@ def variants(
     experiment: str,
     changes: Mapping[str, Sequence[Mapping[str, Any]]],
     variant: str,
+    own: Mapping[str, Any] | None = None,
 ) -> ConfigDict:
-    """Return the config of a variant.
+    """Return the config of a variant, locked.
 
     Args:
       experiment: dotted name of the module that has `make`.
       changes: {variant: changes of `base`, applied in their order}. Nested dicts change
         the fields they name and leave the others.
       variant: name of the variant, "" for the default.
+      own: fields that other experiments do not have, with their values.
 
     Raises:
-      ValueError: there is no such variant.
+      ValueError: there is no such variant, or a change names a field that nothing
+        declares.
     """
-    config = base(experiment)
+    config = base(experiment, own)
     for change in choose("variant", changes, variant):
         update(config, change)
-    return config
+    # `lock` alone passes over the groups of a config that is locked.
+    config.unlock()
+    return config.lock()
 
 
-def update(config: ConfigDict, change: Mapping[str, Any]) -> None:
-    """Set the fields that `change` names, nested ones too; new fields are added."""
+def update(config: ConfigDict, change: Mapping[str, Any], group: str = "") -> None:
+    """Set the fields that `change` names, nested ones too.
+
+    Args:
+      config: the config, or a group of its fields. Where it is unlocked, new fields are
+        added.
+      change: {field: value}.
+      group: what stands before the names of the fields, such as "optimizer.".
+
+    Raises:
+      ValueError: a locked config has no such field.
+    """
     for name, value in change.items():
+        if name not in config and config.is_locked:
+            raise ValueError(no_field(group + name, fields(config, group)))
         if isinstance(value, Mapping):
             if name not in config:
                 config[name] = ConfigDict()
-            update(config[name], value)
+            update(config[name], value, f"{group}{name}.")
         elif isinstance(value, FieldReference):
             # A placeholder of its own for each config: they keep the value.
             config[name] = placeholder(value.get_type())
@@ -170,25 +196,17 @@ def update(config: ConfigDict, change: Mapping[str, Any]) -> None:
             config[name] = value
 
 
-def add_defaults(config: ConfigDict) -> None:
-    """Add the fields of `base` that a config lacks.
+def no_field(name: str, known: Collection[str]) -> str:
+    """Return a line about a field that does not exist, with the field that was meant.
 
     Args:
-      config: a config with the field `experiment`.
+      name: dotted name of the field.
+      known: dotted names of the fields that exist.
     """
-    with config.unlocked():
-        _add_missing(config, base(config.experiment))
-
-
-def _add_missing(config: ConfigDict, defaults: ConfigDict) -> None:
-    for name, value in defaults.items():
-        if name in config:
-            if isinstance(value, ConfigDict) and isinstance(config[name], ConfigDict):
-                _add_missing(config[name], value)
-        elif value is None:
-            config[name] = placeholder(defaults.get_type(name))
-        else:
-            config[name] = value
+    near = [field for field in known if field.endswith(f".{name}")]
+    near = near or difflib.get_close_matches(name, known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"there is no field {name!r}{hint}"
 
 
 def fields(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import NoReturn
 EXTRAS = {
     "train": (
         "absl ml_collections optax orbax grain sklearn tensorboardX matplotlib PIL "
-        "rich HersheyFonts sentencex safetensors"
+        "rich HersheyFonts sentencex safetensors filelock"
     ),
     "sweep": "ray submitit",
     "tfds": "tensorflow_datasets array_record importlib_resources",

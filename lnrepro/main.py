@@ -8,22 +8,16 @@ smoke (seconds). The run directory holds config.json, metrics.jsonl, TensorBoard
 checkpoints/ and artifacts/. The same command resumes an interrupted run.
 """
 
-from lnrepro.engine import interrupt
-
-if __name__ == "__main__":
-    # Before the imports below, which take a second.
-    interrupt.exit_at_once()
-
+import signal
 import sys
 
-if sys.version_info < (3, 11):  # noqa: UP036
-    # Before an import fails for a package that this Python cannot have.
-    version = ".".join(map(str, sys.version_info[:2]))
-    print(f"error: Python {version} is too old; 3.11 is needed", file=sys.stderr)
-    sys.exit(2)
+if __name__ == "__main__":
+    # Ctrl-C ends the imports and the compilation below at once. The training loop has a
+    # handler of its own, which saves first.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import ast
-import collections
+import importlib.util
 import os
 import pathlib
 import re
@@ -34,10 +28,10 @@ from lnrepro.errors import RunError, UserError, not_installed, print_any_charact
 
 try:
     from absl import flags, logging
+    from ml_collections import ConfigDict
 
-    from lnrepro.checks import check_range, local_path, missing_fields
+    from lnrepro.checks import check_ranges, local_path
     from lnrepro.engine import config_file
-    from lnrepro.engine.command_line import flag_value
 except ModuleNotFoundError as e:
     print(not_installed(e, "training"), file=sys.stderr)
     sys.exit(UserError.exit_code)
@@ -83,23 +77,13 @@ _PROCESS = flags.DEFINE_integer(
 _TIMEOUT = flags.DEFINE_integer(
     "peer_timeout", 120, "Seconds to wait for the other processes.", lower_bound=1
 )
-_FLAGS = (
-    _CONFIG,
-    _WORKDIR,
-    _EVALUATE,
-    _RESUME,
-    _DEVICES,
-    _DISTRIBUTED,
-    _COORDINATOR,
-    _PROCESSES,
-    _PROCESS,
-    _TIMEOUT,
-)
+# A flag that is given twice is refused. Otherwise the last one would count.
+for _holder in (_CONFIG, _WORKDIR, _EVALUATE, _RESUME, _DEVICES):
+    flags.FLAGS[_holder.name].allow_overwrite = False
 
-
-def flag_names() -> list[str]:
-    """Return the names of the flags, without --config.FIELD."""
-    return [flag.name for flag in _FLAGS]
+HELP_FLAGS = {"--help", "-help", "-h"}
+# The compilation cache drops the programs that were not used for longest.
+CACHE_BYTES = 4 * 2**30
 
 
 def run(argv: list[str]) -> None:
@@ -142,11 +126,9 @@ def run(argv: list[str]) -> None:
         )
     variant = (_CONFIG.value or "").partition(":")[2]
     function = train.evaluate if _EVALUATE.value else train.train
-    with missing_fields(config):
-        # The name of the folder has the seeds.
-        check_range("seed", config.seed)
-        check_range("seeds", config.seeds)
-        function(config, _workdir() or workdir.default(config, variant))
+    # The name of the folder has the seeds.
+    check_ranges(config)
+    function(config, _workdir() or workdir.default(config, variant))
 
 
 def _workdir() -> pathlib.Path | None:
@@ -158,17 +140,10 @@ def _workdir() -> pathlib.Path | None:
 
 def _parse(argv):
     """Parse the flags and return the config."""
-    overrides = [flag for flag in argv if re.match(r"--?(no)?config\.", flag)]
-    try:
-        rest = flags.FLAGS([flag for flag in argv if flag not in overrides])
-    except flags.Error as e:
-        raise UserError(" ".join(str(e).split())) from None
-    if len(rest) > 1:
-        raise UserError(
-            f"unexpected argument {rest[1]!r}; flags are --NAME=VALUE, see --help"
-        )
-    _check_once(argv)
-    _check_process_flags()
+    overrides = _read_flags(argv)
+    for holder in (_PROCESSES, _PROCESS):
+        if holder.value is not None and not _COORDINATOR.value:
+            raise UserError(f"--{holder.name} needs --coordinator=HOST:PORT")
     if _CONFIG.value and _RESUME.value:
         raise UserError("--resume takes the config of the run; leave --config out")
     if not _CONFIG.value and (_RESUME.value or _EVALUATE.value):
@@ -179,20 +154,20 @@ def _parse(argv):
     return config_file.read(_CONFIG.value, overrides)
 
 
-def _check_once(argv):
-    """Refuse a flag that is given twice, of which the last one would count."""
-    names = [flag.partition("=")[0].lstrip("-") for flag in argv if flag[:1] == "-"]
-    for name, count in collections.Counter(names).items():
-        if name in flag_names() and count > 1:
-            raise UserError(f"--{name} is given {count} times; give it once")
-
-
-def _check_process_flags():
-    """Refuse the number of a process without the address of process 0."""
-    numbers = {"num_processes": _PROCESSES.value, "process_id": _PROCESS.value}
-    for name, value in numbers.items():
-        if value is not None and not _COORDINATOR.value:
-            raise UserError(f"--{name} needs --coordinator=HOST:PORT")
+def _read_flags(argv):
+    """Parse the flags, those of a --flagfile too; return those of fields."""
+    try:
+        words = flags.FLAGS.read_flags_from_files(argv[1:])
+        overrides = [word for word in words if re.match(r"--?(no)?config\.", word)]
+        others = [word for word in words if word not in overrides]
+        rest = flags.FLAGS([argv[0], *others])
+    except flags.Error as e:
+        raise UserError(" ".join(str(e).split())) from None
+    if len(rest) > 1:
+        raise UserError(
+            f"unexpected argument {rest[1]!r}; flags are --NAME=VALUE, see --help"
+        )
+    return overrides
 
 
 def _config_of_run(overrides):
@@ -207,23 +182,16 @@ def _config_of_run(overrides):
 
     from lnrepro.engine import loaded_run
 
-    config = loaded_run.load(folder).config
-    if not loaded_run.OWN_EXPERIMENT.fullmatch(str(config.experiment)):
-        # A config.json may come from a stranger, and the module would be imported.
-        raise UserError(
-            f"{folder} holds a run of {config.experiment!r}; if you trust this "
-            "module, give the --config that the run was trained with, without --resume"
-        )
-    return config
+    return loaded_run.load_own(folder).config
 
 
 def _help(argv):
     """Return the text of --help, or of --help --config=FILE."""
-    config = flag_value(argv, "config")
-    if config:
+    _read_flags([word for word in argv if word not in HELP_FLAGS])
+    if _CONFIG.value:
         from lnrepro.engine import config_help
 
-        return config_help.text(config)
+        return config_help.text(_CONFIG.value)
     lines = [__doc__, "--help --config=FILE shows the variants and fields of a config."]
     lines += ["", "configs:"]
     for path in config_file.configs():
@@ -231,9 +199,10 @@ def _help(argv):
         docstring = ast.get_docstring(ast.parse(source)) or ""
         first_line = docstring.partition("\n")[0]
         lines.append(f"  {path:<32} {first_line}")
-    lines += ["", "flags:"]
-    lines += [f"  --{f.name:<30} {flags.FLAGS[f.name].help}" for f in _FLAGS]
-    return "\n".join(lines)
+    module = flags.FLAGS.find_module_defining_flag("config")
+    # Its first line is the path of this file.
+    described = flags.FLAGS.module_help(module).partition(":\n")[2]
+    return "\n".join([*lines, "", "flags:", described])
 
 
 def _use_compilation_cache(jax):
@@ -241,16 +210,14 @@ def _use_compilation_cache(jax):
 
     The folder is JAX_COMPILATION_CACHE_DIR if that is set.
     """
+    # JAX needs filelock for a limit.
+    if importlib.util.find_spec("filelock"):
+        jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         caches = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
         folder = pathlib.Path(caches) / "lnrepro" / "xla"
         jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-
-
-def _is_out_of_memory(error):
-    """Whether the memory of the machine or of a device does not suffice."""
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _abandon_if_peer_lost(error):
@@ -277,34 +244,44 @@ def main(argv: list[str] | None = None) -> int:
     # `experiments` and `configs` are imported from the current directory.
     sys.path.insert(0, os.getcwd())
     try:
-        if {"--help", "-h", "-help"} & set(argv):
+        if not HELP_FLAGS.isdisjoint(argv):
             print(_help(argv))
         else:
             run(argv)
     except ModuleNotFoundError as e:
-        print(not_installed(e, "training"), file=sys.stderr)
-        return UserError.exit_code
+        line, exit_code = not_installed(e, "training"), UserError.exit_code
     except UserError as e:
-        print(f"error: {e}", file=sys.stderr)
-        return e.exit_code
-    except KeyboardInterrupt:
-        return interrupt.EXIT_CODE
+        line, exit_code = f"error: {e}", e.exit_code
     except Exception as e:
-        exit_code = getattr(e, "exit_code", None)
-        if exit_code is None and _is_out_of_memory(e):
-            print(
-                f"error: out of memory ({' '.join(str(e).split())[:200]}); make "
-                "config.model, config.batch_size or config.eval_batch_size smaller; "
-                "checkpoints saved before are intact",
-                file=sys.stderr,
-            )
-            return RunError.exit_code
-        if exit_code is None:
+        line, exit_code = _line_of(e)
+        if not line:
             _abandon_if_peer_lost(e)
             raise
-        print(e, file=sys.stderr)
-        return exit_code
-    return 0
+    else:
+        return 0
+    print(line, file=sys.stderr)
+    return exit_code
+
+
+def _line_of(error):
+    """Return what is said about an error, and the exit code; "" for a bug."""
+    if hasattr(error, "exit_code"):
+        # A signal stopped the run.
+        return str(error), error.exit_code
+    if isinstance(getattr(error, "obj", None), ConfigDict):
+        # The experiment reads a field that the config does not have.
+        there = ", ".join(error.obj)
+        return (
+            f"error: the config has no field {error.name!r} (beside {there}); add it "
+            "to the config file"
+        ), UserError.exit_code
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        return (
+            f"error: out of memory ({' '.join(str(error).split())[:200]}); make "
+            "config.model, config.batch_size or config.eval_batch_size smaller; "
+            "checkpoints saved before are intact"
+        ), RunError.exit_code
+    return "", 0
 
 
 def _exit(code):
@@ -313,11 +290,12 @@ def _exit(code):
     When a save fails, Orbax's threads may wait for each other for many minutes, and
     Python waits for them.
     """
-    threads = [t for t in threading.enumerate() if t is not threading.main_thread()]
-    if code and not all(t.daemon for t in threads):
+    if code:
         sys.stdout.flush()
         sys.stderr.flush()
-        peers.expect_exit()
+        peers.leave(code)
+    threads = [t for t in threading.enumerate() if t is not threading.main_thread()]
+    if code and not all(t.daemon for t in threads):
         os._exit(code)
     sys.exit(code)
 

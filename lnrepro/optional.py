@@ -12,8 +12,8 @@ import sys
 LEFT_OUT = {
     "grain": "batches are not made ahead of time",
     "tensorboardX": "there are no TensorBoard events",
-    "matplotlib": "no curves are drawn",
-    "PIL": "no pictures are written",
+    "matplotlib": "no curves and pictures are drawn",
+    "PIL": "no pictures are drawn",
 }
 
 

@@ -36,7 +36,6 @@ RULES = {
     "lnrepro/optional.py": (set(), {"jax", "flax", "optax"}),
     "lnrepro/main.py": ({"engine", "checks", "errors"}, {"flax"}),
     "lnrepro/runs.py": ({"engine", "checks", "errors"}, {"flax"}),
-    "lnrepro/completion.py": ({"engine", "main", "config", "errors"}, {"flax"}),
     "experiments": (
         {
             "checks",
@@ -69,7 +68,6 @@ FLOORS = (
     "data.generated",
     "engine",
     "main runs __init__",
-    "completion",
 )
 
 

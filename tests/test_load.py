@@ -9,13 +9,15 @@ import sys
 
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
+from safetensors.numpy import load_file, save_file
 
 import lnrepro
 from configs import mnist, skip_thoughts
 from lnrepro import data
 from lnrepro.engine import export, loaded_run
 from lnrepro.engine.train import train
-from lnrepro.errors import UserError
+from tests.refused import refused
 from tests.runs import ROOT, environment
 
 SENTENCES = ["anna went to the harbour .", "the cook laughed .", "zzz"]
@@ -111,19 +113,16 @@ def test_config_params_and_metrics(small):
     assert 0 <= run.metrics[-1]["valid/error"] <= 1
     assert run.weights.checkpoint == "best"
     assert lnrepro.load(str(small), checkpoint="last").weights.step == 3
-    with pytest.raises(UserError, match="checkpoint='new': choose best or last"):
+    with refused("checkpoint='new'"):
         lnrepro.load(small, checkpoint="new")
 
 
 def test_parameters_need_neither_the_batch_size_nor_the_mesh_of_the_training(
     small, tmp_path
 ):
-    moved = shutil.copytree(small, tmp_path / "run")
-    about = json.loads((moved / "config.json").read_text())
     # These fit neither one device nor the four of the tests.
-    about["config"]["mesh"]["model"] = 3
-    about["config"]["batch_size"] = 7
-    (moved / "config.json").write_text(json.dumps(about))
+    fields = {"mesh.model": 3, "batch_size": 7}
+    moved = changed(small, tmp_path / "run", **fields)
     images = np.zeros((2, 8, 8))
     expected = lnrepro.load(small).probabilities(images)
     np.testing.assert_array_equal(lnrepro.load(moved).probabilities(images), expected)
@@ -143,8 +142,6 @@ def exported(small, tmp_path_factory):
 
 
 def test_an_export_is_the_run(small, exported):
-    from safetensors.numpy import load_file
-
     files = {path.name for path in exported.iterdir()}
     assert files == {
         "README.md",
@@ -170,35 +167,36 @@ def test_an_export_is_the_run(small, exported):
 def test_the_card_says_what_it_is(small, exported):
     card = (exported / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: lnrepro\n")
-    run = lnrepro.load(small)
-    step = run.weights.step
-    (record,) = (r for r in run.metrics if r["step"] == step and "valid/error" in r)
-    assert f"| valid/error | {record['valid/error']:.6g} |" in card
-    assert f"fingerprint: `{data.fingerprint('digits', small.parent / 'data')}`" in card
-    assert f"licence: {data.reader_of('digits').licence}" in card
-    assert "- `run.classify(images)`: Return the most probable class" in card
-    assert '"norm": "layer"' in card
-    # Nothing of this machine is in it.
+    assert f"`{data.fingerprint('digits', small.parent / 'data')}`" in card
+    assert data.reader_of("digits").licence in card
+    # Nothing of this machine is in the export.
     for path in exported.iterdir():
         assert os.fsencode(small.parent) not in path.read_bytes(), path.name
 
 
-def test_the_licence_of_own_files_is_not_that_of_the_official_ones(small, tmp_path):
-    moved = shutil.copytree(small, tmp_path / "run")
+def changed(folder, copy, **fields):
+    """Copy a run, with other values of fields of its config."""
+    moved = shutil.copytree(folder, copy)
     about = json.loads((moved / "config.json").read_text())
-    about["data"]["name"] = about["config"]["data"]["name"] = "my_digits"
+    config = ConfigDict(about["config"])
+    config.update_from_flattened_dict(fields)
+    about["config"] = config.to_dict()
+    about["data"]["name"] = config.data.name
     (moved / "config.json").write_text(json.dumps(about))
+    return moved
+
+
+def test_the_licence_of_own_files_is_not_that_of_the_official_ones(small, tmp_path):
+    moved = changed(small, tmp_path / "run", **{"data.name": "my_digits"})
     card = lnrepro.load(moved).export(tmp_path / "export") / "README.md"
-    assert "licence: not known here: these are files of the author's own" in (
-        card.read_text()
-    )
+    assert data.reader_of("digits").licence not in card.read_text()
 
 
 def test_an_export_is_written_completely_or_not_at_all(
     small, exported, tmp_path, monkeypatch
 ):
     before = {path: path.read_bytes() for path in exported.iterdir()}
-    with pytest.raises(UserError, match=r"is not empty; give another folder"):
+    with refused(str(exported), "is not empty"):
         lnrepro.load(small).export(exported)
     assert {path: path.read_bytes() for path in exported.iterdir()} == before
 
@@ -206,145 +204,68 @@ def test_an_export_is_written_completely_or_not_at_all(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(export, "card", fail)
-    with pytest.raises(UserError, match=r"cannot export to .*: No space left"):
+    with refused(str(tmp_path / "export"), "No space left"):
         lnrepro.load(small).export(tmp_path / "export")
     assert not list(tmp_path.iterdir())
 
 
-def test_without_safetensors_one_line_says_what_to_install(
-    small, exported, tmp_path, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
-    monkeypatch.setitem(sys.modules, "safetensors", None)
-    for use in (
-        lambda: lnrepro.load(small).export(tmp_path / "export"),
-        lambda: lnrepro.load(exported).params,
-    ):
-        with pytest.raises(UserError, match="safetensors is not installed; exports"):
-            use()
-
-
 def test_other_modules_must_be_named(small, tmp_path):
-    moved = shutil.copytree(small, tmp_path / "run")
-    about = json.loads((moved / "config.json").read_text())
-    about["config"]["experiment"] = "tests.engine.toy"
-    (moved / "config.json").write_text(json.dumps(about))
-    with pytest.raises(UserError, match=r"a run of 'tests\.engine\.toy'; if you trust"):
+    toy = "tests.engine.toy"
+    moved = changed(small, tmp_path / "toy", experiment=toy)
+    with refused(toy, "experiment="):
         lnrepro.load(moved)
-    run = lnrepro.load(moved, experiment="tests.engine.toy")
     # An experiment without uses of its own.
-    assert type(run) is loaded_run.LoadedRun
-    with pytest.raises(UserError, match=r"holds a run of experiments\.mnist, not of"):
+    assert type(lnrepro.load(moved, experiment=toy)) is loaded_run.LoadedRun
+    with refused("experiments.mnist", "experiments.draw"):
         lnrepro.load(small, experiment="experiments.draw")
-    about["config"]["experiment"] = "experiments.mnits"
-    (moved / "config.json").write_text(json.dumps(about))
-    with pytest.raises(UserError, match=r"did you mean experiments\.mnist\?"):
-        lnrepro.load(moved)
+    with refused("experiments.mnits"):
+        lnrepro.load(changed(small, tmp_path / "run", experiment="experiments.mnits"))
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "message"),
+    ("file", "content"),
     [
-        ("config.json", b"[1]", "not a run's config.json"),
-        ("config.json", b"{}", "not a run's config.json"),
-        ("config.json", b"[" * 100_000, "not a run's config.json"),
-        ("model.safetensors", b"cposix\nsystem\n(S'true'\ntR.", "cannot be read"),
-        ("model.safetensors", b"", "cannot be read"),
-        ("model.safetensors", b"\xff" * 8 + b"{}", "cannot be read"),
+        ("config.json", b"[1]"),
+        ("config.json", b"{}"),
+        ("model.safetensors", b"cposix\nsystem\n(S'true'\ntR."),
+        ("model.safetensors", b""),
     ],
 )
-def test_damaged_exports_are_refused_in_one_line(
-    exported, tmp_path, file, content, message
-):
+def test_damaged_exports_are_refused_in_one_line(exported, tmp_path, file, content):
     moved = shutil.copytree(exported, tmp_path / "export")
     (moved / file).write_bytes(content)
-    with pytest.raises(UserError, match=message) as e:
+    with refused(str(moved / file)):
         _ = lnrepro.load(moved).params
-    assert "\n" not in str(e.value)
-    assert str(moved) in str(e.value)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "array"),
     [
-        ({"params.Dense_0.kernel": None}, "has no array 'params.Dense_0.kernel'"),
-        ({"params.more": np.zeros(1)}, "has an array too many, 'params.more'"),
-        (
-            {"params.Dense_0.kernel": np.zeros((64, 31), np.float32)},
-            r"params.Dense_0.kernel is float32 \[64, 31\], but its config asks for "
-            r"float32 \[64, 32\]",
-        ),
-        ({"params.Dense_0.kernel": np.zeros((64, 32))}, "is float64"),
+        ("params.Dense_0.kernel", None),
+        ("params.more", np.zeros(1)),
+        ("params.Dense_0.kernel", np.zeros((64, 31), np.float32)),
+        ("params.Dense_0.kernel", np.zeros((64, 32))),
     ],
 )
-def test_arrays_of_another_config_are_refused(exported, tmp_path, change, message):
-    from safetensors.numpy import load_file, save_file
-
+def test_arrays_of_another_config_are_refused(exported, tmp_path, name, array):
     moved = shutil.copytree(exported, tmp_path / "export")
     path = moved / "model.safetensors"
-    arrays = load_file(path) | change
+    arrays = load_file(path) | {name: array}
     save_file({name: a for name, a in arrays.items() if a is not None}, path)
-    with pytest.raises(UserError, match=message):
+    with refused(str(path), name):
         _ = lnrepro.load(moved).params
 
 
 def test_a_checkpoint_of_another_config_is_refused(small, tmp_path):
+    other = {"model.hidden": [32, 31], "norm": "none", "seed": 7}
+    for field, value in other.items():
+        moved = changed(small, tmp_path / field, **{field: value})
+        with refused(str(moved)):
+            _ = lnrepro.load(moved).params
+
+
+def test_a_run_without_its_facts_is_refused(small, tmp_path):
     moved = shutil.copytree(small, tmp_path / "run")
-    about = json.loads((moved / "config.json").read_text())
-    about["config"]["model"]["hidden"] = [32, 31]
-    (moved / "config.json").write_text(json.dumps(about))
-    says = r"as float32 \[32, 32\], not as float32 \[32, 31"
-    with pytest.raises(UserError, match=says):
-        _ = lnrepro.load(moved).params
-
-
-def leaves(config, path=()):
-    """The places of all fields of a config."""
-    for name, value in config.items():
-        yield (*path, name)
-        if isinstance(value, dict):
-            yield from leaves(value, (*path, name))
-
-
-def test_fields_that_are_missing_have_defaults_or_are_named(small, tmp_path):
-    moved = shutil.copytree(small, tmp_path / "run")
-    text = (small / "config.json").read_text()
-    refused = set()
-    for path in leaves(json.loads(text)["config"]):
-        about = json.loads(text)
-        inner = about["config"]
-        for name in path[:-1]:
-            inner = inner[name]
-        del inner[path[-1]]
-        (moved / "config.json").write_text(json.dumps(about))
-        try:
-            assert lnrepro.load(moved).params
-        except UserError:
-            refused.add(".".join(path))
-    # Without these there is no network, or its parameters have another shape.
-    assert refused >= {"experiment", "norm", "model", "model.hidden"}
-    assert not refused & {"seed", "evals", "optimizer.eps", "mesh.shard", "save_every"}
-
-
-@pytest.mark.parametrize(
-    ("facts", "message"),
-    [
-        (None, r"data_facts.json is missing, and so is the data set stories; copy"),
-        ("[]", "not a JSON object"),
-        ("{}", "has no 'words'"),
-        ('{"words": "abc"}', "'words' is not a list of words"),
-        ('{"words": [1, 2]}', "'words' is not a list of words"),
-    ],
-)
-def test_facts_that_are_not_those_of_the_run_are_refused(tmp_path, facts, message):
-    config = skip_thoughts.get_config("smoke")
-    config.data.dir = str(tmp_path / "data")
-    about = {"config": json.loads(config.to_json()), "data": {"fingerprint": "x"}}
-    (tmp_path / "config.json").write_text(json.dumps(about))
-    if facts is not None:
-        (tmp_path / "data_facts.json").write_text(facts)
-    before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UserError, match=message):
-        lnrepro.load(tmp_path).encode(["a"])
-    # Nothing is prepared where the config of a stranger says.
-    assert sorted(tmp_path.rglob("*")) == before
+    (moved / "data_facts.json").unlink()
+    with refused(str(moved / "data_facts.json")):
+        _ = lnrepro.load(moved).facts

@@ -142,7 +142,7 @@ class Model(LoadedRun):
 
     @functools.cached_property
     def _ids(self):
-        words = self.words()
+        words = self.facts["words"]
         ids = {word: i for i, word in enumerate(words)}
         if len(words) != self.reader.vocabulary:
             raise UserError(

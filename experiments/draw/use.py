@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lnrepro.checks import check_seed
 from lnrepro.engine.loaded_run import LoadedRun
 from lnrepro.errors import UserError
 
@@ -27,16 +28,17 @@ class Model(LoadedRun):
 
         Args:
           n: number of images. The first images do not depend on it.
-          seed: another seed draws other images.
+          seed: another seed draws other images; below 2^32.
 
         Returns:
           [n, S, S] float32: the probability of each pixel to be 1.
 
         Raises:
-          UserError: `n` is negative.
+          UserError: `n` is negative, or the seed is out of its range.
         """
         if n < 0:
             raise UserError(f"n = {n}: a number of images is needed")
+        check_seed(seed)
         key, side = jax.random.key(seed), self.config.model.image_size
         images = [np.zeros((0, side, side), np.float32)]
         for start in range(0, n, BATCH):

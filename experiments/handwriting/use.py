@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from lnrepro.checks import check_seed
 from lnrepro.data.text import plain_punctuation
 from lnrepro.engine import inputs
 from lnrepro.engine.loaded_run import LoadedRun, logger
@@ -62,7 +63,7 @@ class Model(LoadedRun):
         Args:
           text: at most 1,000 characters. The network was trained on lines of at most
             `config.model.characters`.
-          seed: another seed writes another line.
+          seed: another seed writes another line; below 2^32.
           bias: 0 samples from the density itself, larger values are neater; up to 20.
           steps: largest number of pen steps. None takes 40 for each character and 50.
           style: a line whose style is continued.
@@ -114,6 +115,7 @@ class Model(LoadedRun):
                 )
         if not texts:
             return []
+        check_seed(seed)
         if not 0 <= bias <= 20:
             raise UserError(f"bias = {bias}: it must lie between 0 and 20")
         if steps is not None and steps < 1:
@@ -149,8 +151,7 @@ class Model(LoadedRun):
     @functools.cached_property
     def scale(self) -> Lines:
         """The scale of the pen steps in the training set, stored in the run."""
-        facts = {name: self.fact(name) for name in ("symbols", "mean", "std")}
-        return Lines({"strokes": [], "text": []}, facts)
+        return Lines({"strokes": [], "text": []}, self.facts)
 
     @functools.cached_property
     def _network(self):
@@ -159,7 +160,7 @@ class Model(LoadedRun):
     @functools.cached_property
     def _numbers(self):
         """Number of each symbol. 0 stands for all other characters."""
-        symbols, wanted = self.words("symbols"), self.config.model.symbols
+        symbols, wanted = self.facts["symbols"], self.config.model.symbols
         if len(symbols) != wanted:
             raise UserError(
                 f"{self.folder}: it has {len(symbols)} symbols, but its config has "

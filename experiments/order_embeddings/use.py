@@ -126,9 +126,9 @@ class Model(LoadedRun):
         Raises:
           UserError: they do not fit the config.
         """
-        words = self.words()
+        words = self.facts["words"]
         if self.config.data.dev_words:
-            words = words + self.words("dev_words")
+            words = words + self.facts["dev_words"]
         vocabulary, rows = Vocabulary(words), self.config.data.vocabulary
         if len(vocabulary) > rows:
             raise UserError(

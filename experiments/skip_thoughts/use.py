@@ -61,8 +61,7 @@ class Model(LoadedRun):
         Raises:
           DataError: the file of word vectors cannot be read.
         """
-        facts = {"words": self.words()}
         config = self.config.copy_and_resolve_references()
         if word2vec is not None:
             config.encoding.word2vec = word2vec
-        return encoder(config, self.params, facts)
+        return encoder(config, self.params, self.facts)

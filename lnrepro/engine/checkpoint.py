@@ -1,12 +1,10 @@
 """Checkpoints of a run, written by Orbax, each with a digest of its contents."""
 
 import contextlib
-import errno
 import json
 import os
 import pathlib
 import re
-import shutil
 import sys
 import zlib
 from typing import Any, NamedTuple
@@ -15,13 +13,11 @@ import jax
 import numpy as np
 
 from lnrepro.engine import orbax_workarounds
+from lnrepro.engine.run_config import differences
 from lnrepro.errors import RunError, UserError
 
 # Number of checkpoints of each kind that are kept.
 KEPT = {"last": 2, "best": 1}
-# System errors that mean damage: a file is missing or unreadable, or a folder is in its
-# place. Other errors, such as too many open files, may be temporary.
-DAMAGE = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO)
 
 
 class Checkpoint(NamedTuple):
@@ -82,20 +78,15 @@ class Store:
         # Both kinds may save the same step. Without a prefix, their barriers between
         # processes have the same name.
         processes = ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name)
-        if self._writing:
-            options = ocp.CheckpointManagerOptions(
-                multiprocessing_options=processes,
-                max_to_keep=KEPT[name],
-                create=True,
-                cleanup_tmp_directories=True,
-            )
-        else:
-            options = ocp.CheckpointManagerOptions(
-                multiprocessing_options=processes,
-                read_only=True,
-                create=False,
-                save_interval_steps=0,
-            )
+        options = ocp.CheckpointManagerOptions(
+            multiprocessing_options=processes,
+            max_to_keep=KEPT[name] if self._writing else None,
+            read_only=not self._writing,
+            create=self._writing,
+            cleanup_tmp_directories=self._writing,
+            # Orbax wants 0 of a manager that only reads.
+            save_interval_steps=int(self._writing),
+        )
         handlers = {
             # Trained float32 weights hardly compress, and compressing takes longer than
             # writing.
@@ -154,8 +145,8 @@ class Store:
     def restore(self, name: str, like: Any) -> Checkpoint | None:
         """Read the newest checkpoint that can be read.
 
-        Checkpoints that are damaged are reported on stderr and, if writing, moved to
-        `damaged/`. The one before them is read.
+        One that cannot be read is named on stderr and stays where it is, and the one
+        before it is read. A run that goes on from there replaces it in time.
 
         Args:
           name: "last" or "best".
@@ -165,54 +156,35 @@ class Store:
           The checkpoint, or None if there is none.
 
         Raises:
-          UserError: there are checkpoints, and none can be read. Where they are those
-            of another model, they stay where they are.
-          RunError: the system refuses to read one. It stays where it is.
+          UserError: there are checkpoints, and none can be read.
         """
         if not (self.folder / name).is_dir():
             return None
         # Newest first: the first one that can be read is the result.
         steps = sorted(self._manager(name).all_steps(), reverse=True)
-        errors = {}
-        saved = None
         for step in steps:
             try:
-                saved = self._read(name, step, like)
-                break
+                return self._read(name, step, like)
             except MemoryError:
                 raise
+            # Orbax and TensorStore raise many types for damaged files.
             except Exception as e:
-                if _errno(e) not in (None, *DAMAGE):
-                    raise RunError(
-                        f"could not read {self.folder / name / str(step)}: "
-                        f"{_reason(e)}; it stays there, the same command tries again"
-                    ) from e
-                # Orbax and TensorStore raise many types for damaged files.
-                errors[step] = e
-        if errors and saved is None:
-            self._check_model(name, steps, like)
-        for step, error in errors.items():
-            self._set_aside(name, step, error)
-        if saved or not steps:
-            return saved
-        # Starting silently from step 0 would look like a new run, so this is an error.
-        hint = ""
-        if self._writing:
-            hint = (
-                f"; they were moved to {self.folder / 'damaged'}. Run again to start "
-                "from the beginning"
+                path = self.folder / name / str(step)
+                print(f"{path} cannot be read ({_reason(e)})", file=sys.stderr)
+        if steps:
+            # Starting silently from step 0 would look like a new run.
+            raise UserError(
+                f"{self.folder / name}: none of the checkpoints {steps} can be read; "
+                "mend what is said above, or remove the folder to start again"
             )
-        raise UserError(
-            f"{self.folder / name}: none of the checkpoints {steps} can be read{hint}"
-        )
+        return None
 
     def _read(self, name, step, like):
         import orbax.checkpoint as ocp
 
-        # A file that someone else wrote may expand to more than the memory holds, so
-        # that the shapes are compared before anything is read.
-        if problem := self._problem(name, step, like):
-            raise ValueError(f"it {problem}")
+        there = _arrays(self._manager(name).item_metadata(step).state.tree)
+        for array, a, b in differences(there, _arrays(like)):
+            raise ValueError(f"another model: {array} is {a} there, {b} in this one")
         # NumPy arrays do not depend on the devices, so a run may be resumed on other
         # ones.
         as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
@@ -229,65 +201,6 @@ class Store:
         if notes.pop("digest", None) != digest(read.state, notes):
             raise ValueError("its contents do not match its digest")
         return Checkpoint(step, read.state, notes)
-
-    def _check_model(self, name, steps, like):
-        """Check that checkpoints have the arrays of `like`, as far as can be told.
-
-        Raises:
-          UserError: they are those of another model.
-        """
-        for step in steps:
-            try:
-                problem = self._problem(name, step, like)
-            except Exception:
-                # The list of its arrays is damaged too.
-                continue
-            if problem:
-                raise UserError(
-                    f"{self.folder / name / str(step)} is of another model: it "
-                    f"{problem}; use the code that trained it, or give another "
-                    "--workdir"
-                )
-
-    def _problem(self, name, step, like):
-        """Return how the arrays of a checkpoint differ from those of `like`, or ""."""
-        for path in (self.folder / name / str(step)).rglob("*"):
-            # To open a pipe would wait for ever.
-            if not (path.is_dir() or path.is_file()):
-                raise ValueError(f"{path.name} is no file")
-        there = _arrays(self._manager(name).item_metadata(step).state.tree)
-        wanted = _arrays(like)
-        for array in sorted({*there, *wanted}):
-            if array not in there:
-                return f"lacks {array!r}"
-            if array not in wanted:
-                return f"has {array!r}"
-            if there[array] != wanted[array]:
-                return f"has {array!r} as {there[array]}, not as {wanted[array]}"
-        return ""
-
-    def _set_aside(self, name, step, error):
-        """Report a checkpoint that cannot be read, and move it away if writing."""
-        first_line = (str(error).strip().splitlines() or [""])[0][:200]
-        what = "set aside" if self._writing else "passed over"
-        print(
-            f"checkpoint {self.folder / name / str(step)} cannot be read "
-            f"({first_line}); {what}",
-            file=sys.stderr,
-        )
-        if not self._writing:
-            return
-        # All processes share the folder, so one of them moves it and all read the list
-        # of steps again.
-        if jax.process_index() == 0:
-            damaged = self.folder / "damaged"
-            damaged.mkdir(exist_ok=True)
-            target, number = damaged / f"{name}-{step}", 1
-            while target.exists():
-                number += 1
-                target = damaged / f"{name}-{step}-{number}"
-            shutil.move(self.folder / name / str(step), target)
-        self._manager(name).reload()
 
     def wait(self) -> None:
         """Wait until every save is on disk.
@@ -328,16 +241,12 @@ def _arrays(tree):
     return described
 
 
-def _errno(error):
-    """Return the number of the system's error behind an error, or None."""
-    # TensorStore gives it at the end of a long message.
-    number = re.search(r"os_error_code='(\d+)'", str(error))
-    return int(number[1]) if number else getattr(error, "errno", None)
-
-
 def _reason(error):
-    number = _errno(error)
-    if number is not None:
-        return os.strerror(number)
+    # TensorStore gives the number of the system's error at the end of a long message.
+    number = re.search(r"os_error_code='(\d+)'", str(error))
+    if number:
+        return os.strerror(int(number[1]))
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__

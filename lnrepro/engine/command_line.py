@@ -43,20 +43,6 @@ def print_warning(message: Warning | str, *_: object, **__: object) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
-def flag_value(command: Sequence[str], flag: str) -> str:
-    """Return the value of a flag on a command line, "" without it.
-
-    Args:
-      command: the words of the command line.
-      flag: name of the flag, such as "config" for --config=FILE or -config FILE.
-    """
-    for i, word in enumerate(map(str, command)):
-        name, equals, value = word.lstrip("-").partition("=")
-        if word.startswith("-") and name == flag:
-            return value if equals else "".join(map(str, command[i + 1 : i + 2]))
-    return ""
-
-
 def _local(value: Any, name: str) -> Any:
     """Return `local_path` of a path flag, also where its type is str."""
     if isinstance(value, pathlib.Path):

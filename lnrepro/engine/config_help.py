@@ -2,7 +2,7 @@
 
 from ml_collections import ConfigDict
 
-from lnrepro.config import fields
+from lnrepro.config import HELP, fields
 from lnrepro.engine import config_file
 
 # Longer values are cut.
@@ -21,23 +21,21 @@ def text(config: str) -> str:
     file = config.partition(":")[0]
     module = config_file.load_module(file)
     lines = [(module.__doc__ or "").strip(), "", "variants:"]
-    for name in config_file.variants(module):
-        described = _sizes(config_file.read(f"{file}:{name}" if name else file))
-        lines.append(f"  {file}:{name}" if name else f"  {file}")
-        lines.append(f"      {described}")
+    for name in getattr(module, "VARIANTS", ("",)):
+        variant = f"{file}:{name}" if name else file
+        lines += [f"  {variant}", f"      {_sizes(config_file.read(variant))}"]
     if sweeps := getattr(module, "SWEEPS", {}):
         lines += ["", f"sweeps of scripts/sweep.py {file}:"]
         for name, runs in sweeps.items():
             named = f"--name {name}" if name else "(default)"
             lines.append(f"  {named}: {len(runs)} runs")
     lines += ["", f"fields, with the values of {config}:"]
-    said = config_file.helps(module)
+    meanings = HELP | getattr(module, "HELP", {})
     for name, value in fields(config_file.read(config)).items():
         shown = str(value)
         if len(shown) > WIDTH:
             shown = f"{shown[: WIDTH - 3]}..."
-        lines.append(f"  --config.{name}={shown}")
-        lines.append(f"      {config_file.help_of(name, said)}")
+        lines += [f"  --config.{name}={shown}", f"      {_meaning(name, meanings)}"]
     return "\n".join(lines)
 
 
@@ -48,3 +46,10 @@ def _sizes(config: ConfigDict) -> str:
     else:
         length = f"{config.epochs or 0:g} epochs"
     return f"{config.data.name}, norm {config.norm}, {length} of {config.batch_size}"
+
+
+def _meaning(field: str, meanings: dict[str, str]) -> str:
+    """Return what a field means, or else what the group that it is in means."""
+    while field and field not in meanings:
+        field = field.rpartition(".")[0]
+    return meanings.get(field, "")

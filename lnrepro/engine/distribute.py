@@ -27,24 +27,20 @@ class Placement(NamedTuple):
     Attributes:
       compile: (step, state) -> compiled (state, batches) -> (state, metrics). `step`
         takes (state, batches, axis to average over or None). `state` is the placed
-        state that it will start with, or what `shapes` says of it. The state is donated
-        and stays where it is.
+        state that it will start with. The state is donated and stays where it is.
       place: state on the host -> state on the devices.
       batch: arrays [K, B, ...] on the host, this process's rows -> on the devices.
       vars: state on the devices -> a single logical array each, for evaluation.
-      host: state on the devices -> NumPy copies.
-      metrics: metrics of a compiled step -> NumPy arrays [K].
-      shapes: (state, batch), arrays or their shapes -> both as jax.ShapeDtypeStruct
-        with shardings, to compile without arrays. None for pmap.
     """
 
     compile: Callable[[Callable, Any], Callable]
     place: Callable[[Any], Any]
     batch: Callable[[Any], Any]
     vars: Callable[[Any], Any]
-    host: Callable[[Any], Any]
-    metrics: Callable[[Any], Any]
-    shapes: Callable[[Any, Any], tuple[Any, Any]] | None = None
+
+    def read(self, tree: Any) -> Any:
+        """Return a state or the metrics of a step as NumPy copies."""
+        return jax.tree.map(_copy, self.vars(tree))
 
 
 def make(
@@ -71,20 +67,19 @@ def make(
     """
     if kind not in ("jit", "pmap"):
         raise UserError(f"config.placement = {kind!r}: choose jit or pmap")
-    if kind == "pmap" and seeds > 1:
-        raise UserError(f"config.seeds = {seeds} needs config.placement = 'jit'")
-    if kind == "pmap" and model > 1:
-        raise UserError(f"config.mesh.model = {model} needs config.placement = 'jit'")
-    if kind == "pmap" and jax.process_count() > 1:
-        # Evaluations would count the rows of this process alone.
-        raise UserError(
-            f"config.placement = 'pmap' trains in one process, not in "
-            f"{jax.process_count()}; set config.placement to 'jit'"
-        )
+    if kind == "pmap":
+        # With several processes, evaluations would count the rows of this one alone.
+        for field, number in (
+            ("config.seeds", seeds),
+            ("config.mesh.model", model),
+            ("the number of processes", jax.process_count()),
+        ):
+            if number > 1:
+                raise UserError(f"{field} = {number} needs config.placement = 'jit'")
     # Every row of devices along "model" holds one whole copy of the state, and every
     # such row reads its own part of the batch.
     devices = jax.devices() if devices is None else devices
-    if model < 1 or len(devices) % model:
+    if len(devices) % model:
         raise UserError(
             f"config.mesh.model = {model} does not divide the {len(devices)} devices"
         )
@@ -94,14 +89,17 @@ def make(
         )
     data = len(devices) // model
     if batch_size % data:
-        # Suggest the multiples next to the given size.
-        below = batch_size // data * data
-        near = [str(size) for size in (below, below + data) if size]
         raise UserError(
             f"config.batch_size = {batch_size} does not divide over {data} devices; "
-            f"take {' or '.join(near)}, or fewer devices"
+            "take a multiple, or fewer devices"
         )
-    return _jit(seeds, model, shard, devices) if kind == "jit" else _pmap()
+    if kind == "pmap":
+        return _pmap()
+    # Auto axes: XLA derives the shardings inside the step from those of its arguments.
+    mesh = jax.make_mesh(
+        (data, model), (AXIS, MODEL), axis_types=(AxisType.Auto,) * 2, devices=devices
+    )
+    return _jit(mesh, seeds > 1, shard)
 
 
 def check_pallas(pallas: bool | None, kind: str) -> None:
@@ -135,45 +133,30 @@ def _copy(x):
     return np.array(x)
 
 
-def _copy_tree(tree):
-    return jax.tree.map(_copy, tree)
-
-
-def _unchanged(tree):
-    return tree
-
-
-def _jit(seeds, model, shard, devices):
-    # Auto axes: XLA derives the shardings inside the step from those of its arguments.
-    mesh = jax.make_mesh(
-        (len(devices) // model, model),
-        (AXIS, MODEL),
-        axis_types=(AxisType.Auto,) * 2,
-        devices=devices,
-    )
+def _jit(mesh, has_seeds, shard):
+    """Place on a mesh: batches split over "data", `shard` over "model"."""
     replicated = NamedSharding(mesh, P())
     # Batches are [K, B, ...], or [K, S, B, ...] with several seeds. B is split.
-    split_rows = P(None, AXIS) if seeds == 1 else P(None, None, AXIS)
-    rows = NamedSharding(mesh, split_rows)
+    rows = NamedSharding(mesh, P(None, None, AXIS) if has_seeds else P(None, AXIS))
 
-    # The slashes make "w" match ".../w" and not ".../new_w". Optimiser moments have
-    # paths that end as those of their parameters do, so they are split alike.
     def axis_to_split(name):
-        for end, axis in shard:
+        # The slashes make "w" match ".../w" and not ".../new_w". Optimiser moments have
+        # paths that end as those of their parameters do, so they are split alike.
+        for end, axis in shard if mesh.shape[MODEL] > 1 else ():
             if f"/{name}".endswith(f"/{end}"):
-                # With several seeds, the first axis is that of the seeds.
-                return axis if seeds == 1 else axis + 1
+                # The first axis may be that of the seeds.
+                return axis + has_seeds
         return None
 
     def sharding_of(path, x):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        axis = axis_to_split(name) if model > 1 else None
+        axis = axis_to_split(name)
         if axis is None:
             return replicated
-        if np.ndim(x) <= axis or np.shape(x)[axis] % model:
+        if np.ndim(x) <= axis or np.shape(x)[axis] % mesh.shape[MODEL]:
             raise UserError(
                 f"config.mesh.shard: axis {axis} of {name} {np.shape(x)} does not "
-                f"divide over config.mesh.model = {model}"
+                f"divide over config.mesh.model = {mesh.shape[MODEL]}"
             )
         return NamedSharding(mesh, P(*[None] * axis, MODEL))
 
@@ -204,19 +187,7 @@ def _jit(seeds, model, shard, devices):
             out_shardings=(shardings, replicated),
         )
 
-    def shapes(state, batch):
-        def with_sharding(path, x):
-            return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding_of(path, x))
-
-        def with_rows(x):
-            return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows)
-
-        return (
-            jax.tree.map_with_path(with_sharding, state),
-            jax.tree.map(with_rows, batch),
-        )
-
-    return Placement(compile, place, batch, _unchanged, _copy_tree, _copy_tree, shapes)
+    return Placement(compile, place, batch, lambda tree: tree)
 
 
 def _pmap():
@@ -257,10 +228,7 @@ def _pmap():
 
         return jax.tree.map(first, tree)
 
-    def host(tree):
-        return _copy_tree(vars(tree))
-
-    return Placement(compile, place, batch, vars, host, host)
+    return Placement(compile, place, batch, vars)
 
 
 def like(vars: Any, batch: Any) -> Any:

@@ -4,9 +4,8 @@ import difflib
 import importlib
 import importlib.util
 import math
-import pkgutil
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -161,15 +160,13 @@ def _module(config: ConfigDict) -> ModuleType:
         )
     try:
         spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError as e:
+    except ModuleNotFoundError:
         # A parent package is missing.
-        raise UserError(
-            f"config.experiment = {name!r}: there is no module {e.name!r}; run from "
-            "the root of the checkout"
-        ) from None
+        spec = None
     if spec is None:
         raise UserError(
-            f"config.experiment = {name!r}: there is no such module{_suggestion(name)}"
+            f"config.experiment = {name!r}: there is no such module; run from the root "
+            "of the checkout"
         )
     module = importlib.import_module(name)
     if not hasattr(module, "make"):
@@ -177,16 +174,6 @@ def _module(config: ConfigDict) -> ModuleType:
             f"config.experiment = {name!r}: the module exports no make(config)"
         )
     return module
-
-
-def _suggestion(name: str) -> str:
-    parent, _, leaf = name.rpartition(".")
-    spec = importlib.util.find_spec(parent) if parent else None
-    if spec is None or not spec.submodule_search_locations:
-        return ""
-    there = [m.name for m in pkgutil.iter_modules(spec.submodule_search_locations)]
-    near = difflib.get_close_matches(leaf, there, 1)
-    return f"; did you mean {parent}.{near[0]}?" if near else ""
 
 
 def steps_per_epoch(config: ConfigDict) -> int:
@@ -256,62 +243,73 @@ def evals(config: ConfigDict) -> Evals:
     return Evals(every, tuple(at_end))
 
 
-def check_names(
-    exp: Experiment, schedules: Mapping[str, Any], best: str | None, curves: Any
-) -> None:
+def check_names(config: ConfigDict, exp: Experiment) -> None:
     """Check what `evals`, `best.metric` and `curves` name, as far as it is known.
 
+    Names that are known before training are checked now: a wrong one would be noticed
+    after hours.
+
     Args:
-      exp: the experiment.
-      schedules: `config.evals`.
-      best: `config.best.metric`.
-      curves: `config.curves`.
+      config: the config.
+      exp: its experiment.
 
     Raises:
       UserError: `curves` has the wrong form, or an evaluation or a number is unknown.
     """
-    named = [("config.curves", name) for name in metrics_of(curves)]
-    if best:
-        named.append(("config.best.metric", best))
-    # Names that are known before training are checked now: a wrong one would be noticed
-    # after hours.
     known = {}
-    for name, schedule in schedules.items():
+    for name, schedule in config.evals.items():
         if exp.scalars and schedule != "never":
             try:
                 known[name] = exp.scalars(name)
             except UserError as e:
                 raise UserError(f"config.evals.{name}: {e}") from None
+    named = [("config.curves", metric) for metric in metrics_of(config.curves)]
+    if config.best.metric:
+        named.append(("config.best.metric", config.best.metric))
     for field, metric in named:
-        name, _, scalar = metric.partition("/")
-        # Their names are known when the first step is taken.
+        # With several seeds, NAME/seedI is the number of one of them.
+        name, _, scalar = re.sub(r"/seed\d+$", "", metric).partition("/")
+        # The names of training metrics are known when the first step is taken.
         if name == "train":
             continue
-        if name not in schedules:
-            raise UserError(
-                f"{field} names {metric!r}, but config.evals has no {name!r}, only "
-                f"{', '.join(schedules) or 'none'}"
-            )
-        # With several seeds, NAME/seedI is the number of one of them.
-        if known.get(name) is not None and scalar.partition("/")[0] not in known[name]:
-            check_measured(field, metric, [f"{name}/{found}" for found in known[name]])
+        if name not in config.evals:
+            check_measured(field, name, list(config.evals))
+        elif known.get(name) is not None:
+            measured = [f"{name}/{found}" for found in known[name]]
+            check_measured(field, f"{name}/{scalar}", measured)
+
+
+def check_train_metrics(curves: Any, metrics: Iterable[str]) -> None:
+    """Check the training metrics that `config.curves` names.
+
+    Args:
+      curves: `config.curves`.
+      metrics: the names of the metrics of a step.
+
+    Raises:
+      UserError: a metric is not measured.
+    """
+    measured = [f"train/{name}" for name in metrics]
+    for metric in metrics_of(curves):
+        if metric.startswith("train/"):
+            plain = re.sub(r"/seed\d+$", "", metric)
+            check_measured("config.curves", plain, measured)
 
 
 def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:
-    """Raise UserError where a field names a number that is not measured.
+    """Raise UserError where a field names something that is not measured.
 
     Args:
       field: the field of the config.
       metric: what it names.
-      measured: the numbers that there are.
+      measured: what there is.
     """
-    if metric in measured:
-        return
-    near = difflib.get_close_matches(metric, measured, 1)
-    hint = (
-        f"; did you mean {near[0]}?" if near else f"; there are {', '.join(measured)}"
-    )
-    raise UserError(f"{field} names {metric!r}, which is not measured{hint}")
+    if metric not in measured:
+        near = difflib.get_close_matches(metric, measured, 1)
+        hint = (
+            f"did you mean {near[0]}?" if near else f"there are {', '.join(measured)}"
+        )
+        raise UserError(f"{field} names {metric!r}, which is not measured; {hint}")
 
 
 def metrics_of(curves: Any) -> list[str]:
@@ -321,17 +319,13 @@ def metrics_of(curves: Any) -> list[str]:
       UserError: it does not have the form that `lnrepro.config.HELP` describes.
     """
     names = []
-    for panel in curves if isinstance(curves, Sequence) else (curves,):
-        is_panel = isinstance(panel, list | tuple) and len(panel) in (3, 4)
-        metrics = panel[1] if is_panel else ()
-        if isinstance(metrics, str) or not (
-            is_panel
-            and isinstance(panel[0], str)
-            and isinstance(metrics, list | tuple)
-            and all(isinstance(name, str) for name in metrics)
-            and panel[2] in ("linear", "log")
-            and all(unit is None or unit > 0 for unit in panel[3:])
-        ):
+    for panel in curves:
+        try:
+            _, metrics, scale = panel[:3]
+            is_panel = isinstance(metrics, list | tuple) and scale in ("linear", "log")
+        except (TypeError, ValueError):
+            is_panel = False
+        if not is_panel:
             raise UserError(
                 f"config.curves: {panel!r} is no panel; a panel is (label, (metric, "
                 "...), 'linear' or 'log')"

@@ -4,15 +4,11 @@ import json
 import math
 import os
 import pathlib
-import stat
 from collections.abc import Mapping
 from typing import Any
 
-from lnrepro.errors import RunError, UserError
+from lnrepro.errors import RunError
 
-# Larger files of a run are refused. The largest is metrics.jsonl: two million records
-# have 229 MB.
-MOST_BYTES = 2**30
 # The errors of JSON that is damaged, or lacks the fields that are read of it.
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
@@ -76,34 +72,14 @@ def replace(path: pathlib.Path, contents: str) -> None:
         os.close(folder)
 
 
-def read_bytes(path: pathlib.Path) -> bytes:
-    """Read a file of a run, which may come from a stranger.
-
-    Raises:
-      UserError: it is a pipe, a device or a folder, or too large.
-      OSError: it cannot be read.
-    """
-    status = path.stat()
-    # To open a pipe would wait for ever, and /dev/zero has no end.
-    if not stat.S_ISREG(status.st_mode):
-        raise UserError(f"{path} is no regular file; copy the run again")
-    if status.st_size > MOST_BYTES:
-        raise UserError(
-            f"{path} has {status.st_size:,} bytes, and at most {MOST_BYTES:,} are read"
-        )
-    return path.read_bytes()
-
-
 def read_object(path: pathlib.Path) -> dict[str, Any] | None:
     """Read a JSON file; None if it holds something else than an object.
 
     Raises:
-      UserError: see `read_bytes`.
       OSError: it cannot be read.
     """
     try:
-        value = json.loads(read_bytes(path))
-    # JSON that is nested too deeply is a RecursionError.
+        value = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -5,23 +5,19 @@ call as `lnrepro.load`, returns an object with the functions of `EXPERIMENT.use`
 """
 
 import functools
-import inspect
 import json
 import logging
 import os
 import pathlib
 import re
 from collections.abc import Mapping
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro import data
-from lnrepro.checks import MAY_BE_NONE, check_ranges, local_path, missing_fields
-from lnrepro.config import add_defaults
+from lnrepro.checks import local_path
 from lnrepro.engine import experiment as experiments
 from lnrepro.engine import (
     export,
@@ -35,12 +31,11 @@ from lnrepro.engine import (
 )
 from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.export import Weights
-from lnrepro.engine.run import Run
 from lnrepro.errors import UserError
 
 logger = logging.getLogger("lnrepro")
 
-# The experiments that `load_model` imports without being told to.
+# The experiments that are imported without being named by the user.
 OWN_EXPERIMENT = re.compile(r"experiments\.[A-Za-z]\w*")
 # A larger share of unknown words is a warning.
 MANY_UNKNOWN = 0.1
@@ -81,84 +76,13 @@ class LoadedRun:
         They are stored in the run, so that it can be used without the data.
 
         Raises:
-          UserError: the run has none, and its data is not here either.
+          UserError: the run has none.
         """
         path = self.folder / workdir.FACTS
-        # Only runs without this file need their data. An embedded set is not prepared
-        # for it, because the config of a stranger may name any folder.
-        if path.exists():
-            facts = json_files.read_object(path)
-            if facts is None:
-                raise UserError(f"{path}: not a JSON object; copy the run again")
-            return facts
-        if not data.prepared(self.config.data.name, self.config.data.dir):
-            raise UserError(
-                f"{path} is missing, and so is the data set {self.config.data.name}; "
-                "copy the whole run"
-            )
-        self.check_data()
-        return data.facts(self.config.data.name, self.config.data.dir)
-
-    def add_defaults(self) -> None:
-        """Give the config of an earlier version the fields and values of this one."""
-        add_defaults(self.config)
-        # Version 0.1 wrote 0 for what is not set.
-        for field in MAY_BE_NONE:
-            if attrgetter(field)(self.config) == 0:
-                self.config.update_from_flattened_dict({field: None})
-
-    def check_data(self) -> None:
-        """Check that the data set here is the one that the run was trained on.
-
-        Raises:
-          UserError: it is not here, or it is other data of the same name.
-        """
-        fingerprint_there = self.about["data"]["fingerprint"]
-        fingerprint = data.fingerprint(self.config.data.name, self.config.data.dir)
-        if fingerprint != fingerprint_there:
-            raise UserError(
-                f"{self.folder} was trained on {fingerprint_there}, but the data set "
-                f"in {data.data_root(self.config.data.dir)} is {fingerprint}; give "
-                "another folder with config.data.dir, or with LNREPRO_DATA where that "
-                "is None"
-            )
-
-    def fact(self, name: str) -> Any:
-        """Return one of the `facts`.
-
-        Raises:
-          UserError: there is none of this name.
-        """
-        if name not in self.facts:
-            raise UserError(
-                f"{self.folder / workdir.FACTS}: has no {name!r}; it is not that of a "
-                f"run of {self.config.experiment}"
-            )
-        return self.facts[name]
-
-    def words(self, name: str = "words") -> list[str]:
-        """Return one of the `facts` that is a list of words.
-
-        Raises:
-          UserError: there is none of this name, or it is something else.
-        """
-        words = self.fact(name)
-        if not isinstance(words, list) or not all(isinstance(w, str) for w in words):
-            raise UserError(
-                f"{self.folder / workdir.FACTS}: {name!r} is not a list of words"
-            )
-        return words
-
-    @functools.cached_property
-    def run(self) -> Run:
-        """The engine's run, which has the experiment's functions and the optimiser."""
-        # Building the run imports the experiment, so it is done at first use.
-        return Run(self.config, self.folder)
-
-    @functools.cached_property
-    def initial(self) -> train_step.State:
-        """The state before the first step, as NumPy arrays."""
-        return self.run.initial()
+        try:
+            return json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            raise UserError(f"{path} cannot be read; copy the whole run") from None
 
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
@@ -182,19 +106,15 @@ class LoadedRun:
         Raises:
           UserError: there is no checkpoint, or it does not fit the config.
         """
-        # The batch size and the mesh of the training are not needed here.
-        with missing_fields(self.config):
-            like = self._shapes(1)
         if (self.folder / export.WEIGHTS).exists():
-            return export.read_weights(self.folder, self.about, like.vars)
+            # The batch size and the mesh of the training are not needed here.
+            return export.read_weights(self.folder, self.about, self._shapes(1).vars)
         # A run that was stopped before its first evaluation has no best checkpoint.
         for name in (self._checkpoint, "last"):
             saved = self.checkpoint(name)
             if saved is not None:
                 first = next(seeds.parts(saved.state.vars, self.config.seeds))
-                arrays = jax.tree.map(np.asarray, first)
-                export.check_shapes(self.folder, arrays, like.vars)
-                return Weights(name, saved.step, arrays)
+                return Weights(name, saved.step, jax.tree.map(np.asarray, first))
         raise UserError(f"{self.folder} has no checkpoint yet; train it first")
 
     @property
@@ -217,9 +137,8 @@ class LoadedRun:
             store.close()
         if saved:
             path = store.folder / name / str(saved.step)
-            run_config.check_checkpoint(
-                path, saved.notes, self.config, fields=run_config.OF_NETWORK
-            )
+            now = {"config": run_config.as_json(self.config)}
+            run_config.check_checkpoint(path, saved.notes, now, run_config.OF_NETWORK)
         return saved
 
     def _shapes(self, count: int) -> train_step.State:
@@ -251,13 +170,7 @@ class LoadedRun:
           UserError: the folder is not empty or cannot be written, or there is no
             checkpoint.
         """
-        uses = {}
-        for name, method in inspect.getmembers(type(self), inspect.isfunction):
-            # The methods of this class are those of every run.
-            if not name.startswith("_") and not hasattr(LoadedRun, name):
-                uses[name] = method
-        whole = export.Export(self.about, self.weights, self.facts, self.metrics, uses)
-        return export.write(whole, path)
+        return export.write(path, self.about, self.weights, self.facts, self.metrics)
 
     def log_unknown(self, unknown: int, words: int) -> None:
         """Log how many of the words of a text the network does not know."""
@@ -299,24 +212,29 @@ def load_model(
     """
     if checkpoint not in ("best", "last"):
         raise UserError(f"checkpoint={checkpoint!r}: choose best or last")
-    # The name of the module is checked before anything is imported.
-    run = load(pathlib.Path(folder), experiment)
-    name = run.config.experiment
-    if experiment is None and not OWN_EXPERIMENT.fullmatch(str(name)):
-        raise UserError(
-            f"{run.folder} holds a run of {name!r}; if you trust this module, name it "
-            "with experiment="
-        )
+    run = load(pathlib.Path(folder), experiment) if experiment else load_own(folder)
     uses = experiments.load_uses(run.config)
     model = uses.Model if uses else LoadedRun
-    opened = model(run.folder, run.about, checkpoint)
-    try:
-        opened.add_defaults()
-        check_ranges(opened.config)
-    except (UserError, AttributeError, KeyError, TypeError, ValueError) as e:
-        # The file was edited: the trainer writes no such value.
-        raise UserError(f"{run.folder / 'config.json'}: {e}") from None
-    return opened
+    return model(run.folder, run.about, checkpoint)
+
+
+def load_own(folder: str | os.PathLike) -> LoadedRun:
+    """Open a run of one of the modules `experiments.NAME`, as `load` does.
+
+    The config.json may come from a stranger, and the module that it names would be
+    imported.
+
+    Raises:
+      UserError: it is a run of another module, or no run.
+    """
+    run = load(pathlib.Path(folder))
+    name = run.config.experiment
+    if not OWN_EXPERIMENT.fullmatch(str(name)):
+        raise UserError(
+            f"{run.folder} holds a run of {name!r}; if you trust this module, name it: "
+            "experiment= in Python, --config without --resume on the command line"
+        )
+    return run
 
 
 def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
@@ -335,10 +253,8 @@ def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
     folder = local_path(folder, "the folder of the run")
     path = folder / "config.json"
     try:
-        about = json.loads(json_files.read_bytes(path))
-        config = about["config"]
-        # Read all fields that are used later, so that a missing one is reported here.
-        name, _, _ = config["experiment"], config["norm"], config["data"]["name"]
+        about = json.loads(path.read_bytes())
+        name = about["config"]["experiment"]
         run = LoadedRun(folder, about)
     except OSError:
         raise UserError(

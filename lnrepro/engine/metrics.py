@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import csv
-import hashlib
 import json
 import math
 import os
@@ -142,14 +141,7 @@ class Log:
       records: number of records in it.
     """
 
-    def __init__(
-        self,
-        workdir: pathlib.Path,
-        data: str,
-        step: int,
-        records: int,
-        digest: str | None = None,
-    ):
+    def __init__(self, workdir: pathlib.Path, data: str, step: int, records: int):
         """Open the files, and remove what was written after the checkpoint.
 
         Args:
@@ -157,10 +149,9 @@ class Log:
           data: name of the data set, which is in every record.
           step: the step of the checkpoint; 0 for a new run.
           records: number of records at the checkpoint.
-          digest: what `digest` was at the checkpoint; None where that is not known.
 
         Raises:
-          UserError: records are missing, or they are not those of the checkpoint.
+          UserError: records are missing.
         """
         self.path = workdir / "metrics.jsonl"
         self.records = records
@@ -174,32 +165,16 @@ class Log:
             )
         # An interrupted run may have written records after its last checkpoint. This
         # run writes them again.
-        self._hash = hashlib.sha256()
         lines = [json_files.text(record) + "\n" for record in there[:records]]
-        for line in lines:
-            self._hash.update(line.encode())
-        if digest not in (None, self.digest):
-            raise UserError(
-                f"{self.path}: its first {records} records are not those that go with "
-                f"the checkpoint of step {step}: put the file back, or remove "
-                f"{workdir} to start again"
-            )
         json_files.replace(self.path, "".join(lines))
         self._file = open(self.path, "a", encoding="utf-8")
         self._events = Events(workdir / "tensorboard", step + 1 if step else 0)
 
-    @property
-    def digest(self) -> str:
-        """A digest of all records, from the first one on."""
-        return self._hash.hexdigest()
-
     def write(self, step: int, epoch: float, values: dict[str, float]) -> None:
         """Append a record: the step, the epoch, the name of the data, the values."""
         record = {"step": step, "epoch": round(epoch, 6), "data": self._data, **values}
-        line = json_files.text(record) + "\n"
-        self._hash.update(line.encode())
         with self._write_errors():
-            self._file.write(line)
+            self._file.write(json_files.text(record) + "\n")
             # For programs that follow the file. Only `flush` makes it survive a crash.
             self._file.flush()
             for name, value in values.items():
@@ -247,30 +222,17 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
     A last line without its end, which a killed process leaves, is dropped.
 
     Raises:
-      UserError: another line is not a record, and file and line are named; or it is no
-        file.
+      UserError: another line is not a record; file and line are named.
     """
+    lines = path.read_bytes().split(b"\n")
     records = []
-    lines = json_files.read_bytes(path).split(b"\n")
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
+    # Behind the last newline is nothing, or the line that was cut.
+    for number, line in enumerate(lines[:-1], 1):
         try:
-            record = json.loads(line)
-            if not isinstance(record["step"], int):
-                raise TypeError
-            for name in [name for name, value in record.items() if value is None]:
-                record[name] = math.nan
-            records.append(record)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            # `split` leaves an empty last item behind a final newline, so the last item
-            # is a line that was cut.
-            if number == len(lines):
-                break
-            start = line[:60].decode(errors="replace")
-            raise UserError(
-                f"{path}:{number}: not a metrics record: {start!r}"
-            ) from None
+            record = json.loads(line).items()
+        except (ValueError, AttributeError):
+            raise UserError(f"{path}:{number}: not a metrics record") from None
+        records.append({k: math.nan if v is None else v for k, v in record})
     return records
 
 

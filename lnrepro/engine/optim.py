@@ -119,21 +119,16 @@ def make(config: ConfigDict, steps: int) -> optax.GradientTransformation:
     Raises:
       UserError: an unknown name, clip_mode or decay.
     """
-    if config.name not in SCALINGS:
-        raise UserError(
-            f"config.optimizer.name = {config.name!r}: choose one of "
-            f"{', '.join(SCALINGS)}"
-        )
-    if config.clip_mode not in CLIPS:
-        raise UserError(
-            f"config.optimizer.clip_mode = {config.clip_mode!r}: choose one of "
-            f"{', '.join(CLIPS)}"
-        )
-    if config.decay not in DECAYS:
-        raise UserError(
-            f"config.optimizer.decay = {config.decay!r}: choose one of "
-            f"{', '.join(map(str, DECAYS))}"
-        )
+    for field, choices in (
+        ("name", SCALINGS),
+        ("clip_mode", CLIPS),
+        ("decay", DECAYS),
+    ):
+        if config[field] not in choices:
+            raise UserError(
+                f"config.optimizer.{field} = {config[field]!r}: choose one of "
+                f"{', '.join(map(str, choices))}"
+            )
     # Clipping comes first, so that the moments see the clipped gradients.
     chain = []
     if config.clip is not None:

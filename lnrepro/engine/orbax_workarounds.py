@@ -1,6 +1,6 @@
 """Work-arounds for what Orbax prints and logs after a failed save or read.
 
-Tried with orbax-checkpoint 0.11 (see constraints.txt). When one of the parallel reads
+Seen with orbax-checkpoint 0.12.8. When one of the parallel reads
 or writes of a checkpoint fails, Orbax abandons the others. Each of them then complains
 on stderr, below our own error message:
 

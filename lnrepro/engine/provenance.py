@@ -4,7 +4,6 @@ These are the command, the commit, the versions and the devices. config.json has
 of the first start, resumes.jsonl those of the others.
 """
 
-import collections
 import contextlib
 import json
 import os
@@ -87,19 +86,12 @@ def starts(workdir: pathlib.Path) -> list[dict[str, Any]]:
     """Return a record for each start of a run, the first one first.
 
     Each has "command", "versions", "git", "devices" and "processes"; those after the
-    first one also have "step". Fields that an earlier version did not write are
-    missing.
+    first one also have "step".
     """
     found = [json_files.read_object(workdir / "config.json") or {}]
     path = workdir / RESUMES
-    lines = json_files.read_bytes(path).splitlines() if path.exists() else ()
-    for line in lines:
-        # Someone may have edited it.
-        with contextlib.suppress(ValueError, RecursionError):
-            record = json.loads(line)
-            if isinstance(record, dict):
-                found.append(record)
-    return found
+    lines = path.read_bytes().splitlines() if path.exists() else ()
+    return found + [json.loads(line) for line in lines]
 
 
 def commits(workdir: pathlib.Path) -> list[str]:
@@ -128,20 +120,8 @@ def record_resume(workdir: pathlib.Path, step: int) -> str:
     # The command differs between --config and --resume, so it is recorded and not
     # compared.
     names = ("git", "versions", "devices", "processes")
-    # Versions before this record did not write all of them.
-    known = [name for name in names if name in before]
-    then, now = (
-        {name: _in_short(start[name]) for name in known} for start in (before, now)
-    )
+    then, now = ({name: start.get(name) for name in names} for start in (before, now))
     words = [f"{field} {a} -> {b}" for field, a, b in differences(then, now)]
     if not words:
         return ""
     return f"resumed otherwise than started before: {'; '.join(words)}"
-
-
-def _in_short(value: Any) -> Any:
-    """Return a list of devices as text, such as "4 x cpu:cpu"."""
-    if not isinstance(value, list):
-        return value
-    counts = collections.Counter(map(str, value))
-    return ", ".join(f"{count} x {name}" for name, count in counts.items())

@@ -6,8 +6,7 @@ The page holds its pictures, so that it can be sent and kept as a single file.
 import base64
 import json
 import pathlib
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -15,7 +14,7 @@ from lnrepro.engine import artifacts, experiment
 from lnrepro.engine.progress import Row
 
 REPORT = "report.html"
-HEAD = """<!doctype html><html lang='en'><meta charset='utf-8'>
+PAGE = """<!doctype html><html lang='en'><meta charset='utf-8'>
 <meta name='viewport' content='width=device-width, initial-scale=1'>
 <title>{title}</title>
 <style>
@@ -23,51 +22,19 @@ body {{ font-family: Georgia, serif; max-width: 62rem; margin: 2rem auto;
   padding: 0 1rem; color: #222; }}
 img, iframe {{ max-width: 100%; }}
 iframe {{ width: 100%; height: 30rem; border: 1px solid #ddd; }}
-code, pre {{ font-size: .82rem; background: #f5f5f5; }}
-pre {{ padding: .5rem; overflow-x: auto; }}
+pre {{ font-size: .82rem; background: #f5f5f5; padding: .5rem; overflow-x: auto; }}
 summary {{ cursor: pointer; }}
-.missing {{ color: #a00; }}
 table {{ border-collapse: collapse; font-size: .85rem; }}
-td, th {{ border-bottom: 1px solid #ddd; padding: .2rem .6rem; text-align: left; }}
+td {{ border-bottom: 1px solid #ddd; padding: .2rem .6rem; }}
 </style>
 <body><h1>{title}</h1>
+<p>{state}</p>
+{sections}
+<h2>How it was made</h2><pre>{made}</pre>
+</body></html>
 """
 PICTURES = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml"}
 TEXTS = (".md", ".txt")
-
-
-def head(title: str) -> str:
-    """Return the beginning of a page, with its title as a heading."""
-    return HEAD.format(title=escape(title))
-
-
-def table_row(tag: str, cells: Iterable[str]) -> str:
-    """Return a row of a table.
-
-    Args:
-      tag: "td" or "th".
-      cells: the texts of the cells.
-    """
-    inner = "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
-    return f"<tr>{inner}</tr>"
-
-
-def how_it_was_made(about: Mapping[str, Any]) -> str:
-    """Return what one needs to make a run again, as lines of text.
-
-    Args:
-      about: the contents of its config.json.
-    """
-    versions = about.get("versions", {})
-    return "\n".join(
-        [
-            f"python -m lnrepro.main {shlex.join(about.get('command', ('',))[1:])}",
-            f"data {about['data'].get('fingerprint')}; commit {about.get('git')}; "
-            f"devices {', '.join(about.get('devices', ()))}",
-            " ".join(f"{name} {version}" for name, version in versions.items()),
-            json.dumps(about["config"], indent=1),
-        ]
-    )
 
 
 def results_first(
@@ -75,8 +42,7 @@ def results_first(
 ) -> tuple[list[Row], list[Row]]:
     """Part what a run is judged by from the other numbers.
 
-    Its results are the best value, those of the evaluations at the end, the numbers of
-    every evaluation that are called as `config.best.metric`, and the curves.
+    Its results are the best value, those of the evaluations at the end, and the curves.
 
     Args:
       config: the config of the run, or its JSON.
@@ -85,25 +51,15 @@ def results_first(
     Returns:
       The results, and the rest. Where a config names none of them, all are results.
     """
-    metric = config.get("best", {}).get("metric") or ""
-    at_end = [name for name, when in config.get("evals", {}).items() if when == "end"]
-    curves = experiment.metrics_of(config.get("curves", ()))
-
-    def rank(row):
-        evaluation, _, scalar = row.name.rpartition("/")
-        if row.name in (f"best {metric}", "best step"):
-            return 0
-        if evaluation in at_end:
-            return 1
-        if metric and scalar == metric.rpartition("/")[2]:
-            return 2
-        return 3 if row.name in curves else 4
-
-    ranked = sorted(numbers, key=rank)
-    results = [row for row in ranked if rank(row) < 4]
+    at_end = [name for name, when in config["evals"].items() if when == "end"]
+    leading = [f"best {config['best']['metric']}", "best step"]
+    leading += [row.name for row in numbers if row.name.partition("/")[0] in at_end]
+    leading += experiment.metrics_of(config["curves"])
+    rest = {row.name: row for row in numbers}
+    results = [rest.pop(name) for name in leading if name in rest]
     if not results:
-        return ranked, []
-    return results, ranked[len(results) :]
+        return list(rest.values()), []
+    return results, list(rest.values())
 
 
 def more(numbers: Sequence[Row]) -> str:
@@ -128,33 +84,38 @@ def write(
     Raises:
       OSError: it cannot be written.
     """
-    config = about["config"]
-    results, others = results_first(config, numbers)
-    # Every text is escaped: names and values of a run may come from a stranger.
-    parts = [head(artifacts.title(config)), f"<p>{escape(state)}</p>"]
-    parts.append(f"<h2>Numbers</h2>{_table(results)}")
+    results, others = results_first(about["config"], numbers)
+    sections = [f"<h2>Numbers</h2>{_table(results)}"]
     if others:
         summary = f"<summary>{more(others)}</summary>"
-        parts.append(f"<details>{summary}{_table(others)}</details>")
-    # The curves first.
+        sections.append(f"<details>{summary}{_table(others)}</details>")
     files = [path for path in (folder / "artifacts").rglob("*") if path.is_file()]
+    # The curves first.
     for path in sorted(files, key=lambda path: (path.stem != "curves", path)):
-        parts.append(_shown(path, str(path.relative_to(folder / "artifacts"))))
-    parts.append(f"<h2>How it was made</h2><pre>{escape(how_it_was_made(about))}</pre>")
+        sections.append(_shown(path, str(path.relative_to(folder / "artifacts"))))
+    # Every text is escaped: names and values of a run may come from a stranger.
+    text = PAGE.format(
+        title=escape(artifacts.title(about["config"])),
+        state=escape(state),
+        sections="\n".join(sections),
+        made=escape(json.dumps(about, indent=1)),
+    )
     page = folder / REPORT
-    page.write_text("\n".join([*parts, "</body></html>\n"]), encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
     return page
 
 
 def _table(numbers):
-    names = table_row("th", ("metric", "value", "std over seeds", "unit"))
-    rows = [table_row("td", _cells(row)) for row in numbers]
-    return f"<table>{names}{''.join(rows)}</table>"
-
-
-def _cells(row):
-    spread = "" if row.spread is None else f"{row.spread:.2g}"
-    return row.name, f"{row.value:.6g}", spread, row.unit
+    """Return rows as a table of HTML."""
+    lines = [("metric", "value", "std over seeds", "unit")]
+    for row in numbers:
+        spread = "" if row.spread is None else f"{row.spread:.2g}"
+        lines.append((row.name, f"{row.value:.6g}", spread, row.unit))
+    table = ["<table>"]
+    for line in lines:
+        cells = [f"<td>{escape(cell)}</td>" for cell in line]
+        table.append(f"<tr>{''.join(cells)}</tr>")
+    return "".join([*table, "</table>"])
 
 
 def _shown(path, name):

@@ -3,10 +3,10 @@
 A small data set then crosses to an accelerator once. A step sends the numbers of its
 rows there, and no examples.
 
-Shapes: K stacked batches, B batch, N examples of the split.
+Shapes: K stacked batches, S seeds, B batch, N examples of the split.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,24 +20,37 @@ LARGEST_BYTES = 2**30
 
 
 class Resident(Stream):
-    """The endless batches of a plan, equal to those of `data.batches.train_batches`."""
+    """The endless batches of a plan, equal to those of `data.batches.train_batches`.
 
-    def __init__(self, columns: Mapping[str, np.ndarray], plan: Plan, start_step: int):
-        """Copy the data set to the device.
+    Attributes:
+      columns: arrays [N, ...] on the host.
+      plans: which rows each batch holds, for each of the seeds.
+      step: number of the next batch.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, np.ndarray], plans: Sequence[Plan], start_step: int
+    ):
+        """Describe the batches. The data set is copied to the device by the first one.
 
         Args:
           columns: arrays [N, ...].
-          plan: which rows each batch holds.
+          plans: which rows each batch holds. With several plans, batches are [S, B].
           start_step: number of the first batch.
         """
-        self._columns = jax.device_put(dict(columns))
-        self._plan, self._step = plan, start_step
+        self.columns, self.plans, self.step = columns, plans, start_step
+        self._on_device = None
 
     def take(self, n: int) -> dict[str, Any]:
-        """Return the next K = n batches, stacked: arrays [K, B, ...] on the device."""
-        steps = range(self._step, self._step + n)
-        self._step += n
-        return _gather(self._columns, np.stack([self._plan.rows(k) for k in steps]))
+        """Return the next K = n batches: arrays [K, B, ...] or [K, S, B, ...]."""
+        if self._on_device is None:
+            self._on_device = jax.device_put(dict(self.columns))
+        rows = []
+        for step in range(self.step, self.step + n):
+            rows.append([plan.rows(step) for plan in self.plans])
+        self.step += n
+        index = np.array(rows)
+        return _gather(self._on_device, index if self.plans[1:] else index[:, 0])
 
     def close(self) -> None:
         """Do nothing: there is no thread to stop."""
@@ -64,7 +77,7 @@ def train_batches(
       UserError: see `data.batches.train_batches`.
     """
     if _helps(columns):
-        return Resident(columns, plan, start_step)
+        return Resident(columns, (plan,), start_step)
     return batches.train_batches(columns, plan, start_step=start_step)
 
 
@@ -73,3 +86,23 @@ def _helps(columns: Mapping[str, Any]) -> bool:
     has_one_accelerator = jax.default_backend() != "cpu" and jax.device_count() == 1
     n_bytes = sum(column.nbytes for column in columns.values())
     return has_one_accelerator and n_bytes <= LARGEST_BYTES
+
+
+def together(streams: Sequence[Any]) -> Resident | None:
+    """Return the batches of several seeds, gathered from one copy of the data set.
+
+    Args:
+      streams: the training batches of each seed, before their first batch.
+
+    Returns:
+      Their batches [S, B], or None unless all of them are resident and of equal data.
+    """
+    first, plans = streams[0], []
+    for stream in streams:
+        if not isinstance(stream, Resident):
+            return None
+        same = jax.tree.map(np.array_equal, stream.columns, first.columns)
+        if not all(same.values()):
+            return None
+        plans += stream.plans
+    return Resident(first.columns, plans, first.step)

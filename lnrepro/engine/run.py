@@ -1,4 +1,4 @@
-"""A run: what is made of its config, and its evaluations."""
+"""What a config says about a run: its experiments, schedules, optimiser and devices."""
 
 import pathlib
 from collections.abc import Callable, Sequence
@@ -10,16 +10,7 @@ from ml_collections import ConfigDict
 
 from lnrepro import optional
 from lnrepro.checks import check_ranges
-from lnrepro.engine import (
-    artifacts,
-    distribute,
-    experiment,
-    memory,
-    optim,
-    run_config,
-    seeds,
-)
-from lnrepro.engine.checkpoint import Checkpoint, Store
+from lnrepro.engine import artifacts, distribute, experiment, optim, seeds
 from lnrepro.engine.train_step import Batches, State, make_init, make_step
 
 
@@ -31,22 +22,35 @@ class Results(NamedTuple):
 
 
 class Run:
-    """A run: its config, its directory, and what is made of them."""
+    """What a config says about a run. Nothing is computed or written yet.
 
-    def __init__(self, config: ConfigDict, folder: pathlib.Path, writing: bool = False):
-        """Make the experiment, the optimiser and the placement; data is not touched.
+    Attributes:
+      config: the config, whose sizes are all set.
+      folder: the run directory.
+      seeds: the seeds that are trained together.
+      experiments: the experiment of each seed.
+      total_steps: number of optimiser steps.
+      steps_per_epoch: number of batches in a pass over the training set.
+      evals: the schedules of the evaluations.
+      optimizer: the optimiser.
+      placement: how state and batches are placed on the devices.
+    """
+
+    def __init__(self, config: ConfigDict, folder: pathlib.Path):
+        """Make the experiment, the optimiser and the placement.
+
+        Data is touched only where the config leaves a size open.
 
         Args:
           config: the config.
           folder: the run directory.
-          writing: whether checkpoints will be written.
 
         Raises:
           UserError: a config that cannot run.
         """
         check_ranges(config)
-        self.config = config
-        self.folder = folder
+        config = experiment.fill_sizes(config)
+        self.config, self.folder = config, folder
         self.total_steps = experiment.total_steps(config)
         self.steps_per_epoch = experiment.steps_per_epoch(config)
         self.evals = experiment.evals(config)
@@ -54,66 +58,41 @@ class Run:
         self.experiments = [
             experiment.load(seeds.single(config, seed)) for seed in self.seeds
         ]
+        self.optimizer = optim.make(config.optimizer, self.total_steps)
+        distribute.check_pallas(config.pallas, config.placement)
         self.placement = distribute.make(
             config.placement, config.batch_size, len(self.seeds), **config.mesh
         )
-        distribute.check_pallas(config.pallas, config.placement)
-        self.optimizer = optim.make(config.optimizer, self.total_steps)
         # For each seed, the key of its parameters and the key of its training.
         keys = [jax.random.split(jax.random.key(seed)) for seed in self.seeds]
-        self.init_keys, self.step_keys = zip(*keys, strict=True)
-        self.store = Store(folder / "checkpoints", writing)
-        self.is_main = jax.process_index() == 0
+        self._init_keys, self._step_keys = zip(*keys, strict=True)
+
+    @property
+    def title(self) -> str:
+        """The experiment, its norm and its data in one line."""
+        config = self.config
+        return f"{config.experiment} norm={config.norm} data={config.data.name}"
 
     def initial(self) -> State:
-        """Return the state before the first step, as NumPy arrays.
-
-        Raises:
-          UserError: it does not fit into the memory.
-        """
+        """Return the state before the first step, as NumPy arrays."""
         init = jax.jit(make_init(self.experiments[0], self.optimizer))
-        # This computes shapes alone.
-        shapes = init.eval_shape(self.init_keys[0])
-        memory.check(len(self.seeds) * memory.size(shapes), self.config.mesh.model)
         # One seed after the other, with one compiled program.
-        states = [jax.tree.map(np.array, init(key)) for key in self.init_keys]
+        states = [jax.tree.map(np.array, init(key)) for key in self._init_keys]
         return seeds.stack(states)
 
-    def restore(self, name: str, like: State, fingerprint: str) -> Checkpoint | None:
-        """Read the newest checkpoint of this run that can be read.
-
-        Args:
-          name: "last" or "best".
-          like: a state of the same structure.
-          fingerprint: identity of the data.
-
-        Raises:
-          UserError: it is a checkpoint of another run.
-        """
-        saved = self.store.restore(name, like)
-        if saved:
-            path = self.store.folder / name / str(saved.step)
-            run_config.check_checkpoint(path, saved.notes, self.config, fingerprint)
-        return saved
-
-    def best_or_last(self, fingerprint: str) -> Checkpoint | None:
-        """Return the best checkpoint, or else the last one, and close the store."""
-        try:
-            like = self.initial()
-            best = self.restore("best", like, fingerprint)
-            return best or self.restore("last", like, fingerprint)
-        finally:
-            self.store.close()
+    def shapes(self) -> State:
+        """Return the shapes of the state of one seed; nothing is computed."""
+        init = make_init(self.experiments[0], self.optimizer)
+        return jax.eval_shape(init, self._init_keys[0])
 
     def step(self) -> Callable:
         """Return `make_step` of this run."""
-        key = seeds.stack(self.step_keys)
+        key = seeds.stack(self._step_keys)
         return make_step(self.experiments[0], self.optimizer, key)
 
     def batches(self, start_step: int) -> Batches:
         """Return the training batches from `start_step` on, those of all seeds."""
-        streams = [exp.batches(start_step) for exp in self.experiments]
-        return streams[0] if len(streams) == 1 else seeds.StackedBatches(streams)
+        return seeds.stacked([exp.batches(start_step) for exp in self.experiments])
 
     def evaluate(self, vars: Any, names: Sequence[str]) -> Results:
         """Run evaluations and write their artifacts.
@@ -143,25 +122,11 @@ class Run:
                     continue
                 for scalar, value in evaluation.scalars.items():
                     numbers[f"{name}/{scalar}"] = float(value)
-                if self.is_main:
+                if jax.process_index() == 0:
                     paths += artifacts.write(folder, evaluation)
             of_seeds.append(numbers)
         if len(of_seeds) == 1:
             return Results(of_seeds[0], paths)
-        together = {name: [n[name] for n in of_seeds] for name in of_seeds[0]}
-        return Results(seeds.spread(together, self.seeds), paths)
-
-    def header(self, step: int) -> str:
-        """Return the line that is printed when training starts after `step` steps."""
-        config = self.config
-        devices = f"{jax.device_count()} {jax.devices()[0].platform} device"
-        if jax.device_count() > 1:
-            devices += "s"
-        which = f"seed={config.seed}"
-        if len(self.seeds) > 1:
-            which = f"seeds={self.seeds[0]}..{self.seeds[-1]}"
-        start = f"resuming at step {step} of" if step else "training"
-        return (
-            f"{config.experiment} norm={config.norm} data={config.data.name} {which}: "
-            f"{start} {self.total_steps} steps on {devices}, in {self.folder}"
-        )
+        named = dict.fromkeys(name for numbers in of_seeds for name in numbers)
+        values = {name: [numbers.get(name) for numbers in of_seeds] for name in named}
+        return Results(seeds.spread(values, self.seeds), paths)

@@ -8,8 +8,6 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from lnrepro.config import add_defaults
-from lnrepro.engine import json_files
 from lnrepro.errors import UserError
 
 # What the parameters of a network depend on, besides its training.
@@ -38,27 +36,29 @@ def differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
         yield at, a, b
 
 
-def config_differences(there: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the differences of two configs; older ones get the defaults first."""
-    yield from differences(_filled(there), _filled(now), "config")
+def changes(there: Any, now: Any, fields: tuple[str, ...] = ("config",)) -> list[str]:
+    """Return what differs between two configs, where it may not differ.
 
+    A run may go on with another mesh, since it may go on with other devices. What it
+    shows at its end alone may differ too: a mistake there would be known after all of
+    the training.
 
-def _filled(fields: Any) -> dict[str, Any]:
-    config = ConfigDict(fields)
-    add_defaults(config)
-    return as_json(config)
+    Args:
+      there: the config of a run, as JSON values.
+      now: the config it goes on with.
+      fields: the fields that are compared, and what is below them.
 
-
-def may_change(field: str, there: Any, now: Any) -> bool:
-    """Whether a field of the config may differ when a run goes on.
-
-    These are the mesh, since a run may go on with other devices, and what a run shows
-    only at its end: a mistake there would be known after all of the training.
+    Returns:
+      "config.FIELD: VALUE there, VALUE now" for each field.
     """
-    if field.startswith("config.evals."):
+    found = []
+    for field, a, b in differences(there, now, "config"):
         at_end = (None, "end", "never")
-        return there in at_end and now in at_end
-    return field.startswith(("config.mesh", "config.curves"))
+        is_end = field.startswith("config.evals.") and a in at_end and b in at_end
+        may_differ = is_end or field.startswith(("config.mesh", "config.curves"))
+        if field.startswith(fields) and not may_differ:
+            found.append(f"{field}: {a!r} there, {b!r} now")
+    return found
 
 
 def checkpoint_notes(config: ConfigDict, fingerprint: str) -> dict[str, Any]:
@@ -68,51 +68,35 @@ def checkpoint_notes(config: ConfigDict, fingerprint: str) -> dict[str, Any]:
       config: the config.
       fingerprint: identity of the data.
     """
-    return {
-        "config": as_json(config),
-        "fingerprint": fingerprint,
-        "devices": jax.device_count(),
-    }
+    notes = {"config": as_json(config), "fingerprint": fingerprint}
+    # With pmap, each device has statistics and noise of its own.
+    if config.placement == "pmap":
+        notes["devices"] = jax.device_count()
+    return notes
 
 
 def check_checkpoint(
     path: pathlib.Path,
-    notes: Mapping[str, Any],
-    config: ConfigDict,
-    fingerprint: str | None = None,
+    there: Mapping[str, Any],
+    now: Mapping[str, Any],
     fields: tuple[str, ...] = ("config",),
 ) -> None:
     """Check that a checkpoint belongs to a run.
 
     Args:
       path: where it is, for the message.
-      notes: its notes. Earlier versions did not note their config, so that nothing is
-        checked.
-      config: the config of the run.
-      fingerprint: identity of the data; None is not compared.
-      fields: the fields that are compared, and what is below them.
+      there: its notes.
+      now: the `checkpoint_notes` of the run, or some of them.
+      fields: the fields of the config that are compared, and what is below them.
 
     Raises:
-      UserError: it belongs to a run of another config or of other data.
+      UserError: it belongs to a run of another config or of other data, or with
+        another number of devices where these count.
     """
-    if "config" not in notes:
-        return
-    try:
-        found = list(config_differences(notes["config"], as_json(config)))
-    except json_files.MALFORMED:
-        raise UserError(f"{path}: its notes are not those of a run") from None
-    differing = [
-        f"{field}: {a!r} there, {b!r} in this run"
-        for field, a, b in found
-        # Whether `best` may be corrected was decided when the run was opened.
-        if field.startswith(fields)
-        and not may_change(field, a, b)
-        and not field.startswith("config.best.")
-    ]
-    # The same config may be trained on data of another folder or version.
-    data_there = notes.get("fingerprint")
-    if fingerprint not in (None, data_there):
-        differing.append(f"data {data_there} there, {fingerprint} now")
+    differing = changes(there.get("config"), now["config"], fields)
+    for name in now.keys() - {"config"}:
+        if there.get(name) != now[name]:
+            differing.append(f"{name}: {there.get(name)} there, {now[name]} now")
     if differing:
         raise UserError(
             f"{path} is a checkpoint of another run ({'; '.join(differing)}); put the "

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from lnrepro.engine import resident
 from lnrepro.engine.train_step import Batches, close, take
 
 
@@ -34,13 +35,12 @@ def stack(trees: Sequence[Any]) -> Any:
     """Stack the trees of all seeds, leaves [S, ...]; a single tree stays as it is."""
     if len(trees) == 1:
         return trees[0]
+    return jax.tree.map(lambda *leaves: _numpy_of(leaves[0]).stack(leaves), *trees)
 
-    def stack_leaves(*leaves):
-        # Arrays on the host stay there.
-        numpy = np if isinstance(leaves[0], np.ndarray) else jnp
-        return numpy.stack(leaves)
 
-    return jax.tree.map(stack_leaves, *trees)
+def _numpy_of(array) -> Any:
+    # Arrays on the host stay there, and arrays on a device too.
+    return np if isinstance(array, np.ndarray) else jnp
 
 
 def parts(tree: Any, count: int) -> Iterator[Any]:
@@ -54,25 +54,29 @@ def parts(tree: Any, count: int) -> Iterator[Any]:
         yield one_seed(tree, i)
 
 
-def spread(values: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, float]:
+def spread(
+    values: Mapping[str, Sequence[float | None]], seeds: Sequence[int]
+) -> dict[str, float]:
     """Name the numbers of several seeds.
 
     Args:
-      values: {name: [S] numbers}, or {name: number} of a single seed.
+      values: {name: [S] numbers, None where a seed has none}.
       seeds: the seeds.
 
     Returns:
-      {name: mean over the seeds, name/seedI: number of seed I}, or values of a single
-      seed.
+      {name: mean over the seeds, name/seedI: number of seed I}. A name that one of the
+      seeds lacks has no mean.
     """
-    if len(seeds) == 1:
-        return dict(values)
     # The plain name is the mean, so that figures and `best.metric` need no case of
     # their own.
-    named = {name: float(np.mean(numbers)) for name, numbers in values.items()}
+    named = {}
+    for name, numbers in values.items():
+        if None not in numbers:
+            named[name] = float(np.mean(numbers))
     for i, seed in enumerate(seeds):
         for name, numbers in values.items():
-            named[name_of(name, seed)] = float(numbers[i])
+            if numbers[i] is not None:
+                named[name_of(name, seed)] = numbers[i]
     return named
 
 
@@ -110,6 +114,13 @@ def without_single(values: Mapping[str, float]) -> dict[str, float]:
     return {name: v for name, v in values.items() if not is_of_one_seed(name)}
 
 
+def stacked(streams: Sequence[Batches]) -> Batches:
+    """Return the batches of all seeds together, [K, S, B, ...]; those of one as is."""
+    if len(streams) == 1:
+        return streams[0]
+    return resident.together(streams) or StackedBatches(streams)
+
+
 class StackedBatches:
     """The batches of all seeds, stacked.
 
@@ -134,14 +145,10 @@ class StackedBatches:
 
 
 def _stack_padded(*arrays):
-    # Arrays on a device stay there.
-    numpy = jnp if isinstance(arrays[0], jax.Array) else np
     # All have the same number of axes: [n, B, ...].
     # Batches of several seeds may come from different buckets.
     largest = np.max([a.shape for a in arrays], axis=0)
-    padded = []
-    for a in arrays:
-        missing = largest - a.shape
-        padded.append(numpy.pad(a, [(0, size) for size in missing]))
+    numpy = _numpy_of(arrays[0])
+    padded = [numpy.pad(a, [(0, m) for m in largest - a.shape]) for a in arrays]
     # [n, B, ...] of each seed -> [n, S, B, ...].
     return numpy.stack(padded, axis=1)

@@ -1,16 +1,15 @@
 """Handling of SIGTERM and SIGINT during training.
 
-Signals are collected while the loop runs. All processes agree on the step after which
-they stop. The state is saved before the run ends.
+Signals are collected while the loop runs. It stops after the same step in all
+processes, and saves before the run ends.
 """
 
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from typing import Any
 
 import jax
-import numpy as np
 
 # A second signal within this time counts as the first one: SLURM sends two within
 # milliseconds when it preempts a job.
@@ -33,76 +32,78 @@ class Stopped(Exception):
         self.exit_code = 128 + signum
 
 
-class CaughtSignals(list[int]):
-    """The signals that have arrived, the oldest first.
+class Signals:
+    """SIGTERM and SIGINT, collected in a `with` statement instead of ending the run.
+
+    A second signal of the same kind acts at once, if it comes REPEAT_S after the first.
+    Outside of the main thread, the program around us keeps the signals.
 
     Attributes:
-      saved_step: the last step once nothing is left to save, else None.
+      caught: the signals that have arrived, the oldest first.
     """
 
-    saved_step: int | None = None
+    def __init__(self):
+        """Collect nothing yet."""
+        self.caught: list[int] = []
+        self._first_time: dict[int, float] = {}
+        self._previous: dict[int, Any] = {}
+        self._saved_step: int | None = None
 
-    def agreed(self, step: int, log_every: int) -> int:
+    def __enter__(self) -> "Signals":
+        self._collect(signal.SIGINT)
+        # Among several processes SIGTERM is caught by JAX's runtime, see `agreed`.
+        if jax.process_count() == 1:
+            self._collect(signal.SIGTERM)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _collect(self, number):
+        # Only the main thread may set a handler.
+        with contextlib.suppress(ValueError):
+            self._previous[number] = signal.signal(number, self._handle)
+
+    def _handle(self, signum, frame):
+        self.caught.append(signum)
+        now = time.monotonic()
+        if now - self._first_time.setdefault(signum, now) > REPEAT_S:
+            signal.signal(signum, self._previous[signum])
+            signal.raise_signal(signum)
+        elif self._saved_step is not None:
+            step, self._saved_step = self._saved_step, None
+            raise Stopped(signum, step)
+        elif signal.SIGTERM not in self._previous:
+            # To JAX's runtime.
+            signal.raise_signal(signal.SIGTERM)
+
+    def agreed(self, calls: int) -> int:
         """Return the signal to stop for, or 0.
 
         Args:
-          step: the number of steps taken.
-          log_every: several processes ask each other at multiples of it, so that all
-            stop after the same step.
+          calls: the number of calls of the step so far. Several processes ask at the
+            same numbers, one after the other, so that all stop at the same one.
         """
-        # Processes may get the signal at different steps, and a step needs all of them.
-        own = self[0] if self else 0
+        own = self.caught[0] if self.caught else 0
         if jax.process_count() == 1:
             return own
-        if step % log_every:
-            return 0
         from jax.experimental import multihost_utils
 
-        return int(multihost_utils.process_allgather(np.array(own)).max())
+        # JAX's runtime catches SIGTERM in any of the processes. It tells the others,
+        # and chooses a call that none of them has reached.
+        if multihost_utils.reached_preemption_sync_point(calls):
+            return own or signal.SIGTERM
+        return 0
 
-    @contextlib.contextmanager
-    def at_once(self, step: int) -> Iterator[None]:
-        """Raise Stopped as soon as a signal arrives, or if one has arrived already."""
-        self.saved_step = step
-        try:
-            if self:
-                raise Stopped(self[0], step)
-            yield
-        finally:
-            self.saved_step = None
+    def act_at_once(self, step: int) -> None:
+        """Raise Stopped as soon as a signal arrives, or if one has arrived already.
 
-
-@contextlib.contextmanager
-def collect() -> Iterator[CaughtSignals]:
-    """Collect SIGTERM and SIGINT instead of ending the process.
-
-    A second signal of the same kind acts at once, if it comes REPEAT_S after the first.
-    """
-    caught = CaughtSignals()
-    first_time: dict[int, float] = {}
-
-    def handle(signum, frame):
-        # Only a note: the loop stops where the state can be saved.
-        caught.append(signum)
-        now = time.monotonic()
-        if now - first_time.setdefault(signum, now) > REPEAT_S:
-            signal.signal(signum, previous[signum])
-            signal.raise_signal(signum)
-        if caught.saved_step is not None:
-            step, caught.saved_step = caught.saved_step, None
-            raise Stopped(signum, step)
-
-    try:
-        previous = {
-            number: signal.signal(number, handle)
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
-    except ValueError:
-        # Outside of the main thread, the program around us keeps the signals.
-        yield caught
-        return
-    try:
-        yield caught
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        Args:
+          step: the step that was saved last.
+        """
+        if self.caught:
+            raise Stopped(self.caught[0], step)
+        self._saved_step = step
+        if signal.SIGTERM not in self._previous:
+            self._collect(signal.SIGTERM)

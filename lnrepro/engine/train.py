@@ -1,12 +1,18 @@
-"""Training and evaluation of a config in its run directory."""
+"""Training and evaluation of a config in its run directory.
 
+`train` is told in the order of execution: open, restore, steps, finish. Each call of
+the compiled step is followed by what is due then: log, evaluate, save. A run that is
+interrupted and resumed ends with the same bits as one that is not.
+"""
+
+import collections
 import contextlib
 import json
 import pathlib
 from typing import Any
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro.engine import (
@@ -14,16 +20,24 @@ from lnrepro.engine import (
     experiment,
     json_files,
     peers,
+    provenance,
     report,
+    run_config,
     seeds,
     workdir,
 )
-from lnrepro.engine.loop import Loop, check_same_step
-from lnrepro.engine.metrics import check_finite, write_csv
-from lnrepro.engine.progress import Row, table
-from lnrepro.engine.run import Run
-from lnrepro.engine.train_step import make_init
+from lnrepro.engine.checkpoint import Checkpoint, Store
+from lnrepro.engine.metrics import Log, Meter, check_finite, is_better, write_csv
+from lnrepro.engine.progress import Progress, Row, table
+from lnrepro.engine.run import Results, Run
+from lnrepro.engine.signals import Signals, Stopped
+from lnrepro.engine.train_step import close, take
+from lnrepro.engine.workdir import Lock
 from lnrepro.errors import Diverged, UserError
+
+# Calls of the compiled step that are dispatched ahead of the devices. With more of
+# them, the answer to a signal takes longer. With fewer, the devices wait for the host.
+AHEAD = 4
 
 
 def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
@@ -41,87 +55,335 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       RunError: the run failed.
       signals.Stopped: SIGTERM or SIGINT arrived; the state is saved.
     """
-    with peers.together("data"):
-        config = experiment.fill_sizes(config)
-        run = Run(config, folder, writing=True)
-        fingerprint, facts = _data_identity(config.data)
-        experiment.check_data_sizes(config)
-        experiment.check_names(
-            run.experiments[0], config.evals, config.best.metric, config.curves
-        )
-    peers.agree("fingerprint", {"the data": fingerprint})
-    # A model that cannot be built must not leave a config.json.
-    jax.eval_shape(make_init(run.experiments[0], run.optimizer), run.init_keys[0])
-    assert_lock_held, is_new, finished = _nothing, False, False
+    run = Run(config, folder)
+    fingerprint, facts = _check(run)
     with contextlib.ExitStack() as stack:
         stack.enter_context(workdir.storage_errors(folder))
-        with peers.together("folder"):
-            if run.is_main:
-                assert_lock_held = stack.enter_context(workdir.lock(folder))
-                is_new = workdir.open_run(folder, config, fingerprint, facts)
-                finished = workdir.read_results(folder) is not None
-        if _of_main(finished):
-            if run.is_main:
+        # Process 0 alone locks the run directory and writes to it.
+        lock = None
+
+        def open_folder():
+            nonlocal lock
+            lock = stack.enter_context(workdir.lock(folder))
+            return workdir.open_run(folder, run.config, fingerprint, facts)
+
+        opened = peers.from_first("folder", open_folder)
+        if opened == "finished":
+            if lock:
                 print(
                     f"{folder} is finished ({run.total_steps} steps); --evaluate shows "
                     "its numbers again"
                 )
             return {}
-        if run.is_main:
-            # What stopped the run before may be mended.
-            (folder / workdir.DIVERGED).unlink(missing_ok=True)
-        stack.callback(run.store.close)
+        store = Store(folder / "checkpoints")
+        stack.callback(store.close)
+        start = _restore(run, store, "last", fingerprint)
+        progress = Progress(
+            run.total_steps, start.step, not lock, run.config.best.metric
+        )
+        stack.callback(progress.close)
+        progress.say(_header(run, start.step))
+        records = _open_records(run, start) if lock else None
+        if lock and opened == "resumed":
+            progress.say(provenance.record_resume(folder, start.step))
         try:
-            # The lock is held until results.json is written.
-            results = Loop(run, assert_lock_held, fingerprint, is_new).train()
+            results = _take_steps(run, store, start, lock, records, progress)
         except Diverged as e:
-            if run.is_main:
+            if lock:
                 workdir.note_diverged(folder, e)
             raise
-        run.store.close()
-        assert_lock_held()
-        if run.is_main:
+        progress.close()
+        store.close()
+        # The lock is held until results.json is written.
+        if lock:
+            lock.check_held()
             _write_results(run, results)
         return results.numbers
 
 
-def _nothing():
-    """Do nothing, in place of the check of a lock that another process holds."""
+def _check(run: Run) -> tuple[str, dict[str, Any]]:
+    """Check a run and its data, before anything is written.
+
+    Returns:
+      The fingerprint and the facts of the data set.
+
+    Raises:
+      UserError: the run cannot be trained.
+    """
+    fingerprint, facts = _data_identity(run.config.data)
+    experiment.check_data_sizes(run.config)
+    experiment.check_names(run.config, run.experiments[0])
+    # A model that cannot be built must not leave a config.json.
+    run.shapes()
+    peers.agree("data", {"the data": fingerprint})
+    return fingerprint, facts
 
 
-def _of_main(finished):
-    """Return what process 0 says; the others look at a folder that it may change."""
-    if jax.process_count() > 1:
-        from jax.experimental import multihost_utils
+def _data_identity(spec: ConfigDict) -> tuple[str, dict[str, Any]]:
+    """Return the fingerprint and the facts of the data set of `config.data`."""
+    from lnrepro import data
 
-        finished = bool(multihost_utils.broadcast_one_to_all(np.array(finished)))
-    return finished
+    prepared = data.open_set(spec.name, spec.get("dir"))
+    return prepared.fingerprint, prepared.facts
 
 
-def _write_results(run, results):
-    """Write metrics.csv, report.html and results.json, and print the table."""
-    config, paths = run.config, results.paths
-    write_csv(run.folder)
-    paths = artifacts.draw_curves(run.folder, config) + paths
-    rows = _rows(run, results.numbers)
-    about = json.loads((run.folder / "config.json").read_text(encoding="utf-8"))
-    page = report.write(run.folder, about, rows, f"finished, {run.total_steps} steps")
-    json_files.write(run.folder / "results.json", results.numbers)
-    shown, others = report.results_first(about["config"], rows)
-    more = f" (with {report.more(others)})" if others else ""
-    table(
-        f"{config.experiment} norm={config.norm} on {config.data.name}, "
-        f"{run.total_steps} steps",
-        shown,
-        [
-            f"numbers    {run.folder / 'metrics.jsonl'} (metrics.csv)",
-            f"page       {page}{more}",
-            *(f"picture    {path}" for path in paths),
-        ],
+def _restore(run: Run, store: Store, name: str, fingerprint: str) -> Checkpoint:
+    """Return the newest checkpoint of a run, or its start, which has step 0.
+
+    Args:
+      run: the run.
+      store: its checkpoints.
+      name: "last" or "best".
+      fingerprint: identity of the data.
+
+    Raises:
+      UserError: there is a checkpoint that does not go with this run.
+    """
+    start = run.initial()
+    notes = run_config.checkpoint_notes(run.config, fingerprint)
+    saved = store.restore(name, start)
+    peers.agree(
+        f"checkpoint {name}", {"the step of the checkpoint": saved and saved.step}
+    )
+    if saved is None:
+        return Checkpoint(0, start, {"best": None, "numbers": {}, **notes})
+    path = store.folder / name / str(saved.step)
+    run_config.check_checkpoint(path, saved.notes, notes)
+    return saved._replace(notes=saved.notes | notes)
+
+
+def _header(run: Run, step: int) -> str:
+    """Return the line that is printed when training starts after `step` steps."""
+    which = f"seed={run.seeds[0]}"
+    if len(run.seeds) > 1:
+        which = f"seeds={run.seeds[0]}..{run.seeds[-1]}"
+    start = f"resuming at step {step} of" if step else "training"
+    return (
+        f"{run.title} {which}: {start} {run.total_steps} steps on "
+        f"{jax.device_count()} x {jax.devices()[0].platform}, in {run.folder}"
     )
 
 
-def _rows(run, numbers):
+def _open_records(run: Run, start: Checkpoint) -> Log:
+    """Open the records, and remove those that were written after the checkpoint.
+
+    Raises:
+      UserError: they are not those of the checkpoint.
+    """
+    config, notes = run.config, start.notes
+    records = Log(
+        run.folder,
+        config.data.name,
+        start.step,
+        notes.get("records", 0),
+    )
+    if not start.step:
+        records.describe(config.to_dict(), config.best.metric)
+    return records
+
+
+def _take_steps(
+    run: Run,
+    store: Store,
+    start: Checkpoint,
+    lock: Lock | None,
+    records: Log | None,
+    progress: Progress,
+) -> Results:
+    """Train to the last step, and run the evaluations at the end.
+
+    Args:
+      run: the run.
+      store: its checkpoints.
+      start: where it starts. What its notes say goes on: "best", the best evaluation;
+        "numbers", the last value of everything that was logged; "artifacts", the paths
+        that were written; "meter", the metrics since the last record.
+      lock: the lock of the run directory; None in all processes but the first.
+      records: the records; None in all processes but the first.
+      progress: what is shown.
+
+    Returns:
+      The last value of every number, and the paths of all artifacts.
+    """
+    step, total = start.step, run.total_steps
+    best, numbers = start.notes["best"], dict(start.notes["numbers"])
+    paths = dict.fromkeys(map(pathlib.Path, start.notes.get("artifacts", ())))
+    meter = Meter(start.notes.get("meter"))
+    state = run.placement.place(start.state)
+    compiled = run.placement.compile(run.step(), state)
+    log_every = run.config.log_every or run.steps_per_epoch
+    save_every = run.config.save_every or run.steps_per_epoch
+    # Calls of the compiled step never cross a point where something is due. They start
+    # on the grid of steps_per_call, so that a resumed run makes the same calls.
+    intervals = {run.config.steps_per_call, log_every, save_every}
+    intervals |= set(run.evals.every.values())
+
+    def is_due(every: int) -> bool:
+        return step % every == 0 or step == total
+
+    def check_lock() -> None:
+        if lock:
+            lock.check_held()
+
+    def record(at: int, values: dict[str, float], important: bool) -> None:
+        numbers.update(values)
+        if records:
+            records.write(at, at / run.steps_per_epoch, values)
+        progress.metrics(at, seeds.without_single(values), important)
+
+    def log(wait: bool) -> None:
+        """Record the training metrics that have arrived; with `wait`, all of them."""
+        for at, means in meter.drain(run.placement.read, wait):
+            values = {f"train/{name}": mean for name, mean in means.items()}
+            if len(run.seeds) > 1:
+                values = seeds.spread(values, run.seeds)
+            record(at, values, important=False)
+
+    def evaluate(names: list[str] | tuple[str, ...]) -> dict[str, float]:
+        """Run evaluations and record them. Raise Diverged if they are not finite."""
+        check_lock()
+        results = run.evaluate(run.placement.vars(state).vars, names)
+        if results.numbers:
+            record(step, results.numbers, important=True)
+        check_finite(results.numbers, step)
+        if records:
+            records.pictures(step, results.paths)
+        paths.update(dict.fromkeys(results.paths))
+        return results.numbers
+
+    def save(kinds: list[str]) -> None:
+        """Save the state, as the best or as the last checkpoint or both."""
+        check_lock()
+        log(wait=True)
+        # The loss of the step that made them infinite may have been finite.
+        if not _all_finite(state):
+            what = "the parameters or the optimiser's moments are not finite"
+            raise Diverged(f"{what} after step {step}", "parameters", step)
+        notes = start.notes | {
+            "best": best,
+            "meter": meter.state(),
+            "numbers": dict(numbers),
+            "artifacts": [str(path) for path in paths],
+        }
+        if records:
+            records.flush()
+            notes["records"] = records.records
+        on_host = run.placement.read(state)
+        for kind in kinds:
+            store.save(kind, step, on_host, notes)
+
+    with contextlib.ExitStack() as stack:
+        signals = stack.enter_context(Signals())
+        batches = run.batches(step)
+        stack.callback(close, batches)
+        calls, in_flight = 0, collections.deque()
+        while step < total:
+            # Steps, up to the next point where something is due.
+            n = min(every - step % every for every in intervals)
+            batch = run.placement.batch(take(batches, min(n, total - step)))
+            state, metrics = compiled(state, batch)
+            if not calls:
+                experiment.check_train_metrics(run.config.curves, metrics)
+            meter.add(step, metrics)
+            step, calls = min(step + n, total), calls + 1
+            in_flight.append(metrics)
+            if len(in_flight) > AHEAD:
+                jax.block_until_ready(in_flight.popleft())
+            progress.step(step)
+
+            # Log.
+            if is_due(log_every):
+                meter.cut(step)
+            log(wait=False)
+            signal = signals.agreed(calls)
+
+            # Evaluate. Records stay in the order of the steps.
+            names = [name for name, every in run.evals.every.items() if is_due(every)]
+            is_best = False
+            if names:
+                log(wait=True)
+                found = evaluate(names)
+                is_best = _is_best(run, best, found, names)
+                if is_best:
+                    metric = run.config.best.metric
+                    best = {"metric": metric, "value": found[metric], "step": step}
+
+            # Save.
+            kinds = ["best"] if is_best else []
+            if signal or is_due(save_every):
+                kinds.append("last")
+            if kinds:
+                save(kinds)
+            if signal:
+                store.wait()
+                raise Stopped(signal, step)
+
+        # Finish. All is saved, so that a signal may stop the evaluations anywhere.
+        log(wait=True)
+        store.wait()
+        if run.evals.at_end:
+            names = ", ".join(run.evals.at_end)
+            progress.say(f"trained and saved; evaluations at the end: {names}")
+        signals.act_at_once(step)
+        # Their record comes last, so that the last record of a finished run has them.
+        evaluate(run.evals.at_end)
+    if records:
+        records.close()
+    if best:
+        numbers |= {f"best {best['metric']}": best["value"], "best step": best["step"]}
+    return Results(numbers, list(paths))
+
+
+def _is_best(
+    run: Run, best: dict[str, Any] | None, found: dict[str, float], names: list[str]
+) -> bool:
+    """Return whether evaluations give the best value of `config.best.metric` so far.
+
+    Args:
+      run: the run.
+      best: the best evaluation before, as a checkpoint notes it.
+      found: the numbers.
+      names: the evaluations that gave them.
+
+    Raises:
+      UserError: the number of this name is not measured.
+    """
+    metric = run.config.best.metric
+    if not metric or metric.partition("/")[0] not in names:
+        return False
+    experiment.check_measured("config.best.metric", metric, list(found))
+    before = best["value"] if best else None
+    return is_better(found[metric], before, run.config.best.mode)
+
+
+@jax.jit
+def _all_finite(state) -> jax.Array:
+    numbers = [
+        x for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.floating)
+    ]
+    return jnp.array([jnp.isfinite(x).all() for x in numbers]).all()
+
+
+def _write_results(run: Run, results: Results) -> None:
+    """Write metrics.csv, report.html and results.json, and print the table."""
+    config, folder = run.config, run.folder
+    write_csv(folder)
+    paths = artifacts.draw_curves(folder, config) + results.paths
+    rows = _rows(run, results.numbers)
+    about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    page = report.write(folder, about, rows, f"finished, {run.total_steps} steps")
+    json_files.write(folder / "results.json", results.numbers)
+    shown, others = report.results_first(about["config"], rows)
+    more = f" (with {report.more(others)})" if others else ""
+    lines = [
+        f"numbers    {folder / 'metrics.jsonl'} (metrics.csv)",
+        f"page       {page}{more}",
+        *(f"picture    {path}" for path in paths),
+    ]
+    table(f"{run.title}, {run.total_steps} steps", shown, lines)
+
+
+def _rows(run: Run, numbers: dict[str, float]) -> list[Row]:
     """Return the rows of the table of a run's numbers."""
     rows = []
     # Of several seeds, the mean and the deviation are shown.
@@ -146,38 +408,29 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
       UserError: there is no run, or no checkpoint, or the run has another config.
       Diverged: a number is not finite.
     """
-    if not (folder / "config.json").exists():
+    run = Run(config, folder)
+    fingerprint, _ = _data_identity(run.config.data)
+    if not workdir.check_run(folder, run.config, fingerprint):
         raise UserError(
             f"--evaluate: {folder} holds no run; train it first or give its --workdir"
         )
-    with peers.together("data"):
-        config = experiment.fill_sizes(config)
-        fingerprint, _ = _data_identity(config.data)
-        workdir.check_run(folder, config, fingerprint)
-        run = Run(config, folder)
-        saved = run.best_or_last(fingerprint)
-    check_same_step(saved)
-    if saved is None:
+    with contextlib.closing(Store(folder / "checkpoints", writing=False)) as store:
+        saved = _restore(run, store, "best", fingerprint)
+        if not saved.step:
+            saved = _restore(run, store, "last", fingerprint)
+    if not saved.step:
         raise UserError(f"--evaluate: {folder} has no checkpoint yet")
     vars = run.placement.vars(run.placement.place(saved.state)).vars
+    names = (*run.evals.every, *run.evals.at_end)
+    is_first = jax.process_index() == 0
     with workdir.storage_errors(folder):
-        names = (*run.evals.every, *run.evals.at_end)
         numbers, paths = run.evaluate(vars, names)
-        if run.is_main:
+        if is_first:
             record = {"step": saved.step, **numbers}
             json_files.write(folder / "evaluation.json", record)
-    if run.is_main:
+    if is_first:
+        shown, others = report.results_first(run.config.to_dict(), _rows(run, numbers))
         lines = [f"picture    {path}" for path in paths]
-        rows = _rows(run, numbers)
-        shown, others = report.results_first(config.to_dict(), rows)
         table(f"{folder} at step {saved.step}", shown + others, lines)
     check_finite(numbers, saved.step)
     return numbers
-
-
-def _data_identity(spec: ConfigDict) -> tuple[str, dict[str, Any]]:
-    """Return the fingerprint and the facts of the data set of `config.data`."""
-    from lnrepro import data
-
-    prepared = data.open_set(spec.name, spec.get("dir"))
-    return prepared.fingerprint, prepared.facts

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from experiments.paper_results import FINGERPRINTS
-from lnrepro.config import add_defaults
 from lnrepro.engine import json_files, loaded_run, provenance, seeds, workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.experiment import total_steps
@@ -27,11 +26,10 @@ from lnrepro.errors import UserError, ended
 
 # Files of several runs end in this.
 SUFFIX = ".runs.jsonl"
-# Fields of a config in which runs may differ and still share a curve. Only records of
-# version 0.1 have eval_every, eval_splits and final_splits.
+# Fields of a config in which runs may differ and still share a curve.
 FREE_FIELDS = re.compile(
     "seeds?|norm|steps|epochs|steps_per_call|placement|pallas|mesh|best|curves|evals|"
-    "(log|eval|save)_every|eval_batch_size|(eval|final)_splits"
+    "(log|save)_every|eval_batch_size"
 )
 Record = Mapping[str, Any]
 # (dotted name, JSON of the value) of each field of a config that runs of a curve share.
@@ -87,10 +85,7 @@ class RecordedRun(NamedTuple):
     @property
     def length(self) -> int:
         """The number of steps that the run shall train; 0 if its config gives none."""
-        config = ConfigDict(self.config)
-        add_defaults(config)
-        # In records of version 0.1, 0 means that steps are not set.
-        config.steps = config.steps or None
+        config = self.config
         if config.steps is None and config.epochs is None:
             return 0
         try:

@@ -87,8 +87,7 @@ def plan(
             folder = _default_folder(resolved.experiment, variant, common)
         id = _label(varied)
         where = folder / id
-        if workdir.has_checkpoint(where):
-            workdir.same_config(where, resolved)
+        workdir.check_run(where, resolved)
         command = ["-m", "lnrepro.main", f"--config={config}", *flags]
         command.append(f"--workdir={where}")
         total = experiment.total_steps(resolved)

@@ -1,8 +1,11 @@
 """Means over intervals, complete records, evaluation that counts examples once."""
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 from lnrepro.engine import artifacts, evaluation, metrics
 from lnrepro.engine.experiment import Evaluation
@@ -56,11 +59,9 @@ def test_torn_last_line_is_dropped_and_others_are_named(tmp_path):
 
 @pytest.mark.parametrize(("mode", "better"), [("min", 1.0), ("max", 3.0)])
 def test_is_better(mode, better):
-    assert metrics.is_better(2.0, None, mode)
-    assert metrics.is_better(better, 2.0, mode)
-    assert not metrics.is_better(2.0, better, mode)
-    assert not metrics.is_better(2.0, 2.0, mode)
-    assert not metrics.is_better(float("nan"), None, mode)
+    pairs = [(2.0, None), (better, 2.0), (2.0, better), (2.0, 2.0), (math.nan, None)]
+    found = [metrics.is_better(value, best, mode) for value, best in pairs]
+    assert found == [True, True, False, False, False]
 
 
 def test_mean_over_examples_ignores_padding():
@@ -77,19 +78,28 @@ def test_mean_over_examples_ignores_padding():
 
 
 def test_images_and_files_are_written(tmp_path):
-    from PIL import Image
-
-    picture = np.random.default_rng(0).integers(0, 255, (5, 7, 3), np.uint8)
-    film = np.stack([picture, 255 - picture])
+    random = np.random.default_rng(0)
+    picture = random.integers(0, 256, (90, 121, 3), np.uint8)
+    # GIFs have 256 colours, so that the frames are grey.
+    film = np.repeat(random.integers(0, 256, (3, 90, 120, 1), np.uint8), 3, axis=-1)
     evaluation = Evaluation(
-        scalars={"n": 3.0},
-        images={"picture": picture, "film": film},
+        images={"plain": picture, "captioned": picture, "film": film},
         files={"page.html": "<p>"},
+        captions={"captioned": "one line", "film": "as many lines as it needs " * 5},
     )
-    paths = artifacts.write(tmp_path / "a", evaluation)
-    names = {path.name for path in paths}
-    assert names == {"picture.png", "film.gif", "page.html"}
-    np.testing.assert_array_equal(
-        np.asarray(Image.open(tmp_path / "a/picture.png")), picture
+    paths = artifacts.write(tmp_path, evaluation)
+    assert [p.name for p in paths[1:]] == ["captioned.png", "film.gif", "page.html"]
+    plain, captioned = (
+        np.asarray(Image.open(path).convert("RGB")) for path in paths[:2]
     )
-    assert Image.open(tmp_path / "a/film.gif").n_frames == 2
+    # The caption stands above the pixels, which stay as they are.
+    np.testing.assert_array_equal(plain, picture)
+    np.testing.assert_array_equal(captioned[-90:], picture)
+    assert len(captioned) - 90 < 2.5 * artifacts.CAPTION_SIZE
+    assert captioned[:-90].min() < 128 < captioned[:-90].max()
+    shown = Image.open(paths[2])
+    assert shown.n_frames == 3
+    assert shown.height - 90 > 4 * artifacts.CAPTION_SIZE
+    for i, frame in enumerate(film):
+        shown.seek(i)
+        np.testing.assert_array_equal(np.asarray(shown.convert("RGB"))[-90:], frame)

@@ -1,176 +1,110 @@
-"""Processes that are missing or lost: a clear last line, within the time limit."""
+"""Processes that are missing, differ or fail: one clear line, within the time limit."""
 
 import json
-import signal
-import socket
-import time
+import re
 
 import pytest
 
 from lnrepro.engine import peers
 from lnrepro.errors import UserError
-from tests.runs import SMOKE, run, start
+from tests.hardening.processes import ended, of_two, start_run, start_two
+from tests.runs import SMOKE
 
 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--coordinator=nowhere"], "--coordinator=nowhere: give HOST:PORT"),
-        (
-            ["--coordinator=localhost:9"],
-            "--coordinator needs --num_processes and --process_id",
-        ),
-        (
-            ["--coordinator=localhost:9", "--num_processes=2", "--process_id=2"],
-            "--process_id=2 is not in 0..1",
-        ),
+        (("nowhere", None, None), "--coordinator=nowhere: give HOST:PORT"),
+        (("localhost:9", None, None), "--coordinator needs --num_processes and"),
+        (("localhost:9", 2, 2), r"--process_id=2 is not in 0\.\.1"),
     ],
 )
-def test_flags_that_do_not_fit_together(tmp_path, flags, says):
-    code, _, err = run(tmp_path, SMOKE, *flags)
+def test_flags_that_do_not_fit_together(flags, says):
+    with pytest.raises(UserError, match=says):
+        peers.initialize(*flags, timeout_s=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("process", [0, 1])
+def test_a_peer_that_never_comes(tmp_path, process):
+    where = "--coordinator=localhost:9", "--num_processes=2", f"--process_id={process}"
+    flags = SMOKE, *where, "--peer_timeout=3"
+    ((code, _, err),) = ended(start_run(tmp_path, tmp_path / "run", *flags))
+    waits, *_, error = err.splitlines()
     assert code == 2
-    assert err.startswith("error: ")
-    assert says in err
-    assert err.count("\n") == 1
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        return s.getsockname()[1]
-
-
-def flags_of(tmp_path, port, process, timeout, processes=2):
-    where = [
-        f"--coordinator=localhost:{port}",
-        f"--num_processes={processes}",
-        f"--process_id={process}",
-    ]
-    return [SMOKE, f"--workdir={tmp_path / 'run'}", *where, f"--peer_timeout={timeout}"]
-
-
-@pytest.mark.slow
-def test_a_wrong_coordinator_address(tmp_path):
-    code, out, err = run(tmp_path, *flags_of(tmp_path, 9, 1, 2))
-    assert (code, out) == (2, "")
-    waits, error = err.splitlines()
-    assert waits == "process 1 of 2 waits for the others at localhost:9, at most 2 s"
-    assert error.startswith(
-        "error: --coordinator=localhost:9: nobody answers there after 2 s"
-    )
-
-
-@pytest.mark.slow
-def test_a_peer_that_never_comes(tmp_path):
-    port = free_port()
-    code, _, err = run(tmp_path, *flags_of(tmp_path, port, 0, 3))
-    assert code == 2
-    waits, error = err.splitlines()
-    assert waits.startswith("process 0 of 2 waits for the others")
-    assert error.startswith(
-        f"error: could not join the other processes at localhost:{port} within 3 s"
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("killed", [0, 1])
-def test_a_killed_peer_stops_the_other_and_the_restart_resumes(tmp_path, killed):
-    port, end = free_port(), ["--config.epochs=40", "--config.save_every=22"]
-    both = [start(tmp_path, *flags_of(tmp_path, port, i, 15), *end) for i in range(2)]
-    steps = tmp_path / "run" / "checkpoints" / "last"
-    while not (steps.is_dir() and any(p.name.isdigit() for p in steps.iterdir())):
-        assert both[0].poll() is None, both[0].communicate()
-        time.sleep(0.2)
-    both[killed].send_signal(signal.SIGKILL)
-    began = time.monotonic()
-    both[killed].communicate()
-    _, err = both[1 - killed].communicate(timeout=120)
-    assert time.monotonic() - began < 60
-    assert both[1 - killed].returncode not in (0, None)
-    assert err.splitlines()[-1].startswith((peers.LOST, peers.ABORTED))
-    port = free_port()
-    both = [start(tmp_path, *flags_of(tmp_path, port, i, 60), *end) for i in range(2)]
-    (out, err), _ = (p.communicate(timeout=300) for p in both)
-    assert both[0].returncode == 0, err
-    assert "resuming at step " in out
-
-
-def ends_of_two(tmp_path, *flags, processes=(2, 2), timeout=60, data=None):
-    """Exit code, stdout and last line of stderr of two processes.
-
-    Args:
-      tmp_path: folder of the run and of the caches.
-      *flags: further flags of process 1.
-      processes: --num_processes of each.
-      timeout: --peer_timeout of both.
-      data: where process 1 has its data sets.
-    """
-    port = free_port()
-    env = {"LNREPRO_DATA": data} if data else {}
-    both = [
-        start(tmp_path, *flags_of(tmp_path, port, 0, timeout, processes[0])),
-        start(
-            tmp_path, *flags_of(tmp_path, port, 1, timeout, processes[1]), *flags, **env
-        ),
-    ]
-    ends = []
-    for process in both:
-        out, err = process.communicate(timeout=200)
-        ends.append((process.returncode, out, err.splitlines()[-1]))
-    return ends
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        ("--config.seed=1", "config.seed differs"),
-        ("--config.log_every=5", "config.log_every differs"),
-        ("--config.steps=72", "config.steps differs"),
-        ("--evaluate", "--evaluate differs"),
-        ("--cpu_devices=2", "the number of devices differs"),
-    ],
-)
-def test_processes_that_do_not_agree_end_in_one_line(tmp_path, flags, says):
-    for code, out, line in ends_of_two(tmp_path, flags):
-        assert (code, out) == (2, "")
-        assert line.startswith(f"error: {says} between the processes of this run: ")
-        assert line.endswith("start all of them with the same command, code and data")
+    assert waits == "waits for the other processes at localhost:9, at most 3 s"
+    assert error.startswith("error: could not join the other processes at localhost:9")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
-def test_a_number_of_processes_that_is_too_large_or_too_small(tmp_path):
-    for code, out, line in ends_of_two(tmp_path, processes=(2, 3)):
-        assert (code, out) == (2, "")
-        assert line.startswith("error: --num_processes differs between the processes")
-        assert "2 in process 0, 3 in process 1" in line
-    for code, out, line in ends_of_two(tmp_path, processes=(3, 2), timeout=8):
-        assert code != 0
-        assert out == ""
-        assert line.startswith("error: could not join the other processes")
+def test_processes_that_do_not_agree_end_in_one_line(tmp_path):
+    first, second = of_two()
+    second += ("--config.steps=72",)
+    both = [start_run(tmp_path, tmp_path / "run", SMOKE, *f) for f in (first, second)]
+    for code, _, err in ended(*both):
+        assert code == 2
+        (error,) = err.splitlines()[1:]
+        assert error.startswith("error: config.steps differs between the processes")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
-def test_data_that_only_one_process_has_ends_both(tmp_path):
-    (code0, out0, line0), (code1, out1, line1) = ends_of_two(tmp_path, data="/proc/no")
-    assert (code0, out0, out1) == (2, "", "")
-    assert code1 in (1, 2)
-    assert line0.startswith("error: process 1 of this run stopped: ")
-    assert line0.removeprefix("error: process 1 of this run stopped: ") in line1
+def test_a_folder_that_is_refused_ends_both_in_one_line(tmp_path):
+    (tmp_path / "mine.txt").write_text("")
+    for code, _, err in ended(*start_two(tmp_path, tmp_path, SMOKE)):
+        assert code == 2
+        (error,) = err.splitlines()[1:]
+        assert re.match(r"error: --workdir .* is not empty", error)
+    assert not (tmp_path / "config.json").exists()
+
+
+@pytest.mark.slow
+def test_a_process_that_fails_alone_ends_the_other(tmp_path):
+    both = []
+    for own, data in zip(of_two(), (str(tmp_path / "data"), "/proc/no"), strict=True):
+        flags = SMOKE, "--peer_timeout=10", *own
+        both.append(start_run(tmp_path, tmp_path / "run", *flags, LNREPRO_DATA=data))
+    (code, _, err), (code_of_failed, _, err_of_failed) = ended(*both)
+    assert code_of_failed in (1, 2)
+    assert err_of_failed.splitlines()[1].startswith("error: ")
+    assert len(err_of_failed.splitlines()) == 2
+    assert code != 0
+    assert "/proc/no" not in err
     assert not (tmp_path / "run").exists()
+
+
+def gathered(monkeypatch, *others):
+    """Let `others` be what the other processes say."""
+    monkeypatch.setattr(
+        peers, "_gather", lambda topic, text: [text, *map(json.dumps, others)]
+    )
 
 
 def test_the_first_field_that_differs_is_named(monkeypatch):
-    def gathered(topic, text):
-        other = json.loads(text)
-        other["config"]["optimizer"]["learning_rate"] = 0.05
-        return [text, text, json.dumps(other)]
+    peers.agree("alone", {"config": {"seed": 0}})
+    same, other = ({"--num_processes": 1, "config": {"rate": r}} for r in (0.1, 0.2))
+    gathered(monkeypatch, same)
+    peers.agree("test", {"config": {"rate": 0.1}})
+    gathered(monkeypatch, same, other)
+    says = r"config.rate differs .* 0.1 in process 0, 0.2 in process 2; "
+    with pytest.raises(UserError, match=says):
+        peers.agree("test", {"config": {"rate": 0.1}})
+    gathered(monkeypatch, same | {"--num_processes": 2})
+    with pytest.raises(UserError, match="--num_processes differs"):
+        peers.agree("test", {"config": {"rate": 0.1}})
 
-    monkeypatch.setattr(peers, "_gather", gathered)
-    with pytest.raises(
-        UserError,
-        match=r"^config.optimizer.learning_rate differs between the processes of this "
-        r"run: 0.001 in process 0, 0.05 in process 2; ",
-    ):
-        peers.agree("test", {"config": {"optimizer": {"learning_rate": 1e-3}}})
+
+def test_what_the_first_process_says_reaches_the_others(monkeypatch):
+    assert peers.from_first("alone", lambda: "new") == "new"
+
+    def refuse():
+        raise UserError("no")
+
+    with pytest.raises(UserError, match=r"^no$"):
+        peers.from_first("alone", refuse)
+    # In another process, nothing is called.
+    monkeypatch.setattr("jax.process_index", lambda: 1)
+    first = json.dumps({"result": "old", "problem": ""})
+    monkeypatch.setattr(peers, "_gather", lambda topic, text: [first, text])
+    assert peers.from_first("test", refuse) == "old"

@@ -8,8 +8,9 @@ import pytest
 
 from lnrepro.data import batches
 from lnrepro.data.batches import Plan
-from lnrepro.engine import config_file, resident, train, train_step
-from tests.engine.test_train import assert_same_bits, final_state
+from lnrepro.engine import config_file, resident, seeds, train
+from lnrepro.engine.train_step import take
+from tests.engine.toy import assert_same_bits, final_state
 
 
 @pytest.fixture
@@ -17,36 +18,62 @@ def on_device(monkeypatch):
     monkeypatch.setattr(resident, "_helps", lambda columns: True)
 
 
-def test_batches_equal_those_of_the_host_across_epochs(on_device):
+def columns(size=23):
     rng = np.random.default_rng(0)
-    columns = {
-        "image": rng.integers(0, 256, (23, 4, 4)).astype(np.uint8),
-        "label": np.arange(23),
-    }
+    images = rng.integers(0, 256, (size, 4, 4)).astype(np.uint8)
+    return {"image": images, "label": np.arange(size)}
+
+
+def stream(seed, of=columns, start_step=2):
+    return resident.train_batches(of(), Plan(23, 5, seed=seed), start_step=start_step)
+
+
+def test_batches_equal_those_of_the_host_across_epochs(on_device):
+    ours = stream(3)
     plan = Plan(23, 5, seed=3)
-    ours = resident.train_batches(columns, plan, start_step=2)
     assert isinstance(ours, resident.Resident)
-    with batches.train_batches(columns, plan, start_step=2) as theirs:
+    with batches.train_batches(columns(), plan, start_step=2) as theirs:
         for n in (1, 4, 3):
-            batch, expected = train_step.take(ours, n), train_step.take(theirs, n)
+            batch, expected = take(ours, n), take(theirs, n)
             assert all(isinstance(x, jax.Array) for x in batch.values())
-            for name, x in expected.items():
-                np.testing.assert_array_equal(batch[name], x)
+            jax.tree.map(np.testing.assert_array_equal, dict(batch), expected)
         jax.tree.map(np.testing.assert_array_equal, next(ours), next(theirs))
+    with contextlib.closing(ours):
+        next(ours)
 
 
-def test_batches_are_closed_as_those_of_the_host_are(on_device):
-    columns = {"label": np.arange(8)}
-    with resident.train_batches(columns, Plan(8, 2, seed=0)) as stream:
-        assert isinstance(stream, resident.Resident)
-        next(stream)
-    with contextlib.closing(stream):
-        next(stream)
+def test_several_seeds_share_one_copy_of_the_data_set(on_device, monkeypatch):
+    put, copies = jax.device_put, []
+
+    def count(x, *args, **kwargs):
+        copies.append(x)
+        return put(x, *args, **kwargs)
+
+    monkeypatch.setattr(jax, "device_put", count)
+    together = seeds.stacked([stream(seed) for seed in range(3)])
+    apart = [stream(seed) for seed in range(3)]
+    for n in (1, 4):
+        batch = take(together, n)
+        for i, own in enumerate(apart):
+            for name, expected in take(own, n).items():
+                np.testing.assert_array_equal(batch[name][:, i], expected)
+    # One for all seeds together, and one for each stream of its own.
+    assert sum("image" in x for x in copies) == 1 + 3
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_a_run_ends_with_the_same_bits(tmp_path, monkeypatch, seeds):
-    flags = [f"--config.seeds={seeds}", "--config.epochs=1.0"]
+def test_seeds_of_different_data_keep_copies_of_their_own(on_device):
+    def others():
+        return {**columns(), "label": np.arange(23)[::-1].copy()}
+
+    together = seeds.stacked([stream(0), stream(1, others)])
+    batch = take(together, 2)
+    for i, own in enumerate((stream(0), stream(1, others))):
+        np.testing.assert_array_equal(batch["label"][:, i], take(own, 2)["label"])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_run_ends_with_the_same_bits(tmp_path, monkeypatch, count):
+    flags = [f"--config.seeds={count}", "--config.epochs=1.0"]
     config = config_file.read("configs/mnist.py:smoke", flags)
     train.train(config, tmp_path / "host")
     monkeypatch.setattr(resident, "_helps", lambda columns: True)
@@ -58,7 +85,5 @@ def test_a_run_ends_with_the_same_bits(tmp_path, monkeypatch, seeds):
 
 
 def test_a_cpu_keeps_the_data_on_the_host():
-    columns = {"label": np.arange(8)}
-    stream = resident.train_batches(columns, Plan(8, 2, seed=0))
-    assert isinstance(stream, batches.Stream)
-    stream.close()
+    with stream(0) as found:
+        assert not isinstance(found, resident.Resident)

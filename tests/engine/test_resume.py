@@ -1,27 +1,24 @@
-"""A run is one run: what does not go with it is refused by name when it goes on."""
+"""A run is one run: it ends with the same bits, and what is not its own is refused."""
 
 import json
+import os
 import shutil
+import signal
 
-import jax
 import pytest
 
-from lnrepro.engine import loaded_run, peers, provenance, train
-from lnrepro.engine.checkpoint import Store
+from lnrepro.engine import loaded_run, provenance, signals, train
 from lnrepro.errors import UserError
 from tests.engine import toy
-from tests.engine.test_train import config, interrupt
+from tests.engine.toy import assert_same_bits, config, crash_at, final_state, records
+
+pytestmark = pytest.mark.usefixtures("toy_data")
 
 
-@pytest.fixture(autouse=True)
-def _no_data_set(monkeypatch):
-    monkeypatch.setattr(train, "_data_identity", lambda config: ("toy/1", {}))
-
-
-def stopped(folder, monkeypatch, at=17, **changes):
-    """A run that crashed, with a checkpoint of step 15."""
+def crashed(folder, monkeypatch, at=17, **changes):
+    """Train until a crash. At step 17, there is a checkpoint of step 15."""
     with monkeypatch.context() as m:
-        interrupt(m, at)
+        crash_at(m, at)
         with pytest.raises(KeyError):
             train.train(config(**changes), folder)
 
@@ -32,71 +29,140 @@ def edit(path, change):
     path.write_text(json.dumps(value))
 
 
-def test_checkpoints_of_another_seed_are_refused(tmp_path, monkeypatch):
-    stopped(tmp_path / "run", monkeypatch)
-    stopped(tmp_path / "other", monkeypatch, seed=1)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer__decay": "cosine"},
+        pytest.param(
+            {"placement": "pmap", "steps_per_call": 3}, marks=pytest.mark.slow
+        ),
+        {"seeds": 2, "steps_per_call": 2},
+    ],
+    ids=["jit", "pmap", "seeds"],
+)
+def test_a_run_that_crashed_ends_with_the_same_bits(tmp_path, monkeypatch, changes):
+    whole = train.train(config(**changes), tmp_path / "whole")
+    for at in (2, 17, 29):
+        crashed(tmp_path / "broken", monkeypatch, at, **changes)
+    assert train.train(config(**changes), tmp_path / "broken") == whole
+    a = final_state(tmp_path / "whole", config(**changes))
+    b = final_state(tmp_path / "broken", config(**changes))
+    assert a.step == b.step == 30
+    assert_same_bits(a.state, b.state)
+    assert a.notes["best"] == b.notes["best"]
+    assert records(tmp_path / "whole") == records(tmp_path / "broken")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path, monkeypatch, signum):
+    whole = train.train(config(), tmp_path / "whole")
+
+    def send():
+        # Twice, as SLURM does.
+        for _ in range(2):
+            os.kill(os.getpid(), signum)
+
+    with monkeypatch.context() as m:
+        toy.act_before(m, 7, send)
+        with pytest.raises(
+            signals.Stopped, match="at step 8; saved, the same command resumes"
+        ) as stopped:
+            train.train(config(), tmp_path / "stopped")
+    assert stopped.value.exit_code == 128 + signum
+    assert train.train(config(), tmp_path / "stopped") == whole
+    assert records(tmp_path / "stopped") == records(tmp_path / "whole")
+
+
+def test_a_signal_stops_the_final_evaluation_where_it_is(tmp_path, monkeypatch):
+    whole = train.train(config(), tmp_path / "whole")
+    ended = []
+
+    def evaluate(real, vars, name):
+        if name == "picture":
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+            ended.append(name)
+        return real(vars, name)
+
+    with monkeypatch.context() as m:
+        toy.change(m, evaluate=evaluate)
+        with pytest.raises(signals.Stopped, match="at step 30; saved"):
+            train.train(config(), tmp_path / "stopped")
+    assert not ended
+    assert not (tmp_path / "stopped/results.json").exists()
+    assert train.train(config(), tmp_path / "stopped") == whole
+    assert records(tmp_path / "stopped") == records(tmp_path / "whole")
+
+
+def test_a_signal_that_comes_again_later_acts_at_once(monkeypatch):
+    seen = []
+    old = signal.signal(signal.SIGTERM, lambda signum, frame: seen.append("acted"))
+    try:
+        with signals.Signals() as collected:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert (collected.caught, seen) == ([signal.SIGTERM] * 2, [])
+            monkeypatch.setattr(signals, "REPEAT_S", 0.0)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert seen == ["acted"]
+    finally:
+        signal.signal(signal.SIGTERM, old)
+
+
+def test_checkpoints_of_another_run_are_refused(tmp_path, monkeypatch):
+    crashed(tmp_path / "run", monkeypatch)
+    crashed(tmp_path / "other", monkeypatch, seed=1)
     shutil.rmtree(tmp_path / "run/checkpoints")
     shutil.copytree(tmp_path / "other/checkpoints", tmp_path / "run/checkpoints")
-    with pytest.raises(
-        UserError,
-        match=r"last/15 is a checkpoint of another run \(config.seed: 1 there, 0 in",
-    ):
+    says = r"is a checkpoint of another run \(config.seed: 1 there, 0 now"
+    with pytest.raises(UserError, match=f"last/15 {says}"):
         train.train(config(), tmp_path / "run")
-    with pytest.raises(UserError, match=r"best/10 is a checkpoint of another run"):
+    with pytest.raises(UserError, match=f"best/10 {says}"):
         train.evaluate(config(), tmp_path / "run")
-    with pytest.raises(UserError, match=r"best/10 is a checkpoint of another run"):
+    with pytest.raises(UserError, match=f"best/10 {says}"):
         _ = loaded_run.load(tmp_path / "run").weights
 
 
-def test_checkpoints_of_other_data_are_refused(tmp_path, monkeypatch):
-    stopped(tmp_path, monkeypatch)
+def test_a_run_of_another_config_or_of_other_data_is_refused(tmp_path, monkeypatch):
+    crashed(tmp_path, monkeypatch)
+    before = (tmp_path / "config.json").read_bytes()
+    for field, says in (
+        ("seed", r"config\.seed: 0 there, 1 now"),
+        ("log_every", r"config\.log_every: 4 there, 1 now"),
+        ("nan_at", r"config\.nan_at: -1 there, 1 now"),
+    ):
+        for use in (train.train, train.evaluate):
+            with pytest.raises(UserError, match=says):
+                use(config(**{field: 1}), tmp_path)
     monkeypatch.setattr(train, "_data_identity", lambda config: ("toy/2", {}))
+    with pytest.raises(UserError, match=r"data: toy/1 there, toy/2 now"):
+        train.train(config(), tmp_path)
+    assert (tmp_path / "config.json").read_bytes() == before
+    # The checkpoint knows its data too.
     edit(
         tmp_path / "config.json",
         lambda about: about["data"].update(fingerprint="toy/2"),
     )
-    with pytest.raises(UserError, match=r"\(data toy/1 there, toy/2 now\)"):
+    with pytest.raises(UserError, match=r"fingerprint: toy/1 there, toy/2 now"):
         train.train(config(), tmp_path)
 
 
-def test_records_of_another_run_are_refused(tmp_path, monkeypatch):
-    stopped(tmp_path / "run", monkeypatch)
-    stopped(tmp_path / "other", monkeypatch, seed=1)
-    shutil.copy(tmp_path / "other/metrics.jsonl", tmp_path / "run/metrics.jsonl")
-    before = (tmp_path / "run/metrics.jsonl").read_bytes()
-    with pytest.raises(UserError, match=r"metrics.jsonl: its first 4 records are not"):
-        train.train(config(), tmp_path / "run")
-    assert (tmp_path / "run/metrics.jsonl").read_bytes() == before
+def test_what_is_shown_at_the_end_may_change_on_resume(tmp_path, monkeypatch):
+    crashed(tmp_path, monkeypatch, evals__picture="never", curves=())
+    train.train(config(), tmp_path)
+    assert loaded_run.load(tmp_path).config.evals == config().evals
+    assert (tmp_path / "artifacts/square.png").exists()
 
 
-def test_an_edited_record_is_refused(tmp_path, monkeypatch):
-    stopped(tmp_path, monkeypatch)
-    path = tmp_path / "metrics.jsonl"
-    first, *rest = path.read_text().splitlines(keepends=True)
-    record = json.loads(first)
-    record["train/loss"] /= 2
-    path.write_text("".join([json.dumps(record) + "\n", *rest]))
-    with pytest.raises(UserError, match="are not those that go with the checkpoint"):
-        train.train(config(), tmp_path)
-
-
-def test_an_edited_config_is_refused(tmp_path, monkeypatch):
-    stopped(tmp_path, monkeypatch)
-    edit(tmp_path / "config.json", lambda about: about["config"].update(seed=1))
-    edited = loaded_run.load(tmp_path).config
-    with pytest.raises(UserError, match=r"another run \(config.seed: 0 there, 1 in"):
-        train.train(edited, tmp_path)
-
-
-def test_a_config_that_is_gone_is_refused(tmp_path, monkeypatch):
-    stopped(tmp_path, monkeypatch)
+def test_a_folder_with_other_files_is_refused_and_stays(tmp_path, monkeypatch):
+    crashed(tmp_path, monkeypatch)
     (tmp_path / "config.json").unlink()
-    with pytest.raises(UserError, match=r"has checkpoints, but no config.json"):
+    with pytest.raises(UserError, match=r"is not empty and has no config.json"):
         train.train(config(), tmp_path)
     assert not (tmp_path / "config.json").exists()
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"best'])
+@pytest.mark.parametrize("text", ["", "{}", '{"best'])
 def test_damaged_results_are_refused_and_made_again(tmp_path, text):
     numbers = train.train(config(steps=10), tmp_path)
     (tmp_path / "results.json").write_text(text)
@@ -106,85 +172,40 @@ def test_damaged_results_are_refused_and_made_again(tmp_path, text):
     assert train.train(config(steps=10), tmp_path) == numbers
 
 
-def test_a_run_of_an_earlier_version_goes_on(tmp_path, monkeypatch):
-    """Version 0.2.0 wrote neither the config nor a digest into its checkpoints."""
-    whole = train.train(config(), tmp_path / "whole")
-    new = ("config", "fingerprint", "devices", "records_digest")
-    save = Store.save
+def test_a_finished_run_does_nothing(tmp_path, capsys):
+    def written():
+        files = (p for p in tmp_path.rglob("*") if p.is_file() and p.name != "lock")
+        return {path: path.stat().st_mtime_ns for path in files}
 
-    def without(self, name, step, state, notes):
-        kept = {k: v for k, v in notes.items() if k not in new}
-        save(self, name, step, state, kept)
-
-    with monkeypatch.context() as m:
-        m.setattr(Store, "save", without)
-        stopped(tmp_path / "old", monkeypatch)
-    # It also lacks fields that the configs of this version have.
-    edit(tmp_path / "old/config.json", lambda a: a["config"].pop("steps_per_call"))
-    assert train.train(config(), tmp_path / "old") == whole
-    assert loaded_run.load(tmp_path / "old").weights.step == whole["best step"]
+    train.train(config(steps=10), tmp_path)
+    before = written()
+    assert train.train(config(steps=10), tmp_path) == {}
+    assert "is finished" in capsys.readouterr().out
+    assert before == written()
 
 
 def test_each_start_is_recorded_and_a_change_is_printed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(provenance, "git_commit", lambda: "aaaa")
-    stopped(tmp_path, monkeypatch)
-    stopped(tmp_path, monkeypatch, at=18)
+    crashed(tmp_path, monkeypatch)
+    crashed(tmp_path, monkeypatch, at=18)
     assert "resumed otherwise" not in capsys.readouterr().out
     monkeypatch.setattr(provenance, "git_commit", lambda: "bbbb")
-    versions = provenance.versions() | {"jax": "9.9"}
-    monkeypatch.setattr(provenance, "versions", lambda: versions)
     train.train(config(), tmp_path)
     out = capsys.readouterr().out
-    assert (
-        "resumed otherwise than started before: git aaaa -> bbbb; versions.jax" in out
-    )
+    assert "resumed otherwise than started before: git aaaa -> bbbb" in out
     starts = provenance.starts(tmp_path)
     assert [start.get("step") for start in starts] == [None, 15, 15]
     assert [start["git"] for start in starts] == ["aaaa", "aaaa", "bbbb"]
-    assert starts[0]["devices"] == starts[2]["devices"]
-
-
-def test_a_wrong_name_of_what_runs_at_the_end_is_corrected_on_resume(
-    tmp_path, monkeypatch
-):
-    whole = train.train(config(), tmp_path / "whole")
-    wrong = config()
-    del wrong.evals["picture"]
-    wrong.evals.pictre = "end"
-    real = toy.make
-
-    def make(c):
-        exp = real(c)
-
-        def evaluate(vars, name):
-            if name == "pictre":
-                raise UserError("no such evaluation")
-            return exp.evaluate(vars, name)
-
-        return exp._replace(evaluate=evaluate)
-
-    monkeypatch.setattr(toy, "make", make)
-    with pytest.raises(UserError, match="no such evaluation"):
-        train.train(wrong, tmp_path / "run")
-    assert train.train(config(), tmp_path / "run") == whole
-    assert loaded_run.load(tmp_path / "run").config.evals == config().evals
-
-
-def test_what_shaped_the_training_is_never_corrected(tmp_path, monkeypatch):
-    stopped(tmp_path, monkeypatch)
-    with pytest.raises(UserError, match=r"config.evals.test: 'epoch' there, '5' now"):
-        train.train(config(**{"evals.test": "5"}), tmp_path)
-    with pytest.raises(UserError, match=r"config.best.metric: 'test/error' there"):
-        train.train(config(**{"best.metric": None}), tmp_path)
 
 
 def test_pmap_goes_on_with_as_many_devices_only(tmp_path, monkeypatch):
-    stopped(tmp_path, monkeypatch, placement="pmap")
-    monkeypatch.setattr(jax, "device_count", lambda: 2)
-    with pytest.raises(
-        UserError, match=r"'pmap' on 4 devices, and there are 2 now: each device has"
-    ):
-        train.train(config(placement="pmap"), tmp_path)
+    c = config(placement="pmap")
+    crashed(tmp_path, monkeypatch, placement="pmap")
+    notes = final_state(tmp_path, c).notes
+    assert notes["devices"] == 4
+    monkeypatch.setattr(train.run_config.jax, "device_count", lambda: 2)
+    with pytest.raises(UserError, match="devices: 4 there, 2 now"):
+        train.train(c, tmp_path)
 
 
 def test_pmap_runs_are_evaluated_and_finished(tmp_path):
@@ -195,9 +216,3 @@ def test_pmap_runs_are_evaluated_and_finished(tmp_path):
     # Killed between the last checkpoint and results.json.
     (tmp_path / "results.json").unlink()
     assert train.train(c, tmp_path) == numbers
-
-
-def test_one_process_agrees_with_itself():
-    peers.agree("test", {"config": {"seed": 0}})
-    with pytest.raises(UserError, match=r"^mine$"), peers.together("test"):
-        raise UserError("mine")

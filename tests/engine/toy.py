@@ -1,6 +1,11 @@
 """A linear fit of a few numbers, as an experiment for the tests of the engine."""
 
 import itertools
+import json
+import pathlib
+import sys
+import time
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +14,16 @@ from ml_collections import ConfigDict
 
 from lnrepro.config import adam, base, update
 from lnrepro.engine import evaluation
+from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.experiment import Evaluation, Experiment
+from lnrepro.engine.run import Run
+
+# The batch whose loss is NaN, and the seconds that each batch takes.
+OWN = {"nan_at": -1, "seconds": 0.0}
 
 
-def get_config() -> ConfigDict:
-    config = base("tests.engine.toy")
+def get_config(variant: str = "") -> ConfigDict:
+    config = base("tests.engine.toy", OWN)
     update(
         config,
         {
@@ -27,7 +37,6 @@ def get_config() -> ConfigDict:
             "evals": {"test": "epoch", "picture": "end"},
             "best": {"metric": "test/error", "mode": "min"},
             "curves": (("loss", ("train/loss", "test/error"), "log"),),
-            "nan_at": -1,
         },
     )
     return config
@@ -56,6 +65,7 @@ def make(config: ConfigDict) -> Experiment:
         for k in itertools.count(start):
             rng = np.random.default_rng([config.seed, k])
             x = rng.normal(size=(config.batch_size, 3)).astype(np.float32)
+            time.sleep(config.seconds)
             rows = config.batch_size // jax.process_count()
             mine = slice(jax.process_index() * rows, (jax.process_index() + 1) * rows)
             yield {"x": x[mine], "k": np.full(rows, k)}
@@ -80,3 +90,74 @@ def make(config: ConfigDict) -> Experiment:
         return Evaluation(mean(vars, batches))
 
     return Experiment(init, loss, batches, evaluate)
+
+
+def config(**changes) -> ConfigDict:
+    """The config with changes, whose names have __ for a dot."""
+    made = get_config()
+    made.update_from_flattened_dict(
+        {name.replace("__", "."): value for name, value in changes.items()}
+    )
+    return made
+
+
+def change(monkeypatch, **functions: Callable) -> None:
+    """Replace functions of the experiment. Each takes the real one first."""
+    real = make
+
+    def changed(made):
+        exp = real(made)
+        new = {}
+        for name, function in functions.items():
+            new[name] = _bind(function, getattr(exp, name))
+        return exp._replace(**new)
+
+    monkeypatch.setattr(sys.modules[__name__], "make", changed)
+
+
+def _bind(function, real):
+    return lambda *arguments: function(real, *arguments)
+
+
+def act_before(monkeypatch, at: int, act: Callable[[], object]) -> None:
+    """Call `act` when batch `at` is asked for."""
+
+    def batches(real, start):
+        for k, batch in enumerate(real(start), start):
+            if k == at:
+                act()
+            yield batch
+
+    change(monkeypatch, batches=batches)
+
+
+def crash_at(monkeypatch, at: int) -> None:
+    """Fail with a KeyError when batch `at` is asked for."""
+
+    def crash():
+        raise KeyError("crash")
+
+    act_before(monkeypatch, at, crash)
+
+
+def final_state(folder: pathlib.Path, made: ConfigDict) -> Checkpoint:
+    """Read the last checkpoint of a run."""
+    store = Store(folder / "checkpoints", writing=False)
+    saved = store.restore("last", Run(made, folder).initial())
+    store.close()
+    assert saved is not None
+    return saved
+
+
+def records(folder: pathlib.Path) -> list[dict]:
+    """Read the metrics.jsonl of a run."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def assert_same_bits(a, b) -> None:
+    """Check that two trees are equal."""
+    for (path, x), (_, y) in zip(
+        jax.tree.leaves_with_path(a), jax.tree.leaves_with_path(b), strict=True
+    ):
+        np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))

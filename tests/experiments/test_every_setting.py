@@ -13,7 +13,7 @@ import pytest
 
 from lnrepro.engine import config_file, experiment, train, train_step
 from lnrepro.errors import UserError
-from tests.engine.test_train import assert_same_bits, final_state
+from tests.engine.toy import assert_same_bits, final_state
 from tests.runs import EXPERIMENTS, ROOT
 
 SETTINGS = {

@@ -88,6 +88,8 @@ def test_samples_do_not_depend_on_their_number(data_dir, tmp_path):
     assert run.sample(0).shape == (0, side, side)
     with pytest.raises(UserError, match="n = -1"):
         run.sample(-1)
+    with pytest.raises(UserError, match="seed = 4294967296: "):
+        run.sample(3, seed=2**32)
 
 
 @pytest.mark.parametrize("dev_words", [False, True])
@@ -150,6 +152,9 @@ def test_embeddings_are_those_of_the_evaluation(dev_words, data_dir, tmp_path, c
 
 def test_text_is_written(data_dir, tmp_path, caplog):
     run = trained(handwriting, data_dir, tmp_path / "run")
+    # JAX would take it for seed 0.
+    with pytest.raises(UserError, match="seed = 4294967296: "):
+        run.write("ab c", 2**32, steps=30)
     strokes = run.write("ab c", 1, steps=30)
     assert all(stroke.shape[1] == 2 for stroke in strokes)
     for one, same in zip(strokes, run.write("ab c", 1, steps=30), strict=True):

@@ -12,6 +12,7 @@ from lnrepro.engine import experiment, train
 from lnrepro.errors import RunError
 from lnrepro.functional import norms
 from tests import runs
+from tests.engine.toy import final_state
 from tests.hardening.numerics import (
     INPUTS,
     ROWS,
@@ -163,9 +164,7 @@ def test_the_guard_stops_each_experiment_and_keeps_the_last_good_checkpoint(
     ) as e:
         train.train(config, tmp_path)
     assert e.value.exit_code == 1
-    run = train.Run(config, tmp_path)
-    saved = run.store.restore("last", run.initial())
-    run.store.close()
+    saved = final_state(tmp_path, config)
     # Step 5 had the NaN, and a checkpoint is saved every second step.
     assert saved.step == 4
     assert not_finite(saved.state) == []

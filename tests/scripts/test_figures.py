@@ -31,6 +31,7 @@ def write_run(folder, experiment, norm, seed, values, data="binarized_mnist", **
     own = paper_results.FINGERPRINTS.get(data, f"{data}/1.0.0/abc")
     fingerprint = more.pop("fingerprint", own)
     config = {"experiment": experiment, "norm": norm, "seed": seed, "batch_size": 128}
+    config |= {"steps": None, "epochs": None}
     about = {
         "config": config | {"data": {"name": data}} | more,
         "data": {"name": data, "fingerprint": fingerprint},

@@ -1,0 +1,153 @@
+"""Config files: which fields they may set, how flags override them, and mistakes."""
+
+import warnings
+
+import pytest
+
+from lnrepro.config import HELP, adam, base, fields, update
+from lnrepro.engine import config_file
+from tests.refused import refused
+
+SMOKE = "configs/mnist.py:smoke"
+FILE = """
+from lnrepro.config import variants
+
+SETTINGS = {{
+    "data": {{"name": "digits", "train_examples": 1437, "features": 64}},
+    "model": {{"units": 3}},
+    {extra}
+}}
+OWN = {{"margin": 0.5, "loss": {{"scale": 1}}}}
+
+
+def get_config(variant=""):
+    return variants("experiments.linear", {{"": (SETTINGS,)}}, variant, OWN)
+"""
+
+
+def read(tmp_path, extra):
+    path = tmp_path / "own.py"
+    path.write_text(FILE.format(extra=extra))
+    return config_file.read(str(path))
+
+
+@pytest.mark.parametrize(
+    ("extra", "meant"),
+    [
+        ('"optimizer": {"learning_rat": 0.1}', "optimizer.learning_rate"),
+        ('"batchsize": 3', "batch_size"),
+        ('"best": {"metrics": "valid/error"}', "best.metric"),
+        ('"mergin": 3', "margin"),
+        ('"loss": {"scales": 3}', "loss.scale"),
+    ],
+)
+def test_a_misspelt_field_of_a_config_file_is_refused(tmp_path, extra, meant):
+    with refused(str(tmp_path / "own.py"), f"did you mean '{meant}'?"):
+        read(tmp_path, extra)
+
+
+def test_fields_of_ones_own_are_declared_or_stand_in_an_open_group(tmp_path):
+    own = read(tmp_path, '"margin": 1, "loss": {"scale": 2}, "evals": {"valid": "end"}')
+    assert (own.margin, own.loss.scale, own.model.units) == (1, 2, 3)
+    assert own.evals.valid == "end"
+    with pytest.raises(AttributeError):
+        own.model.layers = 3
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("x = (\n", "line 1"),
+        ("\nimport no_such_module\n", "line 2: ModuleNotFoundError"),
+        ("x = 1\n", "get_config"),
+        ("def get_config(v=''):\n    raise RuntimeError('bo\\nom')\n", "line 2: Runti"),
+        ("def get_config(v=''):\n    return 3\n", "lnrepro.config.base"),
+        (
+            "from ml_collections import ConfigDict\n"
+            "def get_config(v=''):\n    return ConfigDict({'seed': 1})\n",
+            "lnrepro.config.base",
+        ),
+    ],
+)
+def test_a_config_file_that_fails_is_named_with_its_line(tmp_path, source, named):
+    file = tmp_path / "config.py"
+    file.write_text(source)
+    with refused(str(file), named):
+        config_file.read(str(file))
+
+
+def test_a_config_outside_of_the_checkout_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with refused("configs/mnist.py", "checkout"):
+        config_file.read("configs/mnist.py")
+
+
+def test_files_do_not_share_a_module(tmp_path):
+    (tmp_path / "empty.py").write_text("")
+    config_file.read(SMOKE)
+    with refused("empty.py has no get_config"):
+        config_file.read(str(tmp_path / "empty.py"))
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("steps=3", 3),
+        ("epochs=None", None),
+        ("optimizer.clip=2", 2.0),
+        ("model.hidden=(4,5)", (4, 5)),
+        ("model.hidden=4", (4,)),
+        ("data.train_examples=None", None),
+        ("evals.test=end", "end"),
+        ("data.name=a=None", "a=None"),
+        ("batch_norm.unbiased=True", True),
+        ("curves=()", ()),
+    ],
+)
+def test_flags_have_the_type_of_their_field(flag, value):
+    found = fields(config_file.read(SMOKE, [f"--config.{flag}"]))
+    assert found[flag.partition("=")[0]] == value
+    assert type(found[flag.partition("=")[0]]) is type(value)
+
+
+def test_the_last_flag_of_a_field_counts():
+    for texts, steps in ((("3", "None"), None), (("None", "3"), 3), (("2", "3"), 3)):
+        flags = [f"--config.steps={text}" for text in texts]
+        assert config_file.read(SMOKE, flags).steps == steps
+    with refused("no field 'zz'"):
+        config_file.read(SMOKE, ["--config.zz=None"])
+
+
+def test_the_home_folder_is_written_as_a_tilde(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = config_file.read(SMOKE, ["--config.data.dir=~/sets"])
+    assert config.data.dir == str(tmp_path / "sets")
+
+
+def test_reading_a_config_file_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        config_file.read(SMOKE, ["--config.seed=1"])
+
+
+def test_fields_that_are_not_set_keep_their_type():
+    assert base("x").optimizer.to_dict() == adam() | {"clip": None, "decay": None}
+    for change in ({}, {"steps": 3}, {"steps": 3, "epochs": None}, {"steps": None}):
+        config = base("x")
+        update(config, change)
+        config.steps = None
+        with pytest.raises(TypeError):
+            config.steps = "3"
+
+
+@pytest.mark.parametrize("file", config_file.configs())
+def test_every_field_of_every_variant_has_a_line_of_help(file):
+    module = config_file.load_module(file)
+    said, used = HELP | module.HELP, set()
+    for name in module.VARIANTS:
+        for field in fields(config_file.read(f"{file}:{name}")):
+            groups = [part for part in said if f"{field}.".startswith(f"{part}.")]
+            assert groups, f"{file}: {field}"
+            used.add(field)
+    # No line is about a field that does not exist.
+    assert set(module.HELP) <= used

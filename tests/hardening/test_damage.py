@@ -1,0 +1,187 @@
+"""Storage faults: damaged files, full disks, and folders that vanish.
+
+Each ends in one line, and the run that is resumed afterwards ends with the same bits.
+"""
+
+import collections
+import contextlib
+import io
+import os
+import random
+import resource
+import shutil
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from lnrepro.engine import train
+from lnrepro.engine.checkpoint import Store
+from lnrepro.engine.events import Events
+from lnrepro.errors import RunError, UserError
+from tests.engine import toy
+from tests.engine.toy import config
+
+QUIET = {"evals__picture": "never", "curves": ()}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _toy_data():
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(train, "_data_identity", lambda config: ("toy/1", {}))
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The undisturbed run."""
+    folder = tmp_path_factory.mktemp("whole")
+    train.train(config(**QUIET), folder)
+    return folder
+
+
+@pytest.fixture
+def small_files():
+    """A function (size) that limits the size of files, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size=512: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def disturbed(monkeypatch, folder, at, harm):
+    """Train in `folder`; `harm()` is done when batch `at` is asked for."""
+    with monkeypatch.context() as m:
+        toy.act_before(m, at, harm)
+        train.train(config(**QUIET), folder)
+
+
+def assert_same_records(a, b):
+    for name in ("metrics.jsonl", "results.json"):
+        assert (a / name).read_bytes() == (b / name).read_bytes()
+
+
+def truncate(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    rng = random.Random(path.name)
+    content[rng.randrange(len(content))] ^= rng.randrange(1, 256)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [truncate, os.remove, flip])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, damage):
+    """Every file of it, one at a time; nothing else is ever restored."""
+    kept, copy = tmp_path / "kept", tmp_path / "copy"
+    states = {s: {"w": np.arange(200.0) * s, "b": np.float32([s])} for s in (1, 2)}
+    with contextlib.closing(Store(kept)) as store:
+        for step, state in states.items():
+            store.save("last", step, state, {"records": step})
+    like = jax.tree.map(np.zeros_like, states[1])
+    newest = [p for p in (kept / "last/2").rglob("*") if p.is_file()]
+    found = collections.Counter()
+    for file in [path for path in newest if path.stat().st_size]:
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(kept, copy)
+        damage(copy / file.relative_to(kept))
+        err = io.StringIO()
+        with contextlib.closing(Store(copy)) as store, contextlib.redirect_stderr(err):
+            saved = store.restore("last", like)
+        toy.assert_same_bits(saved.state, states[saved.step])
+        assert saved.notes == {"records": saved.step}
+        assert err.getvalue().count("\n") == (saved.step == 1)
+        found[saved.step] += 1
+    assert found[1] > 1
+
+
+def test_a_run_falls_back_and_ends_the_same(tmp_path, monkeypatch, whole, capsys):
+    def crash():
+        raise KeyError("crash")
+
+    with pytest.raises(KeyError):
+        disturbed(monkeypatch, tmp_path, 23, crash)
+    files = (p for p in (tmp_path / "checkpoints/last/20").rglob("*") if p.is_file())
+    truncate(max(files, key=os.path.getsize))
+    train.train(config(**QUIET), tmp_path)
+    assert "last/20 cannot be read" in capsys.readouterr().err
+    assert_same_records(tmp_path, whole)
+
+
+def test_a_full_disk_ends_the_run_in_one_line_and_it_resumes(
+    tmp_path, monkeypatch, whole, small_files
+):
+    with pytest.raises(RunError, match=r"File too large.*intact"):
+        disturbed(monkeypatch, tmp_path, 12, small_files)
+    # As if room had been made on the disk.
+    small_files(resource.RLIM_INFINITY)
+    train.train(config(**QUIET), tmp_path)
+    assert_same_records(tmp_path, whole)
+
+
+def test_events_on_a_full_disk_raise_where_they_are_written(tmp_path, small_files):
+    events = Events(tmp_path, 0)
+    small_files()
+    steps = (events.scalar("loss", 1.0, step) for step in range(10_000))
+    with pytest.raises(OSError, match="File too large"):
+        collections.deque(steps, maxlen=0)
+
+
+def test_what_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write to --workdir .*Not a directory"):
+        train.train(config(), tmp_path / "file/run")
+
+
+def test_pictures_that_cannot_be_written_end_the_run_in_one_line(tmp_path, monkeypatch):
+    def block():
+        # A file where the folder of pictures should be.
+        (tmp_path / "artifacts").write_text("in the way")
+
+    with monkeypatch.context() as m:
+        toy.act_before(m, 20, block)
+        with pytest.raises(RunError, match=r"artifacts.*; checkpoints saved"):
+            train.train(config(), tmp_path)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_directory_that_vanishes_is_not_written_anew(
+    tmp_path, monkeypatch, whole, replaced
+):
+    folder, moved = tmp_path / "run", tmp_path / "moved"
+
+    def harm():
+        # What is on its way to the disk would still be written.
+        while not (folder / "checkpoints/last/10").is_dir():
+            time.sleep(0.01)
+        folder.rename(moved)
+        if replaced:
+            shutil.copytree(whole, folder)
+
+    with pytest.raises(RunError, match="removed, moved or replaced during the run"):
+        disturbed(monkeypatch, folder, 12, harm)
+    if replaced:
+        assert_same_records(folder, whole)
+        last = sorted(p.name for p in (folder / "checkpoints/last").iterdir())
+        assert last == ["25", "30"]
+    else:
+        assert not folder.exists()
+    train.train(config(**QUIET), moved)
+    assert_same_records(moved, whole)
+
+
+def test_missing_records_are_not_passed_over(tmp_path, monkeypatch):
+    def crash():
+        raise KeyError("crash")
+
+    with pytest.raises(KeyError):
+        disturbed(monkeypatch, tmp_path, 22, crash)
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(UserError, match=r"has \d of the 7 records that go with the"):
+        train.train(config(**QUIET), tmp_path)
+    path.write_bytes(b"\xff" + path.read_bytes())
+    with pytest.raises(UserError, match=r"metrics\.jsonl:1: not a metrics record"):
+        train.train(config(**QUIET), tmp_path)

@@ -1,0 +1,147 @@
+"""Runs that are killed at random moments: resumed, they end with the same bits."""
+
+import itertools
+import json
+import random
+import re
+import shutil
+import signal
+import time
+
+import pytest
+
+from lnrepro.engine import config_file
+from tests.hardening.processes import (
+    assert_same_run,
+    ended,
+    lines,
+    saved,
+    start_run,
+    wait_for,
+)
+from tests.runs import EXPERIMENTS, ROOT
+
+STEPS, EVAL_EVERY = 30, 6
+
+
+def longer(name: str, steps: int = STEPS) -> tuple[str, ...]:
+    """The flags of a smoke run that saves and evaluates often."""
+    config = f"configs/{name}.py:smoke"
+    flags = [f"--config={config}", f"--config.steps={steps}", "--config.log_every=1"]
+    # EVAL_EVERY is no multiple of it, so that the best and the last checkpoint are
+    # sometimes saved at one step and sometimes at different ones.
+    flags.append("--config.save_every=4")
+    for evaluation, schedule in config_file.read(f"{ROOT}/{config}").evals.items():
+        if schedule.isdigit() or schedule == "epoch":
+            flags.append(f"--config.evals.{evaluation}={EVAL_EVERY}")
+    return tuple(flags)
+
+
+def killed(home, workdir, flags, sign, expected):
+    """Start a run, kill it after a sign, and check what it leaves.
+
+    Returns whether it was killed before its end.
+    """
+    before = saved(workdir)
+    process = start_run(home, workdir, *flags)
+    wait_for(process, sign)
+    process.kill()
+    ((code, _, err),) = ended(process)
+    found = lines(workdir)
+    assert found == expected[: len(found)]
+    assert saved(workdir)[-1:] >= before[-1:]
+    assert code in (0, -signal.SIGKILL), err
+    assert "cannot be read" not in err
+    return code != 0
+
+
+def finished(home, workdir, flags):
+    ((code, _, err),) = ended(start_run(home, workdir, *flags))
+    assert code == 0, err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_killed_at_two_random_steps_ends_with_the_same_bits(
+    tmp_path, name
+):
+    flags, rng = longer(name), random.Random(name)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    finished(tmp_path, whole, flags)
+    expected = lines(whole)
+    for step in sorted(rng.sample(range(1, STEPS - 1), 2)):
+
+        def sign(step=step):
+            records = lines(broken)
+            return records and json.loads(records[-1])["step"] >= step
+
+        assert killed(tmp_path, broken, flags, sign, expected)
+    finished(tmp_path, broken, flags)
+    assert_same_run(whole, broken)
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tmp_path):
+    """Also while it starts, compiles, evaluates and saves, on four devices."""
+    flags, rng = (*longer("mnist", 400), "--cpu_devices=4"), random.Random(0)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    began = time.monotonic()
+    finished(tmp_path, whole, flags)
+    duration = time.monotonic() - began
+    for _ in range(10):
+        end = time.monotonic() + rng.uniform(0, duration)
+        killed(
+            tmp_path,
+            broken,
+            flags,
+            lambda end=end: time.monotonic() > end,
+            lines(whole),
+        )
+    finished(tmp_path, broken, flags)
+    assert_same_run(whole, broken)
+
+
+def unfinished(workdir):
+    """The checkpoints that are begun and not complete."""
+    return set(workdir.glob("checkpoints/*/*orbax-checkpoint-tmp*"))
+
+
+@pytest.mark.slow
+def test_a_run_killed_while_it_saves_ends_with_the_same_bits(tmp_path):
+    flags = longer("mnist", 200)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    finished(tmp_path, whole, flags)
+    for _ in range(3):
+        old = unfinished(broken)
+        killed(
+            tmp_path,
+            broken,
+            flags,
+            lambda old=old: unfinished(broken) - old,
+            lines(whole),
+        )
+    finished(tmp_path, broken, flags)
+    assert_same_run(whole, broken)
+
+
+@pytest.mark.slow
+def test_sigterm_saves_at_the_current_step(tmp_path):
+    flags = longer("mnist", 2000)
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    finished(tmp_path, whole, flags)
+    for attempt in itertools.count(1):
+        process = start_run(tmp_path, stopped, *flags)
+        wait_for(process, lambda: len(lines(stopped)) > 40)
+        step = json.loads(lines(stopped)[-1])["step"]
+        process.terminate()
+        ((code, _, err),) = ended(process)
+        # On a busy machine, the run may end before the signal arrives.
+        if code == 143 or attempt == 5:
+            break
+        shutil.rmtree(stopped)
+    says = r"stopped by SIGTERM at step (\d+); saved, the same command resumes\n"
+    found = re.fullmatch(says, err)
+    assert found, (code, err)
+    assert int(found[1]) == saved(stopped)[-1] >= step
+    finished(tmp_path, stopped, flags)
+    assert_same_run(whole, stopped)

@@ -1,0 +1,84 @@
+"""Two processes: stopped or killed and resumed, they end as a run that was not."""
+
+import random
+import signal
+import time
+
+import pytest
+
+from tests.hardening.processes import (
+    assert_same_run,
+    ended,
+    lines,
+    saved,
+    start_two,
+    wait_for,
+)
+from tests.runs import SMOKE
+
+# Both steps and records of the toy take 2 s. Nothing is due for 1,000 steps.
+SLOW = (
+    "--config=tests/engine/toy.py",
+    "--config.seconds=2.0",
+    "--config.steps=12",
+    "--config.log_every=1000",
+    "--config.save_every=1000",
+    "--config.evals.test=never",
+    "--config.evals.picture=never",
+    "--config.best.metric=None",
+    "--config.curves=()",
+)
+
+
+def finished(home, workdir, *flags):
+    found = ended(*start_two(home, workdir, *flags))
+    assert [code for code, _, _ in found] == [0, 0], found
+    return found[0][1]
+
+
+@pytest.mark.slow
+def test_slow_steps_stop_within_seconds_of_a_signal_to_one_process(tmp_path):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    finished(tmp_path, whole, *SLOW)
+    both = start_two(tmp_path, stopped, *SLOW)
+    for line in both[0].stdout:
+        if " steps on " in line:
+            break
+    time.sleep(6)
+    began = time.monotonic()
+    both[1].send_signal(signal.SIGTERM)
+    found = ended(*both)
+    assert time.monotonic() - began < 20
+    for code, _, err in found:
+        assert code == 143, err
+        assert err.splitlines()[-1].startswith("stopped by SIGTERM at step ")
+    assert "resuming at step" in finished(tmp_path, stopped, *SLOW)
+    assert_same_run(whole, stopped)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_killed_processes_end_as_a_run_that_was_not(tmp_path, victim):
+    flags = (
+        SMOKE,
+        "--config.steps=600",
+        "--config.log_every=1",
+        "--config.save_every=50",
+        "--peer_timeout=30",
+    )
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    finished(tmp_path, whole, *flags)
+    both = start_two(tmp_path, broken, *flags)
+    records = random.Random(victim).randrange(100, 400)
+    wait_for(both[victim], lambda: len(lines(broken)) > records and saved(broken))
+    both[victim].kill()
+    began = time.monotonic()
+    other = ended(*both)[1 - victim]
+    assert time.monotonic() - began < 60
+    assert other[0] != 0
+    # Our own line, unless JAX's runtime notices the loss first and aborts the process.
+    says = ("another process of this run was lost", "another task died")
+    assert any(text in other[2] for text in says), other[2]
+    assert lines(broken) == lines(whole)[: len(lines(broken))]
+    assert "resuming at step" in finished(tmp_path, broken, *flags)
+    assert_same_run(whole, broken)
