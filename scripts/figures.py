@@ -7,32 +7,32 @@
     python scripts/figures.py runs/draw --out figures --figure 4
     python scripts/figures.py my_runs --out figures --metric valid/perplexity
 
-Figure 7 is the remark of section 6.7. It writes figureN.png, .svg and .csv, tableN.png,
-.svg and .md, verdicts.md, which says what the runs show of the paper's claims, and
-index.html, which shows them all with the commands, data sets and versions that they
-were made from. figureN-shares.png, .svg and .csv show how many of the steps layer norm
-needs to reach what another norm has, over its steps.
-Runs of an experiment of your own are drawn as EXPERIMENT.png, .svg and .csv, with a
-panel for each metric of its config.curves.
-Curves are medians over seeds, bands are their range. The paper's own numbers are drawn
-only beside runs on the paper's data. For what is missing, the page names the command
-that makes it.
+It writes these files, and index.md, which shows them. For what is missing, it names the
+command that trains it.
+forest.png and .svg: for each claim, how many of the other norm's steps a norm needs.
+verdicts.md: the table of the claims.
+figureN.png, .svg and .csv: figure 7 is the remark of section 6.7. Curves are medians
+over seeds, bands are their range. The paper's own numbers are drawn only beside runs on
+the paper's data.
+table2.md and table3.md; `scripts/theory.py` computes Table 1.
+EXPERIMENT.png, .svg and .csv: for experiments of your own, a panel for each metric of
+config.curves.
 
---metric draws a metric of metrics.jsonl from the runs of any experiment, a panel for
-each experiment, without the paper's axes. METRIC.md is a table of where each norm ends,
-and of how soon it has the best of "none" at the same settings, with intervals.
+--metric draws a metric of metrics.jsonl from the runs of any experiment. METRIC.md is a
+table of where each norm ends, and of how soon it has the best of "none" at the same
+settings, with intervals.
 """
 
+import difflib
 import pathlib
+import re
+from collections.abc import Sequence
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import ended
-from scripts import markdown
+from lnrepro.errors import UserError, ended
 
-# The paper has six figures with results. 7 is the remark about
-# convolutional networks in section 6.7.
 FIGURE_NUMBERS = range(1, 8)
-TABLE_NUMBERS = range(1, 4)
+TABLE_NUMBERS = range(2, 4)
 
 
 def main(argv: list[str]) -> None:
@@ -43,136 +43,116 @@ def main(argv: list[str]) -> None:
     """
     parser = Parser(description=__doc__)
     add = parser.add_argument
-    add(
-        "runs",
-        nargs="+",
-        type=pathlib.Path,
-        help="run directories, files *.runs.jsonl, or folders that contain some",
-    )
-    add(
-        "--out",
-        required=True,
-        type=pathlib.Path,
-        metavar="DIR",
-        help="where the pictures go",
-    )
-    for name, numbers in (("figure", FIGURE_NUMBERS), ("table", TABLE_NUMBERS)):
-        add(
-            f"--{name}",
-            type=int,
-            action="append",
-            choices=numbers,
-            help=f"only this {name}; may be repeated",
-        )
-    add(
-        "--metric",
-        action="append",
-        metavar="NAME",
-        help="only the curves of this metric, such as valid/error; may be repeated",
-    )
-    add(
-        "--best",
-        choices=("min", "max"),
-        default="min",
-        help="whether small or large values of --metric are better",
-    )
+    add("runs", nargs="+", type=pathlib.Path, help="run directories, *.runs.jsonl, ...")
+    add("--out", required=True, type=pathlib.Path, metavar="DIR")
+    many = {"action": "append", "default": []}
+    add("--figure", type=int, choices=FIGURE_NUMBERS, **many, help="only this figure")
+    add("--table", type=int, choices=TABLE_NUMBERS, **many, help="only this table")
+    add("--metric", **many, metavar="NAME", help="only this metric: valid/error")
+    add("--best", choices=("min", "max"), default="min", help="of --metric")
     args = parser.parse_args(argv)
-    metrics = sorted(set(args.metric or ()))
-    figures, tables = sorted(set(args.figure or ())), sorted(set(args.table or ()))
-    # Without a choice, all are drawn.
-    is_all = not (figures or tables or metrics)
-    if is_all:
-        figures, tables = FIGURE_NUMBERS, TABLE_NUMBERS
-
     # Imported late: --help and wrong flags need none of it.
-    from scripts.paper import own, page, records
+    from scripts.paper.records import find
 
-    found = records.find(args.runs)
+    runs = find(args.runs)
+    names = {name for run in runs for record in run.records for name in record}
+    for metric in args.metric:
+        if metric not in names:
+            near = difflib.get_close_matches(metric, names, 1, 0.4)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UserError(f"no run has recorded the metric {metric!r}{hint}")
     args.out.mkdir(parents=True, exist_ok=True)
-    parts = []
-    if is_all:
-        for name, runs in own.of_experiments(found).items():
-            parts.append(draw_curves(name, runs, args.out))
-    parts += [draw_figure(number, found, args.out) for number in figures]
-    parts += [draw_table(number, found, args.out) for number in tables]
-    parts += [draw_metric(metric, args.best, found, args.out) for metric in metrics]
-    if len(figures) == len(FIGURE_NUMBERS):
-        parts.append(write_verdicts(found, args.out))
-    page.write(parts, args.out / "index.html")
-    for part in parts:
-        print(part.line)
-    print(f"look at {args.out / 'index.html'}")
+    if not (args.figure or args.table or args.metric):
+        draw_all(runs, args.out)
+    for number in sorted(set(args.figure)):
+        draw_figure(number, runs, args.out)
+    for number in sorted(set(args.table)):
+        draw_table(number, runs, args.out)
+    for metric in sorted(set(args.metric)):
+        draw_metric(metric, runs, args.out, args.best)
+    write_index(args.out)
 
 
-def write_verdicts(runs, out):
-    """Write verdicts.md, and return the part of the page about the claims."""
-    from scripts.paper import page, verdicts
+def draw_all(runs: Sequence, out: pathlib.Path) -> None:
+    """Draw the claims, all figures and tables, and experiments of one's own."""
+    from scripts.paper import curves, forest, verdicts
+    from scripts.paper.axes import FIGURES
     from scripts.paper.claims import CLAIMS
 
+    out.mkdir(parents=True, exist_ok=True)
     rows = verdicts.of_runs(runs, CLAIMS)
+    forest.draw(rows, out / "forest")
     (out / "verdicts.md").write_text(verdicts.markdown(rows), encoding="utf-8")
-    return page.verdicts_part(rows)
+    print(f"{len(rows)} verdicts")
+    papers = {figure.experiment for figure in FIGURES.values()}
+    for experiment in sorted({run.experiment for run in runs} - papers):
+        own = [run for run in runs if run.experiment == experiment]
+        panels = [panel for run in own for panel in run.config.get("curves", ())]
+        name = experiment.rpartition(".")[2]
+        if panels:
+            print(f"{name}: {count(own)}")
+            curves.draw(curves.own_figure(name, panels, own), own, out / name)
+    for number in FIGURE_NUMBERS:
+        draw_figure(number, runs, out)
+    for number in TABLE_NUMBERS:
+        draw_table(number, runs, out)
 
 
-def draw_figure(number, runs, out):
-    """Write the pictures and points of a figure, and return its part of the page."""
-    from scripts.paper import claims, page, picture, shares, verdicts
+def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
+    """Draw a figure of the paper, and name the command for what is missing."""
+    from scripts.paper import curves
     from scripts.paper.axes import FIGURES
-    from scripts.paper.records import of_figure
 
     figure = FIGURES[number]
-    runs = of_figure(runs, figure)
-    panels = picture.curves_of(figure, runs)
-    has_curves = any(panel.curves for panel in panels)
-    # Without runs, the page still has a section with the commands that would make them.
-    if has_curves:
-        caption = page.caption(figure, runs)
-        picture.draw(figure, panels, caption, out / f"figure{number}")
-        picture.write_points(figure, panels, out / f"figure{number}.csv")
-    rows = verdicts.of_runs(runs, claims.of_figure(figure))
-    has_shares = shares.draw(figure, rows, out / f"figure{number}-shares")
-    sentences = verdicts.sentences(rows)
-    return page.figure_part(figure, runs, has_curves, has_shares, sentences, out)
+    own = [run for run in runs if run.experiment == figure.experiment]
+    own = [run for run in own if run.config.norm in figure.legends]
+    curves.draw(figure, own, out / f"figure{number}")
+    trained = {run.config.norm for run in own}
+    line = f"figure {number}: {count(own)}"
+    if absent := [norm for norm in figure.curves if norm not in trained]:
+        line += f", without {', '.join(absent)}; "
+        # A sweep trains all norms of the figure.
+        line += f"python scripts/sweep.py configs/{figure.experiment}.py:paper"
+    print(line)
 
 
-def draw_table(number, runs, out):
-    """Write a table, and return its part of the page."""
-    from scripts.paper import page, picture, tables
+def draw_table(number: int, runs: Sequence, out: pathlib.Path) -> None:
+    """Write Table 2 or 3 of the paper, with its rows and ours."""
+    from scripts.paper.tables import TABLES
 
-    table = tables.TABLES[number](runs)
-    picture.draw_table(table, out / f"table{number}")
-    (out / f"table{number}.md").write_text(table.markdown(), encoding="utf-8")
-    return page.table_part(table, out)
-
-
-def draw_metric(metric, best, runs, out):
-    """Write what is known of a metric, and return its part of the page."""
-    from scripts.paper import own
-
-    runs = own.with_metric(runs, metric)
-    rows = own.table(metric, runs, best)
-    text = markdown.table(own.HEAD, rows)
-    (out / f"{own.file_name(metric)}.md").write_text(f"{text}\n", encoding="utf-8")
-    return _draw_own(metric, own.figure(metric, runs), runs, out, rows)
+    text = TABLES[number](runs)
+    (out / f"table{number}.md").write_text(text, encoding="utf-8")
+    print(f"table {number}")
 
 
-def draw_curves(experiment, runs, out):
-    """Write `config.curves` of an experiment, and return its part of the page."""
-    from scripts.paper import own
+def draw_metric(metric: str, runs: Sequence, out: pathlib.Path, best: str) -> None:
+    """Draw a metric, and write the table of where the norms end in it."""
+    from scripts.paper import curves, tables
 
-    figure = own.figure_of_curves(experiment, runs)
-    return _draw_own(experiment.rpartition(".")[2], figure, runs, out)
+    own = [run for run in runs if any(metric in record for record in run.records)]
+    # valid_error for valid/error.
+    name = re.sub(r"\W+", "_", metric)
+    (out / f"{name}.md").write_text(tables.ends(metric, own, best), encoding="utf-8")
+    panels = [(metric, [metric], "linear")]
+    curves.draw(curves.own_figure(metric, panels, own), own, out / name)
+    print(f"{metric}: {count(own)}")
 
 
-def _draw_own(name, figure, runs, out, rows=()):
-    from scripts.paper import own, page, picture
+def count(runs: Sequence) -> str:
+    """Return such as "3 runs"."""
+    return f"{len(runs)} run" if len(runs) == 1 else f"{len(runs)} runs"
 
-    stem = out / own.file_name(name)
-    panels = picture.curves_of(figure, runs)
-    caption = own.caption(name, runs)
-    picture.draw(figure, panels, caption, stem)
-    picture.write_points(figure, panels, stem.with_suffix(".csv"))
-    return page.own_part(name, stem.name, caption, runs, out, rows)
+
+def write_index(out: pathlib.Path) -> None:
+    """Write index.md, which shows all pictures and tables of a folder."""
+    parts = []
+    for path in sorted(out.glob("*.png")):
+        parts.append(f"## {path.stem}\n\n![]({path.name})\n")
+    for path in sorted(out.glob("*.md")):
+        if path.name != "index.md":
+            parts.append(f"## {path.stem}\n\n{path.read_text(encoding='utf-8')}")
+    (out / "index.md").write_text("\n".join(parts), encoding="utf-8")
+    print(f"look at {out / 'index.md'}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
     python scripts/reproduce.py --scale embedded
     python scripts/reproduce.py --scale small --hours 12 --processes 2
     python scripts/reproduce.py --scale paper --only draw --minutes 9
-    python scripts/reproduce.py --scale paper --device v5e
 
 smoke     minutes; it only checks that every step runs
 embedded  about an hour on two cores, on data that needs no download
@@ -14,7 +13,7 @@ small     the paper's questions at a small size, real data, five seeds, each nor
           two cores
 paper     the paper's protocol
 
-The report is REPORT/index.html: every claim with its number, interval and verdict, the
+The report is REPORT/index.md: every claim with its number, interval and verdict, the
 figures and the tables. Sets that are not prepared are named, and their runs are left
 out. The same command goes on where an earlier one stopped, and repeats no finished run.
 A run that diverges is counted in the verdicts and not started again.
@@ -24,14 +23,115 @@ by signal n.
 """
 
 import pathlib
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
-from lnrepro import optional
+from lnrepro import data, optional
 from lnrepro.config import PROTOCOLS
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
 from scripts.sweep import drive, positive, report
 
-SCALES = ("smoke", "embedded", "small", "paper")
+# {experiment: what of the paper its runs are for}, the cheapest first.
+PARTS = {
+    "convnet": "Section 6.7",
+    "mnist": "Figure 6",
+    "attentive_reader": "Figure 2",
+    "draw": "Figure 4",
+    "order_embeddings": "Figure 1, Table 2",
+    "handwriting": "Figure 5",
+    "skip_thoughts": "Figure 3, Table 3",
+}
+TUNED, SAME = PROTOCOLS
+# {scale: {variant: {protocol: name of its sweep}}}. Only MNIST has the variants with
+# batches of 4. The sweeps of the paper's figures have one rate for all norms.
+SCALES = {
+    "smoke": {"smoke": {TUNED: "small", SAME: "small_same_rate"}},
+    "embedded": {"": {SAME: ""}},
+    "small": {
+        "small": {TUNED: "small", SAME: "small_same_rate"},
+        "small_bz4": {TUNED: "small_bz4", SAME: "small_bz4_same_rate"},
+    },
+    "paper": {"paper": {SAME: ""}, "paper_bz4": {SAME: ""}},
+}
+
+
+class Item(NamedTuple):
+    """A sweep of the plan.
+
+    Attributes:
+      part: the figures and tables that it is for.
+      config: FILE:VARIANT.
+      protocol: one of `PROTOCOLS`.
+      runs: its runs, without those that belong to an earlier item too.
+    """
+
+    part: str
+    config: str
+    protocol: str
+    runs: Sequence
+
+
+def plan(
+    scale: str,
+    only: Collection[str],
+    root: pathlib.Path,
+    together: int = 1,
+    protocols: Collection[str] = PROTOCOLS,
+) -> tuple[list[Item], list[str]]:
+    """Return the sweeps of a scale, and a line for each that is left out.
+
+    Args:
+      scale: a key of `SCALES`.
+      only: names of experiments; all if there are none.
+      root: folder of the runs.
+      together: number of seeds that one run trains, `config.seeds`. With more than one,
+        a run stands for so many of the sweep.
+      protocols: the protocols that are planned. A run of both is planned once.
+    """
+    from scripts.sweeps.planned_runs import plan as plan_sweep
+
+    found, skipped = [], []
+    few, common, suffix = [], [], ""
+    if together > 1:
+        few, common = ["seed=0"], [f"--config.seeds={together}"]
+        suffix = f"-{together}-seeds"
+    elif scale == "smoke":
+        few = ["seed=0,1"]
+    for name in [name for name in PARTS if name in (only or PARTS)]:
+        for variant, sweeps in SCALES[scale].items():
+            sweeps = {p: s for p, s in sweeps.items() if p in protocols}
+            if not sweeps or (variant.endswith("_bz4") and name != "mnist"):
+                continue
+            config = f"configs/{name}.py:{variant}".removesuffix(":")
+            if missing := _missing_data(config):
+                skipped.append(f"left out: {PARTS[name]}, {config}: {missing}")
+                continue
+            folder = root / f"{name}-{variant or 'default'}{suffix}"
+            planned = set()
+            for protocol, sweep in sweeps.items():
+                runs = plan_sweep(config, sweep, str(folder), common, few)
+                runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
+                runs = [run for run in runs if run.id not in planned]
+                planned |= {run.id for run in runs}
+                if runs:
+                    found.append(Item(PARTS[name], config, protocol, runs))
+    return found, skipped
+
+
+def _missing_data(config) -> str:
+    """Return the message about the first data set that is not prepared, or ""."""
+    from lnrepro.engine import config_file
+
+    resolved = config_file.read(config)
+    # Evaluations of the transfer tasks are named after their data sets.
+    transfer = [name for name in resolved.evals if name in data.TABLE]
+    for name in (resolved.data.name, *transfer):
+        try:
+            data.fingerprint(name, resolved.data.dir)
+        except UserError as e:
+            return str(e)
+    return ""
 
 
 def main(argv: list[str]) -> int:
@@ -45,17 +145,12 @@ def main(argv: list[str]) -> int:
     """
     args = _arguments(argv)
     from lnrepro.engine.workdir import storage_errors
-    from scripts.paper import plan
     from scripts.sweeps.local import Local
     from scripts.sweeps.watch import Watch
 
     root = args.root or pathlib.Path("runs/reproduce") / args.scale
     protocols = [args.protocol] if args.protocol else PROTOCOLS
-    if args.device:
-        from scripts.paper import on_device
-
-        return on_device.main(args, root, argv)
-    planned, skipped = plan.items(args.scale, args.only, root, args.together, protocols)
+    planned, skipped = plan(args.scale, args.only, root, args.together, protocols)
     for line in skipped:
         print(line, flush=True)
     if not planned:
@@ -65,16 +160,14 @@ def main(argv: list[str]) -> int:
             f"--scale {args.scale} has no runs of the protocol {args.protocol}; its "
             "sweeps have one learning rate for all norms"
         )
-    launcher = Local(args.processes)
-    planned = plan.with_costs(planned, root, launcher.cores_of(0))
-    print(_plan_table(planned, launcher.slots), flush=True)
+    print(_plan_table(planned), flush=True)
     if args.plan:
         return 0
     runs = [run for item in planned for run in item.runs]
     todo = [run for run in runs if not run.ended]
     outcomes, stopped = {}, 0
     if todo:
-        watch = Watch(runs)
+        launcher, watch = Local(args.processes), Watch(runs)
         minutes = args.minutes or 60 * (args.hours or 0)
         try:
             outcomes, stopped = drive(launcher, todo, watch, minutes)
@@ -84,122 +177,47 @@ def main(argv: list[str]) -> int:
     # A machine that only trains may have nothing to draw with.
     if optional.installed("matplotlib"):
         with storage_errors(args.report):
-            write_report(planned, args.report)
-        print(f"look at {args.report / 'index.html'}")
+            write_report([run.workdir for run in runs], args.report)
     return report(runs, outcomes, stopped, root)
 
 
-def write_report(planned: list, out: pathlib.Path) -> None:
-    """Draw the figures and tables of the runs, and write index.html and verdicts.md.
-
-    Args:
-      planned: the sweeps.
-      out: the folder.
-    """
+def write_report(folders: Sequence[pathlib.Path], out: pathlib.Path) -> None:
+    """Draw the claims, figures and tables of the runs that were started."""
     from scripts import figures
-    from scripts.paper import page, records
-    from scripts.paper.axes import FIGURES
+    from scripts.paper import records
 
-    out.mkdir(parents=True, exist_ok=True)
-    folders = [run.workdir for item in planned for run in item.runs]
-    started = [path for path in folders if (path / "config.json").exists()]
-    found = records.find(started)
-    parts = [figures.write_verdicts(found, out)]
-    parts += [figures.draw_figure(number, found, out) for number in FIGURES]
-    parts += [figures.draw_table(number, found, out) for number in (1, 2, 3)]
-    page.write(parts, out / "index.html")
+    started = [folder for folder in folders if (folder / "config.json").exists()]
+    figures.draw_all(records.find(started), out)
+    figures.write_index(out)
 
 
-def _plan_table(planned, processes) -> str:
+def _plan_table(planned) -> str:
     """Return the plan as lines of text."""
-    rows = [("", "config", "protocol", "finished", "a run", "left")]
-    for item in planned:
-        n_finished = sum(run.finished for run in item.runs)
-        longest = max(item.seconds.values())
-        rows.append(
-            (
-                item.part,
-                item.config,
-                item.protocol,
-                f"{n_finished} of {len(item.runs)}",
-                _time(longest) if longest else "",
-                _time(item.seconds_left),
-            )
-        )
-    total = sum(item.seconds_left for item in planned)
-    for protocol in dict.fromkeys(item.protocol for item in planned):
-        of_it = [item for item in planned if item.protocol == protocol]
-        left = _time(sum(item.seconds_left for item in of_it))
-        rows.append(("all", "", protocol, "", "", left))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
-    for row in rows:
-        cells = zip(row, widths, strict=True)
-        lines.append("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
-    lines.append(
-        f"{_time(total)} hours of training steps are left; with {processes} at a time "
-        f"{_time(total / processes)}. Evaluations come on top."
-    )
+    for item in planned:
+        n_ended = sum(run.ended for run in item.runs)
+        steps = " or ".join(sorted({f"{run.total:,}" for run in item.runs}))
+        ended_runs = f"{n_ended} of {len(item.runs)} runs ended"
+        line = f"{item.part:18} {item.config:35} {item.protocol:10} {ended_runs}"
+        lines.append(f"{line}, {steps} steps each")
     return "\n".join(lines)
 
 
-def _time(seconds) -> str:
-    """Return hours and minutes."""
-    minutes = round(seconds / 60)
-    return f"{minutes // 60}:{minutes % 60:02}"
-
-
 def _arguments(argv):
-    from scripts.benches.accelerators.devices import DEVICES
-    from scripts.paper.plan import PARTS
-
     parser = Parser(prog="reproduce.py", description=__doc__)
     add = parser.add_argument
     add("--scale", required=True, choices=SCALES)
-    add(
-        "--only",
-        nargs="+",
-        default=[],
-        choices=PARTS,
-        metavar="NAME",
-        help=f"only these experiments: {', '.join(PARTS)}",
-    )
-    add(
-        "--protocol",
-        choices=PROTOCOLS,
-        help="only the runs in which each norm has its own learning rate, or those in "
-        "which all have one; both by default",
-    )
+    names = ", ".join(PARTS)
+    add("--only", nargs="+", default=[], choices=PARTS, metavar="NAME", help=names)
+    add("--protocol", choices=PROTOCOLS, help="by default both")
     add("--plan", action="store_true", help="show the plan and train nothing")
-    add(
-        "--device",
-        choices=tuple(DEVICES),
-        help="show a plan for this device, by its compiler's estimate, and "
-        "train nothing",
-    )
     limit = parser.add_mutually_exclusive_group()
     limit.add_argument("--hours", type=float, help="stop after this time")
     limit.add_argument("--minutes", type=float, help="stop after this time")
-    add(
-        "--processes",
-        type=positive,
-        metavar="N",
-        help="number of runs at a time, each with its share of the cores or GPUs",
-    )
-    add(
-        "--root",
-        type=pathlib.Path,
-        metavar="DIR",
-        help="folder of the run directories; runs/reproduce/SCALE by default",
-    )
-    add(
-        "--together",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="train seeds 0 to N - 1 of each norm in one run (config.seeds), which "
-        "uses a GPU or TPU better",
-    )
+    number = {"type": positive, "metavar": "N"}
+    add("--processes", **number, help="number of runs at a time")
+    add("--together", **number, default=1, help="seeds of a norm in one run")
+    add("--root", type=pathlib.Path, help="default: runs/reproduce/SCALE")
     add("--report", type=pathlib.Path, default=pathlib.Path("report"), metavar="DIR")
     args = parser.parse_args(argv)
     for name in ("hours", "minutes"):

@@ -1,11 +1,22 @@
 """Claims of the paper about its curves, as comparisons of two norms."""
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ml_collections import ConfigDict
+from scripts.paper.records import RecordedRun
 
-from scripts.paper.axes import Figure, any_run
+# What the norms are called. The paper's DRAW normalises the cell output only.
+NORMS = {
+    "none": "no norm",
+    "layer": "layer norm",
+    "layer_cell": "layer norm",
+    "layer_everywhere": "layer norm everywhere",
+    "batch": "batch norm",
+    "batch_everywhere": "batch norm everywhere",
+}
+KINDS = {"speed": "is faster than", "end": "ends better than"}
+# The ends of the names of metrics of which large values are better.
+LARGE_IS_BETTER = ("recall_sum", "pearson", "accuracy")
 
 
 class Claim(NamedTuple):
@@ -13,153 +24,116 @@ class Claim(NamedTuple):
 
     Attributes:
       part: the figure or section.
-      experiment: config.experiment of its runs.
+      experiment: name of the folder in experiments/ of its runs.
+      metric: the metric; `{data}` stands for the data set.
+      quantity: what people call the metric.
       better: the norm that is claimed to be better.
       baseline: the norm that it is compared with.
-      metric: the metric; `{data}` stands for the data set.
-      best: whether the "min" or the "max" is better.
-      kind: "speed" or "end".
+      kind: a key of `KINDS`.
       paper: what the paper says.
-      where: config -> whether a run belongs to this claim.
+      batch_size: that of its runs; None: any.
     """
 
     part: str
     experiment: str
+    metric: str
+    quantity: str
     better: str
     baseline: str
-    metric: str
-    best: str
     kind: str
     paper: str
-    where: Callable[[ConfigDict], bool] = any_run
+    batch_size: int | None = None
+
+    @property
+    def sign(self) -> int:
+        """1 if small values are better, -1 otherwise."""
+        return -1 if self.metric.endswith(LARGE_IS_BETTER) else 1
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What both norms are called."""
+        return NORMS[self.better], NORMS[self.baseline]
+
+    @property
+    def text(self) -> str:
+        """The claim as a sentence."""
+        sentence = f" {KINDS[self.kind]} ".join(self.names)
+        return f"{self.part}, {self.quantity}: {sentence}"
+
+    def is_about(self, run: RecordedRun) -> bool:
+        """Whether a run is of its experiment and batch size."""
+        if run.experiment != self.experiment:
+            return False
+        return self.batch_size in (None, run.config.get("batch_size"))
 
 
-def _speed_and_end(part, experiment, pairs, metric, best, papers, where=any_run):
-    """Return both claims about each pair of norms."""
-    found = []
-    for better, baseline in pairs:
-        for kind, paper in zip(("speed", "end"), papers, strict=True):
-            found.append(
-                Claim(
-                    part,
-                    f"experiments.{experiment}",
-                    better,
-                    baseline,
-                    metric,
-                    best,
-                    kind,
-                    paper,
-                    where,
-                )
-            )
-    return found
+def _claims(
+    figure: tuple[str, str],
+    metrics: Mapping[str, str],
+    pairs: Iterable[tuple[str, str]],
+    papers: tuple[str, str],
+    batch_size: int | None = None,
+) -> Iterator[Claim]:
+    """Yield both claims about each metric, {metric: quantity}, and pair of norms."""
+    for metric, quantity in metrics.items():
+        for norms in pairs:
+            for kind, paper in zip(KINDS, papers, strict=True):
+                of_kind = kind, paper, batch_size
+                yield Claim(*figure, metric, quantity, *norms, *of_kind)
 
 
-def _batch(size):
-    return lambda config: config.batch_size == size
-
-
-def _claims() -> list[Claim]:
-    found = _speed_and_end(
-        "Figure 1",
-        "order_embeddings",
-        [("layer", "none")],
-        "valid/image_recall_sum",
-        "max",
+NONE, BATCH = ("layer", "none"), ("layer", "batch")
+READER = "Figure 2", "attentive_reader"
+READER_ERROR = {"valid/error": "validation error"}
+TASKS = {
+    "sick/pearson": "SICK correlation",
+    "sick/mse": "SICK squared error",
+    "mr/accuracy": "MR accuracy",
+    "cr/accuracy": "CR accuracy",
+    "subj/accuracy": "SUBJ accuracy",
+    "mpqa/accuracy": "MPQA accuracy",
+}
+TEST_ERROR = {"test/error": "test error"}
+MNIST = {"train/nll": "training NLL"} | TEST_ERROR, [NONE, BATCH], ("faster", "lower")
+CLAIMS = (
+    *_claims(
+        ("Figure 1", "order_embeddings"),
+        {"valid/image_recall_sum": "image recall"},
+        [NONE],
         ("60 % of the time", "R@1 37.8 and 38.9"),
-    )
-    found += _speed_and_end(
-        "Figure 2",
-        "attentive_reader",
-        [("layer", "none"), ("layer", "batch"), ("layer", "batch_everywhere")],
-        "valid/error",
-        "min",
+    ),
+    *_claims(
+        READER,
+        READER_ERROR,
+        [NONE, BATCH, ("layer", "batch_everywhere")],
         ("faster", "lower error"),
-    )
+    ),
     # The paper normalises the whole network with batch norm only.
-    found += _speed_and_end(
-        "Figure 2",
-        "attentive_reader",
+    *_claims(
+        READER,
+        READER_ERROR,
         [("layer_everywhere", "layer"), ("layer_everywhere", "batch_everywhere")],
-        "valid/error",
-        "min",
         ("not tried", "not tried"),
-    )
-    tasks = ["mr", "cr", "subj", "mpqa"]
-    metrics = [("sick/pearson", "max"), ("sick/mse", "min")]
-    metrics += [(f"{task}/accuracy", "max") for task in tasks]
-    for metric, best in metrics:
-        found += _speed_and_end(
-            "Figure 3",
-            "skip_thoughts",
-            [("layer", "none")],
-            metric,
-            best,
-            ("faster", "better"),
-        )
-    found += _speed_and_end(
-        "Figure 4",
-        "draw",
+    ),
+    *_claims(("Figure 3", "skip_thoughts"), TASKS, [NONE], ("faster", "better")),
+    *_claims(
+        ("Figure 4", "draw"),
+        {"test/bound_{data}": "test bound"},
         [("layer_cell", "none")],
-        "test/bound_{data}",
-        "min",
         ("almost twice as fast", "82.36 and 82.09 nats"),
-    )
-    found += _speed_and_end(
-        "Figure 5",
-        "handwriting",
-        [("layer", "none")],
-        "valid/nll",
-        "min",
+    ),
+    *_claims(
+        ("Figure 5", "handwriting"),
+        {"valid/nll": "validation NLL"},
+        [NONE],
         ("much faster", "comparable"),
-    )
-    for size in (128, 4):
-        for metric in ("train/nll", "test/error"):
-            found += _speed_and_end(
-                f"Figure 6, batch size {size}",
-                "mnist",
-                [("layer", "none"), ("layer", "batch")],
-                metric,
-                "min",
-                ("faster", "lower"),
-                _batch(size),
-            )
-    found += _speed_and_end(
-        "Section 6.7",
-        "convnet",
-        [("layer", "none"), ("batch", "layer")],
-        "test/error",
-        "min",
+    ),
+    *_claims(("Figure 6, batch size 128", "mnist"), *MNIST, 128),
+    *_claims(("Figure 6, batch size 4", "mnist"), *MNIST, 4),
+    *_claims(
+        ("Section 6.7", "convnet"),
+        TEST_ERROR,
+        [NONE, ("batch", "layer")],
         ("faster", "better"),
-    )
-    return found
-
-
-CLAIMS = _claims()
-
-
-def of_figure(figure: Figure) -> list[Claim]:
-    """Return what is compared in a figure: layer norm with each other curve.
-
-    Args:
-      figure: the figure.
-    """
-    layer_norm = "layer_cell" if "layer_cell" in figure.curves else "layer"
-    others = [norm for norm in figure.legends if norm != layer_norm]
-    found = []
-    for panel in figure.panels:
-        # Errors go down also in a figure whose other panels go up.
-        best = "min" if "MSE" in panel.ylabel else figure.best
-        words = [figure.title, panel.ylabel, panel.title]
-        part = ", ".join(word for word in words if word)
-        pairs = [(layer_norm, norm) for norm in others]
-        found += _speed_and_end(
-            part,
-            figure.experiment.rpartition(".")[2],
-            pairs,
-            panel.metric,
-            best,
-            ("", ""),
-            panel.where,
-        )
-    return found
+    ),
+)

@@ -1,22 +1,36 @@
 """How soon one norm reaches what another one has, and how far apart they end.
 
 The one definition of a speed-up: the mean over the seeds, evaluation by evaluation, of
-the first norm; the first step at which it is at or better than that mean of the other.
-`shares` asks this about every evaluation of the other, `speed` about its best one.
+the first norm; the first step at which it is at or better than the best such mean of
+the other.
 
 Both norms are compared seed by seed, since runs of one seed share their batches. Shape
 letters: S seeds, T evaluations.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
+from scripts.paper.records import RecordedRun
+
 RESAMPLES = 10_000
 # The end of a run is the mean over this fraction of its evaluations.
 END = 0.1
+# {seed: {step: value}}
+Curves = Mapping[int, Mapping[int, float]]
+
+
+def by_seed(runs: Iterable[RecordedRun], metric: str) -> Curves:
+    """Return the values of a metric in runs that are seeds of one another."""
+    curves = {}
+    for run in runs:
+        for seed, values in run.values(metric).items():
+            if values:
+                curves[seed] = {record["step"]: value for record, value in values}
+    return curves
 
 
 class Pairs(NamedTuple):
@@ -38,57 +52,52 @@ class Pairs(NamedTuple):
         """Return the mean of each norm over the seeds, [T], so that less is better."""
         return self.sign * self.better.mean(0), self.sign * self.baseline.mean(0)
 
+    def best(self) -> int:
+        """Return where the mean of the baseline is best."""
+        return int(np.argmin(self.means()[1]))
 
-def shares(pairs: Pairs) -> np.ndarray:
-    """Return when the first norm reaches what the other has at each step, [T].
+
+def paired(better: Curves, baseline: Curves, sign: int) -> Pairs:
+    """Return the values of the seeds, one at least, and the steps that both norms have.
+
+    Args:
+      better: the curves of one norm.
+      baseline: those of the other.
+      sign: 1 if smaller values are better, -1 otherwise.
+    """
+    seeds = sorted(better.keys() & baseline.keys())
+    curves = [curves[seed] for curves in (better, baseline) for seed in seeds]
+    steps = sorted(set.intersection(*map(set, curves)))
+    values = np.array([[curve[step] for step in steps] for curve in curves])
+    n = len(seeds)
+    return Pairs(np.array(steps), values[:n], values[n:], sign)
+
+
+def speed(pairs: Pairs) -> float:
+    """Return when the first norm reaches the best that the other has.
 
     It is a share of the other's steps, and infinite where that is never reached.
     """
     ours, theirs = pairs.means()
-    # Row t: at which steps the first norm has what the other has at step t.
-    reached = ours <= theirs[:, None]
-    first = pairs.steps[reached.argmax(1)]
-    return np.where(reached.any(1), first / pairs.steps, np.inf)
-
-
-def speed(pairs: Pairs) -> float:
-    """Return the share of `shares` at the step where the other norm is best."""
-    return float(shares(pairs)[_best(pairs)])
+    best = pairs.best()
+    reached = ours <= theirs[best]
+    if not reached.any():
+        return np.inf
+    return float(pairs.steps[reached.argmax()] / pairs.steps[best])
 
 
 def end(pairs: Pairs) -> float:
     """Return the mean of the first norm at the end minus that of the other."""
-    return float(_end_differences(pairs).mean())
-
-
-def ends(pairs: Pairs) -> tuple[float, float]:
-    """Return the mean of the end of each norm."""
-    better, baseline = map(of_seeds, (pairs.better, pairs.baseline))
-    return float(better.mean()), float(baseline.mean())
+    return float(of_seeds(pairs.better - pairs.baseline).mean())
 
 
 def of_seeds(values: np.ndarray) -> np.ndarray:
-    """Return the end of each seed, [S].
-
-    Args:
-      values: [S, T].
-    """
+    """Return the end of each seed, [S], of values [S, T]."""
     n = max(1, round(END * values.shape[1]))
     return values[:, -n:].mean(1)
 
 
-def _best(pairs):
-    _, theirs = pairs.means()
-    return int(np.argmin(theirs))
-
-
-def _end_differences(pairs):
-    return of_seeds(pairs.better - pairs.baseline)
-
-
-def interval(
-    quantity: Callable[[Pairs], float | np.ndarray], pairs: Pairs
-) -> tuple[np.ndarray, np.ndarray]:
+def interval(quantity: Callable[[Pairs], float], pairs: Pairs) -> tuple[float, float]:
     """Return the 95 % interval of a quantity by the paired bootstrap.
 
     Seeds are drawn with replacement, the same ones for both norms, and the quantity is
@@ -96,13 +105,11 @@ def interval(
     five normal ones they hold the true mean in 84 % of the cases. So the percentiles
     are expanded until a mean's interval is as wide as Student's (Hesterberg 2015, What
     Teachers Should Know About the Bootstrap, section 5.3). It then holds it in 93 %.
+    `scipy.stats.bootstrap` interpolates between values, of which some are infinite.
 
     Args:
-      quantity: `speed`, `end` or `shares`.
+      quantity: `speed` or `end`.
       pairs: the values of at least two seeds.
-
-    Returns:
-      The lower and the upper ends, shaped like the quantity.
     """
     n = len(pairs.better)
     draws = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
@@ -114,14 +121,9 @@ def interval(
         drawn = pairs._replace(better=pairs.better[rows], baseline=pairs.baseline[rows])
         values.append(quantity(drawn))
     tail = stats.norm.cdf(np.sqrt(n / (n - 1)) * stats.t.ppf(0.025, n - 1))
-    # Values may be infinite, so none are interpolated.
-    low, high = np.quantile(
-        np.repeat(values, counts, axis=0),
-        (tail, 1 - tail),
-        axis=0,
-        method="inverted_cdf",
-    )
-    return low, high
+    values = np.repeat(values, counts)
+    low, high = np.quantile(values, (tail, 1 - tail), method="inverted_cdf")
+    return float(low), float(high)
 
 
 def p_value(quantity: Callable[[Pairs], float], pairs: Pairs) -> float:
@@ -133,15 +135,12 @@ def p_value(quantity: Callable[[Pairs], float], pairs: Pairs) -> float:
 
     For `end` these are the differences at the end. For `speed` they are those at the
     step where the other norm is best: being ahead there is having been there sooner.
-
-    Args:
-      quantity: `speed` or `end`.
-      pairs: the values of at least two seeds.
     """
+    differences = pairs.better - pairs.baseline
     if quantity is end:
-        differences = _end_differences(pairs)
+        differences = of_seeds(differences)
     else:
-        differences = (pairs.better - pairs.baseline)[:, _best(pairs)]
+        differences = differences[:, pairs.best()]
     # The test is not defined for differences that are all equal.
     if np.allclose(differences, differences[0], rtol=1e-9, atol=0):
         return float(differences[0] == 0)
@@ -152,9 +151,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values with Holm's correction for their number (Holm 1979)."""
     order = np.argsort(p_values)
     factors = np.arange(len(order), 0, -1)
-    corrected = np.minimum(
-        1, np.maximum.accumulate(np.array(p_values)[order] * factors)
-    )
+    products = np.array(p_values)[order] * factors
     result = np.empty(len(order))
-    result[order] = corrected
+    result[order] = np.minimum(1, np.maximum.accumulate(products))
     return result.tolist()

@@ -1,116 +1,176 @@
 """Curves of a figure: runs grouped by norm, data and settings, over their seeds."""
 
 import collections
-import json
+import csv
+import pathlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from scripts.paper.axes import Panel
-from scripts.paper.records import RecordedRun, settings
+from scripts.paper import plot, protocols
+from scripts.paper.axes import Figure, Panel
+from scripts.paper.plot import Line, Subplot
+from scripts.paper.records import RecordedRun, difference
+
+# Lines of the curves of one norm, which differ in their data or settings.
+STYLES = ("-", "--", "-.", (0, (1, 1)))
 
 
-class Curve(NamedTuple):
-    """A line of a panel, over N values of x.
+def of_figure(figure: Figure, runs: Sequence[RecordedRun]) -> list[Subplot]:
+    """Return the panels of a figure, with the medians and ranges over seeds.
 
-    Attributes:
-      norm: config.norm of its runs.
-      data: their data set.
-      seeds: their seeds.
-      x: [N].
-      median: [N], the median over the seeds at x.
-      low: [N], the lowest value at x.
-      high: [N], the highest value at x.
-      points: (seed, x, y) of each record.
-      note: the settings that distinguish it from other curves of its norm and data.
-    """
-
-    norm: str
-    data: str
-    seeds: tuple[int, ...]
-    x: np.ndarray
-    median: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    points: tuple[tuple[int, float, float], ...]
-    note: str = ""
-
-
-class PanelCurves(NamedTuple):
-    """A panel with its curves, and those of its second metric."""
-
-    panel: Panel
-    curves: list[Curve]
-    second: list[Curve]
-
-
-def curves(
-    runs: Iterable[RecordedRun],
-    panel: Panel,
-    metric: str,
-    x: Callable,
-    order: Sequence[str],
-) -> list[Curve]:
-    """Make the curves of a panel: one for each norm, data set and setting.
+    Where norms were trained under both protocols, each protocol has its panels. Where
+    all data is the paper's and covers a third of its x axis, the paper's axes are
+    framed and its numbers are drawn.
 
     Args:
-      runs: the runs of the figure.
-      panel: the panel.
-      metric: the name of the metric.
-      x: record -> x.
-      order: the norms, in the order of the legend.
+      figure: the figure.
+      runs: its runs.
     """
-    # A curve joins the runs that share norm, data and settings.
+    subplots = []
+    for protocol, own in protocols.by_protocol(runs).items():
+        for panel in figure.panels:
+            title = ", ".join(filter(None, (panel.title, protocol)))
+            lines = _lines(own, figure, panel._replace(title=title), panel.metric)
+            if panel.second:
+                lines += _lines(own, figure, panel._replace(title=title), panel.second)
+            labels = {"title": title, "xlabel": figure.xlabel, "ylabel": panel.ylabel}
+            labels |= {"xscale": figure.xscale, "yscale": panel.yscale}
+            subplot = Subplot(lines, labels)
+            if on_the_papers_axes(figure, lines):
+                frame = figure.xlim, panel.ylim
+                subplot = subplot._replace(printed=panel.printed, frame=frame)
+            subplots.append(subplot)
+    return subplots
+
+
+def _lines(runs, figure, panel, metric) -> list[Line]:
+    """Return a line for each norm, data set and setting."""
+    norms = list(figure.legends)
+    # Legends name the data where it is not the paper's, or not one.
+    sets = set() if figure.paper_data else {run.data for run in runs}
     groups = collections.defaultdict(list)
     for run in runs:
         if panel.where(run.config):
-            position = order.index(run.config.norm)
-            # Settings as text can be the key of a dict.
-            own = json.dumps(settings(run))
-            groups[position, run.data, own].append(run)
-    lines = []
+            position = norms.index(run.config.norm)
+            groups[position, run.data, run.settings()].append(run)
+    lines, n_drawn = [], collections.Counter()
     for position, data, own in sorted(groups):
         # The settings that distinguish a curve are those in which others of its norm
         # and data differ.
         others = [s for p, d, s in groups if (p, d) == (position, data) and s != own]
-        curve = _curve(groups[position, data, own], panel, metric, x)
-        if curve:
-            lines.append(curve._replace(note=_difference(own, others)))
+        points = _points(groups[position, data, own], figure, panel, metric)
+        if not points:
+            continue
+        notes = [] if {data} in ({figure.paper_data}, sets) else [data]
+        notes += filter(None, [difference(own, others)])
+        words = [figure.legends[norms[position]]]
+        # A panel with two metrics says which one a curve has.
+        words += [metric.split("/")[0]] if panel.second else []
+        words += [f"({', '.join(notes)})"] if notes else []
+        style = ":" if metric == panel.second else STYLES[n_drawn[position] % 4]
+        n_drawn[position] += 1
+        colour = plot.COLOURS.get(norms[position])
+        lines.append(_line(" ".join(words), points, colour, style))
     return lines
 
 
-def _difference(own, others):
-    """Return the settings that differ from those of the others; all are JSON."""
-    others = [json.loads(other) for other in others]
-    words = []
-    for name, value in json.loads(own).items():
-        if any(other.get(name) != value for other in others):
-            words.append(f"{name.rpartition('.')[2]} {value}")
-    return ", ".join(words)
-
-
-def _curve(runs, panel, metric, x):
-    # Values of all seeds by x. The median at x is over the seeds that have a record
-    # there.
-    ys, points = collections.defaultdict(list), []
+def _points(runs, figure, panel, metric):
+    """Return the rows of `FIELDS` of all records."""
+    name = metric.format(data=runs[0].config.data.name)
+    title = panel.title or panel.ylabel
+    rows = []
     for run in runs:
         for seed, values in run.values(metric).items():
             for record, value in values:
-                at, y = x(record), value * panel.factor
-                ys[at].append(y)
-                points.append((seed, at, y))
-    if not points:
-        return None
+                x, y = figure.x(record), value * panel.factor
+                rows.append((title, name, run.config.norm, run.data, seed, x, y))
+    return rows
+
+
+def _line(label, points, colour, style) -> Line:
+    # The median at x is over the seeds that have a record there.
+    ys = collections.defaultdict(list)
+    for *_, x, y in points:
+        ys[x].append(y)
     xs = sorted(ys)
-    config = runs[0].config
-    return Curve(
-        config.norm,
-        runs[0].data,
-        tuple(sorted({seed for seed, _, _ in points})),
-        np.array(xs),
-        np.array([np.median(ys[at]) for at in xs]),
-        np.array([min(ys[at]) for at in xs]),
-        np.array([max(ys[at]) for at in xs]),
-        tuple(points),
-    )
+    statistics: list[Callable] = [np.median, min, max]
+    middle, low, high = (np.array([f(ys[x]) for x in xs]) for f in statistics)
+    return Line(label, np.array(xs), middle, low, high, colour, style, points)
+
+
+def on_the_papers_axes(figure: Figure, lines: Sequence[Line]) -> bool:
+    """Whether lines are of the paper's data and cover a third of its x axis.
+
+    Args:
+      figure: the figure.
+      lines: the lines.
+    """
+    sets = {row[3] for line in lines for row in line.points}
+    if figure.xlim is None or sets != {figure.paper_data}:
+        return False
+    scale = np.log if figure.xscale == "log" else float
+    low, high = map(scale, figure.xlim)
+    # On a logarithmic axis, a third of its length is meant.
+    end = max(line.x[-1] for line in lines)
+    return scale(end) >= low + (high - low) / 3
+
+
+def draw(figure: Figure, runs: Sequence[RecordedRun], stem: pathlib.Path) -> None:
+    """Write STEM.png, STEM.svg and STEM.csv, the points, if there is a curve.
+
+    Args:
+      figure: the figure.
+      runs: its runs.
+      stem: the path without its suffix.
+    """
+    subplots = of_figure(figure, runs)
+    lines = [line for subplot in subplots for line in subplot.lines]
+    if not lines:
+        return
+    plot.draw(subplots, stem, caption(figure, runs), figure.columns)
+    with open(stem.with_suffix(".csv"), "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        head = ("panel", "metric", "norm", "data", "seed", figure.xlabel, "value")
+        writer.writerow(head)
+        for line in lines:
+            for *names, x, y in line.points:
+                writer.writerow([*names, f"{x:.8g}", f"{y:.8g}"])
+
+
+def own_figure(
+    name: str, curves: Iterable[Sequence], runs: Sequence[RecordedRun]
+) -> Figure:
+    """Return a figure that is not the paper's, with a panel for each metric.
+
+    Args:
+      name: its name.
+      curves: (label, names of metrics, scale) as in config.curves.
+      runs: its runs.
+    """
+    panels = {}
+    for label, metrics, scale, *_ in curves:
+        for metric in metrics:
+            panels[metric] = Panel(label, metric, title=metric, yscale=scale)
+    legends = {norm: norm for norm in sorted({run.config.norm for run in runs})}
+    return Figure(name, "", "", tuple(panels.values()), legends)
+
+
+def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
+    """Return the text below a figure, which warns where the data is not the paper's.
+
+    Args:
+      figure: the figure.
+      runs: its runs.
+    """
+    sets = sorted({run.data for run in runs})
+    longest = max(run.step for run in runs)
+    name = f"{figure.title}, {figure.name}".removesuffix(", ")
+    text = f"{name}. Data: {', '.join(sets)}; up to {longest:,} steps."
+    drawn = sum(len(own) for own in protocols.by_protocol(runs).values())
+    if drawn < len(runs):
+        text += " Runs of neither protocol are not drawn."
+    # Curves of other data, or of a mixture, are not comparable with the paper's.
+    if figure.paper_data and sets != [figure.paper_data]:
+        text += f" The paper's data is {figure.paper_data}: not to be compared with it."
+    return text

@@ -1,4 +1,4 @@
-"""The two protocols of `lnrepro.config`, told apart by the recorded learning rates.
+"""The two protocols of `lnrepro.config`, by the recorded learning rates.
 
 The sweeps "small" of configs/NAME.py state a rate for each norm. Runs of their batch
 size and length belong to "tuned" with this rate, and to "same_rate" with `SAME_RATE`.
@@ -17,30 +17,11 @@ from scripts.paper.records import RecordedRun
 TUNED, SAME = PROTOCOLS
 
 
-def rate(run: RecordedRun) -> float | None:
-    """Return the learning rate of a run, None if its config has none."""
-    return run.config.get("optimizer", {}).get("learning_rate")
-
-
-def is_constant(run: RecordedRun) -> bool:
-    """Whether a run has kept its learning rate to the end."""
-    return run.config.get("optimizer", {}).get("decay") is None
-
-
-def tuned_rates(run: RecordedRun) -> Mapping[str, float]:
-    """Return {norm: the rate that the configs state} for runs of a run's size."""
-    config = run.config
-    return _tuned_rates(config.experiment, config.get("batch_size"), run.length)
-
-
 @functools.cache
 def _tuned_rates(experiment: str, batch_size: int, length: int) -> Mapping[str, float]:
-    """Return {norm: its rate} for the runs of this batch size and length."""
-    parent, _, name = experiment.rpartition(".")
-    if parent != "experiments":
-        return {}
+    """Return {norm: the rate that the configs state} for runs of this size."""
     try:
-        module = importlib.import_module(f"configs.{name}")
+        module = importlib.import_module(f"configs.{experiment}")
     except ModuleNotFoundError:
         return {}
     # Runs of the variant "smoke" only check that everything works.
@@ -49,37 +30,26 @@ def _tuned_rates(experiment: str, batch_size: int, length: int) -> Mapping[str, 
     stated = getattr(module, "SWEEPS", {})
     there = getattr(module, "VARIANTS", {})
     for variant, sweep in sweeps.items():
-        if sweep not in stated or variant not in there:
-            continue
-        config = module.get_config(variant)
-        if (config.batch_size, total_steps(config)) == (batch_size, length):
-            return {
-                run["norm"]: run["optimizer.learning_rate"] for run in stated[sweep]
-            }
+        if sweep in stated and variant in there:
+            config = module.get_config(variant)
+            if (config.batch_size, total_steps(config)) == (batch_size, length):
+                return {r["norm"]: r["optimizer.learning_rate"] for r in stated[sweep]}
     return {}
 
 
 def belongs(run: RecordedRun, protocol: str) -> bool:
-    """Whether a run may be compared with others under a protocol.
-
-    Args:
-      run: the run.
-      protocol: one of `PROTOCOLS`.
-    """
-    own = tuned_rates(run)
+    """Whether a run may be compared with others under one of the `PROTOCOLS`."""
+    own = _tuned_rates(run.experiment, run.config.get("batch_size"), run.length)
     if protocol == TUNED:
-        return run.config.norm in own and rate(run) == own[run.config.norm]
-    return not own or rate(run) == SAME_RATE
+        return run.config.norm in own and run.rate == own[run.config.norm]
+    return not own or run.rate == SAME_RATE
 
 
 def by_protocol(runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
     """Return the runs of each protocol, or {"": runs} where they are not of both.
 
-    Runs are of both where some norm was trained with its own rate and with `SAME_RATE`,
-    which differ.
-
-    Args:
-      runs: the runs of a figure.
+    Runs of a figure are of both where some norm was trained with its own rate and with
+    `SAME_RATE`, which differ.
     """
     of_both = {p: [run for run in runs if belongs(run, p)] for p in PROTOCOLS}
     only_tuned = {run.config.norm for run in of_both[TUNED] if not belongs(run, SAME)}

@@ -11,6 +11,7 @@ same bytes.
 import collections
 import json
 import pathlib
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,10 +24,18 @@ from lnrepro.engine import json_files, loaded_run, provenance, seeds, workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.experiment import total_steps
 from lnrepro.errors import UserError, ended
-from scripts.paper.axes import Figure, Record
 
 # Files of several runs end in this.
 SUFFIX = ".runs.jsonl"
+# Fields of a config in which runs may differ and still share a curve. Only records of
+# version 0.1 have eval_every, eval_splits and final_splits.
+FREE_FIELDS = re.compile(
+    "seeds?|norm|steps|epochs|steps_per_call|placement|pallas|mesh|best|curves|evals|"
+    "(log|eval|save)_every|eval_batch_size|(eval|final)_splits"
+)
+Record = Mapping[str, Any]
+# (dotted name, JSON of the value) of each field of a config that runs of a curve share.
+Settings = tuple[tuple[str, str], ...]
 
 
 class RecordedRun(NamedTuple):
@@ -34,22 +43,41 @@ class RecordedRun(NamedTuple):
 
     Attributes:
       folder: the run directory, or FILE/NAME of a run in a file of several.
-      about: the contents of config.json.
+      files: a line of a file of several: the contents of its files by their names.
       config: the config.
-      records: the records of metrics.jsonl.
       data: what the data set is called in figures: its name, with the checksum of the
         examples where other data has the same name.
-      evaluation: the contents of evaluation.json; empty where there is none.
-      diverged: whether a number of it was not finite.
     """
 
     folder: pathlib.Path
-    about: Mapping[str, Any]
+    files: Mapping[str, Any]
     config: ConfigDict
-    records: Sequence[Record]
     data: str
-    evaluation: Mapping[str, Any] = {}
-    diverged: bool = False
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """The records of metrics.jsonl."""
+        return self.files["metrics.jsonl"]
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a number of it was not finite."""
+        return self.files.get("diverged", False)
+
+    @property
+    def experiment(self) -> str:
+        """config.experiment, such as mine.rnn; of those of the paper, such as draw."""
+        return str(self.config.experiment).removeprefix("experiments.")
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of its data."""
+        return self.files["config.json"]["data"]["fingerprint"]
+
+    @property
+    def rate(self) -> float | None:
+        """The learning rate, None if its config has none."""
+        return self.config.get("optimizer", {}).get("learning_rate")
 
     @property
     def step(self) -> int:
@@ -75,6 +103,12 @@ class RecordedRun(NamedTuple):
         """Whether the records reach the last step, with finite numbers."""
         return not self.diverged and 0 < self.length <= self.step
 
+    def settings(self) -> Settings:
+        """Return the settings. Runs share a curve where they are equal."""
+        config = self.files["config.json"]["config"]
+        shared = {n: config[n] for n in config if not FREE_FIELDS.fullmatch(n)}
+        return tuple(_flat("", shared))
+
     def name_of(self, metric: str) -> str:
         """Return the name of a metric in this run's records.
 
@@ -91,8 +125,8 @@ class RecordedRun(NamedTuple):
         # Several seeds of one run have a name each, and their mean has the plain name.
         names = {first: metric}
         if count > 1:
-            for seed in range(first, first + count):
-                names[seed] = seeds.name_of(metric, seed)
+            of_run = range(first, first + count)
+            names = {seed: seeds.name_of(metric, seed) for seed in of_run}
         values = {}
         for seed, name in names.items():
             finite = [r for r in self.records if workdir.is_finite(r.get(name))]
@@ -100,12 +134,30 @@ class RecordedRun(NamedTuple):
         return values
 
 
+def _flat(prefix, fields) -> Iterator[tuple[str, str]]:
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            yield from _flat(f"{prefix}{name}.", value)
+        # None means not set, as does a field that an earlier version did not have.
+        elif value is not None:
+            yield prefix + name, json.dumps(value)
+
+
+def difference(own: Settings, others: Iterable[Settings]) -> str:
+    """Return the settings of `own` that not all others have, as text."""
+    others = [dict(other) for other in others]
+    words = []
+    for name, value in own:
+        if any(other.get(name) != value for other in others):
+            words.append(f"{name.rpartition('.')[2]} {value}")
+    return ", ".join(words)
+
+
 def find(paths: Iterable[pathlib.Path]) -> list[RecordedRun]:
     """Read all runs at and below the given paths.
 
     A run that cannot be read is named on stderr and left out, as is one that repeats
-    another one's config and seed. The folders without-checkpoint-N, where the trainer
-    keeps the records of runs that were started again, are left out.
+    another one's config and seed.
 
     Args:
       paths: run directories, files of several runs, and folders that contain some.
@@ -115,192 +167,101 @@ def find(paths: Iterable[pathlib.Path]) -> list[RecordedRun]:
     """
     found = {}
     for path in paths:
-        there = {
-            (run.folder, run.about["data"]["fingerprint"]): run
-            for run in _at_and_below(path)
-        }
+        there = {(run.folder, run.fingerprint): run for run in _at_and_below(path)}
         if not there:
             raise UserError(
                 f"{path}: there is no run directory (with a config.json) at or below "
                 f"it, and no file of runs (*{SUFFIX})"
             )
         found |= there
-    return _without_repeats(_with_distinct_data(list(found.values())))
+    return _without_repeats(_with_distinct_data(found.values()))
 
 
-def _at_and_below(path: pathlib.Path) -> Iterator[RecordedRun]:
+def _at_and_below(path) -> Iterator[RecordedRun]:
     """Yield the runs at and below a path, in the order of their names."""
-    if path.is_file() and path.name.endswith(SUFFIX):
-        yield from _in_file(path)
-        return
-    for file in sorted([*path.rglob("config.json"), *path.rglob(f"*{SUFFIX}")]):
-        if file.name != "config.json":
-            yield from _in_file(file)
-            continue
-        names = file.parent.relative_to(path).parts
-        if any(name.startswith(workdir.SET_ASIDE) for name in names):
-            continue
-        try:
-            yield _in_directory(file.parent)
-        except (UserError, OSError) as e:
-            print(f"left out: {e}", file=sys.stderr)
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        if file.name.endswith(SUFFIX):
+            for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
+                try:
+                    files = json.loads(line)
+                    yield _run(file / files["run"], files)
+                except json_files.MALFORMED as e:
+                    _leave_out(f"{file}:{number}", e)
+        if file.name == "config.json":
+            try:
+                yield _run(file.parent, _files(file.parent))
+            except (UserError, OSError) as e:
+                print(f"left out: {e}", file=sys.stderr)
+            except json_files.MALFORMED as e:
+                _leave_out(file, e)
 
 
-def _in_directory(folder):
+def _leave_out(where, error):
+    reason = f"not the records of a run ({type(error).__name__})"
+    print(f"left out: {where}: {reason}", file=sys.stderr)
+
+
+def _files(folder) -> dict[str, Any]:
+    """Return the contents of a run directory, as a line of a file has them."""
     loaded = loaded_run.load(folder)
+    # A run that was resumed may have several commits.
+    about = {**loaded.about, "git": ", ".join(provenance.commits(folder)) or None}
+    files = {"run": folder.name, "config.json": about, "metrics.jsonl": loaded.metrics}
     evaluation = folder / "evaluation.json"
-    commits = ", ".join(provenance.commits(folder))
-    return RecordedRun(
-        folder,
-        # A run that was resumed may have several commits.
-        {**loaded.about, "git": commits or None},
-        loaded.config,
-        loaded.metrics,
-        loaded.config.data.name,
-        (json_files.read_object(evaluation) or {}) if evaluation.exists() else {},
-        workdir.is_diverged(folder),
-    )
+    if evaluation.exists():
+        files["evaluation.json"] = json_files.read_object(evaluation) or {}
+    if workdir.is_diverged(folder):
+        files["diverged"] = True
+    return files
 
 
-def _in_file(path):
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        try:
-            files = json.loads(line)
-            folder, about = path / files["run"], files["config.json"]
-            config = loaded_run.LoadedRun(folder, about).config
-            # Read all fields that are used later, so that a missing one is named here.
-            _, _, _ = config.experiment, config.norm, about["data"]["fingerprint"]
-            yield RecordedRun(
-                folder,
-                about,
-                config,
-                files["metrics.jsonl"],
-                config.data.name,
-                files.get("evaluation.json", {}),
-                files.get("diverged", False),
-            )
-        except json_files.MALFORMED as e:
-            reason = f"not the records of a run ({type(e).__name__})"
-            print(f"left out: {path}:{number}: {reason}", file=sys.stderr)
+def _run(folder, files) -> RecordedRun:
+    config = loaded_run.LoadedRun(folder, files["config.json"]).config
+    run = RecordedRun(folder, files, config, config.data.name)
+    # Read all fields that are used later, so that a missing one is named here.
+    _ = config.experiment, config.norm, config.seed, run.fingerprint, run.records
+    return run
 
 
-def pack(found: Iterable[RecordedRun], path: pathlib.Path) -> None:
-    """Write runs to a file, a line for each, in the order of their names."""
-    lines = []
-    for run in sorted(found, key=_name_and_data):
-        files = {"run": run.folder.name, "config.json": run.about}
-        files["metrics.jsonl"] = run.records
-        if run.evaluation:
-            files["evaluation.json"] = run.evaluation
-        if run.diverged:
-            files["diverged"] = True
-        lines.append(json_files.text(files) + "\n")
-    json_files.replace(path, "".join(lines))
-
-
-def _name_and_data(run):
-    return run.folder.name, run.about["data"]["fingerprint"]
-
-
-def _without_repeats(found: list[RecordedRun]) -> list[RecordedRun]:
+def _without_repeats(found) -> list[RecordedRun]:
     """Leave out runs with the data, config and seeds of another; the longest stays."""
-    kept: dict[str, RecordedRun] = {}
+    kept: dict[tuple, RecordedRun] = {}
     for run in found:
-        config = run.config
-        own = [
-            run.data,
-            config.norm,
-            config.seed,
-            config.get("seeds", 1),
-            settings(run),
-        ]
-        other = kept.setdefault(json.dumps(own), run)
-        if other is run:
-            continue
-        less, more = sorted((other, run), key=lambda r: r.step)
-        kept[json.dumps(own)] = more
-        print(
-            f"left out: {less.folder}: the config and the seed of {more.folder}",
-            file=sys.stderr,
-        )
+        seeds_of_run = run.config.seed, run.config.get("seeds", 1)
+        key = run.data, run.config.norm, seeds_of_run, run.settings()
+        less, more = sorted((kept.get(key, run), run), key=lambda r: r.step)
+        if less is not more:
+            reason = f"the config and the seed of {more.folder}"
+            print(f"left out: {less.folder}: {reason}", file=sys.stderr)
+        kept[key] = more
     return list(kept.values())
 
 
-def _with_distinct_data(found: list[RecordedRun]) -> list[RecordedRun]:
+def _with_distinct_data(found) -> Iterator[RecordedRun]:
     """Give different data of the same name different names, by their checksums.
 
     Only data with the official fingerprint, where that is known, keeps the plain name.
     """
     fingerprints = collections.defaultdict(set)
     for run in found:
-        fingerprints[run.data].add(run.about["data"]["fingerprint"])
-    named = []
+        fingerprints[run.data].add(run.fingerprint)
     for run in found:
-        fingerprint = run.about["data"]["fingerprint"]
         official = FINGERPRINTS.get(run.data)
         is_ambiguous = len(fingerprints[run.data]) > 1
         # Where no official fingerprint is known, the name alone is enough for a single
         # set of data.
-        if fingerprint != official and (official or is_ambiguous):
-            checksum = fingerprint.rpartition("/")[2]
+        if run.fingerprint != official and (official or is_ambiguous):
+            checksum = run.fingerprint.rpartition("/")[2]
             run = run._replace(data=f"{run.data} {checksum[:8]}")
-        named.append(run)
-    return named
+        yield run
 
 
-def of_figure(runs: Iterable[RecordedRun], figure: Figure) -> list[RecordedRun]:
-    """Return the runs that belong to a figure."""
-    chosen = []
-    for run in runs:
-        config = run.config
-        if config.experiment == figure.experiment and config.norm in figure.legends:
-            chosen.append(run)
-    return chosen
-
-
-# Fields of a config in which runs may differ and still share a curve. Only records of
-# version 0.1 have eval_every, eval_splits and final_splits.
-_FREE_FIELDS = {
-    "seed",
-    "seeds",
-    "norm",
-    "steps",
-    "epochs",
-    "steps_per_call",
-    "placement",
-    "pallas",
-    "mesh",
-    "best",
-    "curves",
-    "evals",
-    "log_every",
-    "eval_every",
-    "save_every",
-    "eval_batch_size",
-    "eval_splits",
-    "final_splits",
-}
-
-
-def settings(run: RecordedRun) -> dict[str, str]:
-    """Return the fields of a run's config, as {dotted name: JSON}.
-
-    Runs share a curve where all of them are equal. Fields such as the seed and the norm
-    are left out.
-    """
-    found = {}
-
-    def walk(prefix, fields):
-        for name, value in fields.items():
-            if isinstance(value, Mapping):
-                walk(f"{prefix}{name}.", value)
-            # None means not set, as does a field that an earlier version did not have.
-            elif value is not None:
-                found[prefix + name] = json.dumps(value)
-
-    config = run.about["config"]
-    walk("", {name: config[name] for name in config if name not in _FREE_FIELDS})
-    return found
+def pack(found: Iterable[RecordedRun], path: pathlib.Path) -> None:
+    """Write runs to a file, a line for each, in the order of their names."""
+    ordered = sorted(found, key=lambda run: (run.folder.name, run.fingerprint))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f"{json_files.text(run.files)}\n" for run in ordered]
+    json_files.replace(path, "".join(lines))
 
 
 def main(argv: Sequence[str]) -> None:
@@ -310,11 +271,8 @@ def main(argv: Sequence[str]) -> None:
       UserError: a wrong flag, or a path without runs.
     """
     parser = Parser(prog="python -m scripts.paper.records", description=__doc__)
-    add = parser.add_argument
-    add(
-        "runs", nargs="+", type=pathlib.Path, help="run directories, or folders of some"
-    )
-    add("--out", required=True, type=pathlib.Path, metavar="FILE", help=f"*{SUFFIX}")
+    parser.add_argument("runs", nargs="+", type=pathlib.Path, help="run directories")
+    parser.add_argument("--out", required=True, type=pathlib.Path, help=f"*{SUFFIX}")
     args = parser.parse_args(argv)
     if not args.out.name.endswith(SUFFIX):
         parser.error(f"--out {args.out}: a name that ends in {SUFFIX} is needed")
@@ -325,7 +283,6 @@ def main(argv: Sequence[str]) -> None:
             packed.append(run)
         else:
             print(f"left out: {run.folder}: it is not finished", file=sys.stderr)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
     pack(packed, args.out)
     print(f"{len(packed)} runs are in {args.out}")
 

@@ -1,111 +1,58 @@
-"""The paper's tables with its rows and ours.
+"""The paper's Tables 2 and 3 with its rows and ours, and tables of means over seeds.
 
-Table 1 is computed. Tables 2 and 3 come from runs.
+`scripts/theory.py` computes Table 1.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+import collections
+from collections.abc import Iterable, Sequence
 
 from experiments import paper_results as paper
 from experiments.order_embeddings.evaluate import table_2_rows
 from scripts import markdown as md
-from scripts.paper.records import RecordedRun
-from scripts.theory import NORMALISERS, TOLERANCE, table_1
+from scripts.paper import compare, protocols, verdicts
+from scripts.paper.claims import CLAIMS
+from scripts.paper.records import RecordedRun, difference
 
 NOT_COMPARABLE = "not to be compared with the paper's rows"
+# The norm that the others are compared with.
+BASELINE = "none"
+AGAINST = f"steps to {BASELINE}'s best", f"end minus {BASELINE}'s"
 
 
-class Table(NamedTuple):
-    """A table as text.
-
-    Attributes:
-      number: its number in the paper.
-      name: its title.
-      head: the names of the columns.
-      rows: the rows, each beginning with its name.
-      note: the text below.
-      runs: the runs of our rows.
-      command: what makes our rows.
-    """
-
-    number: int
-    name: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str
-    runs: tuple[RecordedRun, ...] = ()
-    command: str = ""
-
-    def markdown(self) -> str:
-        """Return the table in Markdown, with its note below."""
-        rows = [self.head, ("---",) * len(self.head), *self.rows]
-        return "\n".join([*map(md.row, rows), "", self.note, ""])
-
-
-def invariances(runs: Iterable[RecordedRun] = ()) -> Table:
-    """Return Table 1: what leaves the output of a normalised layer unchanged.
-
-    A transformation counts as invariant where the largest relative change of a random
-    layer's output is small. Runs are not used.
-    """
-    # {norm: {column: relative change of the output}}.
-    changes = table_1(seed=0)
-    names = {"batch": "Batch norm", "weight": "Weight norm", "layer": "Layer norm"}
-    rows = []
-    for norm in NORMALISERS:
-        values = changes[norm].values()
-        words = ["Invariant" if value < TOLERANCE else "No" for value in values]
-        rows.append((names[norm], *words))
-    return Table(
-        number=1,
-        name="Invariance properties",
-        head=("", *changes[NORMALISERS[0]]),
-        rows=tuple(rows),
-        note="Computed in float64 with eps = 0: a relative change of the output below "
-        "1e-5 counts as invariant.",
-    )
-
-
-def order_embeddings(runs: Iterable[RecordedRun]) -> Table:
+def order_embeddings(runs: Sequence[RecordedRun]) -> str:
     """Return Table 2: caption and image retrieval."""
-    used, described, rules = [], [], set()
+    described = []
     for run in runs:
-        if run.config.experiment != "experiments.order_embeddings":
-            continue
         # A run that is not finished has no final scores and no row.
-        scores = _final_scores(run, paper.TABLE_2_COLUMNS)
-        if not scores:
+        scores = _final_scores(run)
+        if run.experiment != "order_embeddings" or not scores:
             continue
-        used.append(run)
         folds = "{folds} x {fold} images".format(**run.config.evaluation)
-        data = f"{_data(run)}, {folds}, {run.step:,} steps"
+        data = paper.COMPARABLE_DATA.get(run.data, run.data)
+        data += f", {folds}, {run.step:,} steps"
         # Runs from before there was a choice count ties against the model.
-        rule = run.config.evaluation.get("ties", "last")
-        rules.add(rule)
-        if rule == "sorted":
+        if run.config.evaluation.get("ties", "last") == "sorted":
             data += ", ties in the order of the data"
         described.append((run.config, f"seed {run.config.seed}", data, scores))
-    head, rows = table_2_rows(described)
     note = (
         "The paper: mean over 5 folds of 1,000 images. Rows with other data are "
-        f"{NOT_COMPARABLE}."
+        f"{NOT_COMPARABLE}. Ties count against the model unless a row says otherwise."
     )
-    if rules == {"last"}:
-        note += " Ties count against the model."
-    elif "last" in rules:
-        note += " Ties count against the model unless a row says otherwise."
-    return Table(
-        number=2,
-        name="Caption and image retrieval",
-        head=tuple(head),
-        rows=tuple(map(tuple, rows)),
-        note=note,
-        runs=tuple(used),
-        command=_command("order_embeddings"),
-    )
+    return f"{md.table(*table_2_rows(described))}\n\n{note}\n"
 
 
-def skip_thoughts(runs: Iterable[RecordedRun]) -> Table:
+def _final_scores(run):
+    """Return the scores of --evaluate, or else those at the end of training."""
+    evaluation = run.files.get("evaluation.json", {})
+    # The last record with all scores counts.
+    for record in (evaluation, *reversed(run.records)):
+        scores = {name: record.get(f"final/{name}") for name in paper.TABLE_2_COLUMNS}
+        if None not in scores.values():
+            return scores
+    return None
+
+
+def skip_thoughts(runs: Sequence[RecordedRun]) -> str:
     """Return Table 3: the transfer tasks, or generated ones.
 
     A run's row is its last record with all scores.
@@ -113,59 +60,100 @@ def skip_thoughts(runs: Iterable[RecordedRun]) -> Table:
     rows = []
     for name, scores in paper.TABLE_3.items():
         rows.append((name, paper.TABLE_3_DATA, *_task_scores(scores)))
-    used = []
     for run in runs:
-        if run.config.experiment != "experiments.skip_thoughts":
-            continue
         # Runs on generated stories have the tasks story_sick, story_mr and so on.
         tasks = [run.name_of(task) for task in paper.TABLE_3_COLUMNS]
         records = [r for r in run.records if all(task in r for task in tasks)]
-        if not records:
+        if run.experiment != "skip_thoughts" or not records:
             continue
-        used.append(run)
         last = records[-1]
-        corpus = _data(run)
+        corpus = paper.COMPARABLE_DATA.get(run.data, run.data)
         if tasks != list(paper.TABLE_3_COLUMNS):
             corpus += " and generated tasks"
         corpus += f"; {run.config.model.units}-d, {last['step']:,} steps"
-        scores = _task_scores([last[task] for task in tasks])
         norm = " + LN" if run.config.norm == "layer" else ""
         name = f"skip-thoughts{norm} (seed {run.config.seed})"
-        rows.append((name, corpus, *scores))
-    return Table(
-        number=3,
-        name="Skip-thoughts",
-        head=("method", "corpus", *paper.TABLE_3_COLUMNS.values()),
-        rows=tuple(rows),
-        note="Rows with another corpus, other tasks, width or number of steps are "
-        f"{NOT_COMPARABLE}.",
-        runs=tuple(used),
-        command=_command("skip_thoughts"),
+        rows.append((name, corpus, *_task_scores([last[task] for task in tasks])))
+    note = (
+        "Rows with another corpus, other tasks, width or number of steps are "
+        f"{NOT_COMPARABLE}."
     )
-
-
-# The function of each table: runs -> Table.
-TABLES = {1: invariances, 2: order_embeddings, 3: skip_thoughts}
-
-
-def _command(name):
-    return f"python -m lnrepro.main --config=configs/{name}.py:paper"
-
-
-def _data(run):
-    return paper.COMPARABLE_DATA.get(run.data, run.data)
-
-
-def _final_scores(run, columns):
-    """Return the scores of --evaluate, or else those at the end of training."""
-    names = [f"final/{column}" for column in columns]
-    # The last record with all scores counts.
-    for record in (run.evaluation, *reversed(run.records)):
-        if all(name in record for name in names):
-            return {column: record[f"final/{column}"] for column in columns}
-    return None
+    head = ("method", "corpus", *paper.TABLE_3_COLUMNS.values())
+    return f"{md.table(head, rows)}\n\n{note}\n"
 
 
 def _task_scores(row) -> list[str]:
     # Pearson, Spearman and MSE have three digits, accuracies in percent have one.
     return [f"{value:.3f}" for value in row[:3]] + [f"{value:.1f}" for value in row[3:]]
+
+
+TABLES = {2: order_embeddings, 3: skip_thoughts}
+
+
+def ends(metric: str, runs: Iterable[RecordedRun], best: str) -> str:
+    """Return the end of each norm, beside that of `BASELINE` at the same settings.
+
+    Only finished runs count. An end is the mean and the standard deviation over seeds
+    of the last tenth of the evaluations.
+
+    Args:
+      metric: name of the metric.
+      runs: the runs that have recorded it.
+      best: whether the "min" or the "max" of it is better.
+    """
+    groups = collections.defaultdict(lambda: collections.defaultdict(list))
+    for run in runs:
+        if run.finished:
+            size = ("data", run.data), ("steps", str(run.length))
+            groups[*size, *run.settings()][run.config.norm].append(run)
+    rows = []
+    for own, of_norm in groups.items():
+        settings = difference(own, groups)
+        curves = {n: compare.by_seed(of, metric) for n, of in of_norm.items()}
+        baseline = curves.get(BASELINE, {})
+        for norm in sorted(curves, key=lambda norm: (norm != BASELINE, norm)):
+            against = ["", ""]
+            if norm != BASELINE and curves[norm].keys() & baseline.keys():
+                sign = 1 if best == "min" else -1
+                pairs = compare.paired(curves[norm], baseline, sign)
+                if len(pairs.steps):
+                    against = [_number(kind, pairs) for kind in verdicts.QUANTITIES]
+            n_seeds = str(len(curves[norm]))
+            rows.append((settings, norm, n_seeds, _end(curves[norm])[1], *against))
+    head = ("settings", "norm", "seeds", "end", *AGAINST)
+    return md.table(head, sorted(rows, key=lambda row: row[0])) + "\n"
+
+
+def _end(curves) -> tuple[float, str]:
+    """Return the mean end of the seeds, and it as text."""
+    ends = compare.of_seeds(compare.paired(curves, curves, 1).better)
+    spread = f" +- {ends.std(ddof=1):.3g}" if len(ends) > 1 else ""
+    return ends.mean(), f"{ends.mean():.4g}{spread}"
+
+
+def _number(kind, pairs):
+    return verdicts.number(verdicts.judged(kind, pairs), kind)
+
+
+def tuned(runs: Sequence[RecordedRun]) -> str:
+    """Return the end of each norm at its own best rate, for the metric of each claim.
+
+    Args:
+      runs: the runs.
+    """
+    rows = {}
+    for claim in CLAIMS:
+        of_norm = collections.defaultdict(list)
+        for run in runs:
+            is_tuned = run.finished and protocols.belongs(run, protocols.TUNED)
+            if is_tuned and claim.is_about(run):
+                of_norm[run.config.norm, run.rate].append(run)
+        ends = []
+        for (norm, rate), of in of_norm.items():
+            mean, text = _end(compare.by_seed(of, claim.metric))
+            ends.append((claim.sign * mean, f"{norm} ({rate:g}) {text}"))
+        texts = "; ".join(text for _, text in sorted(ends))
+        better = "lower" if claim.sign == 1 else "higher"
+        rows[claim.part, claim.quantity] = better, texts
+    head = ("", "metric", "better", "end, the best first")
+    return md.table(head, [(*names, *cells) for names, cells in rows.items()])

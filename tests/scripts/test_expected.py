@@ -47,7 +47,7 @@ def test_a_page_without_its_rows_is_named():
     ("page", "script"),
     [
         (expected.PAGE, expected.SCRIPT),
-        (ROOT / "experiments/README.md", "scripts.paper.verdicts"),
+        (ROOT / "experiments/README.md", "scripts.paper.pages: claims"),
     ],
 )
 def test_a_section_is_replaced_and_the_rest_stays(tmp_path, page, script):

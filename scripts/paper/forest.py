@@ -1,0 +1,72 @@
+"""The picture of all verdicts: how many of the other norm's steps a norm needs."""
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from lnrepro.config import PROTOCOLS
+from scripts.paper import plot
+from scripts.paper.plot import plt
+from scripts.paper.verdicts import Row
+
+# For each protocol: text of the legend, colour, distance from the middle of its row.
+DRAWN = (
+    ("each norm at its own best learning rate", "C3", 0.15),
+    ("all norms at one learning rate", "C0", -0.15),
+)
+# The smallest share, where "never" stands, and the ticks.
+LEFT, NEVER = 2.2, 420.0
+TICKS = {3: "3 %", 10: "10 %", 30: "30 %", 100: "100 %", NEVER: "never"}
+XLABEL = """share of the second norm's steps until the first has its best value
+(left of 100 %: the first is faster; filled: significant after Holm's correction)"""
+
+
+def draw(rows: Sequence[Row], stem: pathlib.Path) -> None:
+    """Write STEM.png and STEM.svg, if there is a claim about speed.
+
+    Args:
+      rows: the verdicts.
+      stem: the path without its suffix.
+    """
+    # The lines from top to bottom, with a heading above the rows of each part.
+    lines: list[tuple[str, Row | None]] = []
+    for row in rows:
+        if row.claim.kind == "speed":
+            names = dict.fromkeys((row.claim.experiment.replace("_", " "), row.data))
+            heading = f"{row.claim.part}: {', '.join(names)}", None
+            lines += [] if heading in lines else [heading]
+            label = f"{' vs '.join(row.claim.names)}, {row.claim.quantity}"
+            label = label.replace("layer norm", "LN").replace("batch norm", "BN")
+            lines.append((label, row))
+    if not lines:
+        return
+    with plt.rc_context(plot.STYLE | {"axes.grid": False, "font.size": 9}):
+        size = 8.0, 0.235 * len(lines) + 1.3
+        fig, ax = plt.subplots(figsize=size, layout="constrained")
+        ax.axvline(100, color="0.4", lw=1)
+        for i, (label, row) in enumerate(lines):
+            weight = "normal" if row else "bold"
+            ax.text(0.95 * LEFT, -i, label, ha="right", va="center", weight=weight)
+            if row:
+                _draw_row(ax, -i, row)
+        for text, colour, _ in DRAWN:
+            ax.plot([], [], color=colour, marker="o", label=text)
+        fig.legend(loc="outside upper center", ncols=2, frameon=False)
+        ax.set(xscale="log", xlim=(LEFT, 1.25 * NEVER), ylim=(0.3 - len(lines), 0.7))
+        ax.set_xticks(list(TICKS), list(TICKS.values()))
+        ax.set(yticks=[], xlabel=XLABEL)
+        ax.minorticks_off()
+        ax.grid(axis="x", alpha=0.3)
+        plot.save(fig, stem)
+
+
+def _draw_row(ax, y, row):
+    for protocol, (_, colour, shift) in zip(PROTOCOLS, DRAWN, strict=True):
+        if verdict := row.verdicts.get(protocol):
+            ends = np.array([verdict.low, verdict.value, verdict.high])
+            low, value, high = np.minimum(100 * ends, NEVER)
+            ax.plot([low, high], [y + shift] * 2, color=colour, lw=1.8, alpha=0.7)
+            marker = ">" if np.isinf(verdict.value) else "o"
+            inside = colour if verdict.significant else "white"
+            ax.plot(value, y + shift, marker, color=colour, mfc=inside, mew=1.3)

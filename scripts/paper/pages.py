@@ -1,0 +1,74 @@
+"""Write the numbers and pictures that the pages show, from the kept records.
+
+    python -m scripts.paper.pages
+
+rewrites the sections "written by scripts.paper.pages: NAME" of the pages, and the
+pictures, points and tables of experiments/results and docs/pictures.
+"""
+
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+from lnrepro.engine.command_line import Parser
+from lnrepro.errors import ended
+from scripts import figures, page_sections
+from scripts.paper import curves, ppo, tables, verdicts
+from scripts.paper.claims import CLAIMS
+from scripts.paper.records import find
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "experiments/results"
+PICTURES = ROOT / "docs/pictures"
+
+
+def sections() -> Iterator[tuple[pathlib.Path, str, str]]:
+    """Yield page, name and text of each section."""
+    runs = find([RESULTS / "small"])
+    rows = verdicts.of_runs(runs, CLAIMS)
+    yield ROOT / "experiments/README.md", "claims", verdicts.markdown(rows)
+    yield RESULTS / "small.md", "ends", tables.tuned(runs)
+    page = ROOT / "docs/should-i-normalise.md"
+    yield page, "ppo", ppo.table(ppo.read(PICTURES / "ppo_norms.csv"))
+    for name in ("digits", "mnist_pixels"):
+        for metric in ("train/nll", "test/error"):
+            text = tables.ends(metric, find([RESULTS / name]), "min")
+            yield page, f"{name} {metric}", text
+
+
+def draw(out: pathlib.Path) -> None:
+    """Draw all kept pictures below a folder that stands for the root."""
+    results = out / RESULTS.relative_to(ROOT)
+    pictures = out / PICTURES.relative_to(ROOT)
+    pictures.mkdir(parents=True)
+    figures.draw_all(find([RESULTS / "small"]), results / "small/figures")
+    figures.draw_all(find([RESULTS / "runs"]), results / "figures")
+    pixels = find([RESULTS / "mnist_pixels"])
+    panels = [("training NLL, nats", ["train/nll"], "linear")]
+    figure = curves.own_figure("MNIST, pixel by pixel", panels, pixels)
+    curves.draw(figure, pixels, pictures / "mnist_pixels")
+    ppo.draw(ppo.read(PICTURES / "ppo_norms.csv"), pictures / "ppo_norms")
+
+
+def main(argv: list[str]) -> None:
+    """Rewrite the sections, and the kept files that are drawn.
+
+    Raises:
+      UserError: a wrong flag, or a page without the lines of a section.
+    """
+    parser = Parser(prog="python -m scripts.paper.pages", description=__doc__)
+    parser.parse_args(argv)
+    for page, name, text in sections():
+        page_sections.write(page, f"scripts.paper.pages: {name}", text)
+    with tempfile.TemporaryDirectory() as folder:
+        draw(pathlib.Path(folder))
+        for path in pathlib.Path(folder).rglob("*.*"):
+            # Only what the repository has already is kept.
+            kept = ROOT / path.relative_to(folder)
+            if kept.exists():
+                shutil.copy(path, kept)
+
+
+if __name__ == "__main__":
+    ended(main, "writing pages")
