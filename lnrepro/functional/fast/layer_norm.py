@@ -151,7 +151,7 @@ def layer_norm_centred(
 def _layer_norm(a, gain, bias, epsilon, groups, is_centred):
     a = wide(a)
     gain = gain.astype(a.dtype)
-    y = _normalised_once(a, gain, epsilon, groups, is_centred, platform.current())
+    y = _normalised(a, gain, epsilon, groups, is_centred, platform.current())
     return y if bias is None else y + _row(bias.astype(y.dtype), y)
 
 
@@ -195,10 +195,6 @@ def _(epsilon, groups, is_centred, on, primals, tangents):
     da = da if is_centred else da - _means(da, groups)
     change = change + _row(dgain, a)
     return a * scale * gain, da * (scale * gain) + a * (scale * change)
-
-
-# The sites of a cell that have one shape are traced once.
-_normalised_once = jax.jit(_normalised, static_argnums=(2, 3, 4, 5))
 
 
 def _scales(a, epsilon, groups, on):
