@@ -111,19 +111,21 @@ def test_lines_are_of_known_symbols_and_their_strokes():
 def test_every_symbol_has_a_glyph_on_the_base_line():
     for character in iam.SYMBOLS[2:]:
         strokes, width = pen_strokes.glyph(character)
-        x, y = np.concatenate(strokes).T
+        x = np.concatenate([stroke.x for stroke in strokes])
+        y = np.concatenate([stroke.y for stroke in strokes])
         assert 0 <= x.min() <= x.max() <= width
         assert -22 <= y.min() <= y.max() <= 8
 
 
 def test_resampled_paths_keep_ends_and_corners_and_equal_distances():
     path = np.array([[0, 0], [10, 0], [10, 0], [10, 20]], float)
-    found = pen_strokes.resample(path, 3.0)
+    found = pen_strokes.resample(pen_strokes.polyline(path), 3.0)
     np.testing.assert_allclose(found[[0, -1]], path[[0, -1]])
     assert (found == [10, 0]).all(1).any()
     distances = np.linalg.norm(np.diff(found, axis=0), axis=1)
     np.testing.assert_allclose(distances, [10 / 3] * 3 + [20 / 7] * 7)
-    assert len(pen_strokes.resample(np.ones((3, 2)), 2.0)) == 1
+    point = pen_strokes.polyline(np.ones((3, 2)))
+    assert pen_strokes.resample(point, 2.0)[0].tolist() == [1, 1]
 
 
 # -- news

@@ -21,6 +21,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -136,7 +137,7 @@ class Writer:
                 # Width, slant and a small rotation. The stretch follows.
                 slanted = across * self.width - down * (self.slant + turn)
                 turned = across * turn + down
-                path = np.stack([slanted, turned], axis=1) * stretch + shift + [x, 0]
+                path = np.array([slanted, turned]).T * stretch + shift + [x, 0]
                 paths.append(path + rng.normal(0, self.jitter, path.shape))
             x += (width + self.gap) * self.width
         lengths = [len(path) for path in paths]
@@ -147,15 +148,31 @@ class Writer:
         return points
 
 
+class Stroke(NamedTuple):
+    """A polyline.
+
+    Attributes:
+      x: to the right, for each point.
+      y: downwards, for each point.
+      distance: the way along the polyline to each point.
+      bounds: the way to its beginning, its sharp corners and its end.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    distance: np.ndarray
+    bounds: list[float]
+
+
 @cache
-def glyph(character: str) -> tuple[tuple[np.ndarray, ...], float]:
-    """Return the strokes [n, 2] of a letter, and its width.
+def glyph(character: str) -> tuple[tuple[Stroke, ...], float]:
+    """Return the strokes of a letter, and its width.
 
     x counts to the right from the left edge, y downwards from the base line.
     """
     (found,) = _font().glyphs_for_text(character)
     origin = [found.left_offset, BASE_LINE]
-    strokes = tuple(np.array(stroke, float) - origin for stroke in found.strokes)
+    strokes = tuple(polyline(np.array(s, float) - origin) for s in found.strokes)
     return strokes, float(found.char_width)
 
 
@@ -168,37 +185,39 @@ def _font():
     return font
 
 
-def resample(path: np.ndarray, spacing: float) -> np.ndarray:
-    """Return points along a polyline, with its ends and sharp corners.
+def polyline(points: np.ndarray) -> Stroke:
+    """Measure a polyline through points [n, 2], of which repeated ones are left out."""
+    edges = np.diff(points, axis=0)
+    length = np.sqrt(np.sum(edges * edges, axis=1))
+    # Repeated points have no direction.
+    is_edge = length > 0
+    points = points[np.concatenate([[True], is_edge])]
+    unit = edges[is_edge] / length[is_edge, None]
+    cosine = np.sum(unit[1:] * unit[:-1], axis=1)
+    corners = np.flatnonzero(cosine < SHARP_COSINE) + 1
+    distance = np.concatenate([[0.0], np.cumsum(length[is_edge])])
+    bounds = distance[[0, *corners, -1]].tolist()
+    return Stroke(points[:, 0], points[:, 1], distance, bounds)
+
+
+def resample(stroke: Stroke, spacing: float) -> np.ndarray:
+    """Return points along a polyline [n, 2], with its ends and sharp corners.
 
     Between these, the points have equal distances.
 
     Args:
-      path: [n, 2].
+      stroke: the polyline.
       spacing: the distance to aim at.
     """
-    edges = np.diff(path, axis=0)
-    length = np.sqrt(np.sum(edges * edges, axis=1))
-    # Repeated points have no direction.
-    edges, length = edges[length > 0], length[length > 0]
-    path = np.concatenate([path[:1], path[0] + np.cumsum(edges, axis=0)])
-    if not len(edges):
-        return path
-    unit = edges / length[:, None]
-    cosine = np.sum(unit[1:] * unit[:-1], axis=1)
-    corners = np.flatnonzero(cosine < SHARP_COSINE) + 1
-    # The way along the polyline to each of its points.
-    distance = np.concatenate([[0.0], np.cumsum(length)])
     parts = [np.zeros(1)]
-    bounds = [0, *corners, len(path) - 1]
-    for start, end in itertools.pairwise(bounds):
+    for start, end in itertools.pairwise(stroke.bounds):
         # Between two corners, the number of steps that comes nearest to the spacing.
-        count = max(1, round(float(distance[end] - distance[start]) / spacing))
-        parts.append(np.linspace(distance[start], distance[end], count + 1)[1:])
+        count = max(1, round((end - start) / spacing))
+        parts.append(np.linspace(start, end, count + 1)[1:])
     wanted = np.concatenate(parts)
-    x = np.interp(wanted, distance, path[:, 0])
-    y = np.interp(wanted, distance, path[:, 1])
-    return np.stack([x, y], axis=1)
+    x = np.interp(wanted, stroke.distance, stroke.x)
+    y = np.interp(wanted, stroke.distance, stroke.y)
+    return np.array([x, y]).T
 
 
 GENERATED_STROKES = Reader(

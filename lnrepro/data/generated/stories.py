@@ -9,7 +9,6 @@ and how much two sentences share (story_sick, from 1 to 5).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from lnrepro.data.generated.choices import Choices
@@ -240,6 +239,7 @@ class Scene:
         self._choices = choices
         self.topic = topic or choices.choose(TOPICS)
         self.mood = choices.choose((0, 1)) if mood is None else mood
+        self._words = {"time": TIMES, **self.topic, **MOODS[self.mood]}
         pronoun = choices.choose(("she", "he"))
         self.fixed = {
             "pronoun": pronoun,
@@ -252,14 +252,12 @@ class Scene:
 
     def sentence(self, kind: str) -> str:
         """Fill in all sentences of a kind of `SENTENCES`, and return one of them."""
-        words = {"time": TIMES, **self.topic, **MOODS[self.mood]}
-
-        def word(found: re.Match[str]) -> str:
-            kind = found[1]
-            return self.fixed.get(kind) or self._choices.choose(words[kind])
-
-        filled = [re.sub(r"{(\w+)}", word, text) for text in SENTENCES[kind]]
+        filled = [text.format_map(self) for text in SENTENCES[kind]]
         return self._choices.choose(filled)
+
+    def __getitem__(self, kind: str) -> str:
+        """Return the word for a kind in braces."""
+        return self.fixed.get(kind) or self._choices.choose(self._words[kind])
 
     def story(self) -> list[str]:
         """Return ten sentences. In a third of them, words are replaced by synonyms."""
