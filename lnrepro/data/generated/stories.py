@@ -9,6 +9,7 @@ and how much two sentences share (story_sick, from 1 to 5).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from lnrepro.data.generated.choices import Choices
@@ -215,6 +216,12 @@ SENTENCES = {
     ),
     "phrase": ("{adjective} and {adjective}", "{judgement} {thing}", "{does} {adverb}"),
 }
+# The same with empty braces for words that are chosen, and the kinds of these.
+DRAWN = re.compile("{(time|thing|verb|adjective|judgement|adverb|does|weather)}")
+FORMS = {
+    kind: [(DRAWN.sub("{}", text), DRAWN.findall(text)) for text in texts]
+    for kind, texts in SENTENCES.items()
+}
 
 
 class Scene:
@@ -251,13 +258,13 @@ class Scene:
         }
 
     def sentence(self, kind: str) -> str:
-        """Fill in all sentences of a kind of `SENTENCES`, and return one of them."""
-        filled = [text.format_map(self) for text in SENTENCES[kind]]
-        return self._choices.choose(filled)
-
-    def __getitem__(self, kind: str) -> str:
-        """Return the word for a kind in braces."""
-        return self.fixed.get(kind) or self._choices.choose(self._words[kind])
+        """Choose words for all sentences of a kind, and return one of them."""
+        choose = self._choices.choose
+        filled = []
+        for text, kinds in FORMS[kind]:
+            filled.append((text, [choose(self._words[kind]) for kind in kinds]))
+        text, words = choose(filled)
+        return text.format(*words, **self.fixed)
 
     def story(self) -> list[str]:
         """Return ten sentences. In a third of them, words are replaced by synonyms."""
