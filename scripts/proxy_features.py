@@ -18,8 +18,8 @@ import pathlib
 
 import numpy as np
 
-from lnrepro.data.official.caption_files import PER_IMAGE, parse_text
 from lnrepro.data.raw_folder import RawFolder
+from lnrepro.data.readers.caption_files import PER_IMAGE, parse_text
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import DataError, ended
 

@@ -20,8 +20,8 @@ from lnrepro.checks import (
     check_choice,
 )
 from lnrepro.data.batches import Plan, eval_batches, train_batches
-from lnrepro.data.official.cnn import FIRST_ENTITY
 from lnrepro.data.ragged import Ragged
+from lnrepro.data.readers.cnn import FIRST_ENTITY
 from lnrepro.errors import UserError
 
 # "passage" and "question", ragged word numbers, and "answer" [N].

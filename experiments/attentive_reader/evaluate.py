@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.data.official.cnn import FIRST_ENTITY
+from lnrepro.data.readers.cnn import FIRST_ENTITY
 
 from .data import Columns, is_answerable, permute_entities
 from .model import Reader, Reading

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from lnrepro.data.official.cnn import NUMBER, UNKNOWN
-from lnrepro.data.official.question import ENTITY, PLACEHOLDER, ranks
+from lnrepro.data.readers.cnn import NUMBER, UNKNOWN
+from lnrepro.data.readers.question import ENTITY, PLACEHOLDER, ranks
 from lnrepro.data.text import plain_punctuation
 from lnrepro.engine import inputs
 from lnrepro.engine.loaded_run import LoadedRun, logger
@@ -119,7 +119,7 @@ class Model(LoadedRun):
         return list(words[:most])
 
     def _known(self, word):
-        """Return what a word is looked up as; see `lnrepro.data.official.cnn`."""
+        """Return what a word is looked up as; see `lnrepro.data.readers.cnn`."""
         for known in (word, word.lower()):
             if known in self._ids:
                 return known

@@ -13,8 +13,8 @@ from ml_collections import ConfigDict
 from lnrepro import data
 from lnrepro.checks import Size, check_ascending
 from lnrepro.data.batches import Plan, eval_batches, train_batches
-from lnrepro.data.official.captions import Captions
 from lnrepro.data.ragged import forget_pages
+from lnrepro.data.readers.captions import Captions
 
 # Images of a fold, and number of folds, in Table 2.
 FOLD = 1000

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from lnrepro.data.batches import eval_batches
-from lnrepro.data.official.caption_files import tokenise
+from lnrepro.data.readers.caption_files import tokenise
 from lnrepro.data.text import Vocabulary, plain_punctuation
 from lnrepro.engine import inputs
 from lnrepro.engine.evaluation import rows_of_examples

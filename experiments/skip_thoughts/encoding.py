@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lnrepro.data.official.word2vec import Word2Vec
+from lnrepro.data.readers.word2vec import Word2Vec
 from lnrepro.data.text import Vocabulary, plain_punctuation
 from lnrepro.errors import UserError
 

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.data.batches import evenly_spaced
-from lnrepro.data.official import sentences
+from lnrepro.data.readers import sentences
 from lnrepro.data.text import Vocabulary
 from lnrepro.errors import DataError
 

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.data.batches import train_batches
-from lnrepro.data.official.word2vec import Word2Vec
+from lnrepro.data.readers.word2vec import Word2Vec
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import evaluate as evaluations

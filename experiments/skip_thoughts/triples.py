@@ -22,8 +22,8 @@ import numpy as np
 
 from lnrepro import data
 from lnrepro.checks import check_ascending
-from lnrepro.data.official.book_files import LONGEST
 from lnrepro.data.ragged import Ragged, forget_pages
+from lnrepro.data.readers.book_files import LONGEST
 from lnrepro.data.shuffle import permutation, permuted
 from lnrepro.data.text import Vocabulary
 from lnrepro.errors import DataError, UserError

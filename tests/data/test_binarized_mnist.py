@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lnrepro.data.official import binarized_mnist as bm
+from lnrepro.data.readers import binarized_mnist as bm
 from tests.data.reading import read, refused, write
 
 IMAGES = (np.random.RandomState(0).rand(5, 28, 28) < 0.3).astype(np.uint8)

@@ -10,7 +10,7 @@ from experiments.skip_thoughts import triples
 from lnrepro import data
 from lnrepro.data import files
 from lnrepro.data.batches import train_batches
-from lnrepro.data.official import book_files
+from lnrepro.data.readers import book_files
 from lnrepro.data.shuffle import permuted
 from lnrepro.errors import DataError, UserError
 from tests.data.reading import refused, write

@@ -10,10 +10,10 @@ import pytest
 
 from lnrepro import data
 from lnrepro.data import ragged
-from lnrepro.data.official import caption_files as files
-from lnrepro.data.official import captions as cap
-from lnrepro.data.official.captions import COCO_CAPTIONS
 from lnrepro.data.ragged import Ragged
+from lnrepro.data.readers import caption_files as files
+from lnrepro.data.readers import captions as cap
+from lnrepro.data.readers.captions import COCO_CAPTIONS
 from lnrepro.data.text import Vocabulary
 from tests.data.reading import read, refused, write
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data.official import plain_pickle, question
-from lnrepro.data.official.cnn import CNN, CNN_TOP4
+from lnrepro.data.readers import plain_pickle, question
+from lnrepro.data.readers.cnn import CNN, CNN_TOP4
 from tests.data.reading import read, refused, write
 
 GOOD = (

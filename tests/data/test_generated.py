@@ -5,8 +5,8 @@ import pytest
 
 from lnrepro import data
 from lnrepro.data.generated import digits, news, pen_strokes, scenes, stories
-from lnrepro.data.official import iam_ondb as iam
-from lnrepro.data.official import question
+from lnrepro.data.readers import iam_ondb as iam
+from lnrepro.data.readers import question
 
 # If a generator, Python or NumPy changes a set, its version is raised. Kept runs name
 # these fingerprints.

@@ -5,8 +5,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from lnrepro.data.official import iam_ondb as iam
-from lnrepro.data.official.iam_ondb import IAM_ONDB
+from lnrepro.data.readers import iam_ondb as iam
+from lnrepro.data.readers.iam_ondb import IAM_ONDB
 from tests.data.reading import read, refused, texts, write
 
 FORMS = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data.official.mnist import MNIST
+from lnrepro.data.readers.mnist import MNIST
 from tests.data import idx
 from tests.data.reading import read, refused
 

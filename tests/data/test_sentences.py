@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data.official import sentences
-from lnrepro.data.official.sentences import CR, SICK
+from lnrepro.data.readers import sentences
+from lnrepro.data.readers.sentences import CR, SICK
 from tests.data.reading import read, refused, write
 
 ROW = "1\tA dog is running\tThe dog runs\t4.5\tENTAILMENT"

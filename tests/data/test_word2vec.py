@@ -7,7 +7,7 @@ import lzma
 import numpy as np
 import pytest
 
-from lnrepro.data.official.word2vec import Word2Vec
+from lnrepro.data.readers.word2vec import Word2Vec
 from tests.data.reading import refused
 
 # 10 and 32 are the bytes of a newline and of a space.

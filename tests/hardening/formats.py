@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from lnrepro import data
-from lnrepro.data.official import binarized_mnist, sentences
-from lnrepro.data.official.word2vec import Word2Vec
 from lnrepro.data.raw_folder import RawFolder
+from lnrepro.data.readers import binarized_mnist, sentences
+from lnrepro.data.readers.word2vec import Word2Vec
 from tests.data import (
     idx,
     test_binarized_mnist,

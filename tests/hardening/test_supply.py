@@ -60,11 +60,11 @@ KEYWORDS = {"shell", "allow_pickle"}
 # (file, name): why it cannot execute what strangers wrote.
 ALLOWED = {
     (
-        "lnrepro/data/official/plain_pickle.py",
+        "lnrepro/data/readers/plain_pickle.py",
         "pickle",
     ): "the reader of plain pickles: it resolves no name, so there is nothing to call",
     (
-        "lnrepro/data/official/plain_pickle.py",
+        "lnrepro/data/readers/plain_pickle.py",
         ".find_class",
     ): "the method that refuses every name",
     (

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data.official import caption_files as files
-from lnrepro.data.official import captions as cap
+from lnrepro.data.readers import caption_files as files
+from lnrepro.data.readers import captions as cap
 
 
 def test_karpathy_test_captions_are_five_to_each_of_5000_images(real_data):

@@ -10,7 +10,7 @@ from configs import attentive_reader as config_file
 from experiments.attentive_reader import data as questions
 from experiments.attentive_reader import evaluate
 from lnrepro import data
-from lnrepro.data.official import question
+from lnrepro.data.readers import question
 
 
 def genuine(folder):

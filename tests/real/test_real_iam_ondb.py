@@ -6,7 +6,7 @@ import pytest
 from experiments.handwriting import pictures
 from experiments.handwriting.data import Lines
 from lnrepro import data
-from lnrepro.data.official import iam_ondb as iam
+from lnrepro.data.readers import iam_ondb as iam
 
 TEXTS = [
     "A MOVE to stop Mr . Gaitskell",

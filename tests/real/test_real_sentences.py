@@ -7,7 +7,7 @@ import pytest
 
 from experiments.skip_thoughts.triples import EqualLengths, Triples
 from lnrepro import data
-from lnrepro.data.official import sentences
+from lnrepro.data.readers import sentences
 
 COUNTS = {
     "mr": (5331, 5331),

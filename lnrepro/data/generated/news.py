@@ -6,7 +6,7 @@ again. The question reports one of the events in other words and leaves out its 
 or place. Every person and every place is equally likely to be the answer, whatever
 their number of mentions. So only reading tells the answer. Entities are numbered at
 random in every story. The format of a file is described in
-lnrepro/data/official/question.py.
+lnrepro/data/readers/question.py.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import hashlib
 from collections.abc import Iterator
 
 from lnrepro.data.generated.choices import Choices
-from lnrepro.data.official.cnn import File, encode
-from lnrepro.data.official.question import FOLDERS
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
+from lnrepro.data.readers.cnn import File, encode
+from lnrepro.data.readers.question import FOLDERS
 
 SPLITS = {"training": 4000, "validation": 400, "test": 400}
 ENTITIES = 12

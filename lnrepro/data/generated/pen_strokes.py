@@ -3,7 +3,7 @@
 The letters are Hershey's single-stroke roman letters, from the package Hershey-Fonts.
 Forty simulated writers differ in slant, size, width, letter spacing, speed and jitter.
 Every letter is slightly turned, stretched and shifted. Offsets have units like those of
-IAM-OnDB, and examples have its form (`lnrepro.data.official.iam_ondb`). Likelihoods on
+IAM-OnDB, and examples have its form (`lnrepro.data.readers.iam_ondb`). Likelihoods on
 the two sets cannot be compared.
 
 All machines make the same lines. NumPy has frozen the stream of `RandomState`, up to
@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lnrepro.data.official.iam_ondb import Line, columns_of, facts, offsets
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
+from lnrepro.data.readers.iam_ondb import Line, columns_of, facts, offsets
 
 LINES = {"train": 3000, "valid": 200}
 WRITERS = 40

@@ -6,7 +6,7 @@ the objects in any order. Of each it gives or leaves out the size, colour, shape
 place. So one caption says more than another: captions form a partial order, with scenes
 at its end.
 
-An example has the fields of `lnrepro.data.official.captions`, and "picture", uint8
+An example has the fields of `lnrepro.data.readers.captions`, and "picture", uint8
 [36, 36, 3]. "image" has 648 features that are computed from the picture alone. Every
 step is integer arithmetic, followed by one square root, so that all machines compute
 the same.
@@ -22,10 +22,10 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.data.generated.choices import Choices
-from lnrepro.data.official.caption_files import PER_IMAGE, Split
-from lnrepro.data.official.captions import columns_of, vocabulary
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
+from lnrepro.data.readers.caption_files import PER_IMAGE, Split
+from lnrepro.data.readers.captions import columns_of, vocabulary
 from lnrepro.data.text import Vocabulary
 
 EXAMPLES = {"train": 3000, "valid": 500, "test": 500}

@@ -1,7 +1,7 @@
 """`stories` and `story_*`: the generated stories as books and transfer sets, embedded.
 
-Their examples are those of `lnrepro.data.official.books` and
-`lnrepro.data.official.sentences`.
+Their examples are those of `lnrepro.data.readers.books` and
+`lnrepro.data.readers.sentences`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import pathlib
 from typing import Any
 
 from lnrepro.data.generated import stories
-from lnrepro.data.official.book_files import index
-from lnrepro.data.official.sentences import columns_of_labelled, columns_of_pairs
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader, WrittenContent
+from lnrepro.data.readers.book_files import index
+from lnrepro.data.readers.sentences import columns_of_labelled, columns_of_pairs
 
 
 def write_stories(raw: RawFolder, folder: pathlib.Path) -> WrittenContent:

@@ -1,4 +1,4 @@
-"""Writing the columns of `lnrepro.data.official.books`.
+"""Writing the columns of `lnrepro.data.readers.books`.
 
 The text is read in blocks of lines. Memory grows with the number of different words,
 and by one byte for each sentence.

@@ -1,6 +1,6 @@
 """Parser of the lineStrokes XML files of IAM-OnDB.
 
-lnrepro/data/official/iam_ondb.py shows a file.
+lnrepro/data/readers/iam_ondb.py shows a file.
 
 Shape letters: T points.
 """

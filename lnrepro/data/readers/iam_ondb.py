@@ -64,9 +64,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lnrepro.data.files import decode, visible
-from lnrepro.data.official.iam_strokes import AGAIN, offsets, points
 from lnrepro.data.raw_folder import RawFile, RawFolder
 from lnrepro.data.reader import Columns, Content, Reader
+from lnrepro.data.readers.iam_strokes import AGAIN, offsets, points
 from lnrepro.data.text import as_bytes, plain_punctuation
 from lnrepro.errors import DataError
 

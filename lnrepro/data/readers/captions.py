@@ -43,7 +43,10 @@ import numpy as np
 
 from lnrepro.data import files
 from lnrepro.data.files import CHUNK, check_finite, load_npy
-from lnrepro.data.official.caption_files import (
+from lnrepro.data.ragged import Ragged
+from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.reader import Columns, Content, Reader, leave_out
+from lnrepro.data.readers.caption_files import (
     PER_IMAGE,
     SPLITS,
     Lines,
@@ -51,9 +54,6 @@ from lnrepro.data.official.caption_files import (
     parse_karpathy,
     read_text,
 )
-from lnrepro.data.ragged import Ragged
-from lnrepro.data.raw_folder import RawFile, RawFolder
-from lnrepro.data.reader import Columns, Content, Reader, leave_out
 from lnrepro.data.text import SPECIALS, Vocabulary
 from lnrepro.errors import DataError
 

@@ -42,16 +42,16 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.data.files import quoted
-from lnrepro.data.official import plain_pickle
-from lnrepro.data.official.question import (
+from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.reader import Content, Reader, leave_out
+from lnrepro.data.readers import plain_pickle
+from lnrepro.data.readers.question import (
     ENTITY,
     FOLDERS,
     PLACEHOLDER,
     parse,
     ranks,
 )
-from lnrepro.data.raw_folder import RawFile, RawFolder
-from lnrepro.data.reader import Content, Reader, leave_out
 from lnrepro.data.text import numbering
 from lnrepro.errors import DataError
 

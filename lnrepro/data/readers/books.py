@@ -35,9 +35,9 @@ from __future__ import annotations
 import pathlib
 
 from lnrepro.data.files import PLAIN_OR_PACKED, text_blocks
-from lnrepro.data.official.book_files import index
 from lnrepro.data.raw_folder import RawFile, RawFolder
 from lnrepro.data.reader import Reader, WrittenContent
+from lnrepro.data.readers.book_files import index
 
 FILES = ("books_large_p1.txt", "books_large_p2.txt")
 # Bytes of a line.
