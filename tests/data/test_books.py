@@ -1,4 +1,4 @@
-"""Columns of books, batches of sentences of one length, and wrong files."""
+"""Columns of books, and wrong files."""
 
 import gzip
 import lzma
@@ -9,10 +9,7 @@ import pytest
 from experiments.skip_thoughts import triples
 from lnrepro import data
 from lnrepro.data import files
-from lnrepro.data.batches import train_batches
 from lnrepro.data.readers import book_files
-from lnrepro.data.shuffle import permuted
-from lnrepro.errors import DataError, UserError
 from tests.data.reading import refused, write
 
 LONG = " ".join(["word"] * 10_000)
@@ -155,114 +152,3 @@ def test_other_books_are_not_bookcorpus(tmp_path):
         "not the official bookcorpus: train 18 instead of 74,004,228; .* --as"
     ):
         data.prepare("bookcorpus", tmp_path / "raw", tmp_path / "data")
-
-
-# -- triples
-
-
-def test_a_vocabulary_larger_than_the_books(shelf):
-    root, _, facts = shelf
-    most = len(facts["words"]) + 2
-    whole = triples.Triples.open("books", most, root)
-    assert len(whole) == sum(facts["triples_by_length"])
-    for size in (most + 1, 2):
-        message = f"config.model.vocabulary = {size}, but .* 3 to {most} is"
-        with pytest.raises(DataError, match=message):
-            triples.Triples.open("books", size, root)
-
-
-def test_examples_are_neighbours_and_end(shelf):
-    root, columns, facts = shelf
-    source = triples.Triples.open("books", 12, root)
-    names = triples.vocabulary_of(facts, 12)
-    rows = [0, 5, len(source) - 1]
-    for row, example in zip(rows, (source[row] for row in rows), strict=True):
-        line = int(columns["triples"][row])
-        for name, at in (("previous", line - 1), ("current", line), ("next", line + 1)):
-            known = [word if word in names else "<unk>" for word in SENTENCES[at]]
-            assert names.decode(example[name]) == [*known, "<eos>"]
-
-
-# -- batches of equal length
-
-
-COUNTS = (0, 9, 23, 4, 17)
-
-
-def test_an_epoch_is_every_whole_batch_of_every_length_in_turn():
-    plan = triples.EqualLengths(COUNTS, 4, 3, (3, 6))
-    assert plan.steps_per_epoch == 2 + 5 + 1 + 4
-    ends = np.cumsum(COUNTS)
-    seen, turns = [], []
-    for k in range(plan.steps_per_epoch):
-        rows = plan.rows(k)
-        # All rows of a batch are triples of one length.
-        (length,) = set((np.searchsorted(ends, rows, side="right") + 1).tolist())
-        assert plan.length(k) == (3 if length + 1 <= 3 else 6)
-        seen += rows.tolist()
-        turns.append(length)
-    assert len(set(seen)) == len(seen)
-    # The second batch of a length comes after the first one of every length.
-    assert sorted(turns[:4]) == [2, 3, 4, 5]
-    assert turns[4:7] == [turn for turn in turns[:4] if turn != 4]
-
-
-def test_a_batch_is_a_function_of_seed_and_number():
-    plans = [triples.EqualLengths(COUNTS, 4, seed, (6,)) for seed in (3, 3, 4)]
-    order = [20, 0, 1, *range(24)]
-    plan, again, other = ({k: p.rows(k).tolist() for k in order} for p in plans)
-    assert plan == again
-    assert plan != other
-    # The second epoch has an order of its own.
-    assert [plan[k] for k in range(12)] != [plan[k] for k in range(12, 24)]
-    assert plans[0].rows(5).tolist() == plan[5]
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 16, 17, 1000, 4097])
-def test_permuted_is_a_permutation(n):
-    there = permuted(np.arange(n), n, 1, 2 << 8 | 3)
-    assert sorted(there.tolist()) == list(range(n))
-    if n >= 1000:
-        # Neighbours land far apart, on average a third of n.
-        assert abs(np.abs(np.diff(there)).mean() / n - 1 / 3) < 0.03
-        assert (there != permuted(np.arange(n), n, 1, 3 << 8 | 3)).mean() > 0.9
-
-
-def test_large_ranges_need_no_array():
-    there = permuted(np.array([0, 10**9]), 2 * 10**9 + 7, 0, 1)
-    assert ((there >= 0) & (there < 2 * 10**9 + 7)).all()
-
-
-@pytest.mark.parametrize(
-    ("batch", "buckets", "message"),
-    [
-        (24, (6,), "no sentence length has so many triples, the most frequent one has"),
-        (0, (6,), "config.batch_size = 0"),
-        (4, (5,), r"buckets = \(5,\): they must end with at least 6"),
-        (4, (6, 3), "that ascend"),
-    ],
-)
-def test_sizes_that_cannot_be_batched(batch, buckets, message):
-    with pytest.raises(UserError, match=message):
-        triples.EqualLengths(COUNTS, batch, 0, buckets)
-
-
-def test_the_stream_starts_anywhere(shelf):
-    source = triples.Triples.open("books", 20, shelf[0])
-    plan = triples.EqualLengths(source.by_length, 8, 0, (6, 12, 30))
-
-    def stream(step):
-        return train_batches(
-            source, plan, start_step=step, pad=source.pad, process=(0, 1)
-        )
-
-    with stream(0) as found:
-        batches = [next(found) for _ in range(6)]
-    with stream(5) as found:
-        last = next(found)
-    for name, values in last.items():
-        np.testing.assert_array_equal(values, batches[5][name])
-    for batch in batches:
-        assert len(set(batch["current_length"].tolist())) == 1
-        assert batch["previous"].shape == batch["next"].shape == (8, 30)
-        assert batch["current"].shape[1] in (6, 12, 30)
