@@ -278,19 +278,15 @@ def own(tmp_path_factory):
     return root / "data"
 
 
-def test_captions_are_padded_with_the_end_token(own):
+def test_a_smaller_vocabulary_loses_the_words_of_valid_first(own):
     columns, facts = data.open_columns("own", "valid", own), data.facts("own", own)
     words = Vocabulary([*facts["words"], *facts["dev_words"]])
-    captions = cap.Captions(columns, len(words), 30)
-    for c, line in enumerate(lines_of("val", 3)):
-        assert " ".join(words.decode(captions.ids(c))) == line
-    tokens, length = captions.take(np.array([14, 0]), 12)
-    assert words.decode(tokens[0]) == [*lines_of("val", 3)[14].split(), "<eos>"]
-    assert words.decode(tokens[1]) == [*lines_of("val", 3)[0].split(), *["<eos>"] * 5]
-    assert length.tolist() == [12, 8]
-    # A smaller vocabulary loses the words of valid first.
-    smaller = cap.Captions(columns, len(words) - 1, 30)
-    assert smaller.take(np.array([0]), 8)[0][0, 1] == cap.UNKNOWN
+    line = lines_of("val", 3)[0].split()
+    for size, second in ((len(words), "val"), (len(words) - 1, "<unk>")):
+        captions = cap.Captions(columns, size, 30)
+        assert words.decode(captions.ids(0)) == line
+        tokens, _ = captions.take(np.array([0]), 9)
+        assert words.decode(tokens[0]) == ["a", second, *line[2:], "<eos>", "<eos>"]
 
 
 def test_captions_beyond_the_longest_bucket_are_cut_and_counted(own):

@@ -216,24 +216,25 @@ def test_own_forms_are_called_by_their_paths(tmp_path):
 
 
 def test_own_forms_need_no_lists(tmp_path):
-    names = [f"my form.{i}" for i in range(12)]
-    for i, name in enumerate(names):
-        line = [[(0.5 * x, y) for x, y in stroke] for stroke in strokes(i)]
-        files = {f"ascii/{name}.txt": ascii_file([f"Line {i}"])}
-        write(tmp_path, files | {f"lineStrokes/{name}-1.xml": xml(line)})
-    splits = read(IAM_ONDB, tmp_path).splits
-    valid, train = texts(splits["valid"]["id"]), texts(splits["train"]["id"])
-    assert valid == [f"{sorted(names)[9]}-01"]
-    assert sorted(valid + train) == [f"{name}-01" for name in sorted(names)]
-    # Decimals make all strokes float32.
-    number = names.index(train[3].removesuffix("-01"))
-    wanted = np.diff(np.concatenate(strokes(number)) * [0.5, 1], axis=0)
-    found = splits["train"]["strokes"][3]
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found[:, :2], wanted)
+    names = sorted(f"my form.{i}" for i in range(12))
+    for name in names:
+        write(tmp_path, form(name, ["x"]))
+    found = read_lines(tmp_path)
+    assert list(found["valid"]) == [f"{names[9]}-01"]
+    assert sorted([*found["train"], names[9] + "-01"]) == [f"{n}-01" for n in names]
     # An empty list is like none.
     write(tmp_path, {"testset_v.txt": ""})
-    assert texts(read(IAM_ONDB, tmp_path).splits["valid"]["id"]) == valid
+    assert read_lines(tmp_path) == found
+
+
+def test_decimals_of_one_form_make_all_strokes_float32(tmp_path):
+    for name in ("a", "b", "c"):
+        write(tmp_path, form(name, ["x"]))
+    decimals = xml([[(0.5, 1), (2.25, 3)]])
+    write(tmp_path, {"lineStrokes/a-01.xml": decimals})
+    strokes = read(IAM_ONDB, tmp_path).splits["train"]["strokes"]
+    assert {line.dtype for line in strokes} == {np.dtype(np.float32)}
+    np.testing.assert_array_equal(strokes[0], [[1.75, 2, 1]])
 
 
 def test_own_lists_are_followed_where_they_are(tmp_path):
