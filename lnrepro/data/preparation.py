@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from lnrepro.data import set_folder, table
 from lnrepro.data.raw_folder import Progress, RawFolder, no_progress
-from lnrepro.data.reader import Reader
-from lnrepro.data.set_folder import COLUMNS, SetFolder
+from lnrepro.data.reader import Content, Reader, WrittenContent
+from lnrepro.data.set_folder import COLUMNS
 from lnrepro.data.table import DataDir
 from lnrepro.errors import DataError
 
@@ -61,6 +61,7 @@ def prepare(
     files = RawFolder(
         name, folder, reader.files, official=own_name is None, progress=progress
     )
+    content = reader.read(files) if reader.read else None
     try:
         root.mkdir(parents=True, exist_ok=True)
         # A folder in the data dir itself, so that the rename stays on one file system.
@@ -68,7 +69,7 @@ def prepare(
             prefix="unfinished-", dir=root, ignore_cleanup_errors=True
         ) as scratch:
             written = pathlib.Path(scratch) / "set"
-            _write(reader, files, written, own_name or name)
+            _write(reader, files, content, written, own_name or name)
             _publish(written, final, pathlib.Path(scratch))
     except OSError as e:
         raise DataError(
@@ -96,47 +97,50 @@ def _folder_of_own(own_name: str, root: pathlib.Path, reader: Reader) -> pathlib
 
 
 def _write(
-    reader: Reader, raw: RawFolder, folder: pathlib.Path, name: str
-) -> SetFolder:
-    """Read the files of a set, write its columns, and describe them.
+    reader: Reader,
+    raw: RawFolder,
+    content: Content | None,
+    folder: pathlib.Path,
+    name: str,
+) -> None:
+    """Write the columns of a set, and describe them.
 
     Args:
       reader: what reads the files.
       raw: the files.
+      content: what was read. None if the reader writes the columns itself.
       folder: where the set is written.
       name: its name.
 
     Raises:
       DataError: a file is missing or wrong, or the content is not the official one.
     """
-    if reader.write:
-        content = reader.write(raw, folder / COLUMNS)
-        sizes = content.sizes
+    if content is None:
+        assert reader.write, f"{raw.dataset}: its reader has neither read nor write"
+        written = reader.write(raw, folder / COLUMNS)
     else:
-        assert reader.read, f"{raw.dataset}: its reader has neither read nor write"
-        content = reader.read(raw)
         sizes = {
             split: set_folder.write_columns(
                 columns, folder / COLUMNS / split, raw.folder
             )
             for split, columns in content.splits.items()
         }
+        written = WrittenContent(sizes, content.facts, content.counts)
     if raw.official:
         _check_proof(reader, raw)
-        _check_counts(reader, raw, {**sizes, **content.counts})
-    written = set_folder.seal(
+        _check_counts(reader, raw, {**written.sizes, **written.counts})
+    sealed = set_folder.seal(
         folder,
         name=name,
         version=reader.version,
         format=raw.dataset,
-        by_file=reader.write is not None,
-        splits=sizes,
-        facts=content.facts,
+        by_file=content is None,
+        splits=written.sizes,
+        facts=written.facts,
         progress=raw.progress,
     )
-    if raw.official and not written.sha256.startswith(reader.sha256):
+    if raw.official and not sealed.sha256.startswith(reader.sha256):
         raise _not_official(raw, "its content has another checksum")
-    return written
 
 
 def _check_proof(reader: Reader, raw: RawFolder) -> None:

@@ -114,5 +114,5 @@ def leave_out(where: object, what: str, places: Sequence[object], total: int) ->
         return
     found = f"{where}, {places[0]}: {len(places):,} of {total:,} are {what}"
     if len(places) > total // 100:
-        raise DataError(f"{found}, more than 1 %; get the official file")
+        raise DataError(f"{found}, more than 1 %; correct them, or get other files")
     warnings.warn(f"{found}, which are left out", stacklevel=2)

@@ -112,12 +112,12 @@ def reader_of(name: str, data_dir: DataDir = None) -> Reader:
     Raises:
       DataError: there is no such set, or it is damaged.
     """
-    found = known_reader(name)
-    if found is None and (own := open_folder(folder_of(name, data_dir))):
-        found = known_reader(own.format)
-    if found is None:
+    if found := known_reader(name):
+        return found
+    own = open_folder(folder_of(name, data_dir))
+    if own is None or own.format == name:
         raise _unknown(name)
-    return found
+    return reader_of(own.format, data_dir)
 
 
 def folder_of(name: str, data_dir: DataDir = None) -> pathlib.Path:

@@ -340,7 +340,8 @@ def test_own_files_get_a_name_of_their_own(numbers, raw, tmp_path):
     mine = data.open_set("mine", tmp_path)
     assert mine.sha256 == set_folder.open_folder(official).sha256
     assert mine.fingerprint == f"mine/1.0.0/{mine.sha256[:16]}"
-    assert data.reader_of("mine", tmp_path) is small.READER
+    data.prepare("mine", raw, tmp_path, own_name="mine_too")
+    assert data.reader_of("mine_too", tmp_path) is small.READER
     assert mine.format == "numbers"
 
 
