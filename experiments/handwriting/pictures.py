@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.data.readers.iam_ondb import encode
+from lnrepro.data.readers.handwriting import encode
 from lnrepro.engine.experiment import Evaluation
 
 from . import mixture

@@ -35,7 +35,7 @@ TABLE = {
     "coco_captions": "lnrepro.data.readers.captions:COCO_CAPTIONS",
     "scenes": "lnrepro.data.generated.scenes:SCENES",
     "cnn": "lnrepro.data.readers.cnn:CNN",
-    "cnn_top4": "lnrepro.data.readers.cnn:CNN_TOP4",
+    "cnn_top4": "lnrepro.data.readers.cnn_top4:CNN_TOP4",
     "news_stories": "lnrepro.data.generated.news:NEWS_STORIES",
     "iam_ondb": "lnrepro.data.readers.iam_ondb:IAM_ONDB",
     "generated_strokes": "lnrepro.data.generated.pen_strokes:GENERATED_STROKES",

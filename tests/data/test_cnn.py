@@ -8,7 +8,8 @@ import pytest
 
 from lnrepro import data
 from lnrepro.data.readers import plain_pickle, question
-from lnrepro.data.readers.cnn import CNN, CNN_TOP4
+from lnrepro.data.readers.cnn import CNN
+from lnrepro.data.readers.cnn_top4 import CNN_TOP4
 from tests.data.reading import read, refused, write
 
 GOOD = (

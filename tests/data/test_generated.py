@@ -5,8 +5,7 @@ import pytest
 
 from lnrepro import data
 from lnrepro.data.generated import digits, news, pen_strokes, scenes, stories
-from lnrepro.data.readers import iam_ondb as iam
-from lnrepro.data.readers import question
+from lnrepro.data.readers import handwriting, question
 
 # If a generator, Python or NumPy changes a set, its version is raised. Kept runs name
 # these fingerprints.
@@ -101,7 +100,7 @@ def test_the_last_bits_of_random_numbers_do_not_change_strokes(monkeypatch, coun
 
 def test_lines_are_of_known_symbols_and_their_strokes():
     for text, line in pen_strokes.generate(20, 7):
-        assert not iam.encode(text)[1]
+        assert not handwriting.encode(text)[1]
         assert pen_strokes.MIN_CHARACTERS - 1 <= len(text) <= pen_strokes.MAX_CHARACTERS
         strokes = [len(pen_strokes.glyph(c)[0]) for c in text if c != " "]
         assert line[:, 2].sum() == sum(strokes)
@@ -109,7 +108,7 @@ def test_lines_are_of_known_symbols_and_their_strokes():
 
 
 def test_every_symbol_has_a_glyph_on_the_base_line():
-    for character in iam.SYMBOLS[2:]:
+    for character in handwriting.SYMBOLS[2:]:
         strokes, width = pen_strokes.glyph(character)
         x = np.concatenate([stroke.x for stroke in strokes])
         y = np.concatenate([stroke.y for stroke in strokes])

@@ -5,6 +5,7 @@ import tarfile
 import numpy as np
 import pytest
 
+from lnrepro.data.readers import handwriting
 from lnrepro.data.readers import iam_ondb as iam
 from lnrepro.data.readers.iam_ondb import IAM_ONDB
 from tests.data.reading import read, refused, texts, write
@@ -129,10 +130,10 @@ def test_a_text_without_corrected_lines_is_named():
 
 
 def test_57_symbols_and_what_is_none_of_them():
-    assert len(iam.SYMBOLS) == len(set(iam.SYMBOLS)) == 57
-    tokens, unknown = iam.encode("It's 7, \N{SNOWMAN}.")
+    assert len(handwriting.SYMBOLS) == len(set(handwriting.SYMBOLS)) == 57
+    tokens, unknown = handwriting.encode("It's 7, \N{SNOWMAN}.")
     assert unknown == ["7", "\N{SNOWMAN}"]
-    assert "".join(iam.SYMBOLS[t] if t else "?" for t in tokens) == "It's ?, ?."
+    assert "".join(handwriting.SYMBOLS[t] if t else "?" for t in tokens) == "It's ?, ?."
 
 
 # -- sets
@@ -150,7 +151,9 @@ def test_official_lists_give_the_splits_and_facts(tmp_path):
     assert [iam.LISTS[k] for k in train["list"][2:5]] == list(FORMS)[:1] + list(FORMS)[
         2:
     ]
-    np.testing.assert_array_equal(train["text"][1], iam.encode("Line 1 of-a01-000u")[0])
+    np.testing.assert_array_equal(
+        train["text"][1], handwriting.encode("Line 1 of-a01-000u")[0]
+    )
     steps = np.concatenate(train["strokes"])[:, :2]
     np.testing.assert_allclose(facts["mean"], steps.mean(0), rtol=1e-12)
     np.testing.assert_allclose(facts["std"], steps.std(0), rtol=1e-12)

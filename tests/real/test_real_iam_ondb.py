@@ -6,6 +6,7 @@ import pytest
 from experiments.handwriting import pictures
 from experiments.handwriting.data import Lines
 from lnrepro import data
+from lnrepro.data.readers import handwriting
 from lnrepro.data.readers import iam_ondb as iam
 
 TEXTS = [
@@ -36,10 +37,17 @@ def test_a_line_becomes_a_picture_of_itself(real_data):
     """Every point of the file lies under ink, and nearly all ink near a point."""
     path = real_data / "iam-ondb" / "sample/lineStrokes/a01/a01-000/a01-000u-01.xml"
     line = iam.points(path.read_bytes(), path)
-    columns = {"strokes": [iam.offsets(line)], "text": [iam.encode(TEXTS[0])[0]]}
+    columns = {
+        "strokes": [iam.offsets(line)],
+        "text": [handwriting.encode(TEXTS[0])[0]],
+    }
     lines = Lines(
         columns,
-        {"symbols": list(iam.SYMBOLS), "mean": [8.18, 0.11], "std": [41.95, 37.12]},
+        {
+            "symbols": list(handwriting.SYMBOLS),
+            "mean": [8.18, 0.11],
+            "std": [41.95, 37.12],
+        },
     )
     strokes = pictures.strokes_of(lines.denormalise(lines[0]["steps"]))
     assert len(strokes) == line[:, 2].sum()

@@ -3,8 +3,8 @@
 The letters are Hershey's single-stroke roman letters, from the package Hershey-Fonts.
 Forty simulated writers differ in slant, size, width, letter spacing, speed and jitter.
 Every letter is slightly turned, stretched and shifted. Offsets have units like those of
-IAM-OnDB, and examples have its form (`lnrepro.data.readers.iam_ondb`). Likelihoods on
-the two sets cannot be compared.
+IAM-OnDB, and examples have the same columns (lnrepro/data/readers/handwriting.py).
+Likelihoods on the two sets cannot be compared.
 
 All machines make the same lines. NumPy has frozen the stream of `RandomState`, up to
 the last bits of a normal number. Every decision and every rounded coordinate is at
@@ -27,7 +27,8 @@ import numpy as np
 
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
-from lnrepro.data.readers.iam_ondb import Line, columns_of, facts, offsets
+from lnrepro.data.readers.handwriting import Line, columns_of, facts
+from lnrepro.data.readers.iam_strokes import offsets
 
 LINES = {"train": 3000, "valid": 200}
 WRITERS = 40

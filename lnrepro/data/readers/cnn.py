@@ -1,18 +1,7 @@
-"""CNN corpus of Hermann et al. (2015), and sets in the same format.
+"""CNN corpus of Hermann et al. (2015), and own questions in its format.
 
-`cnn` reads .question files, see question.py. `cnn_top4` reads the pickles of Cooijmans
-et al. (2016), in which each passage has been reduced to four sentences. dict.pkl maps
-words to numbers. The other pickles are lists with one list of numbers per question.
-Passages and questions end with one extra number, which is dropped:
-
-    dict.pkl         {"the": 1, "@entity5": 2, "slept": 3, ".": 4, "@placeholder": 5}
-    train4_pass.pkl  [[1, 2, 3, 4, 0], [2, 3, 4, 0], ...]
-    train4_qs.pkl    [[5, 3, 0], [5, 3, 4, 0], ...]
-    train4_ans.pkl   [[2], [2], ...]
-    valid4_pass.pkl, valid4_qs.pkl, valid4_ans.pkl
-
-Questions are sorted by the addresses of their stories, so that a folder and an archive
-give the same set.
+question.py shows a file. Questions are sorted by the addresses of their stories, so
+that a folder and an archive give the same set.
 
 An example has these features, for T tokens in the passage and S in the question:
 
@@ -36,15 +25,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from lnrepro.data.files import quoted
 from lnrepro.data.raw_folder import RawFile, RawFolder
 from lnrepro.data.reader import Content, Reader, leave_out
-from lnrepro.data.readers import plain_pickle
 from lnrepro.data.readers.question import (
     ENTITY,
     FOLDERS,
@@ -84,9 +71,12 @@ class Example(NamedTuple):
     answer: int
 
 
-def read_questions(raw: RawFolder) -> Content:
+def read(raw: RawFolder) -> Content:
     """Read questions/{training,validation,test}/*.question."""
-    files = []
+    return encode(_files(raw), raw)
+
+
+def _files(raw: RawFolder) -> Iterator[File]:
     tree = raw.tree("questions", ("questions", "cnn"), suffix=".question")
     for name, content in tree:
         # The folder says the split. Other folders would be left out without a word.
@@ -96,8 +86,7 @@ def read_questions(raw: RawFolder) -> Content:
                 f"{raw.folder / 'questions' / name[:80]}: the files must be in "
                 f"questions/{{{','.join(FOLDERS)}}}/"
             )
-        files.append(File(FOLDERS[folder], f"questions/{name}", content))
-    return encode(files, raw)
+        yield File(FOLDERS[folder], f"questions/{name}", content)
 
 
 def encode(files: Iterable[File], raw: RawFolder) -> Content:
@@ -125,7 +114,7 @@ def encode(files: Iterable[File], raw: RawFolder) -> Content:
             malformed[split].append(str(e))
             continue
         rank = ranks(passage, question)
-        splits[split].append(_example(words, passage, question, answer, rank))
+        splits[split].append(example(words, passage, question, answer, rank))
     errors = list(itertools.chain.from_iterable(malformed.values()))
     leave_out(raw.folder, "malformed questions", errors, total)
     if not splits["train"] or not splits["valid"]:
@@ -137,12 +126,12 @@ def encode(files: Iterable[File], raw: RawFolder) -> Content:
         del splits["test"]
     # All entities up to the largest number get an id, also those that do not occur: the
     # entities are renamed at random in training.
-    largest = max(map(_entity_number, filter(ENTITY.fullmatch, words)))
+    largest = max(map(entity_number, filter(ENTITY.fullmatch, words)))
     entities = [f"@entity{n}" for n in range(largest + 1)]
     # The vocabulary is that of the training questions. Test words outside of it are
     # unknown.
     others = _frequent_words(words, splits["train"])
-    return _content(splits, words, entities, others, malformed)
+    return content_of(splits, words, entities, others, malformed)
 
 
 def _order(file: File) -> tuple[int, bytes, str]:
@@ -155,7 +144,7 @@ def _order(file: File) -> tuple[int, bytes, str]:
     return list(FOLDERS.values()).index(file.split), padded, file.name
 
 
-def _content(
+def content_of(
     splits: Mapping[str, Sequence[Example]],
     words: Mapping[str, int],
     entities: Sequence[str],
@@ -204,81 +193,7 @@ def _content(
     return Content(columns, facts)
 
 
-def read_top4(raw: RawFolder) -> Content:
-    """Read the pickles. Nothing in them is executed."""
-    where = raw.path("dict.pkl")
-    table = plain_pickle.load(raw.read("dict.pkl"), where)
-    # Words of the passages are numbers here. They are turned back into words, so that
-    # the rest is the same as for text files.
-    word_of = {}
-    if isinstance(table, dict):
-        word_of = {n: w for w, n in table.items() if type(n) is int and type(w) is str}
-    if not word_of or len(word_of) < len(table):
-        raise DataError(
-            f"{where}: not a dict of words and their numbers, all of them different; "
-            "get the official file"
-        )
-    words, splits = numbering(), {"train": [], "valid": []}
-    for split, examples in splits.items():
-        passages = _word_lists(raw, f"{split}4_pass.pkl", word_of, -1)
-        questions = _word_lists(raw, f"{split}4_qs.pkl", word_of, -1)
-        answers = _word_lists(raw, f"{split}4_ans.pkl", word_of, None)
-        if not len(passages) == len(questions) == len(answers):
-            raise DataError(
-                f"{raw.folder}: {split}4_pass, _qs and _ans.pkl contain different "
-                "numbers of questions; get the official files"
-            )
-        rows = zip(passages, questions, answers, strict=True)
-        for i, (passage, question, answer) in enumerate(rows):
-            if len(answer) > 1 or not ENTITY.fullmatch(answer[0]):
-                where = raw.path(f"{split}4_ans.pkl")
-                raise DataError(
-                    f"{where}, list {i}: {quoted(' '.join(answer))} is not an entity; "
-                    "get the official file"
-                )
-            # The four sentences were chosen by the authors, so all of them have the
-            # best rank.
-            rank = np.zeros(len(passage), np.uint8)
-            examples.append(_example(words, passage, question, answer[0], rank))
-    # Words of the dictionary that do not occur also get an id.
-    for word in table:
-        words[word]
-    entities = sorted(filter(ENTITY.fullmatch, words), key=_entity_number)
-    others = [word for word in words if not ENTITY.fullmatch(word)]
-    return _content(splits, words, entities, others, dict.fromkeys(splits, ()))
-
-
-def _word_lists(
-    raw: RawFolder, name: str, word_of: Mapping[int, str], end: int | None
-) -> list[list[str]]:
-    """Read a pickle of lists of lists of numbers.
-
-    Args:
-      raw: the folder.
-      name: name of the file.
-      word_of: the word of each number.
-      end: end of the numbers of a list that are used; -1 leaves out the last one.
-
-    Raises:
-      DataError: the pickle holds anything else, or a list is empty.
-    """
-    where = raw.path(name)
-    lists = plain_pickle.load(raw.read(name), where)
-    found = []
-    try:
-        for numbers in lists:
-            found.append([word_of[number] for number in numbers[:end]])
-            # An empty list is an IndexError.
-            found[-1][0]
-    except (TypeError, LookupError) as e:
-        raise DataError(
-            f"{where}, list {len(found)}: not a list of numbers of dict.pkl "
-            f"({quoted(repr(e))}); get the official file"
-        ) from e
-    return found
-
-
-def _example(
+def example(
     words: Mapping[str, int],
     passage: Sequence[str],
     question: Sequence[str],
@@ -317,14 +232,14 @@ def _frequent_words(words: Mapping[str, int], train: Sequence[Example]) -> list[
     return chosen
 
 
-def _entity_number(token: str) -> int:
+def entity_number(token: str) -> int:
     """Return N of "@entityN"."""
     return int(token.removeprefix("@entity"))
 
 
 CNN = Reader(
     title="CNN news stories and cloze questions about them, with anonymised entities",
-    read=read_questions,
+    read=read,
     configs=("configs/attentive_reader.py",),
     source=(
         "https://cs.nyu.edu/~kcho/DMQA/ "
@@ -336,22 +251,4 @@ CNN = Reader(
     files=(RawFile("questions"),),
     # Hermann et al. (2015), Table 1.
     published={"train": 380_298, "valid": 3_924, "test": 3_198},
-)
-CNN_TOP4 = Reader(
-    title="CNN questions with four sentences each, prepared by Cooijmans et al. (2016)",
-    read=read_top4,
-    configs=("configs/attentive_reader.py",),
-    source="http://www.cs.toronto.edu/~rkiros/top4.zip",
-    licence="the stories are CNN's; the questions by Hermann et al. (2015)",
-    size="380,298 train, 3,924 valid; 130 MB prepared",
-    files=(
-        RawFile("dict.pkl"),
-        *(
-            RawFile(f"{split}4_{part}.pkl")
-            for split in ("train", "valid")
-            for part in ("pass", "qs", "ans")
-        ),
-    ),
-    # Hermann et al. (2015), Table 1.
-    published={"train": 380_298, "valid": 3_924},
 )

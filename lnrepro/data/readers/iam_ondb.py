@@ -34,21 +34,9 @@ the folders where no other form has the name. The lists may be missing or empty:
 all forms that no list has are for training, and one in ten of them is for validation.
 Forms with other numbers of lines than of stroke files are left out.
 
-An example is one line with these features, for T points and U characters:
+An example is a line as handwriting.py describes it. Its strokes are int32, or float32
+if coordinates have decimals. `data.facts` also contains:
 
-    strokes        [T - 1, 3] int32: dx and dy to the next point in units of the
-                   whiteboard, where y grows downwards; 1 if that point ends a stroke.
-                   They are float32 if coordinates have decimals
-    text           [U] uint8: symbol numbers, see `encode`
-    transcription  UTF-8 bytes of the text in the file
-    id             ASCII bytes, such as "a01-000u-01"
-    list           index in LISTS
-
-`data.facts` contains:
-
-    mean, std  of dx and dy in the training lines
-    symbols    the symbols
-    other      how often each character occurs that is not a symbol
     skipped    forms that were left out for other numbers of lines than of stroke files
     lines      number of lines of each list
 """
@@ -57,30 +45,21 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from lnrepro.data.files import decode, visible
 from lnrepro.data.raw_folder import RawFile, RawFolder
-from lnrepro.data.reader import Columns, Content, Reader
+from lnrepro.data.reader import Content, Reader
+from lnrepro.data.readers.handwriting import SYMBOLS, Line, columns_of, facts, texts_of
 from lnrepro.data.readers.iam_strokes import AGAIN, offsets, points
-from lnrepro.data.text import as_bytes, plain_punctuation
+from lnrepro.data.text import plain_punctuation
 from lnrepro.errors import DataError
 
 LISTS = ("trainset", "testset_v", "testset_t", "testset_f")
 VALID = "testset_v"
-OTHER = "<other>"
-SYMBOLS = (
-    OTHER,
-    *" ',.",
-    *map(chr, range(ord("A"), ord("Z") + 1)),
-    *map(chr, range(ord("a"), ord("z") + 1)),
-)
-NUMBERS = {symbol: i for i, symbol in enumerate(SYMBOLS)}
-
 # Name of a stroke file: the form and the number of the line.
 STROKE_FILE = re.compile(r"(.+)-([0-9]{1,6})\.xml")
 # The line before the corrected lines, and a line break within one of them.
@@ -88,26 +67,8 @@ CORRECTED = re.compile(r"^CSR:", re.MULTILINE)
 BREAK = re.compile("%%+")
 # Without testset_v.txt, one in so many own forms is for validation.
 HELD_OUT = 10
-
-
 # The offsets of each line by its number, from 1.
 Strokes = Mapping[int, np.ndarray]
-
-
-class Line(NamedTuple):
-    """A line of handwriting.
-
-    Attributes:
-      strokes: offsets [T - 1, 3], int32 or float32.
-      text: the transcription.
-      id: the form and the number of the line.
-      list: index of its list in LISTS.
-    """
-
-    strokes: np.ndarray
-    text: str
-    id: str
-    list: int
 
 
 def read(raw: RawFolder) -> Content:
@@ -264,47 +225,6 @@ def _add_missing_lists(list_of: dict[str, str], forms: Sequence[str]) -> None:
         # The last of every ten, and at least one.
         step = min(HELD_OUT, len(train))
         list_of |= dict.fromkeys(train[step - 1 :: step] if step > 1 else (), VALID)
-
-
-def columns_of(lines: Sequence[Line]) -> Columns:
-    """Return the columns of the lines of a split."""
-    return {
-        "strokes": [line.strokes for line in lines],
-        "text": [encode(line.text)[0] for line in lines],
-        "transcription": [as_bytes(line.text) for line in lines],
-        "id": [as_bytes(line.id) for line in lines],
-        "list": np.array([line.list for line in lines], np.uint8),
-    }
-
-
-def facts(splits: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
-    """Return the facts of the lines that do not depend on the files."""
-    # Sums over millions of offsets are taken in float64.
-    steps = np.concatenate([line.strokes[:, :2] for line in splits["train"]])
-    steps = steps.astype(np.float64)
-    other = Counter()
-    for text in texts_of(splits):
-        other.update(encode(text)[1])
-    return {
-        "mean": steps.mean(0).tolist(),
-        "std": steps.std(0).tolist(),
-        "symbols": list(SYMBOLS),
-        "other": dict(other.most_common()),
-    }
-
-
-def texts_of(splits: Mapping[str, Sequence[Line]]) -> list[str]:
-    """Return the texts of all lines."""
-    return [line.text for lines in splits.values() for line in lines]
-
-
-def encode(text: str) -> tuple[np.ndarray, list[str]]:
-    """Return the symbol numbers of a text [U] uint8, and its other characters.
-
-    Characters that are not symbols have number 0.
-    """
-    tokens = np.array([NUMBERS.get(c, 0) for c in text], np.uint8)
-    return tokens, [c for c in text if c not in NUMBERS]
 
 
 def transcription(content: bytes, where: object, count: int | None = None) -> list[str]:

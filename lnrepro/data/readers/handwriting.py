@@ -1,0 +1,94 @@
+"""Lines of handwriting as pen strokes, with their text.
+
+An example is one line with these features, for T points and U characters:
+
+    strokes        [T - 1, 3]: dx and dy to the next point in units of the whiteboard,
+                   where y grows downwards; 1 if that point ends a stroke
+    text           [U] uint8: symbol numbers, see `encode`
+    transcription  UTF-8 bytes of the text
+    id             ASCII bytes, such as "a01-000u-01"
+    list           index in LISTS of iam_ondb.py
+
+`data.facts` contains:
+
+    mean, std  of dx and dy in the training lines
+    symbols    the symbols
+    other      how often each character occurs that is not a symbol
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lnrepro.data.reader import Columns
+from lnrepro.data.text import as_bytes
+
+OTHER = "<other>"
+SYMBOLS = (
+    OTHER,
+    *" ',.",
+    *map(chr, range(ord("A"), ord("Z") + 1)),
+    *map(chr, range(ord("a"), ord("z") + 1)),
+)
+NUMBERS = {symbol: i for i, symbol in enumerate(SYMBOLS)}
+
+
+class Line(NamedTuple):
+    """A line of handwriting.
+
+    Attributes:
+      strokes: offsets [T - 1, 3], int32 or float32.
+      text: the transcription.
+      id: the form and the number of the line.
+      list: index of its list in LISTS.
+    """
+
+    strokes: np.ndarray
+    text: str
+    id: str
+    list: int
+
+
+def columns_of(lines: Sequence[Line]) -> Columns:
+    """Return the columns of the lines of a split."""
+    return {
+        "strokes": [line.strokes for line in lines],
+        "text": [encode(line.text)[0] for line in lines],
+        "transcription": [as_bytes(line.text) for line in lines],
+        "id": [as_bytes(line.id) for line in lines],
+        "list": np.array([line.list for line in lines], np.uint8),
+    }
+
+
+def facts(splits: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
+    """Return the facts of the lines that do not depend on the files."""
+    # Sums over millions of offsets are taken in float64.
+    steps = np.concatenate([line.strokes[:, :2] for line in splits["train"]])
+    steps = steps.astype(np.float64)
+    other = Counter()
+    for text in texts_of(splits):
+        other.update(encode(text)[1])
+    return {
+        "mean": steps.mean(0).tolist(),
+        "std": steps.std(0).tolist(),
+        "symbols": list(SYMBOLS),
+        "other": dict(other.most_common()),
+    }
+
+
+def texts_of(splits: Mapping[str, Sequence[Line]]) -> list[str]:
+    """Return the texts of all lines."""
+    return [line.text for lines in splits.values() for line in lines]
+
+
+def encode(text: str) -> tuple[np.ndarray, list[str]]:
+    """Return the symbol numbers of a text [U] uint8, and its other characters.
+
+    Characters that are not symbols have number 0.
+    """
+    tokens = np.array([NUMBERS.get(c, 0) for c in text], np.uint8)
+    return tokens, [c for c in text if c not in NUMBERS]
