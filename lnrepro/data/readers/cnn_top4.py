@@ -28,6 +28,16 @@ from lnrepro.data.readers.question import ENTITY
 from lnrepro.data.text import numbering
 from lnrepro.errors import DataError
 
+FILES = (
+    "dict.pkl",
+    "train4_pass.pkl",
+    "train4_qs.pkl",
+    "train4_ans.pkl",
+    "valid4_pass.pkl",
+    "valid4_qs.pkl",
+    "valid4_ans.pkl",
+)
+
 
 def read(raw: RawFolder) -> Content:
     """Read the pickles. Nothing in them is executed."""
@@ -110,14 +120,7 @@ CNN_TOP4 = Reader(
     source="http://www.cs.toronto.edu/~rkiros/top4.zip",
     licence="the stories are CNN's; the questions by Hermann et al. (2015)",
     size="380,298 train, 3,924 valid; 130 MB prepared",
-    files=(
-        RawFile("dict.pkl"),
-        *(
-            RawFile(f"{split}4_{part}.pkl")
-            for split in ("train", "valid")
-            for part in ("pass", "qs", "ans")
-        ),
-    ),
+    files=tuple(map(RawFile, FILES)),
     # Hermann et al. (2015), Table 1.
     published={"train": 380_298, "valid": 3_924},
 )

@@ -18,6 +18,7 @@ An example is one line with these features, for T points and U characters:
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -82,7 +83,7 @@ def facts(splits: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
 
 def texts_of(splits: Mapping[str, Sequence[Line]]) -> list[str]:
     """Return the texts of all lines."""
-    return [line.text for lines in splits.values() for line in lines]
+    return [line.text for line in itertools.chain(*splits.values())]
 
 
 def encode(text: str) -> tuple[np.ndarray, list[str]]:

@@ -43,6 +43,7 @@ if coordinates have decimals. `data.facts` also contains:
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from collections import defaultdict
@@ -81,8 +82,9 @@ def read(raw: RawFolder) -> Content:
     if not raw.official:
         _add_missing_lists(list_of, sorted(texts))
     # Official coordinates are whole numbers, which int32 keeps exactly.
-    kinds = {line.dtype.kind for form in texts for line in strokes[form].values()}
-    dtype = np.int32 if kinds == {"i"} else np.float32
+    used = itertools.chain.from_iterable(strokes[form].values() for form in texts)
+    is_whole = all(line.dtype.kind == "i" for line in used)
+    dtype = np.int32 if is_whole else np.float32
     splits: dict[str, list[Line]] = {"train": [], "valid": []}
     counts: dict[str, int] = dict.fromkeys(LISTS, 0)
     for form, name in list_of.items():
@@ -250,7 +252,7 @@ def transcription(content: bytes, where: object, count: int | None = None) -> li
     lines = _without_empty(text[found.end() :].split("\n"))
     if len(lines) == count:
         return lines
-    return _without_empty(part for line in lines for part in BREAK.split(line))
+    return _without_empty(BREAK.sub("\n", "\n".join(lines)).split("\n"))
 
 
 def _without_empty(lines: Iterable[str]) -> list[str]:
