@@ -216,10 +216,11 @@ BAD = {
     "ids": ("train_ids.txt", "1\n2\n", "2 ids of 2 images, which are not one for"),
     "one": ("train_ids.txt", "1\n" * 20, "20 ids of 1 images, which are not one for"),
     "nan": ("images/10crop/train.npy", npy(with_infinity()), "row 1: con"),
-    "none": ("images/10crop/train.npy", npy(unit_rows(4)[:0]), "0 x 8 values of type"),
-    "dtype": ("images/10crop/train.npy", npy(np.eye(4)), "4 x 4 values of type"),
-    "flat": ("images/10crop/train.npy", npy(np.float32([1, 2])), "2 values of type fl"),
-    "width": ("images/10crop/val.npy", npy(unit_rows(3)[:, 1:]), "7 features of"),
+    "none": ("images/10crop/train.npy", npy(unit_rows(4)[:0]), r"float32 \(0, 8\) ins"),
+    "scalar": ("images/10crop/train.npy", npy(np.float32(1)), r"float32 \(\) instead"),
+    "dtype": ("images/10crop/train.npy", npy(np.eye(4)), r"float64 \(4, 4\) instead"),
+    "flat": ("images/10crop/train.npy", npy(np.float32([1, 2])), r"float32 \(2,\) ins"),
+    "width": ("images/10crop/val.npy", npy(unit_rows(3)[:, 1:]), r"\(3, 7\) instead"),
     "rows": ("images/10crop/val.npy", npy(unit_rows(2)), "15 captions are not the sam"),
     "cut": ("images/10crop/val.npy", npy(unit_rows(3))[:-9], "not a plain .npy array"),
     "pickle": (
@@ -243,7 +244,7 @@ def test_karpathys_file_needs_a_row_of_features_for_each_image(raw):
     for stem in ROWS:
         (raw / f"{stem}.txt").unlink()
     write(raw, {"dataset_coco.json": json.dumps({"images": images})})
-    with refused("captions of 1 images, but train.npy has 4 rows"):
+    with refused("train.npy: 4 rows, but .*json has captions of 1 images"):
         read(COCO_CAPTIONS, raw)
 
 

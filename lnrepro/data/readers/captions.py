@@ -64,35 +64,40 @@ EOS, UNKNOWN = SPECIALS.index("<eos>"), SPECIALS.index("<unk>")
 
 def read(raw: RawFolder) -> Content:
     """Read the captions and map the features into memory."""
-    images = read_features(raw)
-    captions = {}
+    found = {}
     # The authors' own text files come first. The JSON file needs a decision about
     # punctuation and capitals that these have already made.
     if not raw.find("train.txt") and (file := raw.find("dataset_coco.json")):
-        captions = parse_karpathy(files.read(file), file)
+        found = parse_karpathy(files.read(file), file)
+    images, captions, not_unit = {}, {}, {}
     for split, stem in SPLITS.items():
-        rows = len(images[split])
-        if split not in captions:
-            captions[split] = read_text(raw, stem, rows)
-        if rows != len(captions[split].ids):
+        where = raw.path(f"images/10crop/{stem}.npy")
+        features = load_npy(where)
+        # All splits have as many features as that of training.
+        is_like_train = not images or features.shape[1:] == images["train"].shape[1:]
+        is_table = features.ndim == 2 and features.size > 0
+        if features.dtype != np.float32 or not is_table or not is_like_train:
             raise DataError(
-                f"{captions[split].where}: captions of {len(captions[split].ids)} "
-                f"images, but {stem}.npy has {rows} rows; one row for each image is "
-                "needed"
+                f"{where}: an array of {features.dtype!s:.40} {features.shape[:5]} "
+                "instead of float32 (images, features), as many features as in train; "
+                "get the official file"
             )
-        captions[split], kept = _without_empty(captions[split])
-        if len(kept) < rows:
-            images[split] = images[split][kept]
+        if split not in found:
+            found[split] = read_text(raw, stem, len(features))
+        if len(found[split].ids) != len(features):
+            raise DataError(
+                f"{where}: {len(features)} rows, but {found[split].where} has captions "
+                f"of {len(found[split].ids)} images; one row for each image is needed"
+            )
+        captions[split], kept = _without_empty(found[split])
+        images[split] = features if len(kept) == len(features) else features[kept]
+        not_unit[split] = count_not_unit(images[split], where)
     # The authors build the vocabulary from the training captions and those of the
     # first 1,000 validation images.
     dev = captions["valid"].captions[: captions["valid"].counts[:DEV].sum()]
     words, dev_words = vocabulary(captions["train"].captions, dev)
-    not_unit = {
-        split: count_not_unit(images[split], raw.path(f"images/10crop/{stem}.npy"))
-        for split, stem in SPLITS.items()
-    }
     facts = {"words": words, "dev_words": dev_words, "not_unit": not_unit}
-    counts = np.concatenate([found.counts for found in captions.values()])
+    counts = np.concatenate([split.counts for split in captions.values()])
     least, most = int(counts.min()), int(counts.max())
     if (least, most) != (PER_IMAGE, PER_IMAGE):
         facts["captions_per_image"] = [least, most]
@@ -104,34 +109,11 @@ def read(raw: RawFolder) -> Content:
     )
 
 
-def read_features(raw: RawFolder) -> dict[str, np.ndarray]:
-    """Map the features of the images of each split into memory [N, D].
-
-    Raises:
-      DataError: a file is missing or is no such array, or the sizes differ.
-    """
-    images, width = {}, None
-    for split, stem in SPLITS.items():
-        file = raw.path(f"images/10crop/{stem}.npy")
-        found = load_npy(file)
-        sizes = " x ".join(map(str, found.shape[:5]))
-        if found.dtype != np.float32 or found.ndim != 2 or not found.size:
-            raise DataError(
-                f"{file}: {sizes} values of type {str(found.dtype)[:40]} instead of "
-                "images x features of type float32; get the official file"
-            )
-        width = width or found.shape[1]
-        if found.shape[1] != width:
-            raise DataError(
-                f"{file}: {found.shape[1]} features of an image, but train.npy has "
-                f"{width}; make all files alike"
-            )
-        images[split] = found
-    return images
-
-
 def count_not_unit(images: np.ndarray, where: pathlib.Path) -> int:
     """Count the rows whose length differs from 1 by more than 1 %, and warn of them.
+
+    The authors divide features by their length. Other features are allowed, but their
+    results are not comparable.
 
     Args:
       images: features [N, D].
@@ -141,12 +123,12 @@ def count_not_unit(images: np.ndarray, where: pathlib.Path) -> int:
       DataError: a value is NaN or infinite.
     """
     check_finite(images, where)
-    # The authors divide features by their length. Other features are allowed, but their
-    # results are not comparable.
-    lengths = np.empty(len(images))
-    for i in range(0, len(images), CHUNK):
-        rows = images[i : i + CHUNK].astype(np.float64)
-        lengths[i : i + CHUNK] = np.linalg.norm(rows, axis=1)
+    lengths = np.concatenate(
+        [
+            np.linalg.norm(images[i : i + CHUNK].astype(np.float64), axis=1)
+            for i in range(0, len(images), CHUNK)
+        ]
+    )
     count = int((np.abs(lengths - 1) > 0.01).sum())
     if count:
         warnings.warn(
