@@ -144,7 +144,7 @@ def test_a_set_is_prepared_whole_or_leaves_nothing(name, count, tmp_path):
         write(raw, {**files, file: content})
         shutil.rmtree(target, ignore_errors=True)
         if not is_taken(lambda: data.prepare(name, raw, target, own_name="own"), raw):
-            assert not list(target.iterdir())
+            assert not list(target.glob("*"))
             return
         opened = data.open_set("own", target)
         for split in opened.splits:
