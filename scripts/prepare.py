@@ -17,7 +17,7 @@ half-prepared is left behind.
 import argparse
 import contextlib
 import importlib
-import itertools
+import json
 import operator
 import pathlib
 import shlex
@@ -26,14 +26,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from lnrepro import data
-from lnrepro.data.files import PLAIN_OR_PACKED, visible
+from lnrepro.data.files import PLAIN_OR_PACKED
 from lnrepro.data.raw_folder import Progress, RawFolder
 from lnrepro.engine.command_line import Parser, print_warning
 from lnrepro.errors import UserError, ended
 
 ROOT = pathlib.Path(__file__).parents[1]
-# Entries of a table of counts that are printed.
-SHOWN = 8
+# Characters of a fact that is printed.
+LONGEST = 100
 
 
 def main(argv: list[str]) -> None:
@@ -73,19 +73,6 @@ def main(argv: list[str]) -> None:
         prepare(args)
 
 
-def raw_folder(name: str, raw: str | None, data_dir: str | None) -> pathlib.Path:
-    """Return the folder of the official files of a set.
-
-    Args:
-      name: the set.
-      raw: --raw.
-      data_dir: --data_dir.
-    """
-    if raw:
-        return pathlib.Path(raw).expanduser()
-    return data.data_root(data_dir) / "raw" / name
-
-
 def show(name: str, raw: str | None, data_dir: str | None) -> None:
     """Print what a set is and where its files go.
 
@@ -110,7 +97,7 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
         print("  files     none: it is generated, or part of a Python package")
     else:
         names = ", ".join(file.name for file in reader.files)
-        folder = raw_folder(name, raw, data_dir)
+        folder = data.raw_folder(name, raw, data_dir)
         print(f"  files     {names} ({PLAIN_OR_PACKED})")
         print(f"  put into  {folder}  (or another folder, with --raw)")
     print(where)
@@ -137,7 +124,7 @@ def prepare(args: argparse.Namespace) -> None:
             )
         print(f"{name} is prepared already; to prepare it again, first remove {place}")
         return
-    raw, reader = raw_folder(name, args.raw, args.data_dir), None
+    raw, reader = data.raw_folder(name, args.raw, args.data_dir), None
     if args.from_tfds:
         from lnrepro.data import tfds_sets
 
@@ -178,17 +165,11 @@ def summary(name: str, data_dir: str | None) -> list[str]:
 
 
 def in_short(value: Any) -> str:
-    """Return a fact in a few words; of a long list, its length."""
-    if isinstance(value, dict):
-        few = itertools.islice(value.items(), SHOWN)
-        return "; ".join(f"{visible(key)}: {in_short(inner)}" for key, inner in few)
-    if isinstance(value, list):
-        if not 0 < len(value) <= SHOWN or not isinstance(value[0], int | float):
-            return f"{len(value):,}"
-        return " ".join(in_short(inner) for inner in value)
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    """Return a fact as text; of a long one, its length."""
+    text = json.dumps(value)
+    if len(text) <= LONGEST or not isinstance(value, list | dict):
+        return text
+    return f"{len(value):,} entries"
 
 
 def training_command(name: str, config: str, data_dir: str | None) -> str:

@@ -32,6 +32,7 @@ from lnrepro.data.table import (
     DataDir,
     data_root,
     folder_of,
+    raw_folder,
     reader_of,
     register,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "open_set",
     "prepare",
     "prepared",
+    "raw_folder",
     "reader_of",
     "register",
     "split_sizes",

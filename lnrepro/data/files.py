@@ -18,7 +18,6 @@ import pathlib
 import re
 import tarfile
 import tempfile
-import unicodedata
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator
@@ -359,17 +358,3 @@ def quoted(text: str) -> str:
     """
     # An escaped character takes up to ten characters.
     return ascii(text[:80])[:80]
-
-
-def visible(text: str) -> str:
-    r"""Return a text with code points in place of characters that one cannot see.
-
-    >>> visible("a\x92\u200b\u00a0é")
-    'aU+0092U+200BU+00A0é'
-    """
-    return "".join(c if _is_visible(c) else f"U+{ord(c):04X}" for c in text)
-
-
-def _is_visible(character: str) -> bool:
-    # Categories that begin with M are marks on the character before them.
-    return character.isprintable() and unicodedata.category(character)[0] != "M"

@@ -57,10 +57,8 @@ def prepare(
     reader = reader or table.reader_of(name, data_dir)
     if own_name is not None:
         final = _folder_of_own(own_name, root, reader)
-    folder = pathlib.Path(raw or root / "raw" / name).expanduser()
-    files = RawFolder(
-        name, folder, reader.files, official=own_name is None, progress=progress
-    )
+    folder = table.raw_folder(name, raw, data_dir)
+    files = RawFolder(name, folder, reader.files, own_name is None, progress)
     content = reader.read(files) if reader.read else None
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -139,6 +139,19 @@ def folder_of(name: str, data_dir: DataDir = None) -> pathlib.Path:
     raise _unknown(name)
 
 
+def raw_folder(
+    name: str, raw: str | os.PathLike | None = None, data_dir: DataDir = None
+) -> pathlib.Path:
+    """Return the folder of the official files of a set.
+
+    Args:
+      name: the set.
+      raw: the folder, if it is named. Default: `<data dir>/raw/<name>`.
+      data_dir: the folder of all prepared sets.
+    """
+    return pathlib.Path(raw or data_root(data_dir) / "raw" / name).expanduser()
+
+
 def _unknown(name: str) -> DataError:
     if name in STAND_INS:
         return DataError(

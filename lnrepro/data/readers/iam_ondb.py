@@ -51,7 +51,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from lnrepro.data.files import decode, visible
+from lnrepro.data.files import decode
 from lnrepro.data.raw_folder import RawFile, RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.handwriting import SYMBOLS, Line, columns_of, facts, texts_of
@@ -103,7 +103,7 @@ def read(raw: RawFolder) -> Content:
     columns = {split: columns_of(lines) for split, lines in splits.items()}
     characters = sum(map(len, texts_of(splits)))
     if 2 * sum(found["other"].values()) > characters:
-        shown = " ".join(visible(character) for character in list(found["other"])[:5])
+        shown = " ".join(map(ascii, list(found["other"])[:5]))
         raise DataError(
             f"{raw.folder}: most of the {characters:,} characters are not among the "
             f"{len(SYMBOLS) - 1} symbols, such as {shown}; the texts must be English"
