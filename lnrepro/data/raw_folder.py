@@ -122,10 +122,8 @@ class RawFolder:
                 continue
             _check_name(name, found, root)
             found[name] = path
-        return {
-            name: found[name]
-            for name in sorted(found, key=lambda name: name.split("/"))
-        }
+        # Folders are sorted before what is in them, as paths are.
+        return {name: found[name] for name in sorted(found, key=pathlib.PurePosixPath)}
 
     def tree(
         self, folder: str, archives: Sequence[str] = (), *, suffix: str = ""
