@@ -241,13 +241,52 @@ def decode_blocks(
       where: name of the file, for messages.
       longest: the largest number of bytes of a line.
     """
-    decoder = _Decoder(where)
+    # Of the lines that are not in UTF-8: the number of the first one, their number, and
+    # their bytes above 127. And all bytes of the file.
+    first = lines = high = size = 0
+    for number, block in _whole_lines(_as_utf8(blocks, where), where, longest):
+        if (position := block.find(b"\0")) >= 0:
+            line = number + block.count(b"\n", 0, position)
+            raise DataError(f"{where}, line {line}: a NUL byte; {AS_UTF8}")
+        size += len(block)
+        try:
+            text = block.decode()
+        except UnicodeDecodeError:
+            texts = []
+            for i, line in enumerate(block.split(b"\n"), number):
+                try:
+                    texts.append(line.decode())
+                except UnicodeDecodeError:
+                    texts.append(line.decode("cp1252", "replace"))
+                    first = first or i
+                    lines += 1
+                    high += sum(byte > 127 for byte in line)
+            text = "\n".join(texts)
+        yield number, text
+    # Western text consists of ASCII for the most part.
+    if high > max(1, size // 2):
+        raise DataError(
+            f"{where}: mostly not UTF-8, UTF-16 or Windows-1252 text ({high:,} of "
+            f"{size:,} bytes); {AS_UTF8}"
+        )
+    if lines:
+        warnings.warn(
+            f"{where}, line {first}: not UTF-8, read as Windows-1252 ({lines:,} such "
+            "lines)",
+            stacklevel=2,
+        )
+
+
+def _whole_lines(
+    blocks: Iterable[bytes], where: object, longest: int | None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield blocks that end at a line, and the number of the first line of each."""
     number, pending = 1, b""
-    for block in _as_utf8(blocks, where):
+    for block in blocks:
         head, newline, tail = block.rpartition(b"\n")
         if newline:
             lines, pending = pending + head + newline, b""
-            yield number, decoder.decode(number, lines)
+            yield number, lines
             number += lines.count(b"\n")
         pending += tail
         if longest and len(pending) > longest:
@@ -256,8 +295,7 @@ def decode_blocks(
                 "per line is needed"
             )
     if pending:
-        yield number, decoder.decode(number, pending)
-    decoder.close()
+        yield number, pending
 
 
 def _as_utf8(blocks: Iterable[bytes], where: object) -> Iterator[bytes]:
@@ -277,57 +315,6 @@ def _as_utf8(blocks: Iterable[bytes], where: object) -> Iterator[bytes]:
         raise DataError(
             f"{where}: begins like UTF-16 text, but is none; {AS_UTF8}"
         ) from None
-
-
-class _Decoder:
-    """Decodes the lines of one file, and counts those that are not in UTF-8."""
-
-    def __init__(self, where: object):
-        self._where = where
-        # Of the lines that are not in UTF-8: the number of the first one, their number,
-        # and their bytes above 127. And all bytes of the file.
-        self._first = self._lines = self._high = self._bytes = 0
-
-    def decode(self, number: int, block: bytes) -> str:
-        """Return the text of whole lines, the first of which has a number."""
-        if (position := block.find(b"\0")) >= 0:
-            line = number + block.count(b"\n", 0, position)
-            raise DataError(f"{self._where}, line {line}: a NUL byte; {AS_UTF8}")
-        self._bytes += len(block)
-        try:
-            return block.decode()
-        except UnicodeDecodeError:
-            lines = block.split(b"\n")
-        return "\n".join(self._line(number + i, line) for i, line in enumerate(lines))
-
-    def _line(self, number: int, line: bytes) -> str:
-        try:
-            return line.decode()
-        except UnicodeDecodeError:
-            self._first = self._first or number
-            self._lines += 1
-            self._high += sum(byte > 127 for byte in line)
-            return line.decode("cp1252", "replace")
-
-    def close(self) -> None:
-        """Warn of the lines that were not in UTF-8.
-
-        Raises:
-          DataError: most of the file is not text.
-        """
-        if not self._lines:
-            return
-        # Western text consists of ASCII for the most part.
-        if self._high > max(1, self._bytes // 2):
-            raise DataError(
-                f"{self._where}: mostly not UTF-8, UTF-16 or Windows-1252 text "
-                f"({self._high:,} of {self._bytes:,} bytes); {AS_UTF8}"
-            )
-        warnings.warn(
-            f"{self._where}, line {self._first}: not UTF-8, read as Windows-1252 "
-            f"({self._lines:,} such lines)",
-            stacklevel=2,
-        )
 
 
 def is_system_file(path: str) -> bool:
