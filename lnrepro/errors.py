@@ -11,10 +11,10 @@ from typing import NoReturn
 EXTRAS = {
     "train": (
         "absl ml_collections optax orbax grain sklearn tensorboardX matplotlib PIL "
-        "rich HersheyFonts sentencex safetensors filelock"
+        "rich HersheyFonts sentencex safetensors filelock tensorflow_datasets "
+        "array_record importlib_resources"
     ),
     "sweep": "ray submitit",
-    "tfds": "tensorflow_datasets array_record importlib_resources",
 }
 
 
