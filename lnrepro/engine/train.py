@@ -85,7 +85,9 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         progress.say(_header(run, start.step))
         records = _open_records(run, start) if lock else None
         if lock and opened == "resumed":
-            progress.say(provenance.record_resume(folder, start.step))
+            changed = provenance.record_resume(folder, start.step)
+            if changed:
+                progress.say(changed)
         try:
             results = _take_steps(run, store, start, lock, records, progress)
         except Diverged as e:
@@ -170,13 +172,8 @@ def _open_records(run: Run, start: Checkpoint) -> Log:
     Raises:
       UserError: they are not those of the checkpoint.
     """
-    config, notes = run.config, start.notes
-    records = Log(
-        run.folder,
-        config.data.name,
-        start.step,
-        notes.get("records", 0),
-    )
+    config, there = run.config, start.notes.get("records", 0)
+    records = Log(run.folder, config.data.name, start.step, there)
     if not start.step:
         records.describe(config.to_dict(), config.best.metric)
     return records
