@@ -55,7 +55,7 @@ def parts(tree: Any, count: int) -> Iterator[Any]:
 
 
 def spread(
-    values: Mapping[str, Sequence[float | None]], seeds: Sequence[int]
+    values: Mapping[str, Sequence[Any]], seeds: Sequence[int]
 ) -> dict[str, float]:
     """Name the numbers of several seeds.
 

@@ -365,7 +365,7 @@ def _write_results(run: Run, results: Results) -> None:
     """Write metrics.csv, report.html and results.json, and print the table."""
     config, folder = run.config, run.folder
     write_csv(folder)
-    paths = artifacts.draw_curves(folder, config) + results.paths
+    paths = artifacts.draw_curves(folder, config.to_dict()) + results.paths
     rows = _rows(run, results.numbers)
     about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     page = report.write(folder, about, rows, f"finished, {run.total_steps} steps")
