@@ -36,7 +36,7 @@ def initialize(
         within this time too.
 
     Raises:
-      UserError: the coordinator has another form.
+      UserError: the values do not fit together.
     """
     import jax
 
@@ -62,7 +62,10 @@ def initialize(
             initialization_timeout=timeout_s + 10,
             heartbeat_timeout_seconds=max(10, timeout_s),
         )
-    except (RuntimeError, ValueError) as e:
+    except ValueError as e:
+        # Nothing has been started yet.
+        raise UserError(f"{_first_line(e)} (see --num_processes, --process_id)") from e
+    except RuntimeError as e:
         _exit(f"{not_joined} ({_first_line(e)})", UserError.exit_code)
     finally:
         give_up.cancel()
