@@ -1,4 +1,4 @@
-"""Checkpoints: which are set aside, which stay, and which are replaced."""
+"""Checkpoints: which are read, which are passed over, and which are replaced."""
 
 import contextlib
 import json
