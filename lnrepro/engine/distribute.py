@@ -49,9 +49,8 @@ def make(
     seeds: int = 1,
     model: int = 1,
     shard: Sequence[tuple[str, int]] = (),
-    devices: Sequence[Any] | None = None,
 ) -> Placement:
-    """Return a placement over devices.
+    """Return a placement over all devices.
 
     Args:
       kind: "jit" or "pmap".
@@ -60,7 +59,6 @@ def make(
       model: number of devices that share each array that `shard` names.
       shard: (name, axis) pairs. An array of the state whose path ends in the name is
         split along the axis.
-      devices: what jit runs on; None takes all devices.
 
     Raises:
       UserError: values that do not fit together or do not fit the devices.
@@ -78,16 +76,16 @@ def make(
                 raise UserError(f"{field} = {number} needs config.placement = 'jit'")
     # Every row of devices along "model" holds one whole copy of the state, and every
     # such row reads its own part of the batch.
-    devices = jax.devices() if devices is None else devices
-    if len(devices) % model:
+    count = jax.device_count()
+    if count % model:
         raise UserError(
-            f"config.mesh.model = {model} does not divide the {len(devices)} devices"
+            f"config.mesh.model = {model} does not divide the {count} devices"
         )
     if model > 1 and not shard:
         raise UserError(
             f"config.mesh.model = {model}, but config.mesh.shard names nothing to share"
         )
-    data = len(devices) // model
+    data = count // model
     if batch_size % data:
         raise UserError(
             f"config.batch_size = {batch_size} does not divide over {data} devices; "
@@ -96,9 +94,7 @@ def make(
     if kind == "pmap":
         return _pmap()
     # Auto axes: XLA derives the shardings inside the step from those of its arguments.
-    mesh = jax.make_mesh(
-        (data, model), (AXIS, MODEL), axis_types=(AxisType.Auto,) * 2, devices=devices
-    )
+    mesh = jax.make_mesh((data, model), (AXIS, MODEL), axis_types=(AxisType.Auto,) * 2)
     return _jit(mesh, seeds > 1, shard)
 
 
