@@ -162,20 +162,24 @@ class Store:
             return None
         # Newest first: the first one that can be read is the result.
         steps = sorted(self._manager(name).all_steps(), reverse=True)
+        failed: list[str] = []
         for step in steps:
             try:
-                return self._read(name, step, like)
+                saved = self._read(name, step, like)
             except MemoryError:
                 raise
             # Orbax and TensorStore raise many types for damaged files.
             except Exception as e:
                 path = self.folder / name / str(step)
-                print(f"{path} cannot be read ({_reason(e)})", file=sys.stderr)
-        if steps:
+                failed.append(f"{path} cannot be read ({_reason(e)})")
+            else:
+                print("".join(f"{line}\n" for line in failed), end="", file=sys.stderr)
+                return saved
+        if failed:
             # Starting silently from step 0 would look like a new run.
             raise UserError(
-                f"{self.folder / name}: none of the checkpoints {steps} can be read; "
-                "mend what is said above, or remove the folder to start again"
+                f"{failed[0]}, and no other one of {steps}; mend this, or remove the "
+                "folder to start again"
             )
         return None
 

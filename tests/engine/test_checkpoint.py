@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import re
 import sys
 import types
 
@@ -50,7 +51,7 @@ def fail(error):
     return read
 
 
-def test_what_cannot_be_read_stays_and_is_named(store, monkeypatch, capsys):
+def test_what_cannot_be_read_stays_and_is_named(store, monkeypatch):
     save(store, "last", 5, 10)
     # As TensorStore words it.
     refused = ValueError("PERMISSION_DENIED: ... [os_error_code='13']")
@@ -60,12 +61,8 @@ def test_what_cannot_be_read_stays_and_is_named(store, monkeypatch, capsys):
     ):
         with monkeypatch.context() as m:
             m.setattr(store, "_read", fail(error))
-            with pytest.raises(UserError, match=r"none of the checkpoints \[10, 5\]"):
+            with pytest.raises(UserError, match=rf"last/10 cannot be read \({says}\)"):
                 store.restore("last", state())
-        lines = capsys.readouterr().err.splitlines()
-        assert [line.partition("last/")[2] for line in lines] == [
-            f"{step} cannot be read ({says})" for step in (10, 5)
-        ]
     assert steps(store, "last") == [5, 10]
     assert store.restore("last", state()).step == 10
 
@@ -77,7 +74,7 @@ def test_a_flipped_byte_is_damage(store):
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
-    with pytest.raises(UserError, match="none of the checkpoints"):
+    with pytest.raises(UserError, match="last/5 cannot be read"):
         store.restore("last", state())
 
 
@@ -95,12 +92,11 @@ def test_a_flipped_byte_is_damage(store):
         ({"params": state()["params"]}, "opt_state/0/mu is float64 [3] there, None in"),
     ],
 )
-def test_checkpoints_of_another_model_stay(store, capsys, other, says):
+def test_checkpoints_of_another_model_stay(store, other, says):
     save(store, "last", 5)
-    with pytest.raises(UserError, match="none of the checkpoints"):
+    with pytest.raises(UserError, match=re.escape(says)):
         store.restore("last", other)
     assert steps(store, "last") == [5]
-    assert says in capsys.readouterr().err
 
 
 def test_a_damaged_checkpoint_is_replaced_when_its_step_is_saved_again(store):
