@@ -132,7 +132,7 @@ def test_the_declared_scalars_are_those_of_the_names(name):
     config = config_of(name)
     exp = experiment.load(config)
     assert exp.scalars is not None
-    experiment.check_names(exp, config.evals, config.best.metric, config.curves)
+    experiment.check_names(config, exp)
 
 
 RECURRENT = sorted(set(EXPERIMENTS) - {"mnist", "convnet"})
