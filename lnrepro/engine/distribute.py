@@ -89,7 +89,7 @@ def make(
     if batch_size % data:
         raise UserError(
             f"config.batch_size = {batch_size} does not divide over {data} devices; "
-            "take a multiple, or fewer devices"
+            f"take {batch_size + -batch_size % data}, or fewer devices"
         )
     if kind == "pmap":
         return _pmap()
