@@ -32,6 +32,7 @@ import math
 from collections.abc import Iterator
 
 import jax
+import jax.core
 import jax.numpy as jnp
 
 from lnrepro.functional.fast import platform
@@ -151,7 +152,7 @@ def layer_norm_centred(
 def _layer_norm(a, gain, bias, epsilon, groups, is_centred):
     a = wide(a)
     gain = gain.astype(a.dtype)
-    y = _normalised(a, gain, epsilon, groups, is_centred, platform.current())
+    y = _normalised_as_one(a, gain, epsilon, groups, is_centred, platform.current())
     return y if bias is None else y + _row(bias.astype(y.dtype), y)
 
 
@@ -195,6 +196,21 @@ def _(epsilon, groups, is_centred, on, primals, tangents):
     da = da if is_centred else da - _means(da, groups)
     change = change + _row(dgain, a)
     return a * scale * gain, da * (scale * gain) + a * (scale * change)
+
+
+_compiled = jax.jit(_normalised, static_argnums=(2, 3, 4, 5))
+
+
+def _normalised_as_one(a, gain, epsilon, groups, is_centred, on):
+    """Call `_normalised` as one function, which saves a step on an H100 three kernels.
+
+    Inside a traced program it is a new function each time. Programs that read jaxprs,
+    such as jax2onnx, do not take one jaxpr that occurs twice.
+    """
+    options = epsilon, groups, is_centred, on
+    if not isinstance(a, jax.core.Tracer):
+        return _compiled(a, gain, *options)
+    return jax.jit(lambda a, gain: _normalised(a, gain, *options))(a, gain)
 
 
 def _scales(a, epsilon, groups, on):
