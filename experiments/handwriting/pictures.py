@@ -32,6 +32,9 @@ CELL = 14
 LETTER_WIDTH = 20
 # Gaussians with a smaller weight are left out of a picture of the density.
 MIN_WEIGHT = 0.02
+# Speed of the pen in an SVG, and how long the written lines stay, in seconds.
+STEPS_PER_SECOND = 60
+PAUSE = 3.0
 # `reading` shows the line with the longest text among this many.
 READING_LINES = 20
 
@@ -115,35 +118,52 @@ def page(lines: Sequence[Strokes]) -> np.ndarray:
 
 
 def svg(lines: Sequence[Strokes]) -> str:
-    """Write the same as an SVG document, with a path for each line."""
+    """Write the same as an SVG document in which the pen writes, again and again.
+
+    Each stroke is a path. Programs without animation show all strokes.
+    """
     frames = [_frame(line) for line in lines]
     gap = 0.3 * max(1.0, *(frame.height for frame in frames))
     usual_height = np.median([frame.height for frame in frames])
     line_width = 0.03 * max(usual_height, 1.0)
-    paths, top, right = [], 0.0, 1.0
+    steps = sum(len(stroke) for line in lines for stroke in line)
+    seconds = steps / STEPS_PER_SECOND + PAUSE
+    paths, step, top, right = [], 0, 0.0, 1.0
     for line, frame in zip(lines, frames, strict=True):
         offset = np.array([gap - frame.left, top + gap - frame.top])
-        moves = " ".join(_svg_path(stroke + offset) for stroke in line)
-        paths.append(f'<path d="{moves}"/>')
+        for stroke in line:
+            first, step = step, step + len(stroke)
+            times = [t / STEPS_PER_SECOND / seconds for t in (first, step)]
+            paths.append(_svg_path(stroke + offset, times, seconds))
         top += frame.height + gap
         right = max(right, frame.width)
     colour = "#{:02x}{:02x}{:02x}".format(*INK)
     body = "\n".join(paths)
+    # A dash as long as a stroke is moved onto it. Without animation there is no dash.
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" '
         f'viewBox="0 0 {right + 2 * gap:.1f} {top + gap:.1f}">\n'
         f'<g fill="none" stroke="{colour}" stroke-width="{line_width:.1f}" '
         'stroke-linecap="round" stroke-linejoin="round">\n'
+        '<set attributeName="stroke-dasharray" to="1 2"/>\n'
         f"{body}\n</g>\n</svg>\n"
     )
 
 
-def _svg_path(points: np.ndarray) -> str:
+def _svg_path(points: np.ndarray, times: Sequence[float], seconds: float) -> str:
+    """Return a stroke that is written between two times, as shares of `seconds`."""
+    if len(points) == 1:
+        # A path of one point draws nothing, and one without length has no dash.
+        points = np.concatenate([points, points + 0.1])
     places = [f"{x:.1f},{y:.1f}" for x, y in points]
-    if len(places) == 1:
-        # A path of one point draws nothing. A line from it to itself draws a dot.
-        places *= 2
-    return "M" + " L".join(places)
+    moves = "M" + " L".join(places)
+    # The dash starts a little before the stroke, where its round end is not seen.
+    return (
+        f'<path pathLength="1" d="{moves}">'
+        '<animate attributeName="stroke-dashoffset" values="1.1;1.1;0;0" '
+        f'keyTimes="0;{times[0]:.4f};{times[1]:.4f};1" dur="{seconds:.2f}s" '
+        'repeatCount="indefinite"/></path>'
+    )
 
 
 def alignment(strokes: Strokes, phi: np.ndarray, text: str) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from xml.etree import ElementTree
 
 import jax
 import jax.numpy as jnp
@@ -518,10 +519,32 @@ def test_pictures_and_svg_of_strokes_and_of_none(embedded):
     )
     np.testing.assert_array_equal(later[0], [[10, 0], [10, 10]])
     np.testing.assert_array_equal(later[1], strokes[1])
-    drawing = pictures.svg([strokes])
-    assert drawing.count("<path") == 1
-    assert drawing.count("M") == 2
     assert pictures.page([writing.strokes_of(np.zeros((0, 3)))]).shape[-1] == 3
+
+
+def test_strokes_of_an_svg_are_written_one_after_the_other():
+    lines = [
+        [np.array([[0.0, 0], [10, 0], [10, 10]]), np.array([[15.0, 15]])],
+        [np.array([[0.0, 0], [5, 5]])],
+    ]
+    paths = ElementTree.fromstring(pictures.svg(lines)).findall(".//{*}path")
+    assert [path.get("d").count(",") for path in paths] == [3, 2, 2]
+    # Without animation a stroke has no dash, so that all of it is seen.
+    assert not any(path.get("stroke-dasharray") for path in paths)
+    ended = 0.0
+    for path, steps in zip(paths, (3, 1, 2), strict=True):
+        animation = path.find("{*}animate")
+        times = [float(time) for time in animation.get("keyTimes").split(";")]
+        assert times[0] == 0
+        assert times[1] == ended
+        assert times[2] > times[1]
+        assert times[3] == 1
+        seconds = float(animation.get("dur").removesuffix("s"))
+        written = (times[2] - times[1]) * seconds
+        assert written == pytest.approx(steps / pictures.STEPS_PER_SECOND, abs=0.01)
+        ended = times[2]
+    empty = pictures.svg([[]])
+    assert not ElementTree.fromstring(empty).findall(".//{*}path")
 
 
 @pytest.mark.parametrize(
