@@ -9,7 +9,7 @@
 The paper gives 64 glimpses, 256 units, Adam "with default setting" and batches of 128.
 Read 2x2, write 5x5 and 100 latents are the DRAW paper's (Table 3). Learning rate,
 clipping and initial scales were chosen by measurement, for all variants together:
-experiments/results/draw.md.
+docs/experiments/draw.md.
 
 The last evaluation estimates log p(x) from 100 samples for each of 10,000 test images.
 It costs as much as a hundred other evaluations: hours on a CPU.

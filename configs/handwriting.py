@@ -9,7 +9,7 @@
 
 The paper gives three LSTMs of 400 units, 20 Gaussians, a window of 10 over 57 symbols,
 batches of 8, sequences of 500 steps and Adam. It does not give the learning rate, the
-clipping (chosen by measurement, for both variants: experiments/results/handwriting.md)
+clipping (chosen by measurement, for both variants: docs/experiments/handwriting.md)
 or the number of updates (Figure 5 ends at 200,000). Peepholes and clipped derivatives
 (10 and 100) are Graves'.
 

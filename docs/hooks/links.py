@@ -1,9 +1,8 @@
-"""Hook of MkDocs: the pages of experiments/results, and the links of all pages.
+"""Hook of MkDocs: the page of results, and the links of all pages.
 
-The page experiments/results/NAME.md is results/NAME.md on the site, and the table
-experiments/README.md is results/index.md. All pages have links that are right in the
-repository. On the site, those to files that the site does not have lead to the
-repository at `repo_url` of mkdocs.yml. Without a `repo_url`, their text stays.
+experiments/README.md is results/index.md on the site. All pages have links that are
+right in the repository. On the site, those to files that the site does not have lead to
+the repository at `repo_url` of mkdocs.yml. Without a `repo_url`, their text stays.
 """
 
 import pathlib
@@ -21,15 +20,12 @@ DEFINITION = re.compile(r"^\[([^\]]+)\]: (?!\w+:)([^#\s]+)(#\S*)?\n", re.M)
 
 
 def on_files(files, config):
-    """Add the pages and pictures of the results to the files of the site."""
+    """Add the page and the pictures of the results to the files of the site."""
     for path in sorted(RESULTS.glob("**/*.png")):
         name = path.relative_to(RESULTS).as_posix()
         files.append(File.generated(config, f"results/{name}", abs_src_path=str(path)))
-    pages = {"index.md": ROOT / "experiments" / "README.md"}
-    pages |= {path.name: path for path in sorted(RESULTS.glob("*.md"))}
-    for name, path in pages.items():
-        text = path.read_text(encoding="utf-8")
-        files.append(File.generated(config, f"results/{name}", content=text))
+    text = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
+    files.append(File.generated(config, "results/index.md", content=text))
     return files
 
 
@@ -37,8 +33,6 @@ def place_in_repository(page):
     """Return the path of a page of the site, relative to the root of the repository."""
     if page == "results/index.md":
         return "experiments/README.md"
-    if page.startswith("results/"):
-        return f"experiments/{page}"
     return f"docs/{page}"
 
 
@@ -46,9 +40,10 @@ def place_on_site(path):
     """Return where a file of the repository is on the site; None if it is not."""
     if path == "experiments/README.md":
         return "results/index.md"
-    if re.fullmatch(r"experiments/results/(\w+\.md|.*\.png)", path):
+    if re.fullmatch(r"experiments/results/.*\.png", path):
         return path.removeprefix("experiments/")
-    if re.fullmatch(r"docs/.*\.(md|png|svg|gif)", path):
+    # The log is in the repository only.
+    if re.fullmatch(r"docs/(?!log\.md).*\.(md|png|svg|gif)", path):
         return path.removeprefix("docs/")
     return None
 

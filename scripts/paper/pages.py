@@ -27,10 +27,12 @@ def sections() -> Iterator[tuple[pathlib.Path, str, str]]:
     """Yield page, name and text of each section."""
     runs = find([RESULTS / "small"])
     rows = verdicts.of_runs(runs, CLAIMS)
-    yield ROOT / "experiments/README.md", "claims", verdicts.markdown(rows)
-    yield RESULTS / "small.md", "ends", tables.tuned(runs)
+    page = ROOT / "experiments/README.md"
+    yield page, "claims", verdicts.markdown(rows)
+    yield page, "ends", tables.tuned(runs)
     page = ROOT / "docs/should-i-normalise.md"
     yield page, "ppo", ppo.table(ppo.read(PICTURES / "ppo_norms.csv"))
+    page = ROOT / "docs/experiments/sequential-mnist.md"
     for name in ("digits", "mnist_pixels"):
         for metric in ("train/nll", "test/error"):
             text = tables.ends(metric, find([RESULTS / name]), "min")

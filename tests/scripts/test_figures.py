@@ -230,8 +230,8 @@ def test_a_section_is_replaced_and_the_rest_of_the_page_stays(tmp_path):
     assert page.read_text() == expected
 
 
-QUOTES = ["README.md", "docs/should-i-normalise.md"]
-QUOTES += ["experiments/results/draw.md", "experiments/results/order_embeddings.md"]
+QUOTES = ["README.md", "docs/should-i-normalise.md", "docs/experiments/draw.md"]
+QUOTES += ["docs/experiments/order-embeddings.md", "docs/experiments/skip-thoughts.md"]
 
 
 @pytest.mark.parametrize("page", QUOTES)
