@@ -25,6 +25,8 @@ def on_files(files, config):
         name = path.relative_to(RESULTS).as_posix()
         files.append(File.generated(config, f"results/{name}", abs_src_path=str(path)))
     text = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
+    # The table of claims is wide.
+    text = f"---\nhide: [toc]\n---\n{text}"
     files.append(File.generated(config, "results/index.md", content=text))
     return files
 
