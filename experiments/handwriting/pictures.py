@@ -143,6 +143,7 @@ def svg(lines: Sequence[Strokes]) -> str:
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" '
         f'viewBox="0 0 {right + 2 * gap:.1f} {top + gap:.1f}">\n'
+        '<rect width="100%" height="100%" fill="white"/>\n'
         f'<g fill="none" stroke="{colour}" stroke-width="{line_width:.1f}" '
         'stroke-linecap="round" stroke-linejoin="round">\n'
         '<set attributeName="stroke-dasharray" to="1 2"/>\n'
