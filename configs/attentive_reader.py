@@ -18,11 +18,11 @@ entities for the official files). Batch norm evaluates with each validation batc
 statistics, as the published curves; --config.model.evaluation_statistics=population
 takes those of the training set at each time step, as the other variants do. That code
 counts padding in the statistics; --config.model.batch_norm_rows=all does that too.
-`:gutenberg` has the paper's sizes on novels, a stand-in.
+`:gutenberg` has the paper's sizes, on novels.
 
 The default: 4,000 generated stories of about 56 words (`news_stories`), D = H = 64,
-Adam 1e-3, 2,500 steps, 37 s on two cores. It guesses for 1,200 steps and then learns.
-The error ends near 0.17; always naming the most frequent entity of the story has 0.86.
+Adam 1e-3, 2,500 steps. It guesses for 1,200 steps and then learns. Always naming the
+most frequent entity of the story has an error of 0.86.
 artifacts/attention.png shows which words it looked at.
 """
 

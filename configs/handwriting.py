@@ -14,7 +14,7 @@ or the number of updates (Figure 5 ends at 200,000). Peepholes and clipped deriv
 (10 and 100) are Graves'.
 
 The default writes generated lines of short words (`generated_strokes`) with a smaller
-network, in 99 s on two cores. Nothing else can be compared with its likelihoods.
+network. Nothing else can be compared with its likelihoods.
 """
 
 from ml_collections import ConfigDict
