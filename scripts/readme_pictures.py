@@ -41,6 +41,7 @@ def shrink(animation: pathlib.Path, out: pathlib.Path) -> None:
       animation: the GIF of a run: a caption of any height above 2 x 8 images.
       out: the GIF to write.
     """
+    import numpy as np
     from PIL import Image, ImageSequence
 
     from experiments.draw.pictures import ZOOM
@@ -56,7 +57,8 @@ def shrink(animation: pathlib.Path, out: pathlib.Path) -> None:
             frames.append(image.resize(size, Image.Resampling.BOX))
             durations.append(2 * frame.info["duration"])
     # One palette for all frames, without dithering, makes a small file.
-    palette = frames[len(frames) // 2].quantize(COLOURS)
+    all_pixels = np.concatenate([np.asarray(frame) for frame in frames])
+    palette = Image.fromarray(all_pixels).quantize(COLOURS)
     first, *others = (
         frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames
     )
