@@ -217,6 +217,8 @@ def number(verdict: Verdict, kind: str) -> str:
     if verdict.note:
         return verdict.note
     text = _number(verdict.value, kind)
+    if kind == "speed" and np.isfinite(verdict.value):
+        text += " %"
     if verdict.seeds >= FEWEST_SEEDS:
         text += f" ({_number(verdict.low, kind)} to {_number(verdict.high, kind)})"
     return text
@@ -225,7 +227,7 @@ def number(verdict: Verdict, kind: str) -> str:
 def _number(value, kind):
     if np.isinf(value):
         return "never"
-    return f"{100 * value:.0f} %" if kind == "speed" else f"{value:+.3g}"
+    return f"{100 * value:.0f}" if kind == "speed" else f"{value:+.3g}"
 
 
 def _cells(row):
@@ -253,7 +255,7 @@ def _cell(verdict, kind):
     rates = [f"{rate:g}" for rate in dict.fromkeys(verdict.rates) if rate]
     if rates == [f"{SAME_RATE:g}"]:
         return text
-    return f"{text}, rate {' and '.join(rates)}"
+    return f"{text}, lr {' and '.join(rates)}"
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -268,7 +270,7 @@ def markdown(rows: Sequence[Row]) -> str:
         f"correction for {n} comparisons. weakly: the interval is on one side, but the "
         "test does not reject equality. tuned: each norm at its own best learning "
         f"rate. same rate: all norms at {SAME_RATE:g}, or at the one rate of their "
-        f"sweep. Where no rate is named, it is {SAME_RATE:g}; of two, the first is "
-        "that of the first norm. Only finished runs count."
+        f"sweep. lr: the learning rate, where it is not {SAME_RATE:g}; of two, the "
+        "first is that of the first norm. Only finished runs count."
     )
     return f"{md.table(HEAD, map(_cells, rows))}\n\n{note}\n"

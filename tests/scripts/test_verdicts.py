@@ -92,7 +92,7 @@ def test_a_row_has_the_claim_and_both_protocols():
     assert cells(tuned) == {
         "claim": "Figure 4, loss: layer norm is faster than no norm",
         "the paper": "fast",
-        "tuned": "supported *: 50 % (50 % to 50 %), rate 0.01 and 0.001",
+        "tuned": "supported *: 50 % (50 to 50), lr 0.01 and 0.001",
         "same rate": "not run",
         "seeds": "3",
         "data": "toy",
