@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import ended
+from lnrepro.errors import UserError, ended
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs/pictures"
@@ -21,7 +21,11 @@ COLOURS = 24
 
 
 def main(argv: list[str]) -> None:
-    """Train both networks, and write the pictures."""
+    """Train both networks, and write the pictures.
+
+    Raises:
+      UserError: a wrong flag, or a program that failed.
+    """
     parser = Parser(description=__doc__)
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs/readme")
     runs = parser.parse_args(argv).runs.resolve()
@@ -66,7 +70,9 @@ def shrink(animation: pathlib.Path, out: pathlib.Path) -> None:
 
 
 def _python(*arguments):
-    subprocess.run([sys.executable, *arguments], cwd=ROOT, check=True)
+    code = subprocess.run([sys.executable, *arguments], cwd=ROOT).returncode
+    if code:
+        raise UserError(f"python {' '.join(arguments)} ended with exit code {code}")
 
 
 if __name__ == "__main__":
