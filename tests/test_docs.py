@@ -173,7 +173,9 @@ def test_commands_name_files_and_flags_that_exist(page):
             if name == "--help" or not name.startswith("--"):
                 continue
             if not CONFIG_FLAG.match(flag):
-                assert re.search(rf"{name}\b", help_of(*program)), (page, words)
+                # A flag that is true or false is shown as --[no]NAME.
+                shown = rf"--(\[no\])?{name[2:]}\b"
+                assert re.search(shown, help_of(*program)), (page, words)
 
 
 def test_scripts_and_configs_that_the_pages_name_exist():
