@@ -120,7 +120,7 @@ def page(lines: Sequence[Strokes]) -> np.ndarray:
 def svg(lines: Sequence[Strokes]) -> str:
     """Write the same as an SVG document in which the pen writes, again and again.
 
-    Each stroke is a path. Programs without animation show all strokes.
+    Each line is a group, each stroke a path. Programs without animation show all strokes.
     """
     frames = [_frame(line) for line in lines]
     gap = 0.3 * max(1.0, *(frame.height for frame in frames))
@@ -128,17 +128,19 @@ def svg(lines: Sequence[Strokes]) -> str:
     line_width = 0.03 * max(usual_height, 1.0)
     steps = sum(len(stroke) for line in lines for stroke in line)
     seconds = steps / STEPS_PER_SECOND + PAUSE
-    paths, step, top, right = [], 0, 0.0, 1.0
+    written, step, top, right = [], 0, 0.0, 1.0
     for line, frame in zip(lines, frames, strict=True):
         offset = np.array([gap - frame.left, top + gap - frame.top])
+        paths = []
         for stroke in line:
             first, step = step, step + len(stroke)
             times = [t / STEPS_PER_SECOND / seconds for t in (first, step)]
             paths.append(_svg_path(stroke + offset, times, seconds))
+        written.append("\n".join(["<g>", *paths, "</g>"]))
         top += frame.height + gap
         right = max(right, frame.width)
     colour = "#{:02x}{:02x}{:02x}".format(*INK)
-    body = "\n".join(paths)
+    body = "\n".join(written)
     # A dash as long as a stroke is moved onto it. Without animation there is no dash.
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" '

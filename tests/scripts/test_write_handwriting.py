@@ -29,7 +29,7 @@ def test_text_becomes_a_drawing(tmp_path, capsys):
     assert drawings[0] == drawings[1]
     assert drawings[0].startswith("<svg ")
     # Two lines.
-    assert drawings[0].count("<path") == 2
+    assert drawings[0].count("<g>") == 2
     numbers = re.findall(r"[ML ](-?\d+\.\d+),", drawings[0])
     assert np.all(np.isfinite([float(number) for number in numbers]))
     assert "not among the 57 symbols, written as 'other': 7" in capsys.readouterr().err
