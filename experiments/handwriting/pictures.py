@@ -120,7 +120,7 @@ def page(lines: Sequence[Strokes]) -> np.ndarray:
 def svg(lines: Sequence[Strokes]) -> str:
     """Write the same as an SVG document in which the pen writes, again and again.
 
-    Each line is a group, each stroke a path. Programs without animation show all strokes.
+    Each line is a group, each stroke a path. Programs without animation show all of it.
     """
     frames = [_frame(line) for line in lines]
     gap = 0.3 * max(1.0, *(frame.height for frame in frames))
