@@ -187,12 +187,13 @@ def batch_norm(
         )
 
     values = wide(x)
-    if mean is None:
+    if mean is None or var is None:
         # Training: the statistics are those of the rows of this batch.
         mean, var = _row_statistics(values, mask, unbiased, axis_name)
     else:
         # Test time: the statistics are given.
-        mean, var = rows["mean"].astype(values.dtype), rows["var"].astype(values.dtype)
+        mean = jnp.asarray(mean, values.dtype).reshape(row_shape)
+        var = jnp.asarray(var, values.dtype).reshape(row_shape)
     # Eq. 2, for each feature by itself.
     y = (values - mean) * jax.lax.rsqrt(var + epsilon)
     y = _scaled(y, rows["gain"], rows["bias"])

@@ -192,7 +192,7 @@ def _plain_scan(plans, weights, params, carry, x, context):
         def keep_output(before, after, computed):
             return plan.output(after)
 
-        last, outputs, aux, _ = _forward(plan, *arguments, keep_output)
+        last, outputs, aux, _ = _forward(plan, *arguments, keep=keep_output)
         return ScanResult(last, outputs, aux)
 
     return platform.choose(forward, plans, weights, params, carry, x, context)
@@ -268,7 +268,7 @@ def _lean_forward(plans, weights, params, carry, x, context):
         def keep(before, after, computed):
             return before, _without_what_is_computed_again(plan, computed)
 
-        last, (before, kept), aux, known = _forward(plan, *arguments, keep)
+        last, (before, kept), aux, known = _forward(plan, *arguments, keep=keep)
         kept |= _without_what_is_computed_again(plan, known)
         # The outputs are derived from the carries, which are kept anyway. A second
         # stack would cost as much memory again.

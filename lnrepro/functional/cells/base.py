@@ -385,9 +385,13 @@ def draw(specs: dict[str, ParamSpec], key: jax.Array, dtype: Any) -> dict:
     """
     # Orthogonal initialisers need a QR decomposition, which bfloat16 does not have.
     draw_dtype = wide_dtype(dtype)
-    drawn = {name: spec for name, spec in specs.items() if spec.initializer}
+    drawn = [
+        (name, spec.initializer, spec.shape)
+        for name, spec in specs.items()
+        if spec.initializer
+    ]
+    keys = jax.random.split(key, len(drawn))
     params = {}
-    for name, subkey in zip(drawn, jax.random.split(key, len(drawn)), strict=True):
-        initializer, shape = drawn[name].initializer, drawn[name].shape
+    for (name, initializer, shape), subkey in zip(drawn, keys, strict=True):
         params[name] = initializer(subkey, shape, draw_dtype).astype(dtype)
     return params
