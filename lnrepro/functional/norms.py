@@ -285,7 +285,9 @@ def weight_norm_preserving(w: jax.Array) -> tuple[jax.Array, jax.Array]:
     return w, jnp.sqrt(square).astype(w.dtype)
 
 
-def _row_statistics(x, mask, unbiased, axis_name):
+def _row_statistics(
+    x: jax.Array, mask: Any, unbiased: bool, axis_name: Any
+) -> tuple[jax.Array, jax.Array]:
     """Return mean and variance of x [..., H] over its rows, each [1, ..., H]."""
     rows = x.shape[:-1]
     axes = tuple(range(x.ndim - 1))
