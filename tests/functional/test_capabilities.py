@@ -1,7 +1,7 @@
-"""What every cell can do with every norm, one check per column of the documentation.
+"""What every cell can do with every norm: one function for each check.
 
-docs/capabilities.md shows `table()` and links each entry to its check here. After a
-change, write the page anew:
+docs/capabilities.md shows `table()`, which links each check to its function here. After
+a change, write the page again:
 
     python -m tests.functional.test_capabilities
 """
@@ -110,7 +110,7 @@ def gradient(cell):
     return jax.jit(jax.grad(functools.partial(loss, cell), (0, 1)))
 
 
-# The columns of the table, in this order
+# The checks, in the order of the page
 
 
 def masks_with_holes(cell):
@@ -319,24 +319,20 @@ def libraries_of(cell):
 
 
 def table():
-    """The table of the page in Markdown."""
+    """The checks and the exceptions of the page in Markdown."""
     names = [column.__name__.removeprefix("with_") for column in COLUMNS]
-    header = ["cell, norm", *(name.replace("_", " ") for name in names), "converters"]
-    lines = [header, ["---"] * len(header)]
-    for row, cell in CELLS.items():
-        entries = [f"[yes][{name}]" for name in names]
-        # Statistics over the batch are those of the rows of one device.
-        if cell.sites:
-            entries[names.index("shard_map")] = "[per device][shard_map]"
-        libraries = libraries_of(cell)
-        converters = f"[{libraries}][conversions]" if libraries else ""
-        lines.append([row, *entries, converters])
+    lines = ["| check | what holds for every cell and norm |", "|---|---|"]
     links = []
     for name, column in zip(names, COLUMNS, strict=True):
-        line = inspect.getsourcelines(column)[1]
-        links.append(f"[{name}]: {SOURCE}#L{line}")
-    rows = [f"| {' | '.join(line)} |" for line in lines]
-    return "\n".join([*rows, "", *links])
+        says = column.__doc__.partition("\n")[0]
+        lines.append(f"| [{name.replace('_', ' ')}][{name}] | {says} |")
+        links.append(f"[{name}]: {SOURCE}#L{inspect.getsourcelines(column)[1]}")
+    lines += ["", "| cell, norm | weights can come from |", "|---|---|"]
+    for row, cell in CELLS.items():
+        libraries = libraries_of(cell)
+        if libraries:
+            lines.append(f"| {row} | {libraries} |")
+    return "\n".join([*lines, "", *links])
 
 
 BEGIN, END = "<!-- begin of the table -->\n", "\n<!-- end of the table -->"
