@@ -23,7 +23,7 @@ PAGES = {
 }
 NOTEBOOKS = sorted(path.stem for path in (DOCS / "notebooks").glob("*.py"))
 # Their blocks are tested by themselves: below, and in tests/data/test_own.py.
-FILES_PAGE, OWN_DATA_PAGE = "add-experiment.md", "your-own-data.md"
+FILES_PAGE, OWN_DATA_PAGE = "add-experiment.md", "data.md"
 
 
 def blocks(page, language):

@@ -2,7 +2,7 @@
 
 A reader is one `Reader`, which describes the set and names the function that reads its
 files. To add a set, write a module with a reader, and name it in one line of
-`lnrepro.data.table.TABLE`. The sets of other packages: docs/your-own-data.md.
+`lnrepro.data.table.TABLE`. The sets of other packages: docs/data.md.
 """
 
 from __future__ import annotations

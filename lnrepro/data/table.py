@@ -1,7 +1,7 @@
 """Which data sets there are, and where they are prepared.
 
 To add a set to this project, add a line to `TABLE`. A set of one's own needs `register`
-or an entry point of the group "lnrepro.data": docs/your-own-data.md.
+or an entry point of the group "lnrepro.data": docs/data.md.
 """
 
 from __future__ import annotations

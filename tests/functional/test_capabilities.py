@@ -319,20 +319,25 @@ def libraries_of(cell):
 
 
 def table():
-    """The checks and the exceptions of the page in Markdown."""
+    """The checks, the exceptions and the sources of weights in Markdown."""
     names = [column.__name__.removeprefix("with_") for column in COLUMNS]
-    lines = ["| check | what holds for every cell and norm |", "|---|---|"]
     links = []
     for name, column in zip(names, COLUMNS, strict=True):
-        says = column.__doc__.partition("\n")[0]
-        lines.append(f"| [{name.replace('_', ' ')}][{name}] | {says} |")
         links.append(f"[{name}]: {SOURCE}#L{inspect.getsourcelines(column)[1]}")
-    lines += ["", "| cell, norm | weights can come from |", "|---|---|"]
+    checks = [f"- [{name.replace('_', ' ')}][{name}]" for name in names]
+    # Statistics over the batch are those of the rows of one device.
+    with_batch_norm = "; ".join(row for row, cell in CELLS.items() if cell.sites)
+    rows = ["| exception | cells |", "|---|---|"]
+    rows.append(
+        "| [shard map][shard_map]: statistics of the rows of one device | "
+        f"{with_batch_norm} |"
+    )
+    sources = ["| cell, norm | weights can come from |", "|---|---|"]
     for row, cell in CELLS.items():
         libraries = libraries_of(cell)
         if libraries:
-            lines.append(f"| {row} | {libraries} |")
-    return "\n".join([*lines, "", *links])
+            sources.append(f"| {row} | {libraries} |")
+    return "\n\n".join("\n".join(part) for part in (checks, rows, sources, links))
 
 
 BEGIN, END = "<!-- begin of the table -->\n", "\n<!-- end of the table -->"

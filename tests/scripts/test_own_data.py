@@ -1,4 +1,4 @@
-"""The commands of docs/your-own-data.md, from own files to the use of a run."""
+"""The commands of docs/data.md, from own files to the use of a run."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from tests.data.test_iam_ondb import form
 from tests.runs import ROOT, environment
 from tests.scripts.test_convert_books import BOOK
 
-PAGE = (ROOT / "docs/your-own-data.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/data.md").read_text(encoding="utf-8")
 WORDS = ["a", "red", "blue", "dog", "runs", "on", "the", "beach"]
 
 
