@@ -1,6 +1,6 @@
 """What bfloat16 and float16 cost: errors of gradients against float64.
 
-docs/capabilities.md has the numbers for longer sequences.
+docs/capabilities.md has the numbers of a larger network.
 The gains are 0.3. At 1 a fresh network is chaotic, so that even float32 is far from
 float64 after some hundred steps.
 """
