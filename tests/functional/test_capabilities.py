@@ -324,7 +324,8 @@ def table():
     links = []
     for name, column in zip(names, COLUMNS, strict=True):
         links.append(f"[{name}]: {SOURCE}#L{inspect.getsourcelines(column)[1]}")
-    checks = [f"- [{name.replace('_', ' ')}][{name}]" for name in names]
+    checks = [f"[{name.replace('_', ' ')}][{name}]," for name in names]
+    checks[-1] = checks[-1].replace(",", ".")
     # Statistics over the batch are those of the rows of one device.
     with_batch_norm = "; ".join(row for row, cell in CELLS.items() if cell.sites)
     rows = ["| exception | cells |", "|---|---|"]
