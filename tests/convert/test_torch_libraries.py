@@ -6,7 +6,7 @@ import pytest
 
 from lnrepro import convert
 from lnrepro.functional import DreamerBlockGRUCell, GRUCell, LSTMCell, unroll
-from tests.convert.test_by_hand import from_torchaudio
+from tests.convert.cases import TORCHAUDIO, TORCHAUDIO_NORM
 
 B, T, D, H = 3, 5, 4, 6
 
@@ -33,11 +33,11 @@ def test_torchaudio(layer_norm):
     with torch.no_grad():
         outputs, (h, c) = module(x, None)
 
-    cell = LSTMCell(H, "none")
+    layout, cell = TORCHAUDIO, LSTMCell(H, "none")
     if layer_norm:
+        layout = TORCHAUDIO_NORM
         cell = LSTMCell(H, "layer", norm_site="joint", cell_norm="carry")
-    state = {name: a.numpy() for name, a in module.state_dict().items()}
-    params = from_torchaudio(state)
+    params = convert.load(layout, cell, module.state_dict())
     result = unroll(cell, params, jnp.asarray(x.numpy()), time_major=True)
     np.testing.assert_allclose(result.outputs, outputs, atol=1e-5)
     np.testing.assert_allclose(result.carry[0], c, atol=1e-5)
@@ -53,14 +53,12 @@ def test_torchrl_modules_with_episodes(kind):
     if kind == "lstm":
         module, cell = modules.LSTMModule(**options), LSTMCell(H, "none")
         carry_keys = ("recurrent_state_h", "recurrent_state_c")
-        from_torch = convert.lstm_from_torch
     else:
         module, cell = (
             modules.GRUModule(**options),
             GRUCell(H, "none", recurrent_bias=True),
         )
         carry_keys = ("recurrent_state",)
-        from_torch = convert.gru_from_torch
     randomise(torch, module)
     x = torch.randn(B, T, D)
     is_init = torch.zeros(B, T, 1, dtype=torch.bool)
@@ -72,7 +70,7 @@ def test_torchrl_modules_with_episodes(kind):
     with torch.no_grad(), modules.set_recurrent_mode(True):
         outputs = module(data)["y"]
 
-    params = from_torch(module.state_dict(), prefix=f"{kind}.")
+    params = convert.load("torch", cell, module.state_dict(), prefix=f"{kind}.")
     resets = is_init[..., 0].numpy()
     ours = unroll(cell, params, jnp.asarray(x.numpy()), resets=resets).outputs
     np.testing.assert_allclose(ours, outputs, atol=1e-5)
@@ -113,6 +111,6 @@ def test_torchrl_block_gru():
     cell = DreamerBlockGRUCell(
         H, hidden_features=hidden, input_sizes=(state, action), blocks=blocks
     )
-    params = convert.block_gru_from_dreamer(weights)
+    params = convert.load("dreamer", cell, weights)
     ours = unroll(cell, params, jnp.asarray(x.numpy())).outputs
     np.testing.assert_allclose(ours, torch.stack(outputs, 1), atol=1e-5)
