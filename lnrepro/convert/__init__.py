@@ -10,7 +10,7 @@ options must be those that make it the library's cell:
 | library | weights | LSTMCell | GRUCell | SimpleCell |
 |---|---|---|---|---|
 | torch | `module.state_dict()` | yes | recurrent_bias=True | yes |
-| keras | `{w.name: w for w in layer.weights}` | yes | recurrent_bias=True, or reset="before" | yes |
+| keras | `layer.weights` by name | yes | recurrent_bias=True, reset="before" | yes |
 | flax | `params` of a linen cell | yes | recurrent_bias=True | yes |
 | nnx | `nnx.state(cell, nnx.Param)` | yes | yes | yes |
 | nnx_optimized | the same | of OptimizedLSTMCell | | |
@@ -18,8 +18,9 @@ options must be those that make it the library's cell:
 | equinox | `vars(cell)` | yes | recurrent_bias=True | |
 | theano | the authors' npz | inner_bias=True | yes | |
 
-All have norm="none"; the authors' code also has norm="layer". use_bias=False is known
-to torch, Keras and Equinox, and needs no recurrent_bias.
+All have norm="none"; the authors' code also has norm="layer". A Keras GRU has
+recurrent_bias=True with reset_after=True, and reset="before" without. torch, Keras and
+Equinox know use_bias=False, which leaves out recurrent_bias.
 
 "dreamer" has the weights of DreamerV2's DreamerGRUCell (kernel, bias, norm/scale and
 norm/bias, in this order in `cell.get_weights()`; "dreamer_state_first" multiplies
@@ -30,7 +31,7 @@ Several layers and directions of torch are loaded one at a time:
     forward = convert.load("torch", cell, weights, suffix="_l0")
     backward = convert.load("torch", cell, weights, suffix="_l0_reverse")
 
-Weights go back into the libraries so:
+Weights of Keras are `{w.name: w for w in layer.weights}`. This is how weights go back:
 
     module.load_state_dict({n: torch.as_tensor(a) for n, a in weights.items()})
     layer.set_weights([weights[w.name] for w in layer.weights])

@@ -22,7 +22,7 @@ import numpy as np
 
 from lnrepro.convert.arrays import LEVEL, flatten, listed, nest, to_numpy
 from lnrepro.convert.layout import Layout, Row
-from lnrepro.convert.table import TABLE
+from lnrepro.convert.table import layout_of
 from lnrepro.functional import Cell
 from lnrepro.functional.cells.base import check_params
 
@@ -66,15 +66,15 @@ def load(
     >>> from lnrepro.functional import LSTMCell
     >>> weights = {"weight_ih_l0": np.ones((8, 3)), "weight_hh_l0": np.ones((8, 2))}
     >>> params = load("torch", LSTMCell(2, norm="none", use_bias=False), weights)
-    >>> {name: a.shape for name, a in params.items()}
-    {'w_x': (3, 8), 'w_h': (2, 8)}
+    >>> params["w_x"].shape, params["w_h"].shape
+    ((3, 8), (2, 8))
     """
-    layout = _layout_of(library, cell)
+    layout = layout_of(library, cell)
     flat = flatten(weights)
     names = _names(layout, prefix, suffix)
     numbers = _numbers(layout, cell, _features_in(layout, cell, names, flat))
     pieces = _pieces(layout, cell, numbers)
-    _refuse_unknown(layout, flat, pieces, prefix, suffix)
+    _refuse_unknown(layout, flat, names, pieces, prefix, suffix)
     given = {}
     for row, positions in pieces:
         name = names[row.name]
@@ -132,7 +132,7 @@ def dump(
     >>> sorted(dump("keras", LSTMCell(2, norm="none"), params))
     ['bias', 'kernel', 'recurrent_kernel']
     """
-    layout = _layout_of(library, cell)
+    layout = layout_of(library, cell)
     arrays = {name: to_numpy(name, a) for name, a in flatten(params).items()}
     features_in = layout.features_in
     if features_in is None:
@@ -153,40 +153,6 @@ def dump(
     return nest({names[name]: a for name, a in weights.items()})
 
 
-def _layout_of(library, cell):
-    """Find the layout, and check the options of the cell."""
-    name = type(cell).__name__
-    if isinstance(library, Layout):
-        layout, library = library, "this layout"
-    else:
-        layout = TABLE.get((library, type(cell)))
-        if layout is None:
-            cells = [c.__name__ for known, c in TABLE if known == library]
-            raise ValueError(
-                f"convert: no layout of {name} in {library!r}; cells there: "
-                f"{listed(cells)}; libraries: {listed({known for known, _ in TABLE})}"
-            )
-        if not isinstance(layout, Layout):
-            layout = layout(cell)
-    for option, allowed in layout.needs.items():
-        value = getattr(cell, option)
-        if option == "recurrent_bias":
-            # It is one of two only beside another bias, and after the product.
-            allowed = (allowed[0] and cell.use_bias and cell.reset == "after",)
-        if value not in allowed:
-            values = " or ".join(map(_shown, allowed))
-            raise ValueError(
-                f"convert: {library} needs {name} with {option}={values}, not "
-                f"{_shown(value)}"
-            )
-    return layout
-
-
-def _shown(value):
-    """An option's value; the name of a function."""
-    return getattr(value, "__name__", repr(value))
-
-
 def _names(layout, prefix, suffix):
     """{name of a row: the name in full}."""
     prefix = layout.prefix if prefix is None else prefix
@@ -198,11 +164,11 @@ def _features_in(layout, cell, names, flat):
     """D from the shape of the first array that has w_x."""
     if layout.features_in is not None:
         return layout.features_in
-    row = next(row for row in layout.rows if "w_x" in row.source.split())
-    name = names[row.name]
-    if name not in flat:
-        # The missing array is reported later, with all that there is.
+    rows = [row for row in layout.rows if "w_x" in row.source.split()]
+    if not rows or names[rows[0].name] not in flat:
+        # What is missing is reported later, with all that there is.
         return 1
+    row, name = rows[0], names[rows[0].name]
     shape = to_numpy(name, flat[name]).shape
     if len(shape) != 2:
         raise ValueError(f"convert: {name} has shape {shape}; it must have two axes")
@@ -241,8 +207,13 @@ def _pieces(layout, cell, numbers):
             blocks |= {f"-{gate}": -block for gate, block in blocks.items()}
             # Number 0 stands for no entry.
             blocks["_"] = np.zeros((*positions.shape[:-1], cell.features), int)
-            gates = [blocks[gate] for gate in row.gates.split()]
-            positions = np.concatenate(gates, axis=-1)
+            gates = row.gates.split()
+            if not blocks.keys() >= set(gates):
+                raise ValueError(
+                    f"convert: row {row.name!r} has the gates {row.gates!r}; the "
+                    f"layout's order is {layout.order!r}"
+                )
+            positions = np.concatenate([blocks[gate] for gate in gates], axis=-1)
         pieces.append((row, positions.T if row.transposed else positions))
     return pieces
 
@@ -264,16 +235,16 @@ def _of_shape(name, value, shape):
     return a
 
 
-def _refuse_unknown(layout, flat, pieces, prefix, suffix):
+def _refuse_unknown(layout, flat, names, pieces, prefix, suffix):
     """Refuse further weights of this cell; those of other cells may stand beside it."""
-    names = _names(layout, prefix, suffix)
     prefix = layout.prefix if prefix is None else prefix
     known = {names[row.name] for row, _ in pieces}
     ignored = {f"{prefix}{name}" for name in layout.ignored}
-    parents = {name.rpartition(layout.separator or LEVEL)[0] for name in known}
+    separator = layout.separator or LEVEL
+    parents = {name.rpartition(separator)[0] for name in known}
     unknown = []
     for name in flat.keys() - known - ignored:
-        parent = name.rpartition(layout.separator or LEVEL)[0]
+        parent = name.rpartition(separator)[0]
         beside = layout.separator and parent not in parents
         other_layer = suffix is not None and not name.endswith(suffix)
         if name.startswith(prefix) and not (beside or other_layer):
@@ -331,6 +302,8 @@ def _add_constants(layout, numbers, entries, sign):
 def _refuse_lost(pieces, weights, numbers, entries):
     """Refuse parameters that loading would not give back."""
     undetermined = _undetermined(pieces, numbers)
+    if not undetermined:
+        return
     again = _to_ours(pieces, weights, numbers, skip="dump")
     for name in sorted(undetermined):
         positions = numbers[name]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import jax
 
+from lnrepro.convert.arrays import listed
 from lnrepro.convert.layout import Layout, Row, needs
 from lnrepro.functional import (
     Cell,
@@ -256,3 +257,45 @@ TABLE: dict[tuple[str, type[Cell]], Layout | Callable[..., Layout]] = {
     ("dreamer_state_first", DreamerGRUCell): _dreamer("w_h w_x"),
     ("dreamer", DreamerBlockGRUCell): _dreamer_block_gru,
 }
+
+
+def layout_of(library: str | Layout, cell: Cell) -> Layout:
+    """Find a layout, and check that the cell has the options that it needs.
+
+    Args:
+      library: name of the library, or a layout.
+      cell: our cell.
+
+    Raises:
+      ValueError: an unknown library, or a cell that the library does not have.
+    """
+    name = type(cell).__name__
+    if isinstance(library, Layout):
+        layout, library = library, "this layout"
+    else:
+        layout = TABLE.get((library, type(cell)))
+        if layout is None:
+            cells = [c.__name__ for known, c in TABLE if known == library]
+            raise ValueError(
+                f"convert: no layout of {name} in {library!r}; cells there: "
+                f"{listed(cells)}; libraries: {listed({known for known, _ in TABLE})}"
+            )
+        if not isinstance(layout, Layout):
+            layout = layout(cell)
+    for option, allowed in layout.needs.items():
+        value = getattr(cell, option)
+        if option == "recurrent_bias":
+            # It is one of two only beside another bias, and after the product.
+            allowed = (allowed[0] and cell.use_bias and cell.reset == "after",)
+        if value not in allowed:
+            values = " or ".join(map(_shown, allowed))
+            raise ValueError(
+                f"convert: {library} needs {name} with {option}={values}, not "
+                f"{_shown(value)}"
+            )
+    return layout
+
+
+def _shown(value):
+    """An option's value; the name of a function."""
+    return getattr(value, "__name__", repr(value))

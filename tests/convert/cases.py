@@ -96,17 +96,6 @@ HASTE_LSTM = layer_norm_lstm(
     zeros=("bias_x", "bias_h"),
     cell_norm="output",
 )
-HASTE_GRU = Layout(
-    (
-        Row("kernel", "w_x", "-z r n"),
-        Row("recurrent_kernel", "w_h", "-z r n"),
-        Row("bias", "bias", "-z r n"),
-        Row("recurrent_bias", "bias_recurrent", "-z r n"),
-    ),
-    "z r n",
-    needs(recurrent_bias=True),
-)
-
 lstm, gru, rnn = LSTMCell(H, "none"), GRUCell(H, "none"), SimpleCell(H, "none")
 gru_two_biases = GRUCell(H, "none", recurrent_bias=True)
 gru_before = GRUCell(H, "none", reset="before")
@@ -158,7 +147,6 @@ CASES = {
     "torchaudio-ln": (TORCHAUDIO_NORM, transducer, libraries.torchaudio_lstm),
     "addons": (TENSORFLOW_ADDONS, carried, libraries.tfa_lstm),
     "haste-ln-lstm": (HASTE_LSTM, LSTMCell(H), libraries.haste_lstm),
-    "haste-gru": (HASTE_GRU, gru_two_biases, libraries.haste_gru),
 }
 CASES = {name: Case(*case) for name, case in CASES.items()}
 

@@ -10,7 +10,7 @@ import functools
 
 import numpy as np
 
-from tests.functional.test_dreamer import block_gru_step
+from tests.functional.test_dreamer import block_gru_step, gru_step
 
 B, T, D, H = 2, 4, 3, 6
 
@@ -162,7 +162,7 @@ def nnx_gru(weights, x, h, c):
 
 def nnx_rnn(weights, x, h, c):
     """flax.nnx.SimpleCell."""
-    return np.tanh(dense(weights["dense_i"], x) + dense(weights["dense_h"], h)), c
+    return flax_rnn({"i": weights["dense_i"], "h": weights["dense_h"]}, x, h, c)
 
 
 # haiku
@@ -241,20 +241,15 @@ def theano_gru(weights, x, h, c):
 # Dreamer
 
 
-def dreamer_gru(weights, x, h, c, state_first=False):
-    """DreamerV2's GRU: reset, candidate, update."""
-    together = np.concatenate([h, x] if state_first else [x, h], -1)
-    a = together @ weights["kernel"] + weights.get("bias", 0)
-    if "norm/scale" in weights:
-        a = layer_norm(a, weights["norm/scale"], weights["norm/bias"], 1e-3)
-    r, n, u = np.split(a, 3, -1)
-    u = sigmoid(u - 1)
-    return u * np.tanh(sigmoid(r) * n) + (1 - u) * h, c
+def dreamer_gru(weights, x, h, c):
+    """DreamerV2's GRU."""
+    return gru_step(weights, h, x, 1e-3), c
 
 
 def dreamer_gru_state_first(weights, x, h, c):
-    """The GRU of DreamerV3's first version."""
-    return dreamer_gru(weights, x, h, c, state_first=True)
+    """The GRU of DreamerV3's first version, whose kernel multiplies [h; x]."""
+    kernel = np.roll(weights["kernel"], D, axis=0)
+    return gru_step({**weights, "kernel": kernel}, h, x, 1e-3), c
 
 
 def dreamer_block_gru(weights, x, h, c):
@@ -266,7 +261,7 @@ def dreamer_block_gru(weights, x, h, c):
 
 
 def torchaudio_lstm(weights, x, h, c):
-    """torchaudio's _CustomLSTM: one norm of the sum, and the normalised c is carried."""
+    """torchaudio's _CustomLSTM: one norm of the sum; the normalised c is carried."""
 
     def norm(name, a):
         if f"{name}.weight" not in weights:
@@ -301,9 +296,3 @@ def haste_lstm(weights, x, h, c):
         layer_norm, gain=weights["gamma_h"], bias=weights["beta_h"]
     )
     return lstm(x_part + h_part + weights["bias"], "igfo", c, norm_c)
-
-
-def haste_gru(weights, x, h, c):
-    """Haste's GRU."""
-    h_part = h @ weights["recurrent_kernel"] + weights["recurrent_bias"]
-    return gru(x @ weights["kernel"] + weights["bias"], h_part, "zrn", h), c

@@ -40,6 +40,15 @@ def in_torch(case, weights):
     return module(torch.as_tensor(X))[0].detach().numpy(), module.state_dict()
 
 
+def in_torchaudio(case, weights):
+    torch = pytest.importorskip("torch")
+    rnnt = pytest.importorskip("torchaudio.models.rnnt", exc_type=ImportError)
+    module = rnnt._CustomLSTM(D, H, layer_norm=case.cell.norm == "layer").double()
+    module.load_state_dict({n: torch.as_tensor(a) for n, a in weights.items()})
+    y, _ = module(torch.as_tensor(X).swapaxes(0, 1), None)
+    return y.swapaxes(0, 1).detach().numpy(), module.state_dict()
+
+
 def in_keras(case, weights):
     # TensorFlow is not needed.
     os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -124,6 +133,7 @@ OF_FLAX = {
 }
 OTHERS = {
     "torch": in_torch,
+    "torchaudio": in_torchaudio,
     "keras": in_keras,
     "haiku": in_haiku,
     "equinox": in_equinox,
