@@ -21,7 +21,10 @@ def to_numpy(name: str, value: Any) -> np.ndarray:
     """
     # A torch tensor, told by its method, since torch is not imported here.
     if hasattr(value, "detach"):
-        return _tensor_to_numpy(value.detach().cpu())
+        value = value.detach().cpu()
+        # torch cannot export bfloat16. Every bfloat16 is also a float32.
+        if str(value.dtype) == "torch.bfloat16":
+            return np.asarray(value.float()).astype(jnp.bfloat16)
     array = np.asarray(value)
     # Objects and strings are no numbers, and no weight is a scalar.
     if array.ndim == 0 or array.dtype.kind in "OSU":
@@ -29,14 +32,6 @@ def to_numpy(name: str, value: Any) -> np.ndarray:
             f"convert: weight {name!r} is a {type(value).__name__}, not an array"
         )
     return array
-
-
-def _tensor_to_numpy(tensor: Any) -> np.ndarray:
-    """Return a torch tensor as an array."""
-    if str(tensor.dtype) != "torch.bfloat16":
-        return np.asarray(tensor)
-    # torch cannot export bfloat16. Every bfloat16 is also a float32.
-    return np.asarray(tensor.float()).astype(jnp.bfloat16)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

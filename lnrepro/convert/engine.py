@@ -82,17 +82,17 @@ def load(
             continue
         if name not in flat:
             raise ValueError(f"convert: no {name!r}; found {listed(flat)}")
-        given[row.name] = _of_shape(name, flat[name], positions.shape)
+        given[row.name] = a = to_numpy(name, flat[name])
+        if a.shape != positions.shape:
+            raise ValueError(
+                f"convert: {name} has shape {a.shape}; beside the other weights and "
+                f"for this cell it must be {positions.shape}"
+            )
     if not (gradients or squared):
         entries = _to_ours(pieces, given, numbers, skip="dump")
         _add_constants(layout, numbers, entries, 1)
     else:
-        undetermined = _undetermined(pieces, numbers)
-        if undetermined:
-            raise ValueError(
-                "convert: gradients of this library do not determine those of "
-                f"{listed(undetermined)}"
-            )
+        _refuse_undetermined(pieces, numbers)
         entries = _to_ours(pieces, given, numbers, skip="load", squared=squared)
     return {name: entries[positions] for name, positions in numbers.items()}
 
@@ -164,17 +164,20 @@ def _features_in(layout, cell, names, flat):
     """D from the shape of the first array that has w_x."""
     if layout.features_in is not None:
         return layout.features_in
-    rows = [row for row in layout.rows if "w_x" in row.source.split()]
-    if not rows or names[rows[0].name] not in flat:
-        # What is missing is reported later, with all that there is.
-        return 1
-    row, name = rows[0], names[rows[0].name]
-    shape = to_numpy(name, flat[name]).shape
-    if len(shape) != 2:
-        raise ValueError(f"convert: {name} has shape {shape}; it must have two axes")
-    inputs = shape[1] if row.transposed else shape[0]
-    # Haiku and Dreamer multiply x and h by one matrix.
-    return max(1, inputs - cell.features * (len(row.source.split()) - 1))
+    for row in layout.rows:
+        name, sources = names[row.name], row.source.split()
+        if "w_x" not in sources or name not in flat:
+            continue
+        shape = to_numpy(name, flat[name]).shape
+        if len(shape) != 2:
+            raise ValueError(
+                f"convert: {name} has shape {shape}; it must have two axes"
+            )
+        inputs = shape[1] if row.transposed else shape[0]
+        # Haiku and Dreamer multiply x and h by one matrix.
+        return max(1, inputs - cell.features * (len(sources) - 1))
+    # What is missing is reported later, with all that there is.
+    return 1
 
 
 def _numbers(layout, cell, features_in):
@@ -224,17 +227,6 @@ def _blocks(layout, positions):
     return dict(zip(order, np.split(positions, len(order), axis=-1), strict=True))
 
 
-def _of_shape(name, value, shape):
-    """Return a weight as an array, and check its shape."""
-    a = to_numpy(name, value)
-    if a.shape != shape:
-        raise ValueError(
-            f"convert: {name} has shape {a.shape}; beside the other weights and for "
-            f"this cell it must be {shape}"
-        )
-    return a
-
-
 def _refuse_unknown(layout, flat, names, pieces, prefix, suffix):
     """Refuse further weights of this cell; those of other cells may stand beside it."""
     prefix = layout.prefix if prefix is None else prefix
@@ -264,6 +256,16 @@ def _undetermined(pieces, numbers):
         if row.only != "load":
             shown |= set(row.source.split())
     return numbers.keys() - shown
+
+
+def _refuse_undetermined(pieces, numbers):
+    """Refuse to load gradients of a library that hold only a sum of ours."""
+    undetermined = _undetermined(pieces, numbers)
+    if undetermined:
+        raise ValueError(
+            "convert: gradients of this library do not determine those of "
+            f"{listed(undetermined)}"
+        )
 
 
 def _to_ours(pieces, arrays, numbers, skip, squared=False):
@@ -301,11 +303,11 @@ def _add_constants(layout, numbers, entries, sign):
 
 def _refuse_lost(pieces, weights, numbers, entries):
     """Refuse parameters that loading would not give back."""
-    undetermined = _undetermined(pieces, numbers)
+    undetermined = sorted(_undetermined(pieces, numbers))
     if not undetermined:
         return
     again = _to_ours(pieces, weights, numbers, skip="dump")
-    for name in sorted(undetermined):
+    for name in undetermined:
         positions = numbers[name]
         if not np.array_equal(again[positions], entries[positions]):
             raise ValueError(

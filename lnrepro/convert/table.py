@@ -25,7 +25,6 @@ from lnrepro.functional import (
 
 LSTM_ORDER = "f i o g"
 GRU_ORDER = "z r n"
-DREAMER_ORDER = "r n u"
 
 
 def _kernels(w_x: str, w_h: str, gates: str = "", transposed: bool = False) -> tuple:
@@ -169,7 +168,7 @@ THEANO_LSTM = Layout(
 )
 
 
-def _theano_gru(cell: Cell) -> Layout:
+def _theano_gru(cell: GRUCell) -> Layout:
     # Layer norm takes its statistics over r and z together. A kernel of z with the
     # other sign would change them, so the norm's gain and bias change sign instead.
     kernel, norm = ("r z", "r -z") if cell.norm == "layer" else ("r -z", "")
@@ -273,6 +272,8 @@ def layout_of(library: str | Layout, cell: Cell) -> Layout:
     if isinstance(library, Layout):
         layout, library = library, "this layout"
     else:
+        # Anything but a name has no entry either.
+        library = library if isinstance(library, str) else type(library).__name__
         layout = TABLE.get((library, type(cell)))
         if layout is None:
             cells = [c.__name__ for known, c in TABLE if known == library]
@@ -283,8 +284,8 @@ def layout_of(library: str | Layout, cell: Cell) -> Layout:
         if not isinstance(layout, Layout):
             layout = layout(cell)
     for option, allowed in layout.needs.items():
-        value = getattr(cell, option)
-        if option == "recurrent_bias":
+        value = getattr(cell, option, None)
+        if option == "recurrent_bias" and isinstance(cell, GRUCell):
             # It is one of two only beside another bias, and after the product.
             allowed = (allowed[0] and cell.use_bias and cell.reset == "after",)
         if value not in allowed:

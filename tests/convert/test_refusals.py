@@ -46,6 +46,7 @@ TWO_BIASES = GRUCell(H, "none", recurrent_bias=True)
             "norm='rms'",
         ),
         ("tensorflow", LSTM, "libraries: dreamer"),
+        ({}, LSTM, "no layout of LSTMCell in 'dict'"),
         ("torch", LSTMCell, "no layout of type in 'torch'; cells there: GRUCell"),
     ],
 )
