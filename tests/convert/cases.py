@@ -49,7 +49,7 @@ def norm_rows(gates, **names):
     return rows
 
 
-def layer_norm_lstm(gates, *rows, zeros=(), **options):
+def layer_norm_lstm(*rows, zeros=(), **options):
     """The layout of an LSTM with layer norm."""
     return Layout(rows, "f i o g", needs("layer", **options), zeros=zeros)
 
@@ -64,7 +64,6 @@ TORCHAUDIO = Layout(
     needs(),
 )
 TORCHAUDIO_NORM = layer_norm_lstm(
-    "i f g o",
     *TORCHAUDIO.rows[:2],
     Row("g_norm.weight", "gain_joint", "i f g o"),
     Row("g_norm.bias", "bias", "i f g o"),
@@ -73,7 +72,6 @@ TORCHAUDIO_NORM = layer_norm_lstm(
     cell_norm="carry",
 )
 TENSORFLOW_ADDONS = layer_norm_lstm(
-    "i f g o",
     Row("kernel", "w_x", "i f g o"),
     Row("recurrent_kernel", "w_h", "i f g o"),
     Row("bias", "bias", "i f g o"),
@@ -86,7 +84,6 @@ TENSORFLOW_ADDONS = layer_norm_lstm(
     cell_norm="carry",
 )
 HASTE_LSTM = layer_norm_lstm(
-    "i g f o",
     Row("kernel", "w_x", "i g f o"),
     Row("recurrent_kernel", "w_h", "i g f o"),
     Row("bias", "bias", "i g f o"),

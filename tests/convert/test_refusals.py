@@ -39,7 +39,6 @@ TWO_BIASES = GRUCell(H, "none", recurrent_bias=True)
         ("theano", LSTMCell(H), "inner_bias=True"),
         ("theano", LSTMCell(H, "rms", inner_bias=True), "'none' or 'layer'"),
         ("theano", LSTMCell(H, inner_bias=True, cell_norm="carry"), "'output'"),
-        ("theano", LSTMCell(H, inner_bias=True, norm_site="joint"), "gain_joint"),
         (
             "dreamer",
             dataclasses.replace(CASES["dreamer-block-gru"].cell, norm="layer"),
@@ -60,7 +59,6 @@ def test_another_cell_is_refused_by_its_option(library, cell, text):
 @pytest.mark.parametrize(
     ("name", "extra"),
     [
-        ("torch-gru", "weight_ih_l1"),
         # An LSTM with proj_size.
         ("torch-lstm", "weight_hr_l0"),
         ("torch-lstm-no-bias", "bias_ih_l0"),
