@@ -27,7 +27,6 @@ TWO_BIASES = GRUCell(H, "none", recurrent_bias=True)
         ("torch", GRUCell(H, "none", reset="before"), "reset='after', not 'before'"),
         ("torch", LSTMCell(H, "none", learned_carry=True), "learned_carry=False"),
         ("torch", LSTMCell(H, "none", peephole=True), "no place for peephole"),
-        ("keras", GRUCell(H, "none"), "recurrent_bias=True"),
         (
             "keras",
             GRUCell(H, "none", reset="before", recurrent_bias=True),
@@ -116,10 +115,9 @@ def test_layers_and_directions_of_torch_are_loaded_one_by_one():
     same(convert.load("torch", TWO_BIASES, single, suffix=""), params, 0)
 
 
-@pytest.mark.parametrize("value", [object(), 1.0, "kernel.npy"])
-def test_a_weight_that_is_not_an_array_is_named(value):
-    weights = {**weights_of("keras-lstm"), "bias": value}
-    with line_of(f"'bias' is a {type(value).__name__}, not an array"):
+def test_a_weight_that_is_not_an_array_is_named():
+    weights = {**weights_of("keras-lstm"), "bias": "kernel.npy"}
+    with line_of("'bias' is a str, not an array"):
         convert.load("keras", LSTM, weights)
 
 
