@@ -57,7 +57,8 @@ def load(
       squared: whether they are second moments, which have no sign.
 
     Returns:
-      The parameters, or their gradients or moments, in arrays of their own.
+      The parameters, or their gradients or moments, in arrays of their own. All have
+      the widest dtype of the weights.
 
     Raises:
       ValueError: an unknown library, a cell with other options, a missing or unknown
@@ -121,7 +122,8 @@ def dump(
       squared: whether they are second moments.
 
     Returns:
-      The weights, or their gradients or moments, nested as in the library.
+      The weights, or their gradients or moments, nested as in the library, in arrays of
+      their own. All have the widest dtype of the parameters.
 
     Raises:
       ValueError: an unknown library, a cell with other options, parameters of another
