@@ -202,7 +202,7 @@ def test_configs_import_ml_collections_only():
 
 
 # Modules of experiments/ that several experiments share.
-SHARED = ("classification", "paper_results")
+SHARED = ("classification", "paper_results", "rendering")
 
 
 def test_experiments_do_not_import_one_another():
