@@ -5,7 +5,6 @@ of its longest question.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -204,18 +203,6 @@ def permute_entities(batch: dict, permutation: jax.Array, spec: ConfigDict) -> d
     return batch | renamed
 
 
-class Usage(NamedTuple):
-    """The shapes of the batches of an epoch.
-
-    Attributes:
-      shapes: (T, S), one compiled program each.
-      padding: fraction of the tokens that are padding.
-    """
-
-    shapes: list[tuple[int, int]]
-    padding: float
-
-
 class Shapes:
     """The shapes (T, S) of batches: two ascending tuples of lengths make a grid."""
 
@@ -260,21 +247,11 @@ class Shapes:
             buckets=buckets,
         )
 
-    def usage(self, plan: Plan) -> Usage:
-        """Return the shapes of the first epoch."""
-        batches = [plan.rows(k) for k in range(plan.steps_per_epoch)]
-        shapes = [self.shape(rows) for rows in batches]
-        words = sum(
-            int(lengths[rows].sum()) for rows in batches for lengths in self.lengths
-        )
-        tokens = plan.batch_size * sum(t + s for t, s in shapes)
-        return Usage(sorted(set(shapes)), 1 - words / tokens)
-
 
 def training_batches(
     config: ConfigDict, columns: Columns, start_step: int
 ) -> Iterator[Batch]:
-    """Yield endless batches, and print their shapes.
+    """Yield endless batches.
 
     A batch has "passage" [B, T], "question" [B, S], "answer", "passage_length" and
     "question_length" [B].
@@ -286,11 +263,6 @@ def training_batches(
     """
     shapes = Shapes(config, columns)
     plan = shapes.plan(config)
-    usage = shapes.usage(plan)
-    print(
-        f"{config.data.name}: batches of {len(usage.shapes)} shapes (passage, "
-        f"question), {usage.padding:.1%} padding: {usage.shapes}"
-    )
     pad = shapes.largest()
     with train_batches(columns, plan, start_step=start_step, pad=pad) as stream:
         # The stream pads to the largest shape. The shape of a batch follows from its

@@ -5,8 +5,8 @@ An encoder is a function `encode(sentences, end_token=...)` -> [N, H].
 Shape letters: N sentences, H units.
 """
 
-import collections
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import scipy.sparse
@@ -105,16 +105,15 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
     """
     if not is_pairs(name, config):
         texts, labels = _labelled(name, config)
-        counts = _word_counts(texts, _words(texts))
+        counts = _counter(texts)(texts)
         return _classification(name, counts, labels, config)
     pairs = {part: _related(name, part, config) for part in PARTS}
     first, second, _ = pairs["train"]
-    words = _words([*first, *second])
-    parts = {}
-    for part, (a, b, scores) in pairs.items():
-        counts_a = _word_counts(a, words).toarray()
-        counts_b = _word_counts(b, words).toarray()
-        parts[part] = (counts_a, counts_b, scores)
+    count = _counter([*first, *second])
+    parts = {
+        part: (count(a).toarray(), count(b).toarray(), scores)
+        for part, (a, b, scores) in pairs.items()
+    }
     return _relatedness(parts, config)
 
 
@@ -167,32 +166,21 @@ def _classification(
     }
 
 
-def _words(texts: Iterable[str]) -> dict[str, int]:
-    """Number the words of texts in the order in which they first occur."""
-    words = collections.Counter()
-    for text in texts:
-        words.update(tokens_of(text, lowercase=True))
-    return {word: i for i, word in enumerate(words)}
+def _counter(
+    texts: Sequence[str],
+) -> Callable[[Sequence[str]], scipy.sparse.csr_array]:
+    """Return a function that counts the words of N texts, [N, words] of length 1.
 
+    The words are those of `texts`. A text without any of them has length 0.
+    """
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.preprocessing import normalize
 
-def _word_counts(
-    texts: Sequence[str], words: Mapping[str, int]
-) -> scipy.sparse.csr_array:
-    """Count the words of each text, [N, words] float32 rows of length 1."""
-    rows, columns = [], []
-    for i, text in enumerate(texts):
-        tokens = tokens_of(text, lowercase=True)
-        known = [words[token] for token in tokens if token in words]
-        rows += [i] * len(known)
-        columns += known
-    # csr_array adds up the ones of equal (row, column), which gives counts.
-    ones = np.ones(len(rows), np.float32)
-    shape = (len(texts), max(len(words), 1))
-    counts = scipy.sparse.csr_array((ones, (rows, columns)), shape=shape)
-    lengths = np.sqrt(np.asarray(counts.power(2).sum(axis=1)).ravel())
-    # A text without a known word has length 0 and stays 0.
-    scale = scipy.sparse.diags_array(1 / np.maximum(lengths, 1e-12))
-    return scipy.sparse.csr_array(scale @ counts, dtype=np.float32)
+    counter = CountVectorizer(
+        analyzer=partial(tokens_of, lowercase=True), dtype=np.float32
+    )
+    counter.fit(texts)
+    return lambda texts: scipy.sparse.csr_array(normalize(counter.transform(texts)))
 
 
 def neighbours(encode: Encode, config: ConfigDict) -> str:

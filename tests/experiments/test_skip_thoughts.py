@@ -19,12 +19,6 @@ def small(norm="layer", **sizes):
     return config
 
 
-@pytest.fixture
-def x64():
-    with jax.enable_x64(True):
-        yield
-
-
 def triples(rng, batch=3, steps=4, longest=6, vocabulary=11):
     """A batch of sentences of length 3, padded to `steps`, with their neighbours."""
     made = {"current_length": np.full(batch, 3, np.int32)}
@@ -160,13 +154,3 @@ def test_what_is_padding_does_not_matter():
         strict=True,
     ):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("norm", "count"), [("none", 125_673_600), ("layer", 125_673_600 + 86_400)]
-)
-def test_parameter_count_of_the_paper(norm, count):
-    config = config_file.get_config("paper")
-    config.norm = norm
-    shapes = jax.eval_shape(model.SkipThoughts(config).init, jax.random.key(0))
-    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == count

@@ -5,7 +5,7 @@ import pytest
 
 from experiments.skip_thoughts import triples
 from lnrepro.data.batches import train_batches
-from lnrepro.errors import DataError, UserError
+from lnrepro.errors import DataError
 from tests.data.test_books import SENTENCES, TEXTS, prepare
 
 
@@ -71,20 +71,6 @@ def test_a_batch_is_a_function_of_seed_and_number():
     # The second epoch has an order of its own.
     assert [plan[k] for k in range(12)] != [plan[k] for k in range(12, 24)]
     assert plans[0].rows(5).tolist() == plan[5]
-
-
-@pytest.mark.parametrize(
-    ("batch", "buckets", "message"),
-    [
-        (24, (6,), "no sentence length has so many triples, the most frequent one has"),
-        (0, (6,), "config.batch_size = 0"),
-        (4, (5,), r"buckets = \(5,\): they must end with at least 6"),
-        (4, (6, 3), "that ascend"),
-    ],
-)
-def test_sizes_that_cannot_be_batched(batch, buckets, message):
-    with pytest.raises(UserError, match=message):
-        triples.EqualLengths(COUNTS, batch, 0, buckets)
 
 
 def test_the_stream_starts_anywhere(shelf):
