@@ -5,11 +5,10 @@ An encoder is a function `encode(sentences, end_token=...)` -> [N, H].
 Shape letters: N sentences, H units.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+import functools
+from collections.abc import Callable
 
 import numpy as np
-import scipy.sparse
 from ml_collections import ConfigDict
 
 from lnrepro import data
@@ -77,17 +76,37 @@ def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
     Raises:
       DataError: a fold of the labelled sentences has one label only.
     """
-    if not is_pairs(name, config):
-        texts, labels = _labelled(name, config)
-        vectors = encode(texts, end_token=False)
-        return _classification(name, vectors, labels, config)
-    parts = {}
-    for part in PARTS:
-        a, b, scores = _related(name, part, config)
-        # One call for both sides, so that sentences of similar length share batches.
-        vectors = encode([*a, *b], end_token=True)
-        parts[part] = (vectors[: len(a)], vectors[len(a) :], scores)
-    return _relatedness(parts, config)
+    options = config.transfer
+    if is_pairs(name, config):
+        parts = {}
+        for part in PARTS:
+            a, b, scores = _related(name, part, config)
+            # One call for both sides, so that sentences of similar length share
+            # batches.
+            vectors = encode([*a, *b], end_token=True)
+            parts[part] = (vectors[: len(a)], vectors[len(a) :], scores)
+        return relatedness.fit_and_test(
+            parts,
+            epochs=options.sick_epochs,
+            batch=options.sick_batch,
+            blocks=options.sick_blocks,
+            seed=options.seed,
+        )
+    texts, labels = _labelled(name, config)
+    vectors = encode(texts, end_token=False)
+    try:
+        result = logistic_regression.nested_cross_validation(
+            vectors, labels, options.folds, options.seed
+        )
+    except logistic_regression.OneLabel as e:
+        raise DataError(
+            f"the set {name}: {e}; give it more sentences of the rarer label, or set "
+            f"config.evals.{name} to never"
+        ) from None
+    return {
+        "accuracy": float(result.accuracy.mean()),
+        "accuracy_std": float(result.accuracy.std()),
+    }
 
 
 def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
@@ -103,18 +122,25 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
     Returns:
       The same metrics as `transfer`.
     """
-    if not is_pairs(name, config):
-        texts, labels = _labelled(name, config)
-        counts = _counter(texts)(texts)
-        return _classification(name, counts, labels, config)
-    pairs = {part: _related(name, part, config) for part in PARTS}
-    first, second, _ = pairs["train"]
-    count = _counter([*first, *second])
-    parts = {
-        part: (count(a).toarray(), count(b).toarray(), scores)
-        for part, (a, b, scores) in pairs.items()
-    }
-    return _relatedness(parts, config)
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.preprocessing import normalize
+
+    pairs = is_pairs(name, config)
+    if pairs:
+        first, second, _ = _related(name, "train", config)
+        texts = [*first, *second]
+    else:
+        texts, _ = _labelled(name, config)
+    words = functools.partial(tokens_of, lowercase=True)
+    counter = CountVectorizer(analyzer=words, dtype=np.float32).fit(texts)
+
+    def count(texts, *, end_token):
+        del end_token
+        # A text without a known word stays 0.
+        counts = normalize(counter.transform(texts))
+        return counts.toarray() if pairs else counts
+
+    return transfer(count, name, config)
 
 
 def _labelled(name: str, config: ConfigDict) -> tuple[list[str], np.ndarray]:
@@ -127,60 +153,6 @@ def _related(
 ) -> tuple[list[str], list[str], np.ndarray]:
     columns = data.open_columns(name, part, config.data.dir)
     return sentences.related(columns)
-
-
-def _relatedness(
-    parts: Mapping[str, relatedness.Pairs], config: ConfigDict
-) -> dict[str, float]:
-    options = config.transfer
-    return relatedness.fit_and_test(
-        parts,
-        epochs=options.sick_epochs,
-        batch=options.sick_batch,
-        blocks=options.sick_blocks,
-        seed=options.seed,
-    )
-
-
-def _classification(
-    name: str, x, labels: np.ndarray, config: ConfigDict
-) -> dict[str, float]:
-    """Classify sentences by their features.
-
-    Raises:
-      DataError: the set cannot be divided into folds that have both labels.
-    """
-    options = config.transfer
-    try:
-        result = logistic_regression.nested_cross_validation(
-            x, labels, options.folds, options.seed
-        )
-    except logistic_regression.OneLabel as e:
-        raise DataError(
-            f"the set {name}: {e}; give it more sentences of the rarer label, or set "
-            f"config.evals.{name} to never"
-        ) from None
-    return {
-        "accuracy": float(result.accuracy.mean()),
-        "accuracy_std": float(result.accuracy.std()),
-    }
-
-
-def _counter(
-    texts: Sequence[str],
-) -> Callable[[Sequence[str]], scipy.sparse.csr_array]:
-    """Return a function that counts the words of N texts, [N, words] of length 1.
-
-    The words are those of `texts`. A text without any of them has length 0.
-    """
-    from sklearn.feature_extraction.text import CountVectorizer
-    from sklearn.preprocessing import normalize
-
-    counter = CountVectorizer(
-        analyzer=partial(tokens_of, lowercase=True), dtype=np.float32
-    )
-    counter.fit(texts)
-    return lambda texts: scipy.sparse.csr_array(normalize(counter.transform(texts)))
 
 
 def neighbours(encode: Encode, config: ConfigDict) -> str:
