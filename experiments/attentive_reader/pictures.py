@@ -52,13 +52,13 @@ class Example(NamedTuple):
     best_word: str
     answer: str
 
-    def backgrounds(self) -> list[tuple[int, int, int]]:
+    def backgrounds(self) -> list[str]:
         """Return the background of each word, by its share of the largest attention."""
         # The scale is that of each passage: attention over many words is small
         # everywhere.
         share = self.attention / max(self.attention.max(), 1e-30)
-        colours = np.rint(255 + (ATTENTION_COLOUR - 255) * share[:, None])
-        return [tuple(colour) for colour in colours.astype(int).tolist()]
+        colours = np.rint(255 + (ATTENTION_COLOUR - 255) * share[:, None]).astype(int)
+        return ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours]
 
 
 def read_examples(
@@ -108,7 +108,7 @@ def html_page(examples: Sequence[Example], caption: str) -> str:
             example.passage, example.attention, example.backgrounds(), strict=True
         ):
             spans.append(
-                f'<span title="{attention:.4f}" style="background:rgb{colour}">'
+                f'<span title="{attention:.4f}" style="background:{colour}">'
                 f"{html.escape(word)}</span>"
             )
         kind = "right" if example.best_word == example.answer else "wrong"
@@ -152,8 +152,7 @@ def draw(examples: Sequence[Example], caption: str) -> np.ndarray:
     for example in examples:
         line += 1
         paragraph(example.question, TEXT_COLOUR)
-        backgrounds = [tuple(np.divide(c, 255)) for c in example.backgrounds()]
-        paragraph(example.passage, TEXT_COLOUR, backgrounds)
+        paragraph(example.passage, TEXT_COLOUR, example.backgrounds())
         verdict = f"chosen {example.best_word}, answer {example.answer}"
         is_right = example.best_word == example.answer
         paragraph(verdict.split(), RIGHT_COLOUR if is_right else WRONG_COLOUR)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from configs import convnet as configs
-from experiments.convnet import evaluate, make, pictures
+from experiments.convnet import evaluate, pictures
 from experiments.convnet.model import NORMS, ConvNet
-from lnrepro import data, theory
+from lnrepro import theory
 
 
 def config(**changes):
@@ -110,26 +110,3 @@ def test_statistics_of_units_are_those_of_the_images():
     }.items():
         np.testing.assert_allclose(values[f"conv1 {name}"], wanted.mean(), rtol=1e-4)
     assert pictures.statistics(layers, "title").shape[-1] == 3
-
-
-@pytest.mark.slow
-def test_border_of_a_net_counts_every_test_image():
-    """The last batch of the evaluation is padded; padding must not count."""
-    c = config(norm="layer", eval_batch_size=70)
-    exp = make(c)
-    vars = exp.init(jax.random.key(0))
-    x = jnp.asarray(
-        data.open_config(c.data, "test")["image"][..., None] / 16.0, jnp.float32
-    )
-    _, seen = ConvNet(c).apply(vars, x, False, mutable=["intermediates"])
-    measured = exp.evaluate(vars, "border").scalars
-    for n, (sums, z) in enumerate(
-        zip(*(seen["intermediates"][k] for k in ("sums", "normalised")), strict=True), 1
-    ):
-        near = evaluate.border(*sums.shape[1:3])
-        np.testing.assert_allclose(
-            measured[f"conv{n} std border"], sums.std(0)[near].mean(), rtol=1e-3
-        )
-        np.testing.assert_allclose(
-            measured[f"conv{n} on rest"], (z > 0)[:, ~near].mean(), rtol=1e-3
-        )

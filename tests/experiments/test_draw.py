@@ -66,45 +66,35 @@ def oracle_write(numbers, patch, size):
 def oracle_bound(config, params, x, noise):
     """(reconstruction, KL) of one image (S, S), noise (G, Z), step by step."""
     m, norm = config.model, config.norm
-    side = m.image_size
 
     def affine(name, h):
         p = params[name]
-        w = (
-            p["w"] / np.linalg.norm(p["w"], axis=0) * p["length"]
-            if norm == "weight"
-            else p["w"]
-        )
+        w = p["w"]
+        if norm == "weight":
+            w = w / np.linalg.norm(w, axis=0) * p["length"]
         return h @ w + p["bias"]
 
     c_enc = h_enc = c_dec = h_dec = np.zeros(m.units)
-    canvas, kl = np.zeros((side, side)), 0.0
+    canvas, kl = np.zeros(x.shape), 0.0
     for eps in noise:
-        error = x - oracle.sigmoid(canvas)
+        seen = [x, x - oracle.sigmoid(canvas)]
         if m.attention:
             numbers = affine("read", h_dec)
-            r = np.concatenate(
-                [oracle_read(numbers, v, m.read_size).ravel() for v in (x, error)]
-            )
+            seen = [oracle_read(numbers, image, m.read_size) for image in seen]
+            r = np.concatenate([*map(np.ravel, seen), h_dec])
         else:
-            r = np.concatenate([x, error], axis=1).ravel()
-        c_enc, h_enc = oracle.lstm_step(
-            params["encoder"], norm, c_enc, h_enc, np.concatenate([r, h_dec])
-        )
+            r = np.concatenate([np.concatenate(seen, 1).ravel(), h_dec])
+        c_enc, h_enc = oracle.lstm_step(params["encoder"], norm, c_enc, h_enc, r)
         mu, log_s = np.split(affine("latent", h_enc), 2)
         z = mu + np.exp(log_s) * eps
-        kl += sum(
-            0.5 * (a**2 + np.exp(b) ** 2 - np.log(np.exp(b) ** 2) - 1)
-            for a, b in zip(mu, log_s, strict=True)
-        )
+        kl += 0.5 * np.sum(mu**2 + np.exp(log_s) ** 2 - 2 * log_s - 1)
         c_dec, h_dec = oracle.lstm_step(params["decoder"], norm, c_dec, h_dec, z)
         out = affine("write", h_dec)
         if m.attention:
-            canvas = canvas + oracle_write(
-                out[:5], out[5:].reshape(m.write_size, -1), side
-            )
+            patch = out[5:].reshape(m.write_size, -1)
+            canvas = canvas + oracle_write(out[:5], patch, len(x))
         else:
-            canvas = canvas + out.reshape(side, side)
+            canvas = canvas + out.reshape(x.shape)
     p = oracle.sigmoid(canvas)
     return -np.sum(x * np.log(p) + (1 - x) * np.log(1 - p)), kl
 

@@ -133,24 +133,6 @@ def test_loss_and_its_gradient_hold_less_than_one_array_of_all_differences():
     assert needs < 128 * 128 * 256 * 4 / 8
 
 
-def test_parts_of_a_batch_hold_every_word_once():
-    rng = np.random.RandomState(0)
-    captions = [rng.randint(1, 9, n).tolist() for n in (6, 1, 3, 2, 2, 1, 5, 1, 3)]
-    tokens, length = padded(captions, 12)
-    parts = data.pack(
-        {"image": np.arange(9), "tokens": (tokens,), "length": length}, (2, 4, 5, 20)
-    )
-    # A quarter of nine rows is rounded up to three.
-    shapes = [p.shape for p in parts["tokens"]]
-    assert shapes == [(9, 2), (6, 2), (3, 1), (3, 7)]
-    assert (np.diff(parts["length"]) <= 0).all()
-    whole = np.concatenate(
-        [np.pad(p, ((0, 9 - len(p)), (0, 0))) for p in parts["tokens"]], axis=1
-    )
-    np.testing.assert_array_equal(whole, tokens[parts["image"]])
-    np.testing.assert_array_equal(parts["length"], length[parts["image"]])
-
-
 @pytest.mark.slow
 def test_a_batch_in_parts_has_the_same_loss_and_gradients():
     config = small()
@@ -167,26 +149,6 @@ def test_a_batch_in_parts_has_the_same_loss_and_gradients():
     )
 
 
-def test_captions_end_where_they_end():
-    """Words behind the end token do not change the embedding; one more word does."""
-    config = small()
-    encoders = model.Encoders(config)
-    params = jax.jit(encoders.init)(jax.random.key(0))
-
-    @jax.jit
-    def embed(tokens, length):
-        batch = {"tokens": tokens, "length": length}
-        return encoders.captions({"params": params}, batch)
-
-    tokens, length = padded([[3, 4], [3, 4]], 6)
-    tokens[1, 3:] = 7
-    a, b = np.asarray(embed((tokens,), length))
-    np.testing.assert_allclose(a, b, rtol=1e-6)
-    tokens[1, 2] = 5
-    a, b = np.asarray(embed((tokens,), length + np.array([0, 1], np.int32)))
-    assert np.abs(a - b).max() > 1e-3
-
-
 @pytest.fixture(scope="module")
 def smoke():
     config = config_file.get_config("smoke")
@@ -194,28 +156,13 @@ def smoke():
     return config, exp, jax.jit(exp.init)(jax.random.key(0))
 
 
-@pytest.mark.slow
-def test_batches_draw_all_five_captions_and_resume_anywhere(smoke):
-    _, exp, _ = smoke
-    first, resumed = exp.batches(0), exp.batches(2)
-    head = [next(first) for _ in range(3)]
-    later = next(resumed)
-    jax.tree.map(np.testing.assert_array_equal, head[2], later)
-    assert head[0]["image"].shape == (128, 648)
-    (tokens,), length = head[0]["tokens"], head[0]["length"]
-    assert tokens.shape[1] in (12, 16, 20, 30)
-    assert length.max() <= tokens.shape[1]
-    for row, n in zip(tokens, length, strict=True):
-        assert (row[: n - 1] > 1).all()
-        assert not row[n - 1 :].any()
+def test_captions_of_an_image_are_drawn_alike():
     starts, draws = np.array([0, 2, 7]), np.random.default_rng(0).random(1000)
-    drawn = data.choose_captions(starts, np.ones(1000, int), draws)
-    assert np.bincount(drawn, minlength=7)[2:].min() > 150
-    assert drawn.min() == 2
-    drawn = data.choose_captions(starts, np.zeros(1000, int), draws)
-    assert set(drawn) == {0, 1}
-    first.close()
-    resumed.close()
+    drawn = data.choose_captions(starts, np.repeat([0, 1], 500), draws)
+    counts = np.bincount(drawn)
+    assert counts[:2].sum() == counts[2:].sum() == 500
+    assert counts[:2].min() > 200
+    assert counts[2:].min() > 70
 
 
 @pytest.mark.slow
