@@ -46,20 +46,17 @@ def batch_moments(inputs: Array, normalised: Array, mask: Array) -> Array:
       [6, H, W, C]: the number of images and of those in which the ReLU is active, and
       the sums of the inputs, of the normalised values, and of the squares of both.
     """
-    is_active = (normalised > 0).astype(inputs.dtype)
-    values = jnp.stack(
-        [
-            jnp.ones_like(inputs),
-            is_active,
-            inputs,
-            normalised,
-            inputs * inputs,
-            normalised * normalised,
-        ]
-    )
     is_image = mask[:, None, None, None] > 0
+    values = (
+        jnp.ones_like(inputs),
+        (normalised > 0).astype(inputs.dtype),
+        inputs,
+        normalised,
+        inputs * inputs,
+        normalised * normalised,
+    )
     # Padding may hold anything, even NaN, which times 0 is NaN.
-    return jnp.where(is_image, values, 0).sum(1)
+    return jnp.stack([jnp.where(is_image, value, 0).sum(0) for value in values])
 
 
 def unit_statistics(moments: Array, norm: str) -> Maps:

@@ -246,7 +246,7 @@ def _figure(strokes: Strokes, below: float | None = 0.0) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
     frame = _frame(strokes)
-    height = np.clip(WIDTH * frame.height / max(frame.width, 1.0), 0.5, 2 * WIDTH)
+    height = np.clip(WIDTH * frame.height / max(frame.width, 1.0), 0.5, WIDTH)
     below = height if below is None else below
     figure = Figure(figsize=(WIDTH, height + below), dpi=100, layout="constrained")
     ratios = (height, max(below, 1e-3))

