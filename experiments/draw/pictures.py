@@ -6,7 +6,6 @@ frames.
 Shape letters: N images, G glimpses, S pixels per side.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -45,20 +44,18 @@ LINE = 0.27
 DPI = 100
 
 
-class Frame(NamedTuple):
-    """A window on one of the images of a page.
+class Windows(NamedTuple):
+    """The windows on the images of a page.
 
     Attributes:
-      image: number of the image.
-      outermost: [2, 2], the outermost points of the grid along x and along y.
-      sigma: standard deviation of a filter in pixels.
-      colour: of the frame.
+      outermost: [N, 2, 2], the outermost points of each grid along x and along y.
+      sigma: [N], standard deviations of the filters, in pixels.
+      colours: [N].
     """
 
-    image: int
     outermost: np.ndarray
-    sigma: float
-    colour: str
+    sigma: np.ndarray
+    colours: list[str]
 
 
 def draw_all(
@@ -93,8 +90,8 @@ def draw_samples(draw: Draw, params: dict, key: jax.Array) -> dict[str, np.ndarr
     images = _mean(canvases)
     # A frame for each glimpse: the canvas so far, and the window that is written to.
     frames = [
-        page(image[:ANIMATED], 8, _windows(draw, "write", window[:ANIMATED]))
-        for image, window in zip(images, windows, strict=True)
+        page(image[:ANIMATED], 8, windows_of(draw, "write", numbers[:ANIMATED]))
+        for image, numbers in zip(images, windows, strict=True)
     ]
     # The last frames have no windows, so that the images can be seen.
     frames += [page(images[-1, :ANIMATED], 8)] * LAST_FRAMES
@@ -115,19 +112,17 @@ def draw_examples(
     # The first and the last glimpse are always shown.
     spaced = np.linspace(0, glimpses - 1, min(MAX_GLIMPSES, glimpses))
     shown = np.unique(spaced.round().astype(int))
-    count = len(shown)
-    # [N, G, S, S] -> two rows for each image.
-    drawn = _mean(canvases)[shown].swapaxes(0, 1)
-    seen = np.broadcast_to(x[:, None], drawn.shape)
-    rows = np.stack([seen, drawn], axis=1).reshape(-1, *x.shape[1:])
-    frames = []
-    for i in range(len(x)):
-        frames += _windows(draw, "read", record.read[shown, i], 2 * i * count)
-        frames += _windows(draw, "write", record.write[shown, i], (2 * i + 1) * count)
-    pairs = np.stack([x, _mean(canvases[-1])], axis=1).reshape(-1, *x.shape[1:])
+    rows, windows = [], []
+    # Two rows for each image.
+    for i, image in enumerate(x):
+        rows += [image] * len(shown)
+        windows.append(windows_of(draw, "read", record.read[shown, i]))
+        rows += list(_mean(canvases[shown, i]))
+        windows.append(windows_of(draw, "write", record.write[shown, i]))
+    pairs = [side for pair in zip(x, _mean(canvases[-1]), strict=True) for side in pair]
     return {
-        "glimpses": page(rows, count, frames),
-        "reconstructions": page(pairs, 10, zoom=2),
+        "glimpses": page(np.stack(rows), len(shown), *windows),
+        "reconstructions": page(np.stack(pairs), 10, zoom=2),
     }
 
 
@@ -136,37 +131,33 @@ def _mean(canvas: np.ndarray) -> np.ndarray:
     return 0.5 * np.tanh(0.5 * canvas) + 0.5
 
 
-def _windows(draw: Draw, kind: str, numbers: np.ndarray, first: int = 0) -> list[Frame]:
-    """Return the windows of images `first`, `first` + 1, ... of a page.
+def windows_of(draw: Draw, kind: str, numbers: np.ndarray) -> Windows:
+    """Return the windows of some images, none without attention.
 
     Args:
       draw: the network.
       kind: "read" or "write".
       numbers: [N, 5], see `attention.geometry`.
-      first: number of the first image.
     """
-    sizes = draw.sizes
-    if not sizes.attention:
-        return []
+    sizes, count = draw.sizes, len(numbers)
     points = sizes[f"{kind}_size"]
     where = geometry(jnp.asarray(numbers), points, sizes.image_size)
     outermost = np.asarray(where.centres)[..., [0, -1]]
     sigma = np.sqrt(np.asarray(where.variance))
-    return [
-        Frame(first + i, *window, COLOURS[kind])
-        for i, window in enumerate(zip(outermost, sigma, strict=True))
-    ]
+    colour = COLOURS[kind] if sizes.attention else "none"
+    return Windows(outermost, sigma, [colour] * count)
 
 
 def page(
-    images: np.ndarray, columns: int, frames: Sequence[Frame] = (), zoom: int = ZOOM
+    images: np.ndarray, columns: int, *windows: Windows, zoom: int = ZOOM
 ) -> np.ndarray:
     """Draw images side by side, row by row, with a grey line between them.
 
     Args:
       images: [N, S, S] of 0 to 1.
       columns: images in a row.
-      frames: windows. Their lines are as thick as the standard deviation of a filter.
+      *windows: those of the first images, of the next ones, and so on. Their lines are
+        as thick as the standard deviation of a filter.
       zoom: pixels of the picture for a pixel of an image.
     """
     from matplotlib.figure import Figure
@@ -193,21 +184,21 @@ def page(
         aspect="auto",
         interpolation="nearest",
     )
-    for frame in frames:
-        row, column = divmod(frame.image, columns)
+    frames = [frame for some in windows for frame in zip(*some, strict=True)]
+    for i, (outermost, sigma, colour) in enumerate(frames):
+        row, column = divmod(i, columns)
         corner = np.array([column * side, row * side])
         # Far outside of the image, a window need not be exact.
-        places = np.clip(frame.outermost + 0.5, -side, 2 * side)
-        left, top = places[:, 0] + corner
-        window = Rectangle(
-            (left, top),
+        places = np.clip(outermost + 0.5, -side, 2 * side)
+        frame = Rectangle(
+            places[:, 0] + corner,
             *(places[:, 1] - places[:, 0]),
             fill=False,
-            color=frame.colour,
+            edgecolor=colour,
             # Lines are measured in 72nds of an inch.
-            linewidth=np.clip(zoom * frame.sigma, 1, 2 * zoom) * 72 / DPI,
+            linewidth=np.clip(zoom * sigma, 1, 2 * zoom) * 72 / DPI,
         )
-        axes.add_patch(window)
+        axes.add_patch(frame)
         image = Rectangle(corner + 1, side - 1, side - 1, transform=axes.transData)
-        window.set_clip_path(image)
+        frame.set_clip_path(image)
     return pixels_of(figure)

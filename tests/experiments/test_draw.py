@@ -247,9 +247,9 @@ def test_pictures_show_what_was_read_and_written():
 
 
 def test_frame_stands_where_the_window_stands():
-    outermost = np.array([[3.0, 7.0], [2.0, 5.0]])
-    frame = pictures.Frame(1, outermost, 0.1, "#ff0000")
-    picture = pictures.page(np.zeros((2, 9, 9)), 2, [frame], zoom=10)
+    outermost = np.array([[[3.0, 7.0], [2.0, 5.0]]] * 2)
+    windows = pictures.Windows(outermost, np.full(2, 0.1), ["none", "#ff0000"])
+    picture = pictures.page(np.zeros((2, 9, 9)), 2, windows, zoom=10)
     ys, xs = np.nonzero(picture[..., 0] > 200)
     # The second image begins after ten pixels and a line. Pixel a has its centre at
     # a - 1/2.
