@@ -27,7 +27,7 @@ WIDTH = 12.0
 ROW_HEIGHT = 0.16
 # Width of the pen, in points.
 LINE_WIDTH = 1.4
-INK = "#141e5a"
+INK = (20, 30, 90)
 # Rows of the points at which a density is computed.
 GRID = 48
 # Speed of the pen in an SVG, and how long the written lines stay, in seconds.
@@ -137,13 +137,14 @@ def svg(lines: Sequence[Strokes]) -> str:
         written.append("\n".join(["<g>", *paths, "</g>"]))
         top += frame.height + gap
         right = max(right, frame.width)
+    colour = "#{:02x}{:02x}{:02x}".format(*INK)
     body = "\n".join(written)
     # A dash as long as a stroke is moved onto it. Without animation there is no dash.
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" '
         f'viewBox="0 0 {right + 2 * gap:.1f} {top + gap:.1f}">\n'
         '<rect width="100%" height="100%" fill="white"/>\n'
-        f'<g fill="none" stroke="{INK}" stroke-width="{line_width:.1f}" '
+        f'<g fill="none" stroke="{colour}" stroke-width="{line_width:.1f}" '
         'stroke-linecap="round" stroke-linejoin="round">\n'
         '<set attributeName="stroke-dasharray" to="1 2"/>\n'
         f"{body}\n</g>\n</svg>\n"
@@ -251,9 +252,10 @@ def _figure(strokes: Strokes, below: float | None = 0.0) -> tuple[Any, Any]:
     figure = Figure(figsize=(WIDTH, height + below), dpi=100, layout="constrained")
     ratios = (height, max(below, 1e-3))
     ink, axes = figure.subplots(2, 1, sharex=True, height_ratios=ratios)
+    colour = np.divide(INK, 255)
     for stroke in strokes:
         # The markers are round ends, and the dot of a stroke of one point.
-        ink.plot(*stroke.T, color=INK, linewidth=LINE_WIDTH, marker=".", markersize=2)
+        ink.plot(*stroke.T, color=colour, linewidth=LINE_WIDTH, marker=".", ms=2)
     ink.set_aspect("equal", "datalim")
     ink.invert_yaxis()
     ink.axis("off")
