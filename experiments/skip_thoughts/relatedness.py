@@ -118,14 +118,24 @@ def _train_block(params, state, x, y, epochs):
 
 
 def _test(params: Mapping, pairs: Pairs) -> dict[str, float]:
-    from scipy.stats import pearsonr, spearmanr
-
     u, v, scores = pairs
     logits = features(u, v) @ np.asarray(params["w"]) + np.asarray(params["bias"])
     p = np.exp(logits - logits.max(1, keepdims=True))
     predicted = expected(p / p.sum(1, keepdims=True))
     return {
-        "pearson": float(pearsonr(predicted, scores).statistic),
-        "spearman": float(spearmanr(predicted, scores).statistic),
+        "pearson": _pearson(predicted, scores),
+        "spearman": _spearman(predicted, scores),
         "mse": float(np.mean(np.square(predicted - scores))),
     }
+
+
+def _pearson(a: np.ndarray, b: np.ndarray) -> float:
+    """Pearson's r; 0 where one side is constant."""
+    a, b = a - a.mean(), b - b.mean()
+    return float(a @ b / max(np.sqrt((a @ a) * (b @ b)), 1e-12))
+
+
+def _spearman(a: np.ndarray, b: np.ndarray) -> float:
+    from scipy.stats import rankdata
+
+    return _pearson(rankdata(a), rankdata(b))

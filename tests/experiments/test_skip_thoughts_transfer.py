@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from ml_collections import ConfigDict
+from scipy.stats import pearsonr, spearmanr
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
@@ -121,6 +122,14 @@ def test_relatedness_learns_what_the_vectors_show_and_nothing_from_noise():
     assert found[True]["pearson"] > 0.9
     assert found[True]["mse"] < 0.4
     assert abs(found[False]["pearson"]) < 0.3
+
+
+def test_correlations_are_scipys():
+    rng = np.random.RandomState(0)
+    a, b = rng.randn(50), rng.randint(0, 9, 50)
+    np.testing.assert_allclose(relatedness._pearson(a, b), pearsonr(a, b)[0])
+    np.testing.assert_allclose(relatedness._spearman(a, b), spearmanr(a, b)[0])
+    assert relatedness._pearson(np.ones(5), np.arange(5)) == 0
 
 
 # -- encoding
