@@ -96,11 +96,11 @@ class WordVectors:
             raise UserError(
                 f"{word2vec.path}: has none of the {count:,} words of the vocabulary"
             )
-        from sklearn.linear_model import LinearRegression
-
         x = np.stack([word2vec[word] for word in shared]).astype(np.float64)
         y = self.table[self.vocabulary.encode(shared)].astype(np.float64)
-        self._regression = LinearRegression().fit(x, y)
+        x_mean, y_mean = x.mean(0), y.mean(0)
+        self._map = np.linalg.lstsq(x - x_mean, y - y_mean, rcond=None)[0]
+        self._shift = y_mean - x_mean @ self._map
 
     def __call__(self, tokens: Sequence[str]) -> np.ndarray:
         """Return the vectors [t, D] of tokens, in the data type of the table."""
@@ -115,7 +115,7 @@ class WordVectors:
             self.unknown += 1
             return self.table[self._unknown]
         if token not in self._mapped:
-            (mapped,) = self._regression.predict(self.word2vec[token][None])
+            mapped = self.word2vec[token] @ self._map + self._shift
             self._mapped[token] = mapped.astype(self.table.dtype)
         return self._mapped[token]
 
