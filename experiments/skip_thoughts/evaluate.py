@@ -6,6 +6,7 @@ Shape letters: N sentences, H units.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -132,7 +133,9 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
     else:
         texts, _ = _labelled(name, config)
     words = functools.partial(tokens_of, lowercase=True)
-    counter = CountVectorizer(analyzer=words, dtype=np.float32).fit(texts)
+    # In the order in which they first occur.
+    vocabulary = list(dict.fromkeys(itertools.chain.from_iterable(map(words, texts))))
+    counter = CountVectorizer(analyzer=words, vocabulary=vocabulary, dtype=np.float32)
 
     def count(texts, *, end_token):
         del end_token
