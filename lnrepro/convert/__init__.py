@@ -1,156 +1,83 @@
 """Weights of recurrent layers from and to other libraries.
 
+    params = convert.load("torch", cell, weights)
+    weights = convert.dump("torch", cell, params)
+
 Dicts of arrays come in and dicts of NumPy arrays go out. No other library is imported.
+`cell` is a cell of `lnrepro.functional`; the Flax modules have the same parameters. Its
+options must be those that make it the library's cell:
 
-`lstm_from_X(weights)`, `gru_from_X` and `rnn_from_X` return parameters for the cells of
-`lnrepro.functional` and for the Flax modules, which use the same names. `lstm_to_X`,
-`gru_to_X` and `rnn_to_X` go back. Each docstring names the cell that the weights belong
-to. X is one of:
+| library | weights | LSTMCell | GRUCell | SimpleCell |
+|---|---|---|---|---|
+| torch | `module.state_dict()` | yes | recurrent_bias=True | yes |
+| keras | `layer.weights` by name | yes | recurrent_bias=True, reset="before" | yes |
+| flax | `params` of a linen cell | yes | recurrent_bias=True | yes |
+| nnx | `nnx.state(cell, nnx.Param)` | yes | yes | yes |
+| nnx_optimized | the same | of OptimizedLSTMCell | | |
+| haiku | `params` | yes | reset="before" | activation_fn=jax.nn.relu |
+| equinox | `vars(cell)` | yes | recurrent_bias=True | |
+| theano | the authors' npz | inner_bias=True | yes | |
 
-- torch, keras, flax (linen), nnx, haiku: LSTM, GRU and simple RNN;
-- equinox, theano (the authors' code, with layer norm): LSTM and GRU;
-- dreamer: the GRU of DreamerV2, and `block_gru_from_dreamer` for that of DreamerV3.
+All have norm="none"; the authors' code also has norm="layer". A Keras GRU has
+recurrent_bias=True with reset_after=True, and reset="before" without. torch, Keras and
+Equinox know use_bias=False, which leaves out recurrent_bias.
 
-The modules of TorchRL, LSTMModule and GRUModule, have the weights of torch:
-`lstm_from_torch(weights, prefix="lstm.")`, `gru_from_torch(weights, prefix="gru.")`.
-Their `is_init` is our `resets`, where the states stored in a batch are zeros.
+"dreamer" has the weights of DreamerV2's DreamerGRUCell (kernel, bias, norm/scale and
+norm/bias, in this order in `cell.get_weights()`; "dreamer_state_first" multiplies
+[h; x]) and of DreamerV3's DreamerBlockGRUCell.
 
-`lstm_layers_from_torch` and so on convert all layers and directions at once, and
-`flax_checkpoint` all cells of a Flax checkpoint with the state of its optimizer.
-`gradients(lstm_from_X, lstm_to_X, tree)` converts gradients and moments of Adam.
+Several layers and directions of torch are loaded one at a time:
 
-Four differences recur:
+    forward = convert.load("torch", cell, weights, suffix="_l0")
+    backward = convert.load("torch", cell, weights, suffix="_l0_reverse")
 
-- Gate order. Ours is f, i, o, g (LSTM) and z, r, candidate (GRU). `reorder` changes it,
-  for a library that has no converter.
-- Update gate. Most libraries compute h_t = u h_{t-1} + (1 - u) n, and we compute
-  h_t = (1 - z) h_{t-1} + z n. So u = sigmoid(-z), and the weights of z change sign.
-- Two biases. Where only their sum counts, as in torch's LSTM, they come back as one.
-- Constants. The 1 that Haiku adds to the forget gate is part of our bias.
+Weights of Keras are `{w.name: w for w in layer.weights}`. This is how weights go back:
 
-A round trip gives the same bits, but for the last two differences.
+    module.load_state_dict({n: torch.as_tensor(a) for n, a in weights.items()})
+    layer.set_weights([weights[w.name] for w in layer.weights])
+    nnx.update(cell, weights)
+    equinox.tree_at(lambda cell: [getattr(cell, n) for n in weights], cell,
+                    list(map(jnp.asarray, weights.values())))
+
+A round trip gives the same bits, with two exceptions. Of two biases of which only the
+sum counts, the sum comes back. Haiku adds 1 to the forget gate in every step; here the
+bias contains it, and b + 1 is rounded.
+
+A library that is not here needs a `Layout` of its own, in place of its name.
 """
 
-from lnrepro.convert.checkpoint import flax_checkpoint
-from lnrepro.convert.derivatives import gradients
-from lnrepro.convert.dreamer import (
-    block_gru_from_dreamer,
-    block_gru_to_dreamer,
-    gru_from_dreamer,
-    gru_to_dreamer,
-)
-from lnrepro.convert.equinox import (
-    gru_from_equinox,
-    gru_to_equinox,
-    lstm_from_equinox,
-    lstm_to_equinox,
-)
-from lnrepro.convert.flax import (
-    gru_from_flax,
-    gru_to_flax,
-    lstm_from_flax,
-    lstm_to_flax,
-    rnn_from_flax,
-    rnn_to_flax,
-)
-from lnrepro.convert.haiku import (
-    gru_from_haiku,
-    gru_to_haiku,
-    lstm_from_haiku,
-    lstm_to_haiku,
-    rnn_from_haiku,
-    rnn_to_haiku,
-)
-from lnrepro.convert.keras import (
-    gru_from_keras,
-    gru_to_keras,
-    lstm_from_keras,
-    lstm_to_keras,
-    rnn_from_keras,
-    rnn_to_keras,
-)
-from lnrepro.convert.layout import reorder
-from lnrepro.convert.nnx import (
-    gru_from_nnx,
-    gru_to_nnx,
-    lstm_from_nnx,
-    lstm_to_nnx,
-    rnn_from_nnx,
-    rnn_to_nnx,
-)
-from lnrepro.convert.theano import (
-    gru_from_theano,
-    gru_to_theano,
-    lstm_from_theano,
-    lstm_to_theano,
-)
-from lnrepro.convert.torch import (
-    gru_from_torch,
-    gru_to_torch,
-    lstm_from_torch,
-    lstm_to_torch,
-    rnn_from_torch,
-    rnn_to_torch,
-)
-from lnrepro.convert.torch_layers import (
-    gru_layers_from_torch,
-    gru_layers_to_torch,
-    lstm_layers_from_torch,
-    lstm_layers_to_torch,
-    rnn_layers_from_torch,
-    rnn_layers_to_torch,
-)
+import re
 
-__all__ = [
-    "block_gru_from_dreamer",
-    "block_gru_to_dreamer",
-    "flax_checkpoint",
-    "gradients",
-    "gru_from_dreamer",
-    "gru_from_equinox",
-    "gru_from_flax",
-    "gru_from_haiku",
-    "gru_from_keras",
-    "gru_from_nnx",
-    "gru_from_theano",
-    "gru_from_torch",
-    "gru_layers_from_torch",
-    "gru_layers_to_torch",
-    "gru_to_dreamer",
-    "gru_to_equinox",
-    "gru_to_flax",
-    "gru_to_haiku",
-    "gru_to_keras",
-    "gru_to_nnx",
-    "gru_to_theano",
-    "gru_to_torch",
-    "lstm_from_equinox",
-    "lstm_from_flax",
-    "lstm_from_haiku",
-    "lstm_from_keras",
-    "lstm_from_nnx",
-    "lstm_from_theano",
-    "lstm_from_torch",
-    "lstm_layers_from_torch",
-    "lstm_layers_to_torch",
-    "lstm_to_equinox",
-    "lstm_to_flax",
-    "lstm_to_haiku",
-    "lstm_to_keras",
-    "lstm_to_nnx",
-    "lstm_to_theano",
-    "lstm_to_torch",
-    "reorder",
-    "rnn_from_flax",
-    "rnn_from_haiku",
-    "rnn_from_keras",
-    "rnn_from_nnx",
-    "rnn_from_torch",
-    "rnn_layers_from_torch",
-    "rnn_layers_to_torch",
-    "rnn_to_flax",
-    "rnn_to_haiku",
-    "rnn_to_keras",
-    "rnn_to_nnx",
-    "rnn_to_torch",
-]
+from lnrepro.convert.engine import dump, load
+from lnrepro.convert.layout import Layout, Row, needs
+from lnrepro.convert.table import TABLE
+
+__all__ = ["TABLE", "Layout", "Row", "dump", "load", "needs"]
+
+# Parts of the names of the functions of earlier versions.
+_CELLS = {
+    "lstm": "LSTMCell",
+    "gru": "GRUCell",
+    "rnn": "SimpleCell",
+    "block_gru": "DreamerBlockGRUCell",
+}
+_REPLACEMENTS = {
+    "flax_checkpoint": "load('flax', cell, weights) for each cell of the tree",
+    "gradients": "load(..., gradients=True), or squared=True for second moments",
+    "reorder": "a Layout of your own, load(layout, cell, weights)",
+}
+
+
+def __getattr__(name):
+    """Say what to use in place of a function of an earlier version."""
+    use = _REPLACEMENTS.get(name)
+    old = re.fullmatch(r"(lstm|gru|rnn|block_gru)(_layers)?_(from|to)_([a-z]+)", name)
+    if old is not None:
+        kind, layers, direction, library = old.groups()
+        function = "load" if direction == "from" else "dump"
+        use = f"{function}('{library}', {_CELLS[kind]}(...), ...)"
+        if layers:
+            use += " for each layer and direction, with suffix='_l0' and so on"
+    if use is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(f"{__name__} has no {name!r}; use {__name__}.{use}")

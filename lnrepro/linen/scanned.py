@@ -31,7 +31,7 @@ class ScannedRNN(nn.Module):
       hidden_state_dim: H, the number of hidden units. None takes it from the carry.
       cell_type: "gru", "lstm", "optimised_lstm" (the same cell) or "simple".
       norm: given by name; "layer" by default. "none" is Flax's cell. Its
-        parameters have the same place, and `convert.flax_checkpoint` converts them.
+        parameters have the same place, and `convert.load("flax", ...)` makes them.
 
     >>> import jax.numpy as jnp
     >>> x, resets = jnp.ones((5, 2, 3)), jnp.zeros((5, 2), bool)

@@ -30,7 +30,7 @@ from lnrepro.functional import (
     unroll,
     zoneout,
 )
-from tests.convert.layers import LAYERS
+from tests.convert.cases import CASES
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "capabilities.md"
 SOURCE = "../tests/functional/test_capabilities.py"
@@ -310,11 +310,11 @@ def libraries_of(cell):
     def kind(cell):
         return type(cell), [getattr(cell, name, None) for name in fields]
 
-    found = [name.split("-")[0] for name, layer in LAYERS.items()]
-    cells = [layer.cell for layer in LAYERS.values()]
-    same = {n for n, c in zip(found, cells, strict=True) if kind(c) == kind(cell)}
-    if isinstance(cell, DreamerBlockGRUCell):
-        same = {"dreamer"}
+    # A library without an entry in the table has a layout in place of a name.
+    named = [case for case in CASES.values() if isinstance(case.library, str)]
+    same = {
+        case.library.split("_")[0] for case in named if kind(case.cell) == kind(cell)
+    }
     return ", ".join(sorted(same))
 
 

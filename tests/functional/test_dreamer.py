@@ -1,7 +1,7 @@
 """Dreamer's cells against their equations, in the layout of Dreamer's own weights.
 
 The equations here are written from the publications alone, with one concatenated
-product, as Dreamer has it. Parameters reach them through the converters.
+product, as Dreamer has it. Parameters reach them through `lnrepro.convert`.
 
 Sources: Hafner et al. 2021 (DreamerV2), the recurrent cell of the world model; Hafner
 et al. 2023 (DreamerV3), the sequence model with block-diagonal weights.
@@ -106,7 +106,7 @@ def draw(tree, seed=0):
     return jax.tree.map(lambda a: 0.7 * rng.standard_normal(a.shape), tree)
 
 
-def check(cell, to_dreamer, step, features_in, **options):
+def check(cell, step, features_in, **options):
     """Compare outputs and the slope along one direction of all weights and of x."""
     rng = np.random.default_rng(1)
     init = jax.eval_shape(lambda: cell.init(jax.random.key(0), features_in))
@@ -122,13 +122,13 @@ def check(cell, to_dreamer, step, features_in, **options):
     (_, outputs), (d_params, d_x) = jax.jit(
         jax.value_and_grad(ours, (0, 1), has_aux=True)
     )(params, x)
-    dreamer = to_dreamer(params)
+    dreamer = convert.dump("dreamer", cell, params)
     theirs = run(step, dreamer, x, first, **options)
     np.testing.assert_allclose(outputs, theirs, atol=1e-12)
 
     # The imaginary part along a tiny step is the exact slope. A converter only moves
     # numbers, so that it moves a direction as it moves weights.
-    direction = to_dreamer(along)
+    direction = convert.dump("dreamer", cell, along)
     moved = {n: a + 1e-30j * direction[n] for n, a in dreamer.items()}
     moved = run(step, moved, x + 1e-30j * x_along, first, **options)
     slope = (weight * moved).sum().imag / 1e-30
@@ -141,7 +141,7 @@ def check(cell, to_dreamer, step, features_in, **options):
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_gru_equals_the_equations(norm, use_bias):
     cell = DreamerGRUCell(H, norm, use_bias=use_bias, epsilon=1e-3)
-    check(cell, convert.gru_to_dreamer, gru_step, D, epsilon=1e-3)
+    check(cell, gru_step, D, epsilon=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,6 @@ def test_block_gru_equals_the_equations(blocks):
     cell = DreamerBlockGRUCell(H, blocks=blocks, hidden_features=5, input_sizes=sizes)
     check(
         cell,
-        convert.block_gru_to_dreamer,
         block_gru_step,
         sum(sizes),
         epsilon=1e-4,

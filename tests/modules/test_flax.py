@@ -26,27 +26,30 @@ from tests.modules.adaptor import (
 
 DIRECTIONS = ({}, {"reverse": True}, {"reverse": True, "keep_order": True})
 PLAIN_GRU = functional.GRUCell(H, "none", recurrent_bias=True)
+PLAIN_LSTM = functional.LSTMCell(H, "none")
+PLAIN_RNN = functional.SimpleCell(H, "none")
 PLAIN = [
-    (linen.LSTMCell(H, norm="none"), nn.LSTMCell, convert.lstm_from_flax),
-    (linen.LSTMCell(H, norm="none"), nn.OptimizedLSTMCell, convert.lstm_from_flax),
-    (PLAIN_GRU, nn.GRUCell, convert.gru_from_flax),
-    (linen.SimpleCell(H, norm="none"), nn.SimpleCell, convert.rnn_from_flax),
+    (PLAIN_LSTM, nn.LSTMCell),
+    (PLAIN_LSTM, nn.OptimizedLSTMCell),
+    (PLAIN_GRU, nn.GRUCell),
+    (PLAIN_RNN, nn.SimpleCell),
 ]
 PLAIN_NNX = [
-    (lnnx.LSTM, nnx.LSTMCell, convert.lstm_from_nnx),
-    (lnnx.LSTM, nnx.OptimizedLSTMCell, convert.lstm_from_nnx),
-    (lnnx.GRU, nnx.GRUCell, convert.gru_from_nnx),
-    (lnnx.SimpleRNN, nnx.SimpleCell, convert.rnn_from_nnx),
+    (lnnx.LSTM, nnx.LSTMCell, "nnx", PLAIN_LSTM),
+    (lnnx.LSTM, nnx.OptimizedLSTMCell, "nnx_optimized", PLAIN_LSTM),
+    (lnnx.GRU, nnx.GRUCell, "nnx", functional.GRUCell(H, "none")),
+    (lnnx.SimpleRNN, nnx.SimpleCell, "nnx", PLAIN_RNN),
 ]
 
 
-@pytest.mark.parametrize(("cell", "theirs", "converter"), PLAIN)
-def test_linen_equals_flax_without_a_norm(cell, theirs, converter):
+@pytest.mark.parametrize(("cell", "theirs"), PLAIN)
+def test_linen_equals_flax_without_a_norm(cell, theirs):
     """Except at padding, where outputs are zero and the carry does not change."""
     rnn, module = nn.RNN(theirs(H)), linen.RNN(cell)
     variables = rnn.init(jax.random.key(0), X)
     variables = jax.tree.map(lambda a: a + 0.1, variables)
-    ours = {"params": {"cell": converter(variables["params"]["cell"])}}
+    params = convert.load("flax", cell, variables["params"]["cell"])
+    ours = {"params": {"cell": params}}
     for arguments in DIRECTIONS:
         arguments = arguments | {"return_carry": True}
         same(module.apply(ours, X, **arguments), rnn.apply(variables, X, **arguments))
@@ -57,12 +60,12 @@ def test_linen_equals_flax_without_a_norm(cell, theirs, converter):
     same(output, (carry, jnp.where(inside, y, 0)))
 
 
-@pytest.mark.parametrize(("sequence", "theirs", "converter"), PLAIN_NNX)
-def test_nnx_equals_flax_without_a_norm(sequence, theirs, converter):
+@pytest.mark.parametrize(("sequence", "theirs", "library", "ours"), PLAIN_NNX)
+def test_nnx_equals_flax_without_a_norm(sequence, theirs, library, ours):
     cell = theirs(D, H, bias_init=nnx.initializers.normal(0.1), rngs=nnx.Rngs(0))
     module = sequence(D, H, norm="none", rngs=nnx.Rngs(1))
     params = nnx.to_pure_dict(nnx.state(cell, nnx.Param))
-    for name, value in converter(params).items():
+    for name, value in convert.load(library, ours, params).items():
         getattr(module, name)[...] = jnp.asarray(value)
     for options in DIRECTIONS:
         expected = nnx.RNN(cell)(X, seq_lengths=LENGTHS, **options)

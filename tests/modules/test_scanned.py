@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lnrepro import convert
+from lnrepro.functional import GRUCell, LSTMCell, SimpleCell
 from lnrepro.linen import ScannedRNN
 from tests.modules.adaptor import refused, same
 
@@ -19,7 +20,12 @@ CELLS = {
     "optimised_lstm": nn.OptimizedLSTMCell,
     "simple": nn.SimpleCell,
 }
-RENAMES = {"OptimizedLSTMCell_0": "LSTMCell_0"}
+OURS = {
+    "gru": GRUCell(H, "none", recurrent_bias=True),
+    "lstm": LSTMCell(H, "none"),
+    "optimised_lstm": LSTMCell(H, "none"),
+    "simple": SimpleCell(H, "none"),
+}
 # The batch axes of purejaxrl and Stoix, and those of Mava.
 each_batch = pytest.mark.parametrize(
     "batch", [(5,), pytest.param((3, 2), marks=pytest.mark.slow)], ids=str
@@ -60,8 +66,11 @@ def test_numbers_and_gradients_are_those_of_a_scan_of_flax(batch, cell_type):
     carry = jax.tree.map(lambda a: a + 0.5, carry)
     theirs, ours = Reference(cell_type), ScannedRNN(H, cell_type, norm="none")
     variables = theirs.init(jax.random.key(0), carry, x)
-    converted = convert.flax_checkpoint(variables, RENAMES)
+    (weights,) = variables["params"].values()
     expected = ours.init(jax.random.key(0), carry, x)
+    ((place, _),) = expected["params"].items()
+    loaded = convert.load("flax", OURS[cell_type], weights)
+    converted = {"params": {place: loaded}}
     assert jax.tree.map(jnp.shape, converted) == jax.tree.map(jnp.shape, expected)
 
     def loss(module, variables, carry):
@@ -74,15 +83,9 @@ def test_numbers_and_gradients_are_those_of_a_scan_of_flax(batch, cell_type):
     (_, our_results), our_gradients = run(ours, converted, carry)
     same(our_results, results)
     same(our_gradients[1], gradients[1])
-    converter = {"gru": "gru", "simple": "rnn"}.get(cell_type, "lstm")
     (weights,) = gradients[0]["params"].values()
-    (our_weights,) = our_gradients[0]["params"].values()
-    as_ours = convert.gradients(
-        getattr(convert, f"{converter}_from_flax"),
-        getattr(convert, f"{converter}_to_flax"),
-        weights,
-    )
-    same({name: our_weights[name] for name in as_ours}, as_ours)
+    as_ours = convert.load("flax", OURS[cell_type], weights, gradients=True)
+    same(our_gradients[0]["params"][place], as_ours)
 
 
 @each_batch

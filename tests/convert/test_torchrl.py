@@ -1,4 +1,4 @@
-"""Converted weights give the outputs of torchaudio and TorchRL, where installed."""
+"""Loaded weights give the outputs of TorchRL, where it is installed."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,7 +6,6 @@ import pytest
 
 from lnrepro import convert
 from lnrepro.functional import DreamerBlockGRUCell, GRUCell, LSTMCell, unroll
-from tests.convert.test_by_hand import from_torchaudio
 
 B, T, D, H = 3, 5, 4, 6
 
@@ -24,55 +23,28 @@ def imported(name):
     return torch, pytest.importorskip(name, exc_type=ImportError)
 
 
-@pytest.mark.parametrize("layer_norm", [True, False])
-def test_torchaudio(layer_norm):
-    torch, rnnt = imported("torchaudio.models.rnnt")
-    module = rnnt._CustomLSTM(D, H, layer_norm=layer_norm)
-    randomise(torch, module)
-    x = torch.randn(T, B, D)
-    with torch.no_grad():
-        outputs, (h, c) = module(x, None)
-
-    cell = LSTMCell(H, "none")
-    if layer_norm:
-        cell = LSTMCell(H, "layer", norm_site="joint", cell_norm="carry")
-    state = {name: a.numpy() for name, a in module.state_dict().items()}
-    params = from_torchaudio(state)
-    result = unroll(cell, params, jnp.asarray(x.numpy()), time_major=True)
-    np.testing.assert_allclose(result.outputs, outputs, atol=1e-5)
-    np.testing.assert_allclose(result.carry[0], c, atol=1e-5)
-    np.testing.assert_allclose(result.carry[1], h, atol=1e-5)
-
-
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_torchrl_modules_with_episodes(kind):
     """Also the meaning of `is_init`: it is `resets`."""
     torch, modules = imported("torchrl.modules")
     tensordict = pytest.importorskip("tensordict")
-    options = {"input_size": D, "hidden_size": H, "in_key": "x", "out_key": "y"}
-    if kind == "lstm":
-        module, cell = modules.LSTMModule(**options), LSTMCell(H, "none")
-        carry_keys = ("recurrent_state_h", "recurrent_state_c")
-        from_torch = convert.lstm_from_torch
-    else:
-        module, cell = (
-            modules.GRUModule(**options),
-            GRUCell(H, "none", recurrent_bias=True),
-        )
-        carry_keys = ("recurrent_state",)
-        from_torch = convert.gru_from_torch
+    make, cell, *carry_keys = {
+        "lstm": (modules.LSTMModule, LSTMCell(H, "none"), "state_h", "state_c"),
+        "gru": (modules.GRUModule, GRUCell(H, "none", recurrent_bias=True), "state"),
+    }[kind]
+    module = make(input_size=D, hidden_size=H, in_key="x", out_key="y")
     randomise(torch, module)
     x = torch.randn(B, T, D)
     is_init = torch.zeros(B, T, 1, dtype=torch.bool)
     is_init[:, 0] = True
     is_init[0, 2] = is_init[2, 4] = True
     data = {"x": x, "is_init": is_init}
-    data |= {key: torch.zeros(B, T, 1, H) for key in carry_keys}
+    data |= {f"recurrent_{key}": torch.zeros(B, T, 1, H) for key in carry_keys}
     data = tensordict.TensorDict(data, batch_size=(B, T))
     with torch.no_grad(), modules.set_recurrent_mode(True):
         outputs = module(data)["y"]
 
-    params = from_torch(module.state_dict(), prefix=f"{kind}.")
+    params = convert.load("torch", cell, module.state_dict(), prefix=f"{kind}.")
     resets = is_init[..., 0].numpy()
     ours = unroll(cell, params, jnp.asarray(x.numpy()), resets=resets).outputs
     np.testing.assert_allclose(ours, outputs, atol=1e-5)
@@ -113,6 +85,6 @@ def test_torchrl_block_gru():
     cell = DreamerBlockGRUCell(
         H, hidden_features=hidden, input_sizes=(state, action), blocks=blocks
     )
-    params = convert.block_gru_from_dreamer(weights)
+    params = convert.load("dreamer", cell, weights)
     ours = unroll(cell, params, jnp.asarray(x.numpy())).outputs
     np.testing.assert_allclose(ours, torch.stack(outputs, 1), atol=1e-5)
