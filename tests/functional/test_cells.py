@@ -289,12 +289,9 @@ def test_initialisers_are_used_for_what_they_are_named_after():
 
 def test_input_scale_does_not_matter_under_layer_norm(x64):
     """LN(W x) of 3 x is LN(W x) of x, up to epsilon (section 5.1)."""
-    cell = LSTMCell(H, "layer", epsilon=0.0)
-    params = cell.init(jax.random.key(0), D, jnp.float64)
-    carry = (jnp.ones((2, H)), jnp.array([[1.0, -1, 2, 0, 1]] * 2))
-    x = jax.random.normal(jax.random.key(1), (2, D), jnp.float64)
-    _, y = functional.step(cell, params, carry, x)
-    _, y_of_scaled = functional.step(cell, params, carry, 3 * x)
+    options = {"epsilon": 0.0, "learned_carry": True}
+    cell, params, x, _ = problem("lstm", "layer", options)
+    y, y_of_scaled = (unroll(cell, params, a).outputs for a in (x, 3 * x))
     np.testing.assert_allclose(y, y_of_scaled, atol=1e-12)
 
 

@@ -108,7 +108,7 @@ WRONG_VALUES = [
     # Parameters of another cell.
     ("gain_h", lambda: unroll(CELL, LSTMCell(H, "none").init(KEY, D), X)),
     ("'w_x'", lambda: unroll(CELL, {"kernel": jnp.ones((D, H))}, X)),
-    ("w_x has shape (4, 32)", lambda: unroll(CELL, LSTMCell(8).init(KEY, D), X)),
+    ("w_x has shape (4, 24)", lambda: unroll(TWO.cells[0], GRUCell(8).init(KEY, D), X)),
     ("tuple of length 1", lambda: unroll(TWO, TWO.init(KEY, D)[:1], X)),
     ("tuple of length 3", lambda: unroll(TWO, (*TWO.init(KEY, D), {}), X)),
     # Norms.

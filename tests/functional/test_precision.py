@@ -90,17 +90,16 @@ def test_float16_needs_a_scaled_loss(x64):
 
 def test_sums_over_time_are_taken_in_float32():
     """The sum of 4096 ones is 256 in bfloat16, where each is added by itself."""
-    cell = LSTMCell(1, "none", use_bias=True)
+    cell = LSTMCell(1, "none")
     params = jax.tree.map(jnp.zeros_like, cell.init(jax.random.key(0), 1))
-    params = jax.tree.map(lambda a: a.astype(jnp.bfloat16), params)
-    x = jnp.ones((1, 4096, 1), jnp.bfloat16)
+    arguments = params, jnp.ones((1, 4096, 1))
 
     def loss(params, x):
-        return unroll(cell, params, x).outputs.astype(jnp.float32).sum()
+        return run(cell, params, x).outputs.astype(jnp.float32).sum()
 
-    narrow = jax.jit(jax.grad(loss))(params, x)["bias"].astype(jnp.float32)
-    wide = jax.tree.map(lambda a: a.astype(jnp.float32), (params, x))
-    np.testing.assert_allclose(narrow, jax.grad(loss)(*wide)["bias"], rtol=0.01)
+    gradient = jax.grad(loss)
+    narrow = gradient(*as_dtype(arguments, jnp.bfloat16))["bias"]
+    same(narrow.astype(jnp.float32), gradient(*arguments)["bias"], 0.01)
 
 
 # Dtypes of results
