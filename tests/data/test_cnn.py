@@ -50,9 +50,7 @@ def test_a_file_is_read(content):
         (text((1, "  ")), "f, line 3: the passage is missing"),
         (text().replace(b"\n\n", b"\n", 1), "f, line 2: the line after the address"),
         (text((2, "who")), "f, line 5: the question has 0 @placeholder tokens"),
-        (text((2, "@placeholder @placeholder")), "f, line 5: .* 2 @placeholder tokens"),
         (text((3, "C")), "f, line 7: the answer 'C' is not of the form @entityN"),
-        (text((3, "@entity1 @entity2")), "f, line 7: the answer '@entity1 @entity2' "),
         (text((3, "@entity1\u0663")), "is not of the form @entityN"),
     ],
 )
@@ -269,16 +267,12 @@ def test_the_authors_pickles_are_converted(tmp_path):
     ("changes", "message"),
     [
         ({"dict": {"a": "b"}}, "dict.pkl: not a dict of words and their numbers"),
-        ({"dict": [1]}, "dict.pkl: not a dict"),
         ({"dict": {"a": 1, "b": 1}}, "dict.pkl: .* all of them different"),
         ({"train4_qs": [[6, 4, 0]]}, "train4_pass, _qs and _ans.pkl contain different"),
         ({"valid4_pass": [[4, 99, 0]]}, "valid4_pass.pkl, list 0: .*99"),
-        ({"valid4_pass": [[4, [], 0]]}, "valid4_pass.pkl, list 0: .*unhashable"),
         ({"valid4_pass": [[4]]}, "valid4_pass.pkl, list 1: .*out of range"),
         ({"valid4_ans": [[4]]}, "valid4_ans.pkl, list 0: 'fish' is not an entity"),
-        ({"valid4_ans": [[3, 5]]}, "list 0: '@entity5 @entity2' is not an entity"),
         ({"train4_ans": {"a": 1}}, "train4_ans.pkl, list 0: not a list of numbers"),
-        ({"train4_pass": 5}, "train4_pass.pkl, list 0: not a list of numbers"),
         ({"train4_pass": Malicious("x")}, "train4_pass.pkl: not a plain pickle"),
     ],
 )

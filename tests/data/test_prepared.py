@@ -51,14 +51,10 @@ def test_every_reader_is_complete(name):
     reader = data.reader_of(name)
     assert (reader.read is None) != (reader.write is None)
     assert reader.version.count(".") == 2
-    for text in (reader.title, reader.source, reader.licence, reader.size):
-        assert text.strip()
-        assert text != "not stated"
+    texts = (reader.title, reader.source, reader.licence, reader.size)
+    assert all(text.strip() not in ("", "not stated") for text in texts)
     assert reader.embedded != bool(reader.files)
     assert len({file.name for file in reader.files}) == len(reader.files)
-    for file in reader.files:
-        assert file.sha256 is None or len(bytes.fromhex(file.sha256)) == 32
-        assert all(url.startswith(("https://", "http://")) for url in file.urls)
     has_checksums = all(file.sha256 for file in reader.files)
     assert has_checksums or reader.published, "nothing shows that a set is official"
 
@@ -116,7 +112,6 @@ def test_a_reader_may_write_its_columns_itself(monkeypatch, tmp_path):
     [
         ({"a": np.zeros(2), "b": np.zeros(3)}, "there are {'a': 2, 'b': 3}"),
         ({"a": np.zeros(0)}, "made: the split train needs examples"),
-        ({"a": []}, "made: the split train needs examples"),
         ({"a": np.array(["x"])}, "a: values of type <U1; columns hold numbers"),
         (
             {"a": [np.zeros((1, 2)), np.zeros((1, 3))]},
@@ -343,11 +338,6 @@ def test_own_files_get_a_name_of_their_own(numbers, raw, tmp_path):
     data.prepare("mine", raw, tmp_path, own_name="mine_too")
     assert data.reader_of("mine_too", tmp_path) is small.READER
     assert mine.format == "numbers"
-
-
-def test_an_own_set_of_another_data_dir_is_found_by_its_name(numbers, raw, tmp_path):
-    folder = data.prepare("numbers", raw, tmp_path / "there", own_name="mine")
-    assert data.prepare("mine", data_dir=tmp_path / "there") == folder
 
 
 @pytest.mark.parametrize(
