@@ -172,18 +172,16 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("damage", "problem"), DAMAGES)
-@pytest.mark.parametrize("own_name", [None, "mine"])
 def test_a_damaged_set_names_the_file_and_the_remedy(
-    numbers, raw, tmp_path, damage, problem, own_name
+    numbers, raw, tmp_path, damage, problem
 ):
-    folder = data.prepare("numbers", raw, tmp_path, own_name=own_name)
-    name = own_name or "numbers"
+    folder = data.prepare("numbers", raw, tmp_path, own_name="mine")
     damage(folder)
     message = f"{folder}: damaged, .*{problem}; remove it and prepare it again"
     for use in (
-        lambda: data.open_set(name, tmp_path),
-        lambda: data.prepared(name, tmp_path),
-        lambda: data.prepare("numbers", raw, tmp_path, own_name=own_name),
+        lambda: data.open_set("mine", tmp_path),
+        lambda: data.prepared("mine", tmp_path),
+        lambda: data.prepare("numbers", raw, tmp_path, own_name="mine"),
     ):
         with pytest.raises(DataError, match=message):
             use()

@@ -8,7 +8,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from lnrepro.engine import optim
-from lnrepro.errors import UserError
+from tests.refused import refused
 
 
 def config(**changes):
@@ -23,29 +23,6 @@ def config(**changes):
         "decay": None,
     }
     return ConfigDict(c | changes)
-
-
-def test_kiros_adam_step_sizes_for_a_constant_gradient():
-    steps = {}
-    tx = optim.scale_by_kiros_adam()
-    state = tx.init(jnp.zeros(()))
-    update = jax.jit(tx.update)
-    for t in range(1, 1001):
-        u, state = update(jnp.float32(0.3), state)
-        steps[t] = float(u)
-    for t, size in {
-        1: 3.51,
-        2: 4.29,
-        3: 4.96,
-        5: 5.80,
-        10: 6.53,
-        12: 6.57,
-        20: 6.24,
-        100: 3.24,
-        1000: 1.26,
-    }.items():
-        assert abs(steps[t] - size) < 6e-3, t
-    assert max(steps, key=steps.get) == 12
 
 
 def test_kiros_adam_matches_the_recurrence():
@@ -138,7 +115,5 @@ def test_a_constant_rate_has_the_state_of_plain_adam():
     [("name", "sgdd"), ("clip_mode", "each"), ("decay", "linear")],
 )
 def test_unknown_choices_name_the_known(field, value):
-    with pytest.raises(
-        UserError, match=rf"config\.optimizer\.{field} = '{value}': choose one of"
-    ):
+    with refused(f"config.optimizer.{field} = '{value}': choose one of"):
         optim.make(config(clip=1.0, **{field: value}), steps=1)
