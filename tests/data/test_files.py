@@ -12,6 +12,7 @@ import pytest
 
 from lnrepro.data import files
 from lnrepro.errors import DataError
+from tests.data.reading import refused
 
 CONTENT = b"one line\nand another\n" * 200
 PACK = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
@@ -84,15 +85,15 @@ def test_another_file_in_place_of_the_right_one_is_named(
     path = tmp_path / "file"
     path.write_bytes(pack(content))
     for read in READERS:
-        with pytest.raises(DataError, match=f"file: {message}"):
+        with refused(f"file: {message}"):
             read(path)
 
 
 def test_what_cannot_be_opened_is_one_line(tmp_path):
     for read in READERS:
-        with pytest.raises(DataError, match=r"none: cannot be read \(No such file"):
+        with refused(r"none: cannot be read \(No such file"):
             read(tmp_path / "none")
-        with pytest.raises(DataError, match=r"cannot be read \(Is a directory\)"):
+        with refused(r"cannot be read \(Is a directory\)"):
             read(tmp_path)
 
 
@@ -101,7 +102,7 @@ def test_a_full_temporary_folder_is_named(tmp_path, monkeypatch):
     # Writing to this device fails as on a full disk.
     full = open("/dev/full", "wb")
     monkeypatch.setattr("tempfile.NamedTemporaryFile", lambda prefix: full)
-    with pytest.raises(DataError, match=r"cannot be unpacked into .*No space.*TMPDIR"):
+    with refused(r"cannot be unpacked into .*No space.*TMPDIR"):
         files.load_npy(tmp_path / "a.npy.gz")
 
 
@@ -128,7 +129,7 @@ def test_numbers_that_are_not_finite_name_the_row(bad):
     array = np.zeros((2000, 3))
     files.check_finite(array, "f")
     array[[1500, 1999], 1] = bad
-    with pytest.raises(DataError, match=r"f, row 1500: contains NaN .*2 such rows"):
+    with refused(r"f, row 1500: contains NaN .*2 such rows"):
         files.check_finite(array, "f")
 
 
@@ -193,7 +194,7 @@ def test_blocks_consist_of_whole_lines(tmp_path, monkeypatch):
         whole = text.splitlines(keepends=True)
         assert whole == lines[number - 1 : number - 1 + len(whole)]
     assert blocks[-1] == (101, "end")
-    with pytest.raises(DataError, match=r"f, line \d+: longer than 5 bytes; one s"):
+    with refused(r"f, line \d+: longer than 5 bytes; one s"):
         list(files.text_blocks(tmp_path / "f", longest=5))
 
 
@@ -208,6 +209,6 @@ def test_blocks_consist_of_whole_lines(tmp_path, monkeypatch):
     ],
 )
 def test_what_is_no_text_is_refused(content, message):
-    with pytest.raises(DataError, match=message):
+    with refused(message):
         files.decode(content, "f")
     assert files.decode(RUSSIAN.encode(), "f") == RUSSIAN
