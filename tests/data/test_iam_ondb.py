@@ -1,7 +1,5 @@
 """Parsers of IAM-OnDB, and how forms, lists, texts and strokes come together."""
 
-import tarfile
-
 import numpy as np
 import pytest
 
@@ -152,16 +150,6 @@ def test_official_lists_give_the_splits_and_facts(tmp_path):
     assert facts["skipped"] == []
     assert facts["other"]["-"] == 2 * 8
     assert content.counts == {"forms": 4}
-
-
-def test_archives_hold_the_same_set(tmp_path):
-    raw = write(tmp_path / "raw", official())
-    wanted = read_lines(raw, True)
-    for name, packing in (("lineStrokes", "xz"), ("ascii", "gz")):
-        with tarfile.open(raw / f"{name}-all.tar.{packing}", f"w:{packing}") as tar:
-            tar.add(raw / name, f"original/{name}")
-        (raw / name).rename(tmp_path / name)
-    assert read_lines(raw, True) == wanted
 
 
 @pytest.mark.parametrize(

@@ -132,8 +132,8 @@ def test_a_bad_download_leaves_no_file(served, tmp_path, name, content, message)
 
 
 def test_no_network_and_no_address(tmp_path):
-    refused = f"cannot download file .{REFUSED}: .*refused.*fetch it by hand"
-    with refused(refused):
+    message = f"cannot download file .{REFUSED}: .*refused.*fetch it by hand"
+    with refused(message):
         download(raw_file(REFUSED), tmp_path, timeout=5)
     with refused(r"cannot download file .no public address is"):
         download(raw_file(), tmp_path)

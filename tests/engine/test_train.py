@@ -107,17 +107,6 @@ def test_unlike_batches_in_one_call_are_refused():
         train_step.take(batches, 2)
 
 
-def test_the_result_and_the_best_come_first_and_the_rest_is_folded(tmp_path, capsys):
-    numbers = train.train(config(), tmp_path)
-    *_, shown = capsys.readouterr().out.partition("steps\n")
-    rows = [line.split()[1:-1] for line in shown.splitlines() if line[:1] == "│"]
-    names = [" ".join(cells).partition(" │")[0] for cells in rows]
-    first = ["best test/error", "best step", "picture/sum", "train/loss", "test/error"]
-    assert names == first
-    assert numbers.keys() - set(first) == {"train/scale"}
-    assert "report.html (with 1 more number)" in shown
-
-
 def test_without_best_and_curves_all_numbers_are_results():
     rows = [Row("train/loss", 1.0), Row("test/error", 2.0)]
     shown = {"evals": {}, "best": {"metric": None}, "curves": ()}

@@ -93,13 +93,6 @@ def test_sentences_are_tokenised_as_those_that_are_encoded(tmp_path):
         assert encoding.tokens_of(line, lowercase=True) == line.split()
 
 
-def test_converted_books_are_a_set(tmp_path):
-    convert(tmp_path, BOOK.encode())
-    data.prepare("bookcorpus", tmp_path / "out", tmp_path, own_name="walks")
-    facts = data.facts("walks", tmp_path)
-    assert (facts["lines"], facts["books"]) == (5, 1)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

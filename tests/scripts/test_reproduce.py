@@ -117,12 +117,10 @@ def test_a_run_of_both_protocols_is_planned_once(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--scale", "large"], "invalid choice: 'large'"),
         ([], "the following arguments are required: --scale"),
         (["--scale", "smoke", "--only", "drow"], "invalid choice: 'drow'"),
         (["--scale", "embedded", "--protocol", "tuned"], "no runs of the protocol"),
         (["--scale", "smoke", "--hours", "nan"], "--hours nan: a time above 0"),
-        (["--scale", "smoke", "--hours", "1", "--minutes", "9"], "not allowed with"),
         (["--scale", "smoke", "--processes", "0"], "at least 1 is needed"),
     ],
 )
