@@ -38,38 +38,12 @@ def batch_norm(a, rows, gain=1.0, bias=0.0, epsilon=1e-5):
     return (a - mean) / np.sqrt(var + epsilon) * gain + bias
 
 
-# The sites at which a norm stands, by cell and norm.
-SITES = {
-    "lstm": {
-        "layer": ("x", "h", "c"),
-        "layer_cell": ("c",),
-        "rms": ("x", "h", "c"),
-        "batch": ("x", "h", "c"),
-    },
-    "gru": {"layer": ("x", "h"), "rms": ("x", "h"), "batch": ("x", "h")},
-    "gru_before": {
-        "layer": ("x", "h", "u"),
-        "rms": ("x", "h", "u"),
-        "batch": ("x", "h", "u"),
-    },
-    "simple": {"layer": ("joint",), "rms": ("joint",), "batch": ("x", "h")},
-}
-# The sites at which layer norm or batch norm has a bias.
-SITES_WITH_BIAS = {
-    "lstm": {"layer": ("x", "h", "c"), "layer_cell": ("c",), "batch": ("c",)},
-    "gru": {"layer": ("x", "h")},
-    "gru_before": {"layer": ("x", "h", "u")},
-    "simple": {},
-}
-
-
-def normalise(p, cell, norm, site, a, rows, part=slice(None)):
-    """The norm of one site, for those of its units that `part` names."""
-    if site not in SITES[cell].get(norm, ()):
+def normalise(p, norm, site, a, rows, part=slice(None)):
+    """The norm of one site, where it has a gain, for those units that `part` names."""
+    if f"gain_{site}" not in p:
         return a
     gain = p[f"gain_{site}"][part]
-    has_bias = site in SITES_WITH_BIAS[cell].get(norm, ())
-    bias = p[f"bias_{site}"][part] if has_bias else 0.0
+    bias = p[f"bias_{site}"][part] if f"bias_{site}" in p else 0.0
     if norm == "rms":
         return rms_norm(a, gain)
     if norm == "batch":
@@ -99,9 +73,9 @@ def lstm_step(
     """One step of the LSTM (eq. 20-22); c, h and x may lack the batch axis."""
     a_x = x @ kernel(p, norm, "x") + p.get("inner_bias", 0)
     a_h = h @ kernel(p, norm, "h")
-    a_x = normalise(p, "lstm", norm, "x", a_x, rows)
-    a_h = normalise(p, "lstm", norm, "h", a_h, rows)
-    a = a_x + a_h + p.get("bias", 0)
+    a_x = normalise(p, norm, "x", a_x, rows)
+    a_h = normalise(p, norm, "h", a_h, rows)
+    a = normalise(p, norm, "joint", a_x + a_h, rows) + p.get("bias", 0)
     f, i, o, g = np.split(a, 4, axis=-1)
     if "peephole" in p:
         f = f + p["peephole"][0] * c
@@ -109,7 +83,7 @@ def lstm_step(
     new_c = gate_fn(f) * c + gate_fn(i) * activation_fn(g)
     if "peephole" in p:
         o = o + p["peephole"][2] * new_c
-    shown_c = normalise(p, "lstm", norm, "c", new_c, rows)
+    shown_c = normalise(p, norm, "c", new_c, rows)
     new_h = gate_fn(o) * activation_fn(shown_c)
     carried_c = shown_c if cell_norm == "carry" else new_c
     return carried_c, new_h
@@ -135,20 +109,19 @@ def gru_step(
     w_x, w_h = kernel(p, norm, "x"), kernel(p, norm, "h")
     bias = p.get("bias", np.zeros(3 * H))
     bias_recurrent = p.get("bias_recurrent", np.zeros(3 * H))
-    cell = "gru" if reset == "after" else "gru_before"
 
     def input_part(part):
         a = x @ w_x[:, part] + bias[part]
-        return normalise(p, cell, norm, "x", a, rows, part)
+        return normalise(p, norm, "x", a, rows, part)
 
-    a_gates = normalise(p, cell, norm, "h", h @ w_h[:, gates], rows, gates)
+    a_gates = normalise(p, norm, "h", h @ w_h[:, gates], rows, gates)
     zr = input_part(gates) + a_gates + bias_recurrent[gates]
     z, r = gate_fn(zr[..., :H]), gate_fn(zr[..., H:])
     if reset == "after":
-        u = normalise(p, cell, norm, "h", h @ w_h[:, last], rows, last)
+        u = normalise(p, norm, "h", h @ w_h[:, last], rows, last)
         u = r * (u + bias_recurrent[last])
     else:
-        u = normalise(p, cell, norm, "u", (r * h) @ w_h[:, last], rows)
+        u = normalise(p, norm, "u", (r * h) @ w_h[:, last], rows)
         u = u + bias_recurrent[last]
     n = activation_fn(input_part(last) + u)
     return None, (1 - z) * h + z * n
@@ -157,13 +130,26 @@ def gru_step(
 def simple_step(p, norm, c, h, x, rows, activation_fn=np.tanh):
     """One step of the simple recurrent network (eq. 4)."""
     a_x, a_h = x @ kernel(p, norm, "x"), h @ kernel(p, norm, "h")
-    a_x = normalise(p, "simple", norm, "x", a_x, rows)
-    a_h = normalise(p, "simple", norm, "h", a_h, rows)
-    a = normalise(p, "simple", norm, "joint", a_x + a_h, rows)
+    a_x = normalise(p, norm, "x", a_x, rows)
+    a_h = normalise(p, norm, "h", a_h, rows)
+    a = normalise(p, norm, "joint", a_x + a_h, rows)
     return None, activation_fn(a + p.get("bias", 0))
 
 
-STEPS = {"lstm": lstm_step, "gru": gru_step, "simple": simple_step}
+def dreamer_step(p, norm, c, h, x, rows, update_bias=-1.0):
+    """One step of the recurrent cell of DreamerV2 (Hafner et al. 2021)."""
+    a = x @ p["w_x"] + h @ p["w_h"] + p.get("bias", 0)
+    r, n, u = np.split(normalise(p, norm, "joint", a, rows), 3, -1)
+    u = sigmoid(u + update_bias)
+    return None, u * np.tanh(sigmoid(r) * n) + (1 - u) * h
+
+
+STEPS = {
+    "lstm": lstm_step,
+    "gru": gru_step,
+    "simple": simple_step,
+    "dreamer": dreamer_step,
+}
 
 
 def run(name, norm, p, x, mask, resets=None, reverse=False, **options):
@@ -172,7 +158,7 @@ def run(name, norm, p, x, mask, resets=None, reverse=False, **options):
     Padded steps pass the carry on, and their output is 0.
 
     Args:
-      name: "lstm", "gru" or "simple".
+      name: of the step function, a key of STEPS.
       norm: name of the norm.
       p: parameters.
       x: [B, T, D].

@@ -4,9 +4,13 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import numpy as np
+
+from lnrepro.engine import config_file
+from lnrepro.engine.train import train
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SMOKE = "--config=configs/mnist.py:smoke"
@@ -53,6 +57,20 @@ def run(home: pathlib.Path, *flags: str, **env: str) -> tuple[int, str, str]:
     process = start(home, *flags, **env)
     out, err = process.communicate(timeout=300)
     return process.returncode, out, err
+
+
+def smoke_run(name: str, home: pathlib.Path, **changes: Any) -> pathlib.Path:
+    """Train a few steps of configs/NAME.py:smoke in home/run, in this process.
+
+    Its data is prepared in home/data. Nothing is evaluated unless `changes` say so.
+    """
+    config = config_file.read(f"{ROOT}/configs/{name}.py:smoke")
+    config.data.dir = str(home / "data")
+    config.steps, config.curves, config.best.metric = 3, (), None
+    config.evals = dict.fromkeys(config.evals, "never")
+    config.update_from_flattened_dict(changes)
+    train(config, home / "run")
+    return home / "run"
 
 
 def newest_state(workdir: pathlib.Path, kind: str = "last") -> dict[str, np.ndarray]:

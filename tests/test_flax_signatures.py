@@ -181,27 +181,3 @@ def test_a_type_checker_sees_every_argument():
     found = json.loads(done.stdout)["generalDiagnostics"]
     wrong = {d["range"]["start"]["line"] + 1 for d in found}
     assert wrong == set(range(first + 1, len(lines) + 1))
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_the_page_of_a_package_shows_every_argument(package):
-    """griffe reads the source, inherited methods and fields included."""
-    import griffe
-
-    hooks = [
-        str(ROOT / f"docs/hooks/{name}.py") for name in ("doctests", "linen_fields")
-    ]
-    loaded = griffe.load(
-        "lnrepro",
-        extensions=griffe.load_extensions(*hooks),
-        search_paths=[str(ROOT)],
-    )
-    ours = PACKAGES[package][0]
-    for name in ours.__all__:
-        members = loaded[package][name].all_members
-        for method in {"__init__", "__call__", "step", "initialize_carry"} & set(
-            members
-        ):
-            shown = {parameter.name for parameter in members[method].parameters}
-            function = getattr(getattr(ours, name), method)
-            assert set(parameters(function)) <= shown, (name, method)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -13,12 +12,10 @@ from ml_collections import ConfigDict
 from safetensors.numpy import load_file, save_file
 
 import lnrepro
-from configs import mnist, skip_thoughts
 from lnrepro import data
 from lnrepro.engine import export, loaded_run
-from lnrepro.engine.train import train
 from tests.refused import refused
-from tests.runs import ROOT, environment
+from tests.runs import ROOT, environment, smoke_run
 
 SENTENCES = ["anna went to the harbour .", "the cook laughed .", "zzz"]
 ENCODE = """
@@ -28,20 +25,13 @@ numpy.save(sys.argv[2], run.encode(sys.argv[3:]))
 """
 
 
-def smoke_run(module, home: pathlib.Path, **changes) -> pathlib.Path:
-    """Train a few steps of a smoke config, with its data in home/data."""
-    config = module.get_config("smoke")
-    config.data.dir = str(home / "data")
-    config.steps, config.curves = 3, ()
-    config.update_from_flattened_dict(changes)
-    train(config, home / "run")
-    return home / "run"
+EVALUATED = {"evals.valid": "epoch", "best.metric": "valid/error"}
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """A run of MNIST."""
-    return smoke_run(mnist, tmp_path_factory.mktemp("small"))
+    return smoke_run("mnist", tmp_path_factory.mktemp("small"), **EVALUATED)
 
 
 def run_python(home, *arguments):
@@ -78,8 +68,7 @@ def test_without_the_trainer_one_line_says_what_to_install(tmp_path):
 @pytest.mark.slow
 def test_a_copied_run_without_its_data_encodes_the_same_bits(tmp_path):
     home = tmp_path / "here"
-    evals = dict.fromkeys(skip_thoughts.get_config("smoke").evals, "never")
-    run = smoke_run(skip_thoughts, home, **{"evals": evals, "best.metric": None})
+    run = smoke_run("skip_thoughts", home)
     lnrepro.load(run).export(home / "export")
 
     def encoded(folder, machine):
@@ -130,8 +119,8 @@ def test_parameters_need_neither_the_batch_size_nor_the_mesh_of_the_training(
 
 @pytest.mark.slow
 def test_several_seeds_give_the_first(tmp_path):
-    together = lnrepro.load(smoke_run(mnist, tmp_path, seeds=2, seed=5))
-    alone = lnrepro.load(smoke_run(mnist, tmp_path / "alone", seed=5))
+    together = lnrepro.load(smoke_run("mnist", tmp_path, seeds=2, seed=5))
+    alone = lnrepro.load(smoke_run("mnist", tmp_path / "alone", seed=5))
     for name, array in alone.params["Dense_0"].items():
         np.testing.assert_allclose(together.params["Dense_0"][name], array, atol=1e-6)
 

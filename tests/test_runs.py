@@ -2,18 +2,16 @@
 
 import errno
 import fcntl
-import json
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 
 from lnrepro import runs
 from lnrepro.engine import report
 from lnrepro.engine.progress import Row
-from tests.runs import ROOT, SMOKE, environment, run, shared_programs
+from tests.refused import refused
+from tests.runs import SMOKE, run, shared_programs
 
 
 @pytest.fixture(scope="module")
@@ -100,27 +98,9 @@ def test_a_broken_run_is_named_and_the_others_are_shown(whole, tmp_path, capsys)
         assert line.startswith(f"left out: {tmp_path / name}: ")
 
 
-def test_kept_records_are_listed(table, tmp_path):
-    names = set()
-    for file in (ROOT / "experiments/results/runs").iterdir():
-        for line in file.read_text().splitlines():
-            files = json.loads(line)
-            folder = tmp_path / file.name / files["run"]
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "config.json").write_text(json.dumps(files["config.json"]))
-            records = [json.dumps(record) + "\n" for record in files["metrics.jsonl"]]
-            (folder / "metrics.jsonl").write_text("".join(records))
-            names.add(str(folder.relative_to(tmp_path)))
-    assert {row["run"] for row in table(tmp_path)} == names
-
-
 def test_no_runs_are_one_line(tmp_path):
-    command = [sys.executable, "-m", "lnrepro.runs", str(tmp_path / "none")]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch("error: .*none: there is no run directory.*\n", done.stderr)
+    with refused("none: there is no run directory"):
+        runs.main([str(tmp_path / "none")])
 
 
 def test_the_report_holds_everything(whole):

@@ -5,7 +5,6 @@ of its longest question.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -73,7 +72,8 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
         if split != "train" and split not in config.evals:
             continue
         stored = opened.columns(split)
-        lengths["passage"].append(_kept_lengths(stored, spec.sentences))
+        passage = _first_sentences(stored, spec.sentences)
+        lengths["passage"].append(passage.lengths)
         lengths["question"].append(stored["question"].lengths)
     found = {
         "data.train_examples": Size(examples["train"]),
@@ -96,12 +96,14 @@ def suitable_buckets(lengths: np.ndarray) -> tuple[int, ...]:
     return tuple(sorted({n for n in rounded if n < longest} | {longest}))
 
 
-def _kept_lengths(stored: Columns, sentences: int | None) -> np.ndarray:
-    """Return the number of words of each passage [N] in its first sentences by rank."""
+def _first_sentences(stored: Columns, sentences: int | None) -> Ragged:
+    """Return the words of the most relevant sentences of each passage."""
+    passage = stored["passage"]
     if sentences is None:
-        return stored["passage"].lengths
-    is_kept = (stored["rank"].values < sentences).astype(np.int32)
-    return np.add.reduceat(is_kept, stored["passage"].offsets[:-1])
+        return passage
+    # "rank" holds for each word how relevant its sentence is, 0 for the most relevant
+    # one.
+    return _keep(passage, stored["rank"].values < sentences)
 
 
 def open_split(config: ConfigDict, split: str) -> Columns:
@@ -120,11 +122,7 @@ def open_split(config: ConfigDict, split: str) -> Columns:
     spec = config.data
     stored = data.open_config(spec, split)
     columns = {name: stored[name] for name in (*TEXTS, "answer")}
-    if spec.sentences is not None:
-        # "rank" holds for each word how relevant its sentence is, 0 for the most
-        # relevant one.
-        is_kept = stored["rank"].values < spec.sentences
-        columns["passage"] = _keep(columns["passage"], is_kept)
+    columns["passage"] = _first_sentences(stored, spec.sentences)
     if spec.unanswerable == "drop" and split == "train":
         columns = select(columns, np.flatnonzero(is_answerable(columns)))
     for name in TEXTS:
@@ -167,12 +165,8 @@ def select(columns: Columns, rows: np.ndarray) -> Columns:
 
 
 def _select_ragged(column: Ragged, rows: np.ndarray) -> Ragged:
-    lengths = column.lengths[rows]
-    # Value j of the result comes from position j + shift, where the shift is constant
-    # within an example.
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    shift = np.repeat(column.offsets[:-1][rows] - offsets[:-1], lengths)
-    return Ragged(column.values[np.arange(offsets[-1]) + shift], offsets)
+    offsets = np.concatenate([[0], np.cumsum(column.lengths[rows])])
+    return Ragged(np.concatenate([column[i] for i in rows]), offsets)
 
 
 def _positions(column: Ragged) -> np.ndarray:
@@ -202,18 +196,6 @@ def permute_entities(batch: dict, permutation: jax.Array, spec: ConfigDict) -> d
     numbers = numbers.at[entities].set(FIRST_ENTITY + permutation)
     renamed = {name: numbers[batch[name]] for name in (*TEXTS, "answer")}
     return batch | renamed
-
-
-class Usage(NamedTuple):
-    """The shapes of the batches of an epoch.
-
-    Attributes:
-      shapes: (T, S), one compiled program each.
-      padding: fraction of the tokens that are padding.
-    """
-
-    shapes: list[tuple[int, int]]
-    padding: float
 
 
 class Shapes:
@@ -260,21 +242,11 @@ class Shapes:
             buckets=buckets,
         )
 
-    def usage(self, plan: Plan) -> Usage:
-        """Return the shapes of the first epoch."""
-        batches = [plan.rows(k) for k in range(plan.steps_per_epoch)]
-        shapes = [self.shape(rows) for rows in batches]
-        words = sum(
-            int(lengths[rows].sum()) for rows in batches for lengths in self.lengths
-        )
-        tokens = plan.batch_size * sum(t + s for t, s in shapes)
-        return Usage(sorted(set(shapes)), 1 - words / tokens)
-
 
 def training_batches(
     config: ConfigDict, columns: Columns, start_step: int
 ) -> Iterator[Batch]:
-    """Yield endless batches, and print their shapes.
+    """Yield endless batches.
 
     A batch has "passage" [B, T], "question" [B, S], "answer", "passage_length" and
     "question_length" [B].
@@ -286,11 +258,6 @@ def training_batches(
     """
     shapes = Shapes(config, columns)
     plan = shapes.plan(config)
-    usage = shapes.usage(plan)
-    print(
-        f"{config.data.name}: batches of {len(usage.shapes)} shapes (passage, "
-        f"question), {usage.padding:.1%} padding: {usage.shapes}"
-    )
     pad = shapes.largest()
     with train_batches(columns, plan, start_step=start_step, pad=pad) as stream:
         # The stream pads to the largest shape. The shape of a batch follows from its
@@ -309,12 +276,12 @@ def evaluation_batches(config: ConfigDict, columns: Columns) -> Iterator[Batch]:
       columns: the questions.
     """
     # Sorted by bucket, so that a batch has questions of similar lengths.
-    order = np.argsort(Shapes(config, columns).bucket, kind="stable")
-    columns = select(columns, order)
     shapes, size = Shapes(config, columns), config.eval_batch_size
-    with eval_batches(columns, size, pad=shapes.largest()) as stream:
+    order = np.argsort(shapes.bucket, kind="stable")
+    pad = shapes.largest()
+    with eval_batches(columns, size, order=order, pad=pad) as stream:
         for k, batch in enumerate(stream):
-            rows = np.arange(k * size, min((k + 1) * size, len(order)))
+            rows = order[k * size : (k + 1) * size]
             yield _cut(batch, shapes.shape(rows))
 
 

@@ -250,18 +250,6 @@ class Reader:
         # (c_0, h_0) of each direction: c_0 is zero, h_0 a learned vector.
         carries = tuple((zeros, zeros + one["h0"].astype(x.dtype)) for one in params)
         lstms = tuple(one["lstm"] for one in params)
-        known = None if statistics is None else statistics[0]
-        if self.all_rows:
-            result = unroll_all_rows(
-                self.cell,
-                lstms[0],
-                x,
-                lengths,
-                initial_carry=carries[0],
-                statistics=known,
-                options=self.options,
-            )
-            return self.cell.output(result.carry), result.outputs, (result.statistics,)
         if self.directions == 2:
             result = bidirectional(
                 self.cell,
@@ -277,16 +265,17 @@ class Reader:
             # [B, H] of each direction -> [B, 2H].
             last = [self.cell.output(carry) for carry in result.carry]
             return jnp.concatenate(last, -1), result.outputs, result.statistics
-        result = unroll(
-            self.cell,
-            lstms[0],
-            x,
-            initial_carry=carries[0],
-            seq_lengths=lengths,
-            time_major=True,
-            statistics=known,
-            options=self.options,
-        )
+        options = {
+            "initial_carry": carries[0],
+            "statistics": None if statistics is None else statistics[0],
+            "options": self.options,
+        }
+        if self.all_rows:
+            result = unroll_all_rows(self.cell, lstms[0], x, lengths, **options)
+        else:
+            result = unroll(
+                self.cell, lstms[0], x, seq_lengths=lengths, time_major=True, **options
+            )
         return self.cell.output(result.carry), result.outputs, (result.statistics,)
 
     def _dropout(self, key, x):

@@ -10,25 +10,27 @@ from typing import NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.rendering import pixels_of
 from lnrepro.data.batches import eval_batches, evenly_spaced
 
 from .data import Columns, Shapes, select
 
 # Number of questions that are shown.
 EXAMPLES = 4
-# Sizes in pixels.
-WIDTH = 880
-MARGIN = 16
-LINE_HEIGHT = 26
-FONT_SIZE = 16
-TEXT_COLOUR = (20, 20, 20)
-RIGHT_COLOUR = (0, 110, 40)
-WRONG_COLOUR = (180, 20, 20)
+# Letters in a line of the picture.
+COLUMNS = 96
+# Sizes in inches, and of the font in points.
+LETTER_WIDTH = 0.087
+LINE_HEIGHT = 0.22
+FONT_SIZE = 10
+TEXT_COLOUR = "#141414"
+RIGHT_COLOUR = "#006e28"
+WRONG_COLOUR = "#b41414"
 # The background of the word with the largest attention. No attention is white.
 ATTENTION_COLOUR = np.array([255, 150, 40])
 STYLE = (
     "body{max-width:55em;margin:2em auto;font:1.05em/1.7 sans-serif}"
-    "h1{font-size:1.1em}.right{color:rgb(0,110,40)}.wrong{color:rgb(180,20,20)}"
+    f"h1{{font-size:1.1em}}.right{{color:{RIGHT_COLOUR}}}.wrong{{color:{WRONG_COLOUR}}}"
     "span{padding:2px 1px}"
 )
 
@@ -50,13 +52,13 @@ class Example(NamedTuple):
     best_word: str
     answer: str
 
-    def backgrounds(self) -> list[tuple[int, int, int]]:
+    def backgrounds(self) -> list[str]:
         """Return the background of each word, by its share of the largest attention."""
         # The scale is that of each passage: attention over many words is small
         # everywhere.
         share = self.attention / max(self.attention.max(), 1e-30)
-        colours = np.rint(255 + (ATTENTION_COLOUR - 255) * share[:, None])
-        return [tuple(colour) for colour in colours.astype(int).tolist()]
+        colours = np.rint(255 + (ATTENTION_COLOUR - 255) * share[:, None]).astype(int)
+        return ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours]
 
 
 def read_examples(
@@ -106,7 +108,7 @@ def html_page(examples: Sequence[Example], caption: str) -> str:
             example.passage, example.attention, example.backgrounds(), strict=True
         ):
             spans.append(
-                f'<span title="{attention:.4f}" style="background:rgb{colour}">'
+                f'<span title="{attention:.4f}" style="background:{colour}">'
                 f"{html.escape(word)}</span>"
             )
         kind = "right" if example.best_word == example.answer else "wrong"
@@ -122,55 +124,6 @@ def html_page(examples: Sequence[Example], caption: str) -> str:
     )
 
 
-class _Word(NamedTuple):
-    x: float
-    y: int
-    text: str
-    colour: tuple[int, int, int]
-    background: tuple[int, int, int] | None
-    font: object
-
-
-class _Page:
-    """Words that flow into lines."""
-
-    def __init__(self):
-        self.words: list[_Word] = []
-        # Top of the next line.
-        self.y = MARGIN
-
-    def flow(self, texts, colour, font, backgrounds=None):
-        """Add a paragraph."""
-        backgrounds = backgrounds or [None] * len(texts)
-        x = MARGIN
-        for text, background in zip(texts, backgrounds, strict=True):
-            width = font.getlength(text)
-            if x > MARGIN and x + width > WIDTH - MARGIN:
-                x, self.y = MARGIN, self.y + LINE_HEIGHT
-            self.words.append(_Word(x, self.y, text, colour, background, font))
-            x += width + font.getlength(" ")
-        self.y += LINE_HEIGHT
-
-    def skip(self):
-        """Leave half a line empty."""
-        self.y += LINE_HEIGHT // 2
-
-    def draw(self) -> np.ndarray:
-        """Return the page as uint8 [height, width, 3]."""
-        from PIL import Image, ImageDraw
-
-        image = Image.new("RGB", (WIDTH, self.y + MARGIN), "white")
-        pen = ImageDraw.Draw(image)
-        for x, y, text, colour, background, font in self.words:
-            if background is not None:
-                right = x + font.getlength(text) + 2
-                pen.rectangle(
-                    (x - 2, y - 2, right, y + LINE_HEIGHT - 5), fill=background
-                )
-            pen.text((x, y), text, fill=colour, font=font)
-        return np.asarray(image)
-
-
 def draw(examples: Sequence[Example], caption: str) -> np.ndarray:
     """Draw examples as a picture, uint8 [height, width, 3].
 
@@ -178,19 +131,45 @@ def draw(examples: Sequence[Example], caption: str) -> np.ndarray:
       examples: the examples.
       caption: the heading.
     """
-    from PIL import ImageFont
+    from matplotlib.figure import Figure
 
-    font = ImageFont.load_default(FONT_SIZE)
-    large_font = ImageFont.load_default(FONT_SIZE + 2)
-    page = _Page()
-    page.flow(caption.split(), TEXT_COLOUR, font)
-    page.skip()
+    # (column, line, word, colour, background)
+    words, line = [], 0
+
+    def paragraph(texts, colour, backgrounds=None):
+        nonlocal line
+        column = 0
+        for text, background in zip(
+            texts, backgrounds or ["white"] * len(texts), strict=True
+        ):
+            if column and column + len(text) > COLUMNS:
+                column, line = 0, line + 1
+            words.append((column, line, text, colour, background))
+            column += len(text) + 1
+        line += 1
+
+    paragraph(caption.split(), TEXT_COLOUR)
     for example in examples:
-        page.flow(example.question, TEXT_COLOUR, large_font)
-        page.flow(example.passage, TEXT_COLOUR, font, example.backgrounds())
-        is_right = example.best_word == example.answer
+        line += 1
+        paragraph(example.question, TEXT_COLOUR)
+        paragraph(example.passage, TEXT_COLOUR, example.backgrounds())
         verdict = f"chosen {example.best_word}, answer {example.answer}"
-        colour = RIGHT_COLOUR if is_right else WRONG_COLOUR
-        page.flow(verdict.split(" "), colour, font)
-        page.skip()
-    return page.draw()
+        is_right = example.best_word == example.answer
+        paragraph(verdict.split(), RIGHT_COLOUR if is_right else WRONG_COLOUR)
+    figure = Figure(figsize=(COLUMNS * LETTER_WIDTH, line * LINE_HEIGHT), dpi=100)
+    axes = figure.add_axes((0.01, 0, 0.98, 1), xlim=(0, COLUMNS), ylim=(line, -0.5))
+    axes.axis("off")
+    for x, y, text, colour, background in words:
+        axes.text(
+            x,
+            y,
+            text,
+            color=colour,
+            family="monospace",
+            size=FONT_SIZE,
+            va="top",
+            # Words are not formulas.
+            parse_math=False,
+            bbox={"facecolor": background, "edgecolor": "none", "pad": 1},
+        )
+    return pixels_of(figure)

@@ -142,22 +142,11 @@ class Model(LoadedRun):
 
     @functools.cached_property
     def _ids(self):
-        words = self.facts["words"]
-        ids = {word: i for i, word in enumerate(words)}
-        if len(words) != self.reader.vocabulary:
-            raise UserError(
-                f"{self.folder}: its words are not those of its config; copy it again"
-            )
-        return ids
-
-    @functools.cached_property
-    def reader(self) -> Reader:
-        """The network, as functions of its parameters."""
-        return Reader(self.config)
+        return {word: i for i, word in enumerate(self.facts["words"])}
 
     @functools.cached_property
     def _read(self):
-        reader = self.reader
+        reader = Reader(self.config)
 
         @jax.jit
         def read(vars, batch):

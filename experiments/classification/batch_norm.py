@@ -6,6 +6,7 @@ Shape letters: B batch, H features.
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from ml_collections import ConfigDict
 
 from lnrepro import functional
 
@@ -56,3 +57,20 @@ class BatchNorm(nn.Module):
             )
             var.value = functional.running_average(var.value, batch_var, self.momentum)
         return y
+
+
+def batch_norm(x: jax.Array, train: bool, options: ConfigDict) -> jax.Array:
+    """Add a `BatchNorm` to the module that calls this, and normalise x [B, ..., H].
+
+    Args:
+      x: the summed inputs.
+      train: use the statistics of the batch, and update the running statistics.
+      options: `config.batch_norm`.
+    """
+    norm = BatchNorm(
+        use_running_average=not train,
+        momentum=options.momentum,
+        epsilon=options.eps,
+        unbiased=options.get("unbiased", False),
+    )
+    return norm(x)

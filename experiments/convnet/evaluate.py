@@ -6,7 +6,7 @@ is active, and the first two moments of its summed input before and after the no
 Shape letters: B batch, H height, W width, C channels.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -14,26 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 Array = jax.Array | np.ndarray
-
-
-class Moments(NamedTuple):
-    """Sums over images for each unit [H, W, C] of one convolution.
-
-    Attributes:
-      count: number of images.
-      active: number of images in which the ReLU of the unit is active.
-      input: sum of the summed inputs.
-      input_squared: sum of their squares.
-      normalised: sum of the values after the norm.
-      normalised_squared: sum of their squares.
-    """
-
-    count: Array
-    active: Array
-    input: Array
-    input_squared: Array
-    normalised: Array
-    normalised_squared: Array
 
 
 class Maps(NamedTuple):
@@ -54,60 +34,42 @@ class Maps(NamedTuple):
 NAMES = Maps("on", "std", "normalised std")
 
 
-def batch_moments(inputs: Array, normalised: Array, mask: Array) -> Moments:
+def batch_moments(inputs: Array, normalised: Array, mask: Array) -> Array:
     """Sum the moments of a batch over its images.
 
     Args:
       inputs: summed inputs of a convolution, [B, H, W, C].
       normalised: the same after the norm.
       mask: [B], 1 for an image and 0 for padding.
+
+    Returns:
+      [6, H, W, C]: the number of images and of those in which the ReLU is active, and
+      the sums of the inputs, of the normalised values, and of the squares of both.
     """
     is_image = mask[:, None, None, None] > 0
-
-    def total(values):
-        # Padding may hold anything, even NaN, which times 0 is NaN.
-        return jnp.where(is_image, values, 0).sum(0)
-
-    return Moments(
-        count=total(jnp.ones_like(inputs)),
-        active=total((normalised > 0).astype(inputs.dtype)),
-        input=total(inputs),
-        input_squared=total(inputs * inputs),
-        normalised=total(normalised),
-        normalised_squared=total(normalised * normalised),
+    values = (
+        jnp.ones_like(inputs),
+        (normalised > 0).astype(inputs.dtype),
+        inputs,
+        normalised,
+        inputs * inputs,
+        normalised * normalised,
     )
+    # Padding may hold anything, even NaN, which times 0 is NaN.
+    return jnp.stack([jnp.where(is_image, value, 0).sum(0) for value in values])
 
 
-def add(parts: Iterable[Sequence[Moments]]) -> Sequence[Moments]:
-    """Add the moments of all batches, in float64."""
-
-    def total(*sums):
-        return np.sum([np.asarray(s, np.float64) for s in sums], 0)
-
-    return jax.tree.map(total, *parts)
-
-
-def unit_statistics(moments: Moments, norm: str) -> Maps:
+def unit_statistics(moments: Array, norm: str) -> Maps:
     """Compute the statistics of each unit.
 
     Args:
-      moments: sums over all images.
+      moments: [6, H, W, C], summed over all images.
       norm: `config.norm`; "none" has no statistics after the norm.
     """
-    count = moments.count
-
-    def std(total, squares):
-        # With sums in float32, rounding can make a variance negative.
-        return np.sqrt(np.maximum(squares / count - (total / count) ** 2, 0.0))
-
-    normalised_std = None
-    if norm != "none":
-        normalised_std = std(moments.normalised, moments.normalised_squared)
-    return Maps(
-        active=moments.active / count,
-        input_std=std(moments.input, moments.input_squared),
-        normalised_std=normalised_std,
-    )
+    means = moments[1:] / moments[0]
+    # With sums in float32, rounding can make a variance negative.
+    stds = np.sqrt(np.maximum(means[3:] - means[1:3] ** 2, 0.0))
+    return Maps(means[0], stds[0], None if norm == "none" else stds[1])
 
 
 def border(height: int, width: int) -> np.ndarray:

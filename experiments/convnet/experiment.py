@@ -1,6 +1,7 @@
 """The ConvNet experiment."""
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from experiments import classification
@@ -12,7 +13,7 @@ from lnrepro.engine.evaluation import scalars_of_splits
 from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.errors import UserError
 
-from .evaluate import add, batch_moments, border_metrics, unit_statistics
+from .evaluate import batch_moments, border_metrics, unit_statistics
 from .model import NORMS, STATISTICS, ConvNet, input_shape
 from .pictures import statistics
 
@@ -49,8 +50,12 @@ def make(config: ConfigDict) -> Experiment:
         # Every process of a multi-process run takes all images, because the maps are
         # small and are drawn once.
         examples = eval_batches(columns, config.eval_batch_size, process=(0, 1))
-        total = add(moments(vars, batch) for batch in examples)
-        layers = [unit_statistics(layer, config.norm) for layer in total]
+        # A list of the layers for each batch.
+        parts = jax.device_get([moments(vars, batch) for batch in examples])
+        layers = [
+            unit_statistics(np.sum(layer, 0, dtype=np.float64), config.norm)
+            for layer in zip(*parts, strict=True)
+        ]
         images = len(columns["label"])
         title = f"norm: {config.norm}, data: {config.data.name}, {images} test images"
         picture = statistics(layers, title)

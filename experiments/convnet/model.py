@@ -7,7 +7,7 @@ import jax
 from flax import linen as nn
 from ml_collections import ConfigDict
 
-from experiments.classification.batch_norm import BatchNorm
+from experiments.classification.batch_norm import batch_norm
 
 NORMS = ("none", "batch", "layer")
 # Axes over which layer norm takes its statistics: "layer" takes the channels and
@@ -52,22 +52,13 @@ class ConvNet(nn.Module):
             x = nn.Conv(channels, (3, 3), strides=stride, use_bias=norm == "none")(x)
             self.sow("intermediates", "sums", x)
             if norm == "batch":
-                x = self._batch_norm(x, train)
+                x = batch_norm(x, train, self.config.batch_norm)
             elif norm == "layer":
                 x = self._layer_norm(x)
             self.sow("intermediates", "normalised", x)
             x = nn.relu(x)
         # [B, H, W, C] -> [B, H W C] -> [B, K].
         return nn.Dense(model.classes)(x.reshape(x.shape[0], -1))
-
-    def _batch_norm(self, x: jax.Array, train: bool) -> jax.Array:
-        options = self.config.batch_norm
-        norm = BatchNorm(
-            use_running_average=not train,
-            momentum=options.momentum,
-            epsilon=options.eps,
-        )
-        return norm(x)
 
     def _layer_norm(self, x: jax.Array) -> jax.Array:
         options = self.config.layer_norm

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from experiments.rendering import pixels_of
+
 from .evaluate import Maps
 
 TITLES = Maps(
@@ -23,13 +25,11 @@ def statistics(layers: Sequence[Maps], title: str) -> np.ndarray:
     Returns:
       uint8 [height, width, 3]: a row for each convolution, a column for each statistic.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = sum(values is not None for values in layers[0])
     size = (3 * columns, 2.6 * len(layers) + 0.5)
     figure = Figure(figsize=size, layout="constrained", dpi=100)
-    canvas = FigureCanvasAgg(figure)
     axes = figure.subplots(len(layers), columns, squeeze=False)
     for n, (row, maps) in enumerate(zip(axes, layers, strict=True), 1):
         height, width, _ = maps.active.shape
@@ -41,5 +41,4 @@ def statistics(layers: Sequence[Maps], title: str) -> np.ndarray:
                 ax.set_title(label, fontsize=10)
         row[0].set_ylabel(f"convolution {n}\n{height} x {width} positions")
     figure.suptitle(title)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+    return pixels_of(figure)

@@ -1,4 +1,4 @@
-"""Terms of DRAW's bound, and the tighter bound by importance sampling.
+"""Terms of DRAW's bound, and the noise of its estimates.
 
 Shape letters: B batch, G glimpses, Z latents, S pixels per side.
 """
@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from .model import Draw, Params, dtype_of
+from .model import Draw, Params
 
 
 def cross_entropy(canvas: jax.Array, x: jax.Array) -> jax.Array:
@@ -65,42 +65,3 @@ def noise_of(
 
     # [B, G, Z] -> [G, B, Z].
     return jnp.moveaxis(jax.vmap(draw_one)(index), 0, 1)
-
-
-def importance_weighted(
-    draw: Draw,
-    params: Params,
-    x: jax.Array,
-    index: jax.Array,
-    key: jax.Array,
-    samples: int,
-) -> jax.Array:
-    """Estimate log p(x) in nats by importance sampling.
-
-    log mean_k p(x | z_k) p(z_k) / q(z_k | x) over draws z_k from q is a lower bound in
-    expectation that tightens as their number grows.
-
-    Args:
-      draw: the network.
-      params: its parameters.
-      x: [B, S, S].
-      index: [B], numbers of the examples, which their noise depends on.
-      key: random key.
-      samples: number of draws per image.
-
-    Returns:
-      [B]
-
-    References:
-      Burda, Grosse and Salakhutdinov (2015), eq. 8.
-    """
-
-    def log_weight(key):
-        noise = noise_of(key, index, draw.sizes, dtype_of(params))
-        canvas, record = draw.infer(params, x, noise)
-        return record.log_ratio.sum(0) - cross_entropy(canvas, x)
-
-    # One draw after the other, so that memory does not grow with their number.
-    # [samples, B].
-    log_weights = jax.lax.map(log_weight, jax.random.split(key, samples))
-    return jax.nn.logsumexp(log_weights, axis=0) - jnp.log(samples)

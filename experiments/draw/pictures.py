@@ -2,11 +2,17 @@
 
 Pictures are uint8 arrays [height, width, 3]: white ink on black. Windows are coloured
 frames.
+
+Shape letters: N images, G glimpses, S pixels per side.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from experiments.rendering import pixels_of
 
 from .attention import geometry
 from .bound import noise_of
@@ -32,8 +38,24 @@ CAPTIONS = {
     "and the window that is written to (red). Thicker lines are wider filters.",
     "reconstructions": "pairs: test image | its reconstruction",
 }
-READ_COLOUR = (80, 220, 80)
-WRITE_COLOUR = (255, 70, 70)
+COLOURS = {"read": "#50dc50", "write": "#ff4646"}
+# Brightness of the lines between images.
+LINE = 0.27
+DPI = 100
+
+
+class Windows(NamedTuple):
+    """The windows on the images of a page.
+
+    Attributes:
+      outermost: [N, 2, 2], the outermost points of each grid along x and along y.
+      sigma: [N], standard deviations of the filters, in pixels.
+      colours: [N].
+    """
+
+    outermost: np.ndarray
+    sigma: np.ndarray
+    colours: list[str]
 
 
 def draw_all(
@@ -65,22 +87,17 @@ def draw_samples(draw: Draw, params: dict, key: jax.Array) -> dict[str, np.ndarr
     shape = (sizes.glimpses, SAMPLES, sizes.latents)
     z = jax.random.normal(key, shape, dtype_of(params))
     canvases, windows = jax.device_get(jax.jit(draw.generate)(params, z))
-    frames = []
+    images = _mean(canvases)
     # A frame for each glimpse: the canvas so far, and the window that is written to.
-    for canvas, numbers in zip(canvases, windows, strict=True):
-        cells = [
-            _with_window(draw, "write_size", WRITE_COLOUR, image, window)
-            for image, window in zip(
-                _mean(canvas[:ANIMATED]), numbers[:ANIMATED], strict=True
-            )
-        ]
-        frames.append(grid(cells, 8))
+    frames = [
+        page(image[:ANIMATED], 8, windows_of(draw, "write", numbers[:ANIMATED]))
+        for image, numbers in zip(images, windows, strict=True)
+    ]
     # The last frames have no windows, so that the images can be seen.
-    last = _mean(canvases[-1])
-    without_windows = grid([_zoomed(image) for image in last[:ANIMATED]], 8)
+    frames += [page(images[-1, :ANIMATED], 8)] * LAST_FRAMES
     return {
-        "samples": grid([_zoomed(image, 2) for image in last], 10),
-        "samples_over_glimpses": np.stack([*frames, *[without_windows] * LAST_FRAMES]),
+        "samples": page(images[-1], 10, zoom=2),
+        "samples_over_glimpses": np.stack(frames),
     }
 
 
@@ -95,34 +112,18 @@ def draw_examples(
     # The first and the last glimpse are always shown.
     spaced = np.linspace(0, glimpses - 1, min(MAX_GLIMPSES, glimpses))
     shown = np.unique(spaced.round().astype(int))
-    cells, pairs = [], []
+    rows, windows = [], []
+    # Two rows for each image.
     for i, image in enumerate(x):
-        for g in shown:
-            window = record.read[g, i]
-            cells.append(_with_window(draw, "read_size", READ_COLOUR, image, window))
-        for g in shown:
-            window, drawn = record.write[g, i], _mean(canvases[g, i])
-            cells.append(_with_window(draw, "write_size", WRITE_COLOUR, drawn, window))
-        pairs += [_zoomed(image, 2), _zoomed(_mean(canvases[-1, i]), 2)]
-    return {"glimpses": grid(cells, len(shown)), "reconstructions": grid(pairs, 10)}
-
-
-def grid(cells: list[np.ndarray], columns: int) -> np.ndarray:
-    """Put pictures of one size side by side, row by row, with a grey line between them.
-
-    Args:
-      cells: pictures [height, width, 3].
-      columns: pictures in a row.
-    """
-    height, width, _ = cells[0].shape
-    rows = -(-len(cells) // columns)
-    shape = (rows * (height + 1) + 1, columns * (width + 1) + 1, 3)
-    page = np.full(shape, 70, np.uint8)
-    for i, cell in enumerate(cells):
-        row, column = divmod(i, columns)
-        top, left = row * (height + 1) + 1, column * (width + 1) + 1
-        page[top : top + height, left : left + width] = cell
-    return page
+        rows += [image] * len(shown)
+        windows.append(windows_of(draw, "read", record.read[shown, i]))
+        rows += list(_mean(canvases[shown, i]))
+        windows.append(windows_of(draw, "write", record.write[shown, i]))
+    pairs = [side for pair in zip(x, _mean(canvases[-1]), strict=True) for side in pair]
+    return {
+        "glimpses": page(np.stack(rows), len(shown), *windows),
+        "reconstructions": page(np.stack(pairs), 10, zoom=2),
+    }
 
 
 def _mean(canvas: np.ndarray) -> np.ndarray:
@@ -130,36 +131,74 @@ def _mean(canvas: np.ndarray) -> np.ndarray:
     return 0.5 * np.tanh(0.5 * canvas) + 0.5
 
 
-def _zoomed(image: np.ndarray, zoom: int = ZOOM) -> np.ndarray:
-    """Return an image [S, S] of 0 to 1 as a picture [zoom S, zoom S, 3]."""
-    grey = np.rint(255 * np.clip(image, 0, 1)).astype(np.uint8)
-    large = np.kron(grey, np.ones((zoom, zoom), np.uint8))
-    return np.repeat(large[..., None], 3, axis=-1)
+def windows_of(draw: Draw, kind: str, numbers: np.ndarray) -> Windows:
+    """Return the windows of some images, none without attention.
 
-
-def _with_window(
-    draw: Draw,
-    size_name: str,
-    colour: tuple[int, int, int],
-    image: np.ndarray,
-    numbers: np.ndarray,
-) -> np.ndarray:
-    """Draw an image [S, S] with a frame through the outermost points of a window.
-
-    The line is as thick as the standard deviation of a filter.
+    Args:
+      draw: the network.
+      kind: "read" or "write".
+      numbers: [N, 5], see `attention.geometry`.
     """
-    sizes = draw.sizes
-    picture = _zoomed(image)
-    if not sizes.attention:
-        return picture
-    where = geometry(jnp.asarray(numbers)[None], sizes[size_name], sizes.image_size)
-    outermost = np.asarray(where.centres)[0][:, [0, -1]]
-    # Pixel a, counted from 1, covers ZOOM (a - 1) to ZOOM a of the picture.
-    (left, right), (top, bottom) = np.clip(ZOOM * (outermost - 0.5), -1e6, 1e6)
-    sigma = np.sqrt(np.asarray(where.variance)[0])
-    half = np.clip(ZOOM * sigma / 2, 0.5, ZOOM)
-    y, x = np.mgrid[: picture.shape[0], : picture.shape[1]] + 0.5
-    distance_x = np.maximum(left - x, x - right)
-    distance_y = np.maximum(top - y, y - bottom)
-    on_line = np.abs(np.maximum(distance_x, distance_y)) <= half
-    return np.where(on_line[..., None], np.array(colour, np.uint8), picture)
+    sizes, count = draw.sizes, len(numbers)
+    points = sizes[f"{kind}_size"]
+    where = geometry(jnp.asarray(numbers), points, sizes.image_size)
+    outermost = np.asarray(where.centres)[..., [0, -1]]
+    sigma = np.sqrt(np.asarray(where.variance))
+    colour = COLOURS[kind] if sizes.attention else "none"
+    return Windows(outermost, sigma, [colour] * count)
+
+
+def page(
+    images: np.ndarray, columns: int, *windows: Windows, zoom: int = ZOOM
+) -> np.ndarray:
+    """Draw images side by side, row by row, with a grey line between them.
+
+    Args:
+      images: [N, S, S] of 0 to 1.
+      columns: images in a row.
+      *windows: those of the first images, of the next ones, and so on. Their lines are
+        as thick as the standard deviation of a filter.
+      zoom: pixels of the picture for a pixel of an image.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    side = images.shape[-1] + 1
+    padding = ((0, -len(images) % columns), (1, 0), (1, 0))
+    rows = np.pad(images, padding, constant_values=LINE)
+    rows = rows.reshape(-1, columns, side, side).swapaxes(1, 2)
+    joined = rows.reshape(-1, columns * side)
+    height, width = joined.shape
+    size = (width * zoom / DPI, height * zoom / DPI)
+    figure = Figure(figsize=size, dpi=DPI)
+    # Pixel a of an image, counted from 1, covers a to a + 1, and its centre is a + 1/2.
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))
+    axes.axis("off")
+    extent = (0, width, height, 0)
+    axes.imshow(
+        joined,
+        "gray",
+        vmin=0,
+        vmax=1,
+        extent=extent,
+        aspect="auto",
+        interpolation="nearest",
+    )
+    frames = [frame for some in windows for frame in zip(*some, strict=True)]
+    for i, (outermost, sigma, colour) in enumerate(frames):
+        row, column = divmod(i, columns)
+        corner = np.array([column * side, row * side])
+        # Far outside of the image, a window need not be exact.
+        places = np.clip(outermost + 0.5, -side, 2 * side)
+        frame = Rectangle(
+            places[:, 0] + corner,
+            *(places[:, 1] - places[:, 0]),
+            fill=False,
+            edgecolor=colour,
+            # Lines are measured in 72nds of an inch.
+            linewidth=np.clip(zoom * sigma, 1, 2 * zoom) * 72 / DPI,
+        )
+        axes.add_patch(frame)
+        image = Rectangle(corner + 1, side - 1, side - 1, transform=axes.transData)
+        frame.set_clip_path(image)
+    return pixels_of(figure)

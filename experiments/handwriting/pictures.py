@@ -6,12 +6,14 @@ Shape letters: t steps, n points, U characters.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.rendering import pixels_of
 from lnrepro.data.readers.handwriting import encode
 from lnrepro.engine.experiment import Evaluation
 
@@ -20,18 +22,14 @@ from .data import Lines
 from .model import Network
 from .writing import WrittenLine, positions, read_alignment, strokes_of, write
 
-# Largest height and width of a line of ink, and the margin around it, in pixels.
-HEIGHT = 110
-WIDTH = 2400
-MARGIN = 14
+# Width of a picture, and height of a character's row, in inches.
+WIDTH = 12.0
+ROW_HEIGHT = 0.16
+# Width of the pen, in points.
+LINE_WIDTH = 1.4
 INK = (20, 30, 90)
-# Ink is drawn this many times larger and then reduced.
-OVERSAMPLING = 3
-# Height of a character's row, and width of its letter, in a picture of the window.
-CELL = 14
-LETTER_WIDTH = 20
-# Gaussians with a smaller weight are left out of a picture of the density.
-MIN_WEIGHT = 0.02
+# Rows of the points at which a density is computed.
+GRID = 48
 # Speed of the pen in an SVG, and how long the written lines stay, in seconds.
 STEPS_PER_SECOND = 60
 PAUSE = 3.0
@@ -109,12 +107,12 @@ def draw_all(
 def page(lines: Sequence[Strokes]) -> np.ndarray:
     """Draw lines below one another, all at one scale."""
     frames = [_frame(line) for line in lines]
-    # One high or wide line must not make all others small.
-    usual_height = np.median([frame.height for frame in frames])
-    largest_width = max(frame.width for frame in frames)
-    scale = _scale(usual_height, largest_width)
-    rows = [_ink(line, frame, scale) for line, frame in zip(lines, frames, strict=True)]
-    return _stack(rows)
+    below, top = [], 0.0
+    for line, frame in zip(lines, frames, strict=True):
+        below += [stroke - [frame.left, frame.top - top] for stroke in line]
+        top += 1.3 * max(frame.height, 1.0)
+    figure, _ = _figure(below)
+    return pixels_of(figure)
 
 
 def svg(lines: Sequence[Strokes]) -> str:
@@ -180,30 +178,24 @@ def alignment(strokes: Strokes, phi: np.ndarray, text: str) -> np.ndarray:
       phi: [t, U].
       text: U characters.
     """
-    from PIL import Image, ImageDraw, ImageFont
-
-    frame = _frame(strokes)
-    scale = _scale(frame.height, frame.width)
-    ink = _ink(strokes, frame, scale)
-    width = ink.shape[1]
-    x = (np.concatenate(strokes)[-len(phi) :, 0] - frame.left) * scale + MARGIN
-    columns = np.clip(x.astype(int), 0, width - 1)
-    weight, count = np.zeros((phi.shape[1], width)), np.zeros(width)
-    # A step is drawn three pixels wide, which closes most gaps between steps.
-    for column, row in zip(columns, phi, strict=False):
-        weight[:, column : column + 3] += row[:, None]
-        count[column : column + 3] += 1
-    weight = np.clip(weight / np.maximum(count, 1), 0, 1)
-    grey = np.rint(255 * (1 - weight)).astype(np.uint8)
-    table = np.repeat(np.repeat(grey, CELL, axis=0)[..., None], 3, axis=-1)
-    letters = Image.new("RGB", (LETTER_WIDTH, len(table)), "white")
-    pen, font = ImageDraw.Draw(letters), ImageFont.load_default(12)
-    for u, character in enumerate(text):
-        pen.text((6, u * CELL), character, fill="black", font=font)
-    blank = np.full((len(ink), LETTER_WIDTH, 3), 255, np.uint8)
-    above = np.concatenate([blank, ink], axis=1)
-    below = np.concatenate([np.asarray(letters), table], axis=1)
-    return _stack([above, below])
+    figure, axes = _figure(strokes, below=ROW_HEIGHT * len(text))
+    x = np.concatenate(strokes)[-len(phi) :, 0]
+    place, character = np.meshgrid(x, np.arange(len(text)), indexing="ij")
+    # The largest weights are drawn last, and so are seen.
+    order = np.argsort(phi[-len(x) :], axis=None)
+    axes.scatter(
+        place.ravel()[order],
+        character.ravel()[order],
+        c=phi[-len(x) :].ravel()[order],
+        cmap="Greys",
+        vmin=0,
+        vmax=1,
+        marker="s",
+        linewidths=0,
+    )
+    axes.set_ylim(len(text) - 0.5, -0.5)
+    axes.set_yticks(range(len(text)), list(text))
+    return pixels_of(figure)
 
 
 def density(written: WrittenLine, lines: Lines) -> np.ndarray:
@@ -219,98 +211,60 @@ def density(written: WrittenLine, lines: Lines) -> np.ndarray:
     steps = lines.denormalise(written.steps)
     strokes = strokes_of(steps, written.lifted)
     frame = _frame(strokes)
-    scale = _scale(frame.height, frame.width)
-    ink = _ink(strokes, frame, scale)
-    m = mixture.split(written.outputs)
-    before = positions(steps)[:-1]
-    mean = before[:, None] + np.stack(m.mu, -1) * lines.std + lines.mean
-    centre = (mean - [frame.left, frame.top]) * scale + MARGIN
-    sigma = np.exp(np.stack(m.log_sigma, -1)) * lines.std * scale
-    sigma = np.maximum(sigma, 0.7)
-    rho, weight = np.tanh(np.asarray(m.rho_hat)), np.exp(np.asarray(m.log_pi))
-    heat = np.zeros(ink.shape[:2])
-    # Step by step, because most Gaussians are narrow and touch few pixels.
-    for step in range(len(centre)):
-        heavy = weight[step] > MIN_WEIGHT
-        _add_density(
-            heat,
-            centre[step, heavy],
-            sigma[step, heavy],
-            rho[step, heavy],
-            weight[step, heavy],
-        )
-    heat = np.sqrt(heat / max(heat.max(), 1e-12))
-    colours = np.stack([np.clip(3 * heat - k, 0, 1) for k in range(3)], -1)
-    return _stack([ink, np.rint(255 * colours).astype(np.uint8)])
+    shape = (GRID, max(2, int(GRID * frame.width / max(frame.height, 1.0))))
+    y, x = (np.linspace(0, 1, n) for n in shape)
+    x, y = np.meshgrid(frame.left + x * frame.width, frame.top + y * frame.height)
+    places = np.stack([x, y], axis=-1)
+
+    def add_step(total, step):
+        outputs, before = step
+        m = mixture.split(outputs)
+        offset = (places - before - lines.mean) / lines.std
+        log_p = jax.nn.logsumexp(m.log_pi + mixture.log_normals(m, offset), axis=-1)
+        return total + jnp.exp(log_p - log_p.max()), None
+
+    before = positions(steps)[:-1].astype(np.float32)
+    each = (jnp.asarray(written.outputs), before)
+    heat, _ = jax.jit(lambda each: jax.lax.scan(add_step, jnp.zeros(shape), each))(each)
+    figure, axes = _figure(strokes, below=None)
+    extent = (frame.left, frame.left + frame.width, frame.top + frame.height, frame.top)
+    axes.imshow(np.sqrt(heat), "hot", extent=extent, aspect="auto")
+    axes.axis("off")
+    return pixels_of(figure)
 
 
-def _add_density(
-    heat: np.ndarray,
-    centre: np.ndarray,
-    sigma: np.ndarray,
-    rho: np.ndarray,
-    weight: np.ndarray,
-) -> None:
-    """Add a mixture, scaled to a largest value of 1, to a map of pixels.
+def _figure(strokes: Strokes, below: float | None = 0.0) -> tuple[Any, Any]:
+    """Draw a line of ink.
 
     Args:
-      heat: [height, width], changed in place within three standard deviations.
-      centre: [M, 2] in pixels.
-      sigma: [M, 2] in pixels.
-      rho: [M].
-      weight: [M].
+      strokes: the line.
+      below: height in inches of the axes below the line, which share its x. None takes
+        the height of the line.
+
+    Returns:
+      (figure, the axes below the line)
     """
-    low = np.clip(np.floor((centre - 3 * sigma).min(0)), 0, None).astype(int)
-    high = np.ceil((centre + 3 * sigma).max(0)).astype(int) + 1
-    high = np.minimum(high, heat.shape[::-1])
-    if (high <= low).any():
-        return
-    x, y = np.meshgrid(np.arange(low[0], high[0]), np.arange(low[1], high[1]))
-    a = (x[..., None] - centre[:, 0]) / sigma[:, 0]
-    b = (y[..., None] - centre[:, 1]) / sigma[:, 1]
-    one_minus_rho2 = 1 - rho**2
-    z = (a**2 + b**2 - 2 * rho * a * b) / one_minus_rho2
-    height = weight / (sigma.prod(-1) * np.sqrt(one_minus_rho2))
-    total = (height * np.exp(-z / 2)).sum(-1)
-    heat[low[1] : high[1], low[0] : high[0]] += total / max(total.max(), 1e-12)
+    from matplotlib.figure import Figure
+
+    frame = _frame(strokes)
+    height = np.clip(WIDTH * frame.height / max(frame.width, 1.0), 0.5, WIDTH)
+    below = height if below is None else below
+    figure = Figure(figsize=(WIDTH, height + below), dpi=100, layout="constrained")
+    ratios = (height, max(below, 1e-3))
+    ink, axes = figure.subplots(2, 1, sharex=True, height_ratios=ratios)
+    colour = np.divide(INK, 255)
+    for stroke in strokes:
+        # The markers are round ends, and the dot of a stroke of one point.
+        ink.plot(*stroke.T, color=colour, linewidth=LINE_WIDTH, marker=".", ms=2)
+    ink.set_aspect("equal", "datalim")
+    ink.invert_yaxis()
+    ink.axis("off")
+    axes.tick_params(bottom=False, labelbottom=False, left=False)
+    axes.set_visible(bool(below))
+    return figure, axes
 
 
 def _frame(strokes: Strokes) -> Frame:
     points = np.concatenate(strokes) if strokes else np.zeros((1, 2))
     low, high = points.min(0), points.max(0)
     return Frame(*low, *(high - low))
-
-
-def _scale(height: float, width: float) -> float:
-    """Return the pixels for a unit of the data that fit HEIGHT and WIDTH."""
-    return min(HEIGHT / max(height, 1.0), WIDTH / max(width, 1.0))
-
-
-def _ink(strokes: Strokes, frame: Frame, scale: float) -> np.ndarray:
-    from PIL import Image, ImageDraw
-
-    size = [int(side * scale) + 2 * MARGIN for side in (frame.width, frame.height)]
-    large = tuple(OVERSAMPLING * side for side in size)
-    picture = Image.new("RGB", large, "white")
-    pen = ImageDraw.Draw(picture)
-    thickness = 2 * OVERSAMPLING
-    radius = thickness / 2
-    for stroke in strokes:
-        moved = (stroke - [frame.left, frame.top]) * scale + MARGIN
-        points = [tuple(point) for point in moved * OVERSAMPLING]
-        if len(points) > 1:
-            pen.line(points, fill=INK, width=thickness, joint="curve")
-        for x, y in (points[0], points[-1]):
-            box = [x - radius, y - radius, x + radius, y + radius]
-            pen.ellipse(box, fill=INK)
-    return np.asarray(picture.resize(size, Image.Resampling.LANCZOS))
-
-
-def _stack(pictures: list[np.ndarray]) -> np.ndarray:
-    """Put pictures of different widths below one another, on white."""
-    width = max(picture.shape[1] for picture in pictures)
-    padded = []
-    for picture in pictures:
-        missing = ((0, 0), (0, width - picture.shape[1]), (0, 0))
-        padded.append(np.pad(picture, missing, constant_values=255))
-    return np.concatenate(padded)

@@ -160,13 +160,7 @@ class Model(LoadedRun):
     @functools.cached_property
     def _numbers(self):
         """Number of each symbol. 0 stands for all other characters."""
-        symbols, wanted = self.facts["symbols"], self.config.model.symbols
-        if len(symbols) != wanted:
-            raise UserError(
-                f"{self.folder}: it has {len(symbols)} symbols, but its config has "
-                f"{wanted}; copy the run again"
-            )
-        return {symbol: i for i, symbol in enumerate(symbols) if i}
+        return {symbol: i for i, symbol in enumerate(self.facts["symbols"]) if i}
 
     def _encode(self, text):
         return np.array([self._numbers.get(c, 0) for c in text], np.int32)

@@ -7,7 +7,7 @@ import jax
 from flax import linen as nn
 from ml_collections import ConfigDict
 
-from experiments.classification.batch_norm import BatchNorm
+from experiments.classification.batch_norm import batch_norm
 from lnrepro.linen import LayerNorm
 
 NORMS = ("none", "layer", "batch")
@@ -47,18 +47,8 @@ class MLP(nn.Module):
             if norm == "layer":
                 x = LayerNorm(epsilon=self.config.layer_norm.eps)(x)
             elif norm == "batch":
-                x = self._batch_norm(x, train)
+                x = batch_norm(x, train, self.config.batch_norm)
             x = nn.relu(x)
         # The logits: layer norm leaves them alone, batch norm brings its own bias.
         x = nn.Dense(model.classes, use_bias=norm != "batch")(x)
-        return self._batch_norm(x, train) if norm == "batch" else x
-
-    def _batch_norm(self, x: jax.Array, train: bool) -> jax.Array:
-        options = self.config.batch_norm
-        norm = BatchNorm(
-            use_running_average=not train,
-            momentum=options.momentum,
-            epsilon=options.eps,
-            unbiased=options.unbiased,
-        )
-        return norm(x)
+        return batch_norm(x, train, self.config.batch_norm) if norm == "batch" else x

@@ -19,7 +19,6 @@ from experiments.paper_results import (
     TABLE_2_DATA,
 )
 from lnrepro.data.ragged import forget_pages
-from lnrepro.errors import DataError
 
 from . import retrieval
 from .data import Buckets, Split, caption_batches, image_batches
@@ -70,30 +69,6 @@ def embed(
     return Embeddings(images, embedded, split.captions.image[:captions])
 
 
-def number_of_images(config: ConfigDict, name: str, split: Split) -> int:
-    """Return how many images an evaluation takes.
-
-    "valid" takes one fold, the other splits `config.evaluation.folds` of them.
-
-    Args:
-      config: the config of the run.
-      name: name of the split.
-      split: the split.
-
-    Raises:
-      DataError: the split has fewer images.
-    """
-    fold = config.evaluation.fold
-    folds = 1 if name == "valid" else config.evaluation.folds
-    images = len(split.columns["image"])
-    if images < fold * folds:
-        raise DataError(
-            f"{config.data.name} ({name}) has {images} images, too few for {folds} of "
-            f"{fold}: set config.evaluation.fold and .folds to what there is"
-        )
-    return fold * folds
-
-
 def retrieval_scores(
     errors: Callable, embeddings: Embeddings, fold: int, ties: str
 ) -> dict[str, float]:
@@ -120,25 +95,25 @@ def retrieval_scores(
     return scores | {"image_recall_sum": sum(recalls)}
 
 
-def table_2(*runs: tuple[ConfigDict, Mapping[str, float]]) -> str:
-    """Write Table 2 in Markdown: the paper's rows, and a row for each run.
+def table_2(config: ConfigDict, scores: Mapping[str, float]) -> str:
+    """Write Table 2 in Markdown: the paper's rows, and that of a run.
 
     Args:
-      *runs: (config, scores).
+      config: the config of the run.
+      scores: its scores.
     """
-    described = []
-    notes = ["The paper: mean over 5 folds of 1,000 images."]
-    for config, scores in runs:
-        data = COMPARABLE_DATA.get(
-            config.data.name, f"{config.data.name}: not to be compared"
-        )
-        folds, fold = config.evaluation.folds, config.evaluation.fold
-        data += f"; {folds} fold{'s' if folds > 1 else ''} of {fold} images"
-        described.append((config, "this run", data, scores))
-        notes.append(_about_ties(config.evaluation.ties, scores))
-    head, rows = table_2_rows(described)
-    lines = [_line(head), "|---" * len(head) + "|", *map(_line, rows)]
-    return "\n".join([*lines, "", " ".join(notes), ""])
+    name = config.data.name
+    data = COMPARABLE_DATA.get(name, f"{name}: not to be compared")
+    data += "; {folds} x {fold} images".format(**config.evaluation)
+    head, rows = table_2_rows([(config, "this run", data, scores)])
+    lines = [head, ["---"] * len(head), *rows]
+    note = (
+        "The paper: mean over 5 folds of 1,000 images. "
+        f"{scores['caption_ties']:.2f} % of the queries for a caption and "
+        f"{scores['image_ties']:.2f} % of those for an image have ties; the rule for "
+        f"them is {config.evaluation.ties!r}."
+    )
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", note, ""])
 
 
 def table_2_rows(
@@ -162,23 +137,6 @@ def table_2_rows(
         own = [_one_decimal(scores[column]) for column in TABLE_2_COLUMNS]
         rows.append([f"{model}{norm} ({name})", data, *own])
     return head, rows
-
-
-def _about_ties(rule: str, scores: Mapping[str, float]) -> str:
-    """Say how many queries have ties, and what the rule for them does to R@1."""
-    parts = []
-    for way in ("caption", "image"):
-        r1, first = scores[f"{way}_r1"], scores[f"{way}_r1_ties_first"]
-        parts.append(
-            f"{scores[f'{way}_ties']:.2f} % of the queries for a {way} (R@1 {r1:.2f}, "
-            f"and {first:.2f} if ties counted for the model)"
-        )
-    rules = {"last": "count against the model", "sorted": "are in the data's order"}
-    return f"Ties {rules[rule]}: {' and '.join(parts)}."
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _one_decimal(value: float | None) -> str:

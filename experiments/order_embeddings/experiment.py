@@ -84,10 +84,9 @@ def make(config: ConfigDict) -> Experiment:
 
     def score(vars, name):
         split = open_split(config, name)
-        count = evaluations.number_of_images(config, name, split)
-        embeddings = embed(vars, split, count)
-        fold = config.evaluation.fold
-        ties = config.evaluation.ties
+        fold, ties = config.evaluation.fold, config.evaluation.ties
+        folds = 1 if name == "valid" else config.evaluation.folds
+        embeddings = embed(vars, split, fold * folds)
         scores = evaluations.retrieval_scores(errors, embeddings, fold, ties)
         return scores, split, embeddings
 
@@ -99,7 +98,7 @@ def make(config: ConfigDict) -> Experiment:
         matrix = retrieval.error_matrix(errors, captions, embeddings.images[:fold])
         facts = data.facts(config.data.name, config.data.dir)
         picture = retrievals(matrix, split, facts, config.data.name)
-        table = evaluations.table_2((config, scores))
+        table = evaluations.table_2(config, scores)
         return Evaluation(scores, {"retrievals": picture}, {"table2.md": table})
 
     scalars = evaluation.scalars_of_splits(config, UNITS, {"final": UNITS})

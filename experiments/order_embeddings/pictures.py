@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.rendering import pixels_of
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.data.text import Vocabulary
 
@@ -38,7 +39,6 @@ def retrievals(
     Returns:
       uint8 [height, width, 3]
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     words = Vocabulary([*facts["words"], *facts.get("dev_words", ())])
@@ -46,7 +46,6 @@ def retrievals(
     shown = evenly_spaced(errors.shape[1], EXAMPLES)
     starts, image_of = split.captions.starts, split.captions.image
     figure = Figure(figsize=(17, 1.75 * len(shown) + 0.6), layout="constrained", dpi=90)
-    canvas = FigureCanvasAgg(figure)
     figure.suptitle(
         f"held-out images of {name}: best captions, best images (green: its own; "
         "numbers: errors)"
@@ -83,8 +82,7 @@ def retrievals(
             axes = figure.add_subplot(grid[row, 3 + i])
             _draw_image(axes, split, found, _colour(found == image))
             axes.set_xlabel(f"{errors[caption, found]:.3f}", fontsize=8, labelpad=1)
-    canvas.draw()
-    return np.array(canvas.buffer_rgba())[..., :3]
+    return pixels_of(figure)
 
 
 def _colour(matches: bool) -> str:

@@ -16,8 +16,6 @@ import numpy as np
 RECALLS = (1, 5, 10)
 # Rules for equal errors, see `ranks`.
 TIES = ("last", "sorted")
-# Rows of the error matrix that are compared at once.
-CHUNK = 1000
 
 Errors = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -66,7 +64,7 @@ class Ranks(NamedTuple):
 
 
 def ranks(
-    errors: np.ndarray, image_of: np.ndarray | None = None, ties: str = "last"
+    errors: np.ndarray, image_of: np.ndarray, ties: str = "last"
 ) -> tuple[Ranks, Ranks]:
     """Compute the rank of the right answer to every query.
 
@@ -76,96 +74,63 @@ def ranks(
     Args:
       errors: [C, N].
       image_of: row of the image of each caption [C], ascending. Each image has a
-        caption. By default, each image has the same number of captions.
+        caption.
       ties: "last": among equal errors the right one comes last. "sorted": they are in
         the order of the captions or images, which is the result of a stable argsort.
         The authors take the position in an argsort that need not be stable.
 
     Returns:
       The ranks of images by captions [C] and of captions by images [N].
-
-    Raises:
-      ValueError: C is not a multiple of N, or the rule is unknown.
     """
     count, images = errors.shape
-    if ties not in TIES:
-        raise ValueError(f"ties = {ties!r}: there are {', '.join(TIES)}")
-    if image_of is None:
-        image_of = _equal_numbers(count, images)
-    numbers, rows = np.arange(count), np.arange(images)
+    numbers = np.arange(count)
     # The error of each caption with its own image [C], and the smallest of an image's.
     own = errors[numbers, image_of]
-    first = np.searchsorted(image_of, rows)
+    first = np.searchsorted(image_of, np.arange(images))
     best = np.minimum.reduceat(own, first)
     # Number of the first caption of an image that has this error.
     candidates = np.where(own == best[image_of], numbers, count)
     best_caption = np.minimum.reduceat(candidates, first)
-
-    by_captions, by_images = [], np.zeros((3, images), np.int64)
-    # Chunks bound the memory of a comparison, which makes [CHUNK, N] booleans.
-    for start in range(0, count, CHUNK):
-        chunk = numbers[start : start + CHUNK]
-        wrong = errors[chunk]
-        # In both directions, the right answers are the captions with their own images.
-        wrong[np.arange(len(chunk)), image_of[chunk]] = np.inf
-        is_before = rows < image_of[chunk, None]
-        by_captions.append(_counts(wrong, own[chunk, None], is_before, axis=1))
-        is_before = chunk[:, None] < best_caption
-        by_images += _counts(wrong, best, is_before, axis=0)
+    # In both directions, the right answers are the captions with their own images.
+    is_right = np.zeros(errors.shape, bool)
+    is_right[numbers, image_of] = True
     return (
-        _ranks(np.concatenate(by_captions, axis=1), images - 1, ties),
-        _ranks(by_images, count - np.bincount(image_of), ties),
+        _ranks(errors, own[:, None], is_right, image_of[:, None], 1, ties),
+        _ranks(errors, best, is_right, best_caption, 0, ties),
     )
 
 
-def _equal_numbers(captions: int, images: int) -> np.ndarray:
-    """Return `image_of` for images with the same number of captions each."""
-    if not images or not captions or captions % images:
-        raise ValueError(
-            f"errors of {captions} captions and {images} images: each image needs the "
-            "same number of captions"
-        )
-    return np.repeat(np.arange(images), captions // images)
-
-
-def _counts(
-    wrong: np.ndarray, right: np.ndarray, is_before: np.ndarray, axis: int
-) -> np.ndarray:
+def _ranks(
+    errors: np.ndarray,
+    right: np.ndarray,
+    is_right: np.ndarray,
+    place: np.ndarray,
+    axis: int,
+    ties: str,
+) -> Ranks:
     """Count the wrong answers whose errors are not larger than that of the right one.
 
     Args:
-      wrong: errors of the wrong answers.
-      right: errors of the right answers.
-      is_before: which wrong answers come before the right one in the data.
+      errors: [C, N].
+      right: error of the right answer to each query.
+      is_right: [C, N], which answers are right.
+      place: place of the right answer among all answers.
       axis: the axis of the answers.
-
-    Returns:
-      The numbers of all of them, of those with an equal error, and of those with an
-      equal error that come before, [3, queries].
-    """
-    # Not the same as wrong <= right, which is False for NaN.
-    not_larger = ~(wrong > right)
-    equal = wrong == right
-    return np.stack([part.sum(axis) for part in (not_larger, equal, equal & is_before)])
-
-
-def _ranks(counts: np.ndarray, most: int | np.ndarray, ties: str) -> Ranks:
-    """Return the ranks.
-
-    Args:
-      counts: what `_counts` returns.
-      most: number of wrong answers.
       ties: see `ranks`.
     """
-    not_larger, equal, before = counts
-    # If the right error is NaN, the right answers were counted too.
-    last = np.minimum(not_larger, most)
-    best = last - equal
-    return Ranks(last if ties == "last" else best + before, best, equal > 0)
+    # Not the same as errors <= right, which is False for NaN.
+    last = (~(errors > right) & ~is_right).sum(axis)
+    equal = (errors == right) & ~is_right
+    best = last - equal.sum(axis)
+    if ties == "last":
+        return Ranks(last, best, last > best)
+    answers = np.arange(errors.shape[axis])
+    is_before = (answers if axis else answers[:, None]) < place
+    return Ranks(best + (equal & is_before).sum(axis), best, last > best)
 
 
 def scores(
-    errors: np.ndarray, image_of: np.ndarray | None = None, ties: str = "last"
+    errors: np.ndarray, image_of: np.ndarray, ties: str = "last"
 ) -> dict[str, float]:
     """Compute recalls and mean and median ranks.
 
@@ -202,7 +167,7 @@ def mean_over_folds(
     images: np.ndarray,
     fold: int,
     *,
-    image_of: np.ndarray | None = None,
+    image_of: np.ndarray,
     ties: str = "last",
 ) -> dict[str, float]:
     """Average `scores` over folds.
@@ -214,14 +179,7 @@ def mean_over_folds(
       fold: number of images in a fold. The folds are taken in order.
       image_of: see `ranks`.
       ties: see `ranks`.
-
-    Raises:
-      ValueError: N is not a multiple of `fold`.
     """
-    if fold < 1 or not len(images) or len(images) % fold:
-        raise ValueError(f"{len(images)} images cannot be cut into folds of {fold}")
-    if image_of is None:
-        image_of = _equal_numbers(len(captions), len(images))
     run = jax.jit(errors)
     of_folds = []
     for start in range(0, len(images), fold):

@@ -121,21 +121,11 @@ class Model(LoadedRun):
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        """The words of the training captions, stored in the run.
-
-        Raises:
-          UserError: they do not fit the config.
-        """
+        """The words of the training captions, stored in the run."""
         words = self.facts["words"]
         if self.config.data.dev_words:
             words = words + self.facts["dev_words"]
-        vocabulary, rows = Vocabulary(words), self.config.data.vocabulary
-        if len(vocabulary) > rows:
-            raise UserError(
-                f"{self.folder}: it has {len(vocabulary)} words, but its config has "
-                f"{rows}; copy the run again"
-            )
-        return vocabulary
+        return Vocabulary(words)
 
     def _words(self, caption):
         """Split a caption into words of the vocabulary, where it has them."""

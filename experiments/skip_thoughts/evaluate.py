@@ -5,11 +5,11 @@ An encoder is a function `encode(sentences, end_token=...)` -> [N, H].
 Shape letters: N sentences, H units.
 """
 
-import collections
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+import itertools
+from collections.abc import Callable
 
 import numpy as np
-import scipy.sparse
 from ml_collections import ConfigDict
 
 from lnrepro import data
@@ -77,17 +77,37 @@ def transfer(encode: Encode, name: str, config: ConfigDict) -> dict[str, float]:
     Raises:
       DataError: a fold of the labelled sentences has one label only.
     """
-    if not is_pairs(name, config):
-        texts, labels = _labelled(name, config)
-        vectors = encode(texts, end_token=False)
-        return _classification(name, vectors, labels, config)
-    parts = {}
-    for part in PARTS:
-        a, b, scores = _related(name, part, config)
-        # One call for both sides, so that sentences of similar length share batches.
-        vectors = encode([*a, *b], end_token=True)
-        parts[part] = (vectors[: len(a)], vectors[len(a) :], scores)
-    return _relatedness(parts, config)
+    options = config.transfer
+    if is_pairs(name, config):
+        parts = {}
+        for part in PARTS:
+            a, b, scores = _related(name, part, config)
+            # One call for both sides, so that sentences of similar length share
+            # batches.
+            vectors = encode([*a, *b], end_token=True)
+            parts[part] = (vectors[: len(a)], vectors[len(a) :], scores)
+        return relatedness.fit_and_test(
+            parts,
+            epochs=options.sick_epochs,
+            batch=options.sick_batch,
+            blocks=options.sick_blocks,
+            seed=options.seed,
+        )
+    texts, labels = _labelled(name, config)
+    vectors = encode(texts, end_token=False)
+    try:
+        result = logistic_regression.nested_cross_validation(
+            vectors, labels, options.folds, options.seed
+        )
+    except logistic_regression.OneLabel as e:
+        raise DataError(
+            f"the set {name}: {e}; give it more sentences of the rarer label, or set "
+            f"config.evals.{name} to never"
+        ) from None
+    return {
+        "accuracy": float(result.accuracy.mean()),
+        "accuracy_std": float(result.accuracy.std()),
+    }
 
 
 def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
@@ -103,19 +123,27 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
     Returns:
       The same metrics as `transfer`.
     """
-    if not is_pairs(name, config):
-        texts, labels = _labelled(name, config)
-        counts = _word_counts(texts, _words(texts))
-        return _classification(name, counts, labels, config)
-    pairs = {part: _related(name, part, config) for part in PARTS}
-    first, second, _ = pairs["train"]
-    words = _words([*first, *second])
-    parts = {}
-    for part, (a, b, scores) in pairs.items():
-        counts_a = _word_counts(a, words).toarray()
-        counts_b = _word_counts(b, words).toarray()
-        parts[part] = (counts_a, counts_b, scores)
-    return _relatedness(parts, config)
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.preprocessing import normalize
+
+    pairs = is_pairs(name, config)
+    if pairs:
+        first, second, _ = _related(name, "train", config)
+        texts = [*first, *second]
+    else:
+        texts, _ = _labelled(name, config)
+    words = functools.partial(tokens_of, lowercase=True)
+    # In the order in which they first occur.
+    vocabulary = list(dict.fromkeys(itertools.chain.from_iterable(map(words, texts))))
+    counter = CountVectorizer(analyzer=words, vocabulary=vocabulary, dtype=np.float32)
+
+    def count(texts, *, end_token):
+        del end_token
+        # A text without a known word stays 0.
+        counts = normalize(counter.transform(texts))
+        return counts.toarray() if pairs else counts
+
+    return transfer(count, name, config)
 
 
 def _labelled(name: str, config: ConfigDict) -> tuple[list[str], np.ndarray]:
@@ -128,71 +156,6 @@ def _related(
 ) -> tuple[list[str], list[str], np.ndarray]:
     columns = data.open_columns(name, part, config.data.dir)
     return sentences.related(columns)
-
-
-def _relatedness(
-    parts: Mapping[str, relatedness.Pairs], config: ConfigDict
-) -> dict[str, float]:
-    options = config.transfer
-    return relatedness.fit_and_test(
-        parts,
-        epochs=options.sick_epochs,
-        batch=options.sick_batch,
-        blocks=options.sick_blocks,
-        seed=options.seed,
-    )
-
-
-def _classification(
-    name: str, x, labels: np.ndarray, config: ConfigDict
-) -> dict[str, float]:
-    """Classify sentences by their features.
-
-    Raises:
-      DataError: the set cannot be divided into folds that have both labels.
-    """
-    options = config.transfer
-    try:
-        result = logistic_regression.nested_cross_validation(
-            x, labels, options.folds, options.seed
-        )
-    except logistic_regression.OneLabel as e:
-        raise DataError(
-            f"the set {name}: {e}; give it more sentences of the rarer label, or set "
-            f"config.evals.{name} to never"
-        ) from None
-    return {
-        "accuracy": float(result.accuracy.mean()),
-        "accuracy_std": float(result.accuracy.std()),
-    }
-
-
-def _words(texts: Iterable[str]) -> dict[str, int]:
-    """Number the words of texts in the order in which they first occur."""
-    words = collections.Counter()
-    for text in texts:
-        words.update(tokens_of(text, lowercase=True))
-    return {word: i for i, word in enumerate(words)}
-
-
-def _word_counts(
-    texts: Sequence[str], words: Mapping[str, int]
-) -> scipy.sparse.csr_array:
-    """Count the words of each text, [N, words] float32 rows of length 1."""
-    rows, columns = [], []
-    for i, text in enumerate(texts):
-        tokens = tokens_of(text, lowercase=True)
-        known = [words[token] for token in tokens if token in words]
-        rows += [i] * len(known)
-        columns += known
-    # csr_array adds up the ones of equal (row, column), which gives counts.
-    ones = np.ones(len(rows), np.float32)
-    shape = (len(texts), max(len(words), 1))
-    counts = scipy.sparse.csr_array((ones, (rows, columns)), shape=shape)
-    lengths = np.sqrt(np.asarray(counts.power(2).sum(axis=1)).ravel())
-    # A text without a known word has length 0 and stays 0.
-    scale = scipy.sparse.diags_array(1 / np.maximum(lengths, 1e-12))
-    return scipy.sparse.csr_array(scale @ counts, dtype=np.float32)
 
 
 def neighbours(encode: Encode, config: ConfigDict) -> str:

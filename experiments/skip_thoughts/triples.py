@@ -161,8 +161,6 @@ class EqualLengths:
           UserError: the sizes or the buckets do not fit.
         """
         self.batch_size, self.seed, self.buckets = batch_size, seed, tuple(buckets)
-        if batch_size < 1:
-            raise UserError(f"config.batch_size = {batch_size}: at least 1 is needed")
         # Triples are sorted by length: those of index l are rows _first_rows[l] and the
         # following.
         self._counts = np.asarray(by_length, np.int64)
@@ -175,14 +173,7 @@ class EqualLengths:
                 f"config.batch_size = {batch_size}: no sentence length has so many "
                 f"triples, the most frequent one has {self._counts.max(initial=0)}"
             )
-        # Index 0 is one word, and the end token is one step more.
-        longest = int(np.flatnonzero(self._batches)[-1]) + 2
         check_ascending("config.data.buckets", self.buckets)
-        if self.buckets[-1] < longest:
-            raise UserError(
-                f"config.data.buckets = {self.buckets}: they must end with at least "
-                f"{longest}, the longest sentence"
-            )
 
     @functools.lru_cache(maxsize=2)  # noqa: B019  A plan lives as long as its run.
     def _schedule(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:

@@ -199,7 +199,7 @@ def _numbers(layout, cell, features_in):
     return numbers
 
 
-def _pieces(layout, cell, numbers):
+def _pieces(layout, cell, numbers) -> Pieces:
     """The rows that a cell has, each with the signed numbers of its entries."""
     pieces = []
     for row in layout.rows:

@@ -15,7 +15,7 @@ class Row:
 
     Attributes:
       name: of the array. A colon separates the levels of a tree: "ii:kernel" is
-        weights["ii"]["kernel"].
+        `weights["ii"]["kernel"]`.
       source: our parameter. Several, separated by blanks, are stacked along the first
         axis: "w_x w_h". A row without any of them in the cell is left out.
       gates: the gates in the library's order, such as "r -z n". A minus changes the

@@ -11,7 +11,7 @@ import pytest
 from lnrepro.data import batches
 from lnrepro.data.batches import Plan, eval_batches, train_batches
 from lnrepro.data.ragged import Ragged
-from lnrepro.errors import UserError
+from tests.refused import refused
 
 N = 103
 ALONE = (0, 1)
@@ -80,13 +80,6 @@ def test_each_epoch_is_shuffled_and_without_replacement(batch_size):
     assert not np.array_equal(epochs[0], np.sort(epochs[0]))
 
 
-def test_each_epoch_leaves_out_other_examples():
-    plan = Plan(N, 100, seed=0)
-    left = [frozenset(range(N)) - set(plan.rows(k).tolist()) for k in range(40)]
-    assert {len(rows) for rows in left} == {3}
-    assert len(frozenset.union(*left)) > 50
-
-
 def test_rows_are_uniform_over_the_batches_of_an_epoch():
     """Over many epochs, each example is equally often in each batch (chi-squared)."""
     epochs, steps = 4000, 4
@@ -132,8 +125,11 @@ def test_seeds_differ_and_may_be_negative():
 @pytest.mark.parametrize("start", [0, 1, 9, 10, 11, 57, 1000, 10**9 + 7])
 def test_a_run_may_start_at_any_step(columns, start):
     plan = Plan(N, 10, seed=2)
-    resumed = take(train_batches(columns, plan, start_step=start, process=ALONE), 30)
-    for k, batch in enumerate(resumed, start):
+    resumed = train_batches(
+        columns, plan, start_step=start, transform=add_draws, process=ALONE
+    )
+    for k, batch in enumerate(take(resumed, 30), start):
+        np.testing.assert_array_equal(batch["draw"], plan.draws(k))
         np.testing.assert_array_equal(batch["row"], plan.rows(k))
         np.testing.assert_array_equal(batch["image"], columns["image"][plan.rows(k)])
 
@@ -181,30 +177,13 @@ def test_batches_of_a_source_are_those_of_its_columns(sequences):
     same(*(take(eval_batches(d, 50, pad=pad, process=ALONE), 9) for d in data))
 
 
-def test_the_default_process_is_that_of_jax(columns, monkeypatch):
-    import jax
-
-    monkeypatch.setattr(jax, "process_index", lambda: 1)
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    plan = Plan(N, 10, seed=0)
-    np.testing.assert_array_equal(
-        take(train_batches(columns, plan), 1)[0]["row"], plan.rows(0)[5:]
-    )
-
-
-def test_draws_are_uniform_and_depend_on_the_step(columns):
+def test_draws_are_uniform():
     plan = Plan(N, 50, seed=4)
-    stream = train_batches(
-        columns, plan, start_step=7, transform=add_draws, process=ALONE
-    )
-    for k, batch in enumerate(take(stream, 5), 7):
-        np.testing.assert_array_equal(batch["draw"], plan.draws(k))
     draws = np.concatenate([plan.draws(k) for k in range(200)])
     assert len(np.unique(draws)) == len(draws)
-    assert draws.min() >= 0
-    assert draws.max() < 1
-    assert abs(draws.mean() - 0.5) < 4 / np.sqrt(12 * len(draws))
-    assert abs(draws.var() - 1 / 12) < 0.004
+    # The standard deviation of a count is 30.
+    counts, _ = np.histogram(draws, 10, (0.0, 1.0))
+    np.testing.assert_allclose(counts, 1000, atol=150)
 
 
 @pytest.mark.parametrize("batch_size", [4, 10])
@@ -237,12 +216,8 @@ def test_an_epoch_with_buckets(sequences, batch_size, buckets):
 def test_batches_of_several_shapes_do_not_stack(sequences):
     columns, lengths = sequences
     plan = Plan(N, 4, 0, lengths, (20, 40))
-    with (
-        train_batches(columns, plan, pad=PAD, process=ALONE) as stream,
-        pytest.raises(
-            UserError, match=r"cannot be stacked; set config.steps_per_call to 1"
-        ),
-    ):
+    stream = train_batches(columns, plan, pad=PAD, process=ALONE)
+    with stream, refused("cannot be stacked; set config.steps_per_call to 1"):
         stream.take(plan.steps_per_epoch)
 
 
@@ -271,21 +246,19 @@ def first(*args, **kwargs):
 # Functions of (columns, sequences, their lengths), and the error of each.
 BAD = [
     (lambda c, e, n: Plan(N, N + 1, 0), "batch size 104 does not fit 103 examples"),
-    (lambda c, e, n: Plan(N, 0, 0), "batch size 0 does not fit"),
     (lambda c, e, n: eval_batches({"x": np.zeros(0)}, 4), "cannot evaluate 0 examples"),
     (lambda c, e, n: first(c, Plan(99, 9, 0)), "99 examples and the data has 103"),
     (
         lambda c, e, n: train_batches(c, Plan(N, 10, 0), process=(0, 4)),
         "10 does not divide over 4 proc",
     ),
-    (lambda c, e, n: Plan(N, 4, 0, buckets=(4, 8)), r"\(4, 8\) need the lengths"),
-    (lambda c, e, n: Plan(N, 4, 0, n), r"buckets = \(\): give one or more lengths"),
+    (lambda c, e, n: Plan(N, 4, 0, buckets=(4, 8)), "(4, 8) need the lengths"),
     (lambda c, e, n: Plan(N, 4, 0, n, (40, 20)), "that ascend"),
     (
         lambda c, e, n: Plan(N, 4, 0, n[:-1], (40,)),
-        r"of shape \(102,\) for 103",
+        "of shape (102,) for 103",
     ),
-    (lambda c, e, n: Plan(N, 4, 0, n, (39,)), r"39 \(the longest has 40\)"),
+    (lambda c, e, n: Plan(N, 4, 0, n, (39,)), "39 (the longest has 40)"),
     (
         lambda c, e, n: first(e, Plan(N, N, 0), pad=PAD | {"tokens": 39}),
         "40 does not f",
@@ -293,16 +266,15 @@ BAD = [
     (lambda c, e, n: first(e, Plan(N, 4, 0)), "tokens: its examples differ in shape"),
     (
         lambda c, e, n: first(e, Plan(N, 4, 0), pad=PAD),
-        "tokens .* there are no buckets",
+        "there are no buckets",
     ),
 ]
 
 
 @pytest.mark.parametrize(("act", "message"), BAD)
 def test_bad_requests_are_one_line(columns, sequences, act, message):
-    with pytest.raises(UserError, match=message) as failure:
+    with refused(message):
         act(columns, *sequences)
-    assert "\n" not in str(failure.value)
 
 
 def test_closing_stops_the_thread(columns):

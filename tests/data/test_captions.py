@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data import ragged
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.readers import caption_files as files
 from lnrepro.data.readers import captions as cap
@@ -115,12 +114,6 @@ def test_numbers_of_captions_may_differ(raw):
     assert content.facts["captions_per_image"] == [1, 5]
 
 
-def test_the_same_number_of_captions_needs_no_ids(raw):
-    write(raw, {"train.txt": as_text(["one caption"] * 12) + "\n"})
-    columns = read(COCO_CAPTIONS, raw).splits["train"]
-    assert columns["lengths"].shape == (4, 3)
-
-
 def many(raw, images, empty):
     """Write training files of several images, some of whose captions are empty."""
     lines = lines_of("train", images)
@@ -212,22 +205,13 @@ BAD = {
     "count": ("train.txt", as_text(range(21)), "21 captions are not the same number"),
     "empty": ("train.txt", "\n \n", "contains no caption"),
     "id": ("train_ids.txt", "1\nx\n", "line 2: 'x' is not an image id"),
-    "no id": ("train_ids.txt", "\n", "contains no image id"),
     "ids": ("train_ids.txt", "1\n2\n", "2 ids of 2 images, which are not one for"),
-    "one": ("train_ids.txt", "1\n" * 20, "20 ids of 1 images, which are not one for"),
     "nan": ("images/10crop/train.npy", npy(with_infinity()), "row 1: con"),
     "none": ("images/10crop/train.npy", npy(unit_rows(4)[:0]), r"float32 \(0, 8\) ins"),
-    "scalar": ("images/10crop/train.npy", npy(np.float32(1)), r"float32 \(\) instead"),
     "dtype": ("images/10crop/train.npy", npy(np.eye(4)), r"float64 \(4, 4\) instead"),
-    "flat": ("images/10crop/train.npy", npy(np.float32([1, 2])), r"float32 \(2,\) ins"),
     "width": ("images/10crop/val.npy", npy(unit_rows(3)[:, 1:]), r"\(3, 7\) instead"),
     "rows": ("images/10crop/val.npy", npy(unit_rows(2)), "15 captions are not the sam"),
     "cut": ("images/10crop/val.npy", npy(unit_rows(3))[:-9], "not a plain .npy array"),
-    "pickle": (
-        "images/10crop/val.npy",
-        npy(np.array([{"a": 1}, None], object)),
-        "not a plain .npy array",
-    ),
 }  # fmt: skip
 
 
@@ -236,15 +220,6 @@ def test_wrong_files_are_named(raw, kind):
     file, content, message = BAD[kind]
     write(raw, {file: content})
     with refused(f"{file.rpartition('/')[2].replace('_ids', '')[:4]}.*{message}"):
-        read(COCO_CAPTIONS, raw)
-
-
-def test_karpathys_file_needs_a_row_of_features_for_each_image(raw):
-    images = [image(stem, n, ["a"]) for n, stem in enumerate(("train", "val", "test"))]
-    for stem in ROWS:
-        (raw / f"{stem}.txt").unlink()
-    write(raw, {"dataset_coco.json": json.dumps({"images": images})})
-    with refused("train.npy: 4 rows, but .*json has captions of 1 images"):
         read(COCO_CAPTIONS, raw)
 
 
@@ -301,33 +276,19 @@ def test_captions_beyond_the_longest_bucket_are_cut_and_counted(own):
     assert tokens[4, :9].all()
 
 
-@pytest.mark.parametrize("is_ragged", [False, True])
-def test_taking_captions_is_slicing_them(is_ragged):
+def test_taking_captions_is_slicing_them():
     rng = np.random.default_rng(0)
-    counts = rng.integers(1, 6, 40) if is_ragged else np.full(40, 5)
+    counts = rng.integers(1, 6, 40)
     starts = np.cumsum([0, *counts])
     lengths = rng.integers(1, 9, starts[-1])
     wanted = [rng.integers(2, 50, n) for n in lengths]
-    words = Ragged(lengths, starts) if is_ragged else lengths.reshape(40, 5)
     ends = np.cumsum([0, *lengths])
-    columns = {
-        "tokens": Ragged(np.concatenate(wanted), ends[starts]),
-        "lengths": words,
-    }
+    tokens = Ragged(np.concatenate(wanted), ends[starts])
+    columns = {"tokens": tokens, "lengths": Ragged(lengths, starts)}
     captions = cap.Captions(columns, 100, 20)
-    np.testing.assert_array_equal(captions.starts, starts)
     np.testing.assert_array_equal(captions.image, np.repeat(np.arange(40), counts))
     some = rng.permutation(len(captions))[:60]
     tokens, length = captions.take(some, 9)
     for row, n, c in zip(tokens, length, some, strict=True):
         np.testing.assert_array_equal(row[: n - 1], wanted[c])
         assert not row[n - 1 :].any()
-
-
-def test_a_mapped_column_lets_its_pages_go(own):
-    column = data.open_columns("own", "train", own)["image"]
-    before = column.copy()
-    ragged.forget_pages(column)
-    np.testing.assert_array_equal(column, before)
-    # An array that is not mapped stays as it is.
-    ragged.forget_pages(np.zeros(3))

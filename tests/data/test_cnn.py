@@ -6,7 +6,6 @@ import tarfile
 import numpy as np
 import pytest
 
-from lnrepro import data
 from lnrepro.data.readers import plain_pickle, question
 from lnrepro.data.readers.cnn import CNN
 from lnrepro.data.readers.cnn_top4 import CNN_TOP4
@@ -50,9 +49,7 @@ def test_a_file_is_read(content):
         (text((1, "  ")), "f, line 3: the passage is missing"),
         (text().replace(b"\n\n", b"\n", 1), "f, line 2: the line after the address"),
         (text((2, "who")), "f, line 5: the question has 0 @placeholder tokens"),
-        (text((2, "@placeholder @placeholder")), "f, line 5: .* 2 @placeholder tokens"),
         (text((3, "C")), "f, line 7: the answer 'C' is not of the form @entityN"),
-        (text((3, "@entity1 @entity2")), "f, line 7: the answer '@entity1 @entity2' "),
         (text((3, "@entity1\u0663")), "is not of the form @entityN"),
     ],
 )
@@ -130,29 +127,24 @@ def test_a_set_has_its_words_and_counts(tmp_path):
 
 
 def test_a_folder_and_an_archive_in_any_order_are_one_set(tmp_path):
-    files = {
-        split: [
-            text((0, f"http://cnn/{n}"), (1, f"w{n} w{n} ate @entity{n} ."))
-            for n in (10, 9, 2, 1)
-        ]
-        for split in ("training", "validation", "test")
-    }
-    raw = folder_of(tmp_path / "raw", files)
-    prints = []
-    for i, is_reverse in enumerate((False, True)):
-        packed = tmp_path / f"raw{i}"
+    names = (10, 9, 2, 1)
+    texts = [
+        text((0, f"http://cnn/{n}"), (1, f"w{n} w{n} @entity{n} .")) for n in names
+    ]
+    raw = folder_of(tmp_path / "raw", dict.fromkeys(("training", "validation"), texts))
+    content = read(CNN, raw)
+    # The numbers in addresses are compared as numbers.
+    passages = as_words(content, "train", "passage")
+    assert [p.split()[0] for p in passages] == ["w1", "w2", "w9", "w10"]
+    for is_reverse in (False, True):
+        packed = tmp_path / f"packed{is_reverse}"
         packed.mkdir()
         with tarfile.open(packed / "cnn.tgz", "w:gz") as tar:
             for path in sorted(raw.rglob("*.question"), reverse=is_reverse):
                 tar.add(path, f"cnn/{path.relative_to(raw)}")
-        data.prepare("cnn", packed, tmp_path / f"{i}", own_name="own")
-        prints.append(data.fingerprint("own", tmp_path / f"{i}"))
-    data.prepare("cnn", raw, tmp_path / "folder", own_name="own")
-    assert {*prints, data.fingerprint("own", tmp_path / "folder")} == {prints[0]}
-    # The numbers in addresses are compared as numbers.
-    content = read(CNN, raw)
-    passages = as_words(content, "train", "passage")
-    assert [p.split()[0] for p in passages] == ["w1", "w2", "w9", "w10"]
+        found = read(CNN, packed)
+        assert found.facts == content.facts
+        assert as_words(found, "train", "passage") == passages
 
 
 def test_few_malformed_files_are_left_out_and_many_are_refused(tmp_path):
@@ -269,16 +261,12 @@ def test_the_authors_pickles_are_converted(tmp_path):
     ("changes", "message"),
     [
         ({"dict": {"a": "b"}}, "dict.pkl: not a dict of words and their numbers"),
-        ({"dict": [1]}, "dict.pkl: not a dict"),
         ({"dict": {"a": 1, "b": 1}}, "dict.pkl: .* all of them different"),
         ({"train4_qs": [[6, 4, 0]]}, "train4_pass, _qs and _ans.pkl contain different"),
         ({"valid4_pass": [[4, 99, 0]]}, "valid4_pass.pkl, list 0: .*99"),
-        ({"valid4_pass": [[4, [], 0]]}, "valid4_pass.pkl, list 0: .*unhashable"),
         ({"valid4_pass": [[4]]}, "valid4_pass.pkl, list 1: .*out of range"),
         ({"valid4_ans": [[4]]}, "valid4_ans.pkl, list 0: 'fish' is not an entity"),
-        ({"valid4_ans": [[3, 5]]}, "list 0: '@entity5 @entity2' is not an entity"),
         ({"train4_ans": {"a": 1}}, "train4_ans.pkl, list 0: not a list of numbers"),
-        ({"train4_pass": 5}, "train4_pass.pkl, list 0: not a list of numbers"),
         ({"train4_pass": Malicious("x")}, "train4_pass.pkl: not a plain pickle"),
     ],
 )

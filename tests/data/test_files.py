@@ -4,7 +4,6 @@ import bz2
 import gzip
 import io
 import lzma
-import os
 import tarfile
 import zipfile
 
@@ -13,6 +12,7 @@ import pytest
 
 from lnrepro.data import files
 from lnrepro.errors import DataError
+from tests.data.reading import refused
 
 CONTENT = b"one line\nand another\n" * 200
 PACK = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
@@ -59,19 +59,6 @@ def test_any_packing_is_read_under_any_name(tmp_path, packing, name):
         assert plain == path
 
 
-@pytest.mark.parametrize("packing", PACK)
-def test_a_truncated_or_damaged_file_is_one_line(tmp_path, packing):
-    path = tmp_path / "file"
-    whole = PACK[packing](os.urandom(5000))
-    middle = len(whole) // 2
-    for content in (whole[:-20], whole[:middle] + b"\xff" * 9 + whole[middle + 9 :]):
-        path.write_bytes(content)
-        for read in (files.read, text_of, files.load_npy):
-            with pytest.raises(DataError, match="file: damaged or truncated ") as e:
-                read(path)
-            assert str(e.value).isprintable()
-
-
 def read_members(path):
     return dict(files.members(path))
 
@@ -98,15 +85,15 @@ def test_another_file_in_place_of_the_right_one_is_named(
     path = tmp_path / "file"
     path.write_bytes(pack(content))
     for read in READERS:
-        with pytest.raises(DataError, match=f"file: {message}"):
+        with refused(f"file: {message}"):
             read(path)
 
 
 def test_what_cannot_be_opened_is_one_line(tmp_path):
     for read in READERS:
-        with pytest.raises(DataError, match=r"none: cannot be read \(No such file"):
+        with refused(r"none: cannot be read \(No such file"):
             read(tmp_path / "none")
-        with pytest.raises(DataError, match=r"cannot be read \(Is a directory\)"):
+        with refused(r"cannot be read \(Is a directory\)"):
             read(tmp_path)
 
 
@@ -115,7 +102,7 @@ def test_a_full_temporary_folder_is_named(tmp_path, monkeypatch):
     # Writing to this device fails as on a full disk.
     full = open("/dev/full", "wb")
     monkeypatch.setattr("tempfile.NamedTemporaryFile", lambda prefix: full)
-    with pytest.raises(DataError, match=r"cannot be unpacked into .*No space.*TMPDIR"):
+    with refused(r"cannot be unpacked into .*No space.*TMPDIR"):
         files.load_npy(tmp_path / "a.npy.gz")
 
 
@@ -142,7 +129,7 @@ def test_numbers_that_are_not_finite_name_the_row(bad):
     array = np.zeros((2000, 3))
     files.check_finite(array, "f")
     array[[1500, 1999], 1] = bad
-    with pytest.raises(DataError, match=r"f, row 1500: contains NaN .*2 such rows"):
+    with refused(r"f, row 1500: contains NaN .*2 such rows"):
         files.check_finite(array, "f")
 
 
@@ -161,22 +148,6 @@ def test_links_of_an_archive_are_not_followed(tmp_path):
             info.type, info.linkname = kind, "/etc/passwd"
             archive.addfile(info)
     assert read_members(tmp_path / "a.tar") == {}
-
-
-def test_damaged_archives_are_one_line(tmp_path):
-    path = tar(tmp_path / "a.tar.gz", [("a.xml", b"0123456789" * 10_000)], "w:gz")
-    whole = path.read_bytes()
-    middle = whole[:30] + b"\xff" * 40 + whole[70:]
-    for content in (whole[:-30], whole[:40], b"not an archive", b"", middle):
-        path.write_bytes(content)
-        with pytest.raises(DataError, match=r"a.tar.gz: damaged or truncated"):
-            read_members(path)
-
-
-def test_system_files_are_known():
-    system = ("._a.txt", ".DS_Store", "Thumbs.db", "x/desktop.ini", "__MACOSX/a.txt")
-    assert all(map(files.is_system_file, system))
-    assert not any(map(files.is_system_file, ("a.txt", "b/db", "a._b")))
 
 
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "cp1252")
@@ -223,7 +194,7 @@ def test_blocks_consist_of_whole_lines(tmp_path, monkeypatch):
         whole = text.splitlines(keepends=True)
         assert whole == lines[number - 1 : number - 1 + len(whole)]
     assert blocks[-1] == (101, "end")
-    with pytest.raises(DataError, match=r"f, line \d+: longer than 5 bytes; one s"):
+    with refused(r"f, line \d+: longer than 5 bytes; one s"):
         list(files.text_blocks(tmp_path / "f", longest=5))
 
 
@@ -238,6 +209,6 @@ def test_blocks_consist_of_whole_lines(tmp_path, monkeypatch):
     ],
 )
 def test_what_is_no_text_is_refused(content, message):
-    with pytest.raises(DataError, match=message):
+    with refused(message):
         files.decode(content, "f")
     assert files.decode(RUSSIAN.encode(), "f") == RUSSIAN

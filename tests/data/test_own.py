@@ -3,8 +3,6 @@
 import dataclasses
 import gzip
 import hashlib
-import subprocess
-import sys
 from importlib import metadata
 
 import numpy as np
@@ -14,10 +12,10 @@ from lnrepro import data
 from lnrepro.data import table
 from lnrepro.data.raw_folder import RawFile
 from lnrepro.data.reader import Content, Reader
-from lnrepro.errors import DataError, UserError
+from lnrepro.errors import DataError
 from scripts import prepare
-from tests.data import idx, small
-from tests.runs import ROOT
+from tests.data import small
+from tests.refused import refused
 
 
 def read_constant(raw):
@@ -83,9 +81,8 @@ def test_the_script_downloads_prepares_and_lists(served, tmp_path, capsys):
     prepare.main(["--list", served])
     listed = capsys.readouterr().out
     for name in data.TABLE:
-        reader = data.reader_of(name)
-        texts = (name, reader.title, reader.source, reader.licence, reader.size)
-        assert all(text in listed for text in texts)
+        assert name in listed
+        assert data.reader_of(name).licence in listed
     assert str(root / "raw" / "numbers") in listed
     assert not (root / "numbers").exists()
     prepare.main(["numbers", "--download", served])
@@ -98,7 +95,7 @@ def test_the_script_downloads_prepares_and_lists(served, tmp_path, capsys):
     assert found == ["test.txt.gz", "train.txt.gz"]
     prepare.main(["numbers", served])
     assert "prepared already" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"was not read.*pass --as OWN_NAME"):
+    with refused("was not read", "pass --as OWN_NAME"):
         prepare.main(["numbers", f"--raw={tmp_path}", served])
     prepare.main(["numbers", "--list", served])
     assert fingerprint in capsys.readouterr().out
@@ -114,38 +111,14 @@ def test_an_own_set_is_listed_from_its_folder(served, tmp_path, capsys):
     assert str(tmp_path / "data/mine") in out
 
 
-def test_the_script_fails_with_one_line_and_exit_code_2(tmp_path):
-    idx.write(tmp_path / "raw", idx.files())
-    for args, line in [
-        (["mnist", "--as", "mine"], "--as=mine needs --raw"),
-        (["minst"], "error: no data set is called 'minst'; did you mean 'mnist'?"),
-        (
-            ["mnist", "--raw", tmp_path / "none"],
-            "no such file, plain or .gz, .xz or .bz2; the folder does not exist",
-        ),
-        (
-            ["mnist", "--raw", tmp_path / "raw"],
-            "train-images-idx3-ubyte.gz: checksum differs",
-        ),
-    ]:
-        script = ROOT / "scripts/prepare.py"
-        command = [sys.executable, script, *args, "--data_dir", tmp_path / "data"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 2
-        assert done.stdout == ""
-        assert done.stderr.startswith("error: ")
-        assert done.stderr.count("\n") == 1, done.stderr
-        assert line in done.stderr
-
-
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("named", "flags"),
     [
-        (["a"] * 1234, "1,234 entries"),
-        ([], "[]"),
-        ({"train": 2000, "valid": [0.5]}, '{"train": 2000, "valid": [0.5]}'),
-        ("\x1bé", '"\\u001b\\u00e9"'),
+        ("--as=mine needs --raw", ["--as=mine"]),
+        ("the folder does not exist", ["--raw=/nowhere"]),
     ],
 )
-def test_facts_in_short(value, text):
-    assert prepare.in_short(value) == text
+def test_mistakes_of_the_script_are_one_line(tmp_path, named, flags):
+    with refused(named):
+        prepare.main(["mnist", *flags, f"--data_dir={tmp_path / 'data'}"])
+    assert not (tmp_path / "data").exists()

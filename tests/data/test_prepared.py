@@ -19,6 +19,7 @@ from lnrepro.data.reader import Content, Reader, WrittenContent, leave_out
 from lnrepro.errors import DataError, UserError
 from scripts import prepare
 from tests.data import small
+from tests.data.reading import refused
 
 
 @pytest.fixture
@@ -51,14 +52,10 @@ def test_every_reader_is_complete(name):
     reader = data.reader_of(name)
     assert (reader.read is None) != (reader.write is None)
     assert reader.version.count(".") == 2
-    for text in (reader.title, reader.source, reader.licence, reader.size):
-        assert text.strip()
-        assert text != "not stated"
+    texts = (reader.title, reader.source, reader.licence, reader.size)
+    assert all(text.strip() not in ("", "not stated") for text in texts)
     assert reader.embedded != bool(reader.files)
     assert len({file.name for file in reader.files}) == len(reader.files)
-    for file in reader.files:
-        assert file.sha256 is None or len(bytes.fromhex(file.sha256)) == 32
-        assert all(url.startswith(("https://", "http://")) for url in file.urls)
     has_checksums = all(file.sha256 for file in reader.files)
     assert has_checksums or reader.published, "nothing shows that a set is official"
 
@@ -116,7 +113,6 @@ def test_a_reader_may_write_its_columns_itself(monkeypatch, tmp_path):
     [
         ({"a": np.zeros(2), "b": np.zeros(3)}, "there are {'a': 2, 'b': 3}"),
         ({"a": np.zeros(0)}, "made: the split train needs examples"),
-        ({"a": []}, "made: the split train needs examples"),
         ({"a": np.array(["x"])}, "a: values of type <U1; columns hold numbers"),
         (
             {"a": [np.zeros((1, 2)), np.zeros((1, 3))]},
@@ -126,19 +122,19 @@ def test_a_reader_may_write_its_columns_itself(monkeypatch, tmp_path):
 )
 def test_columns_that_are_none(monkeypatch, tmp_path, columns, message):
     put_reader(monkeypatch, read=lambda raw: Content({"train": columns}))
-    with pytest.raises(DataError, match=message):
+    with refused(message):
         data.open_set("made", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_unknown_names(numbers, raw, tmp_path):
     message = r"no data set is called 'minst'; did you mean 'mnist'\? there are: .*digi"
-    with pytest.raises(DataError, match=message):
+    with refused(message):
         data.open_columns("minst", "train")
-    with pytest.raises(DataError, match=r"no data set is called '\.\./mnist'"):
+    with refused(r"no data set is called '\.\./mnist'"):
         data.folder_of("../mnist")
     data.prepare("numbers", raw, tmp_path)
-    with pytest.raises(DataError, match="has no split 'dev'; it has: train, test"):
+    with refused("has no split 'dev'; it has: train, test"):
         data.open_columns("numbers", "dev", tmp_path)
 
 
@@ -177,20 +173,18 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("damage", "problem"), DAMAGES)
-@pytest.mark.parametrize("own_name", [None, "mine"])
 def test_a_damaged_set_names_the_file_and_the_remedy(
-    numbers, raw, tmp_path, damage, problem, own_name
+    numbers, raw, tmp_path, damage, problem
 ):
-    folder = data.prepare("numbers", raw, tmp_path, own_name=own_name)
-    name = own_name or "numbers"
+    folder = data.prepare("numbers", raw, tmp_path, own_name="mine")
     damage(folder)
     message = f"{folder}: damaged, .*{problem}; remove it and prepare it again"
     for use in (
-        lambda: data.open_set(name, tmp_path),
-        lambda: data.prepared(name, tmp_path),
-        lambda: data.prepare("numbers", raw, tmp_path, own_name=own_name),
+        lambda: data.open_set("mine", tmp_path),
+        lambda: data.prepared("mine", tmp_path),
+        lambda: data.prepare("numbers", raw, tmp_path, own_name="mine"),
     ):
-        with pytest.raises(DataError, match=message):
+        with refused(message):
             use()
 
 
@@ -209,14 +203,14 @@ def test_verify_finds_changed_bytes(numbers, raw, tmp_path, capsys):
 
 def test_the_error_for_a_data_dir_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match=r"digits: cannot write to .*LNREPRO_DATA"):
+    with refused(r"digits: cannot write to .*LNREPRO_DATA"):
         data.open_columns("digits", "train", tmp_path / "file")
 
     def full(*args):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(np, "save", full)
-    with pytest.raises(DataError, match=r"digits: cannot write to .*No space left on"):
+    with refused(r"digits: cannot write to .*No space left on"):
         data.open_columns("digits", "train", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -318,7 +312,7 @@ def test_only_the_official_content_has_the_name_of_the_set(
 ):
     numbers(**{"published": {}} | proof)
     other = small.write(tmp_path / "other", test="8 8 8")
-    with pytest.raises(DataError, match=message):
+    with refused(message):
         data.prepare("numbers", other, tmp_path / "data")
     assert not data.prepared("numbers", tmp_path / "data")
     data.prepare("numbers", other, tmp_path / "data", own_name="mine")
@@ -345,11 +339,6 @@ def test_own_files_get_a_name_of_their_own(numbers, raw, tmp_path):
     assert mine.format == "numbers"
 
 
-def test_an_own_set_of_another_data_dir_is_found_by_its_name(numbers, raw, tmp_path):
-    folder = data.prepare("numbers", raw, tmp_path / "there", own_name="mine")
-    assert data.prepare("mine", data_dir=tmp_path / "there") == folder
-
-
 @pytest.mark.parametrize(
     ("own_name", "message"),
     [
@@ -360,13 +349,13 @@ def test_an_own_set_of_another_data_dir_is_found_by_its_name(numbers, raw, tmp_p
 )
 def test_names_that_own_files_cannot_have(numbers, raw, tmp_path, own_name, message):
     data.prepare("numbers", raw, tmp_path, own_name="taken")
-    with pytest.raises(DataError, match=message):
+    with refused(message):
         data.prepare("numbers", raw, tmp_path, own_name=own_name)
 
 
 def test_few_examples_are_left_out_and_many_are_an_error():
     with pytest.warns(UserWarning, match="f, line 3: 2 of 200 are empty lines, which"):
         leave_out("f", "empty lines", ["line 3", "line 9"], 200)
-    with pytest.raises(DataError, match="f, line 3: 2 of 199 are empty lines, more th"):
+    with refused("f, line 3: 2 of 199 are empty lines, more th"):
         leave_out("f", "empty lines", ["line 3", "line 9"], 199)
     leave_out("f", "empty lines", [], 0)

@@ -9,7 +9,7 @@ import pytest
 from lnrepro.data.download import download
 from lnrepro.data.raw_folder import RawFile, RawFolder
 from lnrepro.errors import DataError
-from tests.data.reading import write
+from tests.data.reading import refused, write
 from tests.data.test_files import tar
 
 # Nothing listens on the discard port.
@@ -36,7 +36,7 @@ def test_a_tree_of_files(tmp_path):
     (tmp_path / "lines/b.xml").rename(tmp_path / "lines/b.xml.gz")
     assert tree(tmp_path) == FOUND
     write(tmp_path, FILES)
-    with pytest.raises(DataError, match=r"lines: b.xml is there more than once"):
+    with refused(r"lines: b.xml is there more than once"):
         tree(tmp_path)
 
 
@@ -50,28 +50,27 @@ def test_a_tree_in_an_archive(tmp_path, packing, mode, top):
     tar(tmp_path / f"lines-all{packing}", contents, mode)
     assert tree(tmp_path) == FOUND
     tar(tmp_path / f"lines-all{packing}", [*contents, *contents], mode)
-    with pytest.raises(DataError, match=r"lines-all.*: a/1.xml is there more"):
+    with refused(r"lines-all.*: a/1.xml is there more"):
         tree(tmp_path)
 
 
 def test_names_that_cannot_be_printed(tmp_path):
     tar(tmp_path / "lines-all.tar", [("lines/a\n: all is well.xml", b"x")])
-    with pytest.raises(DataError, match=r"the name 'a.n: all is well.xml' can") as e:
+    with refused(r"the name 'a.n: all is well.xml' can"):
         tree(tmp_path)
-    assert str(e.value).isprintable()
 
 
 def test_what_is_missing_says_where_to_get_it(tmp_path):
     advice = r"`python scripts/prepare.py set --list`"
-    with pytest.raises(DataError, match=rf"no such folder and no lines-all.* {advice}"):
+    with refused(rf"no such folder and no lines-all.* {advice}"):
         tree(tmp_path)
     raw = RawFolder("set", tmp_path / "none")
-    with pytest.raises(DataError, match=f"a.txt: there is no .*not exist; {advice}"):
+    with refused(f"a.txt: there is no .*not exist; {advice}"):
         raw.path("a.txt")
     (tmp_path / "mine.zip").write_bytes(b"PK")
-    with pytest.raises(DataError, match=r"no such file.*; unpack 'mine.zip' there"):
+    with refused(r"no such file.*; unpack 'mine.zip' there"):
         RawFolder("set", tmp_path).path("a.txt")
-    with pytest.raises(DataError, match=r"mine.zip: a file; unpack it, and give"):
+    with refused(r"mine.zip: a file; unpack it, and give"):
         RawFolder("set", tmp_path / "mine.zip").path("a.txt")
 
 
@@ -82,7 +81,7 @@ def test_an_official_file_has_its_checksum(tmp_path):
     assert RawFolder("set", tmp_path, [RawFile("file")]).read("file") == CONTENT
     own = RawFolder("set", tmp_path, [wrong], official=False)
     assert own.read("file") == CONTENT
-    with pytest.raises(DataError, match=r"file.gz: checksum differs, .*pass --as NAME"):
+    with refused(r"file.gz: checksum differs, .*pass --as NAME"):
         RawFolder("set", tmp_path, [wrong]).read("file")
 
 
@@ -127,19 +126,16 @@ def test_a_download_keeps_the_packing_and_tries_the_next_address(served, tmp_pat
     ],
 )
 def test_a_bad_download_leaves_no_file(served, tmp_path, name, content, message):
-    with pytest.raises(
-        DataError, match=f"cannot download file .*{message}.*name its folder with --raw"
-    ) as failure:
+    with refused(f"cannot download file .*{message}.*name its folder with --raw"):
         download(raw_file(served(name, content)), tmp_path / "raw")
-    assert "\n" not in str(failure.value)
     assert list((tmp_path / "raw").iterdir()) == []
 
 
 def test_no_network_and_no_address(tmp_path):
-    refused = f"cannot download file .{REFUSED}: .*refused.*fetch it by hand"
-    with pytest.raises(DataError, match=refused):
+    message = f"cannot download file .{REFUSED}: .*refused.*fetch it by hand"
+    with refused(message):
         download(raw_file(REFUSED), tmp_path, timeout=5)
-    with pytest.raises(DataError, match=r"cannot download file .no public address is"):
+    with refused(r"cannot download file .no public address is"):
         download(raw_file(), tmp_path)
 
 

@@ -34,17 +34,13 @@ def test_sick_rows_with_either_line_end(end):
             "f, line 3: not five columns with a score .*values",
         ),
         (table(ROW.replace("4.5", "5.1")), "f, line 2: the score 5.1 is not from"),
-        (table(ROW.replace("4.5", "nan")), "f, line 2: the score nan"),
         (table(ROW.replace("4.5", "high")), "f, line 2: .*'high'"),
         (
             table(ROW.replace("A dog is running", " ")),
             "f, line 2: 1 of 1 are pairs with",
         ),
         (table(ROW, header="a\tb"), "f, line 1: the header is"),
-        (table(ROW, header="\u2028a" * 9999), "f, line 1: the header is .{1,300}$"),
-        (table(ROW, header=""), "f, line 2: the header is '1.tA dog"),
         (table(), "f: contains no pair"),
-        (b"", "f: contains no line"),
     ],
 )
 def test_wrong_sick_names_the_line(content, message):
@@ -57,9 +53,6 @@ def test_few_pairs_without_a_sentence_are_left_out():
     rows[4] = ROW.replace("A dog is running", " ")
     with pytest.warns(UserWarning, match="f, line 6: 1 of 150 are pairs with an empty"):
         assert len(sentences.parse_sick(table(*rows), "f")) == 149
-    rows[7] = rows[4]
-    with refused("f, line 6: 2 of 150 are pairs with an empty sentence"):
-        sentences.parse_sick(table(*rows), "f")
 
 
 def test_sick_is_read_and_read_back(tmp_path):

@@ -1,6 +1,5 @@
 """Files of word vectors."""
 
-import bz2
 import gzip
 import lzma
 
@@ -53,8 +52,8 @@ def opened(tmp_path, content):
         *((text(GLOVE, end), GLOVE) for end in (b"\n", b" \n", b"\t\r\n", b"\n\n")),
         *((text(GLOVE, end, False), GLOVE) for end in (b"\n", b" \r\n", b"\n\n")),
         (text(VECTORS).strip(), VECTORS),
-        *((pack(text(VECTORS)), VECTORS) for pack in (gzip.compress, lzma.compress)),
-        *((pack(binary(VECTORS)), VECTORS) for pack in (gzip.compress, bz2.compress)),
+        (gzip.compress(text(VECTORS)), VECTORS),
+        (lzma.compress(binary(VECTORS)), VECTORS),
         (text(VECTORS)[:-1] + b"\nNew_York 0 0 0\n", None),
     ],
 )
@@ -74,16 +73,11 @@ def test_vectors_are_read_in_every_format(tmp_path, content, vectors):
     ("content", "message"),
     [
         (binary(VECTORS)[:-1], "damaged or truncated within word 3"),
-        (b"3 3\n" + b"x" * 10_000, "damaged or truncated within word 1"),
         (binary(VECTORS) + b"more", "has more words, but its first line says 3"),
         (b"3 2\na 1 2\nb 1 2\n", "has 2 words, but its first line says 3"),
-        (b"1 2\na 1 2\nb 1 2\n", "has more words, but its first line says 1"),
         (b"3 2\na 1 2\nb 1\nc 1 2\n", "line 3 is not a word and 2 numbers after it"),
         (b"3 3\n", "begins with b'3 3.n', which does not fit it"),
-        (b"0 300\n", "begins with b'0 300"),
         (f"3 {10**30}\n".encode() + b"a" * 99, "begins with b'3 1000"),
-        (b"the red\n", "begins with b'the red"),
-        (b"\x1f\x8b\x08", "damaged or truncated"),
         (b"", "empty"),
     ],
 )

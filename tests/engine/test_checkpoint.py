@@ -67,17 +67,6 @@ def test_what_cannot_be_read_stays_and_is_named(store, monkeypatch):
     assert store.restore("last", state()).step == 10
 
 
-def test_a_flipped_byte_is_damage(store):
-    save(store, "last", 5)
-    # The list of the arrays is intact, and a byte of their values is not.
-    for file in (store.folder / "last/5/state").rglob("d/*"):
-        content = bytearray(file.read_bytes())
-        content[len(content) // 2] ^= 1
-        file.write_bytes(content)
-    with pytest.raises(UserError, match="last/5 cannot be read"):
-        store.restore("last", state())
-
-
 @pytest.mark.parametrize(
     ("other", "says"),
     [
@@ -122,17 +111,6 @@ def test_a_checkpoint_that_is_not_saved_is_an_error(store, monkeypatch):
 
     monkeypatch.setattr(ocp.CheckpointManager, "save", lambda *a, **k: False)
     with pytest.raises(RunError, match="did not save the checkpoint of step 5"):
-        store.save("last", 5, state(), {})
-
-
-def test_a_full_disk_is_one_line(store, monkeypatch):
-    import orbax.checkpoint as ocp
-
-    def full(*args, **kwargs):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(ocp.CheckpointManager, "save", full)
-    with pytest.raises(RunError, match=r"save a checkpoint .*step 5: No space left on"):
         store.save("last", 5, state(), {})
 
 

@@ -9,17 +9,7 @@ import pytest
 from PIL import Image
 from tensorboardX.proto import event_pb2, plugin_hparams_pb2
 
-from lnrepro.engine import metrics, train
-from tests.engine import toy
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("events") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "_data_identity", lambda config: ("toy/1", {}))
-        train.train(toy.get_config(), folder)
-    return folder
+from lnrepro.engine import metrics
 
 
 def values(folder):
@@ -43,27 +33,27 @@ def records(folder):
         yield step, {k: v for k, v in record.items() if k not in ("epoch", "data")}
 
 
-def test_the_scalars_are_the_records(run):
+def test_the_scalars_are_the_records(toy_run):
     expected = {}
-    for step, numbers in records(run):
+    for step, numbers in records(toy_run):
         expected |= {(step, name): value for name, value in numbers.items()}
     shown = {}
-    for step, value in values(run):
+    for step, value in values(toy_run):
         if value.HasField("simple_value"):
             shown[step, value.tag] = value.simple_value
     assert shown == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_pictures_are_the_artifacts(run):
-    ((step, value),) = [x for x in values(run) if x[1].HasField("image")]
+def test_the_pictures_are_the_artifacts(toy_run):
+    ((step, value),) = [x for x in values(toy_run) if x[1].HasField("image")]
     assert (step, value.tag) == (30, "square")
-    saved = run / "artifacts/square.png"
+    saved = toy_run / "artifacts/square.png"
     assert value.image.encoded_image_string == saved.read_bytes()
     assert (value.image.width, value.image.height) == Image.open(saved).size
 
 
-def test_the_config_is_text_and_hyperparameters(run):
-    of_tag = {value.tag: value for _, value in values(run)}
+def test_the_config_is_text_and_hyperparameters(toy_run):
+    of_tag = {value.tag: value for _, value in values(toy_run)}
     block = of_tag["config/text_summary"].tensor.string_val[0].decode()
     assert json.loads(block)["optimizer"]["learning_rate"] == 1e-2
     plugin = of_tag["_hparams_/session_start_info"].metadata.plugin_data
@@ -73,10 +63,10 @@ def test_the_config_is_text_and_hyperparameters(run):
     assert fields["norm"].string_value == "none"
 
 
-def test_metrics_csv_has_the_numbers_of_every_record(run):
-    with open(run / "metrics.csv", newline="") as file:
+def test_metrics_csv_has_the_numbers_of_every_record(toy_run):
+    with open(toy_run / "metrics.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    for row, (step, numbers) in zip(rows, records(run), strict=True):
+    for row, (step, numbers) in zip(rows, records(toy_run), strict=True):
         assert int(row["step"]) == step
         filled = {k: v for k, v in row.items() if v and k not in ("step", "epoch")}
         assert filled.pop("data") == "digits"

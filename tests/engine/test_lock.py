@@ -8,6 +8,7 @@ import pytest
 
 from lnrepro.engine import workdir
 from lnrepro.errors import UserError
+from tests.refused import refused
 
 
 def refuse(monkeypatch, number):
@@ -23,7 +24,7 @@ def test_a_lock_is_held_as_long_as_its_run(tmp_path):
     assert workdir.lock_state(tmp_path) == "free"
     with workdir.lock(tmp_path):
         assert workdir.lock_state(tmp_path) == "held"
-        with pytest.raises(UserError, match="is in use by another run"):
+        with refused("is in use by another run"):
             workdir.lock(tmp_path).__enter__()
     assert workdir.lock_state(tmp_path) == "free"
 

@@ -5,11 +5,12 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from lnrepro.engine import artifacts, evaluation, metrics
 from lnrepro.engine.experiment import Evaluation
-from lnrepro.errors import RunError, UserError
+from lnrepro.errors import RunError
+from tests.refused import refused
 
 
 def host(tree):
@@ -44,7 +45,7 @@ def test_meter_continued_from_its_state_ends_with_the_same_mean():
 def test_meter_names_the_step_that_is_not_finite():
     meter = metrics.Meter()
     meter.add(20, {"loss": jnp.asarray([1.0, jnp.inf, 2.0])})
-    with pytest.raises(RunError, match=r"train/loss is inf at step 22"):
+    with refused("train/loss is inf at step 22", error=RunError):
         list(meter.drain(host, block=True))
 
 
@@ -53,7 +54,7 @@ def test_torn_last_line_is_dropped_and_others_are_named(tmp_path):
     path.write_text('{"step": 1}\n{"step": 2}\n{"ste')
     assert [r["step"] for r in metrics.read(path)] == [1, 2]
     path.write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
-    with pytest.raises(UserError, match=r"metrics\.jsonl:2: not a metrics record"):
+    with refused("metrics.jsonl:2: not a metrics record"):
         metrics.read(path)
 
 
@@ -77,6 +78,10 @@ def test_mean_over_examples_ignores_padding():
         mean({"a": np.float32(2.0)}, [{"x": np.ones(2), "mask": np.zeros(2)}])
 
 
+def rgb(image):
+    return np.asarray(image.convert("RGB"))
+
+
 def test_images_and_files_are_written(tmp_path):
     random = np.random.default_rng(0)
     picture = random.integers(0, 256, (90, 121, 3), np.uint8)
@@ -89,17 +94,11 @@ def test_images_and_files_are_written(tmp_path):
     )
     paths = artifacts.write(tmp_path, evaluation)
     assert [p.name for p in paths[1:]] == ["captioned.png", "film.gif", "page.html"]
-    plain, captioned = (
-        np.asarray(Image.open(path).convert("RGB")) for path in paths[:2]
-    )
+    plain, captioned, shown = (Image.open(path) for path in paths[:3])
     # The caption stands above the pixels, which stay as they are.
-    np.testing.assert_array_equal(plain, picture)
-    np.testing.assert_array_equal(captioned[-90:], picture)
-    assert len(captioned) - 90 < 2.5 * artifacts.CAPTION_SIZE
-    assert captioned[:-90].min() < 128 < captioned[:-90].max()
-    shown = Image.open(paths[2])
-    assert shown.n_frames == 3
-    assert shown.height - 90 > 4 * artifacts.CAPTION_SIZE
-    for i, frame in enumerate(film):
-        shown.seek(i)
-        np.testing.assert_array_equal(np.asarray(shown.convert("RGB"))[-90:], frame)
+    np.testing.assert_array_equal(rgb(plain), picture)
+    np.testing.assert_array_equal(rgb(captioned)[-90:], picture)
+    frames = [rgb(frame)[-90:] for frame in ImageSequence.Iterator(shown)]
+    np.testing.assert_array_equal(frames, film)
+    assert captioned.height > 90
+    assert shown.height > captioned.height

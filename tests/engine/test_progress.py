@@ -1,24 +1,8 @@
-"""What a run prints: lines, a bar on a terminal, and the table at the end."""
+"""What a run prints: lines, and the table at the end."""
 
-import contextlib
-import io
 import re
 
-import pytest
-
 from lnrepro.engine.progress import Progress, Row, table
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.fixture
-def terminal(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    return Terminal()
 
 
 def train():
@@ -39,16 +23,6 @@ def test_lines_have_the_rate_the_time_left_and_the_deciding_number_first(capsys)
     said, line = capsys.readouterr().out.splitlines()
     assert said == "training, in runs/[red]/x and runs/[/a]/y"
     assert LINE.fullmatch(line)
-
-
-def test_a_terminal_has_the_same_lines_and_a_bar(terminal):
-    with contextlib.redirect_stdout(terminal):
-        train()
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
-    shown = [line.strip() for line in text.replace("\r", "\n").split("\n")]
-    assert "training, in runs/[red]/x and runs/[/a]/y" in shown
-    assert any(LINE.fullmatch(line) for line in shown)
-    assert any(line.startswith("step 200/300 ━") for line in shown)
 
 
 def test_other_processes_print_nothing(capsys):

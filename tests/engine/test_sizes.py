@@ -6,7 +6,7 @@ import pytest
 
 from lnrepro.checks import Size, check_ascending
 from lnrepro.engine import config_file, experiment
-from lnrepro.errors import DataError, UserError
+from tests.refused import refused
 from tests.runs import EXPERIMENTS, ROOT
 
 
@@ -33,11 +33,10 @@ def test_sizes_that_are_none_come_from_the_data(name, tmp_path):
 def test_all_sizes_that_do_not_fit_are_named_with_their_flags():
     flags = ["--config.data.features=63", "--config.data.train_examples=9"]
     config = read("mnist", *flags)
-    with pytest.raises(
-        DataError,
-        match=r"config.data.train_examples = 9, but digits has 1437; "
-        r"config.data.features = 63, but digits has 64; "
-        r"pass --config.data.train_examples=1437 --config.data.features=64$",
+    with refused(
+        "config.data.train_examples = 9, but digits has 1437",
+        "config.data.features = 63, but digits has 64",
+        "pass --config.data.train_examples=1437 --config.data.features=64",
     ):
         experiment.check_data_sizes(config)
 
@@ -46,7 +45,7 @@ def test_a_field_that_a_variant_unsets_can_be_set_again():
     assert read("attentive_reader").data.sentences is None
     config = read("attentive_reader", "--config.data.sentences=3")
     assert config.data.sentences == 3
-    with pytest.raises(UserError):
+    with refused("config.data.sentences"):
         read("attentive_reader", "--config.data.sentences=few")
 
 
@@ -62,5 +61,5 @@ def test_a_size_may_have_bounds():
 @pytest.mark.parametrize("lengths", [(), (4, 4), (8, 4), (1, 4)])
 def test_lengths_that_do_not_ascend(lengths):
     check_ascending("buckets", (2, 4, 8), 2)
-    with pytest.raises(UserError, match=r"buckets = \(.*\): give one or more lengths"):
+    with refused("buckets = (", "): give one or more lengths"):
         check_ascending("buckets", lengths, 2)

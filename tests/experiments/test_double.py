@@ -1,29 +1,11 @@
 """All experiments with JAX_ENABLE_X64=1: they train, and parameters stay float32."""
 
-import importlib
 import json
 
-import jax
 import numpy as np
 import pytest
 
 from tests import runs
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", runs.EXPERIMENTS)
-def test_parameters_are_the_same_float32_numbers_with_x64(name):
-    config = importlib.import_module(f"configs.{name}").get_config("smoke")
-    experiment = importlib.import_module(config.experiment).make(config)
-    single = jax.jit(experiment.init)(jax.random.key(0))
-    with jax.enable_x64(True):
-        double = jax.jit(experiment.init)(jax.random.key(0))
-    assert {str(a.dtype) for a in jax.tree.leaves(double)} == {"float32"}
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7),
-        single,
-        double,
-    )
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import pytest
 
 from configs import sequential_mnist as configs
 from experiments import sequential_mnist
-from lnrepro.errors import UserError
 from tests import oracle
 
 
@@ -51,8 +50,3 @@ def test_gradients_are_finite_behind_a_blank_beginning(norm):
     batch = images(np.random.default_rng(0), side=20, blank=15)
     gradient = jax.grad(lambda v: exp.loss(v, batch, jax.random.key(0))[0])(vars)
     assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradient))
-
-
-def test_a_norm_that_does_not_exist_is_refused():
-    with pytest.raises(UserError, match="norm"):
-        make("batch")

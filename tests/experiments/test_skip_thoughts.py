@@ -19,12 +19,6 @@ def small(norm="layer", **sizes):
     return config
 
 
-@pytest.fixture
-def x64():
-    with jax.enable_x64(True):
-        yield
-
-
 def triples(rng, batch=3, steps=4, longest=6, vocabulary=11):
     """A batch of sentences of length 3, padded to `steps`, with their neighbours."""
     made = {"current_length": np.full(batch, 3, np.int32)}
@@ -142,31 +136,3 @@ def test_chunked_cross_entropy_is_the_whole_one_with_gradients(x64):
         )
         == 0
     )
-
-
-@pytest.mark.slow
-def test_what_is_padding_does_not_matter():
-    net = model.SkipThoughts(small())
-    params = jax.tree.map(lambda a: a.astype(np.float32), some_params(net))
-    batch = triples(np.random.RandomState(3))
-    loss = jax.jit(jax.value_and_grad(lambda p, b: net.loss(p, b)[0]))
-    other = {k: v.copy() for k, v in batch.items()}
-    for name in ("previous", "current", "next"):
-        beyond = np.arange(batch[name].shape[1]) >= batch[f"{name}_length"][:, None]
-        other[name][beyond] = 5
-    for a, b in zip(
-        jax.tree.leaves(loss(params, batch)),
-        jax.tree.leaves(loss(params, other)),
-        strict=True,
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("norm", "count"), [("none", 125_673_600), ("layer", 125_673_600 + 86_400)]
-)
-def test_parameter_count_of_the_paper(norm, count):
-    config = config_file.get_config("paper")
-    config.norm = norm
-    shapes = jax.eval_shape(model.SkipThoughts(config).init, jax.random.key(0))
-    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == count

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from ml_collections import ConfigDict
+from scipy.stats import pearsonr, spearmanr
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
@@ -35,28 +36,6 @@ def problem(n=300, d=12, seed=0):
 
 
 # -- nested cross-validation
-
-
-def test_folds_are_scikit_learns_after_the_protocols_shuffle():
-    count = 47
-    found = logistic_regression.folds(count, outer=5, seed=1234)
-    order = np.arange(count)
-    np.random.RandomState(1234).shuffle(order)
-    np.testing.assert_array_equal(found.order, order)
-    k = 5
-    for i, (train, test) in enumerate(KFold(5).split(order)):
-        assert np.flatnonzero(found.train[:, i]).tolist() == train.tolist()
-        assert np.flatnonzero(found.test[:, i]).tolist() == test.tolist()
-        for inner_train, inner_test in KFold(5).split(train):
-            assert (
-                np.flatnonzero(found.train[:, k]).tolist()
-                == train[inner_train].tolist()
-            )
-            assert (
-                np.flatnonzero(found.test[:, k]).tolist() == train[inner_test].tolist()
-            )
-            k += 1
-    assert k == found.train.shape[1]
 
 
 @pytest.mark.parametrize("c", [1.0, 256.0])
@@ -103,13 +82,6 @@ def test_nested_accuracies_are_scikit_learns():
         )
 
 
-def test_labels_of_one_kind_are_refused():
-    with pytest.raises(ValueError, match="one label only"):
-        logistic_regression.nested_cross_validation(
-            np.ones((20, 2)), np.ones(20, int), 4
-        )
-
-
 def test_labels_of_one_kind_name_the_set(monkeypatch):
     one_label = (["a b", "c d"] * 20, np.zeros(40, int))
     monkeypatch.setattr(evaluate, "is_pairs", lambda name, config: False)
@@ -138,32 +110,21 @@ def test_relatedness_learns_what_the_vectors_show_and_nothing_from_noise():
     rng = np.random.RandomState(0)
 
     def pairs(n, shown):
-        u = rng.randn(n, 6).astype(np.float32)
-        score = rng.uniform(1, 5, n)
-        v = (
-            u + (5 - score)[:, None].astype(np.float32) * rng.choice([-1, 1], (n, 6))
-            if shown
-            else rng.randn(n, 6)
-        )
-        return u, v, score
+        u, scores = rng.randn(n, 6), rng.uniform(1, 5, n)
+        apart = (5 - scores)[:, None] * rng.choice([-1, 1], (n, 6))
+        return u, u + apart if shown else rng.randn(n, 6), scores
 
+    found = {}
     for shown in (True, False):
-        parts = {
-            name: pairs(n, shown)
-            for name, n in (("train", 200), ("trial", 60), ("test", 150))
-        }
-        found = relatedness.fit_and_test(parts, epochs=500, blocks=3)
-        if shown:
-            assert found["pearson"] > 0.9
-            assert found["mse"] < 0.4
-        else:
-            assert abs(found["pearson"]) < 0.3
-    assert set(found) == {"pearson", "spearman", "mse"}
+        parts = {"train": pairs(200, shown), "trial": pairs(60, shown)}
+        parts["test"] = pairs(150, shown)
+        found[shown] = relatedness.fit_and_test(parts, epochs=500, blocks=3)
+    assert found[True]["pearson"] > 0.9
+    assert found[True]["mse"] < 0.4
+    assert abs(found[False]["pearson"]) < 0.3
 
 
 def test_correlations_are_scipys():
-    from scipy.stats import pearsonr, spearmanr
-
     rng = np.random.RandomState(0)
     a, b = rng.randn(50), rng.randint(0, 9, 50)
     np.testing.assert_allclose(relatedness._pearson(a, b), pearsonr(a, b)[0])
@@ -287,19 +248,15 @@ def test_expansion_is_the_linear_regression():
 
 
 @pytest.mark.slow
-def test_a_smoke_evaluation_and_its_artifacts(tmp_path):
+def test_neighbours_and_a_baseline(tmp_path):
     config = config_file.get_config("smoke")
     config.data.dir = str(tmp_path)
     exp = make(config)
     vars = exp.init(jax.random.key(0))
-    found = exp.evaluate(vars, "story_mpqa").scalars
-    assert set(found) == {"accuracy", "accuracy_std"}
-    assert 30 < found["accuracy"] <= 100
     page = exp.evaluate(vars, "neighbours").files["neighbours.txt"]
-    assert page.startswith("nearest sentences, layer, data: stories")
     assert page.count("\n    ") == 12 * 4
-    bag = evaluate.bag_of_words("story_mpqa", config)
-    assert bag["accuracy"] > 60, "a polarity of words shows in the words"
+    # A polarity of words shows in the words.
+    assert evaluate.bag_of_words("story_mpqa", config)["accuracy"] > 60
 
 
 def test_a_missing_transfer_set_is_named_before_training(tmp_path):

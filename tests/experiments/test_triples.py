@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from experiments.skip_thoughts import triples
-from lnrepro.data.batches import train_batches
-from lnrepro.errors import DataError, UserError
 from tests.data.test_books import SENTENCES, TEXTS, prepare
 
 
@@ -13,17 +11,6 @@ from tests.data.test_books import SENTENCES, TEXTS, prepare
 def shelf(tmp_path_factory):
     root = tmp_path_factory.mktemp("shelf")
     return root / "data", *prepare(root, TEXTS)
-
-
-def test_a_vocabulary_larger_than_the_books(shelf):
-    root, _, facts = shelf
-    most = len(facts["words"]) + 2
-    whole = triples.Triples.open("books", most, root)
-    assert len(whole) == sum(facts["triples_by_length"])
-    for size in (most + 1, 2):
-        message = f"config.model.vocabulary = {size}, but .* 3 to {most} is"
-        with pytest.raises(DataError, match=message):
-            triples.Triples.open("books", size, root)
 
 
 def test_examples_are_neighbours_and_end(shelf):
@@ -71,38 +58,3 @@ def test_a_batch_is_a_function_of_seed_and_number():
     # The second epoch has an order of its own.
     assert [plan[k] for k in range(12)] != [plan[k] for k in range(12, 24)]
     assert plans[0].rows(5).tolist() == plan[5]
-
-
-@pytest.mark.parametrize(
-    ("batch", "buckets", "message"),
-    [
-        (24, (6,), "no sentence length has so many triples, the most frequent one has"),
-        (0, (6,), "config.batch_size = 0"),
-        (4, (5,), r"buckets = \(5,\): they must end with at least 6"),
-        (4, (6, 3), "that ascend"),
-    ],
-)
-def test_sizes_that_cannot_be_batched(batch, buckets, message):
-    with pytest.raises(UserError, match=message):
-        triples.EqualLengths(COUNTS, batch, 0, buckets)
-
-
-def test_the_stream_starts_anywhere(shelf):
-    source = triples.Triples.open("books", 20, shelf[0])
-    plan = triples.EqualLengths(source.by_length, 8, 0, (6, 12, 30))
-
-    def stream(step):
-        return train_batches(
-            source, plan, start_step=step, pad=source.pad, process=(0, 1)
-        )
-
-    with stream(0) as found:
-        batches = [next(found) for _ in range(6)]
-    with stream(5) as found:
-        last = next(found)
-    for name, values in last.items():
-        np.testing.assert_array_equal(values, batches[5][name])
-    for batch in batches:
-        assert len(set(batch["current_length"].tolist())) == 1
-        assert batch["previous"].shape == batch["next"].shape == (8, 30)
-        assert batch["current"].shape[1] in (6, 12, 30)

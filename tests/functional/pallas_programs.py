@@ -59,32 +59,31 @@ def cells(units: int) -> dict:
     }
 
 
+def memory_features(cell) -> int:
+    """Number of features of the memory that a cell reads; any number serves others."""
+    if isinstance(cell, AttentionCell):
+        return cell.memory_features
+    return cell.symbols if isinstance(cell, WindowCell) else 1
+
+
 def of_cell(cell, rows: int, dtype=jnp.float32):
     """A gradient with padding and resets, and the shapes of its arguments."""
-    key = jax.random.key(0) if cell.is_noisy else None
+    key = jax.random.key(0)
 
-    def loss(params, x, memory, lengths, resets):
-        outputs = unroll(
-            cell,
-            params,
-            x,
-            time_major=True,
-            memory=memory,
-            seq_lengths=lengths,
-            resets=resets,
-            key=key,
-            options=OPTIONS,
-        ).outputs
-        return jnp.sum(jnp.square(outputs))
+    def loss(params, x, **arguments):
+        if cell.is_noisy:
+            arguments["key"] = key
+        arguments |= {"time_major": True, "options": OPTIONS}
+        return jnp.sum(jnp.square(unroll(cell, params, x, **arguments).outputs))
 
-    memory = None
-    if isinstance(cell, AttentionCell | WindowCell):
-        width = getattr(cell, "memory_features", None) or cell.symbols
-        memory = jax.ShapeDtypeStruct((rows, 50, width), dtype)
-    return jax.grad(loss, (0, 1)), (
-        jax.eval_shape(lambda: cell.init(jax.random.key(0), FEATURES, dtype)),
+    def gradient(params, x, memory, lengths, resets):
+        arguments = {"memory": memory, "seq_lengths": lengths, "resets": resets}
+        return jax.grad(loss, (0, 1))(params, x, **arguments)
+
+    return gradient, (
+        jax.eval_shape(lambda: cell.init(key, FEATURES, dtype)),
         jax.ShapeDtypeStruct((STEPS, rows, FEATURES), dtype),
-        memory,
+        jax.ShapeDtypeStruct((rows, 50, memory_features(cell)), dtype),
         jax.ShapeDtypeStruct((rows,), jnp.int32),
         jax.ShapeDtypeStruct((STEPS, rows), bool),
     )
@@ -129,7 +128,7 @@ def programs(kind: str):
         return
     for name, cell in cells(UNITS).items():
         yield name, *of_cell(cell, ROWS)
-    for name in ("lstm", "lstm_blocks"):
+    for name in ("lstm", "gru"):
         yield f"{name} of full tiles", *of_cell(cells(FULL_UNITS)[name], FULL_ROWS)
         in_bfloat16 = of_cell(cells(FULL_UNITS)[name], FULL_ROWS, jnp.bfloat16)
         yield f"{name} in bfloat16", *in_bfloat16

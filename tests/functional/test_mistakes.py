@@ -1,4 +1,4 @@
-"""Mistakes of a first hour with cells and modules: each has one clear message."""
+"""Mistakes of a first hour with cells and modules: one line that names the field."""
 
 import jax
 import jax.numpy as jnp
@@ -8,56 +8,289 @@ from flax import nnx
 import lnrepro.linen
 import lnrepro.nnx
 from lnrepro import functional
-from lnrepro.functional import GRUCell
+from lnrepro.functional import (
+    Cell,
+    DreamerBlockGRUCell,
+    DreamerGRUCell,
+    GRUCell,
+    LSTMCell,
+    ScanOptions,
+    SimpleCell,
+    bidirectional,
+    stack,
+    step,
+    unroll,
+    variational_dropout,
+    zoneout,
+)
+from lnrepro.functional.norms import (
+    batch_norm,
+    layer_norm,
+    rms_norm,
+    weight_norm,
+    weight_norm_preserving,
+)
+from tests.functional.programs import CELLS, B, D, H, T, X
+from tests.refused import refused
 
-X = jnp.ones((2, 3, 4))
-HALVES = jnp.full((2, 3), 0.5)
+KEY = jax.random.key(0)
+CELL = CELLS["lstm"]
+PARAMS = CELL.init(KEY, D)
+TWO = stack(GRUCell(D), GRUCell(D))
+HALVES = jnp.full((B, T), 0.5)
+ZEROS = jnp.zeros((B, H))
+NUMBERS = jnp.ones((4, 6))
 
 
 def linen(module, **arguments):
-    return module.init(jax.random.key(0), X, **arguments)
+    return module.init(KEY, X, **arguments)
+
+
+def block_gru(features, **options):
+    options = {"hidden_features": 2, "input_sizes": (3, 1), **options}
+    return DreamerBlockGRUCell(features, **options)
+
+
+WRONG_VALUES = [
+    # Options of cells.
+    ("norm='group'", lambda: LSTMCell(4, "group")),
+    ("GRUCell: norm='layer_cell'", lambda: GRUCell(4, "layer_cell")),
+    ("SimpleCell: norm='layer_cell'", lambda: SimpleCell(4, "layer_cell")),
+    ("DreamerGRUCell: norm='batch'", lambda: DreamerGRUCell(4, "batch")),
+    ("features=0", lambda: LSTMCell(0)),
+    ("features=2.5", lambda: LSTMCell(2.5)),
+    ("features=True", lambda: LSTMCell(True)),
+    ("cell_norm='both'", lambda: LSTMCell(4, cell_norm="both")),
+    ("norm_site='sum'", lambda: LSTMCell(4, norm_site="sum")),
+    ("norm_site='joint'", lambda: LSTMCell(4, "layer_cell", norm_site="joint")),
+    ("reset='never'", lambda: GRUCell(4, reset="never")),
+    ("recurrent_bias", lambda: GRUCell(4, "rms", recurrent_bias=True)),
+    ("rate 1.0", lambda: LSTMCell(4, recurrent_dropout=1.0)),
+    ("rate -0.1", lambda: GRUCell(4, recurrent_dropout=-0.1)),
+    ("epsilon=-1.0", lambda: GRUCell(4, epsilon=-1.0)),
+    ("features_in=0", lambda: LSTMCell(4).init(KEY, 0)),
+    ("blocks=8", lambda: block_gru(6)),
+    ("input_sizes=0", lambda: block_gru(8, input_sizes=(3, 0))),
+    ("input_sizes=(3, 1)", lambda: block_gru(8).init(KEY, 5)),
+    # Options of wrappers and of the scan.
+    ("rate", lambda: zoneout(CELL, 1.0)),
+    ("rate", lambda: zoneout(CELL, 0.0, -0.5)),
+    ("rate", lambda: variational_dropout(CELL, 1.5)),
+    ("rate", lambda: variational_dropout(CELL, 0.0, 1.0)),
+    ("stack", lambda: stack()),
+    ("skip='all'", lambda: stack(CELL, skip="all")),
+    ("backward='fast'", lambda: ScanOptions(backward="fast")),
+    ("save='all'", lambda: ScanOptions(save="all")),
+    ("chunk=0", lambda: ScanOptions(chunk=0)),
+    ("chunk=2.5", lambda: ScanOptions(chunk=2.5)),
+    ("unroll=0", lambda: ScanOptions(unroll=0)),
+    ("kernels=True", lambda: ScanOptions(kernels=True)),
+    ("platform='cuda'", lambda: ScanOptions(platform="cuda")),
+    ("kernels='on'", lambda: ScanOptions(kernels="on", backward="autodiff")),
+    # Inputs of a sequence or a step.
+    ("w_x of LSTMCell takes 4", lambda: unroll(CELL, PARAMS, X[..., :3])),
+    ("feature axis", lambda: unroll(CELL, PARAMS, X[0, 0])),
+    ("mask has shape (2, 5)", lambda: run(mask=jnp.ones((2, 5)))),
+    ("resets has shape (6, 2)", lambda: run(resets=jnp.ones((6, 2), bool))),
+    ("resets has shape (2, 6, 1)", lambda: run(resets=jnp.ones((2, 6, 1), bool))),
+    ("-1..3", lambda: run(seq_lengths=jnp.array([-1, 3]))),
+    ("2..7", lambda: run(seq_lengths=jnp.array([2, 7]))),
+    ("seq_lengths has shape", lambda: run(seq_lengths=jnp.array([2]))),
+    ("carry has shape", lambda: run(initial_carry=(ZEROS[:1], ZEROS))),
+    ("this cell's is", lambda: run(initial_carry=ZEROS)),
+    ("norm='batch'", lambda: run(statistics={"x": (ZEROS, ZEROS)})),
+    ("unroll: mask has the value 0.5", lambda: run(mask=HALVES)),
+    ("mask has the value 0.5", lambda: nnx_gru()(X, mask=HALVES)),
+    ("mask has the value 0.5", lambda: linen(lnrepro.linen.GRU(5), mask=HALVES)),
+    ("step: mask has the value 0.5", lambda: run_step(mask=HALVES[:, 0])),
+    ("step: mask has shape", lambda: run_step(mask=jnp.ones(3, bool))),
+    ("step: reset has shape", lambda: run_step(reset=jnp.ones(3, bool))),
+    # Parameters of another cell.
+    ("gain_h", lambda: unroll(CELL, LSTMCell(H, "none").init(KEY, D), X)),
+    ("'w_x'", lambda: unroll(CELL, {"kernel": jnp.ones((D, H))}, X)),
+    ("w_x has shape (4, 24)", lambda: unroll(TWO.cells[0], GRUCell(8).init(KEY, D), X)),
+    ("tuple of length 1", lambda: unroll(TWO, TWO.init(KEY, D)[:1], X)),
+    ("tuple of length 3", lambda: unroll(TWO, (*TWO.init(KEY, D), {}), X)),
+    # Norms.
+    ("gain has shape (5,)", lambda: layer_norm(NUMBERS, jnp.ones(5))),
+    ("gain has shape (5,)", lambda: rms_norm(NUMBERS, jnp.ones(5))),
+    ("gain has shape (4,)", lambda: batch_norm(NUMBERS, jnp.ones(4))),
+    ("bias has shape (4, 6)", lambda: layer_norm(NUMBERS, None, NUMBERS)),
+    ("g has shape", lambda: weight_norm(NUMBERS, jnp.ones(4))),
+    ("no elements", lambda: rms_norm(NUMBERS[:, :0])),
+    ("no elements", lambda: layer_norm(NUMBERS[:, :0])),
+    ("no row", lambda: batch_norm(NUMBERS[:0])),
+    ("two axes", lambda: weight_norm(NUMBERS[0], jnp.ones(6))),
+    ("two axes", lambda: weight_norm_preserving(NUMBERS[0])),
+    ("axis", lambda: layer_norm(NUMBERS, axis=2)),
+    ("axis", lambda: layer_norm(NUMBERS, axis=(1, -1))),
+    ("epsilon=-1", lambda: layer_norm(NUMBERS, epsilon=-1)),
+    ("epsilon=-1", lambda: batch_norm(NUMBERS, epsilon=-1)),
+    ("mask has shape", lambda: batch_norm(NUMBERS, mask=jnp.ones(3))),
+    ("mean and var", lambda: batch_norm(NUMBERS, mean=jnp.ones(6))),
+]
+WRONG_TYPES = [
+    ("'colour'", lambda: LSTMCell(4, colour=1)),
+    ("peephole", lambda: GRUCell(4, peephole=True)),
+    ("update_bias", lambda: GRUCell(4, update_bias=1.0)),
+    ("reset", lambda: DreamerGRUCell(4, reset="before")),
+    ("positional", lambda: LSTMCell(4, "layer", "output")),
+    ("features", lambda: LSTMCell()),
+    ("'blocks'; use a cell", lambda: LSTMCell(4, blocks=2)),
+    ("remat", lambda: ScanOptions(remat=True)),
+    ("'pallas'; use kernels=", lambda: ScanOptions(pallas=True)),
+    ("stack: a list", lambda: stack([CELL])),
+    ("stack: the class GRUCell", lambda: stack(CELL, GRUCell)),
+    ("floating point", lambda: unroll(CELL, PARAMS, X.astype(jnp.int32))),
+    ("integers", lambda: run(seq_lengths=jnp.array([2.0, 3.0]))),
+    ("int32", lambda: run(initial_carry=(ZEROS.astype(jnp.int32), ZEROS))),
+    ("'lengths'", lambda: run(lengths=[2, 3])),
+    # Ones and zeros as well: they may be a discount.
+    ("unroll: resets has dtype float32", lambda: run(resets=jnp.ones((B, T)))),
+    ("resets has dtype float32", lambda: jax.jit(run)(resets=2 * HALVES)),
+    ("step: reset has dtype float32", lambda: run_step(reset=jnp.ones(B))),
+    ("this order", lambda: unroll(CELL, X, PARAMS)),
+    ("this order", lambda: unroll(TWO, X, TWO.init(KEY, D))),
+    ("this order", lambda: step(CELL, X[:, 0], (ZEROS, ZEROS), PARAMS)),
+    ("not a cell", lambda: unroll(PARAMS, CELL, X)),
+    ("not a cell", lambda: unroll(LSTMCell, PARAMS, X)),
+    ("int32", lambda: layer_norm(jnp.ones((2, 3), int))),
+    ("int32", lambda: rms_norm(jnp.ones((2, 3), int))),
+    ("rngs", lambda: lnrepro.nnx.GRU(4, 5, rngs=0)),
+    ("rngs", lambda: lnrepro.nnx.LayerNorm(4, rngs=KEY)),
+]
+
+
+def run(**arguments):
+    return unroll(CELL, PARAMS, X, **arguments)
+
+
+def run_step(**arguments):
+    return step(CELL, PARAMS, CELL.initial_carry(PARAMS, X[:, 0]), X[:, 0], **arguments)
+
+
+def nnx_gru():
+    return lnrepro.nnx.GRU(D, 5, rngs=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize(("named", "call"), WRONG_VALUES)
+def test_wrong_values_are_named(named, call):
+    with refused(named, error=ValueError):
+        call()
+
+
+@pytest.mark.parametrize(("named", "call"), WRONG_TYPES)
+def test_wrong_types_are_named(named, call):
+    with refused(named, error=TypeError):
+        call()
+
+
+def test_params_of_a_pair_that_are_no_pair_are_named():
+    with refused("pair", error=(TypeError, ValueError)):
+        bidirectional(CELL, CELL, PARAMS, X)
+
+
+SHAPES = {
+    "lstm": LSTMCell(H, peephole=True, inner_bias=True, learned_carry=True),
+    "weight": LSTMCell(H, "weight"),
+    "gru": GRUCell(H, reset="before"),
+    "simple": SimpleCell(H),
+    "dreamer": block_gru(H, blocks=2),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_parameter_of_another_shape_is_named(name):
+    """One of shape [1] would broadcast, and those of more units fail inside XLA."""
+    cell = SHAPES[name]
+    params = cell.init(KEY, D)
+    for changed, value in params.items():
+        other = value[..., :1]
+        texts = f"{changed} has shape {other.shape}", str(value.shape)
+        with refused(*texts, error=ValueError):
+            unroll(cell, params | {changed: other}, X)
+        with refused(*texts, error=ValueError):
+            step(cell, params | {changed: other}, None, X[:, 0])
 
 
 @pytest.mark.parametrize(
-    ("cells", "named"),
-    [
-        ([[GRUCell(5, "none")]], "a list"),
-        ([GRUCell(5, "none"), GRUCell], "the class GRUCell"),
-    ],
+    ("norm", "other", "named"),
+    [("rms", "layer", "bias_0"), ("layer", "rms", "bias_0"), ("rms", "none", "gain_0")],
 )
-def test_stack_takes_cells_one_by_one(cells, named):
-    with pytest.raises(TypeError, match=f"stack: {named} is no cell; give cells one"):
-        functional.stack(*cells)
-
-
-def test_a_mask_holds_no_weights():
-    layer = lnrepro.nnx.GRU(4, 5, rngs=nnx.Rngs(0))
-    message = "mask has the value 0.5; a step is there"
-    with pytest.raises(ValueError, match=f"unroll: {message}"):
-        layer(X, mask=HALVES)
-    with pytest.raises(ValueError, match=f"unroll: {message}"):
-        linen(lnrepro.linen.GRU(5), mask=HALVES)
-    carry = layer.initialize_carry((2, 4))
-    with pytest.raises(ValueError, match=f"step: {message}"):
-        layer.step(carry, X[:, 0], mask=HALVES[:, 0])
+def test_parameters_of_another_norm_are_named(norm, other, named):
+    params = block_gru(H, norm=other, blocks=2).init(KEY, D)
+    with refused(named, error=ValueError):
+        unroll(block_gru(H, norm=norm, blocks=2), params, X)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32])
 def test_a_mask_of_numbers_is_that_of_booleans(dtype):
-    layer = lnrepro.nnx.GRU(4, 5, rngs=nnx.Rngs(0))
-    mask = jnp.array([[1, 1, 0], [1, 1, 1]])
+    layer = nnx_gru()
+    mask = jnp.array([[1, 1, 0, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
     expected = layer(X, mask=mask.astype(bool))
     assert (layer(X, mask=mask.astype(dtype)) == expected).all()
 
 
-@pytest.mark.parametrize("rngs", [0, jax.random.key(0)])
+# Cells of a user
+
+
+def test_an_abstract_method_that_is_missing_is_named():
+    class Empty(Cell):
+        features = 3
+
+    with refused("Empty", error=TypeError):
+        unroll(Empty(), {}, X)
+
+
 @pytest.mark.parametrize(
-    "module",
+    ("change", "says"),
     [
-        lambda rngs: lnrepro.nnx.GRU(4, 5, rngs=rngs),
-        lambda rngs: lnrepro.nnx.LayerNorm(4, rngs=rngs),
+        (lambda new: new, "pair"),
+        (lambda new: ((new, new), None), "PyTreeDef"),
+        (lambda new: (new[0], None), "[(4,)]"),
     ],
 )
-def test_a_seed_in_place_of_rngs_is_named(module, rngs):
-    with pytest.raises(TypeError, match=r"rngs has the type .*; give rngs=nnx\.Rngs"):
-        module(rngs)
+def test_a_step_with_a_wrong_result_is_named(change, says):
+    class Wrong(SimpleCell):
+        def step(self, dot, params, carry, x_proj, context):
+            return change(carry)
+
+    cell = Wrong(H, norm="none")
+    params = cell.init(KEY, D)
+    with refused("Wrong", says, error=TypeError):
+        step(cell, params, ZEROS, X[:, 0])
+    with refused("Wrong.step", error=TypeError):
+        unroll(cell, params, X)
+
+
+def test_dropout_of_h_asks_for_the_names_of_the_recurrent_weights():
+    class Renamed(SimpleCell):
+        def prepare(self, params):
+            weights, rest = super().prepare(params)
+            weights["recurrent"] = weights.pop("w_h")
+            return weights, rest
+
+    cell = variational_dropout(Renamed(H, "none"), rate_h=0.5)
+    with refused("Renamed", "w_h", error=ValueError):
+        unroll(cell, SimpleCell(H, "none").init(KEY, D), X)
+
+
+def test_zoneout_asks_for_h_as_the_last_array_of_the_carry():
+    class Swapped(LSTMCell):
+        def initial_carry(self, params, x):
+            return super().initial_carry(params, x)[::-1]
+
+        def step(self, dot, params, carry, x_proj, context):
+            new, statistics = super().step(dot, params, carry[::-1], x_proj, context)
+            return new[::-1], statistics
+
+        def output(self, carry):
+            return carry[0]
+
+    params = LSTMCell(H).init(KEY, D)
+    found, expected = (
+        functional.unroll(cell, params, X).outputs for cell in (Swapped(H), LSTMCell(H))
+    )
+    assert jnp.allclose(found, expected, atol=1e-6)
+    with refused("Swapped", error=ValueError):
+        unroll(zoneout(Swapped(H), 0.1, 0.2), params, X)

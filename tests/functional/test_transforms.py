@@ -24,36 +24,20 @@ from lnrepro.functional import (
     variational_dropout,
     zoneout,
 )
+from tests.functional.programs import same, total
 
 B, T, D, H = 8, 6, 4, 4
 X = np.random.default_rng(0).standard_normal((B, T, D))
 LENGTHS = np.array([6, 0, 3, 5, 1, 6, 2, 4])
-CELLS = [LSTMCell(H, "layer"), GRUCell(H, "layer")]
-
-
-@pytest.fixture(autouse=True)
-def double():
-    with jax.enable_x64(True):
-        yield
-
-
-def cell_id(cell):
-    return f"{type(cell).__name__}-{cell.norm}"
-
-
-def loss_and_outputs_of(cell, key=None):
-    def loss(params, x, lengths):
-        result = unroll(cell, params, x, seq_lengths=lengths, key=key)
-        carry = jax.tree.leaves(result.carry)
-        of_carry = sum(jnp.sum(jnp.square(leaf)) for leaf in carry)
-        return jnp.sum(jnp.sin(result.outputs)) + of_carry, result.outputs
-
-    return loss
+LSTM, GRU = LSTMCell(H, "layer"), GRUCell(H, "layer")
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 def loss_of(cell, key=None):
-    both = loss_and_outputs_of(cell, key)
-    return lambda params, x, lengths: both(params, x, lengths)[0]
+    def loss(params, x, lengths):
+        return total(unroll(cell, params, x, seq_lengths=lengths, key=key)[:2])
+
+    return loss
 
 
 def init(cell):
@@ -61,43 +45,26 @@ def init(cell):
 
 
 @functools.cache
-def expected_with_outputs(cell):
-    """Gradients with respect to params and x, and outputs, on one device."""
-    gradient = jax.grad(loss_and_outputs_of(cell), (0, 1), has_aux=True)
+def expected(cell, key=None):
+    """The loss and its gradients with respect to params and x, on one device."""
+    gradient = jax.value_and_grad(loss_of(cell, key), (0, 1))
     return jax.jit(gradient)(init(cell), X, LENGTHS)
 
 
-def expected(cell):
-    """Gradients with respect to params and x, on one device."""
-    return expected_with_outputs(cell)[0]
-
-
-def close(a, b, tolerance=1e-10):
-    a, b = jax.device_get((a, b))
-    jax.tree.map(
-        lambda u, v: np.testing.assert_allclose(u, v, rtol=tolerance, atol=tolerance),
-        a,
-        b,
-    )
+def close(a, b):
+    same(*jax.device_get((a, b)), 1e-10)
 
 
 V = np.random.default_rng(1).standard_normal((3, D))
 
 
-def vector_jacobian_twice(f, x):
-    return jax.vjp(lambda x: jax.vjp(f, x)[1](1.0)[0], x)[1](V)[0]
-
-
-# What the lean backward pass can do: reverse mode, reverse mode over it, and forward
-# mode over it.
+# What the lean backward pass can do: reverse mode, and both modes over it.
 DERIVATIVES = {
     "jacrev": lambda f, x: jax.jacrev(f)(x),
-    "vjp of vjp": vector_jacobian_twice,
-    "hvp, jvp of grad": lambda f, x: jax.jvp(jax.grad(f), (x,), (V,))[1],
-    "linearize of grad": lambda f, x: jax.linearize(jax.grad(f), x)[1](V),
     "hessian": lambda f, x: jax.hessian(f)(x),
+    "vjp of vjp": lambda f, x: jax.vjp(jax.grad(f), x)[1](V)[0],
+    "linearize of grad": lambda f, x: jax.linearize(jax.grad(f), x)[1](V),
 }
-# Reverse mode and forward mode over reverse mode; the others run with the slow tests.
 QUICK = ("jacrev", "hessian")
 # What needs ScanOptions(backward="autodiff").
 FORWARD_MODE = {
@@ -155,47 +122,39 @@ def test_forward_mode_needs_autodiff(name):
             transform(scalar_of("lean"), inputs)
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=cell_id)
-def test_checkpoint(cell):
-    gradient = jax.jit(jax.grad(jax.checkpoint(loss_of(cell)), (0, 1)))
-    close(gradient(init(cell), X, LENGTHS), expected(cell))
-
-
-@pytest.mark.slow
-def test_gradient_without_jit():
-    cell = CELLS[0]
-    close(jax.grad(loss_of(cell), (0, 1))(init(cell), X, LENGTHS), expected(cell))
+@pytest.mark.parametrize("transform", [jax.checkpoint, lambda loss: loss])
+def test_checkpoint_and_no_jit(transform):
+    gradient = jax.grad(transform(loss_of(LSTM)), (0, 1))
+    close(gradient(init(LSTM), X, LENGTHS), expected(LSTM)[1])
 
 
 @pytest.mark.slow
 def test_vmap_over_sequences_and_over_parameters():
-    cell = CELLS[0]
-    loss, params = loss_of(cell), init(cell)
+    loss, params = loss_of(LSTM), init(LSTM)
     of_each = jax.vmap(jax.grad(loss, (0, 1)), (None, 0, 0))
     d_params, d_x = jax.jit(of_each)(params, X, LENGTHS)
-    close((jax.tree.map(lambda g: g.sum(0), d_params), d_x), expected(cell))
+    close((jax.tree.map(lambda g: g.sum(0), d_params), d_x), expected(LSTM)[1])
 
     two = jax.tree.map(lambda p: jnp.stack([p, p]), params)
     both = jax.jit(jax.vmap(jax.grad(loss), (0, None, None)))(two, X, LENGTHS)
-    close(jax.tree.map(lambda g: g[1], both), expected(cell)[0])
+    close(jax.tree.map(lambda g: g[1], both), expected(LSTM)[1][0])
+
+
+# Devices
 
 
 def test_pmap():
-    cell = CELLS[0]
-    loss = loss_of(cell)
-
     def local(params, x, lengths):
-        return jax.lax.psum(jax.grad(loss)(params, x, lengths), "devices")
+        return jax.lax.psum(jax.grad(loss_of(LSTM))(params, x, lengths), "devices")
 
     x, lengths = (a.reshape(4, B // 4, *a.shape[1:]) for a in (X, LENGTHS))
     over_devices = jax.pmap(local, axis_name="devices", in_axes=(None, 0, 0))
-    gradients = over_devices(init(cell), x, lengths)
-    close(jax.tree.map(lambda g: g[0], gradients), expected(cell)[0])
+    gradients = over_devices(init(LSTM), x, lengths)
+    close(jax.tree.map(lambda g: g[0], gradients), expected(LSTM)[1][0])
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=cell_id)
+@pytest.mark.parametrize("cell", [LSTM, GRU])
 def test_shard_map(cell):
-    loss = loss_of(cell)
     mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
 
     @functools.partial(
@@ -204,16 +163,22 @@ def test_shard_map(cell):
         in_specs=(P(), P("data"), P("data")),
         out_specs=P(),
     )
-    def total(params, x, lengths):
-        return jax.lax.psum(loss(params, x, lengths), "data")
+    def of_all(params, x, lengths):
+        return jax.lax.psum(loss_of(cell)(params, x, lengths), "data")
 
-    gradients = jax.jit(jax.grad(total, (0, 1)))(init(cell), X, LENGTHS)
-    close(gradients, expected(cell))
+    gradients = jax.jit(jax.grad(of_all, (0, 1)))(init(cell), X, LENGTHS)
+    close(gradients, expected(cell)[1])
 
 
-def put(mesh, params, specs=None):
+KERNELS = {"w_x": P(None, "model"), "w_h": P(None, "model")}
+INPUTS = {"w_x": P("model", None), "w_h": P("model", None)}
+VECTORS = ("bias", "gain_x", "bias_x", "gain_h", "bias_h", "gain_c", "bias_c")
+UNITS = {**KERNELS, **dict.fromkeys(VECTORS, P("model"))}
+STACK = stack(LSTMCell(H, "none"), GRUCell(H, "none"), skip="residual")
+
+
+def put(mesh, params, specs):
     """Inputs sharded over "data", and parameters as `specs` says, else replicated."""
-    specs = {} if specs is None else specs
     x, lengths = jax.device_put((X, LENGTHS), NamedSharding(mesh, P("data")))
 
     def put_param(path, value):
@@ -223,103 +188,50 @@ def put(mesh, params, specs=None):
     return jax.tree_util.tree_map_with_path(put_param, params), x, lengths
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
-def test_mesh(kind):
-    cell = CELLS[0]
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(kind,))
-    with jax.set_mesh(mesh):
-        arguments = put(mesh, init(cell))
-        gradients = jax.jit(jax.grad(loss_of(cell), (0, 1)))(*arguments)
-        wanted = NamedSharding(mesh, P("data"))
-        assert gradients[1].sharding.is_equivalent_to(wanted, 3)
-    close(gradients, expected(cell))
-
-
-KERNELS = {"w_x": P(None, "model"), "w_h": P(None, "model")}
-MODEL_CELLS = [
-    make(H, norm)
-    for make in (LSTMCell, GRUCell, SimpleCell)
-    for norm in ("none", "layer", "batch", "weight", "rms")
-]
-MODEL_CELLS += [
-    GRUCell(H, "layer", reset="before"),
-    LSTMCell(H, "layer", peephole=True, inner_bias=True, learned_carry=True),
-]
-
-
-def check_model_axis(kind, cell, specs):
+@pytest.mark.parametrize(
+    ("cell", "specs"),
+    [
+        (LSTM, UNITS),
+        (LSTM, INPUTS),
+        *[
+            pytest.param(cell, KERNELS, marks=pytest.mark.slow)
+            for cell in (
+                LSTMCell(H, peephole=True, inner_bias=True, learned_carry=True),
+                LSTMCell(H, "batch"),
+                GRU,
+                GRUCell(H, "none", reset="before"),
+                SimpleCell(H, "rms"),
+                SimpleCell(H, "weight"),
+                zoneout(STACK, 0.3, 0.3),
+                variational_dropout(GRUCell(H, "none"), 0.3, 0.3),
+                LSTMCell(H, recurrent_dropout=0.3),
+            )
+        ],
+    ],
+)
+@pytest.mark.parametrize(
+    "kind", [AxisType.Explicit, pytest.param(AxisType.Auto, marks=pytest.mark.slow)]
+)
+def test_a_mesh_of_data_and_model(kind, cell, specs):
+    """The noise as well is that of one device, and a gradient is as its parameter."""
+    key = jax.random.key(3) if cell.is_noisy else None
     mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(kind,) * 2)
+    gradient = jax.jit(jax.value_and_grad(loss_of(cell, key), (0, 1)))
     with jax.set_mesh(mesh):
         arguments = put(mesh, init(cell), specs)
-        loss = loss_and_outputs_of(cell)
-        gradients, outputs = jax.jit(jax.grad(loss, (0, 1), has_aux=True))(*arguments)
-    close((gradients, outputs), expected_with_outputs(cell))
-    return gradients
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "cell",
-    [
-        cell if number < 2 else pytest.param(cell, marks=pytest.mark.slow)
-        for number, cell in enumerate([*CELLS, *MODEL_CELLS])
-    ],
-    ids=cell_id,
-)
-@pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
-def test_kernels_sharded_over_a_model_axis(kind, cell):
-    gradients = check_model_axis(kind, cell, KERNELS)
+        found = gradient(*arguments)
+    close(found, expected(cell, key))
+    _, (d_params, d_x) = found
     if kind == AxisType.Explicit:
-        # A gradient is sharded as its parameter is.
-        for name, spec in KERNELS.items():
-            assert gradients[0][name].sharding.spec == spec
-
-
-def test_all_parameters_of_the_units_sharded_over_a_model_axis():
-    specs = {
-        **KERNELS,
-        **{n: P("model") for n in ("bias", "gain_x", "bias_x", "gain_h", "bias_h")},
-        **{n: P("model") for n in ("gain_c", "bias_c")},
-    }
-    check_model_axis(AxisType.Explicit, CELLS[0], specs)
-
-
-def test_kernels_sharded_over_their_inputs():
-    specs = {"w_x": P("model", None), "w_h": P("model", None)}
-    check_model_axis(AxisType.Explicit, CELLS[0], specs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "cell",
-    [
-        zoneout(LSTMCell(H, "layer"), 0.3, 0.3),
-        zoneout(
-            stack(LSTMCell(H, "none"), GRUCell(H, "none"), skip="residual"), 0.3, 0.3
-        ),
-        pytest.param(
-            variational_dropout(GRUCell(H, "none"), 0.3, 0.3), marks=pytest.mark.slow
-        ),
-        pytest.param(
-            LSTMCell(H, "none", recurrent_dropout=0.3), marks=pytest.mark.slow
-        ),
-    ],
-    ids=["zoneout", "zoneout-stack", "variational", "recurrent"],
-)
-def test_noise_under_an_explicit_mesh(cell):
-    key = jax.random.key(3)
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Explicit,))
-    gradient = jax.grad(loss_of(cell, key), (0, 1))
-    params = init(cell)
-    with jax.set_mesh(mesh):
-        sharded = jax.jit(gradient)(*put(mesh, params))
-    close(sharded, jax.jit(gradient)(params, X, LENGTHS))
+        assert jax.typeof(d_x).sharding.spec == P("data", None, None)
+        for value, gradient in zip(
+            jax.tree.leaves(arguments[0]), jax.tree.leaves(d_params), strict=True
+        ):
+            assert gradient.sharding.is_equivalent_to(value.sharding, value.ndim)
 
 
 def test_step_under_an_explicit_mesh():
-    cell = CELLS[0]
-    params = init(cell)
+    cell, params = LSTM, init(LSTM)
     carry = cell.initial_carry(params, X[:, 0])
     mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
     with jax.set_mesh(mesh):
@@ -338,23 +250,15 @@ def test_step_under_an_explicit_mesh():
 
 @pytest.mark.slow
 def test_export_with_symbolic_batch_and_time():
-    cell = CELLS[0]
-    params = init(cell)
-
-    def run(params, x, lengths):
-        def loss(params):
-            outputs = unroll(cell, params, x, seq_lengths=lengths).outputs
-            return jnp.sum(jnp.sin(outputs)), outputs
-
-        return jax.grad(loss, has_aux=True)(params)
-
+    params = init(LSTM)
+    run = jax.jit(jax.value_and_grad(loss_of(LSTM)))
     b, t = export.symbolic_shape("b, t")
     shapes = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
     x = jax.ShapeDtypeStruct((b, t, D), jnp.float64)
     lengths = jax.ShapeDtypeStruct((b,), jnp.int32)
-    written = export.export(jax.jit(run))(shapes, x, lengths).serialize()
+    written = export.export(run)(shapes, x, lengths).serialize()
     exported = export.deserialize(written)
     for batch, steps in ((2, 5), (3, 9)):
         x = jax.random.normal(jax.random.key(2), (batch, steps, D))
         lengths = jnp.arange(batch, dtype=jnp.int32) + 2
-        close(exported.call(params, x, lengths), jax.jit(run)(params, x, lengths))
+        close(exported.call(params, x, lengths), run(params, x, lengths))

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import lnrepro
-from configs import mnist
-from lnrepro.engine import train
 from lnrepro.errors import UserError
+from tests.runs import smoke_run
 
 PLANTED = "planted_by_a_stranger"
 # A pickle that starts a program.
@@ -86,9 +85,7 @@ def changes(file):
 def home(tmp_path_factory):
     """A run of MNIST with one checkpoint, and its export."""
     home = tmp_path_factory.mktemp("small")
-    config = mnist.get_config("smoke")
-    config.data.dir, config.steps, config.curves = str(home / "data"), 2, ()
-    train.train(config, home / "run")
+    smoke_run("mnist", home, **{"evals.valid": "epoch", "best.metric": "valid/error"})
     shutil.rmtree(home / "run/checkpoints/last")
     lnrepro.load(home / "run").export(home / "export")
     return home

@@ -88,12 +88,6 @@ def test_views_and_modes_of_nnx():
     assert differ(module(X), quiet)
 
 
-def test_one_draw_per_call_under_jit():
-    module = noisy(nnx.Rngs(0, dropout=1))
-    run = nnx.jit(lambda module, x: module(x))
-    assert differ(run(module, X), run(module, X))
-
-
 def test_flax_s_stream_of_carries_draws_no_noise():
     def pair():
         return [noisy(nnx.Rngs(seed)) for seed in range(2)]

@@ -43,23 +43,18 @@ def test_modules_that_are_gone(package, name, use):
     ],
 )
 def test_options_that_are_gone(package, option, use):
-    for name in ("LSTM", "GRUCell"):
-        with refused(TypeError, f"{name} has no '{option}'; use", use):
-            package.named(name, **{option: 1})
-    with refused(TypeError, f"RNN has no '{option}'; use"):
-        package.around(package.named("GRUCell"), **{option: 1})
+    with refused(TypeError, f"LSTM has no '{option}'; use", use):
+        package.named("LSTM", **{option: 1})
 
 
 @each_package
 def test_unknown_options_and_values(package):
-    for name in ("LSTM", "LSTMCell"):
-        for option in ("layer_norm", "peephole"):
-            with refused(TypeError, f"unexpected keyword argument '{option}'"):
-                package.named(name, **{option: True})
-        with refused(ValueError, "norm='group'; choose one of"):
-            package.named(name, norm="group")
-        with refused(ValueError, "batch norm", "functional.track"):
-            package.named(name, norm="batch")
+    with refused(TypeError, "unexpected keyword argument 'peephole'"):
+        package.named("LSTM", peephole=True)
+    with refused(ValueError, "norm='group'; choose one of"):
+        package.named("LSTMCell", norm="group")
+    with refused(ValueError, "batch norm", "functional.track"):
+        package.named("LSTM", norm="batch")
     with refused(ValueError, "batch norm", "functional.track"):
         package.rnn(functional.GRUCell(H, "batch"))
 

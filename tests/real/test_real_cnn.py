@@ -100,6 +100,9 @@ def test_questions_over_novels(real_data, tmp_path):
     config.data.dir = str(tmp_path)
     columns = questions.open_split(config, "train")
     shapes = questions.Shapes(config, columns)
-    used, padding = shapes.usage(shapes.plan(config))
-    assert len(used) <= 28
-    assert padding < 0.15
+    plan = shapes.plan(config)
+    batches = [plan.rows(k) for k in range(plan.steps_per_epoch)]
+    used = [shapes.shape(rows) for rows in batches]
+    assert len(set(used)) <= 28
+    words = sum(lengths[rows].sum() for rows in batches for lengths in shapes.lengths)
+    assert words > 0.85 * plan.batch_size * np.sum(used)

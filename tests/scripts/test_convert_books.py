@@ -6,8 +6,8 @@ import pytest
 
 from experiments.skip_thoughts import encoding
 from lnrepro import data
-from lnrepro.errors import UserError
 from scripts import convert_books
+from tests.refused import refused
 
 BOOK = """The Project Gutenberg EBook of A Walk, by Nobody
 
@@ -65,10 +65,6 @@ def test_a_book_becomes_tokenised_sentences(tmp_path, content):
     assert convert(tmp_path, content) == WANTED
 
 
-def test_older_books_are_in_latin_1(tmp_path):
-    assert convert(tmp_path, b"The caf\xe9 was shut.") == "the caf\u00e9 was shut .\n"
-
-
 MARKS = """It was late. He said \u2014 and left\u2026 She didn\u2019t.
 
 The caf\u00e9 was closed.
@@ -97,38 +93,30 @@ def test_sentences_are_tokenised_as_those_that_are_encoded(tmp_path):
         assert encoding.tokens_of(line, lowercase=True) == line.split()
 
 
-def test_converted_books_are_a_set(tmp_path):
-    convert(tmp_path, BOOK.encode())
-    data.prepare("bookcorpus", tmp_path / "out", tmp_path, own_name="walks")
-    facts = data.facts("walks", tmp_path)
-    assert (facts["lines"], facts["books"]) == (5, 1)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (BOOK.partition("End of Pro")[0], "has no line that begins with '.*END OF THE"),
-        (BOOK.partition("EBOOK A WALK")[2], "has no line that begins with '.*START"),
+        (BOOK.partition("End of Pro")[0], "END OF THE"),
+        (BOOK.partition("EBOOK A WALK")[2], "*** START"),
         ("made by Project Gutenberg.", "remove the licence by hand"),
         ("A\n\n***\n", "walk.txt: contains no sentence"),
         ("a\0b", "walk.txt, line 1: a NUL byte"),
     ],
 )
 def test_what_is_no_book_is_one_line_and_leaves_nothing(tmp_path, content, message):
-    with pytest.raises(UserError, match=message) as e:
+    with refused(message):
         convert(tmp_path, content.encode())
-    assert "\n" not in str(e.value)
     assert not list((tmp_path / "out").iterdir())
 
 
 def test_outputs_are_not_overwritten(tmp_path):
     convert(tmp_path, BOOK.encode())
-    with pytest.raises(UserError, match=r"walk.txt is there already; remove it"):
+    with refused("walk.txt is there already; remove it"):
         convert(tmp_path, BOOK.encode())
-    files = [tmp_path / "walk.txt", tmp_path / "walk.txt.gz"]
-    with pytest.raises(UserError, match="two files are called walk"):
+    with refused("two files are called walk"):
+        files = [tmp_path / "walk.txt", tmp_path / "walk.txt.gz"]
         convert_books.output_files(files, tmp_path)
-    with pytest.raises(UserError, match=r"nowhere.txt: cannot be read \(No such file"):
+    with refused("nowhere.txt: cannot be read (No such file"):
         convert_books.main([str(tmp_path / "nowhere.txt"), f"--out={tmp_path / 'o'}"])
 
 

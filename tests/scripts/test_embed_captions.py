@@ -8,21 +8,14 @@ import numpy as np
 import pytest
 
 import lnrepro
-from configs import order_embeddings
-from lnrepro.engine.train import train
-from tests.runs import ROOT, environment
+from tests.runs import ROOT, environment, smoke_run
 
 CAPTIONS = ["a red square", "a blue circle above a red square", "zzz"]
 
 
 @pytest.mark.slow
 def test_captions_find_images(tmp_path):
-    folder = tmp_path / "run"
-    config = order_embeddings.get_config("smoke")
-    config.data.dir = str(tmp_path / "data")
-    config.steps, config.curves, config.best.metric = 3, (), None
-    config.evals = dict.fromkeys(config.evals, "never")
-    train(config, folder)
+    folder = smoke_run("order_embeddings", tmp_path)
     run = lnrepro.load(folder)
     features = np.random.default_rng(0).normal(size=(7, 648))
     np.save(tmp_path / "features.npy", features)

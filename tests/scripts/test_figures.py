@@ -1,24 +1,21 @@
 """Figures and tables show what was recorded, and name what is missing."""
 
-import contextlib
 import csv
-import io
 import json
 import re
-import sys
 from unittest import mock
 
 import numpy as np
 import pytest
 
 from experiments import paper_results
-from lnrepro.errors import UserError, ended
 from scripts import figures as script
 from scripts import page_sections
 from scripts.paper import curves, forest, pages, plot, records, tables, verdicts
 from scripts.paper.axes import FIGURES
 from scripts.paper.claims import CLAIMS
 from scripts.paper.records import find
+from tests.refused import refused
 from tests.runs import ROOT
 
 RESULTS = ROOT / "experiments/results"
@@ -71,14 +68,9 @@ def lines_of(*paths):
     return {line.label: line for line in subplot.lines}
 
 
-def figures(*flags) -> tuple[int, str, str]:
-    """Run the command in this process: exit code, stdout, stderr."""
-    out, err = io.StringIO(), io.StringIO()
-    argv = mock.patch.object(sys, "argv", ["figures.py", *map(str, flags)])
-    streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
-    with argv, streams[0], streams[1], pytest.raises(SystemExit) as e:
-        ended(script.main, "drawing figures")
-    return e.value.code or 0, out.getvalue(), err.getvalue()
+def figures(*flags):
+    """Run the command in this process."""
+    script.main([str(flag) for flag in flags])
 
 
 def rows_of(path):
@@ -134,13 +126,13 @@ def test_other_data_of_the_same_name_is_other_data(tmp_path, name):
     assert "not to be compared" in curves.caption(FIGURES[4], [other])
 
 
-def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path):
+def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path, capsys):
     values = [{"step": s, "mine/error": e, "other": 1.0} for s, e in ((1, 3), (2, 2))]
     own = [["error", ["mine/error", "other"], "log"]]
     write_run(draw_runs / "o", "mine.linear", "rms", 0, values, "d", curves=own)
     out = tmp_path / "out"
-    code, said, err = figures(draw_runs, "--out", out)
-    assert (code, err) == (0, "")
+    figures(draw_runs, "--out", out)
+    said = capsys.readouterr().out
     sweep = "python scripts/sweep.py configs/draw.py:paper"
     for line in (f"figure 4: 3 runs, without weight; {sweep}", "linear: 1 run"):
         assert line in said.splitlines()
@@ -164,7 +156,7 @@ def test_any_metric_of_any_experiment_is_drawn(tmp_path):
             write_run(folder, "mine.a", norm, seed, values, "d", **more)
     out = tmp_path / "out"
     flags = (tmp_path / "runs", "--out", out, "--best", "max", "--metric")
-    assert figures(*flags, metric)[::2] == (0, "")
+    figures(*flags, metric)
     assert len(rows_of(out / "valid_accuracy.csv")) == 24
     assert (out / "valid_accuracy.md").read_text().splitlines()[2:] == [
         "| learning_rate 1 | none | 2 | 0.5 +- 0.141 |  |  |",
@@ -172,9 +164,8 @@ def test_any_metric_of_any_experiment_is_drawn(tmp_path):
         "| learning_rate 1 | rms | 2 | 0.8 +- 0.141 | 50 % | +0.3 |",
         "| learning_rate 2 | rms | 2 | 0.5 +- 0.141 |  |  |",
     ]
-    code, _, err = figures(*flags, "valid/acuracy")
-    assert code == 2
-    assert err.endswith("'valid/acuracy'; did you mean 'valid/accuracy'?\n")
+    with refused("'valid/acuracy'; did you mean 'valid/accuracy'?"):
+        figures(*flags, "valid/acuracy")
 
 
 def test_paper_numbers_stand_beside_its_own_data_only(draw_runs, tmp_path):
@@ -225,7 +216,7 @@ def test_a_section_is_replaced_and_the_rest_of_the_page_stays(tmp_path):
     expected = "a\n<!-- written by x -->\n\nnew\n\n<!-- end -->\nb\n"
     assert page.read_text() == expected
     assert page_sections.read(page, "x") == "new"
-    with pytest.raises(UserError, match="written by y"):
+    with refused("written by y"):
         page_sections.write(page, "y", "")
     assert page.read_text() == expected
 
@@ -277,9 +268,8 @@ def test_the_forest_plot_fills_significant_verdicts(tmp_path, p, fill):
 
 
 def test_bad_input(tmp_path):
-    code, _, err = figures(tmp_path / "none", "--out", tmp_path / "out")
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert "there is no run directory (with a config.json) at or below it" in err
+    with refused("there is no run directory (with a config.json) at or below it"):
+        figures(tmp_path / "none", "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -293,10 +283,10 @@ def test_what_is_no_run_is_named_and_the_rest_is_drawn(tmp_path, capsys):
     config = tmp_path / "seedless/config.json"
     config.write_text(config.read_text().replace("seed", "other"))
     assert [run.folder.name for run in find([tmp_path])] == ["run"]
-    first, second, third = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"left out: {tmp_path / 'broken/config.json'}: not a run's")
-    assert second == f"left out: {config}: not the records of a run (AttributeError)"
-    assert third.startswith(f"left out: {tmp_path / 'short'}: the config and the seed")
+    lines = capsys.readouterr().err.splitlines()
+    named = (tmp_path / "broken/config.json", config, tmp_path / "short")
+    for path, line in zip(named, lines, strict=True):
+        assert line.startswith(f"left out: {path}: ")
 
 
 def test_packed_runs_are_the_runs_that_ended(draw_runs, tmp_path, capsys):
@@ -317,7 +307,7 @@ def test_packed_runs_are_the_runs_that_ended(draw_runs, tmp_path, capsys):
     before = file.read_bytes()
     records.main([str(draw_runs), "--out", str(file)])
     assert file.read_bytes() == before
-    with pytest.raises(UserError, match=r"a name that ends in \.runs\.jsonl"):
+    with refused("a name that ends in .runs.jsonl"):
         records.main([str(draw_runs), "--out", str(file.with_suffix(".json"))])
 
 

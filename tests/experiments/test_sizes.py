@@ -1,0 +1,165 @@
+"""Numbers of parameters of the paper's networks, and configs that are refused."""
+
+import importlib
+
+import jax
+import pytest
+
+from lnrepro.engine import config_file, experiment
+from lnrepro.errors import DataError
+from tests.refused import refused
+from tests.runs import ROOT
+
+
+def config_of(name, variant, **changes):
+    config = config_file.read(f"{ROOT}/configs/{name}.py:{variant}")
+    config.update_from_flattened_dict(changes)
+    return config
+
+
+def params_of(name, norm, **changes):
+    config = config_of(name, "paper", norm=norm, **changes)
+    init = experiment.load(config).init
+    return jax.eval_shape(init, jax.random.key(0))["params"]
+
+
+def size(tree):
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+PER_UNIT = {"layer_norm.gain_per_unit": True}
+NO_WINDOWS = {"model.attention": False}
+PEEPHOLES = {"model.peephole": True}
+COUNTS = [
+    ("mnist", "none", {}, 1_796_010),
+    ("mnist", "layer", {}, 1_798_010),
+    ("mnist", "batch", {}, 1_798_020),
+    # 16, 32 and 64 channels on 28, 14 and 7 positions a side.
+    ("convnet", "none", {}, 144 + 4608 + 18_432 + 31_360 + 10 + 112),
+    ("convnet", "layer", {}, 144 + 4608 + 18_432 + 31_360 + 10 + 2 * 112),
+    ("convnet", "batch", {}, 144 + 4608 + 18_432 + 31_360 + 10 + 2 * 112),
+    ("convnet", "layer", PER_UNIT, 54_554 + 2 * 16 * 784 + 2 * 32 * 196 + 2 * 64 * 49),
+    ("draw", "none", {}, 959_467),
+    ("draw", "weight", {}, 959_467 + 4331),
+    ("draw", "layer_cell", {}, 959_467 + 1024),
+    ("draw", "layer", {}, 959_467 + 9216),
+    ("draw", "none", NO_WINDOWS, 2_749_400),
+    ("draw", "weight", NO_WINDOWS, 2_749_400 + 5080),
+    ("handwriting", "none", {"model.peephole": False}, 3_650_151),
+    ("handwriting", "none", PEEPHOLES, 3_653_751),
+    ("handwriting", "layer_cell", PEEPHOLES, 3_653_751 + 2400),
+    ("handwriting", "layer", PEEPHOLES, 3_653_751 + 21_600),
+    ("attentive_reader", "none", {}, 32_934_550),
+    ("attentive_reader", "layer", {}, 32_934_550 + 8640),
+    ("attentive_reader", "layer_everywhere", {}, 32_934_550 + 9840),
+    ("attentive_reader", "batch", {}, 32_934_550 + 4800),
+    ("attentive_reader", "batch_everywhere", {}, 32_934_550 + 6000),
+    ("skip_thoughts", "none", {}, 125_673_600),
+    ("skip_thoughts", "layer", {}, 125_673_600 + 86_400),
+]
+
+
+@pytest.mark.parametrize(("name", "norm", "changes", "count"), COUNTS)
+def test_number_of_parameters(name, norm, changes, count):
+    assert size(params_of(name, norm, **changes)) == count
+
+
+def test_number_of_parameters_of_the_parts():
+    for norm, more in (("none", 0), ("layer", 12_288)):
+        params = params_of("order_embeddings", norm)
+        assert size(params["gru"]) == 4_070_400 + more
+        assert size(params["image"]) == 4_195_328
+    params = params_of("handwriting", "layer", **PEEPHOLES)
+    assert size(params["lstm1"]) == 750_830 + 7200
+    assert size(params["lstm2"]) == size(params["lstm3"]) == 1_378_800 + 7200
+    assert size(params["output"]) == 145_321
+
+
+# The field that the message names comes first.
+WRONG = {
+    "mnist": [{"norm": "weight"}, {"model.hidden": (0,)}],
+    "sequential_mnist": [{"norm": "batch"}],
+    "convnet": [
+        {"norm": "group"},
+        {"layer_norm.statistics": "channel"},
+        {"layer_norm.gain_per_unit": True, "layer_norm.statistics": "position"},
+        {"model.strides": (1,)},
+    ],
+    "draw": [
+        {"norm": "batch"},
+        {"model.glimpses": 0},
+        {"model.read_size": 29},
+        {"model.write_size": 0},
+        {"importance_samples": 0},
+    ],
+    "handwriting": [{"norm": "batch"}, {"model.units": 0}, {"model.clip_cells": -1.0}],
+    "order_embeddings": [
+        {"norm": "batch"},
+        {"model.similarity": "dot"},
+        {"model.units": 0},
+        {"data.vocabulary": 2},
+        {"buckets": (12, 8)},
+        {"evaluation.ties": "first"},
+    ],
+    "attentive_reader": [
+        {"norm": "weight"},
+        {"model.units": 0},
+        {"model.dropout": 1.0},
+        {"model.dropout_scaling": "both"},
+        {
+            "model.batch_norm_rows": "all",
+            "norm": "batch",
+            "model.bidirectional": True,
+        },
+        {"model.evaluation_statistics": "none"},
+        {"permute_entities": "sometimes"},
+        {"data.entities": 10_000},
+        {"data.sentences": -1},
+        {"data.unanswerable": "lose"},
+        {"data.too_long": "drop"},
+        {"data.passage_buckets": (100, 50)},
+    ],
+    "skip_thoughts": [{"norm": "batch"}, {"model.units": 0}, {"model.vocabulary": 2}],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_field_that_is_wrong_is_named(name):
+    for changes in WRONG[name]:
+        with refused(f"config.{next(iter(changes))} = "):
+            experiment.load(config_of(name, "smoke", **changes))
+
+
+OTHER_DATA = {
+    "convnet": {"data.image": (28, 28), "data.train_examples": 9},
+    "draw": {"model.image_size": 14, "data.train_examples": 5000},
+    "handwriting": {"model.symbols": 56, "model.characters": 9},
+    "order_embeddings": {
+        "model.features": 4096,
+        "data.vocabulary": 12,
+        "evaluation.folds": 1000,
+    },
+    "attentive_reader": {"data.vocabulary": 99, "data.passage_buckets": (20, 40)},
+    "skip_thoughts": {"model.vocabulary": 10_000, "data.buckets": (5,)},
+}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("data"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHER_DATA)
+def test_sizes_of_other_data_are_named(name, data_dir):
+    for field, value in OTHER_DATA[name].items():
+        config = config_of(name, "smoke", **{"data.dir": data_dir, field: value})
+        with refused(f"config.{field} = ", config.data.name, error=DataError):
+            experiment.check_data_sizes(config)
+
+
+def test_every_experiment_is_here():
+    names = {path.stem for path in (ROOT / "configs").glob("*.py")}
+    assert set(WRONG) == names
+    for name in names:
+        assert importlib.import_module(f"configs.{name}").get_config

@@ -1,0 +1,108 @@
+"""Cells of different structure, and the compiled programs that tests of the core share.
+
+Tests that ask for the same cell, shapes and arguments share one compiled program.
+
+Shape letters: B batch, T time, D input features, H hidden units.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from docs.examples.user_cells import AttentionCell, ProjectedLSTMCell
+from lnrepro.functional import (
+    GRUCell,
+    LSTMCell,
+    ScanOptions,
+    SimpleCell,
+    stack,
+    step,
+    unroll,
+)
+
+B, T, D, H = 2, 6, 4, 4
+AUTODIFF = ScanOptions(backward="autodiff")
+_RNG = np.random.default_rng(0)
+X = jnp.asarray(_RNG.standard_normal((B, T, D)), jnp.float32)
+# What AttentionCell reads; the other cells pass over it.
+MEMORY = jnp.asarray(_RNG.standard_normal((B, 3, 5)), jnp.float32)
+CELLS = {
+    "lstm": LSTMCell(H, "layer", learned_carry=True),
+    "gru": GRUCell(H, "layer"),
+    "gru_before": GRUCell(H, "none", reset="before", learned_carry=True),
+    "simple": SimpleCell(H, "rms"),
+    "lstm_batch": LSTMCell(H, "batch"),
+    "stack": stack(
+        LSTMCell(H, "layer", learned_carry=True), GRUCell(H, "none"), skip="residual"
+    ),
+    # Cells that a user writes, here those of the documentation.
+    "projected": ProjectedLSTMCell(features=H, hidden=6),
+    "attention": AttentionCell(H, memory_features=5),
+}
+STATIC = (
+    "cell",
+    "reverse",
+    "keep_order",
+    "time_major",
+    "return_carries",
+    "options",
+)
+run = jax.jit(unroll, static_argnames=STATIC)
+one_step = jax.jit(step, static_argnames="cell")
+
+
+def total(tree):
+    """A number that depends on all arrays of a tree, each in another way."""
+    return sum(
+        jnp.sum(jnp.sin(leaf + number))
+        for number, leaf in enumerate(jax.tree.leaves(tree))
+    )
+
+
+@functools.partial(jax.jit, static_argnames=STATIC)
+def gradients_and_result(cell, params, x, carry, memory=MEMORY, **arguments):
+    """Gradients of the `total` of a result: of params, x, the first carry, memory."""
+
+    def loss(params, x, carry, memory):
+        result = unroll(
+            cell, params, x, initial_carry=carry, memory=memory, **arguments
+        )
+        return total(result), result
+
+    return jax.grad(loss, (0, 1, 2, 3), has_aux=True)(params, x, carry, memory)
+
+
+def same(a, b, tolerance=1e-6):
+    """Compare all arrays of two trees."""
+    jax.tree.map(
+        lambda u, v: np.testing.assert_allclose(u, v, rtol=tolerance, atol=tolerance),
+        a,
+        b,
+    )
+
+
+def shifted(tree, by=0.1):
+    """A tree whose numbers are all away from their starting values."""
+    rng = np.random.default_rng(1)
+    return jax.tree.map(
+        lambda a: a + jnp.asarray(by * rng.standard_normal(a.shape), a.dtype), tree
+    )
+
+
+def is_zero(tree):
+    """Whether all arrays of a tree are zeros."""
+    return not any(np.any(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def at(tree, index):
+    """All arrays of a tree at an index."""
+    return jax.tree.map(lambda a: a[index], tree)
+
+
+def problem(cell, dtype=jnp.float32):
+    """Parameters and a first carry, all away from their starting values."""
+    params = shifted(cell.init(jax.random.key(0), D, dtype), 0.2)
+    carry = shifted(cell.initial_carry(params, X[:, 0].astype(dtype)), 0.5)
+    return params, carry
