@@ -140,6 +140,17 @@ def test_density_is_the_formula_in_float64(x64):
     np.testing.assert_allclose(density(y, step), wanted, rtol=1e-11)
 
 
+def test_density_integrates_to_one(x64):
+    y = jnp.asarray(np.random.RandomState(1).randn(1 + 6 * 3))
+    grid = np.linspace(-25, 25, 1001)
+    x = np.stack(np.meshgrid(grid, grid), -1).reshape(-1, 2)
+    mass = 0.0
+    for lifts in (0.0, 1.0):
+        step = np.concatenate([x, np.full((len(x), 1), lifts)], -1)
+        mass += np.exp(-density(y, step)).sum() * (grid[1] - grid[0]) ** 2
+    np.testing.assert_allclose(mass, 1, atol=1e-6)
+
+
 def test_density_is_stable_and_exact_in_float32_where_the_formula_is_not(x64):
     """rho is within 1e-4 of +-1, sigma near 1e-4, and some points are far away."""
     rng = np.random.RandomState(0)
