@@ -150,7 +150,7 @@ def test_values_and_gradients_equal_those_of_a_python_loop(x64, options, reverse
     ("kind", "options"),
     [
         ("dense", ScanOptions(platform="tpu")),
-        ("blocks", ScanOptions(platform="gpu")),
+        pytest.param("blocks", ScanOptions(platform="gpu"), marks=pytest.mark.slow),
         pytest.param("blocks", ScanOptions(), marks=pytest.mark.slow),
     ],
 )
