@@ -143,12 +143,3 @@ def test_wrong_books_are_named_and_leave_nothing(tmp_path, text, message):
 def test_a_folder_without_books_is_named(tmp_path):
     with refused(r"raw: no \.txt file there"):
         prepare(tmp_path, {})
-
-
-def test_other_books_are_not_bookcorpus(tmp_path):
-    text = "my own words here .\nand another line .\nthe third line .\n"
-    write(tmp_path / "raw", {f"books_large_p{p}.txt": text * 3 for p in (1, 2)})
-    with refused(
-        "not the official bookcorpus: train 18 instead of 74,004,228; .* --as"
-    ):
-        data.prepare("bookcorpus", tmp_path / "raw", tmp_path / "data")

@@ -11,6 +11,7 @@ from scripts import theory_trained
 from tests.refused import refused
 
 
+@pytest.mark.slow
 def test_the_errors_of_the_page():
     with jax.enable_x64(True):
         table = script.table_1(seed=3, epsilon=1e-5)
