@@ -33,8 +33,9 @@ LSTM, GRU = LSTMCell(H, "layer"), GRUCell(H, "layer")
 pytestmark = pytest.mark.usefixtures("x64")
 
 
-def loss_of(cell, key=None):
+def loss_of(cell):
     def loss(params, x, lengths):
+        key = jax.random.key(3) if cell.is_noisy else None
         return total(unroll(cell, params, x, seq_lengths=lengths, key=key)[:2])
 
     return loss
@@ -45,9 +46,9 @@ def init(cell):
 
 
 @functools.cache
-def expected(cell, key=None):
+def expected(cell):
     """The loss and its gradients with respect to params and x, on one device."""
-    gradient = jax.value_and_grad(loss_of(cell, key), (0, 1))
+    gradient = jax.value_and_grad(loss_of(cell), (0, 1))
     return jax.jit(gradient)(init(cell), X, LENGTHS)
 
 
@@ -214,13 +215,12 @@ def put(mesh, params, specs):
 )
 def test_a_mesh_of_data_and_model(kind, cell, specs):
     """The noise as well is that of one device, and a gradient is as its parameter."""
-    key = jax.random.key(3) if cell.is_noisy else None
     mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(kind,) * 2)
-    gradient = jax.jit(jax.value_and_grad(loss_of(cell, key), (0, 1)))
+    gradient = jax.jit(jax.value_and_grad(loss_of(cell), (0, 1)))
     with jax.set_mesh(mesh):
         arguments = put(mesh, init(cell), specs)
         found = gradient(*arguments)
-    close(found, expected(cell, key))
+    close(found, expected(cell))
     _, (d_params, d_x) = found
     if kind == AxisType.Explicit:
         assert jax.typeof(d_x).sharding.spec == P("data", None, None)
