@@ -76,7 +76,7 @@ def encode(norm, p, x, lengths, known=None, all_rows=False, reverse=False):
 
     def normalise(site, a, t, rows):
         if known is None:
-            return oracle.normalise(lstm, "lstm", norm, site, a, rows)
+            return oracle.normalise(lstm, norm, site, a, rows)
         mean, var = known[site]
         a = (a - mean[t]) / np.sqrt(var[t] + EPS) * lstm[f"gain_{site}"]
         return a + lstm.get(f"bias_{site}", 0)
