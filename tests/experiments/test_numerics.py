@@ -186,7 +186,7 @@ def test_norms(norm, dtype):
         functional.LSTMCell(5, norm="layer"),
         functional.LSTMCell(5, norm="batch"),
     ],
-    ids=repr,
+    ids=["simple", "gru", "lstm", "lstm-batch"],
 )
 def test_cells_in_bfloat16(cell):
     params = cell.init(jax.random.key(0), 3, jnp.bfloat16)
