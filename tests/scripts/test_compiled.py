@@ -119,7 +119,7 @@ def test_data_parallelism_gathers_nothing_that_need_not_be(name, monkeypatch):
     # The partitioner of XLA is the same on all platforms, so the CPU's compiler tells.
     # The forms are those of a TPU.
     def form_of_a_tpu(function, plans, *args):
-        return function(plans.tpu, *args)
+        return function(plans["tpu"], *args)
 
     monkeypatch.setattr(platform, "choose", form_of_a_tpu)
     monkeypatch.setattr(jax, "device_count", lambda: 4)
