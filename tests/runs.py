@@ -55,7 +55,7 @@ def start(home: pathlib.Path, *flags: str, **env: str) -> subprocess.Popen:
 def run(home: pathlib.Path, *flags: str, **env: str) -> tuple[int, str, str]:
     """Run the trainer to its end: exit code, stdout, stderr."""
     process = start(home, *flags, **env)
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=900)
     return process.returncode, out, err
 
 
