@@ -86,7 +86,7 @@ def plan(
       only: names of experiments; all if there are none.
       root: folder of the runs.
       together: number of seeds that one run trains, `config.seeds`. With more than one,
-        a run stands for so many of the sweep.
+        it replaces that many runs of the sweep.
       protocols: the protocols that are planned. A run of both is planned once.
     """
     from scripts.sweeps.planned_runs import plan as plan_sweep

@@ -61,6 +61,11 @@ def pytest_runtest_logreport(report):
             _unlisted_skips.append(f"{report.nodeid}: {reason}")
 
 
+def pytest_collectreport(report):
+    """Note a whole file that is skipped."""
+    pytest_runtest_logreport(report)
+
+
 def pytest_sessionfinish(session):
     """Fail the session for skips that are not listed, where that is asked for."""
     if os.environ.get("LNREPRO_SKIPS") == "listed" and _unlisted_skips:

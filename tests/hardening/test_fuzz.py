@@ -75,7 +75,7 @@ def damaged(draw, content, words):
 
 
 def tries(count):
-    """Settings of a test that tries so many inputs, the same ones each time."""
+    """Settings of a test that draws `count` inputs, the same ones each time."""
     return hypothesis.settings(
         max_examples=count,
         derandomize=True,
