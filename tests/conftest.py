@@ -53,6 +53,13 @@ LISTED_SKIPS = (
 _unlisted_skips: list[str] = []
 
 
+def pytest_collection_modifyitems(items):
+    """Let -m "not slow" leave out the nightly tests too."""
+    for item in items:
+        if item.get_closest_marker("nightly"):
+            item.add_marker("slow")
+
+
 def pytest_runtest_logreport(report):
     """Note a skip whose reason is not listed."""
     if report.skipped and isinstance(report.longrepr, tuple):

@@ -17,9 +17,15 @@ SMOKE = "--config=configs/mnist.py:smoke"
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
 
 
+# Programs that runs have compiled, and what matplotlib found out about fonts.
+CACHES = ROOT / ".pytest_cache" / "runs"
+
+
 def environment(home: pathlib.Path) -> dict[str, str]:
-    """The environment of this process, with caches in `home` and one device."""
-    env = {k: v for k, v in os.environ.items() if k not in shared_programs()}
+    """The environment of this process, with the data sets in `home` and one device."""
+    # JAX's variables would turn off the trainer's own cache of compiled programs.
+    jax_caches = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(jax_caches)}
     # Quick compilation, as in conftest.py.
     kept = [
         f for f in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in f
@@ -27,16 +33,10 @@ def environment(home: pathlib.Path) -> dict[str, str]:
     env |= {
         "XLA_FLAGS": " ".join(kept),
         "JAX_PLATFORMS": "cpu",
-        "XDG_CACHE_HOME": str(home),
+        "XDG_CACHE_HOME": str(CACHES),
         "COLUMNS": "120",
     }
     return env | {"LNREPRO_DATA": str(home / "data")}
-
-
-def shared_programs() -> dict[str, str]:
-    """The variables by which a run finds the programs that other tests compiled."""
-    prefixes = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE")
-    return {k: v for k, v in os.environ.items() if k.startswith(prefixes)}
 
 
 def start(home: pathlib.Path, *flags: str, **env: str) -> subprocess.Popen:

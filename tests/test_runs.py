@@ -11,7 +11,7 @@ from lnrepro import runs
 from lnrepro.engine import report
 from lnrepro.engine.progress import Row
 from tests.refused import refused
-from tests.runs import SMOKE, run, shared_programs
+from tests.runs import SMOKE, run
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def whole(tmp_path_factory):
     home = tmp_path_factory.mktemp("runs")
     workdir = home / "all/mnist/smoke-layer-seed3"
     flags = (SMOKE, "--config.seed=3", f"--workdir={workdir}")
-    code, _, error = run(home, *flags, **shared_programs())
+    code, _, error = run(home, *flags)
     assert code == 0, error
     return workdir
 

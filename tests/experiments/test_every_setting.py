@@ -1,7 +1,8 @@
 """Every experiment with every setting of the trainer that the pages promise for all.
 
 The tests have four devices, so that most cases train on several of them. The programs
-are those of the `:smoke` configs.
+are those of the `:smoke` configs. Every experiment is run alone, and DRAW with every
+setting; the nightly job runs the other cases.
 """
 
 import itertools
@@ -9,6 +10,7 @@ import json
 import math
 
 import jax
+import numpy as np
 import pytest
 
 from lnrepro.engine import config_file, experiment, train, train_step
@@ -38,7 +40,11 @@ ON_ONE_DEVICE = (
 # Experiments whose batches differ in length, so that they take one step in a call.
 ONE_STEP = ("attentive_reader", "skip_thoughts")
 CASES = [
-    (name, setting)
+    pytest.param(
+        name,
+        setting,
+        marks=() if setting == "alone" or name == "draw" else pytest.mark.nightly,
+    )
     for name, setting in itertools.product(EXPERIMENTS, SETTINGS)
     if setting != "calls" or name not in ONE_STEP
 ]
@@ -48,6 +54,13 @@ def config_of(name, **changes):
     config = config_file.read(f"{ROOT}/configs/{name}.py:smoke")
     config.update_from_flattened_dict({"steps": 4, "save_every": 2} | changes)
     return config
+
+
+def use_devices(monkeypatch, count):
+    """Let runs find only the first devices."""
+    first = jax.devices()[:count]
+    monkeypatch.setattr(jax, "devices", lambda *of: first)
+    monkeypatch.setattr(jax, "device_count", lambda: count)
 
 
 def crash_at(monkeypatch, step):
@@ -66,6 +79,11 @@ def crash_at(monkeypatch, step):
         return exp._replace(batches=batches)
 
     monkeypatch.setattr(experiment, "load", load)
+
+
+def losses(workdir):
+    records = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
+    return [record["train/loss"] for record in records if "train/loss" in record]
 
 
 class Crashing:
@@ -89,8 +107,7 @@ class Crashing:
 def test_trains_resumes_and_is_evaluated(tmp_path, monkeypatch, name, setting):
     config = config_of(name, **SETTINGS[setting])
     if (name, setting) in ON_ONE_DEVICE:
-        first = jax.devices()[:1]
-        monkeypatch.setattr(jax, "devices", lambda *of: first)
+        use_devices(monkeypatch, 1)
     with jax.enable_x64(setting == "x64"), jax.debug_nans(setting == "debug_nans"):
         numbers = train.train(config, tmp_path / "whole")
         with monkeypatch.context() as m:
@@ -104,6 +121,14 @@ def test_trains_resumes_and_is_evaluated(tmp_path, monkeypatch, name, setting):
         again = train.evaluate(config, tmp_path / "whole")
     assert whole.step == resumed.step == 4
     assert_same_bits(whole.state, resumed.state)
+    if setting == "x64":
+        train.train(config, tmp_path / "float32")
+        # Noise and batches are the same, so that only rounding differs.
+        np.testing.assert_allclose(
+            losses(tmp_path / "whole"), losses(tmp_path / "float32"), rtol=1e-3
+        )
+        dtypes = {a.dtype for a in jax.tree.leaves(whole.state.params)}
+        assert dtypes == {np.dtype("float32")}
     assert all(map(math.isfinite, numbers.values()))
     for evaluation in config.evals:
         known = experiment.load(config).scalars(evaluation)
@@ -116,6 +141,35 @@ def test_trains_resumes_and_is_evaluated(tmp_path, monkeypatch, name, setting):
         assert again[best] == pytest.approx(numbers[f"best {best}"], rel=1e-5)
     record = json.loads((tmp_path / "whole/evaluation.json").read_text())
     assert record.keys() == again.keys() | {"step"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "devices", "model", "changes", "atol"),
+    [
+        ("skip_thoughts", 4, 2, {}, 1e-5),
+        # The reader's embedded set has 159 words. Its LN over 8 units makes fifty times
+        # more, at every step, of the order sums are taken in (2e-7, 3e-5, ...): one
+        # step with it, and four without.
+        ("attentive_reader", 3, 3, {"steps": 1}, 1e-6),
+        ("attentive_reader", 3, 3, {"norm": "none"}, 1e-6),
+    ],
+)
+def test_a_vocabulary_shared_among_devices_changes_nothing(
+    tmp_path, monkeypatch, name, devices, model, changes, atol
+):
+    states = []
+    for count, shared in ((1, 1), (devices, model)):
+        config = config_of(name, **changes, **{"mesh.model": shared})
+        config.evals = dict.fromkeys(config.evals, "never")
+        config.best.metric, config.curves = None, ()
+        with monkeypatch.context() as m:
+            use_devices(m, count)
+            train.train(config, tmp_path / str(count))
+            states.append(final_state(tmp_path / str(count), config).state)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=atol), *states
+    )
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ CELLS = {
         H, hidden_features=3, input_sizes=(2, 1), blocks=2
     ),
 }
-# One norm of each cell runs by default, the others with the slow tests.
+# One norm of each cell runs by default, the others in the nightly job.
 QUICK = (
     "LSTM, layer",
     "GRU, batch",
@@ -292,7 +292,7 @@ COLUMNS = (
 @pytest.mark.parametrize(
     "row",
     [
-        row if row in QUICK else pytest.param(row, marks=pytest.mark.slow)
+        row if row in QUICK else pytest.param(row, marks=pytest.mark.nightly)
         for row in CELLS
     ],
 )

@@ -11,14 +11,14 @@ import time
 
 from tests.runs import newest_state, start
 
-DEFAULT_LEVEL = {"XLA_FLAGS": ""}
-
 
 def start_run(
     home: pathlib.Path, workdir: pathlib.Path, *flags: str, **env: str
 ) -> subprocess.Popen:
     """Start the trainer on a run directory."""
-    return start(home, *flags, f"--workdir={workdir}", **DEFAULT_LEVEL, **env)
+    # A run that is killed may leave half a program in its cache.
+    env = {"XLA_FLAGS": "", "XDG_CACHE_HOME": str(home)} | env
+    return start(home, *flags, f"--workdir={workdir}", **env)
 
 
 def of_two() -> list[tuple[str, ...]]:

@@ -24,13 +24,15 @@ from tests.runs import EXPERIMENTS, ROOT
 STEPS, EVAL_EVERY = 30, 6
 
 
-def longer(name: str, steps: int = STEPS) -> tuple[str, ...]:
-    """The flags of a smoke run that saves and evaluates often."""
+def longer(name: str, steps: int = STEPS, save_every: int = 4) -> tuple[str, ...]:
+    """The flags of a smoke run that evaluates often, and saves often by default.
+
+    EVAL_EVERY is no multiple of 4, so that the best and the last checkpoint are
+    sometimes saved at one step and sometimes at different ones.
+    """
     config = f"configs/{name}.py:smoke"
     flags = [f"--config={config}", f"--config.steps={steps}", "--config.log_every=1"]
-    # EVAL_EVERY is no multiple of it, so that the best and the last checkpoint are
-    # sometimes saved at one step and sometimes at different ones.
-    flags.append("--config.save_every=4")
+    flags.append(f"--config.save_every={save_every}")
     for evaluation, schedule in config_file.read(f"{ROOT}/{config}").evals.items():
         if schedule.isdigit() or schedule == "epoch":
             flags.append(f"--config.evals.{evaluation}={EVAL_EVERY}")
@@ -126,7 +128,7 @@ def test_a_run_killed_while_it_saves_ends_with_the_same_bits(tmp_path):
 
 @pytest.mark.slow
 def test_sigterm_saves_at_the_current_step(tmp_path):
-    flags = longer("mnist", 2000)
+    flags = longer("mnist", 2000, save_every=1000)
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     finished(tmp_path, whole, flags)
     for attempt in itertools.count(1):

@@ -30,7 +30,7 @@ def expected(name):
     return float(number), float(tolerance)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_default_ends_with_the_number_of_the_page(name, tmp_path):
     metric, factor = NUMBERS[name]

@@ -24,7 +24,8 @@ def start(folder, *flags) -> subprocess.Popen:
     command = [sys.executable, "scripts/reproduce.py", "--scale", "smoke", *flags]
     command += ["--only", "convnet", "--processes", "1"]
     command += ["--root", str(folder / "runs"), "--report", str(folder / "report")]
-    home = environment(folder / "home")
+    # A run that is killed may leave half a program in its cache.
+    home = environment(folder / "home") | {"XDG_CACHE_HOME": str(folder)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=ROOT, env=home, **pipes)
 
