@@ -123,9 +123,6 @@ plt.show()
 # higher than without one. One seed on a toy task proves nothing about norms: the
 # pages of the experiments have the paper's tasks.
 #
-# A trap: layer norm removes the scale of $W_x x_t$. With a single input feature, only
-# its sign would be left. Give the network several features, or a constant one.
-#
 # ## Sequences of different lengths
 #
 # What is behind a length is padding. It changes nothing, and the output there is zero.
