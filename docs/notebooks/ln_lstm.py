@@ -120,4 +120,5 @@ plt.show()
 # %% [markdown]
 # With a norm the error falls faster in the first epochs. On this small set it then ends
 # higher than without one. One seed on a toy task proves nothing about norms: the
-# pages of the experiments have the paper's tasks. What else a layer can do: docs/cells.md.
+# pages of the experiments have the paper's tasks. docs/cells.md has what else a layer
+# can do.
