@@ -21,7 +21,7 @@
 # %% [markdown]
 # ## Train
 #
-# About three minutes on two idle cores. After an interruption, run the cell again, and
+# About two minutes on two idle cores. After an interruption, run the cell again, and
 # it goes on. `configs/handwriting.py:paper` is the paper's network on IAM-OnDB.
 
 # %%

@@ -18,7 +18,6 @@
 # %pip install -q ../..
 
 # %%
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
@@ -121,28 +120,5 @@ plt.show()
 # %% [markdown]
 # With a norm the error falls faster in the first epochs. On this small set it then ends
 # higher than without one. One seed on a toy task proves nothing about norms: the
-# pages of the experiments have the paper's tasks.
-#
-# A trap: layer norm removes the scale of $W_x x_t$. With a single input feature, only
-# its sign would be left. Give the network several features, or a constant one.
-#
-# ## Sequences of different lengths
-#
-# What is behind a length is padding. It changes nothing, and the output there is zero.
-
-# %%
-model = Classifier("layer", nnx.Rngs(0))
-lengths = jnp.array([16, 5])
-outputs = model.lstm(x[:2], seq_lengths=lengths)
-assert not outputs[1, 5:].any()
-
-# %% [markdown]
-# ## One step at a time
-
-# %%
-carry = model.lstm.initialize_carry(x[:2, 0].shape)
-for t in range(16):
-    carry, output = model.lstm.step(carry, x[:2, t])
-whole = model.lstm(x[:2])
-print("largest difference", jnp.abs(output - whole[:, -1]).max())
-assert jnp.allclose(output, whole[:, -1], atol=1e-4)
+# pages of the experiments have the paper's tasks. docs/cells.md has what else a layer
+# can do.

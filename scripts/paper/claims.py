@@ -14,7 +14,8 @@ NORMS = {
     "batch": "batch norm",
     "batch_everywhere": "batch norm everywhere",
 }
-KINDS = {"speed": "is faster than", "end": "ends better than"}
+# How soon the first norm reaches the second's best value, and how far apart they end.
+KINDS = ("speed", "end")
 # The ends of the names of metrics of which large values are better.
 LARGE_IS_BETTER = ("recall_sum", "pearson", "accuracy")
 
@@ -29,7 +30,7 @@ class Claim(NamedTuple):
       quantity: what people call the metric.
       better: the norm that is claimed to be better.
       baseline: the norm that it is compared with.
-      kind: a key of `KINDS`.
+      kind: one of `KINDS`.
       paper: what the paper says.
       batch_size: that of its runs; None: any.
     """
@@ -55,10 +56,9 @@ class Claim(NamedTuple):
         return NORMS[self.better], NORMS[self.baseline]
 
     @property
-    def text(self) -> str:
-        """The claim as a sentence."""
-        sentence = f" {KINDS[self.kind]} ".join(self.names)
-        return f"{self.part}, {self.quantity}: {sentence}"
+    def comparison(self) -> str:
+        """What it compares; it has a claim of each kind."""
+        return f"{self.part}, {self.quantity}: {' against '.join(self.names)}"
 
     def is_about(self, run: RecordedRun) -> bool:
         """Whether a run is of its experiment and batch size."""

@@ -219,7 +219,7 @@ def number(verdict: Verdict, kind: str) -> str:
     text = _number(verdict.value, kind)
     if kind == "speed" and np.isfinite(verdict.value):
         text += " %"
-    if verdict.seeds >= FEWEST_SEEDS:
+    if verdict.seeds >= FEWEST_SEEDS and np.isfinite(verdict.low):
         text += f" ({_number(verdict.low, kind)} to {_number(verdict.high, kind)})"
     return text
 
@@ -230,47 +230,58 @@ def _number(value, kind):
     return f"{100 * value:.0f}" if kind == "speed" else f"{value:+.3g}"
 
 
-def _cells(row):
-    """Return the cells of a row of the table, in the order of `HEAD`."""
+def _cells(rows):
+    """Return the cells of the claims of one comparison, in the order of `HEAD`."""
     seeds = []
-    for verdict in row.verdicts.values():
-        note = f", {verdict.diverged} diverged" if verdict.diverged else ""
-        seeds.append(f"{verdict.seeds}{note}")
-    results = [_cell(row.verdicts.get(p), row.claim.kind) for p in PROTOCOLS]
-    # Most often both protocols have the same seeds.
+    for row in rows:
+        for verdict in row.verdicts.values():
+            note = f", {verdict.diverged} diverged" if verdict.diverged else ""
+            seeds.append(f"{verdict.seeds}{note}")
+    results = [_cell(rows, protocol) for protocol in PROTOCOLS]
+    # Most often all of them have the same seeds.
     joined = "; ".join(dict.fromkeys(seeds))
-    return (row.claim.text, row.claim.paper, *results, joined, row.data)
+    papers = "<br>".join(dict.fromkeys(row.claim.paper for row in rows))
+    return (rows[0].claim.comparison, papers, *results, joined, rows[0].data)
 
 
-def _cell(verdict, kind):
-    if verdict is None:
+def _cell(rows, protocol):
+    """Return the verdicts of one comparison under a protocol, a line for each."""
+    rates = []
+    lines = []
+    for row in rows:
+        verdict = row.verdicts.get(protocol)
+        if verdict:
+            lines.append(f"{_word(verdict)}: {number(verdict, row.claim.kind)}")
+            rates = [f"{rate:g}" for rate in dict.fromkeys(verdict.rates) if rate]
+    if not lines:
         return "not run"
-    word = verdict.word
-    if verdict.significant:
-        word += " *"
-    elif word != "open":
-        word = f"weakly {word}"
-    text = f"{word}: {number(verdict, kind)}"
     # Most rates are the common one.
-    rates = [f"{rate:g}" for rate in dict.fromkeys(verdict.rates) if rate]
-    if rates == [f"{SAME_RATE:g}"]:
-        return text
-    return f"{text}, lr {' and '.join(rates)}"
+    if rates and rates != [f"{SAME_RATE:g}"]:
+        lines.append(f"lr {' and '.join(rates)}")
+    return "<br>".join(lines)
+
+
+def _word(verdict):
+    if verdict.significant:
+        return f"{verdict.word} *"
+    return verdict.word if verdict.word == "open" else f"weakly {verdict.word}"
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Return the verdicts as a table in Markdown, with a note below."""
+    """Return the verdicts as a table in Markdown, with a note below.
+
+    It has a row for the claims that compare the same norms in the same metric.
+    """
     n = len(compared(rows))
+    comparisons = collections.defaultdict(list)
+    for row in rows:
+        comparisons[row.claim.comparison, row.data].append(row)
     note = (
-        "is faster: the share of the second norm's steps after which the first has the "
-        "second's best value; never: it does not reach it. ends better: the first "
-        "minus the second, over the last tenth of the evaluations. In brackets: 95 % "
-        "interval over seeds, a paired bootstrap with expanded percentiles. *: "
-        f"significant, a paired t-test rejects equality at {LEVEL:g} after Holm's "
-        f"correction for {n} comparisons. weakly: the interval is on one side, but the "
-        "test does not reject equality. tuned: each norm at its own best learning "
-        f"rate. same rate: all norms at {SAME_RATE:g}, or at the one rate of their "
-        f"sweep. lr: the learning rate, where it is not {SAME_RATE:g}; of two, the "
-        "first is that of the first norm. Only finished runs count."
+        "First line: the share of the second norm's steps after which the first has "
+        "the second's best value; never: it does not reach it. Second line: the end of "
+        "the first minus that of the second. In brackets: 95 % interval over seeds. "
+        f"*: significant after Holm's correction for {n} comparisons. weakly: the "
+        "interval is on one side, but the difference is not significant. lr: the "
+        f"learning rates of both norms, where they are not {SAME_RATE:g}."
     )
-    return f"{md.table(HEAD, map(_cells, rows))}\n\n{note}\n"
+    return f"{md.table(HEAD, map(_cells, comparisons.values()))}\n\n{note}\n"

@@ -63,8 +63,8 @@ def test_killed_in_the_middle_it_goes_on_and_repeats_nothing(tmp_path):
     verdicts = (tmp_path / "report/verdicts.md").read_text()
     rows = [line.split(" | ") for line in verdicts.splitlines() if "Section" in line]
     # The rate of the norms in the protocol tuned, and the number of seeds.
-    assert [row[2].rpartition(", ")[2] for row in rows] == 4 * ["lr 0.003"]
-    assert [row[4] for row in rows] == 4 * ["2"]
+    assert [row[2].rpartition("<br>")[2] for row in rows] == 2 * ["lr 0.003"]
+    assert [row[4] for row in rows] == 2 * ["2"]
 
 
 def test_sets_that_are_not_prepared_are_named_and_left_out(tmp_path, monkeypatch):

@@ -59,9 +59,9 @@ def judge(found, claim=CLAIM, protocol="same_rate"):
     return row.verdicts[protocol]
 
 
-def cells(found):
+def cells(found, *claims):
     """The cells of the only row, by the head of their column."""
-    rows = verdicts.of_runs(found, [CLAIM])
+    rows = verdicts.of_runs(found, [CLAIM, *claims])
     line = verdicts.markdown(rows).splitlines()[2]
     return dict(zip(verdicts.HEAD, line.strip("| ").split(" | "), strict=True))
 
@@ -90,14 +90,25 @@ def test_words(kind, sign, layer, none, expected):
 def test_a_row_has_the_claim_and_both_protocols():
     tuned = runs(FAST, SLOW, layer_rate=OWN["layer"])
     assert cells(tuned) == {
-        "claim": "Figure 4, loss: layer norm is faster than no norm",
+        "claim": "Figure 4, loss: layer norm against no norm",
         "the paper": "fast",
-        "tuned": "supported *: 50 % (50 to 50), lr 0.01 and 0.001",
+        "tuned": "supported *: 50 % (50 to 50)<br>lr 0.01 and 0.001",
         "same rate": "not run",
         "seeds": "3",
         "data": "toy",
     }
     assert cells(runs(FAST, SLOW, n=2))["same rate"] == "open: 50 %"
+
+
+def test_both_claims_of_a_comparison_are_one_row():
+    end = CLAIM._replace(kind="end", paper="low")
+    row = cells(runs(SLOW, FAST, n=2), end)
+    assert row["the paper"] == "fast<br>low"
+    assert row["same rate"] == "open: never<br>open: +0.5"
+
+
+def test_an_interval_is_left_out_where_no_seed_reaches_the_best():
+    assert cells(runs(SLOW, FAST))["same rate"].endswith(": never")
 
 
 def test_norms_are_compared_in_the_seeds_that_both_have():
