@@ -1,8 +1,8 @@
 """Every experiment with every setting of the trainer that the pages promise for all.
 
 The tests have four devices, so that most cases train on several of them. The programs
-are those of the `:smoke` configs. Every experiment is run alone, and DRAW with every
-setting; the nightly job runs the other cases.
+are those of the `:smoke` configs. DRAW is run with every setting; the nightly job
+runs the other cases.
 """
 
 import itertools
@@ -43,7 +43,7 @@ CASES = [
     pytest.param(
         name,
         setting,
-        marks=() if setting == "alone" or name == "draw" else pytest.mark.nightly,
+        marks=() if name == "draw" else pytest.mark.nightly,
     )
     for name, setting in itertools.product(EXPERIMENTS, SETTINGS)
     if setting != "calls" or name not in ONE_STEP

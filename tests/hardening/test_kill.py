@@ -27,15 +27,18 @@ STEPS, EVAL_EVERY = 30, 6
 def longer(name: str, steps: int = STEPS, save_every: int = 4) -> tuple[str, ...]:
     """The flags of a smoke run that evaluates often, and saves often by default.
 
+    What is evaluated at the end only is left out.
+
     EVAL_EVERY is no multiple of 4, so that the best and the last checkpoint are
     sometimes saved at one step and sometimes at different ones.
     """
     config = f"configs/{name}.py:smoke"
     flags = [f"--config={config}", f"--config.steps={steps}", "--config.log_every=1"]
-    flags.append(f"--config.save_every={save_every}")
+    flags += [f"--config.save_every={save_every}", "--config.curves=()"]
     for evaluation, schedule in config_file.read(f"{ROOT}/{config}").evals.items():
-        if schedule.isdigit() or schedule == "epoch":
-            flags.append(f"--config.evals.{evaluation}={EVAL_EVERY}")
+        often = schedule.isdigit() or schedule == "epoch"
+        when = EVAL_EVERY if often else "never"
+        flags.append(f"--config.evals.{evaluation}={when}")
     return tuple(flags)
 
 
