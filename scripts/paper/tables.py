@@ -87,7 +87,8 @@ def _task_scores(row) -> list[str]:
     return [f"{value:.3f}" for value in row[:3]] + [f"{value:.1f}" for value in row[3:]]
 
 
-TABLES = {2: order_embeddings, 3: skip_thoughts}
+# {number of a figure: the name of the table that belongs to it, and the function}.
+TABLES = {1: ("table2", order_embeddings), 3: ("table3", skip_thoughts)}
 
 
 def ends(metric: str, runs: Iterable[RecordedRun], best: str) -> str:
