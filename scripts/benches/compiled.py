@@ -11,7 +11,7 @@ of a compiler's schedule. docs/performance.md says what they are and are not.
 import argparse
 import functools
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from unittest import mock
 
@@ -95,21 +95,17 @@ def main(args: argparse.Namespace) -> int:
     if args.check:
         check(args.device)
         return 0
-    ratios, details = {}, {}
-    if args.configs:
-        for name in args.configs:
-            details[name] = compile_config(args.device, name, args.devices)
-    else:
+    details = {}
+    for name in args.configs or ():
+        details[name] = compile_config(args.device, name, args.devices)
+    if not args.configs:
         for cell in args.cells:
             for shape in args.shapes:
-                name = f"{cell}, {shape}"
-                details[name] = compile_cells(args.device, cell, shape)
-                ratios |= compare(name, details[name])
-    for name, ratio in ratios.items():
-        print(f"- {name}: {ratio:.3f}")
+                found = compile_cells(args.device, cell, shape)
+                details[f"{cell}, {shape}"] = found
     what = "compiled steps" if args.configs else "compiled"
     name = f"{what}, {args.devices} {args.device}"
-    records.write(args.json, name, ratios, details, f"described {args.device}")
+    records.write(args.json, name, {}, details, f"described {args.device}")
     return 0
 
 
@@ -214,18 +210,6 @@ def _compile(
     ]
     print(md.row(cells), flush=True)
     return found
-
-
-def compare(name: str, found: Mapping[str, Report]) -> dict[str, float]:
-    """Return the ratios of ours to the others: kernels or cycles, and memory."""
-    ratios = {}
-    for theirs in ("Flax LN", "Flax plain", "haiku plain"):
-        for what in ("kernels", "cycles", "temporary"):
-            # A TPU may keep all of it in its vector memory, and a GPU has no cycles.
-            if theirs in found and found[theirs][what]:
-                ratio = found["ours LN"][what] / found[theirs][what]
-                ratios[f"{what}, {name}, ours LN / {theirs}"] = ratio
-    return ratios
 
 
 def check(device: str) -> None:

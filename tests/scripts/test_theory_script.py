@@ -14,8 +14,8 @@ from tests.refused import refused
 @pytest.mark.slow
 def test_the_errors_of_the_page():
     with jax.enable_x64(True):
-        table = script.table_1(seed=3, epsilon=1e-5)
-        errors = script.fisher_errors(seed=3)
+        table = script.table_1(1e-5)
+        errors = script.fisher_errors()
     for norm in ("batch", "layer"):
         assert 1e-12 < table[norm]["weight matrix re-scaling"] < 1e-3
     inexact = {"layer": "eq. 12-13", "batch": "eq. 32-35"}
