@@ -132,20 +132,19 @@ def _mean(canvas: np.ndarray) -> np.ndarray:
 
 
 def windows_of(draw: Draw, kind: str, numbers: np.ndarray) -> Windows:
-    """Return the windows of some images, none without attention.
+    """Return the windows of some images.
 
     Args:
       draw: the network.
       kind: "read" or "write".
       numbers: [N, 5], see `attention.geometry`.
     """
-    sizes, count = draw.sizes, len(numbers)
+    sizes = draw.sizes
     points = sizes[f"{kind}_size"]
     where = geometry(jnp.asarray(numbers), points, sizes.image_size)
     outermost = np.asarray(where.centres)[..., [0, -1]]
     sigma = np.sqrt(np.asarray(where.variance))
-    colour = COLOURS[kind] if sizes.attention else "none"
-    return Windows(outermost, sigma, [colour] * count)
+    return Windows(outermost, sigma, [COLOURS[kind]] * len(numbers))
 
 
 def page(

@@ -20,14 +20,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro.checks import KERNELS, check_at_least, check_choice
-from lnrepro.errors import UserError
-from lnrepro.functional import (
-    LSTMCell,
-    ScanOptions,
-    clip_gradient,
-    step,
-    unroll,
-)
+from lnrepro.functional import LSTMCell, ScanOptions, step, unroll
 
 from . import mixture
 from .window import WindowCell, one_hot
@@ -59,18 +52,13 @@ class Network:
         """Check the sizes of `config.model` and `config.norm`.
 
         Raises:
-          UserError: a size, a limit or a norm that does not exist.
+          UserError: a size or a norm that does not exist.
         """
         sizes = config.model
         check_choice(config, "norm", NORMS)
         counts = ("units", "gaussians", "window_gaussians")
         counts += ("symbols", "steps", "characters")
         check_at_least(config, 1, *(f"model.{name}" for name in counts))
-        for name in ("clip_cells", "clip_outputs"):
-            if sizes[name] is not None and sizes[name] <= 0:
-                raise UserError(
-                    f"config.model.{name} = {sizes[name]}: a limit above 0, or None"
-                )
         self.sizes = sizes
         self.norm = config.norm
         self.outputs = mixture.size(sizes.gaussians)
@@ -80,20 +68,10 @@ class Network:
         save = "products" if config.norm == "layer" else "carries"
         self.options = ScanOptions(save=save, kernels=KERNELS[config.pallas])
 
-    def cells(self, rows: int = 1) -> dict[str, WindowCell | LSTMCell]:
-        """Return the three layers by name.
-
-        Args:
-          rows: B. The limit of `config.model.clip_cells` is one of a sequence's loss,
-            and the loss is a mean over B sequences.
-        """
+    def cells(self) -> dict[str, WindowCell | LSTMCell]:
+        """Return the three layers by name."""
         sizes = self.sizes
-        lstm = LSTMCell(
-            sizes.units,
-            norm=self.norm,
-            peephole=sizes.peephole,
-            gradient_clip=_divided(sizes.clip_cells, rows),
-        )
+        lstm = LSTMCell(sizes.units, norm=self.norm, peephole=sizes.peephole)
         first = WindowCell(
             lstm, sizes.symbols, sizes.window_gaussians, sizes.kappa_bias
         )
@@ -140,7 +118,7 @@ class Network:
         Returns:
           `Output` with density [T, B, 1 + 6M] and h1 [T, B, H].
         """
-        cells = self.cells(rows=x.shape[1])
+        cells = self.cells()
         carry = {}
 
         def layer(name, inputs, memory=None):
@@ -155,12 +133,7 @@ class Network:
             carry[name] = result.carry
             return result.outputs
 
-        density, h1 = self._layers(params, layer, x, text)
-        # Graves clips the derivative with respect to the output vector.
-        limit = _divided(self.sizes.clip_outputs, x.shape[1])
-        if limit is not None:
-            density = clip_gradient(density, limit)
-        return Output(carry, density, h1)
+        return Output(carry, *self._layers(params, layer, x, text))
 
     def step(
         self, params: Params, carry: dict, x: jax.Array, text: jax.Array
@@ -220,8 +193,3 @@ class Network:
         with jax.named_scope("density"):
             nats = mixture.negative_log_likelihood(density, targets)
             return jnp.sum(jnp.where(inside.T, nats, 0), axis=0)
-
-
-def _divided(limit: float | None, rows: int) -> float | None:
-    """The limit of one sequence's loss, for the mean loss over a batch."""
-    return None if limit is None else limit / rows

