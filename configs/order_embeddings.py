@@ -8,10 +8,11 @@
 
 `:paper` has 1024 dimensions and 100 epochs. It is validated every 300 iterations on the
 first 1,000 validation images, and the best sum of image-retrieval recalls is kept.
-`--evaluate` with the same flags restores it and writes Table 2 and the picture of
-retrievals into artifacts/. `data.vocabulary` counts rows of the word table: at least
-the words of the data and two; more are never used. Deviation: captions of 30 words and
-more (one in a thousand of COCO's) are cut to 29, and the authors keep them.
+`--evaluate` with the same flags restores it and draws retrievals into artifacts/;
+`scripts/figures.py --figure 1` writes Table 2. `data.vocabulary` counts rows of the
+word table: at least the words of the data and two; more are never used. Deviation:
+captions of 30 words and more (one in a thousand of COCO's) are cut to 29, and the
+authors keep them.
 
 The default set `scenes` has 3,000 small pictures of coloured shapes. Its captions leave
 details out at random, so 100 % cannot be reached; chance is 0.2 % of 500.

@@ -102,10 +102,7 @@ def make(config: ConfigDict) -> Experiment:
         read = functools.partial(attention_and_choice, vars)
         examples = pictures.read_examples(config, columns, words, read)
         caption = f"{spec.name} (valid), norm {config.norm}"
-        return Evaluation(
-            images={"attention": pictures.draw(examples, caption)},
-            files={"attention.html": pictures.html_page(examples, caption)},
-        )
+        return Evaluation(images={"attention": pictures.draw(examples, caption)})
 
     of_split = ("nll", "error", "entity_error", *evaluations.BASELINES)
     scalars = evaluation.scalars_of_splits(config, of_split, {"attention": ()})

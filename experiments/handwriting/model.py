@@ -37,12 +37,10 @@ class Output(NamedTuple):
     Attributes:
       carry: {layer: carry after the last step}.
       density: y^ [..., B, 1 + 6M].
-      h1: [..., B, H], outputs of the first layer's LSTM.
     """
 
     carry: dict
     density: jax.Array
-    h1: jax.Array
 
 
 class Network:
@@ -116,7 +114,7 @@ class Network:
           text: [B, U, V], one-hot.
 
         Returns:
-          `Output` with density [T, B, 1 + 6M] and h1 [T, B, H].
+          `Output` with density [T, B, 1 + 6M].
         """
         cells = self.cells()
         carry = {}
@@ -133,7 +131,7 @@ class Network:
             carry[name] = result.carry
             return result.outputs
 
-        return Output(carry, *self._layers(params, layer, x, text))
+        return Output(carry, self._layers(params, layer, x, text))
 
     def step(
         self, params: Params, carry: dict, x: jax.Array, text: jax.Array
@@ -148,10 +146,10 @@ class Network:
             )
             return y
 
-        return Output(new_carry, *self._layers(params, layer, x, text))
+        return Output(new_carry, self._layers(params, layer, x, text))
 
     def _layers(self, params, layer, x, text):
-        """Apply the layers to x [..., B, 3] and return (density, h1)."""
+        """Apply the layers to x [..., B, 3] and return the density."""
         dtype = params["output"]["w"].dtype
         x, text = x.astype(dtype), text.astype(dtype)
         with jax.named_scope("layer1_and_window"):
@@ -165,8 +163,7 @@ class Network:
         with jax.named_scope("output"):
             # sum_n W_n h^n is one product with the three matrices on top of each other.
             hidden = jnp.concatenate([h1, h2, h3], -1)
-            density = hidden @ params["output"]["w"] + params["output"]["bias"]
-        return density, h1
+            return hidden @ params["output"]["w"] + params["output"]["bias"]
 
     def nll(self, params: Params, batch: Mapping) -> jax.Array:
         """Compute the negative log-likelihood of every sequence in nats, [B].

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import mixture
 from .model import START, Network
-from .window import alignment, gaussians_of, one_hot, weights_of_characters
+from .window import gaussians_of, one_hot, weights_of_characters
 
 # Steps in one call of the compiled program.
 CHUNK = 50
@@ -26,13 +26,11 @@ class WrittenLine(NamedTuple):
 
     Attributes:
       steps: [t, 3], normalised.
-      outputs: [t, 1 + 6M], the density each step was drawn from.
       phi: [t, U], weights of the window when the step was drawn.
       ended: whether the text ended before the steps did.
     """
 
     steps: np.ndarray
-    outputs: np.ndarray
     phi: np.ndarray
     ended: bool
 
@@ -89,7 +87,7 @@ def write(
         )
         parts.append(jax.device_get(part))
         taken += CHUNK
-    drawn, outputs, phi, done = (
+    drawn, phi, done = (
         np.concatenate(arrays)[:steps] for arrays in zip(*parts, strict=True)
     )
     lines = []
@@ -99,38 +97,11 @@ def write(
         t = int(done[:, b].argmax()) + 1 if ended else len(done)
         line = WrittenLine(
             steps=drawn[:t, b],
-            outputs=outputs[:t, b],
             phi=phi[:t, b, : len(symbols)],
             ended=ended,
         )
         lines.append(line)
     return lines
-
-
-def read_alignment(
-    network: Network, params: dict, steps: np.ndarray, text: np.ndarray
-) -> np.ndarray:
-    """Compute the weights of the window, phi [t, U], while the network reads a line.
-
-    Args:
-      network: the network.
-      params: its parameters.
-      steps: [t, 3], normalised.
-      text: [U], numbers of the symbols.
-    """
-    lengths = jnp.array([len(text)])
-    characters = one_hot(jnp.asarray(text)[None], lengths, network.sizes.symbols)
-    # Step t reads x_t and looks at the character of x_{t+1}, so the inputs are delayed
-    # by one step.
-    first = np.array([START], steps.dtype)
-    x = jnp.asarray(np.concatenate([first, steps[:-1]]))[:, None]
-
-    @jax.jit
-    def phi(params):
-        h1 = network.run(params, x, characters).h1
-        return alignment(params["lstm1"], h1, len(text))
-
-    return np.asarray(phi(params))[:, 0]
 
 
 def strokes_of(steps: np.ndarray) -> list[np.ndarray]:
@@ -143,14 +114,9 @@ def strokes_of(steps: np.ndarray) -> list[np.ndarray]:
         return []
     # Point 0 is the start of the pen, so that step i leads to point i + 1, and a stroke
     # that ends there is cut behind it.
-    cuts = np.flatnonzero(steps[:, 2] > 0.5) + 2
-    strokes = np.split(positions(steps), cuts)
+    points = np.concatenate([[[0.0, 0.0]], np.cumsum(steps[:, :2], axis=0)])
+    strokes = np.split(points, np.flatnonzero(steps[:, 2] > 0.5) + 2)
     return [stroke for stroke in strokes if len(stroke)]
-
-
-def positions(steps: np.ndarray) -> np.ndarray:
-    """Return where the pen was before the first step and after each, [t + 1, 2]."""
-    return np.concatenate([[[0.0, 0.0]], np.cumsum(steps[:, :2], axis=0)])
 
 
 @partial(jax.jit, static_argnums=0)
@@ -170,8 +136,7 @@ def _draw_chunk(network, params, state, text, lengths, key, bias):
     the stroke has ended.
 
     Returns:
-      (state, (steps [CHUNK, B, 3], densities [CHUNK, B, 1 + 6M], phi [CHUNK, B, U + 1],
-      done [CHUNK, B]))
+      (state, (steps [CHUNK, B, 3], phi [CHUNK, B, U + 1], done [CHUNK, B]))
     """
     places = text.shape[1] + 1
     beyond = jnp.arange(places) > lengths[:, None]
@@ -183,7 +148,8 @@ def _draw_chunk(network, params, state, text, lengths, key, bias):
         # The window of this step, once more: the cell returns what the window shows,
         # not its weights. One place more than characters tells when it has left the
         # text (Graves 2013, section 5.3).
-        numbers = result.h1 @ layer1["window"] + layer1["window_bias"]
+        _, h = result.carry["lstm1"].lstm
+        numbers = h @ layer1["window"] + layer1["window_bias"]
         gaussians = gaussians_of(numbers, state.carry["lstm1"].kappa)
         phi = weights_of_characters(*gaussians, places)
         # Behind its own end, a padded text has no places that count.
@@ -192,6 +158,6 @@ def _draw_chunk(network, params, state, text, lengths, key, bias):
         stroke_ends = x[:, 2] > 0.5
         done = state.done | ((place == lengths) & stroke_ends)
         new_state = _State(result.carry, result.density, done)
-        return new_state, (x, state.density, phi, done)
+        return new_state, (x, phi, done)
 
     return jax.lax.scan(one_step, state, jax.random.split(key, CHUNK))

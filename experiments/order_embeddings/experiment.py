@@ -40,7 +40,7 @@ def make(config: ConfigDict) -> Experiment:
 
     Evaluations: "valid" is one fold, the first `config.evaluation.fold` images. "test"
     is the mean over `config.evaluation.folds` folds. "final" is "test" with a picture
-    of what was retrieved, and Table 2.
+    of what was retrieved.
     """
     encoders = Encoders(config)
     errors = ERRORS[config.model.similarity]
@@ -96,8 +96,7 @@ def make(config: ConfigDict) -> Experiment:
         matrix = retrieval.error_matrix(errors, captions, embeddings.images[:fold])
         facts = data.facts(config.data.name, config.data.dir)
         picture = retrievals(matrix, split, facts, config.data.name)
-        table = evaluations.table_2(config, scores)
-        return Evaluation(scores, {"retrievals": picture}, {"table2.md": table})
+        return Evaluation(scores, {"retrievals": picture})
 
     scalars = evaluation.scalars_of_splits(config, UNITS, {"final": UNITS})
     return Experiment(init, loss, batches, evaluate, UNITS, scalars)

@@ -410,9 +410,6 @@ def test_pictures_mark_the_words_that_are_looked_at():
         best_word="@entity1",
         answer="@entity1",
     )
-    text = pictures.html_page([example], "a & b")
-    assert "<h1>a &amp; b</h1>" in text
-    assert "&lt;a&gt;" in text
-    assert 'title="0.8000" style="background:#ff9628">@entity1<' in text
     image = pictures.draw([example], "caption")
-    assert (image == pictures.ATTENTION_COLOUR).all(-1).sum() > 500
+    colour = np.multiply(pictures.ATTENTION_COLOUR, 255)
+    assert (image == colour).all(-1).sum() > 500
