@@ -209,13 +209,16 @@ class Reader:
             # The mask [T, B] is True on words.
             lengths = batch["passage_length"]
             mask = jnp.arange(len(d))[:, None] < lengths
+            # D_t is zero behind the end of a text with and without this mask. It keeps
+            # the order in which the gradients of D_t are summed.
+            all_states, d = d, jnp.where(mask[..., None], d, 0)
             m = params["similarity"]
             # (M D_t) . (M u) without the product M D_t. It is a sum and no einsum,
             # for which XLA's CPU backend would reorder all of d.
             similarity = jnp.sum(d * ((u @ m) @ m.T), -1)
             query = affine("attend_question", u)
             # [T, B, H]; the query [B, H] and the similarity [T, B, 1] broadcast.
-            hidden = affine("attend_passage", d, mask) + query
+            hidden = affine("attend_passage", all_states, mask) + query
             hidden = hidden + similarity[..., None]
             scores = jnp.tanh(hidden) @ params["attention"]
             attention = masked_softmax(scores, mask)
