@@ -1,13 +1,13 @@
 """Make stand-ins for image features from the captions themselves.
 
-    python scripts/proxy_features.py FOLDER [--width 512] [--noise 1.0] [--seed 0]
+    python scripts/proxy_features.py FOLDER [--width 512]
 
 FOLDER has train.txt, val.txt and test.txt with five captions for each image, one on a
 line, their words separated by spaces. The script writes images/10crop/train.npy and so
 on, which `scripts/prepare.py coco_captions --raw FOLDER --as captions_proxy` reads.
 
 The features of an image are a random projection of the words that at least two of its
-captions have, weighted by their rarity, with noise of --noise times their length, then
+captions have, weighted by their rarity, with noise as long as the projection, then
 ReLU and unit length, as those of VGG-19 have. They let a model be trained where no
 pictures are at hand. Results are about these features, and not about pictures.
 """
@@ -35,29 +35,19 @@ def main(argv: list[str]) -> None:
       UserError: a wrong flag, or captions that are not there or not five an image.
     """
     parser = Parser(prog="proxy_features.py", description=__doc__)
-    add = parser.add_argument
-    add("folder", type=pathlib.Path)
-    add("--width", type=int, default=512, help="number of features")
-    add(
-        "--noise",
-        type=float,
-        default=1.0,
-        help="length of the noise; 1: that of the words",
-    )
-    add("--seed", type=int, default=0)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--width", type=int, default=512, help="number of features")
     args = parser.parse_args(argv)
     if args.width < 1:
         parser.error(f"--width {args.width}: at least 1 is needed")
-    if not 0 <= args.noise < math.inf:
-        parser.error(f"--noise {args.noise}: 0 or more is needed")
     images = {split: _words_of_images(args.folder, split) for split in SPLITS}
     weights = rarity(images["train"])
     out = args.folder / "images" / "10crop"
     out.mkdir(parents=True, exist_ok=True)
-    vectors = word_vectors(weights, args.width, args.seed)
+    vectors = word_vectors(weights, args.width)
     for number, split in enumerate(SPLITS):
-        rng = np.random.default_rng((args.seed, number))
-        values = features(images[split], vectors, args.width, args.noise, rng)
+        rng = np.random.default_rng((0, number))
+        values = features(images[split], vectors, args.width, rng)
         np.save(out / f"{split}.npy", values)
         print(f"{out / split}.npy: {len(values):,} images, {args.width} features")
 
@@ -86,11 +76,9 @@ def rarity(images: list[set[str]]) -> dict[str, float]:
     return {word: math.log(len(images) / n) for word, n in counts.items()}
 
 
-def word_vectors(
-    weights: dict[str, float], width: int, seed: int
-) -> dict[str, np.ndarray]:
+def word_vectors(weights: dict[str, float], width: int) -> dict[str, np.ndarray]:
     """Return a random vector [width] for each word, as long as its weight."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     vectors = {}
     for word in sorted(weights):
         vectors[word] = weights[word] * rng.standard_normal(width) / math.sqrt(width)
@@ -101,7 +89,6 @@ def features(
     images: list[set[str]],
     vectors: dict[str, np.ndarray],
     width: int,
-    noise: float,
     rng: np.random.Generator,
 ) -> np.ndarray:
     """Return the features [N, width] float32 of images.
@@ -110,7 +97,6 @@ def features(
       images: the words of each image. Words without a vector are left out.
       vectors: {word: [width]}.
       width: number of features.
-      noise: length of the noise, in units of the length of the projected words.
       rng: draws the noise.
     """
     rows = np.zeros((len(images), width))
@@ -118,7 +104,7 @@ def features(
         for word in sorted(words & vectors.keys()):
             row += vectors[word]
     rows /= np.linalg.norm(rows, axis=1, keepdims=True) + 1e-9
-    rows += noise * rng.standard_normal(rows.shape) / math.sqrt(width)
+    rows += rng.standard_normal(rows.shape) / math.sqrt(width)
     rows = np.maximum(rows, 0)
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 

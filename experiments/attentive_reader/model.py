@@ -84,15 +84,15 @@ class Reader:
         self.batch = norm == "batch"
         # Square kernels start as in the authors' code. The gains of batch norm start
         # lower than those of layer norm, see `config.model.gain`.
-        small = jax.nn.initializers.orthogonal(0.05)
+        self.orthogonal = jax.nn.initializers.orthogonal(0.05)
         # Passages are long, so memory comes before speed.
         self.options = ScanOptions(save="recurrent", kernels=KERNELS[config.pallas])
         self.gain = sizes.gain.batch if self.batch else sizes.gain.layer
         self.cell = LSTMCell(
             sizes.units,
             norm=norm,
-            kernel_init=small,
-            recurrent_kernel_init=small,
+            kernel_init=self.orthogonal,
+            recurrent_kernel_init=self.orthogonal,
             scale_init=jax.nn.initializers.constant(self.gain),
         )
 
@@ -108,13 +108,12 @@ class Reader:
         for name in ENCODERS:
             lstm = self.cell.init(next(keys), H)
             params[name] = {"lstm": lstm, "h0": jnp.zeros(H, jnp.float32)}
-        square = jax.nn.initializers.orthogonal(0.05)
         params["embedding"] = uniform(next(keys), (V, H))
-        params["similarity"] = square(next(keys), (H, H))
+        params["similarity"] = self.orthogonal(next(keys), (H, H))
         v = jax.random.uniform(next(keys), (H,), jnp.float32, minval=-1)
         params["attention"] = v / H**0.5
         for name in MAPS:
-            init = square if name == "attend_passage" else uniform
+            init = self.orthogonal if name == "attend_passage" else uniform
             params[name] = {"w": init(next(keys), (H, H))}
             # One bias per sum: the other maps are added to one of these two.
             if name in ("attend_passage", "read_question"):

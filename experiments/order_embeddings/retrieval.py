@@ -53,12 +53,10 @@ class Ranks(NamedTuple):
     Attributes:
       ranks: rank of the right answer, counted from 0.
       best: the rank if ties counted for the model.
-      tied: whether a wrong answer has the same error as the right one.
     """
 
     ranks: np.ndarray
     best: np.ndarray
-    tied: np.ndarray
 
 
 def ranks(errors: np.ndarray, image_of: np.ndarray) -> tuple[Ranks, Ranks]:
@@ -101,7 +99,7 @@ def _ranks(
     # Not the same as errors <= right, which is False for NaN.
     last = (~(errors > right) & ~is_right).sum(axis)
     best = last - ((errors == right) & ~is_right).sum(axis)
-    return Ranks(last, best, last > best)
+    return Ranks(last, best)
 
 
 def scores(errors: np.ndarray, image_of: np.ndarray) -> dict[str, float]:
@@ -128,7 +126,7 @@ def scores(errors: np.ndarray, image_of: np.ndarray) -> dict[str, float]:
         found[f"{name}_mean_rank"] = float(of_way.ranks.mean()) + 1
         # An even number of queries may have a median between two ranks.
         found[f"{name}_median_rank"] = float(np.floor(np.median(of_way.ranks))) + 1
-        found[f"{name}_ties"] = 100 * float(of_way.tied.mean())
+        found[f"{name}_ties"] = 100 * float(np.mean(of_way.ranks > of_way.best))
         found[f"{name}_r1_ties_first"] = 100 * float(np.mean(of_way.best < 1))
     return found
 

@@ -24,18 +24,6 @@ from scripts.benches import records
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `engine`."""
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=3,
-        help="interleaved repetitions; the median is reported",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=15.0,
-        help="approximate duration of each measurement",
-    )
     records.add_json_flag(parser)
 
 
@@ -54,7 +42,7 @@ def main(args: argparse.Namespace) -> int:
         config.evals = {}
         config.best.metric = None
         config.curves = ()
-        row = rows[variant] = measure(config, args.rounds, args.seconds)
+        row = rows[variant] = measure(config)
         found[f"loop / bare step, batch {config.batch_size}"] = row["ratio"]
         numbers = ", ".join(f"{name} {value:.4g}" for name, value in row.items())
         print(f"{variant}: {numbers}", flush=True)
@@ -67,7 +55,9 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def measure(config: ConfigDict, rounds: int, seconds: float) -> dict[str, float]:
+def measure(
+    config: ConfigDict, rounds: int = 3, seconds: float = 15.0
+) -> dict[str, float]:
     """Compare the training loop with the compiled step.
 
     A run of N steps is subtracted from one of 2 N, so that start and end do not count.
@@ -82,11 +72,8 @@ def measure(config: ConfigDict, rounds: int, seconds: float) -> dict[str, float]
     calls = max(2, round(seconds * 20 / bare(20)))
     loops, bares = [], []
     for _ in range(rounds):
-        twice, once = (
-            _loop_seconds(config, 2 * calls * n),
-            _loop_seconds(config, calls * n),
-        )
-        loops.append((twice - once) / calls / n)
+        twice = _loop_seconds(config, 2 * calls * n)
+        loops.append((twice - _loop_seconds(config, calls * n)) / calls / n)
         bares.append(bare(calls) / calls / n)
     ratios = [loop / bare for loop, bare in zip(loops, bares, strict=True)]
     return {

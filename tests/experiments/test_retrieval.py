@@ -44,7 +44,6 @@ def test_ranks_are_those_of_sorting(levels, captions):
     for i, found in enumerate(retrieval.ranks(errors, image_of)):
         np.testing.assert_array_equal(found.ranks, worst[i])
         np.testing.assert_array_equal(found.best, best[i])
-        np.testing.assert_array_equal(found.tied, np.not_equal(best[i], worst[i]))
 
 
 PAIRS = np.array([0, 0, 1, 1])
