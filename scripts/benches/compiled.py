@@ -10,7 +10,6 @@ of a compiler's schedule. docs/performance.md says what they are and are not.
 
 import argparse
 import functools
-import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from unittest import mock
@@ -36,24 +35,16 @@ LIMITS = {
     "h100": {"ours LN": 1160, "ours plain": 790},
     "v5e": {"ours LN": 7.5e6, "ours plain": 3.6e6},
 }
-COLUMNS = (
-    "what",
-    "kernels",
-    "M cycles",
-    "temporary MB",
-    "needed GB",
-    "collectives",
-    "compile s",
-)
-# A program's numbers: those of `program.count`, bytes of "temporary" memory and of all
-# memory that is "needed", and "compile_s". The cycles of a GPU are 0.
+COLUMNS = ("what", "kernels", "M cycles", "GB", "collectives")
+# A program's numbers: those of `program.count`, and the bytes of memory that it needs,
+# "bytes". The cycles of a GPU are 0.
 Report = dict[str, float]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `compiled`."""
     add = parser.add_argument
-    add("--device", choices=tuple(devices.DEVICES), required=True)
+    add("--device", choices=devices.DEVICES, required=True)
     add("--cells", nargs="+", choices=tuple(cells.CELLS), default=["lstm"])
     shapes = ["draw", "reader", "handwriting"]
     add("--shapes", nargs="+", choices=tuple(cells.SHAPES), default=shapes)
@@ -177,7 +168,6 @@ def _compile(
 ) -> Report:
     """Compile a function for described devices, and print the row `name`."""
     shapes = jax.eval_shape(lambda *x: x, *arguments)
-    began = time.perf_counter()
     try:
         compiled = devices.compile(device, function, *shapes)
     except JaxRuntimeError as e:
@@ -185,15 +175,12 @@ def _compile(
         if "RESOURCE_EXHAUSTED" not in str(e):
             raise
         raise RunError(f"{name} does not fit: {str(e).splitlines()[0]}") from None
-    seconds = time.perf_counter() - began
     total = program.count(program.read(compiled.as_text(), assumed_trips))
-    if devices.DEVICES[device].platform == "tpu" and not total["cycles"]:
+    if device in devices.TPUS and not total["cycles"]:
         raise program.unreadable("no instruction has an estimate of its cycles")
     memory = compiled.memory_analysis()
     needed = memory.argument_size_in_bytes + memory.output_size_in_bytes
     needed += memory.temp_size_in_bytes - memory.alias_size_in_bytes
-    numbers = {"temporary": memory.temp_size_in_bytes, "needed": needed}
-    found = dict(total) | numbers | {"compile_s": seconds}
     collectives = []
     for kind in program.COLLECTIVES:
         if total[kind]:
@@ -203,13 +190,11 @@ def _compile(
         name,
         f"{total['kernels']:,}",
         f"{total['cycles'] / 1e6:.2f}",
-        f"{found['temporary'] / 1e6:.0f}",
-        f"{needed / 1e9:.2f} of {devices.DEVICES[device].memory / 1e9:.0f}",
+        f"{needed / 1e9:.2f}",
         ", ".join(collectives),
-        f"{seconds:.0f}",
     ]
     print(md.row(cells), flush=True)
-    return found
+    return {**total, "bytes": needed}
 
 
 def check(device: str) -> None:
