@@ -32,7 +32,7 @@ def sections() -> Iterator[tuple[pathlib.Path, str, str]]:
     yield page, "claims", verdicts.markdown(rows)
     yield page, "ends", tables.tuned(runs)
     page = ROOT / "docs/should-i-normalise.md"
-    yield page, "ppo", ppo.table(ppo.read(PICTURES / "ppo_norms.csv"))
+    yield page, "ppo", ppo.table(*ppo.read(PICTURES / "ppo_norms.csv"))
     page = ROOT / "docs/experiments/sequential-mnist.md"
     digits, pixels = find([RESULTS / "digits"]), find([RESULTS / "mnist_pixels"])
     yield page, "digits train/nll", tables.ends("train/nll", digits, "min")
@@ -64,7 +64,7 @@ def draw(out: pathlib.Path) -> None:
     pixels = find([RESULTS / "mnist_pixels"])
     figure = curves.of_metric("train/nll", pixels)
     curves.draw(figure, pixels, pictures / "mnist_pixels")
-    ppo.draw(ppo.read(PICTURES / "ppo_norms.csv"), pictures / "ppo_norms")
+    ppo.draw(*ppo.read(PICTURES / "ppo_norms.csv"), pictures / "ppo_norms")
 
 
 def main(argv: list[str]) -> None:

@@ -1,10 +1,9 @@
 """Kept curves of docs/examples/recurrent_ppo.py: when a policy has learned the task.
 
-Shape letters: S seeds, T updates.
+Shape letters: N norms, R learning rates, S seeds, T updates.
 """
 
 import pathlib
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -20,38 +19,37 @@ HEAD = ("learning rate", *SHOWN, "layer / none", "rms / none")
 # A policy has learned the task where the mean return of so many updates is this high.
 # Guessing has 0.5.
 LEARNED, UPDATES = 0.9, 5
-# {(learning rate, norm): environment steps and returns, [S, T, 2]}.
-Curves = Mapping[tuple[float, str], np.ndarray]
 
 
-def read(file: pathlib.Path) -> Curves:
-    """Read the curves from a CSV file."""
+def read(file: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the environment steps [T] and the returns [N, R, S, T] of a CSV file."""
     rows = np.loadtxt(file, delimiter=",", skiprows=1, usecols=(3, 4))
     curves = rows.reshape(len(NORMS), len(RATES), SEEDS, -1, 2)
-    found = {}
-    for norm, of_norm in zip(NORMS, curves, strict=True):
-        for rate, of_rate in zip(RATES, of_norm, strict=True):
-            found[rate, norm] = of_rate
-    return found
+    return curves[0, 0, 0, :, 0], curves[..., 1]
 
 
-def learned_after(steps: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the step [T] after which each seed [S, T] has learned, or infinity."""
-    windows = np.lib.stride_tricks.sliding_window_view(values, UPDATES, axis=1)
+def learned_after(steps: np.ndarray, returns: np.ndarray) -> np.ndarray:
+    """Return the steps after which each policy has learned, or infinity.
+
+    Args:
+      steps: [T].
+      returns: [..., T].
+    """
+    windows = np.lib.stride_tricks.sliding_window_view(returns, UPDATES, axis=-1)
     reached = windows.mean(-1) >= LEARNED
-    first = steps[reached.argmax(1) + UPDATES - 1]
-    return np.where(reached.any(1), first, np.inf)[:, None]
+    first = steps[reached.argmax(-1) + UPDATES - 1]
+    return np.where(reached.any(-1), first, np.inf)
 
 
-def table(curves: Curves) -> str:
+def table(steps: np.ndarray, returns: np.ndarray) -> str:
     """Return when the norms have learned, and their shares of the steps of none."""
+    learned = learned_after(steps, returns)
     lines = []
-    for rate in sorted(RATES):
-        own = [curves[rate, norm] for norm in SHOWN]
-        learned = [learned_after(one[0, :, 0], one[..., 1]) for one in own]
-        cells = [f"{rate:g}", *(f"{steps.mean():,.0f}" for steps in learned)]
-        for steps in learned[1:]:
-            pairs = compare.Pairs(np.zeros(1), steps, learned[0], sign=1)
+    for r in np.argsort(RATES):
+        of_norm = dict(zip(NORMS, learned[:, r, :, None], strict=True))
+        cells = [f"{RATES[r]:g}", *(f"{of_norm[n].mean():,.0f}" for n in SHOWN)]
+        for norm in SHOWN[1:]:
+            pairs = compare.Pairs(np.zeros(1), of_norm[norm], of_norm["none"], sign=1)
             low, high = compare.interval(_share, pairs)
             cells.append(f"{_share(pairs):.0%} ({low:.0%} to {high:.0%})")
         lines.append(cells)
@@ -62,17 +60,17 @@ def _share(pairs):
     return float(pairs.better.mean() / pairs.baseline.mean())
 
 
-def draw(curves: Curves, stem: pathlib.Path) -> None:
+def draw(steps: np.ndarray, returns: np.ndarray, stem: pathlib.Path) -> None:
     """Write STEM.png and STEM.svg: the returns at each learning rate."""
     subplots = []
-    for rate in sorted(RATES):
-        settings = {"title": f"learning rate {rate:g}", "ylim": (0, 1.05)}
+    for r in np.argsort(RATES):
+        settings = {"title": f"learning rate {RATES[r]:g}", "ylim": (0, 1.05)}
         settings |= {"xlabel": "environment steps (thousands)", "ylabel": "return"}
         lines = []
         for norm in SHOWN:
-            steps, values = np.moveaxis(curves[rate, norm], 2, 0)
+            values = returns[NORMS.index(norm), r]
             band = np.median(values, 0), values.min(0), values.max(0)
-            line = plot.Line(norm, steps[0] / 1000, *band, plot.COLOURS[norm])
+            line = plot.Line(norm, steps / 1000, *band, plot.COLOURS[norm])
             lines.append(line)
         subplots.append(plot.Subplot(lines, settings, {"guessing": 0.5}))
     plot.draw(subplots, stem, columns=2)
