@@ -26,14 +26,14 @@ SAMPLES = 100
 ANIMATED = 16
 # Largest number of glimpses in a row of the picture `glimpses`.
 MAX_GLIMPSES = 12
-# Picture pixels for a pixel of an image, where windows are shown.
+# Picture pixels for a pixel of an image in `glimpses`.
 ZOOM = 4
 # The animation shows its last frame this many times more.
 LAST_FRAMES = 12
 CAPTIONS = {
     "samples": "images drawn from the prior: the mean of each pixel",
-    "samples_over_glimpses": "images drawn from the prior, glimpse by glimpse; "
-    "red: the window that is written to",
+    "samples_over_glimpses": "drawn from the prior, glimpse by glimpse; "
+    "red: where it writes",
     "glimpses": "two rows for each test image, glimpses from left to right. Upper row: "
     "the image, and the window that is read (green). Lower row: what is drawn so far, "
     "and the window that is written to (red). Thicker lines are wider filters.",
@@ -94,7 +94,7 @@ def draw_samples(draw: Draw, params: dict, key: jax.Array) -> dict[str, np.ndarr
     # The last frames have no windows, so that the images can be seen.
     frames += [page(images[-1, :ANIMATED], 8)] * LAST_FRAMES
     return {
-        "samples": page(images[-1], 10, zoom=2),
+        "samples": page(images[-1], 10),
         "samples_over_glimpses": np.stack(frames),
     }
 
@@ -117,7 +117,7 @@ def draw_glimpses(
         windows += windows_of(draw, "read", record.read[shown, i])
         rows += list(_mean(canvases[shown, i]))
         windows += windows_of(draw, "write", record.write[shown, i])
-    return page(np.stack(rows), len(shown), windows)
+    return page(np.stack(rows), len(shown), windows, ZOOM)
 
 
 def _mean(canvas: np.ndarray) -> np.ndarray:
@@ -141,7 +141,7 @@ def windows_of(draw: Draw, kind: str, numbers: np.ndarray) -> list[Window]:
 
 
 def page(
-    images: np.ndarray, columns: int, windows: Sequence[Window] = (), zoom: int = ZOOM
+    images: np.ndarray, columns: int, windows: Sequence[Window] = (), zoom: int = 2
 ) -> np.ndarray:
     """Draw images side by side, row by row, with a grey line between them.
 
