@@ -91,9 +91,9 @@ def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
     own = [run for run in own if run.config.norm in figure.legends]
     curves.draw(figure, own, out / f"figure{number}")
     trained = {run.config.norm for run in own}
-    line = f"figure {number}: {len(own)} runs"
+    line = f"figure {number}, runs: {len(own)}"
     if absent := [norm for norm in figure.legends if norm not in trained]:
-        line += f", without {', '.join(absent)}; "
+        line += f"; none of {', '.join(absent)}: "
         # A sweep trains all norms of the figure.
         line += f"python scripts/sweep.py configs/{figure.experiment}.py:paper"
     print(line)

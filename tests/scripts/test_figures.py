@@ -130,7 +130,7 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path, ca
     figures(draw_runs, "--out", out)
     said = capsys.readouterr().out
     sweep = "python scripts/sweep.py configs/draw.py:paper"
-    assert f"figure 4: 3 runs, without weight; {sweep}" in said.splitlines()
+    assert f"figure 4, runs: 3; none of weight: {sweep}" in said.splitlines()
     pictures = ["figure4.png", "forest.png"]
     assert sorted(path.name for path in out.glob("*.png")) == pictures
     page = (out / "index.md").read_text()
