@@ -22,6 +22,7 @@ table of where each norm ends, and of how soon it has the best of "none" at the 
 settings, with intervals.
 """
 
+import importlib
 import pathlib
 import re
 from collections.abc import Sequence
@@ -91,10 +92,11 @@ def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
     own = [run for run in own if run.config.norm in figure.legends]
     curves.draw(figure, own, out / f"figure{number}")
     trained = {run.config.norm for run in own}
+    # Those that the sweep of the figure trains.
+    norms = importlib.import_module(f"configs.{figure.experiment}").NORMS
     line = f"figure {number}, runs: {len(own)}"
-    if absent := [norm for norm in figure.legends if norm not in trained]:
+    if absent := [norm for norm in norms if norm not in trained]:
         line += f"; none of {', '.join(absent)}: "
-        # A sweep trains all norms of the figure.
         line += f"python scripts/sweep.py configs/{figure.experiment}.py:paper"
     print(line)
     if number in TABLES:
