@@ -17,6 +17,7 @@ import math
 import pathlib
 
 import numpy as np
+from sklearn.feature_extraction.text import CountVectorizer
 
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.readers.caption_files import PER_IMAGE, parse_text
@@ -41,13 +42,20 @@ def main(argv: list[str]) -> None:
     if args.width < 1:
         parser.error(f"--width {args.width}: at least 1 is needed")
     images = {split: _words_of_images(args.folder, split) for split in SPLITS}
-    weights = rarity(images["train"])
+    words = CountVectorizer(analyzer=list, binary=True, dtype=np.float64)
+    in_training = words.fit_transform(images["train"])
+    counts = np.asarray(in_training.sum(0)).ravel()
+    # The rarity of a word that n of N images have.
+    weights = [math.log(len(images["train"]) / n) for n in counts]
+    # A random vector for each word, as long as its weight.
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((len(weights), args.width))
+    vectors = np.array(weights)[:, None] * vectors / math.sqrt(args.width)
     out = args.folder / "images" / "10crop"
     out.mkdir(parents=True, exist_ok=True)
-    vectors = word_vectors(weights, args.width)
     for number, split in enumerate(SPLITS):
         rng = np.random.default_rng((0, number))
-        values = features(images[split], vectors, args.width, rng)
+        values = features(words.transform(images[split]) @ vectors, rng)
         np.save(out / f"{split}.npy", values)
         print(f"{out / split}.npy: {len(values):,} images, {args.width} features")
 
@@ -70,41 +78,15 @@ def _words_of_images(folder, split) -> list[set[str]]:
     return images
 
 
-def rarity(images: list[set[str]]) -> dict[str, float]:
-    """Return log(N / n) of each word, for N images of which n have the word."""
-    counts = collections.Counter(word for words in images for word in words)
-    return {word: math.log(len(images) / n) for word, n in counts.items()}
-
-
-def word_vectors(weights: dict[str, float], width: int) -> dict[str, np.ndarray]:
-    """Return a random vector [width] for each word, as long as its weight."""
-    rng = np.random.default_rng(0)
-    vectors = {}
-    for word in sorted(weights):
-        vectors[word] = weights[word] * rng.standard_normal(width) / math.sqrt(width)
-    return vectors
-
-
-def features(
-    images: list[set[str]],
-    vectors: dict[str, np.ndarray],
-    width: int,
-    rng: np.random.Generator,
-) -> np.ndarray:
+def features(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return the features [N, width] float32 of images.
 
     Args:
-      images: the words of each image. Words without a vector are left out.
-      vectors: {word: [width]}.
-      width: number of features.
+      rows: [N, width], the projected words of each image.
       rng: draws the noise.
     """
-    rows = np.zeros((len(images), width))
-    for row, words in zip(rows, images, strict=True):
-        for word in sorted(words & vectors.keys()):
-            row += vectors[word]
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True) + 1e-9
-    rows += rng.standard_normal(rows.shape) / math.sqrt(width)
+    rows = rows / (np.linalg.norm(rows, axis=1, keepdims=True) + 1e-9)
+    rows += rng.standard_normal(rows.shape) / math.sqrt(rows.shape[1])
     rows = np.maximum(rows, 0)
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
