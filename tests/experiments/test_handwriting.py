@@ -1,7 +1,5 @@
 """Handwriting against its equations in NumPy float64, and properties of sampling."""
 
-import importlib
-import sys
 from xml.etree import ElementTree
 
 import jax
@@ -311,13 +309,6 @@ def test_writing_ends_with_the_text_and_repeats_with_its_key(embedded):
         assert line.ended
         assert line.steps[-1, 2] == 1
         assert line.phi.shape == (len(line.steps), len(text))
-
-
-def test_writing_needs_no_pillow(monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    for name in ("pictures", "use"):
-        monkeypatch.delitem(sys.modules, f"experiments.handwriting.{name}", False)
-    assert importlib.import_module("experiments.handwriting.use").Model
 
 
 @pytest.mark.slow
