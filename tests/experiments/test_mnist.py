@@ -9,12 +9,6 @@ from experiments import mnist
 from tests import oracle
 
 
-def make(variant="paper", **changes):
-    c = configs.get_config(variant)
-    c.update_from_flattened_dict(changes)
-    return c, mnist.make(c)
-
-
 def forward(p, x, norm):
     """The network in NumPy float64 (eq. 3 and 5)."""
 
@@ -37,7 +31,9 @@ def forward(p, x, norm):
 @pytest.mark.parametrize("norm", ["none", "layer", "batch"])
 def test_loss_is_the_papers_net(norm):
     """Batch norm takes the unbiased variance at batch size 4."""
-    _, exp = make("paper_bz4", norm=norm)
+    config = configs.get_config("paper_bz4")
+    config.norm = norm
+    exp = mnist.make(config)
     rng = np.random.default_rng(0)
     vars = jax.tree.map(
         lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32),
