@@ -18,9 +18,11 @@ from ml_collections import ConfigDict
 
 from experiments.mnist.model import MLP
 from lnrepro import data
-from lnrepro.engine import config_file, experiment, optim, train_step
+from lnrepro.engine import config_file, train_step
 from lnrepro.engine.command_line import Parser
+from lnrepro.engine.experiment import total_steps
 from lnrepro.errors import ended
+from scripts.benches.steps import steps_of
 from scripts.theory import folder
 
 # {norm: its colour}, and the module whose output is the summed inputs of a hidden layer
@@ -96,18 +98,16 @@ def train(config: ConfigDict) -> dict[int, Point]:
 
     Keys and batches are those of the trainer.
     """
-    exp, end = experiment.load(config), experiment.total_steps(config)
-    optimizer = optim.make(config.optimizer, end)
     columns = data.open_columns(config.data.name, "test", config.data.dir)
     images = columns["image"][:CASES]
     images = images.reshape(len(images), -1) / config.data.full_ink
     images = jnp.asarray(images, jnp.float32)
     init_key, step_key = jax.random.split(jax.random.key(config.seed))
-    state = jax.jit(train_step.make_init(exp, optimizer))(init_key)
-    step = train_step.make_step(exp, optimizer, step_key)
-    step = jax.jit(functools.partial(step, axis=None))
+    exp, init, step = steps_of(config, step_key)
+    state, step = jax.jit(init)(init_key), jax.jit(step)
     measured = jax.jit(functools.partial(measure, config, images))
     points = {0: measured(state.params)}
+    end = total_steps(config)
     stops = set(np.geomspace(1, end, POINTS).round().astype(int).tolist())
     stream = exp.batches(0)
     for number in range(1, end + 1):

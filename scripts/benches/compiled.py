@@ -9,7 +9,6 @@ of a compiler's schedule. docs/performance.md says what they are and are not.
 """
 
 import argparse
-import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from unittest import mock
@@ -21,11 +20,11 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
-from lnrepro.engine import config_file, experiment, optim
-from lnrepro.engine.train_step import close, make_init, make_step, take
+from lnrepro.engine import config_file
+from lnrepro.engine.train_step import close, take
 from lnrepro.errors import RunError, UserError
 from scripts import markdown as md
-from scripts.benches import cells, records
+from scripts.benches import cells, records, steps
 from scripts.benches.accelerators import devices, environment, program
 
 # The most that the cells of "draw" may need, which --check checks: kernels of an H100,
@@ -146,16 +145,14 @@ def split_step(config: ConfigDict, where: Sequence[Any]) -> tuple[Any, tuple[Any
       config: the config.
       where: the devices.
     """
-    exp = experiment.load(config)
-    optimizer = optim.make(config.optimizer, experiment.total_steps(config))
     key = jax.random.key(config.seed)
-    state = jax.eval_shape(make_init(exp, optimizer), key)
+    exp, init, step = steps.steps_of(config, key)
+    state = jax.eval_shape(init, key)
     stream = exp.batches(0)
     batch = jax.eval_shape(lambda x: x, take(stream, 1))
     close(stream)
     mesh = Mesh(np.array(where), ("data",), axis_types=(AxisType.Auto,))
     shardings = NamedSharding(mesh, P()), NamedSharding(mesh, P(None, "data"))
-    step = functools.partial(make_step(exp, optimizer, key), axis=None)
     return jax.jit(step, donate_argnums=0, in_shardings=shardings), (state, batch)
 
 

@@ -6,7 +6,6 @@ batches that are on the device already.
 
 import argparse
 import contextlib
-import functools
 import io
 import os
 import pathlib
@@ -19,7 +18,7 @@ import time
 import jax
 from ml_collections import ConfigDict
 
-from scripts.benches import records
+from scripts.benches import records, steps
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,13 +85,11 @@ def measure(
 
 def _bare(config):
     """Return (number of calls) -> seconds of the compiled step alone."""
-    from lnrepro.engine import experiment, optim, train_step
+    from lnrepro.engine import train_step
 
-    exp, key = experiment.load(config), jax.random.key(config.seed)
-    optimizer = optim.make(config.optimizer, experiment.total_steps(config))
-    init = jax.jit(train_step.make_init(exp, optimizer))
-    step = functools.partial(train_step.make_step(exp, optimizer, key), axis=None)
-    compiled = jax.jit(step, donate_argnums=0)
+    key = jax.random.key(config.seed)
+    exp, init, step = steps.steps_of(config, key)
+    init, compiled = jax.jit(init), jax.jit(step, donate_argnums=0)
     # Several batches, since one alone could stay in a cache of the processor.
     batches, stream = [], exp.batches(0)
     for _ in range(max(2, 400 // config.steps_per_call)):
