@@ -18,7 +18,7 @@ from lnrepro.config import adam, choose, figure_sweeps, small_sweeps, variants
 
 # Fields that other experiments do not have.
 OWN = {
-    "layer_norm": {"eps": 1e-5, "statistics": "layer", "gain_per_unit": False},
+    "layer_norm": {"eps": 1e-5, "statistics": "layer"},
     "batch_norm": {"eps": 1e-5, "momentum": 0.9},
 }
 PAPER = {
@@ -70,7 +70,6 @@ HELP = {
     "model.classes": "number of classes",
     "layer_norm.eps": "added to the variance",
     "layer_norm.statistics": "layer: over all units; position: over its channels",
-    "layer_norm.gain_per_unit": "a gain and bias for each unit, not each channel",
     "batch_norm.eps": "added to the variance",
     "batch_norm.momentum": "weight of the old value in the running statistics",
 }

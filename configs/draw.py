@@ -4,7 +4,6 @@
     python -m lnrepro.main --config=configs/draw.py:small    binarised MNIST, 4 minutes
     python -m lnrepro.main --config=configs/draw.py:paper    binarised MNIST
     ... --config.norm=none | weight | layer_cell | layer
-    ... --config.model.attention=False
 
 The paper gives 64 glimpses, 256 units, Adam "with default setting" and batches of 128.
 Read 2x2, write 5x5 and 100 latents are the DRAW paper's (Table 3). Learning rate,
@@ -37,7 +36,6 @@ PAPER = {
     "data": {"name": "binarized_mnist", "train_examples": 50_000},
     "model": {
         "image_size": 28,
-        "attention": True,
         "read_size": 2,
         "write_size": 5,
         "glimpses": 64,
@@ -100,7 +98,6 @@ VARIANTS = {
 }
 HELP = {
     "model.image_size": "height and width of an image",
-    "model.attention": "read and write windows; False: the whole image",
     "model.read_size": "filters along each side of the window that is read",
     "model.write_size": "filters along each side of the window that is written",
     "model.glimpses": "number of time steps",

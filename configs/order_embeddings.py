@@ -4,15 +4,15 @@
     python -m lnrepro.main --config=configs/order_embeddings.py:paper    MS-COCO
     python -m lnrepro.main --config=configs/order_embeddings.py:proxy    captions_proxy
     ... --config.norm=none | layer
-    ... --config.data.dev_words=True                       the authors' vocabulary
     ... --config.model.similarity=cosine --config.margin=0.2   row "Sym" of Table 2
 
 `:paper` has 1024 dimensions and 100 epochs. It is validated every 300 iterations on the
 first 1,000 validation images, and the best sum of image-retrieval recalls is kept.
-`--evaluate` with the same flags restores it and writes Table 2 and the picture of
-retrievals into artifacts/. `data.vocabulary` counts rows of the word table: at least
-the words of the data and two; more are never used. Deviation: captions of 30 words and
-more (one in a thousand of COCO's) are cut to 29, and the authors keep them.
+`--evaluate` with the same flags restores it and draws retrievals into artifacts/;
+`scripts/figures.py --figure 1` writes Table 2. `data.vocabulary` counts rows of the
+word table: at least the words of the data and two; more are never used. Deviation:
+captions of 30 words and more (one in a thousand of COCO's) are cut to 29, and the
+authors keep them.
 
 The default set `scenes` has 3,000 small pictures of coloured shapes. Its captions leave
 details out at random, so 100 % cannot be reached; chance is 0.2 % of 500.
@@ -29,9 +29,7 @@ OWN = {
     "margin": 0.05,
     "buckets": (12, 16, 20, 30),
     "packed": True,
-    # With ties = "last", equal errors count against the model. With "sorted" they are
-    # in the order of the captions or images, as the authors' argsort may leave them.
-    "evaluation": {"fold": 1000, "folds": 5, "ties": "last"},
+    "evaluation": {"fold": 1000, "folds": 5},
 }
 PAPER = {
     "batch_size": 128,
@@ -40,7 +38,6 @@ PAPER = {
         "name": "coco_captions",
         "train_examples": 113_287,
         "vocabulary": 30_000,
-        "dev_words": False,
     },
     "model": {"similarity": "order", "features": 4096, "words": 300, "units": 1024},
     "optimizer": adam(1e-3, name="kiros_adam", clip=2.0, clip_mode="per_tensor"),
@@ -96,7 +93,6 @@ VARIANTS = {
 }
 HELP = {
     "data.vocabulary": "words with a vector of their own",
-    "data.dev_words": "count the words of the validation captions too",
     "model.similarity": "order (Vendrov et al. 2016) or cosine",
     "model.features": "numbers that describe an image",
     "model.words": "size of a word vector",
@@ -106,7 +102,6 @@ HELP = {
     "packed": "drop captions that have ended at the steps of buckets (one device)",
     "evaluation.fold": "images in a fold",
     "evaluation.folds": "number of folds of the test set",
-    "evaluation.ties": "last: equal errors count as wrong; sorted: as argsort leaves",
 }
 NORMS = ("none", "layer")
 SWEEPS = {

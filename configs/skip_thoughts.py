@@ -5,7 +5,7 @@
     python -m lnrepro.main --config=configs/skip_thoughts.py:small       42 minutes
     python -m lnrepro.main --config=configs/skip_thoughts.py:paper       BookCorpus
     ... --config=configs/skip_thoughts.py:paper_gutenberg    the paper's sizes on novels
-    ... --config.norm=none | layer  --config.model.condition=True
+    ... --config.norm=none | layer
 
 The paper's run follows the authors' code: 2400 units, 620-d words, 20,000 of them,
 1,000,000 steps with batches of 64 sentences of one length, the summed loss clipped to
@@ -58,10 +58,6 @@ PAPER = {
         "units": 2400,
         "word_size": 620,
         "vocabulary": 20_000,
-        "condition": False,
-        # Run both decoders as one batched product. It helps where small products leave
-        # the device idle.
-        "decoders_together": False,
         "chunk_rows": 512,
     },
     "optimizer": adam(2e-4, name="kiros_adam", clip=5.0),
@@ -128,8 +124,6 @@ HELP = {
     "model.units": "units of the GRUs, and size of a sentence vector",
     "model.word_size": "size of a word vector",
     "model.vocabulary": "words with a vector of their own",
-    "model.condition": "feed the vector to every step of the decoders",
-    "model.decoders_together": "run both decoders as one batched product",
     "model.chunk_rows": "positions whose logits exist at once",
     "encoding.batch_size": "sentences encoded together",
     "encoding.lowercase": "whether sentences of the tasks are lowercased",

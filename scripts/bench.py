@@ -8,19 +8,31 @@ compiled  cells and optimiser steps compiled for an H100 or a TPU, without one
 Results are ratios of medians. The compared programs run interleaved.
 """
 
+import importlib
+
+from lnrepro.engine.command_line import Parser
 from lnrepro.errors import ended
-from scripts.commands import dispatch
 
 COMMANDS = ("engine", "cells", "programs", "compiled")
 
 
 def main(argv: list[str]) -> int:
-    """Run the command line.
+    """Run a command of scripts/benches: its `add_arguments`, then its `main`.
 
     Raises:
       UserError: something that the user can correct.
     """
-    return dispatch(__doc__, "scripts.benches", COMMANDS, argv)
+    parser = Parser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in COMMANDS:
+        command = commands.add_parser(name)
+        # Importing the others would only take time.
+        if name in argv[:1]:
+            module = importlib.import_module(f"scripts.benches.{name}")
+            module.add_arguments(command)
+            command.set_defaults(main=module.main, arguments=argv)
+    args = parser.parse_args(argv)
+    return args.main(args)
 
 
 if __name__ == "__main__":

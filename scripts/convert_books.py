@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 from lnrepro.data import files as data_files
+from lnrepro.engine import json_files
 from lnrepro.engine.command_line import Parser, print_warning
 from lnrepro.errors import UserError, ended
 
@@ -56,7 +57,7 @@ def main(argv: list[str]) -> None:
         if not lines:
             raise UserError(f"{source}: contains no sentence")
         target.parent.mkdir(parents=True, exist_ok=True)
-        write(target, lines)
+        json_files.replace(target, "\n".join(lines) + "\n")
         print(f"{target}: {len(lines):,} sentences", file=sys.stderr)
 
 
@@ -126,13 +127,6 @@ def sentences(text: str) -> Iterator[list[str]]:
         for sentence in sentencex.segment("en", flowing):
             if tokens := tokens_of(sentence, lowercase=True):
                 yield tokens
-
-
-def write(file: pathlib.Path, lines: Sequence[str]) -> None:
-    """Write the lines of a file, which exists afterwards only as a whole."""
-    unfinished = file.with_suffix(".unfinished")
-    unfinished.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    unfinished.replace(file)
 
 
 if __name__ == "__main__":

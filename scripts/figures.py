@@ -1,6 +1,6 @@
 """Draw the paper's figures and tables from runs.
 
-    python scripts/figures.py RUN_OR_FOLDER ... --out DIR [--figure N] [--table N]
+    python scripts/figures.py RUN_OR_FOLDER ... --out DIR [--figure N]
     python scripts/figures.py RUN_OR_FOLDER ... --out DIR --metric NAME
 
     python scripts/figures.py runs --out figures
@@ -14,16 +14,15 @@ verdicts.md: the table of the claims.
 figureN.png, .svg and .csv: figure 7 is the remark of section 6.7. Curves are medians
 over seeds, bands are their range. The paper's own numbers are drawn only beside runs on
 the paper's data.
-table2.md and table3.md; `scripts/theory.py` computes Table 1.
-EXPERIMENT.png, .svg and .csv: for experiments of your own, a panel for each metric of
-config.curves.
+table2.md belongs to figure 1, and table3.md to figure 3; `scripts/theory.py` computes
+Table 1.
 
 --metric draws a metric of metrics.jsonl from the runs of any experiment. METRIC.md is a
 table of where each norm ends, and of how soon it has the best of "none" at the same
 settings, with intervals.
 """
 
-import difflib
+import importlib
 import pathlib
 import re
 from collections.abc import Sequence
@@ -32,14 +31,13 @@ from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
 
 FIGURE_NUMBERS = range(1, 8)
-TABLE_NUMBERS = range(2, 4)
 
 
 def main(argv: list[str]) -> None:
     """Draw figures and tables.
 
     Raises:
-      UserError: a wrong flag, or a folder without runs.
+      UserError: a wrong flag, a folder without runs, or a metric that no run has.
     """
     parser = Parser(description=__doc__)
     add = parser.add_argument
@@ -47,7 +45,6 @@ def main(argv: list[str]) -> None:
     add("--out", required=True, type=pathlib.Path, metavar="DIR")
     many = {"action": "append", "default": []}
     add("--figure", type=int, choices=FIGURE_NUMBERS, **many, help="only this figure")
-    add("--table", type=int, choices=TABLE_NUMBERS, **many, help="only this table")
     add("--metric", **many, metavar="NAME", help="only this metric: valid/error")
     add("--best", choices=("min", "max"), default="min", help="of --metric")
     args = parser.parse_args(argv)
@@ -55,28 +52,23 @@ def main(argv: list[str]) -> None:
     from scripts.paper.records import find
 
     runs = find(args.runs)
-    names = {name for run in runs for record in run.records for name in record}
     for metric in args.metric:
-        if metric not in names:
-            near = difflib.get_close_matches(metric, names, 1, 0.4)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UserError(f"no run has recorded the metric {metric!r}{hint}")
-    args.out.mkdir(parents=True, exist_ok=True)
-    if not (args.figure or args.table or args.metric):
+        if not any(metric in record for run in runs for record in run.records):
+            raise UserError(f"no run has recorded the metric {metric!r}")
+    if not (args.figure or args.metric):
         draw_all(runs, args.out)
-    for number in sorted(set(args.figure)):
+        return
+    args.out.mkdir(parents=True, exist_ok=True)
+    for number in args.figure:
         draw_figure(number, runs, args.out)
-    for number in sorted(set(args.table)):
-        draw_table(number, runs, args.out)
-    for metric in sorted(set(args.metric)):
+    for metric in args.metric:
         draw_metric(metric, runs, args.out, args.best)
     write_index(args.out)
 
 
 def draw_all(runs: Sequence, out: pathlib.Path) -> None:
-    """Draw the claims, all figures and tables, and experiments of one's own."""
-    from scripts.paper import curves, forest, verdicts
-    from scripts.paper.axes import FIGURES
+    """Draw the claims, and all figures and tables."""
+    from scripts.paper import forest, verdicts
     from scripts.paper.claims import CLAIMS
 
     out.mkdir(parents=True, exist_ok=True)
@@ -84,45 +76,32 @@ def draw_all(runs: Sequence, out: pathlib.Path) -> None:
     forest.draw(rows, out / "forest")
     (out / "verdicts.md").write_text(verdicts.markdown(rows), encoding="utf-8")
     print(f"{len(rows)} verdicts")
-    papers = {figure.experiment for figure in FIGURES.values()}
-    for experiment in sorted({run.experiment for run in runs} - papers):
-        own = [run for run in runs if run.experiment == experiment]
-        panels = [panel for run in own for panel in run.config.get("curves", ())]
-        name = experiment.rpartition(".")[2]
-        if panels:
-            print(f"{name}: {count(own)}")
-            curves.draw(curves.own_figure(name, panels, own), own, out / name)
     for number in FIGURE_NUMBERS:
         draw_figure(number, runs, out)
-    for number in TABLE_NUMBERS:
-        draw_table(number, runs, out)
+    write_index(out)
 
 
 def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
-    """Draw a figure of the paper, and name the command for what is missing."""
+    """Draw a figure of the paper and its table; name the command for missing runs."""
     from scripts.paper import curves
     from scripts.paper.axes import FIGURES
+    from scripts.paper.tables import TABLES
 
     figure = FIGURES[number]
     own = [run for run in runs if run.experiment == figure.experiment]
     own = [run for run in own if run.config.norm in figure.legends]
     curves.draw(figure, own, out / f"figure{number}")
     trained = {run.config.norm for run in own}
-    line = f"figure {number}: {count(own)}"
-    if absent := [norm for norm in figure.curves if norm not in trained]:
-        line += f", without {', '.join(absent)}; "
-        # A sweep trains all norms of the figure.
+    # Those that the sweep of the figure trains.
+    norms = importlib.import_module(f"configs.{figure.experiment}").NORMS
+    line = f"figure {number}, runs: {len(own)}"
+    if absent := [norm for norm in norms if norm not in trained]:
+        line += f"; none of {', '.join(absent)}: "
         line += f"python scripts/sweep.py configs/{figure.experiment}.py:paper"
     print(line)
-
-
-def draw_table(number: int, runs: Sequence, out: pathlib.Path) -> None:
-    """Write Table 2 or 3 of the paper, with its rows and ours."""
-    from scripts.paper.tables import TABLES
-
-    text = TABLES[number](runs)
-    (out / f"table{number}.md").write_text(text, encoding="utf-8")
-    print(f"table {number}")
+    if number in TABLES:
+        name, table = TABLES[number]
+        (out / f"{name}.md").write_text(table(runs), encoding="utf-8")
 
 
 def draw_metric(metric: str, runs: Sequence, out: pathlib.Path, best: str) -> None:
@@ -133,14 +112,7 @@ def draw_metric(metric: str, runs: Sequence, out: pathlib.Path, best: str) -> No
     # valid_error for valid/error.
     name = re.sub(r"\W+", "_", metric)
     (out / f"{name}.md").write_text(tables.ends(metric, own, best), encoding="utf-8")
-    panels = [(metric, [metric], "linear")]
-    curves.draw(curves.own_figure(metric, panels, own), own, out / name)
-    print(f"{metric}: {count(own)}")
-
-
-def count(runs: Sequence) -> str:
-    """Return such as "3 runs"."""
-    return f"{len(runs)} run" if len(runs) == 1 else f"{len(runs)} runs"
+    curves.draw(curves.of_metric(metric, own), own, out / name)
 
 
 def write_index(out: pathlib.Path) -> None:

@@ -1,13 +1,13 @@
 """Make stand-ins for image features from the captions themselves.
 
-    python scripts/proxy_features.py FOLDER [--width 512] [--noise 1.0] [--seed 0]
+    python scripts/proxy_features.py FOLDER [--width 512]
 
 FOLDER has train.txt, val.txt and test.txt with five captions for each image, one on a
 line, their words separated by spaces. The script writes images/10crop/train.npy and so
 on, which `scripts/prepare.py coco_captions --raw FOLDER --as captions_proxy` reads.
 
 The features of an image are a random projection of the words that at least two of its
-captions have, weighted by their rarity, with noise of --noise times their length, then
+captions have, weighted by their rarity, with noise as long as the projection, then
 ReLU and unit length, as those of VGG-19 have. They let a model be trained where no
 pictures are at hand. Results are about these features, and not about pictures.
 """
@@ -17,6 +17,7 @@ import math
 import pathlib
 
 import numpy as np
+from sklearn.feature_extraction.text import CountVectorizer
 
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.readers.caption_files import PER_IMAGE, parse_text
@@ -35,29 +36,26 @@ def main(argv: list[str]) -> None:
       UserError: a wrong flag, or captions that are not there or not five an image.
     """
     parser = Parser(prog="proxy_features.py", description=__doc__)
-    add = parser.add_argument
-    add("folder", type=pathlib.Path)
-    add("--width", type=int, default=512, help="number of features")
-    add(
-        "--noise",
-        type=float,
-        default=1.0,
-        help="length of the noise; 1: that of the words",
-    )
-    add("--seed", type=int, default=0)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--width", type=int, default=512, help="number of features")
     args = parser.parse_args(argv)
     if args.width < 1:
         parser.error(f"--width {args.width}: at least 1 is needed")
-    if not 0 <= args.noise < math.inf:
-        parser.error(f"--noise {args.noise}: 0 or more is needed")
     images = {split: _words_of_images(args.folder, split) for split in SPLITS}
-    weights = rarity(images["train"])
+    words = CountVectorizer(analyzer=list, binary=True, dtype=np.float64)
+    in_training = words.fit_transform(images["train"])
+    counts = np.asarray(in_training.sum(0)).ravel()
+    # The rarity of a word that n of N images have.
+    weights = [math.log(len(images["train"]) / n) for n in counts]
+    # A random vector for each word, as long as its weight.
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((len(weights), args.width))
+    vectors = np.array(weights)[:, None] * vectors / math.sqrt(args.width)
     out = args.folder / "images" / "10crop"
     out.mkdir(parents=True, exist_ok=True)
-    vectors = word_vectors(weights, args.width, args.seed)
     for number, split in enumerate(SPLITS):
-        rng = np.random.default_rng((args.seed, number))
-        values = features(images[split], vectors, args.width, args.noise, rng)
+        rng = np.random.default_rng((0, number))
+        values = features(words.transform(images[split]) @ vectors, rng)
         np.save(out / f"{split}.npy", values)
         print(f"{out / split}.npy: {len(values):,} images, {args.width} features")
 
@@ -80,45 +78,15 @@ def _words_of_images(folder, split) -> list[set[str]]:
     return images
 
 
-def rarity(images: list[set[str]]) -> dict[str, float]:
-    """Return log(N / n) of each word, for N images of which n have the word."""
-    counts = collections.Counter(word for words in images for word in words)
-    return {word: math.log(len(images) / n) for word, n in counts.items()}
-
-
-def word_vectors(
-    weights: dict[str, float], width: int, seed: int
-) -> dict[str, np.ndarray]:
-    """Return a random vector [width] for each word, as long as its weight."""
-    rng = np.random.default_rng(seed)
-    vectors = {}
-    for word in sorted(weights):
-        vectors[word] = weights[word] * rng.standard_normal(width) / math.sqrt(width)
-    return vectors
-
-
-def features(
-    images: list[set[str]],
-    vectors: dict[str, np.ndarray],
-    width: int,
-    noise: float,
-    rng: np.random.Generator,
-) -> np.ndarray:
+def features(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return the features [N, width] float32 of images.
 
     Args:
-      images: the words of each image. Words without a vector are left out.
-      vectors: {word: [width]}.
-      width: number of features.
-      noise: length of the noise, in units of the length of the projected words.
+      rows: [N, width], the projected words of each image.
       rng: draws the noise.
     """
-    rows = np.zeros((len(images), width))
-    for row, words in zip(rows, images, strict=True):
-        for word in sorted(words & vectors.keys()):
-            row += vectors[word]
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True) + 1e-9
-    rows += noise * rng.standard_normal(rows.shape) / math.sqrt(width)
+    rows = rows / (np.linalg.norm(rows, axis=1, keepdims=True) + 1e-9)
+    rows += rng.standard_normal(rows.shape) / math.sqrt(rows.shape[1])
     rows = np.maximum(rows, 0)
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 

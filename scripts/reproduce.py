@@ -4,7 +4,7 @@
 
     python scripts/reproduce.py --scale embedded
     python scripts/reproduce.py --scale small --hours 12 --processes 2
-    python scripts/reproduce.py --scale paper --only draw --minutes 9
+    python scripts/reproduce.py --scale paper --only draw --hours 0.15
 
 smoke     minutes; it only checks that every step runs
 embedded  about an hour on two cores, on data that needs no download
@@ -30,6 +30,7 @@ from lnrepro import data, optional
 from lnrepro.config import PROTOCOLS
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
+from scripts import figures
 from scripts.sweep import drive, positive, report
 
 # {experiment: what of the paper its runs are for}, the cheapest first.
@@ -76,7 +77,6 @@ def plan(
     scale: str,
     only: Collection[str],
     root: pathlib.Path,
-    together: int = 1,
     protocols: Collection[str] = PROTOCOLS,
 ) -> tuple[list[Item], list[str]]:
     """Return the sweeps of a scale, and a line for each that is left out.
@@ -85,19 +85,12 @@ def plan(
       scale: a key of `SCALES`.
       only: names of experiments; all if there are none.
       root: folder of the runs.
-      together: number of seeds that one run trains, `config.seeds`. With more than one,
-        it replaces that many runs of the sweep.
       protocols: the protocols that are planned. A run of both is planned once.
     """
     from scripts.sweeps.planned_runs import plan as plan_sweep
 
     found, skipped = [], []
-    few, common, suffix = [], [], ""
-    if together > 1:
-        few, common = ["seed=0"], [f"--config.seeds={together}"]
-        suffix = f"-{together}-seeds"
-    elif scale == "smoke":
-        few = ["seed=0,1"]
+    few = ["seed=0,1"] if scale == "smoke" else []
     for name in [name for name in PARTS if name in (only or PARTS)]:
         for variant, sweeps in SCALES[scale].items():
             sweeps = {p: s for p, s in sweeps.items() if p in protocols}
@@ -107,10 +100,10 @@ def plan(
             if missing := _missing_data(config):
                 skipped.append(f"left out: {PARTS[name]}, {config}: {missing}")
                 continue
-            folder = root / f"{name}-{variant or 'default'}{suffix}"
+            folder = root / f"{name}-{variant or 'default'}"
             planned = set()
             for protocol, sweep in sweeps.items():
-                runs = plan_sweep(config, sweep, str(folder), common, few)
+                runs = plan_sweep(config, sweep, str(folder), [], few)
                 runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
                 runs = [run for run in runs if run.id not in planned]
                 planned |= {run.id for run in runs}
@@ -145,56 +138,38 @@ def main(argv: list[str]) -> int:
     """
     args = _arguments(argv)
     from lnrepro.engine.workdir import storage_errors
+    from scripts.paper.records import find
     from scripts.sweeps.local import Local
 
     root = args.root or pathlib.Path("runs/reproduce") / args.scale
     protocols = [args.protocol] if args.protocol else PROTOCOLS
-    planned, skipped = plan(args.scale, args.only, root, args.together, protocols)
+    planned, skipped = plan(args.scale, args.only, root, protocols)
     for line in skipped:
         print(line, flush=True)
+    for item in planned:
+        print(_line(item), flush=True)
     if not planned:
-        if skipped:
-            raise UserError("no run is left; prepare a data set, see above")
-        raise UserError(
-            f"--scale {args.scale} has no runs of the protocol {args.protocol}; its "
-            "sweeps have one learning rate for all norms"
-        )
-    print(_plan_table(planned), flush=True)
+        raise UserError("no run is left; prepare a data set, or leave out --protocol")
     if args.plan:
         return 0
     runs = [run for item in planned for run in item.runs]
     todo = [run for run in runs if not run.ended]
-    outcomes, stopped = {}, 0
-    if todo:
-        minutes = args.minutes or 60 * (args.hours or 0)
-        outcomes, stopped = drive(Local(args.processes), todo, minutes)
+    outcomes, stopped = drive(Local(args.processes), todo, 60 * args.hours)
     # A machine that only trains may have nothing to draw with.
     if optional.installed("matplotlib"):
+        started = [run.workdir for run in runs]
+        started = [path for path in started if (path / "config.json").exists()]
         with storage_errors(args.report):
-            write_report([run.workdir for run in runs], args.report)
+            figures.draw_all(find(started), args.report)
     return report(runs, outcomes, stopped, root)
 
 
-def write_report(folders: Sequence[pathlib.Path], out: pathlib.Path) -> None:
-    """Draw the claims, figures and tables of the runs that were started."""
-    from scripts import figures
-    from scripts.paper import records
-
-    started = [folder for folder in folders if (folder / "config.json").exists()]
-    figures.draw_all(records.find(started), out)
-    figures.write_index(out)
-
-
-def _plan_table(planned) -> str:
-    """Return the plan as lines of text."""
-    lines = []
-    for item in planned:
-        n_ended = sum(run.ended for run in item.runs)
-        steps = " or ".join(sorted({f"{run.total:,}" for run in item.runs}))
-        ended_runs = f"{n_ended} of {len(item.runs)} runs ended"
-        line = f"{item.part:18} {item.config:35} {item.protocol:10} {ended_runs}"
-        lines.append(f"{line}, {steps} steps each")
-    return "\n".join(lines)
+def _line(item):
+    """Return a line about a sweep of the plan."""
+    n_ended = sum(run.ended for run in item.runs)
+    steps = " or ".join(sorted({f"{run.total:,}" for run in item.runs}))
+    line = f"{item.part:18} {item.config:35} {item.protocol:10} "
+    return f"{line}{n_ended} of {len(item.runs)} runs ended, {steps} steps each"
 
 
 def _arguments(argv):
@@ -205,19 +180,13 @@ def _arguments(argv):
     add("--only", nargs="+", default=[], choices=PARTS, metavar="NAME", help=names)
     add("--protocol", choices=PROTOCOLS, help="by default both")
     add("--plan", action="store_true", help="show the plan and train nothing")
-    limit = parser.add_mutually_exclusive_group()
-    limit.add_argument("--hours", type=float, help="stop after this time")
-    limit.add_argument("--minutes", type=float, help="stop after this time")
-    number = {"type": positive, "metavar": "N"}
-    add("--processes", **number, help="number of runs at a time")
-    add("--together", **number, default=1, help="seeds of a norm in one run")
+    add("--hours", type=float, default=0.0, help="stop after this time; 0: at the end")
+    add("--processes", type=positive, metavar="N", help="number of runs at a time")
     add("--root", type=pathlib.Path, help="default: runs/reproduce/SCALE")
     add("--report", type=pathlib.Path, default=pathlib.Path("report"), metavar="DIR")
     args = parser.parse_args(argv)
-    for name in ("hours", "minutes"):
-        value = getattr(args, name)
-        if value is not None and not 0 < value < 1e5:
-            parser.error(f"--{name} {value:g}: a time above 0 is needed")
+    if not 0 <= args.hours < 1e5:
+        parser.error(f"--hours {args.hours:g}: a time of 0 or more is needed")
     return args
 
 

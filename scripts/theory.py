@@ -36,7 +36,7 @@ STYLE = {
 }
 
 
-def problem(norm: str, seed: int) -> tuple[jax.Array, jax.Array]:
+def problem(norm: str) -> tuple[jax.Array, jax.Array]:
     """Return a random layer and random data.
 
     The gains are ||w||, so that the weight-normalised layer and the plain one are the
@@ -44,13 +44,12 @@ def problem(norm: str, seed: int) -> tuple[jax.Array, jax.Array]:
 
     Args:
       norm: a name of `theory.NORMS`.
-      seed: of the random numbers.
 
     Returns:
       theta [UNITS, FEATURES + 2], or [UNITS, FEATURES + 1] for "none", and the data
       [CASES, FEATURES].
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     weights = rng.normal(size=(UNITS, FEATURES))
     bias = 0.5 * rng.normal(size=(UNITS, 1))
     lengths = rng.uniform(0.7, 1.4, (UNITS, 1))
@@ -59,23 +58,20 @@ def problem(norm: str, seed: int) -> tuple[jax.Array, jax.Array]:
     # The data has a mean that is not zero.
     x = rng.normal(size=(CASES, FEATURES)) + 0.5 * rng.normal(size=FEATURES)
     # theta has rows [w_i, b_i, g_i], as `lnrepro.theory.fisher` expects them.
-    columns = [weights, bias]
-    if norm != "none":
-        columns.append(np.linalg.norm(weights, axis=1, keepdims=True))
+    columns = [weights, bias] if norm == "none" else [weights, bias, lengths]
     return jnp.asarray(np.concatenate(columns, 1)), jnp.asarray(x)
 
 
-def table_1(seed: int, epsilon: float = 0.0) -> dict[str, dict[str, float]]:
+def table_1(epsilon: float) -> dict[str, dict[str, float]]:
     """Measure a random tanh layer under the transformations of Table 1.
 
     Args:
-      seed: of the layer.
       epsilon: epsilon of the norms.
 
     Returns:
       {norm: {column: relative change of the output}}.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     kernel = jnp.asarray(rng.normal(size=(FEATURES, UNITS)))
     x = jnp.asarray(rng.normal(size=(CASES, FEATURES)))
     gain = jnp.asarray(rng.uniform(0.5, 2.0, UNITS))
@@ -87,15 +83,12 @@ def table_1(seed: int, epsilon: float = 0.0) -> dict[str, dict[str, float]]:
             sums = theory.normalized_sums(norm, w, x, gain, bias, epsilon=epsilon)
             return jnp.tanh(sums)
 
-        rows[norm] = theory.measure_row(model, kernel, x, key=jax.random.key(seed))
+        rows[norm] = theory.measure_row(model, kernel, x, key=jax.random.key(0))
     return rows
 
 
-def fisher_errors(seed: int) -> dict[str, dict[str, float]]:
+def fisher_errors() -> dict[str, dict[str, float]]:
     """Compare the paper's closed forms with the exact Fisher matrix.
-
-    Args:
-      seed: of the layer.
 
     Returns:
       {name of the formula and the outputs: {norm: relative error}}.
@@ -105,7 +98,7 @@ def fisher_errors(seed: int) -> dict[str, dict[str, float]]:
         blocks = rows[f"eq. 12-13, {family}"] = {}
         gains = rows[f"eq. 32-35, {family}"] = {}
         for norm in theory.NORMS:
-            theta, x = problem(norm, seed)
+            theta, x = problem(norm)
             exact = theory.fisher(theory.layer_model(norm), theta, x, outputs)
             exact = exact.reshape(*theta.shape, *theta.shape)
             block = theory.block_fisher(norm, theta, x, outputs)
@@ -130,18 +123,14 @@ def _distance(a, b):
     return float(jnp.linalg.norm(a - b) / jnp.linalg.norm(b))
 
 
-def geometry(norm: str, seed: int) -> dict[str, np.ndarray]:
+def geometry(norm: str) -> dict[str, np.ndarray]:
     """Measure a random layer with Gaussian outputs over SCALES.
-
-    Args:
-      norm: the norm.
-      seed: of the layer.
 
     Returns:
       "length" and "curvature": mean ||w|| and curvature along the weights, with scaled
       weights. "gain": curvature along the gain, with scaled inputs.
     """
-    (theta, x), outputs = problem(norm, seed), FAMILIES["gaussian"]
+    (theta, x), outputs = problem(norm), FAMILIES["gaussian"]
 
     @jax.jit
     @jax.vmap
@@ -156,28 +145,21 @@ def geometry(norm: str, seed: int) -> dict[str, np.ndarray]:
     return jax.tree.map(np.asarray, measure(jnp.asarray(SCALES)))
 
 
-def draw_geometry(path: pathlib.Path, seed: int) -> None:
-    """Draw curvature against ||w||, and curvature of the gain against inputs.
+def draw_geometry(path: pathlib.Path) -> None:
+    """Draw curvature against ||w||, and curvature of the gain against inputs."""
+    from matplotlib.figure import Figure
 
-    Args:
-      path: the picture.
-      seed: of the layer.
-    """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    fig, axes = pyplot.subplots(1, 2, figsize=(9, 4.1), layout="constrained")
+    fig = Figure(figsize=(9, 4.1), layout="constrained")
+    weights, gains = fig.subplots(1, 2)
     for norm in theory.NORMS:
-        measured = geometry(norm, seed)
+        measured = geometry(norm)
         style = STYLE[norm] | {"label": "no norm" if norm == "none" else f"{norm} norm"}
-        axes[0].plot(measured["length"], measured["curvature"], **style)
-        axes[1].plot(SCALES, measured["gain"], **style)
-    axes[0].set(xlabel="mean ||w||", title="curvature along the weights")
+        weights.plot(measured["length"], measured["curvature"], **style)
+        gains.plot(SCALES, measured["gain"], **style)
+    weights.set(xlabel="mean ||w||", title="curvature along the weights")
     title = "along the gain, or the weight's magnitude"
-    axes[1].set(xlabel="scale of the input", title=title)
-    for ax in axes:
+    gains.set(xlabel="scale of the input", title=title)
+    for ax in (weights, gains):
         ax.set(xscale="log", yscale="log")
         ax.grid(alpha=0.3)
         ax.legend(fontsize=8)
@@ -185,14 +167,12 @@ def draw_geometry(path: pathlib.Path, seed: int) -> None:
         f"One layer: {FEATURES} inputs, {UNITS} Gaussian outputs, {CASES} random cases"
     )
     fig.savefig(path, dpi=110)
-    pyplot.close(fig)
 
 
-def print_tables(seed: int) -> None:
+def print_tables() -> None:
     """Print Table 1 and the errors of the Fisher formulas in Markdown."""
-    measured, with_epsilon = table_1(seed), table_1(seed, epsilon=1e-5)
-    print("Table 1: relative change of the output, then with eps = 1e-5\n")
-    print(md.head(("", *NORMALISERS)))
+    measured, with_epsilon = table_1(0.0), table_1(1e-5)
+    rows = []
     for column in theory.COLUMNS:
         cells = []
         for norm in NORMALISERS:
@@ -202,39 +182,42 @@ def print_tables(seed: int) -> None:
             if invariant != theory.TABLE_1[norm][column]:
                 word += " (not so in the paper)"
             cells.append(f"{word} {value:.0e}, {with_epsilon[norm][column]:.0e}")
-        print(md.row((column, *cells)))
-    print("\nRelative error of the closed Fisher forms\n")
-    print(md.head(("", *theory.NORMS)))
-    for name, errors in fisher_errors(seed).items():
+        rows.append((column, *cells))
+    print("Table 1: relative change of the output, then with eps = 1e-5\n")
+    print(md.table(("", *NORMALISERS), rows))
+    rows = []
+    for name, errors in fisher_errors().items():
         cells = ["exact" if e < 1e-9 else f"{e:.3f}" for e in errors.values()]
-        print(md.row((name, *cells)))
+        rows.append((name, *cells))
+    print("\nRelative error of the closed Fisher forms\n")
+    print(md.table(("", *theory.NORMS), rows))
 
 
 def main(argv: list[str]) -> None:
-    """Print and draw what the command line asks for.
+    """Print the tables and draw the picture.
 
     Raises:
       UserError: a wrong flag.
       OSError: the picture cannot be written.
     """
     parser = Parser(description=__doc__)
-    add_out(parser)
-    out = parser.parse_args(argv).out
-    out.mkdir(parents=True, exist_ok=True)
-    picture = out / "geometry.png"
+    out = folder(parser, argv)
     # In float32, rounding would hide which formulas are exact.
     with jax.enable_x64(True):
-        print_tables(seed=0)
-        draw_geometry(picture, seed=0)
-    print(f"picture    {picture}")
+        print_tables()
+        draw_geometry(out / "geometry.png")
+    print(f"picture    {out / 'geometry.png'}")
 
 
-def add_out(parser: Parser) -> None:
-    """Add --out, the folder of the pictures."""
+def folder(parser: Parser, argv: list[str]) -> pathlib.Path:
+    """Parse --out, make the folder and return it."""
     default = pathlib.Path("runs/theory")
     parser.add_argument(
         "--out", type=pathlib.Path, default=default, help="folder of the picture"
     )
+    out = parser.parse_args(argv).out
+    out.mkdir(parents=True, exist_ok=True)
+    return out
 
 
 if __name__ == "__main__":

@@ -6,22 +6,24 @@ It trains configs/mnist.py:paper for two epochs without a norm and with layer no
 prints tables and draws trained.png.
 """
 
-import contextlib
+import functools
 import pathlib
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from ml_collections import ConfigDict
 
 from experiments.mnist.model import MLP
-from lnrepro import data, theory
-from lnrepro.engine import config_file, experiment, optim
+from lnrepro import data
+from lnrepro.engine import config_file, train_step
 from lnrepro.engine.command_line import Parser
+from lnrepro.engine.experiment import total_steps
 from lnrepro.errors import ended
-from scripts.theory import add_out
+from scripts.benches.steps import steps_of
+from scripts.theory import folder
 
 # {norm: its colour}, and the module whose output is the summed inputs of a hidden layer
 # as its ReLU gets them.
@@ -36,19 +38,21 @@ POINTS = 30
 class Point(NamedTuple):
     """The metric at one step of training, for L hidden layers.
 
-    It measures a step that moves every weight of the hidden layers by one learning
-    rate, with random signs.
+    It measures a step that moves every weight of a hidden layer by one learning rate,
+    with random signs: one layer by itself, as in the paper's block-diagonal
+    approximation. With Gaussian outputs of variance 1, ds^2 is half the squared change
+    of the sums.
 
     Attributes:
       lengths: [L], mean ||w_i||.
       moved: [L], root mean square change of a unit's summed input.
     """
 
-    lengths: Any
-    moved: Any
+    lengths: np.ndarray
+    moved: np.ndarray
 
 
-def measure(config: ConfigDict, images: jax.Array, params: Any) -> Point:
+def measure(config: ConfigDict, images: jax.Array, params: Mapping) -> Point:
     """Measure a network.
 
     Args:
@@ -56,12 +60,15 @@ def measure(config: ConfigDict, images: jax.Array, params: Any) -> Point:
       images: [CASES, pixels], 0 to 1.
       params: the parameters of the network.
     """
-    names = [f"Dense_{l}" for l in range(len(config.model.hidden))]
-    kernels = [params[name]["kernel"] for name in names]
+    # The same random steps at every measurement, so that points can be compared.
+    keys = jax.random.split(jax.random.key(0), PROBES)
+    layers = range(len(config.model.hidden))
+    kernels = [params[f"Dense_{l}"]["kernel"] for l in layers]
 
     def sums(l, kernel):
         """Return the summed inputs of a hidden layer as its ReLU gets them."""
-        changed = {names[l]: params[names[l]] | {"kernel": kernel}}
+        name = f"Dense_{l}"
+        changed = {name: params[name] | {"kernel": kernel}}
         _, mutated = MLP(config).apply(
             {"params": params | changed},
             images,
@@ -71,26 +78,17 @@ def measure(config: ConfigDict, images: jax.Array, params: Any) -> Point:
         )
         return mutated["intermediates"][f"{LAYER[config.norm]}_{l}"]["__call__"][0]
 
-    def probe(key):
+    def squared_changes(key):
         changes = []
-        for l, k in enumerate(jax.random.split(key, len(names))):
+        for l, k in enumerate(jax.random.split(key, len(layers))):
             kernel = kernels[l]
-            # Every weight moves by one learning rate, up or down.
             signs = jax.random.rademacher(k, kernel.shape, kernel.dtype)
             step = config.optimizer.learning_rate * signs
-
-            # One layer by itself, as in the paper's block-diagonal approximation. With
-            # Gaussian outputs of variance 1, ds^2 is half the squared change of the
-            # sums.
-            def layer(kernel, _, l=l):
-                return sums(l, kernel)
-
-            ds2 = theory.metric(layer, kernel, images, theory.gaussian(), step)
-            changes.append(2 * ds2 / kernel.shape[1])
+            _, change = jax.jvp(functools.partial(sums, l), [kernel], [step])
+            changes.append(jnp.mean(change**2))
         return jnp.stack(changes)
 
-    # The same random steps at every measurement, so that points can be compared.
-    changes = jax.lax.map(probe, jax.random.split(jax.random.key(0), PROBES))
+    changes = jax.lax.map(squared_changes, keys)
     lengths = [jnp.linalg.norm(kernel, axis=0).mean() for kernel in kernels]
     return Point(jnp.stack(lengths), jnp.sqrt(changes.mean(0)))
 
@@ -100,34 +98,23 @@ def train(config: ConfigDict) -> dict[int, Point]:
 
     Keys and batches are those of the trainer.
     """
-    exp, end = experiment.load(config), experiment.total_steps(config)
-    optimizer = optim.make(config.optimizer, end)
     columns = data.open_columns(config.data.name, "test", config.data.dir)
     images = columns["image"][:CASES]
     images = images.reshape(len(images), -1) / config.data.full_ink
     images = jnp.asarray(images, jnp.float32)
     init_key, step_key = jax.random.split(jax.random.key(config.seed))
-    params = jax.jit(exp.init)(init_key)["params"]
-    state = optimizer.init(params)
-
-    @jax.jit
-    def step(params, state, batch, number):
-        key = jax.random.fold_in(step_key, number)
-
-        def loss(params):
-            return exp.loss({"params": params}, batch, key)[0]
-
-        updates, state = optimizer.update(jax.grad(loss)(params), state, params)
-        return optax.apply_updates(params, updates), state
-
-    measured = jax.jit(lambda params: measure(config, images, params))
-    points = {0: measured(params)}
+    exp, init, step = steps_of(config, step_key)
+    state, step = jax.jit(init)(init_key), jax.jit(step)
+    measured = jax.jit(functools.partial(measure, config, images))
+    points = {0: measured(state.params)}
+    end = total_steps(config)
     stops = set(np.geomspace(1, end, POINTS).round().astype(int).tolist())
-    with contextlib.closing(exp.batches(0)) as batches:
-        for number in range(end):
-            params, state = step(params, state, next(batches), number)
-            if number + 1 in stops:
-                points[number + 1] = measured(params)
+    stream = exp.batches(0)
+    for number in range(1, end + 1):
+        state, _ = step(state, train_step.take(stream, 1))
+        if number in stops:
+            points[number] = measured(state.params)
+    train_step.close(stream)
     return jax.tree.map(np.asarray, points)
 
 
@@ -138,32 +125,28 @@ def draw(path: pathlib.Path, runs: dict[str, dict[int, Point]]) -> None:
       path: the picture.
       runs: {norm: what `train` returned}.
     """
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    fig, axes = pyplot.subplots(1, 2, figsize=(9, 4.1), layout="constrained")
+    fig = Figure(figsize=(9, 4.1), layout="constrained")
+    axes = fig.subplots(1, 2)
     for norm, points in runs.items():
         steps = np.array(list(points)) + 1
-        for l in range(len(points[0].moved)):
-            style = {"color": COLOUR[norm], "linestyle": ("-", "--", ":")[l % 3]}
-            style["label"] = f"norm {norm}, layer {l + 1}"
-            for ax, field in zip(axes, Point._fields, strict=True):
-                values = np.array([getattr(p, field)[l] for p in points.values()])
-                ax.plot(steps, values / values[0], **style)
+        # [N, L] of N measurements.
+        fields = zip(axes, zip(*points.values(), strict=True), strict=True)
+        for ax, values in fields:
+            shares = np.stack(values) / values[0]
+            for l, (share, line) in enumerate(zip(shares.T, ("-", "--"), strict=False)):
+                label = f"norm {norm}, layer {l + 1}"
+                ax.plot(steps, share, line, color=COLOUR[norm], label=label)
     axes[0].set(title="weight norm", ylabel="mean ||w|| / start")
-    axes[1].set(
-        title="effective learning rate of a layer",
-        ylabel="rms change of h per step / start",
-    )
+    title = "effective learning rate of a layer"
+    axes[1].set(title=title, ylabel="rms change of h per step / start")
     for ax in axes:
         ax.set(xlabel="optimiser steps + 1", xscale="log")
         ax.grid(alpha=0.3)
         ax.legend(fontsize=8)
     fig.suptitle("A step moves every hidden weight by one learning rate, random signs")
     fig.savefig(path, dpi=110)
-    pyplot.close(fig)
 
 
 def main(argv: list[str]) -> None:
@@ -174,20 +157,17 @@ def main(argv: list[str]) -> None:
       OSError: the picture cannot be written.
     """
     parser = Parser(description=__doc__)
-    add_out(parser)
-    parser.add_argument("--config", default="configs/mnist.py:paper")
-    args = parser.parse_args(argv)
-    args.out.mkdir(parents=True, exist_ok=True)
+    out = folder(parser, argv)
     runs = {}
     for norm in LAYER:
         flags = [f"--config.norm={norm}", "--config.epochs=2"]
-        runs[norm] = train(config_file.read(args.config, flags))
+        runs[norm] = train(config_file.read("configs/mnist.py:paper", flags))
         print(f"norm {norm}: step, mean ||w|| and effective rate / start, by layer")
         for number, point in runs[norm].items():
             rates = point.moved / runs[norm][0].moved
             print(number, point.lengths.round(3), rates.round(3))
-    draw(args.out / "trained.png", runs)
-    print(f"picture    {args.out / 'trained.png'}")
+    draw(out / "trained.png", runs)
+    print(f"picture    {out / 'trained.png'}")
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def test_the_experiment_of_the_documentation_trains(tmp_path):
     shown = execute([*list_runs[1:3], "run"], tmp_path)
     assert f"valid/error {results['best valid/error']:.4g}" in shown
     execute([str(ROOT / draw[1]), "run", *draw[3:]], tmp_path)
-    assert (tmp_path / "figures/linear.png").exists()
+    assert (tmp_path / "figures/valid_error.png").exists()
     *program, config = command
     for flags, message in (
         ([config, "--config.norm=batch"], "config.norm = 'batch'"),

@@ -12,12 +12,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.checks import (
-    Size,
-    check_ascending,
-    check_at_least,
-    check_choice,
-)
+from lnrepro.checks import Size, check_ascending, check_at_least
 from lnrepro.data.batches import Plan, eval_batches, train_batches
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.readers.cnn import FIRST_ENTITY
@@ -43,8 +38,6 @@ def check(config: ConfigDict) -> None:
         )
     if spec.sentences is not None:
         check_at_least(config, 1, "data.sentences")
-    check_choice(config, "data.unanswerable", ("keep", "drop"))
-    check_choice(config, "data.too_long", ("refuse", "cut"))
     for name in TEXTS:
         check_ascending(f"config.data.{name}_buckets", spec[f"{name}_buckets"])
 
@@ -82,9 +75,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     }
     for name in TEXTS:
         buckets = suitable_buckets(np.concatenate(lengths[name]))
-        # Longer texts may be cut.
-        least = buckets[-1] if spec.too_long == "refuse" else 1
-        found[f"data.{name}_buckets"] = Size(buckets, least=least)
+        found[f"data.{name}_buckets"] = Size(buckets, least=buckets[-1])
     return found
 
 
@@ -103,41 +94,35 @@ def _first_sentences(stored: Columns, sentences: int | None) -> Ragged:
         return passage
     # "rank" holds for each word how relevant its sentence is, 0 for the most relevant
     # one.
-    return _keep(passage, stored["rank"].values < sentences)
+    is_kept = stored["rank"].values < sentences
+    # The number of kept values before each old offset is the new offset.
+    offsets = np.concatenate([[0], np.cumsum(is_kept)])[passage.offsets]
+    return Ragged(passage.values[is_kept], offsets)
 
 
 def open_split(config: ConfigDict, split: str) -> Columns:
     """Open the questions of a split.
 
     `config.data.sentences` is the number of sentences that are kept of each passage:
-    the most relevant ones, in their order. None keeps all. `config.data.unanswerable`
-    keeps or drops the training questions whose answer is then not in the passage. Other
-    splits keep all. `config.data.too_long` refuses or cuts texts that are longer than
-    the last bucket.
+    the most relevant ones, in their order. None keeps all.
 
     Raises:
       DataError: the set is missing.
-      UserError: texts are too long.
+      UserError: texts are longer than the last bucket.
     """
     spec = config.data
     stored = data.open_config(spec, split)
     columns = {name: stored[name] for name in (*TEXTS, "answer")}
     columns["passage"] = _first_sentences(stored, spec.sentences)
-    if spec.unanswerable == "drop" and split == "train":
-        columns = select(columns, np.flatnonzero(is_answerable(columns)))
     for name in TEXTS:
         last = spec[f"{name}_buckets"][-1]
         lengths = columns[name].lengths
-        if lengths.max() <= last:
-            continue
-        if spec.too_long == "refuse":
+        if lengths.max() > last:
             raise UserError(
                 f"{spec.name} ({split}): {(lengths > last).sum()} {name}s are longer "
                 f"than {last} words, the last of config.data.{name}_buckets (the "
-                f"longest has {lengths.max()}); add a bucket or set "
-                "config.data.too_long=cut"
+                f"longest has {lengths.max()}); add a bucket"
             )
-        columns[name] = _keep(columns[name], _positions(columns[name]) < last)
     return columns
 
 
@@ -167,19 +152,6 @@ def select(columns: Columns, rows: np.ndarray) -> Columns:
 def _select_ragged(column: Ragged, rows: np.ndarray) -> Ragged:
     offsets = np.concatenate([[0], np.cumsum(column.lengths[rows])])
     return Ragged(np.concatenate([column[i] for i in rows]), offsets)
-
-
-def _positions(column: Ragged) -> np.ndarray:
-    """Return the position of every value within its example."""
-    start = np.repeat(column.offsets[:-1], column.lengths)
-    return np.arange(len(column.values)) - start
-
-
-def _keep(column: Ragged, is_kept: np.ndarray) -> Ragged:
-    """Keep the values where `is_kept` is True. Every example must keep one."""
-    # The number of kept values before each old offset is the new offset.
-    offsets = np.concatenate([[0], np.cumsum(is_kept)])[column.offsets]
-    return Ragged(column.values[is_kept], offsets)
 
 
 def permute_entities(batch: dict, permutation: jax.Array, spec: ConfigDict) -> dict:

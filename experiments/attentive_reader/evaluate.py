@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from lnrepro.data.readers.cnn import FIRST_ENTITY
 
-from .data import Columns, is_answerable, permute_entities
+from .data import Columns, is_answerable
 from .model import Reader, Reading
 
 
@@ -40,11 +40,6 @@ def metrics(
       entity_error: the same among the entities of the passage, [B].
     """
     spec, params = config.data, vars["params"]
-    if config.permute_entities == "always":
-        # One renaming for the whole evaluation.
-        key = jax.random.key(config.seed)
-        permutation = jax.random.permutation(key, spec.entities)
-        batch = permute_entities(batch, permutation, spec)
     readout, answer = read(reader, config, vars, batch).readout, batch["answer"]
     log_p, is_wrong = reader.answered(params, readout, answer)
     # [B, V], once more: `answered` returns only what belongs to the answer.

@@ -6,7 +6,6 @@ import jax
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.checks import check_choice
 from lnrepro.data.batches import evenly_spaced
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment
@@ -40,7 +39,6 @@ def make(config: ConfigDict) -> Experiment:
     evaluations are names of splits.
     """
     check(config)
-    check_choice(config, "permute_entities", ("training", "always", "never"))
     spec = config.data
     reader = Reader(config)
 
@@ -54,9 +52,8 @@ def make(config: ConfigDict) -> Experiment:
         # Entities are renamed anew for each batch, so that the network cannot learn
         # facts about one of them.
         dropout_key, permutation_key = jax.random.split(key)
-        if config.permute_entities != "never":
-            permutation = jax.random.permutation(permutation_key, spec.entities)
-            batch = permute_entities(batch, permutation, spec)
+        permutation = jax.random.permutation(permutation_key, spec.entities)
+        batch = permute_entities(batch, permutation, spec)
         params = vars["params"]
         reading = reader.read(params, batch, key=dropout_key)
         log_p, is_wrong = reader.answered(params, reading.readout, batch["answer"])
@@ -105,10 +102,7 @@ def make(config: ConfigDict) -> Experiment:
         read = functools.partial(attention_and_choice, vars)
         examples = pictures.read_examples(config, columns, words, read)
         caption = f"{spec.name} (valid), norm {config.norm}"
-        return Evaluation(
-            images={"attention": pictures.draw(examples, caption)},
-            files={"attention.html": pictures.html_page(examples, caption)},
-        )
+        return Evaluation(images={"attention": pictures.draw(examples, caption)})
 
     of_split = ("nll", "error", "entity_error", *evaluations.BASELINES)
     scalars = evaluation.scalars_of_splits(config, of_split, {"attention": ()})

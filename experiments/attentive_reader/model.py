@@ -10,9 +10,8 @@ It follows the code of Cooijmans et al. With one embedding table E for both text
     g = tanh(W_r r + W_u u + b + W_m mean_t D_t)
     p(answer) = softmax over all words of W_o g + b
 
-Shape letters: B batch, T and S words of passage and question, H units, V vocabulary, F
-features of an encoder: H, or 2H with both directions. Word numbers are [B, T]; what is
-computed over time is time-major, [T, B, ...].
+Shape letters: B batch, T and S words of passage and question, H units, V vocabulary.
+Word numbers are [B, T]; what is computed over time is time-major, [T, B, ...].
 """
 
 from typing import Any, NamedTuple
@@ -23,10 +22,9 @@ from ml_collections import ConfigDict
 
 from lnrepro.checks import KERNELS, check_at_least, check_choice
 from lnrepro.errors import UserError
-from lnrepro.functional import LSTMCell, ScanOptions, bidirectional, norms, unroll
+from lnrepro.functional import LSTMCell, ScanOptions, norms, unroll
 from lnrepro.functional.products import product
 
-from .all_rows import AllRowsLSTM, unroll_all_rows
 from .population import filled, fresh_lstm, fresh_map
 from .softmax import answered, masked_softmax
 
@@ -74,8 +72,6 @@ class Reader:
         check_choice(config, "norm", NORMS)
         statistics = ("population", "batch")
         check_choice(config, "model.evaluation_statistics", statistics)
-        check_choice(config, "model.dropout_scaling", ("train", "test"))
-        check_choice(config, "model.batch_norm_rows", ("words", "all"))
         check_at_least(config, 1, "model.units", "data.vocabulary")
         if not 0 <= sizes.dropout < 1:
             raise UserError(
@@ -86,50 +82,39 @@ class Reader:
         self.everywhere = config.norm.endswith(EVERYWHERE)
         norm = config.norm.removesuffix(EVERYWHERE)
         self.batch = norm == "batch"
-        self.directions = 2 if sizes.bidirectional else 1
-        self.all_rows = self.batch and sizes.batch_norm_rows == "all"
-        if self.all_rows and sizes.bidirectional:
-            raise UserError(
-                "config.model.batch_norm_rows = 'all' is for one direction; set "
-                "config.model.bidirectional to False"
-            )
         # Square kernels start as in the authors' code. The gains of batch norm start
         # lower than those of layer norm, see `config.model.gain`.
-        small = orthogonal(0.05)
+        self.orthogonal = jax.nn.initializers.orthogonal(0.05)
         # Passages are long, so memory comes before speed.
         self.options = ScanOptions(save="recurrent", kernels=KERNELS[config.pallas])
         self.gain = sizes.gain.batch if self.batch else sizes.gain.layer
-        cell = AllRowsLSTM if self.all_rows else LSTMCell
-        self.cell = cell(
+        self.cell = LSTMCell(
             sizes.units,
             norm=norm,
-            kernel_init=small,
-            recurrent_kernel_init=small,
+            kernel_init=self.orthogonal,
+            recurrent_kernel_init=self.orthogonal,
             scale_init=jax.nn.initializers.constant(self.gain),
         )
 
     def init(self, key: jax.Array) -> Params:
         """Draw fresh parameters.
 
-        The LSTMs, W_d and M are 0.05 times orthogonal where they are square, the other
-        weights uniform, biases and h_0 zero.
+        The LSTMs, W_d and M are 0.05 times orthogonal, the other weights uniform,
+        biases and h_0 zero.
         """
         H, V = self.sizes.units, self.vocabulary
-        F = self.directions * H
         keys = iter(jax.random.split(key, 16))
-        params = {
-            name: tuple(self._encoder(next(keys)) for _ in range(self.directions))
-            for name in ENCODERS
-        }
-        # With both directions, W_d and M are [2H, H] and not square.
-        square = orthogonal(0.05) if self.directions == 1 else uniform
+        params = {}
+        for name in ENCODERS:
+            lstm = self.cell.init(next(keys), H)
+            params[name] = {"lstm": lstm, "h0": jnp.zeros(H, jnp.float32)}
         params["embedding"] = uniform(next(keys), (V, H))
-        params["similarity"] = square(next(keys), (F, H))
+        params["similarity"] = self.orthogonal(next(keys), (H, H))
         v = jax.random.uniform(next(keys), (H,), jnp.float32, minval=-1)
         params["attention"] = v / H**0.5
         for name in MAPS:
-            init = square if name == "attend_passage" else uniform
-            params[name] = {"w": init(next(keys), (F, H))}
+            init = self.orthogonal if name == "attend_passage" else uniform
+            params[name] = {"w": init(next(keys), (H, H))}
             # One bias per sum: the other maps are added to one of these two.
             if name in ("attend_passage", "read_question"):
                 params[name]["bias"] = jnp.zeros(H, jnp.float32)
@@ -139,23 +124,16 @@ class Reader:
         params["output"] = {"w": uniform(next(keys), (H, V)), "bias": bias}
         return params
 
-    def _encoder(self, key) -> Params:
-        H = self.sizes.units
-        return {"lstm": self.cell.init(key, H), "h0": jnp.zeros(H, jnp.float32)}
-
     def population(self) -> Params:
         """Return batch norm's population statistics before the first step.
 
         Returns:
           As described in population.py; {} without batch norm.
         """
-        sites, steps = self.cell.sites, self.sizes.statistics_steps
         made = {}
         if self.batch:
             for name in ENCODERS:
-                made[name] = tuple(
-                    fresh_lstm(sites, steps) for _ in range(self.directions)
-                )
+                made[name] = fresh_lstm(self.cell.sites, self.sizes.statistics_steps)
         if self.batch and self.everywhere:
             for name in MAPS:
                 made[name] = fresh_map(self.sizes.units)
@@ -192,10 +170,21 @@ class Reader:
         def encode(name, x):
             statistics = None
             if population is not None and name in population:
-                statistics = tuple(filled(one) for one in population[name])
-            lengths = batch[f"{name}_length"]
-            last, states, seen[name] = self._run(params[name], x, lengths, statistics)
-            return last, states
+                statistics = filled(population[name])
+            zeros = jnp.zeros(x.shape[1:], x.dtype)
+            result = unroll(
+                self.cell,
+                params[name]["lstm"],
+                x,
+                # c_0 is zero, h_0 a learned vector.
+                initial_carry=(zeros, zeros + params[name]["h0"].astype(x.dtype)),
+                seq_lengths=batch[f"{name}_length"],
+                time_major=True,
+                statistics=statistics,
+                options=self.options,
+            )
+            seen[name] = result.statistics
+            return self.cell.output(result.carry), result.outputs
 
         def affine(name, x, mask=None):
             weights = params[name]
@@ -219,20 +208,20 @@ class Reader:
             # The mask [T, B] is True on words.
             lengths = batch["passage_length"]
             mask = jnp.arange(len(d))[:, None] < lengths
-            # Behind the end of a text, D_t is zero, or its last state with `all_rows`.
+            # D_t is zero behind the end of a text with and without this mask. It keeps
+            # the order in which the gradients of D_t are summed.
             all_states, d = d, jnp.where(mask[..., None], d, 0)
-            rows = None if self.all_rows else mask
             m = params["similarity"]
             # (M D_t) . (M u) without the product M D_t. It is a sum and no einsum,
             # for which XLA's CPU backend would reorder all of d.
             similarity = jnp.sum(d * ((u @ m) @ m.T), -1)
             query = affine("attend_question", u)
             # [T, B, H]; the query [B, H] and the similarity [T, B, 1] broadcast.
-            hidden = affine("attend_passage", all_states, rows) + query
+            hidden = affine("attend_passage", all_states, mask) + query
             hidden = hidden + similarity[..., None]
             scores = jnp.tanh(hidden) @ params["attention"]
             attention = masked_softmax(scores, mask)
-            # The passage [B, F] as the attention sees it.
+            # The passage [B, H] as the attention sees it.
             r = jnp.sum(attention[..., None] * d, 0)
             mean = d.sum(0) / jnp.maximum(lengths, 1)[:, None].astype(d.dtype)
         with jax.named_scope("readout"):
@@ -240,64 +229,22 @@ class Reader:
             g = jnp.tanh(g + affine("read_mean", mean))
             return Reading(self._dropout(readout_key, g), attention, seen)
 
-    def _run(self, params, x, lengths, statistics):
-        """Run an encoder over x [S, B, H].
-
-        Returns:
-          (last h [B, F], all h [S, B, F], batch statistics of every direction)
-        """
-        zeros = jnp.zeros((x.shape[1], self.sizes.units), x.dtype)
-        # (c_0, h_0) of each direction: c_0 is zero, h_0 a learned vector.
-        carries = tuple((zeros, zeros + one["h0"].astype(x.dtype)) for one in params)
-        lstms = tuple(one["lstm"] for one in params)
-        if self.directions == 2:
-            result = bidirectional(
-                self.cell,
-                self.cell,
-                lstms,
-                x,
-                initial_carry=carries,
-                seq_lengths=lengths,
-                time_major=True,
-                statistics=statistics,
-                options=self.options,
-            )
-            # [B, H] of each direction -> [B, 2H].
-            last = [self.cell.output(carry) for carry in result.carry]
-            return jnp.concatenate(last, -1), result.outputs, result.statistics
-        options = {
-            "initial_carry": carries[0],
-            "statistics": None if statistics is None else statistics[0],
-            "options": self.options,
-        }
-        if self.all_rows:
-            result = unroll_all_rows(self.cell, lstms[0], x, lengths, **options)
-        else:
-            result = unroll(
-                self.cell, lstms[0], x, seq_lengths=lengths, time_major=True, **options
-            )
-        return self.cell.output(result.carry), result.outputs, (result.statistics,)
-
     def _dropout(self, key, x):
         """Drop units of x at training time, that is with a key.
 
-        With `dropout_scaling` "train", kept values are divided by the probability of
-        keeping. With "test", values are multiplied by it at test time instead, as in
-        the code of the published curves.
+        Kept values are divided by the probability of keeping.
         """
         keep = 1 - self.sizes.dropout
-        scales_at_test = self.sizes.dropout_scaling == "test"
         if not self.sizes.dropout or key is None:
-            return x * keep if scales_at_test else x
+            return x
         # Two decisions from each random word, of 16 bits each: half the work of
         # jax.random.bernoulli.
         words_shape = (*x.shape[:-1], -(-x.shape[-1] // 2))
         words = jax.random.bits(key, words_shape, jnp.uint32)
         bits = jax.lax.bitcast_convert_type(words, jnp.uint16)
         bits = bits.reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
-        kept = x if scales_at_test else x / keep
         # 16 uniform bits are below keep * 2^16 with probability `keep`.
-        return jnp.where(bits < round(keep * 2**16), kept, 0)
+        return jnp.where(bits < round(keep * 2**16), x / keep, 0)
 
     def scores(self, params: Params, g: jax.Array) -> jax.Array:
         """Return the scores of all words [B, V] for g [B, H]."""
@@ -310,17 +257,6 @@ class Reader:
         with jax.named_scope("output"):
             output = params["output"]
             return answered(g, output["w"], output["bias"], answer)
-
-
-def orthogonal(scale: float):
-    """Return an initialiser: scale times an orthogonal matrix, or uniform."""
-
-    def init(key, shape, dtype=jnp.float32):
-        if shape[0] != shape[1]:
-            return uniform(key, shape, dtype)
-        return jax.nn.initializers.orthogonal(scale)(key, shape, dtype)
-
-    return init
 
 
 def uniform(key: jax.Array, shape: tuple[int, ...], dtype=jnp.float32) -> jax.Array:

@@ -1,9 +1,8 @@
-"""Validation passages with the attention over their words, as a picture and as HTML.
+"""Validation passages with the attention over their words.
 
 Shape letters: B batch, T words of a passage.
 """
 
-import html
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -27,12 +26,7 @@ TEXT_COLOUR = "#141414"
 RIGHT_COLOUR = "#006e28"
 WRONG_COLOUR = "#b41414"
 # The background of the word with the largest attention. No attention is white.
-ATTENTION_COLOUR = np.array([255, 150, 40])
-STYLE = (
-    "body{max-width:55em;margin:2em auto;font:1.05em/1.7 sans-serif}"
-    f"h1{{font-size:1.1em}}.right{{color:{RIGHT_COLOUR}}}.wrong{{color:{WRONG_COLOUR}}}"
-    "span{padding:2px 1px}"
-)
+ATTENTION_COLOUR = (1.0, 0.6, 0.2)
 
 
 class Example(NamedTuple):
@@ -51,14 +45,6 @@ class Example(NamedTuple):
     question: list[str]
     best_word: str
     answer: str
-
-    def backgrounds(self) -> list[str]:
-        """Return the background of each word, by its share of the largest attention."""
-        # The scale is that of each passage: attention over many words is small
-        # everywhere.
-        share = self.attention / max(self.attention.max(), 1e-30)
-        colours = np.rint(255 + (ATTENTION_COLOUR - 255) * share[:, None]).astype(int)
-        return ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours]
 
 
 def read_examples(
@@ -91,39 +77,6 @@ def read_examples(
     return examples
 
 
-def html_page(examples: Sequence[Example], caption: str) -> str:
-    """Write examples as an HTML page.
-
-    The title of each word is its attention.
-
-    Args:
-      examples: the examples.
-      caption: the heading.
-    """
-    heading = html.escape(caption)
-    parts = [f"<h1>{heading}</h1>"]
-    for example in examples:
-        spans = []
-        for word, attention, colour in zip(
-            example.passage, example.attention, example.backgrounds(), strict=True
-        ):
-            spans.append(
-                f'<span title="{attention:.4f}" style="background:{colour}">'
-                f"{html.escape(word)}</span>"
-            )
-        kind = "right" if example.best_word == example.answer else "wrong"
-        parts.append(
-            f"<p><b>{html.escape(' '.join(example.question))}</b></p>"
-            f"<p>{' '.join(spans)}</p>"
-            f'<p>chosen <b class="{kind}">{html.escape(example.best_word)}</b>, '
-            f"answer <b>{html.escape(example.answer)}</b></p><hr>"
-        )
-    return (
-        f'<!DOCTYPE html><html><head><meta charset="utf-8"><title>{heading}</title>'
-        f"<style>{STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
-    )
-
-
 def draw(examples: Sequence[Example], caption: str) -> np.ndarray:
     """Draw examples as a picture, uint8 [height, width, 3].
 
@@ -133,18 +86,17 @@ def draw(examples: Sequence[Example], caption: str) -> np.ndarray:
     """
     from matplotlib.figure import Figure
 
-    # (column, line, word, colour, background)
+    # (column, line, word, its colour, how strong its background is)
     words, line = [], 0
 
-    def paragraph(texts, colour, backgrounds=None):
+    def paragraph(texts, colour, shares=None):
         nonlocal line
         column = 0
-        for text, background in zip(
-            texts, backgrounds or ["white"] * len(texts), strict=True
-        ):
+        shares = np.zeros(len(texts)) if shares is None else shares
+        for text, share in zip(texts, shares, strict=True):
             if column and column + len(text) > COLUMNS:
                 column, line = 0, line + 1
-            words.append((column, line, text, colour, background))
+            words.append((column, line, text, colour, share))
             column += len(text) + 1
         line += 1
 
@@ -152,24 +104,21 @@ def draw(examples: Sequence[Example], caption: str) -> np.ndarray:
     for example in examples:
         line += 1
         paragraph(example.question, TEXT_COLOUR)
-        paragraph(example.passage, TEXT_COLOUR, example.backgrounds())
+        # The scale is that of each passage: attention over many words is small
+        # everywhere.
+        shares = example.attention / max(example.attention.max(), 1e-30)
+        paragraph(example.passage, TEXT_COLOUR, shares)
         verdict = f"chosen {example.best_word}, answer {example.answer}"
         is_right = example.best_word == example.answer
         paragraph(verdict.split(), RIGHT_COLOUR if is_right else WRONG_COLOUR)
     figure = Figure(figsize=(COLUMNS * LETTER_WIDTH, line * LINE_HEIGHT), dpi=100)
     axes = figure.add_axes((0.01, 0, 0.98, 1), xlim=(0, COLUMNS), ylim=(line, -0.5))
     axes.axis("off")
-    for x, y, text, colour, background in words:
-        axes.text(
-            x,
-            y,
-            text,
-            color=colour,
-            family="monospace",
-            size=FONT_SIZE,
-            va="top",
-            # Words are not formulas.
-            parse_math=False,
-            bbox={"facecolor": background, "edgecolor": "none", "pad": 1},
-        )
+    style = {"family": "monospace", "size": FONT_SIZE, "va": "top"}
+    # Words are not formulas.
+    style["parse_math"] = False
+    for x, y, text, colour, share in words:
+        background = (*ATTENTION_COLOUR, share)
+        bbox = {"facecolor": background, "edgecolor": "none", "pad": 1}
+        axes.text(x, y, text, color=colour, bbox=bbox, **style)
     return pixels_of(figure)

@@ -2,10 +2,10 @@
 
     {encoder or map: {"sites", "count"}}
 
-"sites" holds means and variances. Those of an LSTM are {site: (mean, var)}, each
-[T_max, n] with a row for every time step, and an encoder has a tuple of one or two
-LSTMs, its directions. Those of an affine map are (mean, var), each [H]. "count" is the
-number of batches that the statistics are the mean of, [T_max] or [].
+"sites" holds means and variances. Those of an encoder are {site: (mean, var)}, each
+[T_max, n] with a row for every time step. Those of an affine map are (mean, var), each
+[H]. "count" is the number of batches that the statistics are the mean of, [T_max] or
+[].
 """
 
 from typing import Any
@@ -60,11 +60,9 @@ def update_population(
     """
     updated = {}
     for name, old in population.items():
-        if isinstance(old, tuple):
-            directions = zip(old, seen[name], strict=True)
-            updated[name] = tuple(_update_lstm(*pair, momentum) for pair in directions)
-        else:
-            updated[name] = _update_map(old, seen[name], momentum)
+        is_map = isinstance(old["sites"], tuple)
+        update = _update_map if is_map else _update_lstm
+        updated[name] = update(old, seen[name], momentum)
     return updated
 
 

@@ -4,7 +4,6 @@ Shape letters: T words of the passage that are read.
 """
 
 import functools
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -14,7 +13,7 @@ from lnrepro.data.readers.cnn import NUMBER, UNKNOWN
 from lnrepro.data.readers.question import ENTITY, PLACEHOLDER, ranks
 from lnrepro.data.text import plain_punctuation
 from lnrepro.engine import inputs
-from lnrepro.engine.loaded_run import LoadedRun, logger
+from lnrepro.engine.loaded_run import LoadedRun
 from lnrepro.errors import UserError
 
 from .data import TEXTS
@@ -72,7 +71,12 @@ class Model(LoadedRun):
             # The most relevant sentences of the passage, as in training.
             is_kept = ranks(words, asked) < spec.sentences
             words = [word for word, kept in zip(words, is_kept, strict=True) if kept]
-        words, asked = self._fitting(words, "passage"), self._fitting(asked, "question")
+        for name, read in zip(TEXTS, (words, asked), strict=True):
+            most = spec[f"{name}_buckets"][-1]
+            if len(read) > most:
+                raise UserError(
+                    f"the {name} has {len(read)} words: at most {most} are read"
+                )
         ids = {"passage": self._encode(words), "question": self._encode(asked)}
         known = [self._known(word) for word in (*words, *asked)]
         # The words of cnn_top4 need not have one for unknown words.
@@ -104,19 +108,6 @@ class Model(LoadedRun):
                     "them anew"
                 )
         return tokens
-
-    def _fitting(self, words: Sequence[str], what: str) -> list[str]:
-        """Cut a text that is too long, where `config.data.too_long` says so."""
-        spec = self.config.data
-        most = spec[f"{what}_buckets"][-1]
-        if len(words) <= most:
-            return list(words)
-        if spec.too_long == "refuse":
-            raise UserError(
-                f"the {what} has {len(words)} words: at most {most} are read"
-            )
-        logger.warning("the %s is cut from %d to %d words", what, len(words), most)
-        return list(words[:most])
 
     def _known(self, word):
         """Return what a word is looked up as; see `lnrepro.data.readers.cnn`."""

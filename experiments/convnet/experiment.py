@@ -68,11 +68,6 @@ def make(config: ConfigDict) -> Experiment:
 def _check(config: ConfigDict) -> None:
     check_choice(config, "norm", NORMS)
     check_choice(config, "layer_norm.statistics", STATISTICS)
-    if config.layer_norm.gain_per_unit and config.layer_norm.statistics != "layer":
-        raise UserError(
-            "config.layer_norm.gain_per_unit = True: this needs "
-            "config.layer_norm.statistics = 'layer'"
-        )
     check_at_least(config, 1, "model.channels", "model.strides", "model.classes")
     channels, strides = config.model.channels, config.model.strides
     if len(channels) != len(strides):

@@ -26,7 +26,7 @@ class ConvNet(nn.Module):
     `config.norm` normalises the summed inputs of every convolution, but not the logits.
     Batch norm takes statistics over images and positions, with one gain and one bias a
     channel. Layer norm takes them over `config.layer_norm.statistics`, with one gain
-    and one bias a channel, or a unit with `config.layer_norm.gain_per_unit`.
+    and one bias a channel.
 
     The summed inputs of every convolution are sown as "sums", and the values after the
     norm as "normalised".
@@ -62,12 +62,10 @@ class ConvNet(nn.Module):
 
     def _layer_norm(self, x: jax.Array) -> jax.Array:
         options = self.config.layer_norm
-        axes = STATISTICS[options.statistics]
         # Flax's norm takes several axes. Its fast variance, E[x^2] - E[x]^2, cancels.
         norm = nn.LayerNorm(
             epsilon=options.eps,
-            reduction_axes=axes,
-            feature_axes=axes if options.gain_per_unit else -1,
+            reduction_axes=STATISTICS[options.statistics],
             use_fast_variance=False,
         )
         return norm(x)

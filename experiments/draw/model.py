@@ -63,8 +63,8 @@ class GlimpseRecord(NamedTuple):
     Attributes:
       kl: [B], KL divergence of q(z|x) from the prior in nats.
       log_ratio: [B], log p(z) - log q(z|x).
-      read: [B, 5], the numbers of the reading window; zeros without attention.
-      write: [B, 5], the numbers of the writing window; zeros without attention.
+      read: [B, 5], the numbers of the reading window.
+      write: [B, 5], the numbers of the writing window.
     """
 
     kl: jax.Array
@@ -86,8 +86,7 @@ class Draw:
         check_choice(config, "norm", NORMS)
         counts = ("glimpses", "units", "latents", "image_size")
         check_at_least(config, 1, *(f"model.{name}" for name in counts))
-        # Without attention there are no windows to check.
-        for name in ("read_size", "write_size") if sizes.attention else ():
+        for name in ("read_size", "write_size"):
             if not 1 <= sizes[name] <= sizes.image_size:
                 raise UserError(
                     f"config.model.{name} = {sizes[name]}: a window has 1 to "
@@ -108,21 +107,16 @@ class Draw:
             recurrent_kernel_init=kernel_init,
             scale_init=jax.nn.initializers.constant(sizes.init.gain),
         )
-        pixels = sizes.image_size**2
-        if sizes.attention:
-            # N x N points of the image and as many of the error. "write" holds the
-            # numbers of the window, then the patch.
-            read_size = 2 * sizes.read_size**2
-            self.outputs = {
-                "latent": 2 * sizes.latents,
-                "write": 5 + sizes.write_size**2,
-                "read": 5,
-            }
-        else:
-            read_size = 2 * pixels
-            self.outputs = {"latent": 2 * sizes.latents, "write": pixels}
-        # The encoder reads [r_t, h_dec_{t-1}], the decoder z_t.
-        self.inputs = {"encoder": read_size + sizes.units, "decoder": sizes.latents}
+        # "write" holds the numbers of the window, then the patch.
+        self.outputs = {
+            "latent": 2 * sizes.latents,
+            "write": 5 + sizes.write_size**2,
+            "read": 5,
+        }
+        # The encoder reads [r_t, h_dec_{t-1}], the decoder z_t. r_t has N x N points of
+        # the image and as many of the error.
+        encoder_input = 2 * sizes.read_size**2 + sizes.units
+        self.inputs = {"encoder": encoder_input, "decoder": sizes.latents}
 
     def init(self, key: jax.Array) -> Params:
         """Draw fresh parameters.
@@ -207,14 +201,11 @@ class Draw:
           h: [B, H], the decoder's output.
 
         Returns:
-          (what the encoder sees of x and of x - sigmoid(canvas), [B, 2 N^2], or without
-          attention [B, 2 S^2]; numbers of the window [B, 5])
+          (what the encoder sees of x and of x - sigmoid(canvas), [B, 2 N^2]; numbers of
+          the window [B, 5])
         """
         # The image that the canvas stands for, with pixels in (0, 1).
         drawn = jax.nn.sigmoid(canvas)
-        if not self.sizes.attention:
-            seen = jnp.concatenate([x, x - drawn], axis=-1)
-            return seen.reshape(len(x), -1), jnp.zeros((len(x), 5), x.dtype)
         numbers = dot("read", h) + rest["read"]
         window = attention.window(numbers, self.sizes.read_size, self.sizes.image_size)
         # Reading is linear: read(x - drawn) = read(x) - read(drawn) spares an image.
@@ -230,9 +221,6 @@ class Draw:
         """
         decoder = self.lstm(dot, rest, "decoder", decoder, z)
         out = dot("write", self.cell.output(decoder)) + rest["write"]
-        if not self.sizes.attention:
-            no_window = jnp.zeros((len(z), 5), z.dtype)
-            return decoder, canvas + out.reshape(canvas.shape), no_window
         points = self.sizes.write_size
         # Five numbers place the window. The others are the patch w_t, [B, N, N].
         numbers, patch = out[:, :5], out[:, 5:].reshape(-1, points, points)

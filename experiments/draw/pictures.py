@@ -6,6 +6,7 @@ frames.
 Shape letters: N images, G glimpses, S pixels per side.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -25,18 +26,17 @@ SAMPLES = 100
 ANIMATED = 16
 # Largest number of glimpses in a row of the picture `glimpses`.
 MAX_GLIMPSES = 12
-# Picture pixels for a pixel of an image, where windows are shown.
+# Picture pixels for a pixel of an image in `glimpses`.
 ZOOM = 4
 # The animation shows its last frame this many times more.
 LAST_FRAMES = 12
 CAPTIONS = {
     "samples": "images drawn from the prior: the mean of each pixel",
-    "samples_over_glimpses": "images drawn from the prior, glimpse by glimpse; "
-    "red: the window that is written to",
+    "samples_over_glimpses": "drawn from the prior, glimpse by glimpse; "
+    "red: where it writes",
     "glimpses": "two rows for each test image, glimpses from left to right. Upper row: "
     "the image, and the window that is read (green). Lower row: what is drawn so far, "
     "and the window that is written to (red). Thicker lines are wider filters.",
-    "reconstructions": "pairs: test image | its reconstruction",
 }
 COLOURS = {"read": "#50dc50", "write": "#ff4646"}
 # Brightness of the lines between images.
@@ -44,18 +44,18 @@ LINE = 0.27
 DPI = 100
 
 
-class Windows(NamedTuple):
-    """The windows on the images of a page.
+class Window(NamedTuple):
+    """A window on an image.
 
     Attributes:
-      outermost: [N, 2, 2], the outermost points of each grid along x and along y.
-      sigma: [N], standard deviations of the filters, in pixels.
-      colours: [N].
+      outermost: [2, 2], the outermost points of the grid along x and along y.
+      sigma: standard deviation of the filters, in pixels.
+      colour: of its frame.
     """
 
     outermost: np.ndarray
-    sigma: np.ndarray
-    colours: list[str]
+    sigma: float
+    colour: str
 
 
 def draw_all(
@@ -73,12 +73,10 @@ def draw_all(
       samples: images from the prior.
       samples_over_glimpses: how they are drawn, as frames [F, height, width, 3].
       glimpses: two rows for each image: what is read (green), what is written (red).
-      reconstructions: pairs of an image and the mean of its reconstruction.
     """
     sample_key, noise_key = jax.random.split(key)
-    return draw_samples(draw, params, sample_key) | draw_examples(
-        draw, params, images, noise_key
-    )
+    pictures = draw_samples(draw, params, sample_key)
+    return pictures | {"glimpses": draw_glimpses(draw, params, images, noise_key)}
 
 
 def draw_samples(draw: Draw, params: dict, key: jax.Array) -> dict[str, np.ndarray]:
@@ -96,15 +94,15 @@ def draw_samples(draw: Draw, params: dict, key: jax.Array) -> dict[str, np.ndarr
     # The last frames have no windows, so that the images can be seen.
     frames += [page(images[-1, :ANIMATED], 8)] * LAST_FRAMES
     return {
-        "samples": page(images[-1], 10, zoom=2),
+        "samples": page(images[-1], 10),
         "samples_over_glimpses": np.stack(frames),
     }
 
 
-def draw_examples(
+def draw_glimpses(
     draw: Draw, params: dict, images: np.ndarray, key: jax.Array
-) -> dict[str, np.ndarray]:
-    """Draw `glimpses` and `reconstructions`, see `draw_all`."""
+) -> np.ndarray:
+    """Draw `glimpses`, see `draw_all`."""
     x = images.astype(np.float32)
     noise = noise_of(key, jnp.arange(len(x)), draw.sizes, dtype_of(params))
     canvases, record = jax.device_get(jax.jit(draw.trace)(params, x, noise))
@@ -116,14 +114,10 @@ def draw_examples(
     # Two rows for each image.
     for i, image in enumerate(x):
         rows += [image] * len(shown)
-        windows.append(windows_of(draw, "read", record.read[shown, i]))
+        windows += windows_of(draw, "read", record.read[shown, i])
         rows += list(_mean(canvases[shown, i]))
-        windows.append(windows_of(draw, "write", record.write[shown, i]))
-    pairs = [side for pair in zip(x, _mean(canvases[-1]), strict=True) for side in pair]
-    return {
-        "glimpses": page(np.stack(rows), len(shown), *windows),
-        "reconstructions": page(np.stack(pairs), 10, zoom=2),
-    }
+        windows += windows_of(draw, "write", record.write[shown, i])
+    return page(np.stack(rows), len(shown), windows, ZOOM)
 
 
 def _mean(canvas: np.ndarray) -> np.ndarray:
@@ -131,33 +125,31 @@ def _mean(canvas: np.ndarray) -> np.ndarray:
     return 0.5 * np.tanh(0.5 * canvas) + 0.5
 
 
-def windows_of(draw: Draw, kind: str, numbers: np.ndarray) -> Windows:
-    """Return the windows of some images, none without attention.
+def windows_of(draw: Draw, kind: str, numbers: np.ndarray) -> list[Window]:
+    """Return the windows of some images.
 
     Args:
       draw: the network.
       kind: "read" or "write".
       numbers: [N, 5], see `attention.geometry`.
     """
-    sizes, count = draw.sizes, len(numbers)
-    points = sizes[f"{kind}_size"]
-    where = geometry(jnp.asarray(numbers), points, sizes.image_size)
+    points = draw.sizes[f"{kind}_size"]
+    where = geometry(jnp.asarray(numbers), points, draw.sizes.image_size)
     outermost = np.asarray(where.centres)[..., [0, -1]]
     sigma = np.sqrt(np.asarray(where.variance))
-    colour = COLOURS[kind] if sizes.attention else "none"
-    return Windows(outermost, sigma, [colour] * count)
+    return [Window(*one, COLOURS[kind]) for one in zip(outermost, sigma, strict=True)]
 
 
 def page(
-    images: np.ndarray, columns: int, *windows: Windows, zoom: int = ZOOM
+    images: np.ndarray, columns: int, windows: Sequence[Window] = (), zoom: int = 2
 ) -> np.ndarray:
     """Draw images side by side, row by row, with a grey line between them.
 
     Args:
       images: [N, S, S] of 0 to 1.
       columns: images in a row.
-      *windows: those of the first images, of the next ones, and so on. Their lines are
-        as thick as the standard deviation of a filter.
+      windows: those of the first images. Their lines are as thick as the standard
+        deviation of a filter.
       zoom: pixels of the picture for a pixel of an image.
     """
     from matplotlib.figure import Figure
@@ -184,8 +176,7 @@ def page(
         aspect="auto",
         interpolation="nearest",
     )
-    frames = [frame for some in windows for frame in zip(*some, strict=True)]
-    for i, (outermost, sigma, colour) in enumerate(frames):
+    for i, (outermost, sigma, colour) in enumerate(windows):
         row, column = divmod(i, columns)
         corner = np.array([column * side, row * side])
         # Far outside of the image, a window need not be exact.

@@ -1,15 +1,13 @@
 """The handwriting experiment."""
 
-from functools import partial
-
 import jax.numpy as jnp
+import numpy as np
 from ml_collections import ConfigDict
 
-from lnrepro.data.batches import Plan, eval_batches, train_batches
+from lnrepro.data.batches import Plan, eval_batches, evenly_spaced, train_batches
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment
 
-from . import evaluate as evaluations
 from . import pictures
 from .data import open_lines
 from .model import Network
@@ -44,7 +42,10 @@ def make(config: ConfigDict) -> Experiment:
         steps = jnp.maximum(batch["steps_length"].mean(), 1)
         return nll, ({}, {"nll": nll, "nll_per_step": nll / steps})
 
-    metrics = partial(evaluations.metrics, network)
+    def metrics(vars, batch):
+        steps = batch["steps_length"].astype(jnp.float32)
+        return {"nll": network.nll(vars["params"], batch), "steps": steps}
+
     mean_metrics = evaluation.mean_over_examples(metrics)
 
     def batches(start_step):
@@ -56,12 +57,15 @@ def make(config: ConfigDict) -> Experiment:
         if name == "final":
             lines = open_lines(config, "valid")
             return pictures.draw_all(network, vars["params"], lines, config)
-        lines = evaluations.examples(open_lines(config, name), config.eval_examples)
-        size = config.eval_batch_size
-        scalars = mean_metrics(vars, eval_batches(lines, size, pad=padded_to))
-        # The quotient of the means is the quotient of the sums, over all lines.
-        steps = scalars.pop("steps")
-        scalars["nll_per_step"] = scalars["nll"] / steps
+        lines = open_lines(config, name)
+        examples = [lines[i] for i in evenly_spaced(len(lines), config.eval_examples)]
+        batches = eval_batches(examples, config.eval_batch_size, pad=padded_to)
+        means = mean_metrics(vars, batches)
+        nll, steps = means["nll"], means["steps"]
+        # The Jacobian of the normalisation adds log sigma_x + log sigma_y for every
+        # step. The quotient of the means is that of the sums, over all lines.
+        original = nll + steps * float(np.log(lines.std).sum())
+        scalars = {"nll": nll, "nll_original": original, "nll_per_step": nll / steps}
         return Evaluation(scalars)
 
     of_split = ("nll", "nll_original", "nll_per_step")

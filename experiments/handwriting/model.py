@@ -20,14 +20,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from lnrepro.checks import KERNELS, check_at_least, check_choice
-from lnrepro.errors import UserError
-from lnrepro.functional import (
-    LSTMCell,
-    ScanOptions,
-    clip_gradient,
-    step,
-    unroll,
-)
+from lnrepro.functional import LSTMCell, ScanOptions, step, unroll
 
 from . import mixture
 from .window import WindowCell, one_hot
@@ -44,12 +37,10 @@ class Output(NamedTuple):
     Attributes:
       carry: {layer: carry after the last step}.
       density: y^ [..., B, 1 + 6M].
-      h1: [..., B, H], outputs of the first layer's LSTM.
     """
 
     carry: dict
     density: jax.Array
-    h1: jax.Array
 
 
 class Network:
@@ -59,18 +50,13 @@ class Network:
         """Check the sizes of `config.model` and `config.norm`.
 
         Raises:
-          UserError: a size, a limit or a norm that does not exist.
+          UserError: a size or a norm that does not exist.
         """
         sizes = config.model
         check_choice(config, "norm", NORMS)
         counts = ("units", "gaussians", "window_gaussians")
         counts += ("symbols", "steps", "characters")
         check_at_least(config, 1, *(f"model.{name}" for name in counts))
-        for name in ("clip_cells", "clip_outputs"):
-            if sizes[name] is not None and sizes[name] <= 0:
-                raise UserError(
-                    f"config.model.{name} = {sizes[name]}: a limit above 0, or None"
-                )
         self.sizes = sizes
         self.norm = config.norm
         self.outputs = mixture.size(sizes.gaussians)
@@ -80,20 +66,10 @@ class Network:
         save = "products" if config.norm == "layer" else "carries"
         self.options = ScanOptions(save=save, kernels=KERNELS[config.pallas])
 
-    def cells(self, rows: int = 1) -> dict[str, WindowCell | LSTMCell]:
-        """Return the three layers by name.
-
-        Args:
-          rows: B. The limit of `config.model.clip_cells` is one of a sequence's loss,
-            and the loss is a mean over B sequences.
-        """
+    def cells(self) -> dict[str, WindowCell | LSTMCell]:
+        """Return the three layers by name."""
         sizes = self.sizes
-        lstm = LSTMCell(
-            sizes.units,
-            norm=self.norm,
-            peephole=sizes.peephole,
-            gradient_clip=_divided(sizes.clip_cells, rows),
-        )
+        lstm = LSTMCell(sizes.units, norm=self.norm, peephole=sizes.peephole)
         first = WindowCell(
             lstm, sizes.symbols, sizes.window_gaussians, sizes.kappa_bias
         )
@@ -138,9 +114,9 @@ class Network:
           text: [B, U, V], one-hot.
 
         Returns:
-          `Output` with density [T, B, 1 + 6M] and h1 [T, B, H].
+          `Output` with density [T, B, 1 + 6M].
         """
-        cells = self.cells(rows=x.shape[1])
+        cells = self.cells()
         carry = {}
 
         def layer(name, inputs, memory=None):
@@ -155,12 +131,7 @@ class Network:
             carry[name] = result.carry
             return result.outputs
 
-        density, h1 = self._layers(params, layer, x, text)
-        # Graves clips the derivative with respect to the output vector.
-        limit = _divided(self.sizes.clip_outputs, x.shape[1])
-        if limit is not None:
-            density = clip_gradient(density, limit)
-        return Output(carry, density, h1)
+        return Output(carry, self._layers(params, layer, x, text))
 
     def step(
         self, params: Params, carry: dict, x: jax.Array, text: jax.Array
@@ -175,10 +146,10 @@ class Network:
             )
             return y
 
-        return Output(new_carry, *self._layers(params, layer, x, text))
+        return Output(new_carry, self._layers(params, layer, x, text))
 
     def _layers(self, params, layer, x, text):
-        """Apply the layers to x [..., B, 3] and return (density, h1)."""
+        """Apply the layers to x [..., B, 3] and return the density."""
         dtype = params["output"]["w"].dtype
         x, text = x.astype(dtype), text.astype(dtype)
         with jax.named_scope("layer1_and_window"):
@@ -192,8 +163,7 @@ class Network:
         with jax.named_scope("output"):
             # sum_n W_n h^n is one product with the three matrices on top of each other.
             hidden = jnp.concatenate([h1, h2, h3], -1)
-            density = hidden @ params["output"]["w"] + params["output"]["bias"]
-        return density, h1
+            return hidden @ params["output"]["w"] + params["output"]["bias"]
 
     def nll(self, params: Params, batch: Mapping) -> jax.Array:
         """Compute the negative log-likelihood of every sequence in nats, [B].
@@ -220,8 +190,3 @@ class Network:
         with jax.named_scope("density"):
             nats = mixture.negative_log_likelihood(density, targets)
             return jnp.sum(jnp.where(inside.T, nats, 0), axis=0)
-
-
-def _divided(limit: float | None, rows: int) -> float | None:
-    """The limit of one sequence's loss, for the mean loss over a batch."""
-    return None if limit is None else limit / rows

@@ -18,7 +18,7 @@ from lnrepro.errors import UserError
 
 from .data import Lines
 from .model import Network
-from .writing import Style, WrittenLine, strokes_of
+from .writing import WrittenLine, strokes_of
 from .writing import write as sample
 
 MAX_CHARACTERS = 1000
@@ -54,7 +54,6 @@ class Model(LoadedRun):
         *,
         bias: float = 1.0,
         steps: int | None = None,
-        style: Style | None = None,
     ) -> list[np.ndarray]:
         """Write one line.
 
@@ -66,7 +65,6 @@ class Model(LoadedRun):
           seed: another seed writes another line; below 2^32.
           bias: 0 samples from the density itself, larger values are neater; up to 20.
           steps: largest number of pen steps. None takes 40 for each character and 50.
-          style: a line whose style is continued.
 
         Returns:
           The points [n, 2] of each stroke of the pen, in the units of the data, with y
@@ -76,7 +74,7 @@ class Model(LoadedRun):
           UserError: an argument that is not possible, or a point that is not finite.
         """
         inputs.text(text, "text")
-        (line,) = self.write_lines([text], seed, bias=bias, steps=steps, style=style)
+        (line,) = self.write_lines([text], seed, bias=bias, steps=steps)
         if line.other:
             logger.warning("%s", self.describe_other(line.other))
         if not line.written.ended:
@@ -90,7 +88,6 @@ class Model(LoadedRun):
         *,
         bias: float = 1.0,
         steps: int | None = None,
-        style: Style | None = None,
     ) -> list[Line]:
         """Write several lines together.
 
@@ -99,7 +96,6 @@ class Model(LoadedRun):
           seed: as for `write`.
           bias: as for `write`.
           steps: as for `write`; None takes that of the longest line.
-          style: as for `write`.
 
         Raises:
           UserError: an argument that is not possible, or a point that is not finite.
@@ -129,7 +125,6 @@ class Model(LoadedRun):
             jax.random.key(seed),
             bias=bias,
             steps=steps or STEPS_PER_CHARACTER * longest + EXTRA_STEPS,
-            style=style,
         )
         lines = []
         for text, one in zip(texts, written, strict=True):
@@ -137,7 +132,7 @@ class Model(LoadedRun):
             # From normalised offsets to strokes in the units of the data.
             steps = self.scale.denormalise(one.steps)
             inputs.finite(steps, f"points of {text[:40]!a}", inputs.BROKEN)
-            strokes = strokes_of(steps, one.lifted)
+            strokes = strokes_of(steps)
             lines.append(Line(text, other, strokes, one))
         return lines
 

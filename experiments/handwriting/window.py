@@ -147,22 +147,6 @@ def weights_of_characters(
     return jnp.sum(alpha[..., None] * bumps, axis=-2)
 
 
-def alignment(params: dict, h: jax.Array, characters: int) -> jax.Array:
-    """Compute phi of whole sequences.
-
-    Args:
-      params: of a `WindowCell`.
-      h: [T, ..., H], outputs of its LSTM.
-      characters: U.
-
-    Returns:
-      [T, ..., U]
-    """
-    numbers = h @ params["window"] + params["window_bias"]
-    alpha, beta, move = gaussians_of(numbers, 0.0)
-    return weights_of_characters(alpha, beta, jnp.cumsum(move, axis=0), characters)
-
-
 def one_hot(tokens: jax.Array, lengths: jax.Array, symbols: int) -> jax.Array:
     """Turn texts into one-hot vectors [B, U, V], zero after the end of a text.
 

@@ -1,6 +1,4 @@
-"""Sampling of handwriting (Graves 2013, sections 5.3 to 5.5).
-
-A text is written in the network's own hand, or in the style of a given line.
+"""Sampling of handwriting (Graves 2013, sections 5.3 and 5.4).
 
 Shape letters: B texts, T time, t steps of one line, n points, U characters, V symbols,
 M Gaussians.
@@ -15,13 +13,12 @@ import numpy as np
 
 from . import mixture
 from .model import START, Network
-from .window import alignment, gaussians_of, one_hot, weights_of_characters
+from .window import gaussians_of, one_hot, weights_of_characters
 
 # Steps in one call of the compiled program.
 CHUNK = 50
 # Texts are padded to a multiple of this length, so that few programs are compiled.
 PAD_TEXTS_TO = 16
-SPACE = 1  # number of the symbol
 
 
 class WrittenLine(NamedTuple):
@@ -29,29 +26,13 @@ class WrittenLine(NamedTuple):
 
     Attributes:
       steps: [t, 3], normalised.
-      outputs: [t, 1 + 6M], the density each step was drawn from.
       phi: [t, U], weights of the window when the step was drawn.
       ended: whether the text ended before the steps did.
-      lifted: whether the pen was up before the first step.
     """
 
     steps: np.ndarray
-    outputs: np.ndarray
     phi: np.ndarray
     ended: bool
-    lifted: bool = False
-
-
-class Style(NamedTuple):
-    """A line whose style is continued.
-
-    Attributes:
-      steps: [t, 3], normalised.
-      text: [U], numbers of the symbols.
-    """
-
-    steps: np.ndarray
-    text: np.ndarray
 
 
 class _State(NamedTuple):
@@ -76,13 +57,10 @@ def write(
     *,
     bias: float = 0.0,
     steps: int = 1000,
-    style: Style | None = None,
 ) -> list[WrittenLine]:
     """Sample lines of handwriting.
 
-    A line ends when the window has left its text, or after `steps` steps. With a style,
-    the network first reads that line and then continues with the new text. Only the new
-    part is returned.
+    A line ends when the window has left its text, or after `steps` steps.
 
     Args:
       network: the network.
@@ -92,26 +70,14 @@ def write(
       bias: 0 samples from the density itself; larger values write more neatly (eq. 61,
         62).
       steps: largest number of steps of a line.
-      style: the line to continue.
     """
-    # Without a style, the network starts as in training: at START, with the window
-    # before the first character.
-    before = np.zeros(0, int)
-    read = np.array([START], np.float32)
-    if style is not None:
-        # The old text comes first, so that the window is behind it when the new text
-        # begins.
-        before = np.append(style.text, SPACE)
-        read = np.concatenate([read, style.steps]).astype(np.float32)
-    whole = [np.concatenate([before, text]).astype(np.int32) for text in texts]
-    lengths = jnp.array([len(text) for text in whole])
-    longest = max(len(text) for text in whole)
+    texts = [np.asarray(text, np.int32) for text in texts]
+    lengths = jnp.array([len(text) for text in texts])
+    longest = max(len(text) for text in texts)
     width = -(-longest // PAD_TEXTS_TO) * PAD_TEXTS_TO
-    padded = np.stack([np.pad(text, (0, width - len(text))) for text in whole])
+    padded = np.stack([np.pad(text, (0, width - len(text))) for text in texts])
     text = one_hot(padded, lengths, network.sizes.symbols)
-
-    # All texts of a batch follow the same line.
-    state = _read(network, params, jnp.asarray(read), text)
+    state = _start(network, params, text)
     parts, taken = [], 0
     while taken < steps and not state.done.all():
         # The key depends on the step, so that a longer limit writes the same beginning.
@@ -121,82 +87,43 @@ def write(
         )
         parts.append(jax.device_get(part))
         taken += CHUNK
-    drawn, outputs, phi, done = (
+    drawn, phi, done = (
         np.concatenate(arrays)[:steps] for arrays in zip(*parts, strict=True)
     )
     lines = []
     # Texts end at different steps. What was drawn after the end is dropped.
-    for b, symbols in enumerate(whole):
+    for b, symbols in enumerate(texts):
         ended = bool(done[-1, b])
         t = int(done[:, b].argmax()) + 1 if ended else len(done)
         line = WrittenLine(
             steps=drawn[:t, b],
-            outputs=outputs[:t, b],
-            phi=phi[:t, b, len(before) : len(symbols)],
+            phi=phi[:t, b, : len(symbols)],
             ended=ended,
-            lifted=style is not None,
         )
         lines.append(line)
     return lines
 
 
-def read_alignment(
-    network: Network, params: dict, steps: np.ndarray, text: np.ndarray
-) -> np.ndarray:
-    """Compute the weights of the window, phi [t, U], while the network reads a line.
-
-    Args:
-      network: the network.
-      params: its parameters.
-      steps: [t, 3], normalised.
-      text: [U], numbers of the symbols.
-    """
-    lengths = jnp.array([len(text)])
-    characters = one_hot(jnp.asarray(text)[None], lengths, network.sizes.symbols)
-    # Step t reads x_t and looks at the character of x_{t+1}, so the inputs are delayed
-    # by one step.
-    first = np.array([START], steps.dtype)
-    x = jnp.asarray(np.concatenate([first, steps[:-1]]))[:, None]
-
-    @jax.jit
-    def phi(params):
-        h1 = network.run(params, x, characters).h1
-        return alignment(params["lstm1"], h1, len(text))
-
-    return np.asarray(phi(params))[:, 0]
-
-
-def strokes_of(steps: np.ndarray, lifted: bool = False) -> list[np.ndarray]:
+def strokes_of(steps: np.ndarray) -> list[np.ndarray]:
     """Turn steps into strokes, each [n, 2] points with y downwards.
 
     Args:
       steps: [t, 3], offsets in the coordinates of the data. The pen starts at (0, 0).
-      lifted: the pen was up at the start, so that the first offset leaves no ink.
     """
     if not len(steps):
         return []
-    points = positions(steps)
     # Point 0 is the start of the pen, so that step i leads to point i + 1, and a stroke
     # that ends there is cut behind it.
-    cuts = list(np.flatnonzero(steps[:, 2] > 0.5) + 2)
-    if lifted:
-        cuts.insert(0, 1)
-    strokes = np.split(points, cuts)
-    if lifted:
-        strokes = strokes[1:]
+    points = np.concatenate([[[0.0, 0.0]], np.cumsum(steps[:, :2], axis=0)])
+    strokes = np.split(points, np.flatnonzero(steps[:, 2] > 0.5) + 2)
     return [stroke for stroke in strokes if len(stroke)]
 
 
-def positions(steps: np.ndarray) -> np.ndarray:
-    """Return where the pen was before the first step and after each, [t + 1, 2]."""
-    return np.concatenate([[[0.0, 0.0]], np.cumsum(steps[:, :2], axis=0)])
-
-
 @partial(jax.jit, static_argnums=0)
-def _read(network: Network, params: dict, steps: jax.Array, text: jax.Array) -> _State:
-    """Return the state after the same steps [T, 3] for all texts [B, U, V]."""
+def _start(network: Network, params: dict, text: jax.Array) -> _State:
+    """Return the state after `START` for all texts [B, U, V], as in training."""
     rows = len(text)
-    x = jnp.broadcast_to(steps[:, None], (len(steps), rows, 3))
+    x = jnp.broadcast_to(jnp.array(START, jnp.float32), (1, rows, 3))
     result = network.run(params, x, text)
     return _State(result.carry, result.density[-1], jnp.zeros(rows, bool))
 
@@ -209,8 +136,7 @@ def _draw_chunk(network, params, state, text, lengths, key, bias):
     the stroke has ended.
 
     Returns:
-      (state, (steps [CHUNK, B, 3], densities [CHUNK, B, 1 + 6M], phi [CHUNK, B, U + 1],
-      done [CHUNK, B]))
+      (state, (steps [CHUNK, B, 3], phi [CHUNK, B, U + 1], done [CHUNK, B]))
     """
     places = text.shape[1] + 1
     beyond = jnp.arange(places) > lengths[:, None]
@@ -222,7 +148,8 @@ def _draw_chunk(network, params, state, text, lengths, key, bias):
         # The window of this step, once more: the cell returns what the window shows,
         # not its weights. One place more than characters tells when it has left the
         # text (Graves 2013, section 5.3).
-        numbers = result.h1 @ layer1["window"] + layer1["window_bias"]
+        _, h = result.carry["lstm1"].lstm
+        numbers = h @ layer1["window"] + layer1["window_bias"]
         gaussians = gaussians_of(numbers, state.carry["lstm1"].kappa)
         phi = weights_of_characters(*gaussians, places)
         # Behind its own end, a padded text has no places that count.
@@ -231,6 +158,6 @@ def _draw_chunk(network, params, state, text, lengths, key, bias):
         stroke_ends = x[:, 2] > 0.5
         done = state.done | ((place == lengths) & stroke_ends)
         new_state = _State(result.carry, result.density, done)
-        return new_state, (x, state.density, phi, done)
+        return new_state, (x, phi, done)
 
     return jax.lax.scan(one_step, state, jax.random.split(key, CHUNK))

@@ -41,14 +41,13 @@ def open_split(config: ConfigDict, split: str) -> Split:
     """
     spec = config.data
     columns = data.open_config(spec, split)
-    words = number_of_words(spec, data.facts(spec.name, spec.dir))
+    words = number_of_words(data.facts(spec.name, spec.dir))
     return Split(columns, Captions(columns, words, config.buckets[-1]))
 
 
-def number_of_words(spec: ConfigDict, facts: Mapping[str, Any]) -> int:
+def number_of_words(facts: Mapping[str, Any]) -> int:
     """Return the number of words of a data set, with <eos> and <unk>."""
-    words = 2 + len(facts["words"])
-    return words + len(facts["dev_words"]) if spec.dev_words else words
+    return 2 + len(facts["words"])
 
 
 # Fields of the config that the data set determines, see `sizes`.
@@ -70,7 +69,7 @@ def sizes(config: ConfigDict) -> dict[str, Size]:
     spec = config.data
     opened = data.open_set(spec.name, spec.dir)
     images = opened.splits
-    words = number_of_words(spec, opened.facts)
+    words = number_of_words(opened.facts)
     features = opened.columns("train")["image"].shape[1]
     found = {
         "data.train_examples": Size(images["train"]),

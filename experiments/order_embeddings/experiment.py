@@ -6,7 +6,6 @@ import jax
 from ml_collections import ConfigDict
 
 from lnrepro import data
-from lnrepro.checks import check_choice
 from lnrepro.engine import evaluation
 from lnrepro.engine.experiment import Evaluation, Experiment
 
@@ -41,9 +40,8 @@ def make(config: ConfigDict) -> Experiment:
 
     Evaluations: "valid" is one fold, the first `config.evaluation.fold` images. "test"
     is the mean over `config.evaluation.folds` folds. "final" is "test" with a picture
-    of what was retrieved, and Table 2.
+    of what was retrieved.
     """
-    check_choice(config, "evaluation.ties", retrieval.TIES)
     encoders = Encoders(config)
     errors = ERRORS[config.model.similarity]
     buckets = Buckets(config)
@@ -84,10 +82,10 @@ def make(config: ConfigDict) -> Experiment:
 
     def score(vars, name):
         split = open_split(config, name)
-        fold, ties = config.evaluation.fold, config.evaluation.ties
+        fold = config.evaluation.fold
         folds = 1 if name == "valid" else config.evaluation.folds
         embeddings = embed(vars, split, fold * folds)
-        scores = evaluations.retrieval_scores(errors, embeddings, fold, ties)
+        scores = evaluations.retrieval_scores(errors, embeddings, fold)
         return scores, split, embeddings
 
     def evaluate_final(vars):
@@ -98,8 +96,7 @@ def make(config: ConfigDict) -> Experiment:
         matrix = retrieval.error_matrix(errors, captions, embeddings.images[:fold])
         facts = data.facts(config.data.name, config.data.dir)
         picture = retrievals(matrix, split, facts, config.data.name)
-        table = evaluations.table_2(config, scores)
-        return Evaluation(scores, {"retrievals": picture}, {"table2.md": table})
+        return Evaluation(scores, {"retrievals": picture})
 
     scalars = evaluation.scalars_of_splits(config, UNITS, {"final": UNITS})
     return Experiment(init, loss, batches, evaluate, UNITS, scalars)

@@ -1,8 +1,8 @@
 """Retrieval of images by captions and of captions by images.
 
-The captions are in the order of their images. Ranks count from 0. By default, ties
-count against the model: among equal errors the right one comes last. An error that is
-NaN is never the smaller one.
+The captions are in the order of their images. Ranks count from 0. Ties count against
+the model: among equal errors the right one comes last. An error that is NaN is never
+the smaller one.
 
 Shape letters: N images, C captions, K dimensions.
 """
@@ -14,8 +14,6 @@ import jax
 import numpy as np
 
 RECALLS = (1, 5, 10)
-# Rules for equal errors, see `ranks`.
-TIES = ("last", "sorted")
 
 Errors = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -55,17 +53,13 @@ class Ranks(NamedTuple):
     Attributes:
       ranks: rank of the right answer, counted from 0.
       best: the rank if ties counted for the model.
-      tied: whether a wrong answer has the same error as the right one.
     """
 
     ranks: np.ndarray
     best: np.ndarray
-    tied: np.ndarray
 
 
-def ranks(
-    errors: np.ndarray, image_of: np.ndarray, ties: str = "last"
-) -> tuple[Ranks, Ranks]:
+def ranks(errors: np.ndarray, image_of: np.ndarray) -> tuple[Ranks, Ranks]:
     """Compute the rank of the right answer to every query.
 
     The right answer to a caption is its image. That to an image is the best one of its
@@ -75,9 +69,6 @@ def ranks(
       errors: [C, N].
       image_of: row of the image of each caption [C], ascending. Each image has a
         caption.
-      ties: "last": among equal errors the right one comes last. "sorted": they are in
-        the order of the captions or images, which is the result of a stable argsort.
-        The authors take the position in an argsort that need not be stable.
 
     Returns:
       The ranks of images by captions [C] and of captions by images [N].
@@ -88,25 +79,14 @@ def ranks(
     own = errors[numbers, image_of]
     first = np.searchsorted(image_of, np.arange(images))
     best = np.minimum.reduceat(own, first)
-    # Number of the first caption of an image that has this error.
-    candidates = np.where(own == best[image_of], numbers, count)
-    best_caption = np.minimum.reduceat(candidates, first)
     # In both directions, the right answers are the captions with their own images.
     is_right = np.zeros(errors.shape, bool)
     is_right[numbers, image_of] = True
-    return (
-        _ranks(errors, own[:, None], is_right, image_of[:, None], 1, ties),
-        _ranks(errors, best, is_right, best_caption, 0, ties),
-    )
+    return _ranks(errors, own[:, None], is_right, 1), _ranks(errors, best, is_right, 0)
 
 
 def _ranks(
-    errors: np.ndarray,
-    right: np.ndarray,
-    is_right: np.ndarray,
-    place: np.ndarray,
-    axis: int,
-    ties: str,
+    errors: np.ndarray, right: np.ndarray, is_right: np.ndarray, axis: int
 ) -> Ranks:
     """Count the wrong answers whose errors are not larger than that of the right one.
 
@@ -114,30 +94,20 @@ def _ranks(
       errors: [C, N].
       right: error of the right answer to each query.
       is_right: [C, N], which answers are right.
-      place: place of the right answer among all answers.
       axis: the axis of the answers.
-      ties: see `ranks`.
     """
     # Not the same as errors <= right, which is False for NaN.
     last = (~(errors > right) & ~is_right).sum(axis)
-    equal = (errors == right) & ~is_right
-    best = last - equal.sum(axis)
-    if ties == "last":
-        return Ranks(last, best, last > best)
-    answers = np.arange(errors.shape[axis])
-    is_before = (answers if axis else answers[:, None]) < place
-    return Ranks(best + (equal & is_before).sum(axis), best, last > best)
+    best = last - ((errors == right) & ~is_right).sum(axis)
+    return Ranks(last, best)
 
 
-def scores(
-    errors: np.ndarray, image_of: np.ndarray, ties: str = "last"
-) -> dict[str, float]:
+def scores(errors: np.ndarray, image_of: np.ndarray) -> dict[str, float]:
     """Compute recalls and mean and median ranks.
 
     Args:
       errors: [C, N].
       image_of: see `ranks`.
-      ties: see `ranks`.
 
     Returns:
       image_r1, image_r5, image_r10 in percent, image_mean_rank and image_median_rank
@@ -149,14 +119,14 @@ def scores(
     found = {}
     # Ranks count from 0 here, so a recall at k counts ranks below k, and 1 is added to
     # the mean and to the median, as in the code of order-embeddings.
-    ways = zip(("image", "caption"), ranks(errors, image_of, ties), strict=True)
+    ways = zip(("image", "caption"), ranks(errors, image_of), strict=True)
     for name, of_way in ways:
         for k in RECALLS:
             found[f"{name}_r{k}"] = 100 * float(np.mean(of_way.ranks < k))
         found[f"{name}_mean_rank"] = float(of_way.ranks.mean()) + 1
         # An even number of queries may have a median between two ranks.
         found[f"{name}_median_rank"] = float(np.floor(np.median(of_way.ranks))) + 1
-        found[f"{name}_ties"] = 100 * float(of_way.tied.mean())
+        found[f"{name}_ties"] = 100 * float(np.mean(of_way.ranks > of_way.best))
         found[f"{name}_r1_ties_first"] = 100 * float(np.mean(of_way.best < 1))
     return found
 
@@ -168,7 +138,6 @@ def mean_over_folds(
     fold: int,
     *,
     image_of: np.ndarray,
-    ties: str = "last",
 ) -> dict[str, float]:
     """Average `scores` over folds.
 
@@ -178,7 +147,6 @@ def mean_over_folds(
       images: [N, K].
       fold: number of images in a fold. The folds are taken in order.
       image_of: see `ranks`.
-      ties: see `ranks`.
     """
     run = jax.jit(errors)
     of_folds = []
@@ -186,7 +154,7 @@ def mean_over_folds(
         # The captions of an image stay in its fold.
         rows = slice(*np.searchsorted(image_of, (start, start + fold)))
         matrix = error_matrix(run, captions[rows], images[start : start + fold])
-        of_folds.append(scores(matrix, image_of[rows] - start, ties))
+        of_folds.append(scores(matrix, image_of[rows] - start))
     return {
         name: float(np.mean([found[name] for found in of_folds]))
         for name in of_folds[0]

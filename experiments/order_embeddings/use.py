@@ -122,10 +122,7 @@ class Model(LoadedRun):
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
         """The words of the training captions, stored in the run."""
-        words = self.facts["words"]
-        if self.config.data.dev_words:
-            words = words + self.facts["dev_words"]
-        return Vocabulary(words)
+        return Vocabulary(self.facts["words"])
 
     def _words(self, caption):
         """Split a caption into words of the vocabulary, where it has them."""

@@ -12,8 +12,8 @@ The sum runs over both neighbours, all sentences and all words. One embedding ta
 one output layer serve all GRUs. norm="layer" normalises all three GRUs (eq. 23-28) and
 nothing else.
 
-As in the authors' code, v is the first state of the decoders and nothing more. With
-`config.model.condition`, v is also an input of every step, as their paper has it.
+As in the authors' code, v is the first state of the decoders and nothing more. In their
+paper it is also an input of every step.
 
 Shape letters: B batch, T steps of the encoder, S steps of the decoders, D word size,
 H units, V vocabulary, G groups.
@@ -67,14 +67,11 @@ class SkipThoughts:
         sizes = self.sizes
         keys = jax.random.split(key, 3 + len(SIDES))
         words_key, encoder_key, *decoder_keys, output_key = keys
-        decoder_input = sizes.word_size
-        if sizes.condition:
-            decoder_input += sizes.units
         return {
             "embedding": _uniform(words_key, (sizes.vocabulary, sizes.word_size)),
             "encoder": self.cell.init(encoder_key, sizes.word_size),
             "decoders": {
-                side: self.cell.init(decoder_key, decoder_input)
+                side: self.cell.init(decoder_key, sizes.word_size)
                 for side, decoder_key in zip(SIDES, decoder_keys, strict=True)
             },
             "output": {
@@ -111,29 +108,18 @@ class SkipThoughts:
         """
         # Step s reads word s - 1 (teacher forcing). The first step reads a zero vector.
         x = jnp.pad(words[:, :-1], ((0, 0), (1, 0), (0, 0), (0, 0)))
-        if self.sizes.condition:
-            # [2, S, B, H]: the vector beside every word.
-            repeated = jnp.broadcast_to(vector, (*x.shape[:-1], vector.shape[-1]))
-            x = jnp.concatenate([x, repeated], axis=-1)
-
-        def decode_one(params, x):
+        states = []
+        for side, words_before in zip(SIDES, x, strict=True):
             result = unroll(
                 self.cell,
-                params,
-                x,
+                params["decoders"][side],
+                words_before,
                 initial_carry=vector,
                 time_major=True,
                 options=self.options,
             )
-            return result.outputs
-
-        of_sides = [params["decoders"][side] for side in SIDES]
-        if self.sizes.decoders_together:
-            # The two decoders have parameters of their own and equal shapes, so that
-            # `vmap` runs them as one batched network.
-            stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *of_sides)
-            return jax.vmap(decode_one)(stacked, x)
-        return jnp.stack([decode_one(p, x) for p, x in zip(of_sides, x, strict=True)])
+            states.append(result.outputs)
+        return jnp.stack(states)
 
     def loss(self, params: dict, batch: dict) -> tuple[jax.Array, jax.Array]:
         """Compute the loss of a batch of sentence triples.

@@ -9,7 +9,7 @@ import importlib.util
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -54,9 +54,7 @@ CELLS = {
 }
 # Our norms by the labels of the tables.
 NORMS = {"LN": "layer", "plain": "none"}
-# Number of compilations of each function. Their median is reported.
-COMPILATIONS = 3
-COLUMNS = ("ms", "x Flax plain", "x Flax LN", "temp MB", "compile s")
+COLUMNS = ("ms", "temp MB", "compile s")
 # {what is compared: key of a `Row`}.
 RATIOS = {"time": "ms", "temporary memory": "temp_mb", "time to compile": "compile_s"}
 
@@ -161,7 +159,9 @@ def measure(
     times = {label: [] for label in functions}
     start, done = time.perf_counter(), 0
     while done < args.rounds or time.perf_counter() - start < args.seconds:
-        for label in _shuffled(functions, done):
+        # In another order each time: otherwise a function would always follow the same
+        # other one.
+        for label in random.Random(done).sample(list(functions), len(functions)):
             begin = time.perf_counter()
             for _ in range(repeats):
                 result = calls[label]()
@@ -178,27 +178,15 @@ def _compile(function: Measured) -> tuple[Row, Callable[[], Any]]:
     row: Row = dict.fromkeys(RATIOS.values())
     if function.function is None:
         return row, function.call
-    seconds = []
-    for _ in range(COMPILATIONS):
-        # A function would otherwise find traced parts of the one before it.
-        jax.clear_caches()
-        begin = time.perf_counter()
-        compiled = function.compile()
-        seconds.append(time.perf_counter() - begin)
-    row["compile_s"] = statistics.median(seconds)
+    # A function would otherwise find traced parts of the one before it.
+    jax.clear_caches()
+    begin = time.perf_counter()
+    compiled = function.compile()
+    row["compile_s"] = time.perf_counter() - begin
     # Some backends do not report their memory.
     if memory := compiled.memory_analysis():
         row["temp_mb"] = memory.temp_size_in_bytes / 1e6
     return row, functools.partial(function.call, compiled)
-
-
-def _shuffled(labels: Iterable[str], turn: int) -> list[str]:
-    """Return labels in an order that differs from turn to turn.
-
-    Otherwise a function would always follow the same other function.
-    """
-    labels = list(labels)
-    return random.Random(turn).sample(labels, len(labels))
 
 
 def compare(rows: Mapping[str, Row]) -> dict[str, float]:
@@ -217,10 +205,7 @@ def compare(rows: Mapping[str, Row]) -> dict[str, float]:
 
 
 def print_rows(name: str, rows: Mapping[str, Row]) -> None:
-    """Print a table's rows. "x" is the time, over that of the other layer."""
+    """Print a table's rows."""
     for label, row in rows.items():
-        ratios = [row["ms"] / rows[peer]["ms"] for peer in ("Flax plain", "Flax LN")]
-        cells = [f"{row['ms']:.2f}", *(f"{ratio:.2f}" for ratio in ratios)]
-        for key in ("temp_mb", "compile_s"):
-            cells.append("" if row[key] is None else f"{row[key]:.2f}")
+        cells = ["" if value is None else f"{value:.2f}" for value in row.values()]
         print(md.row((name, label, *cells)), flush=True)

@@ -9,9 +9,7 @@ of a compiler's schedule. docs/performance.md says what they are and are not.
 """
 
 import argparse
-import functools
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from unittest import mock
 
@@ -22,11 +20,11 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
-from lnrepro.engine import config_file, experiment, optim
-from lnrepro.engine.train_step import close, make_init, make_step, take
+from lnrepro.engine import config_file
+from lnrepro.engine.train_step import close, take
 from lnrepro.errors import RunError, UserError
 from scripts import markdown as md
-from scripts.benches import cells, records
+from scripts.benches import cells, records, steps
 from scripts.benches.accelerators import devices, environment, program
 
 # The most that the cells of "draw" may need, which --check checks: kernels of an H100,
@@ -36,24 +34,16 @@ LIMITS = {
     "h100": {"ours LN": 1160, "ours plain": 790},
     "v5e": {"ours LN": 7.5e6, "ours plain": 3.6e6},
 }
-COLUMNS = (
-    "what",
-    "kernels",
-    "M cycles",
-    "temporary MB",
-    "needed GB",
-    "collectives",
-    "compile s",
-)
-# A program's numbers: those of `program.count`, bytes of "temporary" memory and of all
-# memory that is "needed", and "compile_s". The cycles of a GPU are 0.
+COLUMNS = ("what", "kernels", "M cycles", "GB", "collectives")
+# A program's numbers: those of `program.count`, and the bytes of memory that it needs,
+# "bytes". The cycles of a GPU are 0.
 Report = dict[str, float]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `compiled`."""
     add = parser.add_argument
-    add("--device", choices=tuple(devices.DEVICES), required=True)
+    add("--device", choices=devices.DEVICES, required=True)
     add("--cells", nargs="+", choices=tuple(cells.CELLS), default=["lstm"])
     shapes = ["draw", "reader", "handwriting"]
     add("--shapes", nargs="+", choices=tuple(cells.SHAPES), default=shapes)
@@ -95,21 +85,17 @@ def main(args: argparse.Namespace) -> int:
     if args.check:
         check(args.device)
         return 0
-    ratios, details = {}, {}
-    if args.configs:
-        for name in args.configs:
-            details[name] = compile_config(args.device, name, args.devices)
-    else:
+    details = {}
+    for name in args.configs or ():
+        details[name] = compile_config(args.device, name, args.devices)
+    if not args.configs:
         for cell in args.cells:
             for shape in args.shapes:
-                name = f"{cell}, {shape}"
-                details[name] = compile_cells(args.device, cell, shape)
-                ratios |= compare(name, details[name])
-    for name, ratio in ratios.items():
-        print(f"- {name}: {ratio:.3f}")
+                found = compile_cells(args.device, cell, shape)
+                details[f"{cell}, {shape}"] = found
     what = "compiled steps" if args.configs else "compiled"
     name = f"{what}, {args.devices} {args.device}"
-    records.write(args.json, name, ratios, details, f"described {args.device}")
+    records.write(args.json, name, {}, details, f"described {args.device}")
     return 0
 
 
@@ -159,16 +145,14 @@ def split_step(config: ConfigDict, where: Sequence[Any]) -> tuple[Any, tuple[Any
       config: the config.
       where: the devices.
     """
-    exp = experiment.load(config)
-    optimizer = optim.make(config.optimizer, experiment.total_steps(config))
     key = jax.random.key(config.seed)
-    state = jax.eval_shape(make_init(exp, optimizer), key)
+    exp, init, step = steps.steps_of(config, key)
+    state = jax.eval_shape(init, key)
     stream = exp.batches(0)
     batch = jax.eval_shape(lambda x: x, take(stream, 1))
     close(stream)
     mesh = Mesh(np.array(where), ("data",), axis_types=(AxisType.Auto,))
     shardings = NamedSharding(mesh, P()), NamedSharding(mesh, P(None, "data"))
-    step = functools.partial(make_step(exp, optimizer, key), axis=None)
     return jax.jit(step, donate_argnums=0, in_shardings=shardings), (state, batch)
 
 
@@ -181,7 +165,6 @@ def _compile(
 ) -> Report:
     """Compile a function for described devices, and print the row `name`."""
     shapes = jax.eval_shape(lambda *x: x, *arguments)
-    began = time.perf_counter()
     try:
         compiled = devices.compile(device, function, *shapes)
     except JaxRuntimeError as e:
@@ -189,15 +172,12 @@ def _compile(
         if "RESOURCE_EXHAUSTED" not in str(e):
             raise
         raise RunError(f"{name} does not fit: {str(e).splitlines()[0]}") from None
-    seconds = time.perf_counter() - began
     total = program.count(program.read(compiled.as_text(), assumed_trips))
-    if devices.DEVICES[device].platform == "tpu" and not total["cycles"]:
+    if device in devices.TPUS and not total["cycles"]:
         raise program.unreadable("no instruction has an estimate of its cycles")
     memory = compiled.memory_analysis()
     needed = memory.argument_size_in_bytes + memory.output_size_in_bytes
     needed += memory.temp_size_in_bytes - memory.alias_size_in_bytes
-    numbers = {"temporary": memory.temp_size_in_bytes, "needed": needed}
-    found = dict(total) | numbers | {"compile_s": seconds}
     collectives = []
     for kind in program.COLLECTIVES:
         if total[kind]:
@@ -207,25 +187,11 @@ def _compile(
         name,
         f"{total['kernels']:,}",
         f"{total['cycles'] / 1e6:.2f}",
-        f"{found['temporary'] / 1e6:.0f}",
-        f"{needed / 1e9:.2f} of {devices.DEVICES[device].memory / 1e9:.0f}",
+        f"{needed / 1e9:.2f}",
         ", ".join(collectives),
-        f"{seconds:.0f}",
     ]
     print(md.row(cells), flush=True)
-    return found
-
-
-def compare(name: str, found: Mapping[str, Report]) -> dict[str, float]:
-    """Return the ratios of ours to the others: kernels or cycles, and memory."""
-    ratios = {}
-    for theirs in ("Flax LN", "Flax plain", "haiku plain"):
-        for what in ("kernels", "cycles", "temporary"):
-            # A TPU may keep all of it in its vector memory, and a GPU has no cycles.
-            if theirs in found and found[theirs][what]:
-                ratio = found["ours LN"][what] / found[theirs][what]
-                ratios[f"{what}, {name}, ours LN / {theirs}"] = ratio
-    return ratios
+    return {**total, "bytes": needed}
 
 
 def check(device: str) -> None:

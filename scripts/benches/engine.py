@@ -6,7 +6,6 @@ batches that are on the device already.
 
 import argparse
 import contextlib
-import functools
 import io
 import os
 import pathlib
@@ -19,23 +18,11 @@ import time
 import jax
 from ml_collections import ConfigDict
 
-from scripts.benches import records
+from scripts.benches import records, steps
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `engine`."""
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=3,
-        help="interleaved repetitions; the median is reported",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=15.0,
-        help="approximate duration of each measurement",
-    )
     records.add_json_flag(parser)
 
 
@@ -54,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
         config.evals = {}
         config.best.metric = None
         config.curves = ()
-        row = rows[variant] = measure(config, args.rounds, args.seconds)
+        row = rows[variant] = measure(config)
         found[f"loop / bare step, batch {config.batch_size}"] = row["ratio"]
         numbers = ", ".join(f"{name} {value:.4g}" for name, value in row.items())
         print(f"{variant}: {numbers}", flush=True)
@@ -67,7 +54,9 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def measure(config: ConfigDict, rounds: int, seconds: float) -> dict[str, float]:
+def measure(
+    config: ConfigDict, rounds: int = 3, seconds: float = 15.0
+) -> dict[str, float]:
     """Compare the training loop with the compiled step.
 
     A run of N steps is subtracted from one of 2 N, so that start and end do not count.
@@ -82,11 +71,8 @@ def measure(config: ConfigDict, rounds: int, seconds: float) -> dict[str, float]
     calls = max(2, round(seconds * 20 / bare(20)))
     loops, bares = [], []
     for _ in range(rounds):
-        twice, once = (
-            _loop_seconds(config, 2 * calls * n),
-            _loop_seconds(config, calls * n),
-        )
-        loops.append((twice - once) / calls / n)
+        twice = _loop_seconds(config, 2 * calls * n)
+        loops.append((twice - _loop_seconds(config, calls * n)) / calls / n)
         bares.append(bare(calls) / calls / n)
     ratios = [loop / bare for loop, bare in zip(loops, bares, strict=True)]
     return {
@@ -99,13 +85,11 @@ def measure(config: ConfigDict, rounds: int, seconds: float) -> dict[str, float]
 
 def _bare(config):
     """Return (number of calls) -> seconds of the compiled step alone."""
-    from lnrepro.engine import experiment, optim, train_step
+    from lnrepro.engine import train_step
 
-    exp, key = experiment.load(config), jax.random.key(config.seed)
-    optimizer = optim.make(config.optimizer, experiment.total_steps(config))
-    init = jax.jit(train_step.make_init(exp, optimizer))
-    step = functools.partial(train_step.make_step(exp, optimizer, key), axis=None)
-    compiled = jax.jit(step, donate_argnums=0)
+    key = jax.random.key(config.seed)
+    exp, init, step = steps.steps_of(config, key)
+    init, compiled = jax.jit(init), jax.jit(step, donate_argnums=0)
     # Several batches, since one alone could stay in a cache of the processor.
     batches, stream = [], exp.batches(0)
     for _ in range(max(2, 400 // config.steps_per_call)):

@@ -75,15 +75,12 @@ def gradient(apply: Callable, params: Any, shape: Shape) -> Measured:
     return measured(jax.grad(loss, (0, 1)), params, x, w)
 
 
-def ours(
-    cell: functional.Cell, shape: Shape, options: functional.ScanOptions | None = None
-) -> Measured:
+def ours(cell: functional.Cell, shape: Shape) -> Measured:
     """Return the gradient of `functional.unroll` of a cell."""
     params = cell.init(jax.random.key(2), shape.features)
 
     def apply(params, x):
-        unrolled = functional.unroll(cell, params, x, time_major=True, options=options)
-        return unrolled.outputs
+        return functional.unroll(cell, params, x, time_major=True).outputs
 
     return gradient(apply, params, shape)
 

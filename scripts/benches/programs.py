@@ -73,9 +73,6 @@ PROGRAMS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `programs`."""
-    parser.add_argument(
-        "--programs", nargs="+", choices=tuple(PROGRAMS), default=list(PROGRAMS)
-    )
     cells.add_timing_arguments(parser)
     records.add_json_flag(parser)
 
@@ -89,7 +86,7 @@ def main(args: argparse.Namespace) -> int:
     print(f"a step of each program, {records.where()}\n")
     print(md.head(("program", "layer", *cells.COLUMNS)), flush=True)
     table, ratios = {}, {}
-    for name in args.programs:
+    for name in PROGRAMS:
         table[name] = cells.measure(implementations(name), args)
         cells.print_rows(name, table[name])
         for what, ratio in cells.compare(table[name]).items():

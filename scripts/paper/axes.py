@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from scripts.paper.plot import Range
 from scripts.paper.records import Record
+
+Range = tuple[float, float]
 
 
 def any_run(config: ConfigDict) -> bool:
@@ -19,24 +20,23 @@ class Panel(NamedTuple):
 
     Attributes:
       ylabel: the label of the y axis.
-      metric: name of the curves' metric; `{data}` stands for the data set.
+      metrics: names of the curves' metrics; `{data}` stands for the data set. The
+        curves of the second one are dotted.
       ylim: the paper's range.
       title: the title.
       yscale: "linear" or "log".
       factor: the paper's unit over the metric's.
       where: config -> whether a run belongs to this panel.
-      second: name of the metric of a second, dotted curve.
       printed: {legend: number that the paper prints}, drawn as horizontal lines.
     """
 
     ylabel: str
-    metric: str
+    metrics: tuple[str, ...]
     ylim: Range = (0, 1)
     title: str = ""
     yscale: str = "linear"
     factor: float = 1.0
     where: Callable[[ConfigDict], bool] = any_run
-    second: str = ""
     printed: Mapping[str, float] = {}
 
 
@@ -48,33 +48,26 @@ class Figure(NamedTuple):
       name: its subject.
       experiment: name of the folder in experiments/ whose runs it shows.
       panels: its panels.
-      curves: {config.norm: text of the legend}, in the order of the legend.
+      legends: {config.norm: text of the legend}, in the order of the legend.
       paper_data: the data set of the paper; "" where it names none.
       xlabel: the label of the x axis.
       xlim: the paper's range; None: there are no axes of the paper.
       steps_per_x: x is the step over this number; None: x is the epoch.
       xscale: "linear" or "log".
       columns: number of panels in a row.
-      added: like `curves`, for norms that the paper does not have.
     """
 
     title: str
     name: str
     experiment: str
     panels: tuple[Panel, ...]
-    curves: Mapping[str, str]
+    legends: Mapping[str, str]
     paper_data: str = ""
     xlabel: str = "step"
     xlim: Range | None = None
     steps_per_x: int | None = 1
     xscale: str = "linear"
     columns: int = 3
-    added: Mapping[str, str] = {}
-
-    @property
-    def legends(self) -> dict[str, str]:
-        """The text of the legend of each norm."""
-        return {**self.curves, **self.added}
 
     def x(self, record: Record) -> float:
         """Return the position of a record on the x axis."""
@@ -85,20 +78,20 @@ class Figure(NamedTuple):
 
 def _retrieval(k, low, high):
     title = "Image Retrieval (Validation)"
-    return Panel(f"mean Recall@{k}", f"valid/image_r{k}", (low, high), title)
+    return Panel(f"mean Recall@{k}", (f"valid/image_r{k}",), (low, high), title)
 
 
 def _accuracy(task, low, high, original):
     # The original skip-thought vectors are those of Table 3.
     printed = {"Original (the paper's)": original}
-    metric = f"{task.lower()}/accuracy"
-    return Panel("Accuracy", metric, (low, high), task, printed=printed)
+    metrics = (f"{task.lower()}/accuracy",)
+    return Panel("Accuracy", metrics, (low, high), task, printed=printed)
 
 
 def _sick(short, ylabel, low, high, original):
     panel = _accuracy(f"SICK ({short})", low, high, original)
-    metric = f"sick/{ylabel.lower()}"
-    return panel._replace(ylabel=f"{ylabel} x 100", metric=metric, factor=100.0)
+    metrics = (f"sick/{ylabel.lower()}",)
+    return panel._replace(ylabel=f"{ylabel} x 100", metrics=metrics, factor=100.0)
 
 
 def _mnist(size, ylabel, metric, ylim, yscale="linear"):
@@ -106,7 +99,7 @@ def _mnist(size, ylabel, metric, ylim, yscale="linear"):
         # Default runs on small data have other sizes. They belong to the left half.
         return (config.batch_size == 4) == (size == 4)
 
-    return Panel(ylabel, metric, ylim, f"batch size {size}", yscale, where=where)
+    return Panel(ylabel, (metric,), ylim, f"batch size {size}", yscale, where=where)
 
 
 # Bounds in nats after 200 epochs, from section 6.4.
@@ -123,7 +116,7 @@ FIGURES = {
         name="Order-embeddings",
         experiment="order_embeddings",
         panels=(_retrieval(1, 34, 43), _retrieval(5, 71, 78), _retrieval(10, 84, 90)),
-        curves={"layer": "Order-Embedding + LN", "none": "Order-Embedding"},
+        legends={"layer": "Order-Embedding + LN", "none": "Order-Embedding"},
         paper_data="coco_captions",
         xlabel="iteration x 300",
         xlim=(0, 300),
@@ -133,18 +126,19 @@ FIGURES = {
         title="Figure 2",
         name="Attentive reader",
         experiment="attentive_reader",
-        panels=(Panel("validation error rate", "valid/error", (0.4, 1.0)),),
-        curves={
+        panels=(Panel("validation error rate", ("valid/error",), (0.4, 1.0)),),
+        legends={
             "none": "LSTM",
             "batch": "BN-LSTM",
             "batch_everywhere": "BN-everywhere",
             "layer": "LN-LSTM",
+            # The paper does not have it.
+            "layer_everywhere": "LN-everywhere",
         },
         paper_data="cnn_top4",
         xlabel="training steps (thousands)",
         xlim=(0, 800),
         steps_per_x=1000,
-        added={"layer_everywhere": "LN-everywhere"},
     ),
     3: Figure(
         title="Figure 3",
@@ -158,7 +152,7 @@ FIGURES = {
             _accuracy("SUBJ", 90, 94.5, 92.1),
             _accuracy("MPQA", 83, 91, 86.9),
         ),
-        curves={"layer": "Skip-Thoughts + LN", "none": "Skip-Thoughts"},
+        legends={"layer": "Skip-Thoughts + LN", "none": "Skip-Thoughts"},
         paper_data="bookcorpus",
         xlabel="iteration x 50000",
         xlim=(0, 20),
@@ -171,12 +165,12 @@ FIGURES = {
         panels=(
             Panel(
                 "Test Variational Bound",
-                "test/bound_{data}",
+                ("test/bound_{data}",),
                 (80, 100),
                 printed=_BOUNDS,
             ),
         ),
-        curves={"none": "Baseline", "weight": "WN", "layer_cell": "LN"},
+        legends={"none": "Baseline", "weight": "WN", "layer_cell": "LN"},
         paper_data="binarized_mnist",
         xlabel="Epoch",
         xlim=(0, 100),
@@ -189,12 +183,11 @@ FIGURES = {
         panels=(
             Panel(
                 "Negative Log Likelihood",
-                "valid/nll",
+                ("valid/nll", "train/nll"),
                 (-900, -100),
-                second="train/nll",
             ),
         ),
-        curves={"none": "Baseline", "layer": "LN"},
+        legends={"none": "Baseline", "layer": "LN"},
         paper_data="iam_ondb",
         xlabel="Updates x 200",
         xlim=(1, 1000),
@@ -211,7 +204,7 @@ FIGURES = {
             _mnist(128, "Test Err.", "test/error", (0.005, 0.025)),
             _mnist(4, "Test Err.", "test/error", (0.005, 0.025)),
         ),
-        curves=_THREE,
+        legends=_THREE,
         paper_data="mnist",
         xlabel="Epoch",
         xlim=(0, 60),
@@ -223,10 +216,10 @@ FIGURES = {
         name="Convolutional networks",
         experiment="convnet",
         panels=(
-            Panel("Test Err.", "test/error"),
-            Panel("Train NLL", "train/nll", yscale="log"),
+            Panel("Test Err.", ("test/error",)),
+            Panel("Train NLL", ("train/nll",), yscale="log"),
         ),
-        curves=_THREE,
+        legends=_THREE,
         xlabel="Epoch",
         steps_per_x=None,
     ),

@@ -3,7 +3,7 @@
 import collections
 import csv
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,8 +20,8 @@ def of_figure(figure: Figure, runs: Sequence[RecordedRun]) -> list[Subplot]:
     """Return the panels of a figure, with the medians and ranges over seeds.
 
     Where norms were trained under both protocols, each protocol has its panels. Where
-    all data is the paper's and covers a third of its x axis, the paper's axes are
-    framed and its numbers are drawn.
+    all data is the paper's and reaches a third of its x axis, the axes are the paper's
+    with the ends of all curves, and its numbers are drawn.
 
     Args:
       figure: the figure.
@@ -31,17 +31,28 @@ def of_figure(figure: Figure, runs: Sequence[RecordedRun]) -> list[Subplot]:
     for protocol, own in protocols.by_protocol(runs).items():
         for panel in figure.panels:
             title = ", ".join(filter(None, (panel.title, protocol)))
-            lines = _lines(own, figure, panel._replace(title=title), panel.metric)
-            if panel.second:
-                lines += _lines(own, figure, panel._replace(title=title), panel.second)
-            labels = {"title": title, "xlabel": figure.xlabel, "ylabel": panel.ylabel}
-            labels |= {"xscale": figure.xscale, "yscale": panel.yscale}
-            subplot = Subplot(lines, labels)
-            if on_the_papers_axes(figure, lines):
-                frame = figure.xlim, panel.ylim
-                subplot = subplot._replace(printed=panel.printed, frame=frame)
+            lines = []
+            for metric in panel.metrics:
+                lines += _lines(own, figure, panel._replace(title=title), metric)
+            settings = {"title": title, "xlabel": figure.xlabel}
+            settings |= {"ylabel": panel.ylabel, "yscale": panel.yscale}
+            settings |= {"xscale": figure.xscale}
+            subplot = Subplot(lines, settings, {})
+            if lines and _reaches_the_papers_axes(figure, lines):
+                ends = [line.y[-1] for line in lines]
+                low, high = panel.ylim
+                ylim = min(low, *ends), max(high, *ends)
+                settings |= {"xlim": figure.xlim, "ylim": ylim}
+                subplot = subplot._replace(printed=panel.printed)
             subplots.append(subplot)
     return subplots
+
+
+def _reaches_the_papers_axes(figure, lines):
+    sets = {row[3] for line in lines for row in line.points}
+    if figure.xlim is None or sets != {figure.paper_data}:
+        return False
+    return max(line.x[-1] for line in lines) >= figure.xlim[1] / 3
 
 
 def _lines(runs, figure, panel, metric) -> list[Line]:
@@ -66,9 +77,12 @@ def _lines(runs, figure, panel, metric) -> list[Line]:
         notes += filter(None, [difference(own, others)])
         words = [figure.legends[norms[position]]]
         # A panel with two metrics says which one a curve has.
-        words += [metric.split("/")[0]] if panel.second else []
+        words += [metric.split("/")[0]] if len(panel.metrics) > 1 else []
         words += [f"({', '.join(notes)})"] if notes else []
-        style = ":" if metric == panel.second else STYLES[n_drawn[position] % 4]
+        style = STYLES[n_drawn[position] % 4]
+        # The second metric is dotted.
+        if metric != panel.metrics[0]:
+            style = ":"
         n_drawn[position] += 1
         colour = plot.COLOURS.get(norms[position])
         lines.append(_line(" ".join(words), points, colour, style))
@@ -76,7 +90,7 @@ def _lines(runs, figure, panel, metric) -> list[Line]:
 
 
 def _points(runs, figure, panel, metric):
-    """Return the rows of `FIELDS` of all records."""
+    """Return the rows of STEM.csv of all records."""
     name = metric.format(data=runs[0].config.data.name)
     title = panel.title or panel.ylabel
     rows = []
@@ -97,23 +111,6 @@ def _line(label, points, colour, style) -> Line:
     statistics: list[Callable] = [np.median, min, max]
     middle, low, high = (np.array([f(ys[x]) for x in xs]) for f in statistics)
     return Line(label, np.array(xs), middle, low, high, colour, style, points)
-
-
-def on_the_papers_axes(figure: Figure, lines: Sequence[Line]) -> bool:
-    """Whether lines are of the paper's data and cover a third of its x axis.
-
-    Args:
-      figure: the figure.
-      lines: the lines.
-    """
-    sets = {row[3] for line in lines for row in line.points}
-    if figure.xlim is None or sets != {figure.paper_data}:
-        return False
-    scale = np.log if figure.xscale == "log" else float
-    low, high = map(scale, figure.xlim)
-    # On a logarithmic axis, a third of its length is meant.
-    end = max(line.x[-1] for line in lines)
-    return scale(end) >= low + (high - low) / 3
 
 
 def draw(figure: Figure, runs: Sequence[RecordedRun], stem: pathlib.Path) -> None:
@@ -138,22 +135,11 @@ def draw(figure: Figure, runs: Sequence[RecordedRun], stem: pathlib.Path) -> Non
                 writer.writerow([*names, f"{x:.8g}", f"{y:.8g}"])
 
 
-def own_figure(
-    name: str, curves: Iterable[Sequence], runs: Sequence[RecordedRun]
-) -> Figure:
-    """Return a figure that is not the paper's, with a panel for each metric.
-
-    Args:
-      name: its name.
-      curves: (label, names of metrics, scale) as in config.curves.
-      runs: its runs.
-    """
-    panels = {}
-    for label, metrics, scale, *_ in curves:
-        for metric in metrics:
-            panels[metric] = Panel(label, metric, title=metric, yscale=scale)
+def of_metric(metric: str, runs: Sequence[RecordedRun]) -> Figure:
+    """Return a figure that is not the paper's, of one metric of some runs."""
+    panel = Panel(metric, (metric,), title=metric)
     legends = {norm: norm for norm in sorted({run.config.norm for run in runs})}
-    return Figure(name, "", "", tuple(panels.values()), legends)
+    return Figure(metric, "", "", (panel,), legends)
 
 
 def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:

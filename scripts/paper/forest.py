@@ -12,8 +12,8 @@ from scripts.paper.verdicts import Row
 
 # For each protocol: text of the legend, colour, distance from the middle of its row.
 DRAWN = (
-    ("each norm at its own best learning rate", "C3", 0.15),
-    ("all norms at one learning rate", "C0", -0.15),
+    ("each norm at its own best learning rate", "C3", -0.15),
+    ("all norms at one learning rate", "C0", 0.15),
 )
 # The smallest share, where "never" stands, and the ticks.
 LEFT, NEVER = 2.2, 420.0
@@ -29,33 +29,28 @@ def draw(rows: Sequence[Row], stem: pathlib.Path) -> None:
       rows: the verdicts.
       stem: the path without its suffix.
     """
-    # The lines from top to bottom, with a heading above the rows of each part.
-    lines: list[tuple[str, Row | None]] = []
-    for row in rows:
-        if row.claim.kind == "speed":
-            names = dict.fromkeys((row.claim.experiment.replace("_", " "), row.data))
-            heading = f"{row.claim.part}: {', '.join(names)}", None
-            lines += [] if heading in lines else [heading]
-            label = f"{' vs '.join(row.claim.names)}, {row.claim.quantity}"
-            label = label.replace("layer norm", "LN").replace("batch norm", "BN")
-            lines.append((label, row))
-    if not lines:
+    rows = [row for row in rows if row.claim.kind == "speed"]
+    if not rows:
         return
+    labels = []
+    for row in rows:
+        label = (
+            f"{row.claim.part}, {row.claim.quantity}: {' vs '.join(row.claim.names)}"
+        )
+        labels.append(label.replace("layer norm", "LN").replace("batch norm", "BN"))
     with plt.rc_context(plot.STYLE | {"axes.grid": False, "font.size": 9}):
-        size = 8.0, 0.235 * len(lines) + 1.3
+        size = 8.0, 0.235 * len(rows) + 1.3
         fig, ax = plt.subplots(figsize=size, layout="constrained")
         ax.axvline(100, color="0.4", lw=1)
-        for i, (label, row) in enumerate(lines):
-            weight = "normal" if row else "bold"
-            ax.text(0.95 * LEFT, -i, label, ha="right", va="center", weight=weight)
-            if row:
-                _draw_row(ax, -i, row)
+        for y, row in enumerate(rows):
+            _draw_row(ax, y, row)
         for text, colour, _ in DRAWN:
             ax.plot([], [], color=colour, marker="o", label=text)
         fig.legend(loc="outside upper center", ncols=2, frameon=False)
-        ax.set(xscale="log", xlim=(LEFT, 1.25 * NEVER), ylim=(0.3 - len(lines), 0.7))
+        ax.set(xscale="log", xlim=(LEFT, 1.25 * NEVER), ylim=(len(rows) - 0.4, -0.6))
         ax.set_xticks(list(TICKS), list(TICKS.values()))
-        ax.set(yticks=[], xlabel=XLABEL)
+        ax.set_yticks(range(len(rows)), labels)
+        fig.supxlabel(XLABEL, fontsize=9)
         ax.minorticks_off()
         ax.grid(axis="x", alpha=0.3)
         plot.save(fig, stem)

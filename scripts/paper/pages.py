@@ -11,9 +11,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
+from lnrepro.engine import json_files
 from lnrepro.engine.command_line import Parser
-from lnrepro.errors import ended
-from scripts import figures, page_sections
+from lnrepro.errors import UserError, ended
+from scripts import figures
 from scripts.paper import curves, ppo, tables, verdicts
 from scripts.paper.claims import CLAIMS
 from scripts.paper.records import find
@@ -31,12 +32,26 @@ def sections() -> Iterator[tuple[pathlib.Path, str, str]]:
     yield page, "claims", verdicts.markdown(rows)
     yield page, "ends", tables.tuned(runs)
     page = ROOT / "docs/should-i-normalise.md"
-    yield page, "ppo", ppo.table(ppo.read(PICTURES / "ppo_norms.csv"))
+    yield page, "ppo", ppo.table(*ppo.read(PICTURES / "ppo_norms.csv"))
     page = ROOT / "docs/experiments/sequential-mnist.md"
     digits, pixels = find([RESULTS / "digits"]), find([RESULTS / "mnist_pixels"])
     yield page, "digits train/nll", tables.ends("train/nll", digits, "min")
     for metric in ("train/nll", "test/error"):
         yield page, f"mnist_pixels {metric}", tables.ends(metric, pixels, "min")
+
+
+def with_section(page: pathlib.Path, name: str, text: str) -> str:
+    """Return the text of a page with another text in a section.
+
+    Raises:
+      UserError: the page has no such section.
+    """
+    begin = f"<!-- written by scripts.paper.pages: {name} -->\n"
+    before, found, after = page.read_text(encoding="utf-8").partition(begin)
+    if not found:
+        raise UserError(f"{page}: there is no line {begin.strip()}")
+    _, end, after = after.partition("<!-- end -->")
+    return "".join([before, begin, "\n", text.strip("\n"), "\n\n", end, after])
 
 
 def draw(out: pathlib.Path) -> None:
@@ -47,10 +62,9 @@ def draw(out: pathlib.Path) -> None:
     figures.draw_all(find([RESULTS / "small"]), results / "small/figures")
     figures.draw_all(find([RESULTS / "runs"]), results / "figures")
     pixels = find([RESULTS / "mnist_pixels"])
-    panels = [("training NLL, nats", ["train/nll"], "linear")]
-    figure = curves.own_figure("MNIST, pixel by pixel", panels, pixels)
+    figure = curves.of_metric("train/nll", pixels)
     curves.draw(figure, pixels, pictures / "mnist_pixels")
-    ppo.draw(ppo.read(PICTURES / "ppo_norms.csv"), pictures / "ppo_norms")
+    ppo.draw(*ppo.read(PICTURES / "ppo_norms.csv"), pictures / "ppo_norms")
 
 
 def main(argv: list[str]) -> None:
@@ -62,7 +76,7 @@ def main(argv: list[str]) -> None:
     parser = Parser(prog="python -m scripts.paper.pages", description=__doc__)
     parser.parse_args(argv)
     for page, name, text in sections():
-        page_sections.write(page, f"scripts.paper.pages: {name}", text)
+        json_files.replace(page, with_section(page, name, text))
     with tempfile.TemporaryDirectory() as folder:
         draw(pathlib.Path(folder))
         for path in pathlib.Path(folder).rglob("*.*"):

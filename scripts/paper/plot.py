@@ -26,7 +26,6 @@ COLOURS = {
 }
 # Number of letters of the caption that fit below a panel.
 LETTERS = 80
-Range = tuple[float, float]
 
 
 class Line(NamedTuple):
@@ -38,7 +37,7 @@ class Line(NamedTuple):
       y: [N].
       low: [N], lower edge of the band.
       high: [N], upper edge of the band.
-      colour: None takes the next one of Matplotlib's.
+      colour: the colour; None takes the next one of Matplotlib's.
       style: the line style.
       points: rows about the values that it summarises.
     """
@@ -48,7 +47,7 @@ class Line(NamedTuple):
     y: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    colour: str | None = None
+    colour: str | None
     style: Any = "-"
     points: Sequence[tuple] = ()
 
@@ -58,16 +57,13 @@ class Subplot(NamedTuple):
 
     Attributes:
       lines: the lines.
-      labels: what `Axes.set` takes: title, xlabel, yscale and others.
+      settings: what `Axes.set` takes: title, xlabel, ylim and others.
       printed: {legend: y} of horizontal lines.
-      frame: ranges of x and y that are framed; the axes then hold them and the last
-        third of every line. The first steps would leave little of the picture to it.
     """
 
     lines: Sequence[Line]
-    labels: Mapping[str, Any]
-    printed: Mapping[str, float] = {}
-    frame: tuple[Range, Range] | None = None
+    settings: Mapping[str, Any]
+    printed: Mapping[str, float]
 
 
 def draw(
@@ -108,35 +104,17 @@ def save(fig: plt.Figure, stem: pathlib.Path) -> None:
 def _draw(ax, subplot):
     for line in subplot.lines:
         # With more points the markers would cover the line.
-        style = {"ls": line.style, "marker": "." if len(line.x) < 30 else None}
-        (drawn,) = ax.plot(line.x, line.y, color=line.colour, label=line.label, **style)
+        marker = "." if len(line.x) < 30 else None
+        style = {"color": line.colour, "ls": line.style, "marker": marker}
+        (drawn,) = ax.plot(line.x, line.y, label=line.label, **style)
         band = {"color": drawn.get_color(), "alpha": 0.15, "lw": 0}
         ax.fill_between(line.x, line.low, line.high, **band)
     for (label, y), style in zip(subplot.printed.items(), ("--", ":"), strict=False):
         ax.axhline(y, color="0.4", ls=style, lw=1, label=label)
-    ax.set(**subplot.labels)
+    ax.set(**subplot.settings)
     if ax.get_xscale() == "linear":
         # Long numbers would overlap.
         ax.locator_params(axis="x", nbins=6)
         ax.xaxis.set_major_formatter("{x:,g}")
-    if subplot.frame:
-        _draw_frame(ax, subplot.lines, *subplot.frame)
-    if ax.get_legend_handles_labels()[0]:
+    if subplot.lines:
         ax.legend(fontsize=7)
-
-
-def _draw_frame(ax, lines, xlim, ylim):
-    """Frame the paper's ranges, and set limits that hold them."""
-    xs = [x for line in lines for x in line.x]
-    ys = []
-    for line in lines:
-        last = slice(2 * len(line.x) // 3, None)
-        ys += [*line.low[last], *line.high[last]]
-    if ax.get_yscale() == "log":
-        # A logarithmic axis cannot show the others.
-        ys = [y for y in ys if y > 0]
-    ax.set_xlim(min(xlim[0], *xs), max(xlim[1], *xs))
-    ax.set_ylim(min(ylim[0], *ys), max(ylim[1], *ys))
-    (left, right), (low, high) = xlim, ylim
-    corners = [left, right, right, left, left], [low, low, high, high, low]
-    ax.plot(*corners, ls=":", color="0.6", lw=1, label="the paper's axes")

@@ -85,11 +85,8 @@ class RecordedRun(NamedTuple):
     @property
     def length(self) -> int:
         """The number of steps that the run shall train; 0 if its config gives none."""
-        config = self.config
-        if config.steps is None and config.epochs is None:
-            return 0
         try:
-            return total_steps(config)
+            return total_steps(self.config)
         except UserError:
             return 0
 
@@ -117,13 +114,10 @@ class RecordedRun(NamedTuple):
         """Return {seed: [(record, value), ...]} of a metric."""
         metric = self.name_of(metric.format(data=self.config.data.name))
         first, count = self.config.seed, self.config.get("seeds", 1)
-        # Several seeds of one run have a name each, and their mean has the plain name.
-        names = {first: metric}
-        if count > 1:
-            of_run = range(first, first + count)
-            names = {seed: seeds.name_of(metric, seed) for seed in of_run}
         values = {}
-        for seed, name in names.items():
+        for seed in range(first, first + count):
+            # Several seeds of one run have a name each.
+            name = metric if count == 1 else seeds.name_of(metric, seed)
             finite = [r for r in self.records if workdir.is_finite(r.get(name))]
             values[seed] = [(record, record[name]) for record in finite]
         return values
@@ -175,25 +169,26 @@ def find(paths: Iterable[pathlib.Path]) -> list[RecordedRun]:
 def _at_and_below(path) -> Iterator[RecordedRun]:
     """Yield the runs at and below a path, in the order of their names."""
     for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        if file.name == "config.json":
+            yield from _read(file, file.parent)
         if file.name.endswith(SUFFIX):
             for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
-                try:
-                    files = json.loads(line)
-                    yield _run(file / files["run"], files)
-                except json_files.MALFORMED as e:
-                    _leave_out(f"{file}:{number}", e)
-        if file.name == "config.json":
-            try:
-                yield _run(file.parent, _files(file.parent))
-            except (UserError, OSError) as e:
-                print(f"left out: {e}", file=sys.stderr)
-            except json_files.MALFORMED as e:
-                _leave_out(file, e)
+                yield from _read(f"{file}:{number}", file, line)
 
 
-def _leave_out(where, error):
-    reason = f"not the records of a run ({type(error).__name__})"
-    print(f"left out: {where}: {reason}", file=sys.stderr)
+def _read(where, folder, line=None) -> Iterator[RecordedRun]:
+    """Yield the run of a run directory, or of a line of a file, if it can be read."""
+    try:
+        if line is None:
+            yield _run(folder, _files(folder))
+        else:
+            files = json.loads(line)
+            yield _run(folder / files["run"], files)
+    except (UserError, OSError) as e:
+        print(f"left out: {e}", file=sys.stderr)
+    except json_files.MALFORMED as e:
+        reason = f"not the records of a run ({type(e).__name__})"
+        print(f"left out: {where}: {reason}", file=sys.stderr)
 
 
 def _files(folder) -> dict[str, Any]:
@@ -251,14 +246,6 @@ def _with_distinct_data(found) -> Iterator[RecordedRun]:
         yield run
 
 
-def pack(found: Iterable[RecordedRun], path: pathlib.Path) -> None:
-    """Write runs to a file, a line for each, in the order of their names."""
-    ordered = sorted(found, key=lambda run: (run.folder.name, run.fingerprint))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [f"{json_files.text(run.files)}\n" for run in ordered]
-    json_files.replace(path, "".join(lines))
-
-
 def main(argv: Sequence[str]) -> None:
     """Add the records of runs that have ended to a file.
 
@@ -278,7 +265,11 @@ def main(argv: Sequence[str]) -> None:
             packed.append(run)
         else:
             print(f"left out: {run.folder}: it is not finished", file=sys.stderr)
-    pack(packed, args.out)
+    # A line for each, in the order of their names.
+    packed.sort(key=lambda run: (run.folder.name, run.fingerprint))
+    lines = [f"{json_files.text(run.files)}\n" for run in packed]
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    json_files.replace(args.out, "".join(lines))
     print(f"{len(packed)} runs are in {args.out}")
 
 

@@ -22,6 +22,7 @@ from experiments.attentive_reader import (
 from lnrepro.data.ragged import Ragged
 from tests import oracle
 from tests.oracle import sigmoid
+from tests.refused import refused
 
 EPS = 1e-5
 
@@ -62,16 +63,11 @@ def network(norm, **sizes):
     return reader, params, read
 
 
-def encode(norm, p, x, lengths, known=None, all_rows=False, reverse=False):
+def encode(norm, p, x, lengths, known=None):
     """All h [T, B, H] of a text (eq. 17-22, or Cooijmans et al.).
 
     Where a text has ended, its last h stays.
     """
-    times = np.arange(len(x))[:, None]
-    # Each text from its own end to its beginning.
-    turned = np.where(times < lengths, lengths - 1 - times, times)
-    if reverse:
-        x = np.take_along_axis(x, turned[..., None], 0)
     lstm, out = p["lstm"], []
 
     def normalise(site, a, t, rows):
@@ -84,8 +80,8 @@ def encode(norm, p, x, lengths, known=None, all_rows=False, reverse=False):
     h = np.tile(p["h0"], (len(lengths), 1))
     c = np.zeros_like(h)
     for t, x_t in enumerate(x):
-        is_word = t < lengths
-        rows, mask = is_word | all_rows, is_word[:, None]
+        rows = t < lengths
+        mask = rows[:, None]
         a = normalise("x", x_t @ lstm["w_x"], t, rows)
         a = a + normalise("h", h @ lstm["w_h"], t, rows) + lstm["bias"]
         f, i, o, g = np.split(a, 4, -1)
@@ -93,23 +89,17 @@ def encode(norm, p, x, lengths, known=None, all_rows=False, reverse=False):
         shown = normalise("c", c, t, rows)
         h = np.where(mask, sigmoid(o) * np.tanh(shown), h)
         out.append(h)
-    out = np.stack(out)
-    return np.take_along_axis(out, turned[..., None], 0) if reverse else out
+    return np.stack(out)
 
 
-def answers(norm, params, batch, population=None, all_rows=False):
+def answers(norm, params, batch, population=None):
     """Logits [B, V] and attention [T, B]."""
 
     def text(name):
-        states, last = [], []
-        for k, p in enumerate(params[name]):
-            x, lengths = params["embedding"][batch[name].T], batch[f"{name}_length"]
-            known = population[name][k]["sites"] if population else None
-            cell_norm = norm.removesuffix("_everywhere")
-            h = encode(cell_norm, p, x, lengths, known, all_rows, bool(k))
-            states.append(h)
-            last.append(h[0] if k else h[-1])
-        return np.concatenate(states, -1), np.concatenate(last, -1)
+        x, lengths = params["embedding"][batch[name].T], batch[f"{name}_length"]
+        known = population[name]["sites"] if population else None
+        cell_norm = norm.removesuffix("_everywhere")
+        return encode(cell_norm, params[name], x, lengths, known)
 
     def affine(name, a, rows=None):
         p, a = params[name], a @ params[name]["w"]
@@ -123,11 +113,10 @@ def answers(norm, params, batch, population=None, all_rows=False):
             a = oracle.batch_norm(a, rows, p["gain"])
         return a + p.get("bias", 0)
 
-    d, _ = text("passage")
-    _, u = text("question")
+    d, u = text("passage"), text("question")[-1]
     mask = np.arange(len(d))[:, None] < batch["passage_length"]
     m, words = params["similarity"], d * mask[..., None]
-    hidden = affine("attend_passage", d, mask | all_rows) + affine("attend_question", u)
+    hidden = affine("attend_passage", d, mask) + affine("attend_question", u)
     hidden = hidden + ((words @ m) * (u @ m)).sum(-1, keepdims=True)
     weights = np.exp(np.tanh(hidden) @ params["attention"]) * mask
     attention = weights / weights.sum(0)
@@ -148,46 +137,28 @@ def population_of(reader, seed=1):
         )
         return {"sites": sites, "count": jnp.ones_like(p["count"])}
 
-    return {
-        n: tuple(map(fill, p)) if isinstance(p, tuple) else fill(p)
-        for n, p in reader.population().items()
-    }
+    return {name: fill(p) for name, p in reader.population().items()}
 
 
 @pytest.mark.parametrize(
-    ("norm", "known", "both"),
+    ("norm", "known"),
     [
-        ("none", 0, 0),
-        ("layer", 0, 1),
-        ("layer_everywhere", 0, 0),
-        ("batch_everywhere", 0, 0),
-        ("batch_everywhere", 1, 0),
-        pytest.param("batch", 0, 0, marks=pytest.mark.slow),
-        pytest.param("batch", 1, 1, marks=pytest.mark.slow),
+        ("none", 0),
+        ("layer", 0),
+        ("layer_everywhere", 0),
+        ("batch_everywhere", 0),
+        ("batch_everywhere", 1),
+        pytest.param("batch", 0, marks=pytest.mark.slow),
+        pytest.param("batch", 1, marks=pytest.mark.slow),
     ],
 )
-def test_attention_and_answers_are_the_equations_in_float64(x64, norm, known, both):
-    reader, params, read = network(norm, bidirectional=bool(both))
+def test_attention_and_answers_are_the_equations_in_float64(x64, norm, known):
+    reader, params, read = network(norm)
     population, batch = population_of(reader) if known else None, batch_of()
     logits, reading = read(params, batch, population)
     wanted, attention = answers(norm, params, batch, population)
     np.testing.assert_allclose(logits, wanted, rtol=1e-8)
     np.testing.assert_allclose(reading.attention, attention, rtol=1e-8)
-
-
-@pytest.mark.parametrize(
-    "norm", ["batch_everywhere", pytest.param("batch", marks=pytest.mark.slow)]
-)
-def test_batch_norm_over_all_rows_is_that_of_the_authors_code(x64, norm):
-    reader, params, read = network(norm, batch_norm_rows="all")
-    # That code pads to one word more than the longest text has.
-    batch = padded(batch_of(), 8, 6)
-    logits, reading = read(params, batch)
-    wanted, _ = answers(norm, params, batch, all_rows=True)
-    np.testing.assert_allclose(logits, wanted, rtol=1e-8)
-    # The last step has no word, so that population statistics leave it out.
-    moved = population.update_population(reader.population(), reading.statistics, 0.9)
-    assert moved["passage"][0]["count"].tolist() == [1] * 7 + [0] * 2
 
 
 def padded(batch, passage, question):
@@ -217,9 +188,9 @@ def test_statistics_by_time_step_are_those_of_the_rows_that_are_there(x64):
     reader, params, read = network("batch_everywhere")
     first, second = batch_of(), padded(batch_of((2, 6, 3), (4, 1, 1), seed=1), 7, 5)
     seen = [read(params, b)[1].statistics for b in (first, second)]
-    w_x = params["passage"][0]["lstm"]["w_x"]
+    w_x = params["passage"]["lstm"]["w_x"]
     for batch, statistics in zip((first, second), seen, strict=True):
-        (values, alive), lengths = statistics["passage"][0], batch["passage_length"]
+        (values, alive), lengths = statistics["passage"], batch["passage_length"]
         x = params["embedding"][batch["passage"]] @ w_x
         for t in range(max(lengths)):
             rows = x[t < lengths, t]
@@ -229,8 +200,8 @@ def test_statistics_by_time_step_are_those_of_the_rows_that_are_there(x64):
     moved = reader.population()
     for statistics in seen:
         moved = population.update_population(moved, statistics, reader.sizes.momentum)
-    a, b = (statistics["passage"][0].values["h"][0] for statistics in seen)
-    means, _ = population.filled(moved["passage"][0])["h"]
+    a, b = (statistics["passage"].values["h"][0] for statistics in seen)
+    means, _ = population.filled(moved["passage"])["h"]
     # Both batches have 6 words. Only the first one has a 7th, and none has more.
     np.testing.assert_allclose(means[:6], (a[:6] + b[:6]) / 2, atol=1e-7)
     np.testing.assert_allclose(means[6:], np.repeat(a[6:7], 3, 0), atol=1e-7)
@@ -253,16 +224,9 @@ def test_statistics_are_a_mean_and_then_a_running_average(x64):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("norm", "rows"),
-    [
-        ("layer_everywhere", "words"),
-        ("batch_everywhere", "words"),
-        ("batch_everywhere", "all"),
-    ],
-)
-def test_gradients_are_central_differences(x64, norm, rows):
-    reader, params, _ = network(norm, batch_norm_rows=rows)
+@pytest.mark.parametrize("norm", ["layer_everywhere", "batch_everywhere"])
+def test_gradients_are_central_differences(x64, norm):
+    reader, params, _ = network(norm)
     batch = batch_of()
 
     @jax.jit
@@ -312,38 +276,26 @@ def test_entities_are_renamed_alike_everywhere():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("permute", "same"), [("training", False), ("never", True)])
-def test_each_training_batch_has_its_own_renaming(permute, same):
-    config = small("none")
-    config.permute_entities = permute
-    exp, batch = make(config), batch_of()
+def test_each_training_batch_has_its_own_renaming():
+    exp, batch = make(small("none")), batch_of()
     vars, loss = exp.init(jax.random.key(0)), jax.jit(exp.loss)
     a, b = (loss(vars, batch, jax.random.key(k))[0] for k in (0, 1))
-    assert (a == b) == same
+    assert a != b
 
 
 @pytest.mark.slow
-def test_dropout_scales_in_training_or_at_test(x64):
-    _, params, plain = network("none")
-    at_test, _, scaled = network("none", dropout=0.5, dropout_scaling="test")
-    batch, halved = batch_of(), params | {"embedding": params["embedding"] / 2}
-    np.testing.assert_allclose(
-        scaled(params, batch)[1].readout,
-        plain(halved, batch)[1].readout / 2,
-        rtol=1e-12,
-    )
+def test_dropout_scales_what_is_kept():
     reader = model.Reader(small("none", dropout=0.5))
     x, key = jnp.ones((200, 50)), jax.random.key(0)
     assert (reader._dropout(None, x) == 1).all()
     assert set(np.unique(reader._dropout(key, x))) == {0, 2}
-    assert set(np.unique(at_test._dropout(key, x))) == {0, 1}
     assert abs(reader._dropout(key, x).mean() - 1) < 0.05
 
 
 @pytest.mark.slow
 def test_gains_start_where_the_config_says():
     reader = model.Reader(small("layer", gain={"layer": 0.1, "batch": 0.3}))
-    lstm = jax.jit(reader.init)(jax.random.key(0))["question"][0]["lstm"]
+    lstm = jax.jit(reader.init)(jax.random.key(0))["question"]["lstm"]
     assert {
         float(v) for k in ("gain_x", "gain_h", "gain_c") for v in np.asarray(lstm[k])
     } == {float(np.float32(0.1))}
@@ -437,24 +389,17 @@ def test_what_needs_no_reading():
     np.testing.assert_allclose(known["answer_missing"], 1 / 3)
 
 
-@pytest.mark.slow
-def test_long_texts_are_cut_and_unanswerable_questions_dropped(tmp_path):
+def test_the_most_relevant_sentences_are_kept_and_long_texts_refused(tmp_path):
     config = config_file.get_config("smoke")
-    config.data.update(
-        {
-            "dir": str(tmp_path),
-            "passage_buckets": (20, 40),
-            "too_long": "cut",
-            "unanswerable": "drop",
-            "sentences": 2,
-        }
-    )
-    columns = data.open_split(config, "train")
-    assert columns["passage"].lengths.max() <= 40
-    assert len(columns["answer"]) < 4000
-    assert data.is_answerable(columns).all()
-    # Only training questions are dropped.
-    assert len(data.open_split(config, "valid")["answer"]) == 400
+    config.data.update({"dir": str(tmp_path), "sentences": 2})
+    whole = data.open_split(config, "valid")["passage"]
+    config.data.sentences = 1
+    part = data.open_split(config, "valid")["passage"]
+    assert (part.lengths > 0).all()
+    assert (part.lengths < whole.lengths).all()
+    config.data.passage_buckets = (4,)
+    with refused("longer than 4 words", "add a bucket"):
+        data.open_split(config, "valid")
 
 
 def test_pictures_mark_the_words_that_are_looked_at():
@@ -465,9 +410,6 @@ def test_pictures_mark_the_words_that_are_looked_at():
         best_word="@entity1",
         answer="@entity1",
     )
-    text = pictures.html_page([example], "a & b")
-    assert "<h1>a &amp; b</h1>" in text
-    assert "&lt;a&gt;" in text
-    assert 'title="0.8000" style="background:#ff9628">@entity1<' in text
     image = pictures.draw([example], "caption")
-    assert (image == pictures.ATTENTION_COLOUR).all(-1).sum() > 500
+    colour = np.multiply(pictures.ATTENTION_COLOUR, 255)
+    assert (image == colour).all(-1).sum() > 500

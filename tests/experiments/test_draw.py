@@ -75,23 +75,17 @@ def oracle_bound(config, params, x, noise):
     canvas, kl = np.zeros(x.shape), 0.0
     for eps in noise:
         seen = [x, x - oracle.sigmoid(canvas)]
-        if m.attention:
-            numbers = affine("read", h_dec)
-            seen = [oracle_read(numbers, image, m.read_size) for image in seen]
-            r = np.concatenate([*map(np.ravel, seen), h_dec])
-        else:
-            r = np.concatenate([np.concatenate(seen, 1).ravel(), h_dec])
+        numbers = affine("read", h_dec)
+        seen = [oracle_read(numbers, image, m.read_size) for image in seen]
+        r = np.concatenate([*map(np.ravel, seen), h_dec])
         c_enc, h_enc = oracle.lstm_step(params["encoder"], norm, c_enc, h_enc, r)
         mu, log_s = np.split(affine("latent", h_enc), 2)
         z = mu + np.exp(log_s) * eps
         kl += 0.5 * np.sum(mu**2 + np.exp(log_s) ** 2 - 2 * log_s - 1)
         c_dec, h_dec = oracle.lstm_step(params["decoder"], norm, c_dec, h_dec, z)
         out = affine("write", h_dec)
-        if m.attention:
-            patch = out[5:].reshape(m.write_size, -1)
-            canvas = canvas + oracle_write(out[:5], patch, len(x))
-        else:
-            canvas = canvas + out.reshape(x.shape)
+        patch = out[5:].reshape(m.write_size, -1)
+        canvas = canvas + oracle_write(out[:5], patch, len(x))
     p = oracle.sigmoid(canvas)
     return -np.sum(x * np.log(p) + (1 - x) * np.log(1 - p)), kl
 
@@ -165,11 +159,9 @@ def test_numbers_zero_lay_the_grid_over_the_whole_image():
 # -- the bound
 
 
-@pytest.mark.parametrize(
-    ("norm", "windows"), [*((norm, True) for norm in NORMS), ("layer_cell", False)]
-)
-def test_bound_is_the_brute_force_in_float64(x64, norm, windows):
-    config = small(norm, attention=windows)
+@pytest.mark.parametrize("norm", NORMS)
+def test_bound_is_the_brute_force_in_float64(x64, norm):
+    config = small(norm)
     draw, params, x, noise = setting(config)
     canvas, seen = jax.jit(draw.infer)(params, x, noise)
     canvases, _ = jax.jit(draw.trace)(params, x, noise)
@@ -236,19 +228,14 @@ def test_pictures_show_what_was_read_and_written():
     draw, params, x, _ = setting(small(), batch=2)
     params = jax.tree.map(lambda a: a.astype(jnp.float32), params)
     shown = pictures.draw_all(draw, params, x, jax.random.key(0))
-    assert set(shown) == {
-        "samples",
-        "samples_over_glimpses",
-        "glimpses",
-        "reconstructions",
-    }
+    assert set(shown) == {"samples", "samples_over_glimpses", "glimpses"}
     assert all(v.dtype == np.uint8 and v.shape[-1] == 3 for v in shown.values())
     assert len(shown["samples_over_glimpses"]) == 4 + 12
 
 
 def test_frame_stands_where_the_window_stands():
-    outermost = np.array([[[3.0, 7.0], [2.0, 5.0]]] * 2)
-    windows = pictures.Windows(outermost, np.full(2, 0.1), ["none", "#ff0000"])
+    outermost = np.array([[3.0, 7.0], [2.0, 5.0]])
+    windows = [pictures.Window(outermost, 0.1, c) for c in ("none", "#ff0000")]
     picture = pictures.page(np.zeros((2, 9, 9)), 2, windows, zoom=10)
     ys, xs = np.nonzero(picture[..., 0] > 200)
     # The second image begins after ten pixels and a line. Pixel a has its centre at

@@ -91,11 +91,8 @@ def test_samples_do_not_depend_on_their_number(data_dir, tmp_path):
         run.sample(3, seed=2**32)
 
 
-@pytest.mark.parametrize("dev_words", [False, True])
-def test_embeddings_are_those_of_the_evaluation(dev_words, data_dir, tmp_path, caplog):
-    run = trained(
-        order_embeddings, data_dir, tmp_path / "run", **{"data.dev_words": dev_words}
-    )
+def test_embeddings_are_those_of_the_evaluation(data_dir, tmp_path, caplog):
+    run = trained(order_embeddings, data_dir, tmp_path / "run")
     config, split = run.config, open_split(run.config, "test")
     expected = order_evaluate.embed(
         rows_of_examples(Encoders(config).captions),

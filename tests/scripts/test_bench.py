@@ -30,7 +30,6 @@ def test_a_record_says_what_was_measured_where(tmp_path):
 @pytest.mark.slow
 def test_cells_write_a_record(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(cells.SHAPES, "draw", cells.Shape(4, 2, 3, 8))
-    monkeypatch.setattr(cells, "COMPILATIONS", 1)
     path = tmp_path / "cells.json"
     flags = ["--shapes", "draw", "--rounds", "2", "--seconds", "0"]
     bench.main(["cells", *flags, "--json", str(path)])

@@ -50,7 +50,7 @@ def test_killed_in_the_middle_it_goes_on_and_repeats_nothing(tmp_path):
     finished = results(tmp_path)
     assert 1 <= len(finished) < 12
     # The time is up, and the report is written.
-    _, err = (limited := start(tmp_path, "--minutes", "0.05")).communicate(timeout=300)
+    _, err = (limited := start(tmp_path, "--hours", "0.001")).communicate(timeout=300)
     assert (limited.returncode, err) == (0, "")
     assert (tmp_path / "report/index.md").exists()
 
@@ -98,7 +98,7 @@ def test_transfer_sets_are_data_too(tmp_path, monkeypatch):
 
 def test_a_run_of_both_protocols_is_planned_once(tmp_path, capsys):
     def planned(*protocols):
-        items, _ = reproduce.plan("smoke", ["mnist"], tmp_path, 1, protocols)
+        items, _ = reproduce.plan("smoke", ["mnist"], tmp_path, protocols)
         runs = [run.workdir for item in items for run in item.runs]
         assert len(set(runs)) == len(runs)
         return set(runs)
@@ -120,8 +120,11 @@ def test_a_run_of_both_protocols_is_planned_once(tmp_path, capsys):
     [
         ([], "the following arguments are required: --scale"),
         (["--scale", "smoke", "--only", "drow"], "invalid choice: 'drow'"),
-        (["--scale", "embedded", "--protocol", "tuned"], "no runs of the protocol"),
-        (["--scale", "smoke", "--hours", "nan"], "--hours nan: a time above 0"),
+        (
+            ["--scale", "embedded", "--protocol", "tuned"],
+            "no run is left; prepare a data set, or leave out --protocol",
+        ),
+        (["--scale", "smoke", "--hours", "nan"], "--hours nan: a time of 0 or more"),
         (["--scale", "smoke", "--processes", "0"], "at least 1 is needed"),
     ],
 )

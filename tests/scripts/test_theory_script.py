@@ -1,6 +1,5 @@
 """scripts/theory.py and theory_trained.py: what docs/theory.md shows, and bad input."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -12,26 +11,12 @@ from tests.refused import refused
 
 
 @pytest.mark.slow
-def test_the_errors_of_the_page():
-    with jax.enable_x64(True):
-        table = script.table_1(seed=3, epsilon=1e-5)
-        errors = script.fisher_errors(seed=3)
-    for norm in ("batch", "layer"):
-        assert 1e-12 < table[norm]["weight matrix re-scaling"] < 1e-3
-    inexact = {"layer": "eq. 12-13", "batch": "eq. 32-35"}
-    for name, row in errors.items():
-        for norm, error in row.items():
-            gaussian = norm == "batch" and name.endswith("gaussian")
-            is_exact = gaussian or not name.startswith(inexact.get(norm, "no formula"))
-            assert (error < 1e-9) == is_exact, (name, norm)
-
-
-@pytest.mark.slow
 def test_the_whole_script(tmp_path, capsys):
     script.main(["--out", str(tmp_path / "new" / "folder")])
     out = capsys.readouterr().out
     assert "not so in the paper" not in out
-    assert out.count("| exact ") > 10
+    # All but layer norm's in eq. 12-13, and batch norm's in two families of eq. 32-35.
+    assert out.count(" exact ") == 6 * 4 - 3 - 2
     assert (tmp_path / "new" / "folder" / "geometry.png").stat().st_size > 20_000
 
 

@@ -1,12 +1,8 @@
-"""Devices that XLA compiles for on a machine that has none of them.
-
-The sizes of their memories are those of the vendors' data sheets.
-"""
+"""Devices that XLA compiles for on a machine that has none of them."""
 
 import functools
-import types
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from jax.experimental import topologies
 
@@ -29,27 +25,14 @@ device_description_str: "NVIDIA H100 80GB HBM3"
 """
 
 
-class Device(NamedTuple):
-    """A kind of device.
-
-    Attributes:
-      platform: the platform that JAX lowers for.
-      memory: bytes of its memory.
-      topologies: {number of chips: name of a topology} of TPUs.
-    """
-
-    platform: str
-    memory: float
-    topologies: Mapping[int, str] = types.MappingProxyType({})
-
-
-DEVICES = {
-    "h100": Device("cuda", 80e9),
-    "v4": Device("tpu", 32 * 2**30, {1: "v4:2x2x1", 4: "v4:2x2x1"}),
-    "v5e": Device("tpu", 16 * 2**30, {1: "v5e:2x2", 4: "v5e:2x2", 8: "v5e:2x4"}),
-    "v5p": Device("tpu", 95e9, {1: "v5p:2x2x1", 4: "v5p:2x2x1"}),
-    "v6e": Device("tpu", 32 * 2**30, {1: "v6e:2x2", 4: "v6e:2x2", 8: "v6e:2x4"}),
+# {kind of TPU: {number of chips: name of a topology}}.
+TPUS = {
+    "v4": {1: "v4:2x2x1", 4: "v4:2x2x1"},
+    "v5e": {1: "v5e:2x2", 4: "v5e:2x2", 8: "v5e:2x4"},
+    "v5p": {1: "v5p:2x2x1", 4: "v5p:2x2x1"},
+    "v6e": {1: "v6e:2x2", 4: "v6e:2x2", 8: "v6e:2x4"},
 }
+DEVICES = ("h100", *TPUS)
 # Without a device nothing is measured, and Triton or cuBLAS would be chosen by that.
 # A product is one kernel either way.
 _GPU_OPTIONS = {"xla_gpu_enable_triton_gemm": False}
@@ -62,20 +45,23 @@ def described(name: str, count: int = 1) -> tuple[Any, ...]:
     Raises:
       UserError: there is no topology of so many.
     """
-    device = DEVICES[name]
-    if device.platform == "cuda":
+    if name in TPUS:
+        platform, known = "tpu", TPUS[name]
+        if count not in known:
+            counts = ", ".join(map(str, known))
+            raise UserError(
+                f"--devices {count}: there are topologies of {counts} {name}"
+            )
+        options = {"topology_name": known[count]}
+    else:
+        platform = "cuda"
         options = {"topology_name": "", "target_config": _H100}
         options["topology"] = f"1x1x{count}"
-    elif count in device.topologies:
-        options = {"topology_name": device.topologies[count]}
-    else:
-        known = ", ".join(map(str, device.topologies))
-        raise UserError(f"--devices {count}: there are topologies of {known} {name}")
-    found = topologies.get_topology_desc(platform=device.platform, **options)
+    found = topologies.get_topology_desc(platform=platform, **options)
     return tuple(found.devices[:count])
 
 
 def compile(name: str, function: Callable, *args: Any) -> Any:
     """Compile what jax.jit returned for shapes with shardings on described devices."""
-    options = _GPU_OPTIONS if DEVICES[name].platform == "cuda" else None
+    options = None if name in TPUS else _GPU_OPTIONS
     return function.lower(*args).compile(compiler_options=options)
