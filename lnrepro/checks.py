@@ -65,7 +65,6 @@ RANGES: Mapping[str, Range] = {
     "log_every": AT_LEAST_1,
     "save_every": AT_LEAST_1,
     "eval_batch_size": BATCH,
-    "mesh.model": AT_LEAST_1,
     "data.train_examples": AT_LEAST_1,
     "optimizer.learning_rate": ABOVE_0,
     "optimizer.b1": DECAY,

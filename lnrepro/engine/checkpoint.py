@@ -186,8 +186,8 @@ class Store:
     def _read(self, name, step, like):
         import orbax.checkpoint as ocp
 
-        there = _arrays(self._manager(name).item_metadata(step).state.tree)
-        for array, a, b in differences(there, _arrays(like)):
+        there = described(self._manager(name).item_metadata(step).state.tree)
+        for array, a, b in differences(there, described(like)):
             raise ValueError(f"another model: {array} is {a} there, {b} in this one")
         # NumPy arrays do not depend on the devices, so a run may be resumed on other
         # ones.
@@ -236,13 +236,13 @@ def _errors_of(what):
         ) from e
 
 
-def _arrays(tree):
+def described(tree: Any) -> dict[str, str]:
     """Return {name: type and shape} of the arrays of a tree, or of their metadata."""
-    described = {}
+    found = {}
     for path, leaf in jax.tree.leaves_with_path(tree):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        described[name] = f"{leaf.dtype} {list(leaf.shape)}"
-    return described
+        found[name] = f"{leaf.dtype} {list(leaf.shape)}"
+    return found
 
 
 def _reason(error):

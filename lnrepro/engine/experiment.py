@@ -256,7 +256,8 @@ def check_names(config: ConfigDict, exp: Experiment) -> None:
     Raises:
       UserError: `curves` has the wrong form, or an evaluation or a number is unknown.
     """
-    known = {}
+    # The names of the numbers of each evaluation, None where they are not known.
+    known = dict.fromkeys(config.evals)
     for name, schedule in config.evals.items():
         if exp.scalars and schedule != "never":
             try:
@@ -267,16 +268,14 @@ def check_names(config: ConfigDict, exp: Experiment) -> None:
     if config.best.metric:
         named.append(("config.best.metric", config.best.metric))
     for field, metric in named:
-        # With several seeds, NAME/seedI is the number of one of them.
-        name, _, scalar = re.sub(r"/seed\d+$", "", metric).partition("/")
+        name = metric.partition("/")[0]
         # The names of training metrics are known when the first step is taken.
         if name == "train":
             continue
-        if name not in config.evals:
-            check_measured(field, name, list(config.evals))
-        elif known.get(name) is not None:
-            measured = [f"{name}/{found}" for found in known[name]]
-            check_measured(field, f"{name}/{scalar}", measured)
+        check_measured(field, name, list(known))
+        if known[name] is not None:
+            measured = [f"{name}/{scalar}" for scalar in known[name]]
+            check_measured(field, metric, measured)
 
 
 def check_train_metrics(curves: Any, metrics: Iterable[str]) -> None:
@@ -292,8 +291,7 @@ def check_train_metrics(curves: Any, metrics: Iterable[str]) -> None:
     measured = [f"train/{name}" for name in metrics]
     for metric in metrics_of(curves):
         if metric.startswith("train/"):
-            plain = re.sub(r"/seed\d+$", "", metric)
-            check_measured("config.curves", plain, measured)
+            check_measured("config.curves", metric, measured)
 
 
 def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:

@@ -22,6 +22,8 @@ import numpy as np
 from lnrepro import data
 from lnrepro.checks import local_path
 from lnrepro.engine import json_files, workdir
+from lnrepro.engine.checkpoint import described
+from lnrepro.engine.run_config import differences
 from lnrepro.errors import UserError
 
 WEIGHTS = "model.safetensors"
@@ -151,20 +153,11 @@ def read_weights(folder: pathlib.Path, about: Mapping[str, Any], like: Any) -> W
         line = (str(e).splitlines() or [type(e).__name__])[0]
         raise UserError(f"{path}: cannot be read ({line}); get it again") from None
     wanted = dict(_named(like))
-    for name in sorted({*wanted, *arrays}):
-        there, needed = _described(arrays.get(name)), _described(wanted.get(name))
-        if there != needed:
-            raise UserError(
-                f"{path}: {name} is {there}, but its config asks for {needed}"
-            )
+    for name, there, needed in differences(described(arrays), described(wanted)):
+        raise UserError(f"{path}: {name} is {there}, but its config asks for {needed}")
     tree = jax.tree.unflatten(jax.tree.structure(like), map(arrays.get, wanted))
     saved = about["checkpoint"]
     return Weights(saved["name"], saved["step"], tree)
-
-
-def _described(array: Any) -> str:
-    """Return the type and the shape of an array; None is no array."""
-    return "missing" if array is None else f"{array.dtype} {list(array.shape)}"
 
 
 def card(about: Mapping[str, Any]) -> str:

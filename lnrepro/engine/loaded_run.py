@@ -4,6 +4,7 @@
 call as `lnrepro.load`, returns an object with the functions of `EXPERIMENT.use`.
 """
 
+import contextlib
 import functools
 import json
 import logging
@@ -13,24 +14,14 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro.checks import local_path
 from lnrepro.engine import experiment as experiments
-from lnrepro.engine import (
-    export,
-    json_files,
-    metrics,
-    optim,
-    run_config,
-    seeds,
-    train_step,
-    workdir,
-)
+from lnrepro.engine import export, metrics, run_config, seeds, workdir
 from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.export import Weights
+from lnrepro.engine.run import Run
 from lnrepro.errors import UserError
 
 logger = logging.getLogger("lnrepro")
@@ -107,14 +98,14 @@ class LoadedRun:
           UserError: there is no checkpoint, or it does not fit the config.
         """
         if (self.folder / export.WEIGHTS).exists():
-            # The batch size and the mesh of the training are not needed here.
-            return export.read_weights(self.folder, self.about, self._shapes(1).vars)
+            like = seeds.first(Run(self.config, self.folder).shapes().vars, self.config)
+            return export.read_weights(self.folder, self.about, like)
         # A run that was stopped before its first evaluation has no best checkpoint.
         for name in (self._checkpoint, "last"):
             saved = self.checkpoint(name)
             if saved is not None:
-                first = next(seeds.parts(saved.state.vars, self.config.seeds))
-                return Weights(name, saved.step, jax.tree.map(np.asarray, first))
+                vars = seeds.first(saved.state.vars, self.config)
+                return Weights(name, saved.step, vars)
         raise UserError(f"{self.folder} has no checkpoint yet; train it first")
 
     @property
@@ -131,27 +122,13 @@ class LoadedRun:
         """Return the newest checkpoint called "best" or "last", or None."""
         # A store opened for reading changes nothing in its folder.
         store = Store(self.folder / "checkpoints", writing=False)
-        try:
-            saved = store.restore(name, self._shapes(self.config.seeds))
-        finally:
-            store.close()
+        with contextlib.closing(store):
+            saved = store.restore(name, Run(self.config, self.folder).shapes())
         if saved:
             path = store.folder / name / str(saved.step)
             now = {"config": run_config.as_json(self.config)}
             run_config.check_checkpoint(path, saved.notes, now, run_config.OF_NETWORK)
         return saved
-
-    def _shapes(self, count: int) -> train_step.State:
-        """Return the shapes of the state of so many seeds; nothing is computed."""
-        config = seeds.single(self.config, self.config.seed)
-        exp = experiments.load(config)
-        steps = experiments.total_steps(config)
-        init = train_step.make_init(exp, optim.make(config.optimizer, steps))
-
-        def states(key):
-            return seeds.stack([init(key) for _ in range(count)])
-
-        return jax.eval_shape(states, jax.random.key(0))
 
     def export(self, path: str | os.PathLike) -> pathlib.Path:
         """Write the network for others, in the layout of the Hugging Face hub.
@@ -251,24 +228,16 @@ def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
         another experiment.
     """
     folder = local_path(folder, "the folder of the run")
-    path = folder / "config.json"
-    try:
-        about = json.loads(path.read_bytes())
-        name = about["config"]["experiment"]
-        run = LoadedRun(folder, about)
-    except OSError:
+    about = workdir.read_about(folder)
+    if about is None:
         raise UserError(
-            f"{folder} holds no run: {path} cannot be read; train a run, or give "
-            "another directory"
-        ) from None
-    except json_files.MALFORMED as e:
-        raise UserError(
-            f"{path}: not a run's config.json ({type(e).__name__}); give another "
-            "directory"
-        ) from None
+            f"{folder} holds no run: it has no config.json that can be read; train a "
+            "run, or give another directory"
+        )
+    name = about["config"]["experiment"]
     if experiment and name != experiment:
         raise UserError(f"{folder} holds a run of {name}, not of {experiment}")
-    return run
+    return LoadedRun(folder, about)
 
 
 def _with_tuples(value):

@@ -39,9 +39,8 @@ def differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
 def changes(there: Any, now: Any, fields: tuple[str, ...] = ("config",)) -> list[str]:
     """Return what differs between two configs, where it may not differ.
 
-    A run may go on with another mesh, since it may go on with other devices. What it
-    shows at its end alone may differ too: a mistake there would be known after all of
-    the training.
+    What a run shows at its end alone may differ: a mistake there would be known after
+    all of the training.
 
     Args:
       there: the config of a run, as JSON values.
@@ -55,7 +54,7 @@ def changes(there: Any, now: Any, fields: tuple[str, ...] = ("config",)) -> list
     for field, a, b in differences(there, now, "config"):
         at_end = (None, "end", "never")
         is_end = field.startswith("config.evals.") and a in at_end and b in at_end
-        may_differ = is_end or field.startswith(("config.mesh", "config.curves"))
+        may_differ = is_end or field.startswith("config.curves")
         if field.startswith(fields) and not may_differ:
             found.append(f"{field}: {a!r} there, {b!r} now")
     return found

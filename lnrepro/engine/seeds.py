@@ -1,62 +1,101 @@
 """Several seeds in one run: `config.seeds` seeds are trained by one compiled step.
 
-Every array of the state has a first axis S of seeds. A batch has it behind the axis of
-the stacked steps: [K, S, B, ...]. The numbers of each seed equal those of its own run,
-up to rounding.
+They are one experiment, whose parameters, metrics and batches have an axis S of seeds.
+It comes first, and in batches behind the axis of the stacked steps: [K, S, B, ...]. The
+numbers of each seed equal those of its own run, up to rounding.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from ml_collections import ConfigDict
 
-from lnrepro.engine import resident
+from lnrepro.engine import experiment, resident
+from lnrepro.engine.experiment import Evaluation, Experiment
 from lnrepro.engine.train_step import Batches, close, take
 
 
-def single(config: ConfigDict, seed: int) -> ConfigDict:
-    """Return the config that the experiment of one seed gets.
+def of(config: ConfigDict) -> range:
+    """Return the seeds that are trained together."""
+    return range(config.seed, config.seed + config.seeds)
 
-    `seeds` stays the number of seeds that are trained together, so that an experiment
-    can give them batches of one structure.
-    """
+
+def keys(config: ConfigDict) -> tuple[jax.Array, jax.Array]:
+    """Return the keys of the parameters and of the training, [S] with several seeds."""
+    of_each = [jax.random.split(jax.random.key(seed)) for seed in of(config)]
+    init, step = of_each[0] if config.seeds == 1 else jnp.stack(of_each, axis=1)
+    return init, step
+
+
+def load(config: ConfigDict) -> Experiment:
+    """Make the experiment of a config, that of all its seeds together."""
     if config.seeds == 1:
-        return config
-    own = config.copy_and_resolve_references()
-    own.seed = seed
-    return own
+        return experiment.load(config)
+    of_each = []
+    for seed in of(config):
+        own = config.copy_and_resolve_references()
+        # `seeds` stays, so that batches of all seeds can have one structure.
+        own.seed = seed
+        of_each.append(experiment.load(own))
+    return _together(of_each, of(config))
 
 
-def stack(trees: Sequence[Any]) -> Any:
-    """Stack the trees of all seeds, leaves [S, ...]; a single tree stays as it is."""
-    if len(trees) == 1:
-        return trees[0]
-    return jax.tree.map(lambda *leaves: _numpy_of(leaves[0]).stack(leaves), *trees)
+def of_each(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Return the optimiser of all seeds, which treats each by itself."""
+
+    def update(updates, state, params=None):
+        return jax.vmap(optimizer.update)(updates, state, params)
+
+    return optax.GradientTransformation(jax.vmap(optimizer.init), update)
 
 
-def _numpy_of(array) -> Any:
-    # Arrays on the host stay there, and arrays on a device too.
-    return np if isinstance(array, np.ndarray) else jnp
+def first(vars: Any, config: ConfigDict) -> Any:
+    """Return the parameters and collections of the first seed."""
+    if config.seeds == 1:
+        return vars
+    return jax.tree.map(lambda leaf: leaf[0], vars)
 
 
-def parts(tree: Any, count: int) -> Iterator[Any]:
-    """Yield the trees that `stack` put together."""
-    if count == 1:
-        yield tree
-        return
+def _together(experiments: Sequence[Experiment], seeds: Sequence[int]) -> Experiment:
+    one = experiments[0]
     # The index is an argument and not a constant, so that one program serves all seeds.
-    one_seed = jax.jit(lambda tree, i: jax.tree.map(lambda leaf: leaf[i], tree))
-    for i in range(count):
-        yield one_seed(tree, i)
+    part = jax.jit(lambda vars, i: jax.tree.map(lambda leaf: leaf[i], vars))
+
+    def init(keys):
+        return jax.lax.map(one.init, keys)
+
+    def loss(vars, batch, keys):
+        losses, (collections, metrics) = jax.vmap(one.loss)(vars, batch, keys)
+        metrics = {"loss": losses} | metrics
+        named = spread({name: list(m) for name, m in metrics.items()}, seeds)
+        # With respect to the parameters of a seed, the gradient of the sum is that of
+        # its own loss.
+        return losses.sum(), (collections, named)
+
+    def batches(start_step):
+        streams = [exp.batches(start_step) for exp in experiments]
+        return resident.together(streams) or StackedBatches(streams)
+
+    def evaluate(vars, name):
+        scalars, kept = [], Evaluation({}, {}, {}, {})
+        for i, (exp, seed) in enumerate(zip(experiments, seeds, strict=True)):
+            found = exp.evaluate(part(vars, i), name)
+            scalars.append(found.scalars)
+            for of_all, own in zip(kept[1:], found[1:], strict=True):
+                of_all.update({f"seed{seed}/{file}": own[file] for file in own})
+        names = dict.fromkeys(name for own in scalars for name in own)
+        values = {name: [own.get(name) for own in scalars] for name in names}
+        return kept._replace(scalars=spread(values, seeds))
+
+    return one._replace(init=init, loss=loss, batches=batches, evaluate=evaluate)
 
 
-def spread(
-    values: Mapping[str, Sequence[Any]], seeds: Sequence[int]
-) -> dict[str, float]:
+def spread(values: Mapping[str, Sequence[Any]], seeds: Sequence[int]) -> dict[str, Any]:
     """Name the numbers of several seeds.
 
     Args:
@@ -71,12 +110,10 @@ def spread(
     # their own.
     named = {}
     for name, numbers in values.items():
-        if None not in numbers:
-            named[name] = float(np.mean(numbers))
-    for i, seed in enumerate(seeds):
-        for name, numbers in values.items():
-            if numbers[i] is not None:
-                named[name_of(name, seed)] = numbers[i]
+        there = {s: n for s, n in zip(seeds, numbers, strict=True) if n is not None}
+        if len(there) == len(seeds):
+            named[name] = sum(there.values()) / len(seeds)
+        named |= {name_of(name, seed): number for seed, number in there.items()}
     return named
 
 
@@ -86,7 +123,7 @@ def deviation(
     """Return the sample standard deviation over the seeds of a number.
 
     Args:
-      values: what `spread` returned.
+      values: numbers with the names of `spread`.
       name: the number.
       seeds: the seeds.
 
@@ -104,21 +141,9 @@ def name_of(name: str, seed: int) -> str:
     return f"{name}/seed{seed}"
 
 
-def is_of_one_seed(name: str) -> bool:
-    """Whether a number that `spread` named is that of one seed among several."""
-    return re.search(r"/seed\d+$", name) is not None
-
-
 def without_single(values: Mapping[str, float]) -> dict[str, float]:
     """Return the numbers that are not those of one seed among several."""
-    return {name: v for name, v in values.items() if not is_of_one_seed(name)}
-
-
-def stacked(streams: Sequence[Batches]) -> Batches:
-    """Return the batches of all seeds together, [K, S, B, ...]; those of one as is."""
-    if len(streams) == 1:
-        return streams[0]
-    return resident.together(streams) or StackedBatches(streams)
+    return {n: v for n, v in values.items() if not re.search(r"/seed\d+$", n)}
 
 
 class StackedBatches:
@@ -145,10 +170,9 @@ class StackedBatches:
 
 
 def _stack_padded(*arrays):
-    # All have the same number of axes: [n, B, ...].
-    # Batches of several seeds may come from different buckets.
+    # Batches of several seeds may come from different buckets. All have the same number
+    # of axes: [n, B, ...].
     largest = np.max([a.shape for a in arrays], axis=0)
-    numpy = _numpy_of(arrays[0])
-    padded = [numpy.pad(a, [(0, m) for m in largest - a.shape]) for a in arrays]
+    padded = [np.pad(a, [(0, m) for m in largest - a.shape]) for a in arrays]
     # [n, B, ...] of each seed -> [n, S, B, ...].
-    return numpy.stack(padded, axis=1)
+    return np.stack(padded, axis=1)

@@ -189,11 +189,11 @@ def open_run(
 
     Raises:
       UserError: the run there has another config, whose fields are named, or other
-        data; or its results.json is damaged.
+        data.
     """
     path, now = workdir / "config.json", as_json(config)
     about = check_run(workdir, config, fingerprint)
-    if about and read_results(workdir) is not None:
+    if about and read_results(workdir):
         return "finished"
     if about:
         if about["config"] != now:
@@ -227,17 +227,11 @@ def check_run(
       UserError: the run there has another config, whose fields are named, or other
         data.
     """
-    path = workdir / "config.json"
-    if not path.exists():
+    there = read_about(workdir)
+    if there is None:
         return None
-    try:
-        there = json.loads(path.read_bytes())
-        differing = changes(there["config"], as_json(config))
-        data_there = there["data"]["fingerprint"]
-    except json_files.MALFORMED:
-        raise UserError(
-            f"{path}: not a run's config.json; give another --workdir"
-        ) from None
+    differing = changes(there["config"], as_json(config))
+    data_there = there["data"]["fingerprint"]
     if fingerprint not in (None, data_there):
         differing.append(f"data: {data_there} there, {fingerprint} now")
     if differing:
@@ -248,22 +242,30 @@ def check_run(
     return there
 
 
-def read_results(workdir: pathlib.Path) -> dict[str, Any] | None:
-    """Read results.json; None if the run is not finished.
+def read_about(workdir: pathlib.Path) -> dict[str, Any] | None:
+    """Read the config.json of a run; None if there is none that can be read.
 
     Raises:
-      UserError: the file is damaged.
+      UserError: it is not that of a run.
     """
-    path = workdir / "results.json"
-    if not path.exists():
+    path = workdir / "config.json"
+    try:
+        about = json.loads(path.read_bytes())
+        _ = about["config"]["experiment"]
+    except OSError:
         return None
-    results = json_files.read_object(path)
-    if not results:
+    except json_files.MALFORMED as e:
         raise UserError(
-            f"{path} is damaged: remove it, and the command of the run finishes it "
-            "again"
-        )
-    return results
+            f"{path}: not a run's config.json ({type(e).__name__}); give another "
+            "directory"
+        ) from None
+    return about
+
+
+def read_results(workdir: pathlib.Path) -> dict[str, Any] | None:
+    """Read results.json; None if the run is not finished."""
+    path = workdir / "results.json"
+    return json.loads(path.read_bytes()) if path.exists() else None
 
 
 def note_diverged(workdir: pathlib.Path, error: Diverged) -> None:

@@ -21,7 +21,6 @@ from tests.refused import refused
         ("epochs", 0.0),
         ("seed", -1),
         ("seeds", 0),
-        ("mesh.model", 0),
         ("data.train_examples", 0),
         ("optimizer.learning_rate", 0.0),
         ("optimizer.b1", 1.0),

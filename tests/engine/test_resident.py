@@ -8,7 +8,7 @@ import pytest
 
 from lnrepro.data import batches
 from lnrepro.data.batches import Plan
-from lnrepro.engine import config_file, resident, seeds, train
+from lnrepro.engine import config_file, resident, train
 from lnrepro.engine.train_step import take
 from tests.engine.toy import assert_same_bits, final_state
 
@@ -50,7 +50,7 @@ def test_several_seeds_share_one_copy_of_the_data_set(on_device, monkeypatch):
         return put(x, *args, **kwargs)
 
     monkeypatch.setattr(jax, "device_put", count)
-    together = seeds.stacked([stream(seed) for seed in range(3)])
+    together = resident.together([stream(seed) for seed in range(3)])
     apart = [stream(seed) for seed in range(3)]
     for n in (1, 4):
         batch = take(together, n)
@@ -61,14 +61,11 @@ def test_several_seeds_share_one_copy_of_the_data_set(on_device, monkeypatch):
     assert sum("image" in x for x in copies) == 1 + 3
 
 
-def test_seeds_of_different_data_keep_copies_of_their_own(on_device):
+def test_seeds_of_different_data_are_not_put_together(on_device):
     def others():
         return {**columns(), "label": np.arange(23)[::-1].copy()}
 
-    together = seeds.stacked([stream(0), stream(1, others)])
-    batch = take(together, 2)
-    for i, own in enumerate((stream(0), stream(1, others))):
-        np.testing.assert_array_equal(batch["label"][:, i], take(own, 2)["label"])
+    assert resident.together([stream(0), stream(1, others)]) is None
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -19,13 +19,13 @@ def test_each_seed_equals_its_own_run(tmp_path, steps_per_call):
     changes = {"steps_per_call": steps_per_call, "optimizer__clip": 1.0}
     c = config(seeds=2, seed=5, **changes)
     train.train(c, tmp_path / "all")
-    whole = final_state(tmp_path / "all", c).state
+    whole = final_state(tmp_path / "all", c).state.vars
     for i, seed in enumerate((5, 6)):
         own = config(seed=seed, **changes)
         train.train(own, tmp_path / str(seed))
         of_seed = jax.tree.map(operator.itemgetter(i), whole)
         close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
-        jax.tree.map(close, of_seed, final_state(tmp_path / str(seed), own).state)
+        jax.tree.map(close, of_seed, final_state(tmp_path / str(seed), own).state.vars)
         pairs = zip(
             records(tmp_path / str(seed)), records(tmp_path / "all"), strict=True
         )
@@ -70,7 +70,7 @@ def test_pictures_of_each_seed_are_kept_apart(tmp_path):
 
 def test_batches_of_different_lengths_are_padded_to_the_longest():
     streams = [iter([{"t": np.full((2, n), n), "n": np.full(2, n)}]) for n in (3, 5)]
-    batch = seeds.stacked(streams).take(1)
+    batch = seeds.StackedBatches(streams).take(1)
     assert batch["t"].shape == (1, 2, 2, 5)
     np.testing.assert_array_equal(batch["t"][0, 0, 0], [3, 3, 3, 0, 0])
     np.testing.assert_array_equal(batch["n"], [[[3, 3], [5, 5]]])
@@ -78,7 +78,6 @@ def test_batches_of_different_lengths_are_padded_to_the_longest():
 
 def test_names():
     assert workdir.default(config(seeds=3, seed=4), "paper").name.endswith("seed4to6")
-    assert seeds.is_of_one_seed("test/error/seed12")
-    assert not seeds.is_of_one_seed("test/error")
-    # Metrics at a length or at a rank.
-    assert not seeds.is_of_one_seed("valid/5")
+    # Metrics at a length or at a rank are no seeds.
+    named = {"test/error/seed12": 1.0, "test/error": 2.0, "valid/5": 3.0}
+    assert seeds.without_single(named).keys() == {"test/error", "valid/5"}
