@@ -182,7 +182,7 @@ def _config_of_run(overrides):
 
     from lnrepro.engine import loaded_run
 
-    return loaded_run.load_own(folder).config
+    return loaded_run.load_model(folder).config
 
 
 def _help(argv):

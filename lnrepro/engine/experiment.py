@@ -2,7 +2,6 @@
 
 import difflib
 import importlib
-import importlib.util
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -105,14 +104,14 @@ def load_uses(config: ConfigDict) -> ModuleType | None:
     Raises:
       UserError: there is no module of this experiment.
     """
-    package = _module(config)
-    # An experiment in a single file is no package and has no such module.
-    if not hasattr(package, "__path__"):
-        return None
+    _module(config)
     name = f"{config.experiment}.use"
-    if importlib.util.find_spec(name) is None:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as e:
+        if e.name != name:
+            raise
         return None
-    return importlib.import_module(name)
 
 
 def fill_sizes(config: ConfigDict) -> ConfigDict:
@@ -152,23 +151,22 @@ def check_data_sizes(config: ConfigDict) -> None:
 
 def _module(config: ConfigDict) -> ModuleType:
     """Import the module of the experiment."""
-    name = config.experiment
-    if not isinstance(name, str) or not all(name.split(".")):
+    name = str(config.experiment)
+    if not re.fullmatch(r"\w+(\.\w+)*", name):
         raise UserError(
             f"config.experiment = {name!r}: give the dotted name of a module, such as "
             "experiments.mnist"
         )
     try:
-        spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError:
-        # A parent package is missing.
-        spec = None
-    if spec is None:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as e:
+        # A module that it imports is another matter.
+        if not f"{name}.".startswith(f"{e.name}."):
+            raise
         raise UserError(
             f"config.experiment = {name!r}: there is no such module; run from the root "
             "of the checkout"
-        )
-    module = importlib.import_module(name)
+        ) from None
     if not hasattr(module, "make"):
         raise UserError(
             f"config.experiment = {name!r}: the module exports no make(config)"
@@ -203,13 +201,11 @@ def total_steps(config: ConfigDict) -> int:
     if steps is None:
         # Rounded up, so that the last epoch is not cut short.
         steps = math.ceil((config.epochs or 0) * steps_per_epoch(config))
-    if steps < 1:
-        raise UserError(
-            "config.steps and config.epochs give no training step; set one of them "
-            "above 0"
-        )
     if not AT_LEAST_1.holds(steps):
-        raise UserError(f"config.epochs = {config.epochs}: {AT_LEAST_1.words} steps")
+        raise UserError(
+            f"config.steps = {config.steps} and config.epochs = {config.epochs} give "
+            f"{steps} steps: {AT_LEAST_1.words}"
+        )
     return steps
 
 
@@ -318,15 +314,12 @@ def metrics_of(curves: Any) -> list[str]:
     """
     names = []
     for panel in curves:
-        try:
-            _, metrics, scale = panel[:3]
-            is_panel = isinstance(metrics, list | tuple) and scale in ("linear", "log")
-        except (TypeError, ValueError):
-            is_panel = False
-        if not is_panel:
-            raise UserError(
-                f"config.curves: {panel!r} is no panel; a panel is (label, (metric, "
-                "...), 'linear' or 'log')"
-            )
-        names += metrics
+        match panel:
+            case [_, list() | tuple() as metrics, "linear" | "log"]:
+                names += metrics
+            case _:
+                raise UserError(
+                    f"config.curves: {panel!r} is no panel; a panel is (label, "
+                    "(metric, ...), 'linear' or 'log')"
+                )
     return names

@@ -73,19 +73,17 @@ class Weights(NamedTuple):
 
 def write(
     path: str | os.PathLike,
+    folder: pathlib.Path,
     run: Mapping[str, Any],
     weights: Weights,
-    facts: Mapping[str, Any],
-    metrics: Sequence[Mapping[str, Any]],
 ) -> pathlib.Path:
     """Write a folder, completely or not at all.
 
     Args:
       path: a folder that does not exist, or is empty.
-      run: the contents of the config.json of the run.
+      folder: the folder of the run.
+      run: the contents of its config.json.
       weights: its parameters.
-      facts: what the network needs to know of its data.
-      metrics: the records of metrics.jsonl.
 
     Returns:
       The folder.
@@ -118,9 +116,8 @@ def write(
             }
             safetensors.numpy.save_file(arrays, scratch / WEIGHTS, {"format": "np"})
             json_files.write(scratch / "config.json", about)
-            json_files.write(scratch / workdir.FACTS, facts)
-            lines = [json_files.text(record) + "\n" for record in metrics]
-            (scratch / METRICS).write_text("".join(lines), encoding="utf-8")
+            for name in (workdir.FACTS, METRICS):
+                shutil.copyfile(folder / name, scratch / name)
             (scratch / CARD).write_text(card(about), encoding="utf-8")
             # mkdtemp makes a folder that nobody else can read.
             scratch.chmod(0o755)

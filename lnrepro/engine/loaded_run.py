@@ -127,7 +127,7 @@ class LoadedRun:
         if saved:
             path = store.folder / name / str(saved.step)
             now = {"config": run_config.as_json(self.config)}
-            run_config.check_checkpoint(path, saved.notes, now, run_config.OF_NETWORK)
+            run_config.check_checkpoint(path, saved.notes, now)
         return saved
 
     def export(self, path: str | os.PathLike) -> pathlib.Path:
@@ -147,7 +147,7 @@ class LoadedRun:
           UserError: the folder is not empty or cannot be written, or there is no
             checkpoint.
         """
-        return export.write(path, self.about, self.weights, self.facts, self.metrics)
+        return export.write(path, self.folder, self.about, self.weights)
 
     def log_unknown(self, unknown: int, words: int) -> None:
         """Log how many of the words of a text the network does not know."""
@@ -189,43 +189,30 @@ def load_model(
     """
     if checkpoint not in ("best", "last"):
         raise UserError(f"checkpoint={checkpoint!r}: choose best or last")
-    run = load(pathlib.Path(folder), experiment) if experiment else load_own(folder)
+    run = load(pathlib.Path(folder))
+    name = str(run.config.experiment)
+    if experiment and name != experiment:
+        raise UserError(f"{run.folder} holds a run of {name}, not of {experiment}")
+    # The config.json may come from a stranger, and the module that it names would be
+    # imported.
+    if not experiment and not OWN_EXPERIMENT.fullmatch(name):
+        raise UserError(
+            f"{run.folder} holds a run of {name!r}; if you trust this module, name it: "
+            "experiment= in Python, --config without --resume on the command line"
+        )
     uses = experiments.load_uses(run.config)
     model = uses.Model if uses else LoadedRun
     return model(run.folder, run.about, checkpoint)
 
 
-def load_own(folder: str | os.PathLike) -> LoadedRun:
-    """Open a run of one of the modules `experiments.NAME`, as `load` does.
-
-    The config.json may come from a stranger, and the module that it names would be
-    imported.
-
-    Raises:
-      UserError: it is a run of another module, or no run.
-    """
-    run = load(pathlib.Path(folder))
-    name = run.config.experiment
-    if not OWN_EXPERIMENT.fullmatch(str(name)):
-        raise UserError(
-            f"{run.folder} holds a run of {name!r}; if you trust this module, name it: "
-            "experiment= in Python, --config without --resume on the command line"
-        )
-    return run
-
-
-def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
-    """Open a run directory.
+def load(folder: pathlib.Path) -> LoadedRun:
+    """Open a run directory; nothing that it names is imported.
 
     Args:
       folder: the run directory.
-      experiment: the only module in `config.experiment` that is accepted; None accepts
-        any. Name it wherever the experiment is used: a config.json may come from a
-        stranger.
 
     Raises:
-      UserError: there is no config.json, it is not that of a run, or the run is one of
-        another experiment.
+      UserError: there is no config.json, or it is not that of a run.
     """
     folder = local_path(folder, "the folder of the run")
     about = workdir.read_about(folder)
@@ -234,9 +221,6 @@ def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
             f"{folder} holds no run: it has no config.json that can be read; train a "
             "run, or give another directory"
         )
-    name = about["config"]["experiment"]
-    if experiment and name != experiment:
-        raise UserError(f"{folder} holds a run of {name}, not of {experiment}")
     return LoadedRun(folder, about)
 
 

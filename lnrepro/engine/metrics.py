@@ -6,7 +6,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -115,6 +115,7 @@ class Log:
     Attributes:
       path: the metrics.jsonl.
       records: number of records in it.
+      events: the TensorBoard events.
     """
 
     def __init__(self, workdir: pathlib.Path, data: str, step: int, records: int):
@@ -144,7 +145,7 @@ class Log:
         lines = [json_files.text(record) + "\n" for record in there[:records]]
         json_files.replace(self.path, "".join(lines))
         self._file = open(self.path, "a", encoding="utf-8")
-        self._events = Events(workdir / "tensorboard", step + 1 if step else 0)
+        self.events = Events(workdir / "tensorboard", step + 1 if step else 0)
 
     def write(self, step: int, epoch: float, values: dict[str, float]) -> None:
         """Append a record: the step, the epoch, the name of the data, the values."""
@@ -153,29 +154,19 @@ class Log:
         # For programs that follow the file. Only `flush` makes it survive a crash.
         self._file.flush()
         for name, value in values.items():
-            self._events.scalar(name, value, step)
+            self.events.scalar(name, value, step)
         self.records += 1
-
-    def describe(self, config: Mapping[str, Any], metric: str | None) -> None:
-        """Write the config for TensorBoard; see `Events.config`."""
-        self._events.config(config, metric)
-
-    def pictures(self, step: int, paths: Iterable[pathlib.Path]) -> None:
-        """Copy those of the files that are pictures into the TensorBoard events."""
-        for path in paths:
-            if path.suffix in (".png", ".gif"):
-                self._events.picture(path, step)
 
     def flush(self) -> None:
         """Put everything on disk, before a checkpoint that counts the records."""
         os.fsync(self._file.fileno())
-        self._events.flush()
+        self.events.flush()
 
     def close(self) -> None:
         """Flush and close."""
         self.flush()
         self._file.close()
-        self._events.close()
+        self.events.close()
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:

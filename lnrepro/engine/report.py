@@ -32,8 +32,7 @@ td {{ border-bottom: 1px solid #ddd; padding: .2rem .6rem; }}
 <h2>How it was made</h2><pre>{made}</pre>
 </body></html>
 """
-PICTURES = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml"}
-TEXTS = (".md", ".txt")
+PICTURES = {".png": "image/png", ".gif": "image/gif"}
 
 
 def write(
@@ -87,7 +86,6 @@ def _shown(path, name):
     """Return a file as a section of the page, "" for files that cannot be shown."""
     title = f"<h2>{escape(name)}</h2>"
     if path.suffix in PICTURES:
-        # Scripts in an SVG do not run within <img>.
         content = base64.b64encode(path.read_bytes()).decode()
         source = f"data:{PICTURES[path.suffix]};base64,{content}"
         return f"{title}<img src='{source}' alt='{escape(name)}'>"
@@ -95,6 +93,6 @@ def _shown(path, name):
         # The sandbox keeps scripts of the file from running.
         text = escape(path.read_text(encoding="utf-8"))
         return f'{title}<iframe sandbox srcdoc="{text}"></iframe>'
-    if path.suffix in TEXTS:
+    if path.suffix == ".txt":
         return f"{title}<pre>{escape(path.read_text(encoding='utf-8'))}</pre>"
     return ""

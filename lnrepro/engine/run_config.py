@@ -10,9 +10,6 @@ from ml_collections import ConfigDict
 
 from lnrepro.errors import UserError
 
-# What the parameters of a network depend on, besides its training.
-OF_NETWORK = ("config.experiment", "config.norm", "config.model", "config.seed")
-
 
 def as_json(config: ConfigDict) -> dict[str, Any]:
     """Return the resolved config as JSON values; tuples become lists."""
@@ -36,7 +33,7 @@ def differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
         yield at, a, b
 
 
-def changes(there: Any, now: Any, fields: tuple[str, ...] = ("config",)) -> list[str]:
+def changes(there: Any, now: Any) -> list[str]:
     """Return what differs between two configs, where it may not differ.
 
     What a run shows at its end alone may differ: a mistake there would be known after
@@ -45,7 +42,6 @@ def changes(there: Any, now: Any, fields: tuple[str, ...] = ("config",)) -> list
     Args:
       there: the config of a run, as JSON values.
       now: the config it goes on with.
-      fields: the fields that are compared, and what is below them.
 
     Returns:
       "config.FIELD: VALUE there, VALUE now" for each field.
@@ -55,7 +51,7 @@ def changes(there: Any, now: Any, fields: tuple[str, ...] = ("config",)) -> list
         at_end = (None, "end", "never")
         is_end = field.startswith("config.evals.") and a in at_end and b in at_end
         may_differ = is_end or field.startswith("config.curves")
-        if field.startswith(fields) and not may_differ:
+        if not may_differ:
             found.append(f"{field}: {a!r} there, {b!r} now")
     return found
 
@@ -75,10 +71,7 @@ def checkpoint_notes(config: ConfigDict, fingerprint: str) -> dict[str, Any]:
 
 
 def check_checkpoint(
-    path: pathlib.Path,
-    there: Mapping[str, Any],
-    now: Mapping[str, Any],
-    fields: tuple[str, ...] = ("config",),
+    path: pathlib.Path, there: Mapping[str, Any], now: Mapping[str, Any]
 ) -> None:
     """Check that a checkpoint belongs to a run.
 
@@ -86,13 +79,12 @@ def check_checkpoint(
       path: where it is, for the message.
       there: its notes.
       now: the `checkpoint_notes` of the run, or some of them.
-      fields: the fields of the config that are compared, and what is below them.
 
     Raises:
       UserError: it belongs to a run of another config or of other data, or with
         another number of devices where these count.
     """
-    differing = changes(there.get("config"), now["config"], fields)
+    differing = changes(there.get("config"), now["config"])
     for name in now.keys() - {"config"}:
         if there.get(name) != now[name]:
             differing.append(f"{name}: {there.get(name)} there, {now[name]} now")

@@ -6,7 +6,7 @@ numbers of each seed equal those of its own run, up to rounding.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from lnrepro.engine import experiment, resident
 from lnrepro.engine.experiment import Evaluation, Experiment
-from lnrepro.engine.train_step import Batches, close, take
+from lnrepro.engine.train_step import Batches, close
 
 
 def of(config: ConfigDict) -> range:
@@ -64,7 +64,7 @@ def first(vars: Any, config: ConfigDict) -> Any:
 def _together(experiments: Sequence[Experiment], seeds: Sequence[int]) -> Experiment:
     one = experiments[0]
     # The index is an argument and not a constant, so that one program serves all seeds.
-    part = jax.jit(lambda vars, i: jax.tree.map(lambda leaf: leaf[i], vars))
+    part = jax.jit(lambda tree, i: jax.tree.map(lambda leaf: leaf[i], tree))
 
     def init(keys):
         return jax.lax.map(one.init, keys)
@@ -72,68 +72,50 @@ def _together(experiments: Sequence[Experiment], seeds: Sequence[int]) -> Experi
     def loss(vars, batch, keys):
         losses, (collections, metrics) = jax.vmap(one.loss)(vars, batch, keys)
         metrics = {"loss": losses} | metrics
-        named = spread({name: list(m) for name, m in metrics.items()}, seeds)
+        numbers = [part(metrics, i) for i in range(len(seeds))]
         # With respect to the parameters of a seed, the gradient of the sum is that of
         # its own loss.
-        return losses.sum(), (collections, named)
+        return losses.sum(), (collections, spread(numbers, seeds))
 
     def batches(start_step):
         streams = [exp.batches(start_step) for exp in experiments]
-        return resident.together(streams) or StackedBatches(streams)
+        return resident.together(streams) or stacked(streams)
 
     def evaluate(vars, name):
-        scalars, kept = [], Evaluation({}, {}, {}, {})
-        for i, (exp, seed) in enumerate(zip(experiments, seeds, strict=True)):
-            found = exp.evaluate(part(vars, i), name)
-            scalars.append(found.scalars)
+        numbers, kept = [], Evaluation({}, {}, {}, {})
+        for i, seed in enumerate(seeds):
+            found = experiments[i].evaluate(part(vars, i), name)
+            numbers.append(found.scalars)
             for of_all, own in zip(kept[1:], found[1:], strict=True):
                 of_all.update({f"seed{seed}/{file}": own[file] for file in own})
-        names = dict.fromkeys(name for own in scalars for name in own)
-        values = {name: [own.get(name) for own in scalars] for name in names}
-        return kept._replace(scalars=spread(values, seeds))
+        return kept._replace(scalars=spread(numbers, seeds))
 
     return one._replace(init=init, loss=loss, batches=batches, evaluate=evaluate)
 
 
-def spread(values: Mapping[str, Sequence[Any]], seeds: Sequence[int]) -> dict[str, Any]:
+def spread(
+    numbers: Sequence[Mapping[str, Any]], seeds: Sequence[int]
+) -> dict[str, Any]:
     """Name the numbers of several seeds.
 
     Args:
-      values: {name: [S] numbers, None where a seed has none}.
+      numbers: {name: number} of each seed.
       seeds: the seeds.
 
     Returns:
       {name: mean over the seeds, name/seedI: number of seed I}. A name that one of the
       seeds lacks has no mean.
     """
+    named = {}
+    for own, seed in zip(numbers, seeds, strict=True):
+        named |= {name_of(name, seed): value for name, value in own.items()}
     # The plain name is the mean, so that figures and `best.metric` need no case of
     # their own.
-    named = {}
-    for name, numbers in values.items():
-        there = {s: n for s, n in zip(seeds, numbers, strict=True) if n is not None}
+    for name in numbers[0]:
+        there = [own[name] for own in numbers if name in own]
         if len(there) == len(seeds):
-            named[name] = sum(there.values()) / len(seeds)
-        named |= {name_of(name, seed): number for seed, number in there.items()}
+            named[name] = sum(there) / len(seeds)
     return named
-
-
-def deviation(
-    values: Mapping[str, float], name: str, seeds: Sequence[int]
-) -> float | None:
-    """Return the sample standard deviation over the seeds of a number.
-
-    Args:
-      values: numbers with the names of `spread`.
-      name: the number.
-      seeds: the seeds.
-
-    Returns:
-      The deviation, or None where `values` has no number of every seed.
-    """
-    names = [name_of(name, seed) for seed in seeds]
-    if len(seeds) == 1 or not all(name in values for name in names):
-        return None
-    return float(np.std([values[name] for name in names], ddof=1))
 
 
 def name_of(name: str, seed: int) -> str:
@@ -146,33 +128,20 @@ def without_single(values: Mapping[str, float]) -> dict[str, float]:
     return {n: v for n, v in values.items() if not re.search(r"/seed\d+$", n)}
 
 
-class StackedBatches:
-    """The batches of all seeds, stacked.
+def stacked(streams: Sequence[Batches]) -> Iterator[Any]:
+    """Yield the batches of all seeds, stacked: arrays [S, B, ...].
 
-    Where seeds differ in the length of their batches, the shorter ones are padded with
-    zeros.
+    Where seeds differ in the length of a batch, the shorter ones are padded with zeros.
     """
-
-    def __init__(self, streams: Sequence[Batches]):
-        """Keep the streams, the batches of each seed."""
-        self._streams = streams
-
-    def take(self, n: int) -> Any:
-        """Return the next n batches of every seed, a tree of arrays [n, S, B, ...]."""
-        # A tree of arrays [n, B, ...] of each seed.
-        taken = [take(stream, n) for stream in self._streams]
-        return jax.tree.map(_stack_padded, *taken)
-
-    def close(self) -> None:
-        """Close every stream."""
-        for stream in self._streams:
+    try:
+        for of_each in zip(*streams, strict=True):
+            yield jax.tree.map(_stack_padded, *of_each)
+    finally:
+        for stream in streams:
             close(stream)
 
 
 def _stack_padded(*arrays):
-    # Batches of several seeds may come from different buckets. All have the same number
-    # of axes: [n, B, ...].
+    # Batches of several seeds may come from different buckets.
     largest = np.max([a.shape for a in arrays], axis=0)
-    padded = [np.pad(a, [(0, m) for m in largest - a.shape]) for a in arrays]
-    # [n, B, ...] of each seed -> [n, S, B, ...].
-    return np.stack(padded, axis=1)
+    return np.stack([np.pad(a, [(0, m) for m in largest - a.shape]) for a in arrays])

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro.engine import (
@@ -76,12 +77,14 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         store = Store(folder / "checkpoints")
         stack.callback(store.close)
         start = _restore(run, store, "last", fingerprint)
-        progress = Progress(
-            run.total_steps, start.step, not lock, run.config.best.metric
-        )
-        stack.callback(progress.close)
+        progress = Progress(run.total_steps, not lock, run.config.best.metric)
         progress.say(_header(run, start.step))
-        records = _open_records(run, start) if lock else None
+        records = None
+        if lock:
+            written = start.notes.get("records", 0)
+            records = Log(folder, run.config.data.name, start.step, written)
+        if records and not start.step:
+            records.events.config(run.config.to_dict())
         if lock and opened == "resumed":
             for line in provenance.record_resume(folder, start.step):
                 progress.say(line)
@@ -91,7 +94,6 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
             if lock:
                 workdir.note_diverged(folder, e)
             raise
-        progress.close()
         store.close()
         # The lock is held until results.json is written.
         if lock:
@@ -165,19 +167,6 @@ def _header(run: Run, step: int) -> str:
     )
 
 
-def _open_records(run: Run, start: Checkpoint) -> Log:
-    """Open the records, and remove those that were written after the checkpoint.
-
-    Raises:
-      UserError: they are not those of the checkpoint.
-    """
-    config, there = run.config, start.notes.get("records", 0)
-    records = Log(run.folder, config.data.name, start.step, there)
-    if not start.step:
-        records.describe(config.to_dict(), config.best.metric)
-    return records
-
-
 def _take_steps(
     run: Run,
     store: Store,
@@ -241,7 +230,8 @@ def _take_steps(
             record(step, results.numbers, important=True)
         check_finite(results.numbers, step)
         if records:
-            records.pictures(step, results.paths)
+            for path in results.paths:
+                records.events.picture(path, step)
         paths.update(dict.fromkeys(results.paths))
         return results.numbers
 
@@ -379,7 +369,8 @@ def _rows(run: Run, numbers: dict[str, float]) -> list[Row]:
     rows = []
     # Of several seeds, the mean and the deviation are shown.
     for name, value in seeds.without_single(numbers).items():
-        spread = seeds.deviation(numbers, name, seeds.of(run.config))
+        own = [numbers.get(seeds.name_of(name, s)) for s in seeds.of(run.config)]
+        spread = None if None in own else float(np.std(own, ddof=1))
         unit = "steps" if name == "best step" else run.experiment.unit(name)
         rows.append(Row(name, value, spread, unit))
     return sorted(rows, key=lambda row: not row.name.startswith("best "))

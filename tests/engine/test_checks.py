@@ -58,7 +58,7 @@ def test_a_value_that_cannot_be_is_named(tmp_path, named, changes):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", ["", None, ".x", "x..y", "experiments."])
+@pytest.mark.parametrize("name", ["", ".x", "x..y", "experiments."])
 def test_what_is_no_name_of_a_module_is_one_line(name):
     config = toy.get_config()
     config.experiment = name

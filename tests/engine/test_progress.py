@@ -7,12 +7,11 @@ from lnrepro.engine.progress import Progress, Row, table
 
 def train():
     """Two steps of a run, the second of which is evaluated."""
-    progress = Progress(300, 0, first="valid/bound")
+    progress = Progress(300, first="valid/bound")
     progress.say("training, in runs/[red]/x and runs/[/a]/y")
     for step in (100, 200):
         progress.step(step)
     progress.metrics(200, {"test/bound": 1.0, "valid/bound": 2.0}, important=True)
-    progress.close()
 
 
 LINE = re.compile(r"step 200/300  .* left  valid/bound 2  test/bound 1")
@@ -26,7 +25,7 @@ def test_lines_have_the_rate_the_time_left_and_the_deciding_number_first(capsys)
 
 
 def test_other_processes_print_nothing(capsys):
-    progress = Progress(300, 0, quiet=True)
+    progress = Progress(300, quiet=True)
     progress.step(1)
     progress.metrics(1, {"a": 1.0}, important=True)
     progress.say("a line")

@@ -70,10 +70,10 @@ def test_pictures_of_each_seed_are_kept_apart(tmp_path):
 
 def test_batches_of_different_lengths_are_padded_to_the_longest():
     streams = [iter([{"t": np.full((2, n), n), "n": np.full(2, n)}]) for n in (3, 5)]
-    batch = seeds.StackedBatches(streams).take(1)
-    assert batch["t"].shape == (1, 2, 2, 5)
-    np.testing.assert_array_equal(batch["t"][0, 0, 0], [3, 3, 3, 0, 0])
-    np.testing.assert_array_equal(batch["n"], [[[3, 3], [5, 5]]])
+    (batch,) = seeds.stacked(streams)
+    assert batch["t"].shape == (2, 2, 5)
+    np.testing.assert_array_equal(batch["t"][0, 0], [3, 3, 3, 0, 0])
+    np.testing.assert_array_equal(batch["n"], [[3, 3], [5, 5]])
 
 
 def test_names():
