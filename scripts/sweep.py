@@ -92,8 +92,8 @@ def drive(launcher, todo: Sequence, minutes: float = 0) -> tuple[dict, int]:
     signal ends them. The launcher is closed.
 
     Args:
-      launcher: `Local` or `OnRay` of scripts/sweeps. It starts a run as a process, or as
-        something with the same methods.
+      launcher: `Local` or `OnRay` of scripts/sweeps. It starts a run as a process, or
+        as something with the same methods.
       todo: the runs.
       minutes: the time after which the runs stop; 0: none.
 

@@ -125,21 +125,16 @@ class Store:
         # before.
         what = f"save a checkpoint in {self.folder / name}, at or before step {step}"
         with _errors_of(what):
-            # A run that fell back to an older checkpoint takes these steps again. Orbax
-            # saves nothing where there is an equal or a later one.
+            # A run that fell back to an older checkpoint takes these steps again.
             for later in [s for s in manager.all_steps() if s >= step]:
                 manager.delete(later)
-            is_saved = manager.save(
+            manager.save(
                 step,
                 args=ocp.args.Composite(
                     state=ocp.args.PyTreeSave(state),
                     notes=ocp.args.JsonSave(notes | {"digest": digest(state, notes)}),
                 ),
-            )
-        if not is_saved:
-            raise RunError(
-                f"{self.folder / name}: Orbax did not save the checkpoint of step "
-                f"{step}; checkpoints of earlier steps are intact"
+                force=True,
             )
 
     def restore(self, name: str, like: Any) -> Checkpoint | None:

@@ -93,10 +93,11 @@ def write(
     """
     import safetensors.numpy
 
-    # A folder of this machine means nothing to others.
+    # A folder of this machine means nothing to others. Of several seeds that were
+    # trained together, the first one is written.
     data_fields = {**run["config"]["data"], "dir": None}
     about = {
-        "config": {**run["config"], "data": data_fields},
+        "config": {**run["config"], "data": data_fields, "seeds": 1},
         "data": run["data"],
         "versions": run["versions"],
         "git": run["git"],

@@ -14,11 +14,12 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import jax
 from ml_collections import ConfigDict
 
 from lnrepro.checks import local_path
 from lnrepro.engine import experiment as experiments
-from lnrepro.engine import export, metrics, run_config, seeds, workdir
+from lnrepro.engine import export, metrics, run_config, workdir
 from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.export import Weights
 from lnrepro.engine.run import Run
@@ -98,13 +99,15 @@ class LoadedRun:
           UserError: there is no checkpoint, or it does not fit the config.
         """
         if (self.folder / export.WEIGHTS).exists():
-            like = seeds.first(Run(self.config, self.folder).shapes().vars, self.config)
+            like = Run(self.config, self.folder).shapes().vars
             return export.read_weights(self.folder, self.about, like)
         # A run that was stopped before its first evaluation has no best checkpoint.
         for name in (self._checkpoint, "last"):
             saved = self.checkpoint(name)
             if saved is not None:
-                vars = seeds.first(saved.state.vars, self.config)
+                vars = saved.state.vars
+                if self.config.seeds > 1:
+                    vars = jax.tree.map(lambda leaf: leaf[0], vars)
                 return Weights(name, saved.step, vars)
         raise UserError(f"{self.folder} has no checkpoint yet; train it first")
 

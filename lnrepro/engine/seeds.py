@@ -54,13 +54,6 @@ def of_each(optimizer: optax.GradientTransformation) -> optax.GradientTransforma
     return optax.GradientTransformation(jax.vmap(optimizer.init), update)
 
 
-def first(vars: Any, config: ConfigDict) -> Any:
-    """Return the parameters and collections of the first seed."""
-    if config.seeds == 1:
-        return vars
-    return jax.tree.map(lambda leaf: leaf[0], vars)
-
-
 def _together(experiments: Sequence[Experiment], seeds: Sequence[int]) -> Experiment:
     one = experiments[0]
     # The index is an argument and not a constant, so that one program serves all seeds.

@@ -142,7 +142,7 @@ def _restore(run: Run, store: Store, name: str, fingerprint: str) -> Checkpoint:
       UserError: there is a checkpoint that does not go with this run.
     """
     start = run.initial()
-    notes = run_config.checkpoint_notes(run.config, fingerprint)
+    notes = run_config.identity(run.config, fingerprint)
     saved = store.restore(name, start)
     peers.agree(
         f"checkpoint {name}", {"the step of the checkpoint": saved and saved.step}

@@ -13,7 +13,7 @@ from typing import IO, Any, Literal, NamedTuple
 from ml_collections import ConfigDict
 
 from lnrepro.engine import json_files, provenance
-from lnrepro.engine.run_config import as_json, changes
+from lnrepro.engine.run_config import as_json, check_same
 from lnrepro.errors import Diverged, RunError, UserError
 
 # The facts of the data set that a run was trained on.
@@ -230,15 +230,15 @@ def check_run(
     there = read_about(workdir)
     if there is None:
         return None
-    differing = changes(there["config"], as_json(config))
-    data_there = there["data"]["fingerprint"]
-    if fingerprint not in (None, data_there):
-        differing.append(f"data: {data_there} there, {fingerprint} now")
-    if differing:
-        raise UserError(
-            f"{workdir} holds a run of another config ({'; '.join(differing)}); give "
-            "another --workdir, or remove it"
-        )
+    now = {"config": as_json(config)}
+    if fingerprint is not None:
+        now["fingerprint"] = fingerprint
+    check_same(
+        f"{workdir} holds a run of another config",
+        there | there["data"],
+        now,
+        "give another --workdir, or remove it",
+    )
     return there
 
 

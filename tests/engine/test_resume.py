@@ -119,7 +119,7 @@ def test_a_run_of_another_config_or_of_other_data_is_refused(tmp_path, monkeypat
             with refused(f"config.{field}: ", " there, 1 now"):
                 use(config(**{field: 1}), tmp_path)
     monkeypatch.setattr(train, "_data_identity", lambda config: ("toy/2", {}))
-    with refused("data: toy/1 there, toy/2 now"):
+    with refused("fingerprint: 'toy/1' there, 'toy/2' now"):
         train.train(config(), tmp_path)
     assert (tmp_path / "config.json").read_bytes() == before
     # The checkpoint knows its data too.
@@ -127,7 +127,7 @@ def test_a_run_of_another_config_or_of_other_data_is_refused(tmp_path, monkeypat
         tmp_path / "config.json",
         lambda about: about["data"].update(fingerprint="toy/2"),
     )
-    with refused("fingerprint: toy/1 there, toy/2 now"):
+    with refused("fingerprint: 'toy/1' there, 'toy/2' now"):
         train.train(config(), tmp_path)
 
 
