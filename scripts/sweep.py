@@ -221,49 +221,19 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = Parser(prog="sweep.py", description=__doc__)
     add = parser.add_argument
     add("config", help="FILE[:VARIANT], e.g. configs/mnist.py:paper")
-    add(
-        "--name",
-        default="",
-        help="the sweep of the config, e.g. learning_rate; its figure by default",
-    )
+    add("--name", default="", help="e.g. learning_rate; the figure's by default")
     add("--launcher", choices=LAUNCHERS, default="local")
-    add(
-        "--root",
-        metavar="DIR",
-        help="folder of the run directories; runs/EXPERIMENT/VARIANT by default",
-    )
-    add(
-        "--only",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE[,VALUE]",
-        help="only these runs",
-    )
-    add(
-        "--processes",
-        type=positive,
-        metavar="N",
-        help="largest number of runs at a time",
-    )
+    add("--root", metavar="DIR", help="default: runs/EXPERIMENT/VARIANT")
+    pairs = {"action": "append", "default": []}
+    add("--only", **pairs, metavar="FIELD=VALUE[,VALUE]", help="only these runs")
+    add("--processes", type=positive, metavar="N", help="most runs at a time")
     add = parser.add_argument_group("ray and slurm, for each run").add_argument
     add("--cpus", type=positive, default=1, metavar="N")
     add("--gpus", type=float, default=0, metavar="N", help="with ray also 0.5, say")
     add("--tpus", type=int, default=0, metavar="N", help="TPU chips, with ray")
     add = parser.add_argument_group("slurm").add_argument
-    add(
-        "--time",
-        type=positive,
-        default=60,
-        metavar="MINUTES",
-        help="time limit of an allocation",
-    )
-    add(
-        "--sbatch",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="further options of sbatch, such as partition=gpu",
-    )
+    add("--time", type=positive, default=60, metavar="MINUTES", help="time limit")
+    add("--sbatch", **pairs, metavar="KEY=VALUE", help="more options of sbatch")
     # What stands behind "--" goes to every run as it is.
     split = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[:split])

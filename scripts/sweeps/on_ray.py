@@ -38,18 +38,10 @@ class OnRay:
           tpus: TPU chips of each run.
 
         Raises:
-          UserError: there is no such cluster, or it is too small.
+          UserError: there is no such cluster.
         """
         self.slots = processes or sys.maxsize
         self._ray = _connect()
-        # Ray would wait for ever for resources that no node has.
-        there = self._ray.cluster_resources()
-        for name, amount in (("CPU", cpus), ("GPU", gpus), ("TPU", tpus)):
-            if amount > there.get(name, 0):
-                raise UserError(
-                    f"--{name.lower()}s {amount:g}: this Ray cluster has "
-                    f"{there.get(name, 0):g} {name} in all; ask for less, or add nodes"
-                )
         self._train = self._ray.remote(
             num_cpus=cpus,
             num_gpus=gpus,

@@ -92,11 +92,8 @@ def plan(
         command.append(f"--workdir={where}")
         total = experiment.total_steps(resolved)
         runs.append(PlannedRun(id, where, tuple(command), total))
-    if not runs:
-        raise UserError(f"the sweep of {file} has no runs")
-    twice = [run.id for run in runs if runs.count(run) > 1]
-    if twice:
-        raise UserError(f"{file}: its sweep() has {twice[0]} twice")
+    if not runs or len(set(runs)) < len(runs):
+        raise UserError(f"{file}: its sweep() has no runs, or a run twice")
     return runs
 
 

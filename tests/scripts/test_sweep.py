@@ -156,7 +156,7 @@ def test_mistakes_are_one_line_and_start_nothing(tmp_path, argv, says):
     [
         ("", "has no sweep()"),
         ("def sweep(name): return [{'norn': 'layer'}]", "did you mean 'norm'?"),
-        ("def sweep(name): return [{'seed': 1}, {'seed': 1}]", "has seed=1 twice"),
+        ("def sweep(name): return [{'seed': 1}, {'seed': 1}]", "a run twice"),
         ("def sweep(name): return []", "has no runs"),
     ],
 )
