@@ -436,7 +436,7 @@ def test_local_stopped_and_started_again(home, undisturbed):
     with open(root / interrupted / "lock", "a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         out, _ = sweep(home, root, "--processes", "2").communicate(timeout=600)
-    assert f"failed: {interrupted}: error: " in out
+    assert f"{interrupted}: failed: error: " in out
     assert "is in use by another run" in out
     process = sweep(home, root, "--processes", "2")
     out, _ = process.communicate(timeout=600)
