@@ -79,14 +79,16 @@ def _save_image(path: pathlib.Path, image: np.ndarray, caption: str) -> None:
     film.save(path, animation.PillowWriter(fps=FPS))
 
 
-def _draw_panel(ax, records, label, names, scale):
+def _draw_panel(ax, records, label, names, scale, unit=None):
     for name in names:
         there = [r for r in records if name in r]
         # With more points the markers would cover the line.
         marker = "." if len(there) < 40 else None
-        x = [r["epoch"] for r in there]
+        x = [r["step"] / unit if unit else r["epoch"] for r in there]
         ax.plot(x, [r[name] for r in there], label=name, marker=marker)
     ax.set(ylabel=label, yscale=scale, xlabel="epoch")
+    if unit:
+        ax.set(xlabel=f"updates / {unit}", xscale="log")
     ax.grid(alpha=0.3)
     ax.legend()
 
@@ -104,7 +106,8 @@ def title(config: Mapping[str, Any]) -> str:
 def draw_curves(workdir: pathlib.Path, config: Mapping[str, Any]) -> list[pathlib.Path]:
     """Draw `config.curves` of a run directory as artifacts/curves.png.
 
-    Its panels are (label, (metric, ...), "log" or "linear"), against the epoch.
+    Its panels are (label, (metric, ...), "log" or "linear"), against the epoch. A
+    fourth entry n draws a panel against updates in units of n, on a logarithmic axis.
 
     Args:
       workdir: the run directory.

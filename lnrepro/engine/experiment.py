@@ -253,7 +253,7 @@ def check_names(config: ConfigDict, exp: Experiment) -> None:
       UserError: `curves` has the wrong form, or an evaluation or a number is unknown.
     """
     # The names of the numbers of each evaluation, None where they are not known.
-    known = dict.fromkeys(config.evals)
+    known: dict[str, Collection[str] | None] = dict.fromkeys(config.evals)
     for name, schedule in config.evals.items():
         if exp.scalars and schedule != "never":
             try:
@@ -269,9 +269,9 @@ def check_names(config: ConfigDict, exp: Experiment) -> None:
         if name == "train":
             continue
         check_measured(field, name, list(known))
-        if known[name] is not None:
-            measured = [f"{name}/{scalar}" for scalar in known[name]]
-            check_measured(field, metric, measured)
+        scalars = known[name]
+        if scalars is not None:
+            check_measured(field, metric, [f"{name}/{scalar}" for scalar in scalars])
 
 
 def check_train_metrics(curves: Any, metrics: Iterable[str]) -> None:
@@ -315,7 +315,7 @@ def metrics_of(curves: Any) -> list[str]:
     names = []
     for panel in curves:
         match panel:
-            case [_, list() | tuple() as metrics, "linear" | "log"]:
+            case [_, list() | tuple() as metrics, "linear" | "log", *_]:
                 names += metrics
             case _:
                 raise UserError(

@@ -6,9 +6,8 @@ The page holds its pictures, so that it can be sent and kept as a single file.
 import base64
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from lnrepro.engine import artifacts
 from lnrepro.engine.progress import Row
@@ -32,17 +31,15 @@ td {{ border-bottom: 1px solid #ddd; padding: .2rem .6rem; }}
 <h2>How it was made</h2><pre>{made}</pre>
 </body></html>
 """
-PICTURES = {".png": "image/png", ".gif": "image/gif"}
+PICTURES = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml"}
+TEXTS = (".md", ".txt")
 
 
-def write(
-    folder: pathlib.Path, about: Mapping[str, Any], numbers: Sequence[Row], state: str
-) -> pathlib.Path:
+def write(folder: pathlib.Path, numbers: Sequence[Row], state: str) -> pathlib.Path:
     """Write report.html.
 
     Args:
-      folder: the run directory, with its artifacts.
-      about: the contents of its config.json.
+      folder: the run directory, with its config.json and its artifacts.
       numbers: the rows of the table.
       state: what is said about the run, such as "1,000 of 1,000 steps".
 
@@ -52,6 +49,7 @@ def write(
     Raises:
       OSError: it cannot be written.
     """
+    about = json.loads((folder / "config.json").read_bytes())
     sections = [f"<h2>Numbers</h2>{_table(numbers)}"]
     files = [path for path in (folder / "artifacts").rglob("*") if path.is_file()]
     # The curves first.
@@ -86,6 +84,7 @@ def _shown(path, name):
     """Return a file as a section of the page, "" for files that cannot be shown."""
     title = f"<h2>{escape(name)}</h2>"
     if path.suffix in PICTURES:
+        # Scripts in an SVG do not run within <img>.
         content = base64.b64encode(path.read_bytes()).decode()
         source = f"data:{PICTURES[path.suffix]};base64,{content}"
         return f"{title}<img src='{source}' alt='{escape(name)}'>"
@@ -93,6 +92,6 @@ def _shown(path, name):
         # The sandbox keeps scripts of the file from running.
         text = escape(path.read_text(encoding="utf-8"))
         return f'{title}<iframe sandbox srcdoc="{text}"></iframe>'
-    if path.suffix == ".txt":
+    if path.suffix in TEXTS:
         return f"{title}<pre>{escape(path.read_text(encoding='utf-8'))}</pre>"
     return ""

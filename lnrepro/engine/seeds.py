@@ -64,7 +64,7 @@ def _together(experiments: Sequence[Experiment], seeds: Sequence[int]) -> Experi
 
     def loss(vars, batch, keys):
         losses, (collections, metrics) = jax.vmap(one.loss)(vars, batch, keys)
-        metrics = {"loss": losses} | metrics
+        metrics = {"loss": losses, **metrics}
         numbers = [part(metrics, i) for i in range(len(seeds))]
         # With respect to the parameters of a seed, the gradient of the sum is that of
         # its own loss.
@@ -75,13 +75,14 @@ def _together(experiments: Sequence[Experiment], seeds: Sequence[int]) -> Experi
         return resident.together(streams) or stacked(streams)
 
     def evaluate(vars, name):
-        numbers, kept = [], Evaluation({}, {}, {}, {})
+        numbers, images, files, captions = [], {}, {}, {}
         for i, seed in enumerate(seeds):
             found = experiments[i].evaluate(part(vars, i), name)
             numbers.append(found.scalars)
-            for of_all, own in zip(kept[1:], found[1:], strict=True):
-                of_all.update({f"seed{seed}/{file}": own[file] for file in own})
-        return kept._replace(scalars=spread(numbers, seeds))
+            kinds = zip((images, files, captions), found[1:], strict=True)
+            for of_all, own in kinds:
+                of_all |= {f"seed{seed}/{file}": own[file] for file in own}
+        return Evaluation(spread(numbers, seeds), images, files, captions)
 
     return one._replace(init=init, loss=loss, batches=batches, evaluate=evaluate)
 

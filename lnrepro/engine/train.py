@@ -353,8 +353,7 @@ def _write_results(run: Run, results: Results) -> None:
     write_csv(folder)
     paths = artifacts.draw_curves(folder, config.to_dict()) + results.paths
     rows = _rows(run, results.numbers)
-    about = workdir.read_about(folder)
-    page = report.write(folder, about, rows, f"finished, {run.total_steps} steps")
+    page = report.write(folder, rows, f"finished, {run.total_steps} steps")
     json_files.write(folder / "results.json", results.numbers)
     lines = [
         f"numbers    {folder / 'metrics.jsonl'} (metrics.csv)",
@@ -369,8 +368,9 @@ def _rows(run: Run, numbers: dict[str, float]) -> list[Row]:
     rows = []
     # Of several seeds, the mean and the deviation are shown.
     for name, value in seeds.without_single(numbers).items():
-        own = [numbers.get(seeds.name_of(name, s)) for s in seeds.of(run.config)]
-        spread = None if None in own else float(np.std(own, ddof=1))
+        names = [seeds.name_of(name, seed) for seed in seeds.of(run.config)]
+        own = [numbers[name] for name in names if name in numbers]
+        spread = float(np.std(own, ddof=1)) if len(own) == len(names) else None
         unit = "steps" if name == "best step" else run.experiment.unit(name)
         rows.append(Row(name, value, spread, unit))
     return sorted(rows, key=lambda row: not row.name.startswith("best "))

@@ -230,7 +230,7 @@ def check_run(
     there = read_about(workdir)
     if there is None:
         return None
-    now = {"config": as_json(config)}
+    now: dict[str, Any] = {"config": as_json(config)}
     if fingerprint is not None:
         now["fingerprint"] = fingerprint
     check_same(

@@ -50,7 +50,7 @@ class Job:
         self._process = child.start(
             workdir, command, signal.SIGINT, child.threads(threads)
         )
-        code = self._wait()
+        code = _wait(self._process)
         if code:
             raise RuntimeError(f"exit code {code}; see {workdir / child.LOG}")
 
@@ -63,15 +63,19 @@ class Job:
 
         if self._process is not None:
             self._process.terminate()
-            self._wait()
+            _wait(self._process)
         return submitit.helpers.DelayedSubmission(Job(*self.arguments))
 
-    def _wait(self):
-        # `checkpoint` is called by a signal within `__call__`, and two `Popen.wait`
-        # would block each other.
-        while self._process.poll() is None:
-            time.sleep(0.2)
-        return self._process.returncode
+
+def _wait(process: subprocess.Popen) -> int:
+    """Return the exit code of a process.
+
+    `checkpoint` is called by a signal within `__call__`, and two `Popen.wait` would
+    block each other.
+    """
+    while process.poll() is None:
+        time.sleep(0.2)
+    return process.returncode
 
 
 def submit(
