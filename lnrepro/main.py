@@ -126,7 +126,7 @@ def run(argv: list[str]) -> None:
         )
     variant = (_CONFIG.value or "").partition(":")[2]
     function = train.evaluate if _EVALUATE.value else train.train
-    # The name of the folder has the seeds.
+    # The name of the folder has the seed.
     check_ranges(config)
     function(config, _workdir() or workdir.default(config, variant))
 

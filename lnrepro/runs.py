@@ -81,9 +81,6 @@ def describe(run: "LoadedRun", root: pathlib.Path) -> Line:
     from lnrepro.engine import experiment
 
     config, records = run.config, run.metrics
-    seed = str(config.seed)
-    if config.seeds > 1:
-        seed += f" to {config.seed + config.seeds - 1}"
     # A stopped run has a checkpoint of a later step than its last record.
     checkpoints = (run.folder / "checkpoints" / "last").glob("*")
     steps = [int(path.name) for path in checkpoints if path.name.isdigit()]
@@ -97,7 +94,7 @@ def describe(run: "LoadedRun", root: pathlib.Path) -> Line:
         best=_best(config, records),
         age=str(age),
         norm=config.norm,
-        seed=seed,
+        seed=str(config.seed),
         data=config.data.name,
     )
 

@@ -76,7 +76,6 @@ def plan(
     scale: str,
     only: Collection[str],
     root: pathlib.Path,
-    together: int = 1,
     protocols: Collection[str] = PROTOCOLS,
 ) -> tuple[list[Item], list[str]]:
     """Return the sweeps of a scale, and a line for each that is left out.
@@ -85,19 +84,12 @@ def plan(
       scale: a key of `SCALES`.
       only: names of experiments; all if there are none.
       root: folder of the runs.
-      together: number of seeds that one run trains, `config.seeds`. With more than one,
-        it replaces that many runs of the sweep.
       protocols: the protocols that are planned. A run of both is planned once.
     """
     from scripts.sweeps.planned_runs import plan as plan_sweep
 
     found, skipped = [], []
-    few, common, suffix = [], [], ""
-    if together > 1:
-        few, common = ["seed=0"], [f"--config.seeds={together}"]
-        suffix = f"-{together}-seeds"
-    elif scale == "smoke":
-        few = ["seed=0,1"]
+    few = ["seed=0,1"] if scale == "smoke" else []
     for name in [name for name in PARTS if name in (only or PARTS)]:
         for variant, sweeps in SCALES[scale].items():
             sweeps = {p: s for p, s in sweeps.items() if p in protocols}
@@ -107,10 +99,10 @@ def plan(
             if missing := _missing_data(config):
                 skipped.append(f"left out: {PARTS[name]}, {config}: {missing}")
                 continue
-            folder = root / f"{name}-{variant or 'default'}{suffix}"
+            folder = root / f"{name}-{variant or 'default'}"
             planned = set()
             for protocol, sweep in sweeps.items():
-                runs = plan_sweep(config, sweep, str(folder), common, few)
+                runs = plan_sweep(config, sweep, str(folder), [], few)
                 runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
                 runs = [run for run in runs if run.id not in planned]
                 planned |= {run.id for run in runs}
@@ -149,7 +141,7 @@ def main(argv: list[str]) -> int:
 
     root = args.root or pathlib.Path("runs/reproduce") / args.scale
     protocols = [args.protocol] if args.protocol else PROTOCOLS
-    planned, skipped = plan(args.scale, args.only, root, args.together, protocols)
+    planned, skipped = plan(args.scale, args.only, root, protocols)
     for line in skipped:
         print(line, flush=True)
     if not planned:
@@ -210,7 +202,6 @@ def _arguments(argv):
     limit.add_argument("--minutes", type=float, help="stop after this time")
     number = {"type": positive, "metavar": "N"}
     add("--processes", **number, help="number of runs at a time")
-    add("--together", **number, default=1, help="seeds of a norm in one run")
     add("--root", type=pathlib.Path, help="default: runs/reproduce/SCALE")
     add("--report", type=pathlib.Path, default=pathlib.Path("report"), metavar="DIR")
     args = parser.parse_args(argv)

@@ -115,16 +115,6 @@ def test_parameters_need_not_the_devices_of_the_training(small, monkeypatch):
     np.testing.assert_array_equal(lnrepro.load(small).probabilities(images), expected)
 
 
-@pytest.mark.slow
-def test_several_seeds_give_the_first(tmp_path):
-    together = lnrepro.load(smoke_run("mnist", tmp_path, seeds=2, seed=5))
-    alone = lnrepro.load(smoke_run("mnist", tmp_path / "alone", seed=5))
-    exported = lnrepro.load(together.export(tmp_path / "export"))
-    for name, array in alone.params["Dense_0"].items():
-        np.testing.assert_allclose(together.params["Dense_0"][name], array, atol=1e-6)
-        np.testing.assert_allclose(exported.params["Dense_0"][name], array, atol=1e-6)
-
-
 @pytest.fixture(scope="module")
 def exported(small, tmp_path_factory):
     return lnrepro.load(small).export(tmp_path_factory.mktemp("hub") / "mnist")

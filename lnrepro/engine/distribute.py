@@ -3,7 +3,7 @@
 `jit` over a mesh of all devices is the default, `pmap` an option. The rows of a batch
 are split over the devices. The state is on every device.
 
-Shape letters: K stacked batches, S seeds, B batch.
+Shape letters: K stacked batches, B batch.
 """
 
 from collections.abc import Callable
@@ -44,35 +44,29 @@ class Placement(NamedTuple):
         return jax.tree.map(np.array, self.vars(tree))
 
 
-def make(kind: str, batch_size: int, seeds: int = 1) -> Placement:
+def make(kind: str, batch_size: int) -> Placement:
     """Return a placement over all devices.
 
     Args:
       kind: "jit" or "pmap".
       batch_size: the global batch size, a multiple of the number of devices.
-      seeds: number of seeds trained together. With several, batches are [K, S, B, ...].
 
     Raises:
       UserError: values that do not fit together or do not fit the devices.
     """
     if kind not in ("jit", "pmap"):
         raise UserError(f"config.placement = {kind!r}: choose jit or pmap")
-    if kind == "pmap":
-        # With several processes, evaluations would count the rows of this one alone.
-        processes = jax.process_count()
-        for field, number in (
-            ("config.seeds", seeds),
-            ("the number of processes", processes),
-        ):
-            if number > 1:
-                raise UserError(f"{field} = {number} needs config.placement = 'jit'")
+    processes = jax.process_count()
+    if kind == "pmap" and processes > 1:
+        # Evaluations would count the rows of this process alone.
+        raise UserError(f"{processes} processes need config.placement = 'jit'")
     count = jax.device_count()
     if batch_size % count:
         raise UserError(
             f"config.batch_size = {batch_size} does not divide over {count} devices; "
             f"take {batch_size + -batch_size % count}, or fewer devices"
         )
-    return _pmap() if kind == "pmap" else _jit(seeds > 1)
+    return _pmap() if kind == "pmap" else _jit()
 
 
 def check_pallas(pallas: bool | None, kind: str) -> None:
@@ -93,13 +87,13 @@ def check_pallas(pallas: bool | None, kind: str) -> None:
         )
 
 
-def _jit(has_seeds):
+def _jit():
     """Place on a mesh: the rows of a batch are split, the state is replicated."""
     # Auto axes: XLA derives the shardings inside the step from those of its arguments.
     mesh = jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(AxisType.Auto,))
     replicated = NamedSharding(mesh, P())
-    # Batches are [K, B, ...], or [K, S, B, ...] with several seeds. B is split.
-    rows = NamedSharding(mesh, P(None, None, AXIS) if has_seeds else P(None, AXIS))
+    # Batches are [K, B, ...]. B is split.
+    rows = NamedSharding(mesh, P(None, AXIS))
 
     def compile(step):
         return jax.jit(

@@ -93,11 +93,10 @@ def write(
     """
     import safetensors.numpy
 
-    # A folder of this machine means nothing to others. Of several seeds that were
-    # trained together, the first one is written.
+    # A folder of this machine means nothing to others.
     data_fields = {**run["config"]["data"], "dir": None}
     about = {
-        "config": {**run["config"], "data": data_fields, "seeds": 1},
+        "config": {**run["config"], "data": data_fields},
         "data": run["data"],
         "versions": run["versions"],
         "git": run["git"],

@@ -14,7 +14,6 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import jax
 from ml_collections import ConfigDict
 
 from lnrepro.checks import local_path
@@ -92,8 +91,7 @@ class LoadedRun:
     def weights(self) -> Weights:
         """The parameters and collections of the checkpoint that `load` was asked for.
 
-        It is the last checkpoint where no best one is kept. Of several seeds, these are
-        those of the first.
+        It is the last checkpoint where no best one is kept.
 
         Raises:
           UserError: there is no checkpoint, or it does not fit the config.
@@ -105,10 +103,7 @@ class LoadedRun:
         for name in (self._checkpoint, "last"):
             saved = self.checkpoint(name)
             if saved is not None:
-                vars = saved.state.vars
-                if self.config.seeds > 1:
-                    vars = jax.tree.map(lambda leaf: leaf[0], vars)
-                return Weights(name, saved.step, vars)
+                return Weights(name, saved.step, saved.state.vars)
         raise UserError(f"{self.folder} has no checkpoint yet; train it first")
 
     @property

@@ -73,14 +73,12 @@ class Row(NamedTuple):
 
     Attributes:
       name: what it is.
-      value: the number, or the mean over several seeds.
-      spread: standard deviation over the seeds; None with one seed.
+      value: the number.
       unit: its unit; "" if it has none.
     """
 
     name: str
     value: float
-    spread: float | None = None
     unit: str = ""
 
 
@@ -99,15 +97,10 @@ def table(title: str, numbers: Sequence[Row], lines: Sequence[str]) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120)
     if numbers:
         console.print(title, highlight=False, soft_wrap=True, markup=False)
-        has_spread = any(row.spread is not None for row in numbers)
-        mean = ("mean", "std over seeds") if has_spread else ("value",)
-        cells = Table("metric", *mean, "unit")
+        cells = Table("metric", "value", "unit")
         for row in numbers:
-            values = [row.name, f"{row.value:.6g}"]
-            if has_spread:
-                values.append("" if row.spread is None else f"{row.spread:.2g}")
             # Brackets in a plain string would be rich's markup.
-            cells.add_row(*map(Text, (*values, row.unit)))
+            cells.add_row(*map(Text, (row.name, f"{row.value:.6g}", row.unit)))
         console.print(cells)
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True, markup=False)

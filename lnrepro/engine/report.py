@@ -69,10 +69,9 @@ def write(folder: pathlib.Path, numbers: Sequence[Row], state: str) -> pathlib.P
 
 def _table(numbers):
     """Return rows as a table of HTML."""
-    lines = [("metric", "value", "std over seeds", "unit")]
+    lines = [("metric", "value", "unit")]
     for row in numbers:
-        spread = "" if row.spread is None else f"{row.spread:.2g}"
-        lines.append((row.name, f"{row.value:.6g}", spread, row.unit))
+        lines.append((row.name, f"{row.value:.6g}", row.unit))
     table = ["<table>"]
     for line in lines:
         cells = [f"<td>{escape(cell)}</td>" for cell in line]

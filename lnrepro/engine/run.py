@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from lnrepro import optional
 from lnrepro.checks import check_ranges
-from lnrepro.engine import artifacts, distribute, experiment, optim, seeds
+from lnrepro.engine import artifacts, distribute, experiment, optim
 from lnrepro.engine.distribute import Placement
 from lnrepro.engine.train_step import State, make_init, make_step
 
@@ -29,7 +29,7 @@ class Run:
     Attributes:
       config: the config, whose sizes are all set.
       folder: the run directory.
-      experiment: the experiment, that of all seeds where several are trained together.
+      experiment: the experiment.
       optimizer: the optimiser.
       total_steps: number of optimiser steps.
       steps_per_epoch: number of batches in a pass over the training set.
@@ -54,11 +54,10 @@ class Run:
         self.total_steps = experiment.total_steps(config)
         self.steps_per_epoch = experiment.steps_per_epoch(config)
         self.evals = experiment.evals(config)
-        self.experiment = seeds.load(config)
-        optimizer = optim.make(config.optimizer, self.total_steps)
-        self.optimizer = seeds.of_each(optimizer) if config.seeds > 1 else optimizer
-        # The keys of the parameters and of the training, [S] with several seeds.
-        self._init_key, self._step_key = seeds.keys(config)
+        self.experiment = experiment.load(config)
+        self.optimizer = optim.make(config.optimizer, self.total_steps)
+        # The keys of the parameters and of the training.
+        self._init_key, self._step_key = jax.random.split(jax.random.key(config.seed))
 
     @cached_property
     def placement(self) -> Placement:
@@ -69,7 +68,7 @@ class Run:
         """
         config = self.config
         distribute.check_pallas(config.pallas, config.placement)
-        return distribute.make(config.placement, config.batch_size, config.seeds)
+        return distribute.make(config.placement, config.batch_size)
 
     @property
     def title(self) -> str:

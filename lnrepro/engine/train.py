@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro.engine import (
@@ -22,7 +21,6 @@ from lnrepro.engine import (
     provenance,
     report,
     run_config,
-    seeds,
     workdir,
 )
 from lnrepro.engine.checkpoint import Checkpoint, Store
@@ -156,13 +154,9 @@ def _restore(run: Run, store: Store, name: str, fingerprint: str) -> Checkpoint:
 
 def _header(run: Run, step: int) -> str:
     """Return the line that is printed when training starts after `step` steps."""
-    config = run.config
-    which = f"seed={config.seed}"
-    if config.seeds > 1:
-        which = f"seeds={config.seed}..{seeds.of(config)[-1]}"
     start = f"resuming at step {step} of" if step else "training"
     return (
-        f"{run.title} {which}: {start} {run.total_steps} steps on "
+        f"{run.title} seed={run.config.seed}: {start} {run.total_steps} steps on "
         f"{jax.device_count()} x {jax.devices()[0].platform}, in {run.folder}"
     )
 
@@ -214,7 +208,7 @@ def _take_steps(
         numbers.update(values)
         if records:
             records.write(at, at / run.steps_per_epoch, values)
-        progress.metrics(at, seeds.without_single(values), important)
+        progress.metrics(at, values, important)
 
     def log(keep: int = 0) -> None:
         """Record the training metrics of all calls but the newest `keep`."""
@@ -366,13 +360,9 @@ def _write_results(run: Run, results: Results) -> None:
 def _rows(run: Run, numbers: dict[str, float]) -> list[Row]:
     """Return the rows of the table of a run's numbers, the best ones first."""
     rows = []
-    # Of several seeds, the mean and the deviation are shown.
-    for name, value in seeds.without_single(numbers).items():
-        names = [seeds.name_of(name, seed) for seed in seeds.of(run.config)]
-        own = [numbers[name] for name in names if name in numbers]
-        spread = float(np.std(own, ddof=1)) if len(own) == len(names) else None
+    for name, value in numbers.items():
         unit = "steps" if name == "best step" else run.experiment.unit(name)
-        rows.append(Row(name, value, spread, unit))
+        rows.append(Row(name, value, unit))
     return sorted(rows, key=lambda row: not row.name.startswith("best "))
 
 

@@ -52,7 +52,6 @@ class Closable(Protocol):
         """Release what the batches hold."""
 
 
-# Training batches of one seed, or of several together.
 Batches = Iterator[Any] | Stacked
 
 
@@ -79,20 +78,16 @@ def make_step(
     Args:
       exp: the experiment.
       optimizer: the optimiser.
-      key: random key of the run, or one for each of several seeds. Step t uses
-        fold_in(key, t).
+      key: random key of the run. Step t uses fold_in(key, t).
 
     Returns:
       (state, batches, axis) -> (state, metrics). `batches` are K stacked batches
       [K, B, ...], and metrics are [K]. `axis` is the pmap axis over which gradients,
       collections and metrics are averaged, or None under jit.
     """
-    fold_in = jax.random.fold_in
-    if key.ndim:
-        fold_in = jax.vmap(fold_in, in_axes=(0, None))
 
     def one_step(state: State, batch, axis):
-        step_key = fold_in(key, state.step)
+        step_key = jax.random.fold_in(key, state.step)
         if axis is not None:
             # Each device draws numbers of its own.
             step_key = jax.random.fold_in(step_key, jax.lax.axis_index(axis))

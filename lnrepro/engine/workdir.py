@@ -31,8 +31,6 @@ def default(config: ConfigDict, variant: str) -> pathlib.Path:
     # A value that is not the name of a module is refused when it is imported.
     experiment = str(config.experiment).rpartition(".")[2]
     name = f"{variant or 'default'}-{config.norm}-seed{config.seed}"
-    if config.seeds > 1:
-        name += f"to{config.seed + config.seeds - 1}"
     return pathlib.Path("runs") / experiment / name
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from experiments.paper_results import FINGERPRINTS
-from lnrepro.engine import json_files, loaded_run, provenance, seeds, workdir
+from lnrepro.engine import json_files, loaded_run, provenance, workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.experiment import total_steps
 from lnrepro.errors import UserError, ended
@@ -117,11 +117,12 @@ class RecordedRun(NamedTuple):
         """Return {seed: [(record, value), ...]} of a metric."""
         metric = self.name_of(metric.format(data=self.config.data.name))
         first, count = self.config.seed, self.config.get("seeds", 1)
-        # Several seeds of one run have a name each, and their mean has the plain name.
+        # Runs of earlier versions trained several seeds together. Each has a name then,
+        # and their mean has the plain name.
         names = {first: metric}
         if count > 1:
             of_run = range(first, first + count)
-            names = {seed: seeds.name_of(metric, seed) for seed in of_run}
+            names = {seed: f"{metric}/seed{seed}" for seed in of_run}
         values = {}
         for seed, name in names.items():
             finite = [r for r in self.records if workdir.is_finite(r.get(name))]

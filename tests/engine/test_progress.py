@@ -37,14 +37,9 @@ def cells(line):
     return [cell.strip() for cell in line.replace("┃", "│").split("│")[1:-1]]
 
 
-def test_the_table_has_units_and_the_spread_over_seeds(capsys):
+def test_the_table_has_units(capsys):
     table("title", [Row("at [/5]", 1 / 3, unit="[red]nats")], ["a line"])
     title, _, head, _, row, _, line = capsys.readouterr().out.splitlines()
     assert (title, line) == ("title", "a line")
     assert cells(head) == ["metric", "value", "unit"]
     assert cells(row) == ["at [/5]", "0.333333", "[red]nats"]
-    table("title", [Row("loss", 2.0, spread=0.5), Row("best step", 40)], [])
-    _, _, head, _, *rows, _ = capsys.readouterr().out.splitlines()
-    assert cells(head) == ["metric", "mean", "std over seeds", "unit"]
-    expected = [["loss", "2", "0.5", ""], ["best step", "40", "", ""]]
-    assert [cells(row) for row in rows] == expected

@@ -37,9 +37,9 @@ def edit(path, change):
         pytest.param(
             {"placement": "pmap", "steps_per_call": 3}, marks=pytest.mark.slow
         ),
-        {"seeds": 2, "steps_per_call": 2},
+        {"steps_per_call": 2},
     ],
-    ids=["jit", "pmap", "seeds"],
+    ids=["jit", "pmap", "calls"],
 )
 def test_a_run_that_crashed_ends_with_the_same_bits(tmp_path, monkeypatch, changes):
     train.train(config(**changes), tmp_path / "whole")

@@ -98,7 +98,7 @@ def test_transfer_sets_are_data_too(tmp_path, monkeypatch):
 
 def test_a_run_of_both_protocols_is_planned_once(tmp_path, capsys):
     def planned(*protocols):
-        items, _ = reproduce.plan("smoke", ["mnist"], tmp_path, 1, protocols)
+        items, _ = reproduce.plan("smoke", ["mnist"], tmp_path, protocols)
         runs = [run.workdir for item in items for run in item.runs]
         assert len(set(runs)) == len(runs)
         return set(runs)
