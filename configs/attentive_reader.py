@@ -38,9 +38,6 @@ OWN = {
 PAPER = {
     "batch_size": 64,
     "steps": 800_000,
-    # With mesh.model > 1, several devices share these, which are as large as the
-    # vocabulary.
-    "mesh": {"shard": (("embedding", 0), ("output/w", 1), ("output/bias", 0))},
     "data": {
         "name": "cnn_top4",
         "train_examples": 380_298,

@@ -44,9 +44,6 @@ OWN = {
 PAPER = {
     "batch_size": 64,
     "steps": 1_000_000,
-    # With mesh.model > 1, several devices share these, which are as large as the
-    # vocabulary.
-    "mesh": {"shard": (("embedding", 0), ("output/w", 1), ("output/bias", 0))},
     "data": {
         "name": "bookcorpus",
         # Number of sentences, an epoch of the log. Only triples of short sentences are

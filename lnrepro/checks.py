@@ -47,8 +47,8 @@ def _whole(least: int, most: int) -> Range:
 
 # JAX counts in 32 bits.
 AT_LEAST_1 = _whole(1, 2**31 - 1)
-# Each seed has parameters of its own, and a batch is made whole.
-SEEDS, BATCH = _whole(1, 1000), _whole(1, 10**7)
+# A batch is made whole.
+BATCH = _whole(1, 10**7)
 ABOVE_0 = Range("a finite number above 0 is needed", lambda x: 0 < x < math.inf)
 DECAY = Range("a number from 0 to below 1 is needed", lambda x: 0 <= x < 1)
 # NumPy's and JAX's generators take larger seeds only modulo this number.
@@ -57,7 +57,6 @@ SEED = _whole(0, 2**32 - 1)
 # Fields of every config.
 RANGES: Mapping[str, Range] = {
     "seed": SEED,
-    "seeds": SEEDS,
     "batch_size": BATCH,
     "steps": AT_LEAST_1,
     "epochs": ABOVE_0,
@@ -65,7 +64,6 @@ RANGES: Mapping[str, Range] = {
     "log_every": AT_LEAST_1,
     "save_every": AT_LEAST_1,
     "eval_batch_size": BATCH,
-    "mesh.model": AT_LEAST_1,
     "data.train_examples": AT_LEAST_1,
     "optimizer.learning_rate": ABOVE_0,
     "optimizer.b1": DECAY,
@@ -100,12 +98,6 @@ def check_ranges(config: ConfigDict) -> None:
         raise UserError(
             f"config.data.name = {config.data.name}: the name of a data set is needed; "
             "python scripts/prepare.py --list shows them"
-        )
-    last_seed = config.seed + config.seeds - 1
-    if not SEED.holds(last_seed):
-        raise UserError(
-            f"config.seeds = {config.seeds}: the last seed would be {last_seed}; "
-            f"{SEED.words}"
         )
     check_choice(config, "best.mode", ("min", "max"))
 

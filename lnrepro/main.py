@@ -126,7 +126,7 @@ def run(argv: list[str]) -> None:
         )
     variant = (_CONFIG.value or "").partition(":")[2]
     function = train.evaluate if _EVALUATE.value else train.train
-    # The name of the folder has the seeds.
+    # The name of the folder has the seed.
     check_ranges(config)
     function(config, _workdir() or workdir.default(config, variant))
 
@@ -182,7 +182,7 @@ def _config_of_run(overrides):
 
     from lnrepro.engine import loaded_run
 
-    return loaded_run.load_own(folder).config
+    return loaded_run.load_model(folder).config
 
 
 def _help(argv):

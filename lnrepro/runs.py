@@ -58,11 +58,9 @@ def main(argv: Sequence[str]) -> None:
     for path in sorted(folder.rglob("config.json")):
         try:
             lines.append(describe(loaded_run.load(path.parent), folder))
-        except (UserError, OSError) as e:
-            print(f"left out: {path.parent}: {e}", file=sys.stderr)
-        except json_files.MALFORMED as e:
-            reason = f"not a run of this version ({type(e).__name__}: {e})"
-            print(f"left out: {path.parent}: {reason}", file=sys.stderr)
+        # A run of another version may lack fields.
+        except (UserError, OSError, *json_files.MALFORMED) as e:
+            print(f"left out: {path.parent}: {type(e).__name__}: {e}", file=sys.stderr)
     if not lines:
         raise UserError(
             f"{folder}: there is no run directory (with a config.json) at or below it"
@@ -83,9 +81,6 @@ def describe(run: "LoadedRun", root: pathlib.Path) -> Line:
     from lnrepro.engine import experiment
 
     config, records = run.config, run.metrics
-    seed = str(config.seed)
-    if config.seeds > 1:
-        seed += f" to {config.seed + config.seeds - 1}"
     # A stopped run has a checkpoint of a later step than its last record.
     checkpoints = (run.folder / "checkpoints" / "last").glob("*")
     steps = [int(path.name) for path in checkpoints if path.name.isdigit()]
@@ -99,7 +94,7 @@ def describe(run: "LoadedRun", root: pathlib.Path) -> Line:
         best=_best(config, records),
         age=str(age),
         norm=config.norm,
-        seed=seed,
+        seed=str(config.seed),
         data=config.data.name,
     )
 

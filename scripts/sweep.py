@@ -27,7 +27,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import ended
@@ -55,22 +55,34 @@ def main(argv: list[str]) -> int:
     runs = plan(args.config, args.name, args.root, common, args.only)
     todo = [run for run in runs if not run.ended]
     where = runs[0].workdir.parent
-    # Only the commands go to stdout, so that they can be piped into a shell or a file.
     if args.launcher == "print":
+        # Only the commands go to stdout, so that they can be piped into a shell.
         print(f"{ended_runs(runs)}, in {where}", file=sys.stderr)
         for run in todo:
             print(shlex.join(["python", *run.command]))
         return 0
-    if args.launcher == "slurm" and todo:
-        ids = _submit(todo, args)
-        print(f"{ended_runs(runs)}, {len(todo)} are queued as {', '.join(ids)}")
-        print(f"python -m lnrepro.runs {where}  shows them; scancel stops them")
+    print(f"{ended_runs(runs)}; python -m lnrepro.runs {where}  shows their state")
+    if not todo:
         return 0
-    outcomes, stopped = {}, 0
-    if todo:
-        print(f"{ended_runs(runs)}; python -m lnrepro.runs {where}  shows their state")
-        outcomes, stopped = drive(_launcher(args), todo)
-    return report(runs, outcomes, stopped)
+    # Only the libraries of the launcher are imported.
+    if args.launcher == "slurm":
+        from scripts.sweeps import on_slurm
+
+        sbatch = dict(pair.split("=", 1) for pair in args.sbatch)
+        ids = on_slurm.submit(
+            todo, args.processes, args.cpus, int(args.gpus), args.time, sbatch
+        )
+        print(f"{len(todo)} are queued as {', '.join(ids)}; scancel stops them")
+        return 0
+    if args.launcher == "ray":
+        from scripts.sweeps.on_ray import OnRay
+
+        launcher = OnRay(args.processes, args.cpus, args.gpus, args.tpus)
+    else:
+        from scripts.sweeps.local import Local
+
+        launcher = Local(args.processes)
+    return report(runs, *drive(launcher, todo))
 
 
 def drive(launcher, todo: Sequence, minutes: float = 0) -> tuple[dict, int]:
@@ -80,40 +92,38 @@ def drive(launcher, todo: Sequence, minutes: float = 0) -> tuple[dict, int]:
     signal ends them. The launcher is closed.
 
     Args:
-      launcher: `Local` or `OnRay` of scripts/sweeps.
+      launcher: `Local` or `OnRay` of scripts/sweeps. It starts a run as a process, or
+        as something with the same methods.
       todo: the runs.
       minutes: the time after which the runs stop; 0: none.
 
     Returns:
-      {run: (exit code, note)}, and the signal that stopped the sweep, or 0.
+      {run: how it ended, in words}, and the signal that stopped the sweep, or 0.
     """
-    waiting, running = collections.deque(todo), set()
+    waiting, running = collections.deque(todo), {}
     outcomes, stopped = {}, 0
     with contextlib.closing(launcher), _noted_signals(minutes) as signals:
         while running or (waiting and not stopped):
             while signals:
                 signum = signals.popleft()
-                if stopped:
-                    print("ending all runs now", flush=True)
-                    launcher.kill()
-                    continue
-                stopped = signum
-                print(
-                    f"stopping: {len(running)} runs save and end; a second interrupt "
-                    "ends them at once",
-                    flush=True,
-                )
-                launcher.stop()
+                does = "are killed" if stopped else "save and end; once more kills them"
+                print(f"stopping: {len(running)} runs {does}", flush=True)
+                for process in running.values():
+                    if stopped:
+                        process.kill()
+                    else:
+                        process.terminate()
+                stopped = stopped or signum
             while waiting and not stopped and len(running) < launcher.slots:
                 run = waiting.popleft()
-                running.add(run)
                 print(f"{run.id}: started", flush=True)
-                launcher.start(run)
-            # Runs that have ended since the last look, with their exit codes.
-            for run, (code, note) in launcher.poll().items():
-                running.remove(run)
-                outcomes[run] = code, note
-                print(f"{run.id}: {_how_ended(run, code, note, stopped)}", flush=True)
+                running[run] = launcher.start(run)
+            for run, process in list(running.items()):
+                code = process.poll()
+                if code is not None:
+                    del running[run]
+                    outcomes[run] = _how_ended(run, code, stopped)
+                    print(f"{run.id}: {outcomes[run]}", flush=True)
             if running:
                 time.sleep(POLL_SECONDS)
     return outcomes, stopped
@@ -150,7 +160,10 @@ def _noted_signals(minutes: float) -> Iterator[collections.deque[int]]:
 
 
 def report(
-    runs: Sequence, outcomes: dict, stopped: int, where: pathlib.Path | None = None
+    runs: Sequence,
+    outcomes: Mapping,
+    stopped: int,
+    where: pathlib.Path | None = None,
 ) -> int:
     """Print how many runs are finished, and which diverged and which failed.
 
@@ -164,19 +177,16 @@ def report(
       The exit code. Where the time was up, it is that of runs that did not stop.
     """
     print(f"{ended_runs(runs)}, in {where or runs[0].workdir.parent}")
-    failures = 0
-    for run, (code, note) in outcomes.items():
-        how = _how_ended(run, code, note, stopped)
-        if how.startswith("failed"):
-            failures += 1
-            print(f"failed: {run.id}{how.removeprefix('failed')}")
+    failed = [run for run, how in outcomes.items() if how.startswith("failed")]
+    for run in failed:
+        print(f"{run.id}: {outcomes[run]}")
     if stopped == signal.SIGALRM:
         print("the time is up; the same command resumes the runs")
     elif stopped:
         print("stopped; the same command resumes the runs", file=sys.stderr)
         # As a shell reports a process that a signal ended.
         return 128 + stopped
-    return 1 if failures else 0
+    return 1 if failed else 0
 
 
 def ended_runs(runs: Sequence) -> str:
@@ -188,7 +198,7 @@ def ended_runs(runs: Sequence) -> str:
     return words
 
 
-def _how_ended(run, code, note, stopped) -> str:
+def _how_ended(run, code, stopped) -> str:
     """Return finished, diverged or stopped, or failed with a reason."""
     if run.diverged:
         return "diverged"
@@ -198,16 +208,12 @@ def _how_ended(run, code, note, stopped) -> str:
     signum = -code if code < 0 else code - 128
     if stopped and signum in STOPPED:
         return "stopped"
-    reason = note or run.last_line
+    reason = run.last_line
     if code == 0:
-        reason = (
-            f"{run.workdir / 'results.json'} is not here: --root must be seen by every "
-            "node"
-        )
+        reason = f"no results in {run.workdir}: every node must see --root"
     elif code < 0:
         reason = f"killed by {signal.Signals(-code).name}; {reason}"
-    log = run.workdir / "output.log"
-    return f"failed: {reason}  (exit code {code}; {log})"
+    return f"failed: {reason}  (exit code {code}; {run.workdir / 'output.log'})"
 
 
 def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -215,49 +221,19 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = Parser(prog="sweep.py", description=__doc__)
     add = parser.add_argument
     add("config", help="FILE[:VARIANT], e.g. configs/mnist.py:paper")
-    add(
-        "--name",
-        default="",
-        help="the sweep of the config, e.g. learning_rate; its figure by default",
-    )
+    add("--name", default="", help="e.g. learning_rate; the figure's by default")
     add("--launcher", choices=LAUNCHERS, default="local")
-    add(
-        "--root",
-        metavar="DIR",
-        help="folder of the run directories; runs/EXPERIMENT/VARIANT by default",
-    )
-    add(
-        "--only",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE[,VALUE]",
-        help="only these runs",
-    )
-    add(
-        "--processes",
-        type=positive,
-        metavar="N",
-        help="largest number of runs at a time",
-    )
+    add("--root", metavar="DIR", help="default: runs/EXPERIMENT/VARIANT")
+    pairs = {"action": "append", "default": []}
+    add("--only", **pairs, metavar="FIELD=VALUE[,VALUE]", help="only these runs")
+    add("--processes", type=positive, metavar="N", help="most runs at a time")
     add = parser.add_argument_group("ray and slurm, for each run").add_argument
     add("--cpus", type=positive, default=1, metavar="N")
     add("--gpus", type=float, default=0, metavar="N", help="with ray also 0.5, say")
     add("--tpus", type=int, default=0, metavar="N", help="TPU chips, with ray")
     add = parser.add_argument_group("slurm").add_argument
-    add(
-        "--time",
-        type=positive,
-        default=60,
-        metavar="MINUTES",
-        help="time limit of an allocation",
-    )
-    add(
-        "--sbatch",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="further options of sbatch, such as partition=gpu",
-    )
+    add("--time", type=positive, default=60, metavar="MINUTES", help="time limit")
+    add("--sbatch", **pairs, metavar="KEY=VALUE", help="more options of sbatch")
     # What stands behind "--" goes to every run as it is.
     split = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[:split])
@@ -276,31 +252,6 @@ def positive(word: str) -> int:
     if not word.isdigit() or int(word) < 1:
         raise argparse.ArgumentTypeError(f"{word}: at least 1 is needed")
     return int(word)
-
-
-def _launcher(args: argparse.Namespace):
-    """Make the launcher; only that one's libraries are imported."""
-    if args.launcher == "local":
-        from scripts.sweeps.local import Local
-
-        return Local(args.processes)
-    from scripts.sweeps.on_ray import OnRay
-
-    return OnRay(args.processes, args.cpus, args.gpus, args.tpus)
-
-
-def _submit(todo: Sequence, args: argparse.Namespace) -> list[str]:
-    """Queue runs with SLURM, and return the ids of their jobs."""
-    from scripts.sweeps import on_slurm
-
-    options = on_slurm.Options(
-        processes=args.processes,
-        cpus=args.cpus,
-        gpus=int(args.gpus),
-        minutes=args.time,
-        sbatch=dict(pair.split("=", 1) for pair in args.sbatch),
-    )
-    return on_slurm.submit(todo, options)
 
 
 if __name__ == "__main__":

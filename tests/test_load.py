@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
@@ -106,23 +107,12 @@ def test_config_params_and_metrics(small):
         lnrepro.load(small, checkpoint="new")
 
 
-def test_parameters_need_neither_the_batch_size_nor_the_mesh_of_the_training(
-    small, tmp_path
-):
-    # These fit neither one device nor the four of the tests.
-    fields = {"mesh.model": 3, "batch_size": 7}
-    moved = changed(small, tmp_path / "run", **fields)
+def test_parameters_need_not_the_devices_of_the_training(small, monkeypatch):
     images = np.zeros((2, 8, 8))
     expected = lnrepro.load(small).probabilities(images)
-    np.testing.assert_array_equal(lnrepro.load(moved).probabilities(images), expected)
-
-
-@pytest.mark.slow
-def test_several_seeds_give_the_first(tmp_path):
-    together = lnrepro.load(smoke_run("mnist", tmp_path, seeds=2, seed=5))
-    alone = lnrepro.load(smoke_run("mnist", tmp_path / "alone", seed=5))
-    for name, array in alone.params["Dense_0"].items():
-        np.testing.assert_allclose(together.params["Dense_0"][name], array, atol=1e-6)
+    # The batch size of the run does not divide over these.
+    monkeypatch.setattr(jax, "device_count", lambda: 3)
+    np.testing.assert_array_equal(lnrepro.load(small).probabilities(images), expected)
 
 
 @pytest.fixture(scope="module")
@@ -175,10 +165,12 @@ def changed(folder, copy, **fields):
     return moved
 
 
-def test_the_licence_of_own_files_is_not_that_of_the_official_ones(small, tmp_path):
-    moved = changed(small, tmp_path / "run", **{"data.name": "my_digits"})
-    card = lnrepro.load(moved).export(tmp_path / "export") / "README.md"
-    assert data.reader_of("digits").licence not in card.read_text()
+def test_the_licence_of_own_files_is_not_that_of_the_official_ones(exported):
+    about = lnrepro.load(exported).about
+    own = {**about, "data": {**about["data"], "name": "my_digits"}}
+    licence = data.reader_of("digits").licence
+    assert licence in export.card(about)
+    assert licence not in export.card(own)
 
 
 def test_an_export_is_written_completely_or_not_at_all(

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import json
 import re
 import shutil
 
@@ -121,6 +122,7 @@ def test_texts_of_a_run_are_not_html(tmp_path):
     config = {"experiment": text, "norm": text, "data": {"name": text}}
     config |= {"evals": {}, "best": {"metric": None}, "curves": []}
     about = {"config": config, "data": {"fingerprint": text}, "command": ["x", text]}
-    page = report.write(tmp_path, about, [Row(text, 1.0)], text).read_text()
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    page = report.write(tmp_path, [Row(text, 1.0)], text).read_text()
     assert "<script" not in page
     assert "<iframe sandbox srcdoc=" in page

@@ -99,7 +99,8 @@ class Model(LoadedRun):
 
     def _tokens(self, text, what):
         """Split a text, and check its entities."""
-        tokens = plain_punctuation(inputs.text(text, f"the {what}")).split()
+        (text,) = inputs.texts([text], f"the {what}")
+        tokens = plain_punctuation(text).split()
         for token in tokens:
             if ENTITY.fullmatch(token) and token not in self._ids:
                 raise UserError(

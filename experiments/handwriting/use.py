@@ -73,7 +73,6 @@ class Model(LoadedRun):
         Raises:
           UserError: an argument that is not possible, or a point that is not finite.
         """
-        inputs.text(text, "text")
         (line,) = self.write_lines([text], seed, bias=bias, steps=steps)
         if line.other:
             logger.warning("%s", self.describe_other(line.other))

@@ -45,8 +45,7 @@ def make(config: ConfigDict) -> Experiment:
     encoders = Encoders(config)
     errors = ERRORS[config.model.similarity]
     buckets = Buckets(config)
-    # Seeds that are trained together need batches of one structure.
-    packed = config.packed and jax.device_count() == 1 and config.seeds == 1
+    packed = config.packed and jax.device_count() == 1
     embed = partial(
         evaluations.embed,
         evaluation.rows_of_examples(encoders.captions),

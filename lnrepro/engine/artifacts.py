@@ -82,18 +82,15 @@ def _save_image(path: pathlib.Path, image: np.ndarray, caption: str) -> None:
 def _draw_panel(ax, records, label, names, scale, unit=None):
     for name in names:
         there = [r for r in records if name in r]
-        if not there:
-            continue
-        x = [r["step"] / unit if unit else r["epoch"] for r in there]
         # With more points the markers would cover the line.
         marker = "." if len(there) < 40 else None
+        x = [r["step"] / unit if unit else r["epoch"] for r in there]
         ax.plot(x, [r[name] for r in there], label=name, marker=marker)
     ax.set(ylabel=label, yscale=scale, xlabel="epoch")
     if unit:
         ax.set(xlabel=f"updates / {unit}", xscale="log")
     ax.grid(alpha=0.3)
-    if ax.lines:
-        ax.legend()
+    ax.legend()
 
 
 def title(config: Mapping[str, Any]) -> str:

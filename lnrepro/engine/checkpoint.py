@@ -125,21 +125,16 @@ class Store:
         # before.
         what = f"save a checkpoint in {self.folder / name}, at or before step {step}"
         with _errors_of(what):
-            # A run that fell back to an older checkpoint takes these steps again. Orbax
-            # saves nothing where there is an equal or a later one.
+            # A run that fell back to an older checkpoint takes these steps again.
             for later in [s for s in manager.all_steps() if s >= step]:
                 manager.delete(later)
-            is_saved = manager.save(
+            manager.save(
                 step,
                 args=ocp.args.Composite(
                     state=ocp.args.PyTreeSave(state),
                     notes=ocp.args.JsonSave(notes | {"digest": digest(state, notes)}),
                 ),
-            )
-        if not is_saved:
-            raise RunError(
-                f"{self.folder / name}: Orbax did not save the checkpoint of step "
-                f"{step}; checkpoints of earlier steps are intact"
+                force=True,
             )
 
     def restore(self, name: str, like: Any) -> Checkpoint | None:
@@ -186,8 +181,8 @@ class Store:
     def _read(self, name, step, like):
         import orbax.checkpoint as ocp
 
-        there = _arrays(self._manager(name).item_metadata(step).state.tree)
-        for array, a, b in differences(there, _arrays(like)):
+        there = described(self._manager(name).item_metadata(step).state.tree)
+        for array, a, b in differences(there, described(like)):
             raise ValueError(f"another model: {array} is {a} there, {b} in this one")
         # NumPy arrays do not depend on the devices, so a run may be resumed on other
         # ones.
@@ -236,13 +231,13 @@ def _errors_of(what):
         ) from e
 
 
-def _arrays(tree):
+def described(tree: Any) -> dict[str, str]:
     """Return {name: type and shape} of the arrays of a tree, or of their metadata."""
-    described = {}
+    found = {}
     for path, leaf in jax.tree.leaves_with_path(tree):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        described[name] = f"{leaf.dtype} {list(leaf.shape)}"
-    return described
+        found[name] = f"{leaf.dtype} {list(leaf.shape)}"
+    return found
 
 
 def _reason(error):

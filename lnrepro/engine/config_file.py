@@ -43,19 +43,18 @@ def read(config: str, overrides: Sequence[str] = ()) -> ConfigDict:
     file, _, variant = config.partition(":")
     module = load_module(file)
     found = _get_config(module, file, variant)
-    known = fields(found)
-    unset, last = set(), {}
+    known, last = fields(found), {}
     for flag in overrides:
         name, _, value = flag.partition("=")
         field = re.sub(r"^--?(no)?config\.", "", name)
         if field not in known:
             raise UserError(f"{file}: {no_field(field, known)}")
-        unset.discard(field)
+        last[field] = flag, value
+    set_to = [flag for flag, value in last.values() if value != "None"]
+    parsed = _override(found, set_to)
+    for field, (_, value) in last.items():
         if value == "None":
-            unset.add(field)
-        last[field] = flag
-    parsed = _override(found, [last[field] for field in last if field not in unset])
-    parsed.update_from_flattened_dict(dict.fromkeys(unset))
+            parsed.update_from_flattened_dict({field: None})
     for field, value in fields(parsed).items():
         if isinstance(value, str) and is_path(value):
             path = str(local_path(value, f"config.{field}"))

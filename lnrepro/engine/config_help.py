@@ -1,7 +1,5 @@
 """The text of --help about the variants and fields of a config file."""
 
-from ml_collections import ConfigDict
-
 from lnrepro.config import HELP, fields
 from lnrepro.engine import config_file
 
@@ -22,8 +20,7 @@ def text(config: str) -> str:
     module = config_file.load_module(file)
     lines = [(module.__doc__ or "").strip(), "", "variants:"]
     for name in getattr(module, "VARIANTS", ("",)):
-        variant = f"{file}:{name}" if name else file
-        lines += [f"  {variant}", f"      {_sizes(config_file.read(variant))}"]
+        lines.append(f"  {file}:{name}" if name else f"  {file}")
     if sweeps := getattr(module, "SWEEPS", {}):
         lines += ["", f"sweeps of scripts/sweep.py {file}:"]
         for name, runs in sweeps.items():
@@ -37,15 +34,6 @@ def text(config: str) -> str:
             shown = f"{shown[: WIDTH - 3]}..."
         lines += [f"  --config.{name}={shown}", f"      {_meaning(name, meanings)}"]
     return "\n".join(lines)
-
-
-def _sizes(config: ConfigDict) -> str:
-    """Return the data and the length of a run in a few words."""
-    if config.steps is not None:
-        length = f"{config.steps:,} steps"
-    else:
-        length = f"{config.epochs or 0:g} epochs"
-    return f"{config.data.name}, norm {config.norm}, {length} of {config.batch_size}"
 
 
 def _meaning(field: str, meanings: dict[str, str]) -> str:

@@ -1,14 +1,12 @@
 """Placement of the training state and the batches on devices.
 
-`jit` over a mesh of devices is the default, `pmap` an option. The mesh has two axes.
-Batches are split over "data". Over "model" only the arrays are split that
-`config.mesh.shard` names, such as matrices as large as the vocabulary. Everything else
-is on every device.
+`jit` over a mesh of all devices is the default, `pmap` an option. The rows of a batch
+are split over the devices. The state is on every device.
 
-Shape letters: K stacked batches, S seeds, B batch.
+Shape letters: K stacked batches, B batch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -18,84 +16,57 @@ from jax.sharding import PartitionSpec as P
 
 from lnrepro.errors import UserError
 
-AXIS, MODEL = "data", "model"
+# The axis of the mesh.
+AXIS = "data"
 
 
 class Placement(NamedTuple):
     """How a step is compiled, and how state and batches move.
 
     Attributes:
-      compile: (step, state) -> compiled (state, batches) -> (state, metrics). `step`
-        takes (state, batches, axis to average over or None). `state` is the placed
-        state that it will start with. The state is donated and stays where it is.
+      compile: step -> compiled (state, batches) -> (state, metrics). `step` takes
+        (state, batches, axis to average over or None). The state is donated and stays
+        where it is.
       place: state on the host -> state on the devices.
       batch: arrays [K, B, ...] on the host, this process's rows -> on the devices.
       vars: state on the devices -> a single logical array each, for evaluation.
     """
 
-    compile: Callable[[Callable, Any], Callable]
+    compile: Callable[[Callable], Callable]
     place: Callable[[Any], Any]
     batch: Callable[[Any], Any]
     vars: Callable[[Any], Any]
 
     def read(self, tree: Any) -> Any:
         """Return a state or the metrics of a step as NumPy copies."""
-        return jax.tree.map(_copy, self.vars(tree))
+        # Without a copy, NumPy may share memory with a device buffer that the next step
+        # reuses.
+        return jax.tree.map(np.array, self.vars(tree))
 
 
-def make(
-    kind: str,
-    batch_size: int,
-    seeds: int = 1,
-    model: int = 1,
-    shard: Sequence[tuple[str, int]] = (),
-) -> Placement:
+def make(kind: str, batch_size: int) -> Placement:
     """Return a placement over all devices.
 
     Args:
       kind: "jit" or "pmap".
-      batch_size: the global batch size, a multiple of the size of the data axis.
-      seeds: number of seeds trained together. With several, batches are [K, S, B, ...].
-      model: number of devices that share each array that `shard` names.
-      shard: (name, axis) pairs. An array of the state whose path ends in the name is
-        split along the axis.
+      batch_size: the global batch size, a multiple of the number of devices.
 
     Raises:
       UserError: values that do not fit together or do not fit the devices.
     """
     if kind not in ("jit", "pmap"):
         raise UserError(f"config.placement = {kind!r}: choose jit or pmap")
-    if kind == "pmap":
-        # With several processes, evaluations would count the rows of this one alone.
-        for field, number in (
-            ("config.seeds", seeds),
-            ("config.mesh.model", model),
-            ("the number of processes", jax.process_count()),
-        ):
-            if number > 1:
-                raise UserError(f"{field} = {number} needs config.placement = 'jit'")
-    # Every row of devices along "model" holds one whole copy of the state, and every
-    # such row reads its own part of the batch.
+    processes = jax.process_count()
+    if kind == "pmap" and processes > 1:
+        # Evaluations would count the rows of this process alone.
+        raise UserError(f"{processes} processes need config.placement = 'jit'")
     count = jax.device_count()
-    if count % model:
+    if batch_size % count:
         raise UserError(
-            f"config.mesh.model = {model} does not divide the {count} devices"
+            f"config.batch_size = {batch_size} does not divide over {count} devices; "
+            f"take {batch_size + -batch_size % count}, or fewer devices"
         )
-    if model > 1 and not shard:
-        raise UserError(
-            f"config.mesh.model = {model}, but config.mesh.shard names nothing to share"
-        )
-    data = count // model
-    if batch_size % data:
-        raise UserError(
-            f"config.batch_size = {batch_size} does not divide over {data} devices; "
-            f"take {batch_size + -batch_size % data}, or fewer devices"
-        )
-    if kind == "pmap":
-        return _pmap()
-    # Auto axes: XLA derives the shardings inside the step from those of its arguments.
-    mesh = jax.make_mesh((data, model), (AXIS, MODEL), axis_types=(AxisType.Auto,) * 2)
-    return _jit(mesh, seeds > 1, shard)
+    return _pmap() if kind == "pmap" else _jit()
 
 
 def check_pallas(pallas: bool | None, kind: str) -> None:
@@ -116,74 +87,39 @@ def check_pallas(pallas: bool | None, kind: str) -> None:
         )
 
 
-def _copy(x):
-    # np.array copies. Without a copy, NumPy may share memory with a device buffer that
-    # the next step reuses.
-    if isinstance(x, jax.Array) and not (
-        x.is_fully_addressable or x.is_fully_replicated
-    ):
-        # An array that is split over processes is gathered from all of them first.
-        from jax.experimental import multihost_utils
-
-        return np.array(multihost_utils.process_allgather(x, tiled=True))
-    return np.array(x)
-
-
-def _jit(mesh, has_seeds, shard):
-    """Place on a mesh: batches split over "data", `shard` over "model"."""
+def _jit():
+    """Place on a mesh: the rows of a batch are split, the state is replicated."""
+    # Auto axes: XLA derives the shardings inside the step from those of its arguments.
+    mesh = jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(AxisType.Auto,))
     replicated = NamedSharding(mesh, P())
-    # Batches are [K, B, ...], or [K, S, B, ...] with several seeds. B is split.
-    rows = NamedSharding(mesh, P(None, None, AXIS) if has_seeds else P(None, AXIS))
+    # Batches are [K, B, ...]. B is split.
+    rows = NamedSharding(mesh, P(None, AXIS))
 
-    def axis_to_split(name):
-        # The slashes make "w" match ".../w" and not ".../new_w". Optimiser moments have
-        # paths that end as those of their parameters do, so they are split alike.
-        for end, axis in shard if mesh.shape[MODEL] > 1 else ():
-            if f"/{name}".endswith(f"/{end}"):
-                # The first axis may be that of the seeds.
-                return axis + has_seeds
-        return None
-
-    def sharding_of(path, x):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        axis = axis_to_split(name)
-        if axis is None:
-            return replicated
-        if np.ndim(x) <= axis or np.shape(x)[axis] % mesh.shape[MODEL]:
-            raise UserError(
-                f"config.mesh.shard: axis {axis} of {name} {np.shape(x)} does not "
-                f"divide over config.mesh.model = {mesh.shape[MODEL]}"
-            )
-        return NamedSharding(mesh, P(*[None] * axis, MODEL))
-
-    def place(tree):
-        def put(path, x):
-            x = np.asarray(x)
-            # Each process passes only the parts that its own devices hold.
-            return jax.make_array_from_callback(
-                x.shape, sharding_of(path, x), lambda index: x[index]
-            )
-
-        return jax.tree.map_with_path(put, tree)
-
-    def batch(tree):
-        if jax.process_count() == 1:
-            return jax.device_put(tree, rows)
-        return jax.tree.map(
-            lambda x: jax.make_array_from_process_local_data(rows, x), tree
-        )
-
-    def compile(step, state):
-        # The new state must be placed as the old one is, whose memory it takes over.
-        # Without this XLA could choose another placement.
-        shardings = jax.tree.map(lambda x: x.sharding, state)
+    def compile(step):
         return jax.jit(
             lambda state, batches: step(state, batches, None),
             donate_argnums=0,
-            out_shardings=(shardings, replicated),
+            # XLA could choose another placement of the new state.
+            out_shardings=replicated,
         )
 
-    return Placement(compile, place, batch, lambda tree: tree)
+    return Placement(
+        compile,
+        place=lambda tree: _put(tree, replicated),
+        batch=lambda tree: _put(tree, rows),
+        vars=lambda tree: tree,
+    )
+
+
+def _put(tree, sharding):
+    if jax.process_count() == 1:
+        return jax.device_put(tree, sharding)
+
+    # Each process gives what its own devices hold.
+    def put(x):
+        return jax.make_array_from_process_local_data(sharding, np.asarray(x))
+
+    return jax.tree.map(put, tree)
 
 
 def _pmap():
@@ -206,7 +142,7 @@ def _pmap():
 
         return jax.tree.map(split, tree)
 
-    def compile(step, state):
+    def compile(step):
         return jax.pmap(
             lambda state, batches: step(state, batches, AXIS),
             axis_name=AXIS,
@@ -242,26 +178,23 @@ def like(vars: Any, batch: Any) -> Any:
       UserError: the rows do not divide over the devices of several processes.
     """
     # All leaves of a state are on the same mesh, so one of them tells it.
-    leaf = jax.tree.leaves(vars)[0]
-    if not isinstance(getattr(leaf, "sharding", None), NamedSharding):
+    sharding = getattr(jax.tree.leaves(vars)[0], "sharding", None)
+    if not isinstance(sharding, NamedSharding):
         return batch
-    mesh = leaf.sharding.mesh
-    if AXIS not in mesh.axis_names:
-        return batch
+    mesh = sharding.mesh
 
     def put(x):
         # Every process has the same number of rows, so this is the size of the whole
         # batch.
         rows = x.shape[0] * jax.process_count()
-        divides = rows % mesh.shape[AXIS] == 0
+        divides = rows % mesh.size == 0
         if not divides and jax.process_count() > 1:
             raise UserError(
                 f"an evaluation batch of {rows} rows does not divide over "
-                f"{mesh.shape[AXIS]} devices of {jax.process_count()} processes; set "
+                f"{mesh.size} devices of {jax.process_count()} processes; set "
                 "config.eval_batch_size to a multiple"
             )
         # P(AXIS) splits the rows, P() puts all of them on every device.
-        sharding = NamedSharding(mesh, P(AXIS) if divides else P())
-        return jax.make_array_from_process_local_data(sharding, np.asarray(x))
+        return _put(x, NamedSharding(mesh, P(AXIS) if divides else P()))
 
     return jax.tree.map(put, batch)

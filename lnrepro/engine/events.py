@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from lnrepro import optional
-from lnrepro.config import fields
 
 
 class Events:
@@ -60,35 +59,22 @@ class Events:
         if self._file:
             self._add(step=step, summary=self._summary.scalar(name, value))
 
-    def config(self, config: Mapping[str, Any], metric: str | None) -> None:
-        """Append a config, as text and as hyperparameters with a metric.
-
-        Args:
-          config: the config, as nested dicts.
-          metric: that of the best checkpoint; None takes the training loss.
-        """
-        if not self._file:
-            return
-        text = json.dumps(config, indent=2, default=str)
-        # Four spaces make it a block of code in Markdown.
-        block = "    " + text.replace("\n", "\n    ")
-        self._add(step=0, summary=self._summary.text("config", block))
-        values = {}
-        # TensorBoard takes numbers and texts as hyperparameters, no tuples.
-        for name, value in fields(config).items():
-            plain = value is None or isinstance(value, str | bool | int | float)
-            values[name] = value if plain else str(value)
-        for part in self._summary.hparams(values, {metric or "train/loss": None}):
-            self._add(step=0, summary=part)
+    def config(self, config: Mapping[str, Any]) -> None:
+        """Append a config, nested dicts, as text."""
+        if self._file:
+            text = json.dumps(config, indent=2, default=str)
+            # Four spaces make it a block of code in Markdown.
+            block = "    " + text.replace("\n", "\n    ")
+            self._add(step=0, summary=self._summary.text("config", block))
 
     def picture(self, path: pathlib.Path, step: int) -> None:
-        """Append a PNG or GIF file, under its name.
+        """Append a PNG or GIF file, under its name; other files are passed over.
 
         Args:
           path: the file.
           step: the step it belongs to.
         """
-        if not self._file:
+        if not self._file or path.suffix not in (".png", ".gif"):
             return
         from PIL import Image
 

@@ -2,7 +2,6 @@
 
 import difflib
 import importlib
-import importlib.util
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -105,14 +104,14 @@ def load_uses(config: ConfigDict) -> ModuleType | None:
     Raises:
       UserError: there is no module of this experiment.
     """
-    package = _module(config)
-    # An experiment in a single file is no package and has no such module.
-    if not hasattr(package, "__path__"):
-        return None
+    _module(config)
     name = f"{config.experiment}.use"
-    if importlib.util.find_spec(name) is None:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as e:
+        if e.name != name:
+            raise
         return None
-    return importlib.import_module(name)
 
 
 def fill_sizes(config: ConfigDict) -> ConfigDict:
@@ -152,23 +151,22 @@ def check_data_sizes(config: ConfigDict) -> None:
 
 def _module(config: ConfigDict) -> ModuleType:
     """Import the module of the experiment."""
-    name = config.experiment
-    if not isinstance(name, str) or not all(name.split(".")):
+    name = str(config.experiment)
+    if not re.fullmatch(r"\w+(\.\w+)*", name):
         raise UserError(
             f"config.experiment = {name!r}: give the dotted name of a module, such as "
             "experiments.mnist"
         )
     try:
-        spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError:
-        # A parent package is missing.
-        spec = None
-    if spec is None:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as e:
+        # A module that it imports is another matter.
+        if not f"{name}.".startswith(f"{e.name}."):
+            raise
         raise UserError(
             f"config.experiment = {name!r}: there is no such module; run from the root "
             "of the checkout"
-        )
-    module = importlib.import_module(name)
+        ) from None
     if not hasattr(module, "make"):
         raise UserError(
             f"config.experiment = {name!r}: the module exports no make(config)"
@@ -203,13 +201,11 @@ def total_steps(config: ConfigDict) -> int:
     if steps is None:
         # Rounded up, so that the last epoch is not cut short.
         steps = math.ceil((config.epochs or 0) * steps_per_epoch(config))
-    if steps < 1:
-        raise UserError(
-            "config.steps and config.epochs give no training step; set one of them "
-            "above 0"
-        )
     if not AT_LEAST_1.holds(steps):
-        raise UserError(f"config.epochs = {config.epochs}: {AT_LEAST_1.words} steps")
+        raise UserError(
+            f"config.steps = {config.steps} and config.epochs = {config.epochs} give "
+            f"{steps} steps: {AT_LEAST_1.words}"
+        )
     return steps
 
 
@@ -256,7 +252,8 @@ def check_names(config: ConfigDict, exp: Experiment) -> None:
     Raises:
       UserError: `curves` has the wrong form, or an evaluation or a number is unknown.
     """
-    known = {}
+    # The names of the numbers of each evaluation, None where they are not known.
+    known: dict[str, Collection[str] | None] = dict.fromkeys(config.evals)
     for name, schedule in config.evals.items():
         if exp.scalars and schedule != "never":
             try:
@@ -267,16 +264,14 @@ def check_names(config: ConfigDict, exp: Experiment) -> None:
     if config.best.metric:
         named.append(("config.best.metric", config.best.metric))
     for field, metric in named:
-        # With several seeds, NAME/seedI is the number of one of them.
-        name, _, scalar = re.sub(r"/seed\d+$", "", metric).partition("/")
+        name = metric.partition("/")[0]
         # The names of training metrics are known when the first step is taken.
         if name == "train":
             continue
-        if name not in config.evals:
-            check_measured(field, name, list(config.evals))
-        elif known.get(name) is not None:
-            measured = [f"{name}/{found}" for found in known[name]]
-            check_measured(field, f"{name}/{scalar}", measured)
+        check_measured(field, name, list(known))
+        scalars = known[name]
+        if scalars is not None:
+            check_measured(field, metric, [f"{name}/{scalar}" for scalar in scalars])
 
 
 def check_train_metrics(curves: Any, metrics: Iterable[str]) -> None:
@@ -292,8 +287,7 @@ def check_train_metrics(curves: Any, metrics: Iterable[str]) -> None:
     measured = [f"train/{name}" for name in metrics]
     for metric in metrics_of(curves):
         if metric.startswith("train/"):
-            plain = re.sub(r"/seed\d+$", "", metric)
-            check_measured("config.curves", plain, measured)
+            check_measured("config.curves", metric, measured)
 
 
 def check_measured(field: str, metric: str, measured: Sequence[str]) -> None:
@@ -320,15 +314,12 @@ def metrics_of(curves: Any) -> list[str]:
     """
     names = []
     for panel in curves:
-        try:
-            _, metrics, scale = panel[:3]
-            is_panel = isinstance(metrics, list | tuple) and scale in ("linear", "log")
-        except (TypeError, ValueError):
-            is_panel = False
-        if not is_panel:
-            raise UserError(
-                f"config.curves: {panel!r} is no panel; a panel is (label, (metric, "
-                "...), 'linear' or 'log')"
-            )
-        names += metrics
+        match panel:
+            case [_, list() | tuple() as metrics, "linear" | "log", *_]:
+                names += metrics
+            case _:
+                raise UserError(
+                    f"config.curves: {panel!r} is no panel; a panel is (label, "
+                    "(metric, ...), 'linear' or 'log')"
+                )
     return names

@@ -22,6 +22,8 @@ import numpy as np
 from lnrepro import data
 from lnrepro.checks import local_path
 from lnrepro.engine import json_files, workdir
+from lnrepro.engine.checkpoint import described
+from lnrepro.engine.run_config import differences
 from lnrepro.errors import UserError
 
 WEIGHTS = "model.safetensors"
@@ -71,19 +73,17 @@ class Weights(NamedTuple):
 
 def write(
     path: str | os.PathLike,
+    folder: pathlib.Path,
     run: Mapping[str, Any],
     weights: Weights,
-    facts: Mapping[str, Any],
-    metrics: Sequence[Mapping[str, Any]],
 ) -> pathlib.Path:
     """Write a folder, completely or not at all.
 
     Args:
       path: a folder that does not exist, or is empty.
-      run: the contents of the config.json of the run.
+      folder: the folder of the run.
+      run: the contents of its config.json.
       weights: its parameters.
-      facts: what the network needs to know of its data.
-      metrics: the records of metrics.jsonl.
 
     Returns:
       The folder.
@@ -116,9 +116,8 @@ def write(
             }
             safetensors.numpy.save_file(arrays, scratch / WEIGHTS, {"format": "np"})
             json_files.write(scratch / "config.json", about)
-            json_files.write(scratch / workdir.FACTS, facts)
-            lines = [json_files.text(record) + "\n" for record in metrics]
-            (scratch / METRICS).write_text("".join(lines), encoding="utf-8")
+            for name in (workdir.FACTS, METRICS):
+                shutil.copyfile(folder / name, scratch / name)
             (scratch / CARD).write_text(card(about), encoding="utf-8")
             # mkdtemp makes a folder that nobody else can read.
             scratch.chmod(0o755)
@@ -151,20 +150,11 @@ def read_weights(folder: pathlib.Path, about: Mapping[str, Any], like: Any) -> W
         line = (str(e).splitlines() or [type(e).__name__])[0]
         raise UserError(f"{path}: cannot be read ({line}); get it again") from None
     wanted = dict(_named(like))
-    for name in sorted({*wanted, *arrays}):
-        there, needed = _described(arrays.get(name)), _described(wanted.get(name))
-        if there != needed:
-            raise UserError(
-                f"{path}: {name} is {there}, but its config asks for {needed}"
-            )
+    for name, there, needed in differences(described(arrays), described(wanted)):
+        raise UserError(f"{path}: {name} is {there}, but its config asks for {needed}")
     tree = jax.tree.unflatten(jax.tree.structure(like), map(arrays.get, wanted))
     saved = about["checkpoint"]
     return Weights(saved["name"], saved["step"], tree)
-
-
-def _described(array: Any) -> str:
-    """Return the type and the shape of an array; None is no array."""
-    return "missing" if array is None else f"{array.dtype} {list(array.shape)}"
 
 
 def card(about: Mapping[str, Any]) -> str:

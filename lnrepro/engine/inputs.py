@@ -32,21 +32,6 @@ def texts(values: Iterable[str], what: str) -> list[str]:
     return found
 
 
-def text(value: str, what: str) -> str:
-    """Return one text.
-
-    Args:
-      value: the text.
-      what: what it is, for messages.
-
-    Raises:
-      TypeError: it is something else.
-    """
-    if not isinstance(value, str):
-        raise TypeError(f"{what} is of type {type(value).__name__}; give a str")
-    return value
-
-
 def rows(values: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
     """Return finite float32 numbers [N, *shape].
 

@@ -7,8 +7,6 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from lnrepro.errors import RunError
-
 # The errors of JSON that is damaged, or lacks the fields that are read of it.
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
@@ -34,16 +32,9 @@ def _without_nan(value: Any) -> Any:
 
 
 def write(path: pathlib.Path, value: Any) -> None:
-    """Write a JSON file and make its folder if need be; see `replace`.
-
-    Raises:
-      RunError: the system refuses it.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace(path, text(value, indent=2) + "\n")
-    except OSError as e:
-        raise RunError(f"cannot write {path}: {e.strerror}") from e
+    """Write a JSON file and make its folder if need be; see `replace`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace(path, text(value, indent=2) + "\n")
 
 
 def replace(path: pathlib.Path, contents: str) -> None:

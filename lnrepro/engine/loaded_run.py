@@ -4,6 +4,7 @@
 call as `lnrepro.load`, returns an object with the functions of `EXPERIMENT.use`.
 """
 
+import contextlib
 import functools
 import json
 import logging
@@ -13,24 +14,14 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro.checks import local_path
 from lnrepro.engine import experiment as experiments
-from lnrepro.engine import (
-    export,
-    json_files,
-    metrics,
-    optim,
-    run_config,
-    seeds,
-    train_step,
-    workdir,
-)
+from lnrepro.engine import export, metrics, run_config, workdir
 from lnrepro.engine.checkpoint import Checkpoint, Store
 from lnrepro.engine.export import Weights
+from lnrepro.engine.run import Run
 from lnrepro.errors import UserError
 
 logger = logging.getLogger("lnrepro")
@@ -100,21 +91,19 @@ class LoadedRun:
     def weights(self) -> Weights:
         """The parameters and collections of the checkpoint that `load` was asked for.
 
-        It is the last checkpoint where no best one is kept. Of several seeds, these are
-        those of the first.
+        It is the last checkpoint where no best one is kept.
 
         Raises:
           UserError: there is no checkpoint, or it does not fit the config.
         """
         if (self.folder / export.WEIGHTS).exists():
-            # The batch size and the mesh of the training are not needed here.
-            return export.read_weights(self.folder, self.about, self._shapes(1).vars)
+            like = Run(self.config, self.folder).shapes().vars
+            return export.read_weights(self.folder, self.about, like)
         # A run that was stopped before its first evaluation has no best checkpoint.
         for name in (self._checkpoint, "last"):
             saved = self.checkpoint(name)
             if saved is not None:
-                first = next(seeds.parts(saved.state.vars, self.config.seeds))
-                return Weights(name, saved.step, jax.tree.map(np.asarray, first))
+                return Weights(name, saved.step, saved.state.vars)
         raise UserError(f"{self.folder} has no checkpoint yet; train it first")
 
     @property
@@ -131,27 +120,13 @@ class LoadedRun:
         """Return the newest checkpoint called "best" or "last", or None."""
         # A store opened for reading changes nothing in its folder.
         store = Store(self.folder / "checkpoints", writing=False)
-        try:
-            saved = store.restore(name, self._shapes(self.config.seeds))
-        finally:
-            store.close()
+        with contextlib.closing(store):
+            saved = store.restore(name, Run(self.config, self.folder).shapes())
         if saved:
             path = store.folder / name / str(saved.step)
             now = {"config": run_config.as_json(self.config)}
-            run_config.check_checkpoint(path, saved.notes, now, run_config.OF_NETWORK)
+            run_config.check_checkpoint(path, saved.notes, now)
         return saved
-
-    def _shapes(self, count: int) -> train_step.State:
-        """Return the shapes of the state of so many seeds; nothing is computed."""
-        config = seeds.single(self.config, self.config.seed)
-        exp = experiments.load(config)
-        steps = experiments.total_steps(config)
-        init = train_step.make_init(exp, optim.make(config.optimizer, steps))
-
-        def states(key):
-            return seeds.stack([init(key) for _ in range(count)])
-
-        return jax.eval_shape(states, jax.random.key(0))
 
     def export(self, path: str | os.PathLike) -> pathlib.Path:
         """Write the network for others, in the layout of the Hugging Face hub.
@@ -170,7 +145,7 @@ class LoadedRun:
           UserError: the folder is not empty or cannot be written, or there is no
             checkpoint.
         """
-        return export.write(path, self.about, self.weights, self.facts, self.metrics)
+        return export.write(path, self.folder, self.about, self.weights)
 
     def log_unknown(self, unknown: int, words: int) -> None:
         """Log how many of the words of a text the network does not know."""
@@ -212,63 +187,39 @@ def load_model(
     """
     if checkpoint not in ("best", "last"):
         raise UserError(f"checkpoint={checkpoint!r}: choose best or last")
-    run = load(pathlib.Path(folder), experiment) if experiment else load_own(folder)
+    run = load(pathlib.Path(folder))
+    name = str(run.config.experiment)
+    if experiment and name != experiment:
+        raise UserError(f"{run.folder} holds a run of {name}, not of {experiment}")
+    # The config.json may come from a stranger, and the module that it names would be
+    # imported.
+    if not experiment and not OWN_EXPERIMENT.fullmatch(name):
+        raise UserError(
+            f"{run.folder} holds a run of {name!r}; if you trust this module, name it: "
+            "experiment= in Python, --config without --resume on the command line"
+        )
     uses = experiments.load_uses(run.config)
     model = uses.Model if uses else LoadedRun
     return model(run.folder, run.about, checkpoint)
 
 
-def load_own(folder: str | os.PathLike) -> LoadedRun:
-    """Open a run of one of the modules `experiments.NAME`, as `load` does.
-
-    The config.json may come from a stranger, and the module that it names would be
-    imported.
-
-    Raises:
-      UserError: it is a run of another module, or no run.
-    """
-    run = load(pathlib.Path(folder))
-    name = run.config.experiment
-    if not OWN_EXPERIMENT.fullmatch(str(name)):
-        raise UserError(
-            f"{run.folder} holds a run of {name!r}; if you trust this module, name it: "
-            "experiment= in Python, --config without --resume on the command line"
-        )
-    return run
-
-
-def load(folder: pathlib.Path, experiment: str | None = None) -> LoadedRun:
-    """Open a run directory.
+def load(folder: pathlib.Path) -> LoadedRun:
+    """Open a run directory; nothing that it names is imported.
 
     Args:
       folder: the run directory.
-      experiment: the only module in `config.experiment` that is accepted; None accepts
-        any. Name it wherever the experiment is used: a config.json may come from a
-        stranger.
 
     Raises:
-      UserError: there is no config.json, it is not that of a run, or the run is one of
-        another experiment.
+      UserError: there is no config.json, or it is not that of a run.
     """
     folder = local_path(folder, "the folder of the run")
-    path = folder / "config.json"
-    try:
-        about = json.loads(path.read_bytes())
-        name = about["config"]["experiment"]
-        run = LoadedRun(folder, about)
-    except OSError:
+    about = workdir.read_about(folder)
+    if about is None:
         raise UserError(
-            f"{folder} holds no run: {path} cannot be read; train a run, or give "
-            "another directory"
-        ) from None
-    except json_files.MALFORMED as e:
-        raise UserError(
-            f"{path}: not a run's config.json ({type(e).__name__}); give another "
-            "directory"
-        ) from None
-    if experiment and name != experiment:
-        raise UserError(f"{folder} holds a run of {name}, not of {experiment}")
-    return run
+            f"{folder} holds no run: it has no config.json that can be read; train a "
+            "run, or give another directory"
+        )
+    return LoadedRun(folder, about)
 
 
 def _with_tuples(value):

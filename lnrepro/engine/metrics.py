@@ -1,117 +1,93 @@
 """Numbers of a run: means over log intervals, metrics.jsonl, metrics.csv."""
 
 import collections
-import contextlib
 import csv
 import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
-import jax
 import numpy as np
 
 from lnrepro.engine import json_files
 from lnrepro.engine.events import Events
-from lnrepro.errors import Diverged, RunError, UserError
+from lnrepro.errors import Diverged, UserError
 
 
 class Meter:
     """Means of the training metrics between two log points.
 
-    Metrics are read from the devices only when they have arrived, so that the dispatch
-    of steps does not wait. A mean is a number, or a list of numbers with several seeds.
+    Metrics are read from the devices late, so that the dispatch of steps does not wait
+    for them.
 
     Sums run in float64 in the order of the steps. `state` can be saved and given to a
     new Meter. An interrupted interval then ends with the same mean to the bit.
     """
 
-    def __init__(self, state: dict[str, Any] | None = None):
-        """Start an interval, or go on with the one of `state`."""
-        # (first step of a call, its metrics on the devices), or (step, None) where an
-        # interval ends.
+    def __init__(
+        self,
+        read: Callable[[Any], dict[str, np.ndarray]],
+        state: dict[str, Any] | None = None,
+    ):
+        """Start an interval, or go on with the one of `state`.
+
+        Args:
+          read: turns the metrics of a call into NumPy arrays.
+          state: what `state` returned.
+        """
+        self._read = read
+        # (step after a call, its metrics on the devices, whether an interval ends).
         self._queue = collections.deque()
         self._sums = dict(state["sums"]) if state else {}
         self._count = state["count"] if state else 0
 
-    def add(self, first_step: int, metrics: Any) -> None:
+    def add(self, step: int, metrics: Any, is_end: bool = False) -> None:
         """Queue the metrics of a compiled call.
 
         Args:
-          first_step: number of steps taken before the call.
+          step: number of steps taken after the call.
           metrics: {name: [K]} on the devices.
+          is_end: whether the interval ends after this call.
         """
-        self._queue.append((first_step, metrics))
+        self._queue.append((step, metrics, is_end))
 
-    def cut(self, step: int) -> None:
-        """End the interval after `step` steps."""
-        self._queue.append((step, None))
-
-    def drain(
-        self, read: Callable[[Any], dict[str, np.ndarray]], block: bool
-    ) -> Iterator[tuple[int, dict[str, Any]]]:
+    def drain(self, keep: int = 0) -> Iterator[tuple[int, dict[str, float]]]:
         """Yield (step, means) of every interval that has ended.
 
         Args:
-          read: turns the metrics of a call into NumPy arrays.
-          block: whether to wait for metrics that have not arrived.
+          keep: number of calls, the newest ones, whose metrics are not waited for.
 
         Raises:
           Diverged: a number is not finite; the first such step is named.
         """
-        while self._queue:
-            step, metrics = self._queue[0]
-            # The queue is in the order of the steps: what has not arrived blocks all
-            # behind it.
-            arrived = metrics is None or block or _is_ready(metrics)
-            if not arrived:
-                return
-            self._queue.popleft()
-            if metrics is None:
-                yield step, self._means()
-            else:
-                self._add_up(step, read(metrics))
+        while len(self._queue) > keep:
+            step, metrics, is_end = self._queue.popleft()
+            self._add_up(step, self._read(metrics))
+            if is_end:
+                yield step, {n: total / self._count for n, total in self._sums.items()}
+                self._sums, self._count = {}, 0
 
-    def _means(self):
-        """Return the means of the interval and start a new one."""
-        means = {}
-        for name, total in self._sums.items():
-            means[name] = (np.asarray(total) / self._count).tolist()
-        self._sums, self._count = {}, 0
-        return means
-
-    def _add_up(self, first_step, metrics):
+    def _add_up(self, step, metrics):
         for name, values in metrics.items():
-            values = np.asarray(values)
-            _check_finite(name, values, first_step)
+            first_step = step - len(values)
+            if not np.isfinite(values).all():
+                # Steps count from 1.
+                bad = int(np.flatnonzero(~np.isfinite(values))[0])
+                _diverged(f"train/{name}", values[bad], first_step + bad + 1)
             # One by one, so that the sum does not depend on the number of steps per
-            # call.
-            total = np.asarray(self._sums.get(name, 0.0))
-            for value in values.astype(np.float64):
-                total = total + value
-            # Plain numbers, as `state` saves them in JSON. JSON keeps every bit of a
-            # float64.
-            self._sums[name] = total.tolist()
+            # call. JSON, in which `state` is saved, keeps every bit of a float64.
+            total = self._sums.get(name, 0.0)
+            for value in values.astype(np.float64).tolist():
+                total += value
+            self._sums[name] = total
         # The number of steps, the same for all names.
         self._count += len(values)
 
     def state(self) -> dict[str, Any]:
-        """Return the unfinished interval as numbers, after `drain(block=True)`."""
+        """Return the unfinished interval as numbers, after `drain`."""
         return {"sums": dict(self._sums), "count": self._count}
-
-
-def _is_ready(metrics):
-    return all(x.is_ready() for x in jax.tree.leaves(metrics))
-
-
-def _check_finite(name, values, first_step):
-    if np.isfinite(values).all():
-        return
-    # The first axis of `values` is that of the K steps of a call. Steps count from 1.
-    bad = tuple(np.argwhere(~np.isfinite(values))[0])
-    _diverged(f"train/{name}", values[bad], int(first_step + bad[0] + 1))
 
 
 def check_finite(numbers: Mapping[str, float], step: int) -> None:
@@ -139,6 +115,7 @@ class Log:
     Attributes:
       path: the metrics.jsonl.
       records: number of records in it.
+      events: the TensorBoard events.
     """
 
     def __init__(self, workdir: pathlib.Path, data: str, step: int, records: int):
@@ -168,52 +145,28 @@ class Log:
         lines = [json_files.text(record) + "\n" for record in there[:records]]
         json_files.replace(self.path, "".join(lines))
         self._file = open(self.path, "a", encoding="utf-8")
-        self._events = Events(workdir / "tensorboard", step + 1 if step else 0)
+        self.events = Events(workdir / "tensorboard", step + 1 if step else 0)
 
     def write(self, step: int, epoch: float, values: dict[str, float]) -> None:
         """Append a record: the step, the epoch, the name of the data, the values."""
         record = {"step": step, "epoch": round(epoch, 6), "data": self._data, **values}
-        with self._write_errors():
-            self._file.write(json_files.text(record) + "\n")
-            # For programs that follow the file. Only `flush` makes it survive a crash.
-            self._file.flush()
-            for name, value in values.items():
-                self._events.scalar(name, value, step)
+        self._file.write(json_files.text(record) + "\n")
+        # For programs that follow the file. Only `flush` makes it survive a crash.
+        self._file.flush()
+        for name, value in values.items():
+            self.events.scalar(name, value, step)
         self.records += 1
-
-    def describe(self, config: Mapping[str, Any], metric: str | None) -> None:
-        """Write the config for TensorBoard; see `Events.config`."""
-        with self._write_errors():
-            self._events.config(config, metric)
-
-    def pictures(self, step: int, paths: Iterable[pathlib.Path]) -> None:
-        """Copy those of the files that are pictures into the TensorBoard events."""
-        with self._write_errors():
-            for path in paths:
-                if path.suffix in (".png", ".gif"):
-                    self._events.picture(path, step)
 
     def flush(self) -> None:
         """Put everything on disk, before a checkpoint that counts the records."""
-        with self._write_errors():
-            os.fsync(self._file.fileno())
-            self._events.flush()
-
-    @contextlib.contextmanager
-    def _write_errors(self):
-        try:
-            yield
-        except OSError as e:
-            raise RunError(
-                f"could not write {self.path}: {e.strerror}; checkpoints saved before "
-                "are intact"
-            ) from e
+        os.fsync(self._file.fileno())
+        self.events.flush()
 
     def close(self) -> None:
         """Flush and close."""
         self.flush()
         self._file.close()
-        self._events.close()
+        self.events.close()
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -249,18 +202,3 @@ def write_csv(workdir: pathlib.Path) -> None:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(records)
-
-
-def is_better(value: float, best: float | None, mode: str) -> bool:
-    """Whether a value is better than the best so far.
-
-    Args:
-      value: the new value; NaN is never better.
-      best: the best so far, or None.
-      mode: "min" or "max".
-    """
-    if math.isnan(value):
-        return False
-    if best is None:
-        return True
-    return value < best if mode == "min" else value > best

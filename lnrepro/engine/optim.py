@@ -1,27 +1,11 @@
 """The optimisers of the paper's experiments as optax transformations."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
 from lnrepro.errors import UserError
-
-
-class KirosAdamState(NamedTuple):
-    """The state of `scale_by_kiros_adam`.
-
-    Attributes:
-      count: [], the number of steps taken.
-      mu: the first moments, shaped like the parameters.
-      nu: the second moments.
-    """
-
-    count: jax.Array
-    mu: optax.Updates
-    nu: optax.Updates
 
 
 def scale_by_kiros_adam(
@@ -44,7 +28,7 @@ def scale_by_kiros_adam(
     def init(params):
         mu = jax.tree.map(jnp.zeros_like, params)
         nu = jax.tree.map(jnp.zeros_like, params)
-        return KirosAdamState(jnp.zeros([], jnp.int32), mu, nu)
+        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), mu, nu)
 
     def update(updates, state, params=None):
         del params
@@ -58,7 +42,7 @@ def scale_by_kiros_adam(
         def step(m, v):
             return (correction * m / (jnp.sqrt(v) + eps)).astype(m.dtype)
 
-        return jax.tree.map(step, mu, nu), KirosAdamState(count, mu, nu)
+        return jax.tree.map(step, mu, nu), optax.ScaleByAdamState(count, mu, nu)
 
     return optax.GradientTransformation(init, update)
 

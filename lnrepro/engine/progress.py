@@ -1,4 +1,4 @@
-"""Output of a run: lines, below them a bar on a terminal; then a table."""
+"""Output of a run: lines while it trains, then a table."""
 
 import datetime
 import sys
@@ -13,14 +13,11 @@ PRINT_EVERY_S = 5.0
 class Progress:
     """The rate, the time left and the numbers of a run."""
 
-    def __init__(
-        self, total: int, step: int, quiet: bool = False, first: str | None = None
-    ):
-        """Start the bar.
+    def __init__(self, total: int, quiet: bool = False, first: str | None = None):
+        """Print nothing yet.
 
         Args:
           total: number of steps of the run.
-          step: number of steps taken before.
           quiet: whether nothing is printed, as on every process but the first.
           first: name of the number that is shown before all others.
         """
@@ -28,31 +25,15 @@ class Progress:
         self._quiet = quiet
         self._first = first
         # The step and the time from which the rate is measured.
-        self._first_step = step
-        self._first_time = None
+        self._start: tuple[int, float] | None = None
         self._last_print = 0.0
-        self._bar = None
-        if not quiet and sys.stdout.isatty():
-            from rich import progress
-
-            self._bar = progress.Progress(
-                progress.TextColumn("step"),
-                progress.MofNCompleteColumn(),
-                progress.BarColumn(),
-                progress.TimeRemainingColumn(),
-                progress.TextColumn("left"),
-            )
-            self._task = self._bar.add_task("", total=total, completed=step)
-            self._bar.start()
 
     def step(self, step: int) -> None:
         """Note that `step` steps have been dispatched."""
         # The first call compiles the program, so that the rate is measured from its
         # end.
-        if self._first_time is None:
-            self._first_time, self._first_step = time.monotonic(), step
-        if self._bar:
-            self._bar.update(self._task, completed=step)
+        if self._start is None:
+            self._start = step, time.monotonic()
 
     def metrics(
         self, step: int, values: Mapping[str, float], important: bool = False
@@ -72,22 +53,16 @@ class Progress:
             self.say(f"step {step}/{self._total}  {self._rate(step)}  {brief}")
 
     def say(self, text: str) -> None:
-        """Print a line, above the bar if there is one."""
-        if self._bar:
-            self._bar.console.print(text, highlight=False, soft_wrap=True, markup=False)
-        elif not self._quiet:
+        """Print a line."""
+        if not self._quiet:
             print(text, flush=True)
 
-    def close(self) -> None:
-        """End the bar."""
-        if self._bar:
-            self._bar.stop()
-
     def _rate(self, step):
-        if self._first_time is None or step <= self._first_step:
+        first_step, first_time = self._start or (step, 0.0)
+        if step <= first_step:
             return ""
-        seconds = max(time.monotonic() - self._first_time, 1e-9)
-        rate = (step - self._first_step) / seconds
+        seconds = max(time.monotonic() - first_time, 1e-9)
+        rate = (step - first_step) / seconds
         speed = f"{rate:.1f} steps/s" if rate >= 1 else f"{1 / rate:.1f} s/step"
         left = datetime.timedelta(seconds=round((self._total - step) / rate))
         return f"{speed}  {left} left"
@@ -98,14 +73,12 @@ class Row(NamedTuple):
 
     Attributes:
       name: what it is.
-      value: the number, or the mean over several seeds.
-      spread: standard deviation over the seeds; None with one seed.
+      value: the number.
       unit: its unit; "" if it has none.
     """
 
     name: str
     value: float
-    spread: float | None = None
     unit: str = ""
 
 
@@ -124,15 +97,10 @@ def table(title: str, numbers: Sequence[Row], lines: Sequence[str]) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120)
     if numbers:
         console.print(title, highlight=False, soft_wrap=True, markup=False)
-        has_spread = any(row.spread is not None for row in numbers)
-        mean = ("mean", "std over seeds") if has_spread else ("value",)
-        cells = Table("metric", *mean, "unit")
+        cells = Table("metric", "value", "unit")
         for row in numbers:
-            values = [row.name, f"{row.value:.6g}"]
-            if has_spread:
-                values.append("" if row.spread is None else f"{row.spread:.2g}")
             # Brackets in a plain string would be rich's markup.
-            cells.add_row(*map(Text, (*values, row.unit)))
+            cells.add_row(*map(Text, (row.name, f"{row.value:.6g}", row.unit)))
         console.print(cells)
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True, markup=False)

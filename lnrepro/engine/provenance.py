@@ -100,7 +100,7 @@ def commits(workdir: pathlib.Path) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def record_resume(workdir: pathlib.Path, step: int) -> str:
+def record_resume(workdir: pathlib.Path, step: int) -> list[str]:
     """Record that a run goes on.
 
     Args:
@@ -108,7 +108,7 @@ def record_resume(workdir: pathlib.Path, step: int) -> str:
       step: the number of steps taken so far.
 
     Returns:
-      A line about what differs from its last start, "" if nothing does.
+      A line about each thing that differs from its last start.
 
     Raises:
       OSError: it cannot be written.
@@ -121,7 +121,7 @@ def record_resume(workdir: pathlib.Path, step: int) -> str:
     # compared.
     names = ("git", "versions", "devices", "processes")
     then, now = ({name: start.get(name) for name in names} for start in (before, now))
-    words = [f"{field} {a} -> {b}" for field, a, b in differences(then, now)]
-    if not words:
-        return ""
-    return f"resumed otherwise than started before: {'; '.join(words)}"
+    return [
+        f"resumed otherwise than started before: {field} {a} -> {b}"
+        for field, a, b in differences(then, now)
+    ]

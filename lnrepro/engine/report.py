@@ -6,11 +6,10 @@ The page holds its pictures, so that it can be sent and kept as a single file.
 import base64
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any
 
-from lnrepro.engine import artifacts, experiment
+from lnrepro.engine import artifacts
 from lnrepro.engine.progress import Row
 
 REPORT = "report.html"
@@ -23,7 +22,6 @@ body {{ font-family: Georgia, serif; max-width: 62rem; margin: 2rem auto;
 img, iframe {{ max-width: 100%; }}
 iframe {{ width: 100%; height: 30rem; border: 1px solid #ddd; }}
 pre {{ font-size: .82rem; background: #f5f5f5; padding: .5rem; overflow-x: auto; }}
-summary {{ cursor: pointer; }}
 table {{ border-collapse: collapse; font-size: .85rem; }}
 td {{ border-bottom: 1px solid #ddd; padding: .2rem .6rem; }}
 </style>
@@ -37,45 +35,12 @@ PICTURES = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml"}
 TEXTS = (".md", ".txt")
 
 
-def results_first(
-    config: Mapping[str, Any], numbers: Sequence[Row]
-) -> tuple[list[Row], list[Row]]:
-    """Part what a run is judged by from the other numbers.
-
-    Its results are the best value, those of the evaluations at the end, and the curves.
-
-    Args:
-      config: the config of the run, or its JSON.
-      numbers: the rows of all numbers.
-
-    Returns:
-      The results, and the rest. Where a config names none of them, all are results.
-    """
-    at_end = [name for name, when in config["evals"].items() if when == "end"]
-    leading = [f"best {config['best']['metric']}", "best step"]
-    leading += [row.name for row in numbers if row.name.partition("/")[0] in at_end]
-    leading += experiment.metrics_of(config["curves"])
-    rest = {row.name: row for row in numbers}
-    results = [rest.pop(name) for name in leading if name in rest]
-    if not results:
-        return list(rest.values()), []
-    return results, list(rest.values())
-
-
-def more(numbers: Sequence[Row]) -> str:
-    """Return such as "3 more numbers"."""
-    return f"{len(numbers)} more number{'s' if len(numbers) > 1 else ''}"
-
-
-def write(
-    folder: pathlib.Path, about: Mapping[str, Any], numbers: Sequence[Row], state: str
-) -> pathlib.Path:
+def write(folder: pathlib.Path, numbers: Sequence[Row], state: str) -> pathlib.Path:
     """Write report.html.
 
     Args:
-      folder: the run directory, with its artifacts.
-      about: the contents of its config.json.
-      numbers: the rows of the table. Those that are no results are folded.
+      folder: the run directory, with its config.json and its artifacts.
+      numbers: the rows of the table.
       state: what is said about the run, such as "1,000 of 1,000 steps".
 
     Returns:
@@ -84,11 +49,8 @@ def write(
     Raises:
       OSError: it cannot be written.
     """
-    results, others = results_first(about["config"], numbers)
-    sections = [f"<h2>Numbers</h2>{_table(results)}"]
-    if others:
-        summary = f"<summary>{more(others)}</summary>"
-        sections.append(f"<details>{summary}{_table(others)}</details>")
+    about = json.loads((folder / "config.json").read_bytes())
+    sections = [f"<h2>Numbers</h2>{_table(numbers)}"]
     files = [path for path in (folder / "artifacts").rglob("*") if path.is_file()]
     # The curves first.
     for path in sorted(files, key=lambda path: (path.stem != "curves", path)):
@@ -107,10 +69,9 @@ def write(
 
 def _table(numbers):
     """Return rows as a table of HTML."""
-    lines = [("metric", "value", "std over seeds", "unit")]
+    lines = [("metric", "value", "unit")]
     for row in numbers:
-        spread = "" if row.spread is None else f"{row.spread:.2g}"
-        lines.append((row.name, f"{row.value:.6g}", spread, row.unit))
+        lines.append((row.name, f"{row.value:.6g}", row.unit))
     table = ["<table>"]
     for line in lines:
         cells = [f"<td>{escape(cell)}</td>" for cell in line]

@@ -3,10 +3,10 @@
 A small data set then crosses to an accelerator once. A step sends the numbers of its
 rows there, and no examples.
 
-Shapes: K stacked batches, S seeds, B batch, N examples of the split.
+Shapes: K stacked batches, B batch, N examples of the split.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -24,33 +24,28 @@ class Resident(Stream):
 
     Attributes:
       columns: arrays [N, ...] on the host.
-      plans: which rows each batch holds, for each of the seeds.
+      plan: which rows each batch holds.
       step: number of the next batch.
     """
 
-    def __init__(
-        self, columns: Mapping[str, np.ndarray], plans: Sequence[Plan], start_step: int
-    ):
+    def __init__(self, columns: Mapping[str, np.ndarray], plan: Plan, start_step: int):
         """Describe the batches. The data set is copied to the device by the first one.
 
         Args:
           columns: arrays [N, ...].
-          plans: which rows each batch holds. With several plans, batches are [S, B].
+          plan: which rows each batch holds.
           start_step: number of the first batch.
         """
-        self.columns, self.plans, self.step = columns, plans, start_step
+        self.columns, self.plan, self.step = columns, plan, start_step
         self._on_device = None
 
     def take(self, n: int) -> dict[str, Any]:
-        """Return the next K = n batches: arrays [K, B, ...] or [K, S, B, ...]."""
+        """Return the next K = n batches: arrays [K, B, ...]."""
         if self._on_device is None:
             self._on_device = jax.device_put(dict(self.columns))
-        rows = []
-        for step in range(self.step, self.step + n):
-            rows.append([plan.rows(step) for plan in self.plans])
+        rows = [self.plan.rows(step) for step in range(self.step, self.step + n)]
         self.step += n
-        index = np.array(rows)
-        return _gather(self._on_device, index if self.plans[1:] else index[:, 0])
+        return _gather(self._on_device, np.array(rows))
 
     def close(self) -> None:
         """Do nothing: there is no thread to stop."""
@@ -77,7 +72,7 @@ def train_batches(
       UserError: see `data.batches.train_batches`.
     """
     if _helps(columns):
-        return Resident(columns, (plan,), start_step)
+        return Resident(columns, plan, start_step)
     return batches.train_batches(columns, plan, start_step=start_step)
 
 
@@ -86,23 +81,3 @@ def _helps(columns: Mapping[str, Any]) -> bool:
     has_one_accelerator = jax.default_backend() != "cpu" and jax.device_count() == 1
     n_bytes = sum(column.nbytes for column in columns.values())
     return has_one_accelerator and n_bytes <= LARGEST_BYTES
-
-
-def together(streams: Sequence[Any]) -> Resident | None:
-    """Return the batches of several seeds, gathered from one copy of the data set.
-
-    Args:
-      streams: the training batches of each seed, before their first batch.
-
-    Returns:
-      Their batches [S, B], or None unless all of them are resident and of equal data.
-    """
-    first, plans = streams[0], []
-    for stream in streams:
-        if not isinstance(stream, Resident):
-            return None
-        same = jax.tree.map(np.array_equal, stream.columns, first.columns)
-        if not all(same.values()):
-            return None
-        plans += stream.plans
-    return Resident(first.columns, plans, first.step)

@@ -10,9 +10,6 @@ from ml_collections import ConfigDict
 
 from lnrepro.errors import UserError
 
-# What the parameters of a network depend on, besides its training.
-OF_NETWORK = ("config.experiment", "config.norm", "config.model", "config.seed")
-
 
 def as_json(config: ConfigDict) -> dict[str, Any]:
     """Return the resolved config as JSON values; tuples become lists."""
@@ -36,33 +33,33 @@ def differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
         yield at, a, b
 
 
-def changes(there: Any, now: Any, fields: tuple[str, ...] = ("config",)) -> list[str]:
-    """Return what differs between two configs, where it may not differ.
+def check_same(what: str, there: Any, now: Mapping[str, Any], remedy: str) -> None:
+    """Check that a run directory or a checkpoint belongs to a run.
 
-    A run may go on with another mesh, since it may go on with other devices. What it
-    shows at its end alone may differ too: a mistake there would be known after all of
-    the training.
+    What a run shows at its end alone may differ: a mistake there would be known after
+    all of the training.
 
     Args:
-      there: the config of a run, as JSON values.
-      now: the config it goes on with.
-      fields: the fields that are compared, and what is below them.
+      what: what is said of one that does not, such as "X holds another run".
+      there: its "config", as JSON values, and other values.
+      now: those of the run that are compared.
+      remedy: what to do.
 
-    Returns:
-      "config.FIELD: VALUE there, VALUE now" for each field.
+    Raises:
+      UserError: they differ; all fields are named.
     """
     found = []
-    for field, a, b in differences(there, now, "config"):
+    for field, a, b in differences({name: there.get(name) for name in now}, now):
         at_end = (None, "end", "never")
         is_end = field.startswith("config.evals.") and a in at_end and b in at_end
-        may_differ = is_end or field.startswith(("config.mesh", "config.curves"))
-        if field.startswith(fields) and not may_differ:
+        if not is_end and not field.startswith("config.curves"):
             found.append(f"{field}: {a!r} there, {b!r} now")
-    return found
+    if found:
+        raise UserError(f"{what} ({'; '.join(found)}); {remedy}")
 
 
-def checkpoint_notes(config: ConfigDict, fingerprint: str) -> dict[str, Any]:
-    """Return what a checkpoint says about its run; see `check_checkpoint`.
+def identity(config: ConfigDict, fingerprint: str) -> dict[str, Any]:
+    """Return what a checkpoint says about its run.
 
     Args:
       config: the config.
@@ -76,29 +73,18 @@ def checkpoint_notes(config: ConfigDict, fingerprint: str) -> dict[str, Any]:
 
 
 def check_checkpoint(
-    path: pathlib.Path,
-    there: Mapping[str, Any],
-    now: Mapping[str, Any],
-    fields: tuple[str, ...] = ("config",),
+    path: pathlib.Path, there: Mapping[str, Any], now: Mapping[str, Any]
 ) -> None:
-    """Check that a checkpoint belongs to a run.
+    """Check that a checkpoint belongs to a run; see `check_same`.
 
     Args:
-      path: where it is, for the message.
+      path: where it is.
       there: its notes.
-      now: the `checkpoint_notes` of the run, or some of them.
-      fields: the fields of the config that are compared, and what is below them.
-
-    Raises:
-      UserError: it belongs to a run of another config or of other data, or with
-        another number of devices where these count.
+      now: the `identity` of the run, or a part of it.
     """
-    differing = changes(there.get("config"), now["config"], fields)
-    for name in now.keys() - {"config"}:
-        if there.get(name) != now[name]:
-            differing.append(f"{name}: {there.get(name)} there, {now[name]} now")
-    if differing:
-        raise UserError(
-            f"{path} is a checkpoint of another run ({'; '.join(differing)}); put the "
-            "run's own files back, or give another --workdir"
-        )
+    check_same(
+        f"{path} is a checkpoint of another run",
+        there,
+        now,
+        "put the run's own files back, or give another --workdir",
+    )

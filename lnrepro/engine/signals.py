@@ -4,8 +4,8 @@ Signals are collected while the loop runs. It stops after the same step in all
 processes, and saves before the run ends.
 """
 
-import contextlib
 import signal
+import threading
 import time
 from typing import Any
 
@@ -47,23 +47,22 @@ class Signals:
         self.caught: list[int] = []
         self._first_time: dict[int, float] = {}
         self._previous: dict[int, Any] = {}
-        self._saved_step: int | None = None
 
     def __enter__(self) -> "Signals":
-        self._collect(signal.SIGINT)
-        # Among several processes SIGTERM is caught by JAX's runtime, see `agreed`.
+        # Only the main thread may set a handler.
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        self._previous[signal.SIGINT] = signal.signal(signal.SIGINT, self._handle)
         if jax.process_count() == 1:
-            self._collect(signal.SIGTERM)
+            self._previous[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._handle)
+        else:
+            # JAX's runtime catches SIGTERM, see `agreed`. Later it would do nothing.
+            self._previous[signal.SIGTERM] = signal.SIG_DFL
         return self
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
-
-    def _collect(self, number):
-        # Only the main thread may set a handler.
-        with contextlib.suppress(ValueError):
-            self._previous[number] = signal.signal(number, self._handle)
 
     def _handle(self, signum, frame):
         self.caught.append(signum)
@@ -71,10 +70,7 @@ class Signals:
         if now - self._first_time.setdefault(signum, now) > REPEAT_S:
             signal.signal(signum, self._previous[signum])
             signal.raise_signal(signum)
-        elif self._saved_step is not None:
-            step, self._saved_step = self._saved_step, None
-            raise Stopped(signum, step)
-        elif signal.SIGTERM not in self._previous:
+        elif jax.process_count() > 1:
             # To JAX's runtime.
             signal.raise_signal(signal.SIGTERM)
 
@@ -95,15 +91,3 @@ class Signals:
         if multihost_utils.reached_preemption_sync_point(calls):
             return own or signal.SIGTERM
         return 0
-
-    def act_at_once(self, step: int) -> None:
-        """Raise Stopped as soon as a signal arrives, or if one has arrived already.
-
-        Args:
-          step: the step that was saved last.
-        """
-        if self.caught:
-            raise Stopped(self.caught[0], step)
-        self._saved_step = step
-        if signal.SIGTERM not in self._previous:
-            self._collect(signal.SIGTERM)

@@ -5,9 +5,7 @@ the compiled step is followed by what is due then: log, evaluate, save. A run th
 interrupted and resumed ends with the same bits as one that is not.
 """
 
-import collections
 import contextlib
-import json
 import pathlib
 from typing import Any
 
@@ -23,11 +21,10 @@ from lnrepro.engine import (
     provenance,
     report,
     run_config,
-    seeds,
     workdir,
 )
 from lnrepro.engine.checkpoint import Checkpoint, Store
-from lnrepro.engine.metrics import Log, Meter, check_finite, is_better, write_csv
+from lnrepro.engine.metrics import Log, Meter, check_finite, write_csv
 from lnrepro.engine.progress import Progress, Row, table
 from lnrepro.engine.run import Results, Run
 from lnrepro.engine.signals import Signals, Stopped
@@ -78,23 +75,23 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         store = Store(folder / "checkpoints")
         stack.callback(store.close)
         start = _restore(run, store, "last", fingerprint)
-        progress = Progress(
-            run.total_steps, start.step, not lock, run.config.best.metric
-        )
-        stack.callback(progress.close)
+        progress = Progress(run.total_steps, not lock, run.config.best.metric)
         progress.say(_header(run, start.step))
-        records = _open_records(run, start) if lock else None
+        records = None
+        if lock:
+            written = start.notes.get("records", 0)
+            records = Log(folder, run.config.data.name, start.step, written)
+        if records and not start.step:
+            records.events.config(run.config.to_dict())
         if lock and opened == "resumed":
-            changed = provenance.record_resume(folder, start.step)
-            if changed:
-                progress.say(changed)
+            for line in provenance.record_resume(folder, start.step):
+                progress.say(line)
         try:
             results = _take_steps(run, store, start, lock, records, progress)
         except Diverged as e:
             if lock:
                 workdir.note_diverged(folder, e)
             raise
-        progress.close()
         store.close()
         # The lock is held until results.json is written.
         if lock:
@@ -114,9 +111,10 @@ def _check(run: Run) -> tuple[str, dict[str, Any]]:
     """
     fingerprint, facts = _data_identity(run.config.data)
     experiment.check_data_sizes(run.config)
-    experiment.check_names(run.config, run.experiments[0])
-    # A model that cannot be built must not leave a config.json.
-    run.shapes()
+    experiment.check_names(run.config, run.experiment)
+    # Devices that do not fit and a model that cannot be built must not leave a
+    # config.json.
+    _ = run.placement, run.shapes()
     peers.agree("data", {"the data": fingerprint})
     return fingerprint, facts
 
@@ -142,7 +140,7 @@ def _restore(run: Run, store: Store, name: str, fingerprint: str) -> Checkpoint:
       UserError: there is a checkpoint that does not go with this run.
     """
     start = run.initial()
-    notes = run_config.checkpoint_notes(run.config, fingerprint)
+    notes = run_config.identity(run.config, fingerprint)
     saved = store.restore(name, start)
     peers.agree(
         f"checkpoint {name}", {"the step of the checkpoint": saved and saved.step}
@@ -156,27 +154,11 @@ def _restore(run: Run, store: Store, name: str, fingerprint: str) -> Checkpoint:
 
 def _header(run: Run, step: int) -> str:
     """Return the line that is printed when training starts after `step` steps."""
-    which = f"seed={run.seeds[0]}"
-    if len(run.seeds) > 1:
-        which = f"seeds={run.seeds[0]}..{run.seeds[-1]}"
     start = f"resuming at step {step} of" if step else "training"
     return (
-        f"{run.title} {which}: {start} {run.total_steps} steps on "
+        f"{run.title} seed={run.config.seed}: {start} {run.total_steps} steps on "
         f"{jax.device_count()} x {jax.devices()[0].platform}, in {run.folder}"
     )
-
-
-def _open_records(run: Run, start: Checkpoint) -> Log:
-    """Open the records, and remove those that were written after the checkpoint.
-
-    Raises:
-      UserError: they are not those of the checkpoint.
-    """
-    config, there = run.config, start.notes.get("records", 0)
-    records = Log(run.folder, config.data.name, start.step, there)
-    if not start.step:
-        records.describe(config.to_dict(), config.best.metric)
-    return records
 
 
 def _take_steps(
@@ -202,12 +184,12 @@ def _take_steps(
     Returns:
       The last value of every number, and the paths of all artifacts.
     """
-    step, total = start.step, run.total_steps
+    step, total, placement = start.step, run.total_steps, run.placement
     best, numbers = start.notes["best"], dict(start.notes["numbers"])
     paths = dict.fromkeys(map(pathlib.Path, start.notes.get("artifacts", ())))
-    meter = Meter(start.notes.get("meter"))
-    state = run.placement.place(start.state)
-    compiled = run.placement.compile(run.step(), state)
+    meter = Meter(placement.read, start.notes.get("meter"))
+    state = placement.place(start.state)
+    compiled = placement.compile(run.step())
     log_every = run.config.log_every or run.steps_per_epoch
     save_every = run.config.save_every or run.steps_per_epoch
     # Calls of the compiled step never cross a point where something is due. They start
@@ -226,32 +208,31 @@ def _take_steps(
         numbers.update(values)
         if records:
             records.write(at, at / run.steps_per_epoch, values)
-        progress.metrics(at, seeds.without_single(values), important)
+        progress.metrics(at, values, important)
 
-    def log(wait: bool) -> None:
-        """Record the training metrics that have arrived; with `wait`, all of them."""
-        for at, means in meter.drain(run.placement.read, wait):
+    def log(keep: int = 0) -> None:
+        """Record the training metrics of all calls but the newest `keep`."""
+        for at, means in meter.drain(keep):
             values = {f"train/{name}": mean for name, mean in means.items()}
-            if len(run.seeds) > 1:
-                values = seeds.spread(values, run.seeds)
             record(at, values, important=False)
 
     def evaluate(names: list[str] | tuple[str, ...]) -> dict[str, float]:
         """Run evaluations and record them. Raise Diverged if they are not finite."""
         check_lock()
-        results = run.evaluate(run.placement.vars(state).vars, names)
+        results = run.evaluate(placement.vars(state).vars, names)
         if results.numbers:
             record(step, results.numbers, important=True)
         check_finite(results.numbers, step)
         if records:
-            records.pictures(step, results.paths)
+            for path in results.paths:
+                records.events.picture(path, step)
         paths.update(dict.fromkeys(results.paths))
         return results.numbers
 
     def save(kinds: list[str]) -> None:
         """Save the state, as the best or as the last checkpoint or both."""
         check_lock()
-        log(wait=True)
+        log()
         # The loss of the step that made them infinite may have been finite.
         if not _all_finite(state):
             what = "the parameters or the optimiser's moments are not finite"
@@ -265,40 +246,35 @@ def _take_steps(
         if records:
             records.flush()
             notes["records"] = records.records
-        on_host = run.placement.read(state)
+        on_host = placement.read(state)
         for kind in kinds:
             store.save(kind, step, on_host, notes)
 
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(Signals())
-        batches = run.batches(step)
+        batches = run.experiment.batches(step)
         stack.callback(close, batches)
-        calls, in_flight = 0, collections.deque()
+        calls = 0
         while step < total:
             # Steps, up to the next point where something is due.
             n = min(every - step % every for every in intervals)
-            batch = run.placement.batch(take(batches, min(n, total - step)))
+            batch = placement.batch(take(batches, min(n, total - step)))
             state, metrics = compiled(state, batch)
             if not calls:
                 experiment.check_train_metrics(run.config.curves, metrics)
-            meter.add(step, metrics)
             step, calls = min(step + n, total), calls + 1
-            in_flight.append(metrics)
-            if len(in_flight) > AHEAD:
-                jax.block_until_ready(in_flight.popleft())
             progress.step(step)
 
-            # Log.
-            if is_due(log_every):
-                meter.cut(step)
-            log(wait=False)
+            # Log. This waits for the call before the newest AHEAD.
+            meter.add(step, metrics, is_due(log_every))
+            log(keep=AHEAD)
             signal = signals.agreed(calls)
 
             # Evaluate. Records stay in the order of the steps.
             names = [name for name, every in run.evals.every.items() if is_due(every)]
             is_best = False
             if names:
-                log(wait=True)
+                log()
                 found = evaluate(names)
                 is_best = _is_best(run, best, found, names)
                 if is_best:
@@ -314,16 +290,17 @@ def _take_steps(
             if signal:
                 store.wait()
                 raise Stopped(signal, step)
-
-        # Finish. All is saved, so that a signal may stop the evaluations anywhere.
-        log(wait=True)
+        log()
         store.wait()
-        if run.evals.at_end:
-            names = ", ".join(run.evals.at_end)
-            progress.say(f"trained and saved; evaluations at the end: {names}")
-        signals.act_at_once(step)
-        # Their record comes last, so that the last record of a finished run has them.
-        evaluate(run.evals.at_end)
+        if signals.caught:
+            raise Stopped(signals.caught[0], step)
+
+    # Finish. All is saved, so that a signal may end the evaluations anywhere. Their
+    # record comes last, so that the last record of a finished run has them.
+    if run.evals.at_end:
+        names = ", ".join(run.evals.at_end)
+        progress.say(f"trained and saved; evaluations at the end: {names}")
+    evaluate(run.evals.at_end)
     if records:
         records.close()
     if best:
@@ -349,8 +326,11 @@ def _is_best(
     if not metric or metric.partition("/")[0] not in names:
         return False
     experiment.check_measured("config.best.metric", metric, list(found))
-    before = best["value"] if best else None
-    return is_better(found[metric], before, run.config.best.mode)
+    if best is None:
+        return True
+    if run.config.best.mode == "min":
+        return found[metric] < best["value"]
+    return found[metric] > best["value"]
 
 
 @jax.jit
@@ -367,28 +347,23 @@ def _write_results(run: Run, results: Results) -> None:
     write_csv(folder)
     paths = artifacts.draw_curves(folder, config.to_dict()) + results.paths
     rows = _rows(run, results.numbers)
-    about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    page = report.write(folder, about, rows, f"finished, {run.total_steps} steps")
+    page = report.write(folder, rows, f"finished, {run.total_steps} steps")
     json_files.write(folder / "results.json", results.numbers)
-    shown, others = report.results_first(about["config"], rows)
-    more = f" (with {report.more(others)})" if others else ""
     lines = [
         f"numbers    {folder / 'metrics.jsonl'} (metrics.csv)",
-        f"page       {page}{more}",
+        f"page       {page}",
         *(f"picture    {path}" for path in paths),
     ]
-    table(f"{run.title}, {run.total_steps} steps", shown, lines)
+    table(f"{run.title}, {run.total_steps} steps", rows, lines)
 
 
 def _rows(run: Run, numbers: dict[str, float]) -> list[Row]:
-    """Return the rows of the table of a run's numbers."""
+    """Return the rows of the table of a run's numbers, the best ones first."""
     rows = []
-    # Of several seeds, the mean and the deviation are shown.
-    for name, value in seeds.without_single(numbers).items():
-        spread = seeds.deviation(numbers, name, run.seeds)
-        unit = "steps" if name == "best step" else run.experiments[0].unit(name)
-        rows.append(Row(name, value, spread, unit))
-    return rows
+    for name, value in numbers.items():
+        unit = "steps" if name == "best step" else run.experiment.unit(name)
+        rows.append(Row(name, value, unit))
+    return sorted(rows, key=lambda row: not row.name.startswith("best "))
 
 
 def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
@@ -426,8 +401,7 @@ def evaluate(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
             record = {"step": saved.step, **numbers}
             json_files.write(folder / "evaluation.json", record)
     if is_first:
-        shown, others = report.results_first(run.config.to_dict(), _rows(run, numbers))
         lines = [f"picture    {path}" for path in paths]
-        table(f"{folder} at step {saved.step}", shown + others, lines)
+        table(f"{folder} at step {saved.step}", _rows(run, numbers), lines)
     check_finite(numbers, saved.step)
     return numbers

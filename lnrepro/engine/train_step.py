@@ -1,6 +1,6 @@
 """The optimiser step: its state, its batches and its compiled function.
 
-Shape letters: K steps in one call of the compiled program, B batch, S seeds.
+Shape letters: K steps in one call of the compiled program, B batch.
 """
 
 import itertools
@@ -52,7 +52,6 @@ class Closable(Protocol):
         """Release what the batches hold."""
 
 
-# Training batches of one seed, or of several together.
 Batches = Iterator[Any] | Stacked
 
 
@@ -79,17 +78,15 @@ def make_step(
     Args:
       exp: the experiment.
       optimizer: the optimiser.
-      key: random key of the run. Step t uses fold_in(key, t). With keys [S], S seeds
-        take their steps together.
+      key: random key of the run. Step t uses fold_in(key, t).
 
     Returns:
       (state, batches, axis) -> (state, metrics). `batches` are K stacked batches
       [K, B, ...], and metrics are [K]. `axis` is the pmap axis over which gradients,
-      collections and metrics are averaged, or None under jit. With S seeds: state
-      [S, ...], batches [K, S, B, ...], metrics [K, S].
+      collections and metrics are averaged, or None under jit.
     """
 
-    def one_step(state: State, batch, key, axis):
+    def one_step(state: State, batch, axis):
         step_key = jax.random.fold_in(key, state.step)
         if axis is not None:
             # Each device draws numbers of its own.
@@ -117,12 +114,9 @@ def make_step(
         params = optax.apply_updates(state.params, updates)
         return State(state.step + 1, params, collections, opt_state), metrics
 
-    if key.ndim:
-        one_step = jax.vmap(one_step, in_axes=(0, 0, 0, None))
-
     def steps(state: State, batches, axis):
         def body(state, batch):
-            return one_step(state, batch, key, axis)
+            return one_step(state, batch, axis)
 
         if jax.tree.leaves(batches)[0].shape[0] > 1:
             return jax.lax.scan(body, state, batches)

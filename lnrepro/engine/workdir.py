@@ -13,7 +13,7 @@ from typing import IO, Any, Literal, NamedTuple
 from ml_collections import ConfigDict
 
 from lnrepro.engine import json_files, provenance
-from lnrepro.engine.run_config import as_json, changes
+from lnrepro.engine.run_config import as_json, check_same
 from lnrepro.errors import Diverged, RunError, UserError
 
 # The facts of the data set that a run was trained on.
@@ -31,8 +31,6 @@ def default(config: ConfigDict, variant: str) -> pathlib.Path:
     # A value that is not the name of a module is refused when it is imported.
     experiment = str(config.experiment).rpartition(".")[2]
     name = f"{variant or 'default'}-{config.norm}-seed{config.seed}"
-    if config.seeds > 1:
-        name += f"to{config.seed + config.seeds - 1}"
     return pathlib.Path("runs") / experiment / name
 
 
@@ -189,11 +187,11 @@ def open_run(
 
     Raises:
       UserError: the run there has another config, whose fields are named, or other
-        data; or its results.json is damaged.
+        data.
     """
     path, now = workdir / "config.json", as_json(config)
     about = check_run(workdir, config, fingerprint)
-    if about and read_results(workdir) is not None:
+    if about and read_results(workdir):
         return "finished"
     if about:
         if about["config"] != now:
@@ -227,43 +225,45 @@ def check_run(
       UserError: the run there has another config, whose fields are named, or other
         data.
     """
-    path = workdir / "config.json"
-    if not path.exists():
+    there = read_about(workdir)
+    if there is None:
         return None
-    try:
-        there = json.loads(path.read_bytes())
-        differing = changes(there["config"], as_json(config))
-        data_there = there["data"]["fingerprint"]
-    except json_files.MALFORMED:
-        raise UserError(
-            f"{path}: not a run's config.json; give another --workdir"
-        ) from None
-    if fingerprint not in (None, data_there):
-        differing.append(f"data: {data_there} there, {fingerprint} now")
-    if differing:
-        raise UserError(
-            f"{workdir} holds a run of another config ({'; '.join(differing)}); give "
-            "another --workdir, or remove it"
-        )
+    now: dict[str, Any] = {"config": as_json(config)}
+    if fingerprint is not None:
+        now["fingerprint"] = fingerprint
+    check_same(
+        f"{workdir} holds a run of another config",
+        there | there["data"],
+        now,
+        "give another --workdir, or remove it",
+    )
     return there
 
 
-def read_results(workdir: pathlib.Path) -> dict[str, Any] | None:
-    """Read results.json; None if the run is not finished.
+def read_about(workdir: pathlib.Path) -> dict[str, Any] | None:
+    """Read the config.json of a run; None if there is none that can be read.
 
     Raises:
-      UserError: the file is damaged.
+      UserError: it is not that of a run.
     """
-    path = workdir / "results.json"
-    if not path.exists():
+    path = workdir / "config.json"
+    try:
+        about = json.loads(path.read_bytes())
+        _ = about["config"]["experiment"]
+    except OSError:
         return None
-    results = json_files.read_object(path)
-    if not results:
+    except json_files.MALFORMED as e:
         raise UserError(
-            f"{path} is damaged: remove it, and the command of the run finishes it "
-            "again"
-        )
-    return results
+            f"{path}: not a run's config.json ({type(e).__name__}); give another "
+            "directory"
+        ) from None
+    return about
+
+
+def read_results(workdir: pathlib.Path) -> dict[str, Any] | None:
+    """Read results.json; None if the run is not finished."""
+    path = workdir / "results.json"
+    return json.loads(path.read_bytes()) if path.exists() else None
 
 
 def note_diverged(workdir: pathlib.Path, error: Diverged) -> None:

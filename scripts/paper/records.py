@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from experiments.paper_results import FINGERPRINTS
-from lnrepro.engine import json_files, loaded_run, provenance, seeds, workdir
+from lnrepro.engine import json_files, loaded_run, provenance, workdir
 from lnrepro.engine.command_line import Parser
 from lnrepro.engine.experiment import total_steps
 from lnrepro.errors import UserError, ended
@@ -116,8 +116,9 @@ class RecordedRun(NamedTuple):
         first, count = self.config.seed, self.config.get("seeds", 1)
         values = {}
         for seed in range(first, first + count):
-            # Several seeds of one run have a name each.
-            name = metric if count == 1 else seeds.name_of(metric, seed)
+            # Runs of earlier versions trained several seeds together. Each has a name
+            # then, and their mean has the plain name.
+            name = metric if count == 1 else f"{metric}/seed{seed}"
             finite = [r for r in self.records if workdir.is_finite(r.get(name))]
             values[seed] = [(record, record[name]) for record in finite]
         return values

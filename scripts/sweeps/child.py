@@ -2,10 +2,10 @@
 
 The process runs this file, which becomes the command of the run:
 
-    python child.py PARENT DEATH CORES COMMAND ...
+    python child.py PARENT DEATH COMMAND ...
 
-PARENT is the process id of the parent, DEATH the signal when it dies, and CORES such as
-0,1 or "". The workers of all launchers start it, so it uses the standard library only.
+PARENT is the process id of the parent, and DEATH the signal when it dies. The workers
+of all launchers start it, so it uses the standard library only.
 """
 
 import ctypes
@@ -27,7 +27,6 @@ def start(
     workdir: pathlib.Path,
     command: Sequence[str],
     death: int,
-    cores: Sequence[int] = (),
     env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen:
     """Start a run, with its output at the end of output.log.
@@ -36,12 +35,10 @@ def start(
       workdir: the run directory, which is made.
       command: what follows `python`.
       death: the signal that the run gets when this process dies.
-      cores: the cores to run on; all if there are none.
       env: variables beside those of this process.
     """
     workdir.mkdir(parents=True, exist_ok=True)
-    restricted = ",".join(map(str, cores))
-    words = [sys.executable, __file__, str(os.getpid()), str(int(death)), restricted]
+    words = [sys.executable, __file__, str(os.getpid()), str(int(death))]
     with open(workdir / LOG, "ab") as log:
         # The child has a session of its own, so that Ctrl-C on the terminal reaches the
         # launcher alone, which then asks its children to stop.
@@ -55,7 +52,15 @@ def start(
         )
 
 
-def main(parent: str, death: str, cores: str, *command: str) -> None:
+def threads(count: int) -> dict[str, str]:
+    """Return the variable that limits the threads of XLA's CPU client.
+
+    It makes one for each core of the machine otherwise.
+    """
+    return {"PJRT_NPROC": os.environ.get("PJRT_NPROC", str(count))}
+
+
+def main(parent: str, death: str, *command: str) -> None:
     """Prepare this process and replace it by the command."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(death), 0, 0, 0)
@@ -69,8 +74,6 @@ def main(parent: str, death: str, cores: str, *command: str) -> None:
         signal.signal(user_signal, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
-    if cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
     now, shown = time.strftime("%F %T"), shlex.join(command)
     print(f"== {now} on {socket.gethostname()}: {shown}", flush=True)
     os.execvp(command[0], command)

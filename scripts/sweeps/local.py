@@ -4,6 +4,7 @@ import itertools
 import os
 import signal
 import subprocess
+import sys
 
 from scripts.sweeps import child
 from scripts.sweeps.planned_runs import PlannedRun
@@ -12,10 +13,10 @@ CORES_PER_RUN = 4
 
 
 class Local:
-    """Starts and ends child processes.
+    """Starts child processes.
 
     Attributes:
-      slots: the number of runs at a time; each slot has its own cores and GPUs.
+      slots: the number of runs at a time; each slot has its share of cores and GPUs.
     """
 
     def __init__(self, processes: int | None):
@@ -25,92 +26,48 @@ class Local:
           processes: the number of slots; None: one for each GPU, or for every
             CORES_PER_RUN cores.
         """
-        here, gpus = cores(), _gpus()
-        self.slots = processes or len(gpus) or max(1, len(here) // CORES_PER_RUN)
-        self._cores = divide(here, self.slots)
-        self._gpus = divide(gpus, self.slots)
-        self._runs_per_gpu = -(-self.slots // len(gpus)) if gpus else 1
-        self._free = list(range(self.slots))
-        self._children: dict[PlannedRun, tuple[int, subprocess.Popen]] = {}
+        cores, gpus = _cores(), _gpus()
+        self.slots = processes or len(gpus) or max(1, cores // CORES_PER_RUN)
+        self._environment = child.threads(max(1, cores // self.slots))
+        self._gpus = gpus
+        # The newest process of each slot.
+        self._processes: list[subprocess.Popen | None] = [None] * self.slots
 
-    def cores_of(self, slot: int) -> list[int]:
-        """Return the cores of a slot."""
-        return self._cores[slot]
-
-    def start(self, run: PlannedRun) -> None:
+    def start(self, run: PlannedRun) -> subprocess.Popen:
         """Start a run in a free slot."""
-        slot = self._free.pop(0)
-        self._children[run] = (
-            slot,
-            child.start(
-                run.workdir,
-                run.command,
-                signal.SIGINT,
-                self._cores[slot],
-                self._environment(slot),
-            ),
+        free = [p is None or p.poll() is not None for p in self._processes]
+        slot = free.index(True)
+        process = child.start(
+            run.workdir, run.command, signal.SIGINT, self.environment(slot)
         )
+        self._processes[slot] = process
+        return process
 
-    def poll(self) -> dict[PlannedRun, tuple[int, str]]:
-        """Return {run: (exit code, "")} of the runs that ended since the last call."""
-        ended = {}
-        for run, (slot, process) in list(self._children.items()):
-            if process.poll() is not None:
-                ended[run] = process.returncode, ""
-                self._free.append(slot)
-                del self._children[run]
-        return ended
-
-    def stop(self) -> None:
-        """Ask all runs to save and stop; `poll` tells when they have."""
-        self._signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End all runs at once; their newest checkpoints stay."""
-        self._signal(signal.SIGKILL)
+    def environment(self, slot: int) -> dict[str, str]:
+        """Return the variables that give a slot its share of the machine."""
+        if not self._gpus:
+            return self._environment
+        # Slot i has the GPUs i, i + slots, ...; with more slots than GPUs, one of them.
+        own = self._gpus[slot % len(self._gpus) :: self.slots]
+        env = self._environment | {"CUDA_VISIBLE_DEVICES": ",".join(own)}
+        runs_per_gpu = -(-self.slots // len(self._gpus))
+        fraction = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+        if runs_per_gpu > 1 and fraction not in os.environ:
+            env[fraction] = f"{0.9 / runs_per_gpu:.2f}"
+        return env
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
 
-    def _signal(self, signum):
-        for _, process in self._children.values():
-            process.send_signal(signum)
 
-    def _environment(self, slot):
-        if not self._gpus[slot]:
-            return {}
-        env = {"CUDA_VISIBLE_DEVICES": ",".join(self._gpus[slot])}
-        fraction = "XLA_PYTHON_CLIENT_MEM_FRACTION"
-        if self._runs_per_gpu > 1 and fraction not in os.environ:
-            env[fraction] = f"{0.9 / self._runs_per_gpu:.2f}"
-        return env
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
-def divide(things: list, slots: int) -> list[list]:
-    """Divide a list into contiguous shares of nearly equal length.
-
-    Args:
-      things: the list.
-      slots: the number of shares. Where there are fewer things than slots, several
-        slots get the same thing.
-    """
-    n = len(things)
-    if n == 0:
-        return [[] for _ in range(slots)]
-    if n < slots:
-        return [[things[i % n]] for i in range(slots)]
-    bounds = [i * n // slots for i in range(slots + 1)]
-    return [things[a:b] for a, b in itertools.pairwise(bounds)]
-
-
-def cores() -> list[int]:
-    """Return the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
-
-
-def _gpus():
+def _gpus() -> list[str]:
     """Return the names of the GPUs that this process may use, and initialise none."""
     if os.environ.get("JAX_PLATFORMS", "").startswith("cpu"):
         return []

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lnrepro.errors import UserError
 from scripts.sweeps import child
@@ -21,7 +22,7 @@ RETRIES = 10
 
 
 class OnRay:
-    """One task for each run; Ray decides where and when it runs.
+    """Starts tasks; Ray decides where and when they run.
 
     Attributes:
       slots: the number of runs at a time.
@@ -37,76 +38,65 @@ class OnRay:
           tpus: TPU chips of each run.
 
         Raises:
-          UserError: there is no such cluster, or it is too small.
+          UserError: there is no such cluster.
         """
         self.slots = processes or sys.maxsize
-        self._ray, self._tasks, self._killed = _connect(), {}, False
-        # Ray would wait for ever for resources that no node has.
-        there = self._ray.cluster_resources()
-        for name, amount in (("CPU", cpus), ("GPU", gpus), ("TPU", tpus)):
-            if amount > there.get(name, 0):
-                raise UserError(
-                    f"--{name.lower()}s {amount:g}: this Ray cluster has "
-                    f"{there.get(name, 0):g} {name} in all; ask for less, or add nodes"
-                )
-        options = {
-            "num_cpus": cpus,
-            "num_gpus": gpus,
-            "resources": {"TPU": tpus} if tpus else None,
-            "max_retries": RETRIES,
-            "scheduling_strategy": "SPREAD",
-        }
-        self._train = self._ray.remote(**options)(_train)
-        # XLA's CPU client makes a thread for each core of the machine unless it is told
-        # a number.
-        self._env = {"PJRT_NPROC": os.environ.get("PJRT_NPROC", str(cpus))}
-        for name, value in os.environ.items():
-            if name.startswith("LNREPRO_"):
-                self._env[name] = value
+        self._ray = _connect()
+        self._train = self._ray.remote(
+            num_cpus=cpus,
+            num_gpus=gpus,
+            resources={"TPU": tpus} if tpus else None,
+            max_retries=RETRIES,
+            scheduling_strategy="SPREAD",
+        )(_train)
+        own = {k: v for k, v in os.environ.items() if k.startswith("LNREPRO_")}
+        self._environment = own | child.threads(cpus)
 
-    def start(self, run: PlannedRun) -> None:
+    def start(self, run: PlannedRun) -> "RayTask":
         """Hand a run to Ray."""
-        train = self._train.options(name=run.id)
         folder = run.workdir.absolute()
-        task = train.remote(folder, run.command, os.getcwd(), self._env)
-        self._tasks[task] = run
-
-    def poll(self) -> dict[PlannedRun, tuple[int, str]]:
-        """Return {run: (exit code, note)} of the runs that ended since the last call.
-
-        The note is what to report besides the run's last line.
-        """
-        tasks = list(self._tasks)
-        if not tasks:
-            return {}
-        done, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0)
-        return {self._tasks.pop(task): self._outcome(task) for task in done}
-
-    def stop(self) -> None:
-        """Ask all runs to save and stop; `poll` tells when they have."""
-        for task in self._tasks:
-            self._ray.cancel(task, force=False)
-
-    def kill(self) -> None:
-        """End all runs at once; their newest checkpoints stay."""
-        self._killed = True
-        for task in self._tasks:
-            self._ray.cancel(task, force=True)
+        train = self._train.options(name=run.id)
+        task = train.remote(folder, run.command, os.getcwd(), self._environment)
+        return RayTask(self._ray, task, folder)
 
     def close(self) -> None:
         """Leave the cluster; if it was started here, it ends."""
         self._ray.shutdown()
 
-    def _outcome(self, task):
+
+class RayTask:
+    """A run on Ray, with the methods of `subprocess.Popen` that a sweep calls."""
+
+    def __init__(self, ray: Any, task: Any, workdir: pathlib.Path):
+        """Keep the module, the task and the run directory."""
+        self._ray, self._task, self._workdir = ray, task, workdir
+        self._killed = False
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the run goes on."""
+        done, _ = self._ray.wait([self._task], timeout=0)
+        if not done:
+            return None
         try:
-            return self._ray.get(task), ""
+            return self._ray.get(self._task)
         except self._ray.exceptions.TaskCancelledError:
-            return -signal.SIGTERM, ""
+            return -signal.SIGTERM
         except self._ray.exceptions.RayError as e:
             if self._killed:
-                return -signal.SIGKILL, ""
-            lines = [line for line in str(e).splitlines() if line.strip()]
-            return 1, f"Ray gave up: {lines[0] if lines else type(e).__name__}"
+                return -signal.SIGKILL
+            self._workdir.mkdir(parents=True, exist_ok=True)
+            with open(self._workdir / child.LOG, "a", encoding="utf-8") as log:
+                print(f"Ray gave up: {' '.join(str(e).split())[:300]}", file=log)
+            return 1
+
+    def terminate(self) -> None:
+        """Ask the run to save and stop."""
+        self._ray.cancel(self._task, force=False)
+
+    def kill(self) -> None:
+        """End the run at once; its newest checkpoint stays."""
+        self._killed = True
+        self._ray.cancel(self._task, force=True)
 
 
 def _train(
@@ -115,7 +105,7 @@ def _train(
     """Train on a node of Ray, and return the exit code."""
     # The command names files of the checkout.
     os.chdir(cwd)
-    process = child.start(workdir, command, signal.SIGKILL, env=env)
+    process = child.start(workdir, command, signal.SIGKILL, env)
     # This waits in Python, where Ray's cancelling reaches it.
     try:
         while process.poll() is None:
@@ -126,7 +116,7 @@ def _train(
     return process.returncode
 
 
-def _connect():
+def _connect() -> Any:
     """Join the cluster that is there, or start one on this machine; return `ray`.
 
     Raises:

@@ -4,7 +4,6 @@ A run that is preempted or reaches its time limit is queued again and resumes wh
 saved.
 """
 
-import dataclasses
 import os
 import pathlib
 import signal
@@ -46,17 +45,14 @@ class Job:
         """
         workdir, command, cwd, threads = self.arguments
         os.chdir(cwd)
-        env = {"PJRT_NPROC": os.environ.get("PJRT_NPROC", str(threads))}
         # SLURM sends SIGTERM to every process of a job that it preempts, also to the
         # trainer, which ends at once at a second SIGTERM. So it gets SIGINT here.
-        self._process = child.start(workdir, command, signal.SIGINT, env=env)
-        # `checkpoint` is called by a signal, and two `wait` would block each other.
-        while self._process.poll() is None:
-            time.sleep(0.2)
-        if self._process.returncode:
-            raise RuntimeError(
-                f"exit code {self._process.returncode}; see {workdir / child.LOG}"
-            )
+        self._process = child.start(
+            workdir, command, signal.SIGINT, child.threads(threads)
+        )
+        code = _wait(self._process)
+        if code:
+            raise RuntimeError(f"exit code {code}; see {workdir / child.LOG}")
 
     def checkpoint(self) -> Any:
         """Have the run save and stop, and ask to be called again.
@@ -67,38 +63,39 @@ class Job:
 
         if self._process is not None:
             self._process.terminate()
-            while self._process.poll() is None:
-                time.sleep(0.2)
+            _wait(self._process)
         return submitit.helpers.DelayedSubmission(Job(*self.arguments))
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """Options of the array.
+def _wait(process: subprocess.Popen) -> int:
+    """Return the exit code of a process.
 
-    Attributes:
-      processes: the largest number of runs at a time, or None.
-      cpus: CPUs of each run.
-      gpus: GPUs of each run.
-      minutes: time limit of an allocation.
-      sbatch: further options of sbatch, such as {"partition": "gpu"}.
+    `checkpoint` is called by a signal within `__call__`, and two `Popen.wait` would
+    block each other.
     """
-
-    processes: int | None = None
-    cpus: int = 1
-    gpus: int = 0
-    minutes: int = 60
-    sbatch: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    while process.poll() is None:
+        time.sleep(0.2)
+    return process.returncode
 
 
 def submit(
-    runs: Sequence[PlannedRun], options: Options, cluster: str = "slurm"
+    runs: Sequence[PlannedRun],
+    processes: int | None = None,
+    cpus: int = 1,
+    gpus: int = 0,
+    minutes: int = 60,
+    sbatch: Mapping[str, str] | None = None,
+    cluster: str = "slurm",
 ) -> list[str]:
     """Queue runs as one array, and return the ids of its jobs.
 
     Args:
       runs: the runs.
-      options: the options.
+      processes: the largest number of runs at a time, or None.
+      cpus: CPUs of each run.
+      gpus: GPUs of each run.
+      minutes: time limit of an allocation.
+      sbatch: further options of sbatch, such as {"partition": "gpu"}.
       cluster: "slurm", or "local" for submitit without SLURM.
 
     Raises:
@@ -110,14 +107,14 @@ def submit(
     timeouts = {f"{cluster}_max_num_timeout": MAX_TIMEOUTS}
     parameters = {
         "name": f"sweep-{folder.name}"[:64],
-        "timeout_min": options.minutes,
-        "cpus_per_task": options.cpus,
-        "gpus_per_node": options.gpus or None,
+        "timeout_min": minutes,
+        "cpus_per_task": cpus,
+        "gpus_per_node": gpus or None,
         "tasks_per_node": 1,
         "nodes": 1,
-        "slurm_array_parallelism": options.processes,
-        "slurm_additional_parameters": dict(options.sbatch) or None,
-        "slurm_signal_delay_s": min(90, options.minutes * 60 // 4),
+        "slurm_array_parallelism": processes,
+        "slurm_additional_parameters": sbatch or None,
+        "slurm_signal_delay_s": min(90, minutes * 60 // 4),
         "slurm_use_srun": True,
     }
     given = {name: value for name, value in parameters.items() if value is not None}
@@ -130,7 +127,7 @@ def submit(
         with executor.batch():
             for run in runs:
                 where = run.workdir.absolute()
-                job = Job(where, run.command, os.getcwd(), options.cpus)
+                job = Job(where, run.command, os.getcwd(), cpus)
                 jobs.append(executor.submit(job))
     except submitit.core.utils.FailedJobError as e:
         raise UserError(f"sbatch refused: {' '.join(str(e).split())}") from None

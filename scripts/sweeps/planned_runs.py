@@ -29,7 +29,7 @@ class PlannedRun(NamedTuple):
     @property
     def finished(self) -> bool:
         """Whether it has trained to its end, with finite numbers."""
-        return (self.workdir / "results.json").exists() and not self.diverged
+        return workdir.read_results(self.workdir) is not None
 
     @property
     def diverged(self) -> bool:
@@ -92,11 +92,8 @@ def plan(
         command.append(f"--workdir={where}")
         total = experiment.total_steps(resolved)
         runs.append(PlannedRun(id, where, tuple(command), total))
-    if not runs:
-        raise UserError(f"the sweep of {file} has no runs")
-    twice = [run.id for run in runs if runs.count(run) > 1]
-    if twice:
-        raise UserError(f"{file}: its sweep() has {twice[0]} twice")
+    if not runs or len(set(runs)) < len(runs):
+        raise UserError(f"{file}: its sweep() has no runs, or a run twice")
     return runs
 
 
@@ -157,11 +154,12 @@ def _filter(sweep, only) -> list[Mapping[str, Any]]:
         field, _, values = wanted.partition("=")
         values = values.split(",")
         varied = {text(overrides[field]) for overrides in sweep if field in overrides}
-        missing = [value for value in values if value not in varied]
-        if missing:
-            hint = f"the sweep does not vary {field!r}"
-            if varied:
-                hint = f"the sweep has {', '.join(sorted(varied))}"
-            raise UserError(f"--only {wanted}: no run has {field}={missing[0]}; {hint}")
+        for value in values:
+            if value not in varied:
+                there = ", ".join(sorted(varied)) or "no values of it"
+                raise UserError(
+                    f"--only {wanted}: no run has {field}={value}; the sweep has "
+                    f"{there}"
+                )
         sweep = [o for o in sweep if text(o.get(field)) in values]
     return sweep

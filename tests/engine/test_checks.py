@@ -20,8 +20,6 @@ from tests.refused import refused
         ("epochs", float("nan")),
         ("epochs", 0.0),
         ("seed", -1),
-        ("seeds", 0),
-        ("mesh.model", 0),
         ("data.train_examples", 0),
         ("optimizer.learning_rate", 0.0),
         ("optimizer.b1", 1.0),
@@ -45,7 +43,6 @@ def test_a_number_out_of_its_range_is_named(tmp_path, field, value):
     [
         ("config.data.name", {"data.name": None}),
         ("config.best.mode", {"best.mode": "lowest"}),
-        ("config.seeds", {"seed": 2**32 - 2, "seeds": 3}),
         # JAX counts steps in 32 bits.
         ("config.epochs", {"epochs": 1e12}),
         *(("config.evals.test", {"evals.test": v}) for v in ("-1", "0", "2.5", "x")),
@@ -59,7 +56,7 @@ def test_a_value_that_cannot_be_is_named(tmp_path, named, changes):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", ["", None, ".x", "x..y", "experiments."])
+@pytest.mark.parametrize("name", ["", ".x", "x..y", "experiments."])
 def test_what_is_no_name_of_a_module_is_one_line(name):
     config = toy.get_config()
     config.experiment = name

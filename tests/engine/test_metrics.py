@@ -1,7 +1,5 @@
 """Means over intervals, complete records, evaluation that counts examples once."""
 
-import math
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -22,31 +20,33 @@ def test_meter_continued_from_its_state_ends_with_the_same_mean():
 
     def fill(meter, parts, start):
         for part in parts:
-            meter.add(start, {"loss": jnp.asarray(part)})
             start += len(part)
+            meter.add(start, {"loss": jnp.asarray(part)}, is_end=start == 12)
 
-    whole = metrics.Meter()
-    fill(whole, np.split(values, 4), 0)
-    whole.cut(12)
-    ((step, means),) = whole.drain(host, block=True)
+    parts = np.split(values, 4)
+    whole = metrics.Meter(host)
+    fill(whole, parts, 0)
+    ((step, means),) = whole.drain()
 
-    first = metrics.Meter()
-    fill(first, np.split(values, 4)[:2], 0)
-    assert list(first.drain(host, block=True)) == []
-    second = metrics.Meter(first.state())
-    fill(second, np.split(values, 4)[2:], 6)
-    second.cut(12)
-    assert list(second.drain(host, block=True)) == [(step, means)]
+    first = metrics.Meter(host)
+    fill(first, parts[:2], 0)
+    # The newest call is not waited for.
+    assert list(first.drain(keep=1)) == []
+    assert first.state()["count"] == 3
+    assert list(first.drain()) == []
+    second = metrics.Meter(host, first.state())
+    fill(second, parts[2:], 6)
+    assert list(second.drain()) == [(step, means)]
     np.testing.assert_allclose(
         means["loss"], values.astype(np.float64).mean(), rtol=1e-12
     )
 
 
 def test_meter_names_the_step_that_is_not_finite():
-    meter = metrics.Meter()
-    meter.add(20, {"loss": jnp.asarray([1.0, jnp.inf, 2.0])})
+    meter = metrics.Meter(host)
+    meter.add(23, {"loss": jnp.asarray([1.0, jnp.inf, 2.0])})
     with refused("train/loss is inf at step 22", error=RunError):
-        list(meter.drain(host, block=True))
+        list(meter.drain())
 
 
 def test_torn_last_line_is_dropped_and_others_are_named(tmp_path):
@@ -56,13 +56,6 @@ def test_torn_last_line_is_dropped_and_others_are_named(tmp_path):
     path.write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
     with refused("metrics.jsonl:2: not a metrics record"):
         metrics.read(path)
-
-
-@pytest.mark.parametrize(("mode", "better"), [("min", 1.0), ("max", 3.0)])
-def test_is_better(mode, better):
-    pairs = [(2.0, None), (better, 2.0), (2.0, better), (2.0, 2.0), (math.nan, None)]
-    found = [metrics.is_better(value, best, mode) for value, best in pairs]
-    assert found == [True, True, False, False, False]
 
 
 def test_mean_over_examples_ignores_padding():

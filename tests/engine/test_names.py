@@ -58,9 +58,9 @@ def test_a_training_metric_of_curves_is_refused_at_the_first_step(
         train.train(c, tmp_path)
 
 
-def test_evaluations_that_never_run_and_seeds_may_be_named(monkeypatch):
+def test_evaluations_that_never_run_may_be_named(monkeypatch):
     declaring(monkeypatch)
-    panel = ("a", ("test/error", "test/error/seed1", "picture/anything"), "log")
+    panel = ("a", ("test/error", "picture/anything"), "log")
     c = config(curves=(panel,), **{"evals.test": "never", "best.metric": None})
     experiment.check_names(c, toy.make(c))
 

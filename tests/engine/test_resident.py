@@ -8,7 +8,7 @@ import pytest
 
 from lnrepro.data import batches
 from lnrepro.data.batches import Plan
-from lnrepro.engine import config_file, resident, seeds, train
+from lnrepro.engine import config_file, resident, train
 from lnrepro.engine.train_step import take
 from tests.engine.toy import assert_same_bits, final_state
 
@@ -24,8 +24,10 @@ def columns(size=23):
     return {"image": images, "label": np.arange(size)}
 
 
-def stream(seed, of=columns, start_step=2):
-    return resident.train_batches(of(), Plan(23, 5, seed=seed), start_step=start_step)
+def stream(seed, start_step=2):
+    return resident.train_batches(
+        columns(), Plan(23, 5, seed=seed), start_step=start_step
+    )
 
 
 def test_batches_equal_those_of_the_host_across_epochs(on_device):
@@ -42,39 +44,8 @@ def test_batches_equal_those_of_the_host_across_epochs(on_device):
         next(ours)
 
 
-def test_several_seeds_share_one_copy_of_the_data_set(on_device, monkeypatch):
-    put, copies = jax.device_put, []
-
-    def count(x, *args, **kwargs):
-        copies.append(x)
-        return put(x, *args, **kwargs)
-
-    monkeypatch.setattr(jax, "device_put", count)
-    together = seeds.stacked([stream(seed) for seed in range(3)])
-    apart = [stream(seed) for seed in range(3)]
-    for n in (1, 4):
-        batch = take(together, n)
-        for i, own in enumerate(apart):
-            for name, expected in take(own, n).items():
-                np.testing.assert_array_equal(batch[name][:, i], expected)
-    # One for all seeds together, and one for each stream of its own.
-    assert sum("image" in x for x in copies) == 1 + 3
-
-
-def test_seeds_of_different_data_keep_copies_of_their_own(on_device):
-    def others():
-        return {**columns(), "label": np.arange(23)[::-1].copy()}
-
-    together = seeds.stacked([stream(0), stream(1, others)])
-    batch = take(together, 2)
-    for i, own in enumerate((stream(0), stream(1, others))):
-        np.testing.assert_array_equal(batch["label"][:, i], take(own, 2)["label"])
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_run_ends_with_the_same_bits(tmp_path, monkeypatch, count):
-    flags = [f"--config.seeds={count}", "--config.epochs=1.0"]
-    config = config_file.read("configs/mnist.py:smoke", flags)
+def test_a_run_ends_with_the_same_bits(tmp_path, monkeypatch):
+    config = config_file.read("configs/mnist.py:smoke", ["--config.epochs=1.0"])
     train.train(config, tmp_path / "host")
     monkeypatch.setattr(resident, "_helps", lambda columns: True)
     train.train(config, tmp_path / "device")

@@ -4,8 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lnrepro.engine import report, train, train_step
-from lnrepro.engine.progress import Row
+from lnrepro.engine import train, train_step
 from lnrepro.errors import RunError
 from tests.engine import toy
 from tests.engine.toy import config, final_state, records
@@ -105,9 +104,3 @@ def test_unlike_batches_in_one_call_are_refused():
     batches = iter([{"x": np.zeros((2, 3))}, {"x": np.zeros((2, 4))}])
     with refused("steps_per_call = 2 needs batches of one"):
         train_step.take(batches, 2)
-
-
-def test_without_best_and_curves_all_numbers_are_results():
-    rows = [Row("train/loss", 1.0), Row("test/error", 2.0)]
-    shown = {"evals": {}, "best": {"metric": None}, "curves": ()}
-    assert report.results_first(shown, rows) == (rows, [])

@@ -20,7 +20,6 @@ from tests.runs import EXPERIMENTS, ROOT
 
 SETTINGS = {
     "alone": {},
-    "seeds": {"seeds": 2},
     "calls": {"steps_per_call": 2},
     "pmap": {"placement": "pmap"},
     "x64": {},
@@ -30,13 +29,8 @@ SETTINGS = {
 
 # XLA's CPU runtime seems to run a loop that sums over devices, and a gather beside it,
 # in another order on each device. They then wait for one another until it aborts the
-# process: docs/log.md, 2026-11-26. Two of these cases were seen
-# to end so, and the third may have.
-ON_ONE_DEVICE = (
-    ("handwriting", "calls"),
-    ("handwriting", "seeds"),
-    ("skip_thoughts", "seeds"),
-)
+# process: docs/log.md, 2026-11-26.
+ON_ONE_DEVICE = (("handwriting", "calls"),)
 # Experiments whose batches differ in length, so that they take one step in a call.
 ONE_STEP = ("attentive_reader", "skip_thoughts")
 CASES = [

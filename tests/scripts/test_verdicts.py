@@ -201,7 +201,8 @@ def test_the_seeds_that_one_run_trained_together_count_each():
     together = []
     for norm in OWN:
         first, *others = of_norm(norm, runs(FAST, SLOW))
-        first.config.seeds = 3
+        with first.config.unlocked():
+            first.config.seeds = 3
         for i, record in enumerate(first.records):
             for seed, own in enumerate((first, *others)):
                 record[f"valid/loss/seed{seed}"] = own.records[i]["valid/loss"]
