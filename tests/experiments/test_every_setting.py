@@ -50,13 +50,6 @@ def config_of(name, **changes):
     return config
 
 
-def use_devices(monkeypatch, count):
-    """Let runs find only the first devices."""
-    first = jax.devices()[:count]
-    monkeypatch.setattr(jax, "devices", lambda *of: first)
-    monkeypatch.setattr(jax, "device_count", lambda: count)
-
-
 def crash_at(monkeypatch, step):
     """Let every experiment's batches fail as a crash would, before this step."""
     real = experiment.load
@@ -101,7 +94,8 @@ class Crashing:
 def test_trains_resumes_and_is_evaluated(tmp_path, monkeypatch, name, setting):
     config = config_of(name, **SETTINGS[setting])
     if (name, setting) in ON_ONE_DEVICE:
-        use_devices(monkeypatch, 1)
+        first = jax.devices()[:1]
+        monkeypatch.setattr(jax, "devices", lambda *of: first)
     with jax.enable_x64(setting == "x64"), jax.debug_nans(setting == "debug_nans"):
         numbers = train.train(config, tmp_path / "whole")
         with monkeypatch.context() as m:
@@ -135,35 +129,6 @@ def test_trains_resumes_and_is_evaluated(tmp_path, monkeypatch, name, setting):
         assert again[best] == pytest.approx(numbers[f"best {best}"], rel=1e-5)
     record = json.loads((tmp_path / "whole/evaluation.json").read_text())
     assert record.keys() == again.keys() | {"step"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "devices", "model", "changes", "atol"),
-    [
-        ("skip_thoughts", 4, 2, {}, 1e-5),
-        # The reader's embedded set has 159 words. Its LN over 8 units makes fifty times
-        # more, at every step, of the order sums are taken in (2e-7, 3e-5, ...): one
-        # step with it, and four without.
-        ("attentive_reader", 3, 3, {"steps": 1}, 1e-6),
-        ("attentive_reader", 3, 3, {"norm": "none"}, 1e-6),
-    ],
-)
-def test_a_vocabulary_shared_among_devices_changes_nothing(
-    tmp_path, monkeypatch, name, devices, model, changes, atol
-):
-    states = []
-    for count, shared in ((1, 1), (devices, model)):
-        config = config_of(name, **changes, **{"mesh.model": shared})
-        config.evals = dict.fromkeys(config.evals, "never")
-        config.best.metric, config.curves = None, ()
-        with monkeypatch.context() as m:
-            use_devices(m, count)
-            train.train(config, tmp_path / str(count))
-            states.append(final_state(tmp_path / str(count), config).state)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=atol), *states
-    )
 
 
 @pytest.mark.slow
