@@ -58,7 +58,6 @@ __all__ = [
     "raw_folder",
     "reader_of",
     "register",
-    "split_sizes",
 ]
 
 
@@ -75,12 +74,10 @@ def open_set(name: str, data_dir: DataDir = None) -> SetFolder:
     folder = folder_of(name, data_dir)
     if opened := open_folder(folder):
         return opened
-    reader = reader_of(name, data_dir)
-    if not reader.embedded:
-        hint = ", or with --download" if any(f.urls for f in reader.files) else ""
+    if not reader_of(name, data_dir).embedded:
         raise DataError(
             f"{name} is not prepared in {folder}; run `python scripts/prepare.py "
-            f"{name} --raw DIR` with the official files in DIR{hint}"
+            f"{name} --raw DIR` with the official files in DIR"
         )
     opened = open_folder(prepare(name, data_dir=data_dir))
     assert opened is not None
@@ -130,11 +127,6 @@ def open_config(spec: Any, split: str) -> dict[str, np.ndarray | Ragged]:
 def fingerprint(name: str, data_dir: DataDir = None) -> str:
     """Return "name/version/checksum" of a prepared set."""
     return open_set(name, data_dir).fingerprint
-
-
-def split_sizes(name: str, data_dir: DataDir = None) -> dict[str, int]:
-    """Return the number of examples of each split of a prepared set."""
-    return open_set(name, data_dir).splits
 
 
 def facts(name: str, data_dir: DataDir = None) -> dict[str, Any]:

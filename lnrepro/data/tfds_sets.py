@@ -127,7 +127,7 @@ def reader(of_set: Reader) -> Reader:
     Args:
       of_set: the reader of the official files.
     """
-    return dataclasses.replace(of_set, read=_read, write=None, files=(), published={})
+    return dataclasses.replace(of_set, read=_read, write=None, files={}, published={})
 
 
 def _read(raw: RawFolder) -> Content:

@@ -287,7 +287,7 @@ def test_taking_captions_is_slicing_them():
     columns = {"tokens": tokens, "lengths": Ragged(lengths, starts)}
     captions = cap.Captions(columns, 100, 20)
     np.testing.assert_array_equal(captions.image, np.repeat(np.arange(40), counts))
-    some = rng.permutation(len(captions))[:60]
+    some = rng.permutation(len(captions.lengths))[:60]
     tokens, length = captions.take(some, 9)
     for row, n, c in zip(tokens, length, some, strict=True):
         np.testing.assert_array_equal(row[: n - 1], wanted[c])

@@ -102,7 +102,7 @@ def test_a_full_temporary_folder_is_named(tmp_path, monkeypatch):
     # Writing to this device fails as on a full disk.
     full = open("/dev/full", "wb")
     monkeypatch.setattr("tempfile.NamedTemporaryFile", lambda prefix: full)
-    with refused(r"cannot be unpacked into .*No space.*TMPDIR"):
+    with refused(r"a.npy.gz: cannot be .*No space"):
         files.load_npy(tmp_path / "a.npy.gz")
 
 
@@ -122,15 +122,6 @@ def test_arrays_are_mapped_and_nothing_else_is(tmp_path):
         with pytest.raises(DataError, match=r"a.npy: not a plain .npy array") as e:
             files.load_npy(path)
         assert str(e.value).isprintable()
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e39])
-def test_numbers_that_are_not_finite_name_the_row(bad):
-    array = np.zeros((2000, 3))
-    files.check_finite(array, "f")
-    array[[1500, 1999], 1] = bad
-    with refused(r"f, row 1500: contains NaN .*2 such rows"):
-        files.check_finite(array, "f")
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])
@@ -175,7 +166,7 @@ def test_lines_that_are_not_utf8_are_windows_1252_and_named_once():
         text = files.decode(content, "f")
     assert text == TEXT + "don\u2019t\né\ncafé"
     (warning,) = found
-    message = "f, line 3: not UTF-8, read as Windows-1252 (2 such lines)"
+    message = "f, line 3: not UTF-8, read as Windows-1252 (2 such places)"
     assert str(warning.message) == message
 
 
@@ -186,16 +177,14 @@ def test_lines_end_at_newlines_only():
 
 def test_blocks_consist_of_whole_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "BLOCK", 50)
-    lines = [f"line {i}\n" for i in range(100)]
-    (tmp_path / "f").write_text("".join(lines) + "end")
+    lines = [*(f"line {i}\n" for i in range(100)), "end"]
+    (tmp_path / "f").write_text("".join(lines))
     blocks = list(files.text_blocks(tmp_path / "f"))
     assert len(blocks) > 10
-    for number, text in blocks[:-1]:
+    for number, text in blocks:
         whole = text.splitlines(keepends=True)
         assert whole == lines[number - 1 : number - 1 + len(whole)]
-    assert blocks[-1] == (101, "end")
-    with refused(r"f, line \d+: longer than 5 bytes; one s"):
-        list(files.text_blocks(tmp_path / "f", longest=5))
+    assert "".join(text for _, text in blocks) == "".join(lines)
 
 
 @pytest.mark.parametrize(

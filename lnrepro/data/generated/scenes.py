@@ -129,20 +129,17 @@ def read(raw: RawFolder) -> Content:
         choices = IntegerChoices(seed)
         scenes = [random_scene(choices) for _ in range(count)]
         pictures[split] = np.stack([draw(scene, choices) for scene in scenes])
-        captions[split] = []
-        for scene in scenes:
-            for _ in range(PER_IMAGE):
-                captions[split].append(describe(scene, choices).split())
+        captions[split] = [
+            [describe(scene, choices).split() for _ in range(PER_IMAGE)]
+            for scene in scenes
+        ]
     words, dev_words = vocabulary(captions["train"], captions["valid"])
     ids = Vocabulary([*words, *dev_words])
     splits = {}
     for split, drawn in pictures.items():
-        count = len(drawn)
-        found = Split(captions[split], np.arange(count), np.full(count, PER_IMAGE))
-        splits[split] = {
-            **columns_of(features(drawn), found, ids),
-            "picture": drawn,
-        }
+        found = Split(captions[split], np.arange(len(drawn)))
+        columns = columns_of(features(drawn), found, ids)
+        splits[split] = {**columns, "picture": drawn}
     return Content(splits, {"words": words, "dev_words": dev_words})
 
 

@@ -17,13 +17,12 @@ from __future__ import annotations
 import numpy as np
 
 from lnrepro.data.files import decode
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.errors import DataError
 
 SIDE = 28
 PIXELS = SIDE * SIDE
-HOME = "http://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist/"
 FILE = "binarized_mnist_{}.amat"
 # SHA-256 of the unpacked content of each official file.
 CHECKSUMS = {
@@ -80,15 +79,12 @@ BINARIZED_MNIST = Reader(
     title="Binarised MNIST: 70,000 images of 28x28 bits, drawn with the grey levels",
     read=read,
     configs=("configs/draw.py",),
-    source=HOME,
+    source="http://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist/NAME",
     licence=(
         "none stated; derived from MNIST by R. Salakhutdinov and I. Murray, "
         "distributed by H. Larochelle"
     ),
     size="50,000 train, 10,000 valid, 10,000 test; 110 MB to download, 55 MB prepared",
-    files=tuple(
-        RawFile(FILE.format(split), sha256, (HOME + FILE.format(split),))
-        for split, sha256 in CHECKSUMS.items()
-    ),
+    files={FILE.format(split): sha256 for split, sha256 in CHECKSUMS.items()},
     sha256="d078bce36cd8dd15",
 )

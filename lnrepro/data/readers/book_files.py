@@ -15,7 +15,7 @@ import numpy as np
 
 from lnrepro.data.ragged import OFFSETS, Writer
 from lnrepro.data.raw_folder import Progress
-from lnrepro.data.reader import WrittenContent
+from lnrepro.data.reader import Content
 from lnrepro.data.text import SPECIALS, numbering, plain_punctuation
 from lnrepro.errors import DataError
 
@@ -37,9 +37,7 @@ CONVERT = "convert it with `python scripts/convert_books.py`"
 Book = tuple[str, Iterable[tuple[int, str]]]
 
 
-def index(
-    books: Iterable[Book], folder: pathlib.Path, progress: Progress
-) -> WrittenContent:
+def index(books: Iterable[Book], folder: pathlib.Path, progress: Progress) -> Content:
     """Write the columns of books.
 
     Args:
@@ -87,7 +85,7 @@ def index(
         "triples_by_length": by_length,
         "words": vocabulary,
     }
-    return WrittenContent({"train": lines.count}, facts)
+    return Content({"train": lines.count}, facts)
 
 
 class _Lines:

@@ -35,16 +35,14 @@ from __future__ import annotations
 import pathlib
 
 from lnrepro.data.files import PLAIN_OR_PACKED, text_blocks
-from lnrepro.data.raw_folder import RawFile, RawFolder
-from lnrepro.data.reader import Reader, WrittenContent
+from lnrepro.data.raw_folder import RawFolder
+from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.book_files import index
 
 FILES = ("books_large_p1.txt", "books_large_p2.txt")
-# Bytes of a line.
-LONGEST_LINE = 1 << 20
 
 
-def write(raw: RawFolder, folder: pathlib.Path) -> WrittenContent:
+def write(raw: RawFolder, folder: pathlib.Path) -> Content:
     """Write the columns of the official files, or else of all .txt files.
 
     Raises:
@@ -59,7 +57,7 @@ def write(raw: RawFolder, folder: pathlib.Path) -> WrittenContent:
             f"{raw.folder}: no .txt file there, {PLAIN_OR_PACKED}; put one there for "
             "each book, with one sentence per line"
         )
-    books = ((str(path), text_blocks(path, LONGEST_LINE)) for path in paths)
+    books = ((str(path), text_blocks(path)) for path in paths)
     return index(books, folder / "train", raw.progress)
 
 
@@ -72,7 +70,7 @@ BOOKCORPUS = Reader(
     size=(
         "74,004,228 sentences, about 985 million words; 4.6 GB as text, 5.2 GB prepared"
     ),
-    files=tuple(map(RawFile, FILES)),
+    files=dict.fromkeys(FILES),
     # Zhu et al. (2015), Table 2. The files do not say where a book ends, so the number
     # of books cannot be compared.
     published={"train": 74_004_228},

@@ -28,23 +28,22 @@ SPLITS = {"train": "train", "valid": "val", "test": "test"}
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 AGAIN = "get the official file"
 
-# Captions, each a list of words. Those of one image are in a row.
+# Captions, each a list of words, and the captions of each image.
 Lines = list[list[str]]
+ByImage = list[Lines]
 
 
 class Split(NamedTuple):
     """Captions of a split.
 
     Attributes:
-      captions: the captions.
+      by_image: the captions of each image.
       ids: ids of the images [N].
-      counts: number of captions of each image [N].
       where: the file, for messages.
     """
 
-    captions: Lines
+    by_image: ByImage
     ids: np.ndarray
-    counts: np.ndarray
     where: object = "captions"
 
 
@@ -71,7 +70,17 @@ def read_text(raw: RawFolder, stem: str, rows: int) -> Split:
     ids = np.arange(rows)
     if ids_file := raw.find(f"{stem}_ids.txt"):
         ids = parse_ids(files.read(ids_file), ids_file)
-    if len(ids) != rows:
+    if len(ids) == rows:
+        while len(captions) % rows and not captions[-1]:
+            captions.pop()
+        if len(captions) % rows:
+            raise DataError(
+                f"{where}: {len(captions)} captions are not the same number for each "
+                f"of {rows} images; if the numbers differ, write {stem}_ids.txt with "
+                "the number of the image of each caption"
+            )
+        starts = np.arange(0, len(captions), len(captions) // rows)
+    else:
         # There is one id for each caption. Empty lines at the end are no captions.
         if not any(captions[len(ids) :]):
             captions = captions[: len(ids)]
@@ -81,17 +90,9 @@ def read_text(raw: RawFolder, stem: str, rows: int) -> Split:
                 f"{ids_file}: {len(ids)} ids of {len(starts)} images, which are not "
                 f"one for each of {rows} images or of {len(captions)} captions"
             )
-        counts = np.diff(starts, append=len(ids))
-        return Split(captions, ids[starts], counts, where)
-    while len(captions) % rows and not captions[-1]:
-        captions.pop()
-    if len(captions) % rows:
-        raise DataError(
-            f"{where}: {len(captions)} captions are not the same number for each of "
-            f"{rows} images; if the numbers differ, write {stem}_ids.txt with the "
-            "number of the image of each caption"
-        )
-    return Split(captions, ids, np.full(rows, len(captions) // rows), where)
+        ids = ids[starts]
+    bounds = itertools.pairwise([*starts, len(captions)])
+    return Split([captions[start:end] for start, end in bounds], ids, where)
 
 
 def parse_text(content: bytes, where: object) -> Lines:
@@ -174,9 +175,7 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
         if not found[stem]:
             raise DataError(f"{where}: has no images of the split {split}; {AGAIN}")
         ids, captions = zip(*found[stem], strict=True)
-        counts = np.array([len(lines) for lines in captions])
-        joined = list(itertools.chain.from_iterable(captions))
-        splits[split] = Split(joined, np.array(ids), counts, where)
+        splits[split] = Split(list(captions), np.array(ids), where)
     return splits
 
 

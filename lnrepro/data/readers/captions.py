@@ -42,14 +42,14 @@ from typing import Any
 import numpy as np
 
 from lnrepro.data import files
-from lnrepro.data.files import CHUNK, check_finite, load_npy
+from lnrepro.data.files import load_npy
 from lnrepro.data.ragged import Ragged
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Columns, Content, Reader, leave_out
 from lnrepro.data.readers.caption_files import (
     PER_IMAGE,
     SPLITS,
-    Lines,
+    ByImage,
     Split,
     parse_karpathy,
     read_text,
@@ -59,6 +59,8 @@ from lnrepro.errors import DataError
 
 # Number of validation images whose words are in the authors' vocabulary.
 DEV = 1000
+# Rows of features that are checked at a time.
+CHUNK = 1024
 EOS, UNKNOWN = SPECIALS.index("<eos>"), SPECIALS.index("<unk>")
 
 
@@ -70,18 +72,16 @@ def read(raw: RawFolder) -> Content:
     if not raw.find("train.txt") and (file := raw.find("dataset_coco.json")):
         found = parse_karpathy(files.read(file), file)
     images, captions, not_unit = {}, {}, {}
+    width = None
     for split, stem in SPLITS.items():
         where = raw.path(f"images/10crop/{stem}.npy")
         features = load_npy(where)
-        # All splits have as many features as that of training.
-        is_like_train = not images or features.shape[1:] == images["train"].shape[1:]
         is_table = features.ndim == 2 and features.size > 0
-        if features.dtype != np.float32 or not is_table or not is_like_train:
-            raise DataError(
-                f"{where}: an array of {features.dtype!s:.40} {features.shape[:5]} "
-                "instead of float32 (images, features), as many features as in train; "
-                "get the official file"
-            )
+        if features.dtype != np.float32 or not is_table:
+            raise _wrong_features(where, features)
+        width = width or features.shape[1]
+        if features.shape[1] != width:
+            raise _wrong_features(where, features)
         if split not in found:
             found[split] = read_text(raw, stem, len(features))
         if len(found[split].ids) != len(features):
@@ -94,18 +94,26 @@ def read(raw: RawFolder) -> Content:
         not_unit[split] = count_not_unit(images[split], where)
     # The authors build the vocabulary from the training captions and those of the
     # first 1,000 validation images.
-    dev = captions["valid"].captions[: captions["valid"].counts[:DEV].sum()]
-    words, dev_words = vocabulary(captions["train"].captions, dev)
+    dev = captions["valid"].by_image[:DEV]
+    words, dev_words = vocabulary(captions["train"].by_image, dev)
     facts = {"words": words, "dev_words": dev_words, "not_unit": not_unit}
-    counts = np.concatenate([split.counts for split in captions.values()])
-    least, most = int(counts.min()), int(counts.max())
-    if (least, most) != (PER_IMAGE, PER_IMAGE):
-        facts["captions_per_image"] = [least, most]
+    by_image = itertools.chain.from_iterable(c.by_image for c in captions.values())
+    counts = list(map(len, by_image))
+    if set(counts) != {PER_IMAGE}:
+        facts["captions_per_image"] = [min(counts), max(counts)]
     ids = Vocabulary([*words, *dev_words])
     return Content(
         {split: columns_of(images[split], captions[split], ids) for split in SPLITS},
         facts,
-        {"features": images["train"].shape[1], "captions": int(counts.sum())},
+        {"features": width, "captions": sum(counts)},
+    )
+
+
+def _wrong_features(where: pathlib.Path, features: np.ndarray) -> DataError:
+    return DataError(
+        f"{where}: an array of {features.dtype!s:.40} {features.shape[:5]} instead of "
+        "float32 (images, features), as many features as in train; get the official "
+        "file"
     )
 
 
@@ -122,13 +130,17 @@ def count_not_unit(images: np.ndarray, where: pathlib.Path) -> int:
     Raises:
       DataError: a value is NaN or infinite.
     """
-    check_finite(images, where)
-    lengths = np.concatenate(
-        [
-            np.linalg.norm(images[i : i + CHUNK].astype(np.float64), axis=1)
-            for i in range(0, len(images), CHUNK)
-        ]
-    )
+    lengths = np.empty(len(images))
+    for i in range(0, len(images), CHUNK):
+        rows = images[i : i + CHUNK].astype(np.float64)
+        lengths[i : i + CHUNK] = np.linalg.norm(rows, axis=1)
+    # In float64, the length of finite float32 numbers is finite.
+    bad = np.flatnonzero(~np.isfinite(lengths))
+    if len(bad):
+        raise DataError(
+            f"{where}, row {bad[0]}: contains NaN or infinity ({len(bad)} such rows); "
+            "remove the row, or get the file again"
+        )
     count = int((np.abs(lengths - 1) > 0.01).sum())
     if count:
         warnings.warn(
@@ -140,7 +152,7 @@ def count_not_unit(images: np.ndarray, where: pathlib.Path) -> int:
     return count
 
 
-def _without_empty(split: Split) -> tuple[Split, np.ndarray]:
+def _without_empty(split: Split) -> tuple[Split, list[int]]:
     """Leave out captions without words, and images that have no others.
 
     Returns:
@@ -149,14 +161,12 @@ def _without_empty(split: Split) -> tuple[Split, np.ndarray]:
     Raises:
       DataError: many captions are empty.
     """
-    is_empty = np.array([not words for words in split.captions])
-    places = [f"caption {i + 1}" for i in np.flatnonzero(is_empty)]
-    leave_out(split.where, "captions without words", places, len(is_empty))
-    image_of = np.repeat(np.arange(len(split.ids)), split.counts)
-    counts = np.bincount(image_of[~is_empty], minlength=len(split.ids))
-    kept = np.flatnonzero(counts)
-    captions = [words for words in split.captions if words]
-    return Split(captions, split.ids[kept], counts[kept], split.where), kept
+    lines = list(itertools.chain.from_iterable(split.by_image))
+    places = [f"caption {i}" for i, words in enumerate(lines, 1) if not words]
+    leave_out(split.where, "captions without words", places, len(lines))
+    by_image = [list(filter(None, captions)) for captions in split.by_image]
+    kept = [i for i, captions in enumerate(by_image) if captions]
+    return Split([by_image[i] for i in kept], split.ids[kept], split.where), kept
 
 
 def columns_of(images: np.ndarray, split: Split, words: Vocabulary) -> Columns:
@@ -167,13 +177,11 @@ def columns_of(images: np.ndarray, split: Split, words: Vocabulary) -> Columns:
       split: the captions.
       words: the vocabulary.
     """
-    starts = np.cumsum([0, *split.counts]).tolist()
     tokens, lengths = [], []
-    for start, end in itertools.pairwise(starts):
-        captions = split.captions[start:end]
+    for captions in split.by_image:
         tokens.append(words.encode(itertools.chain.from_iterable(captions)))
         lengths.append(np.array([len(caption) for caption in captions], np.int32))
-    same_number = len(set(split.counts.tolist())) == 1
+    same_number = len({len(row) for row in lengths}) == 1
     return {
         "image": images,
         "tokens": tokens,
@@ -187,6 +195,8 @@ class Captions:
 
     Attributes:
       starts: number of the first caption of each image, and of all captions [N + 1].
+      image: row of the image of each caption [C].
+      lengths: number of steps of each caption, including the end token, [C].
     """
 
     def __init__(self, columns: Mapping[str, Any], vocabulary: int, longest: int):
@@ -198,41 +208,29 @@ class Captions:
           longest: number of steps of the longest caption, including the end token.
             Longer captions are cut.
         """
-        self._values = columns["tokens"].values
-        self._vocabulary, self._longest = vocabulary, longest
+        self._vocabulary = vocabulary
         # "lengths" has the number of words of each caption, one row for each image.
         words = columns["lengths"]
         if isinstance(words, Ragged):
-            self.starts = np.asarray(words.offsets)
-            words = words.values
+            self.starts, words = np.asarray(words.offsets), words.values
         else:
             self.starts = words.shape[1] * np.arange(len(words) + 1)
-        self._words = np.asarray(words, np.int64).reshape(-1)
-        self._starts = np.cumsum(self._words) - self._words
-        if cut := int((self._words >= longest).sum()):
+        self.image = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+        offsets = np.append(0, np.cumsum(words, dtype=np.int64))
+        self._words = Ragged(columns["tokens"].values, offsets)
+        self.lengths = np.minimum(self._words.lengths + 1, longest)
+        if cut := int((self._words.lengths >= longest).sum()):
             warnings.warn(
-                f"{cut} of {len(self):,} captions are longer than {longest - 1} words "
-                f"and were cut there (the longest has {self._words.max()}); raise the "
-                "last number of config.buckets to keep them whole",
+                f"{cut} of {len(self.lengths):,} captions are longer than "
+                f"{longest - 1} words and were cut there (the longest has "
+                f"{words.max()}); raise the last number of config.buckets to keep "
+                "them whole",
                 stacklevel=2,
             )
 
-    def __len__(self) -> int:
-        return len(self._words)
-
-    @property
-    def image(self) -> np.ndarray:
-        """Row of the image of each caption [C]."""
-        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Number of steps of each caption, including the end token, [C]."""
-        return np.minimum(self._words + 1, self._longest)
-
     def ids(self, caption: int) -> np.ndarray:
         """Return the stored word ids of a caption, which is not cut."""
-        return self._values[self._starts[caption] :][: self._words[caption]]
+        return self._words[caption]
 
     def take(self, captions: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
         """Return a batch of captions.
@@ -247,18 +245,19 @@ class Captions:
         """
         # All captions of the batch at once: positions [B, T] in the joined words. Where
         # a caption has ended, position 0 is read and replaced.
-        lengths = self.lengths[captions][:, None]
+        lengths = self.lengths[captions]
         times = np.arange(steps)
-        is_word = times < lengths - 1
-        positions = np.where(is_word, self._starts[captions][:, None] + times, 0)
-        tokens = np.where(is_word, self._values[positions], EOS)
+        is_word = times < lengths[:, None] - 1
+        positions = self._words.offsets[captions][:, None] + times
+        tokens = self._words.values[np.where(is_word, positions, 0)]
         # A smaller vocabulary drops the last ids: the words of the validation images,
         # then the rarest ones.
         tokens[tokens >= self._vocabulary] = UNKNOWN
-        return tokens.astype(np.int32), lengths[:, 0].astype(np.int32)
+        tokens[~is_word] = EOS
+        return tokens.astype(np.int32), lengths.astype(np.int32)
 
 
-def vocabulary(train: Lines, dev: Lines) -> tuple[list[str], list[str]]:
+def vocabulary(train: ByImage, dev: ByImage) -> tuple[list[str], list[str]]:
     """Collect the words of captions, the most frequent ones first.
 
     Args:
@@ -268,9 +267,15 @@ def vocabulary(train: Lines, dev: Lines) -> tuple[list[str], list[str]]:
     Returns:
       The words of `train`, and the words that occur only in `dev`.
     """
-    words = Vocabulary.of_counts(Counter(itertools.chain.from_iterable(train)))
-    dev_words = Vocabulary.of_counts(Counter(itertools.chain.from_iterable(dev))).words
-    return list(words.words), [word for word in dev_words if word not in words]
+    words, dev_words = (_frequent(captions) for captions in (train, dev))
+    known = set(words)
+    return words, [word for word in dev_words if word not in known]
+
+
+def _frequent(captions: ByImage) -> list[str]:
+    lines = itertools.chain.from_iterable(captions)
+    counts = Counter(itertools.chain.from_iterable(lines))
+    return list(Vocabulary.of_counts(counts).words)
 
 
 COCO_CAPTIONS = Reader(
@@ -285,9 +290,15 @@ COCO_CAPTIONS = Reader(
     size=(
         "113,287 train, 5,000 valid, 5,000 test images; 1 GB to download, 2 GB prepared"
     ),
-    files=(
-        *(RawFile(f"{stem}.txt") for stem in SPLITS.values()),
-        *(RawFile(f"images/10crop/{stem}.npy") for stem in SPLITS.values()),
+    files=dict.fromkeys(
+        (
+            "train.txt",
+            "val.txt",
+            "test.txt",
+            "images/10crop/train.npy",
+            "images/10crop/val.npy",
+            "images/10crop/test.npy",
+        )
     ),
     # Images: Karpathy's split. Features: layer fc7 of VGG-19. Five captions an image:
     # Vendrov et al. (2016), section 4.2.

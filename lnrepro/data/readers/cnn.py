@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader, leave_out
 from lnrepro.data.readers.question import (
     ENTITY,
@@ -77,7 +77,7 @@ def read(raw: RawFolder) -> Content:
 
 
 def _files(raw: RawFolder) -> Iterator[File]:
-    tree = raw.tree("questions", ("questions", "cnn"), suffix=".question")
+    tree = raw.tree("questions", ("questions", "cnn"), ".question")
     for name, content in tree:
         # The folder says the split. Other folders would be left out without a word.
         folder = name.rpartition("/")[0]
@@ -252,7 +252,7 @@ CNN = Reader(
     licence="the stories are CNN's; the questions by Hermann et al. (2015)",
     size="380,298 train, 3,924 valid, 3,198 test; about 1.5 GB prepared",
     # A folder, or an archive such as questions.tar or cnn.tgz.
-    files=(RawFile("questions"),),
+    files={"questions": None},
     # Hermann et al. (2015), Table 1.
     published={"train": 380_298, "valid": 3_924, "test": 3_198},
 )

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from lnrepro.data.files import quoted
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers import plain_pickle
 from lnrepro.data.readers.cnn import content_of, entity_number, example
@@ -120,7 +120,7 @@ CNN_TOP4 = Reader(
     source="http://www.cs.toronto.edu/~rkiros/top4.zip",
     licence="the stories are CNN's; the questions by Hermann et al. (2015)",
     size="380,298 train, 3,924 valid; 130 MB prepared",
-    files=tuple(map(RawFile, FILES)),
+    files=dict.fromkeys(FILES),
     # Hermann et al. (2015), Table 1.
     published={"train": 380_298, "valid": 3_924},
 )

@@ -52,7 +52,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from lnrepro.data.files import decode
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.handwriting import SYMBOLS, Line, columns_of, facts, texts_of
 from lnrepro.data.readers.iam_strokes import AGAIN, offsets, points
@@ -119,7 +119,7 @@ def _name(form: str) -> str:
 def _read_strokes(raw: RawFolder) -> dict[str, Strokes]:
     """Read the strokes of all forms, by the path of the form below lineStrokes/."""
     strokes = defaultdict(dict)
-    tree = raw.tree("lineStrokes", ("lineStrokes-all",), suffix=".xml")
+    tree = raw.tree("lineStrokes", ("lineStrokes-all",), ".xml")
     for i, (path, content) in enumerate(tree):
         if found := STROKE_FILE.fullmatch(path):
             line = points(content, raw.folder / "lineStrokes" / path)
@@ -183,7 +183,7 @@ def _read_texts(
     Raises:
       DataError: a form has no text file, or one without corrected lines.
     """
-    contents = dict(raw.tree("ascii", ("ascii-all",), suffix=".txt"))
+    contents = dict(raw.tree("ascii", ("ascii-all",), ".txt"))
     texts, skipped = {}, []
     for form in forms:
         where = raw.folder / "ascii" / f"{form}.txt"
@@ -272,10 +272,15 @@ IAM_ONDB = Reader(
         "10,741 train, 1,438 valid; "
         "33 MB to download after registration, 95 MB prepared"
     ),
-    files=(
-        RawFile("lineStrokes-all.tar"),
-        RawFile("ascii-all.tar"),
-        *(RawFile(f"{name}.txt") for name in LISTS),
+    files=dict.fromkeys(
+        (
+            "lineStrokes-all.tar",
+            "ascii-all.tar",
+            "trainset.txt",
+            "testset_v.txt",
+            "testset_t.txt",
+            "testset_f.txt",
+        )
     ),
     # Lines: Graves (2013), section 4, which counts 5,364 of trainset, 1,518 of
     # testset_t, 3,859 of testset_f, and 1,438 of testset_v. Forms: the lists of the

@@ -24,15 +24,11 @@ import math
 
 import numpy as np
 
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.errors import DataError
 
-MIRRORS = (
-    "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    "https://storage.googleapis.com/cvdf-datasets/mnist/",
-)
-AGAIN = "get the official file (scripts/prepare.py mnist --download)"
+AGAIN = "get the official file"
 # The first number of an idx file of unsigned bytes, without the dimensions.
 UBYTE_MAGIC = 0x800
 
@@ -118,15 +114,15 @@ MNIST = Reader(
     title="MNIST: 70,000 handwritten digits, 28x28",
     read=read,
     configs=("configs/mnist.py", "configs/convnet.py"),
-    source="http://yann.lecun.com/exdb/mnist/, mirrors: " + " ".join(MIRRORS),
+    source=(
+        "https://ossci-datasets.s3.amazonaws.com/mnist/NAME.gz, a mirror of "
+        "http://yann.lecun.com/exdb/mnist/"
+    ),
     licence=(
         "copyright Yann LeCun and Corinna Cortes; "
         "commonly distributed under CC BY-SA 3.0"
     ),
     size="55,000 train, 5,000 valid, 10,000 test; 12 MB to download, 55 MB prepared",
-    files=tuple(
-        RawFile(name, sha256, tuple(f"{mirror}{name}.gz" for mirror in MIRRORS))
-        for name, sha256 in CHECKSUMS.items()
-    ),
+    files=CHECKSUMS,
     sha256="43f62791fc3ae99c",
 )

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from lnrepro.data.files import decode, quoted
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Columns, Content, Reader, leave_out
 from lnrepro.data.text import as_bytes
 from lnrepro.errors import DataError
@@ -204,7 +204,7 @@ def _labelled_reader(
         source=source,
         licence=licence,
         size=size,
-        files=[RawFile(*item) for item in checksums.items()],
+        files=checksums,
     )
 
 
@@ -217,7 +217,7 @@ SICK = Reader(
     ),
     licence="CC BY-NC-SA 3.0 (Marelli et al. 2014)",
     size="4,500 train, 500 trial, 4,927 test; 1.1 MB",
-    files=[RawFile(*item) for item in PAIRS.items()],
+    files=PAIRS,
 )
 MR = _labelled_reader(
     "MR (Pang and Lee 2005): 10,662 sentences of film reviews, 1 if positive",
