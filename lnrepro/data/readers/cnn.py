@@ -113,8 +113,14 @@ def encode(files: Iterable[File], raw: RawFolder) -> Content:
         except DataError as e:
             malformed[split].append(str(e))
             continue
-        rank = ranks(passage, question)
-        splits[split].append(example(words, passage, question, answer, rank))
+        splits[split].append(
+            Example(
+                np.array([words[token] for token in passage], np.int32),
+                ranks(passage, question),
+                np.array([words[token] for token in question], np.int32),
+                words[answer],
+            )
+        )
     errors = list(itertools.chain.from_iterable(malformed.values()))
     leave_out(raw.folder, "malformed questions", errors, total)
     if not splits["train"] or not splits["valid"]:
@@ -195,22 +201,6 @@ def content_of(
         "left_out": list(itertools.chain.from_iterable(malformed.values()))[:10],
     }
     return Content(columns, facts)
-
-
-def example(
-    words: Mapping[str, int],
-    passage: Sequence[str],
-    question: Sequence[str],
-    answer: str,
-    rank: np.ndarray,
-) -> Example:
-    """Return an example with preliminary word ids."""
-    return Example(
-        np.array([words[token] for token in passage], np.int32),
-        rank,
-        np.array([words[token] for token in question], np.int32),
-        words[answer],
-    )
 
 
 def _frequent_words(words: Mapping[str, int], train: Sequence[Example]) -> list[str]:

@@ -21,6 +21,7 @@ are not scaled, so they are 0 to 255.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -34,54 +35,49 @@ UBYTE_MAGIC = 0x800
 
 
 def read(raw: RawFolder) -> Content:
-    """Read the four files. The first twelfth of the training images is valid."""
+    """Read the four files."""
     train, test = _read_part(raw, "train"), _read_part(raw, "t10k")
+    return Content(divided(train) | {"test": test})
+
+
+def divided(train: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    """Return the splits train and valid of the columns of the training images."""
     # A twelfth of 60,000 is the 5,000 of the paper. Own files of other sizes are
     # divided alike, and need one image at least for each part.
-    valid = max(1, len(train["label"]) // 12)
-    splits = {
+    valid = max(1, len(train["image"]) // 12)
+    return {
         "train": {name: column[valid:] for name, column in train.items()},
         "valid": {name: column[:valid] for name, column in train.items()},
-        "test": test,
     }
-    return Content(splits)
 
 
 def _read_part(raw: RawFolder, part: str) -> dict[str, np.ndarray]:
     """Read the images and labels of a part, "train" or "t10k"."""
-    image_file = f"{part}-images-idx3-ubyte"
-    label_file = f"{part}-labels-idx1-ubyte"
-    images = parse_idx(raw.read(image_file), 3, raw.path(image_file))
-    labels = parse_idx(raw.read(label_file), 1, raw.path(label_file))
-    if images.shape[1:] != (28, 28):
-        raise DataError(
-            f"{raw.path(image_file)}: contains images of shape {images.shape[1:]} "
-            f"instead of (28, 28); {AGAIN}"
-        )
+    images = _read_idx(raw, f"{part}-images-idx3-ubyte", 3)
+    labels = _read_idx(raw, f"{part}-labels-idx1-ubyte", 1)
     # There are ten digits, so another label means a damaged file.
-    if len(images) != len(labels) or labels.max() > 9:
+    if images.shape != (len(labels), 28, 28) or labels.max() > 9:
         raise DataError(
-            f"{raw.path(label_file)}: {len(labels)} labels from 0 to {labels.max()} "
-            f"for {len(images)} images; one from 0 to 9 for each is needed; {AGAIN}"
+            f"{raw.folder}/{part}-*: images of shape {images.shape} and {len(labels)} "
+            f"labels from 0 to {labels.max()}; images of 28 x 28 pixels and one label "
+            f"from 0 to 9 for each are needed; {AGAIN}s"
         )
     return {"image": images, "label": labels.astype(np.int32)}
 
 
-def parse_idx(content: bytes, ndim: int, where: object) -> np.ndarray:
-    """Parse an idx file of unsigned bytes.
+def _read_idx(raw: RawFolder, name: str, ndim: int) -> np.ndarray:
+    """Read an idx file of unsigned bytes.
 
     Args:
-      content: content of the file.
+      raw: the folder.
+      name: the file.
       ndim: number of dimensions.
-      where: name of the file, for error messages.
-
-    Returns:
-      The array, uint8.
 
     Raises:
       DataError: the header is wrong or does not fit to the size of the content, or
         there is no value.
     """
+    content = raw.read(name)
     wanted, header = UBYTE_MAGIC + ndim, 4 + 4 * ndim
     # A header of fewer bytes has a wrong magic number or no size.
     magic, *shape = np.frombuffer(content[:header].ljust(header, b"\0"), ">u4").tolist()
@@ -89,8 +85,8 @@ def parse_idx(content: bytes, ndim: int, where: object) -> np.ndarray:
     if magic != wanted or math.prod(shape) != found or not found:
         sizes = " x ".join(map(str, shape))
         raise DataError(
-            f"{where}: the header says magic number {magic} and {sizes} bytes instead "
-            f"of {wanted} and the {found} that follow; {AGAIN}"
+            f"{raw.path(name)}: the header says magic number {magic} and {sizes} bytes "
+            f"instead of {wanted} and the {found} that follow; {AGAIN}"
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
