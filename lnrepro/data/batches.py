@@ -26,6 +26,7 @@ Shapes: B batch, T bucket length, N examples of the split.
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -39,7 +40,10 @@ from lnrepro.errors import UserError
 Batch = dict[str, np.ndarray]
 # Length to which each padded feature is padded; None is the bucket of a plan's batch.
 Pad = Mapping[str, int | None]
-Transform = Callable[[Any, np.ndarray], Any]
+NO_PADDING: Pad = types.MappingProxyType({})
+# Rows of a batch before padding. Lists hold examples that may differ in length.
+Rows = Mapping[str, np.ndarray | list[np.ndarray]]
+Transform = Callable[[Rows, np.ndarray], Rows]
 
 # Rows that are gathered together in the background. Grain takes about 0.1 ms for an
 # element of any size. Therefore its elements here are blocks of whole batches. CPU time
@@ -120,7 +124,7 @@ def train_batches(
     plan: Plan,
     *,
     start_step: int = 0,
-    pad: Pad | None = None,
+    pad: Pad = NO_PADDING,
     transform: Transform | None = None,
     process: tuple[int, int] | None = None,
 ) -> Stream:
@@ -131,10 +135,8 @@ def train_batches(
       plan: which rows each batch holds.
       start_step: number of the first batch.
       pad: lengths of the features whose examples differ in length, see `Pad`.
-      transform: function (rows, draws) -> rows, applied before padding. `rows` is a
-        dict of arrays for columns (of lists of arrays for `Ragged`) and a list of
-        examples for a source. `draws` are the uniform numbers of the rows, see
-        `Plan.draws`.
+      transform: function (rows, draws) -> rows, applied before padding. `draws` are the
+        uniform numbers of the rows, see `Plan.draws`.
       process: index of this process and number of processes. Default: those of JAX.
 
     Raises:
@@ -172,7 +174,7 @@ def eval_batches(
     batch_size: int,
     *,
     order: np.ndarray | None = None,
-    pad: Pad | None = None,
+    pad: Pad = NO_PADDING,
     process: tuple[int, int] | None = None,
 ) -> Stream:
     """Return all examples once, in batches of one size.
@@ -226,10 +228,14 @@ def evenly_spaced(size: int, count: int | None) -> np.ndarray:
     return np.linspace(0, size - 1, count).round().astype(int)
 
 
-def _select(data: Data, rows: np.ndarray) -> Any:
-    """Return rows of the data: a dict for columns, a list of examples for a source."""
+def _select(data: Data, rows: np.ndarray) -> Rows:
+    """Return rows of columns or of a source."""
     if not isinstance(data, Mapping):
-        return [data[row] for row in rows.tolist()]
+        examples = [data[row] for row in rows.tolist()]
+        return {
+            name: [np.asarray(example[name]) for example in examples]
+            for name in examples[0]
+        }
     found = {}
     for name, column in data.items():
         if isinstance(column, Ragged):
@@ -239,44 +245,27 @@ def _select(data: Data, rows: np.ndarray) -> Any:
     return found
 
 
-def _stack(examples: Any, length: int | None, pad: Pad | None) -> Batch:
+def _stack(rows: Rows, length: int | None, pad: Pad) -> Batch:
     """Pad and stack what `_select` returns.
 
     Args:
-      examples: dict of columns, or list of examples.
+      rows: the rows.
       length: bucket length T, if there are buckets.
       pad: see `train_batches`.
     """
-    # A list of examples becomes a dict of lists, as columns are.
-    if not isinstance(examples, Mapping):
-        examples = {
-            name: [np.asarray(example[name]) for example in examples]
-            for name in examples[0]
-        }
     batch = {}
-    for name, values in examples.items():
-        if isinstance(values, np.ndarray):
-            batch[name] = values
-        elif pad and name in pad:
+    for name, values in rows.items():
+        if name in pad:
             target = length if pad[name] is None else pad[name]
             batch[name] = _padded(name, values, target)
             batch[f"{name}_length"] = np.array([len(v) for v in values], np.int32)
-        elif len({v.shape for v in values}) > 1:
-            raise UserError(
-                f"{name}: its examples differ in shape; give it a length in `pad`"
-            )
         else:
-            batch[name] = np.stack(values)
+            batch[name] = np.asarray(values)
     return batch
 
 
-def _padded(name: str, values: list[np.ndarray], length: int | None) -> np.ndarray:
+def _padded(name: str, values: list[np.ndarray], length: int) -> np.ndarray:
     """Pad arrays [t, ...] with zeros to one length and stack them."""
-    if length is None:
-        raise UserError(
-            f"{name} is to be padded to its bucket, but there are no buckets; give "
-            "buckets, or a length"
-        )
     longest = max(len(v) for v in values)
     if longest > length:
         raise UserError(

@@ -27,24 +27,12 @@ class Ragged(Sequence):
     """
 
     def __init__(self, values: np.ndarray, offsets: np.ndarray):
-        """Join values and offsets.
-
-        Raises:
-          ValueError: the offsets do not begin with 0 or do not end with len(values).
-        """
-        ends = (int(offsets[0]), int(offsets[-1])) if len(offsets) else None
-        if ends != (0, len(values)):
-            raise ValueError(
-                f"offsets from {ends} do not span the {len(values)} values"
-            )
         self.values, self.offsets = values, offsets
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> np.ndarray:
-        if isinstance(i, slice):
-            raise TypeError("rows of different lengths are read one by one, a[i]")
         # The range counts negative numbers from the end and raises IndexError.
         i = range(len(self))[i]
         return self.values[self.offsets[i] : self.offsets[i + 1]]

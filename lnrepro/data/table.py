@@ -172,9 +172,8 @@ def check_own_name(own_name: str) -> None:
     Raises:
       DataError: a set of this project has it, or it cannot be a name.
     """
-    if own_name in TABLE:
-        raise DataError(f"{own_name!r} is an official set; choose another name")
-    if not OWN_NAME.fullmatch(own_name):
+    if own_name in TABLE or not OWN_NAME.fullmatch(own_name):
         raise DataError(
-            f"{own_name!r} cannot be the name of a set; use letters, digits and _"
+            f"{own_name!r} cannot be the name of a set of own files; choose letters, "
+            "digits and _, and no name that `prepare.py --list` shows"
         )

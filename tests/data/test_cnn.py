@@ -48,7 +48,10 @@ def test_a_file_is_read(content):
     [
         (b"", "f, line 1: the address is missing"),
         (text((1, "  ")), "f, line 3: the passage is missing"),
-        (text().replace(b"\n\n", b"\n", 1), "f, line 2: the line after the address"),
+        (
+            text().replace(b"\n\n", b"\n", 1),
+            "f, line 2: an empty line after the address",
+        ),
         (text((2, "who")), "f, line 5: the question has 0 @placeholder tokens"),
         (text((3, "C")), "f, line 7: the answer 'C' is not of the form @entityN"),
         (text((3, "@entity1\u0663")), "is not of the form @entityN"),

@@ -332,8 +332,11 @@ def test_own_files_get_a_name_of_their_own(numbers, raw, tmp_path):
 @pytest.mark.parametrize(
     ("own_name", "message"),
     [
-        ("mnist", "'mnist' is an official set; choose another name"),
-        ("../mnist", "'../mnist' cannot be the name of a set; use letters"),
+        ("mnist", "'mnist' cannot be the name .* that `prepare.py --list` shows"),
+        (
+            "../mnist",
+            "'../mnist' cannot be the name of a set of own files; choose letters",
+        ),
         ("taken", "taken is prepared already; choose another name, or remove"),
     ],
 )

@@ -55,7 +55,7 @@ def read(raw: RawFolder) -> Content:
             Line(offsets(points), text, f"{split}-{i:05}", 0)
             for i, (text, points) in enumerate(generate(count, seed))
         ]
-    columns = {split: columns_of(lines) for split, lines in splits.items()}
+    columns = {split: columns_of(lines, np.int32) for split, lines in splits.items()}
     return Content(columns, facts(splits))
 
 

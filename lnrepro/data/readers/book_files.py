@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from lnrepro.data.ragged import OFFSETS, Writer
+from lnrepro.data.ragged import OFFSETS, Writer, forget_pages
 from lnrepro.data.raw_folder import Progress
 from lnrepro.data.reader import Content
 from lnrepro.data.text import SPECIALS, numbering, plain_punctuation
@@ -21,8 +21,8 @@ from lnrepro.errors import DataError
 
 # Words of a sentence in a triple. The authors' code keeps sentences below 30 words.
 LONGEST = 29
-# Bytes that are renumbered at a time.
-CHUNK = 1 << 22
+# Words that are renumbered at a time.
+CHUNK = 1 << 20
 # The end of a line whose last mark is attached to a word, and of one where it is a word
 # of its own.
 ATTACHED = re.compile(rb"[^\s.!?][.!?]+[\"')\]]*[ \t\r]*\n")
@@ -65,18 +65,19 @@ def index(books: Iterable[Book], folder: pathlib.Path, progress: Progress) -> Co
                 f"a word, and {apart:,} with one apart; this is not one tokenised "
                 f"sentence per line; {CONVERT}"
             )
-        if lines.count > starts[-1]:
-            starts.append(lines.count)
+        if len(lines.lengths) > starts[-1]:
+            starts.append(len(lines.lengths))
     vocabulary = lines.close()
+    count = len(lines.lengths)
     by_length = _write_triples(folder / "triples.npy", lines.lengths, starts)
     if not sum(by_length):
         raise DataError(
-            f"{lines.count:,} sentences in {len(starts) - 1} books, but nowhere three "
+            f"{count:,} sentences in {len(starts) - 1} books, but nowhere three "
             f"in a row of 1 to {LONGEST} words; one sentence per line and at least "
             f"three lines per file are needed; the last file was {name}"
         )
     facts = {
-        "lines": lines.count,
+        "lines": count,
         "tokens": lines.tokens,
         "books": len(starts) - 1,
         "books_without_triple_for_shortness": int((np.diff(starts) < 3).sum()),
@@ -85,16 +86,15 @@ def index(books: Iterable[Book], folder: pathlib.Path, progress: Progress) -> Co
         "triples_by_length": by_length,
         "words": vocabulary,
     }
-    return Content({"train": lines.count}, facts)
+    return Content({"train": count}, facts)
 
 
 class _Lines:
     """The sentences of all books, written with preliminary ids as they are read.
 
     Attributes:
-      lengths: number of words of each sentence, at most 255, in pieces of uint8.
-      count: number of sentences.
-      tokens: number of their words.
+      lengths: number of words of each sentence, at most 255.
+      tokens: number of all words.
       empty: number of empty lines, which are left out.
     """
 
@@ -106,8 +106,8 @@ class _Lines:
         # Preliminary id of each word, in the order of first appearance.
         self._ids: dict[bytes, int] = numbering()
         self._counts = np.zeros(0, np.int64)
-        self.lengths = [np.zeros(0, np.uint8)]
-        self.count = self.tokens = self.empty = 0
+        self.lengths = bytearray()
+        self.tokens = self.empty = 0
 
     def add(self, block: bytes) -> None:
         """Write the lines of a block. Only ASCII whitespace parts words."""
@@ -121,11 +121,10 @@ class _Lines:
         self._counts = counts
         self.empty += int((lengths == 0).sum())
         lengths = lengths[lengths > 0]
-        self.lengths.append(np.minimum(lengths, 255).astype(np.uint8))
+        self.lengths += np.minimum(lengths, 255).astype(np.uint8).tobytes()
         self._tokens.append(found)
         self._offsets.append(self.tokens + np.cumsum(lengths))
         self.tokens += len(found)
-        self.count += len(lengths)
 
     def close(self) -> list[str]:
         """Finish the files, and replace the preliminary ids by those of the vocabulary.
@@ -143,13 +142,11 @@ class _Lines:
         vocabulary = [words[i] for i in order if words[i] not in SPECIALS]
         ids = {word: i for i, word in enumerate((*SPECIALS, *vocabulary))}
         final = np.array([ids[word] for word in words], np.uint32)
-        # The file is not mapped, because mapped pages count as memory of this process.
-        with open(self._file, "r+b") as f:
-            np.lib.format.read_magic(f)
-            np.lib.format.read_array_header_1_0(f)
-            while piece := f.read(CHUNK):
-                f.seek(-len(piece), 1)
-                f.write(final[np.frombuffer(piece, np.uint32)].data)
+        tokens = np.load(self._file, mmap_mode="r+")
+        for start in range(0, len(tokens), CHUNK):
+            piece = tokens[start : start + CHUNK]
+            piece[:] = final[piece]
+            forget_pages(piece)
         return vocabulary
 
 
@@ -175,31 +172,31 @@ def _checked(name: str, number: int, text: str) -> bytes:
 
 
 def _write_triples(
-    file: pathlib.Path, pieces: Sequence[np.ndarray], starts: Sequence[int]
+    file: pathlib.Path, lengths: bytearray, starts: Sequence[int]
 ) -> list[int]:
     """Write triples.npy: the middle lines of triples, by length and then by line.
 
     Args:
       file: the file.
-      pieces: number of words of each line.
+      lengths: number of words of each line, which is changed.
       starts: first line of each book, and the end of the last one.
 
     Returns:
       The number of triples whose middle sentence has 1, 2, ... LONGEST words.
     """
-    lengths = np.concatenate(pieces)
-    is_short = lengths <= LONGEST
+    middle = np.frombuffer(lengths, np.uint8)
+    is_short = middle <= LONGEST
     is_middle = is_short.copy()
     is_middle[1:] &= is_short[:-1]
     is_middle[:-1] &= is_short[1:]
     # The first and the last line of a book are not in the middle of a triple.
     is_middle[starts[:-1]] = False
     is_middle[np.array(starts[1:], int) - 1] = False
-    lengths[~is_middle] = 0
+    middle[~is_middle] = 0
     writer = Writer(file, np.dtype(np.int32), ())
     counts = []
     for length in range(1, LONGEST + 1):
-        middles = np.flatnonzero(lengths == length)
+        middles = np.flatnonzero(middle == length)
         writer.append(middles)
         counts.append(len(middles))
     writer.close()

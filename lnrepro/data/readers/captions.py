@@ -68,16 +68,14 @@ def read(raw: RawFolder) -> Content:
     if not raw.find("train.txt") and (file := raw.find("dataset_coco.json")):
         found = parse_karpathy(files.read(file), file)
     images, captions, not_unit = {}, {}, {}
-    width = None
     for split, stem in SPLITS.items():
         where = raw.path(f"images/10crop/{stem}.npy")
         features = load_npy(where)
-        is_table = features.ndim == 2 and features.size > 0
-        if features.dtype != np.float32 or not is_table:
-            raise _wrong_features(where, features)
-        width = width or features.shape[1]
-        if features.shape[1] != width:
-            raise _wrong_features(where, features)
+        if features.dtype != np.float32 or features.ndim != 2 or not features.size:
+            raise DataError(
+                f"{where}: an array of {features.dtype!s:.40} {features.shape[:5]} "
+                "instead of float32 (images, features); get the official file"
+            )
         if split not in found:
             found[split] = read_text(raw, stem, len(features))
         if len(found[split].ids) != len(features):
@@ -101,15 +99,7 @@ def read(raw: RawFolder) -> Content:
     return Content(
         {split: columns_of(images[split], captions[split], ids) for split in SPLITS},
         facts,
-        {"features": width, "captions": sum(counts)},
-    )
-
-
-def _wrong_features(where: pathlib.Path, features: np.ndarray) -> DataError:
-    return DataError(
-        f"{where}: an array of {features.dtype!s:.40} {features.shape[:5]} instead of "
-        "float32 (images, features), as many features as in train; get the official "
-        "file"
+        {"features": images["train"].shape[1], "captions": sum(counts)},
     )
 
 

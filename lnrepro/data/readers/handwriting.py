@@ -54,10 +54,10 @@ class Line(NamedTuple):
     list: int
 
 
-def columns_of(lines: Sequence[Line]) -> Columns:
-    """Return the columns of the lines of a split."""
+def columns_of(lines: Sequence[Line], dtype: type[np.generic]) -> Columns:
+    """Return the columns of the lines of a split, with strokes of a dtype."""
     return {
-        "strokes": [line.strokes for line in lines],
+        "strokes": [line.strokes.astype(dtype) for line in lines],
         "text": [encode(line.text)[0] for line in lines],
         "transcription": [as_bytes(line.text) for line in lines],
         "id": [as_bytes(line.id) for line in lines],
@@ -71,19 +71,14 @@ def facts(splits: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
     steps = np.concatenate([line.strokes[:, :2] for line in splits["train"]])
     steps = steps.astype(np.float64)
     other = Counter()
-    for text in texts_of(splits):
-        other.update(encode(text)[1])
+    for line in itertools.chain(*splits.values()):
+        other.update(encode(line.text)[1])
     return {
         "mean": steps.mean(0).tolist(),
         "std": steps.std(0).tolist(),
         "symbols": list(SYMBOLS),
         "other": dict(other.most_common()),
     }
-
-
-def texts_of(splits: Mapping[str, Sequence[Line]]) -> list[str]:
-    """Return the texts of all lines."""
-    return [line.text for line in itertools.chain(*splits.values())]
 
 
 def encode(text: str) -> tuple[np.ndarray, list[str]]:

@@ -47,8 +47,8 @@ def points(content: bytes, where: object) -> np.ndarray:
     lengths = [len(stroke) for stroke in strokes]
     if len(texts) < 2 or 0 in lengths:
         raise DataError(
-            f"{where}: {len(texts)} points in {len(strokes)} strokes of a StrokeSet, "
-            f"{lengths.count(0)} of which are empty; {AGAIN}"
+            f"{where}: strokes of {lengths[:9]} points; a line needs two points, and "
+            f"a stroke one; {AGAIN}"
         )
     # No comparison with NaN is true.
     is_near = (np.abs(numbers) < FARTHEST).all(axis=1)

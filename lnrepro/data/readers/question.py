@@ -71,13 +71,11 @@ def parse(content: bytes, where: object) -> Question:
     # A missing line is the same as an empty one.
     lines += [""] * (2 * len(PARTS))
     # Parts and empty lines alternate.
-    for i, part in enumerate(PARTS):
-        if not lines[2 * i]:
-            raise DataError(f"{where}, line {2 * i + 1}: the {part} is missing")
-        if lines[2 * i + 1]:
-            raise DataError(
-                f"{where}, line {2 * i + 2}: the line after the {part} must be empty"
-            )
+    for i, line in enumerate(lines[: 2 * len(PARTS)]):
+        part = PARTS[i // 2]
+        wanted = f"an empty line after the {part}" if i % 2 else f"the {part}"
+        if bool(line) == bool(i % 2):
+            raise DataError(f"{where}, line {i + 1}: {wanted} is missing")
     _, passage, question, answer = lines[: 2 * len(PARTS) : 2]
     asked = question.split()
     count = asked.count(PLACEHOLDER)

@@ -115,27 +115,23 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
         )
     rows, empty = [], []
     for number, line in lines[1:]:
-        # Another number of columns is a ValueError too.
         try:
+            # Another number of columns is a ValueError too.
             _, a, b, text, _ = line.split("\t")
             score = float(text)
+            # No comparison with NaN is true.
+            if not 1 <= score <= 5:
+                raise ValueError(text)
         except ValueError as e:
             raise DataError(
-                f"{where}, line {number}: not five columns with a score "
+                f"{where}, line {number}: not five columns with a score from 1 to 5 "
                 f"({quoted(str(e))}); {AGAIN}"
             ) from None
-        # No comparison with NaN is true.
-        if not 1 <= score <= 5:
-            raise DataError(
-                f"{where}, line {number}: the score {score} is not from 1 to 5; {AGAIN}"
-            )
         if a.strip() and b.strip():
             rows.append((a, b, score))
         else:
             empty.append(f"line {number}")
     leave_out(where, "pairs with an empty sentence", empty, len(lines) - 1)
-    if not rows:
-        raise DataError(f"{where}: contains no pair; {AGAIN}")
     return rows
 
 
