@@ -34,7 +34,6 @@ from lnrepro.data.table import (
     folder_of,
     raw_folder,
     reader_of,
-    register,
 )
 from lnrepro.errors import DataError
 
@@ -57,7 +56,6 @@ __all__ = [
     "prepared",
     "raw_folder",
     "reader_of",
-    "register",
 ]
 
 

@@ -208,9 +208,8 @@ def _decoded(content: IO[bytes], where: object) -> Iterator[tuple[int, str]]:
             ) from None
         content = io.BytesIO(text.encode())
         lines = content.readlines(BLOCK)
-    # Where the first of the bytes that are not UTF-8 is, in how many places such bytes
-    # are, how many there are, and the bytes of the file.
-    first = places = foreign = size = 0
+    # In how many places there are bytes that are not UTF-8, and the line of the first.
+    places = first = 0
     number = 1
     while lines:
         # Only the first block can begin with a byte order mark.
@@ -225,18 +224,10 @@ def _decoded(content: IO[bytes], where: object) -> Iterator[tuple[int, str]]:
         if found := list(ESCAPED.finditer(text)):
             first = first or number + text.count("\n", 0, found[0].start())
             places += len(found)
-            foreign += sum(len(match[0]) for match in found)
             text = ESCAPED.sub(_as_windows_1252, text)
-        size += len(block)
         yield number, text
         number += len(lines)
         lines = content.readlines(BLOCK)
-    # Western text consists of ASCII for the most part.
-    if foreign > max(1, size // 2):
-        raise DataError(
-            f"{where}: mostly not UTF-8, UTF-16 or Windows-1252 text ({foreign:,} of "
-            f"{size:,} bytes); {AS_UTF8}"
-        )
     if places:
         warnings.warn(
             f"{where}, line {first}: not UTF-8, read as Windows-1252 ({places:,} such "

@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import tempfile
+from collections import Counter
 
 from lnrepro.data import set_folder, table
 from lnrepro.data.raw_folder import Progress, RawFolder, no_progress
@@ -37,7 +38,8 @@ def prepare(
       raw: the folder of the official files. Default: `<data dir>/raw/<name>`.
       data_dir: the folder of all prepared sets.
       own_name: name of a set of own files. None accepts the official files only.
-      reader: what reads the files. Default: the reader of the set.
+      reader: what reads the files. Default: the reader of the set. With a reader of
+        one's own, `name` is a name of one's own too.
       progress: called as `progress(what, done, total)` now and then.
 
     Returns:
@@ -48,6 +50,9 @@ def prepare(
         `own_name` is taken, or the data dir cannot be written.
     """
     root = table.data_root(data_dir)
+    if reader and name not in table.TABLE:
+        # A set with a reader of one's own is a set of own files.
+        own_name = own_name or name
     if own_name is None:
         final = table.folder_of(name, data_dir)
         # A prepared set never changes, so nothing is left to do.
@@ -124,11 +129,11 @@ def _write(
         }
     version, facts = reader.version, content.facts
     made = SetFolder(folder, name, version, raw.dataset, by_file, sizes, dict(facts))
-    found = {**sizes, **content.counts}
+    counts = Counter(sizes) + Counter(content.counts)
     for what, published in reader.published.items() if raw.official else ():
-        if found.get(what, 0) != published:
+        if counts[what] != published:
             raise _not_official(
-                raw, f"{what} {found.get(what, 0):,} instead of {published:,}"
+                raw, f"{what} {counts[what]:,} instead of {published:,}"
             )
     sealed = made.seal(raw.progress)
     if raw.official and not sealed.sha256.startswith(reader.sha256):

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from lnrepro.data import files
 from lnrepro.data.files import PLAIN_OR_PACKED, SUFFIXES
@@ -45,9 +44,11 @@ class RawFolder:
     official: bool = True
     progress: Progress = no_progress
 
-    def find(self, name: str) -> pathlib.Path | None:
-        """Return the path of a file, plain or packed; None if there is none."""
-        for suffix in ("", *SUFFIXES):
+    def find(
+        self, name: str, suffixes: Sequence[str] = ("", *SUFFIXES)
+    ) -> pathlib.Path | None:
+        """Return the path of a file with one of the suffixes; None if there is none."""
+        for suffix in suffixes:
             path = self.folder / (name + suffix)
             if path.exists():
                 return path
@@ -150,9 +151,8 @@ class RawFolder:
     def _find_archive(
         self, root: pathlib.Path, archives: Collection[str]
     ) -> pathlib.Path:
-        for stem, suffix in itertools.product(archives, ARCHIVES):
-            path = self.folder / (stem + suffix)
-            if path.is_file():
+        for stem in archives:
+            if path := self.find(stem, ARCHIVES):
                 return path
         raise self.missing(
             f"{root}: there is no such folder, and no archive {' or '.join(archives)}"

@@ -44,6 +44,11 @@ def as_bytes(text: str) -> np.ndarray:
     return np.frombuffer(text.encode(), np.uint8)
 
 
+def as_texts(column: Sequence[np.ndarray]) -> list[str]:
+    """Return the texts of a column of UTF-8 bytes."""
+    return [content.tobytes().decode() for content in column]
+
+
 def numbering() -> dict[Any, int]:
     """Return a dict that gives each new word the next number, from 0."""
     words: defaultdict[Any, int] = defaultdict()

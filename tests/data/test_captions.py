@@ -233,8 +233,3 @@ def test_features_that_are_not_of_unit_length_are_counted_in_one_warning(raw):
 def test_only_the_published_sizes_are_coco(raw, tmp_path):
     with refused("not the official coco_captions: train 4 instead of 113,287; .* --as"):
         data.prepare("coco_captions", raw, tmp_path / "data")
-
-
-def test_tokenising():
-    words = files.tokenise("A man's dog, on  a (red) T-shirt. ")
-    assert words == ["a", "mans", "dog", "on", "a", "red", "tshirt"]

@@ -18,7 +18,6 @@ CONTENT = b"one line\nand another\n" * 200
 PACK = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 # Text with characters that Windows-1252 has too.
 TEXT = "it isn\u2019t late \u2014 caf\u00e9\nplain\n"
-RUSSIAN = "\u0432\u0441\u0451 \u043f\u043e\u0437\u0434\u043d\u043e\n" * 20
 
 
 def tar(path, contents, mode="w"):
@@ -190,8 +189,6 @@ def test_blocks_consist_of_whole_lines(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (RUSSIAN.encode("cp1251"), "f: mostly not UTF-8, UTF-16 or Windows-1252"),
-        (bytes(range(1, 256)).translate(None, b"\n") * 9, "f: mostly not UTF-8"),
         (TEXT.encode("utf-16-le"), "f, line 1: a NUL byte; save the file as UTF-8"),
         (b"a\nb\0\n", "f, line 2: a NUL byte"),
         (b"\xff\xfea\x00\x00\xd8", "f: begins like UTF-16 text, but is none"),
@@ -200,4 +197,3 @@ def test_blocks_consist_of_whole_lines(tmp_path, monkeypatch):
 def test_what_is_no_text_is_refused(content, message):
     with refused(message):
         files.decode(content, "f")
-    assert files.decode(RUSSIAN.encode(), "f") == RUSSIAN

@@ -10,7 +10,6 @@ import pytest
 from lnrepro import data
 from lnrepro.data import table
 from lnrepro.data.reader import Content, Reader
-from lnrepro.errors import DataError
 from scripts import prepare
 from tests.data import small
 from tests.refused import refused
@@ -23,25 +22,13 @@ def read_constant(raw):
 CONSTANT = Reader(title="One number.", read=read_constant, embedded=True)
 
 
-@pytest.fixture(autouse=True)
-def _no_registered_sets(monkeypatch):
-    monkeypatch.setattr(table, "_REGISTERED", {})
-
-
-def test_names_that_cannot_be_registered():
-    for name in ("mnist", "a/b", ""):
-        with pytest.raises(DataError, match=r"choose another name|cannot be the name"):
-            data.register(name, CONSTANT)
-
-
-def test_a_registered_set_is_prepared_at_its_first_use(tmp_path):
-    data.register("constant", CONSTANT)
-    assert data.open_columns("constant", "train", tmp_path)["x"].tolist() == [7]
-    # Another process has not registered it, and finds what was prepared.
-    table._REGISTERED.clear()
-    assert data.open_columns("constant", "train", tmp_path)["x"].tolist() == [7]
-    with pytest.raises(DataError, match=r"no data set is called 'constants'; .*mnist"):
-        data.open_columns("constants", "train", tmp_path)
+def test_a_reader_of_ones_own_is_needed_for_preparing_only(tmp_path):
+    data.prepare("constant", data_dir=tmp_path, reader=CONSTANT)
+    opened = data.open_set("constant", tmp_path)
+    assert opened.columns("train")["x"].tolist() == [7]
+    assert opened.splits == {"train": 1}
+    with refused("no data set is called 'constants'", "mnist"):
+        data.open_set("constants", tmp_path)
 
 
 def test_an_entry_point_names_a_reader(tmp_path, monkeypatch):

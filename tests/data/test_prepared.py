@@ -231,8 +231,8 @@ def test_a_killed_process_leaves_no_prepared_set(numbers, raw, tmp_path):
         from tests.data import small
         def die(what, done, total):
             os.kill(os.getpid(), signal.SIGKILL)
-        data.register("numbers", small.READER)
-        data.prepare("numbers", sys.argv[1], sys.argv[2], progress=die)
+        options = {"reader": small.READER, "progress": die}
+        data.prepare("numbers", sys.argv[1], sys.argv[2], **options)
         """,
         raw,
         tmp_path,

@@ -8,6 +8,7 @@ import pytest
 from lnrepro import data
 from lnrepro.data.readers import sentences
 from lnrepro.data.readers.sentences import CR, SICK
+from lnrepro.data.text import as_texts
 from tests.data.reading import read, refused, write
 
 ROW = "1\tA dog is running\tThe dog runs\t4.5\tENTAILMENT"
@@ -59,10 +60,10 @@ def test_sick_is_read_and_read_back(tmp_path):
         rows = [ROW.replace("4.5", f"{1 + i}.25")] * (i + 1)
         write(tmp_path, {name: table(*rows)})
     for i, columns in enumerate(read(SICK, tmp_path).splits.values()):
-        a, b, scores = sentences.related(columns)
-        assert (a, b) == (["A dog is running"] * (i + 1), ["The dog runs"] * (i + 1))
+        assert as_texts(columns["a"]) == ["A dog is running"] * (i + 1)
+        assert as_texts(columns["b"]) == ["The dog runs"] * (i + 1)
         wanted = np.full(i + 1, i + 1.25, np.float32)
-        np.testing.assert_array_equal(scores, wanted, strict=True)
+        np.testing.assert_array_equal(columns["score"], wanted, strict=True)
     with refused("SICK_train.txt: checksum differs"):
         data.prepare("sick", tmp_path, tmp_path / "data")
 
@@ -81,7 +82,6 @@ def test_labels_follow_the_files(tmp_path):
     files = {"custrev.pos": "\ufeffgood .\n\nfine .\n", "custrev.neg.xz": negative}
     write(tmp_path, files)
     with pytest.warns(UserWarning, match=r"custrev.pos: 1 empty lines left out"):
-        content = read(CR, tmp_path)
-    texts, labels = sentences.labelled(content.splits["sentences"])
-    assert texts == ["good .", "fine .", "bad\u2014really ."]
-    np.testing.assert_array_equal(labels, np.int32([1, 1, 0]), strict=True)
+        columns = read(CR, tmp_path).splits["sentences"]
+    assert as_texts(columns["text"]) == ["good .", "fine .", "bad\u2014really ."]
+    np.testing.assert_array_equal(columns["label"], np.int32([1, 1, 0]), strict=True)

@@ -1,9 +1,10 @@
-"""Batches of the captions of a prepared split."""
+"""Captions: their batches, and their words."""
 
 import numpy as np
 import pytest
 
 from experiments.order_embeddings.captions import Captions
+from experiments.order_embeddings.use import tokenise
 from lnrepro.data.ragged import Ragged
 
 RNG = np.random.default_rng(0)
@@ -45,3 +46,8 @@ def test_captions_beyond_the_longest_bucket_are_cut_and_counted():
     assert (length == 6).all()
     assert tokens[:, :5].all()
     assert not tokens[:, 5].any()
+
+
+def test_tokenising():
+    words = tokenise("A man's dog, on  a (red) T-shirt. ")
+    assert words == ["a", "mans", "dog", "on", "a", "red", "tshirt"]

@@ -5,6 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
+from experiments.order_embeddings.use import tokenise
 from lnrepro import data
 from lnrepro.data.readers import caption_files as files
 from lnrepro.data.readers import captions as cap
@@ -28,7 +29,7 @@ def test_a_folder_of_all_of_flickr30k(real_data, tmp_path):
         columns = []
         for k in range(1, 6):
             with gzip.open(folder / f"{theirs}.{k}.en.gz", "rt", encoding="utf-8") as f:
-                columns.append([" ".join(files.tokenise(line)) for line in f])
+                columns.append([" ".join(tokenise(line)) for line in f])
         captions = ["\n".join(image) for image in zip(*columns, strict=True)]
         (raw / f"{stem}.txt").write_text("\n".join(captions) + "\n", encoding="utf-8")
         features = np.full((rows[stem], 10), 10**-0.5, np.float32)

@@ -25,8 +25,7 @@ from lnrepro.data.generated.choices import Choices
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.caption_files import PER_IMAGE, Split
-from lnrepro.data.readers.captions import columns_of, vocabulary
-from lnrepro.data.text import Vocabulary
+from lnrepro.data.readers.captions import content_of
 
 EXAMPLES = {"train": 3000, "valid": 500, "test": 500}
 # Pixels in a side of a picture, cells in a side of the grid, pixels in a side of a
@@ -67,7 +66,6 @@ MIN_SIMILARITY = 60
 MIN_EDGE = 420
 # Pictures whose features are computed together, so that the arrays fit a cache.
 CHUNK = 50
-FEATURES = len(COLOURS | GROUNDS) * (1 + len(DIRECTIONS)) * GRID * GRID
 # Chances in percent that a caption gives a detail.
 MENTION_OBJECT = 80
 MENTION_SIZE_OR_COLOUR = 75
@@ -123,24 +121,22 @@ class IntegerChoices(Choices):
 
 def read(raw: RawFolder) -> Content:
     """Draw and describe the scenes of every split."""
-    pictures, captions = {}, {}
+    pictures, images, captions = {}, {}, {}
     # Every split has a random stream of its own, which depends on no other split.
     for seed, (split, count) in enumerate(EXAMPLES.items()):
         choices = IntegerChoices(seed)
         scenes = [random_scene(choices) for _ in range(count)]
-        pictures[split] = np.stack([draw(scene, choices) for scene in scenes])
-        captions[split] = [
-            [describe(scene, choices).split() for _ in range(PER_IMAGE)]
-            for scene in scenes
-        ]
-    words, dev_words = vocabulary(captions["train"], captions["valid"])
-    ids = Vocabulary([*words, *dev_words])
-    splits = {}
-    for split, drawn in pictures.items():
-        found = Split(captions[split], np.arange(len(drawn)))
-        columns = columns_of(features(drawn), found, ids)
-        splits[split] = {**columns, "picture": drawn}
-    return Content(splits, {"words": words, "dev_words": dev_words})
+        drawn = np.stack([draw(scene, choices) for scene in scenes])
+        pictures[split], images[split] = drawn, features(drawn)
+        by_image = []
+        for scene in scenes:
+            five = [describe(scene, choices) for _ in range(PER_IMAGE)]
+            by_image.append([caption.split() for caption in five])
+        captions[split] = Split(by_image, np.arange(count))
+    splits, facts, _ = content_of(images, captions)
+    for split, columns in splits.items():
+        columns["picture"] = pictures[split]
+    return Content(splits, facts)
 
 
 def random_scene(choices: IntegerChoices) -> Scene:
@@ -167,8 +163,8 @@ def draw(scene: Scene, choices: IntegerChoices) -> np.ndarray:
       scene: what is drawn.
       choices: source of offsets and noise.
     """
-    ground = np.array(GROUNDS[scene.ground])
-    colour = np.broadcast_to(ground, (SIDE, SIDE, 3)).copy()
+    colour = np.empty((SIDE, SIDE, 3), int)
+    colour[:] = GROUNDS[scene.ground]
     y, x = np.mgrid[:SIDE, :SIDE]
     for thing in scene.things:
         row, column = divmod(thing.cell, GRID)

@@ -27,10 +27,6 @@ CHUNK = 1 << 20
 # of its own.
 ATTACHED = re.compile(rb"[^\s.!?][.!?]+[\"')\]]*[ \t\r]*\n")
 APART = re.compile(rb"\s[.!?\"'`)\]]+[ \t\r]*\n")
-# The lines around the text in the files of Project Gutenberg.
-FRAME = re.compile(
-    rb"\*\*\* ?(?:START|END) OF TH(?:E|IS) PROJECT GUTENBERG", re.IGNORECASE
-)
 CONVERT = "convert it with `python scripts/convert_books.py`"
 
 # The name of a book, and what `lnrepro.data.files.text_blocks` yields of it.
@@ -55,7 +51,9 @@ def index(books: Iterable[Book], folder: pathlib.Path, progress: Progress) -> Co
         attached = apart = 0
         for number, text in blocks:
             progress(f"reading {pathlib.PurePath(name).name}", number, 0)
-            block = _checked(name, number, text)
+            block = plain_punctuation(text).encode("utf-8")
+            if not block.endswith(b"\n"):
+                block += b"\n"
             attached += len(ATTACHED.findall(block))
             apart += len(APART.findall(block))
             lines.add(block)
@@ -148,27 +146,6 @@ class _Lines:
             piece[:] = final[piece]
             forget_pages(piece)
         return vocabulary
-
-
-def _checked(name: str, number: int, text: str) -> bytes:
-    """Return lines in UTF-8 with plain punctuation, each with a newline.
-
-    Args:
-      name: name of the file, for error messages.
-      number: number of the first line.
-      text: whole lines.
-
-    Raises:
-      DataError: they have Project Gutenberg's licence.
-    """
-    block = plain_punctuation(text).encode("utf-8")
-    if frame := FRAME.search(block):
-        line = number + block.count(b"\n", 0, frame.start())
-        raise DataError(
-            f"{name}, line {line}: a raw file of Project Gutenberg with its licence; "
-            f"{CONVERT}"
-        )
-    return block if block.endswith(b"\n") else block + b"\n"
 
 
 def _write_triples(

@@ -22,9 +22,8 @@ A prepared set has one split, "train", and only the following columns.
              sorted by the length of the middle sentence, and then by line.
 
 Typographic quotation marks, dashes and spaces become those of ASCII, see
-`lnrepro.data.text`. Files with the licence of Project Gutenberg, and files in which
-most full stops are attached to a word, are refused: scripts/convert_books.py converts
-them.
+`lnrepro.data.text`. Files in which most full stops are attached to a word, as in raw
+files of Project Gutenberg, are refused: scripts/convert_books.py converts them.
 
 `data.facts` contains the words in the order of their ids and the number of triples of
 each length.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import json
 import operator
-import string
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +24,6 @@ from lnrepro.errors import DataError
 PER_IMAGE = 5
 # Our names of the splits, and the names in the files.
 SPLITS = {"train": "train", "valid": "val", "test": "test"}
-PUNCTUATION = str.maketrans("", "", string.punctuation)
 AGAIN = "get the official file"
 
 # Captions, each a list of words, and the captions of each image.
@@ -47,11 +45,6 @@ class Split(NamedTuple):
     where: object = "captions"
 
 
-def tokenise(text: str) -> list[str]:
-    """Return the words of a caption in lower case, without punctuation."""
-    return text.lower().translate(PUNCTUATION).split()
-
-
 def read_text(raw: RawFolder, stem: str, rows: int) -> Split:
     """Read a text file of captions, and the ids that say to which image each belongs.
 
@@ -71,8 +64,6 @@ def read_text(raw: RawFolder, stem: str, rows: int) -> Split:
     if ids_file := raw.find(f"{stem}_ids.txt"):
         ids = parse_ids(files.read(ids_file), ids_file)
     if len(ids) == rows:
-        while len(captions) % rows and not captions[-1]:
-            captions.pop()
         if len(captions) % rows:
             raise DataError(
                 f"{where}: {len(captions)} captions are not the same number for each "
@@ -81,9 +72,7 @@ def read_text(raw: RawFolder, stem: str, rows: int) -> Split:
             )
         starts = np.arange(0, len(captions), len(captions) // rows)
     else:
-        # There is one id for each caption. Empty lines at the end are no captions.
-        if not any(captions[len(ids) :]):
-            captions = captions[: len(ids)]
+        # There is one id for each caption.
         starts = np.flatnonzero(np.diff(ids, prepend=-1))
         if len(captions) != len(ids) or len(starts) != rows:
             raise DataError(
@@ -103,13 +92,14 @@ def parse_text(content: bytes, where: object) -> Lines:
       where: name of the file, for messages.
 
     Returns:
-      The words of each line. An empty line has none, and keeps its place.
+      The words of each line. An empty line has none, and keeps its place, except at
+      the end of the file.
 
     Raises:
       DataError: it is not text, or there is no caption.
     """
     # str.splitlines would also cut at form feeds and at U+2028.
-    lines = decode(content, where).removesuffix("\n").split("\n")
+    lines = decode(content, where).rstrip().split("\n")
     captions = [line.split() for line in lines]
     if not any(captions):
         raise DataError(f"{where}: contains no caption; {AGAIN}")

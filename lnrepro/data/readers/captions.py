@@ -36,6 +36,7 @@ import itertools
 import pathlib
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -86,21 +87,37 @@ def read(raw: RawFolder) -> Content:
         captions[split], kept = _without_empty(found[split])
         images[split] = features if len(kept) == len(features) else features[kept]
         not_unit[split] = count_not_unit(images[split], where)
-    # The authors build the vocabulary from the training captions and those of the
-    # first 1,000 validation images.
-    dev = captions["valid"].by_image[:DEV]
-    words, dev_words = vocabulary(captions["train"].by_image, dev)
-    facts = {"words": words, "dev_words": dev_words, "not_unit": not_unit}
+    content = content_of(images, captions)
+    facts = {**content.facts, "not_unit": not_unit}
     by_image = itertools.chain.from_iterable(c.by_image for c in captions.values())
     counts = list(map(len, by_image))
     if set(counts) != {PER_IMAGE}:
         facts["captions_per_image"] = [min(counts), max(counts)]
+    published = {"features": images["train"].shape[1], "captions": sum(counts)}
+    return Content(content.splits, facts, published)
+
+
+def content_of(
+    images: Mapping[str, np.ndarray], captions: Mapping[str, Split]
+) -> Content:
+    """Choose the vocabulary, and number the words of the captions.
+
+    The authors build it from the training captions and those of the first 1,000
+    validation images.
+
+    Args:
+      images: features [N, D] of each split.
+      captions: captions of each split.
+    """
+    words = _frequent(captions["train"].by_image)
+    known = set(words)
+    dev = _frequent(captions["valid"].by_image[:DEV])
+    dev_words = [word for word in dev if word not in known]
     ids = Vocabulary([*words, *dev_words])
-    return Content(
-        {split: columns_of(images[split], captions[split], ids) for split in SPLITS},
-        facts,
-        {"features": images["train"].shape[1], "captions": sum(counts)},
-    )
+    splits = {}
+    for split, found in captions.items():
+        splits[split] = columns_of(images[split], found, ids)
+    return Content(splits, {"words": words, "dev_words": dev_words})
 
 
 def count_not_unit(images: np.ndarray, where: pathlib.Path) -> int:
@@ -176,22 +193,8 @@ def columns_of(images: np.ndarray, split: Split, words: Vocabulary) -> Columns:
     }
 
 
-def vocabulary(train: ByImage, dev: ByImage) -> tuple[list[str], list[str]]:
-    """Collect the words of captions, the most frequent ones first.
-
-    Args:
-      train: the training captions.
-      dev: the captions of the first DEV validation images.
-
-    Returns:
-      The words of `train`, and the words that occur only in `dev`.
-    """
-    words, dev_words = (_frequent(captions) for captions in (train, dev))
-    known = set(words)
-    return words, [word for word in dev_words if word not in known]
-
-
 def _frequent(captions: ByImage) -> list[str]:
+    """Return the words of captions, the most frequent ones first."""
     lines = itertools.chain.from_iterable(captions)
     counts = Counter(itertools.chain.from_iterable(lines))
     return list(Vocabulary.of_counts(counts).words)

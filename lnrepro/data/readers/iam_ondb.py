@@ -190,10 +190,6 @@ def _read_texts(
             f"than of stroke files and are left out: {', '.join(skipped[:9])}",
             stacklevel=2,
         )
-    if unused := len(contents) - len(strokes):
-        warnings.warn(
-            f"{raw.folder}: {unused} texts without strokes left out", stacklevel=2
-        )
     return texts
 
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -49,20 +48,6 @@ PAIRS = {
         "2b8aa806658d6fc23c6824c83776c2d4fee7556000817b5ec0f982861413b7d0"
     ),
 }
-
-
-def labelled(columns: Mapping[str, Any]) -> tuple[list[str], np.ndarray]:
-    """Return the sentences and the labels [N] of a set's columns."""
-    return _decode(columns["text"]), np.array(columns["label"])
-
-
-def related(columns: Mapping[str, Any]) -> tuple[list[str], list[str], np.ndarray]:
-    """Return the first and second sentences and the scores [N] of a split's columns."""
-    return _decode(columns["a"]), _decode(columns["b"]), np.array(columns["score"])
-
-
-def _decode(column: Sequence[np.ndarray]) -> list[str]:
-    return [content.tobytes().decode("utf-8") for content in column]
 
 
 def columns_of_labelled(rows: Sequence[tuple[str, int]]) -> Columns:
