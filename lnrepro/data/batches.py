@@ -25,6 +25,7 @@ Shapes: B batch, T bucket length, N examples of the split.
 
 from __future__ import annotations
 
+import collections
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -72,40 +73,33 @@ class Stream(Iterator[Batch]):
 
     def __init__(self, blocks: Any):
         """Wrap an iterator over blocks: stacked batches, {name: [batches, B, ...]}."""
-        self._blocks, self._block = blocks, {}
-        self._next, self._size = 0, 0
+        self._blocks = blocks
+        self._ready: collections.deque[Batch] = collections.deque()
 
     def __next__(self) -> Batch:
         return {name: v[0] for name, v in self.take(1).items()}
 
     def take(self, n: int) -> Batch:
-        """Return the next n batches, stacked: arrays [n, B, ...], which are read-only.
+        """Return the next n batches, stacked: arrays [n, B, ...].
 
         Raises:
           UserError: the batches differ in length.
         """
-        parts = []
-        while n:
-            if self._next == self._size:
-                self._block, self._next = next(self._blocks), 0
-                self._size = _size(self._block)
-            start = self._next
-            self._next = min(start + n, self._size)
-            n -= self._next - start
-            window = slice(start, self._next)
-            parts.append({name: v[window] for name, v in self._block.items()})
-        # n batches may span several blocks. Each part is a view of one block.
-        if len(parts) == 1:
-            return parts[0]
+        while len(self._ready) < n:
+            block = next(self._blocks)
+            for i in range(_size(block)):
+                self._ready.append({name: v[i] for name, v in block.items()})
+        batches = [self._ready.popleft() for _ in range(n)]
         stacked = {}
-        for name in parts[0]:
-            arrays = [part[name] for part in parts]
-            if len({v.shape[1:] for v in arrays}) > 1:
+        for name in batches[0]:
+            arrays = [batch[name] for batch in batches]
+            if len({v.shape for v in arrays}) > 1:
                 raise UserError(
                     "batches of different lengths cannot be stacked; set "
                     "config.steps_per_call to 1"
                 )
-            stacked[name] = np.concatenate(arrays)
+            # A single batch is not copied.
+            stacked[name] = np.stack(arrays) if n > 1 else arrays[0][None]
         return stacked
 
     def close(self) -> None:

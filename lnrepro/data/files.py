@@ -72,11 +72,9 @@ def _opened(path: pathlib.Path) -> Iterator[IO[bytes]]:
     """
     try:
         with path.open("rb") as file:
-            head = file.read(16)
-            file.seek(0)
             content: Any = file
             for begins, opener in PACKINGS.values():
-                if head.startswith(begins):
+                if file.peek(16).startswith(begins):
                     content = opener(file)
             for begins, what, advice in WRONG_FILES:
                 if re.match(begins, content.peek(64), re.IGNORECASE):
@@ -216,15 +214,16 @@ def _decoded(content: IO[bytes], where: object) -> Iterator[tuple[int, str]]:
         block = b"".join(lines)
         if number == 1:
             block = block.removeprefix(codecs.BOM_UTF8)
-        if (position := block.find(b"\0")) >= 0:
-            line = number + block.count(b"\n", 0, position)
+        before, nul, _ = block.partition(b"\0")
+        if nul:
+            line = number + before.count(b"\n")
             raise DataError(f"{where}, line {line}: a NUL byte; {AS_UTF8}")
         # Each byte that is not UTF-8 becomes one character from U+DC80 to U+DCFF.
         text = block.decode(errors="surrogateescape")
-        if found := list(ESCAPED.finditer(text)):
-            first = first or number + text.count("\n", 0, found[0].start())
-            places += len(found)
-            text = ESCAPED.sub(_as_windows_1252, text)
+        if found := ESCAPED.search(text):
+            first = first or number + text.count("\n", 0, found.start())
+            text, count = ESCAPED.subn(_as_windows_1252, text)
+            places += count
         yield number, text
         number += len(lines)
         lines = content.readlines(BLOCK)

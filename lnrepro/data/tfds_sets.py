@@ -6,7 +6,6 @@ other programs. Training does not import this module.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
 import os
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import hashing
+from tensorflow_datasets.core.dataset_info import DatasetIdentity
 
 from lnrepro.data.files import quoted
 from lnrepro.data.ragged import Ragged
@@ -56,52 +56,37 @@ def write(opened: SetFolder, folder: str | os.PathLike) -> None:
     with tempfile.TemporaryDirectory(
         prefix="unfinished-", dir=target.parent
     ) as scratch:
-        tfds.disable_progress_bar()
-        writer = _Writer(opened, scratch)
-        # TFDS prints what it does.
-        with contextlib.redirect_stdout(io.StringIO()):
-            writer.download_and_prepare(
-                download_dir=f"{scratch}/downloads",
-                download_config=tfds.download.DownloadConfig(try_download_gcs=False),
-            )
-        pathlib.Path(writer.data_dir).rename(target)
+        _write_examples(opened, f"{scratch}/set")
+        pathlib.Path(f"{scratch}/set").rename(target)
 
 
-class _OfflineInfo(tfds.core.DatasetInfo):
-    """Description of a set, which is not looked up online."""
+def _write_examples(opened: SetFolder, folder: str) -> None:
+    """Write the examples and the description of a set into a new folder."""
+    os.mkdir(folder)
+    columns = opened.columns(next(iter(opened.splits)))
+    features = {name: _feature(column) for name, column in columns.items()}
+    facts = {"fingerprint": opened.fingerprint, "facts": opened.facts}
+    version = tfds.core.Version(opened.version)
+    info = tfds.core.DatasetInfo(
+        builder=DatasetIdentity(opened.name, version, folder, module_name=__name__),
+        features=tfds.features.FeaturesDict(features),
+        disable_shuffling=True,
+        metadata=tfds.core.MetadataDict(facts),
+    )
+    # One file for each split.
+    largest = max(opened.splits.values())
+    writer = tfds.core.SequentialWriter(info, largest, file_format="array_record")
+    writer.initialize_splits(list(opened.splits))
+    for split in opened.splits:
+        writer.add_examples({split: _rows(opened, split)})
+    writer.close_all()
 
-    def initialize_from_bucket(self) -> None:
-        """Do nothing. TFDS would look for a set of this name among its own."""
 
-
-class _Writer(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """TFDS builder of one prepared set."""
-
-    def __init__(self, opened: SetFolder, scratch: str):
-        self.name = opened.name  # pyright: ignore[reportAttributeAccessIssue]
-        self.VERSION = tfds.core.Version(opened.version)
-        self._opened = opened
-        super().__init__(data_dir=scratch, file_format="array_record")
-
-    def _info(self) -> tfds.core.DatasetInfo:
-        opened = self._opened
-        columns = opened.columns(next(iter(opened.splits)))
-        features = {name: _feature(column) for name, column in columns.items()}
-        facts = {"fingerprint": opened.fingerprint, "facts": opened.facts}
-        return _OfflineInfo(
-            builder=self,
-            features=tfds.features.FeaturesDict(features),
-            disable_shuffling=True,
-            metadata=tfds.core.MetadataDict(facts),
-        )
-
-    def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
-        return {split: self._generate_examples(split) for split in self._opened.splits}
-
-    def _generate_examples(self, split: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        columns = self._opened.columns(split)
-        for i in range(self._opened.splits[split]):
-            yield i, {name: column[i] for name, column in columns.items()}
+def _rows(opened: SetFolder, split: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the examples of a split."""
+    columns = opened.columns(split)
+    for i in range(opened.splits[split]):
+        yield {name: column[i] for name, column in columns.items()}
 
 
 def _feature(column: np.ndarray | Ragged) -> tfds.features.Tensor:

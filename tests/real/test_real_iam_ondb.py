@@ -39,7 +39,7 @@ def test_a_line_becomes_a_picture_of_itself(real_data):
     line = iam.points(path.read_bytes(), path)
     columns = {
         "strokes": [iam.offsets(line)],
-        "text": [handwriting.encode(TEXTS[0])[0]],
+        "text": [handwriting.encode(TEXTS[0])],
     }
     lines = Lines(
         columns,

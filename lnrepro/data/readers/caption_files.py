@@ -138,7 +138,7 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
       where: name of the file, for messages.
 
     Raises:
-      DataError: a value is missing or wrong, or a split is empty.
+      DataError: a value is missing or wrong.
     """
     try:
         images = json.loads(decode(content, where))["images"]
@@ -158,10 +158,8 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
     found["train"] += found["restval"]
     splits = {}
     for split, stem in SPLITS.items():
-        if not found[stem]:
-            raise DataError(f"{where}: has no images of the split {split}; {AGAIN}")
-        ids, captions = zip(*found[stem], strict=True)
-        splits[split] = Split(list(captions), np.array(ids), where)
+        ids = np.array([number for number, _ in found[stem]], np.int64)
+        splits[split] = Split([captions for _, captions in found[stem]], ids, where)
     return splits
 
 

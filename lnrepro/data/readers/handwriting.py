@@ -58,7 +58,7 @@ def columns_of(lines: Sequence[Line], dtype: type[np.generic]) -> Columns:
     """Return the columns of the lines of a split, with strokes of a dtype."""
     return {
         "strokes": [line.strokes.astype(dtype) for line in lines],
-        "text": [encode(line.text)[0] for line in lines],
+        "text": [encode(line.text) for line in lines],
         "transcription": [as_bytes(line.text) for line in lines],
         "id": [as_bytes(line.id) for line in lines],
         "list": np.array([line.list for line in lines], np.uint8),
@@ -72,7 +72,7 @@ def facts(splits: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
     steps = steps.astype(np.float64)
     other = Counter()
     for line in itertools.chain(*splits.values()):
-        other.update(encode(line.text)[1])
+        other.update(character for character in line.text if character not in NUMBERS)
     return {
         "mean": steps.mean(0).tolist(),
         "std": steps.std(0).tolist(),
@@ -81,10 +81,6 @@ def facts(splits: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
     }
 
 
-def encode(text: str) -> tuple[np.ndarray, list[str]]:
-    """Return the symbol numbers of a text [U] uint8, and its other characters.
-
-    Characters that are not symbols have number 0.
-    """
-    tokens = np.array([NUMBERS.get(c, 0) for c in text], np.uint8)
-    return tokens, [c for c in text if c not in NUMBERS]
+def encode(text: str) -> np.ndarray:
+    """Return the symbol numbers of a text [U] uint8; 0 for what is no symbol."""
+    return np.array([NUMBERS.get(c, 0) for c in text], np.uint8)
