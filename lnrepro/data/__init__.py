@@ -23,9 +23,12 @@ Reading columns needs NumPy only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from lnrepro.data.preparation import prepare
+from lnrepro.data.ragged import Ragged
 from lnrepro.data.set_folder import SetFolder, open_folder
 from lnrepro.data.table import (
     TABLE,
@@ -36,11 +39,6 @@ from lnrepro.data.table import (
     reader_of,
 )
 from lnrepro.errors import DataError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from lnrepro.data.ragged import Ragged
 
 __all__ = [
     "TABLE",
@@ -112,8 +110,8 @@ def open_config(spec: Any, split: str) -> dict[str, np.ndarray | Ragged]:
     Raises:
       DataError: as for `open_columns`, or the config states another size.
     """
-    columns = open_columns(spec.name, split, spec.dir)
-    size = len(next(iter(columns.values())))
+    opened = open_set(spec.name, spec.dir)
+    columns, size = opened.columns(split), opened.splits[split]
     if split == "train" and size != spec.train_examples:
         raise DataError(
             f"config.data.train_examples = {spec.train_examples}, but {spec.name} has "

@@ -26,6 +26,7 @@ Shapes: B batch, T bucket length, N examples of the split.
 from __future__ import annotations
 
 import collections
+import contextlib
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -65,7 +66,7 @@ class Source(Protocol):
 Data = Mapping[str, np.ndarray | Ragged] | Source
 
 
-class Stream(Iterator[Batch]):
+class Stream(Iterator[Batch], contextlib.AbstractContextManager):
     """Iterator over batches, which can also return several batches stacked.
 
     Close it or use it in a `with` statement, so that its background thread ends.
@@ -105,9 +106,6 @@ class Stream(Iterator[Batch]):
     def close(self) -> None:
         """Stop the background thread."""
         self._blocks.close()
-
-    def __enter__(self) -> Stream:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -196,9 +194,9 @@ def eval_batches(
     # mode="edge" repeats the last row. The mask is 0 there.
     missing = steps * batch_size - size
     rows = np.arange(size) if order is None else order
-    index = np.pad(rows.astype(np.int32), (0, missing), mode="edge")
-    mask = np.pad(np.ones(size, np.float32), (0, missing))
-    index, mask = index.reshape(steps, -1), mask.reshape(steps, -1)
+    padded = np.pad(rows.astype(np.int32), (0, missing), mode="edge")
+    index = padded.reshape(steps, -1)
+    mask = np.pad(np.ones(size, np.float32), (0, missing)).reshape(steps, -1)
 
     def make_block(i: int) -> Batch:
         batch = _stack(_select(data, index[i, part]), None, pad)

@@ -119,7 +119,7 @@ def plain_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
             yield pathlib.Path(out.name)
 
 
-def members(archive: pathlib.Path, suffix: str = "") -> Iterator[tuple[str, bytes]]:
+def members(archive: pathlib.Path, suffix: str) -> Iterator[tuple[str, bytes]]:
     """Read the regular files of a tar archive, in its order. Nothing is unpacked.
 
     Args:

@@ -87,7 +87,11 @@ def _folder_of_own(own_name: str, root: pathlib.Path, reader: Reader) -> pathlib
     Raises:
       DataError: the name is taken or cannot be used, or a set of it is damaged.
     """
-    table.check_own_name(own_name)
+    if own_name in table.TABLE or not table.OWN_NAME.fullmatch(own_name):
+        raise DataError(
+            f"{own_name!r} cannot be the name of a set of own files; choose letters, "
+            "digits and _, and no name that `prepare.py --list` shows"
+        )
     for file in (root / own_name).glob(f"*/{set_folder.SET_FILE}"):
         # A damaged set is an error that says so.
         set_folder.open_folder(file.parent)
@@ -119,7 +123,7 @@ def _write(
     """
     columns = folder / COLUMNS
     if by_file := content is None:
-        assert reader.write, f"{raw.dataset}: its reader has neither read nor write"
+        assert reader.write
         content = reader.write(raw, columns)
         sizes = dict(content.splits)
     else:

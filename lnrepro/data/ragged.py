@@ -44,33 +44,27 @@ class Ragged(Sequence):
 
 
 class Writer:
-    """Writer of a .npy file whose number of rows is not known at the start."""
+    """Writer of a .npy file of numbers, of which there may be any number."""
 
-    def __init__(self, file: pathlib.Path, dtype: np.dtype, shape: tuple[int, ...]):
-        """Create the file and its folder.
-
-        Args:
-          file: the file.
-          dtype: dtype of the array.
-          shape: shape of one row.
-        """
+    def __init__(self, file: pathlib.Path, dtype: type[np.generic]):
+        """Create the file and its folder."""
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file.open("wb")
-        self._dtype, self._shape, self._rows = dtype, shape, 0
+        self._dtype, self._size = np.dtype(dtype), 0
         self._write_header()
 
     def _write_header(self) -> None:
         header = {
             "descr": self._dtype.str,
             "fortran_order": False,
-            "shape": (self._rows, *self._shape),
+            "shape": (self._size,),
         }
         np.lib.format.write_array_header_1_0(self._file, header)
 
-    def append(self, rows: np.ndarray) -> None:
-        """Append rows [n, ...]."""
-        self._file.write(np.ascontiguousarray(rows, self._dtype).data)
-        self._rows += len(rows)
+    def append(self, numbers: np.ndarray) -> None:
+        """Append numbers [n]."""
+        self._file.write(np.ascontiguousarray(numbers, self._dtype).data)
+        self._size += len(numbers)
 
     def close(self) -> None:
         """Complete the header and close the file."""

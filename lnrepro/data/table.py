@@ -143,16 +143,3 @@ def _unknown(name: str) -> DataError:
     return DataError(
         f"no data set is called {name!r}; {hint}there are: {', '.join(known)}"
     )
-
-
-def check_own_name(own_name: str) -> None:
-    """Check the name of a set of own files.
-
-    Raises:
-      DataError: a set of this project has it, or it cannot be a name.
-    """
-    if own_name in TABLE or not OWN_NAME.fullmatch(own_name):
-        raise DataError(
-            f"{own_name!r} cannot be the name of a set of own files; choose letters, "
-            "digits and _, and no name that `prepare.py --list` shows"
-        )

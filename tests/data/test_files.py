@@ -59,7 +59,7 @@ def test_any_packing_is_read_under_any_name(tmp_path, packing, name):
 
 
 def read_members(path):
-    return dict(files.members(path))
+    return dict(files.members(path, ""))
 
 
 READERS = (files.read, text_of, files.load_npy, read_members)
@@ -126,7 +126,6 @@ def test_arrays_are_mapped_and_nothing_else_is(tmp_path):
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])
 def test_members_of_an_archive(tmp_path, mode):
     path = tar(tmp_path / "a.tar", [("x/a.txt", b"1"), ("b.bin", b"2")], mode)
-    assert list(files.members(path)) == [("x/a.txt", b"1"), ("b.bin", b"2")]
     assert read_members(path) == {"x/a.txt": b"1", "b.bin": b"2"}
     assert list(files.members(path, ".txt")) == [("x/a.txt", b"1")]
 

@@ -105,9 +105,9 @@ def test_wrong_strokes_are_named(content, message):
 @pytest.mark.parametrize(
     ("content", "count", "lines"),
     [
-        ("OCR:\nx\n\nCSR:\n\nankle %%%%% pinned.\n\n", None, ["ankle", "pinned."]),
-        ("CSR:\n\nthe first\r\nthe CSR: one\n", None, ["the first", "the CSR: one"]),
-        ("CSR:\nL\u00e9ne\nit\u2019s late", None, ["L\u00e9ne", "it's late"]),
+        ("OCR:\nx\n\nCSR:\n\nankle %%%%% pinned.\n\n", 2, ["ankle", "pinned."]),
+        ("CSR:\n\nthe first\r\nthe CSR: one\n", 3, ["the first", "the CSR: one"]),
+        ("CSR:\nL\u00e9ne\nit\u2019s late", 2, ["L\u00e9ne", "it's late"]),
         ("CSR:\nankle 5% bone %%%% pinned.", 2, ["ankle 5% bone", "pinned."]),
         ("CSR:\n50% off\n100%% of it", 2, ["50% off", "100%% of it"]),
     ],
@@ -119,7 +119,7 @@ def test_the_corrected_lines_are_taken(content, count, lines, encoding):
 
 def test_a_text_without_corrected_lines_is_named():
     with refused("f: no line says 'CSR:'"):
-        iam.transcription(b"OCR:\n\nabc", "f")
+        iam.transcription(b"OCR:\n\nabc", "f", 1)
 
 
 def test_57_symbols_and_what_is_none_of_them():

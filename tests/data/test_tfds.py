@@ -38,9 +38,7 @@ class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             "image": tfds.features.Image(shape=(28, 28, 1)),
             "label": tfds.features.ClassLabel(num_classes=10),
         }
-        return OfflineInfo(
-            builder=self, features=tfds.features.FeaturesDict(features)
-        )
+        return OfflineInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
     def _split_generators(self, dl_manager):
         return {split: self._generate_examples(split) for split in SIZES}

@@ -27,7 +27,7 @@ import numpy as np
 
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
-from lnrepro.data.readers.handwriting import Line, columns_of, facts
+from lnrepro.data.readers.handwriting import Line, content_of
 from lnrepro.data.readers.iam_strokes import joined, offsets
 
 LINES = {"train": 3000, "valid": 200}
@@ -55,8 +55,7 @@ def read(raw: RawFolder) -> Content:
             Line(offsets(points), text, f"{split}-{i:05}", 0)
             for i, (text, points) in enumerate(generate(count, seed))
         ]
-    columns = {split: columns_of(lines, np.int32) for split, lines in splits.items()}
-    return Content(columns, facts(splits))
+    return content_of(splits, np.int32)
 
 
 def generate(count: int, seed: int) -> Iterator[tuple[str, np.ndarray]]:

@@ -113,10 +113,10 @@ class IntegerChoices(Choices):
         """Return True in `percent` of a hundred calls."""
         return self.below(100) < percent
 
-    def noise(self, shape: tuple[int, ...], largest: int) -> np.ndarray:
-        """Return an array of integers from -largest to largest."""
+    def noise(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return an array of integers from -20 to 20."""
         raw = self._bits.random_raw(int(np.prod(shape))).reshape(shape)
-        return (raw % np.uint64(2 * largest + 1)).astype(np.int64) - largest
+        return (raw % np.uint64(41)).astype(np.int64) - 20
 
 
 def read(raw: RawFolder) -> Content:
@@ -175,8 +175,7 @@ def draw(scene: Scene, choices: IntegerChoices) -> np.ndarray:
         colour[inside] = COLOURS[thing.colour]
     # Values of 0 and 1 become 25 and 230, and noise of at most 20 stays in the range of
     # uint8.
-    values = 25 + 205 * colour + choices.noise(colour.shape, 20)
-    return np.clip(values, 0, 255).astype(np.uint8)
+    return (25 + 205 * colour + choices.noise(colour.shape)).astype(np.uint8)
 
 
 def is_inside(shape: str, dx: np.ndarray, dy: np.ndarray, r: int) -> np.ndarray:
@@ -285,15 +284,10 @@ def _integer_features(pictures: np.ndarray) -> np.ndarray:
         edges = np.stack([a * dx + b * dy for a, b in DIRECTIONS])
         strength = np.maximum(edges - MIN_EDGE, 0) // 7
         edges = np.where(edges == edges.max(0), strength, 0)
-        cells = [_cell_sums(maps) for maps in (similarity, *edges)]
-        sums.append(np.stack(cells, axis=1))
+        maps = np.stack([similarity, *edges], axis=1)
+        cells = maps.reshape(len(pictures), -1, GRID, CELL, GRID, CELL)
+        sums.append(cells.sum((3, 5), dtype=np.int64))
     return np.stack(sums, axis=1).reshape(len(pictures), -1)
-
-
-def _cell_sums(maps: np.ndarray) -> np.ndarray:
-    """Sum maps [N, 36, 36] over each cell of the grid, [N, 3, 3]."""
-    cells = maps.reshape(-1, GRID, CELL, GRID, CELL)
-    return cells.sum((2, 4), dtype=np.int64)
 
 
 SCENES = Reader(

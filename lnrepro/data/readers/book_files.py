@@ -98,8 +98,8 @@ class _Lines:
 
     def __init__(self, folder: pathlib.Path):
         self._file = folder / "tokens.npy"
-        self._tokens = Writer(self._file, np.dtype(np.uint32), ())
-        self._offsets = Writer(folder / f"tokens{OFFSETS}.npy", np.dtype(np.int64), ())
+        self._tokens = Writer(self._file, np.uint32)
+        self._offsets = Writer(folder / f"tokens{OFFSETS}.npy", np.int64)
         self._offsets.append(np.zeros(1, np.int64))
         # Preliminary id of each word, in the order of first appearance.
         self._ids: dict[bytes, int] = numbering()
@@ -170,7 +170,7 @@ def _write_triples(
     is_middle[starts[:-1]] = False
     is_middle[np.array(starts[1:], int) - 1] = False
     middle[~is_middle] = 0
-    writer = Writer(file, np.dtype(np.int32), ())
+    writer = Writer(file, np.int32)
     counts = []
     for length in range(1, LONGEST + 1):
         middles = np.flatnonzero(middle == length)

@@ -166,7 +166,7 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
 def _words(tokens: object) -> list[str]:
     """Return a list of words. Raise TypeError or ValueError for other JSON values."""
     if not isinstance(tokens, list):
-        raise TypeError(f"tokens are of type {type(tokens).__name__}")
+        raise TypeError("tokens are no list")
     # Half of a surrogate pair, which JSON may contain, cannot be encoded.
     " ".join(tokens).encode()
     return tokens

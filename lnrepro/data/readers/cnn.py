@@ -146,12 +146,8 @@ def _order(file: File) -> tuple[int, bytes, str]:
     Numbers in an address are compared as numbers.
     """
     address = file.content[:LONGEST_ADDRESS].partition(b"\n")[0]
-    padded = re.sub(rb"[0-9]+", _padded, address)
+    padded = re.sub(rb"[0-9]+", lambda number: number[0].zfill(20), address)
     return list(FOLDERS.values()).index(file.split), padded, file.name
-
-
-def _padded(number: re.Match[bytes]) -> bytes:
-    return number[0].zfill(20)
 
 
 def content_of(

@@ -54,7 +54,7 @@ import numpy as np
 from lnrepro.data.files import decode
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
-from lnrepro.data.readers.handwriting import Line, columns_of, facts
+from lnrepro.data.readers.handwriting import Line, content_of
 from lnrepro.data.readers.iam_strokes import AGAIN, offsets, points
 from lnrepro.data.text import plain_punctuation
 from lnrepro.errors import DataError
@@ -98,8 +98,8 @@ def read(raw: RawFolder) -> Content:
     is_whole = all(line.strokes.dtype.kind == "i" for line in used)
     dtype = np.int32 if is_whole else np.float32
     skipped = [form for form in wanted if form not in texts]
-    found = facts(splits) | {"skipped": skipped, "lines": counts}
-    columns = {split: columns_of(lines, dtype) for split, lines in splits.items()}
+    columns, found, _ = content_of(splits, dtype)
+    found = {**found, "skipped": skipped, "lines": counts}
     return Content(columns, found, {"forms": len(list_of)})
 
 
@@ -213,14 +213,14 @@ def _add_missing_lists(list_of: dict[str, str], forms: Sequence[str]) -> None:
         list_of.update(dict.fromkeys(train[step - 1 :: step], VALID))
 
 
-def transcription(content: bytes, where: object, count: int | None = None) -> list[str]:
+def transcription(content: bytes, where: object, count: int) -> list[str]:
     """Parse an ascii file.
 
     Args:
       content: content of the file.
       where: name of the file, for error messages.
-      count: number of stroke files of the form, if it is known. If the file has as many
-        lines, "%" is no line break.
+      count: number of stroke files of the form. If the file has as many lines, "%" is
+        no line break.
 
     Returns:
       The corrected lines, which follow "CSR:".
