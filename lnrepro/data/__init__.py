@@ -23,6 +23,7 @@ Reading columns needs NumPy only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,6 @@ def fingerprint(name: str, data_dir: DataDir = None) -> str:
     return open_set(name, data_dir).fingerprint
 
 
-def facts(name: str, data_dir: DataDir = None) -> dict[str, Any]:
+def facts(name: str, data_dir: DataDir = None) -> Mapping[str, Any]:
     """Return facts of a whole prepared set, such as its vocabulary; {} if none."""
     return open_set(name, data_dir).facts

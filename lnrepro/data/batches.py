@@ -43,8 +43,9 @@ Batch = dict[str, np.ndarray]
 # Length to which each padded feature is padded; None is the bucket of a plan's batch.
 Pad = Mapping[str, int | None]
 NO_PADDING: Pad = types.MappingProxyType({})
-# Rows of a batch before padding. Lists hold examples that may differ in length.
-Rows = Mapping[str, np.ndarray | list[np.ndarray]]
+# Rows of a batch before padding: arrays, or lists of examples that may differ in
+# length.
+Rows = Mapping[str, Any]
 Transform = Callable[[Rows, np.ndarray], Rows]
 
 # Rows that are gathered together in the background. Grain takes about 0.1 ms for an
@@ -248,7 +249,8 @@ def _stack(rows: Rows, length: int | None, pad: Pad) -> Batch:
     batch = {}
     for name, values in rows.items():
         if name in pad:
-            target = length if pad[name] is None else pad[name]
+            target = pad[name] or length
+            assert target, f"{name} is to be padded to its bucket; there are none"
             batch[name] = _padded(name, values, target)
             batch[f"{name}_length"] = np.array([len(v) for v in values], np.int32)
         else:

@@ -44,27 +44,31 @@ class Ragged(Sequence):
 
 
 class Writer:
-    """Writer of a .npy file of numbers, of which there may be any number."""
+    """Writer of a .npy file of numbers.
+
+    Attributes:
+      size: how many numbers there are so far.
+    """
 
     def __init__(self, file: pathlib.Path, dtype: type[np.generic]):
         """Create the file and its folder."""
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file.open("wb")
-        self._dtype, self._size = np.dtype(dtype), 0
+        self._dtype, self.size = np.dtype(dtype), 0
         self._write_header()
 
     def _write_header(self) -> None:
         header = {
             "descr": self._dtype.str,
             "fortran_order": False,
-            "shape": (self._size,),
+            "shape": (self.size,),
         }
         np.lib.format.write_array_header_1_0(self._file, header)
 
     def append(self, numbers: np.ndarray) -> None:
         """Append numbers [n]."""
         self._file.write(np.ascontiguousarray(numbers, self._dtype).data)
-        self._size += len(numbers)
+        self.size += len(numbers)
 
     def close(self) -> None:
         """Complete the header and close the file."""

@@ -78,7 +78,8 @@ def _write_examples(opened: SetFolder, folder: str) -> None:
     writer = tfds.core.SequentialWriter(info, largest, file_format="array_record")
     writer.initialize_splits(list(opened.splits))
     for split in opened.splits:
-        writer.add_examples({split: _rows(opened, split)})
+        examples: Any = _rows(opened, split)
+        writer.add_examples({split: examples})
     writer.close_all()
 
 

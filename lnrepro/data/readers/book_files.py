@@ -76,7 +76,7 @@ def index(books: Iterable[Book], folder: pathlib.Path, progress: Progress) -> Co
         )
     facts = {
         "lines": count,
-        "tokens": lines.tokens,
+        "tokens": lines.tokens.size,
         "books": len(starts) - 1,
         "books_without_triple_for_shortness": int((np.diff(starts) < 3).sum()),
         "empty_lines_left_out": lines.empty,
@@ -92,20 +92,20 @@ class _Lines:
 
     Attributes:
       lengths: number of words of each sentence, at most 255.
-      tokens: number of all words.
+      tokens: the words of all sentences.
       empty: number of empty lines, which are left out.
     """
 
     def __init__(self, folder: pathlib.Path):
         self._file = folder / "tokens.npy"
-        self._tokens = Writer(self._file, np.uint32)
+        self.tokens = Writer(self._file, np.uint32)
         self._offsets = Writer(folder / f"tokens{OFFSETS}.npy", np.int64)
         self._offsets.append(np.zeros(1, np.int64))
         # Preliminary id of each word, in the order of first appearance.
         self._ids: dict[bytes, int] = numbering()
         self._counts = np.zeros(0, np.int64)
         self.lengths = bytearray()
-        self.tokens = self.empty = 0
+        self.empty = 0
 
     def add(self, block: bytes) -> None:
         """Write the lines of a block. Only ASCII whitespace parts words."""
@@ -120,9 +120,8 @@ class _Lines:
         self.empty += int((lengths == 0).sum())
         lengths = lengths[lengths > 0]
         self.lengths += np.minimum(lengths, 255).astype(np.uint8).tobytes()
-        self._tokens.append(found)
-        self._offsets.append(self.tokens + np.cumsum(lengths))
-        self.tokens += len(found)
+        self._offsets.append(self.tokens.size + np.cumsum(lengths))
+        self.tokens.append(found)
 
     def close(self) -> list[str]:
         """Finish the files, and replace the preliminary ids by those of the vocabulary.
@@ -133,7 +132,7 @@ class _Lines:
         Returns:
           The words in the order of their final ids, without the special tokens.
         """
-        self._tokens.close()
+        self.tokens.close()
         self._offsets.close()
         words = [word.decode("utf-8") for word in self._ids]
         order = np.argsort(-self._counts, kind="stable").tolist()
@@ -171,10 +170,7 @@ def _write_triples(
     is_middle[np.array(starts[1:], int) - 1] = False
     middle[~is_middle] = 0
     writer = Writer(file, np.int32)
-    counts = []
     for length in range(1, LONGEST + 1):
-        middles = np.flatnonzero(middle == length)
-        writer.append(middles)
-        counts.append(len(middles))
+        writer.append(np.flatnonzero(middle == length))
     writer.close()
-    return counts
+    return np.bincount(middle, minlength=LONGEST + 1)[1:].tolist()

@@ -132,8 +132,7 @@ def count_not_unit(images: np.ndarray, where: pathlib.Path) -> int:
       DataError: a value is NaN or infinite.
     """
     # In float64, the length of finite float32 numbers is finite.
-    squares = np.einsum("nd,nd->n", images, images, dtype=np.float64)
-    lengths = np.sqrt(squares)
+    lengths = np.sqrt(np.einsum("nd,nd->n", images, images, dtype=np.float64))
     bad = np.flatnonzero(~np.isfinite(lengths))
     if len(bad):
         raise DataError(

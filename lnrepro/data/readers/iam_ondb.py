@@ -82,7 +82,7 @@ def read(raw: RawFolder) -> Content:
     if not raw.official:
         _add_missing_lists(list_of, sorted(texts))
     splits: dict[str, list[Line]] = {"train": [], "valid": []}
-    counts = dict.fromkeys(LISTS, 0)
+    counts: dict[str, int] = dict.fromkeys(LISTS, 0)
     for form, name in list_of.items():
         form_id = _name(form) if raw.official else form
         # Graves trains on both test sets too and reports on testset_v.
