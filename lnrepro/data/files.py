@@ -11,6 +11,7 @@ from __future__ import annotations
 import bz2
 import codecs
 import contextlib
+import errno
 import gzip
 import io
 import lzma
@@ -114,8 +115,16 @@ def plain_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
             yield path
             return
         with tempfile.NamedTemporaryFile(prefix="unpacked-") as out:
-            shutil.copyfileobj(content, out)
-            out.flush()
+            try:
+                shutil.copyfileobj(content, out)
+                out.flush()
+            except OSError as e:
+                if e.errno != errno.ENOSPC:
+                    raise
+                raise DataError(
+                    f"{path}: no space in {tempfile.gettempdir()} to unpack it; unpack "
+                    "it yourself, or set TMPDIR"
+                ) from e
             yield pathlib.Path(out.name)
 
 

@@ -101,15 +101,15 @@ class RawFolder:
         """
         root = self.folder / folder
         found: dict[str, pathlib.Path] = {}
-        for path in root.rglob("*"):
+        # Folders are sorted before what is in them.
+        for path in sorted(root.rglob("*")):
             name = files.unpacked_name(path.relative_to(root).as_posix())
             is_other = not name.endswith(suffix) or files.is_system_file(name)
             if is_other or path.is_dir():
                 continue
             _check_name(name, found, root)
             found[name] = path
-        # Folders are sorted before what is in them, as paths are.
-        return {name: found[name] for name in sorted(found, key=pathlib.PurePosixPath)}
+        return found
 
     def tree(
         self, folder: str, archives: Collection[str], suffix: str

@@ -89,7 +89,7 @@ def test_points_and_offsets_are_the_files_numbers():
         (xml([]), "f: strokes of .. points; a line needs"),
         (xml([[(1, 2)]]), "f: strokes of .1. points; a line needs"),
         (xml([[(1, 2)], [], [(3, 4)]]), "f: strokes of .1, 0, 1. points"),
-        (xml([[(1, 2), (3, 4)]]).replace(b'y="2"', b""), "f: .*KeyError: 'y'"),
+        (xml([[(1, 2), (3, 4)]]).replace(b'y="2"', b""), "f: .*KeyError.'y'"),
         (xml([[(1, 2), (10**9, 4)]]), "f, point 2: .1000000000.0, 4.0. are not two"),
         (
             xml([[(1, 2), (3, "nan")]]),

@@ -25,9 +25,17 @@ def test_the_first_twelfth_of_the_training_images_is_valid(tmp_path):
 
 # The file, its content, and the error.
 BAD = {
-    "truncated": (IMAGES, GOOD[IMAGES][:-100], "36 x 28 x 28 bytes .* the 28124 that"),
-    "labels": (IMAGES, GOOD[LABELS], "magic number 2049 and .* instead of 2051"),
-    "terabytes": (IMAGES, idx.header(2051, *[2**32 - 1] * 3), "the 0 that follow"),
+    "truncated": (
+        IMAGES,
+        GOOD[IMAGES][:-100],
+        r"\[2051, 36, 28, 28\] .* the 28124 bytes",
+    ),
+    "labels": (IMAGES, GOOD[LABELS], r"\[2049, 36, .*magic number 2051"),
+    "terabytes": (
+        IMAGES,
+        idx.header(2051, *[2**32 - 1] * 3),
+        "the 0 bytes that follow",
+    ),
     "sizes": (
         IMAGES,
         idx.header(2051, 36, 14, 14) + bytes(36 * 14 * 14),

@@ -153,7 +153,7 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
     except Exception as e:
         raise DataError(
             f"{where}: not JSON with a list of images that have split, cocoid and "
-            f"sentences[].tokens ({quoted(f'{type(e).__name__}: {e}')}); {AGAIN}"
+            f"sentences[].tokens ({quoted(repr(e))}); {AGAIN}"
         ) from e
     found["train"] += found["restval"]
     splits = {}

@@ -39,8 +39,9 @@ def points(content: bytes, where: object) -> np.ndarray:
         strokes = [_stroke(s) for s in root.findall(".//StrokeSet/Stroke")]
     # Broken XML, an unknown encoding, a missing coordinate, and one that is no number.
     except (ElementTree.ParseError, LookupError, ValueError) as e:
-        problem = quoted(f"{type(e).__name__}: {e}")
-        raise DataError(f"{where}: no line of strokes ({problem}); {AGAIN}") from None
+        raise DataError(
+            f"{where}: no line of strokes ({quoted(repr(e))}); {AGAIN}"
+        ) from None
     lengths = [len(stroke) for stroke in strokes]
     if sum(lengths) < 2 or 0 in lengths:
         raise DataError(

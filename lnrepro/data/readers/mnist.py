@@ -80,13 +80,13 @@ def _read_idx(raw: RawFolder, name: str, ndim: int) -> np.ndarray:
     content = raw.read(name)
     wanted, header = UBYTE_MAGIC + ndim, 4 + 4 * ndim
     # A header of fewer bytes has a wrong magic number or no size.
-    magic, *shape = np.frombuffer(content[:header].ljust(header, b"\0"), ">u4").tolist()
+    numbers = np.frombuffer(content[:header].ljust(header, b"\0"), ">u4").tolist()
+    magic, *shape = numbers
     found = len(content) - header
     if magic != wanted or math.prod(shape) != found or not found:
-        sizes = " x ".join(map(str, shape))
         raise DataError(
-            f"{raw.path(name)}: the header says magic number {magic} and {sizes} bytes "
-            f"instead of {wanted} and the {found} that follow; {AGAIN}"
+            f"{raw.path(name)}: the header is {numbers} instead of the magic number "
+            f"{wanted} and the sizes of the {found} bytes that follow; {AGAIN}"
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
