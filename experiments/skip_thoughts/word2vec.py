@@ -10,7 +10,8 @@ size 2, where "...." is one number:
     blue ........
 
 In the text format, each entry is a line. The first line may be missing, as in the files
-of GloVe. A word may contain spaces, so that the numbers are the last ones of a line:
+of GloVe. A word may contain spaces, except for the first one without a header, so that
+the numbers are the last ones of a line:
 
     2 2
     red 0.5 -1.25
@@ -55,24 +56,19 @@ class Word2Vec:
             if not f.read(1):
                 raise self._error("empty")
             self._map = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        header = self._map.readline().split()
-        count, entries = None, 0
-        if len(header) == 2 and all(field.isdigit() for field in header):
+        first = self._map.readline().split()
+        if len(first) == 2 and all(field.isdigit() for field in first):
             # No file has so many words that more digits are needed.
-            count, self.size = (int(field[:20]) for field in header)
-            entries = self._map.tell()
-        self._map.seek(entries)
-        line = self._map.readline()
-        while line.isspace():
-            line = self._map.readline()
-        numbers = _numbers_at_end(line)
-        if count is None:
-            self.size = numbers
+            count, self.size = (int(field[:20]) for field in first)
+        else:
+            # There is no header, and the first line is an entry.
+            count, self.size = None, len(first) - 1
+            self._map.seek(0)
         # A number takes at least two bytes, of text or float32.
         if not 0 < 2 * self.size * (count or 1) <= len(self._map):
             raise self._error(f"begins with {self._map[:24]!r}, which does not fit it")
-        self._map.seek(entries)
-        self._is_text = count is None or numbers >= self.size
+        # Some of so many bytes of float32 numbers are zero, and none of text.
+        self._is_text = b"\0" not in self._map[: 1 << 16]
         found = self._text_entries() if self._is_text else self._binary_entries()
         self.positions: dict[str, int] = {}
         total = 0
@@ -136,17 +132,3 @@ class Word2Vec:
                 f"the vector of {quoted(word)} contains NaN, infinity or no number"
             )
         return vector
-
-
-def _numbers_at_end(line: bytes) -> int:
-    """Return how many numbers a line ends with, not counting its first word."""
-    fields = line.split()[1:]
-    return sum(1 for _ in itertools.takewhile(_is_number, reversed(fields)))
-
-
-def _is_number(field: bytes) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True

@@ -17,12 +17,12 @@ VECTORS = {
 }
 # Words with spaces and numbers in them, as in the files of GloVe.
 GLOVE = {
+    "the": [1e-3, 2, 3],
     ", .": [0.5, -1, 2],
     "at name@domain.com": [1, 2, 3],
     "a\tb": [4, 5, 6],
     "1998": [7, 8, 9],
     "3.5 2": [1, 1, 1],
-    "the": [1e-3, 2, 3],
 }
 
 
