@@ -39,7 +39,7 @@ def prepare(
       data_dir: the folder of all prepared sets.
       own_name: name of a set of own files. None accepts the official files only.
       reader: what reads the files. Default: the reader of the set. With a reader of
-        one's own, `name` is a name of one's own too.
+        one's own, `name` is a name of one's own too, unless it knows the checksum.
       progress: called as `progress(what, done, total)` now and then.
 
     Returns:
@@ -50,8 +50,8 @@ def prepare(
         `own_name` is taken, or the data dir cannot be written.
     """
     root = table.data_root(data_dir)
-    if reader and name not in table.TABLE:
-        # A set with a reader of one's own is a set of own files.
+    if reader and not (name in table.TABLE and reader.sha256):
+        # Of what another reader reads, only a checksum shows that it is official.
         own_name = own_name or name
     if own_name is None:
         final = table.folder_of(name, data_dir)

@@ -98,6 +98,9 @@ def test_a_set_of_tfds_is_the_set_of_the_official_files(
     # Other images of the same format need another name.
     with refused(r"the official mnist: .* pass --as NAME"):
         prepare.main(flags)
+    # No checksum of the content of mr is known.
+    with refused("'mr' cannot be the name of a set of own files"):
+        prepare.main(["mr", *flags[1:]])
     prepare.main([*flags, "--as=from_tfds"])
     assert data.open_set("from_tfds", tmp_path).sha256 == wanted.sha256
     # The checksum of the content shows that it is the official one.
