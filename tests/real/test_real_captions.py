@@ -5,10 +5,10 @@ import gzip
 import numpy as np
 import pytest
 
+from experiments.order_embeddings.captions import Captions
 from experiments.order_embeddings.use import tokenise
 from lnrepro import data
 from lnrepro.data.readers import caption_files as files
-from lnrepro.data.readers import captions as cap
 
 
 def test_karpathy_test_captions_are_five_to_each_of_5000_images(real_data):
@@ -44,5 +44,5 @@ def test_a_folder_of_all_of_flickr30k(real_data, tmp_path):
     train = data.open_columns("flickr30k", "train", tmp_path / "data")
     message = r"1427 of 145,000 captions are longer than 29 words"
     with pytest.warns(UserWarning, match=message):
-        captions = cap.Captions(train, 2 + len(facts["words"]), 30)
+        captions = Captions(train, 2 + len(facts["words"]), 30)
     assert captions.lengths.mean() == pytest.approx(13.2, abs=0.1)
