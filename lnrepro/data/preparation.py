@@ -131,8 +131,8 @@ def _write(
             split: set_folder.write_columns(found, columns / split, raw.folder)
             for split, found in content.splits.items()
         }
-    version, facts = reader.version, content.facts
-    made = SetFolder(folder, name, version, raw.dataset, by_file, sizes, dict(facts))
+    facts = dict(content.facts)
+    made = SetFolder(folder, name, reader.version, raw.dataset, by_file, sizes, facts)
     counts = Counter(sizes) + Counter(content.counts)
     for what, published in reader.published.items() if raw.official else ():
         if counts[what] != published:

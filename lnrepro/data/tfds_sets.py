@@ -56,8 +56,9 @@ def write(opened: SetFolder, folder: str | os.PathLike) -> None:
     with tempfile.TemporaryDirectory(
         prefix="unfinished-", dir=target.parent
     ) as scratch:
-        _write_examples(opened, f"{scratch}/set")
-        pathlib.Path(f"{scratch}/set").rename(target)
+        written = f"{scratch}/set"
+        _write_examples(opened, written)
+        os.rename(written, target)
 
 
 def _write_examples(opened: SetFolder, folder: str) -> None:

@@ -68,13 +68,15 @@ def test_sick_is_read_and_read_back(tmp_path):
         data.prepare("sick", tmp_path, tmp_path / "data")
 
 
-@pytest.mark.filterwarnings("ignore:f")
-def test_lines_end_at_newlines_alone():
+@pytest.mark.filterwarnings("ignore:.*custrev")
+def test_lines_end_at_newlines_alone(tmp_path):
     content = b"it's \x85 fun \n\n  \nna\xefve\x97so\r\nlast"
-    found = sentences.parse_lines(content, "f")
-    assert found == ["it's \u2026 fun", "na\u00efve\u2014so", "last"]
-    with refused("f: contains no line of text"):
-        sentences.parse_lines(b" \n\n", "f")
+    write(tmp_path, {"custrev.pos": content, "custrev.neg": "-"})
+    found = as_texts(read(CR, tmp_path).splits["sentences"]["text"])
+    assert found == ["it's \u2026 fun", "na\u00efve\u2014so", "last", "-"]
+    write(tmp_path, {"custrev.neg": " \n\n"})
+    with refused("custrev.neg: contains no line of text"):
+        read(CR, tmp_path)
 
 
 def test_labels_follow_the_files(tmp_path):

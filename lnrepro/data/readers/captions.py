@@ -91,8 +91,8 @@ def read(raw: RawFolder) -> Content:
     counts = list(map(len, by_image))
     if set(counts) != {PER_IMAGE}:
         facts["captions_per_image"] = [min(counts), max(counts)]
-    published = {"features": images["train"].shape[1], "captions": sum(counts)}
-    return Content(content.splits, facts, published)
+    numbers = {"features": images["train"].shape[1], "captions": sum(counts)}
+    return Content(content.splits, facts, numbers)
 
 
 def content_of(

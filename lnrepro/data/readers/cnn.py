@@ -44,8 +44,6 @@ from lnrepro.errors import DataError
 
 PADDING, UNKNOWN, NUMBER = "<pad>", "<unk>", "<num>"
 FIRST_ENTITY = 1
-# Bytes of an address by which questions are sorted.
-LONGEST_ADDRESS = 1000
 
 
 class File(NamedTuple):
@@ -145,7 +143,7 @@ def _order(file: File) -> tuple[int, bytes, str]:
 
     Numbers in an address are compared as numbers.
     """
-    address = file.content[:LONGEST_ADDRESS].partition(b"\n")[0]
+    address = file.content[:1000].partition(b"\n")[0]
     padded = re.sub(rb"[0-9]+", lambda number: number[0].zfill(20), address)
     return list(FOLDERS.values()).index(file.split), padded, file.name
 

@@ -17,6 +17,7 @@ the package that imports pickle.
 from __future__ import annotations
 
 import io
+import itertools
 import pickle
 from collections.abc import Mapping
 from typing import Any
@@ -57,20 +58,19 @@ def read(raw: RawFolder) -> Content:
     id_of = {number: i for i, number in enumerate(word_of)}
     words = {word: i for i, word in enumerate(table)}
     entities = sorted(filter(ENTITY.fullmatch, words), key=entity_number)
-    answerable = {(words[entity],) for entity in entities}
+    entity_ids = {words[entity] for entity in entities}
     splits = {"train": [], "valid": []}
     for split, examples in splits.items():
-        passages = _ids(raw, f"{split}4_pass.pkl", id_of, -1)
-        questions = _ids(raw, f"{split}4_qs.pkl", id_of, -1)
-        answers = _ids(raw, f"{split}4_ans.pkl", id_of, None)
-        if not len(passages) == len(questions) == len(answers):
+        files = {"pass": -1, "qs": -1, "ans": None}
+        lists = [_ids(raw, f"{split}4_{f}.pkl", id_of, end) for f, end in files.items()]
+        if len({len(ids) for ids in lists}) > 1:
             raise DataError(
                 f"{raw.folder}: {split}4_pass, _qs and _ans.pkl contain different "
                 f"numbers of questions; {AGAIN}s"
             )
-        rows = zip(passages, questions, answers, strict=True)
+        rows = zip(*lists, strict=True)
         for i, (passage, question, answer) in enumerate(rows):
-            if tuple(answer) not in answerable:
+            if len(answer) > 1 or answer[0] not in entity_ids:
                 raise DataError(
                     f"{raw.path(f'{split}4_ans.pkl')}, list {i}: not the number of an "
                     f"entity; {AGAIN}"
@@ -79,7 +79,13 @@ def read(raw: RawFolder) -> Content:
             # best rank.
             rank = np.zeros(len(passage), np.uint8)
             examples.append(Example(passage, rank, question, answer[0]))
-    others = [word for word in words if not ENTITY.fullmatch(word)]
+    # The other words follow by first appearance, and then as in the dict.
+    parts = []
+    for found in itertools.chain(*splits.values()):
+        parts += [found.passage, found.question, [found.answer]]
+    order = dict.fromkeys(itertools.chain(*parts, range(len(words))))
+    tokens = list(words)
+    others = [tokens[i] for i in order if i not in entity_ids]
     return content_of(splits, words, entities, others, dict.fromkeys(splits, ()))
 
 

@@ -28,9 +28,8 @@ import numpy as np
 from lnrepro.data.reader import Content
 from lnrepro.data.text import as_bytes
 
-OTHER = "<other>"
 SYMBOLS = (
-    OTHER,
+    "<other>",
     *" ',.",
     *string.ascii_uppercase,
     *string.ascii_lowercase,

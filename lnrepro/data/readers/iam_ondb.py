@@ -117,7 +117,7 @@ def _read_strokes(raw: RawFolder) -> dict[str, Strokes]:
             line = points(content, raw.folder / "lineStrokes" / path)
             strokes[found[1]][int(found[2])] = offsets(line)
         raw.progress("reading strokes", i, 0)
-    return dict(strokes)
+    return strokes
 
 
 def _read_lists(raw: RawFolder, forms: Iterable[str]) -> dict[str, str]:

@@ -69,9 +69,10 @@ def _stroke(stroke: ElementTree.Element) -> np.ndarray:
 
 def joined(strokes: Sequence[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
     """Join strokes [n, 2] to points [T, 3], see `points`."""
-    line = np.zeros((sum(map(len, strokes)), 3), dtype)
+    ends = np.cumsum([len(stroke) for stroke in strokes])
+    line = np.zeros((ends[-1], 3), dtype)
     line[:, :2] = np.concatenate(strokes)
-    line[np.cumsum(list(map(len, strokes))) - 1, 2] = 1
+    line[ends - 1, 2] = 1
     return line
 
 

@@ -30,8 +30,6 @@ from lnrepro.data.reader import Content, Reader
 from lnrepro.errors import DataError
 
 AGAIN = "get the official file"
-# The first number of an idx file of unsigned bytes, without the dimensions.
-UBYTE_MAGIC = 0x800
 
 
 def read(raw: RawFolder) -> Content:
@@ -78,7 +76,8 @@ def _read_idx(raw: RawFolder, name: str, ndim: int) -> np.ndarray:
         there is no value.
     """
     content = raw.read(name)
-    wanted, header = UBYTE_MAGIC + ndim, 4 + 4 * ndim
+    # The magic number of unsigned bytes.
+    wanted, header = 0x800 + ndim, 4 + 4 * ndim
     # A header of fewer bytes has a wrong magic number or no size.
     numbers = np.frombuffer(content[:header].ljust(header, b"\0"), ">u4").tolist()
     magic, *shape = numbers

@@ -94,10 +94,7 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
     # A file with other columns may be one of the other releases of SICK.
     first, header = lines[0]
     if header != HEADER:
-        raise DataError(
-            f"{where}, line {first}: the header is {quoted(header)} instead of "
-            f"{HEADER!a}; {AGAIN}"
-        )
+        raise DataError(f"{where}, line {first}: the header is not {HEADER!a}; {AGAIN}")
     rows, empty = [], []
     for number, line in lines[1:]:
         try:
@@ -128,24 +125,9 @@ def read_labelled(names: Sequence[str], raw: RawFolder) -> Content:
     """
     rows = []
     for label, name in zip((1, 0), names, strict=True):
-        rows += [(text, label) for text in parse_lines(raw.read(name), raw.path(name))]
+        lines = _lines(raw.read(name), raw.path(name))
+        rows += [(line.strip(), label) for _, line in lines]
     return Content({"sentences": columns_of_labelled(rows)})
-
-
-def parse_lines(content: bytes, where: object) -> list[str]:
-    """Parse a file with one sentence per line.
-
-    Args:
-      content: content of the file.
-      where: name of the file, for messages.
-
-    Returns:
-      The lines without surrounding whitespace, except for empty ones.
-
-    Raises:
-      DataError: it is not text, or there is no sentence.
-    """
-    return [line.strip() for _, line in _lines(content, where)]
 
 
 def _lines(content: bytes, where: object) -> list[tuple[int, str]]:
