@@ -108,7 +108,7 @@ def _name(form: str) -> str:
     return form.rpartition("/")[2]
 
 
-def _read_strokes(raw: RawFolder) -> dict[str, Strokes]:
+def _read_strokes(raw: RawFolder) -> Mapping[str, Strokes]:
     """Read the strokes of all forms, by the path of the form below lineStrokes/."""
     strokes = defaultdict(dict)
     tree = raw.tree("lineStrokes", ("lineStrokes-all",), ".xml")
