@@ -205,37 +205,37 @@ def text_blocks(path: pathlib.Path) -> Iterator[tuple[int, str]]:
 
 def _decoded(content: IO[bytes], where: object) -> Iterator[tuple[int, str]]:
     """Yield the numbers and texts of `text_blocks`."""
-    lines = content.readlines(BLOCK)
-    if lines and lines[0].startswith(UTF16_MARKS):
-        try:
-            text = (b"".join(lines) + content.read()).decode("utf-16")
-        except UnicodeError:
-            raise DataError(
-                f"{where}: begins like UTF-16 text, but is none; {AS_UTF8}"
-            ) from None
-        content = io.BytesIO(text.encode())
-        lines = content.readlines(BLOCK)
     # In how many places there are bytes that are not UTF-8, and the line of the first.
     places = first = 0
     number = 1
-    while lines:
-        # Only the first block can begin with a byte order mark.
-        block = b"".join(lines)
-        if number == 1:
-            block = block.removeprefix(codecs.BOM_UTF8)
-        before, nul, _ = block.partition(b"\0")
-        if nul:
-            line = number + before.count(b"\n")
-            raise DataError(f"{where}, line {line}: a NUL byte; {AS_UTF8}")
-        # Each byte that is not UTF-8 becomes one character from U+DC80 to U+DCFF.
-        text = block.decode(errors="surrogateescape")
-        if found := ESCAPED.search(text):
-            first = first or number + text.count("\n", 0, found.start())
-            text, count = ESCAPED.subn(_as_windows_1252, text)
-            places += count
-        yield number, text
-        number += len(lines)
+    try:
         lines = content.readlines(BLOCK)
+        if lines and lines[0].startswith(UTF16_MARKS):
+            text = (b"".join(lines) + content.read()).decode("utf-16")
+            content = io.BytesIO(text.encode())
+            lines = content.readlines(BLOCK)
+        while lines:
+            # Only the first block can begin with a byte order mark.
+            block = b"".join(lines)
+            if number == 1:
+                block = block.removeprefix(codecs.BOM_UTF8)
+            before, nul, _ = block.partition(b"\0")
+            if nul:
+                line = number + before.count(b"\n")
+                raise DataError(f"{where}, line {line}: a NUL byte; {AS_UTF8}")
+            # Each byte that is not UTF-8 becomes a character from U+DC80 to U+DCFF.
+            text = block.decode(errors="surrogateescape")
+            if found := ESCAPED.search(text):
+                first = first or number + text.count("\n", 0, found.start())
+                text, count = ESCAPED.subn(_as_windows_1252, text)
+                places += count
+            yield number, text
+            number += len(lines)
+            lines = content.readlines(BLOCK)
+    except UnicodeError as e:
+        raise DataError(
+            f"{where}: not UTF-8, UTF-16 or Windows-1252 text ({e}); {AS_UTF8}"
+        ) from None
     if places:
         warnings.warn(
             f"{where}, line {first}: not UTF-8, read as Windows-1252 ({places:,} such "
@@ -245,7 +245,7 @@ def _decoded(content: IO[bytes], where: object) -> Iterator[tuple[int, str]]:
 
 
 def _as_windows_1252(escaped: re.Match[str]) -> str:
-    return escaped[0].encode(errors="surrogateescape").decode("cp1252", "replace")
+    return escaped[0].encode(errors="surrogateescape").decode("cp1252")
 
 
 def is_system_file(path: str) -> bool:

@@ -190,7 +190,8 @@ def test_blocks_consist_of_whole_lines(tmp_path, monkeypatch):
     [
         (TEXT.encode("utf-16-le"), "f, line 1: a NUL byte; save the file as UTF-8"),
         (b"a\nb\0\n", "f, line 2: a NUL byte"),
-        (b"\xff\xfea\x00\x00\xd8", "f: begins like UTF-16 text, but is none"),
+        (b"\xff\xfea\x00\x00\xd8", "f: not UTF-8, UTF-16 or Windows-1252 text"),
+        (b"a\x81\x8d\n", "f: not UTF-8, UTF-16 or Windows-1252 text"),
     ],
 )
 def test_what_is_no_text_is_refused(content, message):
