@@ -1,7 +1,6 @@
 """Prepare a data set from its official files: python scripts/prepare.py NAME [flags]
 
     python scripts/prepare.py --list            show every set: source, licence, files
-    python scripts/prepare.py mnist --download  fetch the files, check and prepare them
     python scripts/prepare.py mnist --raw DIR   prepare official files that you have
     python scripts/prepare.py mnist --raw DIR --as my_digits    prepare your own files
     python scripts/prepare.py mnist --verify    compare the content with its checksum
@@ -27,7 +26,7 @@ from typing import Any
 
 from lnrepro import data
 from lnrepro.data.files import PLAIN_OR_PACKED
-from lnrepro.data.raw_folder import Progress, RawFolder
+from lnrepro.data.raw_folder import Progress
 from lnrepro.engine.command_line import Parser, print_warning
 from lnrepro.errors import UserError, ended
 
@@ -47,7 +46,6 @@ def main(argv: list[str]) -> None:
     add("name", nargs="?", help="the data set, see --list")
     add("--list", action="store_true", help="show all sets or one, and do nothing else")
     add("--raw", metavar="DIR", help="the official files; DATA_DIR/raw/NAME by default")
-    add("--download", action="store_true", help="first fetch files that are missing")
     add("--data_dir", metavar="DIR", help="where prepared sets are, see docs/data.md")
     add("--as", dest="own_name", metavar="OWN_NAME", help="name of a set of own files")
     add("--verify", action="store_true", help="only compare a set with its checksum")
@@ -96,15 +94,14 @@ def show(name: str, raw: str | None, data_dir: str | None) -> None:
     if reader.embedded:
         print("  files     none: it is generated, or part of a Python package")
     else:
-        names = ", ".join(file.name for file in reader.files)
         folder = data.raw_folder(name, raw, data_dir)
-        print(f"  files     {names} ({PLAIN_OR_PACKED})")
+        print(f"  files     {', '.join(reader.files)} ({PLAIN_OR_PACKED})")
         print(f"  put into  {folder}  (or another folder, with --raw)")
     print(where)
 
 
 def prepare(args: argparse.Namespace) -> None:
-    """Download files if the flags say so, prepare a set, and print what it holds.
+    """Prepare a set, and print what it holds.
 
     Raises:
       UserError: files are missing or wrong.
@@ -116,52 +113,28 @@ def prepare(args: argparse.Namespace) -> None:
     # A prepared set is never overwritten.
     if not args.own_name and data.prepared(name, args.data_dir):
         place = data.folder_of(name, args.data_dir)
+        state = f"{name} is prepared already; to prepare it again, first remove {place}"
         if given:
-            raise UserError(
-                f"{name} is prepared already, and {given} was not read; to prepare "
-                f"files of your own, pass --as OWN_NAME; to prepare it again, remove "
-                f"{place}"
-            )
-        print(f"{name} is prepared already; to prepare it again, first remove {place}")
+            raise UserError(f"{given} was not read: {state}, or pass --as OWN_NAME")
+        print(state)
         return
-    raw, reader = data.raw_folder(name, args.raw, args.data_dir), None
+    reader = None
     if args.from_tfds:
         from lnrepro.data import tfds_sets
 
-        raw = pathlib.Path(args.from_tfds)
         reader = tfds_sets.reader(data.reader_of(name, args.data_dir))
+    options = {"own_name": args.own_name, "reader": reader}
     with progress_bar() as progress:
-        if args.download:
-            download_missing(name, raw, progress)
-        where = data.prepare(
-            name,
-            raw,
-            args.data_dir,
-            own_name=args.own_name,
-            reader=reader,
-            progress=progress,
-        )
-    name = args.own_name or name
+        data.prepare(name, given, args.data_dir, progress=progress, **options)
+    opened = data.open_set(args.own_name or name, args.data_dir)
     # The fingerprint is what runs record of their data.
-    print(f"{data.fingerprint(name, args.data_dir)} is prepared in {where}")
-    for line in summary(name, args.data_dir):
-        print(f"  {line}")
-
-
-def summary(name: str, data_dir: str | None) -> list[str]:
-    """Return what a set holds and the commands that train on it, as lines.
-
-    Args:
-      name: the set.
-      data_dir: --data_dir.
-    """
-    opened = data.open_set(name, data_dir)
-    lines = [f"{split}: {count:,}" for split, count in opened.splits.items()]
+    print(f"{opened.fingerprint} is prepared in {opened.folder}")
+    for split, count in opened.splits.items():
+        print(f"  {split}: {count:,}")
     for fact, value in opened.facts.items():
-        lines.append(f"{fact.replace('_', ' ')}: {in_short(value)}")
-    for config in data.reader_of(name, data_dir).configs:
-        lines.append(training_command(name, config, data_dir))
-    return lines
+        print(f"  {fact.replace('_', ' ')}: {in_short(value)}")
+    for config in data.reader_of(name, args.data_dir).configs:
+        print(f"  {training_command(opened.name, config, args.data_dir)}")
 
 
 def in_short(value: Any) -> str:
@@ -204,16 +177,6 @@ def training_command(name: str, config: str, data_dir: str | None) -> str:
     return " ".join(["python -m lnrepro.main", f"--config={config}", *flags])
 
 
-def download_missing(name: str, raw: pathlib.Path, progress: Progress) -> None:
-    """Download the files of a set that are missing."""
-    from lnrepro.data.download import download
-
-    for file in data.reader_of(name).files:
-        # A file may be there plain or packed.
-        if not RawFolder(name, raw).find(file.name):
-            download(file, raw, progress=progress)
-
-
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Progress]:
     """Yield a function (what, done, total) that shows one bar on stderr."""
@@ -226,13 +189,8 @@ def progress_bar() -> Iterator[Progress]:
         task = bar.add_task("", visible=False)
 
         def progress(what: str, done: int, total: int) -> None:
-            bar.update(
-                task,
-                description=what,
-                completed=done,
-                total=total or None,
-                visible=True,
-            )
+            bar.update(task, description=what, completed=done, visible=True)
+            bar.update(task, total=total or None)
 
         yield progress
 

@@ -62,7 +62,7 @@ def main(argv: list[str]) -> None:
 
 def _words_of_images(folder, split) -> list[set[str]]:
     """Return the words that enough captions of each image have."""
-    raw = RawFolder("coco_captions", folder)
+    raw = RawFolder("coco_captions", folder, {})
     path = raw.path(f"{split}.txt")
     captions = parse_text(raw.read(f"{split}.txt"), path)
     if len(captions) % PER_IMAGE:

@@ -59,7 +59,7 @@ def draw_all(
     """
     wanted = config.samples
     key = jax.random.key(config.seed)
-    texts = [encode(text)[0] for text in wanted.texts]
+    texts = [encode(text) for text in wanted.texts]
     written = []
     # Each text twice: neatly, and as the density has it.
     for i, bias in enumerate((wanted.bias, 0.0)):

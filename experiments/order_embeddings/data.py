@@ -14,7 +14,8 @@ from lnrepro import data
 from lnrepro.checks import Size, check_ascending
 from lnrepro.data.batches import Plan, eval_batches, train_batches
 from lnrepro.data.ragged import forget_pages
-from lnrepro.data.readers.captions import Captions
+
+from .captions import Captions
 
 # Images of a fold, and number of folds, in Table 2.
 FOLD = 1000

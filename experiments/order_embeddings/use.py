@@ -5,13 +5,13 @@ space.
 """
 
 import functools
+import string
 from collections.abc import Iterable
 
 import jax
 import numpy as np
 
 from lnrepro.data.batches import eval_batches
-from lnrepro.data.readers.caption_files import tokenise
 from lnrepro.data.text import Vocabulary, plain_punctuation
 from lnrepro.engine import inputs
 from lnrepro.engine.evaluation import rows_of_examples
@@ -22,6 +22,13 @@ from .data import Buckets
 from .model import Encoders
 from .ranking import ERRORS
 from .retrieval import error_matrix
+
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def tokenise(text: str) -> list[str]:
+    """Return the words of a caption in lower case, without punctuation."""
+    return text.lower().translate(PUNCTUATION).split()
 
 
 class Model(LoadedRun):

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lnrepro.data.readers.word2vec import Word2Vec
 from lnrepro.data.text import Vocabulary, plain_punctuation
 from lnrepro.errors import UserError
 
 from .model import SkipThoughts
+from .word2vec import Word2Vec
 
 UNKNOWN = "<unk>"
 # Books are written with one or the other of these.

@@ -8,14 +8,14 @@ Shape letters: N sentences, H units.
 import functools
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.data.batches import evenly_spaced
-from lnrepro.data.readers import sentences
-from lnrepro.data.text import Vocabulary
+from lnrepro.data.text import Vocabulary, as_texts
 from lnrepro.errors import DataError
 
 from . import logistic_regression, relatedness
@@ -147,15 +147,15 @@ def bag_of_words(name: str, config: ConfigDict) -> dict[str, float]:
 
 
 def _labelled(name: str, config: ConfigDict) -> tuple[list[str], np.ndarray]:
-    columns = data.open_columns(name, "sentences", config.data.dir)
-    return sentences.labelled(columns)
+    columns: Any = data.open_columns(name, "sentences", config.data.dir)
+    return as_texts(columns["text"]), np.array(columns["label"])
 
 
 def _related(
     name: str, part: str, config: ConfigDict
 ) -> tuple[list[str], list[str], np.ndarray]:
-    columns = data.open_columns(name, part, config.data.dir)
-    return sentences.related(columns)
+    columns: Any = data.open_columns(name, part, config.data.dir)
+    return as_texts(columns["a"]), as_texts(columns["b"]), np.array(columns["score"])
 
 
 def neighbours(encode: Encode, config: ConfigDict) -> str:

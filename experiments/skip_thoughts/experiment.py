@@ -10,7 +10,6 @@ from ml_collections import ConfigDict
 
 from lnrepro import data
 from lnrepro.data.batches import train_batches
-from lnrepro.data.readers.word2vec import Word2Vec
 from lnrepro.engine.experiment import Evaluation, Experiment
 
 from . import evaluate as evaluations
@@ -18,6 +17,7 @@ from .data import open_books
 from .encoding import Encoder, WordVectors
 from .model import SkipThoughts
 from .triples import EqualLengths, vocabulary_of
+from .word2vec import Word2Vec
 
 UNITS = {
     "loss": "nats per example",

@@ -24,9 +24,11 @@ from lnrepro import data
 from lnrepro.checks import check_ascending
 from lnrepro.data.ragged import Ragged, forget_pages
 from lnrepro.data.readers.book_files import LONGEST
-from lnrepro.data.shuffle import permutation, permuted
+from lnrepro.data.shuffle import permutation
 from lnrepro.data.text import Vocabulary
 from lnrepro.errors import DataError, UserError
+
+from .permuted import permuted
 
 # Steps of the longest sentence, including its end token.
 STEPS = LONGEST + 1

@@ -23,9 +23,13 @@ Reading columns needs NumPy only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 
 from lnrepro.data.preparation import prepare
+from lnrepro.data.ragged import Ragged
 from lnrepro.data.set_folder import SetFolder, open_folder
 from lnrepro.data.table import (
     TABLE,
@@ -34,14 +38,8 @@ from lnrepro.data.table import (
     folder_of,
     raw_folder,
     reader_of,
-    register,
 )
 from lnrepro.errors import DataError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from lnrepro.data.ragged import Ragged
 
 __all__ = [
     "TABLE",
@@ -57,8 +55,6 @@ __all__ = [
     "prepared",
     "raw_folder",
     "reader_of",
-    "register",
-    "split_sizes",
 ]
 
 
@@ -75,12 +71,10 @@ def open_set(name: str, data_dir: DataDir = None) -> SetFolder:
     folder = folder_of(name, data_dir)
     if opened := open_folder(folder):
         return opened
-    reader = reader_of(name, data_dir)
-    if not reader.embedded:
-        hint = ", or with --download" if any(f.urls for f in reader.files) else ""
+    if not reader_of(name, data_dir).embedded:
         raise DataError(
             f"{name} is not prepared in {folder}; run `python scripts/prepare.py "
-            f"{name} --raw DIR` with the official files in DIR{hint}"
+            f"{name} --raw DIR` with the official files in DIR"
         )
     opened = open_folder(prepare(name, data_dir=data_dir))
     assert opened is not None
@@ -117,8 +111,8 @@ def open_config(spec: Any, split: str) -> dict[str, np.ndarray | Ragged]:
     Raises:
       DataError: as for `open_columns`, or the config states another size.
     """
-    columns = open_columns(spec.name, split, spec.dir)
-    size = len(next(iter(columns.values())))
+    opened = open_set(spec.name, spec.dir)
+    columns, size = opened.columns(split), opened.splits[split]
     if split == "train" and size != spec.train_examples:
         raise DataError(
             f"config.data.train_examples = {spec.train_examples}, but {spec.name} has "
@@ -132,11 +126,6 @@ def fingerprint(name: str, data_dir: DataDir = None) -> str:
     return open_set(name, data_dir).fingerprint
 
 
-def split_sizes(name: str, data_dir: DataDir = None) -> dict[str, int]:
-    """Return the number of examples of each split of a prepared set."""
-    return open_set(name, data_dir).splits
-
-
-def facts(name: str, data_dir: DataDir = None) -> dict[str, Any]:
+def facts(name: str, data_dir: DataDir = None) -> Mapping[str, Any]:
     """Return facts of a whole prepared set, such as its vocabulary; {} if none."""
     return open_set(name, data_dir).facts

@@ -25,7 +25,10 @@ Shapes: B batch, T bucket length, N examples of the split.
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import sys
+import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -39,7 +42,11 @@ from lnrepro.errors import UserError
 Batch = dict[str, np.ndarray]
 # Length to which each padded feature is padded; None is the bucket of a plan's batch.
 Pad = Mapping[str, int | None]
-Transform = Callable[[Any, np.ndarray], Any]
+NO_PADDING: Pad = types.MappingProxyType({})
+# Rows of a batch before padding: arrays, or lists of examples that may differ in
+# length.
+Rows = Mapping[str, Any]
+Transform = Callable[[Rows, np.ndarray], Rows]
 
 # Rows that are gathered together in the background. Grain takes about 0.1 ms for an
 # element of any size. Therefore its elements here are blocks of whole batches. CPU time
@@ -60,7 +67,7 @@ class Source(Protocol):
 Data = Mapping[str, np.ndarray | Ragged] | Source
 
 
-class Stream(Iterator[Batch]):
+class Stream(Iterator[Batch], contextlib.AbstractContextManager):
     """Iterator over batches, which can also return several batches stacked.
 
     Close it or use it in a `with` statement, so that its background thread ends.
@@ -68,48 +75,38 @@ class Stream(Iterator[Batch]):
 
     def __init__(self, blocks: Any):
         """Wrap an iterator over blocks: stacked batches, {name: [batches, B, ...]}."""
-        self._blocks, self._block = blocks, {}
-        self._next, self._size = 0, 0
+        self._blocks = blocks
+        self._ready: collections.deque[Batch] = collections.deque()
 
     def __next__(self) -> Batch:
         return {name: v[0] for name, v in self.take(1).items()}
 
     def take(self, n: int) -> Batch:
-        """Return the next n batches, stacked: arrays [n, B, ...], which are read-only.
+        """Return the next n batches, stacked: arrays [n, B, ...].
 
         Raises:
           UserError: the batches differ in length.
         """
-        parts = []
-        while n:
-            if self._next == self._size:
-                self._block, self._next = next(self._blocks), 0
-                self._size = _size(self._block)
-            start = self._next
-            self._next = min(start + n, self._size)
-            n -= self._next - start
-            window = slice(start, self._next)
-            parts.append({name: v[window] for name, v in self._block.items()})
-        # n batches may span several blocks. Each part is a view of one block.
-        if len(parts) == 1:
-            return parts[0]
+        while len(self._ready) < n:
+            block = next(self._blocks)
+            for i in range(_size(block)):
+                self._ready.append({name: v[i] for name, v in block.items()})
+        batches = [self._ready.popleft() for _ in range(n)]
         stacked = {}
-        for name in parts[0]:
-            arrays = [part[name] for part in parts]
-            if len({v.shape[1:] for v in arrays}) > 1:
+        for name in batches[0]:
+            arrays = [batch[name] for batch in batches]
+            if len({v.shape for v in arrays}) > 1:
                 raise UserError(
                     "batches of different lengths cannot be stacked; set "
                     "config.steps_per_call to 1"
                 )
-            stacked[name] = np.concatenate(arrays)
+            # A single batch is not copied.
+            stacked[name] = np.stack(arrays) if n > 1 else arrays[0][None]
         return stacked
 
     def close(self) -> None:
         """Stop the background thread."""
         self._blocks.close()
-
-    def __enter__(self) -> Stream:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -120,7 +117,7 @@ def train_batches(
     plan: Plan,
     *,
     start_step: int = 0,
-    pad: Pad | None = None,
+    pad: Pad = NO_PADDING,
     transform: Transform | None = None,
     process: tuple[int, int] | None = None,
 ) -> Stream:
@@ -131,10 +128,8 @@ def train_batches(
       plan: which rows each batch holds.
       start_step: number of the first batch.
       pad: lengths of the features whose examples differ in length, see `Pad`.
-      transform: function (rows, draws) -> rows, applied before padding. `rows` is a
-        dict of arrays for columns (of lists of arrays for `Ragged`) and a list of
-        examples for a source. `draws` are the uniform numbers of the rows, see
-        `Plan.draws`.
+      transform: function (rows, draws) -> rows, applied before padding. `draws` are the
+        uniform numbers of the rows, see `Plan.draws`.
       process: index of this process and number of processes. Default: those of JAX.
 
     Raises:
@@ -172,7 +167,7 @@ def eval_batches(
     batch_size: int,
     *,
     order: np.ndarray | None = None,
-    pad: Pad | None = None,
+    pad: Pad = NO_PADDING,
     process: tuple[int, int] | None = None,
 ) -> Stream:
     """Return all examples once, in batches of one size.
@@ -200,9 +195,9 @@ def eval_batches(
     # mode="edge" repeats the last row. The mask is 0 there.
     missing = steps * batch_size - size
     rows = np.arange(size) if order is None else order
-    index = np.pad(rows.astype(np.int32), (0, missing), mode="edge")
-    mask = np.pad(np.ones(size, np.float32), (0, missing))
-    index, mask = index.reshape(steps, -1), mask.reshape(steps, -1)
+    padded = np.pad(rows.astype(np.int32), (0, missing), mode="edge")
+    index = padded.reshape(steps, -1)
+    mask = np.pad(np.ones(size, np.float32), (0, missing)).reshape(steps, -1)
 
     def make_block(i: int) -> Batch:
         batch = _stack(_select(data, index[i, part]), None, pad)
@@ -226,10 +221,14 @@ def evenly_spaced(size: int, count: int | None) -> np.ndarray:
     return np.linspace(0, size - 1, count).round().astype(int)
 
 
-def _select(data: Data, rows: np.ndarray) -> Any:
-    """Return rows of the data: a dict for columns, a list of examples for a source."""
+def _select(data: Data, rows: np.ndarray) -> Rows:
+    """Return rows of columns or of a source."""
     if not isinstance(data, Mapping):
-        return [data[row] for row in rows.tolist()]
+        examples = [data[row] for row in rows.tolist()]
+        return {
+            name: [np.asarray(example[name]) for example in examples]
+            for name in examples[0]
+        }
     found = {}
     for name, column in data.items():
         if isinstance(column, Ragged):
@@ -239,44 +238,28 @@ def _select(data: Data, rows: np.ndarray) -> Any:
     return found
 
 
-def _stack(examples: Any, length: int | None, pad: Pad | None) -> Batch:
+def _stack(rows: Rows, length: int | None, pad: Pad) -> Batch:
     """Pad and stack what `_select` returns.
 
     Args:
-      examples: dict of columns, or list of examples.
+      rows: the rows.
       length: bucket length T, if there are buckets.
       pad: see `train_batches`.
     """
-    # A list of examples becomes a dict of lists, as columns are.
-    if not isinstance(examples, Mapping):
-        examples = {
-            name: [np.asarray(example[name]) for example in examples]
-            for name in examples[0]
-        }
     batch = {}
-    for name, values in examples.items():
-        if isinstance(values, np.ndarray):
-            batch[name] = values
-        elif pad and name in pad:
-            target = length if pad[name] is None else pad[name]
+    for name, values in rows.items():
+        if name in pad:
+            target = pad[name] or length
+            assert target, f"{name} is to be padded to its bucket; there are none"
             batch[name] = _padded(name, values, target)
             batch[f"{name}_length"] = np.array([len(v) for v in values], np.int32)
-        elif len({v.shape for v in values}) > 1:
-            raise UserError(
-                f"{name}: its examples differ in shape; give it a length in `pad`"
-            )
         else:
-            batch[name] = np.stack(values)
+            batch[name] = np.asarray(values)
     return batch
 
 
-def _padded(name: str, values: list[np.ndarray], length: int | None) -> np.ndarray:
+def _padded(name: str, values: list[np.ndarray], length: int) -> np.ndarray:
     """Pad arrays [t, ...] with zeros to one length and stack them."""
-    if length is None:
-        raise UserError(
-            f"{name} is to be padded to its bucket, but there are no buckets; give "
-            "buckets, or a length"
-        )
     longest = max(len(v) for v in values)
     if longest > length:
         raise UserError(

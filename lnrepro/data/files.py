@@ -1,9 +1,9 @@
 """Opening of input files: plain or packed files, tar archives, text and .npy arrays.
 
 A file may be plain or packed with gzip, xz or bzip2; its first bytes tell. Text is in
-UTF-8, in UTF-16 with a byte order mark, or else in Windows-1252, line by line. Nothing
-in a file is executed. Every error is a `DataError` that names the file and says what to
-do.
+UTF-8 or in UTF-16 with a byte order mark, and bytes that are neither are Windows-1252.
+Nothing in a file is executed. Every error is a `DataError` that names the file and says
+what to do.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from __future__ import annotations
 import bz2
 import codecs
 import contextlib
+import errno
 import gzip
-import itertools
+import io
 import lzma
 import pathlib
 import re
+import shutil
 import tarfile
 import tempfile
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
@@ -52,9 +54,9 @@ WRONG_FILES = (
 )
 # Bytes that are read at a time.
 BLOCK = 1 << 22
-# Rows of an array that are checked at a time.
-CHUNK = 1024
-UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# Bytes that are not UTF-8, as the error handler "surrogateescape" decodes them.
+ESCAPED = re.compile("[\udc80-\udcff]+")
 AS_UTF8 = "save the file as UTF-8 text"
 # Files and folders that operating systems add, in lower case.
 SYSTEM_NAMES = frozenset(
@@ -71,11 +73,9 @@ def _opened(path: pathlib.Path) -> Iterator[IO[bytes]]:
     """
     try:
         with path.open("rb") as file:
-            head = file.read(16)
-            file.seek(0)
             content: Any = file
             for begins, opener in PACKINGS.values():
-                if head.startswith(begins):
+                if file.peek(16).startswith(begins):
                     content = opener(file)
             for begins, what, advice in WRONG_FILES:
                 if re.match(begins, content.peek(64), re.IGNORECASE):
@@ -90,20 +90,14 @@ def _opened(path: pathlib.Path) -> Iterator[IO[bytes]]:
         ) from e
 
 
-def _blocks(path: pathlib.Path) -> Iterator[bytes]:
-    """Yield the unpacked content of a file, some bytes at a time."""
-    with _opened(path) as content:
-        while block := content.read(BLOCK):
-            yield block
-
-
 def read(path: pathlib.Path) -> bytes:
     """Read a whole file, unpacked.
 
     Raises:
       DataError: the file cannot be read, is damaged, or is clearly another file.
     """
-    return b"".join(_blocks(path))
+    with _opened(path) as content:
+        return content.read()
 
 
 @contextlib.contextmanager
@@ -117,24 +111,24 @@ def plain_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
       DataError: as for `read`, or the temporary file cannot be written.
     """
     with _opened(path) as content:
-        is_packed = isinstance(content, gzip.GzipFile | lzma.LZMAFile | bz2.BZ2File)
-    if not is_packed:
-        yield path
-        return
-    with tempfile.NamedTemporaryFile(prefix="unpacked-") as out:
-        for block in _blocks(path):
+        if isinstance(content, io.BufferedReader):
+            yield path
+            return
+        with tempfile.NamedTemporaryFile(prefix="unpacked-") as out:
             try:
-                out.write(block)
+                shutil.copyfileobj(content, out)
                 out.flush()
             except OSError as e:
+                if e.errno != errno.ENOSPC:
+                    raise
                 raise DataError(
-                    f"{path}: cannot be unpacked into {tempfile.gettempdir()} "
-                    f"({e.strerror}); unpack it yourself, or set TMPDIR"
+                    f"{path}: no space in {tempfile.gettempdir()} to unpack it; unpack "
+                    "it yourself, or set TMPDIR"
                 ) from e
-        yield pathlib.Path(out.name)
+            yield pathlib.Path(out.name)
 
 
-def members(archive: pathlib.Path, suffix: str = "") -> Iterator[tuple[str, bytes]]:
+def members(archive: pathlib.Path, suffix: str) -> Iterator[tuple[str, bytes]]:
     """Read the regular files of a tar archive, in its order. Nothing is unpacked.
 
     Args:
@@ -173,31 +167,8 @@ def load_npy(path: pathlib.Path) -> np.ndarray:
             ) from e
 
 
-def check_finite(array: np.ndarray, where: object) -> None:
-    """Check that all numbers are finite, also as float32.
-
-    Args:
-      array: [N, ...].
-      where: name of the file, for error messages.
-
-    Raises:
-      DataError: a number is not finite. The message names the row.
-    """
-    bad: list[int] = []
-    for i in range(0, len(array), CHUNK):
-        with np.errstate(over="ignore"):
-            rows = array[i : i + CHUNK].astype(np.float32)
-        is_finite = np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
-        bad += (np.flatnonzero(~is_finite) + i).tolist()
-    if bad:
-        raise DataError(
-            f"{where}, row {bad[0]}: contains NaN or infinity ({len(bad)} such rows); "
-            "remove the row, or get the file again"
-        )
-
-
 def decode(content: bytes, where: object) -> str:
-    r"""Decode a whole text file. Warns of lines that are not in UTF-8.
+    r"""Decode a whole text file, as `text_blocks` does.
 
     >>> decode(b"caf\xc3\xa9", "f")
     'café'
@@ -209,112 +180,72 @@ def decode(content: bytes, where: object) -> str:
     Raises:
       DataError: it is not text.
     """
-    return "".join(text for _, text in decode_blocks([content], where))
+    blocks = _decoded(io.BytesIO(content), where)
+    return "".join(text for _, text in blocks)
 
 
-def text_blocks(
-    path: pathlib.Path, longest: int | None = None
-) -> Iterator[tuple[int, str]]:
-    """Read a text file, some whole lines at a time. Warns of lines not in UTF-8.
+def text_blocks(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+    """Read a text file, some whole lines at a time.
+
+    Warns of bytes that are not UTF-8. They are read as Windows-1252.
 
     Args:
       path: the file, which may be packed.
-      longest: the largest number of bytes of a line; None is any number.
 
     Yields:
       The number of the first line, and the lines. They end with a newline, except for
       the last one of a file that does not.
 
     Raises:
-      DataError: the file cannot be read, is not text, or a line is too long.
+      DataError: the file cannot be read, or is not text.
     """
-    return decode_blocks(_blocks(path), path, longest)
+    with _opened(path) as content:
+        yield from _decoded(content, path)
 
 
-def decode_blocks(
-    blocks: Iterable[bytes], where: object, longest: int | None = None
-) -> Iterator[tuple[int, str]]:
-    """Decode the blocks of a text file, see `text_blocks`.
-
-    Args:
-      blocks: the content. The first block has the whole byte order mark.
-      where: name of the file, for messages.
-      longest: the largest number of bytes of a line.
-    """
-    # Of the lines that are not in UTF-8: the number of the first one, their number, and
-    # their bytes above 127. And all bytes of the file.
-    first = lines = high = size = 0
-    for number, block in _whole_lines(_as_utf8(blocks, where), where, longest):
-        if (position := block.find(b"\0")) >= 0:
-            line = number + block.count(b"\n", 0, position)
-            raise DataError(f"{where}, line {line}: a NUL byte; {AS_UTF8}")
-        size += len(block)
-        try:
-            text = block.decode()
-        except UnicodeDecodeError:
-            texts = []
-            for i, line in enumerate(block.split(b"\n"), number):
-                try:
-                    texts.append(line.decode())
-                except UnicodeDecodeError:
-                    texts.append(line.decode("cp1252", "replace"))
-                    first = first or i
-                    lines += 1
-                    high += sum(byte > 127 for byte in line)
-            text = "\n".join(texts)
-        yield number, text
-    # Western text consists of ASCII for the most part.
-    if high > max(1, size // 2):
+def _decoded(content: IO[bytes], where: object) -> Iterator[tuple[int, str]]:
+    """Yield the numbers and texts of `text_blocks`."""
+    # In how many places there are bytes that are not UTF-8, and the line of the first.
+    places = first = 0
+    number = 1
+    try:
+        lines = content.readlines(BLOCK)
+        if lines and lines[0].startswith(UTF16_MARKS):
+            text = (b"".join(lines) + content.read()).decode("utf-16")
+            content = io.BytesIO(text.encode())
+            lines = content.readlines(BLOCK)
+        while lines:
+            # Only the first block can begin with a byte order mark.
+            block = b"".join(lines)
+            if number == 1:
+                block = block.removeprefix(codecs.BOM_UTF8)
+            before, nul, _ = block.partition(b"\0")
+            if nul:
+                line = number + before.count(b"\n")
+                raise DataError(f"{where}, line {line}: a NUL byte; {AS_UTF8}")
+            # Each byte that is not UTF-8 becomes a character from U+DC80 to U+DCFF.
+            text = block.decode(errors="surrogateescape")
+            if found := ESCAPED.search(text):
+                first = first or number + text.count("\n", 0, found.start())
+                text, count = ESCAPED.subn(_as_windows_1252, text)
+                places += count
+            yield number, text
+            number += len(lines)
+            lines = content.readlines(BLOCK)
+    except UnicodeError as e:
         raise DataError(
-            f"{where}: mostly not UTF-8, UTF-16 or Windows-1252 text ({high:,} of "
-            f"{size:,} bytes); {AS_UTF8}"
-        )
-    if lines:
+            f"{where}: not UTF-8, UTF-16 or Windows-1252 text ({e}); {AS_UTF8}"
+        ) from None
+    if places:
         warnings.warn(
-            f"{where}, line {first}: not UTF-8, read as Windows-1252 ({lines:,} such "
-            "lines)",
+            f"{where}, line {first}: not UTF-8, read as Windows-1252 ({places:,} such "
+            "places)",
             stacklevel=2,
         )
 
 
-def _whole_lines(
-    blocks: Iterable[bytes], where: object, longest: int | None
-) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks that end at a line, and the number of the first line of each."""
-    number, pending = 1, b""
-    for block in blocks:
-        head, newline, tail = block.rpartition(b"\n")
-        if newline:
-            lines, pending = pending + head + newline, b""
-            yield number, lines
-            number += lines.count(b"\n")
-        pending += tail
-        if longest and len(pending) > longest:
-            raise DataError(
-                f"{where}, line {number}: longer than {longest:,} bytes; one sentence "
-                "per line is needed"
-            )
-    if pending:
-        yield number, pending
-
-
-def _as_utf8(blocks: Iterable[bytes], where: object) -> Iterator[bytes]:
-    """Yield blocks without a byte order mark, and those of UTF-16 text as UTF-8."""
-    blocks = iter(blocks)
-    first = next(blocks, b"")
-    if first[:2] not in UTF16:
-        yield first.removeprefix(codecs.BOM_UTF8)
-        yield from blocks
-        return
-    decoder = codecs.getincrementaldecoder(UTF16[first[:2]])()
-    try:
-        for block in itertools.chain([first[2:]], blocks):
-            yield decoder.decode(block).encode()
-        decoder.decode(b"", final=True)
-    except UnicodeError:
-        raise DataError(
-            f"{where}: begins like UTF-16 text, but is none; {AS_UTF8}"
-        ) from None
+def _as_windows_1252(escaped: re.Match[str]) -> str:
+    return escaped[0].encode(errors="surrogateescape").decode("cp1252")
 
 
 def is_system_file(path: str) -> bool:

@@ -31,7 +31,7 @@ class Plan:
       batch_size: number of examples B in a batch.
       seed: any integer.
       lengths: length of each example [N], if there are buckets.
-      buckets: lengths to pad to, in ascending order.
+      buckets: lengths to pad to, in ascending order; none without `lengths`.
 
     Raises:
       UserError: the sizes or the buckets do not fit.
@@ -49,32 +49,21 @@ class Plan:
                 f"batch size {self.batch_size} does not fit {self.size} examples; "
                 f"choose 1 to {self.size}"
             )
-        # Wrong buckets are an error here, and not at the first batch.
-        _ = self.bucket
+        if self.lengths is not None:
+            check_ascending("buckets", self.buckets, 0)
+            longest, last = self.lengths.max(), self.buckets[-1]
+            if longest > last:
+                raise UserError(
+                    f"the longest example has {longest}, and the last bucket {last}; "
+                    "add a bucket, or leave longer examples out"
+                )
 
     @functools.cached_property
     def bucket(self) -> np.ndarray | None:
-        """Index of the first bucket that holds each example [N]; None without buckets.
-
-        Raises:
-          UserError: lengths and buckets do not fit.
-        """
-        lengths, buckets = self.lengths, self.buckets
-        if lengths is None and not buckets:
+        """Index of the first bucket that holds each example [N], if there are any."""
+        if self.lengths is None:
             return None
-        if lengths is None:
-            raise UserError(f"buckets {buckets} need the lengths of the examples")
-        check_ascending("buckets", buckets, 0)
-        if np.shape(lengths) != (self.size,):
-            raise UserError(
-                f"lengths of shape {np.shape(lengths)} for {self.size} examples"
-            )
-        if too_long := int(np.sum(lengths > buckets[-1])):
-            raise UserError(
-                f"{too_long} examples are longer than the last bucket, {buckets[-1]} "
-                f"(the longest has {np.max(lengths)}); add a bucket, or leave them out"
-            )
-        return np.searchsorted(buckets, lengths)
+        return np.searchsorted(self.buckets, self.lengths)
 
     @property
     def steps_per_epoch(self) -> int:

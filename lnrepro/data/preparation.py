@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
 
 from lnrepro.data import set_folder, table
 from lnrepro.data.raw_folder import Progress, RawFolder, no_progress
-from lnrepro.data.reader import Content, Reader, WrittenContent
-from lnrepro.data.set_folder import COLUMNS
+from lnrepro.data.reader import Content, Reader
+from lnrepro.data.set_folder import COLUMNS, SetFolder
 from lnrepro.data.table import DataDir
 from lnrepro.errors import DataError
 
@@ -38,7 +38,8 @@ def prepare(
       raw: the folder of the official files. Default: `<data dir>/raw/<name>`.
       data_dir: the folder of all prepared sets.
       own_name: name of a set of own files. None accepts the official files only.
-      reader: what reads the files. Default: the reader of the set.
+      reader: what reads the files. Default: the reader of the set. With a reader of
+        one's own, `name` is a name of one's own too, unless it knows the checksum.
       progress: called as `progress(what, done, total)` now and then.
 
     Returns:
@@ -49,6 +50,9 @@ def prepare(
         `own_name` is taken, or the data dir cannot be written.
     """
     root = table.data_root(data_dir)
+    if reader and not (name in table.TABLE and reader.sha256):
+        # Of what another reader reads, only a checksum shows that it is official.
+        own_name = own_name or name
     if own_name is None:
         final = table.folder_of(name, data_dir)
         # A prepared set never changes, so nothing is left to do.
@@ -68,7 +72,7 @@ def prepare(
         ) as scratch:
             written = pathlib.Path(scratch) / "set"
             _write(reader, files, content, written, own_name or name)
-            _publish(written, final, pathlib.Path(scratch))
+            _publish(written, final)
     except OSError as e:
         raise DataError(
             f"{name}: cannot write to {final.parent} ({e.strerror or e}); "
@@ -83,7 +87,11 @@ def _folder_of_own(own_name: str, root: pathlib.Path, reader: Reader) -> pathlib
     Raises:
       DataError: the name is taken or cannot be used, or a set of it is damaged.
     """
-    table.check_own_name(own_name)
+    if own_name in table.TABLE or not table.OWN_NAME.fullmatch(own_name):
+        raise DataError(
+            f"{own_name!r} cannot be the name of a set of own files; choose letters, "
+            "digits and _, and no name that `prepare.py --list` shows"
+        )
     for file in (root / own_name).glob(f"*/{set_folder.SET_FILE}"):
         # A damaged set is an error that says so.
         set_folder.open_folder(file.parent)
@@ -113,48 +121,27 @@ def _write(
     Raises:
       DataError: a file is missing or wrong, or the content is not the official one.
     """
-    if content is None:
-        assert reader.write, f"{raw.dataset}: its reader has neither read nor write"
-        written = reader.write(raw, folder / COLUMNS)
+    columns = folder / COLUMNS
+    if by_file := content is None:
+        assert reader.write
+        content = reader.write(raw, columns)
+        sizes = dict(content.splits)
     else:
         sizes = {
-            split: set_folder.write_columns(
-                columns, folder / COLUMNS / split, raw.folder
-            )
-            for split, columns in content.splits.items()
+            split: set_folder.write_columns(found, columns / split, raw.folder)
+            for split, found in content.splits.items()
         }
-        written = WrittenContent(sizes, content.facts, content.counts)
-    if raw.official:
-        _check_proof(reader, raw)
-        _check_counts(reader, raw, {**written.sizes, **written.counts})
-    sealed = set_folder.seal(
-        folder,
-        name=name,
-        version=reader.version,
-        format=raw.dataset,
-        by_file=content is None,
-        splits=written.sizes,
-        facts=written.facts,
-        progress=raw.progress,
-    )
+    facts = dict(content.facts)
+    made = SetFolder(folder, name, reader.version, raw.dataset, by_file, sizes, facts)
+    counts = Counter(sizes) + Counter(content.counts)
+    for what, published in reader.published.items() if raw.official else ():
+        if counts[what] != published:
+            raise _not_official(
+                raw, f"{what} {counts[what]:,} instead of {published:,}"
+            )
+    sealed = made.seal(raw.progress)
     if raw.official and not sealed.sha256.startswith(reader.sha256):
         raise _not_official(raw, "its content has another checksum")
-
-
-def _check_proof(reader: Reader, raw: RawFolder) -> None:
-    """Raise DataError if nothing can show that the content of a set is official."""
-    by_files = reader.files and all(file.sha256 for file in reader.files)
-    is_proved = by_files or reader.published or reader.sha256 or reader.embedded
-    if raw.dataset in table.TABLE and not is_proved:
-        raise _not_official(raw, "neither checksums nor counts of it are known")
-
-
-def _check_counts(reader: Reader, raw: RawFolder, counts: Mapping[str, int]) -> None:
-    """Raise DataError if counts differ from the published ones."""
-    for what, published in reader.published.items():
-        found = counts.get(what, 0)
-        if found != published:
-            raise _not_official(raw, f"{what} {found:,} instead of {published:,}")
 
 
 def _not_official(raw: RawFolder, problem: str) -> DataError:
@@ -164,13 +151,8 @@ def _not_official(raw: RawFolder, problem: str) -> DataError:
     )
 
 
-def _publish(folder: pathlib.Path, final: pathlib.Path, scratch: pathlib.Path) -> None:
+def _publish(folder: pathlib.Path, final: pathlib.Path) -> None:
     """Move a written set to its final place, unless another process was faster.
-
-    Args:
-      folder: the set.
-      final: its final place.
-      scratch: a temporary folder on the same file system.
 
     Raises:
       OSError: the folder cannot be moved.
@@ -178,8 +160,7 @@ def _publish(folder: pathlib.Path, final: pathlib.Path, scratch: pathlib.Path) -
     final.parent.mkdir(exist_ok=True)
     if not (final / set_folder.SET_FILE).exists():
         # What else lies there is no set, such as one that has lost its set.json.
-        with contextlib.suppress(FileNotFoundError):
-            final.rename(scratch / "other")
+        shutil.rmtree(final, ignore_errors=True)
     try:
         folder.rename(final)
     except OSError:

@@ -27,24 +27,12 @@ class Ragged(Sequence):
     """
 
     def __init__(self, values: np.ndarray, offsets: np.ndarray):
-        """Join values and offsets.
-
-        Raises:
-          ValueError: the offsets do not begin with 0 or do not end with len(values).
-        """
-        ends = (int(offsets[0]), int(offsets[-1])) if len(offsets) else None
-        if ends != (0, len(values)):
-            raise ValueError(
-                f"offsets from {ends} do not span the {len(values)} values"
-            )
         self.values, self.offsets = values, offsets
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> np.ndarray:
-        if isinstance(i, slice):
-            raise TypeError("rows of different lengths are read one by one, a[i]")
         # The range counts negative numbers from the end and raises IndexError.
         i = range(len(self))[i]
         return self.values[self.offsets[i] : self.offsets[i + 1]]
@@ -56,33 +44,31 @@ class Ragged(Sequence):
 
 
 class Writer:
-    """Writer of a .npy file whose number of rows is not known at the start."""
+    """Writer of a .npy file of numbers.
 
-    def __init__(self, file: pathlib.Path, dtype: np.dtype, shape: tuple[int, ...]):
-        """Create the file and its folder.
+    Attributes:
+      size: how many numbers there are so far.
+    """
 
-        Args:
-          file: the file.
-          dtype: dtype of the array.
-          shape: shape of one row.
-        """
+    def __init__(self, file: pathlib.Path, dtype: type[np.generic]):
+        """Create the file and its folder."""
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file.open("wb")
-        self._dtype, self._shape, self._rows = dtype, shape, 0
+        self._dtype, self.size = np.dtype(dtype), 0
         self._write_header()
 
     def _write_header(self) -> None:
         header = {
             "descr": self._dtype.str,
             "fortran_order": False,
-            "shape": (self._rows, *self._shape),
+            "shape": (self.size,),
         }
         np.lib.format.write_array_header_1_0(self._file, header)
 
-    def append(self, rows: np.ndarray) -> None:
-        """Append rows [n, ...]."""
-        self._file.write(np.ascontiguousarray(rows, self._dtype).data)
-        self._rows += len(rows)
+    def append(self, numbers: np.ndarray) -> None:
+        """Append numbers [n]."""
+        self._file.write(np.ascontiguousarray(numbers, self._dtype).data)
+        self.size += len(numbers)
 
     def close(self) -> None:
         """Complete the header and close the file."""

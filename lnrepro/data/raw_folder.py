@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from lnrepro.data import files
 from lnrepro.data.files import PLAIN_OR_PACKED, SUFFIXES
@@ -19,21 +19,6 @@ ARCHIVES = (".tar", *(f".tar{suffix}" for suffix in SUFFIXES), ".tgz", ".txz", "
 # Called with what is being done, how much of it is done, and how much there is. The
 # last one is 0 where it is not known.
 Progress = Callable[[str, int, int], None]
-
-
-@dataclasses.dataclass(frozen=True)
-class RawFile:
-    """One official file, which may be there plain or packed.
-
-    Attributes:
-      name: its name without the suffix of the packing.
-      sha256: checksum of its unpacked content, if known.
-      urls: where to download it, plain or packed. They are tried in order.
-    """
-
-    name: str
-    sha256: str | None = None
-    urls: tuple[str, ...] = ()
 
 
 def no_progress(what: str, done: int, total: int) -> None:
@@ -47,7 +32,7 @@ class RawFolder:
     Attributes:
       dataset: name of the set whose format the files have.
       folder: where the files are.
-      official_files: what is known about the official files.
+      checksums: the official files, see `Reader.files`.
       official: whether the files must be the official ones. If not, the set gets
         another name (--as), and other files of the same format are accepted.
       progress: called now and then where reading takes long.
@@ -55,13 +40,15 @@ class RawFolder:
 
     dataset: str
     folder: pathlib.Path
-    official_files: Sequence[RawFile] = ()
+    checksums: Mapping[str, str | None]
     official: bool = True
     progress: Progress = no_progress
 
-    def find(self, name: str) -> pathlib.Path | None:
-        """Return the path of a file, plain or packed; None if there is none."""
-        for suffix in ("", *SUFFIXES):
+    def find(
+        self, name: str, suffixes: Sequence[str] = ("", *SUFFIXES)
+    ) -> pathlib.Path | None:
+        """Return the path of a file with one of the suffixes; None if there is none."""
+        for suffix in suffixes:
             path = self.folder / (name + suffix)
             if path.exists():
                 return path
@@ -87,9 +74,9 @@ class RawFolder:
         """
         path = self.path(name)
         content = files.read(path)
+        wanted = self.checksums.get(name) if self.official else None
         found = hashlib.sha256(content).hexdigest()
-        wanted = {file.name: file.sha256 for file in self.official_files}.get(name)
-        if self.official and wanted and wanted != found:
+        if wanted and wanted != found:
             raise DataError(
                 f"{path}: checksum differs, sha256 of the content is {found[:12]}... "
                 f"and of the official file {wanted[:12]}...; get the official file, or "
@@ -114,19 +101,18 @@ class RawFolder:
         """
         root = self.folder / folder
         found: dict[str, pathlib.Path] = {}
-        for path in root.rglob("*"):
+        # Folders are sorted before what is in them.
+        for path in sorted(root.rglob("*")):
             name = files.unpacked_name(path.relative_to(root).as_posix())
-            if not name.endswith(suffix) or files.is_system_file(name):
-                continue
-            if path.is_dir():
+            is_other = not name.endswith(suffix) or files.is_system_file(name)
+            if is_other or path.is_dir():
                 continue
             _check_name(name, found, root)
             found[name] = path
-        # Folders are sorted before what is in them, as paths are.
-        return {name: found[name] for name in sorted(found, key=pathlib.PurePosixPath)}
+        return found
 
     def tree(
-        self, folder: str, archives: Sequence[str] = (), *, suffix: str = ""
+        self, folder: str, archives: Collection[str], suffix: str
     ) -> Iterator[tuple[str, bytes]]:
         """Read all files below a folder, from the disk or else from a tar archive.
 
@@ -157,37 +143,31 @@ class RawFolder:
         for member, content in files.members(archive, suffix):
             # The folder may lie at any depth of the archive.
             _, found, name = f"/{member}".partition(f"/{folder}/")
-            if not found or files.is_system_file(member):
-                continue
-            _check_name(name, seen, archive)
-            seen.add(name)
-            yield name, content
+            if found and not files.is_system_file(member):
+                _check_name(name, seen, archive)
+                seen.add(name)
+                yield name, content
 
     def _find_archive(
-        self, root: pathlib.Path, archives: Sequence[str]
+        self, root: pathlib.Path, archives: Collection[str]
     ) -> pathlib.Path:
         for stem in archives:
-            for suffix in ARCHIVES:
-                path = self.folder / (stem + suffix)
-                if path.is_file():
-                    return path
-        also = f" and no {archives[0]}.tar, plain or packed" if archives else ""
-        raise self.missing(f"{root}: there is no such folder{also}")
+            if path := self.find(stem, ARCHIVES):
+                return path
+        raise self.missing(
+            f"{root}: there is no such folder, and no archive {' or '.join(archives)}"
+        )
 
     def missing(self, what: str) -> DataError:
         """Return an error that says where to get the files."""
-        command = f"python scripts/prepare.py {self.dataset} --list"
-        advice = f"`{command}` says where to get it"
-        if self.folder.is_file():
-            return DataError(
-                f"{self.folder}: a file; unpack it, and give the folder of the files"
-            )
         if not self.folder.is_dir():
-            return DataError(f"{what}; the folder does not exist; {advice}")
-        for path in sorted(self.folder.iterdir()):
+            what = f"{self.folder}: not a folder; give the folder of the unpacked files"
+        for path in sorted(self.folder.glob("*")):
             if path.name.endswith((".zip", ".rar", ".7z", *ARCHIVES)):
-                return DataError(f"{what}; unpack {path.name!a} there, or {advice}")
-        return DataError(f"{what}; {advice}")
+                what += f"; unpack {path.name!a} there"
+                break
+        command = f"python scripts/prepare.py {self.dataset} --list"
+        return DataError(f"{what}; `{command}` says where to get them")
 
 
 def _check_name(name: str, known: Collection[str], where: pathlib.Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.errors import DataError
 
 # A feature of all examples of a split. An array [N, ...] has the examples along its
@@ -24,37 +24,23 @@ from lnrepro.errors import DataError
 # becomes `Ragged`, also where all lengths happen to be equal. Both hold numbers.
 Column = np.ndarray | Sequence[np.ndarray]
 Columns = Mapping[str, Column]
-NOTHING: Mapping[str, Any] = types.MappingProxyType({})
 
 
 class Content(NamedTuple):
-    """What a reader returns: a whole set in memory, or mapped into it.
+    """What a reader returns: a whole set.
 
     Attributes:
-      splits: the columns of each split.
+      splits: the columns of each split, in memory or mapped into it. `Reader.write`
+        returns the number of examples of each split in their place.
       facts: facts of the whole set as JSON values, such as its vocabulary. They are
         part of the fingerprint.
       counts: further numbers of the set that are compared with the published ones, such
         as that of its forms. The sizes of the splits need not be repeated.
     """
 
-    splits: Mapping[str, Columns]
-    facts: Mapping[str, Any] = NOTHING
-    counts: Mapping[str, int] = NOTHING
-
-
-class WrittenContent(NamedTuple):
-    """What a reader returns that has written its columns itself.
-
-    Attributes:
-      sizes: number of examples of each split.
-      facts: see `Content`.
-      counts: see `Content`.
-    """
-
-    sizes: Mapping[str, int]
-    facts: Mapping[str, Any] = NOTHING
-    counts: Mapping[str, int] = NOTHING
+    splits: Mapping[str, Any]
+    facts: Mapping[str, Any] = types.MappingProxyType({})
+    counts: Mapping[str, int] = types.MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,13 +56,14 @@ class Reader:
       read: reads the official files. Raises DataError where a file is missing or wrong.
       write: in place of `read`, for sets that are too large for memory. It is called as
         write(raw, folder), writes the columns of each split as .npy files into
-        folder/SPLIT/, and returns a `WrittenContent`.
+        folder/SPLIT/, and returns their sizes in `Content`.
       version: raised whenever the examples change.
       source: where the official files are, as text for people.
       licence: its licence.
       size: number of examples and bytes, as text for people.
       configs: config files of the experiments that can be trained on it.
-      files: the official files.
+      files: the name of each official file, without the suffix of a packing, and the
+        SHA-256 of its unpacked content, if it is known.
       published: published sizes of splits and other counts, see `Content.counts`. A
         comment beside them says where each number is published.
       sha256: beginning of the checksum of the official content, as in the fingerprint,
@@ -86,13 +73,13 @@ class Reader:
 
     title: str
     read: Callable[[RawFolder], Content] | None = None
-    write: Callable[[RawFolder, pathlib.Path], WrittenContent] | None = None
+    write: Callable[[RawFolder, pathlib.Path], Content] | None = None
     version: str = "1.0.0"
     source: str = "not stated"
     licence: str = "not stated"
     size: str = "not stated"
     configs: Sequence[str] = ()
-    files: Sequence[RawFile] = ()
+    files: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     published: Mapping[str, int] = dataclasses.field(default_factory=dict)
     sha256: str = ""
     embedded: bool = False

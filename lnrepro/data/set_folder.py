@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,22 +42,22 @@ class SetFolder:
       name: the set.
       version: its version.
       format: the set whose reader has made it; for own files, another name.
-      sha256: checksum of the content, see `checksum`.
-      by_file: whether that is the checksum of the files, and not of the examples.
+      by_file: whether `sha256` is of the files, and not of the examples.
       splits: number of examples of each split.
-      sizes: size of each file in bytes.
       facts: facts of the whole set, such as its vocabulary; {} if it has none.
+      sha256: checksum of the content, see `checksum`.
+      sizes: size of each file in bytes.
     """
 
     folder: pathlib.Path
     name: str
     version: str
     format: str
-    sha256: str
     by_file: bool
-    splits: dict[str, int]
-    sizes: dict[str, int]
-    facts: dict[str, Any]
+    splits: Mapping[str, int]
+    facts: Mapping[str, Any]
+    sha256: str = ""
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
@@ -87,15 +87,68 @@ class SetFolder:
             )
         return ragged.load(self.folder / COLUMNS / split)
 
+    def checksum(self, progress: Progress = no_progress) -> str:
+        """Return the SHA-256 of the content."""
+        digest = hashlib.sha256()
+        for split, size in sorted(self.splits.items()):
+            place = self.folder / COLUMNS / split
+            if self.by_file:
+                for block in _blocks(place):
+                    digest.update(block)
+                continue
+            digest.update(f"{split}:{size};".encode())
+            columns = sorted(ragged.load(place).items())
+            for i in range(size):
+                if i % CHUNK == 0:
+                    progress(f"checking {split}", i, size)
+                for name, column in columns:
+                    value = column[i]
+                    # Name, dtype and shape come before the bytes, so that equal bytes
+                    # of other arrays give another checksum.
+                    digest.update(f"{name}:{value.dtype.str}:{value.shape};".encode())
+                    digest.update(value.tobytes())
+        if self.facts:
+            # Sorted keys make the checksum independent of the order of the facts.
+            text = json.dumps(self.facts, ensure_ascii=False, sort_keys=True)
+            digest.update(text.encode())
+        return digest.hexdigest()
+
     def verify(self) -> None:
         """Compare the content with the checksum.
 
         Raises:
           DataError: it has changed since the set was prepared.
         """
-        found = checksum(self.folder, self.splits, self.facts, self.by_file)
-        if found != self.sha256:
+        if self.checksum() != self.sha256:
             raise damaged(self.folder, "its content has another checksum")
+
+    def seal(self, progress: Progress) -> SetFolder:
+        """Write set.json, when all columns are written.
+
+        Returns:
+          The set with its checksum and its sizes.
+        """
+        files = sorted(self.folder.rglob("*.npy"))
+        sizes = {
+            path.relative_to(self.folder).as_posix(): path.stat().st_size
+            for path in files
+        }
+        sha256 = self.checksum(progress)
+        sealed = dataclasses.replace(self, sha256=sha256, sizes=sizes)
+        content = dataclasses.asdict(sealed)
+        del content["folder"]
+        text = json.dumps(content, ensure_ascii=False, indent=1)
+        (self.folder / SET_FILE).write_text(text, encoding="utf-8")
+        return sealed
+
+
+def _blocks(folder: pathlib.Path) -> Iterator[bytes]:
+    """Yield the name, the size and the content of every file of a folder."""
+    for path in sorted(folder.iterdir()):
+        yield f"{path.name}:{path.stat().st_size};".encode()
+        with path.open("rb") as file:
+            while block := file.read(BLOCK):
+                yield block
 
 
 def write_columns(columns: Columns, folder: pathlib.Path, where: object) -> int:
@@ -123,10 +176,7 @@ def write_columns(columns: Columns, folder: pathlib.Path, where: object) -> int:
         if not isinstance(column, np.ndarray):
             offsets = np.cumsum([0, *map(len, column)], dtype=np.int64)
             np.save(folder / f"{name}{ragged.OFFSETS}.npy", offsets)
-            try:
-                column = np.concatenate(column)
-            except ValueError as e:
-                raise DataError(f"{name}: its examples differ in shape ({e})") from e
+            column = np.concatenate(column)
         # Booleans, integers, unsigned integers and floats.
         if column.dtype.kind not in "biuf":
             raise DataError(
@@ -135,88 +185,6 @@ def write_columns(columns: Columns, folder: pathlib.Path, where: object) -> int:
             )
         np.save(folder / f"{name}.npy", np.ascontiguousarray(column))
     return len(columns[name])
-
-
-def checksum(
-    folder: pathlib.Path,
-    splits: Mapping[str, int],
-    facts: Mapping[str, Any],
-    by_file: bool,
-    progress: Progress = no_progress,
-) -> str:
-    """Return the SHA-256 of the content of a set.
-
-    Args:
-      folder: its folder.
-      splits: number of examples of each split.
-      facts: facts of the whole set.
-      by_file: whether the files are read in place of one example after the other.
-      progress: called now and then.
-    """
-    digest = hashlib.sha256()
-    for split in sorted(splits):
-        place = folder / COLUMNS / split
-        if by_file:
-            for file in sorted(place.iterdir()):
-                digest.update(f"{file.name}:{file.stat().st_size};".encode())
-                with file.open("rb") as opened:
-                    while block := opened.read(BLOCK):
-                        digest.update(block)
-            continue
-        digest.update(f"{split}:{splits[split]};".encode())
-        columns = sorted(ragged.load(place).items())
-        for i in range(splits[split]):
-            if i % CHUNK == 0:
-                progress(f"checking {split}", i, splits[split])
-            for name, column in columns:
-                value = column[i]
-                # Name, dtype and shape come before the bytes, so that equal bytes of
-                # other arrays give another checksum.
-                digest.update(f"{name}:{value.dtype.str}:{value.shape};".encode())
-                digest.update(value.tobytes())
-    if facts:
-        # Sorted keys make the checksum independent of the order of the facts.
-        text = json.dumps(facts, ensure_ascii=False, sort_keys=True)
-        digest.update(text.encode())
-    return digest.hexdigest()
-
-
-def seal(
-    folder: pathlib.Path,
-    *,
-    name: str,
-    version: str,
-    format: str,
-    by_file: bool,
-    splits: Mapping[str, int],
-    facts: Mapping[str, Any],
-    progress: Progress = no_progress,
-) -> SetFolder:
-    """Write set.json, when all columns are written. For the arguments see `SetFolder`.
-
-    Args:
-      folder: the folder of the columns.
-      name: the set.
-      version: its version.
-      format: the set whose reader has made it.
-      by_file: which checksum the set has.
-      splits: number of examples of each split.
-      facts: facts of the whole set.
-      progress: called now and then.
-    """
-    sha256 = checksum(folder, splits, facts, by_file, progress)
-    sizes = {
-        path.relative_to(folder).as_posix(): path.stat().st_size
-        for path in sorted(folder.rglob("*.npy"))
-    }
-    written = SetFolder(
-        folder, name, version, format, sha256, by_file, dict(splits), sizes, dict(facts)
-    )
-    content = dataclasses.asdict(written)
-    del content["folder"]
-    text = json.dumps(content, ensure_ascii=False, indent=1)
-    (folder / SET_FILE).write_text(text, encoding="utf-8")
-    return written
 
 
 def open_folder(folder: pathlib.Path) -> SetFolder | None:
@@ -241,10 +209,8 @@ def open_folder(folder: pathlib.Path) -> SetFolder | None:
         raise damaged(folder, f"{SET_FILE} cannot be read") from None
     for name, size in sizes:
         path = folder / name
-        if not path.is_file():
-            raise damaged(folder, f"{name} is missing")
-        if path.stat().st_size != size:
-            found_size = path.stat().st_size
+        found_size = path.stat().st_size if path.is_file() else 0
+        if found_size != size:
             raise damaged(
                 folder, f"{name} has {found_size:,} bytes instead of {size:,}"
             )

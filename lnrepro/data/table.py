@@ -1,7 +1,7 @@
 """Which data sets there are, and where they are prepared.
 
-To add a set to this project, add a line to `TABLE`. A set of one's own needs `register`
-or an entry point of the group "lnrepro.data": docs/data.md.
+To add a set to this project, add a line to `TABLE`. Other packages name their readers
+in entry points of the group "lnrepro.data": docs/data.md.
 """
 
 from __future__ import annotations
@@ -60,9 +60,6 @@ STAND_INS = {
     "gutenberg_cloze": "cnn",
 }
 
-# Readers of the user's own sets.
-_REGISTERED: dict[str, Reader] = {}
-
 
 def data_root(data_dir: DataDir = None) -> pathlib.Path:
     """Return the folder that holds the prepared sets.
@@ -74,29 +71,11 @@ def data_root(data_dir: DataDir = None) -> pathlib.Path:
     return local_path(folder, "the folder of the data sets")
 
 
-def register(name: str, reader: Reader) -> None:
-    """Add a set of one's own for this process.
-
-    Once it is prepared, other processes find it by its name and need no reader.
-
-    Args:
-      name: the set. Its earlier reader, if there is one, is replaced.
-      reader: what reads its files.
-
-    Raises:
-      DataError: this project has a set of this name, or it cannot be a name.
-    """
-    check_own_name(name)
-    _REGISTERED[name] = reader
-
-
 def known_reader(name: str) -> Reader | None:
     """Return the reader of a set; None if this process knows none of this name."""
     if name in TABLE:
         module, _, reader = TABLE[name].partition(":")
         return getattr(importlib.import_module(module), reader)
-    if name in _REGISTERED:
-        return _REGISTERED[name]
     for entry_point in metadata.entry_points(group=ENTRY_POINTS, name=name):
         return entry_point.load()
     return None
@@ -133,7 +112,7 @@ def folder_of(name: str, data_dir: DataDir = None) -> pathlib.Path:
     folder = data_root(data_dir) / name
     if found := known_reader(name):
         return folder / found.version
-    # A set of own files, or of a reader that is registered in another process.
+    # A set of own files.
     if OWN_NAME.fullmatch(name) and (sets := sorted(folder.glob(f"*/{SET_FILE}"))):
         return sets[-1].parent
     raise _unknown(name)
@@ -158,23 +137,9 @@ def _unknown(name: str) -> DataError:
             f"{name} is not prepared; run `python scripts/prepare.py "
             f"{STAND_INS[name]} --raw DIR --as {name}` with its files in DIR"
         )
-    known = sorted([*TABLE, *_REGISTERED])
+    known = sorted(TABLE)
     near = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return DataError(
         f"no data set is called {name!r}; {hint}there are: {', '.join(known)}"
     )
-
-
-def check_own_name(own_name: str) -> None:
-    """Check the name of a set of own files.
-
-    Raises:
-      DataError: a set of this project has it, or it cannot be a name.
-    """
-    if own_name in TABLE:
-        raise DataError(f"{own_name!r} is an official set; choose another name")
-    if not OWN_NAME.fullmatch(own_name):
-        raise DataError(
-            f"{own_name!r} cannot be the name of a set; use letters, digits and _"
-        )

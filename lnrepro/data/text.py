@@ -44,6 +44,11 @@ def as_bytes(text: str) -> np.ndarray:
     return np.frombuffer(text.encode(), np.uint8)
 
 
+def as_texts(column: Sequence[np.ndarray]) -> list[str]:
+    """Return the texts of a column of UTF-8 bytes."""
+    return [content.tobytes().decode() for content in column]
+
+
 def numbering() -> dict[Any, int]:
     """Return a dict that gives each new word the next number, from 0."""
     words: defaultdict[Any, int] = defaultdict()
@@ -62,18 +67,10 @@ class Vocabulary:
     specials = SPECIALS
 
     def __init__(self, words: Sequence[str]):
-        """Number the words, in their order.
-
-        Raises:
-          ValueError: a token occurs twice.
-        """
+        """Number the words, in their order. None occurs twice."""
         self.words = tuple(words)
         self._tokens = self.specials + self.words
         self._ids = {token: i for i, token in enumerate(self._tokens)}
-        # A dict keeps one id per token, so it is shorter if a token occurs twice.
-        if len(self._ids) < len(self._tokens):
-            token, _ = Counter(self._tokens).most_common(1)[0]
-            raise ValueError(f"{token!r} is in the vocabulary twice")
 
     @classmethod
     def of_counts(cls, counts: Counter[str]) -> Vocabulary:

@@ -6,12 +6,10 @@ other programs. Training does not import this module.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
 import os
 import pathlib
-import struct
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,20 +17,18 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import hashing
+from tensorflow_datasets.core.dataset_info import DatasetIdentity
 
 from lnrepro.data.files import quoted
 from lnrepro.data.ragged import Ragged
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
+from lnrepro.data.readers.mnist import divided
 from lnrepro.data.set_folder import SetFolder
 from lnrepro.errors import DataError
 
 # Names of splits in TFDS and here.
 SPLITS = {"validation": "valid"}
-# Without a split for validation, the first of so many training images are used.
-VALID_PART = 12
-# Bytes around a record of a TFRecord file: its length, and checksums.
-BEFORE, AFTER = 12, 4
 
 
 def write(opened: SetFolder, folder: str | os.PathLike) -> None:
@@ -60,52 +56,39 @@ def write(opened: SetFolder, folder: str | os.PathLike) -> None:
     with tempfile.TemporaryDirectory(
         prefix="unfinished-", dir=target.parent
     ) as scratch:
-        tfds.disable_progress_bar()
-        writer = _Writer(opened, scratch)
-        # TFDS prints what it does.
-        with contextlib.redirect_stdout(io.StringIO()):
-            writer.download_and_prepare(
-                download_dir=f"{scratch}/downloads",
-                download_config=tfds.download.DownloadConfig(try_download_gcs=False),
-            )
-        pathlib.Path(writer.data_dir).rename(target)
+        written = f"{scratch}/set"
+        _write_examples(opened, written)
+        os.rename(written, target)
 
 
-class _OfflineInfo(tfds.core.DatasetInfo):
-    """Description of a set, which is not looked up online."""
+def _write_examples(opened: SetFolder, folder: str) -> None:
+    """Write the examples and the description of a set into a new folder."""
+    os.mkdir(folder)
+    columns = opened.columns(next(iter(opened.splits)))
+    features = {name: _feature(column) for name, column in columns.items()}
+    facts = {"fingerprint": opened.fingerprint, "facts": opened.facts}
+    version = tfds.core.Version(opened.version)
+    info = tfds.core.DatasetInfo(
+        builder=DatasetIdentity(opened.name, version, folder, module_name=__name__),
+        features=tfds.features.FeaturesDict(features),
+        disable_shuffling=True,
+        metadata=tfds.core.MetadataDict(facts),
+    )
+    # One file for each split.
+    largest = max(opened.splits.values())
+    writer = tfds.core.SequentialWriter(info, largest, file_format="array_record")
+    writer.initialize_splits(list(opened.splits))
+    for split in opened.splits:
+        examples: Any = _rows(opened, split)
+        writer.add_examples({split: examples})
+    writer.close_all()
 
-    def initialize_from_bucket(self) -> None:
-        """Do nothing. TFDS would look for a set of this name among its own."""
 
-
-class _Writer(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """TFDS builder of one prepared set."""
-
-    def __init__(self, opened: SetFolder, scratch: str):
-        self.name = opened.name  # pyright: ignore[reportAttributeAccessIssue]
-        self.VERSION = tfds.core.Version(opened.version)
-        self._opened = opened
-        super().__init__(data_dir=scratch, file_format="array_record")
-
-    def _info(self) -> tfds.core.DatasetInfo:
-        columns = self._opened.columns(next(iter(self._opened.splits)))
-        facts = {"fingerprint": self._opened.fingerprint, "facts": self._opened.facts}
-        return _OfflineInfo(
-            builder=self,
-            features=tfds.features.FeaturesDict(
-                {name: _feature(column) for name, column in columns.items()}
-            ),
-            disable_shuffling=True,
-            metadata=tfds.core.MetadataDict(facts),
-        )
-
-    def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
-        return {split: self._generate_examples(split) for split in self._opened.splits}
-
-    def _generate_examples(self, split: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        columns = self._opened.columns(split)
-        for i in range(self._opened.splits[split]):
-            yield i, {name: column[i] for name, column in columns.items()}
+def _rows(opened: SetFolder, split: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the examples of a split."""
+    columns = opened.columns(split)
+    for i in range(opened.splits[split]):
+        yield {name: column[i] for name, column in columns.items()}
 
 
 def _feature(column: np.ndarray | Ragged) -> tfds.features.Tensor:
@@ -127,60 +110,47 @@ def reader(of_set: Reader) -> Reader:
     Args:
       of_set: the reader of the official files.
     """
-    return dataclasses.replace(of_set, read=_read, write=None, files=(), published={})
+    return dataclasses.replace(of_set, read=_read, write=None, files={}, published={})
 
 
 def _read(raw: RawFolder) -> Content:
     """Read images, and labels if there are any, of a folder of TFDS.
 
     Raises:
-      DataError: it cannot be read, or has other features.
+      DataError: it cannot be read, or has no images.
     """
     try:
         builder: Any = tfds.builder_from_directory(str(raw.folder))
-        names = sorted(builder.info.features)
-        if names not in (["image"], ["image", "label"]):
-            raise DataError(
-                f"{raw.folder}: a set with the features {', '.join(names)} instead of "
-                "image and label"
-            )
         splits = {
             SPLITS.get(split, split): _columns(builder, split)
             for split in map(str, builder.info.splits)
         }
-    except DataError:
-        raise
-    # TFDS raises many kinds of errors for missing and damaged files.
-    except Exception as e:
-        reason = quoted((str(e).splitlines() or [type(e).__name__])[0])
-        raise DataError(
-            f"{raw.folder}: not a set of TFDS that can be read ({reason}); name the "
-            "folder that has its dataset_info.json"
-        ) from e
-    if "valid" not in splits:
         train = splits["train"]
-        valid = len(train["image"]) // VALID_PART
-        splits["valid"] = {name: v[:valid] for name, v in train.items()}
-        splits["train"] = {name: v[valid:] for name, v in train.items()}
-    return Content(splits)
+    # TFDS raises many kinds of errors for missing and damaged files. A set without
+    # images is a KeyError.
+    except Exception as e:
+        reason = quoted(repr(e).splitlines()[0])
+        raise DataError(
+            f"{raw.folder}: not a set of images that TFDS has prepared ({reason}); "
+            "name the folder that has its dataset_info.json"
+        ) from e
+    return Content(splits if "valid" in splits else splits | divided(train))
 
 
 def _columns(builder: Any, split: str) -> dict[str, np.ndarray]:
     """Read a split, in the order in which its examples were numbered."""
     examples = list(_examples(builder, split))
-    order = np.arange(len(examples))
     if not builder.info.disable_shuffling:
         # TFDS sorts the examples by a hash of their keys, which are numbers in sets
         # such as mnist.
-        hasher = hashing.Hasher(split)
-        hashes = [hasher.hash_key(number) for number in range(len(examples))]
-        stored = sorted(range(len(examples)), key=hashes.__getitem__)
-        order = np.argsort(stored)
-    images = np.stack([examples[i]["image"] for i in order])
+        hash_key = hashing.Hasher(split).hash_key
+        numbers = sorted(range(len(examples)), key=hash_key)
+        examples = [examples[i] for i in np.argsort(numbers)]
+    images = np.stack([example["image"] for example in examples])
     # Grey images have one channel in TFDS.
     columns = {"image": images[..., 0] if images.shape[-1] == 1 else images}
     if "label" in examples[0]:
-        labels = [examples[i]["label"] for i in order]
+        labels = [example["label"] for example in examples]
         columns["label"] = np.array(labels, np.int32)
     return columns
 
@@ -192,10 +162,9 @@ def _examples(builder: Any, split: str) -> Iterator[Mapping[str, Any]]:
         return
     # TFDS reads TFRecord files with TensorFlow only.
     for path in builder.info.splits[split].filepaths:
-        content = pathlib.Path(path).read_bytes()
-        at = 0
-        while at < len(content):
-            (size,) = struct.unpack_from("<Q", content, at)
-            record = content[at + BEFORE : at + BEFORE + size]
+        content = io.BytesIO(pathlib.Path(path).read_bytes())
+        # A record follows its length and a checksum, and is followed by another one.
+        while header := content.read(12):
+            record = content.read(int.from_bytes(header[:8], "little"))
+            content.read(4)
             yield builder.info.features.deserialize_example_np(record)
-            at += BEFORE + size + AFTER

@@ -84,7 +84,7 @@ def scalars_of_splits(
     def of(name):
         if name in others:
             return others[name]
-        splits = data.split_sizes(config.data.name, config.data.dir)
+        splits = data.open_set(config.data.name, config.data.dir).splits
         if name not in splits:
             there = ", ".join([*splits, *others])
             raise UserError(f"there is no such evaluation; there are {there}")

@@ -2,9 +2,8 @@
 
 import contextlib
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
 from lnrepro.data.raw_folder import RawFolder
@@ -24,11 +23,6 @@ def refused(message: str) -> Iterator[None]:
     with pytest.raises(DataError, match=message) as e:
         yield
     assert str(e.value).isprintable()
-
-
-def texts(column: Sequence[np.ndarray]) -> list[str]:
-    """Return the texts of a column of UTF-8 bytes."""
-    return [bytes(row).decode() for row in column]
 
 
 def write(folder: pathlib.Path, files: dict[str, str | bytes]) -> pathlib.Path:

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 
 from lnrepro.data import files
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 
 TRAIN, TEST = "3 10 7 1000 25", "8 8"
@@ -31,7 +31,7 @@ READER = Reader(
     source="made up",
     licence="none",
     size="5 train, 2 test",
-    files=(RawFile("train.txt"), RawFile("test.txt")),
+    files={"train.txt": None, "test.txt": None},
 )
 
 

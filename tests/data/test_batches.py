@@ -252,21 +252,11 @@ BAD = [
         lambda c, e, n: train_batches(c, Plan(N, 10, 0), process=(0, 4)),
         "10 does not divide over 4 proc",
     ),
-    (lambda c, e, n: Plan(N, 4, 0, buckets=(4, 8)), "(4, 8) need the lengths"),
     (lambda c, e, n: Plan(N, 4, 0, n, (40, 20)), "that ascend"),
-    (
-        lambda c, e, n: Plan(N, 4, 0, n[:-1], (40,)),
-        "of shape (102,) for 103",
-    ),
-    (lambda c, e, n: Plan(N, 4, 0, n, (39,)), "39 (the longest has 40)"),
+    (lambda c, e, n: Plan(N, 4, 0, n, (39,)), "longest example has 40, and the last"),
     (
         lambda c, e, n: first(e, Plan(N, N, 0), pad=PAD | {"tokens": 39}),
         "40 does not f",
-    ),
-    (lambda c, e, n: first(e, Plan(N, 4, 0)), "tokens: its examples differ in shape"),
-    (
-        lambda c, e, n: first(e, Plan(N, 4, 0), pad=PAD),
-        "there are no buckets",
     ),
 ]
 

@@ -42,11 +42,10 @@ LINE = 2 * 784
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (TEXT.replace(b"\n", b" 1\n", 1), "f, line 1: 785 columns instead of 784"),
-        (TEXT[: LINE + 7] + b"1" + TEXT[LINE + 8 :], "f, line 2: 785 columns"),
-        (TEXT[:20] + b"7" + TEXT[21:], "f, line 1: the value '7' is neither 0 nor 1"),
-        (TEXT[:LINE] + b"nan" + TEXT[LINE + 1 :], "f, line 2: the value 'nan'"),
-        (b"", "f: empty"),
+        (TEXT.replace(b"\n", b" 1\n", 1), "f, line 1: 785 characters, of which 0 are"),
+        (TEXT[: LINE + 7] + b"1" + TEXT[LINE + 8 :], "f, line 2: 785 char"),
+        (TEXT[:20] + b"7" + TEXT[21:], "f, line 1: .*which 1 are neither 0"),
+        (TEXT[:LINE] + b"nan" + TEXT[LINE + 1 :], "f, line 2: .*which 3 are neither"),
     ],
 )
 def test_wrong_lines_are_named(content, message):

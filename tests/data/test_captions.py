@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from lnrepro import data
-from lnrepro.data.ragged import Ragged
 from lnrepro.data.readers import caption_files as files
-from lnrepro.data.readers import captions as cap
 from lnrepro.data.readers.captions import COCO_CAPTIONS
 from lnrepro.data.text import Vocabulary
 from tests.data.reading import read, refused, write
@@ -195,21 +193,14 @@ def test_wrong_json_is_refused(kind):
         files.parse_karpathy(BAD_JSON[kind], "f")
 
 
-def test_every_split_needs_images():
-    content = json.dumps({"images": [image("train", 1, ["a"])]}).encode()
-    with refused("f: has no images of the split valid"):
-        files.parse_karpathy(content, "f")
-
-
 BAD = {
     "count": ("train.txt", as_text(range(21)), "21 captions are not the same number"),
     "empty": ("train.txt", "\n \n", "contains no caption"),
-    "id": ("train_ids.txt", "1\nx\n", "line 2: 'x' is not an image id"),
+    "id": ("train_ids.txt", "1\nx\n", "not one image id per line .*'x'"),
     "ids": ("train_ids.txt", "1\n2\n", "2 ids of 2 images, which are not one for"),
     "nan": ("images/10crop/train.npy", npy(with_infinity()), "row 1: con"),
     "none": ("images/10crop/train.npy", npy(unit_rows(4)[:0]), r"float32 \(0, 8\) ins"),
     "dtype": ("images/10crop/train.npy", npy(np.eye(4)), r"float64 \(4, 4\) instead"),
-    "width": ("images/10crop/val.npy", npy(unit_rows(3)[:, 1:]), r"\(3, 7\) instead"),
     "rows": ("images/10crop/val.npy", npy(unit_rows(2)), "15 captions are not the sam"),
     "cut": ("images/10crop/val.npy", npy(unit_rows(3))[:-9], "not a plain .npy array"),
 }  # fmt: skip
@@ -236,59 +227,3 @@ def test_features_that_are_not_of_unit_length_are_counted_in_one_warning(raw):
 def test_only_the_published_sizes_are_coco(raw, tmp_path):
     with refused("not the official coco_captions: train 4 instead of 113,287; .* --as"):
         data.prepare("coco_captions", raw, tmp_path / "data")
-
-
-def test_tokenising():
-    words = files.tokenise("A man's dog, on  a (red) T-shirt. ")
-    assert words == ["a", "mans", "dog", "on", "a", "red", "tshirt"]
-
-
-# -- batches
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory):
-    root = tmp_path_factory.mktemp("captions")
-    raw = write(root / "raw", folder_files())
-    data.prepare("coco_captions", raw, root / "data", own_name="own")
-    return root / "data"
-
-
-def test_a_smaller_vocabulary_loses_the_words_of_valid_first(own):
-    columns, facts = data.open_columns("own", "valid", own), data.facts("own", own)
-    words = Vocabulary([*facts["words"], *facts["dev_words"]])
-    line = lines_of("val", 3)[0].split()
-    for size, second in ((len(words), "val"), (len(words) - 1, "<unk>")):
-        captions = cap.Captions(columns, size, 30)
-        assert words.decode(captions.ids(0)) == line
-        tokens, _ = captions.take(np.array([0]), 9)
-        assert words.decode(tokens[0]) == ["a", second, *line[2:], "<eos>", "<eos>"]
-
-
-def test_captions_beyond_the_longest_bucket_are_cut_and_counted(own):
-    columns = data.open_columns("own", "train", own)
-    message = r"8 of 20 captions are longer than 9 words .* \(the longest has 11\)"
-    with pytest.warns(UserWarning, match=message):
-        captions = cap.Captions(columns, 99, 10)
-    tokens, length = captions.take(np.arange(5), 10)
-    assert length.tolist() == [8, 9, 10, 10, 10]
-    assert not tokens[:, -1].any()
-    assert tokens[4, :9].all()
-
-
-def test_taking_captions_is_slicing_them():
-    rng = np.random.default_rng(0)
-    counts = rng.integers(1, 6, 40)
-    starts = np.cumsum([0, *counts])
-    lengths = rng.integers(1, 9, starts[-1])
-    wanted = [rng.integers(2, 50, n) for n in lengths]
-    ends = np.cumsum([0, *lengths])
-    tokens = Ragged(np.concatenate(wanted), ends[starts])
-    columns = {"tokens": tokens, "lengths": Ragged(lengths, starts)}
-    captions = cap.Captions(columns, 100, 20)
-    np.testing.assert_array_equal(captions.image, np.repeat(np.arange(40), counts))
-    some = rng.permutation(len(captions))[:60]
-    tokens, length = captions.take(some, 9)
-    for row, n, c in zip(tokens, length, some, strict=True):
-        np.testing.assert_array_equal(row[: n - 1], wanted[c])
-        assert not row[n - 1 :].any()

@@ -6,7 +6,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from lnrepro.data.readers import plain_pickle, question
+from lnrepro.data.raw_folder import RawFolder
+from lnrepro.data.readers import cnn_top4, question
 from lnrepro.data.readers.cnn import CNN
 from lnrepro.data.readers.cnn_top4 import CNN_TOP4
 from tests.data.reading import read, refused, write
@@ -47,7 +48,10 @@ def test_a_file_is_read(content):
     [
         (b"", "f, line 1: the address is missing"),
         (text((1, "  ")), "f, line 3: the passage is missing"),
-        (text().replace(b"\n\n", b"\n", 1), "f, line 2: the line after the address"),
+        (
+            text().replace(b"\n\n", b"\n", 1),
+            "f, line 2: an empty line after the address",
+        ),
         (text((2, "who")), "f, line 5: the question has 0 @placeholder tokens"),
         (text((3, "C")), "f, line 7: the answer 'C' is not of the form @entityN"),
         (text((3, "@entity1\u0663")), "is not of the form @entityN"),
@@ -183,12 +187,16 @@ class Malicious:
         return open, (str(self.path), "w")
 
 
+def loaded(folder, content):
+    return cnn_top4.load(RawFolder("set", write(folder, {"f": content}), {}), "f")
+
+
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_nothing_in_a_pickle_is_executed(tmp_path, protocol):
     target = tmp_path / "executed"
     for value in (Malicious(target), {"a": [1, {"b": Malicious(target)}]}):
         with refused("f: not a plain pickle .*it names .*open.*plain data only"):
-            plain_pickle.load(pickle.dumps(value, protocol), "f")
+            loaded(tmp_path, pickle.dumps(value, protocol))
     assert not target.exists()
     # What it would have done.
     pickle.loads(pickle.dumps(Malicious(target), protocol)).close()
@@ -206,17 +214,17 @@ def test_nothing_in_a_pickle_is_executed(tmp_path, protocol):
         b"",
     ],
 )
-def test_other_pickles_are_refused(content):
+def test_other_pickles_are_refused(tmp_path, content):
     with refused("f: not a plain pickle"):
-        plain_pickle.load(content, "f")
+        loaded(tmp_path, content)
 
 
-def test_plain_data_is_read():
+def test_plain_data_is_read(tmp_path):
     value = {"a": [1, [2, "b"]], "c": {}}
-    assert plain_pickle.load(pickle.dumps(value, 2), "f") == value
+    assert loaded(tmp_path, pickle.dumps(value, 2)) == value
     # As Python 2 wrote it.
     python2 = b"(lp0\nS'caf\\xc3\\xa9'\np1\naI7\na."
-    assert plain_pickle.load(python2, "f") == ["caf\u00e9", 7]
+    assert loaded(tmp_path, python2) == ["caf\u00e9", 7]
 
 
 TOP4 = {
@@ -264,8 +272,8 @@ def test_the_authors_pickles_are_converted(tmp_path):
         ({"dict": {"a": 1, "b": 1}}, "dict.pkl: .* all of them different"),
         ({"train4_qs": [[6, 4, 0]]}, "train4_pass, _qs and _ans.pkl contain different"),
         ({"valid4_pass": [[4, 99, 0]]}, "valid4_pass.pkl, list 0: .*99"),
-        ({"valid4_pass": [[4]]}, "valid4_pass.pkl, list 1: .*out of range"),
-        ({"valid4_ans": [[4]]}, "valid4_ans.pkl, list 0: 'fish' is not an entity"),
+        ({"valid4_pass": [[4]]}, "valid4_pass.pkl, list 0: .*out of range"),
+        ({"valid4_ans": [[4]]}, "valid4_ans.pkl, list 0: not the number of an entity"),
         ({"train4_ans": {"a": 1}}, "train4_ans.pkl, list 0: not a list of numbers"),
         ({"train4_pass": Malicious("x")}, "train4_pass.pkl: not a plain pickle"),
     ],

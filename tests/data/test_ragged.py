@@ -13,10 +13,3 @@ def test_rows_are_read_one_by_one():
     assert ragged[-1].tolist() == [2, 3, 4]
     with pytest.raises(IndexError):
         ragged[3]
-    with pytest.raises(TypeError, match="one by one"):
-        ragged[:1]
-
-
-def test_offsets_that_do_not_fit():
-    with pytest.raises(ValueError, match=r"from \(0, 2\) do not span the 3 val"):
-        Ragged(np.zeros(3), np.array([0, 2]))

@@ -8,6 +8,7 @@ import pytest
 from lnrepro import data
 from lnrepro.data.readers import sentences
 from lnrepro.data.readers.sentences import CR, SICK
+from lnrepro.data.text import as_texts
 from tests.data.reading import read, refused, write
 
 ROW = "1\tA dog is running\tThe dog runs\t4.5\tENTAILMENT"
@@ -33,14 +34,13 @@ def test_sick_rows_with_either_line_end(end):
             table(ROW, "2\tA man\t3.0\tNEUTRAL"),
             "f, line 3: not five columns with a score .*values",
         ),
-        (table(ROW.replace("4.5", "5.1")), "f, line 2: the score 5.1 is not from"),
+        (table(ROW.replace("4.5", "5.1")), "f, line 2: .*score from 1 to 5 .*5.1"),
         (table(ROW.replace("4.5", "high")), "f, line 2: .*'high'"),
         (
             table(ROW.replace("A dog is running", " ")),
             "f, line 2: 1 of 1 are pairs with",
         ),
         (table(ROW, header="a\tb"), "f, line 1: the header is"),
-        (table(), "f: contains no pair"),
     ],
 )
 def test_wrong_sick_names_the_line(content, message):
@@ -60,21 +60,23 @@ def test_sick_is_read_and_read_back(tmp_path):
         rows = [ROW.replace("4.5", f"{1 + i}.25")] * (i + 1)
         write(tmp_path, {name: table(*rows)})
     for i, columns in enumerate(read(SICK, tmp_path).splits.values()):
-        a, b, scores = sentences.related(columns)
-        assert (a, b) == (["A dog is running"] * (i + 1), ["The dog runs"] * (i + 1))
+        assert as_texts(columns["a"]) == ["A dog is running"] * (i + 1)
+        assert as_texts(columns["b"]) == ["The dog runs"] * (i + 1)
         wanted = np.full(i + 1, i + 1.25, np.float32)
-        np.testing.assert_array_equal(scores, wanted, strict=True)
+        np.testing.assert_array_equal(columns["score"], wanted, strict=True)
     with refused("SICK_train.txt: checksum differs"):
         data.prepare("sick", tmp_path, tmp_path / "data")
 
 
-@pytest.mark.filterwarnings("ignore:f")
-def test_lines_end_at_newlines_alone():
+@pytest.mark.filterwarnings("ignore:.*custrev")
+def test_lines_end_at_newlines_alone(tmp_path):
     content = b"it's \x85 fun \n\n  \nna\xefve\x97so\r\nlast"
-    found = sentences.parse_lines(content, "f")
-    assert found == ["it's \u2026 fun", "na\u00efve\u2014so", "last"]
-    with refused("f: contains no line of text"):
-        sentences.parse_lines(b" \n\n", "f")
+    write(tmp_path, {"custrev.pos": content, "custrev.neg": "-"})
+    found = as_texts(read(CR, tmp_path).splits["sentences"]["text"])
+    assert found == ["it's \u2026 fun", "na\u00efve\u2014so", "last", "-"]
+    write(tmp_path, {"custrev.neg": " \n\n"})
+    with refused("custrev.neg: contains no line of text"):
+        read(CR, tmp_path)
 
 
 def test_labels_follow_the_files(tmp_path):
@@ -82,7 +84,6 @@ def test_labels_follow_the_files(tmp_path):
     files = {"custrev.pos": "\ufeffgood .\n\nfine .\n", "custrev.neg.xz": negative}
     write(tmp_path, files)
     with pytest.warns(UserWarning, match=r"custrev.pos: 1 empty lines left out"):
-        content = read(CR, tmp_path)
-    texts, labels = sentences.labelled(content.splits["sentences"])
-    assert texts == ["good .", "fine .", "bad\u2014really ."]
-    np.testing.assert_array_equal(labels, np.int32([1, 1, 0]), strict=True)
+        columns = read(CR, tmp_path).splits["sentences"]
+    assert as_texts(columns["text"]) == ["good .", "fine .", "bad\u2014really ."]
+    np.testing.assert_array_equal(columns["label"], np.int32([1, 1, 0]), strict=True)

@@ -3,7 +3,6 @@
 from collections import Counter
 
 import numpy as np
-import pytest
 
 from lnrepro.data.text import Vocabulary
 
@@ -22,8 +21,3 @@ def test_encoding_and_decoding():
     assert words.encode([]).shape == (0,)
     assert "a" in words
     assert "x" not in words
-
-
-def test_a_word_that_occurs_twice():
-    with pytest.raises(ValueError, match="'a' is in the vocabulary twice"):
-        Vocabulary(["a", "b", "a"])

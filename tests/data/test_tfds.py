@@ -20,6 +20,13 @@ from tests.data.reading import refused
 SIZES = {"train": 36, "test": 10}
 
 
+class OfflineInfo(tfds.core.DatasetInfo):
+    """Description of a set, for which TFDS does not look online."""
+
+    def initialize_from_bucket(self):
+        pass
+
+
 class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """The images of `idx.files()` as TFDS stores mnist: shuffled by their numbers."""
 
@@ -31,9 +38,7 @@ class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             "image": tfds.features.Image(shape=(28, 28, 1)),
             "label": tfds.features.ClassLabel(num_classes=10),
         }
-        return tfds_sets._OfflineInfo(
-            builder=self, features=tfds.features.FeaturesDict(features)
-        )
+        return OfflineInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
     def _split_generators(self, dl_manager):
         return {split: self._generate_examples(split) for split in SIZES}
@@ -93,6 +98,9 @@ def test_a_set_of_tfds_is_the_set_of_the_official_files(
     # Other images of the same format need another name.
     with refused(r"the official mnist: .* pass --as NAME"):
         prepare.main(flags)
+    # No checksum of the content of mr is known.
+    with refused("'mr' cannot be the name of a set of own files"):
+        prepare.main(["mr", *flags[1:]])
     prepare.main([*flags, "--as=from_tfds"])
     assert data.open_set("from_tfds", tmp_path).sha256 == wanted.sha256
     # The checksum of the content shows that it is the official one.
@@ -105,11 +113,11 @@ def test_a_set_of_tfds_is_the_set_of_the_official_files(
 
 def test_what_is_no_set_of_images_is_refused(tmp_path):
     flags = ["mnist", f"--from_tfds={tmp_path}", "--as=x", f"--data_dir={tmp_path}"]
-    with refused(r"not a set of TFDS .*dataset_info"):
+    with refused(r"not a set of images .*dataset_info"):
         prepare.main(flags)
     tfds_sets.write(data.open_set("story_mr"), tmp_path / "text")
     flags[1] += "/text"
-    with refused("features label, text instead of image and la"):
+    with refused(r"not a set of images .*KeyError..image"):
         prepare.main(flags)
 
 

@@ -13,10 +13,10 @@ import tarfile
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from experiments.skip_thoughts.word2vec import Word2Vec
 from lnrepro import data
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.readers import binarized_mnist, sentences
-from lnrepro.data.readers.word2vec import Word2Vec
 from tests.data import (
     idx,
     test_binarized_mnist,
@@ -25,8 +25,8 @@ from tests.data import (
     test_cnn,
     test_iam_ondb,
     test_sentences,
-    test_word2vec,
 )
+from tests.experiments import test_word2vec
 
 Files = Mapping[str, bytes]
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -55,7 +55,7 @@ class Format(NamedTuple):
         """Read the files in a folder."""
         if not self.dataset:
             vectors = Word2Vec(folder / self.file)
-            for word in vectors:
+            for word in vectors.positions:
                 vectors[word].sum()
             return
         reader = data.reader_of(self.dataset)

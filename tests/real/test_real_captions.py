@@ -5,9 +5,10 @@ import gzip
 import numpy as np
 import pytest
 
+from experiments.order_embeddings.captions import Captions
+from experiments.order_embeddings.use import tokenise
 from lnrepro import data
 from lnrepro.data.readers import caption_files as files
-from lnrepro.data.readers import captions as cap
 
 
 def test_karpathy_test_captions_are_five_to_each_of_5000_images(real_data):
@@ -28,7 +29,7 @@ def test_a_folder_of_all_of_flickr30k(real_data, tmp_path):
         columns = []
         for k in range(1, 6):
             with gzip.open(folder / f"{theirs}.{k}.en.gz", "rt", encoding="utf-8") as f:
-                columns.append([" ".join(files.tokenise(line)) for line in f])
+                columns.append([" ".join(tokenise(line)) for line in f])
         captions = ["\n".join(image) for image in zip(*columns, strict=True)]
         (raw / f"{stem}.txt").write_text("\n".join(captions) + "\n", encoding="utf-8")
         features = np.full((rows[stem], 10), 10**-0.5, np.float32)
@@ -43,5 +44,5 @@ def test_a_folder_of_all_of_flickr30k(real_data, tmp_path):
     train = data.open_columns("flickr30k", "train", tmp_path / "data")
     message = r"1427 of 145,000 captions are longer than 29 words"
     with pytest.warns(UserWarning, match=message):
-        captions = cap.Captions(train, 2 + len(facts["words"]), 30)
+        captions = Captions(train, 2 + len(facts["words"]), 30)
     assert captions.lengths.mean() == pytest.approx(13.2, abs=0.1)

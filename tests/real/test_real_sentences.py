@@ -7,7 +7,7 @@ import pytest
 
 from experiments.skip_thoughts.triples import EqualLengths, Triples
 from lnrepro import data
-from lnrepro.data.readers import sentences
+from lnrepro.data.text import as_texts
 
 COUNTS = {
     "mr": (5331, 5331),
@@ -21,7 +21,8 @@ COUNTS = {
 @pytest.mark.parametrize("name", COUNTS)
 def test_official_classification_sets(real_data, tmp_path, name):
     data.prepare(name, real_data / "sentence_classification", tmp_path)
-    texts, labels = sentences.labelled(data.open_columns(name, "sentences", tmp_path))
+    columns = data.open_columns(name, "sentences", tmp_path)
+    texts, labels = as_texts(columns["text"]), columns["label"]
     positive, negative = COUNTS[name]
     assert (int(labels.sum()), len(texts)) == (positive, positive + negative)
     assert labels.tolist() == [1] * positive + [0] * negative
@@ -38,7 +39,9 @@ def test_official_classification_sets(real_data, tmp_path, name):
 def test_official_sick(real_data, tmp_path):
     data.prepare("sick", real_data / "sick", tmp_path)
     for split, count in {"train": 4500, "trial": 500, "test": 4927}.items():
-        a, b, scores = sentences.related(data.open_columns("sick", split, tmp_path))
+        columns = data.open_columns("sick", split, tmp_path)
+        a, b = as_texts(columns["a"]), as_texts(columns["b"])
+        scores = columns["score"]
         assert len(a) == len(b) == len(scores) == count
         assert (scores.min(), scores.max()) == (1, 5)
         assert not any(text.endswith("\r") for text in (*a, *b))

@@ -82,11 +82,11 @@ def test_own_images_train_by_the_command_that_prepare_prints(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_reader_of_the_page_trains_without_being_registered(tmp_path):
+def test_the_reader_of_the_page_is_needed_for_preparing_only(tmp_path):
     images = np.random.RandomState(0).randint(0, 200, (600, 28, 28)).astype(np.uint8)
     (tmp_path / "my_files").mkdir()
     np.savez(tmp_path / "my_files/images.npz", x=images, y=np.arange(600) % 10)
-    (tmp_path / "reader.py").write_text(block("python", "data.register"))
+    (tmp_path / "reader.py").write_text(block("python", "reader=CLOTHES"))
     run_block(tmp_path, f"PYTHONPATH={ROOT} python reader.py")
     command = block("sh", "=clothes").strip()
     run_block(tmp_path, f"{command} --config.steps=20")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import Content, Reader
+from lnrepro.data.reader import Columns, Content, Reader
 
 SOURCE = (
     "https://archive.ics.uci.edu/dataset/80 "
@@ -31,37 +31,37 @@ LICENCE = (
 
 def read_digits(raw: RawFolder) -> Content:
     """Split the digits in scikit-learn's order."""
-    from sklearn.datasets import load_digits
-
-    digits: Any = load_digits()
-    images, labels = digits.images.astype(np.uint8), digits.target.astype(np.int32)
-    parts = {
-        "train": slice(1437),
-        "valid": slice(1437, 1617),
-        "test": slice(1617, None),
-    }
-    return Content(
-        {
-            split: {"image": images[part], "label": labels[part]}
-            for split, part in parts.items()
-        }
-    )
+    images, labels = load()
+    columns = {"image": images.astype(np.uint8), "label": labels.astype(np.int32)}
+    return divided(columns, 1437, 180)
 
 
 def read_binarized_digits(raw: RawFolder) -> Content:
     """Enlarge and binarise the digits, and split them in scikit-learn's order."""
+    images, _ = load()
+    # 16 is the largest grey level.
+    return divided({"image": binarise(enlarge(images / 16.0))}, 1297, 250)
+
+
+def load() -> tuple[np.ndarray, np.ndarray]:
+    """Return the images and the labels."""
     from sklearn.datasets import load_digits
 
     digits: Any = load_digits()
-    # 16 is the largest grey level.
-    images = binarise(enlarge(digits.images / 16.0))
-    return Content(
-        {
-            "train": {"image": images[:1297]},
-            "valid": {"image": images[1297:1547]},
-            "test": {"image": images[1547:]},
-        }
-    )
+    return digits.images, digits.target
+
+
+def divided(columns: Columns, train: int, valid: int) -> Content:
+    """Return `train` examples, then `valid` examples, and the others as test."""
+    parts = {
+        "train": slice(train),
+        "valid": slice(train, train + valid),
+        "test": slice(train + valid, None),
+    }
+    splits = {}
+    for split, part in parts.items():
+        splits[split] = {name: column[part] for name, column in columns.items()}
+    return Content(splits)
 
 
 DIGITS = Reader(
@@ -101,11 +101,10 @@ def enlarge(images: np.ndarray) -> np.ndarray:
     side = images.shape[1]
     # Centres of the new pixels, in units of the old pixels.
     centres = (np.arange(24) + 0.5) * side / 24 - 0.5
-    t = np.abs(centres[:, None] - np.arange(-1, side + 1))
+    t = np.abs(centres[:, None] - np.arange(side))
     near, far = 1.5 * t**3 - 2.5 * t**2 + 1, -0.5 * t**3 + 2.5 * t**2 - 4 * t + 2
-    kernel = np.where(t <= 1, near, np.where(t < 2, far, 0))
-    # Pixels outside of the image are 0.
-    weights = kernel[:, 1:-1]
+    # Pixels outside of the image are 0, so that they need no weights.
+    weights = np.where(t <= 1, near, np.where(t < 2, far, 0))
     large = np.einsum("ya,nab,xb->nyx", weights, images, weights)
     return np.pad(np.clip(5 * (large - 0.5) + 0.5, 0, 1), ((0, 0), (2, 2), (2, 2)))
 

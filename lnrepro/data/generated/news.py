@@ -11,7 +11,6 @@ lnrepro/data/readers/question.py.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 
 from lnrepro.data.generated.choices import Choices
@@ -24,31 +23,6 @@ SPLITS = {"training": 4000, "validation": 400, "test": 400}
 ENTITIES = 12
 EVENTS_IN_STORY = 4
 PLACES_IN_STORY = 3
-
-PEOPLE = (
-    "Anna Berg",
-    "Tom Okoro",
-    "Lena Voss",
-    "Igor Petrov",
-    "Mara Quint",
-    "Paul Adeyemi",
-    "Rosa Lind",
-    "Omar Haddad",
-    "Jun Sato",
-    "Eva Novak",
-)
-PLACES = (
-    "Norhaven",
-    "Port Ellis",
-    "Kaldera",
-    "Westmoor",
-    "San Ilario",
-    "Grunfeld",
-    "Tarsis",
-    "Oakbridge",
-    "Vellamo",
-    "Rio Pardo",
-)
 
 # What happens, in the words of the story and of the question. X is the person.
 EVENTS = (
@@ -96,21 +70,20 @@ def read(raw: RawFolder) -> Content:
 def story(choices: Choices) -> str:
     """Return the text of one .question file without its address."""
     numbers = choices.shuffle(range(ENTITIES))
-    events = choices.shuffle(range(len(EVENTS)))[:EVENTS_IN_STORY]
+    events = choices.shuffle(EVENTS)[:EVENTS_IN_STORY]
     # The events that happen at a place. People and places are different entities.
     with_place = choices.shuffle(range(EVENTS_IN_STORY))[:PLACES_IN_STORY]
-    people = numbers[:EVENTS_IN_STORY]
-    places = numbers[EVENTS_IN_STORY : EVENTS_IN_STORY + PLACES_IN_STORY]
+    people, places = numbers[:EVENTS_IN_STORY], iter(numbers[EVENTS_IN_STORY:])
     # {index of an event: its place}, and the entities named so far.
     place_of: dict[int, int] = {}
     named: list[int] = []
     sentences = []
-    for i, event in enumerate(events):
-        text = EVENTS[event][0].replace("X", f"@entity{people[i]}")
+    for i, (event, _) in enumerate(events):
+        text = event.replace("X", f"@entity{people[i]}")
         time = choices.choose(TIMES)
         named.append(people[i])
         if i in with_place:
-            place_of[i] = places[len(place_of)]
+            place_of[i] = next(places)
             named.append(place_of[i])
             text += f" in @entity{place_of[i]}"
         time_first = choices.below(2)
@@ -124,20 +97,15 @@ def story(choices: Choices) -> str:
     # The question asks for the person or, where there is one, half of the time for the
     # place.
     asked = choices.below(EVENTS_IN_STORY)
-    question = EVENTS[events[asked]][1]
+    _, question = events[asked]
+    answer = people[asked]
     if asked in place_of and choices.below(2):
+        question = question.replace("X", f"@entity{answer}") + " in @placeholder"
         answer = place_of[asked]
-        question = question.replace("X", f"@entity{people[asked]}") + " in @placeholder"
-    else:
-        answer = people[asked]
-        question = question.replace("X", "@placeholder")
-    # More names than are needed are shuffled, and the rest is left over.
-    names = dict(zip(people, choices.shuffle(PEOPLE), strict=False))
-    names |= dict(zip(places, choices.shuffle(PLACES), strict=False))
-    lines = [f"@entity{n}:{names[n]}" for n in sorted(names)]
-    return "\n\n".join(
-        [" ".join(sentences), question, f"@entity{answer}", "\n".join(lines)]
-    )
+    question = question.replace("X", "@placeholder")
+    # Twenty numbers stand between two stories.
+    choices.shuffle(range(20))
+    return "\n\n".join([" ".join(sentences), question, f"@entity{answer}"])
 
 
 def files() -> Iterator[File]:
@@ -145,11 +113,8 @@ def files() -> Iterator[File]:
     for seed, (folder, count) in enumerate(SPLITS.items()):
         choices = Choices(seed)
         for i in range(count):
-            address = f"generated/{folder}/{i:05d}"
-            # Official files are named by the SHA-1 of their address.
-            name = hashlib.sha1(address.encode()).hexdigest()
-            content = f"{address}\n\n{story(choices)}".encode()
-            yield File(FOLDERS[folder], f"questions/{folder}/{name}.question", content)
+            content = f"generated/{folder}/{i:05d}\n\n{story(choices)}".encode()
+            yield File(FOLDERS[folder], f"questions/{folder}/{i:05d}.question", content)
 
 
 NEWS_STORIES = Reader(

@@ -27,8 +27,8 @@ import numpy as np
 
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
-from lnrepro.data.readers.handwriting import Line, columns_of, facts
-from lnrepro.data.readers.iam_strokes import offsets
+from lnrepro.data.readers.handwriting import Line, content_of
+from lnrepro.data.readers.iam_strokes import joined, offsets
 
 LINES = {"train": 3000, "valid": 200}
 WRITERS = 40
@@ -55,8 +55,7 @@ def read(raw: RawFolder) -> Content:
             Line(offsets(points), text, f"{split}-{i:05}", 0)
             for i, (text, points) in enumerate(generate(count, seed))
         ]
-    columns = {split: columns_of(lines) for split, lines in splits.items()}
-    return Content(columns, facts(splits))
+    return content_of(splits, np.int32)
 
 
 def generate(count: int, seed: int) -> Iterator[tuple[str, np.ndarray]]:
@@ -139,14 +138,10 @@ class Writer:
                 slanted = across * self.width - down * (self.slant + turn)
                 turned = across * turn + down
                 path = np.array([slanted, turned]).T * stretch + shift + [x, 0]
-                paths.append(path + rng.normal(0, self.jitter, path.shape))
+                path += rng.normal(0, self.jitter, path.shape)
+                paths.append(np.rint(path * SCALE * self.size))
             x += (width + self.gap) * self.width
-        lengths = [len(path) for path in paths]
-        points = np.zeros((sum(lengths), 3), np.int32)
-        points[:, :2] = np.rint(np.concatenate(paths) * SCALE * self.size)
-        # The last point of every stroke.
-        points[np.cumsum(lengths) - 1, 2] = 1
-        return points
+        return joined(paths, np.int32)
 
 
 class Stroke(NamedTuple):
@@ -187,16 +182,13 @@ def _font():
 
 
 def polyline(points: np.ndarray) -> Stroke:
-    """Measure a polyline through points [n, 2], of which repeated ones are left out."""
+    """Measure a polyline through points [n, 2]."""
     edges = np.diff(points, axis=0)
     length = np.sqrt(np.sum(edges * edges, axis=1))
-    # Repeated points have no direction.
-    is_edge = length > 0
-    points = points[np.concatenate([[True], is_edge])]
-    unit = edges[is_edge] / length[is_edge, None]
+    unit = edges / length[:, None]
     cosine = np.sum(unit[1:] * unit[:-1], axis=1)
     corners = np.flatnonzero(cosine < SHARP_COSINE) + 1
-    distance = np.concatenate([[0.0], np.cumsum(length[is_edge])])
+    distance = np.concatenate([[0.0], np.cumsum(length)])
     bounds = distance[[0, *corners, -1]].tolist()
     return Stroke(points[:, 0], points[:, 1], distance, bounds)
 

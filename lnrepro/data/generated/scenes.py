@@ -25,8 +25,7 @@ from lnrepro.data.generated.choices import Choices
 from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.caption_files import PER_IMAGE, Split
-from lnrepro.data.readers.captions import columns_of, vocabulary
-from lnrepro.data.text import Vocabulary
+from lnrepro.data.readers.captions import content_of
 
 EXAMPLES = {"train": 3000, "valid": 500, "test": 500}
 # Pixels in a side of a picture, cells in a side of the grid, pixels in a side of a
@@ -67,7 +66,6 @@ MIN_SIMILARITY = 60
 MIN_EDGE = 420
 # Pictures whose features are computed together, so that the arrays fit a cache.
 CHUNK = 50
-FEATURES = len(COLOURS | GROUNDS) * (1 + len(DIRECTIONS)) * GRID * GRID
 # Chances in percent that a caption gives a detail.
 MENTION_OBJECT = 80
 MENTION_SIZE_OR_COLOUR = 75
@@ -115,35 +113,30 @@ class IntegerChoices(Choices):
         """Return True in `percent` of a hundred calls."""
         return self.below(100) < percent
 
-    def noise(self, shape: tuple[int, ...], largest: int) -> np.ndarray:
-        """Return an array of integers from -largest to largest."""
+    def noise(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return an array of integers from -20 to 20."""
         raw = self._bits.random_raw(int(np.prod(shape))).reshape(shape)
-        return (raw % np.uint64(2 * largest + 1)).astype(np.int64) - largest
+        return (raw % np.uint64(41)).astype(np.int64) - 20
 
 
 def read(raw: RawFolder) -> Content:
     """Draw and describe the scenes of every split."""
-    pictures, captions = {}, {}
+    pictures, images, captions = {}, {}, {}
     # Every split has a random stream of its own, which depends on no other split.
     for seed, (split, count) in enumerate(EXAMPLES.items()):
         choices = IntegerChoices(seed)
         scenes = [random_scene(choices) for _ in range(count)]
-        pictures[split] = np.stack([draw(scene, choices) for scene in scenes])
-        captions[split] = []
+        drawn = np.stack([draw(scene, choices) for scene in scenes])
+        pictures[split], images[split] = drawn, features(drawn)
+        by_image = []
         for scene in scenes:
-            for _ in range(PER_IMAGE):
-                captions[split].append(describe(scene, choices).split())
-    words, dev_words = vocabulary(captions["train"], captions["valid"])
-    ids = Vocabulary([*words, *dev_words])
-    splits = {}
-    for split, drawn in pictures.items():
-        count = len(drawn)
-        found = Split(captions[split], np.arange(count), np.full(count, PER_IMAGE))
-        splits[split] = {
-            **columns_of(features(drawn), found, ids),
-            "picture": drawn,
-        }
-    return Content(splits, {"words": words, "dev_words": dev_words})
+            five = [describe(scene, choices) for _ in range(PER_IMAGE)]
+            by_image.append([caption.split() for caption in five])
+        captions[split] = Split(by_image, np.arange(count))
+    splits, facts, _ = content_of(images, captions)
+    for split, columns in splits.items():
+        columns["picture"] = pictures[split]
+    return Content(splits, facts)
 
 
 def random_scene(choices: IntegerChoices) -> Scene:
@@ -170,8 +163,8 @@ def draw(scene: Scene, choices: IntegerChoices) -> np.ndarray:
       scene: what is drawn.
       choices: source of offsets and noise.
     """
-    ground = np.array(GROUNDS[scene.ground])
-    colour = np.broadcast_to(ground, (SIDE, SIDE, 3)).copy()
+    colour = np.empty((SIDE, SIDE, 3), int)
+    colour[:] = GROUNDS[scene.ground]
     y, x = np.mgrid[:SIDE, :SIDE]
     for thing in scene.things:
         row, column = divmod(thing.cell, GRID)
@@ -182,8 +175,7 @@ def draw(scene: Scene, choices: IntegerChoices) -> np.ndarray:
         colour[inside] = COLOURS[thing.colour]
     # Values of 0 and 1 become 25 and 230, and noise of at most 20 stays in the range of
     # uint8.
-    values = 25 + 205 * colour + choices.noise(colour.shape, 20)
-    return np.clip(values, 0, 255).astype(np.uint8)
+    return (25 + 205 * colour + choices.noise(colour.shape)).astype(np.uint8)
 
 
 def is_inside(shape: str, dx: np.ndarray, dy: np.ndarray, r: int) -> np.ndarray:
@@ -292,15 +284,10 @@ def _integer_features(pictures: np.ndarray) -> np.ndarray:
         edges = np.stack([a * dx + b * dy for a, b in DIRECTIONS])
         strength = np.maximum(edges - MIN_EDGE, 0) // 7
         edges = np.where(edges == edges.max(0), strength, 0)
-        cells = [_cell_sums(maps) for maps in (similarity, *edges)]
-        sums.append(np.stack(cells, axis=1))
+        maps = np.stack([similarity, *edges], axis=1)
+        cells = maps.reshape(len(pictures), -1, GRID, CELL, GRID, CELL)
+        sums.append(cells.sum((3, 5), dtype=np.int64))
     return np.stack(sums, axis=1).reshape(len(pictures), -1)
-
-
-def _cell_sums(maps: np.ndarray) -> np.ndarray:
-    """Sum maps [N, 36, 36] over each cell of the grid, [N, 3, 3]."""
-    cells = maps.reshape(-1, GRID, CELL, GRID, CELL)
-    return cells.sum((2, 4), dtype=np.int64)
 
 
 SCENES = Reader(

@@ -35,8 +35,10 @@ NAMES = {
     "she": _words("anna clara ella grace julia lucy mary nora olga rosa"),
     "he": _words("adam bruno david felix henry jacob leo martin oscar peter"),
 }
-OBJECTIVE = {"she": "her", "he": "him"}
-POSSESSIVE = {"she": "her", "he": "his"}
+CASES = {
+    "she": {"objective": "her", "possessive": "her"},
+    "he": {"objective": "him", "possessive": "his"},
+}
 
 
 def _topic(places: str, things: str, people: str, verbs: str, synonyms: str) -> Words:
@@ -250,8 +252,7 @@ class Scene:
         pronoun = choices.choose(("she", "he"))
         self.fixed = {
             "pronoun": pronoun,
-            "objective": OBJECTIVE[pronoun],
-            "possessive": POSSESSIVE[pronoun],
+            **CASES[pronoun],
             "name": choices.choose(NAMES[pronoun]),
             "place": choices.choose(self.topic["place"]),
             "person": choices.choose(self.topic["person"]),
@@ -292,15 +293,10 @@ def with_synonyms(sentence: str, topic: Words) -> str:
     return sentence
 
 
-def texts(count: int = STORIES, seed: int = 1) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of every story.
-
-    Args:
-      count: number of stories.
-      seed: seed of all choices.
-    """
-    choices = Choices(seed)
-    for i in range(count):
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of every story."""
+    choices = Choices(1)
+    for i in range(STORIES):
         lines = [f"{sentence}\n" for sentence in Scene(choices).story()]
         yield f"story {i}", "".join(lines)
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from lnrepro.data.generated import stories
 from lnrepro.data.raw_folder import RawFolder
-from lnrepro.data.reader import Content, Reader, WrittenContent
+from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.book_files import index
 from lnrepro.data.readers.sentences import columns_of_labelled, columns_of_pairs
 
 
-def write_stories(raw: RawFolder, folder: pathlib.Path) -> WrittenContent:
+def write_stories(raw: RawFolder, folder: pathlib.Path) -> Content:
     """Write the stories. Each of them is a book."""
     books = ((name, iter([(1, text)])) for name, text in stories.texts())
     return index(books, folder / "train", raw.progress)

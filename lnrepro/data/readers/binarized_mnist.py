@@ -17,13 +17,12 @@ from __future__ import annotations
 import numpy as np
 
 from lnrepro.data.files import decode
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.errors import DataError
 
 SIDE = 28
 PIXELS = SIDE * SIDE
-HOME = "http://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist/"
 FILE = "binarized_mnist_{}.amat"
 # SHA-256 of the unpacked content of each official file.
 CHECKSUMS = {
@@ -31,7 +30,6 @@ CHECKSUMS = {
     "valid": "1de3d397c40fe8eeb33dafd4099a1f665ec01e96d9be234aaeeac8a34930e2e2",
     "test": "e6687bfea3f820c174f33b7865140b2a2dd2930ef786f35d45795fc193b5ab2c",
 }
-AGAIN = "get the official file"
 
 
 def read(raw: RawFolder) -> Content:
@@ -54,24 +52,19 @@ def parse(content: bytes, where: object) -> np.ndarray:
       The images [N, 28, 28] uint8.
 
     Raises:
-      DataError: a line does not have 784 digits, or there is none.
+      DataError: a line does not have 784 digits 0 or 1.
     """
-    if not content.isascii():
-        content = decode(content, where).encode()
-    lines = content.rstrip().splitlines()
-    if not lines:
-        raise DataError(f"{where}: empty; {AGAIN}")
+    lines = decode(content, where).rstrip().encode().splitlines()
     images = np.empty((len(lines), PIXELS), np.uint8)
     for i, line in enumerate(lines):
         digits = line.translate(None, b" \t")
-        problem = None
-        if wrong := digits.translate(None, b"01"):
-            shown = ascii(wrong[:12].decode("latin-1"))
-            problem = f"the value {shown} is neither 0 nor 1"
-        elif len(digits) != PIXELS:
-            problem = f"{len(digits)} columns instead of {PIXELS}"
-        if problem:
-            raise DataError(f"{where}, line {i + 1}: {problem}; {AGAIN}")
+        wrong = digits.translate(None, b"01")
+        if wrong or len(digits) != PIXELS:
+            raise DataError(
+                f"{where}, line {i + 1}: {len(digits)} characters, of which "
+                f"{len(wrong)} are neither 0 nor 1, instead of {PIXELS} digits; get "
+                "the official file"
+            )
         images[i] = np.frombuffer(digits, np.uint8) - np.uint8(ord("0"))
     return images.reshape(-1, SIDE, SIDE)
 
@@ -80,15 +73,12 @@ BINARIZED_MNIST = Reader(
     title="Binarised MNIST: 70,000 images of 28x28 bits, drawn with the grey levels",
     read=read,
     configs=("configs/draw.py",),
-    source=HOME,
+    source="http://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist/NAME",
     licence=(
         "none stated; derived from MNIST by R. Salakhutdinov and I. Murray, "
         "distributed by H. Larochelle"
     ),
     size="50,000 train, 10,000 valid, 10,000 test; 110 MB to download, 55 MB prepared",
-    files=tuple(
-        RawFile(FILE.format(split), sha256, (HOME + FILE.format(split),))
-        for split, sha256 in CHECKSUMS.items()
-    ),
+    files={FILE.format(split): sha256 for split, sha256 in CHECKSUMS.items()},
     sha256="d078bce36cd8dd15",
 )

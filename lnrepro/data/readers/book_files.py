@@ -13,33 +13,27 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from lnrepro.data.ragged import OFFSETS, Writer
+from lnrepro.data.ragged import OFFSETS, Writer, forget_pages
 from lnrepro.data.raw_folder import Progress
-from lnrepro.data.reader import WrittenContent
+from lnrepro.data.reader import Content
 from lnrepro.data.text import SPECIALS, numbering, plain_punctuation
 from lnrepro.errors import DataError
 
 # Words of a sentence in a triple. The authors' code keeps sentences below 30 words.
 LONGEST = 29
-# Bytes that are renumbered at a time.
-CHUNK = 1 << 22
+# Words that are renumbered at a time.
+CHUNK = 1 << 20
 # The end of a line whose last mark is attached to a word, and of one where it is a word
 # of its own.
 ATTACHED = re.compile(rb"[^\s.!?][.!?]+[\"')\]]*[ \t\r]*\n")
 APART = re.compile(rb"\s[.!?\"'`)\]]+[ \t\r]*\n")
-# The lines around the text in the files of Project Gutenberg.
-FRAME = re.compile(
-    rb"\*\*\* ?(?:START|END) OF TH(?:E|IS) PROJECT GUTENBERG", re.IGNORECASE
-)
 CONVERT = "convert it with `python scripts/convert_books.py`"
 
 # The name of a book, and what `lnrepro.data.files.text_blocks` yields of it.
 Book = tuple[str, Iterable[tuple[int, str]]]
 
 
-def index(
-    books: Iterable[Book], folder: pathlib.Path, progress: Progress
-) -> WrittenContent:
+def index(books: Iterable[Book], folder: pathlib.Path, progress: Progress) -> Content:
     """Write the columns of books.
 
     Args:
@@ -57,7 +51,9 @@ def index(
         attached = apart = 0
         for number, text in blocks:
             progress(f"reading {pathlib.PurePath(name).name}", number, 0)
-            block = _checked(name, number, text)
+            block = plain_punctuation(text).encode("utf-8")
+            if not block.endswith(b"\n"):
+                block += b"\n"
             attached += len(ATTACHED.findall(block))
             apart += len(APART.findall(block))
             lines.add(block)
@@ -67,19 +63,20 @@ def index(
                 f"a word, and {apart:,} with one apart; this is not one tokenised "
                 f"sentence per line; {CONVERT}"
             )
-        if lines.count > starts[-1]:
-            starts.append(lines.count)
+        if len(lines.lengths) > starts[-1]:
+            starts.append(len(lines.lengths))
     vocabulary = lines.close()
+    count = len(lines.lengths)
     by_length = _write_triples(folder / "triples.npy", lines.lengths, starts)
     if not sum(by_length):
         raise DataError(
-            f"{lines.count:,} sentences in {len(starts) - 1} books, but nowhere three "
+            f"{count:,} sentences in {len(starts) - 1} books, but nowhere three "
             f"in a row of 1 to {LONGEST} words; one sentence per line and at least "
             f"three lines per file are needed; the last file was {name}"
         )
     facts = {
-        "lines": lines.count,
-        "tokens": lines.tokens,
+        "lines": count,
+        "tokens": lines.tokens.size,
         "books": len(starts) - 1,
         "books_without_triple_for_shortness": int((np.diff(starts) < 3).sum()),
         "empty_lines_left_out": lines.empty,
@@ -87,29 +84,28 @@ def index(
         "triples_by_length": by_length,
         "words": vocabulary,
     }
-    return WrittenContent({"train": lines.count}, facts)
+    return Content({"train": count}, facts)
 
 
 class _Lines:
     """The sentences of all books, written with preliminary ids as they are read.
 
     Attributes:
-      lengths: number of words of each sentence, at most 255, in pieces of uint8.
-      count: number of sentences.
-      tokens: number of their words.
+      lengths: number of words of each sentence, at most 255.
+      tokens: the words of all sentences.
       empty: number of empty lines, which are left out.
     """
 
     def __init__(self, folder: pathlib.Path):
         self._file = folder / "tokens.npy"
-        self._tokens = Writer(self._file, np.dtype(np.uint32), ())
-        self._offsets = Writer(folder / f"tokens{OFFSETS}.npy", np.dtype(np.int64), ())
+        self.tokens = Writer(self._file, np.uint32)
+        self._offsets = Writer(folder / f"tokens{OFFSETS}.npy", np.int64)
         self._offsets.append(np.zeros(1, np.int64))
         # Preliminary id of each word, in the order of first appearance.
         self._ids: dict[bytes, int] = numbering()
         self._counts = np.zeros(0, np.int64)
-        self.lengths = [np.zeros(0, np.uint8)]
-        self.count = self.tokens = self.empty = 0
+        self.lengths = bytearray()
+        self.empty = 0
 
     def add(self, block: bytes) -> None:
         """Write the lines of a block. Only ASCII whitespace parts words."""
@@ -123,11 +119,9 @@ class _Lines:
         self._counts = counts
         self.empty += int((lengths == 0).sum())
         lengths = lengths[lengths > 0]
-        self.lengths.append(np.minimum(lengths, 255).astype(np.uint8))
-        self._tokens.append(found)
-        self._offsets.append(self.tokens + np.cumsum(lengths))
-        self.tokens += len(found)
-        self.count += len(lengths)
+        self.lengths += np.minimum(lengths, 255).astype(np.uint8).tobytes()
+        self._offsets.append(self.tokens.size + np.cumsum(lengths))
+        self.tokens.append(found)
 
     def close(self) -> list[str]:
         """Finish the files, and replace the preliminary ids by those of the vocabulary.
@@ -138,71 +132,45 @@ class _Lines:
         Returns:
           The words in the order of their final ids, without the special tokens.
         """
-        self._tokens.close()
+        self.tokens.close()
         self._offsets.close()
         words = [word.decode("utf-8") for word in self._ids]
         order = np.argsort(-self._counts, kind="stable").tolist()
         vocabulary = [words[i] for i in order if words[i] not in SPECIALS]
         ids = {word: i for i, word in enumerate((*SPECIALS, *vocabulary))}
         final = np.array([ids[word] for word in words], np.uint32)
-        # The file is not mapped, because mapped pages count as memory of this process.
-        with open(self._file, "r+b") as f:
-            np.lib.format.read_magic(f)
-            np.lib.format.read_array_header_1_0(f)
-            while piece := f.read(CHUNK):
-                f.seek(-len(piece), 1)
-                f.write(final[np.frombuffer(piece, np.uint32)].data)
+        tokens = np.load(self._file, mmap_mode="r+")
+        for start in range(0, len(tokens), CHUNK):
+            piece = tokens[start : start + CHUNK]
+            piece[:] = final[piece]
+            forget_pages(piece)
         return vocabulary
 
 
-def _checked(name: str, number: int, text: str) -> bytes:
-    """Return lines in UTF-8 with plain punctuation, each with a newline.
-
-    Args:
-      name: name of the file, for error messages.
-      number: number of the first line.
-      text: whole lines.
-
-    Raises:
-      DataError: they have Project Gutenberg's licence.
-    """
-    block = plain_punctuation(text).encode("utf-8")
-    if frame := FRAME.search(block):
-        line = number + block.count(b"\n", 0, frame.start())
-        raise DataError(
-            f"{name}, line {line}: a raw file of Project Gutenberg with its licence; "
-            f"{CONVERT}"
-        )
-    return block if block.endswith(b"\n") else block + b"\n"
-
-
 def _write_triples(
-    file: pathlib.Path, pieces: Sequence[np.ndarray], starts: Sequence[int]
+    file: pathlib.Path, lengths: bytearray, starts: Sequence[int]
 ) -> list[int]:
     """Write triples.npy: the middle lines of triples, by length and then by line.
 
     Args:
       file: the file.
-      pieces: number of words of each line.
+      lengths: number of words of each line, which is changed.
       starts: first line of each book, and the end of the last one.
 
     Returns:
       The number of triples whose middle sentence has 1, 2, ... LONGEST words.
     """
-    lengths = np.concatenate(pieces)
-    is_short = lengths <= LONGEST
+    middle = np.frombuffer(lengths, np.uint8)
+    is_short = middle <= LONGEST
     is_middle = is_short.copy()
     is_middle[1:] &= is_short[:-1]
     is_middle[:-1] &= is_short[1:]
     # The first and the last line of a book are not in the middle of a triple.
     is_middle[starts[:-1]] = False
     is_middle[np.array(starts[1:], int) - 1] = False
-    lengths[~is_middle] = 0
-    writer = Writer(file, np.dtype(np.int32), ())
-    counts = []
+    middle[~is_middle] = 0
+    writer = Writer(file, np.int32)
     for length in range(1, LONGEST + 1):
-        middles = np.flatnonzero(lengths == length)
-        writer.append(middles)
-        counts.append(len(middles))
+        writer.append(np.flatnonzero(middle == length))
     writer.close()
-    return counts
+    return np.bincount(middle, minlength=LONGEST + 1)[1:].tolist()

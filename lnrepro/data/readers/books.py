@@ -22,9 +22,8 @@ A prepared set has one split, "train", and only the following columns.
              sorted by the length of the middle sentence, and then by line.
 
 Typographic quotation marks, dashes and spaces become those of ASCII, see
-`lnrepro.data.text`. Files with the licence of Project Gutenberg, and files in which
-most full stops are attached to a word, are refused: scripts/convert_books.py converts
-them.
+`lnrepro.data.text`. Files in which most full stops are attached to a word, as in raw
+files of Project Gutenberg, are refused: scripts/convert_books.py converts them.
 
 `data.facts` contains the words in the order of their ids and the number of triples of
 each length.
@@ -35,16 +34,14 @@ from __future__ import annotations
 import pathlib
 
 from lnrepro.data.files import PLAIN_OR_PACKED, text_blocks
-from lnrepro.data.raw_folder import RawFile, RawFolder
-from lnrepro.data.reader import Reader, WrittenContent
+from lnrepro.data.raw_folder import RawFolder
+from lnrepro.data.reader import Content, Reader
 from lnrepro.data.readers.book_files import index
 
 FILES = ("books_large_p1.txt", "books_large_p2.txt")
-# Bytes of a line.
-LONGEST_LINE = 1 << 20
 
 
-def write(raw: RawFolder, folder: pathlib.Path) -> WrittenContent:
+def write(raw: RawFolder, folder: pathlib.Path) -> Content:
     """Write the columns of the official files, or else of all .txt files.
 
     Raises:
@@ -59,7 +56,7 @@ def write(raw: RawFolder, folder: pathlib.Path) -> WrittenContent:
             f"{raw.folder}: no .txt file there, {PLAIN_OR_PACKED}; put one there for "
             "each book, with one sentence per line"
         )
-    books = ((str(path), text_blocks(path, LONGEST_LINE)) for path in paths)
+    books = ((str(path), text_blocks(path)) for path in paths)
     return index(books, folder / "train", raw.progress)
 
 
@@ -72,7 +69,7 @@ BOOKCORPUS = Reader(
     size=(
         "74,004,228 sentences, about 985 million words; 4.6 GB as text, 5.2 GB prepared"
     ),
-    files=tuple(map(RawFile, FILES)),
+    files=dict.fromkeys(FILES),
     # Zhu et al. (2015), Table 2. The files do not say where a book ends, so the number
     # of books cannot be compared.
     published={"train": 74_004_228},

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import json
 import operator
-import string
 from typing import NamedTuple
 
 import numpy as np
@@ -25,32 +24,25 @@ from lnrepro.errors import DataError
 PER_IMAGE = 5
 # Our names of the splits, and the names in the files.
 SPLITS = {"train": "train", "valid": "val", "test": "test"}
-PUNCTUATION = str.maketrans("", "", string.punctuation)
 AGAIN = "get the official file"
 
-# Captions, each a list of words. Those of one image are in a row.
+# Captions, each a list of words, and the captions of each image.
 Lines = list[list[str]]
+ByImage = list[Lines]
 
 
 class Split(NamedTuple):
     """Captions of a split.
 
     Attributes:
-      captions: the captions.
+      by_image: the captions of each image.
       ids: ids of the images [N].
-      counts: number of captions of each image [N].
       where: the file, for messages.
     """
 
-    captions: Lines
+    by_image: ByImage
     ids: np.ndarray
-    counts: np.ndarray
     where: object = "captions"
-
-
-def tokenise(text: str) -> list[str]:
-    """Return the words of a caption in lower case, without punctuation."""
-    return text.lower().translate(PUNCTUATION).split()
 
 
 def read_text(raw: RawFolder, stem: str, rows: int) -> Split:
@@ -71,27 +63,25 @@ def read_text(raw: RawFolder, stem: str, rows: int) -> Split:
     ids = np.arange(rows)
     if ids_file := raw.find(f"{stem}_ids.txt"):
         ids = parse_ids(files.read(ids_file), ids_file)
-    if len(ids) != rows:
-        # There is one id for each caption. Empty lines at the end are no captions.
-        if not any(captions[len(ids) :]):
-            captions = captions[: len(ids)]
+    if len(ids) == rows:
+        if len(captions) % rows:
+            raise DataError(
+                f"{where}: {len(captions)} captions are not the same number for each "
+                f"of {rows} images; if the numbers differ, write {stem}_ids.txt with "
+                "the number of the image of each caption"
+            )
+        starts = np.arange(0, len(captions), len(captions) // rows)
+    else:
+        # There is one id for each caption.
         starts = np.flatnonzero(np.diff(ids, prepend=-1))
         if len(captions) != len(ids) or len(starts) != rows:
             raise DataError(
                 f"{ids_file}: {len(ids)} ids of {len(starts)} images, which are not "
                 f"one for each of {rows} images or of {len(captions)} captions"
             )
-        counts = np.diff(starts, append=len(ids))
-        return Split(captions, ids[starts], counts, where)
-    while len(captions) % rows and not captions[-1]:
-        captions.pop()
-    if len(captions) % rows:
-        raise DataError(
-            f"{where}: {len(captions)} captions are not the same number for each of "
-            f"{rows} images; if the numbers differ, write {stem}_ids.txt with the "
-            "number of the image of each caption"
-        )
-    return Split(captions, ids, np.full(rows, len(captions) // rows), where)
+        ids = ids[starts]
+    bounds = itertools.pairwise([*starts, len(captions)])
+    return Split([captions[start:end] for start, end in bounds], ids, where)
 
 
 def parse_text(content: bytes, where: object) -> Lines:
@@ -102,13 +92,14 @@ def parse_text(content: bytes, where: object) -> Lines:
       where: name of the file, for messages.
 
     Returns:
-      The words of each line. An empty line has none, and keeps its place.
+      The words of each line. An empty line has none, and keeps its place, except at
+      the end of the file.
 
     Raises:
       DataError: it is not text, or there is no caption.
     """
     # str.splitlines would also cut at form feeds and at U+2028.
-    lines = decode(content, where).removesuffix("\n").split("\n")
+    lines = decode(content, where).rstrip().split("\n")
     captions = [line.split() for line in lines]
     if not any(captions):
         raise DataError(f"{where}: contains no caption; {AGAIN}")
@@ -126,18 +117,14 @@ def parse_ids(content: bytes, where: object) -> np.ndarray:
       The ids [n] int64.
 
     Raises:
-      DataError: a line is not an id, or there is none.
+      DataError: a line is not an id.
     """
-    lines = decode(content, where).split()
-    for number, line in enumerate(lines, 1):
-        # A number of 18 digits fits into int64.
-        if not (line.isascii() and line.isdigit()) or len(line) > 18:
-            raise DataError(
-                f"{where}, line {number}: {quoted(line)} is not an image id; {AGAIN}"
-            )
-    if not lines:
-        raise DataError(f"{where}: contains no image id; {AGAIN}")
-    return np.array(lines, np.int64)
+    try:
+        return np.array(decode(content, where).split(), np.int64)
+    except (ValueError, OverflowError) as e:
+        raise DataError(
+            f"{where}: not one image id per line ({quoted(str(e))}); {AGAIN}"
+        ) from None
 
 
 def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
@@ -151,7 +138,7 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
       where: name of the file, for messages.
 
     Raises:
-      DataError: a value is missing or wrong, or a split is empty.
+      DataError: a value is missing or wrong.
     """
     try:
         images = json.loads(decode(content, where))["images"]
@@ -166,24 +153,20 @@ def parse_karpathy(content: bytes, where: object) -> dict[str, Split]:
     except Exception as e:
         raise DataError(
             f"{where}: not JSON with a list of images that have split, cocoid and "
-            f"sentences[].tokens ({quoted(f'{type(e).__name__}: {e}')}); {AGAIN}"
+            f"sentences[].tokens ({quoted(repr(e))}); {AGAIN}"
         ) from e
     found["train"] += found["restval"]
     splits = {}
     for split, stem in SPLITS.items():
-        if not found[stem]:
-            raise DataError(f"{where}: has no images of the split {split}; {AGAIN}")
-        ids, captions = zip(*found[stem], strict=True)
-        counts = np.array([len(lines) for lines in captions])
-        joined = list(itertools.chain.from_iterable(captions))
-        splits[split] = Split(joined, np.array(ids), counts, where)
+        ids = np.array([number for number, _ in found[stem]], np.int64)
+        splits[split] = Split([captions for _, captions in found[stem]], ids, where)
     return splits
 
 
 def _words(tokens: object) -> list[str]:
     """Return a list of words. Raise TypeError or ValueError for other JSON values."""
     if not isinstance(tokens, list):
-        raise TypeError(f"tokens are of type {type(tokens).__name__}")
+        raise TypeError("tokens are no list")
     # Half of a surrogate pair, which JSON may contain, cannot be encoded.
     " ".join(tokens).encode()
     return tokens

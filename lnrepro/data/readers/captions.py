@@ -37,29 +37,26 @@ import pathlib
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from lnrepro.data import files
-from lnrepro.data.files import CHUNK, check_finite, load_npy
-from lnrepro.data.ragged import Ragged
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.files import load_npy
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Columns, Content, Reader, leave_out
 from lnrepro.data.readers.caption_files import (
     PER_IMAGE,
     SPLITS,
-    Lines,
+    ByImage,
     Split,
     parse_karpathy,
     read_text,
 )
-from lnrepro.data.text import SPECIALS, Vocabulary
+from lnrepro.data.text import Vocabulary
 from lnrepro.errors import DataError
 
 # Number of validation images whose words are in the authors' vocabulary.
 DEV = 1000
-EOS, UNKNOWN = SPECIALS.index("<eos>"), SPECIALS.index("<unk>")
 
 
 def read(raw: RawFolder) -> Content:
@@ -73,14 +70,10 @@ def read(raw: RawFolder) -> Content:
     for split, stem in SPLITS.items():
         where = raw.path(f"images/10crop/{stem}.npy")
         features = load_npy(where)
-        # All splits have as many features as that of training.
-        is_like_train = not images or features.shape[1:] == images["train"].shape[1:]
-        is_table = features.ndim == 2 and features.size > 0
-        if features.dtype != np.float32 or not is_table or not is_like_train:
+        if features.dtype != np.float32 or features.ndim != 2 or not features.size:
             raise DataError(
                 f"{where}: an array of {features.dtype!s:.40} {features.shape[:5]} "
-                "instead of float32 (images, features), as many features as in train; "
-                "get the official file"
+                "instead of float32 (images, features); get the official file"
             )
         if split not in found:
             found[split] = read_text(raw, stem, len(features))
@@ -92,21 +85,37 @@ def read(raw: RawFolder) -> Content:
         captions[split], kept = _without_empty(found[split])
         images[split] = features if len(kept) == len(features) else features[kept]
         not_unit[split] = count_not_unit(images[split], where)
-    # The authors build the vocabulary from the training captions and those of the
-    # first 1,000 validation images.
-    dev = captions["valid"].captions[: captions["valid"].counts[:DEV].sum()]
-    words, dev_words = vocabulary(captions["train"].captions, dev)
-    facts = {"words": words, "dev_words": dev_words, "not_unit": not_unit}
-    counts = np.concatenate([split.counts for split in captions.values()])
-    least, most = int(counts.min()), int(counts.max())
-    if (least, most) != (PER_IMAGE, PER_IMAGE):
-        facts["captions_per_image"] = [least, most]
+    content = content_of(images, captions)
+    facts = {**content.facts, "not_unit": not_unit}
+    by_image = itertools.chain.from_iterable(c.by_image for c in captions.values())
+    counts = list(map(len, by_image))
+    if set(counts) != {PER_IMAGE}:
+        facts["captions_per_image"] = [min(counts), max(counts)]
+    numbers = {"features": images["train"].shape[1], "captions": sum(counts)}
+    return Content(content.splits, facts, numbers)
+
+
+def content_of(
+    images: Mapping[str, np.ndarray], captions: Mapping[str, Split]
+) -> Content:
+    """Choose the vocabulary, and number the words of the captions.
+
+    The authors build it from the training captions and those of the first 1,000
+    validation images.
+
+    Args:
+      images: features [N, D] of each split.
+      captions: captions of each split.
+    """
+    words = _frequent(captions["train"].by_image)
+    known = set(words)
+    dev = _frequent(captions["valid"].by_image[:DEV])
+    dev_words = [word for word in dev if word not in known]
     ids = Vocabulary([*words, *dev_words])
-    return Content(
-        {split: columns_of(images[split], captions[split], ids) for split in SPLITS},
-        facts,
-        {"features": images["train"].shape[1], "captions": int(counts.sum())},
-    )
+    splits = {}
+    for split, found in captions.items():
+        splits[split] = columns_of(images[split], found, ids)
+    return Content(splits, {"words": words, "dev_words": dev_words})
 
 
 def count_not_unit(images: np.ndarray, where: pathlib.Path) -> int:
@@ -122,13 +131,14 @@ def count_not_unit(images: np.ndarray, where: pathlib.Path) -> int:
     Raises:
       DataError: a value is NaN or infinite.
     """
-    check_finite(images, where)
-    lengths = np.concatenate(
-        [
-            np.linalg.norm(images[i : i + CHUNK].astype(np.float64), axis=1)
-            for i in range(0, len(images), CHUNK)
-        ]
-    )
+    # In float64, the length of finite float32 numbers is finite.
+    lengths = np.sqrt(np.einsum("nd,nd->n", images, images, dtype=np.float64))
+    bad = np.flatnonzero(~np.isfinite(lengths))
+    if len(bad):
+        raise DataError(
+            f"{where}, row {bad[0]}: contains NaN or infinity ({len(bad)} such rows); "
+            "remove the row, or get the file again"
+        )
     count = int((np.abs(lengths - 1) > 0.01).sum())
     if count:
         warnings.warn(
@@ -140,7 +150,7 @@ def count_not_unit(images: np.ndarray, where: pathlib.Path) -> int:
     return count
 
 
-def _without_empty(split: Split) -> tuple[Split, np.ndarray]:
+def _without_empty(split: Split) -> tuple[Split, list[int]]:
     """Leave out captions without words, and images that have no others.
 
     Returns:
@@ -149,14 +159,12 @@ def _without_empty(split: Split) -> tuple[Split, np.ndarray]:
     Raises:
       DataError: many captions are empty.
     """
-    is_empty = np.array([not words for words in split.captions])
-    places = [f"caption {i + 1}" for i in np.flatnonzero(is_empty)]
-    leave_out(split.where, "captions without words", places, len(is_empty))
-    image_of = np.repeat(np.arange(len(split.ids)), split.counts)
-    counts = np.bincount(image_of[~is_empty], minlength=len(split.ids))
-    kept = np.flatnonzero(counts)
-    captions = [words for words in split.captions if words]
-    return Split(captions, split.ids[kept], counts[kept], split.where), kept
+    lines = list(itertools.chain.from_iterable(split.by_image))
+    places = [f"caption {i}" for i, words in enumerate(lines, 1) if not words]
+    leave_out(split.where, "captions without words", places, len(lines))
+    by_image = [list(filter(None, captions)) for captions in split.by_image]
+    kept = [i for i, captions in enumerate(by_image) if captions]
+    return Split([by_image[i] for i in kept], split.ids[kept], split.where), kept
 
 
 def columns_of(images: np.ndarray, split: Split, words: Vocabulary) -> Columns:
@@ -167,13 +175,11 @@ def columns_of(images: np.ndarray, split: Split, words: Vocabulary) -> Columns:
       split: the captions.
       words: the vocabulary.
     """
-    starts = np.cumsum([0, *split.counts]).tolist()
     tokens, lengths = [], []
-    for start, end in itertools.pairwise(starts):
-        captions = split.captions[start:end]
+    for captions in split.by_image:
         tokens.append(words.encode(itertools.chain.from_iterable(captions)))
         lengths.append(np.array([len(caption) for caption in captions], np.int32))
-    same_number = len(set(split.counts.tolist())) == 1
+    same_number = len({len(row) for row in lengths}) == 1
     return {
         "image": images,
         "tokens": tokens,
@@ -182,95 +188,11 @@ def columns_of(images: np.ndarray, split: Split, words: Vocabulary) -> Columns:
     }
 
 
-class Captions:
-    """The captions of a prepared split.
-
-    Attributes:
-      starts: number of the first caption of each image, and of all captions [N + 1].
-    """
-
-    def __init__(self, columns: Mapping[str, Any], vocabulary: int, longest: int):
-        """Use the columns of a split. Warn if some captions are too long.
-
-        Args:
-          columns: the columns from `data.open_columns`.
-          vocabulary: number of word ids. Larger ids become <unk>.
-          longest: number of steps of the longest caption, including the end token.
-            Longer captions are cut.
-        """
-        self._values = columns["tokens"].values
-        self._vocabulary, self._longest = vocabulary, longest
-        # "lengths" has the number of words of each caption, one row for each image.
-        words = columns["lengths"]
-        if isinstance(words, Ragged):
-            self.starts = np.asarray(words.offsets)
-            words = words.values
-        else:
-            self.starts = words.shape[1] * np.arange(len(words) + 1)
-        self._words = np.asarray(words, np.int64).reshape(-1)
-        self._starts = np.cumsum(self._words) - self._words
-        if cut := int((self._words >= longest).sum()):
-            warnings.warn(
-                f"{cut} of {len(self):,} captions are longer than {longest - 1} words "
-                f"and were cut there (the longest has {self._words.max()}); raise the "
-                "last number of config.buckets to keep them whole",
-                stacklevel=2,
-            )
-
-    def __len__(self) -> int:
-        return len(self._words)
-
-    @property
-    def image(self) -> np.ndarray:
-        """Row of the image of each caption [C]."""
-        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Number of steps of each caption, including the end token, [C]."""
-        return np.minimum(self._words + 1, self._longest)
-
-    def ids(self, caption: int) -> np.ndarray:
-        """Return the stored word ids of a caption, which is not cut."""
-        return self._values[self._starts[caption] :][: self._words[caption]]
-
-    def take(self, captions: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return a batch of captions.
-
-        Args:
-          captions: numbers of the captions [B].
-          steps: number of steps T of the batch.
-
-        Returns:
-          The word ids [B, T] int32, padded with the end token, and the number of steps
-          of each caption [B] int32.
-        """
-        # All captions of the batch at once: positions [B, T] in the joined words. Where
-        # a caption has ended, position 0 is read and replaced.
-        lengths = self.lengths[captions][:, None]
-        times = np.arange(steps)
-        is_word = times < lengths - 1
-        positions = np.where(is_word, self._starts[captions][:, None] + times, 0)
-        tokens = np.where(is_word, self._values[positions], EOS)
-        # A smaller vocabulary drops the last ids: the words of the validation images,
-        # then the rarest ones.
-        tokens[tokens >= self._vocabulary] = UNKNOWN
-        return tokens.astype(np.int32), lengths[:, 0].astype(np.int32)
-
-
-def vocabulary(train: Lines, dev: Lines) -> tuple[list[str], list[str]]:
-    """Collect the words of captions, the most frequent ones first.
-
-    Args:
-      train: the training captions.
-      dev: the captions of the first DEV validation images.
-
-    Returns:
-      The words of `train`, and the words that occur only in `dev`.
-    """
-    words = Vocabulary.of_counts(Counter(itertools.chain.from_iterable(train)))
-    dev_words = Vocabulary.of_counts(Counter(itertools.chain.from_iterable(dev))).words
-    return list(words.words), [word for word in dev_words if word not in words]
+def _frequent(captions: ByImage) -> list[str]:
+    """Return the words of captions, the most frequent ones first."""
+    lines = itertools.chain.from_iterable(captions)
+    counts = Counter(itertools.chain.from_iterable(lines))
+    return list(Vocabulary.of_counts(counts).words)
 
 
 COCO_CAPTIONS = Reader(
@@ -285,9 +207,15 @@ COCO_CAPTIONS = Reader(
     size=(
         "113,287 train, 5,000 valid, 5,000 test images; 1 GB to download, 2 GB prepared"
     ),
-    files=(
-        *(RawFile(f"{stem}.txt") for stem in SPLITS.values()),
-        *(RawFile(f"images/10crop/{stem}.npy") for stem in SPLITS.values()),
+    files=dict.fromkeys(
+        (
+            "train.txt",
+            "val.txt",
+            "test.txt",
+            "images/10crop/train.npy",
+            "images/10crop/val.npy",
+            "images/10crop/test.npy",
+        )
     ),
     # Images: Karpathy's split. Features: layer fc7 of VGG-19. Five captions an image:
     # Vendrov et al. (2016), section 4.2.

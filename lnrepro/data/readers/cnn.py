@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader, leave_out
 from lnrepro.data.readers.question import (
     ENTITY,
@@ -44,8 +44,6 @@ from lnrepro.errors import DataError
 
 PADDING, UNKNOWN, NUMBER = "<pad>", "<unk>", "<num>"
 FIRST_ENTITY = 1
-# Bytes of an address by which questions are sorted.
-LONGEST_ADDRESS = 1000
 
 
 class File(NamedTuple):
@@ -77,7 +75,7 @@ def read(raw: RawFolder) -> Content:
 
 
 def _files(raw: RawFolder) -> Iterator[File]:
-    tree = raw.tree("questions", ("questions", "cnn"), suffix=".question")
+    tree = raw.tree("questions", ("questions", "cnn"), ".question")
     for name, content in tree:
         # The folder says the split. Other folders would be left out without a word.
         folder = name.rpartition("/")[0]
@@ -113,8 +111,14 @@ def encode(files: Iterable[File], raw: RawFolder) -> Content:
         except DataError as e:
             malformed[split].append(str(e))
             continue
-        rank = ranks(passage, question)
-        splits[split].append(example(words, passage, question, answer, rank))
+        splits[split].append(
+            Example(
+                np.array([words[token] for token in passage], np.int32),
+                ranks(passage, question),
+                np.array([words[token] for token in question], np.int32),
+                words[answer],
+            )
+        )
     errors = list(itertools.chain.from_iterable(malformed.values()))
     leave_out(raw.folder, "malformed questions", errors, total)
     if not splits["train"] or not splits["valid"]:
@@ -139,13 +143,9 @@ def _order(file: File) -> tuple[int, bytes, str]:
 
     Numbers in an address are compared as numbers.
     """
-    address = file.content[:LONGEST_ADDRESS].partition(b"\n")[0]
-    padded = re.sub(rb"[0-9]+", _padded, address)
+    address = file.content[:1000].partition(b"\n")[0]
+    padded = re.sub(rb"[0-9]+", lambda number: number[0].zfill(20), address)
     return list(FOLDERS.values()).index(file.split), padded, file.name
-
-
-def _padded(number: re.Match[bytes]) -> bytes:
-    return number[0].zfill(20)
 
 
 def content_of(
@@ -197,22 +197,6 @@ def content_of(
     return Content(columns, facts)
 
 
-def example(
-    words: Mapping[str, int],
-    passage: Sequence[str],
-    question: Sequence[str],
-    answer: str,
-    rank: np.ndarray,
-) -> Example:
-    """Return an example with preliminary word ids."""
-    return Example(
-        np.array([words[token] for token in passage], np.int32),
-        rank,
-        np.array([words[token] for token in question], np.int32),
-        words[answer],
-    )
-
-
 def _frequent_words(words: Mapping[str, int], train: Sequence[Example]) -> list[str]:
     """Return the words that get their own id, without the entities.
 
@@ -252,7 +236,7 @@ CNN = Reader(
     licence="the stories are CNN's; the questions by Hermann et al. (2015)",
     size="380,298 train, 3,924 valid, 3,198 test; about 1.5 GB prepared",
     # A folder, or an archive such as questions.tar or cnn.tgz.
-    files=(RawFile("questions"),),
+    files={"questions": None},
     # Hermann et al. (2015), Table 1.
     published={"train": 380_298, "valid": 3_924, "test": 3_198},
 )

@@ -10,22 +10,25 @@ end with one extra number, which is dropped:
     train4_ans.pkl   [[2], [2], ...]
     valid4_pass.pkl, valid4_qs.pkl, valid4_ans.pkl
 
-An example has the features of lnrepro/data/readers/cnn.py.
+An example has the features of lnrepro/data/readers/cnn.py. This is the only module of
+the package that imports pickle.
 """
 
 from __future__ import annotations
 
+import io
+import itertools
+import pickle
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from lnrepro.data.files import quoted
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
-from lnrepro.data.readers import plain_pickle
-from lnrepro.data.readers.cnn import content_of, entity_number, example
+from lnrepro.data.readers.cnn import Example, content_of, entity_number
 from lnrepro.data.readers.question import ENTITY
-from lnrepro.data.text import numbering
 from lnrepro.errors import DataError
 
 FILES = (
@@ -37,78 +40,118 @@ FILES = (
     "valid4_qs.pkl",
     "valid4_ans.pkl",
 )
+AGAIN = "get the official file"
 
 
 def read(raw: RawFolder) -> Content:
     """Read the pickles. Nothing in them is executed."""
-    where = raw.path("dict.pkl")
-    table = plain_pickle.load(raw.read("dict.pkl"), where)
-    # Words of the passages are numbers here. They are turned back into words, so that
-    # the rest is the same as for text files.
+    table, where = load(raw, "dict.pkl"), raw.path("dict.pkl")
     word_of = {}
     if isinstance(table, dict):
         word_of = {n: w for w, n in table.items() if type(n) is int and type(w) is str}
     if not word_of or len(word_of) < len(table):
         raise DataError(
             f"{where}: not a dict of words and their numbers, all of them different; "
-            "get the official file"
+            f"{AGAIN}"
         )
-    words, splits = numbering(), {"train": [], "valid": []}
+    # The numbers may be any. Preliminary ids are positions in the dict.
+    id_of = {number: i for i, number in enumerate(word_of)}
+    words = {word: i for i, word in enumerate(table)}
+    entities = sorted(filter(ENTITY.fullmatch, words), key=entity_number)
+    entity_ids = {words[entity] for entity in entities}
+    splits = {"train": [], "valid": []}
     for split, examples in splits.items():
-        passages = _word_lists(raw, f"{split}4_pass.pkl", word_of, -1)
-        questions = _word_lists(raw, f"{split}4_qs.pkl", word_of, -1)
-        answers = _word_lists(raw, f"{split}4_ans.pkl", word_of, None)
-        if not len(passages) == len(questions) == len(answers):
+        files = {"pass": -1, "qs": -1, "ans": None}
+        lists = [_ids(raw, f"{split}4_{f}.pkl", id_of, end) for f, end in files.items()]
+        if len({len(ids) for ids in lists}) > 1:
             raise DataError(
                 f"{raw.folder}: {split}4_pass, _qs and _ans.pkl contain different "
-                "numbers of questions; get the official files"
+                f"numbers of questions; {AGAIN}s"
             )
-        rows = zip(passages, questions, answers, strict=True)
+        rows = zip(*lists, strict=True)
         for i, (passage, question, answer) in enumerate(rows):
-            if len(answer) > 1 or not ENTITY.fullmatch(answer[0]):
-                where = raw.path(f"{split}4_ans.pkl")
+            if len(answer) > 1 or answer[0] not in entity_ids:
                 raise DataError(
-                    f"{where}, list {i}: {quoted(' '.join(answer))} is not an entity; "
-                    "get the official file"
+                    f"{raw.path(f'{split}4_ans.pkl')}, list {i}: not the number of an "
+                    f"entity; {AGAIN}"
                 )
             # The four sentences were chosen by the authors, so all of them have the
             # best rank.
             rank = np.zeros(len(passage), np.uint8)
-            examples.append(example(words, passage, question, answer[0], rank))
-    # Words of the dictionary that do not occur also get an id.
-    for word in table:
-        words[word]
-    entities = sorted(filter(ENTITY.fullmatch, words), key=entity_number)
-    others = [word for word in words if not ENTITY.fullmatch(word)]
+            examples.append(Example(passage, rank, question, answer[0]))
+    # The other words follow by first appearance, and then as in the dict.
+    parts = []
+    for found in itertools.chain(*splits.values()):
+        parts += [found.passage, found.question, [found.answer]]
+    order = dict.fromkeys(itertools.chain(*parts, range(len(words))))
+    tokens = list(words)
+    others = [tokens[i] for i in order if i not in entity_ids]
     return content_of(splits, words, entities, others, dict.fromkeys(splits, ()))
 
 
-def _word_lists(
-    raw: RawFolder, name: str, word_of: Mapping[int, str], end: int | None
-) -> list[list[str]]:
+class _PlainUnpickler(pickle.Unpickler):
+    """Unpickler that refuses to import anything.
+
+    A pickle is a program for a stack machine, which can import and call any function.
+    """
+
+    def find_class(self, module: str, name: str) -> None:
+        raise pickle.UnpicklingError(
+            f"it names {module}.{name}, and may contain plain data only"
+        )
+
+
+def load(raw: RawFolder, name: str) -> Any:
+    """Load a pickle of lists, dicts, numbers and text.
+
+    Byte strings of Python 2 are decoded as UTF-8.
+
+    Args:
+      raw: the folder.
+      name: the file.
+
+    Raises:
+      DataError: the pickle is damaged or names a class or a function, which is not
+        called.
+    """
+    content = io.BytesIO(raw.read(name))
+    try:
+        return _PlainUnpickler(content, encoding="utf-8").load()
+    # A damaged pickle can raise any error.
+    except Exception as e:
+        raise DataError(
+            f"{raw.path(name)}: not a plain pickle ({quoted(repr(e))}); {AGAIN}"
+        ) from e
+
+
+def _ids(
+    raw: RawFolder, name: str, id_of: Mapping[int, int], end: int | None
+) -> list[np.ndarray]:
     """Read a pickle of lists of lists of numbers.
 
     Args:
       raw: the folder.
       name: name of the file.
-      word_of: the word of each number.
+      id_of: the preliminary id of each number.
       end: end of the numbers of a list that are used; -1 leaves out the last one.
+
+    Returns:
+      The preliminary ids of each list.
 
     Raises:
       DataError: the pickle holds anything else, or a list is empty.
     """
-    where = raw.path(name)
-    lists = plain_pickle.load(raw.read(name), where)
     found = []
     try:
-        for numbers in lists:
-            found.append([word_of[number] for number in numbers[:end]])
+        for numbers in load(raw, name):
+            ids = [id_of[number] for number in numbers[:end]]
             # An empty list is an IndexError.
-            found[-1][0]
+            _ = ids[0]
+            found.append(np.array(ids, np.int32))
     except (TypeError, LookupError) as e:
         raise DataError(
-            f"{where}, list {len(found)}: not a list of numbers of dict.pkl "
-            f"({quoted(repr(e))}); get the official file"
+            f"{raw.path(name)}, list {len(found)}: not a list of numbers of dict.pkl "
+            f"({quoted(repr(e))}); {AGAIN}"
         ) from e
     return found
 
@@ -120,7 +163,7 @@ CNN_TOP4 = Reader(
     source="http://www.cs.toronto.edu/~rkiros/top4.zip",
     licence="the stories are CNN's; the questions by Hermann et al. (2015)",
     size="380,298 train, 3,924 valid; 130 MB prepared",
-    files=tuple(map(RawFile, FILES)),
+    files=dict.fromkeys(FILES),
     # Hermann et al. (2015), Table 1.
     published={"train": 380_298, "valid": 3_924},
 )

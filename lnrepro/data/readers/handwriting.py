@@ -18,22 +18,21 @@ An example is one line with these features, for T points and U characters:
 
 from __future__ import annotations
 
-import itertools
+import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from lnrepro.data.reader import Columns
+from lnrepro.data.reader import Content
 from lnrepro.data.text import as_bytes
 
-OTHER = "<other>"
 SYMBOLS = (
-    OTHER,
+    "<other>",
     *" ',.",
-    *map(chr, range(ord("A"), ord("Z") + 1)),
-    *map(chr, range(ord("a"), ord("z") + 1)),
+    *string.ascii_uppercase,
+    *string.ascii_lowercase,
 )
 NUMBERS = {symbol: i for i, symbol in enumerate(SYMBOLS)}
 
@@ -54,42 +53,38 @@ class Line(NamedTuple):
     list: int
 
 
-def columns_of(lines: Sequence[Line]) -> Columns:
-    """Return the columns of the lines of a split."""
-    return {
-        "strokes": [line.strokes for line in lines],
-        "text": [encode(line.text)[0] for line in lines],
-        "transcription": [as_bytes(line.text) for line in lines],
-        "id": [as_bytes(line.id) for line in lines],
-        "list": np.array([line.list for line in lines], np.uint8),
-    }
+def content_of(
+    splits: Mapping[str, Sequence[Line]], dtype: type[np.generic]
+) -> Content:
+    """Return the columns of lines, and the facts that do not depend on the files.
 
-
-def facts(splits: Mapping[str, Sequence[Line]]) -> dict[str, Any]:
-    """Return the facts of the lines that do not depend on the files."""
+    Args:
+      splits: the lines of each split.
+      dtype: that of the strokes.
+    """
+    columns, other = {}, Counter()
+    for split, lines in splits.items():
+        columns[split] = {
+            "strokes": [line.strokes.astype(dtype) for line in lines],
+            "text": [encode(line.text) for line in lines],
+            "transcription": [as_bytes(line.text) for line in lines],
+            "id": [as_bytes(line.id) for line in lines],
+            "list": np.array([line.list for line in lines], np.uint8),
+        }
+        for line in lines:
+            other.update(c for c in line.text if c not in NUMBERS)
     # Sums over millions of offsets are taken in float64.
     steps = np.concatenate([line.strokes[:, :2] for line in splits["train"]])
     steps = steps.astype(np.float64)
-    other = Counter()
-    for text in texts_of(splits):
-        other.update(encode(text)[1])
-    return {
+    facts = {
         "mean": steps.mean(0).tolist(),
         "std": steps.std(0).tolist(),
         "symbols": list(SYMBOLS),
         "other": dict(other.most_common()),
     }
+    return Content(columns, facts)
 
 
-def texts_of(splits: Mapping[str, Sequence[Line]]) -> list[str]:
-    """Return the texts of all lines."""
-    return [line.text for line in itertools.chain(*splits.values())]
-
-
-def encode(text: str) -> tuple[np.ndarray, list[str]]:
-    """Return the symbol numbers of a text [U] uint8, and its other characters.
-
-    Characters that are not symbols have number 0.
-    """
-    tokens = np.array([NUMBERS.get(c, 0) for c in text], np.uint8)
-    return tokens, [c for c in text if c not in NUMBERS]
+def encode(text: str) -> np.ndarray:
+    """Return the symbol numbers of a text [U] uint8; 0 for what is no symbol."""
+    return np.array([NUMBERS.get(c, 0) for c in text], np.uint8)

@@ -52,9 +52,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from lnrepro.data.files import decode
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
-from lnrepro.data.readers.handwriting import SYMBOLS, Line, columns_of, facts, texts_of
+from lnrepro.data.readers.handwriting import Line, content_of
 from lnrepro.data.readers.iam_strokes import AGAIN, offsets, points
 from lnrepro.data.text import plain_punctuation
 from lnrepro.errors import DataError
@@ -81,10 +81,6 @@ def read(raw: RawFolder) -> Content:
     texts = _read_texts(raw, wanted, strokes)
     if not raw.official:
         _add_missing_lists(list_of, sorted(texts))
-    # Official coordinates are whole numbers, which int32 keeps exactly.
-    used = itertools.chain.from_iterable(strokes[form].values() for form in texts)
-    is_whole = all(line.dtype.kind == "i" for line in used)
-    dtype = np.int32 if is_whole else np.float32
     splits: dict[str, list[Line]] = {"train": [], "valid": []}
     counts: dict[str, int] = dict.fromkeys(LISTS, 0)
     for form, name in list_of.items():
@@ -92,22 +88,18 @@ def read(raw: RawFolder) -> Content:
         # Graves trains on both test sets too and reports on testset_v.
         lines = splits["valid" if name == VALID else "train"]
         for number, text in enumerate(texts.get(form, ()), 1):
-            offset = strokes[form][number].astype(dtype)
             line_id = f"{form_id}-{number:02}"
-            lines.append(Line(offset, text, line_id, LISTS.index(name)))
+            lines.append(Line(strokes[form][number], text, line_id, LISTS.index(name)))
             counts[name] += 1
     if not splits["train"]:
         raise DataError(f"{raw.folder}: no line for training; {AGAIN}s")
+    # Official coordinates are whole numbers, which int32 keeps exactly.
+    used = itertools.chain.from_iterable(splits.values())
+    is_whole = all(line.strokes.dtype.kind == "i" for line in used)
+    dtype = np.int32 if is_whole else np.float32
     skipped = [form for form in wanted if form not in texts]
-    found = facts(splits) | {"skipped": skipped, "lines": counts}
-    columns = {split: columns_of(lines) for split, lines in splits.items()}
-    characters = sum(map(len, texts_of(splits)))
-    if 2 * sum(found["other"].values()) > characters:
-        shown = " ".join(map(ascii, list(found["other"])[:5]))
-        raise DataError(
-            f"{raw.folder}: most of the {characters:,} characters are not among the "
-            f"{len(SYMBOLS) - 1} symbols, such as {shown}; the texts must be English"
-        )
+    columns, found, _ = content_of(splits, dtype)
+    found = {**found, "skipped": skipped, "lines": counts}
     return Content(columns, found, {"forms": len(list_of)})
 
 
@@ -116,16 +108,16 @@ def _name(form: str) -> str:
     return form.rpartition("/")[2]
 
 
-def _read_strokes(raw: RawFolder) -> dict[str, Strokes]:
+def _read_strokes(raw: RawFolder) -> Mapping[str, Strokes]:
     """Read the strokes of all forms, by the path of the form below lineStrokes/."""
     strokes = defaultdict(dict)
-    tree = raw.tree("lineStrokes", ("lineStrokes-all",), suffix=".xml")
+    tree = raw.tree("lineStrokes", ("lineStrokes-all",), ".xml")
     for i, (path, content) in enumerate(tree):
         if found := STROKE_FILE.fullmatch(path):
             line = points(content, raw.folder / "lineStrokes" / path)
             strokes[found[1]][int(found[2])] = offsets(line)
         raw.progress("reading strokes", i, 0)
-    return dict(strokes)
+    return strokes
 
 
 def _read_lists(raw: RawFolder, forms: Iterable[str]) -> dict[str, str]:
@@ -141,9 +133,11 @@ def _read_lists(raw: RawFolder, forms: Iterable[str]) -> dict[str, str]:
       DataError: an official list is missing, or a list has a form without strokes or a
         name of several forms.
     """
-    paths = defaultdict(list)
+    # A form is called by its path, or by the last part of it.
+    paths = defaultdict(set)
     for form in forms:
-        paths[_name(form)].append(form)
+        paths[form].add(form)
+        paths[_name(form)].add(form)
     list_of = {}
     for name in LISTS:
         file = f"{name}.txt"
@@ -151,19 +145,14 @@ def _read_lists(raw: RawFolder, forms: Iterable[str]) -> dict[str, str]:
             continue
         where = raw.path(file)
         for entry in decode(raw.read(file), where).split():
-            known = paths[_name(entry)]
-            if "/" in entry:
-                known = [form for form in known if form == entry]
-            if not known:
+            known = paths.get(entry, ())
+            if len(known) != 1:
                 raise DataError(
-                    f"{where} lists {entry[:80]!a}, which has no stroke file; {AGAIN}s"
+                    f"{where}: {len(known)} forms with strokes are called "
+                    f"{entry[:80]!a} instead of one; correct the list, or write the "
+                    "path of the form"
                 )
-            if len(known) > 1:
-                raise DataError(
-                    f"{where}: {entry} is the name of several forms "
-                    f"({', '.join(known)[:200]}); write their paths, or rename them"
-                )
-            list_of[known[0]] = name
+            list_of.update(dict.fromkeys(known, name))
     return list_of
 
 
@@ -183,7 +172,7 @@ def _read_texts(
     Raises:
       DataError: a form has no text file, or one without corrected lines.
     """
-    contents = dict(raw.tree("ascii", ("ascii-all",), suffix=".txt"))
+    contents = dict(raw.tree("ascii", ("ascii-all",), ".txt"))
     texts, skipped = {}, []
     for form in forms:
         where = raw.folder / "ascii" / f"{form}.txt"
@@ -201,10 +190,6 @@ def _read_texts(
             f"than of stroke files and are left out: {', '.join(skipped[:9])}",
             stacklevel=2,
         )
-    if unused := len(contents) - len(strokes):
-        warnings.warn(
-            f"{raw.folder}: {unused} texts without strokes left out", stacklevel=2
-        )
     return texts
 
 
@@ -218,25 +203,24 @@ def _add_missing_lists(list_of: dict[str, str], forms: Sequence[str]) -> None:
       list_of: the list of each form, which is changed.
       forms: the forms that can be used.
     """
-    lists = set(list_of.values())
-    if LISTS[0] not in lists:
-        others = [form for form in forms if form not in list_of]
-        list_of |= dict.fromkeys(others, LISTS[0])
-    if VALID not in lists:
+    if LISTS[0] not in list_of.values():
+        for form in forms:
+            list_of.setdefault(form, LISTS[0])
+    if VALID not in list_of.values():
         train = [form for form, name in list_of.items() if name == LISTS[0]]
-        # The last of every ten, and at least one.
-        step = min(HELD_OUT, len(train))
-        list_of |= dict.fromkeys(train[step - 1 :: step] if step > 1 else (), VALID)
+        # The last of every ten, and at least one. A single form stays for training.
+        step = max(2, min(HELD_OUT, len(train)))
+        list_of.update(dict.fromkeys(train[step - 1 :: step], VALID))
 
 
-def transcription(content: bytes, where: object, count: int | None = None) -> list[str]:
+def transcription(content: bytes, where: object, count: int) -> list[str]:
     """Parse an ascii file.
 
     Args:
       content: content of the file.
       where: name of the file, for error messages.
-      count: number of stroke files of the form, if it is known. If the file has as many
-        lines, "%" is no line break.
+      count: number of stroke files of the form. If the file has as many lines, "%" is
+        no line break.
 
     Returns:
       The corrected lines, which follow "CSR:".
@@ -272,10 +256,15 @@ IAM_ONDB = Reader(
         "10,741 train, 1,438 valid; "
         "33 MB to download after registration, 95 MB prepared"
     ),
-    files=(
-        RawFile("lineStrokes-all.tar"),
-        RawFile("ascii-all.tar"),
-        *(RawFile(f"{name}.txt") for name in LISTS),
+    files=dict.fromkeys(
+        (
+            "lineStrokes-all.tar",
+            "ascii-all.tar",
+            "trainset.txt",
+            "testset_v.txt",
+            "testset_t.txt",
+            "testset_f.txt",
+        )
     ),
     # Lines: Graves (2013), section 4, which counts 5,364 of trainset, 1,518 of
     # testset_t, 3,859 of testset_f, and 1,438 of testset_v. Forms: the lists of the

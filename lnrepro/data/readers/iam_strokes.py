@@ -7,7 +7,7 @@ Shape letters: T points.
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Sequence
 from xml.etree import ElementTree
 
 import numpy as np
@@ -36,32 +36,43 @@ def points(content: bytes, where: object) -> np.ndarray:
     """
     try:
         root = ElementTree.fromstring(content)
-        strokes = [s.findall("Point") for s in root.findall(".//StrokeSet/Stroke")]
-        found = itertools.chain.from_iterable(strokes)
-        texts = [(point.attrib["x"], point.attrib["y"]) for point in found]
-        numbers = np.array(texts, np.float64).reshape(-1, 2)
+        strokes = [_stroke(s) for s in root.findall(".//StrokeSet/Stroke")]
     # Broken XML, an unknown encoding, a missing coordinate, and one that is no number.
     except (ElementTree.ParseError, LookupError, ValueError) as e:
-        problem = quoted(f"{type(e).__name__}: {e}")
-        raise DataError(f"{where}: no line of strokes ({problem}); {AGAIN}") from None
+        raise DataError(
+            f"{where}: no line of strokes ({quoted(repr(e))}); {AGAIN}"
+        ) from None
     lengths = [len(stroke) for stroke in strokes]
-    if len(texts) < 2 or 0 in lengths:
+    if sum(lengths) < 2 or 0 in lengths:
         raise DataError(
-            f"{where}: {len(texts)} points in {len(strokes)} strokes of a StrokeSet, "
-            f"{lengths.count(0)} of which are empty; {AGAIN}"
+            f"{where}: strokes of {lengths[:9]} points; a line needs two points, and "
+            f"a stroke one; {AGAIN}"
         )
+    numbers = np.concatenate(strokes)
     # No comparison with NaN is true.
-    is_near = (np.abs(numbers) < FARTHEST).all(axis=1)
-    if not is_near.all():
-        first = int(np.argmin(is_near))
+    is_far = ~(np.abs(numbers) < FARTHEST).all(axis=1)
+    if is_far.any():
+        first = int(np.argmax(is_far))
         raise DataError(
-            f"{where}, point {first + 1}: {quoted(' '.join(texts[first]))} are not two "
+            f"{where}, point {first + 1}: {numbers[first].tolist()} are not two "
             f"numbers below {FARTHEST}; {AGAIN}"
         )
     is_whole = (numbers == np.rint(numbers)).all()
-    line = np.zeros((len(numbers), 3), np.int32 if is_whole else np.float64)
-    line[:, :2] = numbers
-    line[np.cumsum(lengths) - 1, 2] = 1
+    return joined(strokes, np.int32 if is_whole else np.float64)
+
+
+def _stroke(stroke: ElementTree.Element) -> np.ndarray:
+    """Return the points of a stroke [n, 2]."""
+    points = [(p.attrib["x"], p.attrib["y"]) for p in stroke.findall("Point")]
+    return np.array(points, np.float64)
+
+
+def joined(strokes: Sequence[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
+    """Join strokes [n, 2] to points [T, 3], see `points`."""
+    ends = np.cumsum([len(stroke) for stroke in strokes])
+    line = np.zeros((ends[-1], 3), dtype)
+    line[:, :2] = np.concatenate(strokes)
+    line[ends - 1, 2] = 1
     return line
 
 

@@ -21,80 +21,71 @@ are not scaled, so they are 0 to 255.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Content, Reader
 from lnrepro.errors import DataError
 
-MIRRORS = (
-    "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    "https://storage.googleapis.com/cvdf-datasets/mnist/",
-)
-AGAIN = "get the official file (scripts/prepare.py mnist --download)"
-# The first number of an idx file of unsigned bytes, without the dimensions.
-UBYTE_MAGIC = 0x800
+AGAIN = "get the official file"
 
 
 def read(raw: RawFolder) -> Content:
-    """Read the four files. The first twelfth of the training images is valid."""
+    """Read the four files."""
     train, test = _read_part(raw, "train"), _read_part(raw, "t10k")
+    return Content(divided(train) | {"test": test})
+
+
+def divided(train: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    """Return the splits train and valid of the columns of the training images."""
     # A twelfth of 60,000 is the 5,000 of the paper. Own files of other sizes are
     # divided alike, and need one image at least for each part.
-    valid = max(1, len(train["label"]) // 12)
-    splits = {
+    valid = max(1, len(train["image"]) // 12)
+    return {
         "train": {name: column[valid:] for name, column in train.items()},
         "valid": {name: column[:valid] for name, column in train.items()},
-        "test": test,
     }
-    return Content(splits)
 
 
 def _read_part(raw: RawFolder, part: str) -> dict[str, np.ndarray]:
     """Read the images and labels of a part, "train" or "t10k"."""
-    image_file = f"{part}-images-idx3-ubyte"
-    label_file = f"{part}-labels-idx1-ubyte"
-    images = parse_idx(raw.read(image_file), 3, raw.path(image_file))
-    labels = parse_idx(raw.read(label_file), 1, raw.path(label_file))
-    if images.shape[1:] != (28, 28):
-        raise DataError(
-            f"{raw.path(image_file)}: contains images of shape {images.shape[1:]} "
-            f"instead of (28, 28); {AGAIN}"
-        )
+    images = _read_idx(raw, f"{part}-images-idx3-ubyte", 3)
+    labels = _read_idx(raw, f"{part}-labels-idx1-ubyte", 1)
     # There are ten digits, so another label means a damaged file.
-    if len(images) != len(labels) or labels.max() > 9:
+    if images.shape != (len(labels), 28, 28) or labels.max() > 9:
         raise DataError(
-            f"{raw.path(label_file)}: {len(labels)} labels from 0 to {labels.max()} "
-            f"for {len(images)} images; one from 0 to 9 for each is needed; {AGAIN}"
+            f"{raw.folder}/{part}-*: images of shape {images.shape} and {len(labels)} "
+            f"labels from 0 to {labels.max()}; images of 28 x 28 pixels and one label "
+            f"from 0 to 9 for each are needed; {AGAIN}s"
         )
     return {"image": images, "label": labels.astype(np.int32)}
 
 
-def parse_idx(content: bytes, ndim: int, where: object) -> np.ndarray:
-    """Parse an idx file of unsigned bytes.
+def _read_idx(raw: RawFolder, name: str, ndim: int) -> np.ndarray:
+    """Read an idx file of unsigned bytes.
 
     Args:
-      content: content of the file.
+      raw: the folder.
+      name: the file.
       ndim: number of dimensions.
-      where: name of the file, for error messages.
-
-    Returns:
-      The array, uint8.
 
     Raises:
       DataError: the header is wrong or does not fit to the size of the content, or
         there is no value.
     """
-    wanted, header = UBYTE_MAGIC + ndim, 4 + 4 * ndim
+    content = raw.read(name)
+    # The magic number of unsigned bytes.
+    wanted, header = 0x800 + ndim, 4 + 4 * ndim
     # A header of fewer bytes has a wrong magic number or no size.
-    magic, *shape = np.frombuffer(content[:header].ljust(header, b"\0"), ">u4").tolist()
+    numbers = np.frombuffer(content[:header].ljust(header, b"\0"), ">u4").tolist()
+    magic, *shape = numbers
     found = len(content) - header
     if magic != wanted or math.prod(shape) != found or not found:
-        sizes = " x ".join(map(str, shape))
         raise DataError(
-            f"{where}: the header says magic number {magic} and {sizes} bytes instead "
-            f"of {wanted} and the {found} that follow; {AGAIN}"
+            f"{raw.path(name)}: the header is {numbers} instead of the magic number "
+            f"{wanted} and the sizes of the {found} bytes that follow; {AGAIN}"
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
@@ -118,15 +109,15 @@ MNIST = Reader(
     title="MNIST: 70,000 handwritten digits, 28x28",
     read=read,
     configs=("configs/mnist.py", "configs/convnet.py"),
-    source="http://yann.lecun.com/exdb/mnist/, mirrors: " + " ".join(MIRRORS),
+    source=(
+        "https://ossci-datasets.s3.amazonaws.com/mnist/NAME.gz, a mirror of "
+        "http://yann.lecun.com/exdb/mnist/"
+    ),
     licence=(
         "copyright Yann LeCun and Corinna Cortes; "
         "commonly distributed under CC BY-SA 3.0"
     ),
     size="55,000 train, 5,000 valid, 10,000 test; 12 MB to download, 55 MB prepared",
-    files=tuple(
-        RawFile(name, sha256, tuple(f"{mirror}{name}.gz" for mirror in MIRRORS))
-        for name, sha256 in CHECKSUMS.items()
-    ),
+    files=CHECKSUMS,
     sha256="43f62791fc3ae99c",
 )

@@ -38,6 +38,7 @@ ENTITY = re.compile(r"@entity(0|[1-9][0-9]{0,4})")
 FOLDERS = {"training": "train", "validation": "valid", "test": "test"}
 SENTENCE_ENDS = frozenset(".!?")
 PARTS = ("address", "passage", "question", "answer")
+LINES = 8
 # Ranks are stored as uint8.
 LARGEST_RANK = 255
 
@@ -68,17 +69,15 @@ def parse(content: bytes, where: object) -> Question:
         of the file and the number of the line.
     """
     lines = [line.strip() for line in decode(content, where).split("\n")]
-    # A missing line is the same as an empty one.
-    lines += [""] * (2 * len(PARTS))
+    # A missing line is the same as an empty one. What follows the parts is not read.
+    lines = [*lines, *[""] * LINES][:LINES]
     # Parts and empty lines alternate.
-    for i, part in enumerate(PARTS):
-        if not lines[2 * i]:
-            raise DataError(f"{where}, line {2 * i + 1}: the {part} is missing")
-        if lines[2 * i + 1]:
-            raise DataError(
-                f"{where}, line {2 * i + 2}: the line after the {part} must be empty"
-            )
-    _, passage, question, answer = lines[: 2 * len(PARTS) : 2]
+    for i, line in enumerate(lines):
+        part = PARTS[i // 2]
+        wanted = f"an empty line after the {part}" if i % 2 else f"the {part}"
+        if bool(line) == bool(i % 2):
+            raise DataError(f"{where}, line {i + 1}: {wanted} is missing")
+    _, passage, question, answer = lines[::2]
     asked = question.split()
     count = asked.count(PLACEHOLDER)
     if count != 1:

@@ -23,12 +23,11 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from lnrepro.data.files import decode, quoted
-from lnrepro.data.raw_folder import RawFile, RawFolder
+from lnrepro.data.raw_folder import RawFolder
 from lnrepro.data.reader import Columns, Content, Reader, leave_out
 from lnrepro.data.text import as_bytes
 from lnrepro.errors import DataError
@@ -49,20 +48,6 @@ PAIRS = {
         "2b8aa806658d6fc23c6824c83776c2d4fee7556000817b5ec0f982861413b7d0"
     ),
 }
-
-
-def labelled(columns: Mapping[str, Any]) -> tuple[list[str], np.ndarray]:
-    """Return the sentences and the labels [N] of a set's columns."""
-    return _decode(columns["text"]), np.array(columns["label"])
-
-
-def related(columns: Mapping[str, Any]) -> tuple[list[str], list[str], np.ndarray]:
-    """Return the first and second sentences and the scores [N] of a split's columns."""
-    return _decode(columns["a"]), _decode(columns["b"]), np.array(columns["score"])
-
-
-def _decode(column: Sequence[np.ndarray]) -> list[str]:
-    return [content.tobytes().decode("utf-8") for content in column]
 
 
 def columns_of_labelled(rows: Sequence[tuple[str, int]]) -> Columns:
@@ -109,33 +94,26 @@ def parse_sick(content: bytes, where: object) -> list[tuple[str, str, float]]:
     # A file with other columns may be one of the other releases of SICK.
     first, header = lines[0]
     if header != HEADER:
-        raise DataError(
-            f"{where}, line {first}: the header is {quoted(header)} instead of "
-            f"{HEADER!a}; {AGAIN}"
-        )
+        raise DataError(f"{where}, line {first}: the header is not {HEADER!a}; {AGAIN}")
     rows, empty = [], []
     for number, line in lines[1:]:
-        # Another number of columns is a ValueError too.
         try:
+            # Another number of columns is a ValueError too.
             _, a, b, text, _ = line.split("\t")
             score = float(text)
+            # No comparison with NaN is true.
+            if not 1 <= score <= 5:
+                raise ValueError(text)
         except ValueError as e:
             raise DataError(
-                f"{where}, line {number}: not five columns with a score "
+                f"{where}, line {number}: not five columns with a score from 1 to 5 "
                 f"({quoted(str(e))}); {AGAIN}"
             ) from None
-        # No comparison with NaN is true.
-        if not 1 <= score <= 5:
-            raise DataError(
-                f"{where}, line {number}: the score {score} is not from 1 to 5; {AGAIN}"
-            )
         if a.strip() and b.strip():
             rows.append((a, b, score))
         else:
             empty.append(f"line {number}")
     leave_out(where, "pairs with an empty sentence", empty, len(lines) - 1)
-    if not rows:
-        raise DataError(f"{where}: contains no pair; {AGAIN}")
     return rows
 
 
@@ -147,24 +125,9 @@ def read_labelled(names: Sequence[str], raw: RawFolder) -> Content:
     """
     rows = []
     for label, name in zip((1, 0), names, strict=True):
-        rows += [(text, label) for text in parse_lines(raw.read(name), raw.path(name))]
+        lines = _lines(raw.read(name), raw.path(name))
+        rows += [(line.strip(), label) for _, line in lines]
     return Content({"sentences": columns_of_labelled(rows)})
-
-
-def parse_lines(content: bytes, where: object) -> list[str]:
-    """Parse a file with one sentence per line.
-
-    Args:
-      content: content of the file.
-      where: name of the file, for messages.
-
-    Returns:
-      The lines without surrounding whitespace, except for empty ones.
-
-    Raises:
-      DataError: it is not text, or there is no sentence.
-    """
-    return [line.strip() for _, line in _lines(content, where)]
 
 
 def _lines(content: bytes, where: object) -> list[tuple[int, str]]:
@@ -204,7 +167,7 @@ def _labelled_reader(
         source=source,
         licence=licence,
         size=size,
-        files=[RawFile(*item) for item in checksums.items()],
+        files=checksums,
     )
 
 
@@ -217,7 +180,7 @@ SICK = Reader(
     ),
     licence="CC BY-NC-SA 3.0 (Marelli et al. 2014)",
     size="4,500 train, 500 trial, 4,927 test; 1.1 MB",
-    files=[RawFile(*item) for item in PAIRS.items()],
+    files=PAIRS,
 )
 MR = _labelled_reader(
     "MR (Pang and Lee 2005): 10,662 sentences of film reviews, 1 if positive",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lnrepro.data.shuffle import permuted
+from experiments.skip_thoughts.permuted import permuted
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 16, 17, 1000, 4097])

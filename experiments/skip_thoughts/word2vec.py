@@ -10,20 +10,19 @@ size 2, where "...." is one number:
     blue ........
 
 In the text format, each entry is a line. The first line may be missing, as in the files
-of GloVe. A word may contain spaces, so that the numbers are the last ones of a line:
+of GloVe. A word may contain spaces, except for the first one without a header, so that
+the numbers are the last ones of a line:
 
     2 2
     red 0.5 -1.25
     at home 1e-3 0
 """
 
-from __future__ import annotations
-
 import itertools
 import mmap
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -34,7 +33,7 @@ from lnrepro.errors import DataError
 LONGEST_WORD = 4096
 
 
-class Word2Vec(Mapping):
+class Word2Vec:
     """Mapping from words to vectors [size] float32.
 
     The file is memory-mapped, and a vector is read when it is asked for. Of several
@@ -43,6 +42,7 @@ class Word2Vec(Mapping):
     Attributes:
       path: the file.
       size: size of the vectors.
+      positions: where the numbers of each word begin in the file.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -56,31 +56,25 @@ class Word2Vec(Mapping):
             if not f.read(1):
                 raise self._error("empty")
             self._map = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        header = self._map.readline().split()
-        count = None
-        if len(header) == 2 and all(field.isdigit() for field in header):
+        first = self._map.readline().split()
+        if len(first) == 2 and all(field.isdigit() for field in first):
             # No file has so many words that more digits are needed.
-            count, self.size = (int(field[:20]) for field in header)
+            count, self.size = (int(field[:20]) for field in first)
         else:
             # There is no header, and the first line is an entry.
+            count, self.size = None, len(first) - 1
             self._map.seek(0)
-            self.size = _numbers_at_end(self._map.readline())
-            self._map.seek(0)
-        entries = self._map.tell()
-        line = self._map.readline()
-        while line.isspace():
-            line = self._map.readline()
-        self._map.seek(entries)
         # A number takes at least two bytes, of text or float32.
         if not 0 < 2 * self.size * (count or 1) <= len(self._map):
             raise self._error(f"begins with {self._map[:24]!r}, which does not fit it")
-        self._is_text = count is None or _numbers_at_end(line) >= self.size
+        # Some of so many bytes of float32 numbers are zero, and none of text.
+        self._is_text = b"\0" not in self._map[: 1 << 16]
         found = self._text_entries() if self._is_text else self._binary_entries()
-        self._positions: dict[str, int] = {}
+        self.positions: dict[str, int] = {}
         total = 0
         for word, position in itertools.islice(found, count):
             total += 1
-            self._positions.setdefault(word, position)
+            self.positions.setdefault(word.decode("utf-8", "replace"), position)
         more = self._map.read(LONGEST_WORD).strip()
         if more or total < (count or 0):
             raise self._error(
@@ -91,7 +85,7 @@ class Word2Vec(Mapping):
     def _error(self, problem: str) -> DataError:
         return DataError(f"{self.path}: {problem}; get a word2vec file, binary or text")
 
-    def _text_entries(self) -> Iterator[tuple[str, int]]:
+    def _text_entries(self) -> Iterator[tuple[bytes, int]]:
         """Yield each word, and where its numbers begin."""
         start = self._map.tell()
         # The header, if there is one, is line 1.
@@ -99,70 +93,42 @@ class Word2Vec(Mapping):
             fields = line.rsplit(None, self.size)
             if len(fields) == self.size + 1:
                 word = fields[0].strip()
-                yield _text(word), start + line.find(word) + len(word)
+                yield word, start + line.find(word) + len(word)
             elif fields:
                 raise self._error(
                     f"line {number} is not a word and {self.size} numbers after it"
                 )
             start += len(line)
 
-    def _binary_entries(self) -> Iterator[tuple[str, int]]:
+    def _binary_entries(self) -> Iterator[tuple[bytes, int]]:
         """Yield each word, and where its numbers begin."""
         while True:
             start = self._map.tell()
             space = self._map.find(b" ", start, start + LONGEST_WORD)
             end = space + 1 + 4 * self.size
             if space < 0 or end > len(self._map):
-                raise self._error(
-                    f"damaged or truncated within word {len(self._positions) + 1:,}"
-                )
+                raise self._error(f"damaged or truncated at byte {start:,}")
             self._map.seek(end)
-            yield _text(self._map[start:space].strip()), space + 1
+            yield self._map[start:space].strip(), space + 1
+
+    def __contains__(self, word: str) -> bool:
+        return word in self.positions
 
     def __getitem__(self, word: str) -> np.ndarray:
-        position = self._positions[word]
+        position = self.positions[word]
         if self._is_text:
             self._map.seek(position)
+            fields = self._map.readline().split()
             try:
-                numbers = np.array(self._map.readline().split(), np.float64)
-            except ValueError as e:
-                raise self._error(
-                    f"the vector of {quoted(word)}: {quoted(str(e))}"
-                ) from None
-            # A number that float32 cannot hold becomes infinite.
-            with np.errstate(over="ignore"):
-                vector = numbers.astype(np.float32)
+                # A number that float32 cannot hold becomes infinite.
+                with np.errstate(over="ignore"):
+                    vector = np.array(fields, np.float64).astype(np.float32)
+            except ValueError:
+                vector = np.array(np.nan)
         else:
             vector = np.frombuffer(self._map, "<f4", self.size, position)
         if not np.isfinite(vector).all():
-            raise self._error(f"the vector of {quoted(word)} contains NaN or infinity")
+            raise self._error(
+                f"the vector of {quoted(word)} contains NaN, infinity or no number"
+            )
         return vector
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._positions)
-
-    def __len__(self) -> int:
-        return len(self._positions)
-
-    def __contains__(self, word: object) -> bool:
-        return word in self._positions
-
-
-def _numbers_at_end(line: bytes) -> int:
-    """Return how many numbers a line ends with, not counting its first word."""
-    count = 0
-    for field in reversed(line.split()[1:]):
-        try:
-            float(field)
-        except ValueError:
-            break
-        count += 1
-    return count
-
-
-def _text(word: bytes) -> str:
-    """Return a word in UTF-8, or else in Windows-1252."""
-    try:
-        return word.decode("utf-8")
-    except UnicodeDecodeError:
-        return word.decode("cp1252", "replace")
