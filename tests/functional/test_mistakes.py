@@ -86,7 +86,6 @@ WRONG_VALUES = [
     ("unroll=0", lambda: ScanOptions(unroll=0)),
     ("kernels=True", lambda: ScanOptions(kernels=True)),
     ("platform='cuda'", lambda: ScanOptions(platform="cuda")),
-    ("kernels='on'", lambda: ScanOptions(kernels="on", backward="autodiff")),
     # Inputs of a sequence or a step.
     ("w_x of LSTMCell takes 4", lambda: unroll(CELL, PARAMS, X[..., :3])),
     ("feature axis", lambda: unroll(CELL, PARAMS, X[0, 0])),

@@ -40,6 +40,7 @@ from tests.functional.programs import (
 from tests.refused import refused
 
 PALLAS, SCAN = ScanOptions(kernels="on"), ScanOptions()
+AUTO_ON_TPU = ScanOptions(kernels="auto", platform="tpu")
 LSTM, SIMPLE = LSTMCell(H, "layer", learned_carry=True), SimpleCell(H, "layer")
 CELLS = {
     **pallas_programs.cells(H),
@@ -224,22 +225,23 @@ def test_too_large_weights_are_named(interpreted):
 def test_a_choice_goes_to_the_scan():
     """Without a word, where there is no TPU or no kernel."""
     same(run_sorting(ScanOptions(kernels="auto")), run_sorting(SCAN))
-    text = lowered_for_tpu(functools.partial(run_sorting, ScanOptions(kernels="auto")))
-    assert "tpu_custom_call" not in text
+    assert "tpu_custom_call" not in lowered_for_tpu(
+        functools.partial(run_sorting, AUTO_ON_TPU)
+    )
 
 
 def lowered_for_tpu(function):
     return jax.jit(function).trace().lower(lowering_platforms=("tpu",)).as_text()
 
 
-def test_the_platform_of_the_lowering_chooses():
+def test_a_kernel_is_chosen_on_a_tpu():
     params, _ = problem(SIMPLE)
 
-    def outputs():
-        return unroll(SIMPLE, params, X, options=ScanOptions(kernels="auto")).outputs
+    def text(options):
+        return lowered_for_tpu(lambda: unroll(SIMPLE, params, X, options=options))
 
-    assert "tpu_custom_call" in lowered_for_tpu(outputs)
-    assert "tpu_custom_call" not in jax.jit(outputs).lower().as_text()
+    assert "tpu_custom_call" in text(AUTO_ON_TPU)
+    assert "tpu_custom_call" not in text(ScanOptions(kernels="auto"))
 
 
 # Compiled for TPUs

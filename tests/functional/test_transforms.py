@@ -115,11 +115,9 @@ def test_forward_mode_needs_autodiff(name):
     gradient = jax.jit(jax.grad(scalar_of("lean")))(x)
     expected = gradient if name == "jacfwd" else jnp.vdot(gradient, V)
     close(jax.jit(lambda: derivative(scalar_of("autodiff"), x))(), expected)
-    # The function that `linearize` returns has left our code, and has JAX's own text.
-    message = "forward-mode" if name == "linearize" else r"backward='autodiff'"
     for transform in (derivative, lambda f, x: jax.vmap(lambda x: derivative(f, x))(x)):
         inputs = x if transform is derivative else X[:2, :3]
-        with pytest.raises(TypeError, match=message):
+        with pytest.raises(TypeError, match="forward-mode"):
             transform(scalar_of("lean"), inputs)
 
 

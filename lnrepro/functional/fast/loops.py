@@ -1,8 +1,8 @@
-"""Loops over steps: in chunks, and one that writes over what it has read.
+"""Loops over steps: in chunks, and the two loops of the backward pass.
 
 XLA's CPU backend writes the gradients of products over the products themselves only
 while the products of the next step are read after this step has written. In any other
-order it copies whole stacks at every step.
+order it copies whole stacks at every step. `scan_in_place` keeps to that order.
 """
 
 import functools
@@ -89,23 +89,38 @@ def scan_in_place(
     """
     reverse = not plan.reverse
     steps = jax.tree.leaves(inputs)[0].shape[0]
-    first = steps - 1 if reverse else 0
     toward = -1 if reverse else 1
+
+    def read(stacks, t):
+        return jax.tree.map(
+            lambda a: jax.lax.dynamic_index_in_dim(
+                a, t, keepdims=False, allow_negative_indices=False
+            ),
+            stacks,
+        )
+
+    def write(stacks, values, t):
+        return jax.tree.map(
+            lambda a, value: jax.lax.dynamic_update_index_in_dim(
+                a, value, t, 0, allow_negative_indices=False
+            ),
+            stacks,
+            values,
+        )
 
     def one_iteration(loop, inputs):
         # `here` holds the values of step t, which were read before this iteration.
         t, carry, total, stacks, here = loop
         carry, (values, terms, outputs) = one_step(carry, (here, inputs))
-        total = jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, terms)
-        stacks = _write(stacks, values, t)
+        stacks = write(stacks, values, t)
         # After the last step the index stays inside the stacks.
         t = jnp.clip(t + toward, 0, steps - 1)
-        return (t, carry, total, stacks, _read(stacks, t)), outputs
+        return (t, carry, add(total, terms), stacks, read(stacks, t)), outputs
 
-    t = jnp.asarray(first)
+    t = jnp.asarray(steps - 1 if reverse else 0)
     (_, carry, total, stacks, _), outputs = jax.lax.scan(
         one_iteration,
-        (t, carry, total, replaced, _read(replaced, t)),
+        (t, carry, total, replaced, read(replaced, t)),
         inputs,
         reverse=reverse,
         unroll=plan.options.unroll,
@@ -113,23 +128,33 @@ def scan_in_place(
     return carry, total, stacks, outputs
 
 
-def _read(tree, t):
-    """The entries of step t of stacks [T, ...]."""
+def scan_at_once(
+    plan: Any, one_step: Callable, carry: Any, total: Any, replaced: Any, inputs: Any
+) -> tuple[Any, Any, Any, Any]:
+    """Do what `scan_in_place` does, with new arrays for the values."""
+    adds_in_loop = plan.form.adds_in_loop
 
-    def read(a):
-        return jax.lax.dynamic_index_in_dim(
-            a, t, keepdims=False, allow_negative_indices=False
+    def one_iteration(state, inputs):
+        carry, total = state
+        carry, (values, terms, outputs) = one_step(carry, inputs)
+        if adds_in_loop:
+            total, terms = add(total, terms), None
+        return (carry, total), (values, terms, outputs)
+
+    (carry, total), (values, terms, outputs) = plan.form.loop(
+        one_iteration,
+        (carry, total),
+        (replaced, inputs),
+        reverse=not plan.reverse,
+        unroll=plan.options.unroll,
+    )
+    if not adds_in_loop:
+        total = jax.tree.map(
+            lambda a, new: a + jnp.sum(new.astype(a.dtype), 0), total, terms
         )
+    return carry, total, values, outputs
 
-    return jax.tree.map(read, tree)
 
-
-def _write(tree, values, t):
-    """Write the values of step t to stacks [T, ...]."""
-
-    def write(a, value):
-        return jax.lax.dynamic_update_index_in_dim(
-            a, value, t, 0, allow_negative_indices=False
-        )
-
-    return jax.tree.map(write, tree, values)
+def add(total: Any, new: Any) -> Any:
+    """Add two trees of gradients in the dtype of the first."""
+    return jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, new)
