@@ -2,7 +2,7 @@
 
 Noise needs a key (`unroll(..., key=key)`). Without one the cell is at test time:
 zoneout takes the expectation, dropout does nothing. A wrapper of a stack wraps each of
-its cells. Recurrent dropout is an option of the cells, `recurrent_dropout`.
+its cells.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.cells.base import Cell, Prepared, check_rate, zeros_for
+from lnrepro.functional.cells.base import Cell, Prepared, zeros_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,11 +133,9 @@ def zoneout(cell: Cell, rate_c: float = 0.0, rate_h: float = 0.0) -> Cell:
       The cell with zoneout. At test time it takes the expectation.
 
     Raises:
-      ValueError: a rate outside [0, 1). A step raises it where the output of the cell
-        is not the last array of its carry.
+      ValueError: by a step, where the output of the cell is not the last array of its
+        carry.
     """
-    check_rate("zoneout", rate_c)
-    check_rate("zoneout", rate_h)
     return cell.map_cells(lambda one: Zoneout(one, rate_c, rate_h))
 
 
@@ -214,12 +212,7 @@ def variational_dropout(cell: Cell, rate_x: float = 0.0, rate_h: float = 0.0) ->
     Returns:
       The cell with dropout; what is kept is divided by 1 - rate. In a loop of your own
       draw the masks once with `cell.sample(key, x_t)` and pass them to `step(noise=)`.
-
-    Raises:
-      ValueError: a rate outside [0, 1).
     """
-    check_rate("variational_dropout", rate_x)
-    check_rate("variational_dropout", rate_h)
     return cell.map_cells(lambda one: VariationalDropout(one, rate_x, rate_h))
 
 

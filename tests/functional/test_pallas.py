@@ -45,7 +45,7 @@ LSTM, SIMPLE = LSTMCell(H, "layer", learned_carry=True), SimpleCell(H, "layer")
 CELLS = {
     **pallas_programs.cells(H),
     "joint": LSTMCell(H, norm_site="joint", cell_norm="carry", gradient_clip=0.1),
-    "rms": SimpleCell(H, "rms", recurrent_dropout=0.3),
+    "rms": SimpleCell(H, "rms"),
     "dreamer_v3": DreamerBlockGRUCell(
         H, hidden_features=4, input_sizes=(3, 1), blocks=2
     ),
@@ -91,7 +91,6 @@ def test_values_and_gradients_equal_the_scan(name, interpreted, x64):
         "seq_lengths": jnp.array([5, 2]),
         "resets": jnp.arange(T) == jnp.array([[1], [2]]),
         "reverse": True,
-        "return_carries": True,
     }
     found = run(CELLS[name], PALLAS, **arguments)
     same(found, run(CELLS[name], SCAN, **arguments), 1e-10)

@@ -203,7 +203,6 @@ def put(mesh, params, specs):
                 SimpleCell(H, "weight"),
                 zoneout(STACK, 0.3, 0.3),
                 variational_dropout(GRUCell(H, "none"), 0.3, 0.3),
-                LSTMCell(H, recurrent_dropout=0.3),
             )
         ],
     ],

@@ -174,7 +174,6 @@ def test_bidirectional_is_two_runs_side_by_side():
     )
     same(result.carry, (left.carry, right.carry))
     same(result.outputs, jnp.concatenate([left.outputs, right.outputs], -1))
-    assert result.carries is None
     same(result.statistics, (left.statistics, None))
 
     tables = left.statistics.values, None

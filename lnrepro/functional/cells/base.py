@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.norms import wide, wide_dtype
+from lnrepro.functional.norms import row, wide, wide_dtype
 
 Carry = Any
 Params = Any
@@ -72,11 +72,6 @@ class Cell:
 
     features: int
     recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h",)
-
-    def __reduce__(self):
-        """Pickle JAX's compiled functions, such as jnp.tanh, by their names."""
-        state = {name: _by_name(value) for name, value in vars(self).items()}
-        return _restored, (type(self), state)
 
     def init(
         self,
@@ -193,32 +188,6 @@ class Cell:
         return wrap(self)
 
 
-class _NamedFunction(NamedTuple):
-    """A function of jax.nn or jax.numpy."""
-
-    name: str
-    is_of_nn: bool
-
-
-def _by_name(value):
-    """A function of JAX by its name, any other value as it is."""
-    name = getattr(value, "__name__", "")
-    for module in (jnp, jax.nn):
-        if name and getattr(module, name, None) is value:
-            return _NamedFunction(name, module is jax.nn)
-    return value
-
-
-def _restored(cell_class, state):
-    """A cell from what `Cell.__reduce__` returned."""
-    cell = object.__new__(cell_class)
-    for name, value in state.items():
-        if isinstance(value, _NamedFunction):
-            value = getattr(jax.nn if value.is_of_nn else jnp, value.name)
-        object.__setattr__(cell, name, value)
-    return cell
-
-
 def positive_integer(cell: str, name: str, value: Any) -> int:
     """Return value as an int.
 
@@ -264,11 +233,6 @@ def zeros_for(x: jax.Array, features: int) -> jax.Array:
     return wide(column) + row(jnp.zeros((features,), x.dtype), wide(x))
 
 
-def row(vector: jax.Array, a: jax.Array) -> jax.Array:
-    """Give a vector [N] as many axes as a [..., N], in the dtype of a."""
-    return vector.astype(a.dtype).reshape((1,) * (a.ndim - 1) + vector.shape)
-
-
 def wide_carry(carry: Carry) -> Carry:
     """Return a carry with its floating-point arrays in float32 at least."""
 
@@ -277,21 +241,6 @@ def wide_carry(carry: Carry) -> Carry:
         return wide(a) if jnp.issubdtype(a.dtype, jnp.floating) else a
 
     return jax.tree.map(widened, carry)
-
-
-def dropout(key: jax.Array | None, rate: float, a: jax.Array) -> jax.Array:
-    """Set each entry to zero with probability `rate`, and divide the rest by 1 - rate.
-
-    Args:
-      key: random key. None returns a as it is.
-      rate: in [0, 1). Zero returns a as it is.
-      a: floating-point array of any shape.
-    """
-    if key is None or not rate:
-        return a
-    # An array of rates, so that the draws are sharded as a is.
-    keep = jax.random.bernoulli(key, jnp.full_like(a, 1 - rate, jnp.float32))
-    return jnp.where(keep, a / (1 - rate), jnp.zeros((), a.dtype))
 
 
 def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None:
@@ -325,12 +274,6 @@ def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None
                 f"{cell}: {name} has shape {shape}, but a cell with these options has "
                 f"{spec.shape}"
             )
-
-
-def check_rate(name: str, rate: float) -> None:
-    """Raise ValueError unless the rate lies in [0, 1)."""
-    if not 0 <= rate < 1:
-        raise ValueError(f"{name}: rate {rate} must lie in [0, 1)")
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
@@ -385,13 +328,10 @@ def draw(specs: dict[str, ParamSpec], key: jax.Array, dtype: Any) -> dict:
     """
     # Orthogonal initialisers need a QR decomposition, which bfloat16 does not have.
     draw_dtype = wide_dtype(dtype)
-    drawn = [
-        (name, spec.initializer, spec.shape)
-        for name, spec in specs.items()
-        if spec.initializer
-    ]
+    drawn = [name for name, spec in specs.items() if spec.initializer]
     keys = jax.random.split(key, len(drawn))
     params = {}
-    for (name, initializer, shape), subkey in zip(drawn, keys, strict=True):
-        params[name] = initializer(subkey, shape, draw_dtype).astype(dtype)
+    for name, subkey in zip(drawn, keys, strict=True):
+        array = specs[name].initializer(subkey, specs[name].shape, draw_dtype)
+        params[name] = array.astype(dtype)
     return params

@@ -12,12 +12,11 @@ from lnrepro.functional.cells.base import (
     ParamSpec,
     StepContext,
     choice,
-    dropout,
-    row,
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import Norm, add_row, site_params
 from lnrepro.functional.modules import refuse_options
+from lnrepro.functional.norms import row
 
 
 @refuse_options
@@ -80,20 +79,13 @@ class GRUCell(GatedCell):
     def site_norms(self):
         """The norms at the sites x, h and joint, and u where the reset comes before."""
         # Both gates are one group, and the candidate is another.
-        gates_and_candidate = self.norm_of_product(groups=(2, 1))
-        x, joint = gates_and_candidate, Norm()
-        if self.reset == "after":
-            return {"x": x, "h": gates_and_candidate, "joint": joint}
+        product, none = self.norm_of_product(3, (2, 1)), Norm(3 * self.features)
+        # Weight norm has one length for every column of w_h, in whichever product.
+        if self.reset == "after" or self.norm == "weight":
+            return {"x": product, "h": product, "joint": none, "u": none}
         # The gates and the candidate are products of their own here.
-        of_one = self.norm_of_product()
-        return {"x": x, "h": of_one, "joint": joint, "u": of_one}
-
-    def site_sizes(self):
-        """The number of units at every site."""
-        H = self.features
-        if self.reset == "after":
-            return super().site_sizes()
-        return {"x": 3 * H, "h": 2 * H, "joint": 3 * H, "u": H}
+        h, u = self.norm_of_product(2), self.norm_of_product(1)
+        return {"x": product, "h": h, "joint": none, "u": u}
 
     def extra_specs(self):
         """Specs of the recurrent bias."""
@@ -130,7 +122,6 @@ class GRUCell(GatedCell):
 
         # Eq. 27 and 28: the candidate, and the mix of it with the previous h.
         n = self.activation_fn(x_candidate + h_candidate)
-        n = dropout(context.key, self.recurrent_dropout, n)
         # (1 - z) h + z n with one multiplication less.
         return h + z * (n - h), normalise.statistics
 
