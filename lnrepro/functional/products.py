@@ -34,11 +34,11 @@ class NamedProducts:
         Args:
           weights: {name: weight}.
           known: {name: product [..., N]} of products that are not computed again.
-          compute: (name, v [..., D], weight) -> product; None takes `multiply`.
+          compute: (name, v [..., D], weight) -> product. None multiplies.
         """
         self.weights = weights
         self.known = known or {}
-        self.compute = compute or _computed
+        self.compute = compute
         self.inputs: dict[str, jax.Array] = {}
         self.computed: dict[str, jax.Array] = {}
 
@@ -70,13 +70,13 @@ class NamedProducts:
         self.inputs[name] = v
         if name in self.known:
             return self.known[name]
-        self.computed[name] = self.compute(name, v, self.weights[name])
-        return self.computed[name]
-
-
-def _computed(name, v, weight):
-    del name
-    return multiply(v, weight)
+        weight = self.weights[name]
+        if self.compute is None:
+            product = multiply(v, weight)
+        else:
+            product = self.compute(name, v, weight)
+        self.computed[name] = product
+        return product
 
 
 def named_dot(weights: Weights) -> Dot:
@@ -122,7 +122,7 @@ def gather_last(a: jax.Array) -> jax.Array:
 
 def gather(a: jax.Array) -> jax.Array:
     """Return an array whole on every device of a mesh with Explicit axes."""
-    if not _is_sharded(a):
+    if not any(jax.typeof(a).sharding.spec):
         return a
     return jax.sharding.reshard(a, jax.sharding.PartitionSpec())
 
@@ -173,29 +173,6 @@ def weight_gradient(v: jax.Array, d: jax.Array, weight: jax.Array) -> jax.Array:
     rows_v = v.astype(weight.dtype).reshape(-1, v.shape[-1])
     rows_d = d.reshape(-1, d.shape[-1])
     return jax.lax.dot_general(rows_v, rows_d, (((0,), (0,)), ((), ())))
-
-
-@jax.custom_vjp
-def product(v: jax.Array, weight: jax.Array) -> jax.Array:
-    """Multiply as `multiply` does, with `weight_gradient` as derivative.
-
-    Args:
-      v: [..., D].
-      weight: [D, N] or blocks, as for `multiply`.
-    """
-    return multiply(v, weight)
-
-
-def _product_forward(v, weight):
-    return multiply(v, weight), (v, weight)
-
-
-def _product_backward(saved, d):
-    v, weight = saved
-    return plain_input_gradient(d, v, weight), weight_gradient(v, d, weight)
-
-
-product.defvjp(_product_forward, _product_backward)
 
 
 @jax.custom_vjp

@@ -179,13 +179,13 @@ def _chunk(x, steps, least_steps):
     """The fewest steps that give a product enough rows to run at full speed."""
     # Measured on a CPU: larger products are not faster.
     enough_rows = 512
-    shapes = [leaf.shape for leaf in jax.tree.leaves(x)]
-    sizes = [size for shape in shapes for size in shape]
-    if not shapes or not all(isinstance(size, int) for size in sizes):
-        return steps  # jax.export has symbolic sizes.
+    leaves = jax.tree.leaves(x)
+    # jax.export has symbolic sizes.
+    if not leaves or not isinstance(math.prod(leaves[0].shape), int):
+        return steps
     # A leaf is [T, batch axes..., D], so a product over `chunk` steps has chunk * rows
     # rows.
-    rows = math.prod(shapes[0][1:-1])
+    rows = math.prod(leaves[0].shape[1:-1])
     chunk = max(1, least_steps, -(-enough_rows // max(rows, 1)))
     if 2 * chunk > steps:
         return steps

@@ -31,10 +31,9 @@ def flip(sequences: Any, seq_lengths: jax.Array | None) -> Any:
         time = jnp.arange(a.shape[0]).reshape(-1, *[1] * seq_lengths.ndim)
         lengths = seq_lengths[None]
         source = jnp.where(time < lengths, lengths - 1 - time, time)
-        # take_along_axis needs an index [T, ..., n] of the shape of `a`.
-        features = a.shape[1 + seq_lengths.ndim :]
-        source = source.reshape(source.shape + (1,) * len(features))
-        return jnp.take_along_axis(a, jnp.broadcast_to(source, a.shape), 0)
+        # take_along_axis needs an index with as many axes as `a`.
+        source = source.reshape(source.shape + (1,) * (a.ndim - source.ndim))
+        return jnp.take_along_axis(a, source, 0)
 
     return jax.tree.map(flip_one, sequences)
 

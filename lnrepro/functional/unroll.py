@@ -384,37 +384,35 @@ def bidirectional(
             f"of the backward cell; it is a {type(params).__name__}"
         )
     # Each cell draws its own noise, so the key is split.
-    pairs = zip(
-        (forward, backward),
-        params,
-        (None, None) if initial_carry is None else initial_carry,
-        (None, None) if key is None else jax.random.split(key),
-        (None, None) if statistics is None else statistics,
-        (False, True),
-        strict=True,
-    )
-    left, right = (
-        unroll(
+    keys = None if key is None else jax.random.split(key)
+
+    def run(number, cell):
+        """Run one of the cells, the second one from right to left."""
+
+        def own(pair):
+            return None if pair is None else pair[number]
+
+        return unroll(
             cell,
-            cell_params,
+            params[number],
             x,
-            initial_carry=carry,
+            initial_carry=own(initial_carry),
             seq_lengths=seq_lengths,
             mask=mask,
             resets=resets,
-            reverse=reverse,
+            reverse=number == 1,
             keep_order=True,
             time_major=time_major,
-            key=cell_key,
+            key=own(keys),
             memory=memory,
-            statistics=cell_statistics,
+            statistics=own(statistics),
             options=options,
         )
-        for cell, cell_params, carry, cell_key, cell_statistics, reverse in pairs
-    )
+
+    left, right = run(0, forward), run(1, backward)
     # Both outputs stand in the order of x, so row t of each belongs to input t.
     outputs = jnp.concatenate([left.outputs, right.outputs], -1)
-    both = None
-    if left.statistics is not None or right.statistics is not None:
-        both = (left.statistics, right.statistics)
-    return Unrolled((left.carry, right.carry), outputs, both)
+    used = None
+    if left.statistics or right.statistics:
+        used = (left.statistics, right.statistics)
+    return Unrolled((left.carry, right.carry), outputs, used)

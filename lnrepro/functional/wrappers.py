@@ -10,7 +10,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.cells.base import Cell, Prepared, zeros_for
+from lnrepro.functional.cells.base import Cell, Prepared, choice, zeros_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,13 +245,10 @@ class Stack(Cell):
         for cell in self.cells:
             if not isinstance(cell, Cell):
                 raise TypeError(
-                    f"stack: {_kind(cell)} is no cell; give cells one by one, as in "
+                    f"stack: {cell!r} is no cell; give cells one by one, as in "
                     "stack(LSTMCell(4), LSTMCell(4))"
                 )
-        if self.skip not in ("none", "graves", "residual"):
-            raise ValueError(
-                f"stack: skip={self.skip!r}; choose 'none', 'graves' or 'residual'"
-            )
+        choice("stack", "skip", self.skip, ("none", "graves", "residual"))
 
     @property
     def features(self):
@@ -402,12 +399,6 @@ class Stack(Cell):
     def map_cells(self, wrap):
         """Wrap each of the cells."""
         return Stack(tuple(cell.map_cells(wrap) for cell in self.cells), self.skip)
-
-
-def _kind(value):
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    return f"a {type(value).__name__}"
 
 
 def _dot_of_cell(dot, index):

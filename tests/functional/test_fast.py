@@ -174,12 +174,10 @@ def test_products_and_their_gradients_equal_matmul(kind, shape):
     y, pull = jax.vjp(jnp.matmul, v, dense)
     d_v, d_dense = pull(d)
     same(products.multiply(v, weight), y)
-    same(products.product(v, weight), y)
     same(products.input_gradient(d, v, weight), d_v)
     d_weight = products.weight_gradient(v, d, weight)
     # The gradient of a block is that part of the dense matrix's gradient.
     same(jnp.vdot(d_weight, weight), jnp.vdot(d_dense, dense))
-    same(jax.vjp(products.product, v, weight)[1](d), (d_v, d_weight))
     same(jax.vjp(products.multiply, v, weight)[1](d), (d_v, d_weight))
 
 

@@ -188,8 +188,8 @@ class Cell:
         return wrap(self)
 
 
-def positive_integer(cell: str, name: str, value: Any) -> int:
-    """Return value as an int.
+def positive_integer(cell: str, name: str, value: Any) -> None:
+    """Check a field that counts something.
 
     Args:
       cell: name of the cell, for the message.
@@ -205,7 +205,6 @@ def positive_integer(cell: str, name: str, value: Any) -> int:
         number = 0
     if number < 1 or isinstance(value, bool):
         raise ValueError(f"{cell}: {name}={value!r}; it must be a positive integer")
-    return number
 
 
 def choice(cell: str, name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -257,8 +256,8 @@ def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None
     missing = sorted(set(specs) - set(params))
     if missing:
         raise ValueError(
-            f"{cell}: params has no {', '.join(map(repr, missing))}, only "
-            f"{sorted(params)}; make them with cell.init(key, features_in)"
+            f"{cell}: params has no {', '.join(map(repr, missing))}; make them with "
+            "cell.init(key, features_in)"
         )
     unused = sorted(set(params) - set(specs))
     if unused:
@@ -268,11 +267,10 @@ def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None
         )
     for name, spec in specs.items():
         # A smaller array would broadcast, and give other numbers without a word.
-        shape = params[name].shape
-        if shape != spec.shape:
+        if params[name].shape != spec.shape:
             raise ValueError(
-                f"{cell}: {name} has shape {shape}, but a cell with these options has "
-                f"{spec.shape}"
+                f"{cell}: {name} has shape {params[name].shape}, but a cell with these "
+                f"options has {spec.shape}"
             )
 
 

@@ -17,10 +17,8 @@ import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import (
     Cell,
-    Dot,
     ParamSpec,
     Prepared,
-    StepContext,
     check_params,
     choice,
     draw,
@@ -79,14 +77,7 @@ class DreamerGRUCell(GatedCell):
         none = Norm(3 * self.features)
         return {"x": none, "h": none, "joint": self.norm_of_product(3)}
 
-    def step(
-        self,
-        dot: Dot,
-        params: dict[str, jax.Array],
-        carry: jax.Array,
-        x_proj: jax.Array,
-        context: StepContext,
-    ) -> tuple[jax.Array, dict | None]:
+    def step(self, dot, params, carry, x_proj, context):
         """Take one step."""
         normalise = self.normaliser(params, context)
         # Narrow products are added in float32, so that the sum is rounded once.
@@ -152,13 +143,11 @@ class DreamerBlockGRUCell(Cell):
     def __post_init__(self):
         """Check the fields."""
         name = type(self).__name__
-        for field in ("features", "hidden_features", "blocks"):
-            number = positive_integer(name, field, getattr(self, field))
-            object.__setattr__(self, field, number)
-        sizes = tuple(
-            positive_integer(name, "input_sizes", n) for n in self.input_sizes
-        )
-        object.__setattr__(self, "input_sizes", sizes)
+        positive_integer(name, "features", self.features)
+        positive_integer(name, "hidden_features", self.hidden_features)
+        positive_integer(name, "blocks", self.blocks)
+        for size in self.input_sizes:
+            positive_integer(name, "input_sizes", size)
         choice(name, "norm", self.norm, CASE_NORMS)
         check_epsilon(name, self.epsilon)
         if self.features % self.blocks:
@@ -168,9 +157,9 @@ class DreamerBlockGRUCell(Cell):
 
     def site_norms(self) -> dict[str, Norm]:
         """The norms of the input layers "0", "1" and so on, and of "hidden"."""
-        kind, norms = NORMS[self.norm].of_state, {}
-        for i in range(self._layers):
-            norms[str(i)] = kind(self.hidden_features, self.epsilon)
+        kind = NORMS[self.norm].of_state
+        layers = map(str, range(1 + len(self.input_sizes)))
+        norms = dict.fromkeys(layers, kind(self.hidden_features, self.epsilon))
         return norms | {"hidden": kind(self.features, self.epsilon)}
 
     def init(self, key, features_in, dtype=jnp.float32):
@@ -181,13 +170,12 @@ class DreamerBlockGRUCell(Cell):
     def _specs(self):
         H, K, G = self.features, self.hidden_features, self.blocks
         # The first input layer reads h, the others a part of the input.
-        layers = (H, *self.input_sizes)
-        specs = {
-            f"w_{i}": ParamSpec(lecun_normal, (size, K))
-            for i, size in enumerate(layers)
-        }
+        specs = {}
+        for i, size in enumerate((H, *self.input_sizes)):
+            specs[f"w_{i}"] = ParamSpec(lecun_normal, (size, K))
+        # A block of W_hidden reads its part of h, and all of y.
         rows = H // G
-        inputs = rows + len(layers) * K
+        inputs = rows + len(specs) * K
         specs["w_hidden"] = ParamSpec(lecun_normal, (G, inputs, rows))
         specs["w_gates"] = ParamSpec(lecun_normal, (G, rows, 3 * rows))
         for site, norm in self.site_norms().items():
@@ -207,15 +195,15 @@ class DreamerBlockGRUCell(Cell):
           ValueError: parameters that belong to a cell with other options.
         """
         check_params(type(self).__name__, params, self._specs())
-        rest = dict(params)
-        weights = {f"w_{i}": rest.pop(f"w_{i}") for i in range(self._layers)}
+        {name for name in params if name.startswith("w_")}
+        weights = {name: a for name, a in params.items() if name.startswith("w_")}
+        rest = {name: a for name, a in params.items() if name not in weights}
         rows = self.features // self.blocks
-        v, u = jnp.split(rest.pop("w_hidden"), [rows], 1)
-        weights["w_h"] = v
+        weights["w_h"], u = jnp.split(weights.pop("w_hidden"), [rows], 1)
         # U maps the same inputs to all blocks, so that it is one dense matrix.
         weights["w_y"] = jnp.moveaxis(u, 0, 1).reshape(u.shape[1], self.features)
         # Blocks of three gates [G, H / G, 3 H / G], of which `dot` joins equal gates.
-        weights["w_gates"] = rest.pop("w_gates").reshape(self.blocks, rows, 3, rows)
+        weights["w_gates"] = weights["w_gates"].reshape(self.blocks, rows, 3, rows)
         return Prepared(weights, rest)
 
     def project(self, dot, params, x):
@@ -233,17 +221,9 @@ class DreamerBlockGRUCell(Cell):
         """A hidden layer after its product: f(N(product + b))."""
         a = add_row(product, params, f"inner_bias_{site}")
         norm = self.site_norms()[site]
-        a, _ = norm.apply(site_params(params, site), a, None, None)
-        return self.hidden_fn(a)
+        return self.hidden_fn(norm.apply(site_params(params, site), a))
 
-    def step(
-        self,
-        dot: Dot,
-        params: dict[str, jax.Array],
-        carry: jax.Array,
-        x_proj: jax.Array,
-        context: StepContext,
-    ) -> tuple[jax.Array, dict | None]:
+    def step(self, dot, params, carry, x_proj, context):
         """Take one step."""
         y_0 = self._layer(params, "0", dot("w_0", carry))
         y = jnp.concatenate([y_0, x_proj], -1)
@@ -254,11 +234,6 @@ class DreamerBlockGRUCell(Cell):
     def output(self, carry):
         """Return h, the carry itself."""
         return carry
-
-    @property
-    def _layers(self):
-        """The number of input layers."""
-        return 1 + len(self.input_sizes)
 
     def _check_input(self, features_in):
         """Raise ValueError unless the input consists of its parts."""

@@ -22,6 +22,7 @@ from lnrepro.functional.cells.base import (
 from lnrepro.functional.cells.sites import (
     NORMS,
     PRODUCT_NORMS,
+    BatchNorm,
     Norm,
     Normaliser,
     add_row,
@@ -77,10 +78,7 @@ class GatedCell(Cell):
     def __post_init__(self):
         """Check the fields."""
         name = type(self).__name__
-        # Any integral type is welcome; the field then holds an int, so that cells of
-        # equal numbers are equal.
-        features = positive_integer(name, "features", self.features)
-        object.__setattr__(self, "features", features)
+        positive_integer(name, "features", self.features)
         choice(name, "norm", self.norm, self.norm_names)
         check_epsilon(name, self.epsilon)
 
@@ -99,7 +97,7 @@ class GatedCell(Cell):
 
     def init(self, key, features_in, dtype=jnp.float32):
         """Draw fresh parameters; each gate's part of a kernel is drawn by itself."""
-        features_in = positive_integer(type(self).__name__, "features_in", features_in)
+        positive_integer(type(self).__name__, "features_in", features_in)
         params = draw(self._specs(features_in), key, dtype)
         if self.norm == "weight":
             # Start from the norms of the fresh columns, so that nothing changes.
@@ -169,11 +167,10 @@ class GatedCell(Cell):
     def project(self, dot, params, x):
         """Return N_x(W_x x), [..., N], with the inner bias under the norm."""
         product = add_row(dot("w_x", x), params, self.inner_bias_name)
-        norm = self.site_norms()["x"]
         # Batch norm knows the mask and the statistics of the step only.
-        if norm.has_batch_statistics:
+        if self.norm == "batch":
             return product
-        return norm.apply(site_params(params, "x"), product, None, None)[0]
+        return self.site_norms()["x"].apply(site_params(params, "x"), product)
 
     def output(self, carry):
         """Return h, the carry itself."""
@@ -186,8 +183,8 @@ class GatedCell(Cell):
     @property
     def sites(self):
         """The sites of batch norm and their sizes, {} without batch norm."""
-        norms = self.site_norms() if self.norm == "batch" else {}
-        return {site: n.size for site, n in norms.items() if n.has_batch_statistics}
+        norms = self.site_norms().items()
+        return {site: n.size for site, n in norms if isinstance(n, BatchNorm)}
 
     @property
     def learns_carry(self):

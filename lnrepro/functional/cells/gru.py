@@ -8,9 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import (
-    Dot,
     ParamSpec,
-    StepContext,
     choice,
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
@@ -103,14 +101,7 @@ class GRUCell(GatedCell):
         w_gates, w_candidate = jnp.split(w_h, [2 * self.features], -1)
         return {"w_h": w_gates, "w_u": w_candidate}
 
-    def step(
-        self,
-        dot: Dot,
-        params: dict[str, jax.Array],
-        carry: jax.Array,
-        x_proj: jax.Array,
-        context: StepContext,
-    ) -> tuple[jax.Array, dict | None]:
+    def step(self, dot, params, carry, x_proj, context):
         """Take one step: eq. 26 to 28."""
         h = carry
         normalise = self.normaliser(params, context)

@@ -8,10 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import (
-    Dot,
     ParamSpec,
     Prepared,
-    StepContext,
     choice,
     clip_gradient,
 )
@@ -135,14 +133,7 @@ class LSTMCell(GatedCell):
                 rest["bias"] = rest["bias"] + bias if "bias" in rest else bias
         return Prepared(weights, rest)
 
-    def step(
-        self,
-        dot: Dot,
-        params: dict[str, jax.Array],
-        carry: tuple[jax.Array, jax.Array],
-        x_proj: jax.Array,
-        context: StepContext,
-    ) -> tuple[tuple[jax.Array, jax.Array], dict | None]:
+    def step(self, dot, params, carry, x_proj, context):
         """Take one step: eq. 20 to 22."""
         c, h = carry
         normalise = self.normaliser(params, context)

@@ -3,9 +3,6 @@
 import dataclasses
 from typing import ClassVar
 
-import jax
-
-from lnrepro.functional.cells.base import Dot, StepContext
 from lnrepro.functional.cells.gated import GatedCell
 from lnrepro.functional.cells.sites import CASE_NORMS, Norm, add_row, without_bias
 from lnrepro.functional.modules import refuse_options
@@ -40,14 +37,7 @@ class SimpleCell(GatedCell):
             return {"x": none, "h": none, "joint": norm}
         return {"x": norm, "h": norm, "joint": none}
 
-    def step(
-        self,
-        dot: Dot,
-        params: dict[str, jax.Array],
-        carry: jax.Array,
-        x_proj: jax.Array,
-        context: StepContext,
-    ) -> tuple[jax.Array, dict | None]:
+    def step(self, dot, params, carry, x_proj, context):
         """Take one step: eq. 4."""
         h = carry
         normalise = self.normaliser(params, context)

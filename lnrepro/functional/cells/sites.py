@@ -14,9 +14,9 @@ import jax
 from lnrepro.functional import norms
 from lnrepro.functional.cells.base import Initializer, ParamSpec, StepContext
 from lnrepro.functional.fast.layer_norm import (
+    CENTRES_WEIGHTS,
     Groups,
     centre,
-    centres_weights,
     layer_norm_of_groups,
 )
 from lnrepro.functional.norms import row, wide
@@ -42,7 +42,6 @@ class Norm:
     groups: Groups = (1,)
     names: tuple[str, ...] = ()
     gain_init: ClassVar[Initializer] = staticmethod(jax.nn.initializers.ones)
-    has_batch_statistics: ClassVar[bool] = False
 
     def prepare(self, params: dict, weight: jax.Array) -> jax.Array:
         """Return the weight of the product at this site, ready to multiply.
@@ -53,21 +52,14 @@ class Norm:
         """
         return weight
 
-    def apply(
-        self, params: dict, a: jax.Array, mask: jax.Array | None, statistics: Any
-    ) -> tuple[jax.Array, Any]:
-        """Normalise a [..., N].
+    def apply(self, params: dict, a: jax.Array) -> jax.Array:
+        """Normalise a [..., N] in float32 at least.
 
         Args:
           params: the site's parameters.
           a: the values at the site.
-          mask: [...], False at rows that do not count in batch statistics.
-          statistics: (mean, var) to use in place of the batch's, or None.
-
-        Returns:
-          (the normalised values in float32 at least, batch statistics or None).
         """
-        return wide(a), None
+        return wide(a)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +72,9 @@ class LayerNorm(Norm):
         """Whether the mean of what `apply` gets is zero already."""
         return False
 
-    def apply(self, params, a, mask, statistics):
+    def apply(self, params, a):
         """Normalise each group of a [..., N]."""
-        y = layer_norm_of_groups(
+        return layer_norm_of_groups(
             a,
             params["gain"],
             params.get("bias"),
@@ -90,7 +82,6 @@ class LayerNorm(Norm):
             groups=self.groups,
             is_centred=self.is_centred(),
         )
-        return y, None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +94,7 @@ class ProductLayerNorm(LayerNorm):
 
     def is_centred(self):
         """Whether the weight was centred."""
-        return centres_weights()
+        return CENTRES_WEIGHTS.get()
 
     def prepare(self, params, weight):
         """Centre the weight or bias."""
@@ -128,16 +119,28 @@ class BatchNorm(Norm):
     names: tuple[str, ...] = ("gain", "bias")
     # A gain of 1 would saturate tanh and make gradients vanish (Cooijmans et al.).
     gain_init: ClassVar[Initializer] = staticmethod(jax.nn.initializers.constant(0.1))
-    has_batch_statistics: ClassVar[bool] = True
 
-    def apply(self, params, a, mask, statistics):
-        """Normalise each unit of a [..., N] over the batch."""
-        mean, var = (None, None) if statistics is None else statistics
+    def apply_in_step(
+        self, params: dict, a: jax.Array, context: StepContext, site: str
+    ) -> tuple[jax.Array, Any]:
+        """Normalise each unit of a [..., N] over the batch of a step.
+
+        Args:
+          params: the site's parameters.
+          a: the values at the site.
+          context: its mask is False at rows that do not count, and its statistics, if
+            any, take the place of the batch's.
+          site: name of the site.
+
+        Returns:
+          (the normalised values in float32 at least, the statistics).
+        """
+        mean, var = (context.statistics or {}).get(site, (None, None))
         y, used = norms.batch_norm(
             wide(a),
             params["gain"],
             params.get("bias"),
-            mask=mask,
+            mask=context.mask,
             epsilon=self.epsilon,
             mean=mean,
             var=var,
@@ -219,17 +222,15 @@ class Normaliser:
 
     def of_input(self, x_proj: jax.Array) -> jax.Array:
         """Return what `GatedCell.project` returned under the norm at the site x."""
-        is_left = self.site_norms["x"].has_batch_statistics
+        is_left = isinstance(self.site_norms["x"], BatchNorm)
         return self("x", x_proj) if is_left else x_proj
 
     def __call__(self, site: str, a: jax.Array) -> jax.Array:
         """Normalise the values a [..., N] at a site, in float32 at least."""
-        known = (self.context.statistics or {}).get(site)
-        y, statistics = self.site_norms[site].apply(
-            site_params(self.params, site), a, self.context.mask, known
-        )
-        if statistics is not None:
-            self.collected[site] = statistics
+        norm, params = self.site_norms[site], site_params(self.params, site)
+        if not isinstance(norm, BatchNorm):
+            return norm.apply(params, a)
+        y, self.collected[site] = norm.apply_in_step(params, a, self.context, site)
         return y
 
     @property

@@ -43,7 +43,8 @@ from lnrepro.functional.norms import row, wide
 Groups = tuple[int, ...]
 
 
-_centres_weights = contextvars.ContextVar("centres_weights", default=True)
+# Whether the weights of normalised products are centred.
+CENTRES_WEIGHTS = contextvars.ContextVar("centres_weights", default=True)
 
 
 @contextlib.contextmanager
@@ -58,16 +59,11 @@ def one_step(batch_axes: tuple[int, ...]) -> Iterator[None]:
       batch_axes: sizes of the batch axes of the step.
     """
     few_rows = all(isinstance(n, int) for n in batch_axes) and math.prod(batch_axes) < 8
-    token = _centres_weights.set(not few_rows)
+    token = CENTRES_WEIGHTS.set(not few_rows)
     try:
         yield
     finally:
-        _centres_weights.reset(token)
-
-
-def centres_weights() -> bool:
-    """Return whether the weights of normalised products are centred."""
-    return _centres_weights.get()
+        CENTRES_WEIGHTS.reset(token)
 
 
 def centre(w: jax.Array, *, groups: Groups = (1,)) -> jax.Array:

@@ -5,7 +5,6 @@ while the products of the next step are read after this step has written. In any
 order it copies whole stacks at every step. `scan_in_place` keeps to that order.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -32,42 +31,26 @@ def over_chunks(
     if steps == size:
         return function(state, inputs)
     left_over = steps % size
-    if not left_over:
-        # [T, ...] -> [T / size, size, ...], and back below.
-        split = jax.tree.map(lambda a: a.reshape(-1, size, *a.shape[1:]), inputs)
-        state, stacked = jax.lax.scan(function, state, split, reverse=reverse)
-        return state, _join_chunks(stacked)
 
-    # The chunks are read from the whole arrays. A part of these, split into chunks,
-    # would be a copy.
-    def of_chunk(state, first, length):
+    def of_chunk(state, first, length=size):
+        # Chunks are read from the whole arrays. These split into chunks, without what
+        # is left over, would be a copy.
         def read(a):
             return jax.lax.dynamic_slice_in_dim(a, first, length)
 
         return function(state, jax.tree.map(read, inputs))
 
-    def of_rest(state):
-        return of_chunk(state, steps - left_over, left_over)
-
-    if reverse:
-        state, rest = of_rest(state)
-    state, stacked = jax.lax.scan(
-        functools.partial(of_chunk, length=size),
-        state,
-        jnp.arange(0, steps - left_over, size),
-        reverse=reverse,
-    )
+    if left_over and reverse:
+        state, rest = of_chunk(state, steps - left_over, left_over)
+    starts = jnp.arange(0, steps - left_over, size)
+    state, stacked = jax.lax.scan(of_chunk, state, starts, reverse=reverse)
+    # [chunks, size, ...] -> [chunks * size, ...]
+    outputs = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), stacked)
+    if not left_over:
+        return state, outputs
     if not reverse:
-        state, rest = of_rest(state)
-    outputs = jax.tree.map(
-        lambda a, b: jnp.concatenate([a, b]), _join_chunks(stacked), rest
-    )
-    return state, outputs
-
-
-def _join_chunks(tree):
-    """Arrays [chunks, steps, ...] as [chunks * steps, ...]."""
-    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), tree)
+        state, rest = of_chunk(state, steps - left_over, left_over)
+    return state, jax.tree.map(lambda *a: jnp.concatenate(a), outputs, rest)
 
 
 def scan_in_place(
