@@ -4,6 +4,7 @@ Shape letters: D inputs and N outputs of a product, G blocks, K gates, U units o
 in a block.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import jax
@@ -12,35 +13,27 @@ import jax.numpy as jnp
 from lnrepro.functional.fast import platform
 
 Dot = Callable[[str, jax.Array], jax.Array]
+# Arrays by the names of weights.
 Weights = dict[str, jax.Array]
 
 
+@dataclasses.dataclass
 class NamedProducts:
     """The `dot` of one call of a step, with a record of its products.
 
     Attributes:
+      weights: {name: weight}.
+      known: {name: product [..., N]} of products that are not computed again.
+      compute: (name, v [..., D], weight) -> product. None multiplies.
       inputs: {name: v [..., D]} of the products taken so far.
       computed: {name: product [..., N]} of those that were computed here.
     """
 
-    def __init__(
-        self,
-        weights: Weights,
-        known: dict[str, jax.Array] | None = None,
-        compute: Callable[[str, jax.Array, jax.Array], jax.Array] | None = None,
-    ):
-        """Start with an empty record.
-
-        Args:
-          weights: {name: weight}.
-          known: {name: product [..., N]} of products that are not computed again.
-          compute: (name, v [..., D], weight) -> product. None multiplies.
-        """
-        self.weights = weights
-        self.known = known or {}
-        self.compute = compute
-        self.inputs: dict[str, jax.Array] = {}
-        self.computed: dict[str, jax.Array] = {}
+    weights: Weights
+    known: Weights = dataclasses.field(default_factory=dict)
+    compute: Callable[[str, jax.Array, jax.Array], jax.Array] | None = None
+    inputs: Weights = dataclasses.field(default_factory=dict)
+    computed: Weights = dataclasses.field(default_factory=dict)
 
     def dot(self, name: str, v: jax.Array) -> jax.Array:
         """Multiply by the weight of that name.

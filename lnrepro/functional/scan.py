@@ -148,16 +148,17 @@ def _reads_of(step, weights, params, carry, x, context):
     def one_step(x, copy, params, carry, context):
         # Tracers are compared by identity: `h` that is passed on unchanged is the same
         # object.
-        leaf_of_x = {id(a): i for i, a in enumerate(jax.tree.leaves(x))}
-        leaf_of_carry = {id(a): i for i, a in enumerate(jax.tree.leaves(carry))}
+        leaves_of_x, leaves_of_carry = (
+            [id(a) for a in jax.tree.leaves(tree)] for tree in (x, carry)
+        )
 
         def multiply(name, v, weight):
-            if id(v) in leaf_of_x:
-                of_x[name] = leaf_of_x[id(v)]
+            if id(v) in leaves_of_x:
+                of_x[name] = leaves_of_x.index(id(v))
                 # The copy is read here, so that x itself is read by the rest alone.
                 v = jax.tree.leaves(copy)[of_x[name]]
-            elif id(v) in leaf_of_carry:
-                of_carry[name] = leaf_of_carry[id(v)]
+            elif id(v) in leaves_of_carry:
+                of_carry[name] = leaves_of_carry.index(id(v))
             return products.multiply(v, weight)
 
         record = NamedProducts(weights, compute=multiply)

@@ -174,30 +174,6 @@ def test_padded_steps_are_as_if_absent(name, reverse, keep_order):
     assert is_zero(np.delete(result.outputs, rows, 1))
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-def test_length_zero_returns_the_first_carry(reverse):
-    lengths = jnp.array([0, 3])
-    result = run(
-        CELL, PARAMS, X, seq_lengths=lengths, initial_carry=STORED, reverse=reverse
-    )
-    same(at(result.carry, 0), at(STORED, 0), 0)
-    assert is_zero(result.outputs[0])
-
-
-@pytest.mark.parametrize("name", ["lstm", "lstm_batch", "attention"])
-def test_padding_may_hold_nan(name):
-    cell = CELLS[name]
-    params, carry = problem(cell)
-    lengths = jnp.array([2, 4])
-    valid = jnp.arange(T)[:, None] < lengths[:, None, None]
-    of_bad, of_good = (
-        gradients_and_result(cell, params, x, carry, seq_lengths=lengths)
-        for x in (jnp.where(valid, X, jnp.nan), X)
-    )
-    same(of_bad, of_good)
-    assert is_zero(of_good[0][1] * ~valid)
-
-
 def test_a_masked_step_may_hold_nan():
     bad = X[:, 0].at[1].set(jnp.nan)
 
@@ -376,27 +352,3 @@ def test_lean_gradients_equal_those_of_autodiff(x64, name):
     ):
         found = gradients_and_result(cell, *arguments, options=options, **how)
         same(found, plain, 1e-10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CELLS)
-def test_second_derivatives(x64, name):
-    """Forward over reverse and reverse over reverse."""
-    cell = CELLS[name]
-    arguments = in_float64(cell)
-
-    def of_options(options):
-        def gradient(*arguments):
-            return gradients_and_result(cell, *arguments, options=options)[0]
-
-        def length(*arguments):
-            leaves = jax.tree.leaves(gradient(*arguments))
-            return sum(jnp.sum(jnp.cos(leaf)) for leaf in leaves)
-
-        tangents = jax.tree.map(jnp.cos, arguments)
-        forward = jax.jvp(gradient, arguments, tangents)[1]
-        return forward, jax.grad(length, (0, 1, 2, 3))(*arguments)
-
-    of_both = jax.jit(lambda: (of_options(ScanOptions()), of_options(AUTODIFF)))
-    lean, plain = of_both()
-    same(lean, plain, 1e-9)
