@@ -40,6 +40,8 @@ REPLACEMENTS = {
     # Options of functional cells and of ScanOptions.
     "norm_groups": "a cell of your own, whose step normalises each group",
     "blocks": "a cell of your own; dot multiplies by block-diagonal weights [G, D, N]",
+    "recurrent_dropout": "functional.zoneout, or functional.variational_dropout",
+    "update_bias": "a subclass whose step adds it",
     "pallas": "kernels='on', 'auto' or 'off'",
     "hoist": "ScanOptions without it; the platform chooses",
     # Arguments of LayerNorm.

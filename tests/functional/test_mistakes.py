@@ -116,7 +116,7 @@ WRONG_VALUES = [
 WRONG_TYPES = [
     ("'colour'", lambda: LSTMCell(4, colour=1)),
     ("peephole", lambda: GRUCell(4, peephole=True)),
-    ("update_bias", lambda: GRUCell(4, update_bias=1.0)),
+    ("'recurrent_dropout'; use", lambda: GRUCell(4, recurrent_dropout=0.1)),
     ("reset", lambda: DreamerGRUCell(4, reset="before")),
     ("positional", lambda: LSTMCell(4, "layer", "output")),
     ("features", lambda: LSTMCell()),
