@@ -128,6 +128,7 @@ def step_result(cell: Cell, carry: Any, result: Any) -> tuple:
     Raises:
       TypeError: no pair, or a carry of another structure or shape.
     """
+    # jax.lax.scan would name neither the cell nor its method.
     where = f"{type(cell).__name__}.step"
     if not isinstance(result, tuple) or len(result) != 2:
         raise TypeError(
@@ -148,6 +149,7 @@ def step_result(cell: Cell, carry: Any, result: Any) -> tuple:
 
 def _sharded_like(a, like):
     """Return a in the sharding of `like` under an Explicit mesh."""
+    # A carry that `jit` or a user made may lie elsewhere than the batch.
     spec = jax.typeof(like).sharding.spec
     if jax.typeof(a).sharding.spec == spec:
         return a

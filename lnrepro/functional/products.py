@@ -61,6 +61,7 @@ class NamedProducts:
                 "one a name of its own in the weights"
             )
         self.inputs[name] = v
+        # Products of x are known: they were computed for many steps at once.
         if name in self.known:
             return self.known[name]
         weight = self.weights[name]
@@ -96,10 +97,12 @@ def multiply(v: jax.Array, weight: jax.Array) -> jax.Array:
       The product [..., N]. With K gates its units are in the order gate, block, unit,
       as those of a dense weight are.
     """
+    # A carry may be wider than the weights.
     v = v.astype(weight.dtype)
     if weight.ndim == 2:
         return gather_last(v @ weight)
     parts = v.reshape(*v.shape[:-1], *weight.shape[:2])
+    # With K gates the blocks of a gate stand side by side, as jnp.split wants them.
     by_block = "...gd,gdn->...gn" if weight.ndim == 3 else "...gd,gdku->...kgu"
     y = jnp.einsum(by_block, parts, weight)
     return y.reshape(*v.shape[:-1], weight.size // weight.shape[1])
@@ -108,6 +111,7 @@ def multiply(v: jax.Array, weight: jax.Array) -> jax.Array:
 def gather_last(a: jax.Array) -> jax.Array:
     """Return a [..., N] with its last axis whole on every device."""
     spec = jax.typeof(a).sharding.spec
+    # Without a mesh, and with Auto axes, nothing stands here.
     if not len(spec) or spec[-1] is None:
         return a
     return jax.sharding.reshard(a, jax.sharding.PartitionSpec(*spec[:-1], None))

@@ -145,6 +145,8 @@ def resets_within(resets: jax.Array, seq_lengths: Any, reverse: bool) -> jax.Arr
         resets &= _within(jnp.asarray(seq_lengths), resets.shape[0])
     if not reverse:
         return resets
+    # Coming from the end, a sequence begins behind its last step, where the next one
+    # has its first.
     return jnp.concatenate([resets[1:], jnp.zeros_like(resets[:1])])
 
 
@@ -185,6 +187,7 @@ def steps_with_a_row(mask: jax.Array | None, steps: int) -> jax.Array:
     """
     if mask is None:
         return jnp.ones((steps,), bool)
+    # Batch norm has no statistics of a step whose rows are all padding.
     return mask.any(tuple(range(1, mask.ndim)))
 
 
@@ -202,7 +205,7 @@ def vary_alike(params: Any, tree: Any) -> Any:
       The tree.
     """
     leaves = jax.tree.leaves((params, tree))
-    # No array varies outside shard_map.
+    # No array varies outside shard_map, and then there is nothing to do.
     axes = frozenset().union(*map(_varying_axes, leaves))
     if not axes:
         return tree

@@ -203,6 +203,7 @@ def unroll(
         outputs = sequences.flip(outputs, None)
     if not time_major:
         outputs = jnp.moveaxis(outputs, 0, batch_axes)
+    # Batch norm's own statistics, for running averages; row t is that of the t-th step.
     used = None
     if cell.sites and statistics is None:
         used = BatchStatistics(result.aux, sequences.steps_with_a_row(mask, steps))
@@ -294,6 +295,7 @@ def _guarded_step(cell):
 
     def guarded_step(dot, inputs, carry, x, context):
         context, reset = context
+        # What all steps share is differentiated, so it is not in the scan's context.
         context = context._replace(memory=inputs.memory, noise=inputs.noise)
         # A reset stands before the step that sees the first input of a new sequence.
         if reset is not None:
@@ -301,6 +303,7 @@ def _guarded_step(cell):
         x_proj = cell.project(dot, inputs.params, x)
         result = cell.step(dot, inputs.params, carry, x_proj, context)
         new, statistics = checks.step_result(cell, carry, result)
+        # A loop keeps the dtypes of its carry.
         new = jax.tree.map(lambda a, b: a.astype(b.dtype), new, carry)
         # A padded step passes the carry on.
         if context.mask is not None:

@@ -293,6 +293,7 @@ class Stack(Cell):
         Raises:
           ValueError: params have not one entry per cell.
         """
+        # zip would drop the parameters of a layer too many.
         if not isinstance(params, tuple | list) or len(params) != len(self.cells):
             kind = type(params).__name__
             raise ValueError(
@@ -350,8 +351,8 @@ class Stack(Cell):
                 cell_dot, params[index], carry[index], below_proj, cell_context
             )
             carries.append(new)
-            for site, values in (cell_statistics or {}).items():
-                statistics[f"{index}/{site}"] = values
+            if cell_statistics:
+                statistics[str(index)] = cell_statistics
             below = self._input_of_next(x, below, cell.output(new))
         # After the loop, `below` is the residual output of the top cell.
         if self.skip == "residual":
@@ -379,12 +380,9 @@ class Stack(Cell):
 
     @property
     def sites(self):
-        """The sites of batch norm of all cells, named such as "1/x"."""
-        return {
-            f"{index}/{site}": size
-            for index, cell in enumerate(self.cells)
-            for site, size in cell.sites.items()
-        }
+        """The sites of each cell with batch norm, by its number: {"1": {"x": 4}}."""
+        cells = enumerate(self.cells)
+        return {str(index): cell.sites for index, cell in cells if cell.sites}
 
     @property
     def is_noisy(self):
@@ -412,14 +410,7 @@ def _dot_of_cell(dot, index):
 
 def _context_of_cell(context, index, key):
     """The context of one cell of a stack."""
-    # Keep the statistics of this cell's sites, without its number in front.
-    statistics = None
-    if context.statistics is not None:
-        statistics = {
-            name.removeprefix(f"{index}/"): values
-            for name, values in context.statistics.items()
-            if name.startswith(f"{index}/")
-        }
+    statistics = (context.statistics or {}).get(str(index))
     noise = None if context.noise is None else context.noise[index]
     return context._replace(key=key, noise=noise, statistics=statistics)
 

@@ -169,8 +169,11 @@ class Cell:
         del key, x
 
     @property
-    def sites(self) -> dict[str, int]:
-        """The sites of batch norm and their sizes, {} without batch norm."""
+    def sites(self) -> dict[str, Any]:
+        """The sites of batch norm and their sizes, {} without batch norm.
+
+        A stack has those of its cells by their numbers.
+        """
         return {}
 
     @property
@@ -199,6 +202,7 @@ def positive_integer(cell: str, name: str, value: Any) -> None:
     Raises:
       ValueError: value is no positive integer.
     """
+    # NumPy's integers are integers too, and True is one to Python only.
     try:
         number = operator.index(value)
     except TypeError:
@@ -235,6 +239,7 @@ def zeros_for(x: jax.Array, features: int) -> jax.Array:
 def wide_carry(carry: Carry) -> Carry:
     """Return a carry with its floating-point arrays in float32 at least."""
 
+    # A count or a flag in the carry of a user's cell keeps its dtype.
     def widened(a):
         a = jnp.asarray(a)
         return wide(a) if jnp.issubdtype(a.dtype, jnp.floating) else a
@@ -259,6 +264,7 @@ def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None
             f"{cell}: params has no {', '.join(map(repr, missing))}; make them with "
             "cell.init(key, features_in)"
         )
+    # Those of another norm would be passed over without a word.
     unused = sorted(set(params) - set(specs))
     if unused:
         raise ValueError(
@@ -293,6 +299,7 @@ def _clip_gradient_forward(x, limit):
 
 
 def _clip_gradient_backward(limit, residual, gradient):
+    # As Graves (2013, section 2.1) keeps the derivatives of the LSTM's inputs in range.
     return (jnp.clip(gradient, -limit, limit),)
 
 
@@ -326,6 +333,8 @@ def draw(specs: dict[str, ParamSpec], key: jax.Array, dtype: Any) -> dict:
     """
     # Orthogonal initialisers need a QR decomposition, which bfloat16 does not have.
     draw_dtype = wide_dtype(dtype)
+    # What is computed from others takes no key, so that the keys of the others do not
+    # depend on it.
     drawn = [name for name, spec in specs.items() if spec.initializer]
     keys = jax.random.split(key, len(drawn))
     params = {}

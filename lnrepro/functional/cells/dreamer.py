@@ -157,6 +157,7 @@ class DreamerBlockGRUCell(Cell):
 
     def site_norms(self) -> dict[str, Norm]:
         """The norms of the input layers "0", "1" and so on, and of "hidden"."""
+        # These norms stand behind a bias and take the mean out themselves.
         kind = NORMS[self.norm].of_state
         layers = map(str, range(1 + len(self.input_sizes)))
         norms = dict.fromkeys(layers, kind(self.hidden_features, self.epsilon))
@@ -225,8 +226,10 @@ class DreamerBlockGRUCell(Cell):
 
     def step(self, dot, params, carry, x_proj, context):
         """Take one step."""
+        # The layers of the input were computed by `project`; that of h depends on it.
         y_0 = self._layer(params, "0", dot("w_0", carry))
         y = jnp.concatenate([y_0, x_proj], -1)
+        # V h and U y are one product in DreamerV3, of blocks that each hold all of y.
         total = wide(dot("w_h", carry)) + wide(dot("w_y", y))
         gates = dot("w_gates", self._layer(params, "hidden", total))
         return _mix(add_row(gates, params, "bias_gates"), carry), None

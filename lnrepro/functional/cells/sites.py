@@ -98,6 +98,7 @@ class ProductLayerNorm(LayerNorm):
 
     def prepare(self, params, weight):
         """Centre the weight or bias."""
+        # For one step of few rows this would cost more than it saves.
         return centre(weight, groups=self.groups) if self.is_centred() else weight
 
 
@@ -135,8 +136,10 @@ class BatchNorm(Norm):
         Returns:
           (the normalised values in float32 at least, the statistics).
         """
+        # Without statistics this is training: `batch_norm` takes those of the batch.
         mean, var = (context.statistics or {}).get(site, (None, None))
         y, used = norms.batch_norm(
+            # Rounded to bfloat16, the mean of many rows would drift.
             wide(a),
             params["gain"],
             params.get("bias"),
@@ -287,4 +290,5 @@ def add_row(a: jax.Array, params: dict, name: str) -> jax.Array:
     """
     if name not in params:
         return a
+    # A narrow product is rounded once, after the sum.
     return wide(a) + row(params[name], wide(a))

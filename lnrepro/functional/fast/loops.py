@@ -44,7 +44,7 @@ def over_chunks(
         state, rest = of_chunk(state, steps - left_over, left_over)
     starts = jnp.arange(0, steps - left_over, size)
     state, stacked = jax.lax.scan(of_chunk, state, starts, reverse=reverse)
-    # [chunks, size, ...] -> [chunks * size, ...]
+    # Without a copy: [chunks, size, ...] -> [chunks * size, ...].
     outputs = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), stacked)
     if not left_over:
         return state, outputs
@@ -74,6 +74,7 @@ def scan_in_place(
     steps = jax.tree.leaves(inputs)[0].shape[0]
     toward = -1 if reverse else 1
 
+    # The index is in range, so that no step pays for wrapping a negative one.
     def read(stacks, t):
         return jax.tree.map(
             lambda a: jax.lax.dynamic_index_in_dim(
@@ -100,6 +101,7 @@ def scan_in_place(
         t = jnp.clip(t + toward, 0, steps - 1)
         return (t, carry, add(total, terms), stacks, read(stacks, t)), outputs
 
+    # The first values are read before the loop, which reads one step ahead.
     t = jnp.asarray(steps - 1 if reverse else 0)
     (_, carry, total, stacks, _), outputs = jax.lax.scan(
         one_iteration,
@@ -120,6 +122,8 @@ def scan_at_once(
     def one_iteration(state, inputs):
         carry, total = state
         carry, (values, terms, outputs) = one_step(carry, inputs)
+        # A kernel adds in its fast memory. A loop of XLA would start one more kernel
+        # for each parameter.
         if adds_in_loop:
             total, terms = add(total, terms), None
         return (carry, total), (values, terms, outputs)
