@@ -33,15 +33,13 @@ def one_dtype(function: str, cell: Cell, params: Params, x: Any) -> tuple:
       ValueError: too few axes, parameters that are not the cell's, or another number of
         features.
     """
-    call = f"call {SIGNATURES[function]} in this order"
-    if not isinstance(cell, Cell):
-        raise TypeError(
-            f"{function}: the first argument is {_kind(cell)}, not a cell; {call}"
-        )
     # A swap of params and x would fail later with a message about a shape or a name.
-    if isinstance(x, dict | tuple) or isinstance(params, jax.Array):
+    is_swapped = isinstance(x, dict | tuple) or isinstance(params, jax.Array)
+    if is_swapped or not isinstance(cell, Cell):
+        kinds = ", ".join(type(value).__name__ for value in (cell, params, x))
         raise TypeError(
-            f"{function}: params is {_kind(params)} and x is {_kind(x)}; {call}"
+            f"{function}: cell, params and x are of the types {kinds}; call "
+            f"{SIGNATURES[function]} in this order"
         )
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -154,7 +152,3 @@ def _sharded_like(a, like):
     if jax.typeof(a).sharding.spec == spec:
         return a
     return jax.sharding.reshard(a, spec)
-
-
-def _kind(value):
-    return f"a {type(value).__name__}"

@@ -58,7 +58,7 @@ CASES = [
     *[("gru", norm, {}) for norm in GRUCell.norm_names],
     *[("gru", norm, {"reset": "before"}) for norm in GRUCell.norm_names],
     ("gru", "none", {"recurrent_bias": True}),
-    ("gru", "weight", {"recurrent_bias": True, "reset": "before"}),
+    ("gru", "weight", {"recurrent_bias": True}),
     ("gru", "layer", {"use_bias": False, "learned_carry": True, **OTHER_FUNCTIONS}),
     *[("simple", norm, {}) for norm in SimpleCell.norm_names],
     ("simple", "layer", {"use_bias": False, "learned_carry": True}),

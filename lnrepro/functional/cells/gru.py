@@ -14,7 +14,6 @@ from lnrepro.functional.cells.base import (
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import Norm, add_row, site_params
 from lnrepro.functional.modules import refuse_options
-from lnrepro.functional.norms import row
 
 
 @refuse_options
@@ -44,12 +43,12 @@ class GRUCell(GatedCell):
       reset: "after" multiplies by the reset gate after the product, as the paper does;
         "before" multiplies h_{t-1}, as Cho et al. do.
       recurrent_bias: whether the recurrent products have a bias too, as in torch and
-        Keras; without a norm at that site only.
+        Keras; with reset="after" and without a norm at that site only.
       gate_fn: the function of z and r.
 
     Raises:
       ValueError: an unknown norm or option, features below 1, a recurrent bias with a
-        norm.
+        norm or before the product.
 
     >>> GRUCell(8).init(jax.random.key(0), features_in=3)["w_x"].shape
     (3, 24)
@@ -68,10 +67,11 @@ class GRUCell(GatedCell):
         """Check the fields."""
         super().__post_init__()
         choice("GRUCell", "reset", self.reset, ("after", "before"))
-        if self.recurrent_bias and self.norm not in ("none", "weight"):
+        is_plain = self.norm in ("none", "weight") and self.reset == "after"
+        if self.recurrent_bias and not is_plain:
             raise ValueError(
-                "GRUCell: recurrent_bias is for norm='none' or 'weight', "
-                f"not {self.norm!r}"
+                "GRUCell: recurrent_bias is for norm='none' or 'weight' and "
+                f"reset='after', not {self.norm!r} and {self.reset!r}"
             )
 
     def site_norms(self):
@@ -126,13 +126,5 @@ class GRUCell(GatedCell):
     def _reset_before(self, dot, params, normalise, h, x_gates):
         """Return z and U (r * h): the reset gate multiplies h (Cho et al. 2014)."""
         h_gates = normalise("h", dot("w_h", h))
-        if self.recurrent_bias:
-            bias, bias_candidate = jnp.split(
-                params["bias_recurrent"], [2 * self.features]
-            )
-            h_gates = h_gates + row(bias, h_gates)
         z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
-        h_candidate = normalise("u", dot("w_u", r * h))
-        if self.recurrent_bias:
-            h_candidate = h_candidate + row(bias_candidate, h_candidate)
-        return z, h_candidate
+        return z, normalise("u", dot("w_u", r * h))
