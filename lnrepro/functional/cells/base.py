@@ -335,10 +335,9 @@ def draw(specs: dict[str, ParamSpec], key: jax.Array, dtype: Any) -> dict:
     draw_dtype = wide_dtype(dtype)
     # What is computed from others takes no key, so that the keys of the others do not
     # depend on it.
-    drawn = [name for name, spec in specs.items() if spec.initializer]
-    keys = jax.random.split(key, len(drawn))
+    initializers = {n: s.initializer for n, s in specs.items() if s.initializer}
+    keys = jax.random.split(key, len(initializers))
     params = {}
-    for name, subkey in zip(drawn, keys, strict=True):
-        array = specs[name].initializer(subkey, specs[name].shape, draw_dtype)
-        params[name] = array.astype(dtype)
+    for (name, initializer), subkey in zip(initializers.items(), keys, strict=True):
+        params[name] = initializer(subkey, specs[name].shape, draw_dtype).astype(dtype)
     return params
