@@ -169,11 +169,10 @@ def unroll(
         carry = checks.carry_like("unroll", own_carry, initial_carry)
 
     # The scan slices x and the context along T. Row i of the context belongs to input
-    # i, so that a scan from the end reads the numbers of the steps from the end.
+    # i, so that a scan from the end reads the statistics of the steps from the end.
     index = jnp.arange(steps)
     index = index[::-1] if from_end else index
     context = StepContext(
-        index=index,
         mask=mask,
         key=None if key is None else jax.random.split(key, steps),
         statistics=sequences.statistics_of_steps(cell, statistics, index),

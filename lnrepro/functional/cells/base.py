@@ -30,7 +30,6 @@ class StepContext(NamedTuple):
     """Optional inputs of one step besides the carry and x. None means not given.
 
     Attributes:
-      index: [], the number of the step.
       mask: [...], False where the step is padding. `unroll` keeps the carry there; a
         step reads it only for statistics over the batch.
       key: random key of this step, for noise.
@@ -40,7 +39,6 @@ class StepContext(NamedTuple):
       statistics: {site: (mean, var)} for batch norm at test time.
     """
 
-    index: jax.Array | None = None
     mask: jax.Array | None = None
     key: jax.Array | None = None
     memory: Any = None
