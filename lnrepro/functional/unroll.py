@@ -352,7 +352,6 @@ def bidirectional(
     time_major: bool = False,
     key: jax.Array | None = None,
     memory: Any = None,
-    statistics: tuple[dict, dict] | None = None,
     options: ScanOptions | None = None,
 ) -> Unrolled:
     """Run one cell over a sequence from left to right and one from right to left.
@@ -369,12 +368,11 @@ def bidirectional(
       time_major: whether x is [T, ..., D].
       key: random key, of which each cell gets a part.
       memory: read by the steps of both cells.
-      statistics: a pair of population statistics of batch norm, or None.
       options: how both scans run.
 
     Returns:
       Unrolled: carry is a pair, outputs are those of both side by side [..., T, 2 H]
-      in the order of x, and statistics is a pair, or None.
+      in the order of x, and statistics is None: batch norm takes those of the batch.
 
     Raises:
       TypeError: params that are no pair, or as `unroll`.
@@ -407,14 +405,10 @@ def bidirectional(
             time_major=time_major,
             key=own(keys),
             memory=memory,
-            statistics=own(statistics),
             options=options,
         )
 
     left, right = run(0, forward), run(1, backward)
     # Both outputs stand in the order of x, so row t of each belongs to input t.
     outputs = jnp.concatenate([left.outputs, right.outputs], -1)
-    used = None
-    if left.statistics or right.statistics:
-        used = (left.statistics, right.statistics)
-    return Unrolled((left.carry, right.carry), outputs, used)
+    return Unrolled((left.carry, right.carry), outputs, None)
