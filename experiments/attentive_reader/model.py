@@ -23,7 +23,6 @@ from ml_collections import ConfigDict
 from lnrepro.checks import KERNELS, check_at_least, check_choice
 from lnrepro.errors import UserError
 from lnrepro.functional import LSTMCell, ScanOptions, norms, unroll
-from lnrepro.functional.products import product
 
 from .population import filled, fresh_lstm, fresh_map
 from .softmax import answered, masked_softmax
@@ -188,7 +187,7 @@ class Reader:
 
         def affine(name, x, mask=None):
             weights = params[name]
-            y = product(x, weights["w"])
+            y = x @ weights["w"]
             if self.everywhere and not self.batch:
                 y = norms.layer_norm(y, weights["gain"])
             elif self.everywhere:

@@ -40,6 +40,8 @@ REPLACEMENTS = {
     # Options of functional cells and of ScanOptions.
     "norm_groups": "a cell of your own, whose step normalises each group",
     "blocks": "a cell of your own; dot multiplies by block-diagonal weights [G, D, N]",
+    "recurrent_dropout": "functional.zoneout, or functional.variational_dropout",
+    "update_bias": "a subclass whose step adds it",
     "pallas": "kernels='on', 'auto' or 'off'",
     "hoist": "ScanOptions without it; the platform chooses",
     # Arguments of LayerNorm.
@@ -73,6 +75,7 @@ def draw(cell: Cell, key: jax.Array, features_in: int, dtype: DTypeLike) -> Para
             f"{name}: an initialiser with metadata is not drawn gate by gate; use a "
             f"plain one, and {_SHARDING}"
         ) from error
+    # A single array of a user's cell has no name in Flax's collections.
     if not isinstance(params, dict | tuple):
         raise TypeError(
             f"{name}.init returns a {type(params).__name__}; a module needs names: a "
@@ -94,6 +97,7 @@ def as_drawn(tree: Any) -> Params:
     if not isinstance(tree, Mapping):
         return tree
     entries = {name: as_drawn(value) for name, value in tree.items()}
+    # Flax keeps parameters in dicts, and a stack has them in a tuple.
     if entries and all(str(name).isdigit() for name in entries):
         return tuple(entries[name] for name in sorted(entries, key=int))
     return entries
@@ -139,6 +143,7 @@ def map_with_axes(
     Raises:
       ValueError: mesh axes for a parameter that there is not.
     """
+    # Names are matched at any depth: "w_h" is that of every layer of a stack.
     sharding, names = sharding or {}, set()
 
     def make_one(path, value):

@@ -30,15 +30,19 @@ def wide(a: jax.Array) -> jax.Array:
     return a.astype(wide_dtype(a.dtype))
 
 
+def row(vector: jax.Array, a: jax.Array) -> jax.Array:
+    """Give a vector [N] as many axes as a [..., N], in the dtype of a."""
+    return vector.astype(a.dtype).reshape((1,) * (a.ndim - 1) + vector.shape)
+
+
 def layer_norm(
     x: jax.Array,
     gain: jax.Array | None = None,
     bias: jax.Array | None = None,
     *,
-    axis: int | tuple[int, ...] = -1,
     epsilon: float = 1e-5,
 ) -> jax.Array:
-    """Normalise x over `axis` for each case by itself (eq. 3, 15 and 16).
+    """Normalise x [..., H] over the last axis, for each case by itself (eq. 3, 15, 16).
 
         y = (x - mean) / sqrt(var + epsilon) * gain + bias
 
@@ -50,10 +54,8 @@ def layer_norm(
 
     Args:
       x: floating-point array [..., H].
-      gain: multiplies the normalised values. Its shape broadcasts to that of the
-        normalised axes, and is usually [H]. None means 1.
-      bias: is added at the end; shape as for gain. None means 0.
-      axis: the axis or axes over which mean and variance are taken.
+      gain: multiplies the normalised values, [H]. None means 1.
+      bias: is added at the end, [H]. None means 0.
       epsilon: added to the variance under the root. The paper's formulas have none, the
         authors' code has 1e-5.
 
@@ -62,24 +64,19 @@ def layer_norm(
 
     Raises:
       TypeError: x is not floating point.
-      ValueError: an axis is out of range or repeated, has no elements, or gain or bias
-        does not fit.
+      ValueError: x has no features, or gain or bias has another shape.
 
     >>> layer_norm(jnp.array([[1.0, 3.0]]), epsilon=0.0)
     Array([[-1.,  1.]], dtype=float32)
     """
-    x, axes = _check("layer_norm", x, axis, epsilon)
-    gain = _expand("layer_norm", "gain", gain, x, axes)
-    bias = _expand("layer_norm", "bias", bias, x, axes)
-
-    # Eq. 3: the mean and the variance run over the units of one case. `axes` keep size
-    # 1, so that both broadcast against x.
-    centred = wide(x) - jnp.mean(wide(x), axes, keepdims=True)
-    var = jnp.mean(jnp.square(centred), axes, keepdims=True)
+    x = _with_features("layer_norm", x, epsilon)
+    # Eq. 3: the mean and the variance run over the units of one case.
+    centred = wide(x) - jnp.mean(wide(x), -1, keepdims=True)
+    var = jnp.mean(jnp.square(centred), -1, keepdims=True)
     # rsqrt(var + epsilon) has a finite gradient where var is 0. sqrt(var) + epsilon has
     # none there, and W_h h is 0 at the first step of a recurrent network.
     y = centred * jax.lax.rsqrt(var + epsilon)
-    return _scaled(y, gain, bias).astype(x.dtype)
+    return _scaled("layer_norm", y, gain, bias).astype(x.dtype)
 
 
 def rms_norm(
@@ -104,7 +101,7 @@ def rms_norm(
 
     Raises:
       TypeError: x is not floating point.
-      ValueError: x has no elements to normalise, or gain does not fit.
+      ValueError: x has no features, or gain has another shape.
 
     References:
       Zhang and Sennrich, Root Mean Square Layer Normalization, 2019.
@@ -112,12 +109,11 @@ def rms_norm(
     >>> rms_norm(jnp.array([[3.0, -3.0]]), epsilon=0.0)
     Array([[ 1., -1.]], dtype=float32)
     """
-    x, axes = _check("rms_norm", x, -1, epsilon)
-    gain = _expand("rms_norm", "gain", gain, x, axes)
+    x = _with_features("rms_norm", x, epsilon)
     # The mean of x is not subtracted.
     mean_square = jnp.mean(jnp.square(wide(x)), -1, keepdims=True)
     y = wide(x) * jax.lax.rsqrt(mean_square + epsilon)
-    return _scaled(y, gain, None).astype(x.dtype)
+    return _scaled("rms_norm", y, gain, None).astype(x.dtype)
 
 
 def batch_norm(
@@ -130,7 +126,6 @@ def batch_norm(
     unbiased: bool = False,
     mean: jax.Array | None = None,
     var: jax.Array | None = None,
-    axis_name: str | tuple[str, ...] | None = None,
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """Normalise each feature of x [..., H] over all other axes (eq. 2).
 
@@ -149,8 +144,6 @@ def batch_norm(
       mean: with `var`, statistics [H] to use as they are: running averages at test
         time.
       var: the variances [H] that belong to `mean`.
-      axis_name: mapped axes (of pmap, vmap or shard_map) over which the rows are
-        spread. The statistics are then those of all of them.
 
     Returns:
       (y, (mean, var)): y [..., H] in x's dtype, and the statistics used, [H] each, in
@@ -158,45 +151,24 @@ def batch_norm(
 
     Raises:
       TypeError: x is not floating point.
-      ValueError: a shape does not fit, x has no row, or only one of mean and var is
-        given.
+      ValueError: a shape does not fit, or x has no row.
 
     >>> y, (mean, var) = batch_norm(jnp.array([[1.0], [3.0]]), epsilon=0.0)
     >>> y.ravel(), mean
     (Array([-1.,  1.], dtype=float32), Array([2.], dtype=float32))
     """
-    x = _floating("batch_norm", x, epsilon)
-    if x.ndim < 1:
-        raise ValueError("batch_norm: x is a scalar; it needs a last axis of features")
-    # [H] as [1, ..., H], which broadcasts against x.
-    row_shape = (1,) * (x.ndim - 1) + x.shape[-1:]
-    rows = {"gain": gain, "bias": bias, "mean": mean, "var": var}
-    for name, value in rows.items():
-        if value is None:
-            continue
-        if jnp.asarray(value).shape != x.shape[-1:]:
-            raise ValueError(
-                f"batch_norm: {name} has shape {jnp.shape(value)}, but the last axis "
-                f"of x {x.shape} asks for {x.shape[-1:]}"
-            )
-        rows[name] = jnp.asarray(value).reshape(row_shape)
-    if (mean is None) != (var is None):
-        raise ValueError(
-            "batch_norm: give both mean and var (to normalise by them), or neither "
-            "(to take them from x)"
-        )
-
+    x = _with_features("batch_norm", x, epsilon)
     values = wide(x)
-    if mean is None or var is None:
+    if mean is None and var is None:
         # Training: the statistics are those of the rows of this batch.
-        mean, var = _row_statistics(values, mask, unbiased, axis_name)
+        mean, var = _row_statistics(values, mask, unbiased)
     else:
         # Test time: the statistics are given.
-        mean = jnp.asarray(mean, values.dtype).reshape(row_shape)
-        var = jnp.asarray(var, values.dtype).reshape(row_shape)
+        mean = _checked_row("batch_norm", "mean", mean, values)
+        var = _checked_row("batch_norm", "var", var, values)
     # Eq. 2, for each feature by itself.
     y = (values - mean) * jax.lax.rsqrt(var + epsilon)
-    y = _scaled(y, rows["gain"], rows["bias"])
+    y = _scaled("batch_norm", y, gain, bias)
     return y.astype(x.dtype), (mean.reshape(-1), var.reshape(-1))
 
 
@@ -247,21 +219,14 @@ def weight_norm(v: jax.Array, g: jax.Array) -> jax.Array:
            [8.]], dtype=float32)
     """
     v = _kernel("weight_norm", "v", v)
-    if jnp.asarray(g).shape != v.shape[-1:]:
-        raise ValueError(
-            f"weight_norm: g has shape {jnp.shape(g)}, but v {v.shape} asks for one "
-            f"length per output unit, {v.shape[-1:]}"
-        )
-    dtype = wide_dtype(v.dtype)
-    direction = v.astype(dtype)
+    direction = wide(v)
+    g = _checked_row("weight_norm", "g", g, direction)
     square = _square_of_columns(direction)
     # A zero norm is replaced by 1, so that neither the kernel nor its gradient is NaN.
-    is_zero = square < jnp.finfo(dtype).tiny
+    is_zero = square < jnp.finfo(direction.dtype).tiny
     inverse = jax.lax.rsqrt(jnp.where(is_zero, 1, square))
-    # g / ||v||, [out], multiplies every column of v.
-    scale = jnp.asarray(g, dtype) * inverse
-    scale = scale.reshape((1,) * (v.ndim - 1) + scale.shape)
-    return (direction * scale).astype(v.dtype)
+    # g / ||v|| multiplies every column of v.
+    return (direction * (g * inverse)).astype(v.dtype)
 
 
 def weight_norm_preserving(w: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -281,39 +246,33 @@ def weight_norm_preserving(w: jax.Array) -> tuple[jax.Array, jax.Array]:
     Array([5.], dtype=float32)
     """
     w = _kernel("weight_norm_preserving", "w", w)
-    square = _square_of_columns(w.astype(wide_dtype(w.dtype)))
-    return w, jnp.sqrt(square).astype(w.dtype)
+    length = jnp.sqrt(_square_of_columns(wide(w))).reshape(-1)
+    return w, length.astype(w.dtype)
 
 
 def _row_statistics(
-    x: jax.Array, mask: Any, unbiased: bool, axis_name: Any
+    x: jax.Array, mask: Any, unbiased: bool
 ) -> tuple[jax.Array, jax.Array]:
     """Return mean and variance of x [..., H] over its rows, each [1, ..., H]."""
     rows = x.shape[:-1]
-    axes = tuple(range(x.ndim - 1))
-    if mask is None:
-        if 0 in rows:
-            raise ValueError(
-                f"batch_norm: x {x.shape} has no row to take statistics from"
-            )
-        counts = jnp.ones(rows, bool)
-    else:
-        try:
-            counts = jnp.broadcast_to(jnp.asarray(mask).astype(bool), rows)
-        except ValueError:
-            raise ValueError(
-                f"batch_norm: mask has shape {jnp.shape(mask)}, which does not "
-                f"broadcast to {rows}, the shape of x without its features"
-            ) from None
+    if 0 in rows:
+        raise ValueError(f"batch_norm: x {x.shape} has no row to take statistics from")
+    counts = jnp.ones((), bool) if mask is None else jnp.asarray(mask).astype(bool)
+    try:
+        counts = jnp.broadcast_to(counts, rows)[..., None]
+    except ValueError:
+        raise ValueError(
+            f"batch_norm: mask has shape {counts.shape}, which does not broadcast to "
+            f"{rows}, the shape of x without its features"
+        ) from None
 
     def total(a):
         # A product with the mask would keep the NaN of padding.
         if mask is not None:
-            a = jnp.where(counts[..., None], a, jnp.zeros((), a.dtype))
-        a = jnp.sum(a, axes, keepdims=True)
-        return a if axis_name is None else jax.lax.psum(a, axis_name)
+            a = jnp.where(counts, a, jnp.zeros((), a.dtype))
+        return jnp.sum(a, tuple(range(x.ndim - 1)), keepdims=True)
 
-    count = total(counts[..., None].astype(x.dtype))
+    count = total(counts.astype(x.dtype))
     # A count of 0 gives statistics of 0, not NaN.
     mean = total(x) / jnp.maximum(count, 1)
     squares = total(jnp.square(x - mean))
@@ -321,18 +280,26 @@ def _row_statistics(
 
 
 def _square_of_columns(w):
-    return jnp.sum(jnp.square(w), tuple(range(w.ndim - 1)))
+    return jnp.sum(jnp.square(w), tuple(range(w.ndim - 1)), keepdims=True)
 
 
-def _floating(function, x, epsilon=0.0):
-    """Return x as an array of a floating-point dtype; check epsilon."""
+def _floating(function, x):
+    """Return x as an array of a floating-point dtype."""
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(
             f"{function}: expected a floating-point array, got dtype {x.dtype}; "
             "convert it first, e.g. x.astype(jnp.float32)"
         )
+    return x
+
+
+def _with_features(function, x, epsilon):
+    """Return x as a floating-point array that has a last axis; check epsilon."""
+    x = _floating(function, x)
     check_epsilon(function, epsilon)
+    if not x.ndim or not x.shape[-1]:
+        raise ValueError(f"{function}: x has shape {x.shape}, and no features")
     return x
 
 
@@ -352,43 +319,22 @@ def _kernel(function, name, w):
     return w
 
 
-def _check(function, x, axis, epsilon):
-    """Return x, and the axes to normalise, sorted and counted from 0."""
-    x = _floating(function, x, epsilon)
-    given = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
-    in_range = all(-x.ndim <= a < x.ndim for a in given)
-    # Negative axes count from the end.
-    axes = tuple(sorted({a % x.ndim for a in given})) if in_range else ()
-    if not axes or len(axes) != len(given):
+def _checked_row(function, name, value, x):
+    """`row` of a vector that must be [H] for x [..., H]."""
+    value = jnp.asarray(value)
+    # One of shape [1] would broadcast, and give other numbers without a word.
+    if value.shape != x.shape[-1:]:
         raise ValueError(
-            f"{function}: axis={axis} must name axes of x {x.shape}, each once"
+            f"{function}: {name} has shape {value.shape}, but the last axis of "
+            f"{x.shape} asks for {x.shape[-1:]}"
         )
-    if 0 in [x.shape[a] for a in axes]:
-        raise ValueError(
-            f"{function}: x {x.shape} has no elements to normalise over axis {axis}"
-        )
-    return x, axes
+    return row(value, x)
 
 
-def _expand(function, name, value, x, axes):
-    """Reshape a gain or bias over the normalised axes to the rank of x."""
-    if value is None:
-        return None
-    normalised = tuple(x.shape[a] for a in axes)
-    try:
-        value = jnp.broadcast_to(jnp.asarray(value), normalised)
-    except ValueError:
-        raise ValueError(
-            f"{function}: {name} has shape {jnp.shape(value)}, but x {x.shape} is "
-            f"normalised over axes {axes}, so it must broadcast to {normalised}"
-        ) from None
-    return jnp.expand_dims(value, [a for a in range(x.ndim) if a not in axes])
-
-
-def _scaled(y, gain, bias):
-    """Return y * gain + bias, where None means 1 and 0."""
+def _scaled(function, y, gain, bias):
+    """Return y [..., H] * gain + bias, where None means 1 and 0."""
     if gain is not None:
-        y = y * gain.astype(y.dtype)
+        y = y * _checked_row(function, "gain", gain, y)
     if bias is not None:
-        y = y + bias.astype(y.dtype)
+        y = y + _checked_row(function, "bias", bias, y)
     return y

@@ -4,6 +4,7 @@ Shape letters: D inputs and N outputs of a product, G blocks, K gates, U units o
 in a block.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import jax
@@ -12,35 +13,27 @@ import jax.numpy as jnp
 from lnrepro.functional.fast import platform
 
 Dot = Callable[[str, jax.Array], jax.Array]
+# Arrays by the names of weights.
 Weights = dict[str, jax.Array]
 
 
+@dataclasses.dataclass
 class NamedProducts:
     """The `dot` of one call of a step, with a record of its products.
 
     Attributes:
+      weights: {name: weight}.
+      known: {name: product [..., N]} of products that are not computed again.
+      compute: (name, v [..., D], weight) -> product. None multiplies.
       inputs: {name: v [..., D]} of the products taken so far.
       computed: {name: product [..., N]} of those that were computed here.
     """
 
-    def __init__(
-        self,
-        weights: Weights,
-        known: dict[str, jax.Array] | None = None,
-        compute: Callable[[str, jax.Array, jax.Array], jax.Array] | None = None,
-    ):
-        """Start with an empty record.
-
-        Args:
-          weights: {name: weight}.
-          known: {name: product [..., N]} of products that are not computed again.
-          compute: (name, v [..., D], weight) -> product; None takes `multiply`.
-        """
-        self.weights = weights
-        self.known = known or {}
-        self.compute = compute or _computed
-        self.inputs: dict[str, jax.Array] = {}
-        self.computed: dict[str, jax.Array] = {}
+    weights: Weights
+    known: Weights = dataclasses.field(default_factory=dict)
+    compute: Callable[[str, jax.Array, jax.Array], jax.Array] | None = None
+    inputs: Weights = dataclasses.field(default_factory=dict)
+    computed: Weights = dataclasses.field(default_factory=dict)
 
     def dot(self, name: str, v: jax.Array) -> jax.Array:
         """Multiply by the weight of that name.
@@ -68,15 +61,16 @@ class NamedProducts:
                 "one a name of its own in the weights"
             )
         self.inputs[name] = v
+        # Products of x are known: they were computed for many steps at once.
         if name in self.known:
             return self.known[name]
-        self.computed[name] = self.compute(name, v, self.weights[name])
-        return self.computed[name]
-
-
-def _computed(name, v, weight):
-    del name
-    return multiply(v, weight)
+        weight = self.weights[name]
+        if self.compute is None:
+            product = multiply(v, weight)
+        else:
+            product = self.compute(name, v, weight)
+        self.computed[name] = product
+        return product
 
 
 def named_dot(weights: Weights) -> Dot:
@@ -103,10 +97,12 @@ def multiply(v: jax.Array, weight: jax.Array) -> jax.Array:
       The product [..., N]. With K gates its units are in the order gate, block, unit,
       as those of a dense weight are.
     """
+    # A carry may be wider than the weights.
     v = v.astype(weight.dtype)
     if weight.ndim == 2:
         return gather_last(v @ weight)
     parts = v.reshape(*v.shape[:-1], *weight.shape[:2])
+    # With K gates the blocks of a gate stand side by side, as jnp.split wants them.
     by_block = "...gd,gdn->...gn" if weight.ndim == 3 else "...gd,gdku->...kgu"
     y = jnp.einsum(by_block, parts, weight)
     return y.reshape(*v.shape[:-1], weight.size // weight.shape[1])
@@ -115,6 +111,7 @@ def multiply(v: jax.Array, weight: jax.Array) -> jax.Array:
 def gather_last(a: jax.Array) -> jax.Array:
     """Return a [..., N] with its last axis whole on every device."""
     spec = jax.typeof(a).sharding.spec
+    # Without a mesh, and with Auto axes, nothing stands here.
     if not len(spec) or spec[-1] is None:
         return a
     return jax.sharding.reshard(a, jax.sharding.PartitionSpec(*spec[:-1], None))
@@ -122,7 +119,7 @@ def gather_last(a: jax.Array) -> jax.Array:
 
 def gather(a: jax.Array) -> jax.Array:
     """Return an array whole on every device of a mesh with Explicit axes."""
-    if not _is_sharded(a):
+    if not any(jax.typeof(a).sharding.spec):
         return a
     return jax.sharding.reshard(a, jax.sharding.PartitionSpec())
 
@@ -173,29 +170,6 @@ def weight_gradient(v: jax.Array, d: jax.Array, weight: jax.Array) -> jax.Array:
     rows_v = v.astype(weight.dtype).reshape(-1, v.shape[-1])
     rows_d = d.reshape(-1, d.shape[-1])
     return jax.lax.dot_general(rows_v, rows_d, (((0,), (0,)), ((), ())))
-
-
-@jax.custom_vjp
-def product(v: jax.Array, weight: jax.Array) -> jax.Array:
-    """Multiply as `multiply` does, with `weight_gradient` as derivative.
-
-    Args:
-      v: [..., D].
-      weight: [D, N] or blocks, as for `multiply`.
-    """
-    return multiply(v, weight)
-
-
-def _product_forward(v, weight):
-    return multiply(v, weight), (v, weight)
-
-
-def _product_backward(saved, d):
-    v, weight = saved
-    return plain_input_gradient(d, v, weight), weight_gradient(v, d, weight)
-
-
-product.defvjp(_product_forward, _product_backward)
 
 
 @jax.custom_vjp

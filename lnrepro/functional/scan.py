@@ -28,11 +28,11 @@ How the backward pass works, for T steps and one product p_t = v_t W per step:
 This file tells it in the order of execution: `scan`, `_reads_of`, `_forward`,
 `_outputs_after`, `_backward`, `_replay`.
 
-The loop runs in two ways, chosen by the platform that a program is lowered for
-(`scan_options.FORMS`). On a CPU it computes everything, step by step, so that few
-arrays live. Elsewhere the products of x are computed before it, it computes only what
-is sequential, and the rest is computed for many steps at once (see `fast.fission`). On
-a TPU it may be one kernel instead (see `fast.pallas`).
+The loop runs in two ways, chosen by the platform (`scan_options.FORMS`). On a CPU it
+computes everything, step by step, so that few arrays live. Elsewhere the products of x
+are computed before it, it computes only what is sequential, and the rest is computed
+for many steps at once (see `fast.fission`). On a TPU it may be one kernel instead (see
+`fast.pallas`).
 
 Limits:
 - No forward mode through the lean backward pass (jvp, jacfwd, linearize); use
@@ -57,11 +57,10 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional import products
-from lnrepro.functional.fast import platform
-from lnrepro.functional.fast.loops import over_chunks, scan_in_place
+from lnrepro.functional.fast import loops, platform
 from lnrepro.functional.norms import wide_dtype
 from lnrepro.functional.products import NamedProducts, Weights
-from lnrepro.functional.scan_options import Reads, ScanOptions, plans_for
+from lnrepro.functional.scan_options import Reads, ScanOptions, plan_for
 
 
 class ScanResult(NamedTuple):
@@ -117,8 +116,7 @@ def scan(
       in the order of x, whichever way the scan ran.
 
     Raises:
-      ValueError: `dot` got an unknown name or one name twice; a chunk where T is
-        symbolic.
+      ValueError: `dot` got an unknown name or one name twice.
       TypeError: forward-mode differentiation of the lean backward pass, or the
         derivative of a carry that is not floating point.
 
@@ -135,22 +133,12 @@ def scan(
     steps = jax.tree.leaves((x, context))[0].shape[0]
     # With no steps there is nothing to keep or to replay.
     is_empty = steps == 0
-    reads = Reads((), (), ())
+    reads = Reads({}, {}, ())
     if not is_empty:
         reads = _reads_of(step, weights, params, carry, x, context)
-    plans = plans_for(step, output, reverse, reads, x, steps, options)
-    if options.backward == "autodiff" or is_empty:
-        return _plain_scan(plans, weights, params, carry, x, context)
-    try:
-        return _lean_scan(plans, weights, params, carry, x, context)
-    except TypeError as error:
-        # JAX's own message speaks of custom_vjp functions, which users did not write.
-        if "forward-mode" not in str(error):
-            raise
-        raise TypeError(
-            "scan: the memory-lean backward pass has no forward-mode derivative (jvp, "
-            "jacfwd, linearize); use ScanOptions(backward='autodiff')"
-        ) from error
+    plan = plan_for(step, output, reverse, reads, x, steps, options)
+    run = _plain_scan if options.backward == "autodiff" or is_empty else _lean_scan
+    return run(plan, weights, params, carry, x, context)
 
 
 def _reads_of(step, weights, params, carry, x, context):
@@ -160,17 +148,17 @@ def _reads_of(step, weights, params, carry, x, context):
     def one_step(x, copy, params, carry, context):
         # Tracers are compared by identity: `h` that is passed on unchanged is the same
         # object.
-        leaf_of_x = {id(a): i for i, a in enumerate(jax.tree.leaves(x))}
-        leaf_of_carry = {id(a): i for i, a in enumerate(jax.tree.leaves(carry))}
-        copies = jax.tree.leaves(copy)
+        leaves_of_x, leaves_of_carry = (
+            [id(a) for a in jax.tree.leaves(tree)] for tree in (x, carry)
+        )
 
         def multiply(name, v, weight):
-            if id(v) in leaf_of_x:
-                of_x[name] = leaf_of_x[id(v)]
+            if id(v) in leaves_of_x:
+                of_x[name] = leaves_of_x.index(id(v))
                 # The copy is read here, so that x itself is read by the rest alone.
-                v = copies[of_x[name]]
-            elif id(v) in leaf_of_carry:
-                of_carry[name] = leaf_of_carry[id(v)]
+                v = jax.tree.leaves(copy)[of_x[name]]
+            elif id(v) in leaves_of_carry:
+                of_carry[name] = leaves_of_carry.index(id(v))
             return products.multiply(v, weight)
 
         record = NamedProducts(weights, compute=multiply)
@@ -181,21 +169,22 @@ def _reads_of(step, weights, params, carry, x, context):
     read = {id(v) for e in jaxpr.eqns for v in e.invars}
     read |= {id(v) for v in jaxpr.outvars}
     leaves = range(len(jax.tree.leaves(x)))
-    other = tuple(i for i in leaves if id(jaxpr.invars[i]) in read)
-    return Reads(tuple(of_x.items()), tuple(of_carry.items()), other)
+    return Reads(
+        of_x, of_carry, tuple(i for i in leaves if id(jaxpr.invars[i]) in read)
+    )
 
 
-def _plain_scan(plans, weights, params, carry, x, context):
+def _plain_scan(plan, weights, params, carry, x, context):
     """Run the scan for JAX's own derivatives."""
 
-    def forward(plan, *arguments):
-        def keep_output(before, after, computed):
-            return plan.output(after)
+    def keep_output(before, after, computed):
+        return plan.output(after)
 
-        last, outputs, aux, _ = _forward(plan, *arguments, keep=keep_output)
-        return ScanResult(last, outputs, aux)
-
-    return platform.choose(forward, plans, weights, params, carry, x, context)
+    with platform.tracing_for(plan.platform):
+        last, outputs, aux, _ = _forward(
+            plan, weights, params, carry, x, context, keep_output
+        )
+    return ScanResult(last, outputs, aux)
 
 
 def _forward(plan, weights, params, carry, x, context, keep):
@@ -233,7 +222,7 @@ def _forward(plan, weights, params, carry, x, context, keep):
         )
         return last, (kept, aux, known)
 
-    last, (kept, aux, known) = over_chunks(
+    last, (kept, aux, known) = loops.over_chunks(
         one_chunk, carry, (x, context), plan.forward_chunk, plan.reverse
     )
     return last, kept, aux, known
@@ -244,17 +233,17 @@ def _products_of_x(plan, weights, x):
     leaves = jax.tree.leaves(x)
     return {
         name: products.multiply(leaves[leaf], weights[name])
-        for name, leaf in plan.reads.x
+        for name, leaf in plan.reads.x.items()
     }
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _lean_scan(plans, weights, params, carry, x, context):
+def _lean_scan(plan, weights, params, carry, x, context):
     """Run the scan; its derivative keeps the carries and the products only."""
-    return _plain_scan(plans, weights, params, carry, x, context)
+    return _plain_scan(plan, weights, params, carry, x, context)
 
 
-def _lean_forward(plans, weights, params, carry, x, context):
+def _lean_forward(plan, weights, params, carry, x, context):
     """Run the scan; return its result and what the backward pass reads."""
     for leaf in jax.tree.leaves(carry):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -264,29 +253,28 @@ def _lean_forward(plans, weights, params, carry, x, context):
                 "point, or use ScanOptions(backward='autodiff')"
             )
 
-    def forward(plan, *arguments):
-        def keep(before, after, computed):
-            return before, _without_what_is_computed_again(plan, computed)
+    def keep(before, after, computed):
+        return before, _to_be_kept(plan, computed)
 
-        last, (before, kept), aux, known = _forward(plan, *arguments, keep=keep)
-        kept |= _without_what_is_computed_again(plan, known)
+    with platform.tracing_for(plan.platform):
+        last, (before, kept), aux, known = _forward(
+            plan, weights, params, carry, x, context, keep
+        )
+        kept |= _to_be_kept(plan, known)
         # The outputs are derived from the carries, which are kept anyway. A second
         # stack would cost as much memory again.
         outputs = _outputs_after(plan, before, last)
-        return ScanResult(last, outputs, aux), (before, kept)
-
-    result, kept = platform.choose(forward, plans, weights, params, carry, x, context)
-    return result, (weights, params, x, context, kept)
+    saved = (weights, params, x, context, before, kept)
+    return ScanResult(last, outputs, aux), saved
 
 
-def _without_what_is_computed_again(plan, computed):
+def _to_be_kept(plan, computed):
     """The products among some {name: product} that the backward pass reads."""
     if plan.options.save == "products":
         return computed
     if plan.options.save == "carries":
         return {}
-    of_x = dict(plan.reads.x)
-    return {name: product for name, product in computed.items() if name not in of_x}
+    return {n: product for n, product in computed.items() if n not in plan.reads.x}
 
 
 def _outputs_after(plan, before, last):
@@ -306,24 +294,18 @@ def _outputs_after(plan, before, last):
     return jax.tree.map(shift, others, first)
 
 
-def _lean_backward(plans, saved, gradients: ScanResult):
-    """Return the gradients of weights, params, carry and x."""
-    # The last entry is that of `context`, which gets no gradient.
-    return *platform.choose(_backward, plans, saved, gradients), None
+def _lean_backward(plan, saved, gradients: ScanResult):
+    """Replay chunk after chunk, in the opposite order of the forward pass.
 
-
-_lean_scan.defvjp(_lean_forward, _lean_backward)
-
-
-def _backward(plan, saved, gradients):
-    """Replay chunk after chunk, in the opposite order of the forward pass."""
-    weights, params, x, context, kept = saved
+    Returns:
+      The gradients of weights, params, carry and x; None for the context.
+    """
+    weights, params, x, context, before, kept = saved
 
     def one_chunk(state, inputs):
         d_carry, d_params, d_weights = state
-        x, context, kept, d_outputs, d_aux = inputs
-        before, kept_products = kept
-        known = _complete(plan, weights, params, x, context, before, kept_products)
+        x, context, before, kept, d_outputs, d_aux = inputs
+        known = _complete(plan, weights, params, x, context, before, kept)
         steps = (before, x, context, d_outputs, d_aux)
         d_carry, d_params, d_products, d_x, inputs_of_products = _replay(
             plan, weights, params, d_carry, d_params, known, steps
@@ -333,21 +315,25 @@ def _backward(plan, saved, gradients):
             name: products.weight_gradient(inputs_of_products[name], d, weights[name])
             for name, d in d_products.items()
         }
-        d_weights = d_weights | {
-            name: _add(d_weights[name], d) for name, d in of_chunk.items()
-        }
-        return (d_carry, d_params, d_weights), d_x
+        used = {name: d_weights[name] for name in of_chunk}
+        return (d_carry, d_params, d_weights | loops.add(used, of_chunk)), d_x
 
-    # Gradients are summed over time in float32 at least.
-    (d_carry, d_params, d_weights), d_x = over_chunks(
-        one_chunk,
-        (gradients.carry, _wide_zeros(params), _wide_zeros(weights)),
-        (x, context, kept, gradients.outputs, gradients.aux),
-        plan.backward_chunk,
-        not plan.reverse,
+    with platform.tracing_for(plan.platform):
+        # Gradients are summed over time in float32 at least.
+        (d_carry, d_params, d_weights), d_x = loops.over_chunks(
+            one_chunk,
+            (gradients.carry, _wide_zeros(params), _wide_zeros(weights)),
+            (x, context, before, kept, gradients.outputs, gradients.aux),
+            plan.backward_chunk,
+            not plan.reverse,
+        )
+    d_weights, d_params = jax.tree.map(
+        lambda d, like: d.astype(like.dtype), (d_weights, d_params), (weights, params)
     )
-    d_params = _cast_like(d_params, params)
-    return _cast_like(d_weights, weights), d_params, d_carry, d_x
+    return d_weights, d_params, d_carry, d_x, None
+
+
+_lean_scan.defvjp(_lean_forward, _lean_backward)
 
 
 def _complete(plan, weights, params, x, context, before, known):
@@ -384,98 +370,54 @@ def _replay(plan, weights, params, d_carry, d_params, known, steps):
       gradients of the products, gradient of x, inputs of the products), the latter
       three [T, ...].
     """
-    of_x, of_carry = dict(plan.reads.x), dict(plan.reads.carry)
-    carries, (leaves, x_tree) = jax.tree.leaves(steps[0]), jax.tree.flatten(steps[1])
+    reads = plan.reads
 
     def one_step(d_carry, inputs):
-        kept_products, (before, x, context, d_output, d_aux) = inputs
-        x_products = {n: p for n, p in kept_products.items() if n in of_x}
-        others = {n: p for n, p in kept_products.items() if n not in of_x}
-        x_leaves = jax.tree.leaves(x)
-        read_otherwise = [x_leaves[i] for i in plan.reads.other]
+        known, (before, x, context, d_output, d_aux) = inputs
 
-        def replay(params, carry, read_otherwise, x_products, probes):
+        def replay(params, carry, x, probes):
             def read(name, v, weight):
-                return products.replayed(v, weight, others[name], probes[name])
+                # The gradient that goes through products of x is taken after the loop.
+                v = jax.lax.stop_gradient(v) if name in reads.x else v
+                return products.replayed(v, weight, known[name], probes[name])
 
-            read_leaves = dict(zip(plan.reads.other, read_otherwise, strict=True))
-            step_x = [read_leaves.get(i, a) for i, a in enumerate(x_leaves)]
-            step_x = jax.tree.unflatten(x_tree, step_x)
-            # A product of x is an input of the replay, whose gradient goes no further.
-            record = NamedProducts(weights, x_products, read)
-            new, aux = plan.step(record.dot, params, carry, step_x, context)
+            record = NamedProducts(weights, compute=read)
+            new, aux = plan.step(record.dot, params, carry, x, context)
             stacked = {
                 name: v.astype(weights[name].dtype)
                 for name, v in record.inputs.items()
-                if name not in of_x and name not in of_carry
+                if name not in reads.x and name not in reads.carry
             }
             return (new, plan.output(new), aux), stacked
 
         # The gradient of a product leaves the replay as the gradient of its probe,
         # whose value is not used.
-        probes = jax.tree.map(jnp.zeros_like, others)
-        _, pull, stacked = jax.vjp(
-            replay, params, before, read_otherwise, x_products, probes, has_aux=True
-        )
+        probes = jax.tree.map(jnp.zeros_like, known)
+        _, pull, stacked = jax.vjp(replay, params, before, x, probes, has_aux=True)
         # Backpropagate the gradients of the new carry, of what is shown of it and of
         # aux through the step.
-        d_params, d_before, d_x, d_x_products, d_others = pull(
-            (d_carry, d_output, d_aux)
-        )
-        return d_before, (d_x_products | d_others, d_params, (d_x, stacked))
+        d_params, d_before, d_x, d_products = pull((d_carry, d_output, d_aux))
+        d_x = [jax.tree.leaves(d_x)[leaf] for leaf in reads.other]
+        return d_before, (d_products, d_params, (d_x, stacked))
 
-    run = scan_in_place if plan.form.in_place else _scan_at_once
+    run = loops.scan_in_place if plan.form.in_place else loops.scan_at_once
     d_carry, d_params, d_products, (d_read, inputs_of_products) = run(
         plan, one_step, d_carry, d_params, known, steps
     )
     # An input that is a part of the carry or of x is stacked there already.
-    inputs_of_products |= {name: carries[leaf] for name, leaf in of_carry.items()}
-    inputs_of_products |= {name: leaves[leaf] for name, leaf in of_x.items()}
+    carries, (leaves, x_tree) = jax.tree.leaves(steps[0]), jax.tree.flatten(steps[1])
+    inputs_of_products |= {name: carries[leaf] for name, leaf in reads.carry.items()}
+    inputs_of_products |= {name: leaves[leaf] for name, leaf in reads.x.items()}
 
     # One large product for each weight that multiplies x.
-    d_x = dict(zip(plan.reads.other, d_read, strict=True))
-    for name, leaf in of_x.items():
+    d_x = dict(zip(reads.other, d_read, strict=True))
+    for name, leaf in reads.x.items():
         d = products.plain_input_gradient(d_products[name], leaves[leaf], weights[name])
         d_x[leaf] = d_x[leaf] + d if leaf in d_x else d
     d_x = [d_x.get(i, jnp.zeros_like(a)) for i, a in enumerate(leaves)]
-    d_x = jax.tree.unflatten(x_tree, d_x)
-    return d_carry, d_params, d_products, d_x, inputs_of_products
-
-
-def _scan_at_once(plan, one_step, carry, total, replaced, inputs):
-    """Do what `scan_in_place` does, with new arrays for the values."""
-
-    def one_iteration(state, inputs):
-        carry, total = state
-        carry, (values, terms, outputs) = one_step(carry, inputs)
-        if plan.form.all_in_loop:
-            total, terms = _add(total, terms), None
-        return (carry, total), (values, terms, outputs)
-
-    (carry, total), (values, terms, outputs) = plan.form.loop(
-        one_iteration,
-        (carry, total),
-        (replaced, inputs),
-        reverse=not plan.reverse,
-        unroll=plan.options.unroll,
-    )
-    if not plan.form.all_in_loop:
-        total = jax.tree.map(
-            lambda a, new: a + jnp.sum(new.astype(a.dtype), 0), total, terms
-        )
-    return carry, total, values, outputs
+    return d_carry, d_params, d_products, x_tree.unflatten(d_x), inputs_of_products
 
 
 def _wide_zeros(tree):
     """Zeros like the arrays of a tree, in float32 at least, for sums over time."""
     return jax.tree.map(lambda a: jnp.zeros_like(a, wide_dtype(a.dtype)), tree)
-
-
-def _add(total, new):
-    """Add two trees of gradients in the dtype of the first."""
-    return jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, new)
-
-
-def _cast_like(tree, like):
-    """Cast each array of a tree to the dtype of its counterpart."""
-    return jax.tree.map(lambda a, b: a.astype(b.dtype), tree, like)

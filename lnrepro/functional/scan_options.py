@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from lnrepro.functional.cells.base import choice, positive_integer
 from lnrepro.functional.fast import fission, platform
 from lnrepro.functional.modules import refuse_options
 
@@ -23,7 +24,7 @@ class Form(NamedTuple):
       hoist: whether products of x are computed for all steps before the loop.
       in_place: whether the loop of the backward pass is `jax.lax.scan`, and writes
         gradients over what it has read.
-      all_in_loop: whether the loop of the backward pass adds up the gradients of the
+      adds_in_loop: whether the loop of the backward pass adds up the gradients of the
         parameters. Otherwise they are added for all steps of a chunk at once.
       least_steps: the fewest steps of a chunk.
     """
@@ -31,29 +32,21 @@ class Form(NamedTuple):
     loop: Callable
     hoist: bool
     in_place: bool
-    all_in_loop: bool
+    adds_in_loop: bool
     least_steps: int
 
 
 # One slice per step saves a GPU kernels, and would cost a TPU copies.
 _one_slice = functools.partial(fission.scan, one_slice=True)
-# The form of every platform: loop, hoist, in_place, all_in_loop, least_steps.
+# The form of every platform: loop, hoist, in_place, adds_in_loop, least_steps.
 #   cpu  measured on two cores of an AMD EPYC, 2026-11-24: a product leaves its result
 #        in the cache, so that a step computes its own
 #   tpu  of the programs that the compiler makes for a v5e: docs/log.md, 2026-11-26
-#   ""   all others: measured on an H100, docs/performance.md
-FORMS: platform.PerPlatform = {
+#   gpu  measured on an H100, docs/performance.md. It serves all other platforms too.
+FORMS = {
     "cpu": Form(jax.lax.scan, False, True, True, 4),
     "tpu": Form(fission.scan, True, False, False, 32),
-    "": Form(_one_slice, True, False, False, 16),
-}
-
-
-_WORDS = {
-    "backward": ("lean", "autodiff"),
-    "save": ("products", "recurrent", "carries"),
-    "kernels": ("off", "auto", "on"),
-    "platform": (None, "cpu", "gpu", "tpu"),
+    "gpu": Form(_one_slice, True, False, False, 16),
 }
 
 
@@ -74,9 +67,9 @@ class ScanOptions:
       kernels: whether the steps run as one kernel, which there is for TPUs: see
         `fast.pallas`. "off" never; "auto" where it can; "on" raises where there can be
         none.
-      platform: "cpu", "gpu" or "tpu" traces the form of that platform alone, for
-        programs that read the traced equations. None traces those of all platforms, and
-        the lowering chooses.
+      platform: "cpu", "gpu" or "tpu": the platform that the scan is traced for. None
+        takes that of the process. A program for another one, as `jax.export` makes it,
+        has the same results either way, and is slower in a form that is not its own.
 
     Raises:
       ValueError: an unknown value.
@@ -91,47 +84,41 @@ class ScanOptions:
 
     def __post_init__(self):
         """Check the values."""
-        for name, allowed in _WORDS.items():
-            value = getattr(self, name)
-            if value not in allowed:
-                known = ", ".join(map(str, allowed))
-                raise ValueError(
-                    f"ScanOptions: {name}={value!r}; choose one of {known}"
-                )
-        for name in ("chunk", "unroll"):
-            value = getattr(self, name)
-            is_number = type(value) is int and value > 0
-            if not is_number and (name, value) != ("chunk", None):
-                raise ValueError(
-                    f"ScanOptions: {name}={value!r} must be a positive integer"
-                )
-        if self.kernels == "on" and self.backward == "autodiff":
-            raise ValueError(
-                "ScanOptions: kernels='on' cannot be used with backward='autodiff'"
-            )
+        words = {
+            "backward": ("lean", "autodiff"),
+            "save": ("products", "recurrent", "carries"),
+            "kernels": ("off", "auto", "on"),
+            "platform": (None, "cpu", "gpu", "tpu"),
+        }
+        for name, allowed in words.items():
+            choice("ScanOptions", name, getattr(self, name), allowed)
+        positive_integer("ScanOptions", "unroll", self.unroll)
+        if self.chunk is not None:
+            positive_integer("ScanOptions", "chunk", self.chunk)
 
 
 class Reads(NamedTuple):
     """What the products of a step read.
 
     Attributes:
-      x: (product, number of the leaf of x that is its input) pairs.
-      carry: (product, number of the leaf of the carry that is its input) pairs.
-      other: numbers of the leaves of x that are read otherwise than by `x`.
+      x: {product: number of the leaf of x that is its input}.
+      carry: {product: number of the leaf of the carry that is its input}.
+      other: numbers of the leaves of x that are read otherwise than by products.
     """
 
-    x: tuple[tuple[str, int], ...]
-    carry: tuple[tuple[str, int], ...]
+    x: dict[str, int]
+    carry: dict[str, int]
     other: tuple[int, ...]
 
 
 class Plan(NamedTuple):
-    """The static part of a scan: its functions, and how it runs on a platform.
+    """The static part of a scan: its functions, and how it runs.
 
     Attributes:
       step, output, reverse: as given to `scan`.
       reads: what the products of the step read.
       options: as given to `scan`.
+      platform: the platform that the scan is traced for.
       form: the form of the platform.
       forward_chunk, backward_chunk: steps in a chunk, in either pass.
     """
@@ -141,12 +128,13 @@ class Plan(NamedTuple):
     reverse: bool
     reads: Reads
     options: ScanOptions
+    platform: str
     form: Form
     forward_chunk: int
     backward_chunk: int
 
 
-def plans_for(
+def plan_for(
     step: Callable,
     output: Callable,
     reverse: bool,
@@ -154,8 +142,8 @@ def plans_for(
     x: Any,
     steps: int,
     options: ScanOptions,
-) -> platform.PerPlatform:
-    """Return the plan of every platform.
+) -> Plan:
+    """Return how a scan runs.
 
     Args:
       step, output, reverse: as given to `scan`.
@@ -163,62 +151,41 @@ def plans_for(
       x: pytree of [T, ...], the inputs, for their shapes.
       steps: T.
       options: how to run.
-
-    Raises:
-      ValueError: a chunk where T is symbolic.
     """
-    if options.chunk is not None and not isinstance(steps, int):
-        raise ValueError(
-            f"scan: chunk={options.chunk} needs a known number of steps; it is the "
-            f"symbolic {steps}"
-        )
-    plans = {}
-    for name, form in _forms(options).items():
-        # Chunks bound the memory of what is computed for many steps at once. Where the
-        # forward pass keeps that anyway, and the backward pass computes nothing so,
-        # they bound nothing.
-        chunk = _chunk(x, steps, form.least_steps)
-        if options.chunk is not None:
-            chunk = min(options.chunk, steps)
-        keeps_all = options.chunk is None and options.save == "products"
-        forward = steps if keeps_all or not form.hoist else chunk
-        backward = steps if keeps_all and form.all_in_loop else chunk
-        plans[name] = Plan(
-            step, output, reverse, reads, options, form, forward, backward
-        )
-    return plans
-
-
-def _forms(options):
-    """The forms of the platforms that are traced, with kernels where asked for."""
-    forms = dict(FORMS)
-    if options.kernels != "off":
+    name = options.platform or platform.current()
+    # TPUs alone have a kernel.
+    name = "tpu" if options.kernels == "on" else name
+    form = FORMS.get(name, FORMS["gpu"])
+    if options.kernels != "off" and name == "tpu":
         # Pallas takes 0.2 seconds to import, which only those who use it should wait
         # for.
         from lnrepro.functional.fast import pallas
 
-        required = options.kernels == "on"
-        loop = functools.partial(pallas.scan, required=required)
-        forms["tpu"] = forms["tpu"]._replace(loop=loop, all_in_loop=True)
-        if required:
-            return {"": forms["tpu"]}
-    if options.platform is None:
-        return forms
-    name = options.platform if options.platform in forms else ""
-    return {name: forms[name]}
+        loop = functools.partial(pallas.scan, required=options.kernels == "on")
+        form = form._replace(loop=loop, adds_in_loop=True)
+    # Chunks bound the memory of what is computed for many steps at once. Where the
+    # forward pass keeps that anyway, and the backward pass computes nothing so, they
+    # bound nothing.
+    chunk = _chunk(x, steps, form.least_steps)
+    if options.chunk is not None:
+        chunk = min(options.chunk, steps)
+    keeps_all = options.chunk is None and options.save == "products"
+    forward = steps if keeps_all or not form.hoist else chunk
+    backward = steps if keeps_all and form.adds_in_loop else chunk
+    return Plan(step, output, reverse, reads, options, name, form, forward, backward)
 
 
 def _chunk(x, steps, least_steps):
     """The fewest steps that give a product enough rows to run at full speed."""
     # Measured on a CPU: larger products are not faster.
     enough_rows = 512
-    shapes = [leaf.shape for leaf in jax.tree.leaves(x)]
-    sizes = [size for shape in shapes for size in shape]
-    if not shapes or not all(isinstance(size, int) for size in sizes):
-        return steps  # jax.export has symbolic sizes.
+    leaves = jax.tree.leaves(x)
+    # jax.export has symbolic sizes.
+    if not leaves or not isinstance(math.prod(leaves[0].shape), int):
+        return steps
     # A leaf is [T, batch axes..., D], so a product over `chunk` steps has chunk * rows
     # rows.
-    rows = math.prod(shapes[0][1:-1])
+    rows = math.prod(leaves[0].shape[1:-1])
     chunk = max(1, least_steps, -(-enough_rows // max(rows, 1)))
     if 2 * chunk > steps:
         return steps

@@ -6,7 +6,6 @@ Everything here is time-major: [T, ...].
 from typing import Any
 
 import jax
-import jax.core
 import jax.numpy as jnp
 
 
@@ -32,10 +31,9 @@ def flip(sequences: Any, seq_lengths: jax.Array | None) -> Any:
         time = jnp.arange(a.shape[0]).reshape(-1, *[1] * seq_lengths.ndim)
         lengths = seq_lengths[None]
         source = jnp.where(time < lengths, lengths - 1 - time, time)
-        # take_along_axis needs an index [T, ..., n] of the shape of `a`.
-        features = a.shape[1 + seq_lengths.ndim :]
-        source = source.reshape(source.shape + (1,) * len(features))
-        return jnp.take_along_axis(a, jnp.broadcast_to(source, a.shape), 0)
+        # take_along_axis needs an index with as many axes as `a`.
+        source = source.reshape(source.shape + (1,) * (a.ndim - source.ndim))
+        return jnp.take_along_axis(a, source, 0)
 
     return jax.tree.map(flip_one, sequences)
 
@@ -64,121 +62,62 @@ def without_padding(a: jax.Array, mask: jax.Array | None) -> jax.Array:
     return jnp.where(mask[..., None], a, jnp.zeros((), a.dtype))
 
 
-def time_major_flags(
-    name: str, flags: Any, x: jax.Array, time_major: bool
-) -> jax.Array | None:
-    """Return the flags of all steps as booleans [T, ...].
+def flags(name: str, values: Any, x: jax.Array) -> jax.Array | None:
+    """Return a mask or resets as booleans, None where there are none.
 
     Args:
-      name: "mask" or "resets", for the message.
-      flags: booleans or numbers [..., T], or [T, ...] with `time_major`. None returns
-        None.
-      x: [T, ..., D], the inputs.
-      time_major: whether the time axis of the flags is the first one.
+      name: where they stand, such as "unroll: mask", for the message.
+      values: booleans or numbers of the shape of x without its features. Zero is False.
+      x: the inputs.
 
     Raises:
-      ValueError: a shape other than that of x [T, ..., D] asks for, or a mask of
-        floats other than 0 and 1.
+      ValueError: another shape.
       TypeError: resets that are neither booleans nor integers.
     """
-    # x is [T, batch axes..., D] already, and the flags are as the user gave them.
-    expected = x.shape[:-1] if time_major else (*x.shape[1:-1], x.shape[0])
-    flags = _booleans(f"unroll: {name}", flags, expected)
-    if flags is None or time_major:
-        return flags
-    return jnp.moveaxis(flags, -1, 0)
-
-
-def _booleans(name, flags, shape):
-    """Check a mask or resets, whose name is for messages, and make them booleans."""
-    if flags is None:
+    if values is None:
         return None
-    flags = jnp.asarray(flags)
-    if name.endswith("mask"):
-        _check_mask(name, flags)
-    else:
-        _check_resets(name, flags)
-    if flags.shape != shape:
-        raise ValueError(
-            f"{name} has shape {flags.shape}; these inputs ask for {shape}"
-        )
-    # Zero is False.
-    return flags if flags.dtype == bool else flags != 0
-
-
-def _check_resets(name: str, resets: jax.Array) -> None:
-    """Raise TypeError unless resets are booleans or integers."""
+    values = jnp.asarray(values)
     # A discount is a floating-point number too, and is 0 where an episode ends. Its
     # values cannot tell it from `done`.
-    if resets.dtype != bool and not jnp.issubdtype(resets.dtype, jnp.integer):
+    if "reset" in name and jnp.issubdtype(values.dtype, jnp.inexact):
         raise TypeError(
-            f"{name} has dtype {resets.dtype}; it must hold booleans or integers: "
+            f"{name} has dtype {values.dtype}; it must hold booleans or integers: "
             "done.astype(bool), and not a discount, which is 0 where an episode ends"
         )
-
-
-def _check_mask(name: str, mask: jax.Array) -> None:
-    """Raise ValueError for weights such as 0.5 that are known while tracing."""
-    is_known = not isinstance(mask, jax.core.Tracer)
-    if not is_known or not jnp.issubdtype(mask.dtype, jnp.floating):
-        return
-    # Inside jit a constant would be traced; here its value is needed.
-    with jax.ensure_compile_time_eval():
-        wrong = mask[(mask != 0) & (mask != 1)]
-    if wrong.size:
+    if values.shape != x.shape[:-1]:
         raise ValueError(
-            f"{name} has the value {wrong[0]}; a step is there (True, 1) or padding "
-            "(False, 0), and weights belong to the loss"
+            f"{name} has shape {values.shape}; these inputs ask for {x.shape[:-1]}"
         )
-
-
-def flags_of_step(name: str, flags: Any, x: jax.Array) -> jax.Array | None:
-    """Return the flags of one step as booleans [...].
-
-    Args:
-      name: "mask" or "reset", for the message.
-      flags: booleans or numbers [...]. None returns None.
-      x: [..., D], the inputs of the step.
-
-    Raises:
-      ValueError: a shape other than the batch axes of x [..., D], or a mask of
-        floats other than 0 and 1.
-      TypeError: a reset that is neither boolean nor integer.
-    """
-    return _booleans(f"step: {name}", flags, x.shape[:-1])
+    return values.astype(bool)
 
 
 def padding_mask(
-    x: jax.Array, seq_lengths: Any, mask: Any, time_major: bool
+    x: jax.Array, seq_lengths: Any, mask: jax.Array | None
 ) -> jax.Array | None:
     """Join lengths and mask to one mask [T, ...], None where there is neither.
 
     Args:
       x: [T, ..., D], the inputs.
       seq_lengths: integers [...]; steps from the length on are padding.
-      mask: [..., T], or [T, ...] with `time_major`; False where a step is padding.
-      time_major: whether the time axis of the mask is the first one.
+      mask: [T, ...], False where a step is padding.
 
     Raises:
-      ValueError: lengths outside [0, T] or of another shape.
+      ValueError: lengths of another shape.
       TypeError: lengths that are not integers.
     """
-    mask = time_major_flags("mask", mask, x, time_major)
     if seq_lengths is None:
         return mask
     seq_lengths = jnp.asarray(seq_lengths)
-    steps, batch = x.shape[0], x.shape[1:-1]
-    if seq_lengths.shape != batch:
+    if seq_lengths.shape != x.shape[1:-1]:
         raise ValueError(
             f"unroll: seq_lengths has shape {seq_lengths.shape}; these inputs ask for "
-            f"{batch}, one length per sequence"
+            f"{x.shape[1:-1]}, one length per sequence"
         )
     if not jnp.issubdtype(seq_lengths.dtype, jnp.integer):
         raise TypeError(
             f"unroll: seq_lengths has dtype {seq_lengths.dtype}; it must hold integers"
         )
-    _check_range(seq_lengths, steps)
-    valid = _within(seq_lengths, steps)
+    valid = _within(seq_lengths, x.shape[0])
     return valid if mask is None else valid & mask
 
 
@@ -206,23 +145,9 @@ def resets_within(resets: jax.Array, seq_lengths: Any, reverse: bool) -> jax.Arr
         resets &= _within(jnp.asarray(seq_lengths), resets.shape[0])
     if not reverse:
         return resets
+    # Coming from the end, a sequence begins behind its last step, where the next one
+    # has its first.
     return jnp.concatenate([resets[1:], jnp.zeros_like(resets[:1])])
-
-
-def _check_range(seq_lengths, steps):
-    """Check lengths that are known while tracing."""
-    # Inside jit, lengths are tracers without a value and cannot be checked.
-    is_known = not isinstance(seq_lengths, jax.core.Tracer)
-    if not is_known or not isinstance(steps, int) or not seq_lengths.size:
-        return
-    # Inside jit a constant would be traced; here its value is needed.
-    with jax.ensure_compile_time_eval():
-        shortest, longest = int(seq_lengths.min()), int(seq_lengths.max())
-    if shortest < 0 or longest > steps:
-        raise ValueError(
-            f"unroll: seq_lengths {shortest}..{longest} must lie in 0..{steps}, the "
-            "number of steps"
-        )
 
 
 def statistics_of_steps(
@@ -262,6 +187,7 @@ def steps_with_a_row(mask: jax.Array | None, steps: int) -> jax.Array:
     """
     if mask is None:
         return jnp.ones((steps,), bool)
+    # Batch norm has no statistics of a step whose rows are all padding.
     return mask.any(tuple(range(1, mask.ndim)))
 
 
@@ -279,7 +205,7 @@ def vary_alike(params: Any, tree: Any) -> Any:
       The tree.
     """
     leaves = jax.tree.leaves((params, tree))
-    # No array varies outside shard_map.
+    # No array varies outside shard_map, and then there is nothing to do.
     axes = frozenset().union(*map(_varying_axes, leaves))
     if not axes:
         return tree

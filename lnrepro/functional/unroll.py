@@ -18,7 +18,7 @@ from lnrepro.functional.cells.base import (
 )
 from lnrepro.functional.fast.layer_norm import one_step
 from lnrepro.functional.products import named_dot
-from lnrepro.functional.scan import identity, scan
+from lnrepro.functional.scan import scan
 from lnrepro.functional.scan_options import ScanOptions
 
 
@@ -40,15 +40,12 @@ class Unrolled(NamedTuple):
     Attributes:
       carry: the carry after the last step.
       outputs: [..., T, H].
-      carries: the carries after every step, each leaf [..., T, H], where
-        `return_carries`; else None.
       statistics: BatchStatistics of a cell with batch norm that used the batch's own
         statistics; else None.
     """
 
     carry: Carry
     outputs: jax.Array
-    carries: Carry | None
     statistics: Any
 
 
@@ -73,7 +70,6 @@ def unroll(
     reverse: bool = False,
     keep_order: bool = False,
     time_major: bool = False,
-    return_carries: bool = False,
     key: jax.Array | None = None,
     memory: Any = None,
     noise: Any = None,
@@ -116,7 +112,6 @@ def unroll(
       keep_order: with reverse, whether the outputs stand in the order of x, or in the
         order of processing (with seq_lengths, each sequence's own, padding last).
       time_major: x is [T, ..., D], the outputs [T, ..., H], mask and resets [T, ...].
-      return_carries: return the carries of all steps as well.
       key: random key for zoneout and dropout; None means test time.
       memory: what every step reads as `StepContext.memory`. Gradients flow to it.
       noise: what `cell.sample` drew, to use in place of a fresh draw from the key.
@@ -125,13 +120,13 @@ def unroll(
       options: how the scan runs and what its backward pass keeps.
 
     Returns:
-      Unrolled: (carry, outputs, carries or None, statistics or None).
+      Unrolled: (carry, outputs, statistics or None).
 
     Raises:
-      TypeError: integer inputs, a carry of another dtype, floating-point resets,
-        forward-mode differentiation of the lean backward pass.
-      ValueError: a shape that does not fit, lengths outside [0, T] where they are
-        known, statistics for a cell without batch norm.
+      TypeError: integer inputs, a carry of another dtype, floating-point resets or
+        lengths, forward-mode differentiation of the lean backward pass.
+      ValueError: a shape that does not fit, parameters of another cell, statistics for
+        a cell without batch norm.
 
     >>> from lnrepro.functional import LSTMCell
     >>> cell = LSTMCell(8, norm="layer")
@@ -140,135 +135,79 @@ def unroll(
     >>> unroll(cell, params, x, seq_lengths=lengths).outputs.shape
     (2, 5, 8)
     """
-    # One dtype, and time first: [T, ..., D], as `lax.scan` wants it.
     x, weights, step_params = checks.one_dtype("unroll", cell, params, x)
-    checks.sequence_inputs(x)
-    x = x if time_major else jnp.moveaxis(x, -2, 0)
-    steps, batch_axes = x.shape[0], x.ndim - 2
-    mask = sequences.padding_mask(x, seq_lengths, mask, time_major)
-    resets = sequences.time_major_flags("resets", resets, x, time_major)
+    mask = sequences.flags("unroll: mask", mask, x)
+    resets = sequences.flags("unroll: resets", resets, x)
+    batch_axes = x.ndim - 2
+    if not time_major:
+        # Time first, as `lax.scan` wants it: [T, ..., D].
+        x = jnp.moveaxis(x, -2, 0)
+        mask, resets = jax.tree.map(lambda a: jnp.moveaxis(a, -1, 0), (mask, resets))
+    steps = x.shape[0]
+    mask = sequences.padding_mask(x, seq_lengths, mask)
     if resets is not None:
         resets = sequences.resets_within(resets, seq_lengths, reverse)
 
-    # The order of processing, without what padding holds.
-    order = _order(cell, seq_lengths, reverse, keep_order)
-    x, resets, mask = order.before_scan((x, resets, mask))
+    # A scan from the end needs no reversed copy of x. But batch norm's statistics of a
+    # step, and outputs in the order of processing, ask that all sequences take their
+    # t-th step at the same time: then each is reversed within its own length.
+    flips = reverse and seq_lengths is not None and (bool(cell.sites) or not keep_order)
+    from_end = reverse and not flips
+    if flips:
+        x, resets, mask = sequences.flip((x, resets, mask), seq_lengths)
     x = sequences.without_padding(x, mask)
 
-    # Noise and the first carry.
-    key, noise = _noise_of_sequence(cell, key, noise, x)
+    # Noise and the first carry. T may be 0.
+    first = x[0] if steps else x.sum(0)
+    if key is not None:
+        key, noise_key = jax.random.split(key)
+        noise = cell.sample(noise_key, first) if noise is None else noise
     x = cell.transform_input(x, noise)
-    own_carry = wide_carry(cell.initial_carry(params, _one_step_of(x)))
-    if initial_carry is None:
-        initial_carry = own_carry
-    else:
-        initial_carry = checks.carry_like("unroll", own_carry, initial_carry)
+    own_carry = wide_carry(cell.initial_carry(params, first))
+    carry = own_carry
+    if initial_carry is not None:
+        carry = checks.carry_like("unroll", own_carry, initial_carry)
 
-    # The scan. It slices x and the context along T. All steps share `inputs`, such as
-    # the cell's own carry, which a reset restores.
-    context = _context_of_steps(cell, steps, order.from_end, mask, key, statistics)
-    inputs = _Inputs(step_params, None if resets is None else own_carry, memory, noise)
-    x, weights, inputs, initial_carry = sequences.vary_alike(
-        params, (x, weights, inputs, initial_carry)
-    )
-    output = _output_of(cell, x.dtype)
-    result = scan(
-        _guarded_step(cell),
-        weights,
-        inputs,
-        initial_carry,
-        x,
-        output=identity if return_carries else output,
-        context=(context, resets),
-        reverse=order.from_end,
-        options=options,
-    )
-
-    # The results, in the order and the layout that were asked for.
-    outputs, carries = result.outputs, None
-    if return_carries:
-        outputs, carries = output(result.outputs), result.outputs
-    outputs = sequences.without_padding(outputs, mask)
-    outputs, carries = order.after_scan((outputs, carries))
-    if not time_major:
-        outputs, carries = jax.tree.map(
-            lambda a: jnp.moveaxis(a, 0, batch_axes), (outputs, carries)
-        )
-    used = None
-    if cell.sites and statistics is None:
-        seen = sequences.steps_with_a_row(mask, steps)
-        used = order.as_taken(BatchStatistics(result.aux, seen))
-    return Unrolled(result.carry, outputs, carries, used)
-
-
-class _Order(NamedTuple):
-    """The order in which a scan takes the steps of sequences [T, ...].
-
-    Attributes:
-      seq_lengths: lengths within which each sequence is reversed before the scan. None
-        leaves the sequences as they are.
-      from_end: whether the scan itself runs from the last step to the first, which
-        needs no reversed copy of x.
-      keep: whether results are returned in the order of x.
-    """
-
-    seq_lengths: jax.Array | None
-    from_end: bool
-    keep: bool
-
-    def before_scan(self, tree):
-        """Bring sequences into the order in which the scan reads them."""
-        if self.seq_lengths is None:
-            return tree
-        return sequences.flip(tree, self.seq_lengths)
-
-    def after_scan(self, tree):
-        """Bring results of the scan into the order that was asked for."""
-        # A scan from the end stacks its results in the order of x.
-        if self.keep:
-            return self.before_scan(tree)
-        return self.as_taken(tree)
-
-    def as_taken(self, tree):
-        """Bring results of the scan into an order where row t is the t-th step."""
-        return sequences.flip(tree, None) if self.from_end else tree
-
-
-def _order(cell, seq_lengths, reverse, keep_order):
-    """The order of processing, and of the results."""
-    if not reverse or seq_lengths is None:
-        return _Order(None, reverse, keep_order)
-    # Reversed within its own length, step t of every sequence is taken at the same
-    # time. Batch norm's statistics of a step ask for that, or the order of the outputs.
-    if cell.sites or not keep_order:
-        return _Order(seq_lengths, False, keep_order)
-    return _Order(None, True, keep_order)
-
-
-def _noise_of_sequence(cell, key, noise, x):
-    """Draw the noise of a whole sequence, unless there is some.
-
-    Returns:
-      (key from which the steps draw theirs, noise).
-    """
-    if key is None:
-        return None, noise
-    key, noise_key = jax.random.split(key)
-    return key, cell.sample(noise_key, _one_step_of(x)) if noise is None else noise
-
-
-def _context_of_steps(cell, steps, from_end, mask, key, statistics):
-    """The context of all steps, each array [T, ...]."""
-    # Row i belongs to input i, so that a scan from the end reads the numbers of the
-    # steps from the end.
+    # The scan slices x and the context along T. Row i of the context belongs to input
+    # i, so that a scan from the end reads the statistics of the steps from the end.
     index = jnp.arange(steps)
     index = index[::-1] if from_end else index
-    return StepContext(
-        index=index,
+    context = StepContext(
         mask=mask,
         key=None if key is None else jax.random.split(key, steps),
         statistics=sequences.statistics_of_steps(cell, statistics, index),
     )
+    inputs = _Inputs(step_params, None if resets is None else own_carry, memory, noise)
+    x, weights, inputs, carry = sequences.vary_alike(
+        params, (x, weights, inputs, carry)
+    )
+    result = scan(
+        _guarded_step(cell),
+        weights,
+        inputs,
+        carry,
+        x,
+        output=_output_of(cell, x.dtype),
+        context=(context, resets),
+        reverse=from_end,
+        options=options,
+    )
+
+    # The outputs, in the order and the layout that were asked for. A scan from the end
+    # stacks its results in the order of x.
+    outputs = sequences.without_padding(result.outputs, mask)
+    if flips and keep_order:
+        outputs = sequences.flip(outputs, seq_lengths)
+    elif from_end and not keep_order:
+        outputs = sequences.flip(outputs, None)
+    if not time_major:
+        outputs = jnp.moveaxis(outputs, 0, batch_axes)
+    # Batch norm's own statistics, for running averages; row t is that of the t-th step.
+    used = None
+    if cell.sites and statistics is None:
+        used = BatchStatistics(result.aux, sequences.steps_with_a_row(mask, steps))
+        used = sequences.flip(used, None) if from_end else used
+    return Unrolled(result.carry, outputs, used)
 
 
 def step(
@@ -321,8 +260,8 @@ def step(
     batch_axes = getattr(x, "shape", ())[:-1]
     with one_step(batch_axes):
         x, weights, step_params = checks.one_dtype("step", cell, params, x)
-    mask = sequences.flags_of_step("mask", mask, x)
-    reset = sequences.flags_of_step("reset", reset, x)
+    mask = sequences.flags("step: mask", mask, x)
+    reset = sequences.flags("step: reset", reset, x)
     # Padding may hold anything, even NaN, which would reach the gradients.
     x = sequences.without_padding(x, mask)
     if key is not None and noise is None:
@@ -355,6 +294,7 @@ def _guarded_step(cell):
 
     def guarded_step(dot, inputs, carry, x, context):
         context, reset = context
+        # What all steps share is differentiated, so it is not in the scan's context.
         context = context._replace(memory=inputs.memory, noise=inputs.noise)
         # A reset stands before the step that sees the first input of a new sequence.
         if reset is not None:
@@ -362,6 +302,7 @@ def _guarded_step(cell):
         x_proj = cell.project(dot, inputs.params, x)
         result = cell.step(dot, inputs.params, carry, x_proj, context)
         new, statistics = checks.step_result(cell, carry, result)
+        # A loop keeps the dtypes of its carry.
         new = jax.tree.map(lambda a, b: a.astype(b.dtype), new, carry)
         # A padded step passes the carry on.
         if context.mask is not None:
@@ -369,11 +310,6 @@ def _guarded_step(cell):
         return new, statistics
 
     return guarded_step
-
-
-def _one_step_of(x):
-    """Inputs [..., D] with the batch axes of x [T, ..., D], where T may be 0."""
-    return x[0] if x.shape[0] else x.sum(0)
 
 
 def track(running: Any, batch: BatchStatistics, momentum: Any) -> Any:
@@ -416,7 +352,6 @@ def bidirectional(
     time_major: bool = False,
     key: jax.Array | None = None,
     memory: Any = None,
-    statistics: tuple[dict, dict] | None = None,
     options: ScanOptions | None = None,
 ) -> Unrolled:
     """Run one cell over a sequence from left to right and one from right to left.
@@ -433,12 +368,11 @@ def bidirectional(
       time_major: whether x is [T, ..., D].
       key: random key, of which each cell gets a part.
       memory: read by the steps of both cells.
-      statistics: a pair of population statistics of batch norm, or None.
       options: how both scans run.
 
     Returns:
       Unrolled: carry is a pair, outputs are those of both side by side [..., T, 2 H]
-      in the order of x, carries is None, and statistics is a pair, or None.
+      in the order of x, and statistics is None: batch norm takes those of the batch.
 
     Raises:
       TypeError: params that are no pair, or as `unroll`.
@@ -450,37 +384,31 @@ def bidirectional(
             f"of the backward cell; it is a {type(params).__name__}"
         )
     # Each cell draws its own noise, so the key is split.
-    pairs = zip(
-        (forward, backward),
-        params,
-        (None, None) if initial_carry is None else initial_carry,
-        (None, None) if key is None else jax.random.split(key),
-        (None, None) if statistics is None else statistics,
-        (False, True),
-        strict=True,
-    )
-    left, right = (
-        unroll(
+    keys = None if key is None else jax.random.split(key)
+
+    def run(number, cell):
+        """Run one of the cells, the second one from right to left."""
+
+        def own(pair):
+            return None if pair is None else pair[number]
+
+        return unroll(
             cell,
-            cell_params,
+            params[number],
             x,
-            initial_carry=carry,
+            initial_carry=own(initial_carry),
             seq_lengths=seq_lengths,
             mask=mask,
             resets=resets,
-            reverse=reverse,
+            reverse=number == 1,
             keep_order=True,
             time_major=time_major,
-            key=cell_key,
+            key=own(keys),
             memory=memory,
-            statistics=cell_statistics,
             options=options,
         )
-        for cell, cell_params, carry, cell_key, cell_statistics, reverse in pairs
-    )
+
+    left, right = run(0, forward), run(1, backward)
     # Both outputs stand in the order of x, so row t of each belongs to input t.
     outputs = jnp.concatenate([left.outputs, right.outputs], -1)
-    both = None
-    if left.statistics is not None or right.statistics is not None:
-        both = (left.statistics, right.statistics)
-    return Unrolled((left.carry, right.carry), outputs, None, both)
+    return Unrolled((left.carry, right.carry), outputs, None)

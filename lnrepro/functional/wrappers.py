@@ -2,7 +2,7 @@
 
 Noise needs a key (`unroll(..., key=key)`). Without one the cell is at test time:
 zoneout takes the expectation, dropout does nothing. A wrapper of a stack wraps each of
-its cells. Recurrent dropout is an option of the cells, `recurrent_dropout`.
+its cells.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.cells.base import Cell, Prepared, check_rate, zeros_for
+from lnrepro.functional.cells.base import Cell, Prepared, choice, zeros_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,11 +133,9 @@ def zoneout(cell: Cell, rate_c: float = 0.0, rate_h: float = 0.0) -> Cell:
       The cell with zoneout. At test time it takes the expectation.
 
     Raises:
-      ValueError: a rate outside [0, 1). A step raises it where the output of the cell
-        is not the last array of its carry.
+      ValueError: by a step, where the output of the cell is not the last array of its
+        carry.
     """
-    check_rate("zoneout", rate_c)
-    check_rate("zoneout", rate_h)
     return cell.map_cells(lambda one: Zoneout(one, rate_c, rate_h))
 
 
@@ -214,12 +212,7 @@ def variational_dropout(cell: Cell, rate_x: float = 0.0, rate_h: float = 0.0) ->
     Returns:
       The cell with dropout; what is kept is divided by 1 - rate. In a loop of your own
       draw the masks once with `cell.sample(key, x_t)` and pass them to `step(noise=)`.
-
-    Raises:
-      ValueError: a rate outside [0, 1).
     """
-    check_rate("variational_dropout", rate_x)
-    check_rate("variational_dropout", rate_h)
     return cell.map_cells(lambda one: VariationalDropout(one, rate_x, rate_h))
 
 
@@ -252,13 +245,10 @@ class Stack(Cell):
         for cell in self.cells:
             if not isinstance(cell, Cell):
                 raise TypeError(
-                    f"stack: {_kind(cell)} is no cell; give cells one by one, as in "
+                    f"stack: {cell!r} is no cell; give cells one by one, as in "
                     "stack(LSTMCell(4), LSTMCell(4))"
                 )
-        if self.skip not in ("none", "graves", "residual"):
-            raise ValueError(
-                f"stack: skip={self.skip!r}; choose 'none', 'graves' or 'residual'"
-            )
+        choice("stack", "skip", self.skip, ("none", "graves", "residual"))
 
     @property
     def features(self):
@@ -303,6 +293,7 @@ class Stack(Cell):
         Raises:
           ValueError: params have not one entry per cell.
         """
+        # zip would drop the parameters of a layer too many.
         if not isinstance(params, tuple | list) or len(params) != len(self.cells):
             kind = type(params).__name__
             raise ValueError(
@@ -360,8 +351,8 @@ class Stack(Cell):
                 cell_dot, params[index], carry[index], below_proj, cell_context
             )
             carries.append(new)
-            for site, values in (cell_statistics or {}).items():
-                statistics[f"{index}/{site}"] = values
+            if cell_statistics:
+                statistics[str(index)] = cell_statistics
             below = self._input_of_next(x, below, cell.output(new))
         # After the loop, `below` is the residual output of the top cell.
         if self.skip == "residual":
@@ -389,12 +380,9 @@ class Stack(Cell):
 
     @property
     def sites(self):
-        """The sites of batch norm of all cells, named such as "1/x"."""
-        return {
-            f"{index}/{site}": size
-            for index, cell in enumerate(self.cells)
-            for site, size in cell.sites.items()
-        }
+        """The sites of each cell with batch norm, by its number: {"1": {"x": 4}}."""
+        cells = enumerate(self.cells)
+        return {str(index): cell.sites for index, cell in cells if cell.sites}
 
     @property
     def is_noisy(self):
@@ -411,12 +399,6 @@ class Stack(Cell):
         return Stack(tuple(cell.map_cells(wrap) for cell in self.cells), self.skip)
 
 
-def _kind(value):
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    return f"a {type(value).__name__}"
-
-
 def _dot_of_cell(dot, index):
     """The `dot` of one cell of a stack, whose weights have the cell's number."""
 
@@ -428,14 +410,7 @@ def _dot_of_cell(dot, index):
 
 def _context_of_cell(context, index, key):
     """The context of one cell of a stack."""
-    # Keep the statistics of this cell's sites, without its number in front.
-    statistics = None
-    if context.statistics is not None:
-        statistics = {
-            name.removeprefix(f"{index}/"): values
-            for name, values in context.statistics.items()
-            if name.startswith(f"{index}/")
-        }
+    statistics = (context.statistics or {}).get(str(index))
     noise = None if context.noise is None else context.noise[index]
     return context._replace(key=key, noise=noise, statistics=statistics)
 

@@ -27,11 +27,6 @@ TWO_BIASES = GRUCell(H, "none", recurrent_bias=True)
         ("torch", GRUCell(H, "none", reset="before"), "reset='after', not 'before'"),
         ("torch", LSTMCell(H, "none", learned_carry=True), "learned_carry=False"),
         ("torch", LSTMCell(H, "none", peephole=True), "no place for peephole"),
-        (
-            "keras",
-            GRUCell(H, "none", reset="before", recurrent_bias=True),
-            "recurrent_bias=False",
-        ),
         ("flax", LSTMCell(H, "none", use_bias=False), "use_bias=True"),
         ("nnx", TWO_BIASES, "recurrent_bias=False"),
         ("haiku", SimpleCell(H, "none"), "activation_fn=relu, not tanh"),

@@ -46,7 +46,6 @@ STATIC = (
     "reverse",
     "keep_order",
     "time_major",
-    "return_carries",
     "options",
 )
 run = jax.jit(unroll, static_argnames=STATIC)

@@ -73,19 +73,6 @@ def test_layer_norm_without_variance():
     assert jnp.abs(grad).max() <= 1.0001 / np.sqrt(1e-5) * np.abs(GAIN * OUT[0]).max()
 
 
-def test_layer_norm_over_several_axes():
-    x = jnp.asarray(RNG.standard_normal((2, 3, 4, 5)), jnp.float32)
-    whole = layer_norm(x, axis=(1, 2, 3), epsilon=0.0)
-    np.testing.assert_allclose(whole.mean((1, 2, 3)), 0, atol=1e-6)
-    np.testing.assert_allclose(whole.var((1, 2, 3)), 1, rtol=1e-5)
-    per_channel = layer_norm(x, jnp.arange(1.0, 6.0), axis=(1, 2, 3), epsilon=0.0)
-    np.testing.assert_allclose(per_channel, whole * np.arange(1, 6), rtol=1e-5)
-    np.testing.assert_allclose(
-        layer_norm(x, jnp.arange(3.0), axis=1),
-        jnp.moveaxis(layer_norm(jnp.moveaxis(x, 1, -1), jnp.arange(3.0)), -1, 1),
-    )
-
-
 def test_rms_norm_is_layer_norm_of_centred_values_and_ignores_scale():
     centred = jnp.asarray(X - X.mean(-1, keepdims=True), jnp.float32)
     np.testing.assert_allclose(rms_norm(centred), layer_norm(centred), atol=1e-6)
@@ -102,8 +89,6 @@ def test_norms_do_not_need_implicit_rank_promotion():
     x, ones = jnp.ones((2, 3, 4)), jnp.ones(4)
     with jax.numpy_rank_promotion("raise"):
         layer_norm(x, ones, ones)
-        layer_norm(x, jnp.ones(3), jnp.ones(3), axis=1)
-        layer_norm(x, ones, ones, axis=(1, 2))
         rms_norm(x, ones)
         _, (mean, var) = batch_norm(x, ones, ones, mask=x[..., 0], unbiased=True)
         batch_norm(x, ones, ones, mean=mean, var=var)
@@ -124,8 +109,7 @@ def test_norms_of_symbolic_sizes():
     def norms_of(x, mask):
         masked = batch_norm(x, mask=mask, unbiased=True)
         whole = batch_norm(x, unbiased=True)
-        case = layer_norm(x, axis=(1, 2))
-        return masked, whole, case, rms_norm(x)
+        return masked, whole, layer_norm(x), rms_norm(x)
 
     exported = jax.export.export(jax.jit(norms_of))(*inputs)
     for shape in ((2, 3), (5, 1)):
@@ -154,14 +138,8 @@ def test_batch_norm_counts_the_rows_of_its_mask(unbiased):
     same(given[0], mean, 0)
 
 
-def test_batch_norm_across_devices_and_without_rows():
+def test_batch_norm_without_rows():
     x = jnp.asarray(RNG.standard_normal((8, 6)), jnp.float32)
-    split = jax.pmap(
-        lambda x: batch_norm(x, axis_name="d", unbiased=True), axis_name="d"
-    )(x.reshape(4, 2, 6))
-    whole = batch_norm(x, unbiased=True)
-    np.testing.assert_allclose(split[0].reshape(8, 6), whole[0], atol=1e-5)
-    np.testing.assert_allclose(split[1][1][0], whole[1][1], rtol=1e-5)
     y, (mean, _) = batch_norm(x, mask=jnp.zeros(8))
     assert jnp.isfinite(y).all()
     assert (mean == 0).all()

@@ -40,11 +40,12 @@ from tests.functional.programs import (
 from tests.refused import refused
 
 PALLAS, SCAN = ScanOptions(kernels="on"), ScanOptions()
+AUTO_ON_TPU = ScanOptions(kernels="auto", platform="tpu")
 LSTM, SIMPLE = LSTMCell(H, "layer", learned_carry=True), SimpleCell(H, "layer")
 CELLS = {
     **pallas_programs.cells(H),
     "joint": LSTMCell(H, norm_site="joint", cell_norm="carry", gradient_clip=0.1),
-    "rms": SimpleCell(H, "rms", recurrent_dropout=0.3),
+    "rms": SimpleCell(H, "rms"),
     "dreamer_v3": DreamerBlockGRUCell(
         H, hidden_features=4, input_sizes=(3, 1), blocks=2
     ),
@@ -90,7 +91,6 @@ def test_values_and_gradients_equal_the_scan(name, interpreted, x64):
         "seq_lengths": jnp.array([5, 2]),
         "resets": jnp.arange(T) == jnp.array([[1], [2]]),
         "reverse": True,
-        "return_carries": True,
     }
     found = run(CELLS[name], PALLAS, **arguments)
     same(found, run(CELLS[name], SCAN, **arguments), 1e-10)
@@ -224,22 +224,23 @@ def test_too_large_weights_are_named(interpreted):
 def test_a_choice_goes_to_the_scan():
     """Without a word, where there is no TPU or no kernel."""
     same(run_sorting(ScanOptions(kernels="auto")), run_sorting(SCAN))
-    text = lowered_for_tpu(functools.partial(run_sorting, ScanOptions(kernels="auto")))
-    assert "tpu_custom_call" not in text
+    assert "tpu_custom_call" not in lowered_for_tpu(
+        functools.partial(run_sorting, AUTO_ON_TPU)
+    )
 
 
 def lowered_for_tpu(function):
     return jax.jit(function).trace().lower(lowering_platforms=("tpu",)).as_text()
 
 
-def test_the_platform_of_the_lowering_chooses():
+def test_a_kernel_is_chosen_on_a_tpu():
     params, _ = problem(SIMPLE)
 
-    def outputs():
-        return unroll(SIMPLE, params, X, options=ScanOptions(kernels="auto")).outputs
+    def text(options):
+        return lowered_for_tpu(lambda: unroll(SIMPLE, params, X, options=options))
 
-    assert "tpu_custom_call" in lowered_for_tpu(outputs)
-    assert "tpu_custom_call" not in jax.jit(outputs).lower().as_text()
+    assert "tpu_custom_call" in text(AUTO_ON_TPU)
+    assert "tpu_custom_call" not in text(ScanOptions(kernels="auto"))
 
 
 # Compiled for TPUs

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import export
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -115,11 +114,9 @@ def test_forward_mode_needs_autodiff(name):
     gradient = jax.jit(jax.grad(scalar_of("lean")))(x)
     expected = gradient if name == "jacfwd" else jnp.vdot(gradient, V)
     close(jax.jit(lambda: derivative(scalar_of("autodiff"), x))(), expected)
-    # The function that `linearize` returns has left our code, and has JAX's own text.
-    message = "forward-mode" if name == "linearize" else r"backward='autodiff'"
     for transform in (derivative, lambda f, x: jax.vmap(lambda x: derivative(f, x))(x)):
         inputs = x if transform is derivative else X[:2, :3]
-        with pytest.raises(TypeError, match=message):
+        with pytest.raises(TypeError, match="forward-mode"):
             transform(scalar_of("lean"), inputs)
 
 
@@ -205,7 +202,6 @@ def put(mesh, params, specs):
                 SimpleCell(H, "weight"),
                 zoneout(STACK, 0.3, 0.3),
                 variational_dropout(GRUCell(H, "none"), 0.3, 0.3),
-                LSTMCell(H, recurrent_dropout=0.3),
             )
         ],
     ],
@@ -246,19 +242,3 @@ def test_step_under_an_explicit_mesh():
         sharded = first_step(sharded_params, x, lengths > 2, lengths > 4)
     plain = step(cell, params, carry, X[:, 0], mask=LENGTHS > 2, reset=LENGTHS > 4)
     close(sharded, plain)
-
-
-@pytest.mark.slow
-def test_export_with_symbolic_batch_and_time():
-    params = init(LSTM)
-    run = jax.jit(jax.value_and_grad(loss_of(LSTM)))
-    b, t = export.symbolic_shape("b, t")
-    shapes = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
-    x = jax.ShapeDtypeStruct((b, t, D), jnp.float64)
-    lengths = jax.ShapeDtypeStruct((b,), jnp.int32)
-    written = export.export(run)(shapes, x, lengths).serialize()
-    exported = export.deserialize(written)
-    for batch, steps in ((2, 5), (3, 9)):
-        x = jax.random.normal(jax.random.key(2), (batch, steps, D))
-        lengths = jnp.arange(batch, dtype=jnp.int32) + 2
-        close(exported.call(params, x, lengths), run(params, x, lengths))

@@ -60,13 +60,6 @@ each_order = pytest.mark.parametrize(
 # Steps and batch axes
 
 
-def test_the_result_always_has_four_fields():
-    plain = run(CELL, PARAMS, X)
-    assert plain._fields == ("carry", "outputs", "carries", "statistics")
-    assert plain.carries is None
-    assert plain.statistics is None
-
-
 @each_cell
 def test_steps_equal_the_scan(name):
     """With masks and resets of each row, in `step` as in `unroll`."""
@@ -75,7 +68,7 @@ def test_steps_equal_the_scan(name):
     mask = jnp.array([[1, 1, 0, 1, 1, 0], [0, 1, 1, 1, 1, 1]], bool)
     resets = jnp.array([[0, 0, 1, 0, 0, 0], [0, 1, 0, 0, 0, 1]], bool)
     whole = {"initial_carry": carry, "mask": mask, "resets": resets, "memory": MEMORY}
-    result = run(cell, params, X, return_carries=True, **whole)
+    result = run(cell, params, X, **whole)
     tables = None
     if result.statistics is not None:
         tables = result.statistics.values
@@ -93,7 +86,6 @@ def test_steps_equal_the_scan(name):
             statistics=at(tables, t),
         )
         same(y, result.outputs[:, t], 1e-5)
-        same(carry, at(result.carries, (slice(None), t)), 1e-5)
         assert is_zero(y[~mask[:, t]])
     same(carry, result.carry, 1e-5)
 
@@ -129,14 +121,13 @@ def test_an_empty_batch_and_no_steps(rows, reverse):
             X[:rows, :steps],
             initial_carry=carry,
             seq_lengths=jnp.zeros(rows, int),
-            return_carries=True,
             reverse=reverse,
         )
         return jnp.sum(result.carry[0]), result
 
     gradient, result = jax.jit(jax.grad(state, (0, 1), has_aux=True))(PARAMS, carry)
     same(result.carry, carry)
-    assert result.outputs.shape == result.carries[0].shape == (rows, steps, H)
+    assert result.outputs.shape == (rows, steps, H)
     assert is_zero(gradient[0])
     assert (gradient[1][0] == 1).all()
 
@@ -152,16 +143,13 @@ def test_time_major_is_a_transposition():
             x,
             mask=mask,
             resets=resets,
-            return_carries=True,
             time_major=time_major,
         )
 
     batch_major = result_of(X, mask, resets, False)
     result = result_of(X.swapaxes(0, 1), mask.T, resets.T, True)
     same(batch_major.carry, result.carry)
-    sequences = result.outputs, result.carries
-    sequences = jax.tree.map(lambda a: a.swapaxes(0, 1), sequences)
-    same((batch_major.outputs, batch_major.carries), sequences)
+    same(batch_major.outputs, result.outputs.swapaxes(0, 1))
 
 
 # Padding and direction
@@ -184,30 +172,6 @@ def test_padded_steps_are_as_if_absent(name, reverse, keep_order):
         rows = length - 1 - valid[::-1]
     same(result.outputs[:, rows], alone.outputs)
     assert is_zero(np.delete(result.outputs, rows, 1))
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-def test_length_zero_returns_the_first_carry(reverse):
-    lengths = jnp.array([0, 3])
-    result = run(
-        CELL, PARAMS, X, seq_lengths=lengths, initial_carry=STORED, reverse=reverse
-    )
-    same(at(result.carry, 0), at(STORED, 0), 0)
-    assert is_zero(result.outputs[0])
-
-
-@pytest.mark.parametrize("name", ["lstm", "lstm_batch", "attention"])
-def test_padding_may_hold_nan(name):
-    cell = CELLS[name]
-    params, carry = problem(cell)
-    lengths = jnp.array([2, 4])
-    valid = jnp.arange(T)[:, None] < lengths[:, None, None]
-    of_bad, of_good = (
-        gradients_and_result(cell, params, x, carry, seq_lengths=lengths)
-        for x in (jnp.where(valid, X, jnp.nan), X)
-    )
-    same(of_bad, of_good)
-    assert is_zero(of_good[0][1] * ~valid)
 
 
 def test_a_masked_step_may_hold_nan():
@@ -237,16 +201,13 @@ def test_reverse_equals_running_the_reversed_sequence(name, keep_order, lengths)
     how = {
         "initial_carry": carry,
         "seq_lengths": None if lengths is None else jnp.array(lengths),
-        "return_carries": lengths is None,
     }
     forward = run(cell, params, flip(X), **how)
     # The order of processing is the default.
     order = {"keep_order": True} if keep_order else {}
     result = run(cell, params, X, reverse=True, **order, **how)
-    sequences = forward.outputs, forward.carries
-    if keep_order:
-        sequences = jax.tree.map(flip, sequences)
-    same((result.outputs, result.carries), sequences)
+    outputs = flip(forward.outputs) if keep_order else forward.outputs
+    same(result.outputs, outputs)
     same((result.carry, result.statistics), (forward.carry, forward.statistics))
 
 
@@ -351,14 +312,11 @@ def test_memory_reaches_every_step_and_gets_gradients():
 
 # Derivatives
 
-LSTM_AND_GRU = stack(
-    GRUCell(H, "none", recurrent_dropout=0.2), LSTMCell(H, "rms"), skip="graves"
-)
+LSTM_AND_GRU = stack(GRUCell(H, "none"), LSTMCell(H, "rms"), skip="graves")
 DERIVED = {
     **CELLS,
     "zoneout": zoneout(CELLS["lstm"], 0.3, 0.3),
     "variational": variational_dropout(CELLS["projected"], 0.3, 0.3),
-    "recurrent": LSTMCell(H, "layer", recurrent_dropout=0.3),
     "noisy_stack": zoneout(variational_dropout(LSTM_AND_GRU, 0.3, 0.3), 0.3, 0.3),
     "user_stack": stack(CELLS["projected"], CELLS["attention"], SimpleCell(3)),
 }
@@ -383,7 +341,6 @@ def test_lean_gradients_equal_those_of_autodiff(x64, name):
     how = {
         "seq_lengths": jnp.array([6, 4]),
         "resets": jnp.arange(T) == jnp.array([[3], [5]]),
-        "return_carries": True,
         "reverse": name in ("gru", "attention"),
         "key": jax.random.key(2) if cell.is_noisy else None,
     }
@@ -395,27 +352,3 @@ def test_lean_gradients_equal_those_of_autodiff(x64, name):
     ):
         found = gradients_and_result(cell, *arguments, options=options, **how)
         same(found, plain, 1e-10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CELLS)
-def test_second_derivatives(x64, name):
-    """Forward over reverse and reverse over reverse."""
-    cell = CELLS[name]
-    arguments = in_float64(cell)
-
-    def of_options(options):
-        def gradient(*arguments):
-            return gradients_and_result(cell, *arguments, options=options)[0]
-
-        def length(*arguments):
-            leaves = jax.tree.leaves(gradient(*arguments))
-            return sum(jnp.sum(jnp.cos(leaf)) for leaf in leaves)
-
-        tangents = jax.tree.map(jnp.cos, arguments)
-        forward = jax.jvp(gradient, arguments, tangents)[1]
-        return forward, jax.grad(length, (0, 1, 2, 3))(*arguments)
-
-    of_both = jax.jit(lambda: (of_options(ScanOptions()), of_options(AUTODIFF)))
-    lean, plain = of_both()
-    same(lean, plain, 1e-9)

@@ -13,7 +13,6 @@ GRU = functional.GRUCell(H)
 NOISY = {
     "zoneout": functional.zoneout(GRU, rate_h=0.5),
     "variational": functional.variational_dropout(GRU, rate_h=0.5),
-    "recurrent": functional.GRUCell(H, recurrent_dropout=0.5),
 }
 each_noise = pytest.mark.parametrize("noise", NOISY)
 

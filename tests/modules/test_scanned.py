@@ -120,8 +120,8 @@ def test_the_default_norm_and_fresh_carries():
     ("options", "batch_and_hidden", "dtype", "message"),
     [
         # purejaxql has the arguments in the other order.
-        ({}, (H, 5), bool, r"carry has shape \(4, 5\), but these inputs ask for"),
-        ({"hidden_state_dim": 7}, (5, H), bool, "`features` asks for"),
+        ({}, (H, 5), bool, r"carry has shape \(4, 5\)"),
+        ({"hidden_state_dim": 7}, (5, H), bool, r"carry has shape \(5, 4\)"),
         ({"cell_type": "mgu"}, (5, H), bool, "cell_type='mgu'; choose one of 'gru'"),
         ({}, (5, H), float, r"done\.astype\(bool\)"),
     ],

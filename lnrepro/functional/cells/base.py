@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lnrepro.functional.norms import wide, wide_dtype
+from lnrepro.functional.norms import row, wide, wide_dtype
 
 Carry = Any
 Params = Any
@@ -30,7 +30,6 @@ class StepContext(NamedTuple):
     """Optional inputs of one step besides the carry and x. None means not given.
 
     Attributes:
-      index: [], the number of the step.
       mask: [...], False where the step is padding. `unroll` keeps the carry there; a
         step reads it only for statistics over the batch.
       key: random key of this step, for noise.
@@ -40,7 +39,6 @@ class StepContext(NamedTuple):
       statistics: {site: (mean, var)} for batch norm at test time.
     """
 
-    index: jax.Array | None = None
     mask: jax.Array | None = None
     key: jax.Array | None = None
     memory: Any = None
@@ -72,11 +70,6 @@ class Cell:
 
     features: int
     recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h",)
-
-    def __reduce__(self):
-        """Pickle JAX's compiled functions, such as jnp.tanh, by their names."""
-        state = {name: _by_name(value) for name, value in vars(self).items()}
-        return _restored, (type(self), state)
 
     def init(
         self,
@@ -174,8 +167,11 @@ class Cell:
         del key, x
 
     @property
-    def sites(self) -> dict[str, int]:
-        """The sites of batch norm and their sizes, {} without batch norm."""
+    def sites(self) -> dict[str, Any]:
+        """The sites of batch norm and their sizes, {} without batch norm.
+
+        A stack has those of its cells by their numbers.
+        """
         return {}
 
     @property
@@ -193,34 +189,8 @@ class Cell:
         return wrap(self)
 
 
-class _NamedFunction(NamedTuple):
-    """A function of jax.nn or jax.numpy."""
-
-    name: str
-    is_of_nn: bool
-
-
-def _by_name(value):
-    """A function of JAX by its name, any other value as it is."""
-    name = getattr(value, "__name__", "")
-    for module in (jnp, jax.nn):
-        if name and getattr(module, name, None) is value:
-            return _NamedFunction(name, module is jax.nn)
-    return value
-
-
-def _restored(cell_class, state):
-    """A cell from what `Cell.__reduce__` returned."""
-    cell = object.__new__(cell_class)
-    for name, value in state.items():
-        if isinstance(value, _NamedFunction):
-            value = getattr(jax.nn if value.is_of_nn else jnp, value.name)
-        object.__setattr__(cell, name, value)
-    return cell
-
-
-def positive_integer(cell: str, name: str, value: Any) -> int:
-    """Return value as an int.
+def positive_integer(cell: str, name: str, value: Any) -> None:
+    """Check a field that counts something.
 
     Args:
       cell: name of the cell, for the message.
@@ -230,13 +200,13 @@ def positive_integer(cell: str, name: str, value: Any) -> int:
     Raises:
       ValueError: value is no positive integer.
     """
+    # NumPy's integers are integers too, and True is one to Python only.
     try:
         number = operator.index(value)
     except TypeError:
         number = 0
     if number < 1 or isinstance(value, bool):
         raise ValueError(f"{cell}: {name}={value!r}; it must be a positive integer")
-    return number
 
 
 def choice(cell: str, name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -264,34 +234,15 @@ def zeros_for(x: jax.Array, features: int) -> jax.Array:
     return wide(column) + row(jnp.zeros((features,), x.dtype), wide(x))
 
 
-def row(vector: jax.Array, a: jax.Array) -> jax.Array:
-    """Give a vector [N] as many axes as a [..., N], in the dtype of a."""
-    return vector.astype(a.dtype).reshape((1,) * (a.ndim - 1) + vector.shape)
-
-
 def wide_carry(carry: Carry) -> Carry:
     """Return a carry with its floating-point arrays in float32 at least."""
 
+    # A count or a flag in the carry of a user's cell keeps its dtype.
     def widened(a):
         a = jnp.asarray(a)
         return wide(a) if jnp.issubdtype(a.dtype, jnp.floating) else a
 
     return jax.tree.map(widened, carry)
-
-
-def dropout(key: jax.Array | None, rate: float, a: jax.Array) -> jax.Array:
-    """Set each entry to zero with probability `rate`, and divide the rest by 1 - rate.
-
-    Args:
-      key: random key. None returns a as it is.
-      rate: in [0, 1). Zero returns a as it is.
-      a: floating-point array of any shape.
-    """
-    if key is None or not rate:
-        return a
-    # An array of rates, so that the draws are sharded as a is.
-    keep = jax.random.bernoulli(key, jnp.full_like(a, 1 - rate, jnp.float32))
-    return jnp.where(keep, a / (1 - rate), jnp.zeros((), a.dtype))
 
 
 def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None:
@@ -308,9 +259,10 @@ def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None
     missing = sorted(set(specs) - set(params))
     if missing:
         raise ValueError(
-            f"{cell}: params has no {', '.join(map(repr, missing))}, only "
-            f"{sorted(params)}; make them with cell.init(key, features_in)"
+            f"{cell}: params has no {', '.join(map(repr, missing))}; make them with "
+            "cell.init(key, features_in)"
         )
+    # Those of another norm would be passed over without a word.
     unused = sorted(set(params) - set(specs))
     if unused:
         raise ValueError(
@@ -319,18 +271,11 @@ def check_params(cell: str, params: dict, specs: dict[str, "ParamSpec"]) -> None
         )
     for name, spec in specs.items():
         # A smaller array would broadcast, and give other numbers without a word.
-        shape = params[name].shape
-        if shape != spec.shape:
+        if params[name].shape != spec.shape:
             raise ValueError(
-                f"{cell}: {name} has shape {shape}, but a cell with these options has "
-                f"{spec.shape}"
+                f"{cell}: {name} has shape {params[name].shape}, but a cell with these "
+                f"options has {spec.shape}"
             )
-
-
-def check_rate(name: str, rate: float) -> None:
-    """Raise ValueError unless the rate lies in [0, 1)."""
-    if not 0 <= rate < 1:
-        raise ValueError(f"{name}: rate {rate} must lie in [0, 1)")
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
@@ -352,6 +297,7 @@ def _clip_gradient_forward(x, limit):
 
 
 def _clip_gradient_backward(limit, residual, gradient):
+    # As Graves (2013, section 2.1) keeps the derivatives of the LSTM's inputs in range.
     return (jnp.clip(gradient, -limit, limit),)
 
 
@@ -385,13 +331,11 @@ def draw(specs: dict[str, ParamSpec], key: jax.Array, dtype: Any) -> dict:
     """
     # Orthogonal initialisers need a QR decomposition, which bfloat16 does not have.
     draw_dtype = wide_dtype(dtype)
-    drawn = [
-        (name, spec.initializer, spec.shape)
-        for name, spec in specs.items()
-        if spec.initializer
-    ]
-    keys = jax.random.split(key, len(drawn))
+    # What is computed from others takes no key, so that the keys of the others do not
+    # depend on it.
+    initializers = {n: s.initializer for n, s in specs.items() if s.initializer}
+    keys = jax.random.split(key, len(initializers))
     params = {}
-    for (name, initializer, shape), subkey in zip(drawn, keys, strict=True):
-        params[name] = initializer(subkey, shape, draw_dtype).astype(dtype)
+    for (name, initializer), subkey in zip(initializers.items(), keys, strict=True):
+        params[name] = initializer(subkey, specs[name].shape, draw_dtype).astype(dtype)
     return params

@@ -17,15 +17,11 @@ import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import (
     Cell,
-    Dot,
-    Initializer,
     ParamSpec,
     Prepared,
-    StepContext,
     check_params,
     choice,
     draw,
-    dropout,
     positive_integer,
     wide,
     zeros_for,
@@ -42,12 +38,7 @@ from lnrepro.functional.cells.sites import (
 from lnrepro.functional.modules import refuse_options
 from lnrepro.functional.norms import check_epsilon
 
-_lecun_normal = jax.nn.initializers.lecun_normal()
-
-
-def lecun_normal(key, shape, dtype=jnp.float32):
-    """Draw as jax.nn.initializers.lecun_normal() does; it can be pickled."""
-    return _lecun_normal(key, shape, dtype)
+lecun_normal = jax.nn.initializers.lecun_normal()
 
 
 @refuse_options
@@ -57,7 +48,7 @@ class DreamerGRUCell(GatedCell):
 
         (r, n, u) = N(W_h h_{t-1} + W_x x_t + b)          one norm over all 3H
         n = tanh(sigmoid(r) * n)
-        u = sigmoid(u + update_bias)
+        u = sigmoid(u - 1)
         h_t = u * n + (1 - u) * h_{t-1}
 
     The norm is none, layer or rms, at the site "joint". DreamerV2 itself has
@@ -65,11 +56,6 @@ class DreamerGRUCell(GatedCell):
 
     Parameters: w_x [D, 3H], w_h [H, 3H], bias [3H]; gain_joint, bias_joint [3H] as the
     norm asks for; h0 [H].
-
-    Attributes:
-      update_bias: is added to the update gate's pre-activation, after the norm. It is
-        no parameter.
-      gate_fn: the function of reset and update.
 
     Raises:
       ValueError: an unknown norm or option, features below 1.
@@ -82,32 +68,21 @@ class DreamerGRUCell(GatedCell):
     ['bias', 'bias_joint', 'gain_joint', 'w_h', 'w_x']
     """
 
-    _: dataclasses.KW_ONLY
-    update_bias: float = -1.0
-    gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
-
     gates: ClassVar[int] = 3
     inner_bias_name: ClassVar[str] = "bias"
     norm_names: ClassVar[tuple[str, ...]] = CASE_NORMS
 
     def site_norms(self):
         """The norms at the sites x, h and joint."""
-        return {"x": Norm(), "h": Norm(), "joint": self.norm_of_product()}
+        none = Norm(3 * self.features)
+        return {"x": none, "h": none, "joint": self.norm_of_product(3)}
 
-    def step(
-        self,
-        dot: Dot,
-        params: dict[str, jax.Array],
-        carry: jax.Array,
-        x_proj: jax.Array,
-        context: StepContext,
-    ) -> tuple[jax.Array, dict | None]:
+    def step(self, dot, params, carry, x_proj, context):
         """Take one step."""
         normalise = self.normaliser(params, context)
         # Narrow products are added in float32, so that the sum is rounded once.
         a = normalise("joint", x_proj + wide(dot("w_h", carry)))
-        h = _mix(self, a, carry, context.key, self.recurrent_dropout)
-        return h, normalise.statistics
+        return _mix(a, carry, self.activation_fn), normalise.statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,11 +114,7 @@ class DreamerBlockGRUCell(Cell):
       norm: "rms" as in DreamerV3, "layer" or "none".
       blocks: G, the number of blocks.
       epsilon: added to the mean squares under the root.
-      update_bias: is added to the update gate's pre-activation. It is no parameter.
       hidden_fn: f, the function of the hidden layers.
-      gate_fn: the function of reset and update.
-      activation_fn: the function of the candidate.
-      kernel_init: initialiser of all kernels.
 
     Raises:
       ValueError: an unknown norm, sizes below 1, blocks that do not divide features,
@@ -165,24 +136,18 @@ class DreamerBlockGRUCell(Cell):
     norm: str = "rms"
     blocks: int = 8
     epsilon: float = 1e-4
-    update_bias: float = -1.0
     hidden_fn: Callable[[jax.Array], jax.Array] = jax.nn.silu
-    gate_fn: Callable[[jax.Array], jax.Array] = jax.nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = jnp.tanh
-    kernel_init: Initializer = lecun_normal
 
     recurrent_weights: ClassVar[tuple[str, ...]] = ("w_h", "w_0")
 
     def __post_init__(self):
         """Check the fields."""
         name = type(self).__name__
-        for field in ("features", "hidden_features", "blocks"):
-            number = positive_integer(name, field, getattr(self, field))
-            object.__setattr__(self, field, number)
-        sizes = tuple(
-            positive_integer(name, "input_sizes", n) for n in self.input_sizes
-        )
-        object.__setattr__(self, "input_sizes", sizes)
+        positive_integer(name, "features", self.features)
+        positive_integer(name, "hidden_features", self.hidden_features)
+        positive_integer(name, "blocks", self.blocks)
+        for size in self.input_sizes:
+            positive_integer(name, "input_sizes", size)
         choice(name, "norm", self.norm, CASE_NORMS)
         check_epsilon(name, self.epsilon)
         if self.features % self.blocks:
@@ -192,14 +157,11 @@ class DreamerBlockGRUCell(Cell):
 
     def site_norms(self) -> dict[str, Norm]:
         """The norms of the input layers "0", "1" and so on, and of "hidden"."""
-        norm = NORMS[self.norm].of_state(self.epsilon)
-        return dict.fromkeys(self._sites(), norm)
-
-    def _sites(self):
-        return {
-            **{str(i): self.hidden_features for i in range(self._layers)},
-            "hidden": self.features,
-        }
+        # These norms stand behind a bias and take the mean out themselves.
+        kind = NORMS[self.norm].of_state
+        layers = map(str, range(1 + len(self.input_sizes)))
+        norms = dict.fromkeys(layers, kind(self.hidden_features, self.epsilon))
+        return norms | {"hidden": kind(self.features, self.epsilon)}
 
     def init(self, key, features_in, dtype=jnp.float32):
         """Draw fresh parameters; features_in is the sum of input_sizes."""
@@ -209,19 +171,18 @@ class DreamerBlockGRUCell(Cell):
     def _specs(self):
         H, K, G = self.features, self.hidden_features, self.blocks
         # The first input layer reads h, the others a part of the input.
-        layers = (H, *self.input_sizes)
-        specs = {
-            f"w_{i}": ParamSpec(self.kernel_init, (size, K))
-            for i, size in enumerate(layers)
-        }
+        specs = {}
+        for i, size in enumerate((H, *self.input_sizes)):
+            specs[f"w_{i}"] = ParamSpec(lecun_normal, (size, K))
+        # A block of W_hidden reads its part of h, and all of y.
         rows = H // G
-        inputs = rows + len(layers) * K
-        specs["w_hidden"] = ParamSpec(self.kernel_init, (G, inputs, rows))
-        specs["w_gates"] = ParamSpec(self.kernel_init, (G, rows, 3 * rows))
-        for site, size in self._sites().items():
-            specs[f"inner_bias_{site}"] = ParamSpec(zeros, (size,))
+        inputs = rows + len(specs) * K
+        specs["w_hidden"] = ParamSpec(lecun_normal, (G, inputs, rows))
+        specs["w_gates"] = ParamSpec(lecun_normal, (G, rows, 3 * rows))
+        for site, norm in self.site_norms().items():
+            specs[f"inner_bias_{site}"] = ParamSpec(zeros, (norm.size,))
         specs["bias_gates"] = ParamSpec(zeros, (3 * H,))
-        return specs | site_specs(self.site_norms(), self._sites(), None)
+        return specs | site_specs(self.site_norms())
 
     def initial_carry(self, params, x):
         """Return zeros [..., H]."""
@@ -235,15 +196,15 @@ class DreamerBlockGRUCell(Cell):
           ValueError: parameters that belong to a cell with other options.
         """
         check_params(type(self).__name__, params, self._specs())
-        rest = dict(params)
-        weights = {f"w_{i}": rest.pop(f"w_{i}") for i in range(self._layers)}
+        {name for name in params if name.startswith("w_")}
+        weights = {name: a for name, a in params.items() if name.startswith("w_")}
+        rest = {name: a for name, a in params.items() if name not in weights}
         rows = self.features // self.blocks
-        v, u = jnp.split(rest.pop("w_hidden"), [rows], 1)
-        weights["w_h"] = v
+        weights["w_h"], u = jnp.split(weights.pop("w_hidden"), [rows], 1)
         # U maps the same inputs to all blocks, so that it is one dense matrix.
         weights["w_y"] = jnp.moveaxis(u, 0, 1).reshape(u.shape[1], self.features)
         # Blocks of three gates [G, H / G, 3 H / G], of which `dot` joins equal gates.
-        weights["w_gates"] = rest.pop("w_gates").reshape(self.blocks, rows, 3, rows)
+        weights["w_gates"] = weights["w_gates"].reshape(self.blocks, rows, 3, rows)
         return Prepared(weights, rest)
 
     def project(self, dot, params, x):
@@ -261,33 +222,21 @@ class DreamerBlockGRUCell(Cell):
         """A hidden layer after its product: f(N(product + b))."""
         a = add_row(product, params, f"inner_bias_{site}")
         norm = self.site_norms()[site]
-        a, _ = norm.apply(site_params(params, site), a, None, None)
-        return self.hidden_fn(a)
+        return self.hidden_fn(norm.apply(site_params(params, site), a))
 
-    def step(
-        self,
-        dot: Dot,
-        params: dict[str, jax.Array],
-        carry: jax.Array,
-        x_proj: jax.Array,
-        context: StepContext,
-    ) -> tuple[jax.Array, dict | None]:
+    def step(self, dot, params, carry, x_proj, context):
         """Take one step."""
+        # The layers of the input were computed by `project`; that of h depends on it.
         y_0 = self._layer(params, "0", dot("w_0", carry))
         y = jnp.concatenate([y_0, x_proj], -1)
+        # V h and U y are one product in DreamerV3, of blocks that each hold all of y.
         total = wide(dot("w_h", carry)) + wide(dot("w_y", y))
         gates = dot("w_gates", self._layer(params, "hidden", total))
-        h = _mix(self, add_row(gates, params, "bias_gates"), carry)
-        return h, None
+        return _mix(add_row(gates, params, "bias_gates"), carry), None
 
     def output(self, carry):
         """Return h, the carry itself."""
         return carry
-
-    @property
-    def _layers(self):
-        """The number of input layers."""
-        return 1 + len(self.input_sizes)
 
     def _check_input(self, features_in):
         """Raise ValueError unless the input consists of its parts."""
@@ -298,13 +247,12 @@ class DreamerBlockGRUCell(Cell):
             )
 
 
-def _mix(cell, a, h, key=None, dropout_rate=0.0):
+def _mix(a, h, activation_fn=jnp.tanh):
     """Return h_t from the pre-activations a [..., 3H] and h_{t-1} [..., H]."""
     r, n, u = jnp.split(a, 3, -1)
     # The reset gate multiplies the input's part of the candidate as well.
-    n = cell.activation_fn(cell.gate_fn(r) * n)
-    n = dropout(key, dropout_rate, n)
+    n = activation_fn(jax.nn.sigmoid(r) * n)
     # A bias of -1 lets h change slowly at the start of training.
-    u = cell.gate_fn(u + cell.update_bias)
+    u = jax.nn.sigmoid(u - 1)
     # u n + (1 - u) h with one multiplication less.
     return h + u * (n - h)

@@ -8,12 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import (
-    Dot,
     ParamSpec,
-    StepContext,
     choice,
-    dropout,
-    row,
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
 from lnrepro.functional.cells.sites import Norm, add_row, site_params
@@ -47,12 +43,12 @@ class GRUCell(GatedCell):
       reset: "after" multiplies by the reset gate after the product, as the paper does;
         "before" multiplies h_{t-1}, as Cho et al. do.
       recurrent_bias: whether the recurrent products have a bias too, as in torch and
-        Keras; without a norm at that site only.
+        Keras; with reset="after" and without a norm at that site only.
       gate_fn: the function of z and r.
 
     Raises:
       ValueError: an unknown norm or option, features below 1, a recurrent bias with a
-        norm.
+        norm or before the product.
 
     >>> GRUCell(8).init(jax.random.key(0), features_in=3)["w_x"].shape
     (3, 24)
@@ -71,29 +67,23 @@ class GRUCell(GatedCell):
         """Check the fields."""
         super().__post_init__()
         choice("GRUCell", "reset", self.reset, ("after", "before"))
-        if self.recurrent_bias and self.norm not in ("none", "weight"):
+        is_plain = self.norm in ("none", "weight") and self.reset == "after"
+        if self.recurrent_bias and not is_plain:
             raise ValueError(
-                "GRUCell: recurrent_bias is for norm='none' or 'weight', "
-                f"not {self.norm!r}"
+                "GRUCell: recurrent_bias is for norm='none' or 'weight' and "
+                f"reset='after', not {self.norm!r} and {self.reset!r}"
             )
 
     def site_norms(self):
         """The norms at the sites x, h and joint, and u where the reset comes before."""
         # Both gates are one group, and the candidate is another.
-        gates_and_candidate = self.norm_of_product(groups=(2, 1))
-        x, joint = gates_and_candidate, Norm()
-        if self.reset == "after":
-            return {"x": x, "h": gates_and_candidate, "joint": joint}
+        product, none = self.norm_of_product(3, (2, 1)), Norm(3 * self.features)
+        # Weight norm has one length for every column of w_h, in whichever product.
+        if self.reset == "after" or self.norm == "weight":
+            return {"x": product, "h": product, "joint": none, "u": none}
         # The gates and the candidate are products of their own here.
-        of_one = self.norm_of_product()
-        return {"x": x, "h": of_one, "joint": joint, "u": of_one}
-
-    def site_sizes(self):
-        """The number of units at every site."""
-        H = self.features
-        if self.reset == "after":
-            return super().site_sizes()
-        return {"x": 3 * H, "h": 2 * H, "joint": 3 * H, "u": H}
+        h, u = self.norm_of_product(2), self.norm_of_product(1)
+        return {"x": product, "h": h, "joint": none, "u": u}
 
     def extra_specs(self):
         """Specs of the recurrent bias."""
@@ -111,14 +101,7 @@ class GRUCell(GatedCell):
         w_gates, w_candidate = jnp.split(w_h, [2 * self.features], -1)
         return {"w_h": w_gates, "w_u": w_candidate}
 
-    def step(
-        self,
-        dot: Dot,
-        params: dict[str, jax.Array],
-        carry: jax.Array,
-        x_proj: jax.Array,
-        context: StepContext,
-    ) -> tuple[jax.Array, dict | None]:
+    def step(self, dot, params, carry, x_proj, context):
         """Take one step: eq. 26 to 28."""
         h = carry
         normalise = self.normaliser(params, context)
@@ -130,7 +113,6 @@ class GRUCell(GatedCell):
 
         # Eq. 27 and 28: the candidate, and the mix of it with the previous h.
         n = self.activation_fn(x_candidate + h_candidate)
-        n = dropout(context.key, self.recurrent_dropout, n)
         # (1 - z) h + z n with one multiplication less.
         return h + z * (n - h), normalise.statistics
 
@@ -144,13 +126,5 @@ class GRUCell(GatedCell):
     def _reset_before(self, dot, params, normalise, h, x_gates):
         """Return z and U (r * h): the reset gate multiplies h (Cho et al. 2014)."""
         h_gates = normalise("h", dot("w_h", h))
-        if self.recurrent_bias:
-            bias, bias_candidate = jnp.split(
-                params["bias_recurrent"], [2 * self.features]
-            )
-            h_gates = h_gates + row(bias, h_gates)
         z, r = jnp.split(self.gate_fn(x_gates + h_gates), 2, -1)
-        h_candidate = normalise("u", dot("w_u", r * h))
-        if self.recurrent_bias:
-            h_candidate = h_candidate + row(bias_candidate, h_candidate)
-        return z, h_candidate
+        return z, normalise("u", dot("w_u", r * h))

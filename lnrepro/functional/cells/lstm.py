@@ -8,18 +8,15 @@ import jax
 import jax.numpy as jnp
 
 from lnrepro.functional.cells.base import (
-    Dot,
     ParamSpec,
     Prepared,
-    StepContext,
     choice,
     clip_gradient,
-    dropout,
-    row,
 )
 from lnrepro.functional.cells.gated import GatedCell, zeros
-from lnrepro.functional.cells.sites import NORMS, Norm, add_row
+from lnrepro.functional.cells.sites import NORMS, Norm, add_row, without_bias
 from lnrepro.functional.modules import refuse_options
+from lnrepro.functional.norms import row
 
 
 @refuse_options
@@ -69,7 +66,7 @@ class LSTMCell(GatedCell):
 
     Raises:
       ValueError: an unknown norm or option, an option that the norm does not know,
-        features below 1, a rate outside [0, 1).
+        features below 1.
 
     >>> cell = LSTMCell(8, norm="layer")
     >>> params = cell.init(jax.random.key(0), features_in=3)
@@ -95,26 +92,19 @@ class LSTMCell(GatedCell):
         super().__post_init__()
         choice("LSTMCell", "cell_norm", self.cell_norm, ("output", "carry"))
         choice("LSTMCell", "norm_site", self.norm_site, ("products", "joint"))
-        able = [name for name, kind in NORMS.items() if kind.joint]
-        if self.norm_site == "joint" and self.norm not in able:
+        if self.norm_site == "joint" and not NORMS[self.norm].joint:
             raise ValueError(
-                "LSTMCell: norm_site='joint' is for norm="
-                f"{' or '.join(map(repr, able))}, not {self.norm!r}"
+                f"LSTMCell: norm={self.norm!r} does not go with norm_site='joint'"
             )
 
     def site_norms(self):
         """The norms at the sites x, h, joint and c."""
-        none = Norm()
+        none, product = Norm(4 * self.features), self.norm_of_product(4)
+        c = NORMS[self.norm].of_state(self.features, self.epsilon)
+        if self.norm_site == "products":
+            return {"x": product, "h": product, "joint": none, "c": c}
         # The bias of a joint norm would be that of the cell again.
-        product = self.norm_of_product(use_bias=self.norm_site == "products")
-        c = NORMS[self.norm].of_state(self.epsilon)
-        if self.norm_site == "joint":
-            return {"x": none, "h": none, "joint": product, "c": c}
-        return {"x": product, "h": product, "joint": none, "c": c}
-
-    def site_sizes(self):
-        """The number of units at every site."""
-        return {**super().site_sizes(), "c": self.features}
+        return {"x": none, "h": none, "joint": without_bias(product), "c": c}
 
     def extra_specs(self):
         """Specs of the peepholes and of the inner bias."""
@@ -137,19 +127,13 @@ class LSTMCell(GatedCell):
         """Prepare the kernels, and add up the biases of eq. 20 once per sequence."""
         weights, rest = super().prepare(params)
         # The biases of the two norms and of the cell only occur as a sum.
-        biases = [rest.pop(n) for n in ("bias", "bias_x", "bias_h") if n in rest]
-        if biases:
-            rest["bias"] = sum(biases[1:], biases[0])
+        for name in ("bias_x", "bias_h"):
+            if name in rest:
+                bias = rest.pop(name)
+                rest["bias"] = rest["bias"] + bias if "bias" in rest else bias
         return Prepared(weights, rest)
 
-    def step(
-        self,
-        dot: Dot,
-        params: dict[str, jax.Array],
-        carry: tuple[jax.Array, jax.Array],
-        x_proj: jax.Array,
-        context: StepContext,
-    ) -> tuple[tuple[jax.Array, jax.Array], dict | None]:
+    def step(self, dot, params, carry, x_proj, context):
         """Take one step: eq. 20 to 22."""
         c, h = carry
         normalise = self.normaliser(params, context)
@@ -167,9 +151,7 @@ class LSTMCell(GatedCell):
             f = f + row(params["peephole"][0], f) * c
             i = i + row(params["peephole"][1], i) * c
         # The functions are taken gate by gate: on a CPU this is as fast as one pass.
-        candidate = self.activation_fn(g)
-        candidate = dropout(context.key, self.recurrent_dropout, candidate)
-        new_c = self.gate_fn(f) * c + self.gate_fn(i) * candidate
+        new_c = self.gate_fn(f) * c + self.gate_fn(i) * self.activation_fn(g)
 
         # Eq. 22: the output shows the cell under a norm of its own.
         if self.peephole:

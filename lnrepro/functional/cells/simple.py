@@ -3,11 +3,8 @@
 import dataclasses
 from typing import ClassVar
 
-import jax
-
-from lnrepro.functional.cells.base import Dot, StepContext, dropout
 from lnrepro.functional.cells.gated import GatedCell
-from lnrepro.functional.cells.sites import CASE_NORMS, Norm, add_row
+from lnrepro.functional.cells.sites import CASE_NORMS, Norm, add_row, without_bias
 from lnrepro.functional.modules import refuse_options
 
 
@@ -34,20 +31,13 @@ class SimpleCell(GatedCell):
 
     def site_norms(self):
         """The norms at the sites x, h and joint."""
-        none, norm = Norm(), self.norm_of_product(use_bias=False)
+        none, norm = Norm(self.features), without_bias(self.norm_of_product(1))
         # A norm of one case stands on the sum, others on each product.
         if self.norm in CASE_NORMS:
             return {"x": none, "h": none, "joint": norm}
         return {"x": norm, "h": norm, "joint": none}
 
-    def step(
-        self,
-        dot: Dot,
-        params: dict[str, jax.Array],
-        carry: jax.Array,
-        x_proj: jax.Array,
-        context: StepContext,
-    ) -> tuple[jax.Array, dict | None]:
+    def step(self, dot, params, carry, x_proj, context):
         """Take one step: eq. 4."""
         h = carry
         normalise = self.normaliser(params, context)
@@ -56,5 +46,4 @@ class SimpleCell(GatedCell):
             "joint", normalise.of_input(x_proj) + normalise("h", dot("w_h", h))
         )
         new_h = self.activation_fn(add_row(a, params, "bias"))
-        new_h = dropout(context.key, self.recurrent_dropout, new_h)
         return new_h, normalise.statistics

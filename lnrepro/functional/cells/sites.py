@@ -7,117 +7,81 @@ norm's name.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 
 from lnrepro.functional import norms
-from lnrepro.functional.cells.base import (
-    Initializer,
-    ParamSpec,
-    StepContext,
-    row,
-    wide,
-)
+from lnrepro.functional.cells.base import Initializer, ParamSpec, StepContext
 from lnrepro.functional.fast.layer_norm import (
+    CENTRES_WEIGHTS,
     Groups,
-    centre_once,
-    layer_norm_centred,
+    centre,
     layer_norm_of_groups,
-    layer_norm_of_product,
 )
+from lnrepro.functional.norms import row, wide
 
 zeros = jax.nn.initializers.zeros
-ones = jax.nn.initializers.ones
 
 
 @dataclasses.dataclass(frozen=True)
 class Norm:
     """No norm, and the interface of the others.
 
-    A norm's parameters are a dict with some of the names gain, bias and length.
-
     Attributes:
+      size: number of units at the site.
       epsilon: added to the variance under the root.
-      use_bias: whether the site has a bias of its own.
       groups: sizes of the groups of units that are normalised by themselves, relative
         to each other.
+      names: names of the parameters of the site: some of gain, bias and length.
+      gain_init: how the gain starts.
     """
 
+    size: int
     epsilon: float = 1e-5
-    use_bias: bool = True
     groups: Groups = (1,)
-    has_batch_statistics: ClassVar[bool] = False
-    # Names of what `init_from_weight` returns, one number for each unit of the weight.
-    names_from_weight: ClassVar[tuple[str, ...]] = ()
-
-    def init(self, size: int, scale_init: Initializer | None) -> dict[str, ParamSpec]:
-        """Return the specs of the parameters of a site.
-
-        Args:
-          size: number of units at the site.
-          scale_init: initialiser of the gain; None takes the norm's own.
-        """
-        return {}
-
-    def init_from_weight(self, weight: jax.Array) -> dict[str, jax.Array]:
-        """Return parameters that start from the fresh weight of the site's product."""
-        return {}
+    names: tuple[str, ...] = ()
+    gain_init: ClassVar[Initializer] = staticmethod(jax.nn.initializers.ones)
 
     def prepare(self, params: dict, weight: jax.Array) -> jax.Array:
         """Return the weight of the product at this site, ready to multiply.
 
         Args:
           params: the site's parameters.
-          weight: [D, N].
+          weight: [D, N], or a bias [N] that is added to the product before the norm.
         """
         return weight
 
-    def prepare_bias(self, bias: jax.Array) -> jax.Array:
-        """Return a bias [N] that is added to the product before the norm."""
-        return bias
-
-    def apply(
-        self, params: dict, a: jax.Array, mask: jax.Array | None, statistics: Any
-    ) -> tuple[jax.Array, Any]:
-        """Normalise a [..., N].
+    def apply(self, params: dict, a: jax.Array) -> jax.Array:
+        """Normalise a [..., N] in float32 at least.
 
         Args:
           params: the site's parameters.
           a: the values at the site.
-          mask: [...], False at rows that do not count in batch statistics.
-          statistics: (mean, var) to use in place of the batch's, or None.
-
-        Returns:
-          (the normalised values in float32 at least, batch statistics or None).
         """
-        return wide(a), None
+        return wide(a)
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerNorm(Norm):
     """Layer norm of a site that is no product, such as the LSTM's cell (eq. 15-16)."""
 
-    normalise: ClassVar[Callable] = staticmethod(layer_norm_of_groups)
+    names: tuple[str, ...] = ("gain", "bias")
 
-    def init(self, size: int, scale_init: Initializer | None) -> dict[str, ParamSpec]:
-        """Return the specs of gain and bias."""
-        gain = {"gain": ParamSpec(scale_init or ones, (size,))}
-        if not self.use_bias:
-            return gain
-        return {**gain, "bias": ParamSpec(zeros, (size,))}
+    def is_centred(self) -> bool:
+        """Whether the mean of what `apply` gets is zero already."""
+        return False
 
-    def apply(self, params, a, mask, statistics):
+    def apply(self, params, a):
         """Normalise each group of a [..., N]."""
-        y = self.normalise(
+        return layer_norm_of_groups(
             a,
             params["gain"],
             params.get("bias"),
             epsilon=self.epsilon,
             groups=self.groups,
+            is_centred=self.is_centred(),
         )
-        return y, None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,52 +92,58 @@ class ProductLayerNorm(LayerNorm):
     columns, so that centring W takes the mean out of every product.
     """
 
-    normalise: ClassVar[Callable] = staticmethod(layer_norm_of_product)
+    def is_centred(self):
+        """Whether the weight was centred."""
+        return CENTRES_WEIGHTS.get()
 
     def prepare(self, params, weight):
-        """Centre the weight."""
-        return centre_once(weight, groups=self.groups)
-
-    def prepare_bias(self, bias):
-        """Centre the bias."""
-        return centre_once(bias, groups=self.groups)
+        """Centre the weight or bias."""
+        # For one step of few rows this would cost more than it saves.
+        return centre(weight, groups=self.groups) if self.is_centred() else weight
 
 
 @dataclasses.dataclass(frozen=True)
 class RMSNorm(LayerNorm):
     """RMS norm: layer norm without subtracting the mean, and without a bias."""
 
-    # It takes the mean for zero, whatever it is.
-    normalise: ClassVar[Callable] = staticmethod(layer_norm_centred)
+    names: tuple[str, ...] = ("gain",)
 
-    def init(self, size, scale_init):
-        """Return the spec of the gain."""
-        return {"gain": ParamSpec(scale_init or ones, (size,))}
+    def is_centred(self):
+        """It takes the mean for zero, whatever it is."""
+        return True
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchNorm(Norm):
     """Batch norm with statistics of each time step (Cooijmans et al. 2016)."""
 
-    has_batch_statistics: ClassVar[bool] = True
+    names: tuple[str, ...] = ("gain", "bias")
+    # A gain of 1 would saturate tanh and make gradients vanish (Cooijmans et al.).
+    gain_init: ClassVar[Initializer] = staticmethod(jax.nn.initializers.constant(0.1))
 
-    def init(self, size, scale_init):
-        """Return the specs of the gain, 0.1 by default, and of the bias."""
-        # A gain of 1 would saturate tanh and make gradients vanish (Cooijmans et al.).
-        start = scale_init or jax.nn.initializers.constant(0.1)
-        gain = {"gain": ParamSpec(start, (size,))}
-        if not self.use_bias:
-            return gain
-        return {**gain, "bias": ParamSpec(zeros, (size,))}
+    def apply_in_step(
+        self, params: dict, a: jax.Array, context: StepContext, site: str
+    ) -> tuple[jax.Array, Any]:
+        """Normalise each unit of a [..., N] over the batch of a step.
 
-    def apply(self, params, a, mask, statistics):
-        """Normalise each unit of a [..., N] over the batch."""
-        mean, var = (None, None) if statistics is None else statistics
+        Args:
+          params: the site's parameters.
+          a: the values at the site.
+          context: its mask is False at rows that do not count, and its statistics, if
+            any, take the place of the batch's.
+          site: name of the site.
+
+        Returns:
+          (the normalised values in float32 at least, the statistics).
+        """
+        # Without statistics this is training: `batch_norm` takes those of the batch.
+        mean, var = (context.statistics or {}).get(site, (None, None))
         y, used = norms.batch_norm(
+            # Rounded to bfloat16, the mean of many rows would drift.
             wide(a),
             params["gain"],
             params.get("bias"),
-            mask=mask,
+            mask=context.mask,
             epsilon=self.epsilon,
             mean=mean,
             var=var,
@@ -186,23 +156,19 @@ class BatchNorm(Norm):
 class ProductBatchNorm(BatchNorm):
     """Batch norm of a product, which has a gain and no bias."""
 
-    def init(self, size, scale_init):
-        """Return the spec of the gain, 0.1 by default."""
-        return {"gain": super().init(size, scale_init)["gain"]}
+    names: tuple[str, ...] = ("gain",)
 
 
 @dataclasses.dataclass(frozen=True)
 class WeightNorm(Norm):
     """Weight norm: the weight of the product is normalised once per sequence."""
 
-    names_from_weight: ClassVar[tuple[str, ...]] = ("length",)
-
-    def init_from_weight(self, weight):
-        """Start from the column norms, so that the function is preserved."""
-        return {"length": norms.weight_norm_preserving(weight)[1]}
+    names: tuple[str, ...] = ("length",)
 
     def prepare(self, params, weight):
-        """Give every column of the weight its length."""
+        """Give every column of the weight its length; a bias has none."""
+        if "length" not in params:
+            return weight
         return norms.weight_norm(weight, params["length"])
 
 
@@ -235,31 +201,39 @@ PRODUCT_NORMS = tuple(name for name in NORMS if name != "layer_cell")
 CASE_NORMS = ("none", "layer", "rms")
 
 
-class Normaliser:
-    """Applies the norms of a cell within one step, and collects batch statistics."""
+def without_bias(norm: Norm) -> Norm:
+    """Return a norm whose site has no bias of its own."""
+    names = tuple(name for name in norm.names if name != "bias")
+    return dataclasses.replace(norm, names=names)
 
-    def __init__(self, site_norms: dict[str, Norm], params: dict, context: StepContext):
-        self.site_norms = site_norms
-        self.params = params
-        self.context = context
-        self.collected: dict[str, Any] = {}
+
+@dataclasses.dataclass
+class Normaliser:
+    """Applies the norms of a cell within one step, and collects batch statistics.
+
+    Attributes:
+      site_norms: {site: norm}.
+      params: the parameters of the cell.
+      context: the context of the step.
+      collected: {site: (mean, var)} of batch norm so far.
+    """
+
+    site_norms: dict[str, Norm]
+    params: dict
+    context: StepContext
+    collected: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def of_input(self, x_proj: jax.Array) -> jax.Array:
         """Return what `GatedCell.project` returned under the norm at the site x."""
-        is_left = self.site_norms["x"].has_batch_statistics
+        is_left = isinstance(self.site_norms["x"], BatchNorm)
         return self("x", x_proj) if is_left else x_proj
 
     def __call__(self, site: str, a: jax.Array) -> jax.Array:
         """Normalise the values a [..., N] at a site, in float32 at least."""
-        norm = self.site_norms[site]
-        known = None
-        if norm.has_batch_statistics and self.context.statistics is not None:
-            known = self.context.statistics[site]
-        y, statistics = norm.apply(
-            site_params(self.params, site), a, self.context.mask, known
-        )
-        if statistics is not None:
-            self.collected[site] = statistics
+        norm, params = self.site_norms[site], site_params(self.params, site)
+        if not isinstance(norm, BatchNorm):
+            return norm.apply(params, a)
+        y, self.collected[site] = norm.apply_in_step(params, a, self.context, site)
         return y
 
     @property
@@ -283,15 +257,12 @@ def site_params(params: dict, site: str) -> dict:
 
 
 def site_specs(
-    site_norms: dict[str, Norm],
-    sizes: dict[str, int],
-    scale_init: Initializer | None,
+    site_norms: dict[str, Norm], scale_init: Initializer | None = None
 ) -> dict[str, ParamSpec]:
     """Return the specs of the norms' parameters of all sites.
 
     Args:
       site_norms: {site: norm}.
-      sizes: {site: number of units}.
       scale_init: initialiser of the gains; None takes each norm's own.
 
     Returns:
@@ -299,8 +270,10 @@ def site_specs(
     """
     specs = {}
     for site, norm in site_norms.items():
-        for name, spec in norm.init(sizes[site], scale_init).items():
-            specs[f"{name}_{site}"] = spec
+        # A length starts from the fresh weight: see `GatedCell.init`.
+        starts = {"gain": scale_init or norm.gain_init, "bias": zeros, "length": None}
+        for name in norm.names:
+            specs[f"{name}_{site}"] = ParamSpec(starts[name], (norm.size,))
     return specs
 
 
@@ -317,4 +290,5 @@ def add_row(a: jax.Array, params: dict, name: str) -> jax.Array:
     """
     if name not in params:
         return a
+    # A narrow product is rounded once, after the sum.
     return wide(a) + row(params[name], wide(a))

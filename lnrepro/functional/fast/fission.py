@@ -134,28 +134,20 @@ def scan(
     """
     if jax.tree.leaves(xs)[0].shape[0] == 0:
         return jax.lax.scan(body, carry, xs)
-    first = jax.tree.map(lambda a: a[0], xs)
-    closed, shapes = jax.make_jaxpr(body, return_shape=True)(carry, first)
-    graph = _graph(closed, len(jax.tree.leaves(carry)))
-    parts = _take_apart(graph)
-
-    # Values that are the same in every step.
-    names, known = list(graph.constants), list(graph.constants.values())
-    made = [v for e in parts.fixed for v in e.outvars]
-    known += _function(parts.fixed, names, made)(*known)
-    names += made
-
-    before = _function(parts.before, names + graph.inputs, parts.to_loop)
-    one_step = _function(
+    parts = take_apart(body, carry, xs)
+    names, known = list(parts.constants), list(parts.constants.values())
+    before = function_of(parts.before, names + parts.inputs, parts.to_loop)
+    one_step = function_of(
         parts.loop,
-        names + graph.carry + parts.to_loop,
-        graph.new_carry + parts.to_after,
+        names + parts.carry + parts.to_loop,
+        parts.new_carry + parts.to_after,
     )
-    after = _function(parts.after, names + graph.inputs + parts.to_after, graph.outputs)
-    # A group of values is one stack.
-    group = _groups_of_a_kind if one_slice else _groups_of_one
-    late = _depend_on(graph.new_carry, graph.equations)
-    loop_groups, after_groups = group(parts.to_loop, late), group(parts.to_after, late)
+    after = function_of(
+        parts.after, names + parts.inputs + parts.to_after, parts.outputs
+    )
+    # The values of a group are one stack.
+    loop_groups = _groups(parts.to_loop, parts.late, one_slice)
+    after_groups = _groups(parts.to_after, parts.late, one_slice)
 
     def stack_before(inputs):
         return _join(before(*known, *inputs), loop_groups)
@@ -182,67 +174,79 @@ def scan(
         unroll=unroll,
     )
     outputs = jax.vmap(outputs_after)(leaves, stacked)
-    carry_tree, output_tree = map(jax.tree.structure, shapes)
+    carry_tree, output_tree = parts.trees
     return jax.tree.unflatten(carry_tree, last), jax.tree.unflatten(
         output_tree, outputs
     )
 
 
-class _Graph(NamedTuple):
-    """The body of a scan as equations.
+class Parts(NamedTuple):
+    """The body of a scan, taken apart.
+
+    Variables and equations are those of JAX's jaxprs; `function_of` makes functions of
+    them.
 
     Attributes:
-      equations: in an order in which they can be evaluated.
-      constants: {variable: value} of what the body closes over.
-      carry, inputs: variables, the arguments.
-      new_carry, outputs: variables or literals, the results.
+      trees: structures of the carry and of the outputs.
+      carry, inputs: variables, the arguments of the body.
+      new_carry, outputs: variables or literals, its results.
+      constants: {variable: value} of what is the same in every step.
+      before, loop, after: the equations of each part, in order. `before` reads the
+        constants and the inputs; the loop reads the constants, the carry and `to_loop`;
+        `after` reads the constants, the inputs and `to_after`.
+      to_loop: variables that `before` makes and the loop reads.
+      to_after: variables that the loop makes or reads, and `after` reads.
+      late: variables of the new carry, and all that are computed from them.
     """
 
-    equations: list
-    constants: dict
+    trees: tuple
     carry: list
     inputs: list
     new_carry: list
     outputs: list
-
-
-class _Parts(NamedTuple):
-    """Which equations each part evaluates, and the variables passed between them.
-
-    Attributes:
-      fixed: equations that depend neither on the carry nor on the inputs of a step.
-      before, loop, after: as at the top of this file.
-      to_loop: variables that `before` stacks and the loop reads.
-      to_after: variables that the loop stacks and `after` reads.
-    """
-
-    fixed: list
+    constants: dict
     before: list
     loop: list
     after: list
     to_loop: list
     to_after: list
+    late: set
 
 
-def _take_apart(graph):
-    """Assign the equations to the parts."""
-    made_by = {v: e for e in graph.equations for v in e.outvars}
-    varying, sequential = set(graph.inputs), set(graph.carry)
-    results = _variables(graph.new_carry)
-    loop = []
-    for e in graph.equations:
+def take_apart(body: Callable, carry: Any, xs: Any) -> Parts:
+    """Find what is sequential in the body of a scan.
+
+    Args:
+      body: (carry, inputs of a step) -> (carry, outputs of a step).
+      carry: pytree, the carry before the first step.
+      xs: pytree of arrays [T, ...], where T is not 0.
+    """
+    first = jax.tree.map(lambda a: a[0], xs)
+    closed, shapes = jax.make_jaxpr(body, return_shape=True)(carry, first)
+    jaxpr, count = closed.jaxpr, len(jax.tree.leaves(carry))
+    carry, inputs = jaxpr.invars[:count], jaxpr.invars[count:]
+    constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+    equations = []
+    names = {v: v for v in (*constants, *jaxpr.invars)}
+    made = _inline(jaxpr, names, equations, constants)
+    new_carry, outputs = made[:count], made[count:]
+
+    # What changes from step to step, and what of that depends on the carry.
+    made_by = {v: e for e in equations for v in e.outvars}
+    varying, sequential = set(inputs), set(carry)
+    results, loop = _variables(new_carry), []
+    for e in equations:
+        read = _variables(e.invars)
         if _must_stay(e):
             loop.append(e)
+            results += read
+        if _must_stay(e) or sequential.intersection(read):
             sequential.update(e.outvars)
-            results += _variables(e.invars)
-        elif sequential.intersection(_variables(e.invars)):
-            sequential.update(e.outvars)
-        elif varying.intersection(_variables(e.invars)):
+        elif varying.intersection(read):
             varying.update(e.outvars)
 
     # The loop: what the next carry needs, and what it computes again of the rest.
-    loop += _equations_for(results, made_by, lambda v: v not in sequential)
-    is_in_loop = {id(e) for e in loop}
+    loop += _equations_for(results, made_by, sequential.__contains__)
     reads = results + [v for e in loop for v in _variables(e.invars)]
     reads = [v for v in reads if v not in sequential]
     to_loop = _minimum_cut(
@@ -250,69 +254,71 @@ def _take_apart(graph):
         made_by,
         can_repeat=lambda e: e.primitive.name in ELEMENTWISE,
         can_stack=lambda v: True,
+        at_hand=lambda v: False,
     )
-    loop += _equations_for(reads, made_by, lambda v: v in to_loop)
+    is_sequential = {id(e) for e in loop}
+    loop += _equations_for(reads, made_by, lambda v: v not in to_loop)
 
+    # The rest: from what the loop stacks and from the inputs, which are there anyway.
     def can_repeat(e):
-        return id(e) not in is_in_loop or not (
-            e.primitive.name in EXPENSIVE or _must_stay(e)
-        )
+        is_costly = e.primitive.name in EXPENSIVE or _must_stay(e)
+        return id(e) not in is_sequential or not is_costly
 
-    outputs = _variables(graph.outputs)
     to_after = _minimum_cut(
-        outputs,
+        _variables(outputs),
         made_by,
         can_repeat=can_repeat,
-        can_stack=lambda v: v not in made_by or id(made_by[v]) in is_in_loop,
-        # Values from before the loop are not stacked by it.
+        can_stack=lambda v: v not in made_by or id(made_by[v]) in is_sequential,
         at_hand=lambda v: v not in sequential,
     )
-    after = _equations_for(outputs, made_by, lambda v: v in to_after)
-
+    after = _equations_for(_variables(outputs), made_by, lambda v: v not in to_after)
     stacked = [v for v in to_loop if v in varying]
-    before = _equations_for(stacked, made_by, lambda v: False)
+    before = _equations_for(stacked, made_by, lambda v: True)
+
+    # What is the same in every step is computed here.
     changing = varying | sequential
-    fixed = [e for e in graph.equations if e.outvars and changing.isdisjoint(e.outvars)]
-    is_fixed = {id(e) for e in fixed}
+    fixed = [e for e in equations if e.outvars and changing.isdisjoint(e.outvars)]
+    fixed_values = [v for e in fixed for v in e.outvars]
+    values = function_of(fixed, list(constants), fixed_values)(*constants.values())
+    constants.update(zip(fixed_values, values, strict=True))
 
-    def in_order(equations, skip):
-        chosen = {id(e) for e in equations} - skip
-        return [e for e in graph.equations if id(e) in chosen]
+    def in_order(part, without=()):
+        chosen = {id(e) for e in part} - {id(e) for e in without}
+        return [e for e in equations if id(e) in chosen]
 
-    return _Parts(
-        fixed,
-        in_order(before, is_fixed),
-        in_order(loop, set()),
-        in_order(after, is_fixed),
+    late = set(_variables(new_carry))
+    for e in equations:
+        if late.intersection(_variables(e.invars)):
+            late.update(e.outvars)
+    return Parts(
+        tuple(map(jax.tree.structure, shapes)),
+        carry,
+        inputs,
+        new_carry,
+        outputs,
+        constants,
+        in_order(before, fixed),
+        in_order(loop),
+        in_order(after, fixed),
         stacked,
         list(to_after),
+        late,
     )
 
 
-def _equations_for(variables, made_by, is_at_hand):
-    """Equations that make some variables from what is at hand."""
+def _equations_for(variables, made_by, is_made):
+    """Equations that make some variables, as far as `is_made` says so."""
     found, waiting = {}, list(variables)
     while waiting:
         v = waiting.pop()
-        if v not in made_by or is_at_hand(v) or id(made_by[v]) in found:
+        if v not in made_by or not is_made(v) or id(made_by[v]) in found:
             continue
         found[id(made_by[v])] = made_by[v]
         waiting += _variables(made_by[v].invars)
     return list(found.values())
 
 
-def _depend_on(values, equations):
-    """Return the variables among some values, and all that are computed from them."""
-    found = set(_variables(values))
-    for e in equations:
-        if found.intersection(_variables(e.invars)):
-            found.update(e.outvars)
-    return found
-
-
-def _minimum_cut(
-    wanted, made_by, *, can_repeat, can_stack, at_hand=lambda v: False
-) -> dict:
+def _minimum_cut(wanted, made_by, *, can_repeat, can_stack, at_hand) -> dict:
     """Return the variables of the fewest bytes from which `wanted` follows.
 
     Args:
@@ -401,16 +407,11 @@ def _variables(atoms: Iterable) -> list:
     return [a for a in atoms if not isinstance(a, core.Literal)]
 
 
-def _groups_of_one(variables, late):
-    """Each variable by itself, by its number."""
-    del late
-    return [[i] for i in range(len(variables))]
-
-
-def _groups_of_a_kind(variables, late):
+def _groups(variables, late, one_slice):
     """The numbers of the variables that are stacked together.
 
-    These are arrays [rows, ...] with as many rows as each other, and vectors.
+    With `one_slice` these are arrays [rows, ...] with as many rows as each other, and
+    vectors. Otherwise each variable is a group.
 
     What is known before a part of the new carry is apart. It may hold the old carry,
     which XLA would copy to stack it after the new one has taken its memory.
@@ -420,7 +421,7 @@ def _groups_of_a_kind(variables, late):
         shape, spec = v.aval.shape, v.aval.sharding.spec
         rows = len(_rows(shape))
         # Over Explicit axes, arrays are not joined along an axis that is sharded.
-        is_alone = not shape or any(spec[rows:])
+        is_alone = not one_slice or not shape or any(spec[rows:])
         is_alone |= not all(isinstance(n, int) for n in shape[rows:])
         kind = (v in late, v.aval.dtype, shape[:rows], spec[:rows])
         groups[i if is_alone else kind].append(i)
@@ -463,30 +464,19 @@ def _split(joined, variables, groups):
     return values
 
 
-def _function(equations, inputs, outputs):
-    """Return the function (inputs) -> outputs of some equations."""
+def function_of(equations: list, inputs: list, outputs: list) -> Callable:
+    """Return the function (values of inputs) -> values of outputs of some equations.
+
+    Args:
+      equations: equations of a jaxpr, in order.
+      inputs: variables.
+      outputs: variables or literals.
+    """
     effects = frozenset().union(*(e.effects for e in equations))
     # The names of arguments and results are not known.
     info = core.DebugInfo("fission", "fission", None, None)
     jaxpr = core.Jaxpr([], inputs, outputs, equations, effects, info)
     return core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, []))
-
-
-def _graph(closed, carries):
-    """The graph of a jaxpr, whose first arguments and results are the carry."""
-    jaxpr = closed.jaxpr
-    constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
-    equations = []
-    names = {v: v for v in (*constants, *jaxpr.invars)}
-    results = _inline(jaxpr, names, equations, constants)
-    return _Graph(
-        equations,
-        constants,
-        jaxpr.invars[:carries],
-        jaxpr.invars[carries:],
-        results[:carries],
-        results[carries:],
-    )
 
 
 def _inline(jaxpr, names, equations, constants):

@@ -1,11 +1,10 @@
-"""Loops over steps: in chunks, and one that writes over what it has read.
+"""Loops over steps: in chunks, and the two loops of the backward pass.
 
 XLA's CPU backend writes the gradients of products over the products themselves only
 while the products of the next step are read after this step has written. In any other
-order it copies whole stacks at every step.
+order it copies whole stacks at every step. `scan_in_place` keeps to that order.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -32,42 +31,26 @@ def over_chunks(
     if steps == size:
         return function(state, inputs)
     left_over = steps % size
-    if not left_over:
-        # [T, ...] -> [T / size, size, ...], and back below.
-        split = jax.tree.map(lambda a: a.reshape(-1, size, *a.shape[1:]), inputs)
-        state, stacked = jax.lax.scan(function, state, split, reverse=reverse)
-        return state, _join_chunks(stacked)
 
-    # The chunks are read from the whole arrays. A part of these, split into chunks,
-    # would be a copy.
-    def of_chunk(state, first, length):
+    def of_chunk(state, first, length=size):
+        # Chunks are read from the whole arrays. These split into chunks, without what
+        # is left over, would be a copy.
         def read(a):
             return jax.lax.dynamic_slice_in_dim(a, first, length)
 
         return function(state, jax.tree.map(read, inputs))
 
-    def of_rest(state):
-        return of_chunk(state, steps - left_over, left_over)
-
-    if reverse:
-        state, rest = of_rest(state)
-    state, stacked = jax.lax.scan(
-        functools.partial(of_chunk, length=size),
-        state,
-        jnp.arange(0, steps - left_over, size),
-        reverse=reverse,
-    )
+    if left_over and reverse:
+        state, rest = of_chunk(state, steps - left_over, left_over)
+    starts = jnp.arange(0, steps - left_over, size)
+    state, stacked = jax.lax.scan(of_chunk, state, starts, reverse=reverse)
+    # Without a copy: [chunks, size, ...] -> [chunks * size, ...].
+    outputs = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), stacked)
+    if not left_over:
+        return state, outputs
     if not reverse:
-        state, rest = of_rest(state)
-    outputs = jax.tree.map(
-        lambda a, b: jnp.concatenate([a, b]), _join_chunks(stacked), rest
-    )
-    return state, outputs
-
-
-def _join_chunks(tree):
-    """Arrays [chunks, steps, ...] as [chunks * steps, ...]."""
-    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), tree)
+        state, rest = of_chunk(state, steps - left_over, left_over)
+    return state, jax.tree.map(lambda *a: jnp.concatenate(a), outputs, rest)
 
 
 def scan_in_place(
@@ -89,23 +72,40 @@ def scan_in_place(
     """
     reverse = not plan.reverse
     steps = jax.tree.leaves(inputs)[0].shape[0]
-    first = steps - 1 if reverse else 0
     toward = -1 if reverse else 1
+
+    # The index is in range, so that no step pays for wrapping a negative one.
+    def read(stacks, t):
+        return jax.tree.map(
+            lambda a: jax.lax.dynamic_index_in_dim(
+                a, t, keepdims=False, allow_negative_indices=False
+            ),
+            stacks,
+        )
+
+    def write(stacks, values, t):
+        return jax.tree.map(
+            lambda a, value: jax.lax.dynamic_update_index_in_dim(
+                a, value, t, 0, allow_negative_indices=False
+            ),
+            stacks,
+            values,
+        )
 
     def one_iteration(loop, inputs):
         # `here` holds the values of step t, which were read before this iteration.
         t, carry, total, stacks, here = loop
         carry, (values, terms, outputs) = one_step(carry, (here, inputs))
-        total = jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, terms)
-        stacks = _write(stacks, values, t)
+        stacks = write(stacks, values, t)
         # After the last step the index stays inside the stacks.
         t = jnp.clip(t + toward, 0, steps - 1)
-        return (t, carry, total, stacks, _read(stacks, t)), outputs
+        return (t, carry, add(total, terms), stacks, read(stacks, t)), outputs
 
-    t = jnp.asarray(first)
+    # The first values are read before the loop, which reads one step ahead.
+    t = jnp.asarray(steps - 1 if reverse else 0)
     (_, carry, total, stacks, _), outputs = jax.lax.scan(
         one_iteration,
-        (t, carry, total, replaced, _read(replaced, t)),
+        (t, carry, total, replaced, read(replaced, t)),
         inputs,
         reverse=reverse,
         unroll=plan.options.unroll,
@@ -113,23 +113,35 @@ def scan_in_place(
     return carry, total, stacks, outputs
 
 
-def _read(tree, t):
-    """The entries of step t of stacks [T, ...]."""
+def scan_at_once(
+    plan: Any, one_step: Callable, carry: Any, total: Any, replaced: Any, inputs: Any
+) -> tuple[Any, Any, Any, Any]:
+    """Do what `scan_in_place` does, with new arrays for the values."""
+    adds_in_loop = plan.form.adds_in_loop
 
-    def read(a):
-        return jax.lax.dynamic_index_in_dim(
-            a, t, keepdims=False, allow_negative_indices=False
+    def one_iteration(state, inputs):
+        carry, total = state
+        carry, (values, terms, outputs) = one_step(carry, inputs)
+        # A kernel adds in its fast memory. A loop of XLA would start one more kernel
+        # for each parameter.
+        if adds_in_loop:
+            total, terms = add(total, terms), None
+        return (carry, total), (values, terms, outputs)
+
+    (carry, total), (values, terms, outputs) = plan.form.loop(
+        one_iteration,
+        (carry, total),
+        (replaced, inputs),
+        reverse=not plan.reverse,
+        unroll=plan.options.unroll,
+    )
+    if not adds_in_loop:
+        total = jax.tree.map(
+            lambda a, new: a + jnp.sum(new.astype(a.dtype), 0), total, terms
         )
+    return carry, total, values, outputs
 
-    return jax.tree.map(read, tree)
 
-
-def _write(tree, values, t):
-    """Write the values of step t to stacks [T, ...]."""
-
-    def write(a, value):
-        return jax.lax.dynamic_update_index_in_dim(
-            a, value, t, 0, allow_negative_indices=False
-        )
-
-    return jax.tree.map(write, tree, values)
+def add(total: Any, new: Any) -> Any:
+    """Add two trees of gradients in the dtype of the first."""
+    return jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, new)

@@ -7,6 +7,7 @@ from typing import Any
 from jax.experimental import topologies
 
 from lnrepro.errors import UserError
+from lnrepro.functional.fast.platform import tracing_for
 
 # What XLA's GPU compiler asks of a device.
 _H100 = """
@@ -63,5 +64,7 @@ def described(name: str, count: int = 1) -> tuple[Any, ...]:
 
 def compile(name: str, function: Callable, *args: Any) -> Any:
     """Compile what jax.jit returned for shapes with shardings on described devices."""
-    options = None if name in TPUS else _GPU_OPTIONS
-    return function.lower(*args).compile(compiler_options=options)
+    is_gpu = name not in TPUS
+    with tracing_for("gpu" if is_gpu else "tpu"):
+        lowered = function.lower(*args)
+    return lowered.compile(compiler_options=_GPU_OPTIONS if is_gpu else None)
