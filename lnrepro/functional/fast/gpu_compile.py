@@ -1,0 +1,111 @@
+"""A kernel's source to PTX, by NVRTC, and into an XLA program, by its call for PTX."""
+
+import ctypes
+import functools
+import glob
+import pathlib
+import sys
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from lnrepro.functional.fast.gpu_kernel import Kernel
+from lnrepro.functional.fast.kernels import NoKernel
+
+_SOURCE = pathlib.Path(__file__).parent / "gpu_source"
+# Clusters, and stores that tell a barrier of them, came with capability 9 (Hopper).
+LEAST_CAPABILITY = 9.0
+# NVRTC writes the newest version of PTX, which an older ptxas or driver refuses. This
+# one, of CUDA 12.1, has all that is needed.
+_PTX_VERSION = "8.1"
+
+
+def reason_against_device() -> str | None:
+    """Say in one line why no kernel can be made or run here, or return None.
+
+    Where there is no GPU, a program is compiled for another machine.
+    """
+    if jax.default_backend() == "gpu":
+        device = jax.local_devices()[0]
+        capability = str(getattr(device, "compute_capability", "none"))
+        try:
+            is_new = float(capability) >= LEAST_CAPABILITY
+        except ValueError:
+            is_new = False
+        if not is_new:
+            return (
+                f"{device.device_kind} has compute capability {capability}, and the "
+                f"kernel needs {LEAST_CAPABILITY} (Hopper) or newer"
+            )
+    if _nvrtc() is None:
+        return (
+            "NVRTC is not installed, which compiles it; install jax[cuda12] or "
+            "jax[cuda13]"
+        )
+    return None
+
+
+def call(kernel: Kernel, arguments: Sequence[jax.Array]) -> list[jax.Array]:
+    """Run a kernel in an XLA program for a GPU; return its results."""
+    # Of one dimension each. XLA reads these numbers as 64 bits.
+    sizes = dict.fromkeys(("grid_y", "grid_z", "block_y", "block_z"), np.int64(1))
+    sizes["grid_x"] = np.int64(kernel.blocks)
+    sizes["block_x"] = np.int64(kernel.threads)
+    sizes["shared_mem_bytes"] = np.int64(kernel.shared)
+    return jax.ffi.ffi_call("__gpu$xla.gpu.ptx", kernel.results)(
+        *arguments,
+        name="recurrence",
+        kernel_type="ptx",
+        kernel_data=ptx(kernel.source),
+        **sizes,
+    )
+
+
+@functools.cache
+def ptx(source: str) -> str:
+    """Compile CUDA to PTX.
+
+    Raises:
+      NoKernel: NVRTC refuses it.
+    """
+    nvrtc = _nvrtc()
+    program = ctypes.c_void_p()
+    headers = [name.encode() for name in ("device.cuh", "parts.cuh")]
+    texts = [(_SOURCE / name.decode()).read_bytes() for name in headers]
+    many = ctypes.c_char_p * 2
+    nvrtc.nvrtcCreateProgram(
+        ctypes.byref(program),
+        source.encode(),
+        b"recurrence.cu",
+        2,
+        many(*texts),
+        many(*headers),
+    )
+    options = many(b"--std=c++17", b"--gpu-architecture=compute_90")
+    try:
+        if nvrtc.nvrtcCompileProgram(program, 2, options):
+            log = _text(nvrtc, program, "ProgramLog").strip().splitlines()
+            raise NoKernel(f"NVRTC: {log[0][:200]}")
+        head, _, rest = _text(nvrtc, program, "PTX").partition(".version ")
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return f"{head}.version {_PTX_VERSION}\n{rest.partition(chr(10))[2]}"
+
+
+def _text(nvrtc, program, what):
+    size = ctypes.c_size_t()
+    getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value)
+    getattr(nvrtc, f"nvrtcGet{what}")(program, text)
+    return text.value.decode()
+
+
+@functools.cache
+def _nvrtc():
+    """The library of the wheel nvidia-cuda-nvrtc or of an installed CUDA, or None."""
+    folders = [f"{path}/nvidia/*/lib" for path in sys.path]
+    for folder in [*folders, "/usr/local/cuda*/lib64"]:
+        for path in sorted(glob.glob(f"{folder}/libnvrtc.so.1[2-9]")):
+            return ctypes.CDLL(path)
+    return None
