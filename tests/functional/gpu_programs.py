@@ -6,6 +6,7 @@
 import ctypes
 import hashlib
 import pathlib
+import re
 import subprocess
 import tempfile
 
@@ -28,7 +29,7 @@ def library(kernel) -> pathlib.Path:
     if not result.exists():
         FOLDER.mkdir(exist_ok=True)
         text = name.with_suffix(".cu")
-        text.write_text(kernel.source)
+        text.write_text(kernel.source + _call(kernel.source))
         command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-w"]
         # The first folder has the device.cuh of a CPU.
         command += [f"-I{HERE}", f"-I{SOURCE}", f'-DSOURCE="{text}"']
@@ -36,6 +37,18 @@ def library(kernel) -> pathlib.Path:
         subprocess.run([*command, HERE / "host.cpp", "-o", half], check=True)
         half.replace(result)
     return result
+
+
+def _call(source):
+    """A macro that calls a kernel with the pointers of gpu_cpu/host.cpp."""
+    parameters = re.search(r"KERNEL recurrence\((.*?)\) {", source, re.S)[1].split(",")
+    numbers, arguments = {"inputs": 0, "outputs": 0}, []
+    for parameter in parameters:
+        array = "inputs" if "const" in parameter else "outputs"
+        type = parameter.partition("*")[0].strip()
+        arguments.append(f"({type}*){array}[{numbers[array]}]")
+        numbers[array] += 1
+    return f"#define CALL recurrence({', '.join(arguments)})\n"
 
 
 def run_on_cpu(seed: int, seen: list | None = None):

@@ -39,8 +39,9 @@ from lnrepro.functional.fast import fission, gpu_compile, gpu_kernel
 from lnrepro.functional.fast.gpu_kernel import Program
 from lnrepro.functional.fast.kernels import NoKernel, with_derivative
 
-# Every chunk of the backward pass is a kernel, which reads its weights anew.
-FORM = {"least_steps": 64}
+# Every chunk of the backward pass is a kernel, which reads its weights anew. Longer
+# chunks take more memory than the loop of XLA: docs/performance.md.
+FORM: dict[str, Any] = {}
 
 
 def scan(
@@ -94,12 +95,12 @@ def _launch(program: Program, steps: int, reverse: bool, groups: int = 1) -> Cal
 
     @jax.custom_batching.custom_vmap
     def launch(*arguments):
-        return gpu_compile.call(kernel, arguments)[:count]
+        return gpu_compile.call(kernel, arguments)
 
     @launch.def_vmap
     def _(size, is_mapped, *arguments):
         described = list(zip(program.arguments, is_mapped, arguments, strict=True))
-        if any(m and not a.number in program.with_rows for a, m, _ in described):
+        if any(m and a.number not in program.with_rows for a, m, _ in described):
             # With other weights for each: one kernel after the other.
             def one(mapped):
                 mapped = iter(mapped)

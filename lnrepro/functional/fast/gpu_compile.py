@@ -4,12 +4,14 @@ import ctypes
 import functools
 import glob
 import pathlib
+import re
 import sys
 from collections.abc import Sequence
 
 import jax
 import numpy as np
 
+from lnrepro.functional.fast import gpu_kernel
 from lnrepro.functional.fast.gpu_kernel import Kernel
 from lnrepro.functional.fast.kernels import NoKernel
 
@@ -52,7 +54,7 @@ def call(kernel: Kernel, arguments: Sequence[jax.Array]) -> list[jax.Array]:
     sizes = dict.fromkeys(("grid_y", "grid_z", "block_y", "block_z"), np.int64(1))
     sizes["grid_x"] = np.int64(kernel.blocks)
     sizes["block_x"] = np.int64(kernel.threads)
-    sizes["shared_mem_bytes"] = np.int64(kernel.shared)
+    sizes["shared_mem_bytes"] = np.int64(gpu_kernel.SHARED_MEMORY)
     return jax.ffi.ffi_call("__gpu$xla.gpu.ptx", kernel.results)(
         *arguments,
         name="recurrence",
@@ -87,10 +89,12 @@ def ptx(source: str) -> str:
         if nvrtc.nvrtcCompileProgram(program, 2, options):
             log = _text(nvrtc, program, "ProgramLog").strip().splitlines()
             raise NoKernel(f"NVRTC: {log[0][:200]}")
-        head, _, rest = _text(nvrtc, program, "PTX").partition(".version ")
+        text = _text(nvrtc, program, "PTX")
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return f"{head}.version {_PTX_VERSION}\n{rest.partition(chr(10))[2]}"
+    text = re.sub(r"\.version .*", f".version {_PTX_VERSION}", text, count=1)
+    # A hint of a newer version.
+    return re.sub(r'.*\.pragma "used_bytes_mask.*\n', "", text)
 
 
 def _text(nvrtc, program, what):

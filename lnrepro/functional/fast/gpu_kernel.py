@@ -9,17 +9,14 @@ What a sender overwrites, all have read: with two rounds in a step, each exchang
 it for the other. With one round, what arrives has two buffers.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from lnrepro.functional.fast import fission, gpu_text
 from lnrepro.functional.fast.gpu_values import (
-    TYPES,
-    Array,
-    Atom,
     Argument,
+    Atom,
     Product,
     Tracer,
 )
@@ -27,22 +24,22 @@ from lnrepro.functional.fast.kernels import NoKernel
 
 # Of an H100. XLA launches clusters of at most 8 blocks.
 CORES, SHARED_MEMORY, CLUSTER = 132, 227 * 1024, 8
-# Bytes of weights that a block may read from the L2 cache in every step.
-FROM_CACHE = 192 * 1024
-# Registers of a thread that hold weights, for 8 and 16 rows a cluster. More are spilled.
+# Registers of a thread for weights, with 8 and 16 rows a cluster. More are spilled.
 REGISTERS = {8: 128, 16: 48}
+# Bytes of weights of a block. About a third of so many are read in every step.
+MOST_WEIGHTS = 400 * 1024
 
 
 class Program(NamedTuple):
     """What a step computes, for any number of rows.
 
     Attributes:
-      rows: B of the equations.
-      units: H.
+      rows, units: B and H of the equations.
       arguments: those that the kernel reads, the carries among them.
       with_rows: numbers of those that have a batch axis.
       carries: numbers of the leaves of the carry that change.
-      start, carry, outputs: arrays of atoms: these, their new values, what is stacked.
+      start, carry, outputs: of each array that is stored, (offset, atom, whether it
+        stands for H units): the carries, their new values, what is stacked.
       types: shape and dtype of `carry`, and of `outputs` without the axis of time.
       atoms: all that are made, in an order in which they can be.
       products: the products.
@@ -54,9 +51,9 @@ class Program(NamedTuple):
     arguments: list[Argument]
     with_rows: set[int]
     carries: list[int]
-    start: list[Array]
-    carry: list[Array]
-    outputs: list[Array]
+    start: list[list]
+    carry: list[list]
+    outputs: list[list]
     types: list
     atoms: list[Atom]
     products: list[Product]
@@ -79,38 +76,20 @@ class Round(NamedTuple):
     then: list
 
 
-class Layout(NamedTuple):
-    """How a product is laid out: gpu_source/parts.cuh has the same formulas.
-
-    Attributes:
-      parameters: the arguments of its template.
-      registers: of a thread, that hold weights.
-      shared: bytes of shared memory.
-      scratch: float32 numbers of a block that are read from the L2 cache.
-    """
-
-    parameters: str
-    registers: int
-    shared: int
-    scratch: int
-
-
 class Kernel(NamedTuple):
     """A kernel for so many rows and steps.
 
     Attributes:
       source: in CUDA.
-      results: shapes and dtypes of last carries, outputs [T, ...] and scratch memory.
-      blocks, threads, shared: all blocks, threads and bytes of shared memory of one.
-      layouts: those of the products.
+      results: shapes and dtypes of the last carries and of the outputs [T, ...].
+      blocks: of all clusters.
+      threads: of a block.
     """
 
     source: str
     results: list
     blocks: int
     threads: int
-    shared: int
-    layouts: list[Layout]
 
 
 def trace(parts: fission.Parts) -> tuple[Program, list]:
@@ -131,52 +110,49 @@ def trace(parts: fission.Parts) -> tuple[Program, list]:
         raise NoKernel(f"a carry of the shapes {shapes}; it must be [B, H]")
     if not all(isinstance(n, int) for shape in shapes for n in shape):
         raise NoKernel("a size is symbolic")
-    units = min(shape[1] for shape in shapes)
-    tracer = Tracer(shapes[0][0], units)
+    tracer = Tracer(shapes[0][0], min(shape[1] for shape in shapes))
+    if tracer.units < 4:
+        raise NoKernel(f"a carry of {tracer.units} units; at least 4 are needed")
     kinds = dict.fromkeys([*parts.constants, *parts.carry], "constant")
     kinds |= dict.fromkeys(carry, "carry") | dict.fromkeys(parts.to_loop, "stack")
-    values = {v: tracer.argument(v.aval, what) for v, what in kinds.items()}
+    arguments = [Argument(i, v.aval, kinds[v]) for i, v in enumerate(kinds)]
+    values: dict = dict(zip(kinds, arguments, strict=True))
+    start = [list(tracer.stored(tracer.array(values[v]))) for v in carry]
     tracer.evaluate(parts.loop, values)
-
     results = [*(parts.new_carry[i] for i in changing), *parts.to_after]
-    arrays = [tracer.result(v, values) for v in results]
-    start = [tracer.array(values[v]) for v in carry]
-    atoms = _live(tracer.atoms, [*arrays, *start])
-    _merge_moments(atoms, units)
-    atoms = _live(atoms, [*arrays, *start])
+    stored = []
+    for v in results:
+        stored.append(list(tracer.stored(tracer.array(tracer.read(v, values)))))
+    kept = [atom for array in start + stored for _, atom, _ in array]
+    _merge_moments(_needed(kept), tracer.units)
+    atoms = _needed(kept)
     products = tracer.products
     if {a.how[0] for a in atoms if a.kind == "product"} != set(range(len(products))):
         raise NoKernel("a product that nothing reads")
     if not products:
-        raise NoKernel("no product [B, K] by a weight [K, N] in a step, K and N of H")
+        raise NoKernel("no product by a weight in a step")
     inputs = [a.how for a in atoms if a.kind == "input"]
     read = {place.argument.number for place in inputs}
     read |= {p.weight.number for p in products}
     program = Program(
         tracer.rows,
-        units,
-        [a for a in tracer.arguments if a.number in read],
-        {place.argument.number for place in inputs if "row" in place.roles},
+        tracer.units,
+        [a for a in arguments if a.number in read],
+        {place.argument.number for place in inputs if place.has_row},
         changing,
         start,
-        arrays[: len(carry)],
-        arrays[len(carry) :],
+        stored[: len(carry)],
+        stored[len(carry) :],
         [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in results],
         atoms,
         products,
         _rounds(atoms),
     )
-    return program, [v for i, v in enumerate(kinds) if i in read]
-
-
-def _live(atoms, arrays):
-    """The atoms that some arrays need."""
-    needed = _needed([x for a in arrays for x in a.cells.ravel()])
-    return [a for a in atoms if a in needed]
+    return program, [v for v in kinds if values[v] in program.arguments]
 
 
 def _needed(atoms):
-    """Some atoms, and those that they are made of."""
+    """Some atoms and those that they are made of, without literals, in order."""
     needed, waiting = set(), list(atoms)
     while waiting:
         a = waiting.pop()
@@ -184,7 +160,7 @@ def _needed(atoms):
             needed.add(a)
             waiting += a.args
             waiting += [a.how] if isinstance(a.how, Atom) else []
-    return needed
+    return sorted(needed, key=lambda a: a.number)
 
 
 def _merge_moments(atoms, units):
@@ -208,7 +184,7 @@ def _merge_moments(atoms, units):
 
 def _rounds(atoms):
     """Rounds of exchanges, as early as they can be."""
-    done = {a for a in atoms if not a.varies or a.kind == "input"}
+    done = {a for a in atoms if a.kind == "input"}
     todo = [a for a in atoms if a not in done]
 
     def is_made(a):
@@ -246,102 +222,30 @@ def kernel(program: Program, rows: int, steps: int, reverse: bool) -> Kernel:
     """
     # The fewest blocks in which every lane has one unit.
     blocks = next((c for c in (1, 2, 4) if program.units <= 32 * c), CLUSTER)
+    weights = [product.weight.aval for product in program.products]
+    size = sum(w.size * w.dtype.itemsize for w in weights)
+    if size > blocks * MOST_WEIGHTS:
+        raise NoKernel(
+            f"weights of {size // 1024} KiB; {blocks} blocks have room for "
+            f"{blocks * MOST_WEIGHTS // 1024}"
+        )
     # More clusters than the GPU holds at once would wait for each other.
     height = 16 if rows > 8 * (CORES // blocks) else 8
-    exchanges = sum(len(r.sums) for r in program.rounds)
-    is_single = sum(bool(r.sums or r.product) for r in program.rounds) == 1
-    buffers = 2 if is_single else 1
-    registers = REGISTERS[height]
-    free = SHARED_MEMORY - max(exchanges, 1) * (16 * height * blocks + 8) - 128
-    layouts = []
-    for product in program.products:
-        one = _layout(product, program.units, blocks, height, buffers, registers, free)
-        layouts.append(one)
-        registers -= one.registers
-        free -= one.shared
-    scratch = sum(one.scratch for one in layouts)
-    if free < 0 or 4 * scratch > FROM_CACHE:
-        needed = (4 * scratch + max(-free, 0)) // 1024
-        raise NoKernel(
-            f"the weights of {program.units} units take {needed} KiB more than a "
-            "block has"
-        )
     clusters = -(-rows // height)
-    carry, outputs = len(program.carries), len(program.outputs)
-    shapes = [(rows, *a.shape[1:]) for a in program.types]
-    shapes[carry:] = [(steps, *shape) for shape in shapes[carry:]]
-    types = zip(shapes, program.types, strict=True)
-    results = [jax.ShapeDtypeStruct(shape, a.dtype) for shape, a in types]
-    results += [
-        jax.ShapeDtypeStruct((clusters * blocks, one.scratch), jnp.float32)
-        for one in layouts
-        if one.scratch
-    ]
+    results = []
+    for i, a in enumerate(program.types):
+        of_time = (steps,) * (i >= len(program.carries))
+        shape = (*of_time, rows, *a.shape[1:])
+        results.append(jax.ShapeDtypeStruct(shape, a.dtype))
     constants = {
         "C": blocks,
         "R": height,
         "H": program.units,
         "B": rows,
         "T": steps,
-        "EXCHANGES": exchanges,
         "REVERSE": int(reverse),
+        "REGISTERS": REGISTERS[height],
+        "SHARED": SHARED_MEMORY,
     }
-    return Kernel(
-        gpu_text.source(program, constants, layouts),
-        results,
-        clusters * blocks,
-        32 * height,
-        SHARED_MEMORY - free,
-        layouts,
-    )
-
-
-def _layout(product, units, blocks, rows, buffers, registers, free):
-    """Lay a product out: its weights in registers, shared memory and the L2 cache."""
-    weight = product.weight.aval
-    sizes = [n // units for n in weight.shape]
-    go, gi = sizes if product.is_transposed else sizes[::-1]
-    own = -(-units // blocks // 4) * 4
-    scatter = gi > go
-    size = (1 if scatter else blocks) * gi * own
-    tiles = -(-(blocks if scatter else 1) * go * own // 16)
-
-    def split(wm):
-        """Work of a warp, and traffic to shared memory, with wm parts of the columns."""
-        wk = rows // wm
-        mw, groups = -(-tiles // wm), -(-size // (16 * wk))
-        # wm warps read the same input, and wk warps write and read parts of the result.
-        return mw * groups, wm * size + 32 * wk * tiles, mw, groups, wm, wk
-
-    *_, mw, groups, wm, wk = min(map(split, (16, 8, 4, 2, 1)[rows == 8 :]))
-    fragments = mw * (1 if weight.dtype == jnp.bfloat16 else 2)
-    in_registers = min(groups, registers // (4 * fragments))
-    ldi = -(-groups * wk * 16 // 32) * 32 + 16
-    ldp = -(-tiles * 16 // 32) * 32 + 4
-    arrives = blocks * go * own if scatter else ldi
-    stays = ldi if scatter else go * own
-    floats = rows * (buffers * arrives + stays + wk * ldp)
-    of_group = fragments * rows * 32 * 4
-    # 128 bytes are for barriers. No array is empty in C++.
-    left = (free - 4 * floats - 128) // (4 * of_group)
-    in_shared = min(groups - in_registers, max(left, 0))
-    shared = 4 * (floats + max(in_shared * of_group, 128)) + 128
-    words = [
-        TYPES[weight.dtype],
-        gi,
-        go,
-        str(scatter).lower(),
-        wm,
-        wk,
-        in_registers,
-        in_shared,
-        str(product.is_transposed).lower(),
-        buffers,
-    ]
-    rest = groups - in_registers - in_shared
-    return Layout(
-        ", ".join(map(str, words)),
-        in_registers * 4 * fragments,
-        shared,
-        rest * of_group,
-    )
+    source = gpu_text.source(program, constants)
+    return Kernel(source, results, clusters * blocks, 32 * height)

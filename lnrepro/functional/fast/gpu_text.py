@@ -6,20 +6,19 @@ differ.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
-from lnrepro.functional.fast.gpu_values import TYPES
+from lnrepro.functional.fast.gpu_values import TYPES, Atom
 from lnrepro.functional.fast.kernels import NoKernel
 
 _KERNEL = """\
-constexpr int {constants};
+constexpr int {constants}, EXCHANGES = {exchanges};
 #include "device.cuh"
 #include "parts.cuh"
 {products}
 struct Shared {{ {members} Sums sums; }};
+static_assert(sizeof(Shared) <= SHARED, "");
 KERNEL recurrence({parameters}) {{
   Shared& sm = shared<Shared>();
   const int tid = thread_id(), row = cluster_id() * R + tid / 32;
@@ -46,130 +45,106 @@ KERNEL recurrence({parameters}) {{
   {last_carry}
   cluster_sync();  // No block leaves while others may send to it.
 }}
-#define CALL(in, out) recurrence({call})
 """
 
 
-def source(program: Any, constants: dict[str, int], layouts: Sequence) -> str:
+def source(program: Any, constants: dict[str, int]) -> str:
     """Return the source of a kernel.
 
     Args:
       program: a `gpu_kernel.Program`.
       constants: {name: number}, those that gpu_source/parts.cuh asks for.
-      layouts: the `gpu_kernel.Layout` of each product.
     """
-    products = range(len(layouts))
-    read = [(TYPES[a.aval.dtype], f"a{a.number}") for a in program.arguments]
-    written = [(TYPES[a.dtype], f"y{i}") for i, a in enumerate(program.types)]
-    scratch = [("float4", f"scratch{i}") for i in products if layouts[i].scratch]
-    parameters = [f"const {type}* __restrict__ {name}" for type, name in read]
-    parameters += [f"{type}* __restrict__ {name}" for type, name in written + scratch]
-    # For the run on a CPU.
-    call = [f"(const {type}*)in[{i}]" for i, (type, _) in enumerate(read)]
-    call += [f"({type}*)out[{i}]" for i, (type, _) in enumerate(written + scratch)]
-
-    start = []
-    for i in products:
-        weight, rest = program.products[i].weight.number, "nullptr"
-        if layouts[i].scratch:
-            rest = f"scratch{i} + (size_t)block_id() * {layouts[i].scratch // 4}"
-        start.append(f"P{i}::Weights w{i};")
-        start.append(f"float4* rest{i} = {rest};")
-        start.append(f"sm.p{i}.start(w{i}, a{weight}, rest{i}, me);")
-    stacks = []
-    for a in program.atoms:
-        if a.kind == "input" and a.how.argument.what == "stack":
-            stacks.append(a)
-        elif a.kind == "input":
-            start.append(_define(a, a.name, _read(a, "0")))
-        elif a.kind == "local" and not a.varies:
-            start.append(_define(a, a.name, _expression(a)))
-
-    expected = [f"sm.p{i}.expect_step(t);" for i in products]
+    parameters = [
+        f"const {TYPES[a.aval.dtype]}* __restrict__ a{a.number}"
+        for a in program.arguments
+    ]
+    for i, a in enumerate(program.types):
+        parameters.append(f"{TYPES[a.dtype]}* __restrict__ y{i}")
     exchanges = [exchange for r in program.rounds for exchange in r.sums]
+    is_single = sum(bool(r.sums or r.product) for r in program.rounds) == 1
+    products, start, expected = [], [], []
+    registers, memory = "REGISTERS", "SHARED - (int)sizeof(Sums)"
+    for i, (weight, is_transposed, inputs) in enumerate(program.products):
+        count = weight.aval.size // (program.units**2 * len(inputs))
+        words = [TYPES[weight.aval.dtype], len(inputs), count, int(is_transposed)]
+        words += [1 + is_single, registers, memory]
+        products.append(f"typedef Product<{', '.join(map(str, words))}> P{i};")
+        registers += f" - P{i}::USED"
+        memory += f" - (int)sizeof(P{i})"
+        start.append(f"P{i}::Weights w{i};")
+        start.append(f"sm.p{i}.start(w{i}, a{weight.number}, me);")
+        expected.append(f"sm.p{i}.expect_step(t);")
     for i, exchange in enumerate(exchanges):
         size = 16 if len(exchange) > 2 else 8
         expected.append(f"expect(&sm.sums.bar[{i}], R * C * {size});")
+    inputs = [a for a in program.atoms if a.kind == "input"]
+    stacks = [a for a in inputs if a.how.argument.what == "stack"]
+    start += [_define(a, _read(a)) for a in inputs if a not in stacks]
 
-    count = len(program.carry)
-    new_carry, last_carry = [], []
-    for before, after in zip(program.start, program.carry, strict=True):
-        pairs = list(zip(before.cells.flat, after.cells.flat, strict=True))
-        new_carry += [
-            _define(old, f"new_{old.name}", _value(new)) for old, new in pairs
-        ]
-        new_carry += [
-            _set(old, old.name, _entry(old, f"new_{old.name}")) for old, _ in pairs
-        ]
+    pairs = [
+        (old, new)
+        for before, after in zip(program.start, program.carry, strict=True)
+        for (_, old, _), (_, new, _) in zip(before, after, strict=True)
+    ]
+    new_carry = [_define(old, _value(new), "new_") for old, new in pairs]
+    new_carry += [_set(old, _value(old, "new_")) for old, _ in pairs]
+    last_carry, outputs = [], {}
     for i, array in enumerate(program.start):
-        last_carry += [line for _, line in _stores(i, array, "0")]
-    outputs = []
-    for i, array in enumerate(program.outputs, count):
-        outputs += _stores(i, array, "s")
+        last_carry += [_store(i, program.types[i], *one) for one in array]
+    for i, array in enumerate(program.outputs, len(program.start)):
+        for offset, a, is_units in array:
+            line = _store(i, program.types[i], offset, a, is_units, "s")
+            outputs.setdefault(a, []).append(line)
     return _KERNEL.format(
         constants=", ".join(f"{name} = {n}" for name, n in constants.items()),
-        products="\n".join(
-            f"typedef Product<{layouts[i].parameters}> P{i};" for i in products
-        ),
-        members=" ".join(f"P{i} p{i};" for i in products),
+        exchanges=len(exchanges),
+        products="\n".join(products),
+        members=" ".join(f"P{i} p{i};" for i in range(len(products))),
         parameters=",\n                  ".join(parameters),
         start="\n  ".join(start),
-        first_inputs="\n  ".join(
-            _define(a, f"next_{a.name}", _read(a, "s")) for a in stacks
-        ),
+        first_inputs="\n  ".join(_define(a, _read(a, "s"), "next_") for a in stacks),
         expected="\n      ".join(expected),
-        inputs="\n    ".join(
-            _define(a, a.name, _entry(a, f"next_{a.name}")) for a in stacks
-        ),
-        next_inputs="\n    ".join(
-            _set(a, f"next_{a.name}", _read(a, "next")) for a in stacks
-        ),
+        inputs="\n    ".join(_define(a, _value(a, "next_")) for a in stacks),
+        next_inputs="\n    ".join(_set(a, _read(a, "next"), "next_") for a in stacks),
         rounds="\n    ".join(_rounds(program, outputs)),
         new_carry="\n    ".join(new_carry),
         last_carry="\n  ".join(last_carry),
-        call=", ".join(call),
     )
 
 
-def _rounds(program, outputs):
-    """Yield the statements of a step. Outputs are stored as early as they can be."""
-    made, first = {a for a in program.atoms if not a.varies or a.kind == "input"}, 0
-
-    def store():
-        for output in list(outputs):
-            if output[0].value is not None or output[0] in made:
-                outputs.remove(output)
-                yield output[1]
-
+def _rounds(program: Any, outputs: dict[Atom, list[str]]) -> Iterator[str]:
+    """Yield the statements of a step. What is made is stored after a round has sent."""
+    made = [a for a in outputs if a.kind in ("input", "literal")]
+    number = 0
     for r in program.rounds:
-        exchanges = list(enumerate(r.sums, first))
-        first += len(exchanges)
-        used = sorted({a.how[0] for a in r.product})
-        for a in r.first:
-            yield _define(a, a.name, _expression(a))
+        exchanges = list(enumerate(r.sums, number))
+        number += len(exchanges)
+        yield from (_define(a, _expression(a)) for a in r.first)
         for i, exchange in exchanges:
             yield from _send_sums(i, exchange)
+        used = sorted({a.how[0] for a in r.product})
         for i in used:
             for chunk, a in enumerate(program.products[i].inputs):
                 yield f"{{ float x[NU]; EACH x[n] = {_value(a)};"
                 yield f"  sm.p{i}.send(t, {chunk}, x, me); }}"
-        for a in r.then:
-            yield _define(a, a.name, _expression(a))
-        made.update(r.first, r.then)
-        yield from store()
+        yield from (_define(a, _expression(a)) for a in r.then)
+        for a in (*made, *r.first, *r.then):
+            yield from outputs.get(a, ())
         for i, exchange in exchanges:
             yield from _wait_for_sums(i, exchange)
-            made.update(exchange)
         for i in used:
-            yield f"sm.p{i}.multiply(t, w{i}, rest{i}, me);"
+            weight = program.products[i].weight.number
+            yield f"sm.p{i}.multiply(t, w{i}, a{weight}, me);"
         for a in r.product:
-            number, chunk = a.how
-            yield _define(a, a.name, f"sm.p{number}.result(t, {chunk}, n, me)")
-        made.update(r.product)
-    yield from store()
+            yield _define(a, f"sm.p{a.how[0]}.result(t, {a.how[1]}, n, me)")
+        made = [a for exchange in r.sums for a in exchange] + r.product
+    for a in made:
+        yield from outputs.get(a, ())
 
 
 def _send_sums(i, exchange):
+    """Statements that send the parts of an exchange: of moments, or up to four sums."""
     if isinstance(exchange, tuple):
         values = exchange[1].args
         yield f"float x{i}[{len(values)}][NU];"
@@ -186,20 +161,19 @@ def _send_sums(i, exchange):
 
 def _wait_for_sums(i, exchange):
     if isinstance(exchange, tuple):
-        total, squares = exchange
-        count = len(squares.args)
-        yield f"const float2 m{i} = wait_moments<{count}>(sm.sums, {i}, t & 1, me);"
-        yield f"const float {total.name} = m{i}.x, {squares.name} = m{i}.y;"
-        return
-    yield f"wait_sums<{len(exchange)}>(sm.sums, {i}, t & 1, x{i}, me);"
-    for j, a in enumerate(exchange):
-        yield f"const float {a.name} = x{i}[{j}];"
+        count = len(exchange[1].args)
+        yield f"float2 m{i} = wait_moments<{count}>(sm.sums, {i}, t & 1, me);"
+        names = [f"m{i}.x", f"m{i}.y"]
+    else:
+        yield f"wait_sums<{len(exchange)}>(sm.sums, {i}, t & 1, x{i}, me);"
+        names = [f"x{i}[{j}]" for j in range(len(exchange))]
+    yield from map(_define, exchange, names)
 
 
-def _value(a):
+def _value(a, prefix="v"):
     """An atom in an expression of unit n."""
     if a.value is None:
-        return _entry(a, a.name)
+        return f"{prefix}{a.number}[n]" if a.per_unit else f"{prefix}{a.number}"
     if a.type == "bool":
         return str(a.value).lower()
     if not math.isfinite(a.value):
@@ -211,43 +185,27 @@ def _expression(a):
     return a.how.format(*map(_value, a.args))
 
 
-def _entry(a, name):
-    return f"{name}[n]" if a.per_unit else name
-
-
-def _define(a, name, expression):
+def _define(a, expression, prefix="v"):
     """Declare a variable for an atom, and give it a value."""
-    axis = "[NU]" if a.per_unit else ""
-    type = "bool" if a.type == "bool" else "float"
-    return f"{type} {name}{axis}; {_set(a, name, expression)}"
+    type, axis = "bool" if a.type == "bool" else "float", "[NU]" * a.per_unit
+    return f"{type} {prefix}{a.number}{axis}; {_set(a, expression, prefix)}"
 
 
-def _set(a, name, expression):
-    each = "EACH " if a.per_unit else ""
-    return f"{each}{_entry(a, name)} = {expression};"
+def _set(a, expression, prefix="v"):
+    return f"{'EACH ' * a.per_unit}{_value(a, prefix)} = {expression};"
 
 
-def _offset(shape, roles, index, step):
-    """Where an atom lies in memory at a step; the batch is the first axis, if any."""
-    stride, terms = 1, []
-    for size, role, i in reversed(list(zip(shape, roles, index, strict=True))):
-        if role == "row":
-            terms.append(f"(size_t)row * {stride}")
-            size = 1
-        elif role == "units":
-            terms.append(f"{i} * H + unit + 32 * n")
-        else:
-            terms.append(f"{i * stride}")
-        stride *= size
-    rows = "B" if "row" in roles else "1"
-    return " + ".join([f"(size_t){step} * {rows} * {stride}", *terms])
+def _offset(has_row, shape, offset, is_units, step):
+    """Where an atom lies in memory at a step."""
+    row = f"((size_t){step} * B + row)" if has_row else f"(size_t){step}"
+    unit = " + unit + 32 * n" * is_units
+    return f"{row} * {math.prod(shape[has_row:])} + {offset}{unit}"
 
 
-def _read(a, step):
-    argument, roles, index = a.how
-    step = step if argument.what == "stack" else "0"
-    at = _offset(argument.aval.shape, roles, index, step)
-    conditions = ["has_row"] * ("row" in roles) + ["me.has(n)"] * a.per_unit
+def _read(a, step="0"):
+    argument, has_row, offset = a.how
+    at = _offset(has_row, argument.aval.shape, offset, a.per_unit, step)
+    conditions = ["has_row"] * has_row + ["me.has(n)"] * a.per_unit
     value = f"number(a{argument.number}[{at}])"
     if not conditions:
         return value
@@ -255,13 +213,11 @@ def _read(a, step):
     return f"{' && '.join(conditions)} ? {value} : {zero}"
 
 
-def _stores(i, array, step):
-    """(atom, the statement that stores it) of all atoms of a result."""
-    for index in np.ndindex(array.cells.shape):
-        a = array.cells[index]
-        at = _offset(array.shape, array.roles, index, step)
-        put = f"put(&y{i}[{at}], {_value(a)});"
-        if "units" in array.roles:
-            yield a, f"if (has_row) EACH if (me.has(n)) {put}"
-        else:
-            yield a, f"if (has_row && me.block == 0 && me.lane == 0) {put}"
+def _store(i, type, offset, a, is_units, step="0"):
+    """The statement that stores an atom in result i."""
+    put = (
+        f"put(&y{i}[{_offset(True, type.shape, offset, is_units, step)}], {_value(a)});"
+    )
+    if is_units:
+        return f"if (has_row) EACH if (me.has(n)) {put}"
+    return f"if (has_row && me.block == 0 && me.lane == 0) {put}"

@@ -19,6 +19,7 @@
 #define KERNEL static void
 #define __restrict__
 using std::max;
+using std::min;
 struct bf16 { unsigned short bits; };
 struct float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
@@ -57,7 +58,6 @@ inline void meet(int& count, int n) {
 DEV int thread_id() { return W.now % THREADS; }
 DEV int cluster_rank() { return W.now / THREADS; }
 DEV int cluster_id() { return W.cluster; }
-DEV int block_id() { return W.cluster * C + cluster_rank(); }
 DEV void block_sync() { meet(W.at_block_sync[cluster_rank()], THREADS); }
 DEV void cluster_sync() { meet(W.at_cluster_sync, THREADS * C); }
 DEV Warp& my_warp() { return W.warps[W.now / 32]; }

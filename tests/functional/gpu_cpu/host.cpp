@@ -5,7 +5,7 @@ static const void** inputs;
 static void** outputs;
 
 static void entry() {
-  CALL(inputs, outputs);
+  CALL;
   W.fibers[W.now].done = true;
   _longjmp(W.scheduler, 1);
 }

@@ -2,6 +2,8 @@
 typedef unsigned int u32;
 typedef unsigned long long Barrier;
 struct bf16 { unsigned short bits; };
+constexpr int min(int a, int b) { return a < b ? a : b; }
+constexpr int max(int a, int b) { return a > b ? a : b; }
 #define DEV __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
 #define UNROLL_2 _Pragma("unroll 2")
@@ -15,7 +17,6 @@ template <class S> DEV S& shared() {
 }
 DEV int thread_id() { return threadIdx.x; }
 DEV int cluster_rank() { return blockIdx.x % C; }
-DEV int block_id() { return blockIdx.x; }
 DEV int cluster_id() { return blockIdx.x / C; }
 DEV void block_sync() { __syncthreads(); }
 DEV void warp_sync() { __syncwarp(); }

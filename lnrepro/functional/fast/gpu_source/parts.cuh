@@ -16,30 +16,48 @@ struct Me {
 
 // A product of GI chunks with a weight, GO chunks of which come out. The weight stays on
 // chip, and what is the smaller travels between the blocks:
-//   SCATTER false: all blocks get the whole input, and compute the columns of their units
-//   SCATTER true: a block multiplies its own units of the input for all columns, and sends
-//     parts of the result to the blocks whose units they are; for GI > GO, as backward
-// WM x WK warps share the work: WM parts of the columns, WK of the sum.
-//   KR, KS: groups of 16 terms of the sum whose weights lie in registers and in shared
-//     memory; those of the other groups are read from the L2 cache in every step
-//   TRANSPOSED: whether the weight is [GO H, GI H]
-//   BUFFERS of what arrives: 2 where no other exchange tells that all have read it
-template <class W, int GI, int GO, bool SCATTER, int WM, int WK, int KR, int KS,
-          bool TRANSPOSED, int BUFFERS>
+//   GI <= GO: all blocks get the whole input, and compute the columns of their units
+//   GI > GO (SCATTER), as backward: a block multiplies its own units of the input for all
+//     columns, and sends parts of the result to the blocks whose units they are
+// WM x WK warps share the work: WM parts of the columns, WK of the sum. A warp's part of
+// the sum is PW groups of 16 terms, whose weights lie
+//   KR in registers, of which a thread has so many for weights
+//   KS in shared memory, of which so many bytes are left
+//   the others in memory: they are read through the L2 cache in every step
+// TRANSPOSED: whether the weight is [GO H, GI H]. BUFFERS of what arrives: 2 where no
+// other exchange tells that all have read it.
+template <class W, int GI, int GO, bool TRANSPOSED, int BUFFERS, int REGISTERS, int BYTES>
 struct Product {
+  static constexpr bool SCATTER = GI > GO;
   static constexpr int COLS = (SCATTER ? C : 1) * GO * UP;
-  static constexpr int K = (SCATTER ? 1 : C) * GI * UP;
-  static constexpr int MT = (COLS + 15) / 16, MW = (MT + WM - 1) / WM;
-  static constexpr int PW = (K + 16 * WK - 1) / (16 * WK);
+  static constexpr int K = (SCATTER ? 1 : C) * GI * UP, MT = (COLS + 15) / 16;
+  static constexpr int columns(int wm) { return (MT + wm - 1) / wm; }
+  static constexpr int groups(int wm) {
+    return (K + 16 * (WARPS / wm) - 1) / (16 * (WARPS / wm));
+  }
+  // The fewest products of a warp, then the least traffic to shared memory: WM warps read
+  // the same input, and WK warps write and read parts of the result.
+  static constexpr int best() {
+    int best = WARPS;
+    for (int wm = WARPS / 2; wm; wm /= 2) {
+      int more = columns(wm) * groups(wm) - columns(best) * groups(best);
+      int traffic = (wm - best) * K + (WARPS / wm - WARPS / best) * 32 * MT;
+      if (more < 0 || (more == 0 && traffic < 0)) best = wm;
+    }
+    return best;
+  }
+  static constexpr int WM = best(), WK = WARPS / WM, MW = columns(WM), PW = groups(WM);
   // Fragments of a group: one of bfloat16, which multiplies 16 terms, or two of TF32.
   static constexpr int S = sizeof(W) == 2 ? 1 : 2, F = S * MW;
   // Rows start in other banks of shared memory.
   static constexpr int LDI = (PW * WK * 16 + 31) / 32 * 32 + 16;
   static constexpr int LDP = (MT * 16 + 31) / 32 * 32 + 4;
   static constexpr int PARTS = SCATTER ? BUFFERS : 1, INS = SCATTER ? 1 : BUFFERS;
-  // Bytes that arrive in a step.
-  static constexpr int BYTES = R * C * (SCATTER ? GO : GI) * UP * 4;
-  static_assert(WM * WK == WARPS && KR + KS <= PW, "");
+  static constexpr int ARRIVES = R * C * (SCATTER ? GO : GI) * UP * 4;   // bytes a step
+  static constexpr int KR = min(PW, REGISTERS / (4 * F)), USED = 4 * F * KR;
+  static constexpr int OF_GROUP = F * WARPS * 32 * 16, OTHER =
+      4 * R * (INS * LDI + WK * LDP + PARTS * (SCATTER ? C : 1) * GO * UP) + 640;
+  static constexpr int KS = min(PW - KR, max(0, (BYTES - OTHER) / OF_GROUP));
   typedef float4 Weights[KR > 0 ? KR : 1][F];
 
   float4 w[KS > 0 ? KS * F * WARPS : 1][32];
@@ -70,23 +88,20 @@ struct Product {
     return make_float4(tf32(v[0][0]), tf32(v[1][0]), tf32(v[0][1]), tf32(v[1][1]));
   }
 
-  // Where a fragment of this lane lies that is not in registers.
-  DEV float4* place(float4* rest, const Me& me, int p, int f) {
-    int i = ((p - KR) * F + f) * WARPS + me.warp;
-    constexpr int IN_SHARED = KS * F * WARPS;
-    return i < IN_SHARED ? &w[i][me.lane] : &rest[(i - IN_SHARED) * 32 + me.lane];
+  DEV float4* in_shared(const Me& me, int p, int f) {
+    return &w[((p - KR) * F + f) * WARPS + me.warp][me.lane];
   }
 
-  DEV void start(Weights& wr, const W* source, float4* rest, const Me& me) {
+  DEV void start(Weights& wr, const W* source, const Me& me) {
     UNROLL for (int p = 0; p < KR; ++p) UNROLL for (int f = 0; f < F; ++f)
       wr[p][f] = fragment(source, me, p, f);
-    for (int p = KR; p < PW; ++p) for (int f = 0; f < F; ++f)
-      *place(rest, me, p, f) = fragment(source, me, p, f);
+    for (int p = KR; p < KR + KS; ++p) for (int f = 0; f < F; ++f)
+      *in_shared(me, p, f) = fragment(source, me, p, f);
     for (int i = me.tid; i < INS * R * LDI; i += WARPS * 32) (&in[0][0][0])[i] = 0.f;
     if (me.tid == 0) for (int i = 0; i < BUFFERS; ++i) init(&bar[i]);
   }
 
-  DEV void expect_step(int t) { expect(&bar[t % BUFFERS], BYTES); }
+  DEV void expect_step(int t) { expect(&bar[t % BUFFERS], ARRIVES); }
 
   DEV void send(int t, int chunk, const float (&v)[NU], const Me& me) {
     EACH {
@@ -116,27 +131,26 @@ struct Product {
     }
   }
 
-  DEV void multiply(int t, const Weights& wr, float4* rest, const Me& me) {
+  DEV void multiply(int t, const Weights& wr, const W* source, const Me& me) {
     if (SCATTER) block_sync();
     else wait(&bar[t % BUFFERS], t / BUFFERS & 1);
     int wm = me.warp % WM, wk = me.warp / WM, g = me.lane / 4, t4 = me.lane % 4;
     constexpr int TILES = R / 8;   // of 8 rows
     float acc[TILES][MW][2][4] = {};
     const float* row = &in[t % INS][g][wk * PW * 16 + 4 * t4];
-    UNROLL for (int k = 0; k < KR; ++k) UNROLL for (int i = 0; i < TILES; ++i) {
-      float4 b = *(const float4*)&row[i * 8 * LDI + k * 16];
-      UNROLL for (int m = 0; m < MW; ++m) {
-        float4 a[2] = {wr[k][m], wr[k][(S - 1) * MW + m]};
-        add_group(acc[i][m], a, b, k);
-      }
-    }
-    // Unrolled, this loop would read all weights at once, into registers that there are
-    // not.
-    UNROLL_2 for (int k = KR; k < PW; ++k) UNROLL for (int m = 0; m < MW; ++m) {
-      float4 a[2] = {*place(rest, me, k, m), *place(rest, me, k, (S - 1) * MW + m)};
+    auto add = [&](int k, int m, float4 first, float4 second) {
+      float4 a[2] = {first, second};
       UNROLL for (int i = 0; i < TILES; ++i)
         add_group(acc[i][m], a, *(const float4*)&row[i * 8 * LDI + k * 16], k);
-    }
+    };
+    UNROLL for (int k = 0; k < KR; ++k) UNROLL for (int m = 0; m < MW; ++m)
+      add(k, m, wr[k][m], wr[k][F - MW + m]);
+    // Unrolled, these loops would read all weights at once, into registers that there are
+    // not.
+    UNROLL_2 for (int k = KR; k < KR + KS; ++k) UNROLL for (int m = 0; m < MW; ++m)
+      add(k, m, *in_shared(me, k, m), *in_shared(me, k, F - MW + m));
+    NO_UNROLL for (int k = KR + KS; k < PW; ++k) UNROLL for (int m = 0; m < MW; ++m)
+      add(k, m, fragment(source, me, k, m), fragment(source, me, k, F - MW + m));
     UNROLL for (int i = 0; i < TILES; ++i) UNROLL for (int m = 0; m < MW; ++m)
       UNROLL for (int j = 0; j < 4; ++j) if (wm * MW + m < MT)
         p[wk][8 * i + 2 * t4 + j % 2][(wm * MW + m) * 16 + g + 8 * (j / 2)] =
