@@ -49,8 +49,14 @@ FORMS = {
     "tpu": Form(fission.scan, True, False, False, 32),
     "gpu": Form(_one_slice, True, False, False, 16),
 }
-# Modules of `fast` that run the loop as one kernel, on some platforms.
-KERNELS = {"tpu": "pallas", "gpu": "gpu"}
+# The module of `fast` that runs the loop as one kernel, and what differs in the form.
+#   tpu  what is in the vector memory already is added up there
+#   gpu  every chunk of the backward pass is a kernel. With longer ones it would take more
+#        memory than the loop of XLA: docs/performance.md
+KERNELS: dict[str, tuple[str, dict]] = {
+    "tpu": ("pallas", {"adds_in_loop": True}),
+    "gpu": ("gpu", {}),
+}
 
 
 @refuse_options
@@ -175,9 +181,10 @@ def _with_kernel(name, form, required):
     """The form of a platform, with its loop as a kernel."""
     if name in KERNELS:
         # Only those who use a kernel wait until its module is imported.
-        module = importlib.import_module(f"lnrepro.functional.fast.{KERNELS[name]}")
+        module, changes = KERNELS[name]
+        module = importlib.import_module(f"lnrepro.functional.fast.{module}")
         loop = kernels.with_kernel(module.scan, form.loop, required)
-        return form._replace(loop=loop, **module.FORM)
+        return form._replace(loop=loop, **changes)
     if required:
         raise ValueError(
             "scan: kernels='on' cannot be used here: there are kernels for "

@@ -39,11 +39,6 @@ from lnrepro.functional.fast import fission, gpu_compile, gpu_kernel
 from lnrepro.functional.fast.gpu_kernel import Program
 from lnrepro.functional.fast.kernels import NoKernel, with_derivative
 
-# Every chunk of the backward pass is a kernel, which reads its weights anew. Longer
-# chunks take more memory than the loop of XLA: docs/performance.md.
-FORM: dict[str, Any] = {}
-
-
 def scan(
     body: Callable, carry: Any, xs: Any, *, reverse: bool = False
 ) -> tuple[Any, Any]:

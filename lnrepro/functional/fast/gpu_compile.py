@@ -75,18 +75,17 @@ def ptx(source: str) -> str:
     program = ctypes.c_void_p()
     headers = [name.encode() for name in ("device.cuh", "parts.cuh")]
     texts = [(_SOURCE / name.decode()).read_bytes() for name in headers]
-    many = ctypes.c_char_p * 2
     nvrtc.nvrtcCreateProgram(
         ctypes.byref(program),
         source.encode(),
         b"recurrence.cu",
-        2,
-        many(*texts),
-        many(*headers),
+        len(headers),
+        _strings(texts),
+        _strings(headers),
     )
-    options = many(b"--std=c++17", b"--gpu-architecture=compute_90")
+    options = [b"--std=c++17", b"--gpu-architecture=compute_90", b"-default-device"]
     try:
-        if nvrtc.nvrtcCompileProgram(program, 2, options):
+        if nvrtc.nvrtcCompileProgram(program, len(options), _strings(options)):
             log = _text(nvrtc, program, "ProgramLog").strip().splitlines()
             raise NoKernel(f"NVRTC: {log[0][:200]}")
         text = _text(nvrtc, program, "PTX")
@@ -95,6 +94,10 @@ def ptx(source: str) -> str:
     text = re.sub(r"\.version .*", f".version {_PTX_VERSION}", text, count=1)
     # A hint of a newer version.
     return re.sub(r'.*\.pragma "used_bytes_mask.*\n', "", text)
+
+
+def _strings(values):
+    return (ctypes.c_char_p * len(values))(*values)
 
 
 def _text(nvrtc, program, what):

@@ -24,8 +24,9 @@ from lnrepro.functional.fast.kernels import NoKernel
 
 # Of an H100. XLA launches clusters of at most 8 blocks.
 CORES, SHARED_MEMORY, CLUSTER = 132, 227 * 1024, 8
-# Registers of a thread for weights, with 8 and 16 rows a cluster. More are spilled.
-REGISTERS = {8: 128, 16: 48}
+# Registers of a thread for weights: {(rows of a cluster, units of a lane): number}. With
+# more, ptxas spills others to memory.
+REGISTERS = {(8, 1): 128, (8, 2): 48, (16, 1): 32, (16, 2): 0}
 # Bytes of weights of a block. About a third of so many are read in every step.
 MOST_WEIGHTS = 400 * 1024
 
@@ -231,7 +232,7 @@ def kernel(program: Program, rows: int, steps: int, reverse: bool) -> Kernel:
         )
     # More clusters than the GPU holds at once would wait for each other.
     height = 16 if rows > 8 * (CORES // blocks) else 8
-    clusters = -(-rows // height)
+    clusters, of_lane = -(-rows // height), -(-program.units // (32 * blocks))
     results = []
     for i, a in enumerate(program.types):
         of_time = (steps,) * (i >= len(program.carries))
@@ -244,7 +245,7 @@ def kernel(program: Program, rows: int, steps: int, reverse: bool) -> Kernel:
         "B": rows,
         "T": steps,
         "REVERSE": int(reverse),
-        "REGISTERS": REGISTERS[height],
+        "REGISTERS": REGISTERS[height, of_lane],
         "SHARED": SHARED_MEMORY,
     }
     source = gpu_text.source(program, constants)

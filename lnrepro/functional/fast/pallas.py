@@ -50,8 +50,6 @@ from lnrepro.functional.fast.kernels import NoKernel, with_derivative
 INTERPRET: Any = False
 # Bytes of the vector memory, where no TPU is at hand to ask: those of a v5e and a v6e.
 VECTOR_MEMORY = 128 * 2**20
-# What is in the vector memory already costs less in the loop than after it.
-FORM = {"adds_in_loop": True}
 
 
 def scan(

@@ -18,8 +18,8 @@
 #define NO_UNROLL
 #define KERNEL static void
 #define __restrict__
-using std::max;
-using std::min;
+constexpr int smaller(int a, int b) { return a < b ? a : b; }
+constexpr int larger(int a, int b) { return a > b ? a : b; }
 struct bf16 { unsigned short bits; };
 struct float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };

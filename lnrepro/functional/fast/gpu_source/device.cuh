@@ -2,8 +2,8 @@
 typedef unsigned int u32;
 typedef unsigned long long Barrier;
 struct bf16 { unsigned short bits; };
-constexpr int min(int a, int b) { return a < b ? a : b; }
-constexpr int max(int a, int b) { return a > b ? a : b; }
+constexpr int smaller(int a, int b) { return a < b ? a : b; }
+constexpr int larger(int a, int b) { return a > b ? a : b; }
 #define DEV __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
 #define UNROLL_2 _Pragma("unroll 2")

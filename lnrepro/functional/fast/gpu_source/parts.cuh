@@ -54,10 +54,10 @@ struct Product {
   static constexpr int LDP = (MT * 16 + 31) / 32 * 32 + 4;
   static constexpr int PARTS = SCATTER ? BUFFERS : 1, INS = SCATTER ? 1 : BUFFERS;
   static constexpr int ARRIVES = R * C * (SCATTER ? GO : GI) * UP * 4;   // bytes a step
-  static constexpr int KR = min(PW, REGISTERS / (4 * F)), USED = 4 * F * KR;
+  static constexpr int KR = smaller(PW, REGISTERS / (4 * F)), USED = 4 * F * KR;
   static constexpr int OF_GROUP = F * WARPS * 32 * 16, OTHER =
       4 * R * (INS * LDI + WK * LDP + PARTS * (SCATTER ? C : 1) * GO * UP) + 640;
-  static constexpr int KS = min(PW - KR, max(0, (BYTES - OTHER) / OF_GROUP));
+  static constexpr int KS = smaller(PW - KR, larger(0, (BYTES - OTHER) / OF_GROUP));
   typedef float4 Weights[KR > 0 ? KR : 1][F];
 
   float4 w[KS > 0 ? KS * F * WARPS : 1][32];
@@ -211,7 +211,7 @@ template <int G>
 DEV void send_moments(Sums& sm, int e, const float (&v)[G][NU], const Me& me) {
   float s = 0.f, q = 0.f;
   UNROLL for (int i = 0; i < G; ++i) EACH s += me.has(n) ? v[i][n] : 0.f;
-  float mean = warp_sum(s) / max(1, G * units_of(me.block));
+  float mean = warp_sum(s) / larger(1, G * units_of(me.block));
   UNROLL for (int i = 0; i < G; ++i) EACH {
     float d = me.has(n) ? v[i][n] - mean : 0.f;
     q += d * d;
