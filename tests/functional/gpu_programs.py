@@ -9,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import threading
 
 import jax
 import numpy as np
@@ -17,6 +18,8 @@ from lnrepro.functional.fast import gpu_compile
 
 HERE = pathlib.Path(__file__).parent / "gpu_cpu"
 SOURCE = pathlib.Path(gpu_compile.__file__).parent / "gpu_source"
+# The threads of the devices of a mesh run kernels one after the other.
+LOCK = threading.Lock()
 FOLDER = pathlib.Path(tempfile.gettempdir()) / "lnrepro-gpu-kernels"
 
 
@@ -62,6 +65,7 @@ def run_on_cpu(seed: int, seen: list | None = None):
     def call(kernel, arguments):
         if seen is not None:
             seen.append(kernel)
+        function = ctypes.CDLL(str(library(kernel))).run
 
         def run(*arrays):
             arrays = [np.ascontiguousarray(a) for a in arrays]
@@ -70,7 +74,8 @@ def run_on_cpu(seed: int, seen: list | None = None):
                 (ctypes.c_void_p * len(group))(*(a.ctypes.data for a in group))
                 for group in (arrays, results)
             ]
-            failed = ctypes.CDLL(str(library(kernel))).run(*pointers, seed)
+            with LOCK:
+                failed = function(*pointers, seed)
             assert not failed, "the threads wait for each other"
             return results
 

@@ -24,7 +24,8 @@ Limits:
 - A carry is [B, H]. Other sizes of the equations are multiples of H, or small.
 - Weights fit into the registers and shared memory of 8 blocks, but for what 192 KiB of
   each of them read from the L2 cache in every step.
-- The batch is not sharded by itself: call it inside `jax.shard_map(check_vma=False)`.
+- The batch is not sharded by itself: call it inside
+  `jax.shard_map(check_vma=False)`.
 - `jax.vmap` over rows is a larger batch. Over weights it is a loop of XLA.
 - A derivative of the kernel, for second derivatives, is that of a loop of XLA.
 """
@@ -38,6 +39,7 @@ import jax.numpy as jnp
 from lnrepro.functional.fast import fission, gpu_compile, gpu_kernel
 from lnrepro.functional.fast.gpu_kernel import Program
 from lnrepro.functional.fast.kernels import NoKernel, with_derivative
+
 
 def scan(
     body: Callable, carry: Any, xs: Any, *, reverse: bool = False
@@ -58,9 +60,13 @@ def scan(
     """
     if reason := gpu_compile.reason_against_device():
         raise NoKernel(reason)
-    leaves = jax.tree.leaves((carry, xs))
-    if any(any(jax.typeof(a).sharding.spec) for a in leaves):
-        raise NoKernel("arrays are sharded over Explicit axes; use jax.shard_map")
+    for a in map(jax.typeof, jax.tree.leaves((carry, xs))):
+        if any(a.sharding.spec):
+            raise NoKernel("arrays are sharded over Explicit axes; use jax.shard_map")
+        # The name differs between versions of JAX.
+        axes = getattr(a, "manual_axis_type", None)
+        if axes.varying if axes else a.vma:
+            raise NoKernel("inside jax.shard_map, it needs check_vma=False")
     steps = jax.tree.leaves(xs)[0].shape[0]
     if steps == 0:
         raise NoKernel("there are no steps")

@@ -47,6 +47,8 @@ ELEMENTWISE = {
     "eq": "{0} == {1}", "ne": "{0} != {1}", "and": "{0} && {1}", "or": "{0} || {1}",
     "not": "!{0}", "is_finite": "isfinite({0})",
 }  # fmt: skip
+# Operations that tell XLA something, and return their arguments.
+SAME = {"optimization_barrier", "pvary", "pcast"}
 CALLS = {"jit", "closed_call", "custom_jvp_call", "custom_vjp_call"}
 
 
@@ -211,6 +213,8 @@ class Tracer:
             values |= dict(zip(inner.jaxpr.invars, inputs, strict=True))
             self.evaluate(inner.jaxpr.eqns, values)
             return [self.read(v, values) for v in inner.jaxpr.outvars]
+        if name in SAME:
+            return inputs
         if not any(isinstance(a, Array | Argument) for a in inputs):
             # Masks of gates are computed now.
             with jax.ensure_compile_time_eval():
@@ -220,8 +224,6 @@ class Tracer:
         if name == "dot_general":
             return [self._product(e, *inputs)]
         arrays = [self.array(a) for a in inputs]
-        if name == "optimization_barrier":
-            return arrays
         if out.dtype not in TYPES:
             raise NoKernel(f"{name} of {out.dtype}")
         how = ELEMENTWISE.get(name)
