@@ -22,8 +22,10 @@ from lnrepro.functional.fast.gpu_values import (
 )
 from lnrepro.functional.fast.kernels import NoKernel
 
-# Of an H100. XLA launches clusters of at most 8 blocks.
-CORES, SHARED_MEMORY, CLUSTER = 132, 227 * 1024, 8
+# Of an H100.
+CORES, SHARED_MEMORY = 132, 227 * 1024
+# Blocks of a cluster. XLA launches no larger ones.
+CLUSTERS = (1, 2, 4, 8)
 # Registers of a thread for weights: {(rows of a cluster, units of a lane): number}. With
 # more, ptxas spills others to memory.
 REGISTERS = {(8, 1): 128, (8, 2): 48, (16, 1): 32, (16, 2): 0}
@@ -222,7 +224,8 @@ def kernel(program: Program, rows: int, steps: int, reverse: bool) -> Kernel:
       NoKernel: its weights are too large.
     """
     # The fewest blocks in which every lane has one unit.
-    blocks = next((c for c in (1, 2, 4) if program.units <= 32 * c), CLUSTER)
+    enough = [c for c in CLUSTERS if program.units <= 32 * c]
+    blocks = min(enough, default=CLUSTERS[-1])
     weights = [product.weight.aval for product in program.products]
     size = sum(w.size * w.dtype.itemsize for w in weights)
     if size > blocks * MOST_WEIGHTS:
