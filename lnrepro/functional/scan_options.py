@@ -73,9 +73,9 @@ class ScanOptions:
       chunk: number of steps in a chunk; the last one may have fewer. None chooses
         enough steps for a large matrix product.
       unroll: steps per iteration of the loop, as in `jax.lax.scan`.
-      kernels: whether the steps run as one kernel, which there is for TPUs: see
-        `fast.pallas`. "off" never; "auto" where it can; "on" raises where there can be
-        none.
+      kernels: whether the steps run as one kernel, which there is for TPUs
+        (`fast.pallas`) and for GPUs from Hopper on (`fast.gpu`). "off" never; "auto"
+        where it can; "on" raises where there can be none.
       platform: "cpu", "gpu" or "tpu": the platform that the scan is traced for. None
         takes that of the process. A program for another one, as `jax.export` makes it,
         has the same results either way, and is slower in a form that is not its own.
