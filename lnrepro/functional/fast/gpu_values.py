@@ -96,15 +96,13 @@ class Array(NamedTuple):
     """What every entry of one row of an array is.
 
     Attributes:
-      codes: of each entry, atom number * (H + 1) + unit. Of size 1 along the batch, and
-        along axes where all is equal.
+      codes: of each entry, atom number * (H + 1) + unit. Of size 1 along a first axis
+        that is the batch.
       shape: of the array.
-      row: the batch axis, or None where all rows are equal.
     """
 
     codes: np.ndarray
     shape: tuple
-    row: int | None = None
 
 
 class Product(NamedTuple):
@@ -163,7 +161,7 @@ class Tracer:
             if numbers.size > MOST_ATOMS:
                 raise NoKernel(f"a constant {value.shape} of many numbers")
             codes = np.concatenate([self._codes(self._literal(n)) for n in numbers])
-            return self._compact(codes[inverse].reshape(value.shape), value.shape)
+            return Array(codes[inverse].reshape(value.shape), value.shape)
         shape, dtype = value.aval.shape, value.aval.dtype
         if dtype not in TYPES:
             raise NoKernel(f"an array of {dtype}")
@@ -175,17 +173,15 @@ class Tracer:
         codes = []
         for offset, size in self._chunks(inner):
             place = Place(value, has_row, offset)
-            is_units = size > 1
-            atom = self._new("input", place, type=TYPES[dtype], per_unit=is_units)
+            atom = self._new("input", place, type=TYPES[dtype], per_unit=size > 1)
             codes.append(self._codes(atom))
-        codes = np.concatenate(codes).reshape((1,) * has_row + inner)
-        return self._compact(codes, shape, 0 if has_row else None)
+        return Array(np.concatenate(codes).reshape((1,) * has_row + inner), shape)
 
     def stored(self, a: Array) -> Iterator[tuple[int, Atom, bool]]:
         """Yield (offset, atom, whether it stands for H units) of an array in memory."""
-        if a.shape[:1] != (self.rows,) or a.row not in (0, None):
+        if a.shape[:1] != (self.rows,):
             raise NoKernel(f"a result {a.shape} without the batch")
-        codes = self._full(a, 0).ravel()
+        codes = self._one_row(a).codes.ravel()
         for offset, size in self._chunks(a.shape[1:]):
             part = codes[offset : offset + size]
             atom = self.atoms[part[0] // (self.units + 1)]
@@ -235,10 +231,18 @@ class Tracer:
             how = how if e.params["y"] > 0 else f"1.f / ({how})"
         if how is not None:
             return [self._elementwise(name, how, TYPES[out.dtype], arrays, out.shape)]
-        if name not in _METHODS:
-            raise NoKernel(f"the operation {name}")
-        results = _METHODS[name](self, *arrays, **e.params)
-        return results if e.primitive.multiple_results else [results]
+        if name == "reduce_sum":
+            return [self._reduce_sum(*arrays, e.params["axes"], out.shape)]
+        if any(a.codes.shape != a.shape for a in arrays):
+            arrays = [self._one_row(a) for a in arrays]
+        codes = [a.codes for a in arrays]
+        is_row = codes[0].shape != arrays[0].shape
+        moved = self._moved(name, codes, is_row, **e.params)
+        shapes = [v.aval.shape for v in e.outvars]
+        for codes, shape in zip(moved, shapes, strict=True):
+            if codes.shape not in (shape, (1, *shape[1:])):
+                raise NoKernel(f"{name} along the batch")
+        return list(map(Array, moved, shapes))
 
     # Atoms.
 
@@ -296,43 +300,21 @@ class Tracer:
         units = np.arange(1, self.units + 1) if atom.per_unit else np.zeros(1, int)
         return atom.number * (self.units + 1) + units
 
-    @staticmethod
-    def _compact(codes, shape, row=None):
-        for axis, size in enumerate(codes.shape):
-            if size > 1 and (codes == codes.take([0], axis)).all():
-                codes = codes.take([0], axis)
-        return Array(codes, tuple(shape), row)
-
-    def _full(self, a, row):
-        """Codes of the size of the array, but for the batch axis."""
-        sizes = [1 if i == row else n for i, n in enumerate(a.shape)]
-        if row is not None and a.codes.shape[row] != 1:
+    def _one_row(self, a):
+        """An array with size 1 along the batch, if it has one."""
+        if a.shape[:1] != (self.rows,):
+            return a
+        if (a.codes != a.codes[:1]).any():
             raise NoKernel("constants that differ between the rows")
-        return np.broadcast_to(a.codes, sizes)
-
-    def _moved(self, codes, row):
-        """The array of codes that were moved."""
-        if row is not None and codes.shape[row] != 1:
-            raise NoKernel("an operation along the batch")
-        shape = [self.rows if i == row else n for i, n in enumerate(codes.shape)]
-        return self._compact(codes, shape, row)
-
-    @staticmethod
-    def _row(arrays):
-        rows = {a.row for a in arrays} - {None}
-        if len(rows) > 1:
-            raise NoKernel("rows of the batch that meet others")
-        return rows.pop() if rows else None
+        return Array(a.codes[:1], a.shape)
 
     def _elementwise(self, name, how, type, arrays, shape):
-        row = self._row(arrays)
+        if any(a.codes.shape != a.shape for a in arrays):
+            arrays = [self._one_row(a) for a in arrays]
         codes = np.broadcast_arrays(*(a.codes for a in arrays))
         sizes = codes[0].shape
-        if row is not None and sizes[row] != 1:
-            raise NoKernel("constants that differ between the rows")
-        atoms, units = np.divmod(
-            np.stack(codes).reshape(len(arrays), -1), self.units + 1
-        )
+        stacked = np.stack(codes).reshape(len(arrays), -1)
+        atoms, units = np.divmod(stacked, self.units + 1)
         unit = units.max(0)
         if ((units != 0) & (units != unit)).any():
             raise NoKernel(f"{name} of different units")
@@ -345,7 +327,7 @@ class Tracer:
         per_unit = np.array([a.per_unit for a in made])
         inverse = inverse.ravel()
         codes = first[inverse] + unit * per_unit[inverse]
-        return self._compact(codes.reshape(sizes), shape, row)
+        return Array(codes.reshape(sizes), shape)
 
     def _product(self, e, a, weight):
         """a [B, K] times a weight [K, N], or [N, K] transposed."""
@@ -372,17 +354,16 @@ class Tracer:
             # Sums of narrow numbers are in float32, and are rounded.
             atom = self._operate("round", "{0}", TYPES[out.dtype], atom)
             codes.append(self._codes(atom))
-        return self._compact(np.concatenate(codes)[None], out.shape, 0)
+        return Array(np.concatenate(codes)[None], out.shape)
 
-    def _reduce_sum(self, a, *, axes, **_):
-        if a.row in axes:
+    def _reduce_sum(self, a, axes, shape):
+        if 0 in axes and a.codes.shape != a.shape:
             raise NoKernel("a sum over the batch")
         kept = [i for i in range(len(a.shape)) if i not in axes]
-        codes = self._full(a, a.row).transpose([*kept, *axes])
+        codes = a.codes.transpose([*kept, *axes])
         sizes = codes.shape[: len(kept)]
         sums = [self._sum(c) for c in codes.reshape(math.prod(sizes), -1)]
-        row = kept.index(a.row) if a.row in kept else None
-        return self._moved(np.array(sums).reshape(sizes), row)
+        return Array(np.array(sums).reshape(sizes), shape)
 
     def _sum(self, codes):
         """The code of the sum of some entries."""
@@ -403,77 +384,46 @@ class Tracer:
         total = self._sum_of(terms, self.atoms[numbers[0]].type)
         return total.number * (self.units + 1) + unit * total.per_unit
 
-    # Operations that move entries.
-
-    def _broadcast_in_dim(self, a, *, shape, broadcast_dimensions, **_):
-        sizes = [1] * len(shape)
-        for size, axis in zip(a.codes.shape, broadcast_dimensions, strict=True):
-            sizes[axis] = size
-        row = None if a.row is None else broadcast_dimensions[a.row]
-        return Array(a.codes.reshape(sizes), tuple(shape), row)
-
-    def _transpose(self, a, *, permutation):
-        row = None if a.row is None else tuple(permutation).index(a.row)
-        return self._moved(self._full(a, a.row).transpose(permutation), row)
-
-    def _squeeze(self, a, *, dimensions):
-        kept = [i for i in range(len(a.shape)) if i not in dimensions]
-        row = kept.index(a.row) if a.row in kept else None
-        return self._moved(self._full(a, a.row).squeeze(tuple(dimensions)), row)
-
-    def _reshape(self, a, *, new_sizes, **_):
-        sizes, row = list(new_sizes), None
-        if a.row is not None:
-            before = math.prod(a.shape[: a.row])
-            for i, size in enumerate(new_sizes):
-                if size == self.rows and math.prod(new_sizes[:i]) == before:
-                    row = i
-            if row is None:
-                raise NoKernel("a reshape of the batch axis")
-            sizes[row] = 1
-        return self._moved(self._full(a, a.row).reshape(sizes), row)
-
-    def _slice(self, a, *, start_indices, limit_indices, strides):
-        limits = list(limit_indices)
-        if a.row is not None:
-            if limits[a.row] - start_indices[a.row] != self.rows:
-                raise NoKernel("a slice of the batch")
-            limits[a.row] = 1
-        steps = strides or [1] * len(limits)
-        index = tuple(map(slice, start_indices, limits, steps))
-        return self._moved(self._full(a, a.row)[index], a.row)
-
-    def _split(self, a, *, axis, sizes):
-        parts = np.split(self._full(a, a.row), np.cumsum(sizes)[:-1], axis)
-        return [self._moved(part, a.row) for part in parts]
-
-    def _concatenate(self, *arrays, dimension):
-        row = self._row(arrays)
-        codes = [self._full(a, row) for a in arrays]
-        return self._moved(np.concatenate(codes, dimension), row)
-
-    def _stack(self, *arrays, axis):
-        row = self._row(arrays)
-        codes = np.stack([self._full(a, row) for a in arrays], axis)
-        return self._moved(codes, None if row is None else row + (axis <= row))
-
-    def _pad(self, a, value, *, padding_config):
-        if any(min(config) < 0 or config[2] for config in padding_config):
-            raise NoKernel("pad between entries")
-        widths = [config[:2] for config in padding_config]
-        codes = np.pad(self._full(a, a.row), widths, constant_values=value.codes.item())
-        return self._moved(codes, a.row)
-
-
-_METHODS = {
-    "reduce_sum": Tracer._reduce_sum,
-    "broadcast_in_dim": Tracer._broadcast_in_dim,
-    "transpose": Tracer._transpose,
-    "squeeze": Tracer._squeeze,
-    "reshape": Tracer._reshape,
-    "slice": Tracer._slice,
-    "split": Tracer._split,
-    "concatenate": Tracer._concatenate,
-    "stack": Tracer._stack,
-    "pad": Tracer._pad,
-}
+    def _moved(self, name, codes, is_row, **params):
+        """The codes of the results of an operation that gives entries another place."""
+        first = codes[0]
+        match name:
+            case "broadcast_in_dim":
+                shape, axes = params["shape"], params["broadcast_dimensions"]
+                if is_row and axes[0] != 0:
+                    raise NoKernel("a broadcast of the batch axis")
+                sizes = [1] * len(shape)
+                for size, axis in zip(first.shape, axes, strict=True):
+                    sizes[axis] = size
+                # Rows that are equal need not be told apart from those of the batch.
+                if shape[:1] == (self.rows,) and sizes[0] == 1:
+                    shape = (1, *shape[1:])
+                return [np.broadcast_to(first.reshape(sizes), shape)]
+            case "reshape":
+                sizes = params["new_sizes"]
+                if is_row and sizes[0] != self.rows:
+                    raise NoKernel("a reshape of the batch axis")
+                return [first.reshape((1, *sizes[1:]) if is_row else sizes)]
+            case "slice":
+                starts, limits = params["start_indices"], params["limit_indices"]
+                if is_row and limits[0] - starts[0] != self.rows:
+                    raise NoKernel("a slice of the batch")
+                steps = params["strides"] or (1,) * len(starts)
+                return [first[tuple(map(slice, starts, limits, steps))]]
+            case "split":
+                ends = np.cumsum(params["sizes"])[:-1]
+                return np.split(first, ends, params["axis"])
+            case "transpose":
+                return [first.transpose(params["permutation"])]
+            case "squeeze":
+                return [first.squeeze(params["dimensions"])]
+            case "concatenate":
+                return [np.concatenate(codes, params["dimension"])]
+            case "stack":
+                return [np.stack(codes, params["axis"])]
+            case "pad":
+                widths = np.array(params["padding_config"])
+                if widths.min() >= 0 and not widths[:, 2].any():
+                    value = codes[1].item()
+                    return [np.pad(first, widths[:, :2], constant_values=value)]
+        raise NoKernel(f"the operation {name}")
