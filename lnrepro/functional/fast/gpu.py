@@ -15,17 +15,15 @@ A cluster of blocks has 8 or 16 rows of the batch and all units. The weights sta
 chip, as operands of tensor cores. Sums over units and inputs of products travel between
 the blocks through distributed shared memory.
 
-No kernel has run on a GPU yet, so `ScanOptions(kernels=...)` is off unless it is asked
-for. On a CPU, where every thread is a fiber, values and gradients equal those of the
-scan: tests/functional/test_gpu.py.
+No kernel has run on a GPU yet. On a CPU, where every thread is a fiber, values and
+gradients equal those of the scan: tests/functional/test_gpu.py.
 
 Limits:
 - Products are those of TF32, which is the default of XLA on these GPUs, or of bfloat16.
 - A carry is [B, H]. Other sizes of the equations are multiples of H, or small.
 - Weights fit into the registers and shared memory of 8 blocks, but for what 192 KiB of
   each of them read from the L2 cache in every step.
-- The batch is not sharded by itself: call it inside
-  `jax.shard_map(check_vma=False)`.
+- XLA does not shard a kernel: call it inside `jax.shard_map(check_vma=False)`.
 - `jax.vmap` over rows is a larger batch. Over weights it is a loop of XLA.
 - A derivative of the kernel, for second derivatives, is that of a loop of XLA.
 """
@@ -110,17 +108,17 @@ def _launch(program: Program, steps: int, reverse: bool, groups: int = 1) -> Cal
             mapped = [x for _, m, x in described if m]
             return jax.lax.map(one, mapped), [True] * count
 
-        def as_rows(a, is_mapped, x):
-            if a.number not in program.with_rows:
-                return x
-            if not is_mapped:
-                x = jnp.broadcast_to(x, (size, *x.shape))
-            axis = int(a.what == "stack")
-            x = jnp.moveaxis(x, 0, axis)
-            return x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])
-
-        larger = _launch(program, steps, reverse, groups * size)
-        results = larger(*(as_rows(*one) for one in described))
+        # As many groups of rows: one kernel of more rows.
+        folded = []
+        for a, is_one_mapped, x in described:
+            if a.number in program.with_rows:
+                axis = int(a.what == "stack")
+                if not is_one_mapped:
+                    x = jnp.broadcast_to(x, (size, *x.shape))
+                x = jnp.moveaxis(x, 0, axis)
+                x = x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])
+            folded.append(x)
+        results = _launch(program, steps, reverse, groups * size)(*folded)
         for i, x in enumerate(results):
             axis = int(i >= len(program.carries))
             x = x.reshape(*x.shape[:axis], size, -1, *x.shape[axis + 1 :])

@@ -16,8 +16,6 @@ from lnrepro.functional.fast.gpu_kernel import Kernel
 from lnrepro.functional.fast.kernels import NoKernel
 
 _SOURCE = pathlib.Path(__file__).parent / "gpu_source"
-# Clusters, and stores that tell a barrier of them, came with capability 9 (Hopper).
-LEAST_CAPABILITY = 9.0
 # NVRTC writes the newest version of PTX, which an older ptxas or driver refuses. This
 # one, of CUDA 12.1, has all that is needed.
 _PTX_VERSION = "8.1"
@@ -30,21 +28,15 @@ def reason_against_device() -> str | None:
     """
     if jax.default_backend() == "gpu":
         device = jax.local_devices()[0]
-        capability = str(getattr(device, "compute_capability", "none"))
-        try:
-            is_new = float(capability) >= LEAST_CAPABILITY
-        except ValueError:
-            is_new = False
-        if not is_new:
+        capability = str(getattr(device, "compute_capability", "unknown"))
+        # Clusters, and stores that tell a barrier of them, came with Hopper.
+        if not re.fullmatch(r"(9|\d\d)\.\d", capability):
             return (
                 f"{device.device_kind} has compute capability {capability}, and the "
-                f"kernel needs {LEAST_CAPABILITY} (Hopper) or newer"
+                "kernel needs 9.0 (Hopper) or newer"
             )
     if _nvrtc() is None:
-        return (
-            "NVRTC is not installed, which compiles it; install jax[cuda12] or "
-            "jax[cuda13]"
-        )
+        return "NVRTC is not installed, which compiles it; jax[cuda12] installs it"
     return None
 
 

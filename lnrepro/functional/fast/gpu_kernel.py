@@ -14,85 +14,57 @@ from typing import NamedTuple
 import jax
 
 from lnrepro.functional.fast import fission, gpu_text
-from lnrepro.functional.fast.gpu_values import (
-    Argument,
-    Atom,
-    Product,
-    Tracer,
-)
+from lnrepro.functional.fast.gpu_values import Argument, Atom, Product, Tracer
 from lnrepro.functional.fast.kernels import NoKernel
 
 # Of an H100.
 CORES, SHARED_MEMORY = 132, 227 * 1024
 # Blocks of a cluster. XLA launches no larger ones.
 CLUSTERS = (1, 2, 4, 8)
-# Registers of a thread for weights: {(rows of a cluster, units of a lane): number}. With
-# more, ptxas spills others to memory.
+# Registers of a thread for weights: {(rows of a cluster, units of a lane): number}.
+# With more, ptxas spills others to memory.
 REGISTERS = {(8, 1): 128, (8, 2): 48, (16, 1): 32, (16, 2): 0}
 # Bytes of weights of a block. About a third of so many are read in every step.
 MOST_WEIGHTS = 400 * 1024
 
 
 class Program(NamedTuple):
-    """What a step computes, for any number of rows.
+    """What a step computes, for any number of rows."""
 
-    Attributes:
-      rows, units: B and H of the equations.
-      arguments: those that the kernel reads, the carries among them.
-      with_rows: numbers of those that have a batch axis.
-      carries: numbers of the leaves of the carry that change.
-      start, carry, outputs: of each array that is stored, (offset, atom, whether it
-        stands for H units): the carries, their new values, what is stacked.
-      types: shape and dtype of `carry`, and of `outputs` without the axis of time.
-      atoms: all that are made, in an order in which they can be.
-      products: the products.
-      rounds: the rounds of a step.
-    """
-
-    rows: int
-    units: int
-    arguments: list[Argument]
-    with_rows: set[int]
-    carries: list[int]
+    rows: int  # B of the equations.
+    units: int  # H.
+    arguments: list[Argument]  # Those that the kernel reads.
+    with_rows: set[int]  # Numbers of those that have a batch axis.
+    carries: list[int]  # Numbers of the leaves of the carry that change.
+    # (offset, atom, whether it stands for H units) of each array in memory: these
+    # leaves, their new values, and what is stacked.
     start: list[list]
     carry: list[list]
     outputs: list[list]
-    types: list
-    atoms: list[Atom]
+    types: (
+        list  # Shape and dtype of `carry`, and of `outputs` without the axis of time.
+    )
+    atoms: list[Atom]  # All that are made, in an order in which they can be.
     products: list[Product]
     rounds: list["Round"]
 
 
 class Round(NamedTuple):
-    """A round of a step.
+    """A round of a step. Sums and products are not sent in the same one."""
 
-    Attributes:
-      first: atoms that are made before it sends.
-      sums: exchanges, each of up to four sums, or of the two atoms of moments.
-      product: atoms of the products, which no sums share a round with.
-      then: atoms that are made while it waits.
-    """
-
-    first: list
-    sums: list
-    product: list
-    then: list
+    first: list  # Atoms that are made before it sends.
+    sums: list  # Exchanges, each of up to four sums, or of the two atoms of moments.
+    product: list  # Atoms of products.
+    then: list  # Atoms that are made while it waits.
 
 
 class Kernel(NamedTuple):
-    """A kernel for so many rows and steps.
+    """A kernel for so many rows and steps."""
 
-    Attributes:
-      source: in CUDA.
-      results: shapes and dtypes of the last carries and of the outputs [T, ...].
-      blocks: of all clusters.
-      threads: of a block.
-    """
-
-    source: str
-    results: list
-    blocks: int
-    threads: int
+    source: str  # In CUDA.
+    results: list  # Shapes and dtypes of last carries and outputs [T, ...].
+    blocks: int  # Of all clusters.
+    threads: int  # Of a block.
 
 
 def trace(parts: fission.Parts) -> tuple[Program, list]:
@@ -123,9 +95,8 @@ def trace(parts: fission.Parts) -> tuple[Program, list]:
     start = [list(tracer.stored(tracer.array(values[v]))) for v in carry]
     tracer.evaluate(parts.loop, values)
     results = [*(parts.new_carry[i] for i in changing), *parts.to_after]
-    stored = []
-    for v in results:
-        stored.append(list(tracer.stored(tracer.array(tracer.read(v, values)))))
+    arrays = [tracer.array(tracer.read(v, values)) for v in results]
+    stored = [list(tracer.stored(a)) for a in arrays]
     kept = [atom for array in start + stored for _, atom, _ in array]
     _merge_moments(_needed(kept), tracer.units)
     atoms = _needed(kept)
@@ -201,14 +172,12 @@ def _rounds(atoms):
                 ready.append(a)
                 done.add(a)
         pending = [a for a in todo if a.kind != "local" and is_made(a)]
-        product = [a for a in pending if a.kind == "product"]
         sums = [a for a in pending if a.kind == "sum"]
         exchanges: list = [(a.how, a) for a in pending if isinstance(a.how, Atom)]
         exchanges += [sums[i : i + 4] for i in range(0, len(sums), 4)]
-        if exchanges:
-            product = []
+        product = [a for a in pending if a.kind == "product" and not exchanges]
         sent = [a for exchange in exchanges for a in exchange] + product
-        urgent = _needed(sent)
+        urgent = set(_needed(sent))
         first = [a for a in ready if a in urgent]
         then = [a for a in ready if a not in urgent]
         rounds.append(Round(first, exchanges, product, then))
@@ -238,18 +207,12 @@ def kernel(program: Program, rows: int, steps: int, reverse: bool) -> Kernel:
     clusters, of_lane = -(-rows // height), -(-program.units // (32 * blocks))
     results = []
     for i, a in enumerate(program.types):
-        of_time = (steps,) * (i >= len(program.carries))
-        shape = (*of_time, rows, *a.shape[1:])
+        time = (steps,) if i >= len(program.carries) else ()
+        shape = (*time, rows, *a.shape[1:])
         results.append(jax.ShapeDtypeStruct(shape, a.dtype))
-    constants = {
-        "C": blocks,
-        "R": height,
-        "H": program.units,
-        "B": rows,
-        "T": steps,
-        "REVERSE": int(reverse),
-        "REGISTERS": REGISTERS[height, of_lane],
-        "SHARED": SHARED_MEMORY,
-    }
-    source = gpu_text.source(program, constants)
+    numbers = {"C": blocks, "R": height, "H": program.units, "B": rows, "T": steps}
+    numbers["REVERSE"] = int(reverse)
+    numbers["REGISTERS"] = REGISTERS[height, of_lane]
+    numbers["SHARED"] = SHARED_MEMORY
+    source = gpu_text.source(program, numbers)
     return Kernel(source, results, clusters * blocks, 32 * height)

@@ -82,34 +82,34 @@ def source(program: Any, constants: dict[str, int]) -> str:
     stacks = [a for a in inputs if a.how.argument.what == "stack"]
     start += [_define(a, _read(a)) for a in inputs if a not in stacks]
 
-    pairs = [
-        (old, new)
-        for before, after in zip(program.start, program.carry, strict=True)
-        for (_, old, _), (_, new, _) in zip(before, after, strict=True)
-    ]
-    new_carry = [_define(old, _value(new), "new_") for old, new in pairs]
-    new_carry += [_set(old, _value(old, "new_")) for old, _ in pairs]
+    old = [a for array in program.start for _, a, _ in array]
+    new = [a for array in program.carry for _, a, _ in array]
+    new_carry = [_define(a, _value(b), "new_") for a, b in zip(old, new, strict=True)]
+    new_carry += [_set(a, _value(a, "new_")) for a in old]
     last_carry, outputs = [], {}
     for i, array in enumerate(program.start):
         last_carry += [_store(i, program.types[i], *one) for one in array]
     for i, array in enumerate(program.outputs, len(program.start)):
-        for offset, a, is_units in array:
-            line = _store(i, program.types[i], offset, a, is_units, "s")
-            outputs.setdefault(a, []).append(line)
+        for one in array:
+            line = _store(i, program.types[i], *one, "s")
+            outputs.setdefault(one[1], []).append(line)
+    sections = {
+        "products": products,
+        "start": start,
+        "first_inputs": [_define(a, _read(a, "s"), "next_") for a in stacks],
+        "expected": expected,
+        "inputs": [_define(a, _value(a, "next_")) for a in stacks],
+        "next_inputs": [_set(a, _read(a, "next"), "next_") for a in stacks],
+        "rounds": _rounds(program, outputs),
+        "new_carry": new_carry,
+        "last_carry": last_carry,
+    }
     return _KERNEL.format(
         constants=", ".join(f"{name} = {n}" for name, n in constants.items()),
         exchanges=len(exchanges),
-        products="\n".join(products),
         members=" ".join(f"P{i} p{i};" for i in range(len(products))),
-        parameters=",\n                  ".join(parameters),
-        start="\n  ".join(start),
-        first_inputs="\n  ".join(_define(a, _read(a, "s"), "next_") for a in stacks),
-        expected="\n      ".join(expected),
-        inputs="\n    ".join(_define(a, _value(a, "next_")) for a in stacks),
-        next_inputs="\n    ".join(_set(a, _read(a, "next"), "next_") for a in stacks),
-        rounds="\n    ".join(_rounds(program, outputs)),
-        new_carry="\n    ".join(new_carry),
-        last_carry="\n  ".join(last_carry),
+        parameters=", ".join(parameters),
+        **{name: "\n    ".join(lines) for name, lines in sections.items()},
     )
 
 

@@ -54,26 +54,17 @@ CALLS = {"jit", "closed_call", "custom_jvp_call", "custom_vjp_call"}
 
 @dataclasses.dataclass(eq=False)
 class Atom:
-    """A number per unit of a row, or per row; or a literal, whose value is known.
+    """A number per unit of a row, or per row; or a literal, whose value is known."""
 
-    Attributes:
-      number: its place among all atoms.
-      type: a value of `TYPES`.
-      per_unit: whether units differ.
-      value: that of a literal, or None.
-      kind: "literal", "input", "local", "sum", "moments" or "product".
-      how: of a local atom the expression; of an input its `Place`; of a product
-        (product, chunk); of the squared deviations of moments, their sum.
-      args: the atoms that it is made of.
-    """
-
-    number: int
-    kind: str
+    number: int  # Its place among all atoms.
+    kind: str  # "literal", "input", "local", "sum", "moments" or "product".
+    # Of a local atom the expression, of an input its `Place`, of a product (product,
+    # chunk), of squared deviations from a mean the sum that the mean is made of.
     how: Any
-    args: tuple
-    type: str = "float"
-    per_unit: bool = False
-    value: Any = None
+    args: tuple  # The atoms that it is made of.
+    type: str = "float"  # A value of `TYPES`.
+    per_unit: bool = False  # Whether units differ.
+    value: Any = None  # That of a literal.
 
 
 class Argument(NamedTuple):
@@ -93,14 +84,9 @@ class Place(NamedTuple):
 
 
 class Array(NamedTuple):
-    """What every entry of one row of an array is.
+    """What every entry of one row of an array is."""
 
-    Attributes:
-      codes: of each entry, atom number * (H + 1) + unit. Of size 1 along a first axis
-        that is the batch.
-      shape: of the array.
-    """
-
+    # Atom number * (H + 1) + unit, of size 1 along a first axis that is the batch.
     codes: np.ndarray
     shape: tuple
 
