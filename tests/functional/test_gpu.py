@@ -6,6 +6,7 @@ test runs on a GPU.
 """
 
 import functools
+import re
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from lnrepro.functional import (
     variational_dropout,
     zoneout,
 )
-from lnrepro.functional.fast import gpu_compile, gpu_kernel
+from lnrepro.functional.fast import gpu_compile, gpu_kernel, gpu_text
 from tests.functional import gpu_programs
 from tests.functional.programs import gradients_and_result, same, shifted
 from tests.refused import refused
@@ -121,6 +122,21 @@ def test_no_races(cell, seed, on_cpu):
     """Blocks and warps run at random speeds; messages arrive late and out of order."""
     on_cpu(seed)
     same(*both(cell, {}, batch=5), 1e-5)
+
+
+@pytest.mark.slow
+def test_a_race_is_found(on_cpu, monkeypatch):
+    """Without a norm, blocks that are ahead overwrite what others still read."""
+    source = gpu_text.source
+
+    def with_one_buffer(*arguments):
+        return re.sub(r"(Product<float, \d, \d, \d, )2", r"\g<1>1", source(*arguments))
+
+    monkeypatch.setattr(gpu_text, "source", with_one_buffer)
+    on_cpu(seed=2)
+    found, expected = both(PLAIN_GRU, {}, batch=5, steps=4)
+    with pytest.raises(AssertionError):
+        same(found, expected, 1e-3)
 
 
 @pytest.mark.slow
