@@ -51,8 +51,8 @@ FORMS = {
 }
 # The module of `fast` that runs the loop as one kernel, and what differs in the form.
 #   tpu  what is in the vector memory already is added up there
-#   gpu  every chunk of the backward pass is a kernel. With longer ones it would take more
-#        memory than the loop of XLA: docs/performance.md
+#   gpu  every chunk of the backward pass is a kernel; with longer ones it would take
+#        more memory than the loop of XLA: docs/performance.md
 KERNELS: dict[str, tuple[str, dict]] = {
     "tpu": ("pallas", {"adds_in_loop": True}),
     "gpu": ("gpu", {}),

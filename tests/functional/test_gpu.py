@@ -178,6 +178,21 @@ def test_bfloat16_weights_have_float32_carries(on_cpu):
     same(wide(found), wide(expected), 0.1)
 
 
+@pytest.mark.slow
+def test_what_is_not_finite_stays_so(on_cpu):
+    """In the row where it came in, and in no other."""
+
+    def step(dot, params, h, x, context):
+        h = jnp.clip(dot("w", h) + x, -2.0, 2.0)
+        return jnp.maximum(h, jnp.minimum(jnp.sin(x), 0.5)), None
+
+    on_cpu(seed=0)
+    x = jnp.asarray(RNG.standard_normal((T, B, H))).at[1, 3, 5].set(jnp.nan)
+    found, expected = (run_step(step, options, x) for options in (KERNEL, SCAN))
+    assert np.isnan(expected).any(2).sum() == 2
+    same(found, expected, 1e-5)
+
+
 SMALL = SimpleCell(8, "layer")
 
 
@@ -267,9 +282,10 @@ def rolling_step(dot, params, h, x, context):
     return dot("w", jnp.roll(h, 1, -1)) + x, None
 
 
-def run_step(step, options=KERNEL):
-    x = jnp.ones((T, B, H))
-    return scan(step, {"w": jnp.ones((H, H))}, (), x[0], x, options=options).outputs
+def run_step(step, options=KERNEL, x=None):
+    x = jnp.ones((T, B, H)) if x is None else x
+    weights = {"w": jnp.ones((H, H)) / H}
+    return scan(step, weights, (), jnp.ones((B, H)), x, options=options).outputs
 
 
 def symbolic():

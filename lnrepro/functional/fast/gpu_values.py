@@ -37,11 +37,13 @@ MOST_ATOMS = 64
 ELEMENTWISE = {
     "add": "{0} + {1}", "add_any": "{0} + {1}", "sub": "{0} - {1}",
     "mul": "{0} * {1}", "div": "{0} / {1}", "neg": "-{0}", "square": "{0} * {0}",
-    "max": "fmaxf({0}, {1})", "min": "fminf({0}, {1})", "abs": "fabsf({0})",
+    "max": "maximum({0}, {1})", "min": "minimum({0}, {1})", "abs": "fabsf({0})",
     "tanh": "tanh_({0})", "logistic": "sigmoid({0})", "exp": "expf({0})",
     "log": "logf({0})", "log1p": "log1pf({0})", "expm1": "expm1f({0})",
     "sqrt": "sqrtf({0})", "rsqrt": "rsqrtf({0})", "erf": "erff({0})",
-    "pow": "powf({0}, {1})", "clamp": "fminf(fmaxf({1}, {0}), {2})",
+    "pow": "powf({0}, {1})", "clamp": "minimum(maximum({1}, {0}), {2})",
+    "sin": "sinf({0})", "cos": "cosf({0})", "exp2": "exp2f({0})",
+    "floor": "floorf({0})", "ceil": "ceilf({0})",
     "select_n": "{0} ? {2} : {1}", "copy": "{0}", "copy_p": "{0}",
     "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}", "ge": "{0} >= {1}",
     "eq": "{0} == {1}", "ne": "{0} != {1}", "and": "{0} && {1}", "or": "{0} || {1}",
@@ -181,7 +183,7 @@ class Tracer:
         size = self.units if is_units else 1
         count = math.prod(shape) // size
         if count > MOST_ATOMS:
-            raise NoKernel(f"an array {shape}, whose last axis is no multiple of H")
+            raise NoKernel(f"an array {shape}: too many numbers for a lane")
         return [(i * size, size) for i in range(count)]
 
     def _is_units(self, size):

@@ -99,8 +99,8 @@ DEV void mma_bf16(float (&c)[4], float4 a, float b0, float b1) {
 }
 
 DEV float sigmoid(float v) { return __fdividef(1.f, 1.f + __expf(-v)); }
-// Of a large v, exp(2 v) is infinite, and __fdividef would return NaN: v is clamped.
+// exp(2 v) is to be finite. NaN stays NaN.
 DEV float tanh_(float v) {
-  v = fminf(fmaxf(v, -15.f), 15.f);
+  v = v > 15.f ? 15.f : v < -15.f ? -15.f : v;
   return 1.f - __fdividef(2.f, __expf(2.f * v) + 1.f);
 }

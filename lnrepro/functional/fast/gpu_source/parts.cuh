@@ -9,6 +9,9 @@ constexpr int WARPS = R, U = (H + C - 1) / C, UP = (U + 3) / 4 * 4, NU = (UP + 3
 DEV constexpr int units_of(int b) {
   return H - b * U < 0 ? 0 : H - b * U < U ? H - b * U : U;
 }
+// As those of XLA, they return NaN where either is NaN.
+DEV float maximum(float a, float b) { return a > b || a != a ? a : b; }
+DEV float minimum(float a, float b) { return a < b || a != a ? a : b; }
 struct Me {
   int tid, warp, lane, block;
   DEV bool has(int n) const { return lane + 32 * n < units_of(block); }
