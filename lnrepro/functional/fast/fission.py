@@ -137,8 +137,8 @@ def scan(
         return jax.lax.scan(body, carry, xs)
     parts = take_apart(body, carry, xs)
 
-    def loop(*values):
-        return in_xla(parts, *values, reverse, unroll, one_slice)
+    def loop(known, carry, stacked):
+        return in_xla(parts, known, carry, stacked, reverse, unroll, one_slice)
 
     return around(parts, loop, carry, xs)
 

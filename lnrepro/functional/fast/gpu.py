@@ -81,8 +81,8 @@ def scan(
             last[i] = results.pop(0)
         return last, results
 
-    def in_xla(*values):
-        return fission.in_xla(parts, *values, reverse)
+    def in_xla(constants, carry, stacked):
+        return fission.in_xla(parts, constants, carry, stacked, reverse)
 
     return fission.around(parts, with_derivative(in_kernel, in_xla), carry, xs)
 

@@ -7,6 +7,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -42,18 +43,19 @@ def reason_against_device() -> str | None:
 
 def call(kernel: Kernel, arguments: Sequence[jax.Array]) -> list[jax.Array]:
     """Run a kernel in an XLA program for a GPU; return its results."""
-    # Of one dimension each. XLA reads these numbers as 64 bits.
-    sizes = dict.fromkeys(("grid_y", "grid_z", "block_y", "block_z"), np.int64(1))
-    sizes["grid_x"] = np.int64(kernel.blocks)
-    sizes["block_x"] = np.int64(kernel.threads)
-    sizes["shared_mem_bytes"] = np.int64(gpu_kernel.SHARED_MEMORY)
-    return jax.ffi.ffi_call("__gpu$xla.gpu.ptx", kernel.results)(
+    # XLA reads these numbers as 64 bits.
+    sizes = {name: np.int64(1) for name in ("grid_y", "grid_z", "block_y", "block_z")}
+    results = jax.ffi.ffi_call("__gpu$xla.gpu.ptx", kernel.results)(
         *arguments,
         name="recurrence",
         kernel_type="ptx",
         kernel_data=ptx(kernel.source),
+        grid_x=np.int64(kernel.blocks),
+        block_x=np.int64(kernel.threads),
+        shared_mem_bytes=np.int64(gpu_kernel.SHARED_MEMORY),
         **sizes,
     )
+    return list(results)
 
 
 @functools.cache
@@ -63,7 +65,7 @@ def ptx(source: str) -> str:
     Raises:
       NoKernel: NVRTC refuses it.
     """
-    nvrtc = _nvrtc()
+    nvrtc: Any = _nvrtc()
     program = ctypes.c_void_p()
     headers = [name.encode() for name in ("device.cuh", "parts.cuh")]
     texts = [(_SOURCE / name.decode()).read_bytes() for name in headers]

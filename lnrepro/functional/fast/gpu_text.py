@@ -90,9 +90,9 @@ def source(program: Any, constants: dict[str, int]) -> str:
     for i, array in enumerate(program.start):
         last_carry += [_store(i, program.types[i], *one) for one in array]
     for i, array in enumerate(program.outputs, len(program.start)):
-        for one in array:
-            line = _store(i, program.types[i], *one, "s")
-            outputs.setdefault(one[1], []).append(line)
+        for offset, a, is_units in array:
+            line = _store(i, program.types[i], offset, a, is_units, "s")
+            outputs.setdefault(a, []).append(line)
     sections = {
         "products": products,
         "start": start,

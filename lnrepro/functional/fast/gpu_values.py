@@ -220,7 +220,7 @@ class Tracer:
         if how is not None:
             return [self._elementwise(name, how, TYPES[out.dtype], arrays, out.shape)]
         if name == "reduce_sum":
-            return [self._reduce_sum(*arrays, e.params["axes"], out.shape)]
+            return [self._reduce_sum(arrays[0], e.params["axes"], out.shape)]
         if any(a.codes.shape != a.shape for a in arrays):
             arrays = [self._one_row(a) for a in arrays]
         codes = [a.codes for a in arrays]
