@@ -24,6 +24,7 @@ import numpy as np
 
 from lnrepro.functional import GRUCell, LSTMCell, ScanOptions, unroll
 from lnrepro.functional.fast import gpu_compile
+from lnrepro.functional.fast.kernels import NoKernel
 
 HERE = pathlib.Path(__file__).parent / "gpu_cpu"
 SOURCE = pathlib.Path(gpu_compile.__file__).parent / "gpu_source"
@@ -192,6 +193,10 @@ def main() -> None:
         seen.clear()
     steps = {"step": compiled_step("gru draw", "on")}
     steps["scan"] = compiled_step("gru draw", "off")
+    try:
+        gpu_compile.ptx("no CUDA")
+    except NoKernel as reason:
+        steps["refused"] = str(reason)
     print(json.dumps({"kernels": usage} | steps))
 
 

@@ -389,3 +389,4 @@ def test_kernels_compile():
     step, of_scan = found["step"], found["scan"]
     assert step["kernels"] == 2
     assert step["temporary"] <= of_scan["temporary"]
+    assert found["refused"].startswith("NVRTC: recurrence.cu(1): error")

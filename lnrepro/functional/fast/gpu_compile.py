@@ -1,5 +1,6 @@
 """A kernel's source to PTX, by NVRTC, and into an XLA program, by its call for PTX."""
 
+import contextlib
 import ctypes
 import functools
 import glob
@@ -79,9 +80,10 @@ def ptx(source: str) -> str:
     )
     options = [b"--std=c++17", b"--gpu-architecture=compute_90", b"-default-device"]
     try:
-        if nvrtc.nvrtcCompileProgram(program, len(options), _strings(options)):
-            log = _text(nvrtc, program, "ProgramLog").strip().splitlines()
-            raise NoKernel(f"NVRTC: {log[0][:200]}")
+        code = nvrtc.nvrtcCompileProgram(program, len(options), _strings(options))
+        if code:
+            log = _text(nvrtc, program, "ProgramLog").strip() or f"error {code}"
+            raise NoKernel(f"NVRTC: {log.splitlines()[0][:200]}")
         text = _text(nvrtc, program, "PTX")
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
@@ -107,6 +109,7 @@ def _nvrtc():
     """The library of the wheel nvidia-cuda-nvrtc or of an installed CUDA, or None."""
     folders = [f"{path}/nvidia/*/lib" for path in sys.path]
     for folder in [*folders, "/usr/local/cuda*/lib64"]:
-        for path in sorted(glob.glob(f"{folder}/libnvrtc.so.1[2-9]")):
-            return ctypes.CDLL(path)
+        for path in glob.glob(f"{folder}/libnvrtc.so.1[2-9]"):
+            with contextlib.suppress(OSError):
+                return ctypes.CDLL(path)
     return None

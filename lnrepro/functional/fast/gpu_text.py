@@ -122,7 +122,7 @@ def _rounds(program: Any, outputs: dict[Atom, list[str]]) -> Iterator[str]:
         number += len(exchanges)
         yield from (_define(a, _expression(a)) for a in r.first)
         for i, exchange in exchanges:
-            yield from _send_sums(i, exchange)
+            yield from _send(i, exchange)
         used = sorted({a.how[0] for a in r.product})
         for i in used:
             for chunk, a in enumerate(program.products[i].inputs):
@@ -132,7 +132,7 @@ def _rounds(program: Any, outputs: dict[Atom, list[str]]) -> Iterator[str]:
         for a in (*made, *r.first, *r.then):
             yield from outputs.get(a, ())
         for i, exchange in exchanges:
-            yield from _wait_for_sums(i, exchange)
+            yield from _wait(i, exchange)
         for i in used:
             weight = program.products[i].weight.number
             yield f"sm.p{i}.multiply(t, w{i}, a{weight}, me);"
@@ -143,31 +143,22 @@ def _rounds(program: Any, outputs: dict[Atom, list[str]]) -> Iterator[str]:
         yield from outputs.get(a, ())
 
 
-def _send_sums(i, exchange):
-    """Statements that send the parts of an exchange: of moments, or up to four sums."""
-    if isinstance(exchange, tuple):
-        values = exchange[1].args
-        yield f"float x{i}[{len(values)}][NU];"
-        for j, a in enumerate(values):
-            yield f"EACH x{i}[{j}][n] = {_value(a)};"
-        yield f"send_moments(sm.sums, {i}, x{i}, me);"
-        return
-    yield f"float x{i}[4] = {{}};"
+def _send(i, exchange):
+    """Send this warp's parts of the moments of some values, or of up to four sums."""
+    is_moments = isinstance(exchange, tuple)
+    sums = [[a] for a in exchange[1].args] if is_moments else [a.args for a in exchange]
+    yield f"constexpr int N{i} = {len(sums)};"
+    yield f"float x{i}[N{i}][NU];"
+    for j, atoms in enumerate(sums):
+        yield f"EACH x{i}[{j}][n] = {' + '.join(map(_value, atoms))};"
+    yield f"send_{'moments' if is_moments else 'sums'}(sm.sums, {i}, x{i}, me);"
+
+
+def _wait(i, exchange):
+    name = "wait_moments" if isinstance(exchange, tuple) else "wait_sums"
+    yield f"float s{i}[4]; {name}<N{i}>(sm.sums, {i}, t & 1, s{i}, me);"
     for j, a in enumerate(exchange):
-        total = " + ".join(map(_value, a.args))
-        yield f"EACH x{i}[{j}] += me.has(n) ? {total} : 0.f;"
-    yield f"send_sums<{len(exchange)}>(sm.sums, {i}, x{i}, me);"
-
-
-def _wait_for_sums(i, exchange):
-    if isinstance(exchange, tuple):
-        count = len(exchange[1].args)
-        yield f"float2 m{i} = wait_moments<{count}>(sm.sums, {i}, t & 1, me);"
-        names = [f"m{i}.x", f"m{i}.y"]
-    else:
-        yield f"wait_sums<{len(exchange)}>(sm.sums, {i}, t & 1, x{i}, me);"
-        names = [f"x{i}[{j}]" for j in range(len(exchange))]
-    yield from map(_define, exchange, names)
+        yield _define(a, f"s{i}[{j}]")
 
 
 def _value(a, prefix="v"):

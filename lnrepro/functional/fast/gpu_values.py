@@ -49,6 +49,8 @@ ELEMENTWISE = {
     "eq": "{0} == {1}", "ne": "{0} != {1}", "and": "{0} && {1}", "or": "{0} || {1}",
     "not": "!{0}", "is_finite": "isfinite({0})",
 }  # fmt: skip
+# Second arguments that change nothing.
+NEUTRAL = {"add": 0, "add_any": 0, "sub": 0, "mul": 1, "div": 1}
 # Operations that tell XLA something, and return their arguments.
 SAME = {"optimization_barrier", "pvary", "pcast"}
 CALLS = {"jit", "closed_call", "custom_jvp_call", "custom_vjp_call"}
@@ -258,13 +260,9 @@ class Tracer:
             raise NoKernel("select_n of more than two cases")
         if name == "mul" and 0 in values:
             return self._literal(0.0)
-        if name in ("mul", "div") and values[1] == 1:
+        if name in NEUTRAL and values[1] == NEUTRAL[name]:
             return args[0]
-        if name == "mul" and values[0] == 1:
-            return args[1]
-        if name in ("add", "add_any", "sub") and values[1] == 0:
-            return args[0]
-        if name in ("add", "add_any") and values[0] == 0:
+        if name in ("add", "add_any", "mul") and values[0] == NEUTRAL[name]:
             return args[1]
         if how == "{0}" and args[0].type in (type, "bf16"):
             return args[0]

@@ -191,9 +191,14 @@ struct Sums {
   }
 };
 
-// Up to four sums over the units of a row, of this warp's parts, in one exchange.
-template <int N> DEV void send_sums(Sums& sm, int e, float (&s)[4], const Me& me) {
-  UNROLL for (int i = 0; i < N; ++i) s[i] = warp_sum(s[i]);
+// Up to four sums over the units of a row, in one exchange.
+template <int N>
+DEV void send_sums(Sums& sm, int e, const float (&v)[N][NU], const Me& me) {
+  float s[4] = {};
+  UNROLL for (int i = 0; i < N; ++i) {
+    EACH s[i] += me.has(n) ? v[i][n] : 0.f;
+    s[i] = warp_sum(s[i]);
+  }
   if (me.lane >= C) return;
   float4* to = &sm.part[e][me.warp][me.block];
   if (N <= 2) send2(to, &sm.bar[e], me.lane, make_float2(s[0], s[1]));
@@ -223,15 +228,15 @@ DEV void send_moments(Sums& sm, int e, const float (&v)[G][NU], const Me& me) {
   if (me.lane >= C) return;
   send2(&sm.part[e][me.warp][me.block], &sm.bar[e], me.lane, make_float2(mean, q));
 }
-template <int G> DEV float2 wait_moments(Sums& sm, int e, int phase, const Me& me) {
+template <int G>
+DEV void wait_moments(Sums& sm, int e, int phase, float (&s)[4], const Me& me) {
   wait(&sm.bar[e], phase);
   const float4(&part)[C] = sm.part[e][me.warp];
-  float s = 0.f, q = 0.f;
-  UNROLL for (int b = 0; b < C; ++b) s += part[b].x * (G * units_of(b));
+  s[0] = s[1] = 0.f;
+  UNROLL for (int b = 0; b < C; ++b) s[0] += part[b].x * (G * units_of(b));
   UNROLL for (int b = 0; b < C; ++b) {
-    float d = part[b].x - s / (G * H);
-    q += part[b].y + G * units_of(b) * d * d;
+    float d = part[b].x - s[0] / (G * H);
+    s[1] += part[b].y + G * units_of(b) * d * d;
   }
   warp_sync();
-  return make_float2(s, q);
 }
