@@ -315,6 +315,7 @@ REFUSED = {
     "KiB; 8 blocks": lambda: text_of(LSTMCell(1024, "layer")),
     "a precision other than": precise,
     "symbolic": symbolic,
+    "no steps": lambda: text_of(LSTM, shape=(B, 0, D)),
     "Explicit axes": explicit,
     "check_vma=False": lambda: sharded(KERNEL, True)(*problem(SMALL, batch=8)[:2]),
     "a product of": lambda: text_of(

@@ -184,6 +184,8 @@ def in_xla(
         list(parts.constants) + parts.carry + parts.to_loop,
         parts.new_carry + parts.to_after,
     )
+    # There may be no values.
+    over_steps = functools.partial(jax.vmap, axis_size=parts.steps)
     # The values of a group are one stack.
     loop_groups = _groups(parts.to_loop, parts.late, one_slice)
     after_groups = _groups(parts.to_after, parts.late, one_slice)
@@ -200,11 +202,12 @@ def in_xla(
     last, made = jax.lax.scan(
         loop_body,
         carry,
-        jax.vmap(lambda values: _join(values, loop_groups))(stacked),
+        over_steps(lambda values: _join(values, loop_groups))(stacked),
+        length=parts.steps,
         reverse=reverse,
         unroll=unroll,
     )
-    return last, jax.vmap(lambda made: _split(made, parts.to_after, after_groups))(made)
+    return last, over_steps(lambda a: _split(a, parts.to_after, after_groups))(made)
 
 
 class Parts(NamedTuple):
@@ -214,6 +217,7 @@ class Parts(NamedTuple):
     them.
 
     Attributes:
+      steps: T.
       trees: structures of the carry and of the outputs.
       carry, inputs: variables, the arguments of the body.
       new_carry, outputs: variables or literals, its results.
@@ -226,6 +230,7 @@ class Parts(NamedTuple):
       late: variables of the new carry, and all that are computed from them.
     """
 
+    steps: int
     trees: tuple
     carry: list
     inputs: list
@@ -323,6 +328,7 @@ def take_apart(
         if late.intersection(_variables(e.invars)):
             late.update(e.outvars)
     return Parts(
+        jax.tree.leaves(xs)[0].shape[0],
         tuple(map(jax.tree.structure, shapes)),
         carry,
         inputs,

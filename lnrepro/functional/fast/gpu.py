@@ -65,13 +65,12 @@ def scan(
         axes = getattr(a, "manual_axis_type", None)
         if axes.varying if axes else a.vma:
             raise NoKernel("inside jax.shard_map, it needs check_vma=False")
-    steps = jax.tree.leaves(xs)[0].shape[0]
-    if steps == 0:
+    if jax.tree.leaves(xs)[0].shape[0] == 0:
         raise NoKernel("there are no steps")
     parts = fission.take_apart(body, carry, xs, draw_before=True)
     program, read = gpu_kernel.trace(parts)
     names = [*parts.constants, *parts.carry, *parts.to_loop]
-    launch = _launch(program, steps, reverse)
+    launch = _launch(program, parts.steps, reverse)
 
     def in_kernel(constants, carry, stacked):
         values = dict(zip(names, (*constants, *carry, *stacked), strict=True))
