@@ -49,7 +49,6 @@ def test_cells_write_a_record(tmp_path, capsys, monkeypatch):
 def test_kernels_are_compared_with_the_scan(tmp_path, monkeypatch):
     """By the kernel of GPUs, which runs on this CPU."""
     monkeypatch.setitem(cells.SHAPES, "draw", cells.Shape(4, 2, 3, 8))
-    monkeypatch.setattr(cells, "COMPILATIONS", 1)
     monkeypatch.setattr(gpu_compile, "reason_against_device", lambda: None)
     monkeypatch.setattr(gpu_compile, "call", gpu_programs.run_on_cpu(seed=0))
     path = tmp_path / "kernels.json"
