@@ -24,6 +24,7 @@ Limits:
 - Weights fit into the registers and shared memory of 8 blocks, but for what 192 KiB of
   each of them read from the L2 cache in every step.
 - XLA does not shard a kernel: call it inside `jax.shard_map(check_vma=False)`.
+- A program with it runs on GPUs alone, and `jax.export` does not take it.
 - `jax.vmap` over rows is a larger batch. Over weights it is a loop of XLA.
 - A derivative of the kernel, for second derivatives, is that of a loop of XLA.
 """
