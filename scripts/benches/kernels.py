@@ -2,58 +2,42 @@
 
     python scripts/bench.py kernels --json docs/benchmarks/DATE-kernels.json
 
-For each shape: the error of the gradients, the time of a step of the sequence, forward
-and within a training step, memory and time to compile. `ScanOptions(kernels="auto")`
-may become the default where the error is no larger and the ratio of the training steps
-is below 1.
+`ScanOptions(kernels="auto")` may become the default where the kernel's error is no
+larger and "time" is below 1.
 """
 
 import argparse
-import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
+from lnrepro import functional
 from lnrepro.errors import UserError
-from lnrepro.functional import GRUCell, LSTMCell, ScanOptions, unroll
 from lnrepro.functional.fast import platform
 from scripts import markdown as md
 from scripts.benches import cells, layers, records
-from scripts.benches.layers import Measured, Shape
+from scripts.benches.layers import Shape
 
-CELLS: dict[str, Callable] = {
-    "LN-LSTM": functools.partial(LSTMCell, norm="layer"),
-    "LN-GRU": functools.partial(GRUCell, norm="layer"),
-    "LSTM": functools.partial(LSTMCell, norm="none"),
+CELLS: dict[str, Callable[[int], functional.Cell]] = {
+    "LN-LSTM": lambda units: functional.LSTMCell(units, "layer"),
+    "LN-GRU": lambda units: functional.GRUCell(units, "layer"),
+    "LSTM": lambda units: functional.LSTMCell(units, "none"),
 }
-COLUMNS = (
-    "shape",
-    "cell",
-    "what",
-    "error",
-    "us a step, forward",
-    "us a step, training",
-    "x scan",
-    "temp MB",
-    "compile s",
-)
+WAYS = {"scan": "off", "kernel": "on"}
+# Of each way: microseconds of a step of the sequence, forward and in a training step;
+# temporary memory; time to compile; the largest error of a gradient, over its largest
+# entry.
+MEASURED = ("us forward", "us training", "MB", "compile s", "error")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `kernels`."""
-    parser.add_argument(
-        "--shapes",
-        nargs="+",
-        choices=tuple(cells.SHAPES),
-        default=["draw", "reader", "handwriting"],
-    )
-    parser.add_argument("--cells", nargs="+", choices=tuple(CELLS), default=list(CELLS))
-    parser.add_argument(
-        "--chunk",
-        type=int,
-        help="steps of a chunk of the backward pass, each of which is a kernel",
-    )
+    add = parser.add_argument
+    shapes = ["draw", "reader", "handwriting"]
+    add("--shapes", nargs="+", choices=tuple(cells.SHAPES), default=shapes)
+    add("--cells", nargs="+", choices=tuple(CELLS), default=list(CELLS))
+    add("--chunk", type=int, help="steps of a backward pass that are one kernel")
     cells.add_timing_arguments(parser)
     records.add_json_flag(parser)
 
@@ -69,87 +53,60 @@ def main(args: argparse.Namespace) -> int:
     """
     if platform.current() == "cpu":
         raise UserError("kernels: there is none for a CPU; run it on a GPU or a TPU")
-    print(f"forward and backward, {records.where()}\n")
-    print(md.head(COLUMNS))
+    columns = [f"{way}: {what}" for way in WAYS for what in MEASURED]
+    print(f"kernel and scan, {records.where()}\n")
+    print(md.head(("shape", "cell", *columns, "time")))
     table, ratios = {}, {}
     for shape in args.shapes:
-        for name in args.cells:
-            found = compare(CELLS[name], cells.SHAPES[shape], args)
-            table[f"{shape}, {name}"] = found
-            ratio = found["kernel"]["ms"] / found["scan"]["ms"]
-            ratios[f"{shape}, {name}, kernel / scan"] = ratio
-            for what, row in found.items():
-                microseconds = 1e3 / cells.SHAPES[shape].steps
-                print(
-                    md.row(
-                        (
-                            shape,
-                            name,
-                            what,
-                            f"{row['error']:.1e}",
-                            f"{microseconds * row['forward_ms']:.2f}",
-                            f"{microseconds * row['ms']:.2f}",
-                            f"{row['ms'] / found['scan']['ms']:.2f}",
-                            f"{row['temp_mb'] or 0:.1f}",
-                            f"{row['compile_s']:.1f}",
-                        )
-                    ),
-                    flush=True,
-                )
+        for cell in args.cells:
+            name = f"{shape}, {cell}"
+            numbers = compare(CELLS[cell], cells.SHAPES[shape], args)
+            table[name] = dict(zip(columns, numbers, strict=True))
+            scan, kernel = (table[name][f"{way}: us training"] for way in WAYS)
+            ratios[f"time, {name}, kernel / scan"] = kernel / scan
+            shown = [f"{x:.3g}" for x in (*numbers, kernel / scan)]
+            print(md.row((shape, cell, *shown)), flush=True)
     records.write(args.json, "kernels", ratios, table)
     return 0
 
 
-def compare(cell: Callable, shape: Shape, args: argparse.Namespace) -> dict:
-    """Return {"scan" or "kernel": numbers} of a cell.
-
-    Args:
-      cell: (units) -> the cell.
-      shape: the sizes.
-      args: the flags.
+def compare(
+    cell: Callable[[int], functional.Cell], shape: Shape, args: argparse.Namespace
+) -> list[float]:
+    """Return the numbers of `MEASURED` of each way.
 
     Raises:
       UserError: there is no kernel.
     """
-    ways = {
-        "scan": ScanOptions(chunk=args.chunk),
-        "kernel": ScanOptions(kernels="on", chunk=args.chunk),
-    }
-    functions = {}
-    for what, options in ways.items():
-        functions[what] = layers.ours(cell(shape.units), shape, options)
-        functions[f"{what}, forward"] = _forward(functions[what], cell, shape, options)
+    ours, forward = {}, {}
+    for way, kernels in WAYS.items():
+        options = functional.ScanOptions(kernels=kernels, chunk=args.chunk)
+        ours[way] = layers.ours(cell(shape.units), shape, options)
+
+        def outputs(params, x, weights, options=options):
+            del weights
+            return functional.unroll(
+                cell(shape.units), params, x, time_major=True, options=options
+            ).outputs
+
+        forward[f"{way}, forward"] = layers.measured(outputs, *ours[way].arguments)
     try:
-        rows = cells.measure(functions, args)
+        rows = cells.measure(ours | forward, args)
     except ValueError as e:
         if "kernels='on'" not in str(e):
             raise
         raise UserError(f"kernels: {e}") from None
     with jax.default_matmul_precision("highest"):
-        exact = functions["scan"].call(functions["scan"].compile())
-    for what in ways:
-        rows[what]["forward_ms"] = rows.pop(f"{what}, forward")["ms"]
-        rows[what]["error"] = _error(
-            functions[what].call(functions[what].compile()), exact
-        )
-    return rows
+        exact = ours["scan"].call(ours["scan"].compile())
 
-
-def _forward(training: Measured, cell, shape, options) -> Measured:
-    """The outputs alone, of the arguments of a training step."""
-
-    def outputs(params, x, weights):
-        del weights
-        result = unroll(cell(shape.units), params, x, time_major=True, options=options)
-        return result.outputs
-
-    return layers.measured(outputs, *training.arguments)
-
-
-def _error(found, exact) -> float:
-    """The largest difference of a gradient, divided by its largest entry."""
-
-    def of_leaf(a, b):
+    def error(a, b):
         return float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b)))
 
-    return max(jax.tree.leaves(jax.tree.map(of_leaf, found, exact)))
+    found = []
+    for way, function in ours.items():
+        errors = jax.tree.map(error, function.call(function.compile()), exact)
+        times = rows[f"{way}, forward"]["ms"], rows[way]["ms"]
+        found += [1e3 * (ms or 0.0) / shape.steps for ms in times]
+        found += [rows[way]["temp_mb"] or 0.0, rows[way]["compile_s"]]
+        found.append(max(jax.tree.leaves(errors)))
+    return found
