@@ -11,6 +11,7 @@ process needs the compilers that scripts/accelerators.sh installs.
 import ctypes
 import hashlib
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -30,7 +31,7 @@ HERE = pathlib.Path(__file__).parent / "gpu_cpu"
 SOURCE = pathlib.Path(gpu_compile.__file__).parent / "gpu_source"
 # The threads of the devices of a mesh run kernels one after the other.
 LOCK = threading.Lock()
-FOLDER = pathlib.Path(tempfile.gettempdir()) / "lnrepro-gpu-kernels"
+FOLDER = pathlib.Path(tempfile.gettempdir()) / f"lnrepro-gpu-kernels-{os.getuid()}"
 
 
 def library(kernel) -> pathlib.Path:
@@ -46,7 +47,7 @@ def library(kernel) -> pathlib.Path:
         command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-w"]
         # The first folder has the device.cuh of a CPU.
         command += [f"-I{HERE}", f"-I{SOURCE}", f'-DSOURCE="{text}"']
-        half = name.with_suffix(f".{id(kernel)}")
+        half = name.with_suffix(f".{os.getpid()}")
         subprocess.run([*command, HERE / "host.cpp", "-o", half], check=True)
         half.replace(result)
     return result
