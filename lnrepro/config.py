@@ -49,7 +49,7 @@ HELP = {
     "epochs": "number of passes over the training set, where steps is None",
     "steps_per_call": "optimiser steps in one call of the compiled program",
     "placement": "jit, or pmap for statistics per device",
-    "pallas": "True, None or False: recurrences as kernels of a TPU, see ScanOptions",
+    "pallas": "True, None or False: recurrences as one kernel, see ScanOptions",
     "data.name": "name of the data set, see scripts/prepare.py --list",
     "data.dir": "folder of prepared sets; None: LNREPRO_DATA or ~/.cache/lnrepro",
     "data.train_examples": "size of the training set; None takes that of the data",

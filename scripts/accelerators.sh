@@ -16,7 +16,8 @@ words=$(.venv/bin/python -m scripts.benches.accelerators.environment)
 set -- $words
 folder=$1
 shift
-if [ ! -d "$folder" ]; then
+# An older folder has no NVRTC.
+if [ ! -d "$folder/nvidia/cuda_nvrtc" ]; then
   echo "installing the compilers of GPUs and TPUs in $folder (once, about 1 GB)"
   # A folder of the final name is complete.
   rm -rf "$folder.half"
@@ -25,6 +26,7 @@ if [ ! -d "$folder" ]; then
     echo "error: the compilers cannot be installed; is the package index reachable?" >&2
     exit 1
   fi
+  rm -rf "$folder"
   mv "$folder.half" "$folder"
 fi
 echo "$folder"

@@ -2,6 +2,7 @@
 
 engine    what the trainer costs beyond the compiled step, on MNIST
 cells     the recurrent cells against Flax, and Haiku and torch if they are installed
+kernels   recurrences as one kernel beside the scan, on a GPU or a TPU
 programs  whole programs with Flax's cells and ours: PPO, a seq2seq
 compiled  cells and optimiser steps compiled for an H100 or a TPU, without one
 
@@ -13,7 +14,7 @@ import importlib
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import ended
 
-COMMANDS = ("engine", "cells", "programs", "compiled")
+COMMANDS = ("engine", "cells", "kernels", "programs", "compiled")
 
 
 def main(argv: list[str]) -> int:

@@ -58,9 +58,14 @@ RULES = {
 }
 
 
-# The one reader of foreign pickles, which knows no class and calls nothing: lists,
-# dicts, ints and strings only.
-EXCEPTIONS = {("lnrepro/data/readers/cnn_top4.py", "pickle")}
+EXCEPTIONS = {
+    # The one reader of foreign pickles, which knows no class and calls nothing: lists,
+    # dicts, ints and strings only.
+    ("lnrepro/data/readers/cnn_top4.py", "pickle"),
+    # What is computed while a kernel is generated is no part of a program of JAX.
+    ("lnrepro/functional/fast/gpu_values.py", "numpy"),
+    ("lnrepro/functional/fast/gpu_compile.py", "numpy"),
+}
 
 
 def imported(path: pathlib.Path) -> set[str]:

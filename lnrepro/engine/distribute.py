@@ -78,9 +78,11 @@ def check_pallas(pallas: bool | None, kind: str) -> None:
     """
     devices = jax.devices()
     platform = devices[0].platform
-    if pallas and platform != "tpu":
-        raise UserError(f"config.pallas = True needs a TPU; the devices are {platform}")
-    if pallas is not False and platform == "tpu" and kind == "jit" and devices[1:]:
+    if pallas and platform == "cpu":
+        raise UserError(
+            "config.pallas = True needs a TPU or a GPU; the devices are CPUs"
+        )
+    if pallas is not False and platform != "cpu" and kind == "jit" and devices[1:]:
         raise UserError(
             f"config.pallas = {pallas}: XLA does not split a kernel over the "
             f"{len(devices)} devices; take one device, or config.placement = 'pmap'"

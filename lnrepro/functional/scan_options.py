@@ -5,6 +5,7 @@ Shape letters: T time, D inputs of a product.
 
 import dataclasses
 import functools
+import importlib
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 
 from lnrepro.functional.cells.base import choice, positive_integer
-from lnrepro.functional.fast import fission, platform
+from lnrepro.functional.fast import fission, kernels, platform
 from lnrepro.functional.modules import refuse_options
 
 
@@ -48,6 +49,14 @@ FORMS = {
     "tpu": Form(fission.scan, True, False, False, 32),
     "gpu": Form(_one_slice, True, False, False, 16),
 }
+# The module of `fast` that runs the loop as one kernel, and what differs in the form.
+#   tpu  what is in the vector memory already is added up there
+#   gpu  every chunk of the backward pass is a kernel; with longer ones it would take
+#        more memory than the loop of XLA: docs/performance.md
+KERNELS: dict[str, tuple[str, dict]] = {
+    "tpu": ("pallas", {"adds_in_loop": True}),
+    "gpu": ("gpu", {}),
+}
 
 
 @refuse_options
@@ -64,9 +73,9 @@ class ScanOptions:
       chunk: number of steps in a chunk; the last one may have fewer. None chooses
         enough steps for a large matrix product.
       unroll: steps per iteration of the loop, as in `jax.lax.scan`.
-      kernels: whether the steps run as one kernel, which there is for TPUs: see
-        `fast.pallas`. "off" never; "auto" where it can; "on" raises where there can be
-        none.
+      kernels: whether the steps run as one kernel, which there is for TPUs
+        (`fast.pallas`) and for GPUs from Hopper on (`fast.gpu`). "off" never; "auto"
+        where it can; "on" raises where there can be none.
       platform: "cpu", "gpu" or "tpu": the platform that the scan is traced for. None
         takes that of the process. A program for another one, as `jax.export` makes it,
         has the same results either way, and is slower in a form that is not its own.
@@ -153,16 +162,9 @@ def plan_for(
       options: how to run.
     """
     name = options.platform or platform.current()
-    # TPUs alone have a kernel.
-    name = "tpu" if options.kernels == "on" else name
     form = FORMS.get(name, FORMS["gpu"])
-    if options.kernels != "off" and name == "tpu":
-        # Pallas takes 0.2 seconds to import, which only those who use it should wait
-        # for.
-        from lnrepro.functional.fast import pallas
-
-        loop = functools.partial(pallas.scan, required=options.kernels == "on")
-        form = form._replace(loop=loop, adds_in_loop=True)
+    if options.kernels != "off":
+        form = _with_kernel(name, form, options.kernels == "on")
     # Chunks bound the memory of what is computed for many steps at once. Where the
     # forward pass keeps that anyway, and the backward pass computes nothing so, they
     # bound nothing.
@@ -173,6 +175,23 @@ def plan_for(
     forward = steps if keeps_all or not form.hoist else chunk
     backward = steps if keeps_all and form.adds_in_loop else chunk
     return Plan(step, output, reverse, reads, options, name, form, forward, backward)
+
+
+def _with_kernel(name, form, required):
+    """The form of a platform, with its loop as a kernel."""
+    if name in KERNELS:
+        # Only those who use a kernel wait until its module is imported.
+        module, changes = KERNELS[name]
+        module = importlib.import_module(f"lnrepro.functional.fast.{module}")
+        loop = kernels.with_kernel(module.scan, form.loop, required)
+        return form._replace(loop=loop, **changes)
+    if required:
+        raise ValueError(
+            "scan: kernels='on' cannot be used here: there are kernels for "
+            f"{' and '.join(KERNELS)}, and this is traced for {name}; name another "
+            "with ScanOptions(platform=...)"
+        )
+    return form
 
 
 def _chunk(x, steps, least_steps):

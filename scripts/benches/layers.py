@@ -75,12 +75,15 @@ def gradient(apply: Callable, params: Any, shape: Shape) -> Measured:
     return measured(jax.grad(loss, (0, 1)), params, x, w)
 
 
-def ours(cell: functional.Cell, shape: Shape) -> Measured:
+def ours(
+    cell: functional.Cell, shape: Shape, options: functional.ScanOptions | None = None
+) -> Measured:
     """Return the gradient of `functional.unroll` of a cell."""
     params = cell.init(jax.random.key(2), shape.features)
 
     def apply(params, x):
-        return functional.unroll(cell, params, x, time_major=True).outputs
+        result = functional.unroll(cell, params, x, time_major=True, options=options)
+        return result.outputs
 
     return gradient(apply, params, shape)
 

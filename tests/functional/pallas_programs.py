@@ -32,7 +32,7 @@ from lnrepro.functional import (
 )
 
 TOPOLOGIES = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
-OPTIONS = ScanOptions(kernels="on")
+OPTIONS = ScanOptions(kernels="on", platform="tpu")
 # Rows and units that do not fill the tiles of a TPU, and those that do.
 ROWS, UNITS = 20, 100
 FULL_ROWS, FULL_UNITS = 32, 128

@@ -289,6 +289,14 @@ def test_a_fission_keeps_what_a_body_prints():
     assert sorted(printed) == [0, 2, 4]
 
 
+def test_a_fission_of_a_body_that_reads_and_returns_nothing():
+    def body(h, x):
+        return jnp.sin(h), None
+
+    last, _ = fission.scan(body, jnp.ones(2), jnp.ones(3))
+    same(last, jnp.sin(jnp.sin(jnp.sin(jnp.ones(2)))))
+
+
 @pytest.mark.parametrize("rows", [(), (2,), (8,)])
 def test_one_step_equals_a_step_of_a_sequence(rows):
     """With few rows the norms of products take the mean of the product."""

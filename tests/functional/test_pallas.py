@@ -39,7 +39,7 @@ from tests.functional.programs import (
 )
 from tests.refused import refused
 
-PALLAS, SCAN = ScanOptions(kernels="on"), ScanOptions()
+PALLAS, SCAN = ScanOptions(kernels="on", platform="tpu"), ScanOptions()
 AUTO_ON_TPU = ScanOptions(kernels="auto", platform="tpu")
 LSTM, SIMPLE = LSTMCell(H, "layer", learned_carry=True), SimpleCell(H, "layer")
 CELLS = {
@@ -112,7 +112,7 @@ def test_the_windows_of_draw_equal_the_scan(interpreted, x64):
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"save": "carries"}, {"chunk": 1}])
 def test_other_options_equal_the_scan(options, interpreted, x64):
-    found = run(LSTM, ScanOptions(kernels="on", **options))
+    found = run(LSTM, ScanOptions(kernels="on", platform="tpu", **options))
     same(found, run(LSTM, SCAN), 1e-10)
 
 

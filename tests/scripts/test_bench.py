@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import flax.linen as nn
 import jax
@@ -11,8 +12,11 @@ import pytest
 
 from docs.examples import recurrent_ppo
 from lnrepro.engine import config_file
+from lnrepro.functional.fast import gpu_compile, platform
 from scripts import bench
-from scripts.benches import cells, engine, layers, programs, records
+from scripts.benches import cells, engine, kernels, layers, programs, records
+from tests.functional import gpu_programs
+from tests.refused import refused
 
 
 def test_a_record_says_what_was_measured_where(tmp_path):
@@ -38,6 +42,26 @@ def test_cells_write_a_record(tmp_path, capsys, monkeypatch):
     assert f"- time, ours LN / Flax LN: {ratio:.3f}\n" in capsys.readouterr().out
     rows = record["details"]["draw"]
     assert ratio == pytest.approx(rows["ours LN"]["ms"] / rows["Flax LN"]["ms"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+def test_kernels_are_compared_with_the_scan(tmp_path, monkeypatch):
+    """By the kernel of GPUs, which runs on this CPU."""
+    monkeypatch.setitem(cells.SHAPES, "draw", cells.Shape(4, 2, 3, 8))
+    monkeypatch.setattr(gpu_compile, "reason_against_device", lambda: None)
+    monkeypatch.setattr(gpu_compile, "call", gpu_programs.run_on_cpu(seed=0))
+    path = tmp_path / "kernels.json"
+    flags = ["--shapes", "draw", "--cells", "LN-GRU", "--rounds", "1", "--seconds", "0"]
+    with platform.tracing_for("gpu"):
+        bench.main(["kernels", *flags, "--json", str(path)])
+    numbers = json.loads(path.read_text())["details"]["draw, LN-GRU"]
+    for way in kernels.WAYS:
+        assert numbers[f"{way}: error"] < 1e-5
+        assert numbers[f"{way}: us training"] > 0
+    monkeypatch.undo()
+    with refused("none for a CPU"):
+        bench.main(["kernels", *flags])
 
 
 def test_a_reset_of_the_compared_flax_cell_is_ours():

@@ -21,6 +21,7 @@ References:
 """
 
 import collections
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable
@@ -135,22 +136,59 @@ def scan(
     if jax.tree.leaves(xs)[0].shape[0] == 0:
         return jax.lax.scan(body, carry, xs)
     parts = take_apart(body, carry, xs)
+
+    def loop(known, carry, stacked):
+        return in_xla(parts, known, carry, stacked, reverse, unroll, one_slice)
+
+    return around(parts, loop, carry, xs)
+
+
+def around(parts: "Parts", loop: Callable, carry: Any, xs: Any) -> tuple[Any, Any]:
+    """Run all parts of a scan.
+
+    Args:
+      parts: the parts.
+      loop: (constants, leaves of the carry, values of `to_loop` [T, ...]) -> (leaves of
+        the last carry, values of `to_after` [T, ...]).
+      carry, xs: as given to `scan`.
+    """
     names, known = list(parts.constants), list(parts.constants.values())
     before = function_of(parts.before, names + parts.inputs, parts.to_loop)
-    one_step = function_of(
-        parts.loop,
-        names + parts.carry + parts.to_loop,
-        parts.new_carry + parts.to_after,
-    )
     after = function_of(
         parts.after, names + parts.inputs + parts.to_after, parts.outputs
     )
+    leaves = jax.tree.leaves(xs)
+    stacked = jax.vmap(lambda inputs: before(*known, *inputs))(leaves)
+    last, stacked = loop(known, jax.tree.leaves(carry), stacked)
+    outputs = jax.vmap(lambda inputs, values: after(*known, *inputs, *values))(
+        leaves, stacked
+    )
+    carry_tree, output_tree = parts.trees
+    return jax.tree.unflatten(carry_tree, last), jax.tree.unflatten(
+        output_tree, outputs
+    )
+
+
+def in_xla(
+    parts: "Parts",
+    known: list,
+    carry: list,
+    stacked: list,
+    reverse: bool,
+    unroll: int = 1,
+    one_slice: bool = False,
+) -> tuple[list, list]:
+    """Run the loop as `jax.lax.scan`; arguments as for `around` and `scan`."""
+    one_step = function_of(
+        parts.loop,
+        list(parts.constants) + parts.carry + parts.to_loop,
+        parts.new_carry + parts.to_after,
+    )
+    # There may be no values.
+    over_steps = functools.partial(jax.vmap, axis_size=parts.steps)
     # The values of a group are one stack.
     loop_groups = _groups(parts.to_loop, parts.late, one_slice)
     after_groups = _groups(parts.to_after, parts.late, one_slice)
-
-    def stack_before(inputs):
-        return _join(before(*known, *inputs), loop_groups)
 
     def loop_body(carry, stacked):
         if one_slice:
@@ -161,23 +199,15 @@ def scan(
         results = one_step(*known, *carry, *values)
         return results[: len(carry)], _join(results[len(carry) :], after_groups)
 
-    def outputs_after(inputs, stacked):
-        values = _split(stacked, parts.to_after, after_groups)
-        return after(*known, *inputs, *values)
-
-    leaves = jax.tree.leaves(xs)
-    last, stacked = jax.lax.scan(
+    last, made = jax.lax.scan(
         loop_body,
-        jax.tree.leaves(carry),
-        jax.vmap(stack_before)(leaves),
+        carry,
+        over_steps(lambda values: _join(values, loop_groups))(stacked),
+        length=parts.steps,
         reverse=reverse,
         unroll=unroll,
     )
-    outputs = jax.vmap(outputs_after)(leaves, stacked)
-    carry_tree, output_tree = parts.trees
-    return jax.tree.unflatten(carry_tree, last), jax.tree.unflatten(
-        output_tree, outputs
-    )
+    return last, over_steps(lambda a: _split(a, parts.to_after, after_groups))(made)
 
 
 class Parts(NamedTuple):
@@ -187,6 +217,7 @@ class Parts(NamedTuple):
     them.
 
     Attributes:
+      steps: T.
       trees: structures of the carry and of the outputs.
       carry, inputs: variables, the arguments of the body.
       new_carry, outputs: variables or literals, its results.
@@ -199,6 +230,7 @@ class Parts(NamedTuple):
       late: variables of the new carry, and all that are computed from them.
     """
 
+    steps: int
     trees: tuple
     carry: list
     inputs: list
@@ -213,14 +245,19 @@ class Parts(NamedTuple):
     late: set
 
 
-def take_apart(body: Callable, carry: Any, xs: Any) -> Parts:
+def take_apart(
+    body: Callable, carry: Any, xs: Any, *, draw_before: bool = False
+) -> Parts:
     """Find what is sequential in the body of a scan.
 
     Args:
       body: (carry, inputs of a step) -> (carry, outputs of a step).
       carry: pytree, the carry before the first step.
       xs: pytree of arrays [T, ...], where T is not 0.
+      draw_before: whether random bits of JAX's default generator are drawn before the
+        loop. They are the same under vmap, and take memory for all steps.
     """
+    must_stay = functools.partial(_must_stay, draw_before=draw_before)
     first = jax.tree.map(lambda a: a[0], xs)
     closed, shapes = jax.make_jaxpr(body, return_shape=True)(carry, first)
     jaxpr, count = closed.jaxpr, len(jax.tree.leaves(carry))
@@ -237,10 +274,10 @@ def take_apart(body: Callable, carry: Any, xs: Any) -> Parts:
     results, loop = _variables(new_carry), []
     for e in equations:
         read = _variables(e.invars)
-        if _must_stay(e):
+        if must_stay(e):
             loop.append(e)
             results += read
-        if _must_stay(e) or sequential.intersection(read):
+        if must_stay(e) or sequential.intersection(read):
             sequential.update(e.outvars)
         elif varying.intersection(read):
             varying.update(e.outvars)
@@ -261,7 +298,7 @@ def take_apart(body: Callable, carry: Any, xs: Any) -> Parts:
 
     # The rest: from what the loop stacks and from the inputs, which are there anyway.
     def can_repeat(e):
-        is_costly = e.primitive.name in EXPENSIVE or _must_stay(e)
+        is_costly = e.primitive.name in EXPENSIVE or must_stay(e)
         return id(e) not in is_sequential or not is_costly
 
     to_after = _minimum_cut(
@@ -291,6 +328,7 @@ def take_apart(body: Callable, carry: Any, xs: Any) -> Parts:
         if late.intersection(_variables(e.invars)):
             late.update(e.outvars)
     return Parts(
+        jax.tree.leaves(xs)[0].shape[0],
         tuple(map(jax.tree.structure, shapes)),
         carry,
         inputs,
@@ -394,12 +432,14 @@ def _size(v):
     return size + 1
 
 
-def _must_stay(equation):
+def _must_stay(equation, draw_before):
     """Whether an equation draws random bits or has an effect."""
-    if equation.primitive.name in RANDOM or equation.effects:
+    is_default = any("key<fry>" in str(v.aval) for v in equation.invars)
+    is_random = equation.primitive.name in RANDOM
+    if equation.effects or (is_random and not (draw_before and is_default)):
         return True
     inner = core.jaxprs_in_params(equation.params)
-    return any(_must_stay(e) for jaxpr in inner for e in jaxpr.eqns)
+    return any(_must_stay(e, draw_before) for jaxpr in inner for e in jaxpr.eqns)
 
 
 def _variables(atoms: Iterable) -> list:

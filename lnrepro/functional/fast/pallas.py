@@ -43,7 +43,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
-from lnrepro.functional.fast import fission, mosaic
+from lnrepro.functional.fast import mosaic
+from lnrepro.functional.fast.kernels import NoKernel, with_derivative
 
 # Tests set it to True, or to `pltpu.InterpretParams()`, to run kernels on a CPU.
 INTERPRET: Any = False
@@ -52,13 +53,7 @@ VECTOR_MEMORY = 128 * 2**20
 
 
 def scan(
-    body: Callable,
-    carry: Any,
-    xs: Any,
-    *,
-    reverse: bool = False,
-    unroll: int = 1,
-    required: bool = True,
+    body: Callable, carry: Any, xs: Any, *, reverse: bool = False
 ) -> tuple[Any, Any]:
     """Compute what `jax.lax.scan` does, by one kernel.
 
@@ -67,31 +62,18 @@ def scan(
       carry: pytree of arrays, the carry before the first step.
       xs: pytree of arrays [T, ...], the inputs.
       reverse: run from the last step to the first.
-      unroll: steps in an iteration where `fission.scan` runs. The kernel has no use for
-        it.
-      required: whether to raise where there can be no kernel. Otherwise `fission.scan`
-        runs there.
 
     Returns:
       (carry after the last step, outputs [T, ...]).
 
     Raises:
-      ValueError: a condition of the kernel does not hold.
+      NoKernel: a condition of the kernel does not hold.
     """
     loop = _Loop(body, carry, xs, reverse)
-    reason = loop.reason_against_kernel()
-    if reason and required:
-        raise ValueError(f"scan: kernels='on' cannot be used here: {reason}")
-    if reason:
-        return fission.scan(body, carry, xs, reverse=reverse, unroll=unroll)
-
-    run = jax.custom_jvp(loop.kernel)
-
-    @run.defjvp
-    def _(primals, tangents):
-        return jax.jvp(loop.plain, primals, tangents)
-
+    if reason := loop.reason_against_kernel():
+        raise NoKernel(reason)
     numbers = [mosaic.without_booleans(a) for a in jax.tree.leaves(xs)]
+    run = with_derivative(loop.kernel, loop.plain)
     last, ys = run(loop.constants, jax.tree.leaves(carry), numbers)
     carry_tree, y_tree = loop.trees
     return jax.tree.unflatten(carry_tree, last), jax.tree.unflatten(y_tree, ys)

@@ -15,9 +15,12 @@ from collections.abc import Sequence
 
 from lnrepro.errors import UserError, ended
 
-# What the CUDA plugin needs besides itself to compile: ptxas and the device library.
-# The libraries that run a program, such as cuBLAS, are not needed.
-CUDA = ("nvidia-cuda-nvcc-cu12==12.9.*", "nvidia-cuda-runtime-cu12==12.9.*")
+# What the CUDA plugin needs besides itself to compile: ptxas, the device library, and
+# NVRTC for our own kernels. The libraries that run a program, such as cuBLAS, are not
+# needed.
+CUDA = tuple(
+    f"nvidia-cuda-{name}-cu12==12.9.*" for name in ("nvcc", "runtime", "nvrtc")
+)
 # Haiku, which is compared, with what it needs.
 PEERS = ("dm-haiku==0.0.*", "jmp==0.0.*", "tabulate==0.9.*")
 

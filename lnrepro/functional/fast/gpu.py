@@ -1,0 +1,128 @@
+"""A loop over steps as one CUDA kernel, for GPUs of compute capability 9 (Hopper).
+
+    before   what depends on the inputs of a step alone      XLA, all steps at once
+    loop     what the next carry depends on                  one kernel
+    after    all other outputs                               XLA, all steps at once
+
+`fast.fission` takes the body of the loop apart like this. XLA starts several kernels in
+every step of the loop, and each of them waits for the one before it. Here the loop is
+one kernel, forward and backward, around the unchanged `Cell.step`:
+
+    equations -- gpu_values --> numbers of a lane -- gpu_kernel --> rounds, layout
+              -- gpu_text --> CUDA -- gpu_compile --> PTX in an XLA program
+
+A cluster of blocks has 8 or 16 rows of the batch and all units. The weights stay on
+chip, as operands of tensor cores. Sums over units and inputs of products travel between
+the blocks through distributed shared memory.
+
+No kernel has run on a GPU yet. On a CPU, where every thread is a fiber, values and
+gradients equal those of the scan: tests/functional/test_gpu.py.
+
+Limits:
+- Products are those of TF32, which is the default of XLA on these GPUs, or of bfloat16.
+- A carry is [B, H]. Other sizes of the equations are multiples of H, or small.
+- Weights fit into the registers and shared memory of 8 blocks, but for what 192 KiB of
+  each of them read from the L2 cache in every step.
+- XLA does not shard a kernel: call it inside `jax.shard_map(check_vma=False)`.
+- A program with it runs on GPUs alone, and `jax.export` does not take it.
+- `jax.vmap` over rows is a larger batch. Over weights it is a loop of XLA.
+- A derivative of the kernel, for second derivatives, is that of a loop of XLA.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lnrepro.functional.fast import fission, gpu_compile, gpu_kernel
+from lnrepro.functional.fast.gpu_kernel import Program
+from lnrepro.functional.fast.kernels import NoKernel, with_derivative
+
+
+def scan(
+    body: Callable, carry: Any, xs: Any, *, reverse: bool = False
+) -> tuple[Any, Any]:
+    """Compute what `jax.lax.scan` does, with what is sequential as one kernel.
+
+    Args:
+      body: (carry, inputs of a step) -> (carry, outputs of a step).
+      carry: pytree of arrays, the carry before the first step.
+      xs: pytree of arrays [T, ...], the inputs.
+      reverse: run from the last step to the first.
+
+    Returns:
+      (carry after the last step, outputs [T, ...]).
+
+    Raises:
+      NoKernel: a condition of the kernel does not hold.
+    """
+    if reason := gpu_compile.reason_against_device():
+        raise NoKernel(reason)
+    for a in map(jax.typeof, jax.tree.leaves((carry, xs))):
+        if any(a.sharding.spec):
+            raise NoKernel("arrays are sharded over Explicit axes; use jax.shard_map")
+        # The name differs between versions of JAX.
+        axes = getattr(a, "manual_axis_type", None)
+        if axes.varying if axes else a.vma:
+            raise NoKernel("inside jax.shard_map, it needs check_vma=False")
+    if jax.tree.leaves(xs)[0].shape[0] == 0:
+        raise NoKernel("there are no steps")
+    parts = fission.take_apart(body, carry, xs, draw_before=True)
+    program, read = gpu_kernel.trace(parts)
+    names = [*parts.constants, *parts.carry, *parts.to_loop]
+    launch = _launch(program, parts.steps, reverse)
+
+    def in_kernel(constants, carry, stacked):
+        values = dict(zip(names, (*constants, *carry, *stacked), strict=True))
+        results = launch(*(values[v] for v in read))
+        last = list(carry)
+        for i in program.carries:
+            last[i] = results.pop(0)
+        return last, results
+
+    def in_xla(constants, carry, stacked):
+        return fission.in_xla(parts, constants, carry, stacked, reverse)
+
+    return fission.around(parts, with_derivative(in_kernel, in_xla), carry, xs)
+
+
+def _launch(program: Program, steps: int, reverse: bool, groups: int = 1) -> Callable:
+    """Return (arguments) -> results of a kernel of so many groups of B rows."""
+    kernel = gpu_kernel.kernel(program, groups * program.rows, steps, reverse)
+    count = len(program.types)
+
+    @jax.custom_batching.custom_vmap
+    def launch(*arguments):
+        return gpu_compile.call(kernel, arguments)
+
+    @launch.def_vmap
+    def _(size, is_mapped, *arguments):
+        described = list(zip(program.arguments, is_mapped, arguments, strict=True))
+        if any(m and a.number not in program.with_rows for a, m, _ in described):
+            # With other weights for each: one kernel after the other.
+            def one(mapped):
+                mapped = iter(mapped)
+                return launch(*(next(mapped) if m else x for _, m, x in described))
+
+            mapped = [x for _, m, x in described if m]
+            return jax.lax.map(one, mapped), [True] * count
+
+        # As many groups of rows: one kernel of more rows.
+        folded = []
+        for a, is_one_mapped, x in described:
+            if a.number in program.with_rows:
+                axis = int(a.what == "stack")
+                if not is_one_mapped:
+                    x = jnp.broadcast_to(x, (size, *x.shape))
+                x = jnp.moveaxis(x, 0, axis)
+                x = x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])
+            folded.append(x)
+        results = _launch(program, steps, reverse, groups * size)(*folded)
+        for i, x in enumerate(results):
+            axis = int(i >= len(program.carries))
+            x = x.reshape(*x.shape[:axis], size, -1, *x.shape[axis + 1 :])
+            results[i] = jnp.moveaxis(x, axis, 0)
+        return results, [True] * count
+
+    return launch

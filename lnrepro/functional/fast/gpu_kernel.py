@@ -1,0 +1,218 @@
+"""The sequential part of a loop as rounds of one CUDA kernel, and how it is laid out.
+
+    carry, inputs of a step --> [ element-wise | sums | product ] --> carry, outputs
+
+A step is a few rounds. In each, a block computes what it can, sends what others need
+(parts of sums, or the input of a product), computes what needs no answer, and waits.
+
+What a sender overwrites, all have read: with two rounds in a step, each exchange proves
+it for the other. With one round, what arrives has two buffers.
+"""
+
+from typing import NamedTuple
+
+import jax
+
+from lnrepro.functional.fast import fission, gpu_text
+from lnrepro.functional.fast.gpu_values import Argument, Atom, Product, Tracer
+from lnrepro.functional.fast.kernels import NoKernel
+
+# Of an H100.
+CORES, SHARED_MEMORY = 132, 227 * 1024
+# Blocks of a cluster. XLA launches no larger ones.
+CLUSTERS = (1, 2, 4, 8)
+# Registers of a thread for weights: {(rows of a cluster, units of a lane): number}.
+# With more, ptxas spills others to memory.
+REGISTERS = {(8, 1): 128, (8, 2): 48, (16, 1): 32, (16, 2): 0}
+# Bytes of weights of a block. About a third of so many are read in every step.
+MOST_WEIGHTS = 400 * 1024
+
+
+class Program(NamedTuple):
+    """What a step computes, for any number of rows."""
+
+    rows: int  # B of the equations.
+    units: int  # H.
+    arguments: list[Argument]  # Those that the kernel reads.
+    with_rows: set[int]  # Numbers of those that have a batch axis.
+    carries: list[int]  # Numbers of the leaves of the carry that change.
+    # (offset, atom, whether it stands for H units) of each array in memory: these
+    # leaves, their new values, and what is stacked.
+    start: list[list]
+    carry: list[list]
+    outputs: list[list]
+    types: (
+        list  # Shape and dtype of `carry`, and of `outputs` without the axis of time.
+    )
+    atoms: list[Atom]  # All that are made, in an order in which they can be.
+    products: list[Product]
+    rounds: list["Round"]
+
+
+class Round(NamedTuple):
+    """A round of a step. Sums and products are not sent in the same one."""
+
+    first: list  # Atoms that are made before it sends.
+    sums: list  # Exchanges, each of up to four sums, or of the two atoms of moments.
+    product: list  # Atoms of products.
+    then: list  # Atoms that are made while it waits.
+
+
+class Kernel(NamedTuple):
+    """A kernel for so many rows and steps."""
+
+    source: str  # In CUDA.
+    results: list  # Shapes and dtypes of last carries and outputs [T, ...].
+    blocks: int  # Of all clusters.
+    threads: int  # Of a block.
+
+
+def trace(parts: fission.Parts) -> tuple[Program, list]:
+    """Return what a step computes, and the variables that the kernel reads.
+
+    Args:
+      parts: the body of the loop, of which the kernel is the sequential part.
+
+    Raises:
+      NoKernel: there is none for these equations.
+    """
+    # Sums of gradients may be carries that pass through unchanged.
+    pairs = list(zip(parts.carry, parts.new_carry, strict=True))
+    changing = [i for i, (old, new) in enumerate(pairs) if old is not new]
+    carry = [parts.carry[i] for i in changing]
+    shapes = [v.aval.shape for v in carry]
+    if not shapes or any(len(shape) != 2 for shape in shapes):
+        raise NoKernel(f"a carry of the shapes {shapes}; it must be [B, H]")
+    if not all(isinstance(n, int) for shape in shapes for n in shape):
+        raise NoKernel("a size is symbolic")
+    tracer = Tracer(shapes[0][0], min(shape[1] for shape in shapes))
+    if tracer.units < 4:
+        raise NoKernel(f"a carry of {tracer.units} units; at least 4 are needed")
+    kinds = dict.fromkeys([*parts.constants, *parts.carry], "constant")
+    kinds |= dict.fromkeys(carry, "carry") | dict.fromkeys(parts.to_loop, "stack")
+    arguments = [Argument(i, v.aval, kinds[v]) for i, v in enumerate(kinds)]
+    values: dict = dict(zip(kinds, arguments, strict=True))
+    start = [list(tracer.stored(tracer.array(values[v]))) for v in carry]
+    tracer.evaluate(parts.loop, values)
+    results = [*(parts.new_carry[i] for i in changing), *parts.to_after]
+    arrays = [tracer.array(tracer.read(v, values)) for v in results]
+    stored = [list(tracer.stored(a)) for a in arrays]
+    kept = [atom for array in start + stored for _, atom, _ in array]
+    _merge_moments(_needed(kept), tracer.units)
+    atoms = _needed(kept)
+    products = tracer.products
+    if {a.how[0] for a in atoms if a.kind == "product"} != set(range(len(products))):
+        raise NoKernel("a product that nothing reads")
+    if not products:
+        raise NoKernel("no product by a weight in a step")
+    inputs = [a.how for a in atoms if a.kind == "input"]
+    read = {place.argument.number for place in inputs}
+    read |= {p.weight.number for p in products}
+    program = Program(
+        tracer.rows,
+        tracer.units,
+        [a for a in arguments if a.number in read],
+        {place.argument.number for place in inputs if place.has_row},
+        changing,
+        start,
+        stored[: len(carry)],
+        stored[len(carry) :],
+        [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in results],
+        atoms,
+        products,
+        _rounds(atoms),
+    )
+    return program, [v for v in kinds if values[v] in program.arguments]
+
+
+def _needed(atoms):
+    """Some atoms and those that they are made of, without literals, in order."""
+    needed, waiting = set(), list(atoms)
+    while waiting:
+        a = waiting.pop()
+        if a.value is None and a not in needed:
+            needed.add(a)
+            waiting += a.args
+            waiting += [a.how] if isinstance(a.how, Atom) else []
+    return sorted(needed, key=lambda a: a.number)
+
+
+def _merge_moments(atoms, units):
+    """Exchange sums of squared deviations with the sum that their mean is made of."""
+    for a in atoms:
+        if a.kind != "sum" or any(x.how != "{0} * {0}" for x in a.args):
+            continue
+        deviations = [x.args[0] for x in a.args]
+        if any(d.how != "{0} - {1}" for d in deviations):
+            continue
+        values = tuple(d.args[0] for d in deviations)
+        mean = deviations[0].args[1]
+        if mean.how != "{0} / {1}" or any(d.args[1] is not mean for d in deviations):
+            continue
+        total, count = mean.args
+        is_mean = total.kind == "sum" and count.value == units * len(values)
+        if is_mean and total.args == values:
+            total.kind = a.kind = "moments"
+            a.args, a.how = values, total
+
+
+def _rounds(atoms):
+    """Rounds of exchanges, as early as they can be."""
+    done = {a for a in atoms if a.kind == "input"}
+    todo = [a for a in atoms if a not in done]
+
+    def is_made(a):
+        return all(x.value is not None or x in done for x in a.args)
+
+    rounds = []
+    while todo:
+        ready = []
+        for a in todo:
+            if a.kind == "local" and is_made(a):
+                ready.append(a)
+                done.add(a)
+        pending = [a for a in todo if a.kind != "local" and is_made(a)]
+        sums = [a for a in pending if a.kind == "sum"]
+        exchanges: list = [(a.how, a) for a in pending if isinstance(a.how, Atom)]
+        exchanges += [sums[i : i + 4] for i in range(0, len(sums), 4)]
+        product = [a for a in pending if a.kind == "product" and not exchanges]
+        sent = [a for exchange in exchanges for a in exchange] + product
+        urgent = set(_needed(sent))
+        first = [a for a in ready if a in urgent]
+        then = [a for a in ready if a not in urgent]
+        rounds.append(Round(first, exchanges, product, then))
+        done |= set(sent)
+        todo = [a for a in todo if a not in done]
+    return rounds
+
+
+def kernel(program: Program, rows: int, steps: int, reverse: bool) -> Kernel:
+    """Return the kernel of a program for B rows and T steps.
+
+    Raises:
+      NoKernel: its weights are too large.
+    """
+    # The fewest blocks in which every lane has one unit.
+    enough = [c for c in CLUSTERS if program.units <= 32 * c]
+    blocks = min(enough, default=CLUSTERS[-1])
+    weights = [product.weight.aval for product in program.products]
+    size = sum(w.size * w.dtype.itemsize for w in weights)
+    if size > blocks * MOST_WEIGHTS:
+        raise NoKernel(
+            f"weights of {size // 1024} KiB; {blocks} blocks have room for "
+            f"{blocks * MOST_WEIGHTS // 1024}"
+        )
+    # More clusters than the GPU holds at once would wait for each other.
+    height = 16 if rows > 8 * (CORES // blocks) else 8
+    clusters, of_lane = -(-rows // height), -(-program.units // (32 * blocks))
+    results = []
+    for i, a in enumerate(program.types):
+        time = (steps,) if i >= len(program.carries) else ()
+        shape = (*time, rows, *a.shape[1:])
+        results.append(jax.ShapeDtypeStruct(shape, a.dtype))
+    numbers = {"C": blocks, "R": height, "H": program.units, "B": rows, "T": steps}
+    numbers["REVERSE"] = int(reverse)
+    numbers["REGISTERS"] = REGISTERS[height, of_lane]
+    numbers["SHARED"] = SHARED_MEMORY
+    source = gpu_text.source(program, numbers)
+    return Kernel(source, results, clusters * blocks, 32 * height)

@@ -1,0 +1,106 @@
+// What C++ has no words for, as PTX. tests/functional/gpu_cpu has the same for a CPU.
+typedef unsigned int u32;
+typedef unsigned long long Barrier;
+struct bf16 { unsigned short bits; };
+constexpr int smaller(int a, int b) { return a < b ? a : b; }
+constexpr int larger(int a, int b) { return a > b ? a : b; }
+#define DEV __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+#define UNROLL_2 _Pragma("unroll 2")
+#define NO_UNROLL _Pragma("unroll 1")
+#define KERNEL \
+  extern "C" __global__ void __cluster_dims__(C, 1, 1) __launch_bounds__(32 * R, 1)
+
+template <class S> DEV S& shared() {
+  extern __shared__ __align__(128) unsigned char raw[];
+  return *(S*)raw;
+}
+DEV int thread_id() { return threadIdx.x; }
+DEV int cluster_rank() { return blockIdx.x % C; }
+DEV int cluster_id() { return blockIdx.x / C; }
+DEV void block_sync() { __syncthreads(); }
+DEV void warp_sync() { __syncwarp(); }
+DEV void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+DEV float shuffle(float v, int from) { return __shfl_sync(~0u, v, from); }
+DEV float warp_sum(float v) {
+  for (int i = 16; i; i /= 2) v += __shfl_xor_sync(~0u, v, i);
+  return v;
+}
+
+// Addresses in the shared memory of this block, and of another one of the cluster.
+DEV u32 local(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+DEV u32 remote(const void* p, int rank) {
+  u32 r;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(local(p)), "r"(rank));
+  return r;
+}
+
+// A barrier's phase ends when all bytes that are expected of it have arrived.
+DEV void init(Barrier* b) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(local(b)) : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+DEV void expect(Barrier* b, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               ::"r"(local(b)), "r"(bytes) : "memory");
+}
+DEV void wait(Barrier* b, int parity) {
+  asm volatile(
+      "{\n.reg .pred p;\nL%=:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
+      "@!p bra L%=;\n}" ::"r"(local(b)), "r"(parity) : "memory");
+}
+#define SEND(n) \
+  "st.async.shared::cluster.mbarrier::complete_tx::bytes.v" #n ".f32 [%0], "
+DEV void send2(void* to, Barrier* b, int rank, float2 v) {
+  asm volatile(SEND(2) "{%1, %2}, [%3];" ::"r"(remote(to, rank)), "f"(v.x), "f"(v.y),
+               "r"(remote(b, rank)) : "memory");
+}
+DEV void send4(void* to, Barrier* b, int rank, float4 v) {
+  asm volatile(SEND(4) "{%1, %2, %3, %4}, [%5];" ::"r"(remote(to, rank)), "f"(v.x),
+               "f"(v.y), "f"(v.z), "f"(v.w), "r"(remote(b, rank)) : "memory");
+}
+
+DEV float tf32(float v) {
+  u32 r;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(v));
+  return __uint_as_float(r);
+}
+// Two numbers as bfloat16 in the bits of one.
+DEV float pack(float low, float high) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return __uint_as_float(r);
+}
+DEV float rounded(float v) { return pack(0.f, v); }
+DEV float number(float v) { return v; }
+DEV bool number(bool v) { return v; }
+DEV float number(bf16 v) { return __uint_as_float((u32)v.bits << 16); }
+DEV void put(float* to, float v) { *to = v; }
+DEV void put(bool* to, bool v) { *to = v; }
+DEV void put(bf16* to, float v) { to->bits = __float_as_uint(pack(0.f, v)) >> 16; }
+
+// c[16 x 8] += a[16 x k] b[k x 8], with k = 8 in TF32 and k = 16 in bfloat16.
+#define MMA(shape) \
+  asm volatile("mma.sync.aligned." shape " {%0, %1, %2, %3}, {%4, %5, %6, %7}, " \
+      "{%8, %9}, {%0, %1, %2, %3};" \
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
+      : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), \
+        "r"(__float_as_uint(a.z)), "r"(__float_as_uint(a.w)), \
+        "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)))
+DEV void mma_tf32(float (&c)[4], float4 a, float b0, float b1) {
+  MMA("m16n8k8.row.col.f32.tf32.tf32.f32");
+}
+DEV void mma_bf16(float (&c)[4], float4 a, float b0, float b1) {
+  MMA("m16n8k16.row.col.f32.bf16.bf16.f32");
+}
+
+DEV float sigmoid(float v) { return __fdividef(1.f, 1.f + __expf(-v)); }
+// exp(2 v) is to be finite. NaN stays NaN.
+DEV float tanh_(float v) {
+  v = v > 15.f ? 15.f : v < -15.f ? -15.f : v;
+  return 1.f - __fdividef(2.f, __expf(2.f * v) + 1.f);
+}

@@ -1,0 +1,214 @@
+"""The source of a kernel, in CUDA.
+
+gpu_source/parts.cuh has the products and sums, gpu_source/device.cuh what C++ has no
+words for. Every atom is a variable, with an entry for each unit of the lane where units
+differ.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from lnrepro.functional.fast.gpu_values import TYPES, Atom
+from lnrepro.functional.fast.kernels import NoKernel
+
+_KERNEL = """\
+constexpr int {constants}, EXCHANGES = {exchanges};
+#include "device.cuh"
+#include "parts.cuh"
+{products}
+struct Shared {{ {members} Sums sums; }};
+static_assert(sizeof(Shared) <= SHARED, "");
+KERNEL recurrence({parameters}) {{
+  Shared& sm = shared<Shared>();
+  const int tid = thread_id(), row = cluster_id() * R + tid / 32;
+  const Me me = {{tid, tid / 32, tid % 32, cluster_rank()}};
+  const int unit = me.block * U + me.lane;
+  const bool has_row = row < B;
+  {start}
+  // The inputs of a step are read a step before.
+  int s = REVERSE ? T - 1 : 0;
+  {first_inputs}
+  sm.sums.start(me);
+  cluster_sync();
+  NO_UNROLL for (int t = 0; t < T; ++t) {{
+    if (tid == 0) {{
+      {expected}
+    }}
+    {inputs}
+    const int next = t + 1 == T ? s : REVERSE ? s - 1 : s + 1;
+    {next_inputs}
+    {rounds}
+    {new_carry}
+    s = next;
+  }}
+  {last_carry}
+  cluster_sync();  // No block leaves while others may send to it.
+}}
+"""
+
+
+def source(program: Any, constants: dict[str, int]) -> str:
+    """Return the source of a kernel.
+
+    Args:
+      program: a `gpu_kernel.Program`.
+      constants: {name: number}, those that gpu_source/parts.cuh asks for.
+    """
+    parameters = [
+        f"const {TYPES[a.aval.dtype]}* __restrict__ a{a.number}"
+        for a in program.arguments
+    ]
+    for i, a in enumerate(program.types):
+        parameters.append(f"{TYPES[a.dtype]}* __restrict__ y{i}")
+    exchanges = [exchange for r in program.rounds for exchange in r.sums]
+    is_single = sum(bool(r.sums or r.product) for r in program.rounds) == 1
+    products, start, expected = [], [], []
+    registers, memory = "REGISTERS", "SHARED - (int)sizeof(Sums)"
+    for i, (weight, is_transposed, inputs) in enumerate(program.products):
+        count = weight.aval.size // (program.units**2 * len(inputs))
+        words = [TYPES[weight.aval.dtype], len(inputs), count, int(is_transposed)]
+        words += [1 + is_single, registers, memory]
+        products.append(f"typedef Product<{', '.join(map(str, words))}> P{i};")
+        registers += f" - P{i}::USED"
+        memory += f" - (int)sizeof(P{i})"
+        start.append(f"P{i}::Weights w{i};")
+        start.append(f"sm.p{i}.start(w{i}, a{weight.number}, me);")
+        expected.append(f"sm.p{i}.expect_step(t);")
+    for i, exchange in enumerate(exchanges):
+        size = 16 if len(exchange) > 2 else 8
+        expected.append(f"expect(&sm.sums.bar[{i}], R * C * {size});")
+    inputs = [a for a in program.atoms if a.kind == "input"]
+    stacks = [a for a in inputs if a.how.argument.what == "stack"]
+    start += [_define(a, _read(a)) for a in inputs if a not in stacks]
+
+    old = [a for array in program.start for _, a, _ in array]
+    new = [a for array in program.carry for _, a, _ in array]
+    new_carry = [_define(a, _value(b), "new_") for a, b in zip(old, new, strict=True)]
+    new_carry += [_set(a, _value(a, "new_")) for a in old]
+    last_carry, outputs = [], {}
+    for i, array in enumerate(program.start):
+        last_carry += [_store(i, program.types[i], *one) for one in array]
+    for i, array in enumerate(program.outputs, len(program.start)):
+        for offset, a, is_units in array:
+            line = _store(i, program.types[i], offset, a, is_units, "s")
+            outputs.setdefault(a, []).append(line)
+    sections = {
+        "products": products,
+        "start": start,
+        "first_inputs": [_define(a, _read(a, "s"), "next_") for a in stacks],
+        "expected": expected,
+        "inputs": [_define(a, _value(a, "next_")) for a in stacks],
+        "next_inputs": [_set(a, _read(a, "next"), "next_") for a in stacks],
+        "rounds": _rounds(program, outputs),
+        "new_carry": new_carry,
+        "last_carry": last_carry,
+    }
+    return _KERNEL.format(
+        constants=", ".join(f"{name} = {n}" for name, n in constants.items()),
+        exchanges=len(exchanges),
+        members=" ".join(f"P{i} p{i};" for i in range(len(products))),
+        parameters=", ".join(parameters),
+        **{name: "\n    ".join(lines) for name, lines in sections.items()},
+    )
+
+
+def _rounds(program: Any, outputs: dict[Atom, list[str]]) -> Iterator[str]:
+    """Yield the statements of a step. What is made is stored after a round has sent."""
+    made = [a for a in outputs if a.kind in ("input", "literal")]
+    number = 0
+    for r in program.rounds:
+        exchanges = list(enumerate(r.sums, number))
+        number += len(exchanges)
+        yield from (_define(a, _expression(a)) for a in r.first)
+        for i, exchange in exchanges:
+            yield from _send(i, exchange)
+        used = sorted({a.how[0] for a in r.product})
+        for i in used:
+            for chunk, a in enumerate(program.products[i].inputs):
+                yield f"{{ float x[NU]; EACH x[n] = {_value(a)};"
+                yield f"  sm.p{i}.send(t, {chunk}, x, me); }}"
+        yield from (_define(a, _expression(a)) for a in r.then)
+        for a in (*made, *r.first, *r.then):
+            yield from outputs.get(a, ())
+        for i, exchange in exchanges:
+            yield from _wait(i, exchange)
+        for i in used:
+            weight = program.products[i].weight.number
+            yield f"sm.p{i}.multiply(t, w{i}, a{weight}, me);"
+        for a in r.product:
+            yield _define(a, f"sm.p{a.how[0]}.result(t, {a.how[1]}, n, me)")
+        made = [a for exchange in r.sums for a in exchange] + r.product
+    for a in made:
+        yield from outputs.get(a, ())
+
+
+def _send(i, exchange):
+    """Send this warp's parts of the moments of some values, or of up to four sums."""
+    is_moments = isinstance(exchange, tuple)
+    sums = [[a] for a in exchange[1].args] if is_moments else [a.args for a in exchange]
+    yield f"constexpr int N{i} = {len(sums)};"
+    yield f"float x{i}[N{i}][NU];"
+    for j, atoms in enumerate(sums):
+        yield f"EACH x{i}[{j}][n] = {' + '.join(map(_value, atoms))};"
+    yield f"send_{'moments' if is_moments else 'sums'}(sm.sums, {i}, x{i}, me);"
+
+
+def _wait(i, exchange):
+    name = "wait_moments" if isinstance(exchange, tuple) else "wait_sums"
+    yield f"float s{i}[4]; {name}<N{i}>(sm.sums, {i}, t & 1, s{i}, me);"
+    for j, a in enumerate(exchange):
+        yield _define(a, f"s{i}[{j}]")
+
+
+def _value(a, prefix="v"):
+    """An atom in an expression of unit n."""
+    if a.value is None:
+        return f"{prefix}{a.number}[n]" if a.per_unit else f"{prefix}{a.number}"
+    if a.type == "bool":
+        return str(a.value).lower()
+    if not math.isfinite(a.value):
+        raise NoKernel("a constant that is not finite")
+    return f"({float(a.value)!r}f)"
+
+
+def _expression(a):
+    return a.how.format(*map(_value, a.args))
+
+
+def _define(a, expression, prefix="v"):
+    """Declare a variable for an atom, and give it a value."""
+    type, axis = "bool" if a.type == "bool" else "float", "[NU]" * a.per_unit
+    return f"{type} {prefix}{a.number}{axis}; {_set(a, expression, prefix)}"
+
+
+def _set(a, expression, prefix="v"):
+    return f"{'EACH ' * a.per_unit}{_value(a, prefix)} = {expression};"
+
+
+def _offset(has_row, shape, offset, is_units, step):
+    """Where an atom lies in memory at a step."""
+    row = f"((size_t){step} * B + row)" if has_row else f"(size_t){step}"
+    unit = " + unit + 32 * n" * is_units
+    return f"{row} * {math.prod(shape[has_row:])} + {offset}{unit}"
+
+
+def _read(a, step="0"):
+    argument, has_row, offset = a.how
+    at = _offset(has_row, argument.aval.shape, offset, a.per_unit, step)
+    conditions = ["has_row"] * has_row + ["me.has(n)"] * a.per_unit
+    value = f"number(a{argument.number}[{at}])"
+    if not conditions:
+        return value
+    zero = "false" if a.type == "bool" else "0.f"
+    return f"{' && '.join(conditions)} ? {value} : {zero}"
+
+
+def _store(i, type, offset, a, is_units, step="0"):
+    """The statement that stores an atom in result i."""
+    put = (
+        f"put(&y{i}[{_offset(True, type.shape, offset, is_units, step)}], {_value(a)});"
+    )
+    if is_units:
+        return f"if (has_row) EACH if (me.has(n)) {put}"
+    return f"if (has_row && me.block == 0 && me.lane == 0) {put}"

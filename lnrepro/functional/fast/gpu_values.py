@@ -1,0 +1,415 @@
+"""Equations on arrays as operations on what one lane of a GPU holds of one row.
+
+A kernel gives each row of the batch to a warp, and each unit to a lane. So of an array
+[B, 4 H] a lane holds four numbers a unit, which are called atoms here. An array is
+described by its entries in one row: which atom each of them is, and of which unit.
+
+    gates [B, 2 H], H = 3     atoms  i i i f f f
+                              units  1 2 3 1 2 3      0: the same for all units
+
+Slices, splits, concatenations and reshapes move entries, which costs a kernel nothing.
+What is left are element-wise operations, sums over units, and products.
+
+Shape letters: B rows, H units, K and N multiples of H.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from lnrepro.functional.fast.kernels import NoKernel
+
+# The types of numbers in memory. A kernel computes in float32, and rounds the results
+# of operations on bfloat16.
+TYPES = {
+    jnp.dtype(jnp.float32): "float",
+    jnp.dtype(jnp.bfloat16): "bf16",
+    jnp.dtype(jnp.bool_): "bool",
+}
+# An array has at most so many atoms, each of which takes a register.
+MOST_ATOMS = 64
+ELEMENTWISE = {
+    "add": "{0} + {1}", "add_any": "{0} + {1}", "sub": "{0} - {1}",
+    "mul": "{0} * {1}", "div": "{0} / {1}", "neg": "-{0}", "square": "{0} * {0}",
+    "max": "maximum({0}, {1})", "min": "minimum({0}, {1})", "abs": "fabsf({0})",
+    "tanh": "tanh_({0})", "logistic": "sigmoid({0})", "exp": "expf({0})",
+    "log": "logf({0})", "log1p": "log1pf({0})", "expm1": "expm1f({0})",
+    "sqrt": "sqrtf({0})", "rsqrt": "rsqrtf({0})", "erf": "erff({0})",
+    "pow": "powf({0}, {1})", "clamp": "minimum(maximum({1}, {0}), {2})",
+    "sin": "sinf({0})", "cos": "cosf({0})", "exp2": "exp2f({0})",
+    "floor": "floorf({0})", "ceil": "ceilf({0})",
+    "select_n": "{0} ? {2} : {1}", "copy": "{0}", "copy_p": "{0}",
+    "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}", "ge": "{0} >= {1}",
+    "eq": "{0} == {1}", "ne": "{0} != {1}", "and": "{0} && {1}", "or": "{0} || {1}",
+    "not": "!{0}", "is_finite": "isfinite({0})",
+}  # fmt: skip
+# Second arguments that change nothing.
+NEUTRAL = {"add": 0, "add_any": 0, "sub": 0, "mul": 1, "div": 1}
+# Operations that tell XLA something, and return their arguments.
+SAME = {"optimization_barrier", "pvary", "pcast"}
+CALLS = {"jit", "closed_call", "custom_jvp_call", "custom_vjp_call"}
+
+
+@dataclasses.dataclass(eq=False)
+class Atom:
+    """A number per unit of a row, or per row; or a literal, whose value is known."""
+
+    number: int  # Its place among all atoms.
+    kind: str  # "literal", "input", "local", "sum", "moments" or "product".
+    # Of a local atom the expression, of an input its `Place`, of a product (product,
+    # chunk), of squared deviations from a mean the sum that the mean is made of.
+    how: Any
+    args: tuple  # The atoms that it is made of.
+    type: str = "float"  # A value of `TYPES`.
+    per_unit: bool = False  # Whether units differ.
+    value: Any = None  # That of a literal.
+
+
+class Argument(NamedTuple):
+    """An argument of the kernel: "constant", "carry", or "stack" [T, ...]."""
+
+    number: int
+    aval: Any
+    what: str
+
+
+class Place(NamedTuple):
+    """Where an atom lies in memory, counted from the first entry of its row."""
+
+    argument: Argument
+    has_row: bool
+    offset: int
+
+
+class Array(NamedTuple):
+    """What every entry of one row of an array is."""
+
+    # Atom number * (H + 1) + unit, of size 1 along a first axis that is the batch.
+    codes: np.ndarray
+    shape: tuple
+
+
+class Product(NamedTuple):
+    """A product of atoms, one a chunk of H, with the weight in an argument."""
+
+    weight: Argument
+    is_transposed: bool
+    inputs: tuple
+
+
+class Tracer:
+    """Evaluates equations on arrays of atoms.
+
+    Attributes:
+      rows, units: B and H.
+      atoms: all atoms, in an order in which they can be made.
+      products: all products.
+    """
+
+    def __init__(self, rows: int, units: int):
+        """Start with no atoms."""
+        self.rows, self.units = rows, units
+        self.atoms: list[Atom] = []
+        self.products: list[Product] = []
+        self._memo: dict[tuple, Atom] = {}
+
+    def evaluate(self, equations: Sequence, values: dict) -> None:
+        """Evaluate equations in their order.
+
+        Args:
+          equations: those whose results are in `values` are passed over.
+          values: {variable: array, argument, or numbers that are known}, to read and to
+            add to.
+
+        Raises:
+          NoKernel: an operation that a kernel does not have.
+        """
+        for e in equations:
+            if not all(v in values for v in e.outvars):
+                inputs = [self.read(a, values) for a in e.invars]
+                for v, result in zip(e.outvars, self._results(e, inputs), strict=True):
+                    values.setdefault(v, result)
+
+    @staticmethod
+    def read(v: Any, values: dict) -> Any:
+        """Return the value of a variable or a literal."""
+        return np.asarray(v.val) if isinstance(v, core.Literal) else values[v]
+
+    def array(self, value: Any) -> Array:
+        """Return the array of an argument, or of numbers that are known."""
+        if isinstance(value, Array):
+            return value
+        if not isinstance(value, Argument):
+            value = np.asarray(value)
+            numbers, inverse = np.unique(value, return_inverse=True)
+            if numbers.size > MOST_ATOMS:
+                raise NoKernel(f"a constant {value.shape} of many numbers")
+            codes = np.concatenate([self._codes(self._literal(n)) for n in numbers])
+            return Array(codes[inverse].reshape(value.shape), value.shape)
+        shape, dtype = value.aval.shape, value.aval.dtype
+        if dtype not in TYPES:
+            raise NoKernel(f"an array of {dtype}")
+        # Where B is a multiple of H, a vector of constants could be either. A wrong
+        # guess makes units meet others, which is refused.
+        has_row = shape[:1] == (self.rows,)
+        has_row = has_row and (value.what != "constant" or len(shape) == 2)
+        inner = shape[has_row:]
+        codes = []
+        for offset, size in self._chunks(inner):
+            place = Place(value, has_row, offset)
+            atom = self._new("input", place, type=TYPES[dtype], per_unit=size > 1)
+            codes.append(self._codes(atom))
+        return Array(np.concatenate(codes).reshape((1,) * has_row + inner), shape)
+
+    def stored(self, a: Array) -> Iterator[tuple[int, Atom, bool]]:
+        """Yield (offset, atom, whether it stands for H units) of an array in memory."""
+        if a.shape[:1] != (self.rows,):
+            raise NoKernel(f"a result {a.shape} without the batch")
+        codes = self._one_row(a).codes.ravel()
+        for offset, size in self._chunks(a.shape[1:]):
+            part = codes[offset : offset + size]
+            atom = self.atoms[part[0] // (self.units + 1)]
+            if atom.per_unit > (size > 1) or (part != self._codes(atom)).any():
+                raise NoKernel("units that are not in their order")
+            yield offset, atom, size > 1
+
+    def _chunks(self, shape):
+        """(first entry, number of entries) of what is one atom each in memory."""
+        is_units = bool(shape) and self._is_units(shape[-1])
+        size = self.units if is_units else 1
+        count = math.prod(shape) // size
+        if count > MOST_ATOMS:
+            raise NoKernel(f"an array {shape}: too many numbers for a lane")
+        return [(i * size, size) for i in range(count)]
+
+    def _is_units(self, size):
+        return size % self.units == 0
+
+    def _results(self, e, inputs):
+        name, out = e.primitive.name, e.outvars[0].aval
+        if name in CALLS:
+            inner = e.params.get("call_jaxpr", e.params.get("jaxpr"))
+            values = dict(zip(inner.jaxpr.constvars, inner.consts, strict=True))
+            values |= dict(zip(inner.jaxpr.invars, inputs, strict=True))
+            self.evaluate(inner.jaxpr.eqns, values)
+            return [self.read(v, values) for v in inner.jaxpr.outvars]
+        if name in SAME:
+            return inputs
+        if not any(isinstance(a, Array | Argument) for a in inputs):
+            # Masks of gates are computed now.
+            with jax.ensure_compile_time_eval():
+                results = e.primitive.bind(*inputs, **e.params)
+            results = results if e.primitive.multiple_results else [results]
+            return [np.asarray(a) for a in results]
+        if name == "dot_general":
+            return [self._product(e, *inputs)]
+        arrays = [self.array(a) for a in inputs]
+        if out.dtype not in TYPES:
+            raise NoKernel(f"{name} of {out.dtype}")
+        how = ELEMENTWISE.get(name)
+        if name == "convert_element_type":
+            is_cast = e.invars[0].aval.dtype == bool and out.dtype != bool
+            how = "({0} ? 1.f : 0.f)" if is_cast else "{0}"
+        if name == "integer_pow":
+            how = " * ".join(["{0}"] * abs(e.params["y"]))
+            how = how if e.params["y"] > 0 else f"1.f / ({how})"
+        if how is not None:
+            return [self._elementwise(name, how, TYPES[out.dtype], arrays, out.shape)]
+        if name == "reduce_sum":
+            return [self._reduce_sum(arrays[0], e.params["axes"], out.shape)]
+        if any(a.codes.shape != a.shape for a in arrays):
+            arrays = [self._one_row(a) for a in arrays]
+        codes = [a.codes for a in arrays]
+        is_row = codes[0].shape != arrays[0].shape
+        moved = self._moved(name, codes, is_row, **e.params)
+        shapes = [v.aval.shape for v in e.outvars]
+        for codes, shape in zip(moved, shapes, strict=True):
+            if codes.shape not in (shape, (1, *shape[1:])):
+                raise NoKernel(f"{name} along the batch")
+        return list(map(Array, moved, shapes))
+
+    # Atoms.
+
+    def _new(self, kind, how, args=(), type="float", per_unit=False, value=None):
+        key = (kind, how, args, type)
+        if key not in self._memo:
+            number = len(self.atoms)
+            atom = Atom(number, kind, how, args, type, per_unit, value)
+            self._memo[key] = atom
+            self.atoms.append(atom)
+        return self._memo[key]
+
+    def _literal(self, value):
+        value = np.asarray(value).item()
+        type = "bool" if isinstance(value, bool) else "float"
+        return self._new("literal", value, type=type, value=value)
+
+    def _operate(self, name, how, type, *args):
+        """An element-wise operation, or a simpler atom of the same value."""
+        values = [a.value for a in args]
+        # Masks of gates are literals, so 0 x is 0 here even where x is not finite.
+        if name == "select_n" and values[0] is not None:
+            return args[1 + int(values[0])]
+        if name == "select_n" and len(args) != 3:
+            raise NoKernel("select_n of more than two cases")
+        if name == "mul" and 0 in values:
+            return self._literal(0.0)
+        if name in NEUTRAL and values[1] == NEUTRAL[name]:
+            return args[0]
+        if name in ("add", "add_any", "mul") and values[0] == NEUTRAL[name]:
+            return args[1]
+        if how == "{0}" and args[0].type in (type, "bf16"):
+            return args[0]
+        how = f"rounded({how})" if type == "bf16" else how
+        return self._new("local", how, args, type, any(a.per_unit for a in args))
+
+    def _sum_of(self, atoms, type):
+        total = self._literal(0.0)
+        for a in atoms:
+            total = self._operate("add", "{0} + {1}", type, total, a)
+        return total
+
+    def _times(self, atom, factor, type):
+        factor = self._literal(float(factor))
+        return self._operate("mul", "{0} * {1}", type, atom, factor)
+
+    # Arrays.
+
+    def _codes(self, atom):
+        """The codes of an atom: of all units, or of what they share."""
+        units = np.arange(1, self.units + 1) if atom.per_unit else np.zeros(1, int)
+        return atom.number * (self.units + 1) + units
+
+    def _one_row(self, a):
+        """An array with size 1 along the batch, if it has one."""
+        if a.shape[:1] != (self.rows,):
+            return a
+        if (a.codes != a.codes[:1]).any():
+            raise NoKernel("constants that differ between the rows")
+        return Array(a.codes[:1], a.shape)
+
+    def _elementwise(self, name, how, type, arrays, shape):
+        if any(a.codes.shape != a.shape for a in arrays):
+            arrays = [self._one_row(a) for a in arrays]
+        codes = np.broadcast_arrays(*(a.codes for a in arrays))
+        sizes = codes[0].shape
+        stacked = np.stack(codes).reshape(len(arrays), -1)
+        atoms, units = np.divmod(stacked, self.units + 1)
+        unit = units.max(0)
+        if ((units != 0) & (units != unit)).any():
+            raise NoKernel(f"{name} of different units")
+        columns, inverse = np.unique(atoms, axis=1, return_inverse=True)
+        made = [
+            self._operate(name, how, type, *(self.atoms[i] for i in column))
+            for column in columns.T
+        ]
+        first = np.array([a.number * (self.units + 1) for a in made])
+        per_unit = np.array([a.per_unit for a in made])
+        inverse = inverse.ravel()
+        codes = first[inverse] + unit * per_unit[inverse]
+        return Array(codes.reshape(sizes), shape)
+
+    def _product(self, e, a, weight):
+        """a [B, K] times a weight [K, N], or [N, K] transposed."""
+        ((of_a, of_weight), batch) = e.params["dimension_numbers"]
+        precision = e.params["precision"]
+        precisions = precision if isinstance(precision, tuple) else (precision,)
+        if any(p not in (None, jax.lax.Precision.DEFAULT) for p in precisions):
+            raise NoKernel("products of a precision other than 'default'")
+        shapes = [v.aval.shape for v in e.invars]
+        is_weight = isinstance(weight, Argument) and weight.what == "constant"
+        is_weight = is_weight and len(shapes[1]) == 2 and weight.aval.dtype in TYPES
+        is_weight = is_weight and all(map(self._is_units, shapes[1]))
+        if not is_weight or any(batch) or len(shapes[0]) != 2 or tuple(of_a) != (1,):
+            raise NoKernel(
+                f"a product of {shapes[0]} and {shapes[1]}; it must be one of [B, K] "
+                "and a weight [K, N], where H divides K and N"
+            )
+        inputs = tuple(atom for _, atom, _ in self.stored(self.array(a)))
+        number, out = len(self.products), e.outvars[0].aval
+        self.products.append(Product(weight, tuple(of_weight) == (1,), inputs))
+        codes = []
+        for chunk in range(out.shape[1] // self.units):
+            atom = self._new("product", (number, chunk), inputs, per_unit=True)
+            # Sums of narrow numbers are in float32, and are rounded.
+            atom = self._operate("round", "{0}", TYPES[out.dtype], atom)
+            codes.append(self._codes(atom))
+        return Array(np.concatenate(codes)[None], out.shape)
+
+    def _reduce_sum(self, a, axes, shape):
+        if 0 in axes and a.codes.shape != a.shape:
+            raise NoKernel("a sum over the batch")
+        kept = [i for i in range(len(a.shape)) if i not in axes]
+        codes = a.codes.transpose([*kept, *axes])
+        sizes = codes.shape[: len(kept)]
+        sums = [self._sum(c) for c in codes.reshape(math.prod(sizes), -1)]
+        return Array(np.array(sums).reshape(sizes), shape)
+
+    def _sum(self, codes):
+        """The code of the sum of some entries."""
+        numbers, units = np.divmod(codes, self.units + 1)
+        unit = units.max()
+        is_one_unit = (units[units > 0] == unit).all()
+        terms, of_units = [], []
+        for number in np.unique(numbers):
+            atom, counts = self.atoms[number], np.bincount(units[numbers == number])
+            if not atom.per_unit or is_one_unit:
+                terms.append(self._times(atom, counts.sum(), atom.type))
+            elif counts.size <= self.units or (counts[1:] != counts[1]).any():
+                raise NoKernel("a sum over some of the units")
+            else:
+                of_units.append(self._times(atom, counts[1], atom.type))
+        if of_units:
+            terms.append(self._new("sum", "", tuple(of_units)))
+        total = self._sum_of(terms, self.atoms[numbers[0]].type)
+        return total.number * (self.units + 1) + unit * total.per_unit
+
+    def _moved(self, name, codes, is_row, **params):
+        """The codes of the results of an operation that gives entries another place."""
+        first = codes[0]
+        match name:
+            case "broadcast_in_dim":
+                shape, axes = params["shape"], params["broadcast_dimensions"]
+                if is_row and axes[0] != 0:
+                    raise NoKernel("a broadcast of the batch axis")
+                sizes = [1] * len(shape)
+                for size, axis in zip(first.shape, axes, strict=True):
+                    sizes[axis] = size
+                # Rows that are equal need not be told apart from those of the batch.
+                if shape[:1] == (self.rows,) and sizes[0] == 1:
+                    shape = (1, *shape[1:])
+                return [np.broadcast_to(first.reshape(sizes), shape)]
+            case "reshape":
+                sizes = params["new_sizes"]
+                if is_row and sizes[0] != self.rows:
+                    raise NoKernel("a reshape of the batch axis")
+                return [first.reshape((1, *sizes[1:]) if is_row else sizes)]
+            case "slice":
+                starts, limits = params["start_indices"], params["limit_indices"]
+                if is_row and limits[0] - starts[0] != self.rows:
+                    raise NoKernel("a slice of the batch")
+                steps = params["strides"] or (1,) * len(starts)
+                return [first[tuple(map(slice, starts, limits, steps))]]
+            case "split":
+                ends = np.cumsum(params["sizes"])[:-1]
+                return np.split(first, ends, params["axis"])
+            case "transpose":
+                return [first.transpose(params["permutation"])]
+            case "squeeze":
+                return [first.squeeze(params["dimensions"])]
+            case "concatenate":
+                return [np.concatenate(codes, params["dimension"])]
+            case "stack":
+                return [np.stack(codes, params["axis"])]
+            case "pad":
+                widths = np.array(params["padding_config"])
+                if widths.min() >= 0 and not widths[:, 2].any():
+                    value = codes[1].item()
+                    return [np.pad(first, widths[:, :2], constant_values=value)]
+        raise NoKernel(f"the operation {name}")

@@ -1,0 +1,112 @@
+"""Recurrences as one kernel beside the scan, on the GPU or TPU at hand.
+
+    python scripts/bench.py kernels --json docs/benchmarks/DATE-kernels.json
+
+`ScanOptions(kernels="auto")` may become the default where the kernel's error is no
+larger and "time" is below 1.
+"""
+
+import argparse
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from lnrepro import functional
+from lnrepro.errors import UserError
+from lnrepro.functional.fast import platform
+from scripts import markdown as md
+from scripts.benches import cells, layers, records
+from scripts.benches.layers import Shape
+
+CELLS: dict[str, Callable[[int], functional.Cell]] = {
+    "LN-LSTM": lambda units: functional.LSTMCell(units, "layer"),
+    "LN-GRU": lambda units: functional.GRUCell(units, "layer"),
+    "LSTM": lambda units: functional.LSTMCell(units, "none"),
+}
+WAYS = {"scan": "off", "kernel": "on"}
+# Of each way: microseconds of a step of the sequence, forward and in a training step;
+# temporary memory; time to compile; the largest error of a gradient, over its largest
+# entry.
+MEASURED = ("us forward", "us training", "MB", "compile s", "error")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `kernels`."""
+    add = parser.add_argument
+    shapes = ["draw", "reader", "handwriting"]
+    add("--shapes", nargs="+", choices=tuple(cells.SHAPES), default=shapes)
+    add("--cells", nargs="+", choices=tuple(CELLS), default=list(CELLS))
+    add("--chunk", type=int, help="steps of a backward pass that are one kernel")
+    cells.add_timing_arguments(parser)
+    records.add_json_flag(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print a Markdown table of medians.
+
+    Returns:
+      0.
+
+    Raises:
+      UserError: there is no kernel for the devices, or for a cell at a shape.
+    """
+    if platform.current() == "cpu":
+        raise UserError("kernels: there is none for a CPU; run it on a GPU or a TPU")
+    columns = [f"{way}: {what}" for way in WAYS for what in MEASURED]
+    print(f"kernel and scan, {records.where()}\n")
+    print(md.head(("shape", "cell", *columns, "time")))
+    table, ratios = {}, {}
+    for shape in args.shapes:
+        for cell in args.cells:
+            name = f"{shape}, {cell}"
+            numbers = compare(CELLS[cell], cells.SHAPES[shape], args)
+            table[name] = dict(zip(columns, numbers, strict=True))
+            scan, kernel = (table[name][f"{way}: us training"] for way in WAYS)
+            ratios[f"time, {name}, kernel / scan"] = kernel / scan
+            shown = [f"{x:.3g}" for x in (*numbers, kernel / scan)]
+            print(md.row((shape, cell, *shown)), flush=True)
+    records.write(args.json, "kernels", ratios, table)
+    return 0
+
+
+def compare(
+    cell: Callable[[int], functional.Cell], shape: Shape, args: argparse.Namespace
+) -> list[float]:
+    """Return the numbers of `MEASURED` of each way.
+
+    Raises:
+      UserError: there is no kernel.
+    """
+    ours, forward = {}, {}
+    for way, kernels in WAYS.items():
+        options = functional.ScanOptions(kernels=kernels, chunk=args.chunk)
+        ours[way] = layers.ours(cell(shape.units), shape, options)
+
+        def outputs(params, x, weights, options=options):
+            del weights
+            return functional.unroll(
+                cell(shape.units), params, x, time_major=True, options=options
+            ).outputs
+
+        forward[f"{way}, forward"] = layers.measured(outputs, *ours[way].arguments)
+    try:
+        rows = cells.measure(ours | forward, args)
+    except ValueError as e:
+        if "kernels='on'" not in str(e):
+            raise
+        raise UserError(f"kernels: {e}") from None
+    with jax.default_matmul_precision("highest"):
+        exact = ours["scan"].call(ours["scan"].compile())
+
+    def error(a, b):
+        return float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b)))
+
+    found = []
+    for way, function in ours.items():
+        errors = jax.tree.map(error, function.call(function.compile()), exact)
+        times = rows[f"{way}, forward"]["ms"], rows[way]["ms"]
+        found += [1e3 * (ms or 0.0) / shape.steps for ms in times]
+        found += [rows[way]["temp_mb"] or 0.0, rows[way]["compile_s"]]
+        found.append(max(jax.tree.leaves(errors)))
+    return found

@@ -1,0 +1,205 @@
+"""Kernels for GPUs on a CPU, where every thread is a fiber, and compiled for an H100.
+
+`run_on_cpu(seed)` takes the place of `gpu_compile.call`. It needs g++.
+
+    python -m tests.functional.gpu_programs
+
+prints what the compilers say about kernels and about a training step, as JSON. The
+process needs the compilers that scripts/accelerators.sh installs.
+"""
+
+import ctypes
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lnrepro.functional import GRUCell, LSTMCell, ScanOptions, unroll
+from lnrepro.functional.fast import gpu_compile
+from lnrepro.functional.fast.kernels import NoKernel
+
+HERE = pathlib.Path(__file__).parent / "gpu_cpu"
+SOURCE = pathlib.Path(gpu_compile.__file__).parent / "gpu_source"
+# The threads of the devices of a mesh run kernels one after the other.
+LOCK = threading.Lock()
+FOLDER = pathlib.Path(tempfile.gettempdir()) / f"lnrepro-gpu-kernels-{os.getuid()}"
+
+
+def library(kernel) -> pathlib.Path:
+    """Compile a kernel for this CPU, unless that was done before."""
+    texts = [kernel.source.encode()]
+    texts += [path.read_bytes() for path in (*HERE.iterdir(), SOURCE / "parts.cuh")]
+    name = FOLDER / hashlib.sha256(b"".join(texts)).hexdigest()[:24]
+    result = name.with_suffix(".so")
+    if not result.exists():
+        FOLDER.mkdir(exist_ok=True)
+        text = name.with_suffix(".cu")
+        text.write_text(kernel.source + _call(kernel.source))
+        command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-w"]
+        # The first folder has the device.cuh of a CPU.
+        command += [f"-I{HERE}", f"-I{SOURCE}", f'-DSOURCE="{text}"']
+        half = name.with_suffix(f".{os.getpid()}")
+        subprocess.run([*command, HERE / "host.cpp", "-o", half], check=True)
+        half.replace(result)
+    return result
+
+
+def _call(source):
+    """A macro that calls a kernel with the pointers of gpu_cpu/host.cpp."""
+    parameters = re.search(r"KERNEL recurrence\((.*?)\) {", source, re.S)[1].split(",")
+    numbers, arguments = {"inputs": 0, "outputs": 0}, []
+    for parameter in parameters:
+        array = "inputs" if "const" in parameter else "outputs"
+        type = parameter.partition("*")[0].strip()
+        arguments.append(f"({type}*){array}[{numbers[array]}]")
+        numbers[array] += 1
+    return f"#define CALL recurrence({', '.join(arguments)})\n"
+
+
+def run_on_cpu(seed: int, seen: list | None = None):
+    """Return a function that runs a kernel, in place of `gpu_compile.call`.
+
+    Args:
+      seed: of the order of threads and messages; see gpu_cpu/host.cpp.
+      seen: a list, to which the kernels are appended.
+    """
+
+    def call(kernel, arguments):
+        if seen is not None:
+            seen.append(kernel)
+        function = ctypes.CDLL(str(library(kernel))).run
+
+        def run(*arrays):
+            arrays = [np.ascontiguousarray(a) for a in arrays]
+            results = [_unwritten(a) for a in kernel.results]
+            pointers = [
+                (ctypes.c_void_p * len(group))(*(a.ctypes.data for a in group))
+                for group in (arrays, results)
+            ]
+            with LOCK:
+                failed = function(*pointers, seed)
+            assert not failed, "the threads wait for each other"
+            return results
+
+        return list(jax.pure_callback(run, kernel.results, *arguments))
+
+    return call
+
+
+def _unwritten(a):
+    """An array of NaN, or of ones where there is none."""
+    result = np.empty(a.shape, a.dtype)
+    result.view(np.uint8)[...] = 0xFF if a.dtype != bool else 1
+    return result
+
+
+# Compiled for an H100: (cell, T, B, D, dtype).
+PROGRAMS = {
+    "lstm draw": (LSTMCell(256, "layer"), 64, 128, 356, jnp.float32),
+    "gru draw": (GRUCell(256, "layer"), 64, 128, 356, jnp.float32),
+    "lstm reader": (LSTMCell(240, "none"), 300, 32, 240, jnp.float32),
+    "lstm handwriting": (LSTMCell(400, "layer"), 500, 8, 77, jnp.float32),
+    "lstm bfloat16": (LSTMCell(400, "layer"), 500, 8, 77, jnp.bfloat16),
+    "gru 1024 rows": (GRUCell(64, "layer"), 64, 1024, 64, jnp.float32),
+    "lstm 1024 rows": (LSTMCell(256, "layer"), 64, 1024, 356, jnp.float32),
+}
+# Bytes of registers that a thread of a kernel may store in memory, where it may.
+SPILLED = {"lstm handwriting": 48, "lstm 1024 rows": 48, "lstm bfloat16": 48}
+
+
+def training_step(name: str, kernels: str):
+    """The gradients of a program, and the shapes of its arguments."""
+    cell, steps, batch, features, dtype = PROGRAMS[name]
+    options = ScanOptions(kernels=kernels, platform="gpu")
+
+    def loss(params, x):
+        outputs = unroll(cell, params, x, time_major=True, options=options).outputs
+        return jnp.sum(jnp.sin(outputs))
+
+    params = jax.eval_shape(lambda: cell.init(jax.random.key(0), features, dtype))
+    x = jax.ShapeDtypeStruct((steps, batch, features), dtype)
+    return jax.grad(loss, (0, 1)), (params, x)
+
+
+def usage_of(kernels: list) -> dict:
+    """What ptxas says about kernels: the most registers, and bytes that are spilled."""
+    import nvidia.cuda_nvcc
+
+    ptxas = pathlib.Path(nvidia.cuda_nvcc.__path__[0]) / "bin" / "ptxas"
+    text = ""
+    for kernel in kernels:
+        with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+            file.write(gpu_compile.ptx(kernel.source))
+            file.flush()
+            command = [ptxas, "-v", "-arch=sm_90", file.name, "-o", "/dev/null"]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+        text += done.stderr
+    return {
+        "registers": max(map(int, re.findall(r"Used (\d+) registers", text))),
+        "spilled": max(map(int, re.findall(r"(\d+) bytes spill stores", text))),
+    }
+
+
+def compiled_step(name: str, kernels: str) -> dict:
+    """Compile a training step for an H100."""
+    from scripts.benches.accelerators import devices
+
+    function, shapes = training_step(name, kernels)
+    where = jax.sharding.SingleDeviceSharding(devices.described("h100")[0])
+    compiled = devices.compile("h100", jax.jit(function, in_shardings=where), *shapes)
+    return {
+        "kernels": compiled.as_text().count("__gpu$xla.gpu.ptx"),
+        "temporary": compiled.memory_analysis().temp_size_in_bytes,
+    }
+
+
+def compile_in_a_process() -> dict | None:
+    """Return what `main` prints, or None without the compilers."""
+    try:
+        from scripts.benches.accelerators import environment
+    except ImportError:
+        return None
+    if not (environment.folder() / "nvidia" / "cuda_nvrtc").is_dir():
+        return None
+    command = [sys.executable, "-m", "tests.functional.gpu_programs"]
+    done = subprocess.run(
+        command, env=environment.variables(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Compile all programs, and print what the compilers say."""
+    usage, seen, run = {}, [], gpu_compile.call
+
+    def call(kernel, arguments):
+        seen.append(kernel)
+        return run(kernel, arguments)
+
+    gpu_compile.call = call
+    for name in PROGRAMS:
+        function, shapes = training_step(name, "on")
+        jax.eval_shape(function, *shapes)
+        usage[name] = usage_of(seen)
+        seen.clear()
+    steps = {"step": compiled_step("gru draw", "on")}
+    steps["scan"] = compiled_step("gru draw", "off")
+    try:
+        gpu_compile.ptx("no CUDA")
+    except NoKernel as reason:
+        steps["refused"] = str(reason)
+    print(json.dumps({"kernels": usage} | steps))
+
+
+if __name__ == "__main__":
+    main()

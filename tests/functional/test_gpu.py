@@ -1,0 +1,393 @@
+"""The scan as one CUDA kernel equals the scan, on a CPU where each thread is a fiber.
+
+Values and gradients are compared where g++ is installed, and races are looked for.
+Kernels are compiled for an H100 where scripts/accelerators.sh has put the compilers. No
+test runs on a GPU.
+"""
+
+import functools
+import re
+import shutil
+import subprocess
+import sys
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+from jax.sharding import AxisType, PartitionSpec
+
+from docs.examples.user_cells import AttentionCell, ProjectedLSTMCell
+from lnrepro.functional import (
+    DreamerGRUCell,
+    GRUCell,
+    LSTMCell,
+    ScanOptions,
+    SimpleCell,
+    scan,
+    stack,
+    unroll,
+    variational_dropout,
+    zoneout,
+)
+from lnrepro.functional.fast import gpu_compile, gpu_kernel, gpu_text
+from tests.functional import gpu_programs
+from tests.functional.programs import gradients_and_result, same, shifted
+from tests.refused import refused
+
+KERNEL = ScanOptions(kernels="on", platform="gpu")
+AUTO = ScanOptions(kernels="auto", platform="gpu")
+SCAN = ScanOptions(platform="gpu")
+# Sizes that fill neither the rows of a cluster nor the units of its blocks.
+B, T, D, H = 9, 3, 5, 37
+RNG = np.random.default_rng(0)
+MASKS = {
+    "seq_lengths": jnp.arange(B) % T + 1,
+    "resets": jnp.asarray(RNG.random((B, T)) < 0.3),
+}
+LSTM, PLAIN_GRU = LSTMCell(H, "layer"), GRUCell(H, "none")
+CASES = {
+    "lstm": (LSTM, {}),
+    "lstm_masks": (LSTM, MASKS | {"reverse": True}),
+    "lstm_joint": (LSTMCell(H, norm_site="joint", cell_norm="carry"), {}),
+    "lstm_rms": (LSTMCell(H, "rms", peephole=True, gradient_clip=0.5), {}),
+    "lstm_layer_cell": (LSTMCell(H, "layer_cell"), {}),
+    "lstm_none": (LSTMCell(H, "none", learned_carry=True), {}),
+    "gru_masks": (GRUCell(H, "layer"), MASKS),
+    "gru_none": (PLAIN_GRU, {}),
+    "gru_before": (GRUCell(H, "rms", reset="before"), {}),
+    "simple": (SimpleCell(H, "layer"), {}),
+    "dreamer": (DreamerGRUCell(H, "layer"), {}),
+    "zoneout": (zoneout(LSTM, 0.2, 0.1), {"key": jax.random.key(3)}),
+    "dropout": (variational_dropout(LSTM, 0.2, 0.3), {"key": jax.random.key(3)}),
+    "projected": (ProjectedLSTMCell(H, hidden=2 * H), {}),
+    "stack": (stack(LSTM, LSTM), {}),
+}
+
+
+@pytest.fixture
+def hopper(monkeypatch):
+    """A machine that has a GPU and its compiler, as far as the tracing can tell."""
+    monkeypatch.setattr(gpu_compile, "reason_against_device", lambda: None)
+    monkeypatch.setattr(gpu_compile, "ptx", lambda source: "")
+
+
+@pytest.fixture
+def on_cpu(hopper, monkeypatch):
+    """Run kernels on this CPU; call it with a seed, and it returns the kernels."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+
+    def start(seed):
+        kernels = []
+        run = gpu_programs.run_on_cpu(seed, kernels)
+        monkeypatch.setattr(gpu_compile, "call", run)
+        return kernels
+
+    return start
+
+
+def problem(cell, batch=B, steps=T, dtype=jnp.float32):
+    """Parameters, inputs and a first carry."""
+    rng = np.random.default_rng(1)
+    params = shifted(cell.init(jax.random.key(0), D, dtype), 0.3)
+    x = jnp.asarray(rng.standard_normal((batch, steps, D)), dtype)
+    return params, x, shifted(cell.initial_carry(params, x[:, 0]), 0.5)
+
+
+def both(cell, arguments, **sizes):
+    """What the kernel and the scan compute: gradients and results."""
+    for options in (KERNEL, SCAN):
+        jax.clear_caches()
+        yield gradients_and_result(
+            cell, *problem(cell, **sizes), options=options, **arguments
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients_equal_the_scan(name, on_cpu):
+    kernels = on_cpu(seed=0)
+    same(*both(*CASES[name]), 3e-5)
+    assert len(kernels) == 2
+    assert kernels[0].blocks == 4  # Two clusters of two blocks.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("cell", [LSTM, PLAIN_GRU], ids=["lstm", "gru_none"])
+def test_no_races(cell, seed, on_cpu):
+    """Blocks and warps run at random speeds; messages arrive late and out of order."""
+    on_cpu(seed)
+    same(*both(cell, {}, batch=5), 1e-5)
+
+
+@pytest.mark.slow
+def test_a_race_is_found(on_cpu, monkeypatch):
+    """Without a norm, blocks that are ahead overwrite what others still read."""
+    source = gpu_text.source
+
+    def with_one_buffer(*arguments):
+        return re.sub(r"(Product<float, \d, \d, \d, )2", r"\g<1>1", source(*arguments))
+
+    monkeypatch.setattr(gpu_text, "source", with_one_buffer)
+    on_cpu(seed=2)
+    found, expected = both(PLAIN_GRU, {}, batch=5, steps=4)
+    with pytest.raises(AssertionError):
+        same(found, expected, 1e-3)
+
+
+@pytest.mark.slow
+def test_eight_blocks(on_cpu):
+    kernels = on_cpu(seed=1)
+    same(*both(LSTMCell(131, "layer"), {}, batch=3, steps=2), 1e-5)
+    assert kernels[0].blocks == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # With one core, more than one cluster of eight rows would wait.
+        {"CORES": 1},
+        # Weights in registers, in shared memory, and read in every step.
+        {"REGISTERS": {(8, 1): 16}, "SHARED_MEMORY": 16 * 1024},
+        # A lane has two units.
+        {"CLUSTERS": (1,), "REGISTERS": {(8, 2): 128}},
+    ],
+    ids=["rows", "memory", "units"],
+)
+def test_other_layouts_equal_the_scan(changes, on_cpu, monkeypatch):
+    for name, value in changes.items():
+        monkeypatch.setattr(gpu_kernel, name, value)
+    kernels = on_cpu(seed=1)
+    same(*both(LSTM, {}), 1e-5)
+    assert kernels[0].threads == (512 if "CORES" in changes else 256)
+
+
+@pytest.mark.slow
+def test_bfloat16_weights_have_float32_carries(on_cpu):
+    """As close to the scan as bfloat16 is, in the dtypes of the scan."""
+    on_cpu(seed=0)
+    found, expected = both(LSTM, {}, dtype=jnp.bfloat16)
+    dtypes = functools.partial(jax.tree.map, lambda a: a.dtype)
+    assert dtypes(found) == dtypes(expected)
+    wide = functools.partial(jax.tree.map, lambda a: np.asarray(a, np.float32))
+    same(wide(found), wide(expected), 0.1)
+
+
+@pytest.mark.slow
+def test_what_is_not_finite_stays_so(on_cpu):
+    """In the row where it came in, and in no other."""
+
+    def step(dot, params, h, x, context):
+        h = jnp.clip(dot("w", h) + x, -2.0, 2.0)
+        return jnp.maximum(h, jnp.minimum(jnp.sin(x), 0.5)), None
+
+    on_cpu(seed=0)
+    x = jnp.asarray(RNG.standard_normal((T, B, H))).at[1, 3, 5].set(jnp.nan)
+    found, expected = (run_step(step, options, x) for options in (KERNEL, SCAN))
+    assert np.isnan(expected).any(2).sum() == 2
+    same(found, expected, 1e-5)
+
+
+SMALL = SimpleCell(8, "layer")
+
+
+def loss(options, params, x):
+    return jnp.sum(jnp.sin(unroll(SMALL, params, x, options=options).outputs))
+
+
+@pytest.mark.slow
+def test_vmap_makes_one_kernel_of_more_rows(on_cpu):
+    kernels = on_cpu(seed=0)
+    params, x, _ = problem(SMALL, batch=12)
+    x = x.reshape(3, 4, T, D)
+
+    def gradient(options):
+        def total(params):
+            return jnp.sum(jax.vmap(lambda x: loss(options, params, x))(x))
+
+        return jax.jit(jax.value_and_grad(total))(params)
+
+    same(gradient(KERNEL), gradient(SCAN), 1e-5)
+    assert kernels[-1].results[0].shape == (12, 8)
+
+
+@pytest.mark.slow
+def test_vmap_over_weights_and_second_derivatives(on_cpu):
+    """Weights of each are a loop of kernels, and second derivatives one of XLA."""
+    on_cpu(seed=0)
+    params, x, _ = problem(SMALL, batch=4)
+    many = jax.tree.map(lambda a: jnp.stack([a, 2 * a]), params)
+
+    def results(options):
+        gradient = jax.value_and_grad(functools.partial(loss, options))
+        tangent = jax.tree.map(jnp.cos, params)
+
+        def products(params):
+            return jax.jvp(lambda p: gradient(p, x), (params,), (tangent,))
+
+        return jax.jit(jax.vmap(gradient, (0, None)))(many, x), jax.jit(products)(
+            params
+        )
+
+    same(results(KERNEL), results(SCAN), 1e-4)
+
+
+@pytest.mark.slow
+def test_shard_map_gives_each_device_its_rows(on_cpu):
+    kernels = on_cpu(seed=0)
+    params, x, _ = problem(SMALL, batch=8)
+    same(sharded(KERNEL, False)(params, x), jax.grad(loss, 1)(SCAN, params, x), 1e-5)
+    assert kernels[0].results[0].shape == (4, 8)
+
+
+def sharded(options, check_vma):
+    """The gradient over two devices, each of which has half of the rows."""
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,))
+    rows = PartitionSpec("x")
+
+    def total(params, x):
+        return jax.lax.psum(loss(options, params, x), "x")
+
+    function = jax.shard_map(
+        total,
+        mesh=mesh,
+        in_specs=(PartitionSpec(), rows),
+        out_specs=PartitionSpec(),
+        check_vma=check_vma,
+    )
+    return jax.jit(jax.grad(function))
+
+
+# Where there can be no kernel
+
+
+def text_of(cell, options=KERNEL, shape=(B, T, D), dtype=jnp.float32, memory=None):
+    """The traced equations of outputs."""
+    params = jax.eval_shape(lambda: cell.init(jax.random.key(0), D, dtype))
+    x = jax.ShapeDtypeStruct(shape, dtype)
+    function = functools.partial(unroll, cell, options=options, memory=memory)
+    return str(jax.make_jaxpr(lambda p, x: function(p, x).outputs)(params, x))
+
+
+def sorting_step(dot, params, h, x, context):
+    return jnp.sort(dot("w", h) + x), None
+
+
+def rolling_step(dot, params, h, x, context):
+    return dot("w", jnp.roll(h, 1, -1)) + x, None
+
+
+def run_step(step, options=KERNEL, x=None):
+    x = jnp.ones((T, B, H)) if x is None else x
+    weights = {"w": jnp.ones((H, H)) / H}
+    return scan(step, weights, (), jnp.ones((B, H)), x, options=options).outputs
+
+
+def symbolic():
+    (batch,) = export.symbolic_shape("b")
+    return text_of(LSTM, shape=(batch, T, D))
+
+
+def precise():
+    with jax.default_matmul_precision("highest"):
+        return text_of(LSTM)
+
+
+def explicit():
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        params, x, _ = problem(SMALL, batch=8)
+        x = jax.device_put(x, jax.NamedSharding(mesh, PartitionSpec("x")))
+        return jax.eval_shape(lambda x: unroll(SMALL, params, x, options=KERNEL), x)
+
+
+REFUSED = {
+    "a sum over the batch": lambda: text_of(LSTMCell(H, "batch")),
+    "the operation sort": lambda: run_step(sorting_step),
+    "units that are not in": lambda: run_step(rolling_step),
+    "a carry of the shapes [(3, 3, 37)": lambda: text_of(LSTM, shape=(3, 3, T, D)),
+    "at least 4": lambda: text_of(LSTMCell(3, "none")),
+    "KiB; 8 blocks": lambda: text_of(LSTMCell(1024, "layer")),
+    "a precision other than": precise,
+    "symbolic": symbolic,
+    "no steps": lambda: text_of(LSTM, shape=(B, 0, D)),
+    "Explicit axes": explicit,
+    "check_vma=False": lambda: sharded(KERNEL, True)(*problem(SMALL, batch=8)[:2]),
+    "a product of": lambda: text_of(
+        AttentionCell(H, memory_features=5), memory=jnp.ones((B, 3, 5))
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_the_reason_against_a_kernel_is_named(reason, hopper):
+    with refused("kernels='on' cannot be used here", reason, error=ValueError):
+        REFUSED[reason]()
+
+
+def test_float64_is_named(hopper, x64):
+    with refused("float64", error=ValueError):
+        text_of(LSTM, dtype=jnp.float64)
+
+
+@pytest.mark.parametrize("name", ["no_compiler", "old_gpu"])
+def test_a_machine_without_a_kernel_is_named(name, monkeypatch):
+    old = types.SimpleNamespace(device_kind="A100", compute_capability="8.0")
+    if name == "no_compiler":
+        words = "NVRTC is not installed"
+        monkeypatch.setattr(gpu_compile, "_nvrtc", lambda: None)
+    else:
+        words = "A100 has compute capability 8.0"
+        monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+        monkeypatch.setattr(jax, "local_devices", lambda: [old])
+    with refused(words, error=ValueError):
+        text_of(LSTM)
+
+
+def test_on_a_cpu_there_is_none():
+    with refused("this is traced for cpu", error=ValueError):
+        text_of(LSTM, ScanOptions(kernels="on"))
+
+
+def test_a_choice_goes_to_the_scan(hopper):
+    """Without a word, where there is no kernel."""
+    assert "xla.gpu.ptx" in text_of(LSTM, AUTO)
+    assert "xla.gpu.ptx" not in text_of(LSTMCell(H, "batch"), AUTO)
+    same(run_step(sorting_step, AUTO), run_step(sorting_step, SCAN))
+    assert "xla.gpu.ptx" not in text_of(LSTM, ScanOptions(kernels="auto"))
+
+
+def test_who_asks_for_no_kernel_imports_none():
+    code = """
+import sys, jax
+from lnrepro.functional import LSTMCell, ScanOptions, unroll
+cell, options = LSTMCell(4), ScanOptions(platform="gpu")
+params = jax.eval_shape(lambda: cell.init(jax.random.key(0), 3))
+x = jax.ShapeDtypeStruct((2, 3, 3), "float32")
+jax.eval_shape(lambda p, x: unroll(cell, p, x, options=options), params, x)
+assert not [m for m in sys.modules if "fast.gpu" in m or "fast.pallas" in m]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Compiled for an H100
+
+
+@pytest.mark.slow
+def test_kernels_compile():
+    """Without spilled registers at the sizes of draw, and with few at others."""
+    found = gpu_programs.compile_in_a_process()
+    if found is None:
+        pytest.skip("the compilers are not installed: run scripts/accelerators.sh")
+    for name, usage in found["kernels"].items():
+        assert usage["registers"] <= 255, name
+        assert usage["spilled"] <= gpu_programs.SPILLED.get(name, 0), (name, usage)
+    step, of_scan = found["step"], found["scan"]
+    assert step["kernels"] == 2
+    assert step["temporary"] <= of_scan["temporary"]
+    assert found["refused"].startswith("NVRTC: recurrence.cu(1): error")
