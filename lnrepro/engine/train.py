@@ -7,6 +7,7 @@ interrupted and resumed ends with the same bits as one that is not.
 
 import contextlib
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -100,7 +101,7 @@ def train(config: ConfigDict, folder: pathlib.Path) -> dict[str, float]:
         return results.numbers
 
 
-def _check(run: Run) -> tuple[str, dict[str, Any]]:
+def _check(run: Run) -> tuple[str, Mapping[str, Any]]:
     """Check a run and its data, before anything is written.
 
     Returns:
@@ -119,7 +120,7 @@ def _check(run: Run) -> tuple[str, dict[str, Any]]:
     return fingerprint, facts
 
 
-def _data_identity(spec: ConfigDict) -> tuple[str, dict[str, Any]]:
+def _data_identity(spec: ConfigDict) -> tuple[str, Mapping[str, Any]]:
     """Return the fingerprint and the facts of the data set of `config.data`."""
     from lnrepro import data
 
