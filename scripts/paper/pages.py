@@ -15,7 +15,7 @@ from lnrepro.engine import json_files
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
 from scripts import figures
-from scripts.paper import curves, ppo, tables, verdicts
+from scripts.paper import curves, tables, verdicts
 from scripts.paper.claims import CLAIMS
 from scripts.paper.records import find
 
@@ -31,8 +31,6 @@ def sections() -> Iterator[tuple[pathlib.Path, str, str]]:
     page = ROOT / "experiments/README.md"
     yield page, "claims", verdicts.markdown(rows)
     yield page, "ends", tables.tuned(runs)
-    page = ROOT / "docs/should-i-normalise.md"
-    yield page, "ppo", ppo.table(*ppo.read(PICTURES / "ppo_norms.csv"))
     page = ROOT / "docs/experiments/sequential-mnist.md"
     digits, pixels = find([RESULTS / "digits"]), find([RESULTS / "mnist_pixels"])
     yield page, "digits train/nll", tables.ends("train/nll", digits, "min")
@@ -64,7 +62,6 @@ def draw(out: pathlib.Path) -> None:
     pixels = find([RESULTS / "mnist_pixels"])
     figure = curves.of_metric("train/nll", pixels)
     curves.draw(figure, pixels, pictures / "mnist_pixels")
-    ppo.draw(*ppo.read(PICTURES / "ppo_norms.csv"), pictures / "ppo_norms")
 
 
 def main(argv: list[str]) -> None:

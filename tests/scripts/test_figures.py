@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from unittest import mock
 
 import numpy as np
@@ -14,6 +15,7 @@ from scripts.paper import curves, forest, pages, plot, records, tables, verdicts
 from scripts.paper.axes import FIGURES
 from scripts.paper.claims import CLAIMS
 from scripts.paper.records import find
+from tests import test_docs
 from tests.refused import refused
 from tests.runs import ROOT
 
@@ -217,10 +219,26 @@ QUOTES = ["README.md", "docs/should-i-normalise.md", "docs/experiments/draw.md"]
 QUOTES += ["docs/experiments/order-embeddings.md", "docs/experiments/skip-thoughts.md"]
 
 
+@pytest.fixture(scope="module")
+def ppo(tmp_path_factory):
+    """What the block of docs/should-i-normalise.md prints: the rows of its table."""
+    folder = tmp_path_factory.mktemp("ppo")
+    (block,) = test_docs.blocks("should-i-normalise.md", "python")
+    shutil.copy(ROOT / "docs/pictures/ppo_norms.csv", folder)
+    return test_docs.execute(["-c", block], folder)
+
+
+def test_the_table_of_ppo_is_that_of_the_kept_curves(ppo):
+    rows = ppo.splitlines()
+    assert len(rows) == 4
+    text = (ROOT / "docs/should-i-normalise.md").read_text()
+    assert "\n".join(rows) in text
+
+
 @pytest.mark.parametrize("page", QUOTES)
-def test_shares_in_the_text_of_a_page_are_those_of_the_kept_runs(kept, page):
+def test_shares_in_the_text_of_a_page_are_those_of_the_kept_runs(kept, ppo, page):
     """Such as "40 % (30 to 45)" and "37 % of the steps (17 to 55)"."""
-    known = re.sub(r" ?%", "", "".join(kept.values()))
+    known = re.sub(r" ?%", "", "".join([*kept.values(), ppo]))
     written = re.compile("<!-- written by.*?<!-- end -->", re.DOTALL)
     text = written.sub("", (ROOT / page).read_text()).replace("95 % interval ", "")
     between = r" %(?: of\s+(?:the|its)\s+steps)?\s+"
