@@ -74,18 +74,14 @@ class Item(NamedTuple):
 
 
 def plan(
-    scale: str,
-    only: Collection[str],
-    root: pathlib.Path,
-    protocols: Collection[str] = PROTOCOLS,
+    scale: str, only: Collection[str], root: pathlib.Path
 ) -> tuple[list[Item], list[str]]:
     """Return the sweeps of a scale, and a line for each that is left out.
 
     Args:
       scale: a key of `SCALES`.
       only: names of experiments; all if there are none.
-      root: folder of the runs.
-      protocols: the protocols that are planned. A run of both is planned once.
+      root: folder of the runs. A run of both protocols is planned once.
     """
     from scripts.sweeps.planned_runs import plan as plan_sweep
 
@@ -93,8 +89,7 @@ def plan(
     few = ["seed=0,1"] if scale == "smoke" else []
     for name in [name for name in PARTS if name in (only or PARTS)]:
         for variant, sweeps in SCALES[scale].items():
-            sweeps = {p: s for p, s in sweeps.items() if p in protocols}
-            if not sweeps or (variant.endswith("_bz4") and name != "mnist"):
+            if variant.endswith("_bz4") and name != "mnist":
                 continue
             config = f"configs/{name}.py:{variant}".removesuffix(":")
             if missing := _missing_data(config):
@@ -142,14 +137,13 @@ def main(argv: list[str]) -> int:
     from scripts.sweeps.local import Local
 
     root = args.root or pathlib.Path("runs/reproduce") / args.scale
-    protocols = [args.protocol] if args.protocol else PROTOCOLS
-    planned, skipped = plan(args.scale, args.only, root, protocols)
+    planned, skipped = plan(args.scale, args.only, root)
     for line in skipped:
         print(line, flush=True)
     for item in planned:
         print(_line(item), flush=True)
     if not planned:
-        raise UserError("no run is left; prepare a data set, or leave out --protocol")
+        raise UserError("no run is left; prepare a data set")
     if args.plan:
         return 0
     runs = [run for item in planned for run in item.runs]
@@ -178,7 +172,6 @@ def _arguments(argv):
     add("--scale", required=True, choices=SCALES)
     names = ", ".join(PARTS)
     add("--only", nargs="+", default=[], choices=PARTS, metavar="NAME", help=names)
-    add("--protocol", choices=PROTOCOLS, help="by default both")
     add("--plan", action="store_true", help="show the plan and train nothing")
     add("--hours", type=float, default=0.0, help="stop after this time; 0: at the end")
     add("--processes", type=positive, metavar="N", help="number of runs at a time")

@@ -95,10 +95,9 @@ def _points(runs, figure, panel, metric):
     title = panel.title or panel.ylabel
     rows = []
     for run in runs:
-        for seed, values in run.values(metric).items():
-            for record, value in values:
-                x, y = figure.x(record), value * panel.factor
-                rows.append((title, name, run.config.norm, run.data, seed, x, y))
+        own = title, name, run.config.norm, run.data, run.config.seed
+        for record, value in run.values(metric):
+            rows.append((*own, figure.x(record), value * panel.factor))
     return rows
 
 

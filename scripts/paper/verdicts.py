@@ -114,8 +114,7 @@ def of_runs(runs: Iterable[RecordedRun], claims: Sequence[Claim]) -> list[Row]:
 
 def _has(claim, run):
     # Runs with the same settings may have other evaluations.
-    has_metric = run.diverged or any(run.values(claim.metric).values())
-    return claim.is_about(run) and has_metric
+    return claim.is_about(run) and (run.diverged or run.values(claim.metric))
 
 
 def _comparisons(claim, runs, needs_one_rate):
@@ -143,8 +142,7 @@ def _size(pair):
     """
     optimizers = [runs[0].config.get("optimizer", {}) for runs in pair]
     constant = all(optimizer.get("decay") is None for optimizer in optimizers)
-    n_seeds = [sum(run.config.get("seeds", 1) for run in runs) for runs in pair]
-    return constant, min(n_seeds), pair[0][0].length
+    return constant, min(map(len, pair)), pair[0][0].length
 
 
 def _verdict(claim, ours, theirs) -> Verdict | None:

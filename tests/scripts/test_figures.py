@@ -48,18 +48,16 @@ def bounds(values, name=BOUND):
 
 @pytest.fixture
 def draw_runs(tmp_path):
-    """Two seeds of LN, and two of the baseline trained as one run."""
+    """Two seeds of LN, and two of the baseline."""
     runs = tmp_path / "runs"
     steps = {"steps": 4 * 390}
     write_run(runs / "a", DRAW, "layer_cell", 0, bounds([120, 95, 90, 85]), **steps)
     # How the steps are computed makes no curve, nor does a field that is not set.
     how = steps | {"steps_per_call": 4, "pallas": True, "decay": None}
     write_run(runs / "b", DRAW, "layer_cell", 1, bounds([130, 97, 92, 87]), **how)
-    both = bounds([117, 100, 95, 90])
-    for record in both:
-        record[f"{BOUND}/seed3"] = record[BOUND] - 0.5
-        record[f"{BOUND}/seed4"] = record[BOUND] + 1
-    write_run(runs / "c", DRAW, "none", 3, both, seeds=2, **steps)
+    for seed, more in ((3, -0.5), (4, 1)):
+        values = (np.array([117, 100, 95, 90]) + more).tolist()
+        write_run(runs / f"c{seed}", DRAW, "none", seed, bounds(values), **steps)
     return runs
 
 
@@ -132,7 +130,7 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path, ca
     figures(draw_runs, "--out", out)
     said = capsys.readouterr().out
     sweep = "python scripts/sweep.py configs/draw.py:paper"
-    assert f"figure 4, runs: 3; none of weight: {sweep}" in said.splitlines()
+    assert f"figure 4, runs: 4; none of weight: {sweep}" in said.splitlines()
     pictures = ["figure4.png", "forest.png"]
     assert sorted(path.name for path in out.glob("*.png")) == pictures
     page = (out / "index.md").read_text()
@@ -313,7 +311,7 @@ def test_packed_runs_are_the_runs_that_ended(draw_runs, tmp_path, capsys):
     diverged, *others = find([file])
     assert (diverged.diverged, diverged.finished) == (True, False)
     assert diverged.files["config.json"]["git"] == "0123456, 89abcde"
-    assert [run.finished for run in others] == [True, True]
+    assert [run.finished for run in others] == [True] * 3
     # The same runs, and those of the file itself, give the same bytes.
     before = file.read_bytes()
     records.main([str(draw_runs), "--out", str(file)])
