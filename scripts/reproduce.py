@@ -161,9 +161,8 @@ def main(argv: list[str]) -> int:
 def _line(item):
     """Return a line about a sweep of the plan."""
     n_ended = sum(run.ended for run in item.runs)
-    steps = " or ".join(sorted({f"{run.total:,}" for run in item.runs}))
-    line = f"{item.part:18} {item.config:35} {item.protocol:10} "
-    return f"{line}{n_ended} of {len(item.runs)} runs ended, {steps} steps each"
+    line = f"{item.part:18} {item.config:35} {item.protocol:10}"
+    return f"{line} {n_ended} of {len(item.runs)} runs ended"
 
 
 def _arguments(argv):

@@ -193,10 +193,8 @@ def ended_runs(runs: Sequence) -> str:
 
 def _how_ended(run, code, stopped) -> str:
     """Return finished, diverged or stopped, or failed with a reason."""
-    if run.diverged:
-        return "diverged"
-    if run.finished:
-        return "finished"
+    if run.ended:
+        return "diverged" if run.diverged else "finished"
     # subprocess reports a process that signal n ended as -n, a shell as 128 + n.
     signum = -code if code < 0 else code - 128
     if stopped and signum in STOPPED:
@@ -216,7 +214,7 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     add("config", help="FILE[:VARIANT], e.g. configs/mnist.py:paper")
     add("--name", default="", help="e.g. learning_rate; the figure's by default")
     add("--launcher", choices=LAUNCHERS, default="local")
-    add("--root", metavar="DIR", help="default: runs/EXPERIMENT/VARIANT")
+    add("--root", metavar="DIR", help="default: runs/CONFIG/VARIANT")
     values = "FIELD=VALUE[,VALUE]"
     add("--only", action="append", default=[], metavar=values, help="only these runs")
     add("--processes", type=positive, metavar="N", help="most runs at a time")

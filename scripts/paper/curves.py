@@ -34,17 +34,19 @@ def of_figure(figure: Figure, runs: Sequence[RecordedRun]) -> list[Subplot]:
             lines = []
             for metric in panel.metrics:
                 lines += _lines(own, figure, panel._replace(title=title), metric)
-            settings = {"title": title, "xlabel": figure.xlabel}
-            settings |= {"ylabel": panel.ylabel, "yscale": panel.yscale}
-            settings |= {"xscale": figure.xscale}
-            subplot = Subplot(lines, settings, {})
+            settings = {
+                "title": title,
+                "xlabel": figure.xlabel,
+                "ylabel": panel.ylabel,
+                "xscale": figure.xscale,
+                "yscale": panel.yscale,
+            }
+            printed = {}
             if lines and _reaches_the_papers_axes(figure, lines):
-                ends = [line.y[-1] for line in lines]
-                low, high = panel.ylim
-                ylim = min(low, *ends), max(high, *ends)
-                settings |= {"xlim": figure.xlim, "ylim": ylim}
-                subplot = subplot._replace(printed=panel.printed)
-            subplots.append(subplot)
+                shown = [*panel.ylim, *(line.y[-1] for line in lines)]
+                settings |= {"xlim": figure.xlim, "ylim": (min(shown), max(shown))}
+                printed = panel.printed
+            subplots.append(Subplot(lines, settings, printed))
     return subplots
 
 

@@ -4,7 +4,7 @@
 """
 
 import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from experiments import paper_results as paper
 from scripts import markdown as md
@@ -27,17 +27,13 @@ def order_embeddings(runs: Sequence[RecordedRun]) -> str:
     for name, scores in paper.TABLE_2.items():
         rows.append((name, paper.TABLE_2_DATA, *map(_one_decimal, scores)))
     names = [f"final/{name}" for name in paper.TABLE_2_COLUMNS]
-    for run in runs:
-        last = _last_with(names, run)
-        if run.experiment != "order_embeddings" or not last:
-            continue
+    for run, _, scores in _scored(runs, "order_embeddings", names):
         folds = "{folds} x {fold} images".format(**run.config.evaluation)
         data = paper.COMPARABLE_DATA.get(run.data, run.data)
         data += f", {folds}, {run.step:,} steps"
         # The names of Table 2.
         model = {"order": "OE", "cosine": "Sym"}[run.config.model.similarity]
-        scores = [_one_decimal(last[name]) for name in names]
-        rows.append((_name_of(model, run), data, *scores))
+        rows.append((_name_of(model, run), data, *map(_one_decimal, scores)))
     note = (
         "The paper: mean over 5 folds of 1,000 images. Rows with other data are "
         f"{NOT_COMPARABLE}. Ties count against the model."
@@ -45,12 +41,20 @@ def order_embeddings(runs: Sequence[RecordedRun]) -> str:
     return f"{md.table(head, rows)}\n\n{note}\n"
 
 
-def _last_with(names, run) -> Record | None:
-    """Return what --evaluate wrote, or the last record, that has all these metrics."""
-    for record in (run.files.get("evaluation.json", {}), *reversed(run.records)):
-        if all(name in record for name in names):
-            return record
-    return None
+def _scored(
+    runs, experiment, metrics
+) -> Iterator[tuple[RecordedRun, Record, list[float]]]:
+    """Yield runs of an experiment with their last record that has all these metrics.
+
+    What --evaluate wrote comes first.
+    """
+    for run in runs:
+        names = [run.name_of(metric) for metric in metrics]
+        records = run.files.get("evaluation.json", {}), *reversed(run.records)
+        complete = (record for record in records if record.keys() >= set(names))
+        last = next(complete, None)
+        if run.experiment == experiment and last:
+            yield run, last, [last[name] for name in names]
 
 
 def _name_of(model, run):
@@ -70,18 +74,13 @@ def skip_thoughts(runs: Sequence[RecordedRun]) -> str:
     rows = []
     for name, scores in paper.TABLE_3.items():
         rows.append((name, paper.TABLE_3_DATA, *_task_scores(scores)))
-    for run in runs:
-        # Runs on generated stories have the tasks story_sick, story_mr and so on.
-        tasks = [run.name_of(task) for task in paper.TABLE_3_COLUMNS]
-        last = _last_with(tasks, run)
-        if run.experiment != "skip_thoughts" or not last:
-            continue
+    for run, last, scores in _scored(runs, "skip_thoughts", paper.TABLE_3_COLUMNS):
         corpus = paper.COMPARABLE_DATA.get(run.data, run.data)
-        if tasks != list(paper.TABLE_3_COLUMNS):
+        # Runs on generated stories have the tasks story_sick, story_mr and so on.
+        if run.name_of("sick/pearson") != "sick/pearson":
             corpus += " and generated tasks"
         corpus += f"; {run.config.model.units}-d, {last['step']:,} steps"
-        scores = _task_scores([last[task] for task in tasks])
-        rows.append((_name_of("skip-thoughts", run), corpus, *scores))
+        rows.append((_name_of("skip-thoughts", run), corpus, *_task_scores(scores)))
     note = (
         "Rows with another corpus, other tasks, width or number of steps are "
         f"{NOT_COMPARABLE}."

@@ -17,13 +17,11 @@ class PlannedRun(NamedTuple):
       id: its overrides, such as "norm=layer,seed=1".
       workdir: the run directory.
       command: what follows `python`.
-      total: the number of its steps.
     """
 
     id: str
     workdir: pathlib.Path
     command: tuple[str, ...]
-    total: int
 
     @property
     def finished(self) -> bool:
@@ -66,26 +64,22 @@ def plan(
     """
     file, _, variant = config.partition(":")
     common = _common(common)
-    sweep = _filter(_sweep(file, name), only)
-    folder = pathlib.Path(root) if root else None
+    name_of_folder = ",".join(filter(None, [variant or "default", _label(common)]))
+    default = pathlib.Path("runs", pathlib.Path(file).stem, name_of_folder)
+    folder = pathlib.Path(root) if root else default
     runs = []
-    for overrides in sweep:
+    for overrides in _filter(_sweep(file, name), only):
         varied = {field: text(value) for field, value in overrides.items()}
         if twice := varied.keys() & common.keys():
             raise UserError(f"--config.{min(twice)}: the sweep varies it")
-        settings = varied | common
-        flags = [f"--config.{field}={settings[field]}" for field in sorted(settings)]
+        settings = sorted((varied | common).items())
+        flags = [f"--config.{field}={value}" for field, value in settings]
         resolved = experiment.fill_sizes(config_file.read(config, flags))
-        if folder is None:
-            name = ",".join(filter(None, [variant or "default", _label(common)]))
-            experiment_name = resolved.experiment.rpartition(".")[2]
-            folder = pathlib.Path("runs") / experiment_name / name
         where = folder / _label(varied)
         workdir.check_run(where, resolved)
         command = ["-m", "lnrepro.main", f"--config={config}", *flags]
         command.append(f"--workdir={where}")
-        total = experiment.total_steps(resolved)
-        runs.append(PlannedRun(where.name, where, tuple(command), total))
+        runs.append(PlannedRun(where.name, where, tuple(command)))
     if not runs or len(set(runs)) < len(runs):
         raise UserError(f"{file}: its sweep() has no runs, or a run twice")
     return runs
@@ -98,11 +92,8 @@ def text(value: Any) -> str:
 
 def _label(settings):
     """Return such as "norm=layer,seed=1": sorted by field, safe as a file name."""
-    words = []
-    for field in sorted(settings):
-        value = settings[field].replace(" ", "")
-        words.append(f"{field}={urllib.parse.quote(value, safe='+-_.()[],')}")
-    return ",".join(words)
+    words = [f"{field}={value}" for field, value in sorted(settings.items())]
+    return urllib.parse.quote(",".join(words).replace(" ", ""), safe="+-_.()[],=")
 
 
 def _common(flags) -> dict[str, str]:

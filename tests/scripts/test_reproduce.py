@@ -125,7 +125,7 @@ def test_mistakes(flags, message):
 
 
 def test_a_report_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
-    run = SimpleNamespace(finished=True, ended=True, diverged=False, total=1)
+    run = SimpleNamespace(finished=True, ended=True, diverged=False)
     run.workdir = ROOT / "experiments/results/decay"
     items = [reproduce.Item("", "", "", [run])]
     monkeypatch.setattr(reproduce, "plan", lambda *args: (items, []))

@@ -52,7 +52,7 @@ def checkout(monkeypatch):
 def stub(folder, id, code):
     """A run whose command is a line of Python, in the directory of its id."""
     code = f"import os; os.chdir({str(folder / id)!r})\n{code}"
-    return planned_runs.PlannedRun(id, folder / id, ("-c", code), 10)
+    return planned_runs.PlannedRun(id, folder / id, ("-c", code))
 
 
 def until(condition, seconds=20.0):
@@ -76,7 +76,6 @@ def test_ids_directories_and_commands_follow_from_the_overrides(tmp_path):
     command += f"--config.norm=layer --config.seed=1 --workdir={where}"
     assert planned[0].workdir == where
     assert planned[0].command == tuple(command.split())
-    assert planned[0].total == 4 * 22
     settings.append("--config.batch_size=32")
     (folder,) = {
         r.workdir.parent for r in planned_runs.plan(SMOKE, "", None, settings, [])
@@ -290,7 +289,7 @@ def test_a_child_dies_with_its_parent(tmp_path):
     parent += f"child.start(pathlib.Path({str(tmp_path)!r}), ['-c', {code!r}], "
     parent += "signal.SIGKILL); time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT)
-    run = planned_runs.PlannedRun("", tmp_path, (), 0)
+    run = planned_runs.PlannedRun("", tmp_path, ())
     until(lambda: run.last_line.startswith("pid "))
     process = pathlib.Path("/proc", run.last_line.split()[1], "stat")
     assert process.exists()
@@ -302,7 +301,7 @@ def test_a_child_dies_with_its_parent(tmp_path):
 def test_a_child_ignores_the_schedulers_signal(tmp_path):
     code = "import os, signal; "
     code += "print(signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN, os.environ['A'])"
-    run = planned_runs.PlannedRun("", tmp_path, ("-c", code), 0)
+    run = planned_runs.PlannedRun("", tmp_path, ("-c", code))
     env = {"A": "4"}
     assert child.start(tmp_path, run.command, signal.SIGINT, env).wait() == 0
     assert run.last_line == "True 4"
