@@ -44,16 +44,19 @@ PARTS = {
     "skip_thoughts": "Figure 3, Table 3",
 }
 TUNED, SAME = PROTOCOLS
-# {scale: {variant: {protocol: name of its sweep}}}. Only MNIST has the variants with
-# batches of 4. The sweeps of the paper's figures have one rate for all norms.
+# {scale: (variant, protocol, name of its sweep) of each sweep}. Only MNIST has the
+# variants with batches of 4. The sweeps of the paper's figures have one rate for all
+# norms.
 SCALES = {
-    "smoke": {"smoke": {TUNED: "small", SAME: "small_same_rate"}},
-    "embedded": {"": {SAME: ""}},
-    "small": {
-        "small": {TUNED: "small", SAME: "small_same_rate"},
-        "small_bz4": {TUNED: "small_bz4", SAME: "small_bz4_same_rate"},
-    },
-    "paper": {"paper": {SAME: ""}, "paper_bz4": {SAME: ""}},
+    "smoke": (("smoke", TUNED, "small"), ("smoke", SAME, "small_same_rate")),
+    "embedded": (("", SAME, ""),),
+    "small": (
+        ("small", TUNED, "small"),
+        ("small", SAME, "small_same_rate"),
+        ("small_bz4", TUNED, "small_bz4"),
+        ("small_bz4", SAME, "small_bz4_same_rate"),
+    ),
+    "paper": (("paper", SAME, ""), ("paper_bz4", SAME, "")),
 }
 
 
@@ -85,26 +88,24 @@ def plan(
     """
     from scripts.sweeps.planned_runs import plan as plan_sweep
 
-    found, skipped = [], []
+    found, skipped, planned = [], {}, set()
     few = ["seed=0,1"] if scale == "smoke" else []
     for name in [name for name in PARTS if name in (only or PARTS)]:
-        for variant, sweeps in SCALES[scale].items():
+        for variant, protocol, sweep in SCALES[scale]:
             if variant.endswith("_bz4") and name != "mnist":
                 continue
             config = f"configs/{name}.py:{variant}".removesuffix(":")
             if missing := _missing_data(config):
-                skipped.append(f"left out: {PARTS[name]}, {config}: {missing}")
+                skipped[config] = f"left out: {PARTS[name]}, {config}: {missing}"
                 continue
             folder = root / f"{name}-{variant or 'default'}"
-            planned = set()
-            for protocol, sweep in sweeps.items():
-                runs = plan_sweep(config, sweep, str(folder), [], few)
-                runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
-                runs = [run for run in runs if run.id not in planned]
-                planned |= {run.id for run in runs}
-                if runs:
-                    found.append(Item(PARTS[name], config, protocol, runs))
-    return found, skipped
+            runs = plan_sweep(config, sweep, str(folder), [], few)
+            runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
+            runs = [run for run in runs if run.id not in planned]
+            planned |= {run.id for run in runs}
+            if runs:
+                found.append(Item(PARTS[name], config, protocol, runs))
+    return found, list(skipped.values())
 
 
 def _missing_data(config) -> str:

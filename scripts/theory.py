@@ -51,18 +51,10 @@ def print_table_1() -> None:
     print(md.table(("", *NORMALISERS), rows))
 
 
-def problem(norm: str) -> tuple[jax.Array, jax.Array]:
-    """Return a random layer and random data.
+def problem() -> tuple[jax.Array, jax.Array]:
+    """Return theta [UNITS, FEATURES + 2] of a random layer and data [CASES, FEATURES].
 
-    The gains are ||w||, so that the weight-normalised layer and the plain one are the
-    same function.
-
-    Args:
-      norm: a name of `theory.NORMS`.
-
-    Returns:
-      theta [UNITS, FEATURES + 2], or [UNITS, FEATURES + 1] for "none", and the data
-      [CASES, FEATURES].
+    The gains are ||w||, so that weight norm changes nothing.
     """
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(UNITS, FEATURES))
@@ -73,31 +65,24 @@ def problem(norm: str) -> tuple[jax.Array, jax.Array]:
     # The data has a mean that is not zero.
     x = rng.normal(size=(CASES, FEATURES)) + 0.5 * rng.normal(size=FEATURES)
     # theta has rows [w_i, b_i, g_i], as `lnrepro.theory.fisher` expects them.
-    columns = [weights, bias] if norm == "none" else [weights, bias, lengths]
-    return jnp.asarray(np.concatenate(columns, 1)), jnp.asarray(x)
+    theta = np.concatenate([weights, bias, lengths], 1)
+    return jnp.asarray(theta), jnp.asarray(x)
 
 
 def fisher_errors(norm: str, outputs: theory.Outputs) -> tuple[float, float]:
-    """Return the relative errors of eq. 12-13 and of eq. 32-35.
+    """Return the relative errors of eq. 13-14 and of eq. 32-35.
 
     Args:
-      norm: a name of `theory.NORMS`.
+      norm: one of `NORMALISERS`.
       outputs: the family of the outputs.
     """
-    theta, x = problem(norm)
+    theta, x = problem()
     exact = theory.fisher(theory.layer_model(norm), theta, x, outputs)
     exact = exact.reshape(*theta.shape, *theta.shape)
-    # The last column of theta is the gain g_i.
-    magnitudes = exact[:, -1, :, -1]
-    if norm == "none":
-        weights = theta[:, :FEATURES]
-        unit = weights / jnp.linalg.norm(weights, axis=1, keepdims=True)
-        exact_weights = exact[:, :FEATURES, :, :FEATURES]
-        # v^T F v for the directions w_i / ||w_i|| of all pairs of units, see eq. 35.
-        magnitudes = jnp.einsum("ip,ipjq,jq->ij", unit, exact_weights, unit)
     block = theory.block_fisher(norm, theta, x, outputs)
     gain = theory.gain_metric(norm, theta, x, outputs)
-    return _distance(block, exact), _distance(gain, magnitudes)
+    # The last column of theta is the gain g_i.
+    return _distance(block, exact), _distance(gain, exact[:, -1, :, -1])
 
 
 def _distance(a, b):
@@ -106,13 +91,13 @@ def _distance(a, b):
 
 def print_fisher_errors() -> None:
     """Print the errors against the exact Fisher matrix, for each family of outputs."""
-    rows = [["eq. 12-13"], ["eq. 32-35 (gains)"]]
-    for norm in theory.NORMS:
+    rows = [["eq. 13-14"], ["eq. 32-35 (gains)"]]
+    for norm in NORMALISERS:
         errors = [fisher_errors(norm, outputs) for outputs in FAMILIES]
         for row, of_formula in zip(rows, zip(*errors, strict=True), strict=True):
             words = ["exact" if e < EXACT else f"{e:.2f}" for e in of_formula]
             row.append("exact" if set(words) == {"exact"} else ", ".join(words))
-    print(md.table(("", *theory.NORMS), rows))
+    print(md.table(("", *NORMALISERS), rows))
 
 
 def main(argv: list[str]) -> None:

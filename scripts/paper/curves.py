@@ -140,7 +140,7 @@ def of_metric(metric: str, runs: Sequence[RecordedRun]) -> Figure:
     """Return a figure that is not the paper's, of one metric of some runs."""
     panel = Panel(metric, (metric,), title=metric)
     legends = {norm: norm for norm in sorted({run.config.norm for run in runs})}
-    return Figure(metric, "", "", (panel,), legends)
+    return Figure(metric, "", (panel,), legends)
 
 
 def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
@@ -152,8 +152,7 @@ def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
     """
     sets = sorted({run.data for run in runs})
     longest = max(run.step for run in runs)
-    name = f"{figure.title}, {figure.name}".removesuffix(", ")
-    text = f"{name}. Data: {', '.join(sets)}; up to {longest:,} steps."
+    text = f"{figure.title}. Data: {', '.join(sets)}; up to {longest:,} steps."
     drawn = sum(len(own) for own in protocols.by_protocol(runs).values())
     if drawn < len(runs):
         text += " Runs of neither protocol are not drawn."

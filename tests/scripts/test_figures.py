@@ -129,8 +129,9 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path, ca
     out = tmp_path / "out"
     figures(draw_runs, "--out", out)
     said = capsys.readouterr().out
-    sweep = "python scripts/sweep.py configs/draw.py:paper"
-    assert f"figure 4, runs: 4; none of weight: {sweep}" in said.splitlines()
+    sweep = "python scripts/sweep.py configs/mnist.py:paper"
+    assert "figure 4, runs: 4" in said.splitlines()
+    assert f"figure 6, runs: none; {sweep}  trains them" in said.splitlines()
     pictures = ["figure4.png", "forest.png"]
     assert sorted(path.name for path in out.glob("*.png")) == pictures
     page = (out / "index.md").read_text()
