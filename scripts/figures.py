@@ -110,14 +110,15 @@ def draw_metric(metric: str, runs: Sequence, out: pathlib.Path, best: str) -> No
 
 def write_index(out: pathlib.Path) -> None:
     """Write index.md, which shows all pictures and tables of a folder."""
+    index = out / "index.md"
+    index.unlink(missing_ok=True)
     parts = []
     for path in sorted(out.glob("*.png")):
         parts.append(f"## {path.stem}\n\n![]({path.name})\n")
     for path in sorted(out.glob("*.md")):
-        if path.name != "index.md":
-            parts.append(f"## {path.stem}\n\n{path.read_text(encoding='utf-8')}")
-    (out / "index.md").write_text("\n".join(parts), encoding="utf-8")
-    print(f"look at {out / 'index.md'}")
+        parts.append(f"## {path.stem}\n\n{path.read_text(encoding='utf-8')}")
+    index.write_text("\n".join(parts), encoding="utf-8")
+    print(f"look at {index}")
 
 
 if __name__ == "__main__":
