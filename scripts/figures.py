@@ -7,8 +7,8 @@
     python scripts/figures.py runs/draw --out figures --figure 4
     python scripts/figures.py my_runs --out figures --metric valid/perplexity
 
-It writes these files, and index.md, which shows them. For what is missing, it names the
-command that trains it.
+It writes these files, and index.md, which shows them. For a figure without runs, it
+names the command that trains them.
 forest.png and .svg: for each claim, how many of the other norm's steps a norm needs.
 verdicts.md: the table of the claims.
 figureN.png, .svg and .csv: figure 7 is the remark of section 6.7. Curves are medians
@@ -22,7 +22,6 @@ table of where each norm ends, and of how soon it has the best of "none" at the 
 settings, with intervals.
 """
 
-import importlib
 import pathlib
 import re
 from collections.abc import Sequence
@@ -82,7 +81,7 @@ def draw_all(runs: Sequence, out: pathlib.Path) -> None:
 
 
 def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
-    """Draw a figure of the paper and its table; name the command for missing runs."""
+    """Draw a figure of the paper and its table, or name the command for its runs."""
     from scripts.paper import curves
     from scripts.paper.axes import FIGURES
     from scripts.paper.tables import TABLES
@@ -91,14 +90,8 @@ def draw_figure(number: int, runs: Sequence, out: pathlib.Path) -> None:
     own = [run for run in runs if run.experiment == figure.experiment]
     own = [run for run in own if run.config.norm in figure.legends]
     curves.draw(figure, own, out / f"figure{number}")
-    trained = {run.config.norm for run in own}
-    # Those that the sweep of the figure trains.
-    norms = importlib.import_module(f"configs.{figure.experiment}").NORMS
-    line = f"figure {number}, runs: {len(own)}"
-    if absent := [norm for norm in norms if norm not in trained]:
-        line += f"; none of {', '.join(absent)}: "
-        line += f"python scripts/sweep.py configs/{figure.experiment}.py:paper"
-    print(line)
+    sweep = f"python scripts/sweep.py configs/{figure.experiment}.py:paper"
+    print(f"figure {number}, runs: {len(own) or f'none; {sweep}  trains them'}")
     if number in TABLES:
         name, table = TABLES[number]
         (out / f"{name}.md").write_text(table(runs), encoding="utf-8")
@@ -117,14 +110,15 @@ def draw_metric(metric: str, runs: Sequence, out: pathlib.Path, best: str) -> No
 
 def write_index(out: pathlib.Path) -> None:
     """Write index.md, which shows all pictures and tables of a folder."""
+    index = out / "index.md"
+    index.unlink(missing_ok=True)
     parts = []
     for path in sorted(out.glob("*.png")):
         parts.append(f"## {path.stem}\n\n![]({path.name})\n")
     for path in sorted(out.glob("*.md")):
-        if path.name != "index.md":
-            parts.append(f"## {path.stem}\n\n{path.read_text(encoding='utf-8')}")
-    (out / "index.md").write_text("\n".join(parts), encoding="utf-8")
-    print(f"look at {out / 'index.md'}")
+        parts.append(f"## {path.stem}\n\n{path.read_text(encoding='utf-8')}")
+    index.write_text("\n".join(parts), encoding="utf-8")
+    print(f"look at {index}")
 
 
 if __name__ == "__main__":

@@ -44,16 +44,19 @@ PARTS = {
     "skip_thoughts": "Figure 3, Table 3",
 }
 TUNED, SAME = PROTOCOLS
-# {scale: {variant: {protocol: name of its sweep}}}. Only MNIST has the variants with
-# batches of 4. The sweeps of the paper's figures have one rate for all norms.
+# {scale: (variant, protocol, name of its sweep) of each sweep}. Only MNIST has the
+# variants with batches of 4. The sweeps of the paper's figures have one rate for all
+# norms.
 SCALES = {
-    "smoke": {"smoke": {TUNED: "small", SAME: "small_same_rate"}},
-    "embedded": {"": {SAME: ""}},
-    "small": {
-        "small": {TUNED: "small", SAME: "small_same_rate"},
-        "small_bz4": {TUNED: "small_bz4", SAME: "small_bz4_same_rate"},
-    },
-    "paper": {"paper": {SAME: ""}, "paper_bz4": {SAME: ""}},
+    "smoke": (("smoke", TUNED, "small"), ("smoke", SAME, "small_same_rate")),
+    "embedded": (("", SAME, ""),),
+    "small": (
+        ("small", TUNED, "small"),
+        ("small", SAME, "small_same_rate"),
+        ("small_bz4", TUNED, "small_bz4"),
+        ("small_bz4", SAME, "small_bz4_same_rate"),
+    ),
+    "paper": (("paper", SAME, ""), ("paper_bz4", SAME, "")),
 }
 
 
@@ -74,42 +77,35 @@ class Item(NamedTuple):
 
 
 def plan(
-    scale: str,
-    only: Collection[str],
-    root: pathlib.Path,
-    protocols: Collection[str] = PROTOCOLS,
+    scale: str, only: Collection[str], root: pathlib.Path
 ) -> tuple[list[Item], list[str]]:
     """Return the sweeps of a scale, and a line for each that is left out.
 
     Args:
       scale: a key of `SCALES`.
       only: names of experiments; all if there are none.
-      root: folder of the runs.
-      protocols: the protocols that are planned. A run of both is planned once.
+      root: folder of the runs. A run of both protocols is planned once.
     """
     from scripts.sweeps.planned_runs import plan as plan_sweep
 
-    found, skipped = [], []
+    found, skipped, planned = [], {}, set()
     few = ["seed=0,1"] if scale == "smoke" else []
     for name in [name for name in PARTS if name in (only or PARTS)]:
-        for variant, sweeps in SCALES[scale].items():
-            sweeps = {p: s for p, s in sweeps.items() if p in protocols}
-            if not sweeps or (variant.endswith("_bz4") and name != "mnist"):
+        for variant, protocol, sweep in SCALES[scale]:
+            if variant.endswith("_bz4") and name != "mnist":
                 continue
             config = f"configs/{name}.py:{variant}".removesuffix(":")
             if missing := _missing_data(config):
-                skipped.append(f"left out: {PARTS[name]}, {config}: {missing}")
+                skipped[config] = f"left out: {PARTS[name]}, {config}: {missing}"
                 continue
             folder = root / f"{name}-{variant or 'default'}"
-            planned = set()
-            for protocol, sweep in sweeps.items():
-                runs = plan_sweep(config, sweep, str(folder), [], few)
-                runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
-                runs = [run for run in runs if run.id not in planned]
-                planned |= {run.id for run in runs}
-                if runs:
-                    found.append(Item(PARTS[name], config, protocol, runs))
-    return found, skipped
+            runs = plan_sweep(config, sweep, str(folder), [], few)
+            runs = [run._replace(id=f"{folder.name}/{run.id}") for run in runs]
+            runs = [run for run in runs if run.id not in planned]
+            planned |= {run.id for run in runs}
+            if runs:
+                found.append(Item(PARTS[name], config, protocol, runs))
+    return found, list(skipped.values())
 
 
 def _missing_data(config) -> str:
@@ -142,14 +138,13 @@ def main(argv: list[str]) -> int:
     from scripts.sweeps.local import Local
 
     root = args.root or pathlib.Path("runs/reproduce") / args.scale
-    protocols = [args.protocol] if args.protocol else PROTOCOLS
-    planned, skipped = plan(args.scale, args.only, root, protocols)
+    planned, skipped = plan(args.scale, args.only, root)
     for line in skipped:
         print(line, flush=True)
     for item in planned:
         print(_line(item), flush=True)
     if not planned:
-        raise UserError("no run is left; prepare a data set, or leave out --protocol")
+        raise UserError("no run is left; prepare a data set")
     if args.plan:
         return 0
     runs = [run for item in planned for run in item.runs]
@@ -167,9 +162,8 @@ def main(argv: list[str]) -> int:
 def _line(item):
     """Return a line about a sweep of the plan."""
     n_ended = sum(run.ended for run in item.runs)
-    steps = " or ".join(sorted({f"{run.total:,}" for run in item.runs}))
-    line = f"{item.part:18} {item.config:35} {item.protocol:10} "
-    return f"{line}{n_ended} of {len(item.runs)} runs ended, {steps} steps each"
+    line = f"{item.part:18} {item.config:35} {item.protocol:10}"
+    return f"{line} {n_ended} of {len(item.runs)} runs ended"
 
 
 def _arguments(argv):
@@ -178,7 +172,6 @@ def _arguments(argv):
     add("--scale", required=True, choices=SCALES)
     names = ", ".join(PARTS)
     add("--only", nargs="+", default=[], choices=PARTS, metavar="NAME", help=names)
-    add("--protocol", choices=PROTOCOLS, help="by default both")
     add("--plan", action="store_true", help="show the plan and train nothing")
     add("--hours", type=float, default=0.0, help="stop after this time; 0: at the end")
     add("--processes", type=positive, metavar="N", help="number of runs at a time")

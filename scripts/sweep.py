@@ -5,13 +5,12 @@
     python scripts/sweep.py configs/mnist.py
     python scripts/sweep.py configs/mnist.py --launcher print
     python scripts/sweep.py configs/mnist.py --only norm=layer -- --config.epochs=5
-    python scripts/sweep.py configs/mnist.py:paper --launcher slurm --cpus 8 --gpus 1
+    SBATCH_PARTITION=gpu python scripts/sweep.py configs/mnist.py:paper --launcher slurm
     RAY_ADDRESS=auto python scripts/sweep.py configs/draw.py --launcher ray
 
 Every run is `python -m lnrepro.main ...` in a directory below --root, named after its
-overrides. Its output goes to output.log there, and `python -m lnrepro.runs` shows its
-state. The launcher "print" only prints the commands, one a line; "slurm" queues the
-runs and returns.
+overrides, with its output in output.log. `python -m lnrepro.runs` shows its state. The
+launcher "print" prints the commands, one a line; "slurm" queues the runs and returns.
 
 The same command again leaves runs alone that are finished or have diverged, and resumes
 the others. Ctrl-C makes all runs save and stop, a second one ends them. Exit codes: 0
@@ -68,16 +67,14 @@ def main(argv: list[str]) -> int:
     if args.launcher == "slurm":
         from scripts.sweeps import on_slurm
 
-        sbatch = dict(pair.split("=", 1) for pair in args.sbatch)
-        ids = on_slurm.submit(
-            todo, args.processes, args.cpus, int(args.gpus), args.time, sbatch
-        )
+        resources = args.processes, args.cpus, int(args.gpus), args.time
+        ids = on_slurm.submit(todo, *resources)
         print(f"{len(todo)} are queued as {', '.join(ids)}; scancel stops them")
         return 0
     if args.launcher == "ray":
         from scripts.sweeps.on_ray import OnRay
 
-        launcher = OnRay(args.processes, args.cpus, args.gpus, args.tpus)
+        launcher = OnRay(args.processes, args.cpus, args.gpus)
     else:
         from scripts.sweeps.local import Local
 
@@ -160,10 +157,7 @@ def _noted_signals(minutes: float) -> Iterator[collections.deque[int]]:
 
 
 def report(
-    runs: Sequence,
-    outcomes: Mapping,
-    stopped: int,
-    where: pathlib.Path | None = None,
+    runs: Sequence, outcomes: Mapping, stopped: int, where: pathlib.Path | None = None
 ) -> int:
     """Print how many runs are finished, and which diverged and which failed.
 
@@ -180,10 +174,9 @@ def report(
     failed = [run for run, how in outcomes.items() if how.startswith("failed")]
     for run in failed:
         print(f"{run.id}: {outcomes[run]}")
-    if stopped == signal.SIGALRM:
-        print("the time is up; the same command resumes the runs")
-    elif stopped:
-        print("stopped; the same command resumes the runs", file=sys.stderr)
+    if stopped:
+        print("stopped; the same command resumes the runs")
+    if stopped and stopped != signal.SIGALRM:
         # As a shell reports a process that a signal ended.
         return 128 + stopped
     return 1 if failed else 0
@@ -200,10 +193,8 @@ def ended_runs(runs: Sequence) -> str:
 
 def _how_ended(run, code, stopped) -> str:
     """Return finished, diverged or stopped, or failed with a reason."""
-    if run.diverged:
-        return "diverged"
-    if run.finished:
-        return "finished"
+    if run.ended:
+        return "diverged" if run.diverged else "finished"
     # subprocess reports a process that signal n ended as -n, a shell as 128 + n.
     signum = -code if code < 0 else code - 128
     if stopped and signum in STOPPED:
@@ -223,27 +214,19 @@ def _arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     add("config", help="FILE[:VARIANT], e.g. configs/mnist.py:paper")
     add("--name", default="", help="e.g. learning_rate; the figure's by default")
     add("--launcher", choices=LAUNCHERS, default="local")
-    add("--root", metavar="DIR", help="default: runs/EXPERIMENT/VARIANT")
-    pairs = {"action": "append", "default": []}
-    add("--only", **pairs, metavar="FIELD=VALUE[,VALUE]", help="only these runs")
+    add("--root", metavar="DIR", help="default: runs/CONFIG/VARIANT")
+    values = "FIELD=VALUE[,VALUE]"
+    add("--only", action="append", default=[], metavar=values, help="only these runs")
     add("--processes", type=positive, metavar="N", help="most runs at a time")
     add = parser.add_argument_group("ray and slurm, for each run").add_argument
     add("--cpus", type=positive, default=1, metavar="N")
     add("--gpus", type=float, default=0, metavar="N", help="with ray also 0.5, say")
-    add("--tpus", type=int, default=0, metavar="N", help="TPU chips, with ray")
-    add = parser.add_argument_group("slurm").add_argument
-    add("--time", type=positive, default=60, metavar="MINUTES", help="time limit")
-    add("--sbatch", **pairs, metavar="KEY=VALUE", help="more options of sbatch")
+    add("--time", type=positive, default=60, metavar="MINUTES", help="slurm's limit")
     # What stands behind "--" goes to every run as it is.
     split = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[:split])
     if args.launcher == "slurm" and args.gpus != int(args.gpus):
         parser.error(f"--gpus {args.gpus:g}: SLURM gives whole GPUs")
-    for pair in args.sbatch:
-        if "=" not in pair:
-            parser.error(
-                f"--sbatch {pair}: give KEY=VALUE, as in --sbatch partition=gpu"
-            )
     return args, argv[split + 1 :]
 
 

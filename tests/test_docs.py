@@ -59,7 +59,7 @@ def execute(arguments, folder, **variables):
 @pytest.mark.parametrize("page", WITH_PYTHON)
 def test_python_blocks_run(page, tmp_path):
     # What the commands of the pages leave behind, for the blocks that read it.
-    for path in (DOCS / "pictures/recurrent_ppo").glob("*.csv"):
+    for path in (DOCS / "pictures").rglob("*.csv"):
         shutil.copy(path, tmp_path)
     for words in commands(page):
         config = words[-1]

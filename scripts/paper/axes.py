@@ -44,8 +44,7 @@ class Figure(NamedTuple):
     """A figure of the paper, or one with the same kind of curves.
 
     Attributes:
-      title: such as "Figure 6".
-      name: its subject.
+      title: such as "Figure 4, DRAW".
       experiment: name of the folder in experiments/ whose runs it shows.
       panels: its panels.
       legends: {config.norm: text of the legend}, in the order of the legend.
@@ -58,7 +57,6 @@ class Figure(NamedTuple):
     """
 
     title: str
-    name: str
     experiment: str
     panels: tuple[Panel, ...]
     legends: Mapping[str, str]
@@ -112,8 +110,7 @@ _THREE = {"batch": "BatchNorm", "none": "Baseline", "layer": "LayerNorm"}
 # results. 7 is the remark about convolutional networks in section 6.7.
 FIGURES = {
     1: Figure(
-        title="Figure 1",
-        name="Order-embeddings",
+        title="Figure 1, Order-embeddings",
         experiment="order_embeddings",
         panels=(_retrieval(1, 34, 43), _retrieval(5, 71, 78), _retrieval(10, 84, 90)),
         legends={"layer": "Order-Embedding + LN", "none": "Order-Embedding"},
@@ -123,8 +120,7 @@ FIGURES = {
         steps_per_x=300,
     ),
     2: Figure(
-        title="Figure 2",
-        name="Attentive reader",
+        title="Figure 2, Attentive reader",
         experiment="attentive_reader",
         panels=(Panel("validation error rate", ("valid/error",), (0.4, 1.0)),),
         legends={
@@ -141,8 +137,7 @@ FIGURES = {
         steps_per_x=1000,
     ),
     3: Figure(
-        title="Figure 3",
-        name="Skip-thoughts",
+        title="Figure 3, Skip-thoughts",
         experiment="skip_thoughts",
         panels=(
             _sick("r", "Pearson", 82, 86, 84.8),
@@ -159,8 +154,7 @@ FIGURES = {
         steps_per_x=50_000,
     ),
     4: Figure(
-        title="Figure 4",
-        name="DRAW",
+        title="Figure 4, DRAW",
         experiment="draw",
         panels=(
             Panel(
@@ -177,8 +171,7 @@ FIGURES = {
         steps_per_x=None,
     ),
     5: Figure(
-        title="Figure 5",
-        name="Handwriting",
+        title="Figure 5, Handwriting",
         experiment="handwriting",
         panels=(
             Panel(
@@ -195,8 +188,7 @@ FIGURES = {
         xscale="log",
     ),
     6: Figure(
-        title="Figure 6",
-        name="Permutation-invariant MNIST",
+        title="Figure 6, Permutation-invariant MNIST",
         experiment="mnist",
         panels=(
             _mnist(128, "Train NLL", "train/nll", (1e-7, 1e0), "log"),
@@ -212,8 +204,7 @@ FIGURES = {
         columns=2,
     ),
     7: Figure(
-        title="Section 6.7",
-        name="Convolutional networks",
+        title="Section 6.7, Convolutional networks",
         experiment="convnet",
         panels=(
             Panel("Test Err.", ("test/error",)),

@@ -51,14 +51,10 @@ class Claim(NamedTuple):
         return -1 if self.metric.endswith(LARGE_IS_BETTER) else 1
 
     @property
-    def names(self) -> tuple[str, str]:
-        """What both norms are called."""
-        return NORMS[self.better], NORMS[self.baseline]
-
-    @property
     def comparison(self) -> str:
         """What it compares; it has a claim of each kind."""
-        return f"{self.part}, {self.quantity}: {' against '.join(self.names)}"
+        names = f"{NORMS[self.better]} against {NORMS[self.baseline]}"
+        return f"{self.part}, {self.quantity}: {names}"
 
     def is_about(self, run: RecordedRun) -> bool:
         """Whether a run is of its experiment and batch size."""

@@ -27,9 +27,8 @@ def by_seed(runs: Iterable[RecordedRun], metric: str) -> Curves:
     """Return the values of a metric in runs that are seeds of one another."""
     curves = {}
     for run in runs:
-        for seed, values in run.values(metric).items():
-            if values:
-                curves[seed] = {record["step"]: value for record, value in values}
+        if values := run.values(metric):
+            curves[run.config.seed] = {record["step"]: y for record, y in values}
     return curves
 
 

@@ -34,17 +34,19 @@ def of_figure(figure: Figure, runs: Sequence[RecordedRun]) -> list[Subplot]:
             lines = []
             for metric in panel.metrics:
                 lines += _lines(own, figure, panel._replace(title=title), metric)
-            settings = {"title": title, "xlabel": figure.xlabel}
-            settings |= {"ylabel": panel.ylabel, "yscale": panel.yscale}
-            settings |= {"xscale": figure.xscale}
-            subplot = Subplot(lines, settings, {})
+            settings = {
+                "title": title,
+                "xlabel": figure.xlabel,
+                "ylabel": panel.ylabel,
+                "xscale": figure.xscale,
+                "yscale": panel.yscale,
+            }
+            printed = {}
             if lines and _reaches_the_papers_axes(figure, lines):
-                ends = [line.y[-1] for line in lines]
-                low, high = panel.ylim
-                ylim = min(low, *ends), max(high, *ends)
-                settings |= {"xlim": figure.xlim, "ylim": ylim}
-                subplot = subplot._replace(printed=panel.printed)
-            subplots.append(subplot)
+                shown = [*panel.ylim, *(line.y[-1] for line in lines)]
+                settings |= {"xlim": figure.xlim, "ylim": (min(shown), max(shown))}
+                printed = panel.printed
+            subplots.append(Subplot(lines, settings, printed))
     return subplots
 
 
@@ -95,10 +97,9 @@ def _points(runs, figure, panel, metric):
     title = panel.title or panel.ylabel
     rows = []
     for run in runs:
-        for seed, values in run.values(metric).items():
-            for record, value in values:
-                x, y = figure.x(record), value * panel.factor
-                rows.append((title, name, run.config.norm, run.data, seed, x, y))
+        own = title, name, run.config.norm, run.data, run.config.seed
+        for record, value in run.values(metric):
+            rows.append((*own, figure.x(record), value * panel.factor))
     return rows
 
 
@@ -139,7 +140,7 @@ def of_metric(metric: str, runs: Sequence[RecordedRun]) -> Figure:
     """Return a figure that is not the paper's, of one metric of some runs."""
     panel = Panel(metric, (metric,), title=metric)
     legends = {norm: norm for norm in sorted({run.config.norm for run in runs})}
-    return Figure(metric, "", "", (panel,), legends)
+    return Figure(metric, "", (panel,), legends)
 
 
 def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
@@ -151,8 +152,7 @@ def caption(figure: Figure, runs: Sequence[RecordedRun]) -> str:
     """
     sets = sorted({run.data for run in runs})
     longest = max(run.step for run in runs)
-    name = f"{figure.title}, {figure.name}".removesuffix(", ")
-    text = f"{name}. Data: {', '.join(sets)}; up to {longest:,} steps."
+    text = f"{figure.title}. Data: {', '.join(sets)}; up to {longest:,} steps."
     drawn = sum(len(own) for own in protocols.by_protocol(runs).values())
     if drawn < len(runs):
         text += " Runs of neither protocol are not drawn."

@@ -34,9 +34,7 @@ def draw(rows: Sequence[Row], stem: pathlib.Path) -> None:
         return
     labels = []
     for row in rows:
-        label = (
-            f"{row.claim.part}, {row.claim.quantity}: {' vs '.join(row.claim.names)}"
-        )
+        label = row.claim.comparison.replace(" against ", " vs ")
         labels.append(label.replace("layer norm", "LN").replace("batch norm", "BN"))
     with plt.rc_context(plot.STYLE | {"axes.grid": False, "font.size": 9}):
         size = 8.0, 0.235 * len(rows) + 1.3

@@ -1,27 +1,22 @@
-"""Write the numbers and pictures that the pages show, from the kept records.
+"""Write the tables that the pages show, from the kept records.
 
     python -m scripts.paper.pages
 
-rewrites the sections "written by scripts.paper.pages: NAME" of the pages, and the
-pictures, points and tables of experiments/results and docs/pictures.
+rewrites the sections "written by scripts.paper.pages: NAME" of the pages.
 """
 
 import pathlib
-import shutil
-import tempfile
 from collections.abc import Iterator
 
 from lnrepro.engine import json_files
 from lnrepro.engine.command_line import Parser
 from lnrepro.errors import UserError, ended
-from scripts import figures
-from scripts.paper import curves, ppo, tables, verdicts
+from scripts.paper import tables, verdicts
 from scripts.paper.claims import CLAIMS
 from scripts.paper.records import find
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments/results"
-PICTURES = ROOT / "docs/pictures"
 
 
 def sections() -> Iterator[tuple[pathlib.Path, str, str]]:
@@ -31,8 +26,6 @@ def sections() -> Iterator[tuple[pathlib.Path, str, str]]:
     page = ROOT / "experiments/README.md"
     yield page, "claims", verdicts.markdown(rows)
     yield page, "ends", tables.tuned(runs)
-    page = ROOT / "docs/should-i-normalise.md"
-    yield page, "ppo", ppo.table(*ppo.read(PICTURES / "ppo_norms.csv"))
     page = ROOT / "docs/experiments/sequential-mnist.md"
     digits, pixels = find([RESULTS / "digits"]), find([RESULTS / "mnist_pixels"])
     yield page, "digits train/nll", tables.ends("train/nll", digits, "min")
@@ -54,21 +47,8 @@ def with_section(page: pathlib.Path, name: str, text: str) -> str:
     return "".join([before, begin, "\n", text.strip("\n"), "\n\n", end, after])
 
 
-def draw(out: pathlib.Path) -> None:
-    """Draw all kept pictures below a folder that stands for the root."""
-    results = out / RESULTS.relative_to(ROOT)
-    pictures = out / PICTURES.relative_to(ROOT)
-    pictures.mkdir(parents=True)
-    figures.draw_all(find([RESULTS / "small"]), results / "small/figures")
-    figures.draw_all(find([RESULTS / "runs"]), results / "figures")
-    pixels = find([RESULTS / "mnist_pixels"])
-    figure = curves.of_metric("train/nll", pixels)
-    curves.draw(figure, pixels, pictures / "mnist_pixels")
-    ppo.draw(*ppo.read(PICTURES / "ppo_norms.csv"), pictures / "ppo_norms")
-
-
 def main(argv: list[str]) -> None:
-    """Rewrite the sections, and the kept files that are drawn.
+    """Rewrite the sections.
 
     Raises:
       UserError: a wrong flag, or a page without the lines of a section.
@@ -77,13 +57,6 @@ def main(argv: list[str]) -> None:
     parser.parse_args(argv)
     for page, name, text in sections():
         json_files.replace(page, with_section(page, name, text))
-    with tempfile.TemporaryDirectory() as folder:
-        draw(pathlib.Path(folder))
-        for path in pathlib.Path(folder).rglob("*.*"):
-            # Only what the repository has already is kept.
-            kept = ROOT / path.relative_to(folder)
-            if kept.exists():
-                shutil.copy(path, kept)
 
 
 if __name__ == "__main__":

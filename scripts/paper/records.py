@@ -110,18 +110,11 @@ class RecordedRun(NamedTuple):
         own = f"story_{metric}"
         return own if any(own in record for record in self.records) else metric
 
-    def values(self, metric: str) -> dict[int, list[tuple[Record, float]]]:
-        """Return {seed: [(record, value), ...]} of a metric."""
-        metric = self.name_of(metric.format(data=self.config.data.name))
-        first, count = self.config.seed, self.config.get("seeds", 1)
-        values = {}
-        for seed in range(first, first + count):
-            # Runs of earlier versions trained several seeds together. Each has a name
-            # then, and their mean has the plain name.
-            name = metric if count == 1 else f"{metric}/seed{seed}"
-            finite = [r for r in self.records if workdir.is_finite(r.get(name))]
-            values[seed] = [(record, record[name]) for record in finite]
-        return values
+    def values(self, metric: str) -> list[tuple[Record, float]]:
+        """Return the records that have a finite value of a metric, with the value."""
+        name = self.name_of(metric.format(data=self.config.data.name))
+        finite = [r for r in self.records if workdir.is_finite(r.get(name))]
+        return [(record, record[name]) for record in finite]
 
 
 def _flat(prefix, fields) -> Iterator[tuple[str, str]]:
@@ -209,17 +202,18 @@ def _files(folder) -> dict[str, Any]:
 def _run(folder, files) -> RecordedRun:
     config = loaded_run.LoadedRun(folder, files["config.json"]).config
     run = RecordedRun(folder, files, config, config.data.name)
+    if config.get("seeds", 1) > 1:
+        raise UserError(f"{folder}: train each seed as a run; this one has several")
     # Read all fields that are used later, so that a missing one is named here.
     _ = config.experiment, config.norm, config.seed, run.fingerprint, run.records
     return run
 
 
 def _without_repeats(found) -> list[RecordedRun]:
-    """Leave out runs with the data, config and seeds of another; the longest stays."""
+    """Leave out runs with the data, config and seed of another; the longest stays."""
     kept: dict[tuple, RecordedRun] = {}
     for run in found:
-        seeds_of_run = run.config.seed, run.config.get("seeds", 1)
-        key = run.data, run.config.norm, seeds_of_run, run.settings()
+        key = run.data, run.config.norm, run.config.seed, run.settings()
         less, more = sorted((kept.get(key, run), run), key=lambda r: r.step)
         if less is not more:
             reason = f"the config and the seed of {more.folder}"

@@ -4,13 +4,13 @@
 """
 
 import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from experiments import paper_results as paper
 from scripts import markdown as md
 from scripts.paper import compare, protocols, verdicts
 from scripts.paper.claims import CLAIMS
-from scripts.paper.records import RecordedRun, difference
+from scripts.paper.records import Record, RecordedRun, difference
 
 NOT_COMPARABLE = "not to be compared with the paper's rows"
 # The norm that the others are compared with.
@@ -26,19 +26,14 @@ def order_embeddings(runs: Sequence[RecordedRun]) -> str:
     rows = []
     for name, scores in paper.TABLE_2.items():
         rows.append((name, paper.TABLE_2_DATA, *map(_one_decimal, scores)))
-    for run in runs:
-        # A run that is not finished has no final scores and no row.
-        scores = _final_scores(run)
-        if run.experiment != "order_embeddings" or not scores:
-            continue
+    names = [f"final/{name}" for name in paper.TABLE_2_COLUMNS]
+    for run, _, scores in _scored(runs, "order_embeddings", names):
         folds = "{folds} x {fold} images".format(**run.config.evaluation)
         data = paper.COMPARABLE_DATA.get(run.data, run.data)
         data += f", {folds}, {run.step:,} steps"
         # The names of Table 2.
         model = {"order": "OE", "cosine": "Sym"}[run.config.model.similarity]
-        model += " + LN" if run.config.norm == "layer" else ""
-        name = f"{model} (seed {run.config.seed})"
-        rows.append((name, data, *map(_one_decimal, scores)))
+        rows.append((_name_of(model, run), data, *map(_one_decimal, scores)))
     note = (
         "The paper: mean over 5 folds of 1,000 images. Rows with other data are "
         f"{NOT_COMPARABLE}. Ties count against the model."
@@ -46,19 +41,29 @@ def order_embeddings(runs: Sequence[RecordedRun]) -> str:
     return f"{md.table(head, rows)}\n\n{note}\n"
 
 
+def _scored(
+    runs, experiment, metrics
+) -> Iterator[tuple[RecordedRun, Record, list[float]]]:
+    """Yield runs of an experiment with their last record that has all these metrics.
+
+    What --evaluate wrote comes first.
+    """
+    for run in runs:
+        names = [run.name_of(metric) for metric in metrics]
+        records = run.files.get("evaluation.json", {}), *reversed(run.records)
+        complete = (record for record in records if record.keys() >= set(names))
+        last = next(complete, None)
+        if run.experiment == experiment and last:
+            yield run, last, [last[name] for name in names]
+
+
+def _name_of(model, run):
+    norm = " + LN" if run.config.norm == "layer" else ""
+    return f"{model}{norm} (seed {run.config.seed})"
+
+
 def _one_decimal(value):
     return "-" if value is None else f"{value:.1f}"
-
-
-def _final_scores(run):
-    """Return the scores of --evaluate, or else those at the end of training."""
-    evaluation = run.files.get("evaluation.json", {})
-    # The last record with all scores counts.
-    for record in (evaluation, *reversed(run.records)):
-        scores = [record.get(f"final/{name}") for name in paper.TABLE_2_COLUMNS]
-        if None not in scores:
-            return scores
-    return None
 
 
 def skip_thoughts(runs: Sequence[RecordedRun]) -> str:
@@ -69,20 +74,13 @@ def skip_thoughts(runs: Sequence[RecordedRun]) -> str:
     rows = []
     for name, scores in paper.TABLE_3.items():
         rows.append((name, paper.TABLE_3_DATA, *_task_scores(scores)))
-    for run in runs:
-        # Runs on generated stories have the tasks story_sick, story_mr and so on.
-        tasks = [run.name_of(task) for task in paper.TABLE_3_COLUMNS]
-        records = [r for r in run.records if all(task in r for task in tasks)]
-        if run.experiment != "skip_thoughts" or not records:
-            continue
-        last = records[-1]
+    for run, last, scores in _scored(runs, "skip_thoughts", paper.TABLE_3_COLUMNS):
         corpus = paper.COMPARABLE_DATA.get(run.data, run.data)
-        if tasks != list(paper.TABLE_3_COLUMNS):
+        # Runs on generated stories have the tasks story_sick, story_mr and so on.
+        if run.name_of("sick/pearson") != "sick/pearson":
             corpus += " and generated tasks"
         corpus += f"; {run.config.model.units}-d, {last['step']:,} steps"
-        norm = " + LN" if run.config.norm == "layer" else ""
-        name = f"skip-thoughts{norm} (seed {run.config.seed})"
-        rows.append((name, corpus, *_task_scores([last[task] for task in tasks])))
+        rows.append((_name_of("skip-thoughts", run), corpus, *_task_scores(scores)))
     note = (
         "Rows with another corpus, other tasks, width or number of steps are "
         f"{NOT_COMPARABLE}."

@@ -101,9 +101,9 @@ def of_runs(runs: Iterable[RecordedRun], claims: Sequence[Claim]) -> list[Row]:
         for data in sorted({run.data for run in about}):
             verdicts = {}
             for protocol in PROTOCOLS:
-                own = [r for r in about if r.data == data]
-                own = [r for r in own if protocols.belongs(r, protocol)]
-                pairs = _comparisons(claim, own, protocol == protocols.SAME)
+                of_data = [run for run in about if run.data == data]
+                own = [run for run in of_data if protocols.belongs(run, protocol)]
+                pairs = _comparisons(claim, own, protocol)
                 verdict = pairs and _verdict(claim, *max(pairs, key=_size))
                 if verdict:
                     verdicts[protocol] = verdict
@@ -114,25 +114,21 @@ def of_runs(runs: Iterable[RecordedRun], claims: Sequence[Claim]) -> list[Row]:
 
 def _has(claim, run):
     # Runs with the same settings may have other evaluations.
-    has_metric = run.diverged or any(run.values(claim.metric).values())
-    return claim.is_about(run) and has_metric
+    return claim.is_about(run) and (run.diverged or run.values(claim.metric))
 
 
-def _comparisons(claim, runs, needs_one_rate):
+def _comparisons(claim, runs, protocol):
     """Return (runs of the better norm, runs of the baseline) of all comparisons."""
-    # {what both norms share: {norm: {learning rate: seeds}}}.
-    groups = collections.defaultdict(lambda: collections.defaultdict(dict))
+    # {what both norms share: {norm: seeds}}.
+    groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for run in runs:
-        shared = [s for s in run.settings() if s[0] != "optimizer.learning_rate"]
-        of_norm = groups[tuple(shared), run.length][run.config.norm]
-        of_norm.setdefault(run.rate, []).append(run)
-    pairs = []
-    for of_norms in groups.values():
-        for rate, ours in of_norms[claim.better].items():
-            for other, theirs in of_norms[claim.baseline].items():
-                if rate == other or not needs_one_rate:
-                    pairs.append((ours, theirs))
-    return pairs
+        shared = dict(run.settings())
+        if protocol == protocols.TUNED:
+            # Each norm has a rate of its own.
+            shared.pop("optimizer.learning_rate", None)
+        groups[tuple(shared.items()), run.length][run.config.norm].append(run)
+    pairs = [(of[claim.better], of[claim.baseline]) for of in groups.values()]
+    return [pair for pair in pairs if all(pair)]
 
 
 def _size(pair):
@@ -141,10 +137,9 @@ def _size(pair):
     Constant learning rates come before decaying ones, then the number of seeds of the
     norm with fewer, then the length.
     """
-    optimizers = [runs[0].config.get("optimizer", {}) for runs in pair]
-    constant = all(optimizer.get("decay") is None for optimizer in optimizers)
-    n_seeds = [sum(run.config.get("seeds", 1) for run in runs) for runs in pair]
-    return constant, min(n_seeds), pair[0][0].length
+    first = pair[0][0]
+    constant = first.config.get("optimizer", {}).get("decay") is None
+    return constant, min(map(len, pair)), first.length
 
 
 def _verdict(claim, ours, theirs) -> Verdict | None:

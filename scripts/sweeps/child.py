@@ -52,6 +52,17 @@ def start(
         )
 
 
+def wait(process: subprocess.Popen) -> int:
+    """Return the exit code of a process.
+
+    This waits in Python, where a signal or Ray's cancelling reaches it. Its handler may
+    wait for the same process: two `Popen.wait` would block each other.
+    """
+    while process.poll() is None:
+        time.sleep(0.2)
+    return process.returncode
+
+
 def threads(count: int) -> dict[str, str]:
     """Return the variable that limits the threads of XLA's CPU client.
 

@@ -9,7 +9,6 @@ import os
 import pathlib
 import signal
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,24 +27,35 @@ class OnRay:
       slots: the number of runs at a time.
     """
 
-    def __init__(self, processes: int | None, cpus: int, gpus: float, tpus: int):
-        """Join the cluster.
+    def __init__(self, processes: int | None, cpus: int, gpus: float):
+        """Join the cluster that is there, or start one on this machine.
 
         Args:
           processes: the largest number of runs at a time, or None.
           cpus: CPUs of each run.
           gpus: GPUs of each run; a fraction shares one.
-          tpus: TPU chips of each run.
 
         Raises:
-          UserError: there is no such cluster.
+          UserError: the cluster of RAY_ADDRESS cannot be joined.
         """
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+
+        try:
+            # Ray's logs are kept off the terminal.
+            ray.init(logging_level=logging.ERROR, log_to_driver=False)
+        except (ConnectionError, RuntimeError, ValueError) as e:
+            address, reason = os.environ.get("RAY_ADDRESS", ""), str(e).split()
+            raise UserError(
+                f"RAY_ADDRESS={address}: cannot join this Ray cluster: "
+                f"{' '.join(reason)}"
+            ) from None
         self.slots = processes or sys.maxsize
-        self._ray = _connect()
-        self._train = self._ray.remote(
+        self._ray = ray
+        self._train = ray.remote(
             num_cpus=cpus,
             num_gpus=gpus,
-            resources={"TPU": tpus} if tpus else None,
             max_retries=RETRIES,
             scheduling_strategy="SPREAD",
         )(_train)
@@ -70,7 +80,7 @@ class RayTask:
     def __init__(self, ray: Any, task: Any, workdir: pathlib.Path):
         """Keep the module, the task and the run directory."""
         self._ray, self._task, self._workdir = ray, task, workdir
-        self._killed = False
+        self._stopped_by = 0
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the run goes on."""
@@ -79,11 +89,9 @@ class RayTask:
             return None
         try:
             return self._ray.get(self._task)
-        except self._ray.exceptions.TaskCancelledError:
-            return -signal.SIGTERM
         except self._ray.exceptions.RayError as e:
-            if self._killed:
-                return -signal.SIGKILL
+            if self._stopped_by:
+                return -self._stopped_by
             self._workdir.mkdir(parents=True, exist_ok=True)
             with open(self._workdir / child.LOG, "a", encoding="utf-8") as log:
                 print(f"Ray gave up: {' '.join(str(e).split())[:300]}", file=log)
@@ -91,11 +99,12 @@ class RayTask:
 
     def terminate(self) -> None:
         """Ask the run to save and stop."""
+        self._stopped_by = signal.SIGTERM
         self._ray.cancel(self._task, force=False)
 
     def kill(self) -> None:
         """End the run at once; its newest checkpoint stays."""
-        self._killed = True
+        self._stopped_by = signal.SIGKILL
         self._ray.cancel(self._task, force=True)
 
 
@@ -106,33 +115,9 @@ def _train(
     # The command names files of the checkout.
     os.chdir(cwd)
     process = child.start(workdir, command, signal.SIGKILL, env)
-    # This waits in Python, where Ray's cancelling reaches it.
     try:
-        while process.poll() is None:
-            time.sleep(0.2)
+        return child.wait(process)
+    # Ray cancels a task in this way.
     except KeyboardInterrupt:
         process.terminate()
-        process.wait()
-    return process.returncode
-
-
-def _connect() -> Any:
-    """Join the cluster that is there, or start one on this machine; return `ray`.
-
-    Raises:
-      UserError: the cluster of RAY_ADDRESS cannot be joined.
-    """
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
-
-    try:
-        # Ray's logs are kept off the terminal.
-        ray.init(logging_level=logging.ERROR, log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError) as e:
-        address = os.environ.get("RAY_ADDRESS", "")
-        reason = " ".join(str(e).split())
-        raise UserError(
-            f"RAY_ADDRESS={address}: cannot join this Ray cluster: {reason}"
-        ) from None
-    return ray
+        return process.wait()

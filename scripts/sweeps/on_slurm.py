@@ -8,8 +8,7 @@ import os
 import pathlib
 import signal
 import subprocess
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lnrepro.errors import UserError
@@ -47,10 +46,9 @@ class Job:
         os.chdir(cwd)
         # SLURM sends SIGTERM to every process of a job that it preempts, also to the
         # trainer, which ends at once at a second SIGTERM. So it gets SIGINT here.
-        self._process = child.start(
-            workdir, command, signal.SIGINT, child.threads(threads)
-        )
-        code = _wait(self._process)
+        env = child.threads(threads)
+        self._process = child.start(workdir, command, signal.SIGINT, env)
+        code = child.wait(self._process)
         if code:
             raise RuntimeError(f"exit code {code}; see {workdir / child.LOG}")
 
@@ -63,19 +61,8 @@ class Job:
 
         if self._process is not None:
             self._process.terminate()
-            _wait(self._process)
+            child.wait(self._process)
         return submitit.helpers.DelayedSubmission(Job(*self.arguments))
-
-
-def _wait(process: subprocess.Popen) -> int:
-    """Return the exit code of a process.
-
-    `checkpoint` is called by a signal within `__call__`, and two `Popen.wait` would
-    block each other.
-    """
-    while process.poll() is None:
-        time.sleep(0.2)
-    return process.returncode
 
 
 def submit(
@@ -84,7 +71,6 @@ def submit(
     cpus: int = 1,
     gpus: int = 0,
     minutes: int = 60,
-    sbatch: Mapping[str, str] | None = None,
     cluster: str = "slurm",
 ) -> list[str]:
     """Queue runs as one array, and return the ids of its jobs.
@@ -95,7 +81,6 @@ def submit(
       cpus: CPUs of each run.
       gpus: GPUs of each run.
       minutes: time limit of an allocation.
-      sbatch: further options of sbatch, such as {"partition": "gpu"}.
       cluster: "slurm", or "local" for submitit without SLURM.
 
     Raises:
@@ -104,35 +89,29 @@ def submit(
     import submitit
 
     folder = runs[0].workdir.parent
-    timeouts = {f"{cluster}_max_num_timeout": MAX_TIMEOUTS}
     parameters = {
         "name": f"sweep-{folder.name}"[:64],
         "timeout_min": minutes,
         "cpus_per_task": cpus,
-        "gpus_per_node": gpus or None,
-        "tasks_per_node": 1,
-        "nodes": 1,
-        "slurm_array_parallelism": processes,
-        "slurm_additional_parameters": sbatch or None,
         "slurm_signal_delay_s": min(90, minutes * 60 // 4),
-        "slurm_use_srun": True,
     }
-    given = {name: value for name, value in parameters.items() if value is not None}
+    if gpus:
+        parameters["gpus_per_node"] = gpus
+    if processes:
+        parameters["slurm_array_parallelism"] = processes
+    timeouts = {f"{cluster}_max_num_timeout": MAX_TIMEOUTS}
     jobs = []
     try:
         executor = submitit.AutoExecutor(
             folder=folder / ".submitit" / "%j", cluster=cluster, **timeouts
         )
-        executor.update_parameters(**given)
+        executor.update_parameters(**parameters)
         with executor.batch():
             for run in runs:
                 where = run.workdir.absolute()
-                job = Job(where, run.command, os.getcwd(), cpus)
-                jobs.append(executor.submit(job))
-    except submitit.core.utils.FailedJobError as e:
-        raise UserError(f"sbatch refused: {' '.join(str(e).split())}") from None
+                jobs.append(executor.submit(Job(where, run.command, os.getcwd(), cpus)))
+    # Also what sbatch refuses.
     except RuntimeError as e:
-        raise UserError(
-            f"--launcher slurm: {e}; start it on a machine that submits to SLURM"
-        ) from None
+        reason = " ".join(str(e).split())
+        raise UserError(f"--launcher slurm: submitit says: {reason}") from None
     return [job.job_id for job in jobs]

@@ -1,6 +1,5 @@
 """The runs of a sweep: their names, directories and commands."""
 
-import difflib
 import pathlib
 import urllib.parse
 from collections.abc import Mapping
@@ -18,13 +17,11 @@ class PlannedRun(NamedTuple):
       id: its overrides, such as "norm=layer,seed=1".
       workdir: the run directory.
       command: what follows `python`.
-      total: the number of its steps.
     """
 
     id: str
     workdir: pathlib.Path
     command: tuple[str, ...]
-    total: int
 
     @property
     def finished(self) -> bool:
@@ -44,12 +41,9 @@ class PlannedRun(NamedTuple):
     @property
     def last_line(self) -> str:
         """The last line that it has printed."""
-        try:
-            text = (self.workdir / child.LOG).read_text("utf-8", "replace")
-        except OSError:
-            return "printed nothing"
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return lines[-1] if lines else "printed nothing"
+        log = self.workdir / child.LOG
+        text = log.read_text("utf-8", "replace") if log.exists() else ""
+        return (text.strip() or "printed nothing").splitlines()[-1].strip()
 
 
 def plan(
@@ -70,28 +64,22 @@ def plan(
     """
     file, _, variant = config.partition(":")
     common = _common(common)
-    sweep = _filter(_sweep(file, name), only)
-    folder = pathlib.Path(root) if root else None
+    name_of_folder = ",".join(filter(None, [variant or "default", _label(common)]))
+    default = pathlib.Path("runs", pathlib.Path(file).stem, name_of_folder)
+    folder = pathlib.Path(root) if root else default
     runs = []
-    for overrides in sweep:
+    for overrides in _filter(_sweep(file, name), only):
         varied = {field: text(value) for field, value in overrides.items()}
-        twice = varied.keys() & common.keys()
-        if twice:
-            raise UserError(
-                f"--config.{min(twice)} cannot be given: the sweep varies it"
-            )
-        settings = varied | common
-        flags = [f"--config.{field}={settings[field]}" for field in sorted(settings)]
+        if twice := varied.keys() & common.keys():
+            raise UserError(f"--config.{min(twice)}: the sweep varies it")
+        settings = sorted((varied | common).items())
+        flags = [f"--config.{field}={value}" for field, value in settings]
         resolved = experiment.fill_sizes(config_file.read(config, flags))
-        if folder is None:
-            folder = _default_folder(resolved.experiment, variant, common)
-        id = _label(varied)
-        where = folder / id
+        where = folder / _label(varied)
         workdir.check_run(where, resolved)
         command = ["-m", "lnrepro.main", f"--config={config}", *flags]
         command.append(f"--workdir={where}")
-        total = experiment.total_steps(resolved)
-        runs.append(PlannedRun(id, where, tuple(command), total))
+        runs.append(PlannedRun(where.name, where, tuple(command)))
     if not runs or len(set(runs)) < len(runs):
         raise UserError(f"{file}: its sweep() has no runs, or a run twice")
     return runs
@@ -102,20 +90,10 @@ def text(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-def _default_folder(experiment, variant, common):
-    name = variant or "default"
-    if common:
-        name += f",{_label(common)}"
-    return pathlib.Path("runs") / experiment.rpartition(".")[2] / name
-
-
 def _label(settings):
     """Return such as "norm=layer,seed=1": sorted by field, safe as a file name."""
-    words = []
-    for field in sorted(settings):
-        value = settings[field].replace(" ", "")
-        words.append(f"{field}={urllib.parse.quote(value, safe='+-_.()[],')}")
-    return ",".join(words)
+    words = [f"{field}={value}" for field, value in sorted(settings.items())]
+    return urllib.parse.quote(",".join(words).replace(" ", ""), safe="+-_.()[],=")
 
 
 def _common(flags) -> dict[str, str]:
@@ -124,10 +102,7 @@ def _common(flags) -> dict[str, str]:
     for flag in flags:
         field, equals, value = flag.removeprefix("--config.").partition("=")
         if not flag.startswith("--config.") or not equals:
-            raise UserError(
-                f"{flag!r} behind --: only --config.FIELD=VALUE can be given to every "
-                "run"
-            )
+            raise UserError(f"{flag!r} behind --: only --config.FIELD=VALUE is taken")
         common[field] = value
     return common
 
@@ -143,23 +118,18 @@ def _sweep(file, name) -> list[Mapping[str, Any]]:
     try:
         return list(module.sweep(name))
     except ValueError as e:
-        near = difflib.get_close_matches(name, getattr(module, "SWEEPS", ()), 1, 0.4)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"{file}: {e}{hint}") from None
+        raise UserError(f"{file}: {e}") from None
 
 
 def _filter(sweep, only) -> list[Mapping[str, Any]]:
     """Keep the overrides with the values of `only`."""
     for wanted in only:
         field, _, values = wanted.partition("=")
-        values = values.split(",")
-        varied = {text(overrides[field]) for overrides in sweep if field in overrides}
-        for value in values:
-            if value not in varied:
-                there = ", ".join(sorted(varied)) or "no values of it"
-                raise UserError(
-                    f"--only {wanted}: no run has {field}={value}; the sweep has "
-                    f"{there}"
-                )
-        sweep = [o for o in sweep if text(o.get(field)) in values]
+        values = set(values.split(","))
+        there = {text(run[field]) for run in sweep if field in run}
+        if not values <= there:
+            raise UserError(
+                f"--only {wanted}: the sweep has {', '.join(sorted(there)) or 'none'}"
+            )
+        sweep = [run for run in sweep if text(run.get(field)) in values]
     return sweep

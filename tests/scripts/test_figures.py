@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from unittest import mock
 
 import numpy as np
@@ -14,6 +15,7 @@ from scripts.paper import curves, forest, pages, plot, records, tables, verdicts
 from scripts.paper.axes import FIGURES
 from scripts.paper.claims import CLAIMS
 from scripts.paper.records import find
+from tests import test_docs
 from tests.refused import refused
 from tests.runs import ROOT
 
@@ -46,18 +48,16 @@ def bounds(values, name=BOUND):
 
 @pytest.fixture
 def draw_runs(tmp_path):
-    """Two seeds of LN, and two of the baseline trained as one run."""
+    """Two seeds of LN, and two of the baseline."""
     runs = tmp_path / "runs"
     steps = {"steps": 4 * 390}
     write_run(runs / "a", DRAW, "layer_cell", 0, bounds([120, 95, 90, 85]), **steps)
     # How the steps are computed makes no curve, nor does a field that is not set.
     how = steps | {"steps_per_call": 4, "pallas": True, "decay": None}
     write_run(runs / "b", DRAW, "layer_cell", 1, bounds([130, 97, 92, 87]), **how)
-    both = bounds([117, 100, 95, 90])
-    for record in both:
-        record[f"{BOUND}/seed3"] = record[BOUND] - 0.5
-        record[f"{BOUND}/seed4"] = record[BOUND] + 1
-    write_run(runs / "c", DRAW, "none", 3, both, seeds=2, **steps)
+    for seed, more in ((3, -0.5), (4, 1)):
+        values = (np.array([117, 100, 95, 90]) + more).tolist()
+        write_run(runs / f"c{seed}", DRAW, "none", seed, bounds(values), **steps)
     return runs
 
 
@@ -129,8 +129,9 @@ def test_the_command_writes_pictures_points_and_the_page(draw_runs, tmp_path, ca
     out = tmp_path / "out"
     figures(draw_runs, "--out", out)
     said = capsys.readouterr().out
-    sweep = "python scripts/sweep.py configs/draw.py:paper"
-    assert f"figure 4, runs: 3; none of weight: {sweep}" in said.splitlines()
+    sweep = "python scripts/sweep.py configs/mnist.py:paper"
+    assert "figure 4, runs: 4" in said.splitlines()
+    assert f"figure 6, runs: none; {sweep}  trains them" in said.splitlines()
     pictures = ["figure4.png", "forest.png"]
     assert sorted(path.name for path in out.glob("*.png")) == pictures
     page = (out / "index.md").read_text()
@@ -217,10 +218,26 @@ QUOTES = ["README.md", "docs/should-i-normalise.md", "docs/experiments/draw.md"]
 QUOTES += ["docs/experiments/order-embeddings.md", "docs/experiments/skip-thoughts.md"]
 
 
+@pytest.fixture(scope="module")
+def ppo(tmp_path_factory):
+    """What the block of docs/should-i-normalise.md prints: the rows of its table."""
+    folder = tmp_path_factory.mktemp("ppo")
+    (block,) = test_docs.blocks("should-i-normalise.md", "python")
+    shutil.copy(ROOT / "docs/pictures/ppo_norms.csv", folder)
+    return test_docs.execute(["-c", block], folder)
+
+
+def test_the_table_of_ppo_is_that_of_the_kept_curves(ppo):
+    rows = ppo.splitlines()
+    assert len(rows) == 4
+    text = (ROOT / "docs/should-i-normalise.md").read_text()
+    assert "\n".join(rows) in text
+
+
 @pytest.mark.parametrize("page", QUOTES)
-def test_shares_in_the_text_of_a_page_are_those_of_the_kept_runs(kept, page):
+def test_shares_in_the_text_of_a_page_are_those_of_the_kept_runs(kept, ppo, page):
     """Such as "40 % (30 to 45)" and "37 % of the steps (17 to 55)"."""
-    known = re.sub(r" ?%", "", "".join(kept.values()))
+    known = re.sub(r" ?%", "", "".join([*kept.values(), ppo]))
     written = re.compile("<!-- written by.*?<!-- end -->", re.DOTALL)
     text = written.sub("", (ROOT / page).read_text()).replace("95 % interval ", "")
     between = r" %(?: of\s+(?:the|its)\s+steps)?\s+"
@@ -295,7 +312,7 @@ def test_packed_runs_are_the_runs_that_ended(draw_runs, tmp_path, capsys):
     diverged, *others = find([file])
     assert (diverged.diverged, diverged.finished) == (True, False)
     assert diverged.files["config.json"]["git"] == "0123456, 89abcde"
-    assert [run.finished for run in others] == [True, True]
+    assert [run.finished for run in others] == [True] * 3
     # The same runs, and those of the file itself, give the same bytes.
     before = file.read_bytes()
     records.main([str(draw_runs), "--out", str(file)])

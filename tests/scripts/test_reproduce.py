@@ -97,17 +97,12 @@ def test_transfer_sets_are_data_too(tmp_path, monkeypatch):
 
 
 def test_a_run_of_both_protocols_is_planned_once(tmp_path, capsys):
-    def planned(*protocols):
-        items, _ = reproduce.plan("smoke", ["mnist"], tmp_path, protocols)
-        runs = [run.workdir for item in items for run in item.runs]
-        assert len(set(runs)) == len(runs)
-        return set(runs)
-
-    tuned, same = planned("tuned"), planned("same_rate")
-    assert planned("tuned", "same_rate") == tuned | same
-    # Two seeds of none and of layer, whose own rate is the common one.
-    assert len(tuned & same) == 4
-    assert all("optimizer.learning_rate=0.001" in path.name for path in same)
+    (tuned, same), _ = reproduce.plan("smoke", ["mnist"], tmp_path)
+    assert (tuned.protocol, same.protocol) == ("tuned", "same_rate")
+    # Two seeds of each norm. The rates of none and of layer are the common one.
+    assert len({run.workdir for run in (*tuned.runs, *same.runs)}) == 6 + 2
+    assert all("norm=batch" in run.id for run in same.runs)
+    assert all("optimizer.learning_rate=0.001" in run.id for run in same.runs)
     flags = ["--scale", "smoke", "--only", "mnist", "--root", str(tmp_path), "--plan"]
     assert reproduce.main(flags) == 0
     first, second = capsys.readouterr().out.splitlines()
@@ -120,10 +115,6 @@ def test_a_run_of_both_protocols_is_planned_once(tmp_path, capsys):
     [
         ([], "the following arguments are required: --scale"),
         (["--scale", "smoke", "--only", "drow"], "invalid choice: 'drow'"),
-        (
-            ["--scale", "embedded", "--protocol", "tuned"],
-            "no run is left; prepare a data set, or leave out --protocol",
-        ),
         (["--scale", "smoke", "--hours", "nan"], "--hours nan: a time of 0 or more"),
         (["--scale", "smoke", "--processes", "0"], "at least 1 is needed"),
     ],
@@ -134,7 +125,7 @@ def test_mistakes(flags, message):
 
 
 def test_a_report_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
-    run = SimpleNamespace(finished=True, ended=True, diverged=False, total=1)
+    run = SimpleNamespace(finished=True, ended=True, diverged=False)
     run.workdir = ROOT / "experiments/results/decay"
     items = [reproduce.Item("", "", "", [run])]
     monkeypatch.setattr(reproduce, "plan", lambda *args: (items, []))

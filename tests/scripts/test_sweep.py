@@ -52,7 +52,7 @@ def checkout(monkeypatch):
 def stub(folder, id, code):
     """A run whose command is a line of Python, in the directory of its id."""
     code = f"import os; os.chdir({str(folder / id)!r})\n{code}"
-    return planned_runs.PlannedRun(id, folder / id, ("-c", code), 10)
+    return planned_runs.PlannedRun(id, folder / id, ("-c", code))
 
 
 def until(condition, seconds=20.0):
@@ -76,7 +76,6 @@ def test_ids_directories_and_commands_follow_from_the_overrides(tmp_path):
     command += f"--config.norm=layer --config.seed=1 --workdir={where}"
     assert planned[0].workdir == where
     assert planned[0].command == tuple(command.split())
-    assert planned[0].total == 4 * 22
     settings.append("--config.batch_size=32")
     (folder,) = {
         r.workdir.parent for r in planned_runs.plan(SMOKE, "", None, settings, [])
@@ -132,15 +131,14 @@ def test_planning_initialises_no_device():
     ("argv", "says"),
     [
         ("configs/mnst.py", "did you mean configs/mnist.py?"),
-        (f"{SMOKE} --name learning_rat", "did you mean learning_rate?"),
+        (f"{SMOKE} --name learning_rat", "there are (none), learning_rate"),
         (f"{SMOKE} --launcher slrum", "invalid choice: 'slrum'"),
         (f"{SMOKE} --processes 0", "at least 1 is needed"),
         (f"{SMOKE} --only norm=group", "the sweep has batch, layer, none"),
-        (f"{SMOKE} --only sed=1", "the sweep has no values of it"),
+        (f"{SMOKE} --only sed=1", "the sweep has none"),
         (f"{SMOKE} -- --config.epoch=3", "did you mean 'epochs'?"),
         (f"{SMOKE} -- --config.seed=3", "the sweep varies it"),
         (f"{SMOKE} -- --workdir=x", "only --config.FIELD=VALUE"),
-        (f"{SMOKE} --launcher slurm --sbatch account", "give KEY=VALUE"),
         (f"{SMOKE} --launcher slurm --gpus 0.5", "SLURM gives whole GPUs"),
     ],
 )
@@ -258,7 +256,7 @@ def test_runs_that_ray_kills_are_not_failures(tmp_path):
     def get(task):
         raise RayError("The worker died unexpectedly")
 
-    errors = types.SimpleNamespace(RayError=RayError, TaskCancelledError=KeyError)
+    errors = types.SimpleNamespace(RayError=RayError)
     ray = types.SimpleNamespace(
         exceptions=errors,
         get=get,
@@ -279,7 +277,7 @@ def test_the_end_of_the_time_stops_the_runs(tmp_path, capsys):
     outcomes, stopped = script.drive(local.Local(1), [run], minutes=3 / 60)
     assert stopped == signal.SIGALRM
     assert script.report([run], outcomes, stopped) == 0
-    assert "the time is up" in capsys.readouterr().out
+    assert "the same command resumes the runs" in capsys.readouterr().out
     assert (run.workdir / "saved").exists()
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGALRM)] == before
 
@@ -291,7 +289,7 @@ def test_a_child_dies_with_its_parent(tmp_path):
     parent += f"child.start(pathlib.Path({str(tmp_path)!r}), ['-c', {code!r}], "
     parent += "signal.SIGKILL); time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT)
-    run = planned_runs.PlannedRun("", tmp_path, (), 0)
+    run = planned_runs.PlannedRun("", tmp_path, ())
     until(lambda: run.last_line.startswith("pid "))
     process = pathlib.Path("/proc", run.last_line.split()[1], "stat")
     assert process.exists()
@@ -303,7 +301,7 @@ def test_a_child_dies_with_its_parent(tmp_path):
 def test_a_child_ignores_the_schedulers_signal(tmp_path):
     code = "import os, signal; "
     code += "print(signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN, os.environ['A'])"
-    run = planned_runs.PlannedRun("", tmp_path, ("-c", code), 0)
+    run = planned_runs.PlannedRun("", tmp_path, ("-c", code))
     env = {"A": "4"}
     assert child.start(tmp_path, run.command, signal.SIGINT, env).wait() == 0
     assert run.last_line == "True 4"

@@ -197,19 +197,6 @@ def test_only_runs_of_the_same_size_rate_steps_and_data_are_compared():
     assert judge(short).rates == (0.3, 0.3)
 
 
-def test_the_seeds_that_one_run_trained_together_count_each():
-    together = []
-    for norm in OWN:
-        first, *others = of_norm(norm, runs(FAST, SLOW))
-        with first.config.unlocked():
-            first.config.seeds = 3
-        for i, record in enumerate(first.records):
-            for seed, own in enumerate((first, *others)):
-                record[f"valid/loss/seed{seed}"] = own.records[i]["valid/loss"]
-        together.append(first)
-    assert judge(together) == judge(runs(FAST, SLOW))
-
-
 def test_every_claim_names_norms_that_a_sweep_of_its_config_trains():
     for claim in claims.CLAIMS:
         sweeps = config_file.load_module(f"configs/{claim.experiment}.py").SWEEPS
