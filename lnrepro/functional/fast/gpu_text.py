@@ -33,6 +33,7 @@ KERNEL recurrence({parameters}) {{
   cluster_sync();
   NO_UNROLL for (int t = 0; t < T; ++t) {{
     if (tid == 0) {{
+      sm.sums.expect_step();
       {expected}
     }}
     {inputs}
@@ -75,9 +76,6 @@ def source(program: Any, constants: dict[str, int]) -> str:
         start.append(f"P{i}::Weights w{i};")
         start.append(f"sm.p{i}.start(w{i}, a{weight.number}, me);")
         expected.append(f"sm.p{i}.expect_step(t);")
-    for i, exchange in enumerate(exchanges):
-        size = 16 if len(exchange) > 2 else 8
-        expected.append(f"expect(&sm.sums.bar[{i}], R * C * {size});")
     inputs = [a for a in program.atoms if a.kind == "input"]
     stacks = [a for a in inputs if a.how.argument.what == "stack"]
     start += [_define(a, _read(a)) for a in inputs if a not in stacks]

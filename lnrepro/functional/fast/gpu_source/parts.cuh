@@ -120,7 +120,7 @@ struct Product {
       if (4 * part + 32 * n >= UP) continue;
       int at = (me.block * GI + chunk) * UP + 32 * n + 4 * part;
       for (int to = me.lane / 8; to < C; to += 4)
-        send4(&in[t % INS][me.warp][at], &bar[t % BUFFERS], to, four);
+        ::send(&in[t % INS][me.warp][at], &bar[t % BUFFERS], to, four);
     }
   }
 
@@ -166,7 +166,7 @@ struct Product {
         float4 o = *(const float4*)&p[k][me.warp][i];
         v = make_float4(v.x + o.x, v.y + o.y, v.z + o.z, v.w + o.w);
       }
-      send4(&part[t % PARTS][me.block][me.warp][i % (GO * UP)], &bar[t % BUFFERS],
+      ::send(&part[t % PARTS][me.block][me.warp][i % (GO * UP)], &bar[t % BUFFERS],
             i / (GO * UP), v);
     }
     wait(&bar[t % BUFFERS], t / BUFFERS & 1);
@@ -189,6 +189,13 @@ struct Sums {
   DEV void start(const Me& me) {
     if (me.tid == 0) for (int i = 0; i < EXCHANGES; ++i) init(&bar[i]);
   }
+  DEV void expect_step() {
+    for (int i = 0; i < EXCHANGES; ++i) expect(&bar[i], R * C * sizeof(float4));
+  }
+  // To the same lane's block, from the first lanes of a warp.
+  DEV void send_parts(int e, float4 v, const Me& me) {
+    if (me.lane < C) send(&part[e][me.warp][me.block], &bar[e], me.lane, v);
+  }
 };
 
 // Up to four sums over the units of a row, in one exchange.
@@ -199,10 +206,7 @@ DEV void send_sums(Sums& sm, int e, const float (&v)[N][NU], const Me& me) {
     EACH s[i] += me.has(n) ? v[i][n] : 0.f;
     s[i] = warp_sum(s[i]);
   }
-  if (me.lane >= C) return;
-  float4* to = &sm.part[e][me.warp][me.block];
-  if (N <= 2) send2(to, &sm.bar[e], me.lane, make_float2(s[0], s[1]));
-  else send4(to, &sm.bar[e], me.lane, make_float4(s[0], s[1], s[2], s[3]));
+  sm.send_parts(e, make_float4(s[0], s[1], s[2], s[3]), me);
 }
 template <int N>
 DEV void wait_sums(Sums& sm, int e, int phase, float (&s)[4], const Me& me) {
@@ -224,9 +228,7 @@ DEV void send_moments(Sums& sm, int e, const float (&v)[G][NU], const Me& me) {
     float d = me.has(n) ? v[i][n] - mean : 0.f;
     q += d * d;
   }
-  q = warp_sum(q);
-  if (me.lane >= C) return;
-  send2(&sm.part[e][me.warp][me.block], &sm.bar[e], me.lane, make_float2(mean, q));
+  sm.send_parts(e, make_float4(mean, warp_sum(q), 0.f, 0.f), me);
 }
 template <int G>
 DEV void wait_moments(Sums& sm, int e, int phase, float (&s)[4], const Me& me) {
