@@ -335,18 +335,23 @@ def test_float64_is_named(hopper, x64):
         text_of(LSTM, dtype=jnp.float64)
 
 
-@pytest.mark.parametrize("name", ["no_compiler", "old_gpu"])
+@pytest.mark.parametrize("name", ["no_compiler", "8.0", "12.0"])
 def test_a_machine_without_a_kernel_is_named(name, monkeypatch):
-    old = types.SimpleNamespace(device_kind="A100", compute_capability="8.0")
     if name == "no_compiler":
         words = "NVRTC is not installed"
         monkeypatch.setattr(gpu_compile, "_nvrtc", lambda: None)
     else:
-        words = "A100 has compute capability 8.0"
+        words = f"this GPU has compute capability {name}"
+        device = types.SimpleNamespace(device_kind="this GPU", compute_capability=name)
         monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-        monkeypatch.setattr(jax, "local_devices", lambda: [old])
+        monkeypatch.setattr(jax, "local_devices", lambda: [device])
     with refused(words, error=ValueError):
         text_of(LSTM)
+
+
+@pytest.mark.parametrize("cell", [SimpleCell(800), GRUCell(520)], ids=["800", "520"])
+def test_a_lane_may_have_more_than_two_units(cell, hopper):
+    assert "xla.gpu.ptx" in text_of(cell)
 
 
 def test_on_a_cpu_there_is_none():

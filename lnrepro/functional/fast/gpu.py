@@ -67,13 +67,13 @@ def scan(
     if jax.tree.leaves(xs)[0].shape[0] == 0:
         raise NoKernel("there are no steps")
     parts = fission.take_apart(body, carry, xs, draw_before=True)
-    program, read = gpu_kernel.trace(parts)
+    program = gpu_kernel.trace(parts)
     names = [*parts.constants, *parts.carry, *parts.to_loop]
     launch = _launch(program, program.rows, parts.steps, reverse)
 
     def in_kernel(constants, carry, stacked):
         values = dict(zip(names, (*constants, *carry, *stacked), strict=True))
-        results = launch(*(values[v] for v in read))
+        results = launch(*(values[a.variable] for a in program.arguments))
         last = list(carry)
         for i in program.carries:
             last[i] = results.pop(0)
@@ -91,6 +91,7 @@ def _launch(program: Program, rows: int, steps: int, reverse: bool) -> Callable:
     Under `jax.vmap`, it is a kernel of more rows.
     """
     kernel = gpu_kernel.kernel(program, rows, steps, reverse)
+    with_rows = {a.how.argument for a in program.inputs if a.how.has_row}
     are_mapped = [True] * len(kernel.results)
 
     @jax.custom_batching.custom_vmap
@@ -100,14 +101,14 @@ def _launch(program: Program, rows: int, steps: int, reverse: bool) -> Callable:
     @launch.def_vmap
     def _(size, is_mapped, *arguments):
         described = list(zip(program.arguments, is_mapped, arguments, strict=True))
-        if any(m and a.number not in program.with_rows for a, m, _ in described):
+        if any(m and a not in with_rows for a, m, _ in described):
             # With other weights for each: one kernel after the other.
             one_by_one = jax.custom_batching.sequential_vmap(launch)
             axes = [0 if m else None for m in is_mapped]
             return jax.vmap(one_by_one, axes)(*arguments), are_mapped
         folded = []
         for a, is_one_mapped, x in described:
-            if a.number in program.with_rows:
+            if a in with_rows:
                 axis = int(a.what == "stack")
                 if not is_one_mapped:
                     x = jnp.broadcast_to(x, (size, *x.shape))

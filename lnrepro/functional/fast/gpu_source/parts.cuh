@@ -6,9 +6,8 @@
 // generated source defines before this file: C, R, H, B rows, T steps, EXCHANGES.
 constexpr int WARPS = R, U = (H + C - 1) / C, UP = (U + 3) / 4 * 4, NU = (UP + 31) / 32;
 #define EACH UNROLL for (int n = 0; n < NU; ++n)
-DEV constexpr int units_of(int b) {
-  return H - b * U < 0 ? 0 : H - b * U < U ? H - b * U : U;
-}
+DEV constexpr int units_of(int b) { return smaller(U, H - b * U); }
+static_assert(units_of(C - 1) > 0, "a block has no units");
 // As those of XLA, they return NaN where either is NaN.
 DEV float maximum(float a, float b) { return a > b || a != a ? a : b; }
 DEV float minimum(float a, float b) { return a < b || a != a ? a : b; }
@@ -39,10 +38,11 @@ struct Product {
     return (K + 16 * (WARPS / wm) - 1) / (16 * (WARPS / wm));
   }
   // The fewest products of a warp, then the least traffic to shared memory: WM warps read
-  // the same input, and WK warps write and read parts of the result.
+  // the same input, and WK warps write and read parts of the result. Those parts take at
+  // most half of the shared memory.
   static constexpr int best() {
     int best = WARPS;
-    for (int wm = WARPS / 2; wm; wm /= 2) {
+    for (int wm = WARPS / 2; wm && 128 * R * MT * (WARPS / wm) <= BYTES; wm /= 2) {
       int more = columns(wm) * groups(wm) - columns(best) * groups(best);
       int traffic = (wm - best) * K + (WARPS / wm - WARPS / best) * 32 * MT;
       if (more < 0 || (more == 0 && traffic < 0)) best = wm;
@@ -223,7 +223,7 @@ template <int G>
 DEV void send_moments(Sums& sm, int e, const float (&v)[G][NU], const Me& me) {
   float s = 0.f, q = 0.f;
   UNROLL for (int i = 0; i < G; ++i) EACH s += me.has(n) ? v[i][n] : 0.f;
-  float mean = warp_sum(s) / larger(1, G * units_of(me.block));
+  float mean = warp_sum(s) / (G * units_of(me.block));
   UNROLL for (int i = 0; i < G; ++i) EACH {
     float d = me.has(n) ? v[i][n] - mean : 0.f;
     q += d * d;
