@@ -121,7 +121,7 @@ def test_values_and_gradients_equal_the_scan(name, on_cpu):
 def test_no_races(cell, seed, on_cpu):
     """Blocks and warps run at random speeds; messages arrive late and out of order."""
     on_cpu(seed)
-    same(*both(cell, {}, batch=5), 1e-5)
+    same(*both(cell, {}), 1e-5)
 
 
 @pytest.mark.slow
@@ -347,6 +347,21 @@ def test_a_machine_without_a_kernel_is_named(name, monkeypatch):
         monkeypatch.setattr(jax, "local_devices", lambda: [device])
     with refused(words, error=ValueError):
         text_of(LSTM)
+
+
+@pytest.mark.parametrize(("cell", "norms"), [(LSTM, 2), (PLAIN_GRU, 0)], ids=["2", "0"])
+def test_a_norm_has_one_exchange(cell, norms, hopper, monkeypatch):
+    """With the mean of the cell; the products of centered weights have none."""
+    sources, source = [], gpu_text.source
+
+    def seen(*arguments):
+        sources.append(source(*arguments))
+        return sources[-1]
+
+    monkeypatch.setattr(gpu_text, "source", seen)
+    text_of(cell)
+    assert ("wait_moments<" in sources[0]) == bool(norms)
+    assert f"EXCHANGES = {norms};" in sources[0]
 
 
 @pytest.mark.parametrize("cell", [SimpleCell(800), GRUCell(520)], ids=["800", "520"])

@@ -121,7 +121,7 @@ def trace(parts: fission.Parts) -> Program:
 
 
 def _needed(atoms):
-    """Some atoms and those that they are made of, without literals, in order."""
+    """Atoms and those that they are made of, without literals, in order."""
     needed, waiting = set(), list(atoms)
     while waiting:
         a = waiting.pop()

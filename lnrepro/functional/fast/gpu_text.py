@@ -22,7 +22,7 @@ static_assert(sizeof(Shared) <= SHARED, "too large for shared memory");
 KERNEL recurrence({parameters}) {{
   Shared& sm = shared<Shared>();
   const int tid = thread_id(), row = cluster_id() * R + tid / 32;
-  const Me me = {{tid, tid / 32, tid % 32, cluster_rank()}};
+  const Thread me = {{tid, tid / 32, tid % 32, cluster_rank()}};
   const int unit = me.block * U + me.lane;
   const bool has_row = row < B;
   int s = REVERSE ? T - 1 : 0;

@@ -49,8 +49,6 @@ ELEMENTWISE = {
     "eq": "{0} == {1}", "ne": "{0} != {1}", "and": "{0} && {1}", "or": "{0} || {1}",
     "not": "!{0}", "is_finite": "isfinite({0})",
 }  # fmt: skip
-# Second arguments that change nothing.
-NEUTRAL = {"add": 0, "add_any": 0, "sub": 0, "mul": 1, "div": 1}
 CALLS = {"jit", "closed_call", "custom_jvp_call", "custom_vjp_call"}
 
 
@@ -229,9 +227,6 @@ class Tracer:
         if is_row and any(shape[:1] != (self.rows,) for shape in shapes):
             raise NoKernel(f"{name} along the batch")
         moved = self._moved(name, codes, is_row, **e.params)
-        for codes, shape in zip(moved, shapes, strict=True):
-            if codes.shape not in (shape, (1, *shape[1:])):
-                raise NoKernel(f"{name} along the batch")
         return list(map(Array, moved, shapes))
 
     # Atoms.
@@ -252,23 +247,18 @@ class Tracer:
 
     def _operate(self, name, how, type, *args):
         """An element-wise operation, or a simpler atom of the same value."""
-        values = [a.value for a in args]
-        # Masks of gates are literals, so 0 x is 0 here even where x is not finite.
-        if name == "select_n" and values[0] is not None:
-            return args[1 + int(values[0])]
-        if name == "mul" and 0 in values:
-            return self._literal(0.0)
-        if name in NEUTRAL and values[1] == NEUTRAL[name]:
-            return args[0]
-        if name in ("add", "add_any", "mul") and values[0] == NEUTRAL[name]:
-            return args[1]
+        # Masks of gates are literals.
+        if name == "select_n" and args[0].value is not None:
+            return args[1 + int(args[0].value)]
         if how == "{0}" and args[0].type in (type, "bf16"):
             return args[0]
         how = f"rounded({how})" if type == "bf16" else how
         return self._new("local", how, args, type, any(a.per_unit for a in args))
 
-    def _times(self, atom, factor):
-        factor = self._literal(float(factor))
+    def _times(self, atom, count):
+        if count == 1:
+            return atom
+        factor = self._literal(float(count))
         return self._operate("mul", ELEMENTWISE["mul"], atom.type, atom, factor)
 
     # Arrays.
@@ -374,7 +364,7 @@ class Tracer:
                 sizes = [1] * len(shape)
                 for size, axis in zip(first.shape, axes, strict=True):
                     sizes[axis] = size
-                # Rows that are equal need not be told apart from those of the batch.
+                # Equal rows are kept once, as those of the batch are.
                 if shape[:1] == (self.rows,) and sizes[0] == 1:
                     shape = (1, *shape[1:])
                 return [np.broadcast_to(first.reshape(sizes), shape)]
