@@ -1,4 +1,4 @@
-"""A loop over steps as one CUDA kernel, for GPUs of compute capability 9 (Hopper).
+"""A loop over steps as one CUDA kernel, for GPUs of compute capability 9 to 11.
 
     before   what depends on the inputs of a step alone      XLA, all steps at once
     loop     what the next carry depends on                  one kernel

@@ -206,6 +206,8 @@ class Tracer:
         if name == "dot_general":
             return [self._product(e, *inputs)]
         arrays = [self.array(a) for a in inputs]
+        if any(a.codes.shape != a.shape for a in arrays):
+            arrays = [self._one_row(a) for a in arrays]
         if out.dtype not in TYPES:
             raise NoKernel(f"{name} of {out.dtype}")
         how = ELEMENTWISE.get(name)
@@ -219,8 +221,6 @@ class Tracer:
             return [self._elementwise(name, how, TYPES[out.dtype], arrays, out.shape)]
         if name == "reduce_sum":
             return [self._reduce_sum(arrays[0], e.params["axes"], out.shape)]
-        if any(a.codes.shape != a.shape for a in arrays):
-            arrays = [self._one_row(a) for a in arrays]
         codes = [a.codes for a in arrays]
         is_row = codes[0].shape != arrays[0].shape
         shapes = [v.aval.shape for v in e.outvars]
@@ -277,8 +277,6 @@ class Tracer:
         return Array(a.codes[:1], a.shape)
 
     def _elementwise(self, name, how, type, arrays, shape):
-        if any(a.codes.shape != a.shape for a in arrays):
-            arrays = [self._one_row(a) for a in arrays]
         codes = np.broadcast_arrays(*(a.codes for a in arrays))
         sizes = codes[0].shape
         stacked = np.stack(codes).reshape(len(arrays), -1)
