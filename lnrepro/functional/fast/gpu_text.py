@@ -67,7 +67,9 @@ def source(program: Any, constants: dict[str, int]) -> str:
     for i, (weight, is_transposed, inputs) in enumerate(program.products):
         count = weight.aval.size // (program.units**2 * len(inputs))
         words = [TYPES[weight.aval.dtype], len(inputs), count, int(is_transposed)]
-        words += [1 + is_single, registers, memory]
+        # Each product has an equal share of what those before it have left.
+        share = f"({memory}) / {len(program.products) - i}"
+        words += [1 + is_single, registers, share]
         products.append(f"typedef Product<{', '.join(map(str, words))}> P{i};")
         registers += f" - P{i}::USED"
         memory += f" - (int)sizeof(P{i})"
