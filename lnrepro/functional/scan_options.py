@@ -74,8 +74,8 @@ class ScanOptions:
         enough steps for a large matrix product.
       unroll: steps per iteration of the loop, as in `jax.lax.scan`.
       kernels: whether the steps run as one kernel, which there is for TPUs
-        (`fast.pallas`) and for GPUs from Hopper on (`fast.gpu`). "off" never; "auto"
-        where it can; "on" raises where there can be none.
+        (`fast.pallas`) and for NVIDIA GPUs of compute capability 9 to 11 (`fast.gpu`).
+        "off" never; "auto" where it can; "on" raises where there can be none.
       platform: "cpu", "gpu" or "tpu": the platform that the scan is traced for. None
         takes that of the process. A program for another one, as `jax.export` makes it,
         has the same results either way, and is slower in a form that is not its own.

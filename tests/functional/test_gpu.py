@@ -121,7 +121,7 @@ def test_values_and_gradients_equal_the_scan(name, on_cpu):
 def test_no_races(cell, seed, on_cpu):
     """Blocks and warps run at random speeds; messages arrive late and out of order."""
     on_cpu(seed)
-    same(*both(cell, {}, batch=5), 1e-5)
+    same(*both(cell, {}), 1e-5)
 
 
 @pytest.mark.slow
@@ -335,18 +335,38 @@ def test_float64_is_named(hopper, x64):
         text_of(LSTM, dtype=jnp.float64)
 
 
-@pytest.mark.parametrize("name", ["no_compiler", "old_gpu"])
+@pytest.mark.parametrize("name", ["no_compiler", "8.0", "12.0"])
 def test_a_machine_without_a_kernel_is_named(name, monkeypatch):
-    old = types.SimpleNamespace(device_kind="A100", compute_capability="8.0")
     if name == "no_compiler":
         words = "NVRTC is not installed"
         monkeypatch.setattr(gpu_compile, "_nvrtc", lambda: None)
     else:
-        words = "A100 has compute capability 8.0"
+        words = f"this GPU has compute capability {name}"
+        device = types.SimpleNamespace(device_kind="this GPU", compute_capability=name)
         monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-        monkeypatch.setattr(jax, "local_devices", lambda: [old])
+        monkeypatch.setattr(jax, "local_devices", lambda: [device])
     with refused(words, error=ValueError):
         text_of(LSTM)
+
+
+@pytest.mark.parametrize(("cell", "norms"), [(LSTM, 2), (PLAIN_GRU, 0)], ids=["2", "0"])
+def test_a_norm_has_one_exchange(cell, norms, hopper, monkeypatch):
+    """With the mean of the cell; the products of centered weights have none."""
+    sources, source = [], gpu_text.source
+
+    def seen(*arguments):
+        sources.append(source(*arguments))
+        return sources[-1]
+
+    monkeypatch.setattr(gpu_text, "source", seen)
+    text_of(cell)
+    assert ("wait_moments<" in sources[0]) == bool(norms)
+    assert f"EXCHANGES = {norms};" in sources[0]
+
+
+@pytest.mark.parametrize("cell", [SimpleCell(800), GRUCell(520)], ids=["800", "520"])
+def test_a_lane_may_have_more_than_two_units(cell, hopper):
+    assert "xla.gpu.ptx" in text_of(cell)
 
 
 def test_on_a_cpu_there_is_none():

@@ -1,4 +1,4 @@
-"""A loop over steps as one CUDA kernel, for GPUs of compute capability 9 (Hopper).
+"""A loop over steps as one CUDA kernel, for GPUs of compute capability 9 to 11.
 
     before   what depends on the inputs of a step alone      XLA, all steps at once
     loop     what the next carry depends on                  one kernel
@@ -19,14 +19,12 @@ No kernel has run on a GPU yet. On a CPU, where every thread is a fiber, values 
 gradients equal those of the scan: tests/functional/test_gpu.py.
 
 Limits:
-- Products are those of TF32, which is the default of XLA on these GPUs, or of bfloat16.
 - A carry is [B, H]. Other sizes of the equations are multiples of H, or small.
-- Weights fit into the registers and shared memory of 8 blocks, but for what 192 KiB of
-  each of them read from the L2 cache in every step.
+- Products are those of TF32, which is the default of XLA on these GPUs, or of bfloat16.
 - XLA does not shard a kernel: call it inside `jax.shard_map(check_vma=False)`.
-- A program with it runs on GPUs alone, and `jax.export` does not take it.
-- `jax.vmap` over rows is a larger batch. Over weights it is a loop of XLA.
+- `jax.vmap` over rows is a larger batch. Over weights it is a loop of kernels.
 - A derivative of the kernel, for second derivatives, is that of a loop of XLA.
+- `jax.export` does not take it.
 """
 
 from collections.abc import Callable
@@ -69,13 +67,13 @@ def scan(
     if jax.tree.leaves(xs)[0].shape[0] == 0:
         raise NoKernel("there are no steps")
     parts = fission.take_apart(body, carry, xs, draw_before=True)
-    program, read = gpu_kernel.trace(parts)
+    program = gpu_kernel.trace(parts)
     names = [*parts.constants, *parts.carry, *parts.to_loop]
-    launch = _launch(program, parts.steps, reverse)
+    launch = _launch(program, program.rows, parts.steps, reverse)
 
     def in_kernel(constants, carry, stacked):
         values = dict(zip(names, (*constants, *carry, *stacked), strict=True))
-        results = launch(*(values[v] for v in read))
+        results = launch(*(values[a.variable] for a in program.arguments))
         last = list(carry)
         for i in program.carries:
             last[i] = results.pop(0)
@@ -87,10 +85,14 @@ def scan(
     return fission.around(parts, with_derivative(in_kernel, in_xla), carry, xs)
 
 
-def _launch(program: Program, steps: int, reverse: bool, groups: int = 1) -> Callable:
-    """Return (arguments) -> results of a kernel of so many groups of B rows."""
-    kernel = gpu_kernel.kernel(program, groups * program.rows, steps, reverse)
-    count = len(program.types)
+def _launch(program: Program, rows: int, steps: int, reverse: bool) -> Callable:
+    """Return a function from the arguments of a kernel to its results.
+
+    Under `jax.vmap`, it is a kernel of more rows.
+    """
+    kernel = gpu_kernel.kernel(program, rows, steps, reverse)
+    with_rows = {a.how.argument for a in program.inputs if a.how.has_row}
+    are_mapped = [True] * len(kernel.results)
 
     @jax.custom_batching.custom_vmap
     def launch(*arguments):
@@ -99,30 +101,25 @@ def _launch(program: Program, steps: int, reverse: bool, groups: int = 1) -> Cal
     @launch.def_vmap
     def _(size, is_mapped, *arguments):
         described = list(zip(program.arguments, is_mapped, arguments, strict=True))
-        if any(m and a.number not in program.with_rows for a, m, _ in described):
+        if any(m and a not in with_rows for a, m, _ in described):
             # With other weights for each: one kernel after the other.
-            def one(mapped):
-                mapped = iter(mapped)
-                return launch(*(next(mapped) if m else x for _, m, x in described))
-
-            mapped = [x for _, m, x in described if m]
-            return jax.lax.map(one, mapped), [True] * count
-
-        # As many groups of rows: one kernel of more rows.
+            one_by_one = jax.custom_batching.sequential_vmap(launch)
+            axes = [0 if m else None for m in is_mapped]
+            return jax.vmap(one_by_one, axes)(*arguments), are_mapped
         folded = []
         for a, is_one_mapped, x in described:
-            if a.number in program.with_rows:
+            if a in with_rows:
                 axis = int(a.what == "stack")
                 if not is_one_mapped:
                     x = jnp.broadcast_to(x, (size, *x.shape))
                 x = jnp.moveaxis(x, 0, axis)
                 x = x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])
             folded.append(x)
-        results = _launch(program, steps, reverse, groups * size)(*folded)
+        results = _launch(program, size * rows, steps, reverse)(*folded)
         for i, x in enumerate(results):
             axis = int(i >= len(program.carries))
             x = x.reshape(*x.shape[:axis], size, -1, *x.shape[axis + 1 :])
             results[i] = jnp.moveaxis(x, axis, 0)
-        return results, [True] * count
+        return results, are_mapped
 
     return launch

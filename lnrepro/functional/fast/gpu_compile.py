@@ -31,11 +31,12 @@ def reason_against_device() -> str | None:
     if jax.default_backend() == "gpu":
         device = jax.local_devices()[0]
         capability = str(getattr(device, "compute_capability", "unknown"))
-        # Clusters, and stores that tell a barrier of them, came with Hopper.
-        if not re.fullmatch(r"(9|\d\d)\.\d", capability):
+        # Clusters came with 9.0 (Hopper). From 12.0 on, a block of the GPUs that there
+        # are has 99 KiB of shared memory in place of 227.
+        if not re.fullmatch(r"(9|10|11)\.\d", capability):
             return (
                 f"{device.device_kind} has compute capability {capability}, and the "
-                "kernel needs 9.0 (Hopper) or newer"
+                "kernel needs 9.0 (Hopper) to 11.0"
             )
     if _nvrtc() is None:
         return "NVRTC is not installed, which compiles it; jax[cuda12] installs it"
@@ -44,17 +45,16 @@ def reason_against_device() -> str | None:
 
 def call(kernel: Kernel, arguments: Sequence[jax.Array]) -> list[jax.Array]:
     """Run a kernel in an XLA program for a GPU; return its results."""
-    # XLA reads these numbers as 64 bits.
-    sizes = {name: np.int64(1) for name in ("grid_y", "grid_z", "block_y", "block_z")}
+    sizes = dict.fromkeys(("grid_y", "grid_z", "block_y", "block_z"), 1)
+    sizes |= {"grid_x": kernel.blocks, "block_x": kernel.threads}
+    sizes |= {"shared_mem_bytes": gpu_kernel.SHARED_MEMORY}
     results = jax.ffi.ffi_call("__gpu$xla.gpu.ptx", kernel.results)(
         *arguments,
         name="recurrence",
         kernel_type="ptx",
         kernel_data=ptx(kernel.source),
-        grid_x=np.int64(kernel.blocks),
-        block_x=np.int64(kernel.threads),
-        shared_mem_bytes=np.int64(gpu_kernel.SHARED_MEMORY),
-        **sizes,
+        # XLA reads these numbers as 64 bits.
+        **{name: np.int64(size) for name, size in sizes.items()},
     )
     return list(results)
 
@@ -68,7 +68,7 @@ def ptx(source: str) -> str:
     """
     nvrtc: Any = _nvrtc()
     program = ctypes.c_void_p()
-    headers = [name.encode() for name in ("device.cuh", "parts.cuh")]
+    headers = [b"device.cuh", b"parts.cuh"]
     texts = [(_SOURCE / name.decode()).read_bytes() for name in headers]
     nvrtc.nvrtcCreateProgram(
         ctypes.byref(program),

@@ -21,9 +21,9 @@ from lnrepro.functional.fast.kernels import NoKernel
 CORES, SHARED_MEMORY = 132, 227 * 1024
 # Blocks of a cluster. XLA launches no larger ones.
 CLUSTERS = (1, 2, 4, 8)
-# Registers of a thread for weights: {(rows of a cluster, units of a lane): number}.
-# With more, ptxas spills others to memory.
-REGISTERS = {(8, 1): 128, (8, 2): 48, (16, 1): 32, (16, 2): 0}
+# Registers of a thread for weights: {(rows of a cluster, units of a lane): number},
+# and 0 for all others. With more, ptxas spills other values to memory.
+REGISTERS = {(8, 1): 128, (8, 2): 48, (16, 1): 32}
 # Bytes of weights of a block. About a third of so many are read in every step.
 MOST_WEIGHTS = 400 * 1024
 
@@ -34,17 +34,15 @@ class Program(NamedTuple):
     rows: int  # B of the equations.
     units: int  # H.
     arguments: list[Argument]  # Those that the kernel reads.
-    with_rows: set[int]  # Numbers of those that have a batch axis.
     carries: list[int]  # Numbers of the leaves of the carry that change.
     # (offset, atom, whether it stands for H units) of each array in memory: these
     # leaves, their new values, and what is stacked.
     start: list[list]
     carry: list[list]
     outputs: list[list]
-    types: (
-        list  # Shape and dtype of `carry`, and of `outputs` without the axis of time.
-    )
-    atoms: list[Atom]  # All that are made, in an order in which they can be.
+    # Shape and dtype of `carry`, and of `outputs` without the axis of time.
+    types: list[jax.ShapeDtypeStruct]
+    inputs: list[Atom]
     products: list[Product]
     rounds: list["Round"]
 
@@ -67,8 +65,8 @@ class Kernel(NamedTuple):
     threads: int  # Of a block.
 
 
-def trace(parts: fission.Parts) -> tuple[Program, list]:
-    """Return what a step computes, and the variables that the kernel reads.
+def trace(parts: fission.Parts) -> Program:
+    """Return what a step of a kernel computes.
 
     Args:
       parts: the body of the loop, of which the kernel is the sequential part.
@@ -90,7 +88,7 @@ def trace(parts: fission.Parts) -> tuple[Program, list]:
         raise NoKernel(f"a carry of {tracer.units} units; at least 4 are needed")
     kinds = dict.fromkeys([*parts.constants, *parts.carry], "constant")
     kinds |= dict.fromkeys(carry, "carry") | dict.fromkeys(parts.to_loop, "stack")
-    arguments = [Argument(i, v.aval, kinds[v]) for i, v in enumerate(kinds)]
+    arguments = [Argument(i, v, kinds[v]) for i, v in enumerate(kinds)]
     values: dict = dict(zip(kinds, arguments, strict=True))
     start = [list(tracer.stored(tracer.array(values[v]))) for v in carry]
     tracer.evaluate(parts.loop, values)
@@ -105,28 +103,25 @@ def trace(parts: fission.Parts) -> tuple[Program, list]:
         raise NoKernel("a product that nothing reads")
     if not products:
         raise NoKernel("no product by a weight in a step")
-    inputs = [a.how for a in atoms if a.kind == "input"]
-    read = {place.argument.number for place in inputs}
-    read |= {p.weight.number for p in products}
-    program = Program(
+    inputs = [a for a in atoms if a.kind == "input"]
+    read = {a.how.argument for a in inputs} | {p.weight for p in products}
+    return Program(
         tracer.rows,
         tracer.units,
-        [a for a in arguments if a.number in read],
-        {place.argument.number for place in inputs if place.has_row},
+        [a for a in arguments if a in read],
         changing,
         start,
         stored[: len(carry)],
         stored[len(carry) :],
         [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in results],
-        atoms,
+        inputs,
         products,
         _rounds(atoms),
     )
-    return program, [v for v in kinds if values[v] in program.arguments]
 
 
 def _needed(atoms):
-    """Some atoms and those that they are made of, without literals, in order."""
+    """Atoms and those that they are made of, without literals, in order."""
     needed, waiting = set(), list(atoms)
     while waiting:
         a = waiting.pop()
@@ -173,7 +168,7 @@ def _rounds(atoms):
                 done.add(a)
         pending = [a for a in todo if a.kind != "local" and is_made(a)]
         sums = [a for a in pending if a.kind == "sum"]
-        exchanges: list = [(a.how, a) for a in pending if isinstance(a.how, Atom)]
+        exchanges = [[a.how, a] for a in pending if isinstance(a.how, Atom)]
         exchanges += [sums[i : i + 4] for i in range(0, len(sums), 4)]
         product = [a for a in pending if a.kind == "product" and not exchanges]
         sent = [a for exchange in exchanges for a in exchange] + product
@@ -212,7 +207,7 @@ def kernel(program: Program, rows: int, steps: int, reverse: bool) -> Kernel:
         results.append(jax.ShapeDtypeStruct(shape, a.dtype))
     numbers = {"C": blocks, "R": height, "H": program.units, "B": rows, "T": steps}
     numbers["REVERSE"] = int(reverse)
-    numbers["REGISTERS"] = REGISTERS[height, of_lane]
+    numbers["REGISTERS"] = REGISTERS.get((height, of_lane), 0)
     numbers["SHARED"] = SHARED_MEMORY
     source = gpu_text.source(program, numbers)
     return Kernel(source, results, clusters * blocks, 32 * height)

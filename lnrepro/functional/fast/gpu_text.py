@@ -18,24 +18,23 @@ constexpr int {constants}, EXCHANGES = {exchanges};
 #include "parts.cuh"
 {products}
 struct Shared {{ {members} Sums sums; }};
-static_assert(sizeof(Shared) <= SHARED, "");
+static_assert(sizeof(Shared) <= SHARED, "too large for shared memory");
 KERNEL recurrence({parameters}) {{
   Shared& sm = shared<Shared>();
   const int tid = thread_id(), row = cluster_id() * R + tid / 32;
-  const Me me = {{tid, tid / 32, tid % 32, cluster_rank()}};
+  const Thread me = {{tid, tid / 32, tid % 32, cluster_rank()}};
   const int unit = me.block * U + me.lane;
   const bool has_row = row < B;
-  {start}
-  // The inputs of a step are read a step before.
   int s = REVERSE ? T - 1 : 0;
-  {first_inputs}
+  {start}
   sm.sums.start(me);
   cluster_sync();
   NO_UNROLL for (int t = 0; t < T; ++t) {{
     if (tid == 0) {{
+      sm.sums.expect_step();
       {expected}
     }}
-    {inputs}
+    // The inputs of a step are read a step before.
     const int next = t + 1 == T ? s : REVERSE ? s - 1 : s + 1;
     {next_inputs}
     {rounds}
@@ -68,24 +67,22 @@ def source(program: Any, constants: dict[str, int]) -> str:
     for i, (weight, is_transposed, inputs) in enumerate(program.products):
         count = weight.aval.size // (program.units**2 * len(inputs))
         words = [TYPES[weight.aval.dtype], len(inputs), count, int(is_transposed)]
-        words += [1 + is_single, registers, memory]
+        # Each product has an equal share of what those before it have left.
+        share = f"({memory}) / {len(program.products) - i}"
+        words += [1 + is_single, registers, share]
         products.append(f"typedef Product<{', '.join(map(str, words))}> P{i};")
         registers += f" - P{i}::USED"
         memory += f" - (int)sizeof(P{i})"
         start.append(f"P{i}::Weights w{i};")
         start.append(f"sm.p{i}.start(w{i}, a{weight.number}, me);")
         expected.append(f"sm.p{i}.expect_step(t);")
-    for i, exchange in enumerate(exchanges):
-        size = 16 if len(exchange) > 2 else 8
-        expected.append(f"expect(&sm.sums.bar[{i}], R * C * {size});")
-    inputs = [a for a in program.atoms if a.kind == "input"]
-    stacks = [a for a in inputs if a.how.argument.what == "stack"]
-    start += [_define(a, _read(a)) for a in inputs if a not in stacks]
+    stacks = [a for a in program.inputs if a.how.argument.what == "stack"]
+    start += [_define(a, _read(a, "s" if a in stacks else "0")) for a in program.inputs]
 
     old = [a for array in program.start for _, a, _ in array]
     new = [a for array in program.carry for _, a, _ in array]
-    new_carry = [_define(a, _value(b), "new_") for a, b in zip(old, new, strict=True)]
-    new_carry += [_set(a, _value(a, "new_")) for a in old]
+    new_carry = [_define(a, _value(b), "next_") for a, b in zip(old, new, strict=True)]
+    new_carry += [_set(a, _value(a, "next_")) for a in old + stacks]
     last_carry, outputs = [], {}
     for i, array in enumerate(program.start):
         last_carry += [_store(i, program.types[i], *one) for one in array]
@@ -96,10 +93,8 @@ def source(program: Any, constants: dict[str, int]) -> str:
     sections = {
         "products": products,
         "start": start,
-        "first_inputs": [_define(a, _read(a, "s"), "next_") for a in stacks],
         "expected": expected,
-        "inputs": [_define(a, _value(a, "next_")) for a in stacks],
-        "next_inputs": [_set(a, _read(a, "next"), "next_") for a in stacks],
+        "next_inputs": [_define(a, _read(a, "next"), "next_") for a in stacks],
         "rounds": _rounds(program, outputs),
         "new_carry": new_carry,
         "last_carry": last_carry,
@@ -145,7 +140,7 @@ def _rounds(program: Any, outputs: dict[Atom, list[str]]) -> Iterator[str]:
 
 def _send(i, exchange):
     """Send this warp's parts of the moments of some values, or of up to four sums."""
-    is_moments = isinstance(exchange, tuple)
+    is_moments = exchange[0].kind == "moments"
     sums = [[a] for a in exchange[1].args] if is_moments else [a.args for a in exchange]
     yield f"constexpr int N{i} = {len(sums)};"
     yield f"float x{i}[N{i}][NU];"
@@ -155,7 +150,7 @@ def _send(i, exchange):
 
 
 def _wait(i, exchange):
-    name = "wait_moments" if isinstance(exchange, tuple) else "wait_sums"
+    name = "wait_moments" if exchange[0].kind == "moments" else "wait_sums"
     yield f"float s{i}[4]; {name}<N{i}>(sm.sums, {i}, t & 1, s{i}, me);"
     for j, a in enumerate(exchange):
         yield _define(a, f"s{i}[{j}]")
@@ -193,7 +188,7 @@ def _offset(has_row, shape, offset, is_units, step):
     return f"{row} * {math.prod(shape[has_row:])} + {offset}{unit}"
 
 
-def _read(a, step="0"):
+def _read(a, step):
     argument, has_row, offset = a.how
     at = _offset(has_row, argument.aval.shape, offset, a.per_unit, step)
     conditions = ["has_row"] * has_row + ["me.has(n)"] * a.per_unit

@@ -32,7 +32,7 @@ TYPES = {
     jnp.dtype(jnp.bfloat16): "bf16",
     jnp.dtype(jnp.bool_): "bool",
 }
-# An array has at most so many atoms, each of which takes a register.
+# Atoms of an array, each of which takes a register.
 MOST_ATOMS = 64
 ELEMENTWISE = {
     "add": "{0} + {1}", "add_any": "{0} + {1}", "sub": "{0} - {1}",
@@ -49,10 +49,6 @@ ELEMENTWISE = {
     "eq": "{0} == {1}", "ne": "{0} != {1}", "and": "{0} && {1}", "or": "{0} || {1}",
     "not": "!{0}", "is_finite": "isfinite({0})",
 }  # fmt: skip
-# Second arguments that change nothing.
-NEUTRAL = {"add": 0, "add_any": 0, "sub": 0, "mul": 1, "div": 1}
-# Operations that tell XLA something, and return their arguments.
-SAME = {"optimization_barrier", "pvary", "pcast"}
 CALLS = {"jit", "closed_call", "custom_jvp_call", "custom_vjp_call"}
 
 
@@ -72,11 +68,16 @@ class Atom:
 
 
 class Argument(NamedTuple):
-    """An argument of the kernel: "constant", "carry", or "stack" [T, ...]."""
+    """An argument of the kernel."""
 
     number: int
-    aval: Any
-    what: str
+    variable: Any  # That of the equations.
+    what: str  # "constant", "carry", or "stack" [T, ...].
+
+    @property
+    def aval(self) -> Any:
+        """Shape and dtype in one step."""
+        return self.variable.aval
 
 
 class Place(NamedTuple):
@@ -181,15 +182,12 @@ class Tracer:
 
     def _chunks(self, shape):
         """(first entry, number of entries) of what is one atom each in memory."""
-        is_units = bool(shape) and self._is_units(shape[-1])
+        is_units = bool(shape) and shape[-1] % self.units == 0
         size = self.units if is_units else 1
         count = math.prod(shape) // size
         if count > MOST_ATOMS:
             raise NoKernel(f"an array {shape}: too many numbers for a lane")
         return [(i * size, size) for i in range(count)]
-
-    def _is_units(self, size):
-        return size % self.units == 0
 
     def _results(self, e, inputs):
         name, out = e.primitive.name, e.outvars[0].aval
@@ -199,8 +197,6 @@ class Tracer:
             values |= dict(zip(inner.jaxpr.invars, inputs, strict=True))
             self.evaluate(inner.jaxpr.eqns, values)
             return [self.read(v, values) for v in inner.jaxpr.outvars]
-        if name in SAME:
-            return inputs
         if not any(isinstance(a, Array | Argument) for a in inputs):
             # Masks of gates are computed now.
             with jax.ensure_compile_time_eval():
@@ -210,6 +206,8 @@ class Tracer:
         if name == "dot_general":
             return [self._product(e, *inputs)]
         arrays = [self.array(a) for a in inputs]
+        if any(a.codes.shape != a.shape for a in arrays):
+            arrays = [self._one_row(a) for a in arrays]
         if out.dtype not in TYPES:
             raise NoKernel(f"{name} of {out.dtype}")
         how = ELEMENTWISE.get(name)
@@ -223,15 +221,12 @@ class Tracer:
             return [self._elementwise(name, how, TYPES[out.dtype], arrays, out.shape)]
         if name == "reduce_sum":
             return [self._reduce_sum(arrays[0], e.params["axes"], out.shape)]
-        if any(a.codes.shape != a.shape for a in arrays):
-            arrays = [self._one_row(a) for a in arrays]
         codes = [a.codes for a in arrays]
         is_row = codes[0].shape != arrays[0].shape
-        moved = self._moved(name, codes, is_row, **e.params)
         shapes = [v.aval.shape for v in e.outvars]
-        for codes, shape in zip(moved, shapes, strict=True):
-            if codes.shape not in (shape, (1, *shape[1:])):
-                raise NoKernel(f"{name} along the batch")
+        if is_row and any(shape[:1] != (self.rows,) for shape in shapes):
+            raise NoKernel(f"{name} along the batch")
+        moved = self._moved(name, codes, is_row, **e.params)
         return list(map(Array, moved, shapes))
 
     # Atoms.
@@ -252,32 +247,19 @@ class Tracer:
 
     def _operate(self, name, how, type, *args):
         """An element-wise operation, or a simpler atom of the same value."""
-        values = [a.value for a in args]
-        # Masks of gates are literals, so 0 x is 0 here even where x is not finite.
-        if name == "select_n" and values[0] is not None:
-            return args[1 + int(values[0])]
-        if name == "select_n" and len(args) != 3:
-            raise NoKernel("select_n of more than two cases")
-        if name == "mul" and 0 in values:
-            return self._literal(0.0)
-        if name in NEUTRAL and values[1] == NEUTRAL[name]:
-            return args[0]
-        if name in ("add", "add_any", "mul") and values[0] == NEUTRAL[name]:
-            return args[1]
+        # Masks of gates are literals.
+        if name == "select_n" and args[0].value is not None:
+            return args[1 + int(args[0].value)]
         if how == "{0}" and args[0].type in (type, "bf16"):
             return args[0]
         how = f"rounded({how})" if type == "bf16" else how
         return self._new("local", how, args, type, any(a.per_unit for a in args))
 
-    def _sum_of(self, atoms, type):
-        total = self._literal(0.0)
-        for a in atoms:
-            total = self._operate("add", "{0} + {1}", type, total, a)
-        return total
-
-    def _times(self, atom, factor, type):
-        factor = self._literal(float(factor))
-        return self._operate("mul", "{0} * {1}", type, atom, factor)
+    def _times(self, atom, count):
+        if count == 1:
+            return atom
+        factor = self._literal(float(count))
+        return self._operate("mul", ELEMENTWISE["mul"], atom.type, atom, factor)
 
     # Arrays.
 
@@ -295,8 +277,6 @@ class Tracer:
         return Array(a.codes[:1], a.shape)
 
     def _elementwise(self, name, how, type, arrays, shape):
-        if any(a.codes.shape != a.shape for a in arrays):
-            arrays = [self._one_row(a) for a in arrays]
         codes = np.broadcast_arrays(*(a.codes for a in arrays))
         sizes = codes[0].shape
         stacked = np.stack(codes).reshape(len(arrays), -1)
@@ -325,7 +305,7 @@ class Tracer:
         shapes = [v.aval.shape for v in e.invars]
         is_weight = isinstance(weight, Argument) and weight.what == "constant"
         is_weight = is_weight and len(shapes[1]) == 2 and weight.aval.dtype in TYPES
-        is_weight = is_weight and all(map(self._is_units, shapes[1]))
+        is_weight = is_weight and not any(n % self.units for n in shapes[1])
         if not is_weight or any(batch) or len(shapes[0]) != 2 or tuple(of_a) != (1,):
             raise NoKernel(
                 f"a product of {shapes[0]} and {shapes[1]}; it must be one of [B, K] "
@@ -345,9 +325,8 @@ class Tracer:
     def _reduce_sum(self, a, axes, shape):
         if 0 in axes and a.codes.shape != a.shape:
             raise NoKernel("a sum over the batch")
-        kept = [i for i in range(len(a.shape)) if i not in axes]
-        codes = a.codes.transpose([*kept, *axes])
-        sizes = codes.shape[: len(kept)]
+        codes = np.moveaxis(a.codes, axes, range(-len(axes), 0))
+        sizes = codes.shape[: len(shape)]
         sums = [self._sum(c) for c in codes.reshape(math.prod(sizes), -1)]
         return Array(np.array(sums).reshape(sizes), shape)
 
@@ -360,14 +339,16 @@ class Tracer:
         for number in np.unique(numbers):
             atom, counts = self.atoms[number], np.bincount(units[numbers == number])
             if not atom.per_unit or is_one_unit:
-                terms.append(self._times(atom, counts.sum(), atom.type))
+                terms.append(self._times(atom, counts.sum()))
             elif counts.size <= self.units or (counts[1:] != counts[1]).any():
                 raise NoKernel("a sum over some of the units")
             else:
-                of_units.append(self._times(atom, counts[1], atom.type))
+                of_units.append(self._times(atom, counts[1]))
         if of_units:
             terms.append(self._new("sum", "", tuple(of_units)))
-        total = self._sum_of(terms, self.atoms[numbers[0]].type)
+        total, type = terms[0], self.atoms[numbers[0]].type
+        for term in terms[1:]:
+            total = self._operate("add", ELEMENTWISE["add"], type, total, term)
         return total.number * (self.units + 1) + unit * total.per_unit
 
     def _moved(self, name, codes, is_row, **params):
@@ -381,32 +362,22 @@ class Tracer:
                 sizes = [1] * len(shape)
                 for size, axis in zip(first.shape, axes, strict=True):
                     sizes[axis] = size
-                # Rows that are equal need not be told apart from those of the batch.
+                # Equal rows are kept once, as those of the batch are.
                 if shape[:1] == (self.rows,) and sizes[0] == 1:
                     shape = (1, *shape[1:])
                 return [np.broadcast_to(first.reshape(sizes), shape)]
             case "reshape":
                 sizes = params["new_sizes"]
-                if is_row and sizes[0] != self.rows:
-                    raise NoKernel("a reshape of the batch axis")
                 return [first.reshape((1, *sizes[1:]) if is_row else sizes)]
             case "slice":
                 starts, limits = params["start_indices"], params["limit_indices"]
-                if is_row and limits[0] - starts[0] != self.rows:
-                    raise NoKernel("a slice of the batch")
                 steps = params["strides"] or (1,) * len(starts)
                 return [first[tuple(map(slice, starts, limits, steps))]]
             case "split":
                 ends = np.cumsum(params["sizes"])[:-1]
                 return np.split(first, ends, params["axis"])
-            case "transpose":
-                return [first.transpose(params["permutation"])]
-            case "squeeze":
-                return [first.squeeze(params["dimensions"])]
             case "concatenate":
                 return [np.concatenate(codes, params["dimension"])]
-            case "stack":
-                return [np.stack(codes, params["axis"])]
             case "pad":
                 widths = np.array(params["padding_config"])
                 if widths.min() >= 0 and not widths[:, 2].any():

@@ -21,15 +21,13 @@
 constexpr int smaller(int a, int b) { return a < b ? a : b; }
 constexpr int larger(int a, int b) { return a > b ? a : b; }
 struct bf16 { unsigned short bits; };
-struct float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
-inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 // A phase ends with one arrival and all bytes that it tells of.
 struct Barrier { int phase, arrivals, pending; };
 // Bytes on the way to another block.
-struct Message { char* to; Barrier* bar; float v[4]; int bytes; };
+struct Message { float4* to; Barrier* bar; float4 value; };
 struct Fiber { ucontext_t start; jmp_buf here; std::vector<char> stack; bool begun, done; };
 // What the 32 lanes of a warp show each other.
 struct Warp { float v[32][8]; int count; };
@@ -93,18 +91,15 @@ DEV void wait(Barrier* b, int parity) {
   while ((b->phase & 1) == parity) give_way();
 }
 inline void deliver(const Message& m) {
-  memcpy(m.to, m.v, m.bytes);
-  m.bar->pending -= m.bytes;
+  *m.to = m.value;
+  m.bar->pending -= sizeof m.value;
   settle(m.bar);
 }
-template <class V> inline void send(void* to, Barrier* b, int rank, V v) {
-  Message m = {remote((char*)to, rank), remote(b, rank), {}, sizeof v};
-  memcpy(m.v, &v, sizeof v);
+DEV void send(void* to, Barrier* b, int rank, float4 v) {
+  Message m = {(float4*)remote((char*)to, rank), remote(b, rank), v};
   if (W.is_late) W.sent.push_back(m);
   else deliver(m);
 }
-DEV void send2(void* to, Barrier* b, int rank, float2 v) { send(to, b, rank, v); }
-DEV void send4(void* to, Barrier* b, int rank, float4 v) { send(to, b, rank, v); }
 DEV float shuffle(float v, int from) {
   Warp& w = my_warp();
   w.v[W.now % 32][0] = v;

@@ -53,15 +53,10 @@ DEV void wait(Barrier* b, int parity) {
       "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
       "@!p bra L%=;\n}" ::"r"(local(b)), "r"(parity) : "memory");
 }
-#define SEND(n) \
-  "st.async.shared::cluster.mbarrier::complete_tx::bytes.v" #n ".f32 [%0], "
-DEV void send2(void* to, Barrier* b, int rank, float2 v) {
-  asm volatile(SEND(2) "{%1, %2}, [%3];" ::"r"(remote(to, rank)), "f"(v.x), "f"(v.y),
-               "r"(remote(b, rank)) : "memory");
-}
-DEV void send4(void* to, Barrier* b, int rank, float4 v) {
-  asm volatile(SEND(4) "{%1, %2, %3, %4}, [%5];" ::"r"(remote(to, rank)), "f"(v.x),
-               "f"(v.y), "f"(v.z), "f"(v.w), "r"(remote(b, rank)) : "memory");
+DEV void send(void* to, Barrier* b, int rank, float4 v) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], "
+               "{%1, %2, %3, %4}, [%5];" ::"r"(remote(to, rank)), "f"(v.x), "f"(v.y),
+               "f"(v.z), "f"(v.w), "r"(remote(b, rank)) : "memory");
 }
 
 DEV float tf32(float v) {

@@ -6,13 +6,12 @@
 // generated source defines before this file: C, R, H, B rows, T steps, EXCHANGES.
 constexpr int WARPS = R, U = (H + C - 1) / C, UP = (U + 3) / 4 * 4, NU = (UP + 31) / 32;
 #define EACH UNROLL for (int n = 0; n < NU; ++n)
-DEV constexpr int units_of(int b) {
-  return H - b * U < 0 ? 0 : H - b * U < U ? H - b * U : U;
-}
+DEV constexpr int units_of(int b) { return smaller(U, H - b * U); }
+static_assert(units_of(C - 1) > 0, "a block has no units");
 // As those of XLA, they return NaN where either is NaN.
 DEV float maximum(float a, float b) { return a > b || a != a ? a : b; }
 DEV float minimum(float a, float b) { return a < b || a != a ? a : b; }
-struct Me {
+struct Thread {
   int tid, warp, lane, block;
   DEV bool has(int n) const { return lane + 32 * n < units_of(block); }
 };
@@ -39,10 +38,11 @@ struct Product {
     return (K + 16 * (WARPS / wm) - 1) / (16 * (WARPS / wm));
   }
   // The fewest products of a warp, then the least traffic to shared memory: WM warps read
-  // the same input, and WK warps write and read parts of the result.
+  // the same input, and WK warps write and read parts of the result. Those parts take at
+  // most half of the shared memory.
   static constexpr int best() {
     int best = WARPS;
-    for (int wm = WARPS / 2; wm; wm /= 2) {
+    for (int wm = WARPS / 2; wm && 128 * R * MT * (WARPS / wm) <= BYTES; wm /= 2) {
       int more = columns(wm) * groups(wm) - columns(best) * groups(best);
       int traffic = (wm - best) * K + (WARPS / wm - WARPS / best) * 32 * MT;
       if (more < 0 || (more == 0 && traffic < 0)) best = wm;
@@ -79,7 +79,7 @@ struct Product {
   }
 
   // Four numbers of fragment f of group p: rows col and col + 8 of two terms, or of four.
-  static DEV float4 fragment(const W* w, const Me& me, int p, int f) {
+  static DEV float4 fragment(const W* w, const Thread& me, int p, int f) {
     int wm = me.warp % WM, wk = me.warp / WM, s = f / MW;
     int col = (wm * MW + f % MW) * 16 + me.lane / 4;
     int k = (wk * PW + p) * 16 + 4 * (me.lane % 4) + 2 * s;
@@ -91,11 +91,11 @@ struct Product {
     return make_float4(tf32(v[0][0]), tf32(v[1][0]), tf32(v[0][1]), tf32(v[1][1]));
   }
 
-  DEV float4* in_shared(const Me& me, int p, int f) {
+  DEV float4* in_shared(const Thread& me, int p, int f) {
     return &w[((p - KR) * F + f) * WARPS + me.warp][me.lane];
   }
 
-  DEV void start(Weights& wr, const W* source, const Me& me) {
+  DEV void start(Weights& wr, const W* source, const Thread& me) {
     UNROLL for (int p = 0; p < KR; ++p) UNROLL for (int f = 0; f < F; ++f)
       wr[p][f] = fragment(source, me, p, f);
     for (int p = KR; p < KR + KS; ++p) for (int f = 0; f < F; ++f)
@@ -106,7 +106,7 @@ struct Product {
 
   DEV void expect_step(int t) { expect(&bar[t % BUFFERS], ARRIVES); }
 
-  DEV void send(int t, int chunk, const float (&v)[NU], const Me& me) {
+  DEV void send(int t, int chunk, const float (&v)[NU], const Thread& me) {
     EACH {
       int u = me.lane + 32 * n, part = me.lane % 8;
       float a = me.has(n) ? S == 1 ? v[n] : tf32(v[n]) : 0.f;
@@ -120,31 +120,29 @@ struct Product {
       if (4 * part + 32 * n >= UP) continue;
       int at = (me.block * GI + chunk) * UP + 32 * n + 4 * part;
       for (int to = me.lane / 8; to < C; to += 4)
-        send4(&in[t % INS][me.warp][at], &bar[t % BUFFERS], to, four);
+        ::send(&in[t % INS][me.warp][at], &bar[t % BUFFERS], to, four);
     }
   }
 
-  // Of 16 terms: an mma waits for the one before it of its sum, so there are two sums.
-  static DEV void add_group(float (&acc)[2][4], const float4* a, float4 b, int k) {
-    if (S == 1) {
-      mma_bf16(acc[k % 2], a[0], pack(b.x, b.y), pack(b.z, b.w));
-    } else {
-      mma_tf32(acc[0], a[0], b.x, b.y);
-      mma_tf32(acc[1], a[1], b.z, b.w);
-    }
-  }
-
-  DEV void multiply(int t, const Weights& wr, const W* source, const Me& me) {
+  DEV void multiply(int t, const Weights& wr, const W* source, const Thread& me) {
     if (SCATTER) block_sync();
     else wait(&bar[t % BUFFERS], t / BUFFERS & 1);
     int wm = me.warp % WM, wk = me.warp / WM, g = me.lane / 4, t4 = me.lane % 4;
     constexpr int TILES = R / 8;   // of 8 rows
     float acc[TILES][MW][2][4] = {};
     const float* row = &in[t % INS][g][wk * PW * 16 + 4 * t4];
+    // Add 16 terms. An mma waits for the one before it of its sum, so there are two sums.
     auto add = [&](int k, int m, float4 first, float4 second) {
-      float4 a[2] = {first, second};
-      UNROLL for (int i = 0; i < TILES; ++i)
-        add_group(acc[i][m], a, *(const float4*)&row[i * 8 * LDI + k * 16], k);
+      UNROLL for (int i = 0; i < TILES; ++i) {
+        float4 b = *(const float4*)&row[i * 8 * LDI + k * 16];
+        float (&sums)[2][4] = acc[i][m];
+        if (S == 1) {
+          mma_bf16(sums[k % 2], first, pack(b.x, b.y), pack(b.z, b.w));
+        } else {
+          mma_tf32(sums[0], first, b.x, b.y);
+          mma_tf32(sums[1], second, b.z, b.w);
+        }
+      }
     };
     UNROLL for (int k = 0; k < KR; ++k) UNROLL for (int m = 0; m < MW; ++m)
       add(k, m, wr[k][m], wr[k][F - MW + m]);
@@ -166,13 +164,13 @@ struct Product {
         float4 o = *(const float4*)&p[k][me.warp][i];
         v = make_float4(v.x + o.x, v.y + o.y, v.z + o.z, v.w + o.w);
       }
-      send4(&part[t % PARTS][me.block][me.warp][i % (GO * UP)], &bar[t % BUFFERS],
+      ::send(&part[t % PARTS][me.block][me.warp][i % (GO * UP)], &bar[t % BUFFERS],
             i / (GO * UP), v);
     }
     wait(&bar[t % BUFFERS], t / BUFFERS & 1);
   }
 
-  DEV float result(int t, int chunk, int n, const Me& me) const {
+  DEV float result(int t, int chunk, int n, const Thread& me) const {
     float s = 0.f;
     int u = chunk * UP + me.lane + 32 * n;
     if (!me.has(n)) return s;
@@ -186,26 +184,30 @@ struct Product {
 struct Sums {
   alignas(16) float4 part[EXCHANGES > 0 ? EXCHANGES : 1][R][C];
   alignas(8) Barrier bar[EXCHANGES > 0 ? EXCHANGES : 1];
-  DEV void start(const Me& me) {
+  DEV void start(const Thread& me) {
     if (me.tid == 0) for (int i = 0; i < EXCHANGES; ++i) init(&bar[i]);
+  }
+  DEV void expect_step() {
+    for (int i = 0; i < EXCHANGES; ++i) expect(&bar[i], R * C * sizeof(float4));
+  }
+  // To the same lane's block, from the first lanes of a warp.
+  DEV void send_parts(int e, float4 v, const Thread& me) {
+    if (me.lane < C) send(&part[e][me.warp][me.block], &bar[e], me.lane, v);
   }
 };
 
 // Up to four sums over the units of a row, in one exchange.
 template <int N>
-DEV void send_sums(Sums& sm, int e, const float (&v)[N][NU], const Me& me) {
+DEV void send_sums(Sums& sm, int e, const float (&v)[N][NU], const Thread& me) {
   float s[4] = {};
   UNROLL for (int i = 0; i < N; ++i) {
     EACH s[i] += me.has(n) ? v[i][n] : 0.f;
     s[i] = warp_sum(s[i]);
   }
-  if (me.lane >= C) return;
-  float4* to = &sm.part[e][me.warp][me.block];
-  if (N <= 2) send2(to, &sm.bar[e], me.lane, make_float2(s[0], s[1]));
-  else send4(to, &sm.bar[e], me.lane, make_float4(s[0], s[1], s[2], s[3]));
+  sm.send_parts(e, make_float4(s[0], s[1], s[2], s[3]), me);
 }
 template <int N>
-DEV void wait_sums(Sums& sm, int e, int phase, float (&s)[4], const Me& me) {
+DEV void wait_sums(Sums& sm, int e, int phase, float (&s)[4], const Thread& me) {
   wait(&sm.bar[e], phase);
   UNROLL for (int i = 0; i < N; ++i) s[i] = 0.f;
   UNROLL for (int b = 0; b < C; ++b)    // in the same order in all blocks
@@ -216,20 +218,18 @@ DEV void wait_sums(Sums& sm, int e, int phase, float (&s)[4], const Me& me) {
 // The sum of G values a unit and that of their squared deviations from the mean, in one
 // exchange: blocks send the mean of their units and its squared deviations.
 template <int G>
-DEV void send_moments(Sums& sm, int e, const float (&v)[G][NU], const Me& me) {
+DEV void send_moments(Sums& sm, int e, const float (&v)[G][NU], const Thread& me) {
   float s = 0.f, q = 0.f;
   UNROLL for (int i = 0; i < G; ++i) EACH s += me.has(n) ? v[i][n] : 0.f;
-  float mean = warp_sum(s) / larger(1, G * units_of(me.block));
+  float mean = warp_sum(s) / (G * units_of(me.block));
   UNROLL for (int i = 0; i < G; ++i) EACH {
     float d = me.has(n) ? v[i][n] - mean : 0.f;
     q += d * d;
   }
-  q = warp_sum(q);
-  if (me.lane >= C) return;
-  send2(&sm.part[e][me.warp][me.block], &sm.bar[e], me.lane, make_float2(mean, q));
+  sm.send_parts(e, make_float4(mean, warp_sum(q), 0.f, 0.f), me);
 }
 template <int G>
-DEV void wait_moments(Sums& sm, int e, int phase, float (&s)[4], const Me& me) {
+DEV void wait_moments(Sums& sm, int e, int phase, float (&s)[4], const Thread& me) {
   wait(&sm.bar[e], phase);
   const float4(&part)[C] = sm.part[e][me.warp];
   s[0] = s[1] = 0.f;
