@@ -27,7 +27,7 @@ def texts(values: Iterable[str], what: str) -> list[str]:
     for i, value in enumerate(found):
         if not isinstance(value, str):
             raise TypeError(
-                f"{what}[{i}] is of type {type(value).__name__}; give a list of str"
+                f"{what}[{i}] is of type {type(value).__name__}; give a str there"
             )
     return found
 
