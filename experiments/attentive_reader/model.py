@@ -108,12 +108,12 @@ class Reader:
             lstm = self.cell.init(next(keys), H)
             params[name] = {"lstm": lstm, "h0": jnp.zeros(H, jnp.float32)}
         params["embedding"] = uniform(next(keys), (V, H))
-        params["similarity"] = self.orthogonal(next(keys), (H, H))
+        params["similarity"] = self.orthogonal(next(keys), (H, H), jnp.float32)
         v = jax.random.uniform(next(keys), (H,), jnp.float32, minval=-1)
         params["attention"] = v / H**0.5
         for name in MAPS:
             init = self.orthogonal if name == "attend_passage" else uniform
-            params[name] = {"w": init(next(keys), (H, H))}
+            params[name] = {"w": init(next(keys), (H, H), jnp.float32)}
             # One bias per sum: the other maps are added to one of these two.
             if name in ("attend_passage", "read_question"):
                 params[name]["bias"] = jnp.zeros(H, jnp.float32)

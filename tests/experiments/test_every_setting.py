@@ -31,7 +31,7 @@ SETTINGS = {
 # XLA's CPU runtime seems to run a loop that sums over devices, and a gather beside it,
 # in another order on each device. They then wait for one another until it aborts the
 # process: docs/log.md, 2026-11-26.
-ON_ONE_DEVICE = (("handwriting", "calls"),)
+ON_ONE_DEVICE = (("handwriting", "calls"), ("skip_thoughts", "alone"))
 # Experiments whose batches differ in length, so that they take one step in a call.
 ONE_STEP = ("attentive_reader", "skip_thoughts")
 CASES = [

@@ -219,8 +219,10 @@ def second_derivatives(cell):
 def explicit_mesh(cell):
     """The batch sharded over a mesh with Explicit axes."""
     mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Explicit,))
+    # Outside of the mesh, since they are kept for the other checks.
+    params = params_of(cell)
     with jax.set_mesh(mesh):
-        params = jax.device_put(params_of(cell), NamedSharding(mesh, P()))
+        params = jax.device_put(params, NamedSharding(mesh, P()))
         x = jax.device_put(X, NamedSharding(mesh, P("data")))
         sharded = gradient(cell)(params, x)
     close(sharded, gradient(cell)(params_of(cell), X))
