@@ -57,7 +57,7 @@ class Meter:
         """Yield (step, means) of every interval that has ended.
 
         Args:
-          keep: number of calls, the newest ones, whose metrics are not waited for.
+          keep: number of the newest calls, whose metrics are left for a later read.
 
         Raises:
           Diverged: a number is not finite; the first such step is named.

@@ -75,11 +75,13 @@ def test_a_signal_acts_at_once_in_the_evaluations_at_the_end(
 
     # A process that a shell started in the background ignores SIGINT.
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with monkeypatch.context() as m:
-        toy.change(m, evaluate=evaluate)
-        with pytest.raises(KeyboardInterrupt):
-            train.train(config(), tmp_path)
-    signal.signal(signal.SIGINT, old)
+    try:
+        with monkeypatch.context() as m:
+            toy.change(m, evaluate=evaluate)
+            with pytest.raises(KeyboardInterrupt):
+                train.train(config(), tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, old)
     assert not (tmp_path / "results.json").exists()
     train.train(config(), tmp_path)
     assert_same_run(toy_run, tmp_path)
