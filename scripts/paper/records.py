@@ -26,11 +26,28 @@ from lnrepro.errors import UserError, ended
 
 # Files of several runs end in this.
 SUFFIX = ".runs.jsonl"
-# Fields of a config in which runs may differ and still share a curve.
+# Fields of a config in which runs may differ and still share a curve. The length is
+# compared in steps, and the data by its fingerprint.
 FREE_FIELDS = re.compile(
-    "seeds?|norm|steps|epochs|steps_per_call|placement|pallas|mesh|best|curves|evals|"
-    "(log|save)_every|eval_batch_size"
+    "(seeds?|norm|steps|epochs|steps_per_call|placement|pallas|mesh|best|curves|evals|"
+    r"(log|save)_every|eval_batch_size|data\.(dir|train_examples))(\..*)?"
 )
+# Fields that configs do not have, but kept records do, with the JSON of the value that
+# stands for what the code does.
+GONE_FIELDS = {
+    "data.dev_words": "false",
+    "data.too_long": '"refuse"',
+    "data.unanswerable": '"keep"',
+    "evaluation.ties": '"last"',
+    "layer_norm.gain_per_unit": "false",
+    "model.attention": "true",
+    "model.batch_norm_rows": '"words"',
+    "model.bidirectional": "false",
+    "model.condition": "false",
+    "model.decoders_together": "false",
+    "model.dropout_scaling": '"train"',
+    "permute_entities": '"training"',
+}
 Record = Mapping[str, Any]
 # (dotted name, JSON of the value) of each field of a config that runs of a curve share.
 Settings = tuple[tuple[str, str], ...]
@@ -96,10 +113,9 @@ class RecordedRun(NamedTuple):
         return not self.diverged and 0 < self.length <= self.step
 
     def settings(self) -> Settings:
-        """Return the settings. Runs share a curve where they are equal."""
+        """Return settings and length. Runs share a curve where they are equal."""
         config = self.files["config.json"]["config"]
-        shared = {n: config[n] for n in config if not FREE_FIELDS.fullmatch(n)}
-        return tuple(_flat("", shared))
+        return ("steps", str(self.length)), *_settings("", config)
 
     def name_of(self, metric: str) -> str:
         """Return the name of a metric in this run's records.
@@ -117,13 +133,16 @@ class RecordedRun(NamedTuple):
         return [(record, record[name]) for record in finite]
 
 
-def _flat(prefix, fields) -> Iterator[tuple[str, str]]:
-    for name, value in fields.items():
+def _settings(prefix, fields) -> Iterator[tuple[str, str]]:
+    for field, value in fields.items():
+        name, text = prefix + field, json.dumps(value)
         if isinstance(value, Mapping):
-            yield from _flat(f"{prefix}{name}.", value)
+            yield from _settings(f"{name}.", value)
+            continue
         # None means not set, as does a field that an earlier version did not have.
-        elif value is not None:
-            yield prefix + name, json.dumps(value)
+        is_set = value is not None and GONE_FIELDS.get(name) != text
+        if is_set and not FREE_FIELDS.fullmatch(name):
+            yield name, text
 
 
 def difference(own: Settings, others: Iterable[Settings]) -> str:
@@ -210,16 +229,23 @@ def _run(folder, files) -> RecordedRun:
 
 
 def _without_repeats(found) -> list[RecordedRun]:
-    """Leave out runs with the data, config and seed of another; the longest stays."""
+    """Leave out runs with the data, config and seed of another.
+
+    A finished run stays, then one that diverged, then the longest.
+    """
     kept: dict[tuple, RecordedRun] = {}
     for run in found:
         key = run.data, run.config.norm, run.config.seed, run.settings()
-        less, more = sorted((kept.get(key, run), run), key=lambda r: r.step)
+        less, more = sorted((kept.get(key, run), run), key=_progress)
         if less is not more:
             reason = f"the config and the seed of {more.folder}"
             print(f"left out: {less.folder}: {reason}", file=sys.stderr)
         kept[key] = more
     return list(kept.values())
+
+
+def _progress(run):
+    return run.finished, run.diverged, run.step
 
 
 def _with_distinct_data(found) -> Iterator[RecordedRun]:

@@ -112,8 +112,8 @@ def ends(metric: str, runs: Iterable[RecordedRun], best: str) -> str:
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for run in runs:
         if run.finished:
-            size = ("data", run.data), ("steps", str(run.length))
-            groups[*size, *run.settings()][run.config.norm].append(run)
+            data = "data", run.data
+            groups[data, *run.settings()][run.config.norm].append(run)
     rows = []
     for own, of_norm in groups.items():
         settings = difference(own, groups)

@@ -11,7 +11,8 @@ Both norms are compared at the same settings, number of steps and seeds. Only th
 learning rates may differ, as `scripts.paper.protocols` says. Of several such
 comparisons, a claim takes the one with constant learning rates, then the one with the
 most seeds, then the longest, then the one that was found first. The other runs, such as
-those that tried learning rates, are left out.
+those that tried learning rates, are left out. Runs with the rate and the length of a
+comparison that are not in it are refused.
 """
 
 import collections
@@ -21,11 +22,12 @@ from typing import NamedTuple
 import numpy as np
 
 from lnrepro.config import PROTOCOLS, SAME_RATE
+from lnrepro.errors import UserError
 from scripts import markdown as md
 from scripts.paper import compare, protocols
 from scripts.paper.claims import Claim
 from scripts.paper.compare import Pairs
-from scripts.paper.records import RecordedRun
+from scripts.paper.records import RecordedRun, difference
 
 # With fewer seeds an interval says nothing.
 FEWEST_SEEDS = 3
@@ -103,8 +105,8 @@ def of_runs(runs: Iterable[RecordedRun], claims: Sequence[Claim]) -> list[Row]:
             for protocol in PROTOCOLS:
                 of_data = [run for run in about if run.data == data]
                 own = [run for run in of_data if protocols.belongs(run, protocol)]
-                pairs = _comparisons(claim, own, protocol)
-                verdict = pairs and _verdict(claim, *max(pairs, key=_size))
+                pair = _chosen(claim, own, protocol)
+                verdict = pair and _verdict(claim, *pair)
                 if verdict:
                     verdicts[protocol] = verdict
             if verdicts:
@@ -126,20 +128,46 @@ def _comparisons(claim, runs, protocol):
         if protocol == protocols.TUNED:
             # Each norm has a rate of its own.
             shared.pop("optimizer.learning_rate", None)
-        groups[tuple(shared.items()), run.length][run.config.norm].append(run)
+        groups[tuple(shared.items())][run.config.norm].append(run)
     pairs = [(of[claim.better], of[claim.baseline]) for of in groups.values()]
     return [pair for pair in pairs if all(pair)]
 
 
-def _size(pair):
-    """Return what decides between several comparisons; the largest is taken.
+def _chosen(claim, runs, protocol):
+    """Return the comparison that counts, or None.
 
     Constant learning rates come before decaying ones, then the number of seeds of the
     norm with fewer, then the length.
+
+    Raises:
+      UserError: runs with the same rate and length are in none or in another one.
     """
-    first = pair[0][0]
-    constant = first.config.get("optimizer", {}).get("decay") is None
-    return constant, min(map(len, pair)), first.length
+    pairs = _comparisons(claim, runs, protocol)
+    if not pairs:
+        return None
+
+    def size(pair):
+        return _decay(pair[0][0]) is None, min(map(len, pair)), pair[0][0].length
+
+    chosen = max(pairs, key=size)
+    for own in chosen:
+        for run in runs:
+            if _kind(run) == _kind(own[0]) and run not in own:
+                apart = run.settings(), own[0].settings()
+                fields = difference(apart[0], apart[1:]) or difference(apart[1], apart)
+                raise UserError(
+                    f"{claim.comparison}: {run.folder} and {own[0].folder} are not "
+                    f"alike ({fields}); give the runs of one of them"
+                )
+    return chosen
+
+
+def _kind(run):
+    return run.config.norm, run.rate, run.length, _decay(run)
+
+
+def _decay(run):
+    return run.config.get("optimizer", {}).get("decay")
 
 
 def _verdict(claim, ours, theirs) -> Verdict | None:

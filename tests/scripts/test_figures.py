@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from experiments import paper_results
+from lnrepro.engine import config_file, run_config
 from scripts import figures as script
 from scripts.paper import curves, forest, pages, plot, records, tables, verdicts
 from scripts.paper.axes import FIGURES
@@ -104,10 +105,13 @@ def test_each_protocol_has_panels_of_its_own(tmp_path):
 
 
 def test_runs_with_other_settings_are_not_averaged(draw_runs):
-    rate = {"learning_rate": 3e-4}
-    write_run(draw_runs / "d", DRAW, "none", 0, bounds([99]), optimizer=rate)
+    other = {"steps": 4 * 390, "optimizer": {"learning_rate": 3e-4}}
+    write_run(draw_runs / "d", DRAW, "none", 0, bounds([99]), **other)
     labels = {"Baseline", "Baseline (learning_rate 0.0003)", "LN"}
     assert set(lines_of(draw_runs)) == labels
+    write_run(draw_runs / "e", DRAW, "layer_cell", 0, bounds([99]), steps=2 * 390)
+    labels |= {"LN (steps 780)", "LN (steps 1560)"}
+    assert set(lines_of(draw_runs)) == labels - {"LN"}
 
 
 @pytest.mark.parametrize("name", ["binarized_mnist", "coco_captions"])
@@ -319,6 +323,37 @@ def test_packed_runs_are_the_runs_that_ended(draw_runs, tmp_path, capsys):
     assert file.read_bytes() == before
     with refused("a name that ends in .runs.jsonl"):
         records.main([str(draw_runs), "--out", str(file.with_suffix(".json"))])
+
+
+def test_a_finished_run_stays_beside_a_longer_one_that_is_not(tmp_path, capsys):
+    values = bounds([99.0, 98.0, 97.0])
+    write_run(tmp_path / "kept/a", DRAW, "none", 0, values[:2], steps=2 * 390)
+    write_run(tmp_path / "new/a", DRAW, "none", 0, values, steps=4 * 390)
+    file = tmp_path / "draw.runs.jsonl"
+    for folder in ("kept", "new"):
+        records.main([str(tmp_path / folder), "--out", str(file)])
+    (run,) = find([file])
+    assert (run.step, run.finished) == (780, True)
+    assert "new/a: it is not finished" in capsys.readouterr().err
+    # A run of the same length that diverged does not replace it, however far it went.
+    write_run(tmp_path / "more/a", DRAW, "none", 0, values, steps=2 * 390)
+    (tmp_path / "more/a/diverged.json").write_text('{"metric": "loss", "step": 1170}')
+    records.main([str(tmp_path / "more"), "--out", str(file)])
+    (run,) = find([file])
+    assert run.finished
+
+
+def test_kept_runs_have_the_settings_of_their_configs():
+    """A field that goes is named once in GONE_FIELDS; else its runs stand apart."""
+    for file in sorted((RESULTS / "small").glob("*.runs.jsonl")):
+        name, _, variant = file.name.removesuffix(records.SUFFIX).partition("-")
+        module = config_file.load_module(f"{ROOT}/configs/{name}.py")
+        config = module.get_config(variant)
+        for run in find([file]):
+            config.optimizer.learning_rate = run.rate
+            files = {"config.json": {"config": run_config.as_json(config)}}
+            today = records.RecordedRun(run.folder, files, config, run.data)
+            assert dict(run.settings()) == dict(today.settings()), run.folder
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"run": "a", "config.json": {}}'])

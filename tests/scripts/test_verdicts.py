@@ -10,6 +10,7 @@ from lnrepro.engine import config_file
 from scripts.paper import claims, protocols, verdicts
 from scripts.paper.claims import Claim
 from scripts.paper.records import RecordedRun
+from tests.refused import refused
 
 STEPS = np.arange(1, 11) * 100
 CLAIM = Claim(
@@ -179,6 +180,15 @@ def test_of_several_comparisons_one_counts():
     assert judge(decayed).seeds == 5
     more = runs(SLOW[:9], FAST[:9], n=4, steps=900)
     assert judge([*more, *found]) == judge(more)
+
+
+def test_no_seed_is_left_out_without_a_word():
+    """Such as runs of an earlier version, which had a field that has gone."""
+    found = runs(FAST, SLOW)
+    for norm in OWN:
+        other = run(norm, 9, FAST, units=9)
+        with refused("are not alike (units 9); give the runs of one of them"):
+            judge([*found, other])
 
 
 def test_only_runs_of_the_same_size_rate_steps_and_data_are_compared():
