@@ -121,6 +121,7 @@ def run(argv: list[str]) -> None:
                 "--evaluate": _EVALUATE.value,
                 "the commit": provenance.git_commit(),
                 "the version of": provenance.versions(),
+                "the setting": provenance.settings(),
                 "the number of devices": jax.local_device_count(),
             },
         )

@@ -1,7 +1,7 @@
 """Provenance of a run: what a result depends on besides its config and data.
 
-These are the command, the commit, the versions and the devices. config.json has those
-of the first start, resumes.jsonl those of the others.
+These are the command, the commit, the versions, the devices, the settings of JAX and
+the machine. config.json has those of the first start, resumes.jsonl of the others.
 """
 
 import contextlib
@@ -15,8 +15,8 @@ from typing import Any
 
 import jax
 
-from lnrepro.engine import json_files
-from lnrepro.engine.run_config import differences
+from lnrepro.engine import json_files, machine
+from lnrepro.engine.run_config import check_same, differences
 
 # One record for each start after the first, which config.json describes.
 RESUMES = "resumes.jsonl"
@@ -32,6 +32,17 @@ PACKAGES = (
     "tensorflow-datasets",
     "grain",
     "numpy",
+)
+
+# Options of JAX that decide which random numbers are drawn, and how precisely is
+# computed. A run keeps them.
+SETTINGS = (
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_random_seed_offset",
+    "jax_high_dynamic_range_gumbel",
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
 )
 
 
@@ -71,6 +82,34 @@ def _git(*arguments):
     return done.stdout.strip()
 
 
+def settings() -> dict[str, Any]:
+    """Return the values of SETTINGS, of those that this version of JAX has."""
+    there = jax.config.values
+    return {name: there[name] for name in SETTINGS if name in there}
+
+
+def check_settings(workdir: pathlib.Path) -> None:
+    """Check that JAX has the settings that a run was started with.
+
+    A run of a version that did not record them goes on.
+
+    Raises:
+      UserError: they differ; all of them are named.
+    """
+    recorded = [start["settings"] for start in starts(workdir) if "settings" in start]
+    if recorded:
+        now = settings()
+        # Versions of JAX differ in the options that they have.
+        there = {name: recorded[0].get(name, value) for name, value in now.items()}
+        check_same(
+            f"{workdir} was started with other settings of JAX",
+            there,
+            now,
+            "set them as they are there, by environment variables such as "
+            "JAX_ENABLE_X64=0",
+        )
+
+
 def this_start() -> dict[str, Any]:
     """Return what a result depends on besides the config and the data."""
     return {
@@ -79,14 +118,20 @@ def this_start() -> dict[str, Any]:
         "git": git_commit(),
         "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
         "processes": jax.process_count(),
+        "settings": settings(),
+        "machine": {
+            "cpu": machine.processor(),
+            "cores": machine.cores(),
+            "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
+        },
     }
 
 
 def starts(workdir: pathlib.Path) -> list[dict[str, Any]]:
     """Return a record for each start of a run, the first one first.
 
-    Each has "command", "versions", "git", "devices" and "processes"; those after the
-    first one also have "step".
+    Each has what `this_start` returns; those after the first one also have "step".
+    Fields that are newer than the start are missing.
     """
     found = [json_files.read_object(workdir / "config.json") or {}]
     path = workdir / RESUMES
@@ -115,13 +160,16 @@ def record_resume(workdir: pathlib.Path, step: int) -> list[str]:
     """
     first, *resumes = starts(workdir)
     before, now = (resumes or [first])[-1], this_start()
-    lines = [json_files.text(record) for record in (*resumes, {"step": step, **now})]
-    json_files.replace(workdir / RESUMES, "\n".join(lines) + "\n")
+    records = [json_files.text(record) for record in (*resumes, {"step": step, **now})]
+    json_files.replace(workdir / RESUMES, "\n".join(records) + "\n")
     # The command differs between --config and --resume, so it is recorded and not
-    # compared.
-    names = ("git", "versions", "devices", "processes")
-    then, now = ({name: start.get(name) for name in names} for start in (before, now))
-    return [
+    # compared. Settings are compared by `check_settings`.
+    names = [name for name in now if name not in ("command", "settings")]
+    then = {name: before[name] for name in names if name in before}
+    lines = [
         f"resumed otherwise than started before: {field} {a} -> {b}"
-        for field, a, b in differences(then, now)
+        for field, a, b in differences(then, {name: now[name] for name in then})
     ]
+    if missing := [name for name in now if name not in before]:
+        lines.append(f"not recorded before, and from now on: {', '.join(missing)}")
+    return lines

@@ -222,8 +222,8 @@ def check_run(
       The contents of config.json, or None if there is no run.
 
     Raises:
-      UserError: the run there has another config, whose fields are named, or other
-        data.
+      UserError: the run there has another config, whose fields are named, other data,
+        or other settings of JAX.
     """
     there = read_about(workdir)
     if there is None:
@@ -237,6 +237,7 @@ def check_run(
         now,
         "give another --workdir, or remove it",
     )
+    provenance.check_settings(workdir)
     return there
 
 

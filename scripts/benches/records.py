@@ -8,17 +8,14 @@
 
 import argparse
 import json
-import os
 import pathlib
-import platform
-import re
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 
-from lnrepro.engine import provenance
+from lnrepro.engine import machine, provenance
 
 
 def add_json_flag(parser: argparse.ArgumentParser) -> None:
@@ -80,14 +77,4 @@ def device() -> str:
     first = jax.devices()[0]
     if first.platform != "cpu":
         return f"{jax.device_count()} {first.device_kind}"
-    return f"{processor()}, {len(os.sched_getaffinity(0))} cores"
-
-
-def processor() -> str:
-    """Return the name of the CPU."""
-    try:
-        text = pathlib.Path("/proc/cpuinfo").read_text()
-        return re.search(r"model name\s*: (.*)", text)[1]
-    except (OSError, TypeError):
-        # Only Linux has this file, and not on every processor this line.
-        return platform.processor() or platform.machine()
+    return f"{machine.processor()}, {machine.cores()} cores"

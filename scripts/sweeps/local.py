@@ -4,8 +4,8 @@ import itertools
 import os
 import signal
 import subprocess
-import sys
 
+from lnrepro.engine import machine
 from scripts.sweeps import child
 from scripts.sweeps.planned_runs import PlannedRun
 
@@ -26,7 +26,7 @@ class Local:
           processes: the number of slots; None: one for each GPU, or for every
             CORES_PER_RUN cores.
         """
-        cores, gpus = _cores(), _gpus()
+        cores, gpus = machine.cores(), _gpus()
         self.slots = processes or len(gpus) or max(1, cores // CORES_PER_RUN)
         self._environment = child.threads(max(1, cores // self.slots))
         self._gpus = gpus
@@ -58,13 +58,6 @@ class Local:
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _gpus() -> list[str]:

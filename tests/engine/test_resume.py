@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 
+import jax
 import pytest
 
 from lnrepro.engine import loaded_run, provenance, signals, train
@@ -176,6 +177,50 @@ def test_each_start_is_recorded_and_a_change_is_printed(tmp_path, monkeypatch, c
     starts = provenance.starts(tmp_path)
     assert [start.get("step") for start in starts] == [None, 15, 15]
     assert [start["git"] for start in starts] == ["aaaa", "aaaa", "bbbb"]
+
+
+def test_settings_of_jax_that_change_numbers_stay(tmp_path, monkeypatch):
+    crashed(tmp_path, monkeypatch)
+    about = json.loads((tmp_path / "config.json").read_text())
+    assert about["settings"]["jax_default_prng_impl"] == "threefry2x32"
+    assert about["machine"]["cores"] > 0
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.json*")}
+    others = {
+        "jax_default_prng_impl": "rbg",
+        "jax_threefry_partitionable": not jax.config.jax_threefry_partitionable,
+        "jax_enable_x64": True,
+        "jax_default_matmul_precision": "highest",
+    }
+    for name, value in others.items():
+        kept = getattr(jax.config, name)
+        jax.config.update(name, value)
+        try:
+            for use in (train.train, train.evaluate):
+                with refused(f"({name}: {kept!r} there, {value!r} now"):
+                    use(config(), tmp_path)
+        finally:
+            jax.config.update(name, kept)
+    assert before == {path: path.read_bytes() for path in tmp_path.glob("*.json*")}
+
+
+def test_a_run_without_a_record_of_settings_goes_on(tmp_path, monkeypatch, capsys):
+    crashed(tmp_path, monkeypatch)
+
+    def remove(about):
+        del about["settings"], about["machine"]
+
+    edit(tmp_path / "config.json", remove)
+    crashed(tmp_path, monkeypatch, at=18)
+    out = capsys.readouterr().out
+    assert out.count("not recorded before, and from now on: settings, machine") == 1
+    # The start that recorded them counts.
+    with jax.enable_x64(True), refused("(jax_enable_x64"):
+        train.train(config(), tmp_path)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/nowhere")
+    train.train(config(), tmp_path)
+    out = capsys.readouterr().out
+    assert "not recorded before" not in out
+    assert "machine.XLA_FLAGS" in out
 
 
 def test_pmap_goes_on_with_as_many_devices_only(tmp_path, monkeypatch):
