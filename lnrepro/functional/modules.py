@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Container, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -56,6 +57,13 @@ REPLACEMENTS = {
 
 Class = TypeVar("Class", bound=type)
 
+# Names of parameters that some option of a cell of this library asks for: those of
+# norms and biases at a site, peepholes, a learned carry, blocks, the cells of a stack.
+_SITE = r"(x|h|c|u|joint|recurrent|hidden|gates|\d+)"
+_OPTION = re.compile(
+    rf"(w|gain|bias|length|inner_bias)_{_SITE}|(inner_)?bias|peephole|[ch]0|\d+"
+)
+
 
 def draw(cell: Cell, key: jax.Array, features_in: int, dtype: DTypeLike) -> Params:
     """Return `cell.init(key, features_in, dtype)`.
@@ -82,6 +90,49 @@ def draw(cell: Cell, key: jax.Array, features_in: int, dtype: DTypeLike) -> Para
             "dict of parameters, or a tuple of such dicts"
         )
     return params
+
+
+def shapes_of(cell: Cell, features_in: int, dtype: DTypeLike) -> Params:
+    """Return the shapes of what `draw` returns, without drawing it.
+
+    Args:
+      cell: the cell.
+      features_in: D.
+      dtype: dtype of the parameters.
+    """
+    try:
+        return _cached_shapes(cell, features_in, jnp.dtype(dtype))
+    except TypeError:
+        # A cell cannot be hashed with a bound module of linen as its activation.
+        return _cached_shapes.__wrapped__(cell, features_in, dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def _cached_shapes(cell, features_in, dtype):
+    # Tracing the initialisers takes longer than what a module does at every call.
+    init = functools.partial(draw, cell, features_in=features_in, dtype=dtype)
+    return jax.eval_shape(init, jax.random.key(0))
+
+
+def own_params(names: Container[str], variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those variables of a module that its cell shall see.
+
+    A module leaves out what stands beside its parameters: those of a subclass or of its
+    submodules, and what Flax keeps there. The parameters of other options stay, so that
+    the cell refuses them. Weights of another norm would give wrong numbers.
+
+    Args:
+      names: names of the cell's parameters.
+      variables: {name: variable}.
+
+    >>> own_params(["w_x", "w_h"], {"w_x": 1, "gain_x": 2, "lora": 3})
+    {'w_x': 1, 'gain_x': 2}
+    """
+    return {
+        name: value
+        for name, value in variables.items()
+        if name in names or _OPTION.fullmatch(name)
+    }
 
 
 def as_drawn(tree: Any) -> Params:

@@ -8,7 +8,6 @@ Shape letters: B batch (any number of axes), T time, D input features, H hidden 
 """
 
 import dataclasses
-import functools
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -27,9 +26,11 @@ from lnrepro.functional.modules import (
     cast,
     draw,
     map_with_axes,
+    own_params,
     refuse_batch_norm,
     refuse_mask_of_sequence,
     refuse_options,
+    shapes_of,
 )
 
 
@@ -116,9 +117,7 @@ class CellModule(nn.RNNCellBase):
         features_in = 1 if features_in is None else features_in
         if not cell.learns_carry:
             # Such a carry depends on the shapes of the parameters alone.
-            sizes = {"features_in": features_in, "dtype": self.param_dtype}
-            init = functools.partial(draw, cell, **sizes)
-            params = jax.eval_shape(init, jax.random.key(0))
+            params = shapes_of(cell, features_in, self.param_dtype)
         elif self.scope is None:
             raise ValueError(
                 f"{type(self).__name__}: a learned carry is among the parameters; call "
@@ -147,16 +146,18 @@ class CellModule(nn.RNNCellBase):
     @nn.nowrap
     def _parameters(self, cell, features_in):
         """The parameters as the cell has them, drawn first where there are none."""
-        is_new = not self.variables.get("params")
+        names = serialization.to_state_dict(
+            shapes_of(cell, features_in, self.param_dtype)
+        )
+        is_new = not names.keys() & self.variables.get("params", {}).keys()
         if is_new and self.is_mutable_collection("params"):
             key = self.make_rng("params")
             drawn = draw(cell, key, features_in, self.param_dtype)
             named = serialization.to_state_dict(drawn)
             for name, value in map_with_axes(_boxed, named, self.sharding).items():
                 self.put_variable("params", name, value)
-        # The whole collection goes to the cell, which refuses names that it does not
-        # have, such as those of another norm.
-        return as_drawn(nn.unbox(self.variables.get("params", {})))
+        params = own_params(names, self.variables.get("params", {}))
+        return as_drawn(nn.unbox(params))
 
 
 @refuse_options

@@ -27,6 +27,7 @@ from lnrepro.functional.modules import (
     cast,
     draw,
     map_with_axes,
+    own_params,
     refuse_batch_norm,
     refuse_mask_of_sequence,
     refuse_options,
@@ -53,10 +54,8 @@ class CellModule(nnx.Module):
     def _keep(self: Any, cell, drawing_cell, sharding, rngs):
         """Keep a cell, what the other one draws, and a stream of keys."""
         refuse_batch_norm(type(self).__name__, cell)
-        self.functional_cell = cell
         # operator.index accepts NumPy integers and refuses floats.
         self.in_features = operator.index(self.in_features)
-        self.hidden_features = cell.features
         key = init_key(self, rngs)
         drawn = draw(drawing_cell, key, self.in_features, self.param_dtype)
         # The parameters of a stack are a tuple, which has no names.
@@ -70,6 +69,7 @@ class CellModule(nnx.Module):
                 )
             # A value may be a tuple or a dict of variables, such as that of a stack.
             setattr(self, name, nnx.data(value))
+        self.parameter_names = tuple(drawn)
         # nnx.data lets the attribute become a random stream later.
         self.rngs = nnx.data(None)
         # As nnx.Dropout: without a stream "dropout" it is the default stream.
@@ -137,10 +137,10 @@ class CellModule(nnx.Module):
     @property
     def parameters(self) -> Any:
         """The parameters as arrays, as the cell has them."""
-        # All variables but random keys. Some may be frozen by another type, and
-        # `nnx.update` may have added those of another norm, which the cell refuses.
-        variables = nnx.state(self, nnx.Not(nnx.RngState))
-        params = as_drawn(nnx.to_pure_dict(variables))
+        # Some may be frozen by another type, and `nnx.update` may have added those of
+        # another norm.
+        own = own_params(self.parameter_names, vars(self))
+        params = as_drawn(nnx.to_pure_dict(nnx.state(own)))
         return params["cells"] if isinstance(params.get("cells"), tuple) else params
 
     def _prepare(self: Any, inputs, deterministic, rngs):
@@ -150,6 +150,8 @@ class CellModule(nnx.Module):
         stream is "dropout", or the default stream.
         """
         cell = self.functional_cell
+        # An attribute may have changed since the module was made.
+        refuse_batch_norm(type(self).__name__, cell)
         x, params = cast(self.dtype, inputs, self.parameters)
         is_quiet = self.deterministic if deterministic is None else deterministic
         if is_quiet or not cell.is_noisy:
@@ -212,6 +214,7 @@ class FunctionalCell(CellModule):
 
     def __post_init__(self, sharding, rngs, cell):
         """Draw the parameters."""
+        self.functional_cell, self.hidden_features = cell, cell.features
         self._keep(cell, cell, sharding, rngs)
 
 
@@ -243,7 +246,7 @@ class NamedFields(CellModule):
         scale_init,
     ):
         """Make the cell and its parameters."""
-        cell = self._cell()
+        cell = self.functional_cell
         drawing_cell = dataclasses.replace(
             cell,
             kernel_init=kernel_init,
@@ -255,8 +258,9 @@ class NamedFields(CellModule):
         self.deterministic = False
         self._keep(cell, drawing_cell, sharding, rngs)
 
-    def _cell(self) -> GatedCell:
-        """The functional cell, with its default initialisers."""
+    @property
+    def functional_cell(self) -> GatedCell:
+        """The cell of `lnrepro.functional`, with its default initialisers."""
         return self.cell_class(
             self.hidden_features, self.norm, activation_fn=self.activation_fn
         )
@@ -269,8 +273,10 @@ class GatedFields(NamedFields):
     _: dataclasses.KW_ONLY
     gate_fn: Activation = jax.nn.sigmoid
 
-    def _cell(self) -> GatedCell:
-        return dataclasses.replace(super()._cell(), gate_fn=self.gate_fn)
+    @property
+    def functional_cell(self) -> GatedCell:
+        """The cell of `lnrepro.functional`, with its default initialisers."""
+        return dataclasses.replace(super().functional_cell, gate_fn=self.gate_fn)
 
 
 @refuse_options

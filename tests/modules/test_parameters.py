@@ -14,6 +14,7 @@ from jax.sharding import AxisType, PartitionSpec
 from docs.examples.user_cells import ProjectedLSTMCell
 from lnrepro import functional, linen
 from lnrepro import nnx as lnnx
+from lnrepro.functional.modules import own_params
 from tests.modules.adaptor import (
     KINDS,
     D,
@@ -107,6 +108,115 @@ def test_parameters_of_another_shape_are_refused(package, name):
     setattr(layer.module, name, nnx.Param(wrong[name]))
     with refused(ValueError, *message):
         layer.module(X)
+
+
+class WithHead(linen.GRU):
+    """A module with more parameters in its scope, which are drawn first."""
+
+    @nn.compact
+    def __call__(self, x):
+        scale = self.param("scale", nn.initializers.ones, x.shape[-1:])
+        return nn.Dense(2, name="head")(super().__call__(x * scale))
+
+
+class LowRank(nn.Module):
+    """A wrapper that shares the scope of the layer that it is around."""
+
+    base: nn.Module
+
+    def setup(self):
+        nn.share_scope(self, self.base)
+
+    @nn.compact
+    def __call__(self, x):
+        low_rank = self.param("a", nn.initializers.ones, (D, H))
+        return self.base(x) + x @ low_rank
+
+
+def test_linen_scopes_hold_other_parameters():
+    plain = Linen.named("GRU")
+    for module, changed in (
+        (WithHead(H), lambda y, p: y @ p["head"]["kernel"] + p["head"]["bias"]),
+        (LowRank(linen.GRU(H)), lambda y, p: y + X @ p["a"]),
+        (linen.GRU(H, activation_fn=nn.PReLU()), None),
+    ):
+        params = module.init(jax.random.key(1), X)["params"]
+        assert params.keys() > plain.params.keys()
+        y = module.apply({"params": params}, X)
+        params |= plain.params
+        if changed:
+            y = module.apply({"params": params}, X)
+            same(y, changed(plain.apply(X), params))
+
+
+class WithMemory(lnnx.GRU):
+    """A layer that keeps its carry, and adds weights of low rank."""
+
+    def __init__(self, *args, rngs):
+        super().__init__(*args, rngs=rngs)
+        self.lora = nnx.LoRA(D, 2, H, rngs=rngs)
+        self.carry = nnx.Cache(jnp.zeros((len(X), H)))
+
+    def __call__(self, x):
+        self.carry[...], y = super().__call__(
+            x, initial_carry=self.carry[...], return_carry=True
+        )
+        self.sow(nnx.Intermediate, "y", y)
+        return y + self.lora(x)
+
+
+def test_nnx_modules_hold_other_variables():
+    plain = lnnx.GRU(D, H, rngs=nnx.Rngs(0))
+    module = WithMemory(D, H, rngs=nnx.Rngs(0))
+    outputs, seen = nnx.capture(module, nnx.Intermediate)(X)
+    # The second factor of a LoRA starts at zero.
+    same(outputs, plain(X))
+    same(jax.tree.leaves(seen), [plain(X)])
+    same(module(X), plain(X, initial_carry=plain(X, return_carry=True)[0]))
+    with_module = lnnx.GRU(D, H, activation_fn=nnx.PReLU(0.3), rngs=nnx.Rngs(0))
+    plain.activation_fn = functools.partial(nnx.leaky_relu, negative_slope=0.3)
+    same(with_module(X), plain(X))
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRUCell"])
+def test_attributes_of_nnx_take_effect(name):
+    """Also after the module was made; what does not fit its parameters is refused."""
+    changes = {"activation_fn": jax.nn.relu, "gate_fn": jax.nn.hard_sigmoid}
+    expected = getattr(lnnx, name)(D, H, norm="rms", **changes, rngs=nnx.Rngs(0))
+    module = getattr(lnnx, name)(D, H, norm="rms", rngs=nnx.Rngs(0))
+    module.set_attributes(**changes)
+    inputs = (jnp.zeros((len(X), H)), X[:, 0]) if name == "GRUCell" else (X,)
+    same(module(*inputs), expected(*inputs), 0)
+    for option, value, message in (
+        ("hidden_features", 7, "w_x has shape"),
+        ("norm", "layer", "params has no 'bias_"),
+        ("norm", "none", "params has 'gain_"),
+        ("norm", "batch", "batch norm"),
+    ):
+        module.set_attributes(**{option: value})
+        with refused(ValueError, message):
+            module(*inputs)
+        module.set_attributes(hidden_features=H, norm="rms")
+
+
+def test_names_of_options_are_known():
+    """A module passes the parameters of other options to the cell, which refuses."""
+    options = {"learned_carry": True, "norm": "layer"}
+    for cell in (
+        functional.LSTMCell(H, peephole=True, inner_bias=True, **options),
+        functional.LSTMCell(H, norm_site="joint", **options),
+        functional.LSTMCell(H, norm="weight"),
+        functional.GRUCell(H, reset="before", **options),
+        functional.GRUCell(H, norm="none", recurrent_bias=True),
+        functional.SimpleCell(H, **options),
+        functional.DreamerGRUCell(H, **options),
+        functional.DreamerBlockGRUCell(
+            H, hidden_features=2, input_sizes=(D,), blocks=2, norm="layer"
+        ),
+    ):
+        names = cell.init(jax.random.key(0), D).keys()
+        assert own_params((), dict.fromkeys(names)).keys() == names
+    assert not own_params((), dict.fromkeys(("lora", "w_out", "gain", "scale", "head")))
 
 
 def test_an_incomplete_stack_is_refused():
